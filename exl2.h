@@ -33,7 +33,8 @@
    As a shared library, for other languages: meson setup build -Dlibrary=enabled makes libexl2.so or exl2.dll.
 
    With Meson: subproject('exl2').get_variable('exl2_dep'). If you build the source tree without Meson, first generate
-   exl2_kernels.inc from kernels_src with exl2_impl/tools/embed.c, or define EXL2_NO_CUDA.
+   exl2_kernels.inc from kernels_src with exl2_impl/tools/embed.c, or define EXL2_NO_CUDA. With EXL2_CONVERT, generate
+   exl2_texts.inc, too, as README.md says.
 
    FIRST PROGRAM
 

@@ -121,17 +121,19 @@ static void check_system_include(const source_file *file, int line, const char *
     require(allowed, file, line, "this system header belongs in platform.h", name);
 }
 
-/* May the file include headers that are shared with kernels, and the sources that embed.c made? */
-static bool uses_kernels(const char *path)
+/* Targets outside the engine: headers that are shared with kernels, and what embed.c made. */
+static bool is_outside(const char *target)
 {
-    return folder_number(path) == 3 || strncmp(path, "exl2_impl/8_convert/gpu/", 24) == 0;
+    return strcmp(source_base(target), "exl2_kernels.inc") == 0 || strcmp(source_base(target), "exl2_texts.inc") == 0
+        || (strncmp(target, "kernels_src/", 12) == 0 && exists(target));
 }
 
-/* Targets outside the engine that such a file may include. */
-static bool is_of_kernels(const char *target)
+/* May the file include this target outside the engine? Texts are of the converter, all else of the backends. */
+static bool may_include(const char *path, const char *target)
 {
-    return strcmp(source_base(target), "exl2_kernels.inc") == 0
-        || (strncmp(target, "kernels_src/", 12) == 0 && exists(target));
+    bool convert = strncmp(path, "exl2_impl/8_convert/", 20) == 0;
+    bool gpu = folder_number(path) == 3 || strncmp(path, "exl2_impl/8_convert/gpu/", 24) == 0;
+    return is_outside(target) && (strcmp(source_base(target), "exl2_texts.inc") == 0 ? convert : gpu);
 }
 
 static void check_includes(const source_file *file)
@@ -153,7 +155,7 @@ static void check_includes(const source_file *file)
                     name);
             continue;
         }
-        if (uses_kernels(file->path) && is_of_kernels(target)) {
+        if (may_include(file->path, target)) {
             continue;
         }
         require(find_file(target) != NULL, file, line, "no such file", name);
@@ -215,7 +217,7 @@ static void check_list(void)
             }
             source_resolve(target, file->path, inner);
             const source_file *part = find_file(target);
-            bool above_it = strcmp(target, "exl2.h") == 0 || (part && is_template(part)) || is_of_kernels(target);
+            bool above_it = strcmp(target, "exl2.h") == 0 || (part && is_template(part)) || is_outside(target);
             for (size_t k = 0; k < seen.count; k++) {
                 above_it |= strcmp(seen.paths[k], target) == 0;
             }
@@ -523,11 +525,12 @@ int main(int argc, char **argv)
         }
     }
     for (size_t i = 0; i < file_count; i++) {
-        defined_count = 0;
+        defined_count = prototype_count = 0;
         check_head(&files[i]);
         check_includes(&files[i]);
         check_macros(&files[i]);
         check_scope(&files[i]);
+        check_prototypes(&files[i]);
         check_gives(&files[i]);
         check_functions(&files[i]);
         if (strcmp(files[i].path, "exl2_impl/0_base/platform.h") != 0

@@ -1,6 +1,6 @@
 /* names.h: the rules of names: everything at file scope has our prefix, is static or public, and holds no state.
    takes: files of the tree, as tokens.
-   gives: broken, require, find_file and the other helpers of all rules; check_macros, check_scope.
+   gives: broken, require, find_file and the other helpers of all rules; check_macros, check_scope, check_prototypes.
    owns:  the list of files; the names that the file under check defines. */
 #ifndef NAMES_H
 #define NAMES_H
@@ -202,10 +202,26 @@ typedef struct declaration { /* what the parser has seen since the last ';' or b
     bool word, bare, fast; /* EXL2__PRIVATE; static; inline */
 } declaration;
 
+/* Prototypes of private functions in the file under check. */
+static source_token *prototypes;
+static size_t prototype_count, prototype_room;
+
+static void add_prototype(const source_token *name)
+{
+    if (prototype_count == prototype_room) {
+        prototype_room = 2 * prototype_room + 16;
+        prototypes = realloc(prototypes, prototype_room * sizeof *prototypes);
+    }
+    prototypes[prototype_count++] = *name;
+}
+
 static void check_declaration(const source_file *file, const declaration *d)
 {
     if (!d->name) {
         return;
+    }
+    if (d->function && d->local && !d->body && !d->type && !d->public && !d->foreign) {
+        add_prototype(d->name);
     }
     check_name(file, d->name, "name at file scope without our prefix", d->foreign);
     if (d->body || d->type || !d->function) {
@@ -298,6 +314,24 @@ static void check_scope(const source_file *file)
             i = source_is(t, "[") ? skip_brackets(file, i) : i + 1;
         } else {
             i++;
+        }
+    }
+}
+
+/* A prototype of a private function stands in the file that defines the function: otherwise two files would call each
+   other. Runs after check_scope. */
+static void check_prototypes(const source_file *file)
+{
+    for (size_t i = 0; i < prototype_count; i++) {
+        const source_token *name = &prototypes[i];
+        bool here = false;
+        for (size_t k = 0; k < defined_count && !here; k++) {
+            here = defined[k].function && defined[k].name.bytes == name->bytes
+                && memcmp(defined[k].name.text, name->text, name->bytes) == 0;
+        }
+        check_count++;
+        if (!here) {
+            broken(file, name->line, "prototype of a function that the file does not define", name->text, name->bytes);
         }
     }
 }

@@ -28,7 +28,8 @@ static const char good_result[] =
                                                       "exl2__one(void)\n{\n    return exl2__table[0];\n}\n#endif\n";
 static const char good_b[] =
     HEAD("b.h") GUARD("B") "#include \"../0_base/result.h\"\n#define X(n) EXL2__##n,\n#undef "
-                                           "X\nEXL2_API int exl2_go(void)\n{\n    return exl2__one();\n}\n#endif\n";
+                                           "X\nEXL2_API int exl2_go(void)\n{\n    return exl2__one();\n}\n"
+    "static int exl2__b(int a);\nstatic int exl2__b(int a)\n{\n    return a;\n}\n#endif\n";
 static const char good_test[] = "int main(void) { return exl2_go(); }\n";
 
 static void write_file(const char *path, const char *text)
@@ -153,6 +154,40 @@ static void check_kernels(void)
     check_says(layers, "no such file: ../../kernels_src/args.h");
 }
 
+/* The other output of embed.c is for the converter only. Both outputs are prerequisites of the single header. */
+static void check_texts(void)
+{
+    static const char k[] = HEAD("k.h") GUARD("K") "#include \"../0_base/result.h\"\n#include \"exl2_kernels.inc\"\n"
+        "#endif\n";
+    static const char t[] = HEAD("t.h") GUARD("T") "#include \"../0_base/result.h\"\n"
+        "static const char *const exl2__t[] = {\n#include \"exl2_texts.inc\"\n};\n#endif\n";
+    char path[1200], list[1200], command[4096];
+    write_tree();
+    snprintf(command, sizeof command, "mkdir '%s/exl2_impl/8_convert'", folder);
+    CHECK(system(command) == 0);
+    snprintf(list, sizeof list, "%s#include \"3_backend/k.h\"\n#include \"8_convert/t.h\"\n", good_list);
+    write_file("exl2_impl/exl2_impl.h", list);
+    write_file("exl2_impl/3_backend/k.h", k);
+    write_file("exl2_impl/8_convert/t.h", t);
+    write_file("exl2_kernels.inc", "struct exl2__made;\n");
+    write_file("exl2_texts.inc", "    \"a text\",\n");
+    CHECK_INT(run(layers), 0);
+    snprintf(command, sizeof command, "'%s' '%s' '%s/commit.txt' '%s/out/exl2.h' '%s/stamp' '%s/deps'", amalgamate,
+             folder, folder, folder, folder, folder);
+    CHECK(system(command) == 0);
+    snprintf(path, sizeof path, "%s/out/exl2.h", folder);
+    char *text = check_read(path, NULL);
+    CHECK(strstr(text, "\nstruct exl2__made;\n") != NULL && strstr(text, "\n    \"a text\",\n") != NULL);
+    free(text);
+    snprintf(path, sizeof path, "%s/deps", folder);
+    text = check_read(path, NULL);
+    CHECK(strstr(text, "/exl2_kernels.inc") != NULL && strstr(text, "/exl2_texts.inc") != NULL);
+    free(text);
+    write_file("exl2_impl/3_backend/k.h", HEAD("k.h") GUARD("K") "#include \"../0_base/result.h\"\n"
+               "static const char *const exl2__k[] = {\n#include \"exl2_texts.inc\"\n};\n#endif\n");
+    check_says(layers, "no such file: exl2_texts.inc");
+}
+
 /* Rooms are folders below a numbered folder. The files of a room are adjacent in the list, and a room includes only
    rooms that are complete before it. */
 #define ROOM_FILE(name, guard, more) HEAD(name) GUARD(guard) "#include \"../../0_base/result.h\"\n" more "#endif\n"
@@ -233,6 +268,8 @@ static const struct {
     { "exl2_impl/1_load/b.h", BAD_B("static int exl2__counter;\n"), "global variable" },
     { "exl2_impl/1_load/b.h", BAD_B("static int exl2__slots[4] = { 0 };\n"), "global variable" },
     { "exl2_impl/1_load/b.h", BAD_B("int exl2__b_open(void)\n{\n    return 1;\n}\n"), "neither static nor EXL2_API" },
+    { "exl2_impl/1_load/b.h", BAD_B("static int exl2__b(int a);\nstatic int exl2__b_next(int a)\n{\n"
+      "    return exl2__b(a);\n}\n"), "prototype of a function that the file does not define: exl2__b" },
     { "exl2_impl/1_load/b.h", BAD_B("static int exl2__b(void)\n{\n    static int calls;\n    return ++calls;\n}\n"),
       "state inside a function" },
     { "exl2_impl/1_load/b.h", BAD_B("static int exl2__b(void)\n{\n    return 1;\n}\n"),
@@ -339,6 +376,7 @@ int main(int argc, char **argv)
     check_good_tree();
     check_template();
     check_kernels();
+    check_texts();
     check_rooms();
     for (size_t i = 0; i < sizeof amalgam_cases / sizeof amalgam_cases[0]; i++) {
         write_tree();

@@ -55,6 +55,12 @@ EXL2__PRIVATE void *exl2__arena_alloc_zeroed(exl2__arena *a, uint64_t bytes)
     return memory;
 }
 
+/* Has the layout used exactly what its dry run counted? */
+static inline bool exl2__arena_is_filled(const exl2__arena *a)
+{
+    return a->used == a->size;
+}
+
 /* Zeroes the whole arena in slices, in place of exl2__arena_alloc_zeroed for large tables: most of the time goes into
    the first access to its pages. *at: the bytes that are zeroed, 0 at first. */
 static inline exl2_result exl2__arena_clear(exl2__arena *a, uint64_t *at, exl2__work *work)

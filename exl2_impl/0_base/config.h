@@ -35,6 +35,13 @@
 #define EXL2__ASSERT(c) ((void)0)
 #endif
 
+/* The same for conditions that walk over a list or a pool: only the sanitizers' build defines EXL2_ASSERT_SLOW, too. */
+#if defined(EXL2_ASSERT) && defined(EXL2_ASSERT_SLOW)
+#define EXL2__ASSERT_SLOW(c) EXL2_ASSERT(c)
+#else
+#define EXL2__ASSERT_SLOW(c) ((void)0)
+#endif
+
 #define EXL2__COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* For tests/engine/golden.c, which shows that its goldens detect mistakes: what EXL2__BREAK is equal to is computed

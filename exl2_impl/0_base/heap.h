@@ -23,6 +23,7 @@ static inline void exl2__heap_push(exl2__heap *h, uint64_t key)
 /* Removes and returns the smallest key. count > 0. */
 static inline uint64_t exl2__heap_pop(exl2__heap *h)
 {
+    EXL2__ASSERT(h->count > 0);
     uint64_t top = h->keys[0], key = h->keys[--h->count];
     uint32_t at = 0;
     for (uint32_t child; (child = 2 * at + 1) < h->count; at = child) {
@@ -33,6 +34,7 @@ static inline uint64_t exl2__heap_pop(exl2__heap *h)
         h->keys[at] = h->keys[child];
     }
     h->keys[at] = key;
+    EXL2__ASSERT(h->count == 0 || h->keys[0] >= top);
     return top;
 }
 

@@ -26,6 +26,13 @@ static inline void exl2__pool_make(exl2__pool *p, exl2__arena *arena, uint32_t c
     p->generations = (uint32_t *)exl2__arena_alloc_zeroed(arena, (uint64_t)capacity * sizeof *p->generations);
 }
 
+/* A slot is free, or live with its newest generation. */
+static inline bool exl2__pool_is_newest(const exl2__pool *p, uint32_t slot)
+{
+    uint32_t live = exl2__atomic_load(&p->live[slot]);
+    return live == 0 || live == p->generations[slot];
+}
+
 /* A new id, in the lowest free slot; 0 if no slot is free. */
 static inline uint64_t exl2__pool_alloc(exl2__pool *p)
 {
@@ -34,6 +41,7 @@ static inline uint64_t exl2__pool_alloc(exl2__pool *p)
             p->generations[slot]++;
             p->end = p->end > slot ? p->end : slot + 1;
             exl2__atomic_store(&p->live[slot], p->generations[slot]);
+            EXL2__ASSERT(slot < p->end);
             return (uint64_t)p->generations[slot] << 32 | (slot + 1);
         }
     }
@@ -55,6 +63,7 @@ static inline int32_t exl2__pool_slot(const exl2__pool *p, uint64_t id)
 
 static inline void exl2__pool_free(exl2__pool *p, uint32_t slot)
 {
+    EXL2__ASSERT(p->live[slot] != 0 && exl2__pool_is_newest(p, slot));
     exl2__atomic_store(&p->live[slot], 0);
     while (p->end > 0 && p->live[p->end - 1] == 0) {
         p->end--;

@@ -23,11 +23,11 @@
 #define EXL2__UNSUPPORTED_ENC "it is not a causal language model of text"
 #define EXL2__UNSUPPORTED_OTHER "its layers are not computed"
 
-typedef struct exl2__arch_stranger {
+typedef struct exl2__arch_unsupported_row {
     const char *name, *type, *reason; /* strings of `architectures` and `model_type` */
-} exl2__arch_stranger;
+} exl2__arch_unsupported_row;
 
-static const exl2__arch_stranger exl2__arch_strangers[] = {
+static const exl2__arch_unsupported_row exl2__arch_unsupported_rows[] = {
     { "AXK1ForCausalLM", "axk1", EXL2__UNSUPPORTED_MLA },
     { "AXK2ForCausalLM", "axk2", EXL2__UNSUPPORTED_MLA },
     { "DeepseekV2ForCausalLM", "deepseek_v2", EXL2__UNSUPPORTED_MLA },
@@ -167,9 +167,10 @@ static inline const char *exl2__arch_unsupported(const char *name, const char *t
 {
     static const char *const ends[] = { "ForCausalLM", "LMHeadModel" };
     size_t bytes = strlen(name);
-    for (size_t i = 0; i < EXL2__COUNT(exl2__arch_strangers); i++) {
-        if (strcmp(exl2__arch_strangers[i].name, name) == 0 || strcmp(exl2__arch_strangers[i].type, type) == 0) {
-            return exl2__arch_strangers[i].reason;
+    for (size_t i = 0; i < EXL2__COUNT(exl2__arch_unsupported_rows); i++) {
+        const exl2__arch_unsupported_row *row = &exl2__arch_unsupported_rows[i];
+        if (strcmp(row->name, name) == 0 || strcmp(row->type, type) == 0) {
+            return row->reason;
         }
     }
     for (size_t i = 0; i < EXL2__COUNT(ends); i++) {

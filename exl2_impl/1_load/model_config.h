@@ -23,7 +23,7 @@ typedef struct exl2__config_defaults {
 } exl2__config_defaults;
 
 typedef struct exl2__config {
-    exl2__arch arch;               /* resolved; arch.name is the supported name, which a stranger is read as */
+    exl2__arch arch;               /* resolved; arch.name is the supported name, as which an unsupported one is read */
     char arch_name[64];            /* as in the file */
     uint32_t vocab, hidden, layers, heads, kv_heads, head_dim, inter;
     uint32_t context_max;          /* tokens; what the model was trained for */

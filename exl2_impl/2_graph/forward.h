@@ -1,4 +1,5 @@
-/* forward.h: runs a forward pass unit by unit, so that it can stop after any unit and continue in a later frame.
+/* forward.h: runs a forward pass unit by unit, span by span, so that it can stop after any unit and continue in a later
+   frame.
    takes: a step (rows of several sequences), a deadline.
    gives: exl2__forward, exl2__forward_begin, exl2__forward_run, exl2__forward_rows_for.
    owns:  nothing; the step's arrays belong to the batch, the results to the model's scratch. */
@@ -7,7 +8,7 @@
 
 #include "../0_base/log.h"
 #include "../0_base/platform.h"
-#include "phases.h"
+#include "span.h"
 
 typedef enum exl2__forward_status {
     EXL2__FORWARD_CONTINUES, /* inside of exl2__forward_run only: the next unit may run */
@@ -29,16 +30,17 @@ typedef enum exl2__masks {
 
 typedef struct exl2__forward {
     exl2__ctx *c;
-    const exl2__backend *backend;
-    exl2__device *device;
-    const exl2__plan *plan;
+    const exl2__spans *spans;
+    const exl2__plan *plan;               /* of the whole model */
+    float *handed;                        /* [rows_max, hidden] rows that pass from span to span; NULL: there is one */
     exl2__step step;
     bool active;
     exl2__masks masks;
+    uint32_t span;                        /* index of the span of the next unit */
     uint32_t layer, phase, item;          /* synchronous backend: the next unit */
     uint32_t at;                          /* index of `phase` in the layer's list */
-    uint32_t unit;                        /* asynchronous backend: the next unit to enqueue */
-    bool queued;                          /* asynchronous: all units before the next results are enqueued */
+    uint32_t unit;                        /* asynchronous backend: the next unit of the span to enqueue */
+    bool queued;                          /* asynchronous: all units of the span before its next results are enqueued */
     uint32_t ahead;                       /* asynchronous: repeated passes that are enqueued after this one */
     uint64_t enqueue_ns[2];               /* asynchronous: learned cost of enqueueing a unit; [1]: of a prompt */
     uint64_t unit_ns;                     /* synchronous: most predicted time of a unit of several items; 0: any */
@@ -60,10 +62,32 @@ static const char *const exl2__phase_names[EXL2__PHASE_COUNT] = {
 #undef X
 };
 
+/* The span of the next unit. */
+static inline const exl2__span *exl2__forward_span(const exl2__forward *f)
+{
+    return &f->spans->span[f->span];
+}
+
+static inline bool exl2__forward_in_last_span(const exl2__forward *f)
+{
+    return f->span + 1 == f->spans->count;
+}
+
+/* Copies rows of the residual that the span before has computed to f->handed, from which `embed` of the span reads. */
+static inline exl2_result exl2__forward_hand(exl2__forward *f, uint32_t begin, uint32_t end)
+{
+    const exl2__span *before = &f->spans->span[f->span - 1];
+    return before->backend->hand(before->device, begin, end, f->handed);
+}
+
 static inline exl2_result exl2__forward_phase(exl2__forward *f, const exl2__layer *layer, const exl2__range *range)
 {
+    const exl2__span *span = exl2__forward_span(f);
+    if (f->phase == EXL2__PHASE_embed && f->span > 0) {
+        EXL2__TRY(exl2__forward_hand(f, range->begin, range->end));
+    }
     switch ((exl2__phase)f->phase) {
-#define X(name) case EXL2__PHASE_##name: return f->backend->name(f->device, layer, range);
+#define X(name) case EXL2__PHASE_##name: return span->backend->name(span->device, layer, range);
         EXL2__PHASES(X)
 #undef X
     case EXL2__PHASE_COUNT:
@@ -75,11 +99,16 @@ static inline exl2_result exl2__forward_phase(exl2__forward *f, const exl2__laye
 static inline exl2_result exl2__forward_begin(exl2__forward *f, const exl2__step *step)
 {
     f->step = *step;
-    f->layer = f->phase = f->at = f->item = f->unit = f->logit0 = f->result_count = 0;
+    f->step.handed = f->handed;
+    f->step.repeats = step->repeats && f->spans->count == 1; /* the first span cannot know the last one's tokens */
+    f->span = f->layer = f->phase = f->at = f->item = f->unit = f->logit0 = f->result_count = 0;
     f->queued = false;
     f->ahead = 0;
     f->masks = step->masked ? EXL2__MASKS_LATER : EXL2__MASKS_READY;
-    EXL2__TRY(f->backend->begin(f->device, &f->step));
+    for (uint32_t i = 0; i < f->spans->count; i++) {
+        const exl2__span *span = &f->spans->span[i];
+        EXL2__TRY(span->backend->begin(span->device, &f->step));
+    }
     f->active = true;
     return EXL2_OK;
 }
@@ -88,8 +117,9 @@ static inline exl2_result exl2__forward_begin(exl2__forward *f, const exl2__step
 static inline exl2_result exl2__forward_masked(exl2__forward *f)
 {
     f->masks = EXL2__MASKS_READY;
-    bool uploads = exl2__backend_is_async(f->backend);
-    exl2_result r = uploads ? f->backend->queue->masks_ready(f->device) : EXL2_OK;
+    const exl2__span *last = exl2__spans_last(f->spans);
+    bool uploads = exl2__backend_is_async(last->backend);
+    exl2_result r = uploads ? last->backend->queue->masks_ready(last->device) : EXL2_OK;
     f->active = r >= 0;
     return r;
 }
@@ -168,7 +198,8 @@ static inline exl2_result exl2__forward_items(exl2__forward *f, exl2__forward_cl
                   : clock->now_ns < clock->deadline_ns ? clock->deadline_ns - clock->now_ns : 0;
     const exl2__layer *layer = exl2__forward_layer(f);
     uint32_t rows = range->logit_count ? range->logit_count : f->step.row_count;
-    exl2__item_run run = f->backend->item_run(f->device, (exl2__phase)f->phase, layer, rows, range->begin);
+    const exl2__span *span = exl2__forward_span(f);
+    exl2__item_run run = span->backend->item_run(span->device, (exl2__phase)f->phase, layer, rows, range->begin);
     uint32_t fit = exl2__forward_fit(f, &run, rows, left), last = timed ? run.end : items;
     *status = EXL2__FORWARD_CONTINUES;
     if (fit == 0 && !clock->at_least_one) {
@@ -204,8 +235,9 @@ static inline exl2_result exl2__forward_items(exl2__forward *f, exl2__forward_cl
 static inline exl2_result exl2__forward_collect(exl2__forward *f, const exl2__forward_clock *clock,
                                                 exl2__forward_status *status)
 {
+    const exl2__span *last = exl2__spans_last(f->spans);
     uint32_t count = exl2__forward_group(f);
-    exl2_result r = f->backend->collect(f->device, f->logit0, count, clock->deadline_ns == 0, f->results);
+    exl2_result r = last->backend->collect(last->device, f->logit0, count, clock->deadline_ns == 0, f->results);
     *status = r == EXL2_PENDING ? EXL2__FORWARD_MORE : EXL2__FORWARD_RESULTS;
     if (r == EXL2_PENDING) {
         return EXL2_OK;
@@ -217,17 +249,25 @@ static inline exl2_result exl2__forward_collect(exl2__forward *f, const exl2__fo
     return EXL2_OK;
 }
 
-/* Goes from a finished phase to the next one. The phases of a layer are repeated for each layer. */
+/* Goes from a finished phase to the next one. The phases of a layer are repeated for each layer. All spans copy pages
+   before the first one computes; after a span's last layer comes `embed` of the next span. */
 static inline void exl2__forward_next(exl2__forward *f)
 {
     const exl2__layer *layer = exl2__forward_layer(f);
     f->item = 0;
     if (layer && f->at + 1 < layer->phase_count) {
         f->phase = layer->phases[++f->at];
+    } else if (layer && f->layer + 1 == exl2__forward_span(f)->end && !exl2__forward_in_last_span(f)) {
+        f->layer++;
+        f->span++;
+        f->phase = EXL2__PHASE_embed;
     } else if (layer || f->phase == EXL2__PHASE_embed) {
         f->layer += layer != NULL;
         f->at = 0;
         f->phase = f->layer < f->plan->shape.layers ? f->plan->layers[f->layer].phases[0] : EXL2__PHASE_head;
+    } else if (f->phase == EXL2__PHASE_copy_pages) {
+        f->span = exl2__forward_in_last_span(f) ? 0 : f->span + 1;
+        f->phase = f->span ? EXL2__PHASE_copy_pages : EXL2__PHASE_embed;
     } else {
         f->phase++;
     }
@@ -250,8 +290,10 @@ static inline exl2_result exl2__forward_unit(exl2__forward *f, exl2__forward_clo
         return EXL2_OK;
     }
     const exl2__layer *layer = exl2__forward_layer(f);
+    EXL2__ASSERT(!layer || (f->at < layer->phase_count && layer->phases[f->at] == f->phase));
     range.before = layer && f->at ? layer->phases[f->at - 1] : EXL2__PHASE_COUNT;
-    uint32_t items = skipped ? 0 : f->backend->items(f->device, (exl2__phase)f->phase, layer, &range);
+    const exl2__span *span = exl2__forward_span(f);
+    uint32_t items = skipped ? 0 : span->backend->items(span->device, (exl2__phase)f->phase, layer, &range);
     if (f->item < items) {
         EXL2__TRY(exl2__forward_items(f, clock, items, &range, status));
     }
@@ -273,6 +315,7 @@ static inline exl2_result exl2__forward_run(exl2__forward *f, uint64_t deadline_
 {
     exl2__forward_clock clock = { deadline_ns, deadline_ns || f->wanted ? exl2__platform_ns() : 0, at_least_one };
     exl2_result r;
+    EXL2__ASSERT(f->logit0 + f->result_count <= f->step.logit_count);
     f->logit0 += f->result_count; /* the caller has read the results of the last group */
     f->result_count = 0;
     do {
@@ -289,13 +332,18 @@ static inline exl2_result exl2__forward_run(exl2__forward *f, uint64_t deadline_
 static inline uint32_t exl2__forward_rows_for(const exl2__forward *f, uint64_t ns)
 {
     double rows = (double)f->plan->rows_max;
-    if (exl2__backend_is_async(f->backend)) {
-        return f->backend->queue->rows_for(f->device, ns);
+    const exl2__span *span = f->spans->span;
+    if (exl2__backend_is_async(span->backend)) {
+        uint32_t most = UINT32_MAX;
+        for (uint32_t i = 0; i < f->spans->count; i++) {
+            most = exl2__min32(most, span[i].backend->queue->rows_for(span[i].device, ns));
+        }
+        return most;
     }
     for (uint32_t phase = EXL2__PHASE_qkv; phase <= EXL2__PHASE_settle; phase++) {
         uint32_t most = f->plan->rows_max, item = 0;
         exl2__item_run run;
-        for (; (run = f->backend->item_run(f->device, (exl2__phase)phase, NULL, most, item)).end;
+        for (; (run = span->backend->item_run(span->device, (exl2__phase)phase, NULL, most, item)).end;
              item = run.end) {
             double row_ns = (double)run.cost / (double)most * exl2__forward_speed(f, phase, run.kind, most);
             rows = row_ns > 0 && (double)ns / row_ns < rows ? (double)ns / row_ns : rows;

@@ -1,4 +1,5 @@
-/* forward_queue.h: runs a forward pass on an asynchronous backend: enqueues units, collects results.
+/* forward_queue.h: runs a forward pass on an asynchronous backend: enqueues units, collects results. A span begins when
+   the rows of the one before have been copied to host memory.
    takes: a pass begun, the device time that may be queued, whether to wait.
    gives: exl2__queue_budget, exl2__forward_queue, exl2__forward_begin_repeated. */
 #ifndef EXL2__FORWARD_QUEUE_H
@@ -21,12 +22,13 @@ typedef struct exl2__queue_budget {
 /* Returns the end of the units [f->unit, end) that fit into the budget, and subtracts their device time. */
 static inline uint32_t exl2__forward_units_that_fit(const exl2__forward *f, uint32_t end, exl2__queue_budget *budget)
 {
+    const exl2__span *span = exl2__forward_span(f);
     uint32_t unit = f->unit;
     uint64_t known = f->enqueue_ns[f->step.kind == EXL2__ROWS_PROMPT], now = exl2__platform_ns();
     uint64_t each_ns = known ? known : EXL2__FORWARD_FIRST_ENQUEUE_NS;
     uint64_t cpu_ns = !budget->cpu_end_ns ? UINT64_MAX : budget->cpu_end_ns - exl2__min64(now, budget->cpu_end_ns);
     while (budget->timed && unit < end) {
-        uint64_t ns = f->backend->queue->unit_ns(f->device, unit);
+        uint64_t ns = span->backend->queue->unit_ns(span->device, unit);
         if ((ns > budget->ns || each_ns > cpu_ns) && !budget->at_least_one) {
             return unit;
         }
@@ -47,19 +49,20 @@ static inline void exl2__forward_learn_enqueue(exl2__forward *f, uint32_t units,
     *known = *known ? (3 * *known + now) / 4 : now;
 }
 
-/* Enqueues the units that fit: layers, then, once the masks are ready, head and sampling of the current group. Sets
-   f->queued if the next results can be waited for. */
+/* Enqueues the units of the span that fit: layers, then, once the masks are ready, head and sampling of the current
+   group, in the last span. Sets f->queued if the next results can be waited for. */
 static inline exl2_result exl2__forward_queue_units(exl2__forward *f, exl2__queue_budget *budget)
 {
-    const exl2__backend_queue *queue = f->backend->queue;
+    const exl2__span *span = exl2__forward_span(f);
+    const exl2__backend_queue *queue = span->backend->queue;
     uint32_t group = f->logit0 / f->plan->logit_rows_max;
-    bool masks = f->masks == EXL2__MASKS_READY;
-    uint32_t groups = f->step.logit_count && masks ? group + 1 : 0;
-    uint32_t end = queue->units(f->device) + groups * queue->head_units(f->device);
+    bool last = exl2__forward_in_last_span(f), masks = !last || f->masks == EXL2__MASKS_READY;
+    uint32_t groups = last && f->step.logit_count && masks ? group + 1 : 0;
+    uint32_t end = queue->units(span->device) + groups * queue->head_units(span->device);
     uint32_t fit = exl2__forward_units_that_fit(f, end, budget);
     if (fit > f->unit) {
         uint64_t begin_ns = exl2__platform_ns();
-        EXL2__TRY(queue->enqueue(f->device, f->unit, fit, budget->timed));
+        EXL2__TRY(queue->enqueue(span->device, f->unit, fit, budget->timed));
         if (budget->timed) {
             exl2__forward_learn_enqueue(f, fit - f->unit, begin_ns);
         }
@@ -69,7 +72,7 @@ static inline exl2_result exl2__forward_queue_units(exl2__forward *f, exl2__queu
     f->masks = fit == end && !masks ? EXL2__MASKS_WANTED : f->masks;
     bool repeats = f->queued && f->ahead == 0 && f->step.repeats && f->step.logit_count <= f->plan->logit_rows_max;
     for (uint32_t i = 0; repeats && i < budget->ahead; i++) {
-        EXL2__TRY(queue->repeat(f->device));
+        EXL2__TRY(queue->repeat(span->device));
         f->ahead++;
     }
     return EXL2_OK;
@@ -87,15 +90,24 @@ static inline exl2_result exl2__forward_queue_pass(exl2__forward *f, exl2__queue
         *status = f->masks == EXL2__MASKS_WANTED ? EXL2__FORWARD_MASKS : *status;
         return EXL2_OK;
     }
-    uint32_t count = exl2__forward_group(f);
-    exl2_result r = f->backend->collect(f->device, f->logit0, count, budget->wait, f->results);
-    if (r != EXL2_PENDING) {
-        EXL2__TRY(r);
-        f->result_count = count;
-        f->queued = false;
-        *status = count ? EXL2__FORWARD_RESULTS : EXL2__FORWARD_DONE;
+    const exl2__span *span = exl2__forward_span(f);
+    bool last = exl2__forward_in_last_span(f);
+    uint32_t count = last ? exl2__forward_group(f) : 0;
+    exl2_result r = span->backend->collect(span->device, f->logit0, count, budget->wait, f->results);
+    if (r == EXL2_PENDING) {
+        return EXL2_OK;
     }
-    return EXL2_OK;
+    EXL2__TRY(r);
+    f->result_count = count;
+    f->queued = false;
+    if (last) {
+        *status = count ? EXL2__FORWARD_RESULTS : EXL2__FORWARD_DONE;
+        return EXL2_OK;
+    }
+    *status = EXL2__FORWARD_CONTINUES;
+    f->span++;
+    f->unit = 0;
+    return exl2__forward_hand(f, 0, f->step.row_count);
 }
 
 /* As exl2__forward_run. MORE: the budget is used up, or results are not ready yet. */
@@ -105,7 +117,10 @@ static inline exl2_result exl2__forward_queue(exl2__forward *f, exl2__queue_budg
     f->logit0 += f->result_count; /* the caller has read the results of the last group */
     f->result_count = 0;
     exl2__zone_begin(f->c, "exl2 queue");
-    exl2_result r = exl2__forward_queue_pass(f, budget, status);
+    exl2_result r;
+    do { /* once for each span */
+        r = exl2__forward_queue_pass(f, budget, status);
+    } while (r >= 0 && *status == EXL2__FORWARD_CONTINUES);
     exl2__zone_end(f->c);
     f->active = r >= 0 && *status != EXL2__FORWARD_DONE;
     f->ahead = r >= 0 ? f->ahead : 0;
@@ -119,7 +134,8 @@ static inline void exl2__forward_begin_repeated(exl2__forward *f)
     f->logit0 = f->result_count = 0;
     f->ahead--;
     f->queued = false; /* its units are enqueued (of a step with masks the layers), but another repetition may be due */
-    f->unit = f->step.masked ? f->backend->queue->units(f->device) : f->unit;
+    const exl2__span *span = exl2__forward_span(f); /* the only one */
+    f->unit = f->step.masked ? span->backend->queue->units(span->device) : f->unit;
     f->masks = f->step.masked ? EXL2__MASKS_LATER : EXL2__MASKS_READY;
     f->active = true;
 }

@@ -14,13 +14,16 @@
 #define EXL2__NO_PAGE UINT32_MAX
 
 /* The list of phases. A pass runs copy_pages and embed, then the phases of each layer (exl2__layer.phases), then head
-   and sample. In a layer with experts, gate_up and down compute the shared expert, if there is one. The function
-   table, the names, the profiler zones and the parity test are all made from it. r = residual rows [rows, hidden] f32;
-   K and V in pages are f16 or codes (exl2__plan.kv); all else is f32. norm is the RMSNorm or LayerNorm of the shape, or
-   nothing where the layer has no weights for it; s = residual_scale. */
+   and sample. Where a model is cut into spans (span.h), each has copy_pages, embed and its layers, and only the last
+   one has head and sample: embed of a later span takes the rows that the span before hands over. In a layer with
+   experts, gate_up and down compute the shared expert, if there is one. The function table, the names, the profiler
+   zones and the parity test are all made from it. r = residual rows [rows, hidden] f32; K and V in pages are f16 or
+   codes (exl2__plan.kv); all else is f32. norm is the RMSNorm or LayerNorm of the shape, or nothing where the layer
+   has no weights for it; s = residual_scale. */
 #define EXL2__PHASES(X)                                                                          \
     X(copy_pages) /* copies whole pages, for copy-on-write                                    */ \
-    X(embed)      /* r = table[token] * embed_scale, or the row's vector (+ positions[position]) */ \
+    X(embed)      /* r = table[token] * embed_scale, or the row's vector (+ positions[position]);   \
+                     in a later span r = the row that was handed over                     */ \
     X(qkv)        /* q, k, v = norm(r) * W (+ bias); norms and RoPE of q, k; k, v -> pages     */ \
     X(attend)     /* o = softmax(scale * q K^T, keys of the row's window up to itself) V       */ \
     X(out)        /* r += s * (o * W + bias); with a norm after it: keeps o * W + bias         */ \
@@ -107,7 +110,8 @@ typedef struct exl2__layer {
 
 /* What a backend must know before it can prepare. The sizes are final. */
 typedef struct exl2__plan {
-    exl2__shape shape;
+    exl2__shape shape;            /* of the whole model */
+    uint32_t layers_before, layers_after; /* layers that other spans compute; 0, 0: the model is one span */
     const exl2__rope_angles *ropes; /* [rope_count] */
     uint32_t rope_count;
     uint32_t rows_max;            /* rows of a pass */
@@ -116,10 +120,34 @@ typedef struct exl2__plan {
     uint32_t context, context_max; /* tokens of a sequence; context_max: rounded up to whole pages */
     exl2_kv kv;                   /* format of K and V in pages */
     exl2__layer *layers;          /* [shape.layers] */
-    exl2__matrix *embed, *head;   /* embed: a dense table of one part, read by row. Tied models have head = embed */
+    exl2__matrix *embed, *head;   /* embed: a dense table of one part, read by row, which the first span has. head: of
+                                     the last span. Tied models of one span have head = embed */
     exl2__matrix *positions;      /* a table of the same kind, or NULL */
     exl2__norm final_norm;
 } exl2__plan;
+
+/* The device computes the layers [exl2__plan_first, exl2__plan_end): its span. What comes after the last of them is the
+   final norm and the head only in the last span. */
+static inline uint32_t exl2__plan_first(const exl2__plan *p)
+{
+    return p->layers_before;
+}
+
+static inline uint32_t exl2__plan_end(const exl2__plan *p)
+{
+    return p->shape.layers - p->layers_after;
+}
+
+/* Number of layers of the span; a page has K and V of these. */
+static inline uint32_t exl2__plan_span(const exl2__plan *p)
+{
+    return exl2__plan_end(p) - exl2__plan_first(p);
+}
+
+static inline bool exl2__plan_has_head(const exl2__plan *p)
+{
+    return p->layers_after == 0;
+}
 
 /* ---- one pass ---- */
 
@@ -210,6 +238,7 @@ typedef struct exl2__step { /* the arrays must live until the pass has ended */
     uint32_t copy_count;
     const exl2__logit_row *logits;
     uint32_t logit_count;
+    const float *handed; /* [row_count, hidden] for `embed` of a later span: rows that the span before has computed */
     exl2__row_kind kind;
     bool decodes; /* no rows are of prompts, and every row wants logits (not HIDDEN): logits[i].row == i */
     bool repeats; /* besides, every row is the only one of its sequence, and a token is sampled from it */
@@ -244,7 +273,7 @@ typedef struct exl2__item_run {
     uint32_t end;  /* the run ends before this item; 0: the phase has no such item */
 } exl2__item_run;
 
-typedef struct exl2__device exl2__device; /* one model on one backend: its weights, pages, scratch */
+typedef struct exl2__device exl2__device; /* a span of a model on one backend: its weights, pages, scratch */
 
 /* Functions of a backend that has its own memory, such as a GPU. It does not use the caller's arenas for weights and
    pages. */
@@ -331,12 +360,18 @@ typedef struct exl2__backend {
     /* Gives memory to pages that have none yet, before the first pass that writes to them. NULL: all pages have it. */
     exl2_result (*commit_pages)(exl2__device *d, const uint32_t *pages, uint32_t count);
 
-    /* Copies K and V of a page to host memory and back: page_bytes bytes in the backend's own layout. They wait for
-       work that was enqueued before. */
+    /* Copies K and V of a page to host memory and back: page_bytes bytes in the backend's own layout, layer by layer.
+       They wait for work that was enqueued before. */
     exl2_result (*page_get)(exl2__device *d, uint32_t page, void *out);
     exl2_result (*page_set)(exl2__device *d, uint32_t page, const void *in);
 
-    /* A pass: `begin`, then every phase over all of its items, layer by layer; then `collect`. */
+    /* Copies rows [begin, end) of the residual to out [rows of the pass, hidden], at their places, once all layers of
+       the span have been computed. Nothing else crosses the border of two spans: `embed` of the next one computes from
+       these rows alone what its first layer reads (inputs of products, factors of norms). */
+    exl2_result (*hand)(exl2__device *d, uint32_t begin, uint32_t end, float *out);
+
+    /* A pass: `begin`, then every phase over all of its items, layer by layer; then `collect`. An item of `embed` in a
+       later span is a row, or all rows. */
     exl2_result (*begin)(exl2__device *d, const exl2__step *step); /* *step must live until the pass has ended */
     uint32_t (*items)(const exl2__device *d, exl2__phase phase, const exl2__layer *layer,
                       const exl2__range *range); /* of the pass begun */
@@ -344,8 +379,8 @@ typedef struct exl2__backend {
        NULL for a backend with a queue. */
     exl2__item_run (*item_run)(const exl2__device *d, exl2__phase phase, const exl2__layer *layer, uint32_t rows,
                                uint32_t item);
-    /* Results of a group after `sample`; with count 0, the end of a pass without logits. Returns PENDING if the backend
-       has not finished and `wait` is false. */
+    /* Results of a group after `sample`; with count 0, the end of a pass without logits, or of a span without a head.
+       Returns PENDING if the backend has not finished and `wait` is false. */
     exl2_result (*collect)(exl2__device *d, uint32_t logit0, uint32_t count, bool wait, exl2__logit_result *results);
 
     /* Can the phase `sample` use these settings? If not, such rows must be FETCH. NULL: it can use all. */

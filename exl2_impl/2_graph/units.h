@@ -39,13 +39,19 @@ static inline uint32_t exl2__unit_of_layer(const exl2__config *c, uint32_t layer
     return exl2__unit_sparse(c, layer) ? 3u + (c->experts.shared_inter ? 2u : 0) + 2 * c->experts.count : 4u;
 }
 
-static inline uint32_t exl2__unit_count(const exl2__config *c, bool tied)
+/* Index of the first unit of a layer, or of the unit after the last layer. */
+static inline uint32_t exl2__unit_first_of(const exl2__config *c, uint32_t layer)
 {
     uint32_t count = 1 + (c->arch.names[EXL2__NAME_POSITIONS][0] != 0);
-    for (uint32_t i = 0; i < c->layers; i++) {
+    for (uint32_t i = 0; i < layer; i++) {
         count += exl2__unit_of_layer(c, i);
     }
-    return count + !tied;
+    return count;
+}
+
+static inline uint32_t exl2__unit_count(const exl2__config *c, bool tied)
+{
+    return exl2__unit_first_of(c, c->layers) + !tied;
 }
 
 /* Where q, k and v lie in the tensor that holds them all. */

@@ -1,14 +1,16 @@
 /* weights.h: reads every tensor of the model in slices, and gives them to the backend, which packs them.
    takes: config, model folder, a backend's device.
    gives: exl2__weights; exl2__weights_reader and exl2__weights_read_begin, _some and _end (headers only);
-          exl2__weights_begin, exl2__weights_some, exl2__weights_until.
+          exl2__weights_begin, exl2__weights_some, exl2__weights_until; exl2__weights_cut, exl2__weights_spans.
    owns:  the tensor table and the staging buffer, until exl2__weights_close.
 
-   The model is a list of units (units.h). The norms of a layer are read before its first unit. */
+   The model is a list of units (units.h). The norms of a layer are read before its first unit. Where the embedding is
+   the head, too, and the two are in different spans, the last unit is the embedding's table once more. */
 #ifndef EXL2__WEIGHTS_H
 #define EXL2__WEIGHTS_H
 
 #include "../1_load/content_id.h"
+#include "span.h"
 #include "units.h"
 #include "weights_rows.h"
 
@@ -21,9 +23,11 @@ typedef struct exl2__weights {
     bool tied;                        /* there is no head: the embedding is used as the head */
     bool one_kind;                    /* as the backend says */
     bool has_affine;                  /* the backend gets matrices of GPTQ or AWQ */
+    uint32_t span_count, span_end[EXL2__SPANS_MAX]; /* of exl2__spans; 0: one span */
     uint32_t embed_rows, position_rows;
     /* Set by exl2__weights_read_some: */
     uint64_t weight_bytes;            /* packed, in the backend's memory */
+    uint64_t span_bytes[EXL2__SPANS_MAX]; /* the same of each span */
     uint64_t disk_bytes;              /* all matrices as stored, for bits per weight */
     uint64_t pass_bytes;              /* part of disk_bytes that a pass of one row reads: without tables that are read
                                          by row, and with the experts that a row uses */
@@ -48,7 +52,7 @@ typedef struct exl2__weights {
     uint32_t part_row;                /* and of its codes up to this row, if the backend gets it dequantized */
     exl2__matrix_tables part_tables;
     exl2__rows_slice slice;           /* rows that are read, and not yet given to the backend; data NULL: none */
-    uint64_t touched;                 /* position in the arena for weights */
+    uint64_t touched;                 /* position in the span's arena for weights */
     uint64_t read_bytes;              /* part of code_bytes that has been read */
     exl2__hash_sums content;          /* of content_id.h: of the tables or codes that are being read */
     uint64_t content_sum[2];          /* of all parts before it: whole once the last unit is read */
@@ -59,9 +63,37 @@ typedef struct exl2__weights {
     exl2__matrix *matrix;             /* the same, in the backend */
 } exl2__weights;
 
+/* Whether the head of a tied model is a copy of the embedding in another span, which is the last unit. */
+static inline bool exl2__weights_has_copy(const exl2__weights *w)
+{
+    return w->tied && w->span_count > 1;
+}
+
 static inline uint32_t exl2__weights_units(const exl2__weights *w)
 {
-    return exl2__unit_count(&w->config, w->tied);
+    return exl2__unit_count(&w->config, w->tied && !exl2__weights_has_copy(w));
+}
+
+static inline bool exl2__weights_is_copy(const exl2__weights *w, uint32_t index)
+{
+    return exl2__weights_has_copy(w) && index + 1 == exl2__weights_units(w);
+}
+
+/* The span of a layer; of EXL2__UNIT_NO_LAYER, what comes after the layers, it is the last one. */
+static inline uint32_t exl2__weights_span_of(const exl2__weights *w, uint32_t layer)
+{
+    uint32_t span = 0;
+    while (span + 1 < w->span_count && layer >= w->span_end[span]) {
+        span++;
+    }
+    return span;
+}
+
+/* Adds the bytes of what belongs to a layer, or follows the layers (EXL2__UNIT_NO_LAYER). */
+static inline void exl2__weights_add_bytes(exl2__weights *w, uint32_t layer, uint64_t bytes)
+{
+    w->weight_bytes += bytes;
+    w->span_bytes[exl2__weights_span_of(w, layer)] += bytes;
 }
 
 /* The member of the plan that the unit belongs to. */
@@ -122,7 +154,9 @@ EXL2__PRIVATE exl2_result exl2__weights_find_stored(exl2__ctx *c, const exl2__we
                                                     exl2__matrix_desc *parts, uint32_t *kinds)
 {
     *kinds = 0;
-    exl2__unit_make(&w->config, index, u);
+    bool copy = exl2__weights_is_copy(w, index);
+    exl2__unit_make(&w->config, copy ? 0 : index, u);
+    u->kind = copy ? EXL2__UNIT_HEAD : u->kind;
     for (uint32_t part = 0; part < u->count; part++) {
         const char *key = u->keys[part];
         EXL2__TRY(u->table ? exl2__matrix_find_table(c, &w->tensors, key, u->in, u->out[part], &parts[part])
@@ -165,9 +199,10 @@ EXL2__PRIVATE exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *
             exl2__matrix_dequantize(&parts[part]);
         }
         parts[part].has_bias = parts[part].has_bias && !EXL2__BROKEN(4);
-        bool is_head = u->kind == EXL2__UNIT_EMBED && w->tied;
-        parts[part].uses = u->table ? EXL2__USE_ROWS | (is_head ? EXL2__USE_PRODUCT : 0)
-                                    : EXL2__USE_PRODUCT | exl2__weights_role(u->kind);
+        bool by_row = u->kind == EXL2__UNIT_EMBED || u->kind == EXL2__UNIT_POSITIONS;
+        bool is_head = u->kind == EXL2__UNIT_EMBED && w->tied && !exl2__weights_has_copy(w);
+        parts[part].uses = by_row ? EXL2__USE_ROWS | (is_head ? EXL2__USE_PRODUCT : 0)
+                                  : EXL2__USE_PRODUCT | exl2__weights_role(u->kind);
         parts[part].expert = u->expert;
         parts[part].experts = w->config.experts.count;
     }
@@ -245,16 +280,17 @@ EXL2__PRIVATE exl2_result exl2__weights_measure_unit(exl2__weights_reader *r, ui
     exl2__unit u;
     exl2__matrix_desc parts[3];
     uint64_t tables = 0, bytes;
+    bool copy = exl2__weights_is_copy(w, index);
     EXL2__TRY(exl2__weights_find(c, w, index, &u, parts));
     for (uint32_t part = 0; part < u.count; part++) {
         uint64_t codes = exl2__weights_rows(&parts[part]) * exl2__weights_row_bytes(&parts[part]);
         bool read = (parts[part].uses & EXL2__USE_PRODUCT) != 0;
         w->code_bytes += codes;
         exl2__matrix_kind stored = exl2__matrix_stored(&parts[part]);
-        w->disk_bytes += exl2__weights_file_bytes(&parts[part]);
+        w->disk_bytes += copy ? 0 : exl2__weights_file_bytes(&parts[part]);
         uint64_t *sum = exl2__weights_is_expert(&u) ? &w->expert_bytes : &w->pass_bytes;
         *sum += read ? exl2__weights_file_bytes(&parts[part]) : 0;
-        w->weight_count += (uint64_t)u.in * parts[part].out;
+        w->weight_count += copy ? 0 : (uint64_t)u.in * parts[part].out;
         bool block = !u.table && u.kind != EXL2__UNIT_HEAD && u.kind != EXL2__UNIT_ROUTER;
         w->has_exl2 = w->has_exl2 || (block && stored == EXL2__MATRIX_EXL2);
         w->has_dense = w->has_dense || (block && stored == EXL2__MATRIX_DENSE);
@@ -267,7 +303,7 @@ EXL2__PRIVATE exl2_result exl2__weights_measure_unit(exl2__weights_reader *r, ui
     }
     w->tables_bytes = exl2__max64(w->tables_bytes, tables);
     EXL2__TRY(exl2__weights_unit_bytes(r, parts, u.count, &bytes));
-    w->weight_bytes += bytes;
+    exl2__weights_add_bytes(w, u.kind == EXL2__UNIT_HEAD ? EXL2__UNIT_NO_LAYER : u.layer, bytes);
     return EXL2_OK;
 }
 
@@ -337,7 +373,7 @@ EXL2__PRIVATE exl2_result exl2__weights_measure_norms(exl2__ctx *c, exl2__weight
         exl2__unit_vector *v = &vectors[i];
         bool present;
         EXL2__TRY(exl2__unit_vector_check(c, &w->tensors, v, &present));
-        w->weight_bytes += present ? backend->vector_bytes(device, v->count) : 0;
+        exl2__weights_add_bytes(w, layer, present ? backend->vector_bytes(device, v->count) : 0);
         w->staging_bytes = exl2__max64(w->staging_bytes, v->count * sizeof(float));
     }
     return EXL2_OK;
@@ -454,6 +490,15 @@ EXL2__PRIVATE void exl2__weights_read_begin(exl2__weights_reader *r, exl2__ctx *
     exl2__tensors_read_begin(&r->tensors, c, dir, w->config.arch.renames, &w->tensors);
 }
 
+/* Right after exl2__weights_read_begin: the model is cut into these spans. */
+static inline void exl2__weights_cut(exl2__weights *w, const exl2__spans *spans)
+{
+    w->span_count = spans->count;
+    for (uint32_t i = 0; i < spans->count; i++) {
+        w->span_end[i] = spans->span[i].end;
+    }
+}
+
 /* Reads on, in slices. Of what it allocates, only the tensor table remains after the end. */
 EXL2__PRIVATE exl2_result exl2__weights_read_some(exl2__weights_reader *r, exl2__work *work)
 {
@@ -531,6 +576,9 @@ EXL2__PRIVATE exl2_result exl2__weights_add_tables(const exl2__ctx *c, exl2__wei
 {
     exl2_cpu_path path = c->cpu_path;
     exl2__matrix_kind stored = exl2__matrix_stored(d);
+    if (exl2__weights_is_copy(w, w->unit)) { /* it counts once */
+        return EXL2_OK;
+    }
     if (w->part_group == 0) {
         exl2__hash_sums_begin(&w->content);
     }
@@ -669,13 +717,14 @@ EXL2__PRIVATE exl2_result exl2__weights_read(exl2__ctx *c, exl2__weights *w, con
     }
     desc->affine.content = awq ? &w->content : NULL;
     EXL2__TRY(exl2__weights_read_rows(c, &w->tensors, desc, w->row, rows, has_memory, memory));
-    if (!awq && !desc->dequantized) { /* those are added by exl2__weights_add_codes */
+    bool copy = exl2__weights_is_copy(w, w->unit);
+    if (!awq && !desc->dequantized && !copy) { /* those are added by exl2__weights_add_codes */
         exl2__hash_sums_add(c->cpu_path, &w->content, memory, rows * row_bytes);
     }
-    if (!desc->dequantized && w->row + rows == exl2__weights_rows(desc)) {
+    if (!desc->dequantized && !copy && w->row + rows == exl2__weights_rows(desc)) {
         exl2__content_id_add_part(w->content_sum, &w->content, w->unit, w->part, EXL2__CONTENT_ID_CODES);
     }
-    if (w->now.kind == EXL2__UNIT_HEAD && w->config.norm_head && desc->kind == EXL2__MATRIX_DENSE) {
+    if (w->now.kind == EXL2__UNIT_HEAD && !copy && w->config.norm_head && desc->kind == EXL2__MATRIX_DENSE) {
         exl2__matrix_normalize_rows(desc, rows, memory);
     }
     w->slice = (exl2__rows_slice){ w->row, rows, memory };
@@ -724,8 +773,23 @@ EXL2__PRIVATE exl2_result exl2__weights_some(exl2__ctx *c, exl2__weights *w, exl
                                              exl2__work *work)
 {
     EXL2__TRY_DONE(exl2__weights_until(c, w, exl2__weights_units(w), plan, backend, device, arena, work));
-    plan->head = w->tied ? plan->embed : plan->head;
+    plan->head = w->tied && !exl2__weights_has_copy(w) ? plan->embed : plan->head;
     return exl2__weights_norms(c, w, plan, EXL2__UNIT_NO_LAYER, backend, device, arena);
+}
+
+/* The same, into the devices and arenas of the spans. */
+EXL2__PRIVATE exl2_result exl2__weights_spans(exl2__ctx *c, exl2__weights *w, exl2__plan *plan, exl2__spans *spans,
+                                              exl2__work *work)
+{
+    exl2__span *span = spans->span;
+    for (; span->end < w->config.layers; span++) {
+        uint32_t end = exl2__unit_first_of(&w->config, span->end);
+        if (w->unit < end) {
+            EXL2__TRY_DONE(exl2__weights_until(c, w, end, plan, span->backend, span->device, &span->weights, work));
+            w->touched = 0;
+        }
+    }
+    return exl2__weights_some(c, w, plan, span->backend, span->device, &span->weights, work);
 }
 
 #endif

@@ -200,6 +200,7 @@ static inline uint32_t exl2__pages_link(exl2__pages *p, uint32_t parent, uint64_
     memcpy(exl2__pages_words(p, page), words, count * sizeof *words);
     exl2__pages_attach(p, page, parent);
     p->used++;
+    EXL2__ASSERT(p->used + p->cached + p->free_count == p->count);
     return page;
 }
 
@@ -223,6 +224,41 @@ static inline void exl2__pages_unlink(exl2__pages *p, uint32_t page)
     p->rank[page] = UINT64_MAX;
     p->cached--;
     p->free_list[p->free_count++] = page;
+    EXL2__ASSERT(p->used + p->cached + p->free_count == p->count);
+}
+
+/* ---- invariants, for EXL2__ASSERT ---- */
+
+/* Each page is free, cached or in use; and each promised one is free, or can be evicted. */
+static inline bool exl2__pages_add_up(const exl2__pages *p)
+{
+    return (uint64_t)p->used + p->cached + p->free_count == p->count && p->shared <= p->used
+        && p->owed <= (uint64_t)p->free_count + p->cached;
+}
+
+/* No page is in two lists: a walk over the tree meets each page in use and each cached one once, and no free one. Reads
+   all pages, and for each of the tree the stack of free ones. */
+EXL2__PRIVATE bool exl2__pages_are_apart(const exl2__pages *p)
+{
+    uint32_t met = 0, used = 0, at = p->first;
+    while (at != EXL2__NO_PAGE) {
+        const exl2__page *n = &p->page[at];
+        for (uint32_t i = 0; i < p->free_count; i++) {
+            if (p->free_list[i] == at) {
+                return false;
+            }
+        }
+        used += n->users > 0;
+        if (++met > p->count) {
+            return false;
+        }
+        at = n->child;
+        while (at == EXL2__NO_PAGE && n->next == EXL2__NO_PAGE && n->parent != EXL2__NO_PAGE) {
+            n = &p->page[n->parent];
+        }
+        at = at == EXL2__NO_PAGE ? n->next : at;
+    }
+    return met == p->used + p->cached && used == p->used;
 }
 
 /* ---- lookups ---- */

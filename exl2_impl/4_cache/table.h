@@ -384,12 +384,15 @@ static inline void exl2__table_start(exl2__table *t, exl2__pages *p, uint32_t to
     t->owed = exl2__pages_for(tokens_end) - total;
     p->owed += t->owed;
     exl2__table_sync(t, p);
+    EXL2__ASSERT(t->closed <= t->page_count && t->page_count == total);
+    EXL2__ASSERT(exl2__pages_add_up(p));
 }
 
 /* Takes promised pages, so that the table has those of the first `tokens` tokens. */
 static inline void exl2__table_reserve(exl2__table *t, exl2__pages *p, uint32_t tokens)
 {
     while (t->page_count < exl2__pages_for(tokens)) {
+        EXL2__ASSERT(t->owed > 0);
         exl2__table_take(t, p, t->words, 0);
         t->owed--;
         p->owed--;
@@ -446,10 +449,18 @@ static inline uint32_t exl2__table_run(const exl2__table *t, const exl2__pages *
     return end - t->cached;
 }
 
+/* May this job change the words of the table's page? Only those of an open page, which no other job has. */
+static inline bool exl2__table_may_write(const exl2__table *t, const exl2__pages *p, uint32_t page)
+{
+    const exl2__page *n = &p->page[t->pages[page]];
+    return page >= t->closed && page < t->page_count && n->open && n->users == 1;
+}
+
 /* Makes the history's last token, which lies in an open page and has no K and V yet, a sampled one. */
 static inline void exl2__table_set_sampled(exl2__table *t, exl2__pages *p)
 {
     uint32_t last = t->tokens - 1;
+    EXL2__ASSERT(exl2__table_may_write(t, p, last / EXL2__PAGE_TOKENS));
     t->words[last] |= p->sampled;
     exl2__pages_words(p, t->pages[last / EXL2__PAGE_TOKENS])[last % EXL2__PAGE_TOKENS] = t->words[last];
 }
@@ -469,6 +480,7 @@ static inline void exl2__table_computed(exl2__table *t, exl2__pages *p, uint32_t
     for (uint32_t i = t->cached / EXL2__PAGE_TOKENS; i * EXL2__PAGE_TOKENS < end; i++) {
         uint32_t filled = exl2__min32(end - i * EXL2__PAGE_TOKENS, EXL2__PAGE_TOKENS);
         exl2__page *n = &p->page[t->pages[i]];
+        EXL2__ASSERT(n->count >= filled || exl2__table_may_write(t, p, i));
         exl2__table_extend_page(t, p, t->pages[i], i, filled);
         n->filled = exl2__max32(n->filled, filled);
     }
@@ -488,6 +500,7 @@ static inline void exl2__table_cut(exl2__table *t, exl2__pages *p, uint32_t toke
     for (uint32_t i = exl2__max32(cached / EXL2__PAGE_TOKENS, t->closed); i < t->page_count; i++) {
         exl2__page *n = &p->page[t->pages[i]];
         uint32_t keep = cached > i * EXL2__PAGE_TOKENS ? cached - i * EXL2__PAGE_TOKENS : 0;
+        EXL2__ASSERT(exl2__table_may_write(t, p, i));
         n->filled = exl2__min32(n->filled, keep);
         exl2__pages_shorten(p, t->pages[i], keep);
     }
@@ -539,6 +552,8 @@ static inline void exl2__table_release(exl2__table *t, exl2__pages *p, uint32_t 
     }
     p->owed -= t->owed;
     t->owed = t->page_count = t->cached = t->closed = 0;
+    EXL2__ASSERT(exl2__pages_add_up(p));
+    EXL2__ASSERT_SLOW(exl2__pages_are_apart(p));
 }
 
 /* As if the job had released its pages, and back: for the question what fits then. */

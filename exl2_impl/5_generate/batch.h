@@ -156,6 +156,7 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
             } else {
                 continue;
             }
+            EXL2__ASSERT(logits == 0 || b->logits[logits - 1].row < logit.row); /* as exl2__logit_row says */
             b->logit_owner[logits] = (uint16_t)owner;
             b->logit_order[logits] = needed ? s->order : EXL2__BATCH_NOBODY;
             b->logits[logits++] = logit;

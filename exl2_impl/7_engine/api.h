@@ -232,6 +232,7 @@ EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t hea
     }
     exl2_engine *e = r >= 0 ? exl2__api_layout(&block, d) : NULL;
     if (e) {
+        EXL2__ASSERT(exl2__arena_is_filled(&block));
         e->ctx = ctx;
         e->block = block;
         r = exl2__hardware_open(&e->ctx, d, &e->hardware);
@@ -447,9 +448,9 @@ EXL2_API bool exl2_arch(uint32_t index, exl2_arch_info *out)
         return true;
     }
     index -= (uint32_t)EXL2__COUNT(exl2__archs);
-    if (index < EXL2__COUNT(exl2__arch_strangers)) {
-        out->name = exl2__arch_strangers[index].name;
-        out->reason = exl2__arch_strangers[index].reason;
+    if (index < EXL2__COUNT(exl2__arch_unsupported_rows)) {
+        out->name = exl2__arch_unsupported_rows[index].name;
+        out->reason = exl2__arch_unsupported_rows[index].reason;
         return true;
     }
     return false;

@@ -202,7 +202,7 @@ static inline void exl2__draft_models_ask(const exl2_engine *e, exl2__job *job, 
 {
     exl2__job *drafter = job->drafter;
     exl2__sequence *s = &drafter->sequence, *of = &job->sequence;
-    const exl2__backend *backend = e->models[drafter->model].backend;
+    const exl2__backend *backend = exl2__objects_backend(&e->models[drafter->model]);
     drafter->draft_wanted = count;
     drafter->draft_ready = false;
     s->draft_at = of->table->tokens;

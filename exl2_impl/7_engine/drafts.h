@@ -206,7 +206,8 @@ static inline bool exl2__drafts_is_due(const exl2__model *m, const exl2__job *jo
    enough. */
 static inline void exl2__drafts_make(exl2_engine *e, exl2__model *m, exl2__row_kind kind)
 {
-    uint32_t rows = 0, jobs = 0, drafting = 0, most = exl2__min32(EXL2__DRAFTS_ROWS_MAX, m->backend->decode_rows);
+    uint32_t rows = 0, jobs = 0, drafting = 0;
+    uint32_t most = exl2__min32(EXL2__DRAFTS_ROWS_MAX, exl2__objects_backend(m)->decode_rows);
     m->pass_reads = kind == EXL2__ROWS_PROMPT;
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         exl2__sequence *s = &job->sequence;
@@ -248,7 +249,7 @@ static inline uint32_t exl2__drafts_length(const exl2_engine *e, const exl2__mod
     float each = known ? draft->draft_pass_ns / m->draft_pass_ns : EXL2__DRAFTS_FIRST_PASS;
     float chance = 1, tokens = 1, best = 1;
     uint32_t count = 0, left = job->sequence.tokens_end - job->sequence.table->tokens;
-    uint32_t most = exl2__min32(exl2__min32(left - 1, m->backend->decode_rows - 1), job->draft_most);
+    uint32_t most = exl2__min32(exl2__min32(left - 1, exl2__objects_backend(m)->decode_rows - 1), job->draft_most);
     for (uint32_t i = 1; i <= most; i++) {
         chance *= job->draft_rate;
         tokens += chance;

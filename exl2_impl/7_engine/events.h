@@ -119,6 +119,7 @@ static inline bool exl2__events_push(exl2__events *q, const exl2_event *event)
 /* When the ring becomes empty, head returns to 0, so that the largest event fits in one piece. */
 static inline void exl2__events_drop(exl2__events *q, uint32_t bytes)
 {
+    EXL2__ASSERT(bytes <= q->used);
     q->used -= bytes;
     q->head = q->used ? (uint32_t)(((uint64_t)q->head + bytes) % q->size) : 0;
 }
@@ -143,6 +144,7 @@ static inline uint32_t exl2__events_reserve(exl2__events *q, uint32_t rows, uint
     rows = exl2__events_rows(rows, alts, room);
     *owned = (uint32_t)exl2__events_scores_bytes(rows, alts);
     q->reserved += *owned;
+    EXL2__ASSERT((uint64_t)q->used + q->reserved <= q->size);
     return rows;
 }
 
@@ -153,6 +155,7 @@ static inline void exl2__events_reserve_less(exl2__events *q, uint32_t rows, uin
         return;
     }
     uint32_t bytes = (uint32_t)exl2__min64(exl2__events_scores_bytes(rows, alts), *owned);
+    EXL2__ASSERT(*owned <= q->reserved);
     q->reserved -= *owned - bytes;
     *owned = bytes;
 }

@@ -41,7 +41,8 @@ static inline bool exl2__forced_has_room(const exl2_engine *e, const exl2__job *
     const exl2__sequence *s = &job->sequence;
     const exl2__job_delivery *d = &job->delivery;
     uint32_t prompt_rows = s->prompt_end - exl2__min32(s->prompt_end, s->table->cached);
-    return exl2__sequence_pending(s) - prompt_rows < e->models[job->model].backend->decode_rows
+    const exl2__backend *backend = exl2__objects_backend(&e->models[job->model]);
+    return exl2__sequence_pending(s) - prompt_rows < backend->decode_rows
         && d->held_bytes <= EXL2__JOB_STOP_BYTES_MAX && d->held_tokens < d->held_tokens_max;
 }
 

@@ -15,8 +15,9 @@ EXL2__PRIVATE bool exl2__host_sample_row(exl2_engine *e, exl2__model *m, exl2__j
     exl2__job *positive = exl2__objects_positive(job);
     exl2__job_guidance *g = &positive->guidance;
     uint32_t at = m->forward.logit0 + row, vocab = m->plan.shape.vocab;
+    const exl2__span *last = exl2__spans_last(&m->spans);
     float *logits;
-    exl2_result r = m->backend->logits(m->device, row, &logits);
+    exl2_result r = last->backend->logits(last->device, row, &logits);
     g->row = job == positive ? at : g->row;
     if (r >= 0 && g->negative && !g->has_logits) {
         memcpy(g->logits, logits, vocab * sizeof *logits);
@@ -36,8 +37,8 @@ EXL2__PRIVATE bool exl2__host_sample_row(exl2_engine *e, exl2__model *m, exl2__j
         positive->on_logits(positive->user, handle, logits, vocab);
         exl2__gate_called(e);
     }
-    r = r < 0 ? r : m->backend->sample_row(m->device, logits, &wanted, &m->forward.results[row]);
-    e->stats.cpu_sampled += exl2__backend_is_async(m->backend);
+    r = r < 0 ? r : last->backend->sample_row(last->device, logits, &wanted, &m->forward.results[row]);
+    e->stats.cpu_sampled += exl2__backend_is_async(last->backend);
     if (r < 0) {
         exl2__jobs_fail(e, positive, r);
     }

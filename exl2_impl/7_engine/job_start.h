@@ -486,7 +486,8 @@ EXL2__PRIVATE exl2_result exl2__job_start_fill(exl2_engine *e, exl2__model *m, e
         s->table->tokens = tokens;
         return r;
     }
-    bool single = d->draft.one_by_one || d->on_logits || s->sampling.mirostat_tau > 0 || m->backend->decode_rows < 2;
+    bool single = d->draft.one_by_one || d->on_logits || s->sampling.mirostat_tau > 0
+                  || exl2__objects_backend(m)->decode_rows < 2;
     job->one_by_one = single || d->alts_per_token;
     job->drafts = (d->draft.ngram || d->draft.model.id) && !single && !d->prefill_only
                && !(job->grammar.slot && !job->grammar.slot->made);

@@ -547,6 +547,7 @@ static inline void exl2__jobs_append(exl2_engine *e, exl2__job *job, exl2_token 
         bool healed = job->healed >= 0 && job->stats.prompt_tokens > 0;
         e->stats.tokens_in += healed; /* the token is replaced, but counts as one of the prompt */
     }
+    EXL2__ASSERT(token >= 0 && (uint32_t)token < e->models[job->model].plan.shape.vocab);
     exl2__table_append(job->sequence.table, pages, token, true);
     if (job->guidance.negative) {
         exl2__table_append(job->guidance.negative->sequence.table, pages, token, true);

@@ -81,11 +81,7 @@ EXL2__PRIVATE void exl2__loading_close(exl2_engine *e, exl2__model *m)
     exl2__grammars_close_all(e, m);
     exl2__vocab_close(&e->ctx, &m->vocab);
     exl2__arena_close(&e->ctx, &m->scratch);
-    exl2__arena_close(&e->ctx, &m->cache);
-    exl2__arena_close(&e->ctx, &m->weights);
-    if (m->backend) {
-        m->backend->close(m->device);
-    }
+    exl2__spans_close(&e->ctx, &m->spans);
     memset(m, 0, sizeof *m);
     exl2__pool_free(&e->model_ids, slot);
 }
@@ -93,12 +89,16 @@ EXL2__PRIVATE void exl2__loading_close(exl2_engine *e, exl2__model *m)
 /* ---- layout ---- */
 
 /* Lays out the scratch memory of a running model, after the backend's part; a dry run only counts bytes. */
-EXL2__PRIVATE exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, exl2__arena *cache, exl2__arena *scratch)
+EXL2__PRIVATE exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, bool dry, exl2__arena *scratch)
 {
     m->prepared_at = scratch->used;
-    EXL2__TRY(m->backend->prepare(m->device, &m->plan, cache, scratch));
+    EXL2__TRY(exl2__spans_prepare(&m->spans, &m->plan, dry, scratch));
+    if (m->spans.count > 1) {
+        uint64_t elements = (uint64_t)m->plan.rows_max * m->plan.shape.hidden;
+        m->forward.handed = (float *)exl2__arena_alloc(scratch, elements * sizeof(float));
+    }
     exl2__pages_make(&m->pages, scratch, m->plan.pages);
-    exl2__batch_make(&m->batch, scratch, &m->plan, m->backend->decode_rows - 1);
+    exl2__batch_make(&m->batch, scratch, &m->plan, exl2__objects_backend(m)->decode_rows - 1);
     m->forward.results =
         (exl2__logit_result *)exl2__arena_alloc_zeroed(scratch, m->plan.logit_rows_max * sizeof *m->forward.results);
     exl2_alt *alts =
@@ -107,7 +107,7 @@ EXL2__PRIVATE exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, e
         m->forward.results[i].alts = alts + (size_t)i * EXL2_ALTS_MAX;
     }
     m->sequences = (exl2__sequence **)exl2__arena_alloc(scratch, (uint64_t)e->max_jobs * sizeof(void *));
-    m->pages.sampled = m->backend->two_kinds ? EXL2__WORD_SAMPLED : 0;
+    m->pages.sampled = exl2__objects_backend(m)->two_kinds ? EXL2__WORD_SAMPLED : 0;
     m->pages.vectors = &m->vectors;
     m->page_lists = (uint32_t *)exl2__arena_alloc(
         scratch, (uint64_t)e->max_sessions * exl2__pages_for(m->plan.context_max) * sizeof(uint32_t));
@@ -141,18 +141,18 @@ static inline void exl2__loading_layers(exl2__model *m, exl2__arena *scratch)
 /* Host bytes of the copy of packed weights that a backend with memory of its own keeps. */
 static inline uint64_t exl2__loading_kept_bytes(const exl2__model *m)
 {
-    bool keeps = m->desc.keep_packed && exl2__backend_has_memory(m->backend);
+    bool keeps = m->desc.keep_packed && exl2__objects_has_memory(m);
     return keeps ? m->load.weight_bytes + (m->load.weight_bytes >> 20) + 8 : 0;
 }
 
-/* Peak of the other host bytes, besides scratch, text and the CPU backend's arenas: memory that only loading needs, and
-   host memory of a backend that has its own device memory. */
+/* Of the plan that the spans have: peak of the other host bytes, besides scratch, text and the CPU backend's arenas:
+   memory that only loading needs, and host memory of a backend that has its own device memory. */
 EXL2__PRIVATE uint64_t exl2__loading_peak(const exl2__model *m)
 {
     uint64_t loading = exl2__weights_loading_bytes(&m->load), ready = 0;
-    if (exl2__backend_has_memory(m->backend)) {
-        loading += m->backend->memory->host_bytes(m->device, &m->plan, m->load.slice_bytes, false);
-        ready = m->backend->memory->host_bytes(m->device, &m->plan, m->load.slice_bytes, true);
+    if (exl2__objects_has_memory(m)) {
+        loading += exl2__spans_host_bytes(&m->spans, m->load.slice_bytes, false);
+        ready = exl2__spans_host_bytes(&m->spans, m->load.slice_bytes, true);
     }
     return exl2__max64(loading, ready) + exl2__loading_kept_bytes(m);
 }
@@ -160,10 +160,10 @@ EXL2__PRIVATE uint64_t exl2__loading_peak(const exl2__model *m)
 /* Bytes of scratch memory with `pages` pages; sets the plan's pages. */
 EXL2__PRIVATE exl2_result exl2__loading_scratch_bytes(exl2_engine *e, exl2__model *m, uint32_t pages, uint64_t *out)
 {
-    exl2__arena cache = { 0 }, scratch = { 0 };
+    exl2__arena scratch = { 0 };
     m->plan.pages = pages;
     exl2__loading_layers(m, &scratch);
-    EXL2__TRY(exl2__loading_layout(e, m, &cache, &scratch));
+    EXL2__TRY(exl2__loading_layout(e, m, true, &scratch));
     *out = scratch.used;
     return EXL2_OK;
 }
@@ -315,19 +315,27 @@ EXL2__PRIVATE exl2_result exl2__loading_chats(exl2_engine *e, exl2__model *m, ex
     return EXL2_OK;
 }
 
-/* Opens the model on the engine's backend. */
+/* Tests cut a model of so many layers into several spans: the hook fills ends [EXL2__SPANS_MAX] of exl2__spans_cut, and
+   its value is their number. */
+#ifndef EXL2__TEST_SPANS
+#define EXL2__TEST_SPANS(layers, ends) (*(ends) = (layers), 1u)
+#endif
+
+/* Opens the model on the engine's backend: as one span. */
 EXL2__PRIVATE exl2_result exl2__loading_open_backend(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     exl2__ctx *c = &e->ctx;
     uint64_t before = c->host_bytes;
+    uint32_t ends[EXL2__SPANS_MAX];
     if (m->desc.text_only) {
         return EXL2_OK;
     }
     if (!exl2__work_spend_all(work)) {
         return EXL2_PENDING;
     }
-    m->backend = e->hardware.backend;
-    EXL2__TRY(m->backend->open(c, e->hardware.device, &m->device));
+    uint32_t count = EXL2__TEST_SPANS(m->load.config.layers, ends);
+    exl2__spans_cut(&m->spans, ends, count);
+    EXL2__TRY(exl2__spans_open(c, &m->spans, e->hardware.backend, e->hardware.device));
     m->reading->opened_bytes = c->host_bytes - before;
     return EXL2_OK;
 }
@@ -340,7 +348,9 @@ EXL2__PRIVATE exl2_result exl2__loading_headers(exl2_engine *e, exl2__model *m, 
     }
     if (!l->begun) {
         l->begun = true;
-        exl2__weights_read_begin(&l->weights, &e->ctx, &m->load, m->path, m->backend, m->device);
+        const exl2__span *first = m->spans.span; /* all devices pack alike */
+        exl2__weights_read_begin(&l->weights, &e->ctx, &m->load, m->path, first->backend, first->device);
+        exl2__weights_cut(&m->load, &m->spans);
     }
     EXL2__TRY_DONE(exl2__weights_read_some(&l->weights, work));
     exl2__weights_read_end(&l->weights);
@@ -363,18 +373,19 @@ EXL2__PRIVATE exl2_result exl2__loading_check_format(exl2__ctx *c, const exl2__m
 /* Makes the plan, still without pages, and info.context_max. Fails if the backend does not compute all of it. */
 EXL2__PRIVATE exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
 {
+    const exl2__backend *backend = exl2__objects_backend(m);
     uint32_t chunk = m->desc.prefill_chunk;
-    if (chunk == 0 && exl2__backend_has_memory(m->backend)) {
-        chunk = m->backend->memory->prefill_chunk(m->load.weight_bytes);
+    if (chunk == 0 && exl2__objects_has_memory(m)) {
+        chunk = backend->memory->prefill_chunk(m->load.weight_bytes);
     }
     exl2__plan_make(&m->plan, &m->load.config, m->load.embed_rows, m->desc.context_max, chunk, m->desc.batch_max);
     m->plan.logit_rows_max = exl2__max32(m->plan.logit_rows_max, exl2__min32(m->plan.sequences_max,
-                                                                             m->backend->logit_rows));
+                                                                             backend->logit_rows));
     m->plan.shape.affine = m->load.has_affine;
     m->plan.kv = m->desc.cache.format;
     EXL2__TRY(exl2__loading_check_format(c, m));
-    if (m->backend->supports) {
-        EXL2__TRY(m->backend->supports(m->device, &m->plan.shape));
+    if (backend->supports) {
+        EXL2__TRY(backend->supports(m->spans.span->device, &m->plan.shape));
     }
     if (m->load.position_rows && m->plan.context > m->load.position_rows) {
         return exl2__fail(c, EXL2_ERR_ARG, "%s: context_max %u is more than the model's %u learned positions",
@@ -394,28 +405,29 @@ EXL2__PRIVATE exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
    which depends on it. */
 EXL2__PRIVATE exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m)
 {
-    const exl2__backend_memory *memory = exl2__backend_has_memory(m->backend) ? m->backend->memory : NULL;
-    uint64_t page_bytes = m->backend->page_bytes(m->device, &m->plan), with_pages, without_pages;
+    bool has_memory = exl2__objects_has_memory(m);
+    uint64_t page_bytes = exl2__spans_page_bytes(&m->spans, &m->plan), with_pages, without_pages;
     /* Host memory besides K and V (the pages' tokens, their users) grows in proportion to the number of pages. */
     EXL2__TRY(exl2__loading_scratch_bytes(e, m, EXL2__LOADING_SAMPLE_PAGES, &with_pages));
     with_pages += exl2__loading_peak(m);
     EXL2__TRY(exl2__loading_scratch_bytes(e, m, 0, &without_pages)); /* leaves a plan without pages */
     without_pages += exl2__loading_peak(m);
-    uint64_t host_per_page = (memory ? 0 : page_bytes) + 1;
+    uint64_t host_per_page = (has_memory ? 0 : page_bytes) + 1;
     host_per_page += with_pages > without_pages ? (with_pages - without_pages) / EXL2__LOADING_SAMPLE_PAGES : 0;
-    uint64_t host_fixed = without_pages + (memory ? 0 : m->load.weight_bytes);
+    uint64_t host_fixed = without_pages + (has_memory ? 0 : m->load.weight_bytes);
     uint64_t wanted = m->desc.cache.tokens;
     uint32_t usual = exl2__plan_default_pages(&m->plan, page_bytes, m->load.weight_bytes);
     uint64_t host_room = exl2__alloc_room(&e->ctx);
     uint32_t pages = exl2__plan_pages(&m->plan, wanted, usual, host_per_page, host_fixed, host_room);
-    if (memory) {
+    if (has_memory) {
         m->plan.pages = EXL2__LOADING_SAMPLE_PAGES;
-        with_pages = memory->buffer_bytes(m->device, &m->plan);
+        with_pages = exl2__spans_buffer_bytes(&m->spans, &m->plan);
         m->plan.pages = 0;
-        without_pages = memory->buffer_bytes(m->device, &m->plan);
+        without_pages = exl2__spans_buffer_bytes(&m->spans, &m->plan);
         uint64_t device_per_page = page_bytes + exl2__div_up(with_pages - without_pages, EXL2__LOADING_SAMPLE_PAGES);
         uint64_t device_fixed = m->load.weight_bytes + without_pages;
-        uint64_t room = memory->bytes_free(m->device);
+        const exl2__span *first = m->spans.span; /* all spans are on the engine's device */
+        uint64_t room = first->backend->memory->bytes_free(first->device);
         uint32_t fitting = exl2__plan_pages(&m->plan, wanted, usual, device_per_page, device_fixed, room);
         pages = exl2__min32(pages, fitting);
     }
@@ -480,13 +492,14 @@ EXL2__PRIVATE void exl2__loading_info(exl2__model *m)
 EXL2__PRIVATE void exl2__loading_info_bytes(exl2__model *m, uint64_t opened_bytes)
 {
     exl2_model_info *info = &m->info;
-    uint64_t page_bytes = m->backend->page_bytes(m->device, &m->plan), buffers = 0;
+    uint64_t page_bytes = exl2__spans_page_bytes(&m->spans, &m->plan), buffers = 0;
     exl2__store64(m->content_head, m->load.content_head[0]);
     exl2__store64(m->content_head + 8, m->load.content_head[1]);
     info->weight_bytes = m->load.weight_bytes;
+    memcpy(m->span_bytes, m->load.span_bytes, sizeof m->span_bytes);
     info->cache_bytes = page_bytes * m->plan.pages;
-    if (exl2__backend_has_memory(m->backend)) {
-        buffers = m->backend->memory->buffer_bytes(m->device, &m->plan);
+    if (exl2__objects_has_memory(m)) {
+        buffers = exl2__spans_buffer_bytes(&m->spans, &m->plan);
         info->device_bytes = info->weight_bytes + info->cache_bytes + buffers;
     }
     info->pass_bytes = m->load.pass_bytes;
@@ -549,7 +562,7 @@ EXL2__PRIVATE exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m,
         return EXL2_OK;
     }
     const exl2_model_info *info = &m->info;
-    bool on_device = exl2__backend_has_memory(m->backend);
+    bool on_device = exl2__objects_has_memory(m);
     uint64_t tables = exl2__weights_loading_bytes(&m->load) - exl2__weights_more_bytes(&m->load); /* allocated by now */
     uint64_t more = m->scratch_bytes + exl2__loading_peak(m) - tables;
     more += on_device ? 0 : info->weight_bytes + info->cache_bytes;
@@ -563,13 +576,10 @@ EXL2__PRIVATE exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m,
                           (unsigned long long)exl2__alloc_room(c));
     }
     if (on_device) {
-        exl2_result r = m->backend->memory->reserve(m->device, info->weight_bytes);
-        if (r != EXL2_OK) {
-            return r;
-        }
+        EXL2__TRY_DONE(exl2__spans_reserve(&m->spans, m->span_bytes));
     } else {
-        EXL2__TRY(exl2__arena_open(c, &m->weights, info->weight_bytes, EXL2_MEM_WEIGHTS));
-        EXL2__TRY(exl2__arena_open(c, &m->cache, info->cache_bytes, EXL2_MEM_KV));
+        EXL2__TRY(exl2__spans_open_weights(c, &m->spans, m->span_bytes));
+        EXL2__TRY(exl2__spans_open_pages(c, &m->spans, m->plan.pages));
     }
     EXL2__TRY(exl2__arena_open(c, &m->scratch, m->scratch_bytes, EXL2_MEM_SCRATCH));
     exl2__loading_layers(m, &m->scratch);
@@ -579,14 +589,14 @@ EXL2__PRIVATE exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m,
 EXL2__PRIVATE exl2_result exl2__loading_weights(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     return m->desc.text_only ? EXL2_OK
-         : exl2__weights_some(&e->ctx, &m->load, &m->plan, m->backend, m->device, &m->weights, work);
+         : exl2__weights_spans(&e->ctx, &m->load, &m->plan, &m->spans, work);
 }
 
 EXL2__PRIVATE exl2_result exl2__loading_keep(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
-    bool keeps = !m->desc.text_only && m->desc.keep_packed && exl2__backend_has_memory(m->backend);
+    bool keeps = !m->desc.text_only && m->desc.keep_packed && exl2__objects_has_memory(m);
     (void)e;
-    return keeps ? m->backend->memory->keep(m->device, work) : EXL2_OK;
+    return keeps ? exl2__spans_keep(&m->spans, work) : EXL2_OK;
 }
 
 /* Once all weights are packed: lays out the rest of the scratch memory. */
@@ -600,16 +610,17 @@ EXL2__PRIVATE exl2_result exl2__loading_finish(exl2_engine *e, exl2__model *m, e
     }
     exl2__weights_close(&e->ctx, &m->load);
     exl2__content_id_end(m->load.content_head, m->load.content_sum, m->info.content_id);
-    EXL2__TRY(exl2__loading_layout(e, m, &m->cache, &m->scratch));
-    if (m->scratch.used > m->scratch.size || m->cache.used > m->cache.size || m->weights.used > m->weights.size) {
+    EXL2__TRY(exl2__loading_layout(e, m, false, &m->scratch));
+    if (m->scratch.used > m->scratch.size || exl2__spans_overflow(&m->spans)) {
         return exl2__fail(&e->ctx, EXL2_ERR_INTERNAL, "%s: the model needs more memory than its plan reserved",
                           m->path);
     }
+    EXL2__ASSERT(exl2__arena_is_filled(&m->scratch) && exl2__arena_is_filled(&m->cache));
+    EXL2__ASSERT(exl2__arena_is_filled(&m->weights));
     m->mask_ns = EXL2__FIRST_MASK_NS;
     m->mask_begin_ns = EXL2__FIRST_MASK_BEGIN_NS;
     m->forward.c = &e->ctx;
-    m->forward.backend = m->backend;
-    m->forward.device = m->device;
+    m->forward.spans = &m->spans;
     m->forward.plan = &m->plan;
     return EXL2_OK;
 }

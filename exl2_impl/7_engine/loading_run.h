@@ -15,13 +15,12 @@ EXL2__PRIVATE void exl2__loading_free_parked(exl2_engine *e, exl2__model *m)
 {
     exl2__loading_end_reading(e, m);
     exl2__weights_close(&e->ctx, &m->load);
-    exl2__arena_close(&e->ctx, &m->cache);
-    if (m->desc.keep_packed && exl2__backend_has_memory(m->backend)) {
-        m->backend->memory->drop(m->device);
-    } else if (!m->desc.keep_packed) {
-        m->backend->close(m->device);
-        m->device = NULL;
-        exl2__arena_close(&e->ctx, &m->weights);
+    if (!m->desc.keep_packed) {
+        exl2__spans_close(&e->ctx, &m->spans);
+    } else if (exl2__objects_has_memory(m)) {
+        exl2__spans_drop(&m->spans);
+    } else {
+        exl2__spans_free_pages(&e->ctx, &m->spans);
     }
     m->park = EXL2__PARK_PARKED;
 }
@@ -54,7 +53,7 @@ EXL2__PRIVATE exl2_result exl2__loading_again_read(exl2_engine *e, exl2__model *
     if (m->desc.keep_packed) {
         return EXL2_OK;
     }
-    if (!m->device) {
+    if (!exl2__spans_are_open(&m->spans)) {
         EXL2__TRY_DONE(exl2__loading_open_backend(e, m, work));
     }
     EXL2__TRY_DONE(exl2__loading_headers(e, m, work));
@@ -71,16 +70,16 @@ EXL2__PRIVATE exl2_result exl2__loading_again_allocate(exl2_engine *e, exl2__mod
     if (!exl2__work_spend_all(work)) {
         return EXL2_PENDING;
     }
-    if (exl2__backend_has_memory(m->backend)) {
-        EXL2__TRY_DONE(m->backend->memory->reserve(m->device, m->info.weight_bytes));
+    if (exl2__objects_has_memory(m)) {
+        EXL2__TRY_DONE(exl2__spans_reserve(&m->spans, m->span_bytes));
     } else {
-        EXL2__TRY(exl2__arena_open(c, &m->cache, m->info.cache_bytes, EXL2_MEM_KV));
+        EXL2__TRY(exl2__spans_open_pages(c, &m->spans, m->plan.pages));
     }
     if (m->desc.keep_packed) {
         return EXL2_OK;
     }
-    if (!exl2__backend_has_memory(m->backend)) {
-        EXL2__TRY(exl2__arena_open(c, &m->weights, m->info.weight_bytes, EXL2_MEM_WEIGHTS));
+    if (!exl2__objects_has_memory(m)) {
+        EXL2__TRY(exl2__spans_open_weights(c, &m->spans, m->span_bytes));
     }
     return exl2__weights_begin(c, &m->load);
 }
@@ -88,7 +87,7 @@ EXL2__PRIVATE exl2_result exl2__loading_again_allocate(exl2_engine *e, exl2__mod
 EXL2__PRIVATE exl2_result exl2__loading_again_weights(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     return !m->desc.keep_packed ? exl2__loading_weights(e, m, work)
-         : exl2__backend_has_memory(m->backend) ? m->backend->memory->restore(m->device, work) : EXL2_OK;
+         : exl2__objects_has_memory(m) ? exl2__spans_restore(&m->spans, work) : EXL2_OK;
 }
 
 /* The backend's part of the scratch memory is laid out again in its place. */
@@ -105,9 +104,7 @@ EXL2__PRIVATE exl2_result exl2__loading_again_finish(exl2_engine *e, exl2__model
     }
     exl2__weights_close(&e->ctx, &m->load);
     scratch.used = m->prepared_at;
-    EXL2__TRY(m->backend->prepare(m->device, &m->plan, &m->cache, &scratch));
-    m->forward.device = m->device;
-    return EXL2_OK;
+    return exl2__spans_prepare(&m->spans, &m->plan, false, &scratch);
 }
 
 static const exl2__loading_stage exl2__loading_again[] = {

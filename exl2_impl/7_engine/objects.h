@@ -80,10 +80,10 @@ typedef struct exl2__model {
     float mask_ns;               /* learned time of a mask per node of exl2__grammar_mask_cost, in nanoseconds */
     float mask_begin_ns;         /* learned time to begin a mask, before its nodes, in nanoseconds */
     exl2__grammar_vocab grammar_vocab; /* zeroed until the first grammar, or made while loading */
-    const exl2__backend *backend;
-    exl2__device *device;
-    exl2__plan plan;
-    exl2__arena weights, cache, scratch;
+    exl2__spans spans;           /* devices, with weights and pages */
+    uint64_t span_bytes[EXL2__SPANS_MAX]; /* of the weights of each span */
+    exl2__plan plan;             /* of the whole model */
+    exl2__arena scratch;
     exl2__pages pages;
     exl2__vectors vectors;       /* inputs that are no tokens, which words of histories and pages name */
     exl2__batch batch;
@@ -321,6 +321,22 @@ struct exl2_engine {
     exl2_engine_stats stats, published;
 };
 
+/* The backend of the model's spans; NULL: it has no weights (text_only, or the load has not come so far). */
+static inline const exl2__backend *exl2__objects_backend(const exl2__model *m)
+{
+    return exl2__spans_backend(&m->spans);
+}
+
+static inline bool exl2__objects_is_async(const exl2__model *m)
+{
+    return exl2__backend_is_async(exl2__objects_backend(m));
+}
+
+static inline bool exl2__objects_has_memory(const exl2__model *m)
+{
+    return exl2__backend_has_memory(exl2__objects_backend(m));
+}
+
 /* ---- handles ---- */
 
 static inline exl2__model *exl2__objects_model(const exl2_engine *e, exl2_model m)
@@ -391,6 +407,23 @@ static inline uint32_t exl2__objects_final_tokens(const exl2_engine *e, const ex
     bool negative = job && s != &e->sessions[job->session];
     const exl2__sequence *q = negative ? &job->guidance.negative->sequence : job ? &job->sequence : NULL;
     return q && q->begun ? q->final_end : s->table.tokens;
+}
+
+/* ---- invariants, for EXL2__ASSERT_SLOW ---- */
+
+/* Each busy session has exactly one live job; each free one has none. */
+EXL2__PRIVATE bool exl2__objects_sessions_agree(const exl2_engine *e)
+{
+    for (uint32_t i = 0; i < e->max_sessions; i++) {
+        uint32_t jobs = 0;
+        for (uint32_t k = 0; e->session_ids.live[i] && k < e->job_ids.end; k++) {
+            jobs += e->job_ids.live[k] && e->jobs[k].sequence.live && e->jobs[k].session == i;
+        }
+        if (jobs != (e->session_ids.live[i] && e->sessions[i].job != 0)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* ---- sessions ---- */

@@ -68,13 +68,14 @@ static inline void exl2__snapshot_key_add(uint64_t *key, const void *data, size_
 EXL2__PRIVATE uint64_t exl2__snapshot_computation(const exl2_engine *e, const exl2__model *m)
 {
     const exl2__shape *s = &m->plan.shape;
-    bool gpu = exl2__backend_has_memory(m->backend);
+    const exl2__backend *backend = exl2__objects_backend(m);
+    bool gpu = exl2__backend_has_memory(backend);
     uint32_t family = gpu ? e->info.device.arch : e->info.cpu_path == EXL2_CPU_C;
     const uint32_t numbers[] = { EXL2_VERSION, family, 1 + (uint32_t)m->plan.kv, s->layers, s->kv_heads, s->head_dim,
                                  s->rotary, s->pairs, s->experts.active, m->plan.rope_count };
     uint64_t key = 0;
     exl2__snapshot_key_add(&key, m->info.content_id, sizeof m->info.content_id);
-    exl2__snapshot_key_add(&key, m->backend->name, strlen(m->backend->name));
+    exl2__snapshot_key_add(&key, backend->name, strlen(backend->name));
     exl2__snapshot_key_add(&key, e->info.device.name, gpu ? strlen(e->info.device.name) : 0);
     exl2__snapshot_key_add(&key, numbers, sizeof numbers);
     for (uint32_t i = 0; i < m->plan.rope_count; i++) {
@@ -196,7 +197,7 @@ EXL2__PRIVATE exl2_result exl2__snapshot_write(const exl2__model *m, const exl2_
         exl2__store64(at + 12, x->page_bytes);
         at += EXL2__SNAPSHOT_KV_BYTES;
         for (uint32_t i = 0; i < x->pages; i++, at += x->page_bytes) {
-            EXL2__TRY(m->backend->page_get(m->device, s->table.pages[i], at));
+            EXL2__TRY(exl2__spans_page_get(&m->spans, s->table.pages[i], at));
         }
     }
     exl2__store64(at, exl2__hash(out, (size_t)(at - out)));
@@ -514,7 +515,7 @@ EXL2__PRIVATE exl2_result exl2__snapshot_restore_kv(exl2_engine *e, exl2__model 
     t->tokens = cached;
     exl2__table_start(t, &m->pages, cached, 0, 0);
     for (uint32_t i = 0; r >= 0 && i < pages; i++) {
-        r = m->backend->page_set(m->device, t->pages[i], x->kv + i * page_bytes);
+        r = exl2__spans_page_set(&m->spans, t->pages[i], x->kv + i * page_bytes);
     }
     if (r >= 0) {
         exl2__table_computed(t, &m->pages, cached);

@@ -220,9 +220,9 @@ static inline uint32_t exl2__step_commit(exl2_engine *e, exl2__model *m)
 {
     uint32_t dropped = 0;
     exl2__job *job = NULL;
-    while (m->backend->commit_pages && (job = exl2__objects_next_job(e, m, job)) != NULL) {
+    while (exl2__objects_backend(m)->commit_pages && (job = exl2__objects_next_job(e, m, job)) != NULL) {
         const exl2__table *t = job->sequence.table;
-        exl2_result r = job->sequence.rows ? m->backend->commit_pages(m->device, t->pages, t->page_count) : EXL2_OK;
+        exl2_result r = job->sequence.rows ? exl2__spans_commit(&m->spans, t->pages, t->page_count) : EXL2_OK;
         exl2__job *positive = exl2__objects_positive(job);
         if (r < 0 && job->drafts_for) {
             dropped += exl2__step_drop_rows(m, job);
@@ -239,13 +239,14 @@ static inline uint32_t exl2__step_commit(exl2_engine *e, exl2__model *m)
 /* Rows of prompts that the next pass may have: with a budget so few that units are short, and rows exact. */
 static inline uint32_t exl2__step_prompt_rows(const exl2__model *m, const exl2__budget *budget)
 {
-    bool queues = exl2__backend_is_async(m->backend);
+    const exl2__backend *backend = exl2__objects_backend(m);
+    bool queues = exl2__backend_is_async(backend);
     uint64_t budget_ns = queues ? budget->gpu_ns : budget->unit_ns;
     if (budget_ns == 0) {
         return m->plan.rows_max;
     }
     uint32_t rows = exl2__forward_rows_for(&m->forward, queues ? budget_ns / 2 : budget_ns);
-    return m->backend->two_kinds ? exl2__min32(rows, m->backend->exact_rows) : rows;
+    return backend->two_kinds ? exl2__min32(rows, backend->exact_rows) : rows;
 }
 
 /* Starts the next pass, if a job has rows for it. */
@@ -264,7 +265,7 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, const
     exl2__drafts_ask(e, m);
     m->pass_ns = 0;
     exl2__schedule_limits limits = { m->forward.step.kind, m->plan.rows_max, exl2__step_prompt_rows(m, budget),
-                                     m->plan.sequences_max, m->backend->decode_rows };
+                                     m->plan.sequences_max, exl2__objects_backend(m)->decode_rows };
     exl2__schedule_kind(m->sequences, count, &m->pages, limits.kind, &limits);
     exl2__drafts_make(e, m, limits.kind);
     uint32_t rows = exl2__schedule_rows(m->sequences, count, &m->pages, &limits, m->batch.copies, &m->batch.copy_count);
@@ -416,7 +417,7 @@ static inline void exl2__step_end_pass(exl2_engine *e, exl2__model *m, exl2_resu
             exl2__jobs_end(job, job->stop ? job->stop : EXL2_STOP_LENGTH, EXL2_OK, NULL);
         }
     }
-    if (exl2__backend_is_async(m->backend)) {
+    if (exl2__objects_is_async(m)) {
         m->pass_ns = exl2__platform_ns() - m->pass_begin_ns;
     }
     if (result >= 0 && !m->pass_reads) {
@@ -450,7 +451,7 @@ static inline exl2_result exl2__step_forward(exl2_engine *e, exl2__model *m, con
     if (m->forward.masks == EXL2__MASKS_MADE) {
         EXL2__TRY(exl2__forward_masked(&m->forward));
     }
-    if (!exl2__backend_is_async(m->backend)) {
+    if (!exl2__objects_is_async(m)) {
         uint64_t begin_ns = exl2__platform_ns();
         m->forward.unit_ns = budget->unit_ns;
         m->forward.wanted = e->worker.stepping ? &e->worker.wanted : NULL;
@@ -458,7 +459,8 @@ static inline exl2_result exl2__step_forward(exl2_engine *e, exl2__model *m, con
         m->pass_ns += exl2__platform_ns() - begin_ns;
         return r;
     }
-    uint32_t most = budget->wait ? m->backend->queue->ahead(m->device) : 1;
+    const exl2__span *last = exl2__spans_last(&m->spans);
+    uint32_t most = budget->wait ? last->backend->queue->ahead(last->device) : 1;
     queue_budget->ahead = queue_budget->timed ? 0 : exl2__min32(most, exl2__step_repeats(e, m));
     return exl2__forward_queue(&m->forward, queue_budget, status);
 }
@@ -468,8 +470,8 @@ static inline exl2__queue_budget exl2__step_queue_budget(const exl2__model *m, c
 {
     exl2__queue_budget queue_budget = { .timed = budget->gpu_ns > 0, .cpu_end_ns = budget->deadline_ns,
                                         .wait = budget->wait };
-    if (queue_budget.timed && exl2__backend_is_async(m->backend)) {
-        uint64_t queued_ns = m->backend->queue->queued_ns(m->device);
+    if (queue_budget.timed && exl2__objects_is_async(m)) {
+        uint64_t queued_ns = exl2__spans_queued_ns(&m->spans);
         queue_budget.ns = budget->gpu_ns - exl2__min64(budget->gpu_ns, queued_ns);
         queue_budget.at_least_one = queued_ns == 0;
     }
@@ -480,7 +482,7 @@ static inline exl2__queue_budget exl2__step_queue_budget(const exl2__model *m, c
    until the deadline. 0: no budget, so one whole pass. A deadline that has passed gives 1 ns, which runs one unit. */
 static inline uint64_t exl2__step_share_ns(const exl2__model *m, const exl2__budget *budget)
 {
-    if (exl2__backend_is_async(m->backend)) {
+    if (exl2__objects_is_async(m)) {
         return budget->gpu_ns;
     }
     uint64_t now = exl2__platform_ns();
@@ -539,7 +541,7 @@ static inline void exl2__step_passes(exl2_engine *e, exl2__model *m, const exl2_
                                      exl2__queue_budget *queue_budget, exl2__progress *progress)
 {
     uint64_t share_ns = exl2__step_share_ns(m, budget);
-    bool has_deadline = share_ns > 0 && !exl2__backend_is_async(m->backend), ran = false;
+    bool has_deadline = share_ns > 0 && !exl2__objects_is_async(m), ran = false;
     exl2__step_outcome outcome;
     do {
         exl2__step_update_jobs(e, m, progress);
@@ -573,7 +575,7 @@ static inline void exl2__step_model(exl2_engine *e, exl2__model *m, exl2__budget
 {
     exl2__queue_budget queue_budget = exl2__step_queue_budget(m, budget);
     exl2__step_passes(e, m, budget, &queue_budget, progress);
-    budget->gpu_ns = m->id && exl2__backend_is_async(m->backend) ? queue_budget.ns : budget->gpu_ns;
+    budget->gpu_ns = m->id && exl2__objects_is_async(m) ? queue_budget.ns : budget->gpu_ns;
 }
 
 /* What a step of a model can be. */
@@ -583,7 +585,7 @@ typedef enum exl2__step_kind { EXL2__STEP_LOADS = 1, EXL2__STEP_PASSES = 2 } exl
 static inline bool exl2__step_has_work(const exl2__model *m, uint32_t kinds)
 {
     bool loads = m->state == EXL2_PENDING || m->park == EXL2__PARK_LOADS;
-    bool works = loads || (m->state == EXL2_OK && m->backend);
+    bool works = loads || (m->state == EXL2_OK && exl2__objects_backend(m));
     return m->id && works && (kinds & (loads ? EXL2__STEP_LOADS : EXL2__STEP_PASSES));
 }
 
@@ -644,6 +646,7 @@ static inline bool exl2__step_loads(exl2_engine *e, const exl2_step_desc *desc)
 /* A whole step, on the worker's thread or the application's. */
 static inline exl2_result exl2__step_engine(exl2_engine *e, const exl2_step_desc *desc)
 {
+    EXL2__ASSERT_SLOW(exl2__objects_sessions_agree(e));
     uint64_t begin_ns = exl2__platform_ns();
     bool loads = !(e->worker.stepping && e->loads_on_caller);
     exl2__progress progress = exl2__step_models(e, desc, EXL2__STEP_PASSES | (loads ? EXL2__STEP_LOADS : 0));

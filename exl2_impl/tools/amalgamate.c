@@ -21,6 +21,7 @@
 
 #define PATH_BYTES 1024
 #define FILES_MAX 512
+#define MADE_MAX 8
 #define HEADER "exl2.h"
 #define LIST "exl2_impl/exl2_impl.h"
 
@@ -34,7 +35,9 @@ typedef struct source { /* a file of the amalgam; paths are relative to the root
 static source sources[FILES_MAX];
 static size_t source_count;
 static const char *root;
-static char made_folder[PATH_BYTES], made[PATH_BYTES]; /* where generated files lie; the one that is included, or "" */
+static char made_folder[PATH_BYTES]; /* where generated files lie */
+static char made[MADE_MAX][PATH_BYTES]; /* those that are included */
+static size_t made_count;
 static FILE *out;
 static char out_path[PATH_BYTES]; /* while it is being written, so that no half of it stays behind */
 
@@ -306,8 +309,11 @@ static void write_source(const char *from, source *s)
 static void write_made(const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    join(made, made_folder, name);
-    char *text = read_text(made);
+    if (made_count == MADE_MAX) {
+        stop("more than %d generated files", MADE_MAX);
+    }
+    join(made[made_count], made_folder, name);
+    char *text = read_text(made[made_count++]);
     fprintf(out, "/* ======== begin %s ======== */\n%s/* ======== end %s ======== */\n", name, text, name);
     free(text);
 }
@@ -393,7 +399,10 @@ static void write_header(const char *commit)
 static void write_depfile(const char *path, const char *stamp)
 {
     FILE *file = create(path);
-    fprintf(file, "%s:%s%s", stamp, *made ? " " : "", made);
+    fprintf(file, "%s:", stamp);
+    for (size_t i = 0; i < made_count; i++) {
+        fprintf(file, " %s", made[i]);
+    }
     for (size_t i = 0; i < source_count; i++) {
         fputs(" \\\n ", file);
         char full[PATH_BYTES];

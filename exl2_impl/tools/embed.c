@@ -3,8 +3,11 @@
    the end of one file and the beginning of the next. The comment at the head of a file is for readers of kernels_src:
    "#line N" stands in its place. A tab stands for four spaces of an indent, which saves 7 %.
    The files of the folder `convert` come last, for builds with EXL2_CONVERT only.
-   takes: embed KERNELS_SRC OUT [DEPFILE]: the modules that kernels.def.h names, and all that they include.
-   gives: OUT, for 3_backend/cuda/cuda_source.h; stops with one sentence and exit code 1 on a file that is not there. */
+   With --texts, it writes the documents of text files as string literals.
+   takes: embed KERNELS_SRC OUT [DEPFILE]: the modules that kernels.def.h names, and all that they include;
+          embed --texts OUT FILE ...: files of UTF-8, in which lines "%%" separate documents.
+   gives: OUT, for 3_backend/cuda/cuda_source.h or 8_convert/quantizer/spare_texts.h; stops with one sentence and exit
+          code 1 on a file that is not there. */
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -16,6 +19,7 @@
 #define FILES_MAX 128
 #define PIECE_BYTES 4096 /* with the NUL */
 #define LIST "kernels.def.h"
+#define TEXT_COLUMNS 110 /* a literal of a document continues on the next line from here on */
 
 typedef struct kernel_file {
     char name[NAME_BYTES];
@@ -47,13 +51,9 @@ static void stop(const char *format, ...)
     exit(1);
 }
 
-/* The whole file of the folder with a NUL behind it; lines end in '\n' alone. */
-static char *read_text(const char *name)
+/* The whole file with a NUL behind it; lines end in '\n' alone. */
+static char *read_file(const char *path)
 {
-    char path[PATH_BYTES];
-    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) {
-        stop("the path of %s is too long", name);
-    }
     FILE *file = fopen(path, "rb");
     if (!file || fseek(file, 0, SEEK_END) != 0) {
         stop("cannot read %s", path);
@@ -67,14 +67,28 @@ static char *read_text(const char *name)
     fclose(file);
     size_t kept = 0;
     for (long i = 0; i < size; i++) {
-        if (text[i] == 0 || text[i] == '\t') {
-            stop("%s has a NUL or a tab in it", path);
+        if (text[i] == 0) {
+            stop("%s has a NUL in it", path);
         }
         if (text[i] != '\r') {
             text[kept++] = text[i];
         }
     }
     text[kept] = 0;
+    return text;
+}
+
+/* A file of the folder of kernels. */
+static char *read_text(const char *name)
+{
+    char path[PATH_BYTES];
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) {
+        stop("the path of %s is too long", name);
+    }
+    char *text = read_file(path);
+    if (strchr(text, '\t')) {
+        stop("%s has a tab in it", path);
+    }
     return text;
 }
 
@@ -136,7 +150,21 @@ static void add_includes(const char *text)
     }
 }
 
-/* One line as a string, after `tabs` tabs. Bytes outside of ASCII become octal escapes; \? because of trigraphs. */
+/* A byte of a string literal. Bytes outside of ASCII become octal escapes; \? because of trigraphs. Returns the columns
+   that it takes. */
+static int write_byte(char byte)
+{
+    unsigned char c = (unsigned char)byte;
+    if (c == '\n') {
+        return fprintf(out, "\\n");
+    }
+    if (c == '"' || c == '\\' || c == '?') {
+        return fprintf(out, "\\%c", c);
+    }
+    return fprintf(out, c < 32 || c > 126 ? "\\%03o" : "%c", (unsigned)c);
+}
+
+/* One line as a string, after `tabs` tabs. */
 static void write_line(size_t tabs, const char *line, size_t bytes, bool ended)
 {
     fputs("\n    \"", out);
@@ -144,14 +172,7 @@ static void write_line(size_t tabs, const char *line, size_t bytes, bool ended)
         fputs("\\t", out);
     }
     for (size_t i = 0; i < bytes; i++) {
-        unsigned char c = (unsigned char)line[i];
-        if (c == '"' || c == '\\' || c == '?') {
-            fprintf(out, "\\%c", c);
-        } else if (c < 32 || c > 126) {
-            fprintf(out, "\\%03o", (unsigned)c);
-        } else {
-            fputc(c, out);
-        }
+        write_byte(line[i]);
     }
     fputs(ended ? "\\n\"" : "\"", out);
 }
@@ -234,11 +255,109 @@ static void write_dependencies(const char *path)
     fclose(file);
 }
 
+/* ---- documents ---- */
+
+static void create_out(void)
+{
+    out = fopen(out_path, "wb");
+    if (!out) {
+        stop("cannot write %s", out_path);
+    }
+}
+
+static void close_out(void)
+{
+    FILE *written = out;
+    out = NULL;
+    if (fclose(written) != 0) {
+        remove(out_path);
+        stop("cannot write %s", out_path);
+    }
+}
+
+/* Bytes of the UTF-8 sequence that begins with this byte; 0: none does. */
+static size_t utf8_bytes(unsigned char first)
+{
+    return first < 0x80 ? 1 : first >= 0xC2 && first < 0xE0 ? 2 : first >= 0xE0 && first < 0xF0 ? 3
+        : first >= 0xF0 && first < 0xF5 ? 4 : 0;
+}
+
+static void check_utf8(const char *path, const char *text)
+{
+    for (const char *at = text; *at;) {
+        size_t bytes = utf8_bytes((unsigned char)*at), good = bytes != 0;
+        while (good < bytes && ((unsigned char)at[good] & 0xC0) == 0x80) {
+            good++;
+        }
+        if (bytes == 0 || good < bytes) {
+            stop("%s is not UTF-8 at byte %zu", path, (size_t)(at - text));
+        }
+        at += bytes;
+    }
+}
+
+/* One document as string literals, which C joins. They end after a line end or a space, if there is one. */
+static void write_document(const char *path, const char *text, size_t bytes)
+{
+    int columns = 0;
+    if (bytes == 0 || bytes >= PIECE_BYTES) {
+        stop("%s has a document of %zu bytes: 1 to %d are allowed", path, bytes, PIECE_BYTES - 1);
+    }
+    fputs("\n    \"", out);
+    for (size_t i = 0; i < bytes; i++) {
+        columns += write_byte(text[i]);
+        bool gap = (text[i] == '\n' && columns >= TEXT_COLUMNS / 2) || (text[i] == ' ' && columns >= TEXT_COLUMNS - 10)
+            || columns >= TEXT_COLUMNS;
+        if (gap && i + 1 < bytes) {
+            fputs("\"\n    \"", out);
+            columns = 0;
+        }
+    }
+    fputs("\",", out);
+}
+
+/* The documents of a file; the last line end belongs to none. */
+static void write_documents(const char *path)
+{
+    static const char between[] = "\n%%\n";
+    char *text = read_file(path);
+    size_t bytes = strlen(text);
+    if (bytes == 0 || text[bytes - 1] != '\n') {
+        stop("%s does not end with a line end", path);
+    }
+    check_utf8(path, text);
+    text[bytes - 1] = 0;
+    const char *slash = strrchr(path, '/'), *next;
+    fprintf(out, "\n    /* %s */", slash ? slash + 1 : path);
+    for (const char *at = text; at; at = next ? next + sizeof between - 1 : NULL) {
+        next = strstr(at, between);
+        write_document(path, at, next ? (size_t)(next - at) : strlen(at));
+    }
+    free(text);
+}
+
+static int embed_texts(char **paths, int count)
+{
+    create_out();
+    fputs("    /* Made by exl2_impl/tools/embed.c of text files. */", out);
+    for (int i = 0; i < count; i++) {
+        write_documents(paths[i]);
+    }
+    fputc('\n', out);
+    close_out();
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
-    if (argc != 3 && argc != 4) {
-        fputs("usage: embed KERNELS_SRC OUT [DEPFILE]\n", stderr);
+    bool texts = argc >= 4 && strcmp(argv[1], "--texts") == 0;
+    if (!texts && argc != 3 && argc != 4) {
+        fputs("usage: embed KERNELS_SRC OUT [DEPFILE]\n       embed --texts OUT FILE ...\n", stderr);
         return 2;
+    }
+    if (texts) {
+        out_path = argv[2];
+        return embed_texts(argv + 3, argc - 3);
     }
     folder = argv[1];
     out_path = argv[2];
@@ -248,17 +367,9 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < file_count; i++) {
         add_includes(files[i].text);
     }
-    out = fopen(out_path, "wb");
-    if (!out) {
-        stop("cannot write %s", out_path);
-    }
+    create_out();
     write_all();
-    if (fclose(out) != 0) {
-        out = NULL;
-        remove(out_path);
-        stop("cannot write %s", out_path);
-    }
-    out = NULL;
+    close_out();
     if (argc == 4) {
         write_dependencies(argv[3]);
     }

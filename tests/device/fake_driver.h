@@ -77,6 +77,10 @@ exl2__cuda_nvrtc fake_nvrtc(void);
 /* Defined by the test, for fake_engine.c: fills in the tables of driver and compiler; either pointer may be NULL. */
 void machine_tables(exl2__cuda_driver *driver, exl2__cuda_nvrtc *nvrtc);
 
+/* In fake_engine.c, for tests that cut models into spans: fills `ends` [4] with the ends of the spans of a model that
+   has so many layers, and returns their number. NULL: one span. */
+extern uint32_t (*fake_spans)(uint32_t layers, uint32_t *ends);
+
 /* Prints each object that still lives and each misuse. Returns their number. */
 int fake_leaks(void);
 

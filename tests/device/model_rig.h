@@ -43,6 +43,7 @@ typedef struct side {
     exl2__matrix **experts; /* of all layers; NULL: the model has none */
     double frequency[128];
     exl2__rope_angles ropes[2];
+    exl2__spans spans;
     exl2__forward forward;
     exl2__logit_result results[SEQUENCES];
     exl2_alt alts[SEQUENCES][EXL2_ALTS_MAX];
@@ -112,7 +113,8 @@ static inline void side_open(side *s, const exl2__backend *b, void *hardware, co
     side_need(s, exl2__arena_open(&s->c, &s->pages, dry[0].used, EXL2_MEM_KV));
     side_need(s, exl2__arena_open(&s->c, &s->scratch, dry[1].used + EXL2__ARENA_ALIGN, EXL2_MEM_SCRATCH));
     side_need(s, b->prepare(s->d, &s->plan, &s->pages, &s->scratch));
-    s->forward = (exl2__forward){ .c = &s->c, .backend = b, .device = s->d, .plan = &s->plan, .results = s->results };
+    s->spans = (exl2__spans){ .span = { { .backend = b, .device = s->d, .end = s->plan.shape.layers } }, .count = 1 };
+    s->forward = (exl2__forward){ .c = &s->c, .spans = &s->spans, .plan = &s->plan, .results = s->results };
     for (uint32_t i = 0; i < SEQUENCES; i++) {
         s->results[i].alts = s->alts[i];
     }

@@ -15,6 +15,7 @@ ${CC:-cc} -O1 -o "$folder/made/embed" exl2_impl/tools/embed.c
 "$folder/made/embed" kernels_src "$folder/made/exl2_kernels.inc" "$folder/made/exl2_kernels.d"
 ${CC:-cc} -O1 -o "$folder/made/declare" exl2_impl/tools/declare.c
 "$folder/made/declare" "$PWD" "$folder/made/private"
+"$folder/made/embed" --texts "$folder/made/exl2_texts.inc" exl2_impl/8_convert/quantizer/spare_texts/*.txt
 
 # compile FLAGS ...
 compile() {

@@ -102,7 +102,7 @@ static inline const float *bench_embedding(const bench *b, exl2_token token)
 {
     static float out[8192];
     const exl2__shape *s = &b->m->plan.shape;
-    bool cuda = exl2__backend_has_memory(b->m->backend);
+    bool cuda = exl2__backend_has_memory(exl2__spans_backend(&b->m->spans));
     for (uint32_t i = 0; i < s->hidden; i++) {
         const exl2__cuda_matrix *table = exl2__cuda_matrix_of(b->m->plan.embed);
         out[i] = cuda ? bench_table_at(table->table, table->feed[0].type, s->hidden, (uint32_t)token, i)

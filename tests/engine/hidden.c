@@ -32,8 +32,8 @@ static void made_make(const bench *b, made *x, uint32_t count, exl2__logit_use u
     x->step = (exl2__step){ .rows = x->rows, .row_count = STEP_ROWS, .sequence_count = 1, .page_tables = x->tables,
                             .logits = x->logits, .logit_count = count,
                             .kind = b->m->pages.sampled ? EXL2__ROWS_PROMPT : EXL2__ROWS_MIXED };
-    if (b->m->backend->commit_pages) {
-        CHECK_INT(b->m->backend->commit_pages(b->m->device, x->pages, 1), EXL2_OK);
+    if (exl2__spans_backend(&b->m->spans)->commit_pages) {
+        CHECK_INT(exl2__spans_commit(&b->m->spans, x->pages, 1), EXL2_OK);
     }
 }
 
@@ -55,14 +55,15 @@ static exl2_result count_sample(exl2__device *d, const exl2__layer *layer, const
 static void made_run(bench *b, const made *x, float *logits, float *hidden)
 {
     exl2__forward *f = &b->m->forward;
-    exl2__backend counts = *b->m->backend;
-    const exl2__backend *own = f->backend;
+    exl2__backend counts = *exl2__spans_backend(&b->m->spans);
+    exl2__span *span = &b->m->spans.span[0];
+    const exl2__backend *own = span->backend;
     exl2__forward_status status;
     heads = samples = 0;
     if (!exl2__backend_is_async(own)) {
         counts.head = count_head;
         counts.sample = count_sample;
-        f->backend = &counts;
+        span->backend = &counts;
     }
     CHECK_INT(exl2__forward_begin(f, &x->step), EXL2_OK);
     do {
@@ -74,20 +75,20 @@ static void made_run(bench *b, const made *x, float *logits, float *hidden)
             float *at;
             if (row->use == EXL2__LOGIT_HIDDEN) {
                 CHECK_INT(f->results[i].token, -1);
-                CHECK_INT(own->hidden(f->device, row->row, hidden + row->row * b->m->plan.shape.hidden), EXL2_OK);
+                CHECK_INT(own->hidden(span->device, row->row, hidden + row->row * b->m->plan.shape.hidden), EXL2_OK);
             } else if (row->use == EXL2__LOGIT_FETCH) {
-                CHECK_INT(own->logits(f->device, i, &at), EXL2_OK);
+                CHECK_INT(own->logits(span->device, i, &at), EXL2_OK);
                 memcpy(logits + row->row * b->m->plan.shape.vocab, at, b->m->plan.shape.vocab * sizeof *at);
             }
         }
     } while (status != EXL2__FORWARD_DONE);
-    f->backend = own;
+    span->backend = own;
 }
 
 /* The head's product of one row, as cpu.h has it. */
 static void apply_head(const bench *b, const float *hidden, float *logits)
 {
-    exl2__cpu_device *d = exl2__cpu_of(b->m->device);
+    exl2__cpu_device *d = exl2__cpu_of(b->m->spans.span[0].device);
     exl2__cpu_gather(d, exl2__cpu_matrix_of(d->head), 1, 0, 1, hidden, d->hidden_stride);
     exl2__cpu_product(d, d->head, 0, 1, 0, d->vocab_stride / EXL2__CPU_STRIP, d->logits, d->vocab_stride, 0);
     for (uint32_t i = 0; i < d->vocab_stride; i++) {
@@ -147,7 +148,7 @@ static void test_hidden_cuda(const char *name)
     static made x;
     bench b = bench_open(name, EXL2_BACKEND_CUDA, (exl2_model_desc){ .prefill_chunk = 64, .batch_max = 4 }, 0);
     const exl2__shape *s = &b.m->plan.shape;
-    exl2__cuda_model *gpu_model = exl2__cuda_of(b.m->device);
+    exl2__cuda_model *gpu_model = exl2__cuda_of(b.m->spans.span[0].device);
     made_make(&b, &x, 0, EXL2__LOGIT_HIDDEN);
     made_run(&b, &x, NULL, NULL); /* after what loading has left to do */
     fake.run = list_kernels;
@@ -166,7 +167,7 @@ static void test_hidden_cuda(const char *name)
     for (uint32_t i = 0; r && i < STEP_ROWS * s->hidden; i++) {
         r[i] = 1 + (float)bench_below(1000) / 100;
     }
-    exl2_result got = b.m->backend->hidden(b.m->device, 7, hidden);
+    exl2_result got = exl2__spans_backend(&b.m->spans)->hidden(b.m->spans.span[0].device, 7, hidden);
     CHECK_INT(got, EXL2_OK);
     double mean = 0, square = 0, worst = 0;
     for (uint32_t i = 0; r && i < s->hidden; i++) {

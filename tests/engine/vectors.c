@@ -1,11 +1,20 @@
 /* vectors.c: rows whose input is a vector, on the CPU and over the fake driver. Vectors that are rows of the embedding
    matrix give what the tokens give, bit by bit, whatever happens to their sessions in between. Two histories share
-   pages up to the first vector that differs. Every vector lives as long as a word names it, and no longer.
+   pages up to the first vector that differs. Every vector lives as long as a word names it, and no longer. A model of
+   two spans computes with vectors, too.
    takes: the goldens; the fake driver.
    gives: exit code 0 or 1. */
 #include "bench.h"
 
 #define PROMPT_MAX 210u
+
+/* Two spans: the first layer, and the others. */
+static uint32_t two_spans(uint32_t layers, uint32_t *ends)
+{
+    ends[0] = 1;
+    ends[1] = layers;
+    return 2;
+}
 
 /* ---- uses ---- */
 
@@ -580,6 +589,10 @@ int main(int argc, char **argv)
     test_bits("exl2-mixed", EXL2_BACKEND_CPU, 7);
     test_bits("gemma2", EXL2_BACKEND_CPU, 64); /* whose embedding has a scale */
     test_bits("starcoder2", EXL2_BACKEND_CPU, 0);
+    fake_spans = two_spans;
+    test_bits("exl2-mixed", EXL2_BACKEND_CPU, 7);
+    test_bits("starcoder2", EXL2_BACKEND_CPU, 0);
+    fake_spans = NULL;
     for (uint32_t i = 0; i < 2; i++) {
         test_resume(backends[i]);
         test_guidance(backends[i]);

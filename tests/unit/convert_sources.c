@@ -580,6 +580,19 @@ static void mixed_ids(uint64_t seed, exl2_token ids[9 * 64])
     CHECK(remove_folder(path));
 }
 
+/* The documents are those with which earlier conversions were made: FNV-1a, 64 bits, over all bytes and NULs. */
+static void test_spare_bytes(void)
+{
+    uint64_t hash = 0xCBF29CE484222325u;
+    for (size_t i = 0; i < EXL2__COUNT(exl2__spare_texts); i++) {
+        for (size_t k = 0; k <= strlen(exl2__spare_texts[i]); k++) {
+            hash = (hash ^ (uint8_t)exl2__spare_texts[i][k]) * 0x100000001B3u;
+        }
+    }
+    CHECK_INT(EXL2__COUNT(exl2__spare_texts), 77);
+    CHECK(hash == 0x7B8B4473CCDC9A54u);
+}
+
 /* By default every second row is of the spare texts, over all of which the rows are spread; the model writes the
    others, by the seed. */
 static void test_mixed(void)
@@ -744,6 +757,7 @@ int main(void)
     test_starved();
     test_limits();
     test_messages();
+    test_spare_bytes();
     test_spare();
     test_mixed();
     test_gguf();

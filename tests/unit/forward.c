@@ -79,10 +79,12 @@ static const exl2__backend backend = {
 static exl2__ctx context;
 static exl2__layer layers[2];
 static exl2__plan plan;
+static exl2__spans spans;
 
 static exl2__forward make(void)
 {
-    exl2__forward f = { .c = &context, .backend = &backend, .plan = &plan };
+    exl2__forward f = { .c = &context, .spans = &spans, .plan = &plan };
+    spans = (exl2__spans){ .span = { { .backend = &backend, .end = 2 } }, .count = 1 };
     plan.layers = layers;
     plan.shape.layers = 2;
     plan.rows_max = 64;
@@ -236,10 +238,10 @@ static void thread_time(void)
     static const exl2__backend_queue queue = { .units = units, .head_units = units, .enqueue = enqueue,
                                                .unit_ns = unit_ns };
     exl2__forward f = make();
-    exl2__backend async = *f.backend;
+    exl2__backend async = backend;
     exl2__queue_budget late = { .timed = true, .ns = UNITS }, idle = late, whole = { .timed = false };
     async.queue = &queue;
-    f.backend = &async;
+    spans.span[0].backend = &async;
     idle.at_least_one = true;
     CHECK_INT(enqueued(&f, EXL2__ROWS_PROMPT, late, -1), 0);
     CHECK_INT(enqueued(&f, EXL2__ROWS_PROMPT, idle, -1), 1); /* a pass goes on, however short the steps are */

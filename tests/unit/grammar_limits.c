@@ -484,6 +484,19 @@ static void check_refusals(void)
     check_refusal(EXL2_GRAMMAR_EBNF, text, EXL2_ERR_BUDGET, "too ambiguous");
 }
 
+/* A text that ends in the middle of a pair of surrogates: what lies after its end in memory is not read. */
+static void check_cut(void)
+{
+    static const char text[] = "\\uD800\\?DC00";
+    exl2__grammar g;
+    exl2_result result = exl2__grammar_open(&context, EXL2_GRAMMAR_REGEX, false, text, 7, &table, 0, &g);
+    if (!CHECK_INT(result, EXL2_ERR_FORMAT)) {
+        exl2__grammar_close(&context, &g);
+        return;
+    }
+    CHECK(strstr(context.error.text, "expected a hexadecimal digit"));
+}
+
 /* A branch whose texts are all too long is never begun. Two ways to the same part are not a cycle. */
 static void check_kept(void)
 {
@@ -525,6 +538,7 @@ int main(void)
     check_small_lists();
     check_ambiguous();
     check_refusals();
+    check_cut();
     check_kept();
     exl2__grammar_vocab_close(&context, &table);
     exl2__vocab_close(&context, &vocab);

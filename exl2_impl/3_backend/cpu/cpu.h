@@ -15,15 +15,28 @@
 
 /* ---- stages ---- */
 
-/* Items: the layers of each copy, because a whole page may be large. */
+/* Items: the span's layers of each copy, because a whole page may be large. */
 EXL2__PRIVATE void exl2__cpu_copy_pages(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
     for (uint32_t i = s->begin; i < s->end; i++) {
-        const exl2__page_copy *copy = &d->step->copies[i / d->shape.layers];
-        uint64_t at = i % d->shape.layers * d->layer_bytes;
+        const exl2__page_copy *copy = &d->step->copies[i / d->layers];
+        uint64_t at = i % d->layers * d->layer_bytes;
         memcpy(d->pages + copy->to * d->page_bytes + at, d->pages + copy->from * d->page_bytes + at,
                (size_t)d->layer_bytes);
+    }
+}
+
+/* Items: rows, which the span before has handed over. */
+EXL2__PRIVATE void exl2__cpu_embed_handed(const exl2__cpu_share *s)
+{
+    const exl2__cpu_device *d = s->d;
+    for (uint32_t r = s->begin; r < s->end; r++) {
+        const float *from = d->step->handed + (size_t)r * d->shape.hidden;
+        exl2__real *out = d->residual + (size_t)r * d->hidden_stride;
+        for (uint32_t i = 0; i < d->shape.hidden; i++) {
+            out[i] = (exl2__real)from[i];
+        }
     }
 }
 
@@ -233,11 +246,12 @@ EXL2__PRIVATE void exl2__cpu_stages(const exl2__cpu_device *d, exl2__phase phase
     exl2__cpu_stage stages[EXL2__CPU_STAGES] = { { NULL, 0, 0 } };
     switch (phase) {
     case EXL2__PHASE_copy_pages:
-        stages[0] = (exl2__cpu_stage){ exl2__cpu_copy_pages, d->step ? d->step->copy_count * s->layers : 0,
+        stages[0] = (exl2__cpu_stage){ exl2__cpu_copy_pages, d->step ? d->step->copy_count * d->layers : 0,
                                        d->layer_bytes / 4 };
         break;
     case EXL2__PHASE_embed:
-        stages[0] = (exl2__cpu_stage){ exl2__cpu_embed, rows, (uint64_t)s->hidden * 64 };
+        stages[0] = (exl2__cpu_stage){ d->first_layer ? exl2__cpu_embed_handed : exl2__cpu_embed, rows,
+                                       (uint64_t)s->hidden * 64 };
         break;
     case EXL2__PHASE_qkv:
         stages[0] = (exl2__cpu_stage){ exl2__cpu_qkv_input, tiles, tile * s->hidden * 16 };
@@ -500,6 +514,17 @@ EXL2__PRIVATE exl2_result exl2__cpu_page_set(exl2__device *d, uint32_t page, con
     return EXL2_OK;
 }
 
+EXL2__PRIVATE exl2_result exl2__cpu_hand(exl2__device *device, uint32_t begin, uint32_t end, float *out)
+{
+    const exl2__cpu_device *d = exl2__cpu_of(device);
+    for (uint32_t r = begin; r < end; r++) {
+        for (uint32_t i = 0; i < d->shape.hidden; i++) {
+            out[(size_t)r * d->shape.hidden + i] = (float)d->residual[(size_t)r * d->hidden_stride + i];
+        }
+    }
+    return EXL2_OK;
+}
+
 static const exl2__backend exl2__cpu_backend = {
     .name = "cpu",
     .open = exl2__cpu_open,
@@ -515,6 +540,7 @@ static const exl2__backend exl2__cpu_backend = {
     .commit_pages = exl2__cpu_commit_pages,
     .page_get = exl2__cpu_page_get,
     .page_set = exl2__cpu_page_set,
+    .hand = exl2__cpu_hand,
     .begin = exl2__cpu_begin,
     .items = exl2__cpu_items,
     .item_run = exl2__cpu_item_run,

@@ -69,7 +69,8 @@ typedef struct exl2__cpu_device {
     exl2__ctx *c;
     const exl2__cpu_ops *ops;
     exl2__shape shape;
-    uint32_t rows_max, logit_rows_max, context_max;
+    uint32_t first_layer, layers; /* of the span */
+    uint32_t rows_max, logit_rows_max, context_max; /* logit_rows_max: 0 in a span without a head */
     uint32_t tasks;               /* maximum number of parallel tasks */
     /* Lengths of rows in elements, rounded up to whole strips: */
     uint32_t hidden_stride, query_stride, key_stride, inter_stride, vocab_stride;
@@ -114,7 +115,9 @@ EXL2__PRIVATE void exl2__cpu_device_measure(exl2__cpu_device *d, const exl2__pla
     const exl2__shape *s = &plan->shape;
     d->shape = *s;
     d->rows_max = exl2__max32(plan->rows_max, 1);
-    d->logit_rows_max = exl2__max32(plan->logit_rows_max, 1);
+    d->first_layer = exl2__plan_first(plan);
+    d->layers = exl2__plan_span(plan);
+    d->logit_rows_max = exl2__plan_has_head(plan) ? exl2__max32(plan->logit_rows_max, 1) : 0;
     d->context_max = plan->context_max;
     d->rope_count = plan->rope_count;
     d->hidden_stride = (uint32_t)exl2__align_up(s->hidden, EXL2__CPU_STRIP);
@@ -131,7 +134,7 @@ EXL2__PRIVATE void exl2__cpu_device_measure(exl2__cpu_device *d, const exl2__pla
     if (d->kv != EXL2_KV_FP16) {
         d->layer_bytes = s->kv_heads * exl2__cpu_codes_head_bytes(s->head_dim, d->kv);
     }
-    d->page_bytes = d->layer_bytes * s->layers;
+    d->page_bytes = d->layer_bytes * d->layers;
 }
 
 EXL2__PRIVATE exl2__real *exl2__cpu_device_alloc(exl2__arena *a, uint64_t rows, uint64_t stride)
@@ -148,7 +151,7 @@ EXL2__PRIVATE void exl2__cpu_device_layout_task(const exl2__cpu_device *d, exl2_
     task->scores = exl2__cpu_device_alloc(a, queries, d->context_max);
     task->key = (exl2__kv *)exl2__arena_alloc(a, d->shape.head_dim * sizeof(exl2__kv));
     task->pairs = exl2__cpu_device_alloc(a, 1, d->shape.rotary);
-    task->sample = exl2__arena_alloc(a, exl2__sample_scratch_bytes(d->shape.vocab));
+    task->sample = exl2__arena_alloc(a, d->logit_rows_max ? exl2__sample_scratch_bytes(d->shape.vocab) : 0);
     if (exl2__experts_any(&d->shape.experts)) {
         task->scores_of_experts = (double *)exl2__arena_alloc(a, 2 * (uint64_t)d->shape.experts.count * sizeof(double));
         task->gathered = exl2__cpu_device_alloc(a, d->ops->tile_rows, d->hidden_stride);
@@ -294,17 +297,18 @@ EXL2__PRIVATE void exl2__cpu_device_begin(exl2__cpu_device *d, const exl2__step 
     }
 }
 
-/* K [kv_heads, head_dim, 64] of a layer in a page. V [kv_heads, 64, value_stride] follows key_count elements later. */
+/* K [kv_heads, head_dim, 64] of a layer of the span in a page. V [kv_heads, 64, value_stride] follows key_count
+   elements later. */
 EXL2__PRIVATE exl2__kv *exl2__cpu_device_page(const exl2__cpu_device *d, uint32_t page, uint32_t layer)
 {
-    return (exl2__kv *)(void *)(d->pages + page * d->page_bytes + layer * d->layer_bytes);
+    return (exl2__kv *)(void *)(d->pages + page * d->page_bytes + (layer - d->first_layer) * d->layer_bytes);
 }
 
 /* K or V of a head in a page of codes. */
 EXL2__PRIVATE exl2__cpu_codes exl2__cpu_device_codes(const exl2__cpu_device *d, uint32_t page, uint32_t layer,
                                                      uint32_t head, bool value)
 {
-    uint64_t at = layer * d->layer_bytes + d->layer_bytes / d->shape.kv_heads * head;
+    uint64_t at = (layer - d->first_layer) * d->layer_bytes + d->layer_bytes / d->shape.kv_heads * head;
     return exl2__cpu_codes_of(d->pages + page * d->page_bytes + at, d->shape.head_dim, d->kv, value);
 }
 

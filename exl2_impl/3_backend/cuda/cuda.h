@@ -52,10 +52,10 @@ EXL2__PRIVATE void exl2__cuda_close(exl2__device *device)
 EXL2__PRIVATE uint64_t exl2__cuda_page_bytes_all(const exl2__device *device, const exl2__plan *plan)
 {
     (void)device;
-    return (uint64_t)plan->shape.layers * exl2__cuda_page_bytes(&plan->shape, plan->kv);
+    return (uint64_t)exl2__plan_span(plan) * exl2__cuda_page_bytes(&plan->shape, plan->kv);
 }
 
-/* A page lies in as many pieces as there are layers. One of `out` and `in` is NULL. */
+/* A page lies in as many pieces as the span has layers. One of `out` and `in` is NULL. */
 EXL2__PRIVATE exl2_result exl2__cuda_page_copy(exl2__device *device, uint32_t page, uint8_t *out, const uint8_t *in)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
@@ -63,7 +63,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_page_copy(exl2__device *device, uint32_t pa
     uint64_t bytes = m->b.page_bytes;
     int result = 0;
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    for (uint32_t layer = 0; layer < m->plan->shape.layers && result == 0; layer++) {
+    for (uint32_t layer = 0; layer < exl2__plan_span(m->plan) && result == 0; layer++) {
         uint64_t at = m->b.pages + ((uint64_t)layer * m->plan->pages + page) * bytes;
         result = out ? driver->copy_down(out + layer * bytes, at, (size_t)bytes, m->gpu->stream)
                      : driver->copy_up(at, in + layer * bytes, (size_t)bytes, m->gpu->stream);
@@ -80,6 +80,18 @@ EXL2__PRIVATE exl2_result exl2__cuda_page_get(exl2__device *device, uint32_t pag
 EXL2__PRIVATE exl2_result exl2__cuda_page_set(exl2__device *device, uint32_t page, const void *in)
 {
     return exl2__cuda_page_copy(device, page, NULL, (const uint8_t *)in);
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_hand(exl2__device *device, uint32_t begin, uint32_t end, float *out)
+{
+    exl2__cuda_model *m = exl2__cuda_of(device);
+    const exl2__cuda_driver *driver = &m->gpu->driver;
+    size_t row = m->plan->shape.hidden * sizeof(float);
+    EXL2__TRY(exl2__cuda_device_enter(m->gpu));
+    int result = driver->copy_down((uint8_t *)out + begin * row, m->b.residual + begin * row, (end - begin) * row,
+                                   m->gpu->stream);
+    result = result == 0 ? driver->stream_wait(m->gpu->stream) : result;
+    return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_device_check(m->gpu, result, "handing rows to a span"));
 }
 
 /* Device bytes of the buffers of passes, if the cache has as many pages as the plan. */
@@ -187,7 +199,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_phase(exl2__device *d, exl2__phase phase, c
 {
     exl2__cuda_model *m = exl2__cuda_of(d);
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    m->pass.first_norm = phase == EXL2__PHASE_qkv ? layer->index == 0 : m->pass.first_norm;
+    m->pass.first_norm = phase == EXL2__PHASE_qkv ? exl2__cuda_is_first(m, layer) : m->pass.first_norm;
     exl2_result r = exl2__cuda_do(m, phase, layer, range);
     if (r >= 0 && phase == EXL2__PHASE_sample) {
         r = exl2__cuda_queue_fence(m);
@@ -250,6 +262,7 @@ static const exl2__backend exl2__cuda_backend = {
     .prepare = exl2__cuda_prepare,
     .page_get = exl2__cuda_page_get,
     .page_set = exl2__cuda_page_set,
+    .hand = exl2__cuda_hand,
     .begin = exl2__cuda_begin,
     .items = exl2__cuda_items,
     .collect = exl2__cuda_collect,

@@ -206,7 +206,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__
     }
     a.scale = s->attn_softcap > 0 ? s->attn_softcap : s->attn_scale;
     a.tanh_scale = s->attn_softcap > 0 ? s->attn_scale / s->attn_softcap : 0;
-    a.pages = m->b.pages + (uint64_t)layer->index * m->plan->pages * m->b.page_bytes;
+    a.pages = m->b.pages + (uint64_t)(layer->index - exl2__plan_first(m->plan)) * m->plan->pages * m->b.page_bytes;
     return m->pass.prompts ? exl2__cuda_prefill(m, &a) : exl2__cuda_decode(m, a);
 }
 

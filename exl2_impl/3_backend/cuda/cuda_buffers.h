@@ -41,11 +41,12 @@ typedef struct exl2__cuda_routed {
 } exl2__cuda_routed;
 
 typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: logit rows, D: rows that decode */
-    uint64_t pages;      /* [layers, pages, page_bytes] */
+    uint64_t pages;      /* [layers of the span, pages, page_bytes] */
     uint64_t expanded;   /* of a quantized cache: [pages] of fp16, K and V of one layer for prefill; else 0 */
     uint64_t rope;       /* f32 [ropes, lines, head_dim / 2, 2]; see exl2__cuda_rope_divided */
     uint64_t unrotated;  /* f32 [head_dim / 2, 2]: angles of 0, for layers without RoPE */
     uint64_t residual;   /* f32 [R, hidden] */
+    uint64_t handed;     /* f32 [R, hidden] of a later span: rows of the span before */
     uint64_t x;          /* fp16 [R, x_pitch] */
     uint64_t x2;         /* the same in the order of gate_up, with parallel blocks; else 0. Also tiles for `out` */
     uint64_t branch;     /* f32 [R, hidden] result of a block before its norm, with norms after blocks; else 0 */
@@ -278,12 +279,14 @@ EXL2__PRIVATE void exl2__cuda_buffers_layout(exl2__cuda_buffers *b, const exl2__
     b->page_bytes = exl2__cuda_page_bytes(s, p->kv);
     b->head_rows = (uint32_t)exl2__div_up(s->heads / s->kv_heads, EXL2K_HEAD_TILE);
     b->data_bytes = exl2__cuda_data_bytes(p);
-    b->pages = exl2__cuda_arena_take(a, (uint64_t)s->layers * p->pages * b->page_bytes);
+    b->pages = exl2__cuda_arena_take(a, (uint64_t)exl2__plan_span(p) * p->pages * b->page_bytes);
     b->expanded = p->kv == EXL2_KV_FP16 ? 0
                 : exl2__cuda_arena_take(a, (uint64_t)p->pages * exl2__cuda_page_bytes(s, EXL2_KV_FP16));
     b->rope = exl2__cuda_arena_take(a, p->rope_count * exl2__cuda_rope_bytes(p));
     b->unrotated = exl2__cuda_arena_take(a, s->head_dim * sizeof(float));
     b->residual = exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float));
+    bool later = exl2__plan_first(p) > 0;
+    b->handed = later ? exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float)) : 0;
     b->branch = s->post_norms ? exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float)) : 0;
     b->split_out = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * 2 * (uint64_t)s->inter * sizeof(float));
     b->data = exl2__cuda_arena_take(a, b->data_bytes);

@@ -21,13 +21,13 @@
 static inline uint32_t exl2__cuda_layer_units(const exl2__cuda_model *m)
 {
     uint32_t each = m->pass.captured ? m->layers_per_unit : 1;
-    return (uint32_t)exl2__div_up(m->plan->shape.layers, each);
+    return (uint32_t)exl2__div_up(exl2__plan_span(m->plan), each);
 }
 
 EXL2__PRIVATE exl2_result exl2__cuda_queue_layer(exl2__cuda_model *m, const exl2__layer *layer)
 {
     m->pass.norm = 2 * layer->index % EXL2__CUDA_SUMS; /* two norms in each layer */
-    m->pass.first_norm = layer->index == 0;
+    m->pass.first_norm = exl2__cuda_is_first(m, layer);
     for (uint32_t i = 0; i < layer->phase_count; i++) {
         exl2__range range = { 0, 1, 0, 0, i ? layer->phases[i - 1] : EXL2__PHASE_COUNT };
         EXL2__TRY(exl2__cuda_do(m, layer->phases[i], layer, &range));
@@ -54,14 +54,15 @@ EXL2__PRIVATE exl2_result exl2__cuda_queue_logits(exl2__cuda_model *m, uint32_t 
 EXL2__PRIVATE exl2_result exl2__cuda_queue_plain(exl2__cuda_model *m, uint32_t begin, uint32_t end)
 {
     uint32_t each = m->pass.captured ? m->layers_per_unit : 1, units = exl2__cuda_layer_units(m);
+    const exl2__layer *layers = m->plan->layers + exl2__plan_first(m->plan);
     for (uint32_t unit = begin; unit < end; unit++) {
-        uint32_t last = unit < units ? exl2__min32((unit + 1) * each, m->plan->shape.layers) : 0;
+        uint32_t last = unit < units ? exl2__min32((unit + 1) * each, exl2__plan_span(m->plan)) : 0;
         if (unit == 0) {
-            m->pass.norm = 0;
+            m->pass.norm = 2 * exl2__plan_first(m->plan) % EXL2__CUDA_SUMS;
             EXL2__TRY(exl2__cuda_do(m, EXL2__PHASE_embed, NULL, NULL));
         }
         for (uint32_t layer = unit * each; layer < last; layer++) {
-            EXL2__TRY(exl2__cuda_queue_layer(m, &m->plan->layers[layer]));
+            EXL2__TRY(exl2__cuda_queue_layer(m, &layers[layer]));
         }
         if (unit >= units) {
             uint32_t group = (unit - units) / m->head_units, first = (unit - units) % m->head_units;
@@ -149,6 +150,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_graphs_of(exl2__cuda_model *m, uint32_t row
         m->pass.splits = exl2__cuda_split_classes[i];
         if (m->whole_graphs) {
             EXL2__TRY(exl2__cuda_capture(m, 0, g->units, &g->whole[rows][i]));
+        }
+        if (m->whole_graphs && m->head_units) {
             EXL2__TRY(exl2__cuda_capture(m, 0, layers, &g->layers[rows][i]));
         }
     }

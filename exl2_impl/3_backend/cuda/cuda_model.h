@@ -104,7 +104,7 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     exl2__cuda_pass pass;
     uint32_t fences_queued, fences_collected; /* numbers of fences, see cuda_queue.h; exl2k_pass.ticket holds them */
     uint32_t layers_per_unit;       /* layers in a unit of a captured pass */
-    uint32_t head_units;            /* ranges of the head's columns; at least 1 */
+    uint32_t head_units;            /* ranges of the head's columns, at least 1; 0: the span has no head */
     bool whole_graphs;              /* captured passes may run as one graph */
     bool has_wg;                    /* products of many rows run by wgmma (cuda_gemm_wg.h) */
     uint64_t layer_bytes, head_bytes; /* estimated bytes of weights */

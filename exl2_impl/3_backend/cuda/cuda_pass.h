@@ -78,16 +78,17 @@ EXL2__PRIVATE uint32_t exl2__cuda_table_pitch(const exl2__step *step)
     return pages;
 }
 
-EXL2__PRIVATE void exl2__cuda_fill_rows(const exl2__step *step, uint32_t vocab, exl2k_row *rows, uint32_t *tables,
-                                        uint32_t pitch)
+/* later: of a later span, whose rows have their index in place of a token (exl2__cuda_embed_table). */
+EXL2__PRIVATE void exl2__cuda_fill_rows(const exl2__step *step, bool later, uint32_t vocab, exl2k_row *rows,
+                                        uint32_t *tables, uint32_t pitch)
 {
     (void)vocab; /* only asserts read it */
     for (uint32_t i = 0; i < step->row_count; i++) {
         const exl2__step_row *row = &step->rows[i];
         uint32_t pages = exl2__cuda_last_position(step, i) / EXL2K_PAGE_TOKENS + 1;
         EXL2__ASSERT(row->vector || (uint32_t)row->token < vocab);
-        rows[i] = (exl2k_row){ (exl2k_u32)row->token, row->position, row->sequence, 0 };
-        rows[i].flags = row->vector ? EXL2K_ROW_VECTOR : 0;
+        rows[i] = (exl2k_row){ later ? i : (exl2k_u32)row->token, row->position, row->sequence, 0 };
+        rows[i].flags = row->vector && !later ? EXL2K_ROW_VECTOR : 0;
         if (i + 1 < step->row_count && row[1].sequence == row->sequence) {
             continue;
         }
@@ -159,7 +160,8 @@ EXL2__PRIVATE bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k
                                   .tiles = k->device + at->tiles, .ticket = m->fences_queued + g,
                                   .logit_count = exl2__min32(size, step->logit_count - g * size) };
     }
-    exl2__cuda_fill_rows(step, m->plan->shape.vocab, (exl2k_row *)(void *)(k->slot + at->rows),
+    bool later = exl2__plan_first(m->plan) > 0;
+    exl2__cuda_fill_rows(step, later, m->plan->shape.vocab, (exl2k_row *)(void *)(k->slot + at->rows),
                          (uint32_t *)(void *)(k->slot + at->tables), table_pitch);
     if (m->pass.prompts) {
         exl2__cuda_pack_tiles(m, step, (exl2k_tile *)(void *)(k->slot + at->tiles));
@@ -245,7 +247,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     }
     EXL2__TRY(exl2__cuda_ring_copy(m->gpu, &m->ring, m->b.data, 0, k.used));
     EXL2__TRY(exl2__cuda_ring_next(m->gpu, &m->ring));
-    return exl2__cuda_send_vectors(m);
+    return exl2__plan_first(m->plan) == 0 ? exl2__cuda_send_vectors(m) : EXL2_OK;
 }
 
 EXL2__PRIVATE exl2_result exl2__cuda_send_masks(exl2__cuda_model *m)

@@ -74,26 +74,43 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_copy_pages(exl2__cuda_model *m, const ex
     exl2k_copy_args a = { .copies = m->pass.copies, .pages = m->b.pages, .count = m->step->copy_count,
                           .page_count = m->plan->pages, .page_bytes = m->b.page_bytes };
     exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(m->b.page_bytes, 16 * EXL2K_COPY_THREADS),
-                             .y = m->plan->shape.layers, .threads = EXL2K_COPY_THREADS };
+                             .y = exl2__plan_span(m->plan), .threads = EXL2K_COPY_THREADS };
     EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_copy_pages, grid, &a));
     m->pass.chained = false; /* attention reads pages before it waits for the preceding kernel */
     return EXL2_OK;
 }
 
-EXL2__PRIVATE exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
+/* The table of the phase `embed`. In a later span it has the rows that were handed over, and each row of the pass has
+   its index in place of a token (exl2__cuda_fill_rows). */
+EXL2__PRIVATE void exl2__cuda_embed_table(const exl2__cuda_model *m, exl2k_embed_args *a)
 {
     const exl2__cuda_matrix *table = exl2__cuda_matrix_of(m->plan->embed);
+    if (exl2__plan_first(m->plan) > 0) {
+        a->table = m->b.handed;
+        a->table_rows = m->plan->rows_max;
+        a->kind = EXL2K_TABLE_F32;
+        a->scale = 1;
+        return;
+    }
+    a->table = table->table;
+    a->table_rows = table->feed[0].rows;
+    a->kind = table->feed[0].type;
+    a->scale = m->plan->shape.embed_scale;
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
+{
     const exl2__cuda_matrix *positions = exl2__cuda_matrix_of(m->plan->positions);
-    const exl2__layer *first = &m->plan->layers[0];
+    const exl2__layer *first = &m->plan->layers[exl2__plan_first(m->plan)];
     bool folds = exl2__cuda_folds(&m->plan->shape);
     (void)layer;
     (void)range;
-    exl2k_embed_args a = { .pass = m->pass.groups, .rows = m->pass.rows, .table = table->table,
+    exl2k_embed_args a = { .pass = m->pass.groups, .rows = m->pass.rows,
                            .residual = m->b.residual, .sums = m->b.sums[m->pass.norm],
-                           .table_rows = table->feed[0].rows, .hidden = m->plan->shape.hidden,
-                           .kind = table->feed[0].type, .residual_pitch = m->plan->shape.hidden,
+                           .hidden = m->plan->shape.hidden, .residual_pitch = m->plan->shape.hidden,
                            .out_pitch = m->b.x_pitch, .slots_pitch = EXL2K_SLOTS_MAX,
-                           .slots = exl2__cuda_residual_ctas(m), .scale = m->plan->shape.embed_scale };
+                           .slots = exl2__cuda_residual_ctas(m) };
+    exl2__cuda_embed_table(m, &a);
     if (positions) {
         a.positions = positions->table;
         a.position_rows = positions->feed[0].rows;
@@ -124,7 +141,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_qkv(exl2__cuda_model *m, const exl2__lay
         EXL2__TRY(exl2__cuda_norm_all(m, layer->attn_norm.weight, layer->qkv));
         return exl2__cuda_gemm(m, layer->qkv, EXL2__CUDA_STORE, &gemm, m->pass.row_count);
     }
-    if (layer->index > 0) {
+    if (!exl2__cuda_is_first(m, layer)) {
         exl2__cuda_tiled(m, &a.x_pitch, &a.x_step);
     }
     return exl2__cuda_product(m, layer->qkv, EXL2__CUDA_STORE, &a, m->pass.row_count);

@@ -47,18 +47,21 @@ EXL2__PRIVATE void exl2__cuda_prepare_units(exl2__cuda_model *m)
     uint64_t attention = ((uint64_t)s->heads * 2 + s->kv_heads * 2) * s->head_dim * s->hidden;
     uint64_t layer = attention + (uint64_t)s->inter * s->hidden * (s->gated ? 3 : 2);
     uint64_t expert = s->experts.count ? (uint64_t)s->experts.inter * s->hidden * (s->gated ? 3 : 2) : 0;
-    uint64_t head = (uint64_t)s->vocab * s->hidden;
-    double all = ((double)layer + (double)expert * s->experts.count) * s->layers + (double)head;
+    bool has_head = exl2__plan_has_head(m->plan);
+    uint64_t head = has_head ? (uint64_t)s->vocab * s->hidden : 0;
+    uint32_t layers = exl2__plan_span(m->plan);
+    double all = ((double)layer + (double)expert * s->experts.count) * layers + (double)head;
     double bytes = (double)m->weights.used / all;
     layer += expert * s->experts.active; /* what a row reads */
     m->layer_bytes = (uint64_t)(bytes * (double)layer);
     m->head_bytes = (uint64_t)(bytes * (double)head);
     uint64_t fit = EXL2__CUDA_UNIT_NS / exl2__cuda_read_ns(m, m->layer_bytes);
-    m->whole_graphs = exl2__cuda_read_ns(m, m->layer_bytes * s->layers + m->head_bytes) < EXL2__CUDA_WHOLE_NS;
-    m->layers_per_unit = (uint32_t)exl2__min64(exl2__max64(fit, 1), s->layers);
+    m->whole_graphs = exl2__cuda_read_ns(m, m->layer_bytes * layers + m->head_bytes) < EXL2__CUDA_WHOLE_NS;
+    m->layers_per_unit = (uint32_t)exl2__min64(exl2__max64(fit, 1), layers);
     uint64_t head_units = exl2__div_up(exl2__cuda_read_ns(m, m->head_bytes), EXL2__CUDA_UNIT_NS);
     uint64_t strips = exl2__div_up(s->vocab, EXL2__CUDA_STRIP);
-    m->head_units = (uint32_t)exl2__min64(head_units, exl2__min64(strips, EXL2__CUDA_HEAD_UNITS_MAX));
+    head_units = exl2__min64(head_units, exl2__min64(strips, EXL2__CUDA_HEAD_UNITS_MAX));
+    m->head_units = has_head ? (uint32_t)head_units : 0;
 }
 
 /* Offset of the row of logits that is sampled on the CPU, in the pinned block after the results. */
@@ -82,7 +85,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_host_bytes(const exl2__device *device, const e
                                              bool ready)
 {
     const exl2__shape *s = &p->shape;
-    uint64_t layers = s->layers, slot = exl2__max64(EXL2__CUDA_SLOT_BYTES, slice_bytes);
+    uint64_t layers = exl2__plan_span(p), slot = exl2__max64(EXL2__CUDA_SLOT_BYTES, slice_bytes);
     uint64_t matrices = (s->experts.count ? 5 : 4) * layers + 3, vectors = EXL2__UNIT_VECTORS_MAX * layers + 2;
     uint64_t bytes = matrices * sizeof(exl2__cuda_matrix) + vectors * sizeof(exl2__cuda_vector);
     (void)device;

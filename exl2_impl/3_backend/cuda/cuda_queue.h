@@ -96,7 +96,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_queued_ns(exl2__device *device)
 
 /* ---- queueing ---- */
 
-/* Enqueues a fence after the sampling of a group, or after a pass without logits. */
+/* Enqueues a fence after the sampling of a group, or after a pass without logits, or after a span without a head. */
 EXL2__PRIVATE exl2_result exl2__cuda_queue_fence(exl2__cuda_model *m)
 {
     int recorded = m->gpu->driver.event_record(m->b.fences[m->fences_queued % EXL2K_RESULT_SETS], m->gpu->stream);
@@ -105,12 +105,25 @@ EXL2__PRIVATE exl2_result exl2__cuda_queue_fence(exl2__cuda_model *m)
     return exl2__cuda_device_check(m->gpu, recorded, "recording an event");
 }
 
+/* Uploads the rows that the span before has handed over. */
+EXL2__PRIVATE exl2_result exl2__cuda_queue_handed(exl2__cuda_model *m)
+{
+    size_t bytes = (size_t)m->step->row_count * m->plan->shape.hidden * sizeof(float);
+    m->pass.chained = false; /* the next kernel reads them */
+    return exl2__cuda_device_check(m->gpu, m->gpu->driver.copy_up(m->b.handed, m->step->handed, bytes, m->gpu->stream),
+                                   "uploading rows of a span");
+}
+
 EXL2__PRIVATE exl2_result exl2__cuda_queue_units(exl2__cuda_model *m, uint32_t begin, uint32_t end)
 {
     uint32_t layers = exl2__cuda_layer_units(m);
-    bool ends = m->step->logit_count ? end > layers && (end - layers) % m->head_units == 0 : end == layers;
+    bool head = m->step->logit_count && m->head_units;
+    bool ends = head ? end > layers && (end - layers) % m->head_units == 0 : end == layers;
     if (begin == 0 && m->step->copy_count) {
         EXL2__TRY(exl2__cuda_do(m, EXL2__PHASE_copy_pages, NULL, NULL));
+    }
+    if (begin == 0 && exl2__plan_first(m->plan) > 0) {
+        EXL2__TRY(exl2__cuda_queue_handed(m));
     }
     if (m->step->row_count) {
         EXL2__TRY(m->pass.captured ? exl2__cuda_queue_graphs(m, begin, end) : exl2__cuda_queue_plain(m, begin, end));

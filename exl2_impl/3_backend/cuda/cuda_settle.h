@@ -26,11 +26,24 @@ static inline bool exl2__cuda_orders_equal(const exl2__matrix *a, const exl2__ma
     return exl2__cuda_matrix_of(a)->map == exl2__cuda_matrix_of(b)->map;
 }
 
-/* What follows the embedding (NULL) or a layer. Passes that do not decode gather the head's rows in phase head. */
+/* The layer that the phase `embed` is followed by, whose norm is the first one of the pass. */
+static inline bool exl2__cuda_is_first(const exl2__cuda_model *m, const exl2__layer *layer)
+{
+    return layer->index == exl2__plan_first(m->plan);
+}
+
+/* Index of the layer after the embedding (NULL) or a layer; the end of the span if there is none. */
+static inline uint32_t exl2__cuda_index_after(const exl2__cuda_model *m, const exl2__layer *after)
+{
+    return after ? after->index + 1 : exl2__plan_first(m->plan);
+}
+
+/* What follows the embedding (NULL) or a layer. Passes that do not decode gather the head's rows in phase head. A span
+   that another one follows has neither final norm nor head: its rows are handed over as they are. */
 static inline exl2__cuda_next exl2__cuda_next_attention(const exl2__cuda_model *m, const exl2__layer *after)
 {
-    uint32_t index = after ? after->index + 1 : 0;
-    if (index == m->plan->shape.layers) {
+    uint32_t index = exl2__cuda_index_after(m, after);
+    if (index == exl2__plan_end(m->plan)) {
         bool decodes = m->pass.decodes && !m->pass.by_gemm;
         return (exl2__cuda_next){ &m->plan->final_norm, { decodes ? m->plan->head : NULL, NULL } };
     }
@@ -57,7 +70,8 @@ static inline uint64_t exl2__cuda_sums_before(const exl2__cuda_model *m)
     return m->pass.first_norm ? 0 : exl2__cuda_sums(m, EXL2__CUDA_SUMS - 1);
 }
 
-/* What follows a layer if norms are folded: a norm, and the product that reads it. */
+/* What follows a layer if norms are folded: a norm, and the product that reads it. The kernels write an input for some
+   norm in any case. At the end of a span that another one follows, nothing reads it: any norm of the layer will do. */
 typedef struct exl2__cuda_follower {
     const exl2__norm *norm;
     const exl2__matrix *reader;
@@ -65,9 +79,11 @@ typedef struct exl2__cuda_follower {
 
 static inline exl2__cuda_follower exl2__cuda_follower_of(const exl2__cuda_model *m, const exl2__layer *layer)
 {
-    bool last = layer->index + 1 == m->plan->shape.layers;
-    return last ? (exl2__cuda_follower){ &m->plan->final_norm, m->plan->head }
-                : (exl2__cuda_follower){ &layer[1].attn_norm, layer[1].qkv };
+    if (layer->index + 1 < exl2__plan_end(m->plan)) {
+        return (exl2__cuda_follower){ &layer[1].attn_norm, layer[1].qkv };
+    }
+    return exl2__plan_has_head(m->plan) ? (exl2__cuda_follower){ &m->plan->final_norm, m->plan->head }
+                                        : (exl2__cuda_follower){ &layer->attn_norm, layer->qkv };
 }
 
 /* The input of gate_up. */
@@ -150,8 +166,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_settle_out(exl2__cuda_model *m, const exl2_
 
 EXL2__PRIVATE exl2_result exl2__cuda_settle_down(exl2__cuda_model *m, const exl2__layer *layer)
 {
-    uint32_t index = layer ? layer->index + 1 : 0;
-    const exl2__layer *following = index < m->plan->shape.layers ? &m->plan->layers[index] : NULL;
+    uint32_t index = exl2__cuda_index_after(m, layer);
+    const exl2__layer *following = index < exl2__plan_end(m->plan) ? &m->plan->layers[index] : NULL;
     exl2__cuda_settling soon = { 0 };
     if (following && (m->plan->shape.parallel || following->router)) { /* the router is the norm of its layer */
         soon = exl2__cuda_settling_down(m, following);

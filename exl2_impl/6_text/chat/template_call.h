@@ -1,4 +1,4 @@
-/* template_call.h: calls the filters and tests of template_code.h's tables.
+/* template_call.h: calls the filters and tests of template_code.h's tables, also by a name that a template computes.
    takes: exl2__template_run, the value on the left of a filter or test, the arguments (NULL: not given).
    gives: exl2__template_filter_call, test_call. */
 #ifndef EXL2__TEMPLATE_CALL_H
@@ -6,20 +6,154 @@
 
 #include "template_method.h"
 
-/* ---- filters ---- */
+#define EXL2__TEMPLATE_SIGNATURE_STEPS 8u /* cost of a search in a table of names */
 
-EXL2__PRIVATE exl2_result exl2__template_filter_default(const exl2__template_value *v, exl2__template_args args,
-                                                        exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_filter_call(exl2__template_run *r, uint32_t id, const exl2__template_value *v,
+                                                     exl2__template_args args, exl2__template_value *out);
+EXL2__PRIVATE exl2_result exl2__template_test_call(exl2__template_run *r, uint32_t id, const exl2__template_value *v,
+                                                   exl2__template_args args, bool *out);
+
+/* ---- map, select and their like ---- */
+
+/* The filter or test that the first argument names; `rest` receives the other arguments, which are passed to it.
+   row->name NULL: there are no arguments. */
+EXL2__PRIVATE exl2_result exl2__template_named(exl2__template_run *r, exl2__template_op op, exl2__template_args args,
+                                               const exl2__template_value **rest, exl2__template_signature *row)
 {
-    bool replaced = v->kind == EXL2__TEMPLATE_KIND_UNDEFINED ||
-                    (args[1] && exl2__template_truth(args[1]) && !exl2__template_truth(v));
-    *out = !replaced ? *v : args[0] ? *args[0] : exl2__template_text("", 0);
+    uint32_t given = 0;
+    row->name = NULL;
+    if (!args[0]) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__template_step(r, EXL2__TEMPLATE_SIGNATURE_STEPS));
+    if (args[0]->kind != EXL2__TEMPLATE_KIND_TEXT) {
+        return exl2__template_unsupported(r, "a filter or test whose name is not a text");
+    }
+    if (!exl2__template_signature_find(op, args[0]->as.text, args[0]->count, row)) {
+        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "%s '%.*s' is not supported",
+                                   op == EXL2__TEMPLATE_TEST ? "test" : "filter", (int)args[0]->count,
+                                   args[0]->as.text);
+    }
+    memset(rest, 0, EXL2__TEMPLATE_ARGS_MAX * sizeof *rest);
+    for (uint32_t i = 1; i < EXL2__TEMPLATE_ARGS_MAX && args[i]; i++) {
+        rest[given++] = args[i];
+    }
+    uint32_t room = row->parameters[0] != 0;
+    for (const char *c = row->parameters; *c; c++) {
+        room += *c == ' ';
+    }
+    if (given < row->mandatory || given > room) {
+        return exl2__template_fail(r, EXL2_ERR_FORMAT,
+                                   row->mandatory == room ? "'%s' got %u argument(s), expected %u"
+                                                          : "'%s' got %u argument(s), expected %u to %u",
+                                   row->name, given, row->mandatory, room);
+    }
     return EXL2_OK;
 }
 
-EXL2__PRIVATE exl2_result exl2__template_filter_end(exl2__template_run *r, const exl2__template_value *v, bool last,
+/* map(attribute=path, default=fallback): the attribute of each element. */
+EXL2__PRIVATE exl2_result exl2__template_map_attribute(exl2__template_run *r, const exl2__template_value *v,
+                                                       const exl2__template_value *path,
+                                                       const exl2__template_value *fallback, exl2__template_value *out)
+{
+    exl2__template_value items, *made = NULL;
+    EXL2__TRY(exl2__template_sequence(r, v, &items));
+    EXL2__TRY(exl2__template_alloc_values(r, items.count, &made));
+    for (uint32_t i = 0; i < items.count; i++) {
+        EXL2__TRY(exl2__template_path(r, &items.as.items[i], path, fallback, &made[i]));
+    }
+    return exl2__template_generator(r, made, items.count, v->marked, out);
+}
+
+/* map(attribute=..) or map(filter, arguments ..). */
+EXL2__PRIVATE exl2_result exl2__template_filter_map(exl2__template_run *r, const exl2__template_operands *in,
                                                     exl2__template_value *out)
 {
+    const exl2__template_value *v = in->value, *const *args = in->args;
+    const exl2__template_value *rest[EXL2__TEMPLATE_ARGS_MAX], *filter[EXL2__TEMPLATE_ARGS_MAX] = { NULL };
+    const exl2__template_value *path = args[EXL2__TEMPLATE_MAP_ATTRIBUTE];
+    exl2__template_signature row;
+    exl2__template_value items, *made = NULL;
+    if (!exl2__template_truth(v)) { /* as in Jinja: none, too */
+        return exl2__template_generator(r, v, 0, v->marked, out);
+    }
+    if (!path == !args[EXL2__TEMPLATE_MAP_FILTER]) {
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "map requires a filter argument");
+    }
+    if (path) {
+        return exl2__template_map_attribute(r, v, path, args[EXL2__TEMPLATE_MAP_DEFAULT], out);
+    }
+    for (uint32_t i = 0; i < EXL2__TEMPLATE_MAP_ATTRIBUTE; i++) {
+        filter[i] = args[i];
+    }
+    EXL2__TRY(exl2__template_named(r, EXL2__TEMPLATE_FILTER, filter, rest, &row));
+    EXL2__TRY(exl2__template_sequence(r, v, &items));
+    EXL2__TRY(exl2__template_alloc_values(r, items.count, &made));
+    for (uint32_t i = 0; i < items.count; i++) {
+        EXL2__TRY(exl2__template_filter_call(r, row.id, &items.as.items[i], rest, &made[i]));
+    }
+    return exl2__template_generator(r, made, items.count, v->marked, out);
+}
+
+typedef enum exl2__template_select_how {
+    EXL2__TEMPLATE_SELECT_ATTRIBUTE = 1, /* tests the attribute that the first argument names */
+    EXL2__TEMPLATE_SELECT_TRUE = 2       /* keeps the elements that pass; else those that fail */
+} exl2__template_select_how;
+
+/* select, reject and their like: keeps elements by a test (none given: truth). */
+EXL2__PRIVATE exl2_result exl2__template_filter_select(exl2__template_run *r, const exl2__template_operands *in,
+                                                       exl2__template_value *out)
+{
+    const exl2__template_value *v = in->value, *const *args = in->args;
+    bool by_attribute = in->with & EXL2__TEMPLATE_SELECT_ATTRIBUTE, wanted = in->with & EXL2__TEMPLATE_SELECT_TRUE;
+    const exl2__template_value *rest[EXL2__TEMPLATE_ARGS_MAX], *own[EXL2__TEMPLATE_ARGS_MAX] = { NULL };
+    exl2__template_signature row;
+    exl2__template_value items, part, *made = NULL;
+    uint32_t count = 0;
+    if (!exl2__template_truth(v)) { /* as in Jinja: none, too */
+        return exl2__template_generator(r, v, 0, v->marked, out);
+    }
+    for (uint32_t i = 0; i + by_attribute < EXL2__TEMPLATE_ARGS_MAX; i++) {
+        own[i] = args[i + by_attribute];
+    }
+    EXL2__TRY(exl2__template_named(r, EXL2__TEMPLATE_TEST, own, rest, &row));
+    EXL2__TRY(exl2__template_sequence(r, v, &items));
+    EXL2__TRY(exl2__template_alloc_values(r, items.count, &made));
+    for (uint32_t i = 0; i < items.count; i++) {
+        part = items.as.items[i];
+        EXL2__TRY(exl2__template_step(r, 1));
+        if (by_attribute) {
+            EXL2__TRY(exl2__template_path(r, &items.as.items[i], args[0], NULL, &part));
+        }
+        bool holds = !row.name && exl2__template_truth(&part);
+        if (row.name) {
+            EXL2__TRY(exl2__template_test_call(r, row.id, &part, rest, &holds));
+        }
+        if (holds == wanted) {
+            made[count++] = items.as.items[i];
+        }
+    }
+    return exl2__template_generator(r, made, count, v->marked, out);
+}
+
+/* ---- filters ---- */
+
+EXL2__PRIVATE exl2_result exl2__template_filter_default(exl2__template_run *r, const exl2__template_operands *in,
+                                                        exl2__template_value *out)
+{
+    const exl2__template_value *v = in->value, *fallback = in->args[0], *boolean = in->args[1];
+    (void)r;
+    bool replaced = v->kind == EXL2__TEMPLATE_KIND_UNDEFINED ||
+                    (exl2__template_flag(boolean) && !exl2__template_truth(v));
+    *out = !replaced ? *v : fallback ? *fallback : exl2__template_text("", 0);
+    return EXL2_OK;
+}
+
+EXL2__PRIVATE exl2_result exl2__template_filter_end(exl2__template_run *r, const exl2__template_operands *in,
+                                                    exl2__template_value *out)
+{
+    const exl2__template_value *v = in->value;
+    bool last = in->with;
     exl2__template_value items;
     if (v->kind == EXL2__TEMPLATE_KIND_GENERATOR && !last) { /* consumes one element */
         exl2__template_loop *rest = v->as.loop;
@@ -39,22 +173,24 @@ EXL2__PRIVATE exl2_result exl2__template_filter_end(exl2__template_run *r, const
     return EXL2_OK;
 }
 
-EXL2__PRIVATE exl2_result exl2__template_filter_replace(exl2__template_run *r, const exl2__template_value *v,
-                                                        exl2__template_args args, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_filter_replace(exl2__template_run *r, const exl2__template_operands *in,
+                                                        exl2__template_value *out)
 {
+    const exl2__template_value *search = in->args[0], *by = in->args[1], *count = in->args[2];
     exl2__template_value text, before, after;
     uint64_t limit;
-    EXL2__TRY(exl2__template_string(r, v, &text));
-    EXL2__TRY(exl2__template_string(r, args[0], &before));
-    EXL2__TRY(exl2__template_string(r, args[1], &after));
-    EXL2__TRY(exl2__template_limit(r, "replace", args[2], &limit));
+    EXL2__TRY(exl2__template_string(r, in->value, &text));
+    EXL2__TRY(exl2__template_string(r, search, &before));
+    EXL2__TRY(exl2__template_string(r, by, &after));
+    EXL2__TRY(exl2__template_limit(r, "replace", count, &limit));
     return exl2__template_replace(r, &text, &before, &after, limit, out);
 }
 
-EXL2__PRIVATE exl2_result exl2__template_filter_tojson(exl2__template_run *r, const exl2__template_value *v,
-                                                       exl2__template_args args, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_filter_tojson(exl2__template_run *r, const exl2__template_operands *in,
+                                                       exl2__template_value *out)
 {
-    const exl2__template_value *ensure_ascii = args[0], *indent = args[1], *separators = args[2], *sort_keys = args[3];
+    const exl2__template_value *ensure_ascii = in->args[0], *indent = in->args[1], *separators = in->args[2];
+    const exl2__template_value *sort_keys = in->args[3];
     exl2__template_json_style style = { -1, exl2__template_flag(ensure_ascii), exl2__template_flag(sort_keys),
                                         { 0 }, { 0 } };
     bool indented = indent && indent->kind != EXL2__TEMPLATE_KIND_NONE;
@@ -75,25 +211,28 @@ EXL2__PRIVATE exl2_result exl2__template_filter_tojson(exl2__template_run *r, co
         style.between = pair[0];
         style.after_key = pair[1];
     }
-    return exl2__template_to_json(r, v, &style, out);
+    return exl2__template_to_json(r, in->value, &style, out);
 }
 
 /* A generator of (key, value) pairs. */
-EXL2__PRIVATE exl2_result exl2__template_filter_items(exl2__template_run *r, const exl2__template_value *v,
+EXL2__PRIVATE exl2_result exl2__template_filter_items(exl2__template_run *r, const exl2__template_operands *in,
                                                       exl2__template_value *out)
 {
+    const exl2__template_value *v = in->value;
+    exl2__template_operands pairs = { v, in->args, EXL2__TEMPLATE_VIEW_ITEMS };
     exl2__template_value view = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, v, 0); /* empty if v is undefined */
     if (v->kind == EXL2__TEMPLATE_KIND_DICT) {
-        EXL2__TRY(exl2__template_method_dict(r, EXL2__TEMPLATE_METHOD_ITEMS, v, NULL, &view));
+        EXL2__TRY(exl2__template_method_view(r, &pairs, &view));
     } else if (v->kind != EXL2__TEMPLATE_KIND_UNDEFINED) {
         return exl2__template_fail(r, EXL2_ERR_FORMAT, "Can only get item pairs from a mapping.");
     }
     return exl2__template_generator(r, view.as.items, view.count, v->marked, out);
 }
 
-EXL2__PRIVATE exl2_result exl2__template_filter_reverse(exl2__template_run *r, const exl2__template_value *v,
+EXL2__PRIVATE exl2_result exl2__template_filter_reverse(exl2__template_run *r, const exl2__template_operands *in,
                                                         exl2__template_value *out)
 {
+    const exl2__template_value *v = in->value;
     exl2__template_value step = exl2__template_int(-1), items, list;
     if (v->kind == EXL2__TEMPLATE_KIND_TEXT) {
         return exl2__template_slice(r, v, NULL, NULL, &step, out);
@@ -105,23 +244,26 @@ EXL2__PRIVATE exl2_result exl2__template_filter_reverse(exl2__template_run *r, c
 }
 
 /* The absolute value. */
-EXL2__PRIVATE exl2_result exl2__template_filter_abs(exl2__template_run *r, const exl2__template_value *v,
-                                                    exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_filter_absolute(exl2__template_run *r, const exl2__template_operands *in,
+                                                         exl2__template_value *out)
 {
+    const exl2__template_value *v = in->value;
     bool big = v->kind == EXL2__TEMPLATE_KIND_BIG;
     bool minus = big ? v->as.text[0] == '-' : exl2__template_is_number(v) && exl2__template_as_real(v) < 0;
     return exl2__template_sign(r, minus, v, out);
 }
 
-EXL2__PRIVATE exl2_result exl2__template_filter_words(exl2__template_run *r, const exl2__template_value *v,
+EXL2__PRIVATE exl2_result exl2__template_filter_words(exl2__template_run *r, const exl2__template_operands *in,
                                                       exl2__template_value *out)
 {
+    exl2__template_value text;
     size_t step;
     int64_t count = 0;
     bool inside = false;
-    EXL2__TRY(exl2__template_step(r, v->count));
-    for (size_t at = 0; at < v->count; at += step) {
-        uint32_t class = exl2__unicode_class(exl2__template_code_point(v->as.text + at, v->count - at, &step));
+    EXL2__TRY(exl2__template_string(r, in->value, &text));
+    EXL2__TRY(exl2__template_step(r, text.count));
+    for (size_t at = 0; at < text.count; at += step) {
+        uint32_t class = exl2__unicode_class(exl2__template_code_point(text.as.text + at, text.count - at, &step));
         bool word = (class & (EXL2__UNICODE_WORD | EXL2__UNICODE_NUMERAL)) != 0;
         count += word && !inside;
         inside = word;
@@ -130,153 +272,183 @@ EXL2__PRIVATE exl2_result exl2__template_filter_words(exl2__template_run *r, con
     return EXL2_OK;
 }
 
-/* The filters that work on the value's text. */
-EXL2__PRIVATE exl2_result exl2__template_filter_plain_text(exl2__template_run *r, exl2__template_filter id,
-                                                           const exl2__template_value *v, exl2__template_args args,
-                                                           exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_filter_dictsort(exl2__template_run *r, const exl2__template_operands *in,
+                                                         exl2__template_value *out)
 {
-    const exl2__template_value *set;
-    exl2__template_value text, width = exl2__template_int(80), fill = exl2__template_text(" ", 1);
-    EXL2__TRY(exl2__template_string(r, v, &text));
-    bool safe = text.why != 0;
-    switch (id) {
-    case EXL2__TEMPLATE_FILTER_CAPITALIZE:
-        return exl2__template_case(r, &text, EXL2__TEMPLATE_CASE_FIRST, out);
-    case EXL2__TEMPLATE_FILTER_LOWER:
-        return exl2__template_case(r, &text, EXL2__TEMPLATE_CASE_LOWER, out);
-    case EXL2__TEMPLATE_FILTER_UPPER:
-        return exl2__template_case(r, &text, EXL2__TEMPLATE_CASE_UPPER, out);
-    case EXL2__TEMPLATE_FILTER_TITLE:
-        return exl2__template_case(r, &text, EXL2__TEMPLATE_CASE_WORDS, out);
-    case EXL2__TEMPLATE_FILTER_E:
-    case EXL2__TEMPLATE_FILTER_ESCAPE:
-    case EXL2__TEMPLATE_FILTER_FORCEESCAPE:
-        text.why = safe && id != EXL2__TEMPLATE_FILTER_FORCEESCAPE;
-        return exl2__template_escape(r, &text, out);
-    case EXL2__TEMPLATE_FILTER_TRIM:
-        EXL2__TRY(exl2__template_strip_set(r, args[0], &set));
-        return exl2__template_strip(r, &text, set, EXL2__TEMPLATE_FRONT | EXL2__TEMPLATE_BACK, out);
-    case EXL2__TEMPLATE_FILTER_INDENT:
-        return exl2__template_indent(r, &text, args, out);
-    case EXL2__TEMPLATE_FILTER_TRUNCATE:
-        return exl2__template_truncate(r, &text, args, out);
-    case EXL2__TEMPLATE_FILTER_WORDCOUNT:
-        return exl2__template_filter_words(r, &text, out);
-    case EXL2__TEMPLATE_FILTER_CENTER:
-        width = args[0] ? *args[0] : width;
-        if (!exl2__template_is_integer(&width)) {
-            return exl2__template_bad_argument(r, "center", "an integer", &width);
-        }
-        return exl2__template_pad(r, &text, width.as.integer, 'c', &fill, out);
-    case EXL2__TEMPLATE_FILTER_FORMAT: {
-        exl2__template_value values[EXL2__TEMPLATE_ARGS_MAX];
-        uint32_t count = 0;
-        for (; count < EXL2__TEMPLATE_ARGS_MAX && args[count]; count++) {
-            values[count] = *args[count];
-        }
-        return exl2__template_format(r, &text, values, count, out);
+    const exl2__template_value *case_sensitive = in->args[0], *by = in->args[1], *reverse = in->args[2];
+    exl2__template_operands items = { in->value, in->args, EXL2__TEMPLATE_VIEW_ITEMS };
+    bool values = by && by->kind == EXL2__TEMPLATE_KIND_TEXT && exl2__template_same(by->as.text, by->count, "value");
+    exl2__template_value pairs, *keys = NULL, index = exl2__template_int(values);
+    if (in->value->kind != EXL2__TEMPLATE_KIND_DICT) {
+        return exl2__template_bad_argument(r, "dictsort", "a dict", in->value);
     }
-    default: /* string, safe */
-        text.why = id == EXL2__TEMPLATE_FILTER_SAFE || safe;
-        *out = text;
-        return EXL2_OK;
+    EXL2__TRY(exl2__template_method_view(r, &items, &pairs));
+    if (by && !values &&
+        !(by->kind == EXL2__TEMPLATE_KIND_TEXT && exl2__template_same(by->as.text, by->count, "key"))) {
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "You can only sort by either \"key\" or \"value\"");
+    }
+    return exl2__template_sorted(r, &pairs, &index, NULL, exl2__template_flag(case_sensitive),
+                                 exl2__template_flag(reverse), out, &keys);
+}
+
+EXL2__PRIVATE exl2_result exl2__template_filter_length(exl2__template_run *r, const exl2__template_operands *in,
+                                                       exl2__template_value *out)
+{
+    return exl2__template_length(r, in->value, out);
+}
+
+EXL2__PRIVATE exl2_result exl2__template_filter_join(exl2__template_run *r, const exl2__template_operands *in,
+                                                     exl2__template_value *out)
+{
+    const exl2__template_value *between = in->args[0], *path = in->args[1];
+    exl2__template_value parts = *in->value, separator = exl2__template_text("", 0);
+    if (between) {
+        EXL2__TRY(exl2__template_string(r, between, &separator));
+    }
+    if (path) {
+        EXL2__TRY(exl2__template_map_attribute(r, in->value, path, NULL, &parts));
+    }
+    return exl2__template_join(r, &parts, &separator, false, out);
+}
+
+EXL2__PRIVATE exl2_result exl2__template_filter_list(exl2__template_run *r, const exl2__template_operands *in,
+                                                     exl2__template_value *out)
+{
+    EXL2__TRY(exl2__template_sequence(r, in->value, out));
+    out->kind = EXL2__TEMPLATE_KIND_LIST;
+    return EXL2_OK;
+}
+
+EXL2__PRIVATE exl2_result exl2__template_filter_attribute(exl2__template_run *r, const exl2__template_operands *in,
+                                                          exl2__template_value *out)
+{
+    const exl2__template_value *name = in->args[0];
+    EXL2__TRY(exl2__template_text_argument(r, "attr", name));
+    return exl2__template_attribute(r, in->value, name->as.text, name->count, out);
+}
+
+/* float and int */
+EXL2__PRIVATE exl2_result exl2__template_filter_number(exl2__template_run *r, const exl2__template_operands *in,
+                                                       exl2__template_value *out)
+{
+    bool real = in->with;
+    const exl2__template_value *fallback = in->args[0], *base = in->args[1]; /* float has no base */
+    return exl2__template_number(r, in->value, real, fallback, base, out);
+}
+
+EXL2__PRIVATE exl2_result exl2__template_filter_round(exl2__template_run *r, const exl2__template_operands *in,
+                                                      exl2__template_value *out)
+{
+    const exl2__template_value *precision = in->args[0], *method = in->args[1];
+    return exl2__template_round(r, in->value, precision, method, out);
+}
+
+/* ---- filters of the value's text ---- */
+
+/* Where Jinja's filter calls a method of a safe text, the result is safe, too. */
+EXL2__PRIVATE void exl2__template_filter_keep_safe(const exl2__template_value *v, exl2__template_value *out)
+{
+    if (v->kind == EXL2__TEMPLATE_KIND_TEXT) {
+        out->why = v->why;
     }
 }
 
-/* The same; where Jinja's filter calls a method of a safe text, the result is safe, too. */
-EXL2__PRIVATE exl2_result exl2__template_filter_text(exl2__template_run *r, exl2__template_filter id,
-                                                     const exl2__template_value *v, exl2__template_args args,
+EXL2__PRIVATE exl2_result exl2__template_filter_case(exl2__template_run *r, const exl2__template_operands *in,
                                                      exl2__template_value *out)
 {
-    bool keeps = id == EXL2__TEMPLATE_FILTER_CAPITALIZE || id == EXL2__TEMPLATE_FILTER_LOWER ||
-                 id == EXL2__TEMPLATE_FILTER_UPPER || id == EXL2__TEMPLATE_FILTER_TRIM ||
-                 id == EXL2__TEMPLATE_FILTER_INDENT || id == EXL2__TEMPLATE_FILTER_CENTER;
-    EXL2__TRY(exl2__template_filter_plain_text(r, id, v, args, out));
-    if (keeps && v->kind == EXL2__TEMPLATE_KIND_TEXT) {
-        out->why = v->why;
+    exl2__template_value text;
+    EXL2__TRY(exl2__template_string(r, in->value, &text));
+    EXL2__TRY(exl2__template_case(r, &text, (exl2__template_case_kind)in->with, out));
+    if (in->with != EXL2__TEMPLATE_CASE_WORDS) {
+        exl2__template_filter_keep_safe(in->value, out);
     }
     return EXL2_OK;
 }
 
-EXL2__PRIVATE exl2_result exl2__template_filter_call(exl2__template_run *r, exl2__template_filter id,
-                                                     const exl2__template_value *v, exl2__template_args args,
+/* with: safe texts are escaped, too. */
+EXL2__PRIVATE exl2_result exl2__template_filter_escape(exl2__template_run *r, const exl2__template_operands *in,
+                                                       exl2__template_value *out)
+{
+    exl2__template_value text;
+    EXL2__TRY(exl2__template_string(r, in->value, &text));
+    text.why = text.why != 0 && !in->with;
+    return exl2__template_escape(r, &text, out);
+}
+
+EXL2__PRIVATE exl2_result exl2__template_filter_trim(exl2__template_run *r, const exl2__template_operands *in,
                                                      exl2__template_value *out)
 {
-    exl2__template_value made, *keys = NULL, separator = exl2__template_text("", 0);
-    switch (id) {
-    case EXL2__TEMPLATE_FILTER_COUNT:
-    case EXL2__TEMPLATE_FILTER_LENGTH:
-        return exl2__template_length(r, v, out);
-    case EXL2__TEMPLATE_FILTER_D:
-    case EXL2__TEMPLATE_FILTER_DEFAULT:
-        return exl2__template_filter_default(v, args, out);
-    case EXL2__TEMPLATE_FILTER_FIRST:
-    case EXL2__TEMPLATE_FILTER_LAST:
-        return exl2__template_filter_end(r, v, id == EXL2__TEMPLATE_FILTER_LAST, out);
-    case EXL2__TEMPLATE_FILTER_JOIN:
-        if (args[0]) {
-            EXL2__TRY(exl2__template_string(r, args[0], &separator));
-        }
-        made = *v;
-        if (args[1]) {
-            EXL2__TRY(exl2__template_map_attribute(r, v, args[1], NULL, &made));
-        }
-        return exl2__template_join(r, &made, &separator, false, out);
-    case EXL2__TEMPLATE_FILTER_LIST:
-        EXL2__TRY(exl2__template_sequence(r, v, out));
-        out->kind = EXL2__TEMPLATE_KIND_LIST;
-        return EXL2_OK;
-    case EXL2__TEMPLATE_FILTER_REPLACE:
-        return exl2__template_filter_replace(r, v, args, out);
-    case EXL2__TEMPLATE_FILTER_TOJSON:
-        return exl2__template_filter_tojson(r, v, args, out);
-    case EXL2__TEMPLATE_FILTER_ABS:
-        return exl2__template_filter_abs(r, v, out);
-    case EXL2__TEMPLATE_FILTER_ATTR:
-        EXL2__TRY(exl2__template_text_argument(r, "attr", args[0]));
-        return exl2__template_attribute(r, v, args[0]->as.text, args[0]->count, out);
-    case EXL2__TEMPLATE_FILTER_BATCH:
-    case EXL2__TEMPLATE_FILTER_SLICE:
-        return exl2__template_chunks(r, v, id == EXL2__TEMPLATE_FILTER_BATCH, args, out);
-    case EXL2__TEMPLATE_FILTER_DICTSORT:
-        if (v->kind != EXL2__TEMPLATE_KIND_DICT) {
-            return exl2__template_bad_argument(r, "dictsort", "a dict", v);
-        }
-        EXL2__TRY(exl2__template_method_dict(r, EXL2__TEMPLATE_METHOD_ITEMS, v, NULL, &made));
-        return exl2__template_dictsort(r, &made, args, out);
-    case EXL2__TEMPLATE_FILTER_FLOAT:
-        return exl2__template_number(r, v, true, args[0], NULL, out);
-    case EXL2__TEMPLATE_FILTER_INT:
-        return exl2__template_number(r, v, false, args[0], args[1], out);
-    case EXL2__TEMPLATE_FILTER_ROUND:
-        return exl2__template_round(r, v, args[0], args[1], out);
-    case EXL2__TEMPLATE_FILTER_GROUPBY:
-        return exl2__template_group(r, v, args, out);
-    case EXL2__TEMPLATE_FILTER_ITEMS:
-        return exl2__template_filter_items(r, v, out);
-    case EXL2__TEMPLATE_FILTER_MAP:
-        return exl2__template_map(r, v, args, out);
-    case EXL2__TEMPLATE_FILTER_MAX:
-    case EXL2__TEMPLATE_FILTER_MIN:
-        return exl2__template_min_max(r, v, id == EXL2__TEMPLATE_FILTER_MAX, args, out);
-    case EXL2__TEMPLATE_FILTER_REJECT:
-    case EXL2__TEMPLATE_FILTER_SELECT:
-        return exl2__template_select(r, v, false, id == EXL2__TEMPLATE_FILTER_SELECT, args, out);
-    case EXL2__TEMPLATE_FILTER_REJECTATTR:
-    case EXL2__TEMPLATE_FILTER_SELECTATTR:
-        return exl2__template_select(r, v, true, id == EXL2__TEMPLATE_FILTER_SELECTATTR, args, out);
-    case EXL2__TEMPLATE_FILTER_REVERSE:
-        return exl2__template_filter_reverse(r, v, out);
-    case EXL2__TEMPLATE_FILTER_SORT:
-        return exl2__template_sorted(r, v, args[2], NULL, exl2__template_flag(args[1]), exl2__template_flag(args[0]),
-                                     out, &keys);
-    case EXL2__TEMPLATE_FILTER_SUM:
-        return exl2__template_sum(r, v, args, out);
-    case EXL2__TEMPLATE_FILTER_UNIQUE:
-        return exl2__template_unique(r, v, args, out);
-    default:
-        return exl2__template_filter_text(r, id, v, args, out);
+    const exl2__template_value *set;
+    exl2__template_value text;
+    EXL2__TRY(exl2__template_string(r, in->value, &text));
+    EXL2__TRY(exl2__template_strip_set(r, in->args[0], &set));
+    EXL2__TRY(exl2__template_strip(r, &text, set, EXL2__TEMPLATE_FRONT | EXL2__TEMPLATE_BACK, out));
+    exl2__template_filter_keep_safe(in->value, out);
+    return EXL2_OK;
+}
+
+EXL2__PRIVATE exl2_result exl2__template_filter_indent(exl2__template_run *r, const exl2__template_operands *in,
+                                                       exl2__template_value *out)
+{
+    exl2__template_value text;
+    EXL2__TRY(exl2__template_string(r, in->value, &text));
+    EXL2__TRY(exl2__template_indent(r, &text, in->args, out));
+    exl2__template_filter_keep_safe(in->value, out);
+    return EXL2_OK;
+}
+
+EXL2__PRIVATE exl2_result exl2__template_filter_truncate(exl2__template_run *r, const exl2__template_operands *in,
+                                                         exl2__template_value *out)
+{
+    exl2__template_value text;
+    EXL2__TRY(exl2__template_string(r, in->value, &text));
+    return exl2__template_truncate(r, &text, in->args, out);
+}
+
+EXL2__PRIVATE exl2_result exl2__template_filter_center(exl2__template_run *r, const exl2__template_operands *in,
+                                                       exl2__template_value *out)
+{
+    exl2__template_value text, width = in->args[0] ? *in->args[0] : exl2__template_int(80);
+    exl2__template_value fill = exl2__template_text(" ", 1);
+    EXL2__TRY(exl2__template_string(r, in->value, &text));
+    if (!exl2__template_is_integer(&width)) {
+        return exl2__template_bad_argument(r, "center", "an integer", &width);
     }
+    EXL2__TRY(exl2__template_pad(r, &text, width.as.integer, 'c', &fill, out));
+    exl2__template_filter_keep_safe(in->value, out);
+    return EXL2_OK;
+}
+
+EXL2__PRIVATE exl2_result exl2__template_filter_format(exl2__template_run *r, const exl2__template_operands *in,
+                                                       exl2__template_value *out)
+{
+    exl2__template_value text, values[EXL2__TEMPLATE_ARGS_MAX];
+    uint32_t count = exl2__template_given_count(in->args);
+    EXL2__TRY(exl2__template_string(r, in->value, &text));
+    for (uint32_t i = 0; i < count; i++) {
+        values[i] = *in->args[i];
+    }
+    return exl2__template_format(r, &text, values, count, out);
+}
+
+/* with: the text becomes safe. */
+EXL2__PRIVATE exl2_result exl2__template_filter_string(exl2__template_run *r, const exl2__template_operands *in,
+                                                       exl2__template_value *out)
+{
+    EXL2__TRY(exl2__template_string(r, in->value, out));
+    out->why = in->with || out->why != 0;
+    return EXL2_OK;
+}
+
+/* `id`: row of EXL2__TEMPLATE_FILTERS. */
+EXL2__PRIVATE exl2_result exl2__template_filter_call(exl2__template_run *r, uint32_t id, const exl2__template_value *v,
+                                                     exl2__template_args args, exl2__template_value *out)
+{
+#define X(name, parameters, mandatory, function, with) { exl2__template_filter_##function, with },
+    static const exl2__template_function_row rows[] = { EXL2__TEMPLATE_FILTERS(X) };
+#undef X
+    exl2__template_operands in = { v, args, rows[id].with };
+    return rows[id].function(r, &in, out);
 }
 
 /* ---- tests ---- */

@@ -130,60 +130,61 @@ typedef struct exl2__template {
 
 /* ---- names ---- */
 
-/* X(id, name, parameters, mandatory): `parameters` are separated by spaces and in order. "-" is a parameter without a
-   name; a parameter with "*" is given by name only; "**" receives a dict of all that are given by name. `mandatory` is
-   the number of mandatory ones. The value on the left of a filter or test and the object of a method are not
-   parameters. */
+/* X(name, parameters, mandatory, function, with): `parameters` are separated by spaces and in order. "-" is a parameter
+   without a name; a parameter with "*" is given by name only; "**" receives a dict of all that are given by name.
+   `mandatory` is the number of mandatory ones. The value on the left of a filter or test and the object of a method are
+   not parameters. `function` is the end of the name of an exl2__template_function (exl2__template_filter_case), and
+   `with` is for that function: rows that differ in a detail share one. */
 #define EXL2__TEMPLATE_FILTERS(X) \
-    X(ABS, "abs", "", 0) \
-    X(ATTR, "attr", "name", 1) \
-    X(BATCH, "batch", "linecount fill_with", 1) \
-    X(CAPITALIZE, "capitalize", "", 0) \
-    X(CENTER, "center", "width", 0) \
-    X(COUNT, "count", "", 0) \
-    X(D, "d", "default_value boolean", 0) \
-    X(DEFAULT, "default", "default_value boolean", 0) \
-    X(DICTSORT, "dictsort", "case_sensitive by reverse", 0) \
-    X(E, "e", "", 0) \
-    X(ESCAPE, "escape", "", 0) \
-    X(FIRST, "first", "", 0) \
-    X(FLOAT, "float", "default", 0) \
-    X(FORCEESCAPE, "forceescape", "", 0) \
-    X(FORMAT, "format", "- - - - - - - -", 0) \
-    X(GROUPBY, "groupby", "attribute default case_sensitive", 1) \
-    X(INDENT, "indent", "width first blank", 0) \
-    X(INT, "int", "default base", 0) \
-    X(ITEMS, "items", "", 0) \
-    X(JOIN, "join", "d attribute", 0) \
-    X(LAST, "last", "", 0) \
-    X(LENGTH, "length", "", 0) \
-    X(LIST, "list", "", 0) \
-    X(LOWER, "lower", "", 0) \
-    X(MAP, "map", "- - - - - - *attribute *default", 0) /* see exl2__template_map_parameter */ \
-    X(MAX, "max", "case_sensitive attribute", 0) \
-    X(MIN, "min", "case_sensitive attribute", 0) \
-    X(REJECT, "reject", "- - - - - - -", 0) \
-    X(REJECTATTR, "rejectattr", "- - - - - - -", 1) \
-    X(REPLACE, "replace", "old new count", 2) \
-    X(REVERSE, "reverse", "", 0) \
-    X(ROUND, "round", "precision method", 0) \
-    X(SAFE, "safe", "", 0) \
-    X(SELECT, "select", "- - - - - - -", 0) \
-    X(SELECTATTR, "selectattr", "- - - - - - -", 1) \
-    X(SLICE, "slice", "slices fill_with", 1) \
-    X(SORT, "sort", "reverse case_sensitive attribute", 0) \
-    X(STRING, "string", "", 0) \
-    X(SUM, "sum", "attribute start", 0) \
-    X(TITLE, "title", "", 0) \
-    X(TOJSON, "tojson", "ensure_ascii indent separators sort_keys", 0) \
-    X(TRIM, "trim", "chars", 0) \
-    X(TRUNCATE, "truncate", "length killwords end leeway", 0) \
-    X(UNIQUE, "unique", "case_sensitive attribute", 0) \
-    X(UPPER, "upper", "", 0) \
-    X(WORDCOUNT, "wordcount", "", 0)
+    X("abs", "", 0, absolute, 0) \
+    X("attr", "name", 1, attribute, 0) \
+    X("batch", "linecount fill_with", 1, chunks, true) \
+    X("capitalize", "", 0, case, EXL2__TEMPLATE_CASE_FIRST) \
+    X("center", "width", 0, center, 0) \
+    X("count", "", 0, length, 0) \
+    X("d", "default_value boolean", 0, default, 0) \
+    X("default", "default_value boolean", 0, default, 0) \
+    X("dictsort", "case_sensitive by reverse", 0, dictsort, 0) \
+    X("e", "", 0, escape, false) \
+    X("escape", "", 0, escape, false) \
+    X("first", "", 0, end, false) \
+    X("float", "default", 0, number, true) \
+    X("forceescape", "", 0, escape, true) \
+    X("format", "- - - - - - - -", 0, format, 0) \
+    X("groupby", "attribute default case_sensitive", 1, group, 0) \
+    X("indent", "width first blank", 0, indent, 0) \
+    X("int", "default base", 0, number, false) \
+    X("items", "", 0, items, 0) \
+    X("join", "d attribute", 0, join, 0) \
+    X("last", "", 0, end, true) \
+    X("length", "", 0, length, 0) \
+    X("list", "", 0, list, 0) \
+    X("lower", "", 0, case, EXL2__TEMPLATE_CASE_LOWER) \
+    X("map", "- - - - - - *attribute *default", 0, map, 0) /* see exl2__template_map_parameter */ \
+    X("max", "case_sensitive attribute", 0, extreme, true) \
+    X("min", "case_sensitive attribute", 0, extreme, false) \
+    X("reject", "- - - - - - -", 0, select, 0) \
+    X("rejectattr", "- - - - - - -", 1, select, EXL2__TEMPLATE_SELECT_ATTRIBUTE) \
+    X("replace", "old new count", 2, replace, 0) \
+    X("reverse", "", 0, reverse, 0) \
+    X("round", "precision method", 0, round, 0) \
+    X("safe", "", 0, string, true) \
+    X("select", "- - - - - - -", 0, select, EXL2__TEMPLATE_SELECT_TRUE) \
+    X("selectattr", "- - - - - - -", 1, select, EXL2__TEMPLATE_SELECT_ATTRIBUTE | EXL2__TEMPLATE_SELECT_TRUE) \
+    X("slice", "slices fill_with", 1, chunks, false) \
+    X("sort", "reverse case_sensitive attribute", 0, sort, 0) \
+    X("string", "", 0, string, false) \
+    X("sum", "attribute start", 0, sum, 0) \
+    X("title", "", 0, case, EXL2__TEMPLATE_CASE_WORDS) \
+    X("tojson", "ensure_ascii indent separators sort_keys", 0, tojson, 0) \
+    X("trim", "chars", 0, trim, 0) \
+    X("truncate", "length killwords end leeway", 0, truncate, 0) \
+    X("unique", "case_sensitive attribute", 0, unique, 0) \
+    X("upper", "", 0, case, EXL2__TEMPLATE_CASE_UPPER) \
+    X("wordcount", "", 0, words, 0)
 
-/* X(name, parameters, mandatory, how, with): `how` says how the test is computed and `with` what it needs for that, see
-   exl2__template_test_how. */
+/* X(name, parameters, mandatory, how, with): here `how` says how the test is computed and `with` what it needs for
+   that, see exl2__template_test_how. */
 #define EXL2__TEMPLATE_TESTS(X) \
     X("boolean", "", 0, KIND, EXL2__TEMPLATE_BIT(BOOL)) \
     X("callable", "", 0, KIND, EXL2__TEMPLATE_CALLABLES) \
@@ -226,58 +227,58 @@ typedef struct exl2__template {
     X("upper", "", 0, CASE, 'u')
 
 #define EXL2__TEMPLATE_METHODS(X) \
-    X(CAPITALIZE, "capitalize", "", 0) \
-    X(CASEFOLD, "casefold", "", 0) \
-    X(CENTER, "center", "- -", 1) \
-    X(CHANGED, "changed", "- - - - - - - -", 0) \
-    X(COPY, "copy", "", 0) \
-    X(COUNT, "count", "- - -", 1) \
-    X(CYCLE, "cycle", "- - - - - - - -", 1) \
-    X(ENDSWITH, "endswith", "- - -", 1) \
-    X(FIND, "find", "- - -", 1) \
-    X(FORMAT, "format", "- - - - - - - **", 0) \
-    X(GET, "get", "- -", 1) \
-    X(INDEX, "index", "- - -", 1) \
-    X(ISALNUM, "isalnum", "", 0) \
-    X(ISALPHA, "isalpha", "", 0) \
-    X(ISASCII, "isascii", "", 0) \
-    X(ISDIGIT, "isdigit", "", 0) \
-    X(ISLOWER, "islower", "", 0) \
-    X(ISNUMERIC, "isnumeric", "", 0) \
-    X(ISSPACE, "isspace", "", 0) \
-    X(ISUPPER, "isupper", "", 0) \
-    X(ITEMS, "items", "", 0) \
-    X(JOIN, "join", "-", 1) \
-    X(KEYS, "keys", "", 0) \
-    X(LJUST, "ljust", "- -", 1) \
-    X(LOWER, "lower", "", 0) \
-    X(LSTRIP, "lstrip", "-", 0) \
-    X(NEXT, "next", "", 0) \
-    X(PARTITION, "partition", "-", 1) \
-    X(REMOVEPREFIX, "removeprefix", "-", 1) \
-    X(REMOVESUFFIX, "removesuffix", "-", 1) \
-    X(REPLACE, "replace", "- - -", 2) \
-    X(RESET, "reset", "", 0) \
-    X(RFIND, "rfind", "- - -", 1) \
-    X(RINDEX, "rindex", "- - -", 1) \
-    X(RJUST, "rjust", "- -", 1) \
-    X(RPARTITION, "rpartition", "-", 1) \
-    X(RSPLIT, "rsplit", "sep maxsplit", 0) \
-    X(RSTRIP, "rstrip", "-", 0) \
-    X(SPLIT, "split", "sep maxsplit", 0) \
-    X(SPLITLINES, "splitlines", "keepends", 0) \
-    X(STARTSWITH, "startswith", "- - -", 1) \
-    X(STRIP, "strip", "-", 0) \
-    X(SWAPCASE, "swapcase", "", 0) \
-    X(TITLE, "title", "", 0) \
-    X(UPPER, "upper", "", 0) \
-    X(VALUES, "values", "", 0) \
-    X(ZFILL, "zfill", "-", 1)
+    X("capitalize", "", 0, case, EXL2__TEMPLATE_CASE_FIRST) \
+    X("casefold", "", 0, case, EXL2__TEMPLATE_CASE_FOLD) \
+    X("center", "- -", 1, pad, 'c') \
+    X("changed", "- - - - - - - -", 0, changed, 0) \
+    X("copy", "", 0, copy, 0) \
+    X("count", "- - -", 1, find, EXL2__TEMPLATE_FIND_COUNT) \
+    X("cycle", "- - - - - - - -", 1, cycle, 0) \
+    X("endswith", "- - -", 1, affix, true) \
+    X("find", "- - -", 1, find, 0) \
+    X("format", "- - - - - - - **", 0, format, 0) \
+    X("get", "- -", 1, get, 0) \
+    X("index", "- - -", 1, find, EXL2__TEMPLATE_FIND_MUST) \
+    X("isalnum", "", 0, is, 'n') \
+    X("isalpha", "", 0, is, 'a') \
+    X("isascii", "", 0, is, '7') \
+    X("isdigit", "", 0, is, 'd') \
+    X("islower", "", 0, is, 'l') \
+    X("isnumeric", "", 0, is, 'N') \
+    X("isspace", "", 0, is, 's') \
+    X("isupper", "", 0, is, 'u') \
+    X("items", "", 0, view, EXL2__TEMPLATE_VIEW_ITEMS) \
+    X("join", "-", 1, join, 0) \
+    X("keys", "", 0, view, EXL2__TEMPLATE_VIEW_KEYS) \
+    X("ljust", "- -", 1, pad, 'l') \
+    X("lower", "", 0, case, EXL2__TEMPLATE_CASE_LOWER) \
+    X("lstrip", "-", 0, strip, EXL2__TEMPLATE_FRONT) \
+    X("next", "", 0, cycler, true) \
+    X("partition", "-", 1, partition, false) \
+    X("removeprefix", "-", 1, cut_affix, false) \
+    X("removesuffix", "-", 1, cut_affix, true) \
+    X("replace", "- - -", 2, replace, 0) \
+    X("reset", "", 0, cycler, false) \
+    X("rfind", "- - -", 1, find, EXL2__TEMPLATE_FIND_LAST) \
+    X("rindex", "- - -", 1, find, EXL2__TEMPLATE_FIND_MUST | EXL2__TEMPLATE_FIND_LAST) \
+    X("rjust", "- -", 1, pad, 'r') \
+    X("rpartition", "-", 1, partition, true) \
+    X("rsplit", "sep maxsplit", 0, split, true) \
+    X("rstrip", "-", 0, strip, EXL2__TEMPLATE_BACK) \
+    X("split", "sep maxsplit", 0, split, false) \
+    X("splitlines", "keepends", 0, lines, 0) \
+    X("startswith", "- - -", 1, affix, false) \
+    X("strip", "-", 0, strip, EXL2__TEMPLATE_FRONT | EXL2__TEMPLATE_BACK) \
+    X("swapcase", "", 0, case, EXL2__TEMPLATE_CASE_SWAP) \
+    X("title", "", 0, case, EXL2__TEMPLATE_CASE_TITLE) \
+    X("upper", "", 0, case, EXL2__TEMPLATE_CASE_UPPER) \
+    X("values", "", 0, view, EXL2__TEMPLATE_VIEW_VALUES) \
+    X("zfill", "-", 1, pad, '0')
 
 #define EXL2__TEMPLATE_FUNCTIONS(X) \
-    X(RAISE_EXCEPTION, "raise_exception", "message", 1) \
-    X(RANGE, "range", "- - -", 1) \
-    X(STRFTIME_NOW, "strftime_now", "format", 1)
+    X("raise_exception", "message", 1, raise, 0) \
+    X("range", "- - -", 1, range, 0) \
+    X("strftime_now", "format", 1, strftime, 0)
 
 /* The parameters of `map`: the name of a filter and its arguments, or `attribute` and `default`. */
 typedef enum exl2__template_map_parameter {
@@ -286,20 +287,10 @@ typedef enum exl2__template_map_parameter {
     EXL2__TEMPLATE_MAP_DEFAULT = 7
 } exl2__template_map_parameter;
 
-#define X(id, name, parameters, mandatory) EXL2__TEMPLATE_FILTER_##id,
-typedef enum exl2__template_filter { EXL2__TEMPLATE_FILTERS(X) } exl2__template_filter;
-#undef X
-#define X(id, name, parameters, mandatory) EXL2__TEMPLATE_METHOD_##id,
-typedef enum exl2__template_method { EXL2__TEMPLATE_METHODS(X) } exl2__template_method;
-#undef X
-#define X(id, name, parameters, mandatory) EXL2__TEMPLATE_FUNCTION_##id,
-typedef enum exl2__template_function { EXL2__TEMPLATE_FUNCTIONS(X) } exl2__template_function;
-#undef X
-
 typedef struct exl2__template_signature {
     const char *name, *parameters;
     uint8_t mandatory;
-    uint8_t id; /* of a filter, method or function: its enum; of a test: its row in EXL2__TEMPLATE_TESTS */
+    uint8_t id; /* its row in the table */
 } exl2__template_signature;
 
 static inline bool exl2__template_same(const char *text, size_t bytes, const char *word)
@@ -339,7 +330,7 @@ typedef struct exl2__template_signature_row {
 EXL2__PRIVATE const exl2__template_signature_row *exl2__template_signature_table(exl2__template_op op, size_t *count)
 {
     typedef exl2__template_signature_row row;
-#define X(id, name, parameters, mandatory) { name, parameters, mandatory },
+#define X(name, parameters, mandatory, function, with) { name, parameters, mandatory },
     static const row filters[] = { EXL2__TEMPLATE_FILTERS(X) }, methods[] = { EXL2__TEMPLATE_METHODS(X) },
                      functions[] = { EXL2__TEMPLATE_FUNCTIONS(X) };
 #undef X

@@ -24,16 +24,17 @@ typedef struct exl2__template_given {
     uint32_t count, pairs;
 } exl2__template_given;
 
-EXL2__PRIVATE exl2_result exl2__template_function_range(exl2__template_run *r, exl2__template_args args,
+EXL2__PRIVATE exl2_result exl2__template_function_range(exl2__template_run *r, const exl2__template_operands *in,
                                                         exl2__template_value *out)
 {
+    const exl2__template_value *const *args = in->args; /* range(stop) or range(start, stop, step) */
     exl2__template_value *items = NULL;
     for (uint32_t i = 0; i < 3; i++) {
         if (args[i] && !exl2__template_is_integer(args[i])) {
             return exl2__template_bad_argument(r, "range", "an integer", args[i]);
         }
     }
-    int64_t start = args[1] ? args[0]->as.integer : 0; /* range(stop) or range(start, stop, step) */
+    int64_t start = args[1] ? args[0]->as.integer : 0;
     int64_t stop = args[1] ? args[1]->as.integer : args[0]->as.integer;
     int64_t step = args[2] ? args[2]->as.integer : 1;
     if (step == 0) {
@@ -58,14 +59,23 @@ EXL2__PRIVATE exl2_result exl2__template_function_range(exl2__template_run *r, e
 
 /* The message is the template's text alone. The code is EXL2_ERR_ARG, because templates raise when they do not accept
    the conversation. */
-EXL2__PRIVATE exl2_result exl2__template_function_raise(exl2__template_run *r, const exl2__template_value *message)
+EXL2__PRIVATE exl2_result exl2__template_function_raise(exl2__template_run *r, const exl2__template_operands *in,
+                                                        exl2__template_value *out)
 {
+    (void)out;
     exl2__template_value text;
-    EXL2__TRY(exl2__template_string(r, message, &text));
+    EXL2__TRY(exl2__template_string(r, in->args[0], &text));
     if (exl2__template_space_front(text.as.text, text.count) == text.count) {
         return exl2__template_fail(r, EXL2_ERR_ARG, "the template rejects the messages without saying why");
     }
     return exl2__fail(r->c, EXL2_ERR_ARG, "%.*s", (int)text.count, text.as.text);
+}
+
+EXL2__PRIVATE exl2_result exl2__template_function_strftime(exl2__template_run *r, const exl2__template_operands *in,
+                                                           exl2__template_value *out)
+{
+    EXL2__TRY(exl2__template_text_argument(r, "strftime_now", in->args[0]));
+    return exl2__template_strftime(r, in->args[0], out);
 }
 
 /* A dict of a base (NULL: none), which is a dict or has pairs as elements, and of pairs. `room`: its entries. */
@@ -191,6 +201,9 @@ EXL2__PRIVATE exl2_result exl2__template_function_arguments(exl2__template_run *
 EXL2__PRIVATE exl2_result exl2__template_function_call(exl2__template_run *r, const exl2__template_value *callee,
                                                        const exl2__template_given *given, exl2__template_value *out)
 {
+#define X(name, parameters, mandatory, function, with) { exl2__template_function_##function, with },
+    static const exl2__template_function_row rows[] = { EXL2__TEMPLATE_FUNCTIONS(X) };
+#undef X
     const exl2__template_value *args[EXL2__TEMPLATE_ARGS_MAX] = { NULL };
     exl2__template_signature row;
     const char *name = callee->as.text;
@@ -212,12 +225,8 @@ EXL2__PRIVATE exl2_result exl2__template_function_call(exl2__template_run *r, co
         return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "function '%.*s' is not supported", (int)bytes, name);
     }
     EXL2__TRY(exl2__template_function_arguments(r, &row, given, args));
-    if (row.id == EXL2__TEMPLATE_FUNCTION_STRFTIME_NOW) {
-        EXL2__TRY(exl2__template_text_argument(r, "strftime_now", args[0]));
-        return exl2__template_strftime(r, args[0], out);
-    }
-    return row.id == EXL2__TEMPLATE_FUNCTION_RANGE ? exl2__template_function_range(r, args, out)
-                                                   : exl2__template_function_raise(r, args[0]);
+    exl2__template_operands in = { NULL, args, rows[row.id].with };
+    return rows[row.id].function(r, &in, out);
 }
 
 #endif

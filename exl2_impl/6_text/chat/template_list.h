@@ -1,20 +1,11 @@
-/* template_list.h: filters over iterables: map, select, sort, groupby, unique, batch, slice, sum, min, max.
+/* template_list.h: filters over iterables: sort, groupby, unique, batch, slice, sum, min, max.
    takes: exl2__template_run, a value, the arguments (NULL: not given).
-   gives: exl2__template_generator, path, select, sorted, group, unique, min_max, chunks, sum. */
+   gives: exl2__template_generator, path, sorted, exl2__template_filter_group, sort, extreme, unique, sum, chunks. */
 #ifndef EXL2__TEMPLATE_LIST_H
 #define EXL2__TEMPLATE_LIST_H
 
 #include "../../0_base/sort.h"
 #include "template_clock.h"
-
-#define EXL2__TEMPLATE_SIGNATURE_STEPS 8u /* cost of a search in a table of names */
-
-typedef const exl2__template_value *const *exl2__template_args; /* [EXL2__TEMPLATE_ARGS_MAX] */
-
-EXL2__PRIVATE bool exl2__template_flag(const exl2__template_value *flag)
-{
-    return flag && exl2__template_truth(flag);
-}
 
 /* A generator: the elements can be iterated over once. */
 EXL2__PRIVATE exl2_result exl2__template_generator(exl2__template_run *r, const exl2__template_value *items,
@@ -80,128 +71,6 @@ EXL2__PRIVATE exl2_result exl2__template_sort_key(exl2__template_run *r, const e
         return exl2__template_case(r, &key, EXL2__TEMPLATE_CASE_LOWER, out);
     }
     return EXL2_OK;
-}
-
-/* ---- map, select and their like ---- */
-
-EXL2__PRIVATE exl2_result exl2__template_filter_call(exl2__template_run *r, exl2__template_filter id,
-                                                     const exl2__template_value *v, exl2__template_args args,
-                                                     exl2__template_value *out);
-EXL2__PRIVATE exl2_result exl2__template_test_call(exl2__template_run *r, uint32_t id, const exl2__template_value *v,
-                                                   exl2__template_args args, bool *out);
-
-/* The filter or test that the first argument names; `rest` receives the other arguments, which are passed to it.
-   row->name NULL: there are no arguments. */
-EXL2__PRIVATE exl2_result exl2__template_named(exl2__template_run *r, exl2__template_op op, exl2__template_args args,
-                                               const exl2__template_value **rest, exl2__template_signature *row)
-{
-    uint32_t given = 0;
-    row->name = NULL;
-    if (!args[0]) {
-        return EXL2_OK;
-    }
-    EXL2__TRY(exl2__template_step(r, EXL2__TEMPLATE_SIGNATURE_STEPS));
-    if (args[0]->kind != EXL2__TEMPLATE_KIND_TEXT) {
-        return exl2__template_unsupported(r, "a filter or test whose name is not a text");
-    }
-    if (!exl2__template_signature_find(op, args[0]->as.text, args[0]->count, row)) {
-        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "%s '%.*s' is not supported",
-                                   op == EXL2__TEMPLATE_TEST ? "test" : "filter", (int)args[0]->count,
-                                   args[0]->as.text);
-    }
-    memset(rest, 0, EXL2__TEMPLATE_ARGS_MAX * sizeof *rest);
-    for (uint32_t i = 1; i < EXL2__TEMPLATE_ARGS_MAX && args[i]; i++) {
-        rest[given++] = args[i];
-    }
-    uint32_t room = row->parameters[0] != 0;
-    for (const char *c = row->parameters; *c; c++) {
-        room += *c == ' ';
-    }
-    if (given < row->mandatory || given > room) {
-        return exl2__template_fail(r, EXL2_ERR_FORMAT,
-                                   row->mandatory == room ? "'%s' got %u argument(s), expected %u"
-                                                          : "'%s' got %u argument(s), expected %u to %u",
-                                   row->name, given, row->mandatory, room);
-    }
-    return EXL2_OK;
-}
-
-/* map(attribute=path, default=fallback): the attribute of each element. */
-EXL2__PRIVATE exl2_result exl2__template_map_attribute(exl2__template_run *r, const exl2__template_value *v,
-                                                       const exl2__template_value *path,
-                                                       const exl2__template_value *fallback, exl2__template_value *out)
-{
-    exl2__template_value items, *made = NULL;
-    EXL2__TRY(exl2__template_sequence(r, v, &items));
-    EXL2__TRY(exl2__template_alloc_values(r, items.count, &made));
-    for (uint32_t i = 0; i < items.count; i++) {
-        EXL2__TRY(exl2__template_path(r, &items.as.items[i], path, fallback, &made[i]));
-    }
-    return exl2__template_generator(r, made, items.count, v->marked, out);
-}
-
-/* map(attribute=..) or map(filter, arguments ..). */
-EXL2__PRIVATE exl2_result exl2__template_map(exl2__template_run *r, const exl2__template_value *v,
-                                             exl2__template_args args, exl2__template_value *out)
-{
-    const exl2__template_value *rest[EXL2__TEMPLATE_ARGS_MAX], *filter[EXL2__TEMPLATE_ARGS_MAX] = { NULL };
-    const exl2__template_value *path = args[EXL2__TEMPLATE_MAP_ATTRIBUTE];
-    exl2__template_signature row;
-    exl2__template_value items, *made = NULL;
-    if (!exl2__template_truth(v)) { /* as in Jinja: none, too */
-        return exl2__template_generator(r, v, 0, v->marked, out);
-    }
-    if (!path == !args[EXL2__TEMPLATE_MAP_FILTER]) {
-        return exl2__template_fail(r, EXL2_ERR_FORMAT, "map requires a filter argument");
-    }
-    if (path) {
-        return exl2__template_map_attribute(r, v, path, args[EXL2__TEMPLATE_MAP_DEFAULT], out);
-    }
-    for (uint32_t i = 0; i < EXL2__TEMPLATE_MAP_ATTRIBUTE; i++) {
-        filter[i] = args[i];
-    }
-    EXL2__TRY(exl2__template_named(r, EXL2__TEMPLATE_FILTER, filter, rest, &row));
-    EXL2__TRY(exl2__template_sequence(r, v, &items));
-    EXL2__TRY(exl2__template_alloc_values(r, items.count, &made));
-    for (uint32_t i = 0; i < items.count; i++) {
-        EXL2__TRY(exl2__template_filter_call(r, (exl2__template_filter)row.id, &items.as.items[i], rest, &made[i]));
-    }
-    return exl2__template_generator(r, made, items.count, v->marked, out);
-}
-
-/* select, reject: keeps the elements for which the test (none given: truth) is `wanted`. by_attribute: tests the
-   attribute that the first argument names. */
-EXL2__PRIVATE exl2_result exl2__template_select(exl2__template_run *r, const exl2__template_value *v, bool by_attribute,
-                                                bool wanted, exl2__template_args args, exl2__template_value *out)
-{
-    const exl2__template_value *rest[EXL2__TEMPLATE_ARGS_MAX], *own[EXL2__TEMPLATE_ARGS_MAX] = { NULL };
-    exl2__template_signature row;
-    exl2__template_value items, part, *made = NULL;
-    uint32_t count = 0;
-    if (!exl2__template_truth(v)) { /* as in Jinja: none, too */
-        return exl2__template_generator(r, v, 0, v->marked, out);
-    }
-    for (uint32_t i = 0; i + by_attribute < EXL2__TEMPLATE_ARGS_MAX; i++) {
-        own[i] = args[i + by_attribute];
-    }
-    EXL2__TRY(exl2__template_named(r, EXL2__TEMPLATE_TEST, own, rest, &row));
-    EXL2__TRY(exl2__template_sequence(r, v, &items));
-    EXL2__TRY(exl2__template_alloc_values(r, items.count, &made));
-    for (uint32_t i = 0; i < items.count; i++) {
-        part = items.as.items[i];
-        EXL2__TRY(exl2__template_step(r, 1));
-        if (by_attribute) {
-            EXL2__TRY(exl2__template_path(r, &items.as.items[i], args[0], NULL, &part));
-        }
-        bool holds = !row.name && exl2__template_truth(&part);
-        if (row.name) {
-            EXL2__TRY(exl2__template_test_call(r, row.id, &part, rest, &holds));
-        }
-        if (holds == wanted) {
-            made[count++] = items.as.items[i];
-        }
-    }
-    return exl2__template_generator(r, made, count, v->marked, out);
 }
 
 /* ---- order ---- */
@@ -281,10 +150,11 @@ EXL2__PRIVATE exl2_result exl2__template_sorted(exl2__template_run *r, const exl
 }
 
 /* One tuple (key, [elements]) for each key, in ascending order. */
-EXL2__PRIVATE exl2_result exl2__template_group(exl2__template_run *r, const exl2__template_value *v,
-                                               exl2__template_args args, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_filter_group(exl2__template_run *r, const exl2__template_operands *in,
+                                                      exl2__template_value *out)
 {
-    const exl2__template_value *path = args[0], *fallback = args[1], *case_sensitive = args[2];
+    const exl2__template_value *v = in->value, *path = in->args[0], *fallback = in->args[1];
+    const exl2__template_value *case_sensitive = in->args[2];
     exl2__template_value items, *keys = NULL, *made = NULL;
     uint32_t count = 0;
     EXL2__TRY(exl2__template_sorted(r, v, path, fallback, exl2__template_flag(case_sensitive), false, &items, &keys));
@@ -310,26 +180,21 @@ EXL2__PRIVATE exl2_result exl2__template_group(exl2__template_run *r, const exl2
     return EXL2_OK;
 }
 
-/* dictsort */
-EXL2__PRIVATE exl2_result exl2__template_dictsort(exl2__template_run *r, const exl2__template_value *pairs,
-                                                  exl2__template_args args, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_filter_sort(exl2__template_run *r, const exl2__template_operands *in,
+                                                     exl2__template_value *out)
 {
-    const exl2__template_value *case_sensitive = args[0], *by = args[1], *reverse = args[2];
-    bool values = by && by->kind == EXL2__TEMPLATE_KIND_TEXT && exl2__template_same(by->as.text, by->count, "value");
-    exl2__template_value *keys = NULL, index = exl2__template_int(values);
-    if (by && !values &&
-        !(by->kind == EXL2__TEMPLATE_KIND_TEXT && exl2__template_same(by->as.text, by->count, "key"))) {
-        return exl2__template_fail(r, EXL2_ERR_FORMAT, "You can only sort by either \"key\" or \"value\"");
-    }
-    return exl2__template_sorted(r, pairs, &index, NULL, exl2__template_flag(case_sensitive),
+    const exl2__template_value *reverse = in->args[0], *case_sensitive = in->args[1], *path = in->args[2];
+    exl2__template_value *keys = NULL;
+    return exl2__template_sorted(r, in->value, path, NULL, exl2__template_flag(case_sensitive),
                                  exl2__template_flag(reverse), out, &keys);
 }
 
 /* min and max */
-EXL2__PRIVATE exl2_result exl2__template_min_max(exl2__template_run *r, const exl2__template_value *v, bool largest,
-                                                 exl2__template_args args, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_filter_extreme(exl2__template_run *r, const exl2__template_operands *in,
+                                                        exl2__template_value *out)
 {
-    const exl2__template_value *case_sensitive = args[0], *path = args[1];
+    const exl2__template_value *v = in->value, *case_sensitive = in->args[0], *path = in->args[1];
+    bool largest = in->with;
     exl2__template_value items, best = exl2__template_none(), key;
     EXL2__TRY(exl2__template_sequence(r, v, &items));
     *out = exl2__template_undefined(EXL2__TEMPLATE_NO_ELEMENT, v, "", 0);
@@ -350,10 +215,10 @@ EXL2__PRIVATE exl2_result exl2__template_min_max(exl2__template_run *r, const ex
     return EXL2_OK;
 }
 
-EXL2__PRIVATE exl2_result exl2__template_unique(exl2__template_run *r, const exl2__template_value *v,
-                                                exl2__template_args args, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_filter_unique(exl2__template_run *r, const exl2__template_operands *in,
+                                                       exl2__template_value *out)
 {
-    const exl2__template_value *case_sensitive = args[0], *path = args[1];
+    const exl2__template_value *v = in->value, *case_sensitive = in->args[0], *path = in->args[1];
     exl2__template_value items, *made = NULL, *keys = NULL;
     uint32_t count = 0;
     EXL2__TRY(exl2__template_sequence(r, v, &items));
@@ -373,16 +238,16 @@ EXL2__PRIVATE exl2_result exl2__template_unique(exl2__template_run *r, const exl
     return exl2__template_generator(r, made, count, v->marked, out);
 }
 
-EXL2__PRIVATE exl2_result exl2__template_sum(exl2__template_run *r, const exl2__template_value *v,
-                                             exl2__template_args args, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_filter_sum(exl2__template_run *r, const exl2__template_operands *in,
+                                                    exl2__template_value *out)
 {
-    const exl2__template_value *path = args[0], *start = args[1];
+    const exl2__template_value *path = in->args[0], *start = in->args[1];
     exl2__template_value items, part;
     *out = start ? *start : exl2__template_int(0);
     if (out->kind == EXL2__TEMPLATE_KIND_TEXT) {
         return exl2__template_fail(r, EXL2_ERR_FORMAT, "sum() can't sum strings");
     }
-    EXL2__TRY(exl2__template_sequence(r, v, &items));
+    EXL2__TRY(exl2__template_sequence(r, in->value, &items));
     for (uint32_t i = 0; i < items.count; i++) {
         exl2__template_value sum = *out;
         EXL2__TRY(exl2__template_step(r, 1));
@@ -393,10 +258,11 @@ EXL2__PRIVATE exl2_result exl2__template_sum(exl2__template_run *r, const exl2__
 }
 
 /* batch: lists of `size` elements; slice: `size` lists. The second argument, if given, fills up shorter lists. */
-EXL2__PRIVATE exl2_result exl2__template_chunks(exl2__template_run *r, const exl2__template_value *v, bool batch,
-                                                exl2__template_args args, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_filter_chunks(exl2__template_run *r, const exl2__template_operands *in,
+                                                       exl2__template_value *out)
 {
-    const exl2__template_value *wanted = args[0], *filler = args[1];
+    const exl2__template_value *v = in->value, *wanted = in->args[0], *filler = in->args[1];
+    bool batch = in->with;
     exl2__template_value items, *made = NULL, *part = NULL;
     bool fill = filler && filler->kind != EXL2__TEMPLATE_KIND_NONE;
     EXL2__TRY(exl2__template_sequence(r, v, &items));

@@ -1,6 +1,6 @@
 /* template_method.h: the methods of texts, dicts, lists and `loop`, and functions that they share with filters.
    takes: exl2__template_run, the object, the arguments (NULL: not given).
-   gives: exl2__template_method_call, exl2__template_length, join, strip_set, limit. */
+   gives: exl2__template_method_call, exl2__template_method_view, exl2__template_length, join, strip_set, limit. */
 #ifndef EXL2__TEMPLATE_METHOD_H
 #define EXL2__TEMPLATE_METHOD_H
 
@@ -94,10 +94,9 @@ EXL2__PRIVATE exl2_result exl2__template_text_argument(exl2__template_run *r, co
     return v->kind == EXL2__TEMPLATE_KIND_TEXT ? EXL2_OK : exl2__template_bad_argument(r, what, "a text", v);
 }
 
-/* startswith and endswith: `affix` is a text, or a tuple of texts of which one must match. */
-EXL2__PRIVATE exl2_result exl2__template_method_affix(exl2__template_run *r, const exl2__template_value *v,
-                                                      const exl2__template_value *affix, bool end,
-                                                      exl2__template_value *out)
+/* Does the text begin (`end`: end) with `affix`, which is a text, or a tuple of texts of which one must match? */
+EXL2__PRIVATE exl2_result exl2__template_has_affix(exl2__template_run *r, const exl2__template_value *v,
+                                                   const exl2__template_value *affix, bool end, bool *out)
 {
     const exl2__template_value *texts = affix->kind == EXL2__TEMPLATE_KIND_TUPLE ? affix->as.items : affix;
     uint32_t count = affix->kind == EXL2__TEMPLATE_KIND_TUPLE ? affix->count : 1;
@@ -109,7 +108,7 @@ EXL2__PRIVATE exl2_result exl2__template_method_affix(exl2__template_run *r, con
                                                memcmp(v->as.text + (end ? v->count - texts[i].count : 0),
                                                       texts[i].as.text, texts[i].count) == 0);
     }
-    *out = exl2__template_bool(found);
+    *out = found;
     return EXL2_OK;
 }
 
@@ -161,38 +160,72 @@ EXL2__PRIVATE exl2_result exl2__template_method_window(exl2__template_run *r, co
     return EXL2_OK;
 }
 
-/* find, rfind, index, rindex (all in code points) and count; `skipped`: code points before v. */
-EXL2__PRIVATE exl2_result exl2__template_method_find(exl2__template_run *r, exl2__template_method id,
-                                                     const exl2__template_value *v, uint32_t skipped,
-                                                     const exl2__template_value *part, exl2__template_value *out)
+typedef enum exl2__template_find_how {
+    EXL2__TEMPLATE_FIND_LAST = 1, /* the last occurrence, else the first */
+    EXL2__TEMPLATE_FIND_MUST = 2, /* fails if there is none */
+    EXL2__TEMPLATE_FIND_COUNT = 4 /* counts the occurrences */
+} exl2__template_find_how;
+
+/* index and count of a list. */
+EXL2__PRIVATE exl2_result exl2__template_find_element(exl2__template_run *r, const exl2__template_operands *in,
+                                                      exl2__template_value *out)
 {
-    bool last = id == EXL2__TEMPLATE_METHOD_RFIND || id == EXL2__TEMPLATE_METHOD_RINDEX;
-    bool must = id == EXL2__TEMPLATE_METHOD_INDEX || id == EXL2__TEMPLATE_METHOD_RINDEX;
+    const exl2__template_value *v = in->value;
+    bool counts = in->with == EXL2__TEMPLATE_FIND_COUNT;
+    uint32_t count = 0;
+    if (in->args[1]) {
+        return exl2__template_unsupported(r, "searching only a part of a list");
+    }
+    for (uint32_t i = 0; i < v->count; i++) {
+        bool same;
+        EXL2__TRY(exl2__template_equal(r, &v->as.items[i], in->args[0], 0, &same));
+        if (same && !counts) {
+            *out = exl2__template_int(i);
+            return EXL2_OK;
+        }
+        count += same;
+    }
+    *out = exl2__template_int(count);
+    return counts ? EXL2_OK : exl2__template_fail(r, EXL2_ERR_FORMAT, "the value is not in the list");
+}
+
+/* find, rfind, index, rindex (all in code points) and count. */
+EXL2__PRIVATE exl2_result exl2__template_method_find(exl2__template_run *r, const exl2__template_operands *in,
+                                                     exl2__template_value *out)
+{
+    const exl2__template_value *part = in->args[0];
+    bool last = in->with & EXL2__TEMPLATE_FIND_LAST, must = in->with & EXL2__TEMPLATE_FIND_MUST;
     size_t at;
-    uint32_t places, before;
-    exl2__template_value front = *v;
+    uint32_t places, before, skipped; /* skipped: code points before the window */
+    exl2__template_value v, front;
+    if (in->value->kind != EXL2__TEMPLATE_KIND_TEXT) {
+        return exl2__template_find_element(r, in, out);
+    }
+    EXL2__TRY(exl2__template_method_window(r, in->value, in->args, &v, &skipped));
     EXL2__TRY(exl2__template_text_argument(r, "find", part));
-    EXL2__TRY(exl2__template_occurrences(r, v, part, last, &at, &places));
-    at = skipped == UINT32_MAX ? (size_t)v->count + 1 : at;
-    front.count = at <= v->count ? (uint32_t)at : v->count;
+    EXL2__TRY(exl2__template_occurrences(r, &v, part, last, &at, &places));
+    at = skipped == UINT32_MAX ? (size_t)v.count + 1 : at;
+    front = v;
+    front.count = at <= v.count ? (uint32_t)at : v.count;
     EXL2__TRY(exl2__template_text_length(r, &front, &before));
-    if (id == EXL2__TEMPLATE_METHOD_COUNT) {
-        EXL2__TRY(exl2__template_text_length(r, v, &before));
+    if (in->with & EXL2__TEMPLATE_FIND_COUNT) {
+        EXL2__TRY(exl2__template_text_length(r, &v, &before));
         *out = exl2__template_int(skipped == UINT32_MAX ? 0 : part->count ? places : (int64_t)before + 1);
         return EXL2_OK;
     }
-    if (must && at > v->count) {
+    if (must && at > v.count) {
         return exl2__template_fail(r, EXL2_ERR_FORMAT, "substring not found");
     }
-    *out = exl2__template_int(at <= v->count ? (int64_t)before + skipped : -1);
+    *out = exl2__template_int(at <= v.count ? (int64_t)before + skipped : -1);
     return EXL2_OK;
 }
 
 /* (before, separator, after); not found: (text, '', '') or, if `last`, ('', '', text). */
-EXL2__PRIVATE exl2_result exl2__template_method_partition(exl2__template_run *r, const exl2__template_value *v,
-                                                          const exl2__template_value *separator, bool last,
+EXL2__PRIVATE exl2_result exl2__template_method_partition(exl2__template_run *r, const exl2__template_operands *in,
                                                           exl2__template_value *out)
 {
+    const exl2__template_value *v = in->value, *separator = in->args[0];
+    bool last = in->with;
     exl2__template_value *parts = NULL;
     size_t at;
     uint32_t places;
@@ -214,11 +247,11 @@ EXL2__PRIVATE exl2_result exl2__template_method_partition(exl2__template_run *r,
     return EXL2_OK;
 }
 
-EXL2__PRIVATE exl2_result exl2__template_method_split(exl2__template_run *r, const exl2__template_value *v,
-                                                      const exl2__template_value *separator,
-                                                      const exl2__template_value *count, bool last,
+EXL2__PRIVATE exl2_result exl2__template_method_split(exl2__template_run *r, const exl2__template_operands *in,
                                                       exl2__template_value *out)
 {
+    const exl2__template_value *v = in->value, *separator = in->args[0], *count = in->args[1];
+    bool last = in->with;
     uint64_t limit;
     separator = separator && separator->kind != EXL2__TEMPLATE_KIND_NONE ? separator : NULL;
     if (separator) {
@@ -239,9 +272,11 @@ EXL2__PRIVATE exl2_result exl2__template_method_split(exl2__template_run *r, con
     return EXL2_OK;
 }
 
-EXL2__PRIVATE exl2_result exl2__template_method_lines(exl2__template_run *r, const exl2__template_value *v,
-                                                      bool keep_ends, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_method_lines(exl2__template_run *r, const exl2__template_operands *in,
+                                                      exl2__template_value *out)
 {
+    const exl2__template_value *v = in->value;
+    bool keep_ends = exl2__template_flag(in->args[0]);
     exl2__template_value *lines = NULL;
     uint32_t count = 0;
     size_t broken;
@@ -260,207 +295,195 @@ EXL2__PRIVATE exl2_result exl2__template_method_lines(exl2__template_run *r, con
     return EXL2_OK;
 }
 
-EXL2__PRIVATE exl2_result exl2__template_method_pad(exl2__template_run *r, exl2__template_method id,
-                                                    const exl2__template_value *v, exl2__template_args args,
+EXL2__PRIVATE exl2_result exl2__template_method_pad(exl2__template_run *r, const exl2__template_operands *in,
                                                     exl2__template_value *out)
 {
-    bool zeros = id == EXL2__TEMPLATE_METHOD_ZFILL;
+    const exl2__template_value *v = in->value, *width = in->args[0], *wanted = in->args[1];
+    bool zeros = in->with == '0';
     exl2__template_value fill = exl2__template_text(zeros ? "0" : " ", 1);
-    if (!exl2__template_is_integer(args[0])) {
-        return exl2__template_bad_argument(r, "padding", "an integer", args[0]);
+    if (!exl2__template_is_integer(width)) {
+        return exl2__template_bad_argument(r, "padding", "an integer", width);
     }
-    if (args[1]) {
-        EXL2__TRY(exl2__template_text_argument(r, "padding", args[1]));
-        fill = *args[1];
+    if (wanted) {
+        EXL2__TRY(exl2__template_text_argument(r, "padding", wanted));
+        fill = *wanted;
     }
     uint32_t sign = zeros && v->count && (v->as.text[0] == '-' || v->as.text[0] == '+');
     if (sign) { /* the zeros follow the sign */
         size_t start = r->used;
         exl2__template_value number = exl2__template_text(v->as.text + 1, v->count - 1);
         EXL2__TRY(exl2__template_put_copy(r, v->as.text, 1));
-        EXL2__TRY(exl2__template_pad(r, &number, args[0]->as.integer - (args[0]->as.integer > 0), 'r', &fill, out));
+        EXL2__TRY(exl2__template_pad(r, &number, width->as.integer - (width->as.integer > 0), 'r', &fill, out));
         *out = exl2__template_written(r, start);
         return EXL2_OK;
     }
-    return exl2__template_pad(r, v, args[0]->as.integer,
-                              id == EXL2__TEMPLATE_METHOD_CENTER  ? 'c'
-                              : id == EXL2__TEMPLATE_METHOD_LJUST ? 'l'
-                                                                  : 'r',
-                              &fill, out);
+    return exl2__template_pad(r, v, width->as.integer, zeros ? 'r' : (char)in->with, &fill, out);
 }
 
-EXL2__PRIVATE exl2_result exl2__template_method_text(exl2__template_run *r, exl2__template_method id,
-                                                     const exl2__template_value *v, exl2__template_args args,
-                                                     exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_method_strip(exl2__template_run *r, const exl2__template_operands *in,
+                                                      exl2__template_value *out)
 {
     const exl2__template_value *set;
+    EXL2__TRY(exl2__template_strip_set(r, in->args[0], &set));
+    return exl2__template_strip(r, in->value, set, in->with, out);
+}
+
+/* startswith and endswith */
+EXL2__PRIVATE exl2_result exl2__template_method_affix(exl2__template_run *r, const exl2__template_operands *in,
+                                                      exl2__template_value *out)
+{
     exl2__template_value window;
-    uint64_t limit;
     uint32_t before;
-    bool truth = false;
-    switch (id) {
-    case EXL2__TEMPLATE_METHOD_STRIP:
-    case EXL2__TEMPLATE_METHOD_LSTRIP:
-    case EXL2__TEMPLATE_METHOD_RSTRIP:
-        EXL2__TRY(exl2__template_strip_set(r, args[0], &set));
-        return exl2__template_strip(r, v, set, (id != EXL2__TEMPLATE_METHOD_RSTRIP ? EXL2__TEMPLATE_FRONT : 0) |
-                                               (id != EXL2__TEMPLATE_METHOD_LSTRIP ? EXL2__TEMPLATE_BACK : 0), out);
-    case EXL2__TEMPLATE_METHOD_STARTSWITH:
-    case EXL2__TEMPLATE_METHOD_ENDSWITH:
-        EXL2__TRY(exl2__template_method_window(r, v, args, &window, &before));
-        EXL2__TRY(exl2__template_method_affix(r, &window, args[0], id == EXL2__TEMPLATE_METHOD_ENDSWITH, out));
-        *out = exl2__template_bool(out->as.integer && before != UINT32_MAX);
-        return EXL2_OK;
-    case EXL2__TEMPLATE_METHOD_REMOVEPREFIX:
-    case EXL2__TEMPLATE_METHOD_REMOVESUFFIX:
-        EXL2__TRY(exl2__template_text_argument(r, "removeprefix", args[0]));
-        EXL2__TRY(exl2__template_method_affix(r, v, args[0], id == EXL2__TEMPLATE_METHOD_REMOVESUFFIX, out));
-        limit = out->as.integer ? args[0]->count : 0;
-        *out =
-            exl2__template_text(v->as.text + (id == EXL2__TEMPLATE_METHOD_REMOVEPREFIX ? limit : 0), v->count - limit);
-        return EXL2_OK;
-    case EXL2__TEMPLATE_METHOD_SPLIT:
-    case EXL2__TEMPLATE_METHOD_RSPLIT:
-        return exl2__template_method_split(r, v, args[0], args[1], id == EXL2__TEMPLATE_METHOD_RSPLIT, out);
-    case EXL2__TEMPLATE_METHOD_SPLITLINES:
-        return exl2__template_method_lines(r, v, exl2__template_flag(args[0]), out);
-    case EXL2__TEMPLATE_METHOD_PARTITION:
-    case EXL2__TEMPLATE_METHOD_RPARTITION:
-        return exl2__template_method_partition(r, v, args[0], id == EXL2__TEMPLATE_METHOD_RPARTITION, out);
-    case EXL2__TEMPLATE_METHOD_REPLACE:
-        EXL2__TRY(exl2__template_text_argument(r, "replace", args[0]));
-        EXL2__TRY(exl2__template_text_argument(r, "replace", args[1]));
-        EXL2__TRY(exl2__template_limit(r, "replace", args[2], &limit));
-        window = *args[1];
-        if (v->why) {
-            EXL2__TRY(exl2__template_escape(r, args[1], &window));
-        }
-        return exl2__template_replace(r, v, args[0], &window, limit, out);
-    case EXL2__TEMPLATE_METHOD_CASEFOLD:
-        return exl2__template_case(r, v, EXL2__TEMPLATE_CASE_FOLD, out);
-    case EXL2__TEMPLATE_METHOD_CAPITALIZE:
-        return exl2__template_case(r, v, EXL2__TEMPLATE_CASE_FIRST, out);
-    case EXL2__TEMPLATE_METHOD_LOWER:
-        return exl2__template_case(r, v, EXL2__TEMPLATE_CASE_LOWER, out);
-    case EXL2__TEMPLATE_METHOD_UPPER:
-        return exl2__template_case(r, v, EXL2__TEMPLATE_CASE_UPPER, out);
-    case EXL2__TEMPLATE_METHOD_TITLE:
-        return exl2__template_case(r, v, EXL2__TEMPLATE_CASE_TITLE, out);
-    case EXL2__TEMPLATE_METHOD_SWAPCASE:
-        return exl2__template_case(r, v, EXL2__TEMPLATE_CASE_SWAP, out);
-    case EXL2__TEMPLATE_METHOD_CENTER:
-    case EXL2__TEMPLATE_METHOD_LJUST:
-    case EXL2__TEMPLATE_METHOD_RJUST:
-    case EXL2__TEMPLATE_METHOD_ZFILL:
-        return exl2__template_method_pad(r, id, v, args, out);
-    case EXL2__TEMPLATE_METHOD_FORMAT:
-        return exl2__template_spec_format(r, v, args, out);
-    case EXL2__TEMPLATE_METHOD_JOIN:
-        return exl2__template_join(r, args[0], v, true, out);
-    case EXL2__TEMPLATE_METHOD_ISALNUM:
-    case EXL2__TEMPLATE_METHOD_ISALPHA:
-    case EXL2__TEMPLATE_METHOD_ISASCII:
-    case EXL2__TEMPLATE_METHOD_ISDIGIT:
-    case EXL2__TEMPLATE_METHOD_ISLOWER:
-    case EXL2__TEMPLATE_METHOD_ISNUMERIC:
-    case EXL2__TEMPLATE_METHOD_ISSPACE:
-    case EXL2__TEMPLATE_METHOD_ISUPPER:
-        EXL2__TRY(exl2__template_is_kind(r, v, id == EXL2__TEMPLATE_METHOD_ISALNUM     ? 'n'
-                                               : id == EXL2__TEMPLATE_METHOD_ISALPHA   ? 'a'
-                                               : id == EXL2__TEMPLATE_METHOD_ISASCII   ? '7'
-                                               : id == EXL2__TEMPLATE_METHOD_ISDIGIT   ? 'd'
-                                               : id == EXL2__TEMPLATE_METHOD_ISLOWER   ? 'l'
-                                               : id == EXL2__TEMPLATE_METHOD_ISNUMERIC ? 'N'
-                                               : id == EXL2__TEMPLATE_METHOD_ISSPACE   ? 's'
-                                                                                       : 'u', &truth));
-        *out = exl2__template_bool(truth);
-        return EXL2_OK;
-    default:
-        EXL2__TRY(exl2__template_method_window(r, v, args, &window, &before));
-        return exl2__template_method_find(r, id, &window, before, args[0], out);
+    bool found;
+    EXL2__TRY(exl2__template_method_window(r, in->value, in->args, &window, &before));
+    EXL2__TRY(exl2__template_has_affix(r, &window, in->args[0], in->with, &found));
+    *out = exl2__template_bool(found && before != UINT32_MAX);
+    return EXL2_OK;
+}
+
+/* removeprefix and removesuffix */
+EXL2__PRIVATE exl2_result exl2__template_method_cut_affix(exl2__template_run *r, const exl2__template_operands *in,
+                                                          exl2__template_value *out)
+{
+    const exl2__template_value *v = in->value, *affix = in->args[0];
+    bool end = in->with, found;
+    EXL2__TRY(exl2__template_text_argument(r, "removeprefix", affix));
+    EXL2__TRY(exl2__template_has_affix(r, v, affix, end, &found));
+    uint32_t removed = found ? affix->count : 0;
+    *out = exl2__template_text(v->as.text + (end ? 0 : removed), v->count - removed);
+    return EXL2_OK;
+}
+
+EXL2__PRIVATE exl2_result exl2__template_method_replace(exl2__template_run *r, const exl2__template_operands *in,
+                                                        exl2__template_value *out)
+{
+    const exl2__template_value *v = in->value, *before = in->args[0], *after = in->args[1], *count = in->args[2];
+    exl2__template_value escaped;
+    uint64_t limit;
+    EXL2__TRY(exl2__template_text_argument(r, "replace", before));
+    EXL2__TRY(exl2__template_text_argument(r, "replace", after));
+    EXL2__TRY(exl2__template_limit(r, "replace", count, &limit));
+    escaped = *after;
+    if (v->why) {
+        EXL2__TRY(exl2__template_escape(r, after, &escaped));
     }
+    return exl2__template_replace(r, v, before, &escaped, limit, out);
+}
+
+EXL2__PRIVATE exl2_result exl2__template_method_case(exl2__template_run *r, const exl2__template_operands *in,
+                                                     exl2__template_value *out)
+{
+    return exl2__template_case(r, in->value, (exl2__template_case_kind)in->with, out);
+}
+
+EXL2__PRIVATE exl2_result exl2__template_method_format(exl2__template_run *r, const exl2__template_operands *in,
+                                                       exl2__template_value *out)
+{
+    return exl2__template_spec_format(r, in->value, in->args, out);
+}
+
+EXL2__PRIVATE exl2_result exl2__template_method_join(exl2__template_run *r, const exl2__template_operands *in,
+                                                     exl2__template_value *out)
+{
+    return exl2__template_join(r, in->args[0], in->value, true, out);
+}
+
+EXL2__PRIVATE exl2_result exl2__template_method_is(exl2__template_run *r, const exl2__template_operands *in,
+                                                   exl2__template_value *out)
+{
+    bool truth = false;
+    EXL2__TRY(exl2__template_is_kind(r, in->value, (char)in->with, &truth));
+    *out = exl2__template_bool(truth);
+    return EXL2_OK;
 }
 
 /* ---- dicts, lists, loops ---- */
 
-EXL2__PRIVATE exl2_result exl2__template_method_dict(exl2__template_run *r, exl2__template_method id,
-                                                     const exl2__template_value *v, exl2__template_args args,
+EXL2__PRIVATE exl2_result exl2__template_method_get(exl2__template_run *r, const exl2__template_operands *in,
+                                                    exl2__template_value *out)
+{
+    const exl2__template_value *v = in->value, *key = in->args[0], *fallback = in->args[1];
+    const exl2__template_entry *entry;
+    EXL2__TRY(exl2__template_check_key(r, key, 0));
+    EXL2__TRY(exl2__template_entry_find(r, v->as.entries, v->count, key, &entry));
+    *out = entry ? entry->value : fallback ? *fallback : exl2__template_none();
+    return EXL2_OK;
+}
+
+EXL2__PRIVATE exl2_result exl2__template_method_copy(exl2__template_run *r, const exl2__template_operands *in,
                                                      exl2__template_value *out)
 {
+    (void)r;
+    *out = *in->value;
+    return EXL2_OK;
+}
+
+/* items, keys and values of a dict. */
+EXL2__PRIVATE exl2_result exl2__template_method_view(exl2__template_run *r, const exl2__template_operands *in,
+                                                     exl2__template_value *out)
+{
+    const exl2__template_value *v = in->value;
+    bool pairwise = in->with == EXL2__TEMPLATE_VIEW_ITEMS;
     exl2__template_value *items = NULL, *pairs = NULL;
-    if (id == EXL2__TEMPLATE_METHOD_GET) {
-        const exl2__template_entry *entry;
-        EXL2__TRY(exl2__template_check_key(r, args[0], 0));
-        EXL2__TRY(exl2__template_entry_find(r, v->as.entries, v->count, args[0], &entry));
-        *out = entry ? entry->value : args[1] ? *args[1] : exl2__template_none();
-        return EXL2_OK;
-    }
-    if (id == EXL2__TEMPLATE_METHOD_COPY) {
-        *out = *v;
-        return EXL2_OK;
-    }
     EXL2__TRY(exl2__template_alloc_values(r, v->count, &items));
-    if (id == EXL2__TEMPLATE_METHOD_ITEMS) {
+    if (pairwise) {
         EXL2__TRY(exl2__template_alloc_values(r, (uint64_t)v->count * 2, &pairs));
     }
     for (uint32_t i = 0; i < v->count; i++) {
         const exl2__template_entry *e = &v->as.entries[i];
-        if (id == EXL2__TEMPLATE_METHOD_ITEMS) {
+        if (pairwise) {
             pairs[i * 2] = e->key;
             pairs[i * 2 + 1] = e->value;
             items[i] = exl2__template_items(EXL2__TEMPLATE_KIND_TUPLE, pairs + i * 2, 2);
             items[i].marked = v->marked;
         } else {
-            items[i] = id == EXL2__TEMPLATE_METHOD_KEYS ? e->key : e->value;
+            items[i] = in->with == EXL2__TEMPLATE_VIEW_KEYS ? e->key : e->value;
         }
     }
     *out = exl2__template_items(EXL2__TEMPLATE_KIND_VIEW, items, v->count);
-    out->why = id == EXL2__TEMPLATE_METHOD_ITEMS  ? EXL2__TEMPLATE_VIEW_ITEMS
-               : id == EXL2__TEMPLATE_METHOD_KEYS ? EXL2__TEMPLATE_VIEW_KEYS
-                                                  : EXL2__TEMPLATE_VIEW_VALUES;
+    out->why = (uint8_t)in->with;
     out->marked = v->marked;
     return EXL2_OK;
 }
 
-/* index and count */
-EXL2__PRIVATE exl2_result exl2__template_method_list(exl2__template_run *r, exl2__template_method id,
-                                                     const exl2__template_value *v, const exl2__template_value *part,
-                                                     exl2__template_value *out)
+/* next and reset */
+EXL2__PRIVATE exl2_result exl2__template_method_cycler(exl2__template_run *r, const exl2__template_operands *in,
+                                                       exl2__template_value *out)
 {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < v->count; i++) {
-        bool same;
-        EXL2__TRY(exl2__template_equal(r, &v->as.items[i], part, 0, &same));
-        if (same && id == EXL2__TEMPLATE_METHOD_INDEX) {
-            *out = exl2__template_int(i);
-            return EXL2_OK;
-        }
-        count += same;
-    }
-    *out = exl2__template_int(count);
-    return id == EXL2__TEMPLATE_METHOD_COUNT
-               ? EXL2_OK
-               : exl2__template_fail(r, EXL2_ERR_FORMAT, "the value is not in the list");
+    exl2__template_loop *cycler = in->value->as.loop;
+    (void)r;
+    *out = in->with ? cycler->items[cycler->at] : exl2__template_none();
+    cycler->at = in->with ? (cycler->at + 1) % cycler->count : 0;
+    return EXL2_OK;
 }
 
-/* cycle and changed */
-EXL2__PRIVATE exl2_result exl2__template_method_loop(exl2__template_run *r, exl2__template_method id,
-                                                     exl2__template_loop *loop, exl2__template_args args,
-                                                     exl2__template_value *out)
+EXL2__PRIVATE uint32_t exl2__template_given_count(exl2__template_args args)
 {
-    exl2__template_value *items = NULL;
     uint32_t count = 0;
-    bool same = false;
     while (count < EXL2__TEMPLATE_ARGS_MAX && args[count]) {
         count++;
     }
-    if (id == EXL2__TEMPLATE_METHOD_CYCLE) {
-        *out = *args[(loop->at - 1) % count];
-        return EXL2_OK;
-    }
+    return count;
+}
+
+EXL2__PRIVATE exl2_result exl2__template_method_cycle(exl2__template_run *r, const exl2__template_operands *in,
+                                                      exl2__template_value *out)
+{
+    (void)r;
+    *out = *in->args[(in->value->as.loop->at - 1) % exl2__template_given_count(in->args)];
+    return EXL2_OK;
+}
+
+EXL2__PRIVATE exl2_result exl2__template_method_changed(exl2__template_run *r, const exl2__template_operands *in,
+                                                        exl2__template_value *out)
+{
+    exl2__template_loop *loop = in->value->as.loop;
+    exl2__template_value *items = NULL;
+    uint32_t count = exl2__template_given_count(in->args);
+    bool same = false;
     EXL2__TRY(exl2__template_alloc_values(r, count, &items));
     for (uint32_t i = 0; i < count; i++) {
-        items[i] = *args[i];
+        items[i] = *in->args[i];
     }
     exl2__template_value asked = exl2__template_items(EXL2__TEMPLATE_KIND_TUPLE, items, count);
     EXL2__TRY(exl2__template_equal(r, &asked, &loop->changed, 0, &same));
@@ -488,35 +511,25 @@ EXL2__PRIVATE exl2_result exl2__template_method_call(exl2__template_run *r, uint
                                                      const exl2__template_value *name, const exl2__template_value *v,
                                                      exl2__template_args args, exl2__template_value *out)
 {
-    exl2__template_method method = (exl2__template_method)id;
+#define X(name, parameters, mandatory, function, with) { exl2__template_method_##function, with },
+    static const exl2__template_function_row rows[] = { EXL2__TEMPLATE_METHODS(X) };
+#undef X
     EXL2__TRY(exl2__template_step(r, EXL2__TEMPLATE_LISTED_STEPS));
     bool known = exl2__template_listed(exl2__template_attributes(v), name->as.text, name->count);
-    bool meant = known && id != EXL2__TEMPLATE_METHOD_UNKNOWN;
-    if (meant && v->kind == EXL2__TEMPLATE_KIND_TEXT) {
-        EXL2__TRY(exl2__template_method_text(r, method, v, args, out));
-        exl2__template_method_safe(v, out);
-        return EXL2_OK;
-    }
-    if (meant && v->kind == EXL2__TEMPLATE_KIND_CYCLER) {
-        exl2__template_loop *cycler = v->as.loop;
-        *out = method == EXL2__TEMPLATE_METHOD_NEXT ? cycler->items[cycler->at] : exl2__template_none();
-        cycler->at = method == EXL2__TEMPLATE_METHOD_NEXT ? (cycler->at + 1) % cycler->count : 0;
-        return EXL2_OK;
-    }
-    if (meant && v->kind == EXL2__TEMPLATE_KIND_DICT) {
-        return exl2__template_method_dict(r, method, v, args, out);
-    }
-    if (meant && exl2__template_is_sequence(v) && args[1]) {
-        return exl2__template_unsupported(r, "searching only a part of a list");
-    }
-    if (meant && exl2__template_is_sequence(v)) {
-        bool copy = method == EXL2__TEMPLATE_METHOD_COPY;
-        *out = *v;
-        return copy ? EXL2_OK : exl2__template_method_list(r, method, v, args[0], out);
-    }
-    if (v->kind == EXL2__TEMPLATE_KIND_LOOP &&
-        (id == EXL2__TEMPLATE_METHOD_CYCLE || id == EXL2__TEMPLATE_METHOD_CHANGED)) {
-        return exl2__template_method_loop(r, method, v->as.loop, args, out);
+    bool text = v->kind == EXL2__TEMPLATE_KIND_TEXT, loop = v->kind == EXL2__TEMPLATE_KIND_LOOP;
+    bool has_methods = text || v->kind == EXL2__TEMPLATE_KIND_CYCLER || v->kind == EXL2__TEMPLATE_KIND_DICT
+        || exl2__template_is_sequence(v);
+    if (id != EXL2__TEMPLATE_METHOD_UNKNOWN) {
+        const exl2__template_function_row *row = &rows[id];
+        exl2__template_operands in = { v, args, row->with };
+        bool of_loop = row->function == exl2__template_method_cycle || row->function == exl2__template_method_changed;
+        if ((known && has_methods) || (loop && of_loop)) {
+            EXL2__TRY(row->function(r, &in, out));
+            if (text) {
+                exl2__template_method_safe(v, out);
+            }
+            return EXL2_OK;
+        }
     }
     bool unsafe = exl2__template_listed("append clear extend insert pop popitem remove reverse setdefault sort update",
                                         name->as.text, name->count);

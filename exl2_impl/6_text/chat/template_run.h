@@ -111,7 +111,7 @@ EXL2__PRIVATE exl2_result exl2__template_run_call(exl2__template_run *r, const e
     exl2__template_value name = exl2__template_text(r->program->text + ins->at, ins->a);
     switch (ins->op) {
     case EXL2__TEMPLATE_FILTER:
-        EXL2__TRY(exl2__template_filter_call(r, (exl2__template_filter)ins->id, &r->stack[--base], args, &result));
+        EXL2__TRY(exl2__template_filter_call(r, ins->id, &r->stack[--base], args, &result));
         break;
     case EXL2__TEMPLATE_TEST:
         EXL2__TRY(exl2__template_test_call(r, ins->id, &r->stack[--base], args, &truth));

@@ -471,4 +471,30 @@ EXL2__PRIVATE bool exl2__template_truth(const exl2__template_value *v)
     }
 }
 
+/* ---- arguments of calls ---- */
+
+/* NULL: not given. */
+typedef const exl2__template_value *const *exl2__template_args; /* [EXL2__TEMPLATE_ARGS_MAX] */
+
+/* What a filter, method or predefined function computes from. */
+typedef struct exl2__template_operands {
+    const exl2__template_value *value; /* on the left of a filter; the object of a method; NULL: of a function */
+    exl2__template_args args;          /* by the parameters of its row */
+    uint32_t with;                     /* the row's last column */
+} exl2__template_operands;
+
+typedef exl2_result (*exl2__template_function)(exl2__template_run *r, const exl2__template_operands *in,
+                                               exl2__template_value *out);
+
+/* A row of a table in template_code.h. */
+typedef struct exl2__template_function_row {
+    exl2__template_function function;
+    uint32_t with;
+} exl2__template_function_row;
+
+EXL2__PRIVATE bool exl2__template_flag(const exl2__template_value *flag)
+{
+    return flag && exl2__template_truth(flag);
+}
+
 #endif

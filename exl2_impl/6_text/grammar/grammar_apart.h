@@ -1,10 +1,10 @@
 /* grammar_apart.h: which subschemas are disjoint, and how objects avoid a subschema that must not hold.
    takes: expanded sets of subschemas.
-   gives: exl2__grammar_apart_disjoint, exl2__grammar_object_exclude. */
+   gives: exl2__grammar_apart_disjoint, exl2__grammar_apart_exclude. */
 #ifndef EXL2__GRAMMAR_APART_H
 #define EXL2__GRAMMAR_APART_H
 
-#include "grammar_object.h"
+#include "grammar_object_keys.h"
 
 /* Do two parts that both list constants share one? */
 EXL2__PRIVATE bool exl2__grammar_apart_shared(exl2__grammar_schema *s, uint32_t part, uint32_t other)
@@ -88,7 +88,7 @@ EXL2__PRIVATE bool exl2__grammar_apart_disjoint(exl2__grammar_schema *s, uint32_
     exl2__grammar_schema_expand(s, &b);
     uint32_t both = exl2__grammar_types_of(s, &a, false) & exl2__grammar_types_of(s, &b, false);
     return both == 0 || exl2__grammar_apart_constants(s, &a, &b)
-        || (!(both & ~(uint32_t)EXL2__GRAMMAR_SCHEMA_NUMBER) && exl2__grammar_figure_apart(s, &a, &b))
+        || (!(both & ~(uint32_t)EXL2__GRAMMAR_SCHEMA_NUMBER) && exl2__grammar_number_apart(s, &a, &b))
         || (both == EXL2__GRAMMAR_SCHEMA_OBJECT
             && (exl2__grammar_apart_members(s, &a, &b) || exl2__grammar_apart_members(s, &b, &a)));
 }
@@ -127,7 +127,7 @@ EXL2__PRIVATE bool exl2__grammar_apart_member(exl2__grammar_schema *s, exl2__gra
             }
             exl2__grammar_schema_expand(s, &value);
             uint32_t types = exl2__grammar_types_of(s, &value, false);
-            bool plain = exl2__grammar_figure_lists(s, &value, &one)
+            bool plain = exl2__grammar_number_lists(s, &value, &one)
                 || (types && !exl2__grammar_types_restricts(s, &value, types));
             if (plain == constants && value.count && o->not_count < EXL2__GRAMMAR_SCHEMA_NOTS_MAX) {
                 o->not_keys[o->not_count] = k;
@@ -174,8 +174,8 @@ EXL2__PRIVATE bool exl2__grammar_apart_count(exl2__grammar_schema *s, exl2__gram
 
 /* For each subschema that must not hold, chooses a condition of it that the object violates: one that the object
    violates anyway, or else the one that excludes the fewest objects. false: an error. */
-EXL2__PRIVATE bool exl2__grammar_object_exclude(exl2__grammar_schema *s, exl2__grammar_object *o,
-                                                const exl2__grammar_schema_set *set)
+EXL2__PRIVATE bool exl2__grammar_apart_exclude(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                               const exl2__grammar_schema_set *set)
 {
     for (uint32_t i = 0; i < set->not_count && s->g->result == EXL2_OK; i++) {
         exl2__grammar_schema_set other;

@@ -4,7 +4,7 @@
 #ifndef EXL2__GRAMMAR_ARRAY_H
 #define EXL2__GRAMMAR_ARRAY_H
 
-#include "grammar_figure.h"
+#include "grammar_number.h"
 #include "grammar_sequence.h"
 
 #define EXL2__GRAMMAR_ARRAY_VALUES_MAX 1024u /* possible values of unique items */
@@ -60,7 +60,7 @@ EXL2__PRIVATE void exl2__grammar_array_add(exl2__grammar_schema *s, exl2__gramma
 EXL2__PRIVATE void exl2__grammar_array_constants(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
                                                  uint32_t types, uint32_t list, bool one, exl2__grammar_array_values *v)
 {
-    exl2__grammar_words words, *w = exl2__grammar_figure_strings(s, set, types, &words);
+    exl2__grammar_product product, *w = exl2__grammar_number_strings(s, set, types, &product);
     exl2__grammar_choice common, kept;
     char *room = s->buffer;
     exl2__grammar_value_listed(s, set, types, &common);
@@ -69,7 +69,7 @@ EXL2__PRIVATE void exl2__grammar_array_constants(exl2__grammar_schema *s, const 
     for (uint32_t k = one ? list : exl2__json_first(&s->j, list); k && s->g->result == EXL2_OK;
          k = one ? 0 : exl2__json_next(&s->j, list, k)) {
         kept.count = 0;
-        exl2__grammar_figure_keep(s, set, types, k, w, &common, &kept);
+        exl2__grammar_number_keep(s, set, types, k, w, &common, &kept);
         if (kept.count) {
             exl2__grammar_array_add(s, v, k);
         }
@@ -78,7 +78,7 @@ EXL2__PRIVATE void exl2__grammar_array_constants(exl2__grammar_schema *s, const 
     exl2__grammar_choice_close(&kept);
     exl2__grammar_choice_close(&common);
     if (w) {
-        exl2__grammar_words_close(w);
+        exl2__grammar_product_close(w);
     }
 }
 
@@ -107,7 +107,7 @@ EXL2__PRIVATE bool exl2__grammar_array_list(exl2__grammar_schema *s, const exl2_
     }
     uint32_t types = exl2__grammar_types_of(s, set, true);
     bool one;
-    uint32_t list = exl2__grammar_figure_lists(s, set, &one);
+    uint32_t list = exl2__grammar_number_lists(s, set, &one);
     if (list) {
         exl2__grammar_array_constants(s, set, types, list, one, v);
         return true;
@@ -185,22 +185,22 @@ EXL2__PRIVATE void exl2__grammar_array_ascending(exl2__grammar_schema *s, const 
                                                  uint32_t types, exl2__grammar_sequence *q)
 {
     exl2__grammar_code *g = s->g;
-    exl2__grammar_words w;
+    exl2__grammar_product w;
     bool strings = types == EXL2__GRAMMAR_SCHEMA_STRING;
-    uint32_t ends[EXL2__GRAMMAR_WORDS_OUTCOMES_MAX], rules[256], nodes[256];
-    exl2__grammar_words_open(g, s->vocab, &w);
+    uint32_t ends[EXL2__GRAMMAR_PRODUCT_OUTCOMES_MAX], rules[256], nodes[256];
+    exl2__grammar_product_open(g, s->vocab, &w);
     if (strings) {
         exl2__grammar_string_language(s, items, &w);
     } else {
-        exl2__grammar_figure_language(s, items, types, &w);
+        exl2__grammar_number_language(s, items, types, &w);
     }
-    bool any = exl2__grammar_words_run(&w);
+    bool any = exl2__grammar_product_run(&w);
     exl2__grammar_code_piece end = strings ? exl2__grammar_code_word(g, "\"") : exl2__grammar_code_empty(g);
-    for (uint32_t i = 0; i < EXL2__GRAMMAR_WORDS_OUTCOMES_MAX; i++) {
+    for (uint32_t i = 0; i < EXL2__GRAMMAR_PRODUCT_OUTCOMES_MAX; i++) {
         ends[i] = end.first;
     }
     if (any) {
-        exl2__grammar_words_emit(&w, ends, strings, nodes);
+        exl2__grammar_product_emit(&w, ends, strings, nodes);
     }
     for (uint32_t k = 0; any && k < w.places[0].edge_count && g->result == EXL2_OK; k++) {
         rules[k] = exl2__grammar_code_rule(g);
@@ -212,7 +212,7 @@ EXL2__PRIVATE void exl2__grammar_array_ascending(exl2__grammar_schema *s, const 
     for (uint32_t group = 0; group < 256 && any && g->result == EXL2_OK; group++) {
         exl2__grammar_code_piece list = { 0, 0 };
         for (uint32_t k = 0; k < w.places[0].edge_count; k++) {
-            const exl2__grammar_words_edge *edge = &w.edges[w.places[0].edges + k];
+            const exl2__grammar_product_edge *edge = &w.edges[w.places[0].edges + k];
             for (uint32_t byte = edge->low; byte <= edge->high && nodes[k]; byte++) {
                 if (exl2__grammar_array_group(byte) != group) {
                     continue;
@@ -223,7 +223,7 @@ EXL2__PRIVATE void exl2__grammar_array_ascending(exl2__grammar_schema *s, const 
                     byte++;
                 }
                 exl2__grammar_code_piece tail = exl2__grammar_code_call(g, rules[k]);
-                tail.first = exl2__grammar_words_byte(g, low, byte, tail.first, strings);
+                tail.first = exl2__grammar_product_byte(g, low, byte, tail.first, strings);
                 if (tail.first) {
                     exl2__grammar_code_or(g, &list, tail);
                 }
@@ -234,7 +234,7 @@ EXL2__PRIVATE void exl2__grammar_array_ascending(exl2__grammar_schema *s, const 
             exl2__grammar_sequence_member(q, list, false);
         }
     }
-    exl2__grammar_words_close(&w);
+    exl2__grammar_product_close(&w);
 }
 
 /* An array with unique items. */
@@ -257,7 +257,7 @@ EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_array_unique(exl2__grammar_
     v->place = place;
     bool one, listed = exl2__grammar_array_list(s, items, 0, v), good = true;
     uint32_t types = exl2__grammar_types_of(s, items, true);
-    bool either = exl2__grammar_figure_lists(s, items, &one) != 0;
+    bool either = exl2__grammar_number_lists(s, items, &one) != 0;
     for (uint32_t i = 0; i < items->count; i++) {
         either = either || exl2__grammar_schema_get(s, items->parts[i].token, "anyOf")
             || exl2__grammar_schema_get(s, items->parts[i].token, "oneOf");

@@ -4,7 +4,7 @@
 #ifndef EXL2__GRAMMAR_BRANCH_H
 #define EXL2__GRAMMAR_BRANCH_H
 
-#include "grammar_apart.h"
+#include "grammar_object.h"
 
 /* ---- anyOf and oneOf ---- */
 
@@ -163,7 +163,7 @@ EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_branch_boolean(exl2__gramma
         if (!exl2__grammar_types_not(s, set->nots[i], EXL2__GRAMMAR_SCHEMA_BOOLEAN, &other)) {
             continue;
         }
-        uint32_t list = exl2__grammar_figure_lists(s, &other, &one);
+        uint32_t list = exl2__grammar_number_lists(s, &other, &one);
         if (!list) {
             exl2__grammar_types_reject_not(s, set->nots[i]);
         }
@@ -190,7 +190,7 @@ EXL2__PRIVATE bool exl2__grammar_branch_null(exl2__grammar_schema *s, const exl2
             continue;
         }
         may = false; /* `other` accepts null: its types include null, and other keywords do not restrict null */
-        if (!exl2__grammar_figure_lists(s, &other, &one)) {
+        if (!exl2__grammar_number_lists(s, &other, &one)) {
             exl2__grammar_types_reject_not(s, set->nots[i]);
         }
     }
@@ -220,7 +220,7 @@ EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_branch_body(exl2__grammar_s
     if (set->count == 0 && set->not_count == 0) {
         return exl2__grammar_value_call(s, EXL2__GRAMMAR_SCHEMA_SHARED_VALUE);
     }
-    if (exl2__grammar_figure_constants(s, set, types, &all)) {
+    if (exl2__grammar_number_constants(s, set, types, &all)) {
         return all;
     }
     if ((types & EXL2__GRAMMAR_SCHEMA_NULL) && exl2__grammar_branch_null(s, set)) {
@@ -230,7 +230,7 @@ EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_branch_body(exl2__grammar_s
         exl2__grammar_code_or(g, &all, exl2__grammar_branch_boolean(s, set));
     }
     if (types & EXL2__GRAMMAR_SCHEMA_NUMBER) {
-        exl2__grammar_code_or(g, &all, exl2__grammar_figure_piece(s, set, types));
+        exl2__grammar_code_or(g, &all, exl2__grammar_number_piece(s, set, types));
     }
     if (types & EXL2__GRAMMAR_SCHEMA_STRING) {
         exl2__grammar_code_or(g, &all, exl2__grammar_string_piece(s, set));

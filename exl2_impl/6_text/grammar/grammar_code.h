@@ -40,7 +40,7 @@ typedef struct exl2__grammar_code {
     uint32_t node_count, node_room, rule_count, rule_room;
     bool json;                      /* classes are for text inside a JSON string: some characters become escapes */
     bool wide;                      /* \d, \w, \s: the union of the regex dialects instead of their intersection */
-    uint32_t work;                  /* cost so far of the products of grammar_words.h, which is bounded */
+    uint32_t work;                  /* cost so far of the products of grammar_product.h, which is bounded */
     char doubt[EXL2__GRAMMAR_CODE_DOUBT]; /* why the automaton may lack texts of its source, as a message; or "" */
     exl2_result result;
 } exl2__grammar_code;

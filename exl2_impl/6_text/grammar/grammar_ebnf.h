@@ -25,11 +25,11 @@ typedef struct exl2__grammar_ebnf {
 EXL2__PRIVATE void exl2__grammar_ebnf_space(exl2__grammar_ebnf *e)
 {
     exl2__grammar_regex *r = &e->r;
-    for (char c; r->at < r->bytes && ((c = r->text[r->at]) == ' ' || (c >= '\t' && c <= '\r') || c == '#');) {
-        while (c == '#' && r->at < r->bytes && r->text[r->at] != '\n') {
-            r->at++;
+    for (char c; r->x.at < r->x.bytes && ((c = r->x.text[r->x.at]) == ' ' || (c >= '\t' && c <= '\r') || c == '#');) {
+        while (c == '#' && r->x.at < r->x.bytes && r->x.text[r->x.at] != '\n') {
+            r->x.at++;
         }
-        r->at += c != '#';
+        r->x.at += c != '#';
     }
 }
 
@@ -38,7 +38,7 @@ EXL2__PRIVATE uint32_t exl2__grammar_ebnf_name_bytes(const exl2__grammar_ebnf *e
 {
     uint32_t bytes = 0;
     for (;; bytes++) {
-        char c = exl2__grammar_regex_peek(&e->r, bytes);
+        char c = exl2__regex_lex_peek(&e->r.x, bytes);
         bool letter = (uint8_t)((c | 32) - 'a') < 26 || c == '_';
         if (!letter && !(bytes && ((uint8_t)(c - '0') < 10 || c == '-'))) {
             return bytes;
@@ -49,13 +49,13 @@ EXL2__PRIVATE uint32_t exl2__grammar_ebnf_name_bytes(const exl2__grammar_ebnf *e
 /* Reads a name of `bytes` bytes and returns its rule, which may not be defined yet. */
 EXL2__PRIVATE uint32_t exl2__grammar_ebnf_rule(exl2__grammar_ebnf *e, uint32_t bytes)
 {
-    const char *text = e->r.text + e->r.at;
+    const char *text = e->r.x.text + e->r.x.at;
     uint32_t hash = bytes, mask = 2 * EXL2__GRAMMAR_EBNF_RULES_MAX - 1;
     for (uint32_t i = 0; i < bytes; i++) {
         hash = (hash ^ (uint8_t)text[i]) * 0x01000193u;
         hash ^= hash >> 15;
     }
-    e->r.at += bytes;
+    e->r.x.at += bytes;
     for (hash &= mask; e->slots[hash]; hash = (hash + 1) & mask) {
         const exl2__grammar_ebnf_name *name = &e->names[e->slots[hash] - 1];
         if (name->bytes == bytes && memcmp(name->text, text, bytes) == 0) {
@@ -79,13 +79,15 @@ EXL2__PRIVATE uint32_t exl2__grammar_ebnf_rule(exl2__grammar_ebnf *e, uint32_t b
 EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_ebnf_text(exl2__grammar_ebnf *e)
 {
     exl2__grammar_regex *r = &e->r;
-    char quote = r->text[r->at++];
+    char quote = r->x.text[r->x.at++];
     exl2__grammar_code_piece all = exl2__grammar_code_empty(r->g);
-    while (exl2__grammar_regex_more(r) && exl2__grammar_regex_peek(r, 0) != quote) {
+    while (exl2__grammar_regex_more(r) && exl2__regex_lex_peek(&r->x, 0) != quote) {
         uint32_t code = exl2__grammar_regex_char(r);
         all = exl2__grammar_code_cat(r->g, all, exl2__grammar_regex_one(r->g, code));
     }
-    if (!exl2__grammar_regex_skip(r, quote)) {
+    if (exl2__regex_lex_peek(&r->x, 0) == quote) {
+        r->x.at++;
+    } else {
         exl2__grammar_regex_reject(r, EXL2_ERR_FORMAT, "the closing quote is missing");
     }
     return all;
@@ -97,14 +99,14 @@ EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_ebnf_either(exl2__grammar_e
 EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_ebnf_part(exl2__grammar_ebnf *e, bool *more)
 {
     exl2__grammar_regex *r = &e->r;
-    char c = exl2__grammar_regex_peek(r, 0);
-    size_t begin = r->at;
+    char c = exl2__regex_lex_peek(&r->x, 0);
+    size_t begin = r->x.at;
     uint32_t bytes = exl2__grammar_ebnf_name_bytes(e);
     if (bytes) { /* a name before ::= begins the next rule */
-        r->at += bytes;
+        r->x.at += bytes;
         exl2__grammar_ebnf_space(e);
-        bool next_rule = r->bytes - r->at >= 3 && memcmp(r->text + r->at, "::=", 3) == 0;
-        r->at = begin;
+        bool next_rule = r->x.bytes - r->x.at >= 3 && memcmp(r->x.text + r->x.at, "::=", 3) == 0;
+        r->x.at = begin;
         if (!next_rule) {
             return exl2__grammar_code_call(r->g, exl2__grammar_ebnf_rule(e, bytes));
         }
@@ -113,17 +115,17 @@ EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_ebnf_part(exl2__grammar_ebn
     } else if (c == '[') {
         return exl2__grammar_regex_class(r);
     } else if (c == '.') {
-        r->at++;
+        r->x.at++;
         return exl2__grammar_regex_any(r->g, true);
     } else if (c == '(') {
-        r->at++;
+        r->x.at++;
         if (++r->depth > EXL2__GRAMMAR_REGEX_DEPTH_MAX) {
             exl2__grammar_regex_reject(r, EXL2_ERR_UNSUPPORTED, "at most 64 nested groups are supported");
             return exl2__grammar_code_empty(r->g);
         }
         exl2__grammar_code_piece inner = exl2__grammar_ebnf_either(e);
         r->depth--;
-        if (!exl2__grammar_regex_skip(r, ')')) {
+        if (!exl2__regex_lex_skip(&r->x, ")")) {
             exl2__grammar_regex_reject(r, EXL2_ERR_FORMAT, "expected a part of a rule, or ')' at the end of the group");
         }
         return inner;
@@ -150,7 +152,7 @@ EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_ebnf_either(exl2__grammar_e
             all = exl2__grammar_code_cat(g, all, part);
         }
         exl2__grammar_code_or(g, &list, all);
-    } while (g->result == EXL2_OK && exl2__grammar_regex_skip(&e->r, '|'));
+    } while (g->result == EXL2_OK && exl2__regex_lex_skip(&e->r.x, "|"));
     return list;
 }
 
@@ -164,14 +166,14 @@ EXL2__PRIVATE void exl2__grammar_ebnf_rules(exl2__grammar_ebnf *e)
         uint32_t bytes = exl2__grammar_ebnf_name_bytes(e);
         uint32_t rule = bytes ? exl2__grammar_ebnf_rule(e, bytes) : 0;
         exl2__grammar_ebnf_space(e);
-        if (!rule || e->r.bytes - e->r.at < 3 || memcmp(e->r.text + e->r.at, "::=", 3) != 0) {
+        if (!rule || e->r.x.bytes - e->r.x.at < 3 || memcmp(e->r.x.text + e->r.x.at, "::=", 3) != 0) {
             exl2__grammar_regex_reject(&e->r, EXL2_ERR_FORMAT, "expected `name ::=` or the end of a rule");
             return;
         }
         if (g->rules[rule]) {
             exl2__grammar_regex_reject(&e->r, EXL2_ERR_FORMAT, "the rule is defined twice");
         }
-        e->r.at += 3;
+        e->r.x.at += 3;
         exl2__grammar_code_define(g, rule, exl2__grammar_ebnf_either(e));
         first = first ? first : rule;
         const exl2__grammar_ebnf_name *name = &e->names[rule - 1];
@@ -192,7 +194,7 @@ EXL2__PRIVATE void exl2__grammar_ebnf_rules(exl2__grammar_ebnf *e)
 /* Compiles the text to *g, which has just been opened. */
 EXL2__PRIVATE void exl2__grammar_ebnf_read(exl2__grammar_code *g, const char *text, size_t bytes)
 {
-    exl2__grammar_ebnf e = { { g, text, bytes, 0, 0 }, NULL, NULL };
+    exl2__grammar_ebnf e = { exl2__grammar_regex_of(g, text, bytes), NULL, NULL };
     uint64_t names = EXL2__GRAMMAR_EBNF_RULES_MAX * sizeof *e.names, slots = EXL2__GRAMMAR_EBNF_RULES_MAX * 4;
     void *memory;
     g->result = exl2__alloc(g->c, names + slots, 8, EXL2_MEM_GENERAL, &memory);
@@ -210,7 +212,7 @@ EXL2__PRIVATE void exl2__grammar_ebnf_read(exl2__grammar_code *g, const char *te
 /* Each line is a choice. Empty lines, and a CR at the end of a line, are ignored. */
 EXL2__PRIVATE void exl2__grammar_ebnf_choices(exl2__grammar_code *g, const char *text, size_t bytes)
 {
-    exl2__grammar_regex r = { g, text, bytes, 0, 0 };
+    exl2__grammar_regex r = exl2__grammar_regex_of(g, text, bytes);
     exl2__grammar_choice list;
     uint32_t rule = exl2__grammar_code_rule(g), lines = 1;
     if (!exl2__unicode_valid(text, bytes)) {
@@ -220,10 +222,10 @@ EXL2__PRIVATE void exl2__grammar_ebnf_choices(exl2__grammar_code *g, const char 
         lines += text[i - 1] == '\n' && text[i] != '\n';
     }
     exl2__grammar_choice_open(g, lines, &list);
-    for (; exl2__grammar_regex_more(&r); r.at++) {
-        const char *line = text + r.at, *end = (const char *)memchr(line, '\n', bytes - r.at);
-        size_t length = end ? (size_t)(end - line) : bytes - r.at;
-        r.at += length;
+    for (; exl2__grammar_regex_more(&r); r.x.at++) {
+        const char *line = text + r.x.at, *end = (const char *)memchr(line, '\n', bytes - r.x.at);
+        size_t length = end ? (size_t)(end - line) : bytes - r.x.at;
+        r.x.at += length;
         length -= length && line[length - 1] == '\r';
         if (length) {
             exl2__grammar_choice_add(&list, line, length);

@@ -136,11 +136,11 @@ EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_keys_other(exl2__grammar_sc
 /* ---- patternProperties and propertyNames ---- */
 
 typedef struct exl2__grammar_keys {
-    exl2__grammar_words words; /* the patterns are REPORTs; propertyNames are MUSTs */
+    exl2__grammar_product product; /* the patterns are REPORTs; propertyNames are MUSTs */
     /* token of each pattern; index in set->parts of the part that has it */
-    uint32_t patterns[EXL2__GRAMMAR_WORDS_REPORTS_MAX], parts[EXL2__GRAMMAR_WORDS_REPORTS_MAX];
+    uint32_t patterns[EXL2__GRAMMAR_PRODUCT_REPORTS_MAX], parts[EXL2__GRAMMAR_PRODUCT_REPORTS_MAX];
     uint32_t count;
-    bool open; /* `words` is open */
+    bool open; /* `product` is open */
 } exl2__grammar_keys;
 
 /* Can dialects differ in what the expression matches? They do for classes such as \d. */
@@ -160,7 +160,7 @@ EXL2__PRIVATE void exl2__grammar_keys_patterns(exl2__grammar_schema *s, exl2__gr
 {
     for (uint32_t key = exl2__json_first(&s->j, list); key && s->g->result == EXL2_OK;
          key = exl2__json_next(&s->j, list, key)) {
-        if (k->count == EXL2__GRAMMAR_WORDS_REPORTS_MAX) {
+        if (k->count == EXL2__GRAMMAR_PRODUCT_REPORTS_MAX) {
             exl2__grammar_schema_reject(s, EXL2_ERR_BUDGET, key,
                                         "at most 12 patternProperties of one object are supported");
             return;
@@ -168,9 +168,9 @@ EXL2__PRIVATE void exl2__grammar_keys_patterns(exl2__grammar_schema *s, exl2__gr
         const char *label = s->g->label;
         size_t bytes = exl2__json_text(&s->j, key, s->buffer, SIZE_MAX);
         s->g->label = "schema: patternProperties";
-        exl2__grammar_words_regex(&k->words, s->buffer, bytes, false, false, EXL2__GRAMMAR_WORDS_REPORT);
+        exl2__grammar_product_regex(&k->product, s->buffer, bytes, false, false, EXL2__GRAMMAR_PRODUCT_REPORT);
         if (exl2__grammar_keys_differ(s->buffer, bytes)) {
-            exl2__grammar_words_regex(&k->words, s->buffer, bytes, false, true, EXL2__GRAMMAR_WORDS_REPORT_WIDE);
+            exl2__grammar_product_regex(&k->product, s->buffer, bytes, false, true, EXL2__GRAMMAR_PRODUCT_REPORT_WIDE);
         }
         s->g->label = label;
         k->patterns[k->count] = key;
@@ -184,7 +184,7 @@ EXL2__PRIVATE void exl2__grammar_keys_open(exl2__grammar_schema *s, const exl2__
 {
     exl2__grammar_schema_set names = { .count = 0 };
     memset(k, 0, sizeof *k);
-    k->words.g = s->g;
+    k->product.g = s->g;
     for (uint32_t i = 0; i < set->count; i++) {
         uint32_t part = set->parts[i].token, token = exl2__grammar_schema_get(s, part, "propertyNames");
         k->open = k->open || token || exl2__grammar_schema_get(s, part, "patternProperties");
@@ -195,7 +195,7 @@ EXL2__PRIVATE void exl2__grammar_keys_open(exl2__grammar_schema *s, const exl2__
     if (!k->open) {
         return;
     }
-    exl2__grammar_words_open(s->g, s->vocab, &k->words);
+    exl2__grammar_product_open(s->g, s->vocab, &k->product);
     for (uint32_t i = 0; i < set->count && s->g->result == EXL2_OK; i++) {
         uint32_t list = exl2__grammar_schema_get_kind(s, set->parts[i].token, "patternProperties", EXL2__JSON_OBJECT);
         if (list) {
@@ -214,17 +214,17 @@ EXL2__PRIVATE void exl2__grammar_keys_open(exl2__grammar_schema *s, const exl2__
         }
     }
     if (!(exl2__grammar_types_of(s, &names, false) & EXL2__GRAMMAR_SCHEMA_STRING)) {
-        k->words.min = 1;
-        k->words.max = 0;
+        k->product.min = 1;
+        k->product.max = 0;
     }
-    exl2__grammar_string_language(s, &names, &k->words);
-    exl2__grammar_string_plain(&k->words);
+    exl2__grammar_string_language(s, &names, &k->product);
+    exl2__grammar_string_plain(&k->product);
 }
 
 EXL2__PRIVATE void exl2__grammar_keys_close(exl2__grammar_keys *k)
 {
     if (k->open) {
-        exl2__grammar_words_close(&k->words);
+        exl2__grammar_product_close(&k->product);
     }
 }
 
@@ -232,7 +232,7 @@ EXL2__PRIVATE void exl2__grammar_keys_close(exl2__grammar_keys *k)
 EXL2__PRIVATE uint32_t exl2__grammar_keys_match(exl2__grammar_schema *s, exl2__grammar_keys *k, uint32_t key)
 {
     size_t bytes = k->open ? exl2__json_text(&s->j, key, s->buffer, SIZE_MAX) : 0;
-    return k->open ? exl2__grammar_words_accepts(&k->words, s->buffer, bytes) : 0;
+    return k->open ? exl2__grammar_product_accepts(&k->product, s->buffer, bytes) : 0;
 }
 
 #endif

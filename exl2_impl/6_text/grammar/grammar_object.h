@@ -1,200 +1,10 @@
 /* grammar_object.h: objects of a schema: declared members in the schema's order, then other members; counts.
    takes: expanded sets of subschemas.
-   gives: exl2__grammar_object_piece, exl2__grammar_object_property, exl2__grammar_object_requires. */
+   gives: exl2__grammar_object_piece. */
 #ifndef EXL2__GRAMMAR_OBJECT_H
 #define EXL2__GRAMMAR_OBJECT_H
 
-#include "grammar_depend.h"
-#include "grammar_keys.h"
-
-/* What is decided about an object before its members are written. */
-typedef struct exl2__grammar_object {
-    exl2__grammar_keys keys;
-    exl2__grammar_depend depend;
-    uint32_t forbidden[EXL2__GRAMMAR_SCHEMA_NOTS_MAX]; /* keys that the object must not have */
-    uint32_t not_keys[EXL2__GRAMMAR_SCHEMA_NOTS_MAX];  /* keys whose values must not match not_values */
-    exl2__grammar_schema_sub not_values[EXL2__GRAMMAR_SCHEMA_NOTS_MAX];
-    uint32_t forbidden_count, not_count, min, max;
-} exl2__grammar_object;
-
-/* ---- keys ---- */
-
-/* The subschema for the key in one part's properties, or 0. */
-EXL2__PRIVATE uint32_t exl2__grammar_object_property(exl2__grammar_schema *s, uint32_t part, uint32_t key)
-{
-    uint32_t list = exl2__grammar_schema_get_kind(s, part, "properties", EXL2__JSON_OBJECT);
-    for (uint32_t k = list ? exl2__json_first(&s->j, list) : 0; k; k = exl2__json_next(&s->j, list, k)) {
-        if (k == key || exl2__json_same(&s->j, k, key)) {
-            return k + 1;
-        }
-    }
-    return 0;
-}
-
-EXL2__PRIVATE bool exl2__grammar_object_requires(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
-                                                 uint32_t key)
-{
-    for (uint32_t i = 0; i < set->count; i++) {
-        uint32_t list = exl2__grammar_schema_get_kind(s, set->parts[i].token, "required", EXL2__JSON_ARRAY);
-        for (uint32_t k = list ? exl2__json_first(&s->j, list) : 0; k; k = exl2__json_next(&s->j, list, k)) {
-            if (s->j.tokens[k].kind != EXL2__JSON_STRING) {
-                exl2__grammar_schema_reject(s, EXL2_ERR_FORMAT, k, "required must list strings");
-            } else if (exl2__json_same(&s->j, k, key)) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
-/* Adds the part's subschemas for a key that matches the patterns of `mask`: `property` (0 = none), those of the
-   patterns, or if there are none additionalProperties. false: one of them is `false`. */
-EXL2__PRIVATE bool exl2__grammar_object_part(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
-                                             uint32_t part, const exl2__grammar_keys *keys, uint32_t mask,
-                                             uint32_t property, exl2__grammar_schema_set *value, bool *has_schema)
-{
-    uint32_t tokens[EXL2__GRAMMAR_WORDS_REPORTS_MAX + 1], count = 0;
-    if (property) {
-        tokens[count++] = property;
-    }
-    for (uint32_t i = 0; keys && i < keys->count; i++) {
-        if (keys->parts[i] == part && (mask >> i & 1)) {
-            tokens[count++] = keys->patterns[i] + 1;
-        }
-    }
-    if (!count) {
-        tokens[0] = exl2__grammar_schema_get(s, set->parts[part].token, "additionalProperties");
-        count = tokens[0] != 0;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        if (s->j.tokens[tokens[i]].kind == EXL2__JSON_FALSE) {
-            return false;
-        }
-        exl2__grammar_schema_add(s, value, exl2__grammar_schema_sub_of(tokens[i]));
-    }
-    *has_schema = *has_schema || count;
-    return true;
-}
-
-/* Adds unevaluatedProperties, for a key that nothing else applies to. false: the key is forbidden. */
-EXL2__PRIVATE bool exl2__grammar_object_unevaluated(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
-                                                    exl2__grammar_schema_set *value, bool *has_schema)
-{
-    for (uint32_t i = 0; i < set->count; i++) {
-        uint32_t token = exl2__grammar_schema_get(s, set->parts[i].token, "unevaluatedProperties");
-        if (token && s->j.tokens[token].kind == EXL2__JSON_FALSE) {
-            return false;
-        }
-        if (token) {
-            exl2__grammar_schema_add(s, value, exl2__grammar_schema_sub_of(token));
-            *has_schema = true;
-        }
-    }
-    return true;
-}
-
-/* All subschemas for the value of a key that matches the patterns of `mask`. false: the key is forbidden. Without
-   `keys`, patterns and unevaluatedProperties are left out. */
-EXL2__PRIVATE bool exl2__grammar_object_value(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
-                                              uint32_t key, const exl2__grammar_keys *keys, uint32_t mask,
-                                              exl2__grammar_schema_set *value)
-{
-    bool has_schema = false;
-    *value = (exl2__grammar_schema_set){ .count = 0 };
-    if (mask == EXL2__GRAMMAR_WORDS_NONE) {
-        return false;
-    }
-    for (uint32_t i = 0; i < set->count; i++) {
-        uint32_t property = exl2__grammar_object_property(s, set->parts[i].token, key);
-        if (!exl2__grammar_object_part(s, set, i, keys, mask, property, value, &has_schema)) {
-            return false;
-        }
-    }
-    return has_schema || !keys || exl2__grammar_object_unevaluated(s, set, value, &has_schema);
-}
-
-EXL2__PRIVATE bool exl2__grammar_object_forbids(const exl2__grammar_schema *s, const exl2__grammar_object *o,
-                                                uint32_t key)
-{
-    bool found = false;
-    for (uint32_t i = 0; i < o->forbidden_count && !found; i++) {
-        found = exl2__json_same(&s->j, o->forbidden[i], key);
-    }
-    return found;
-}
-
-/* All subschemas for the value of a declared key in the object `o`. false: the object must not have the key. */
-EXL2__PRIVATE bool exl2__grammar_object_declared(exl2__grammar_schema *s, exl2__grammar_object *o,
-                                                 const exl2__grammar_schema_set *set, uint32_t key,
-                                                 exl2__grammar_schema_set *value)
-{
-    if (exl2__grammar_object_forbids(s, o, key)) {
-        return false;
-    }
-    if (!exl2__grammar_object_value(s, set, key, &o->keys, exl2__grammar_keys_match(s, &o->keys, key), value)) {
-        return false;
-    }
-    for (uint32_t i = 0; i < o->not_count; i++) {
-        if (exl2__json_same(&s->j, o->not_keys[i], key)) {
-            exl2__grammar_schema_add_not(s, value, o->not_values[i]);
-        }
-    }
-    return true;
-}
-
-/* All subschemas for members that are not declared and whose keys match the patterns of `mask`. false: there are no
-   such members. If no part has a subschema for them there are none either, unless no part declares any members: then
-   the object may hold anything. */
-EXL2__PRIVATE bool exl2__grammar_object_rest(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
-                                             const exl2__grammar_keys *keys, uint32_t mask,
-                                             exl2__grammar_schema_set *value)
-{
-    static const char *const names[] = { "properties", "required", "patternProperties", "additionalProperties" };
-    bool named = false, has_schema = false;
-    *value = (exl2__grammar_schema_set){ .count = 0 };
-    for (uint32_t i = 0; i < set->count; i++) {
-        for (uint32_t k = 0; k < 4; k++) {
-            named = named || exl2__grammar_schema_get(s, set->parts[i].token, names[k]);
-        }
-        if (!exl2__grammar_object_part(s, set, i, keys, mask, 0, value, &has_schema)) {
-            return false;
-        }
-    }
-    return (has_schema || exl2__grammar_object_unevaluated(s, set, value, &has_schema)) && (has_schema || !named);
-}
-
-static const char *const exl2__grammar_object_dependencies[] = { "dependentRequired", "dependencies" };
-
-/* Is the key in a list of dependentRequired or dependencies? It may then be written, as a required key may. */
-EXL2__PRIVATE bool exl2__grammar_object_needed(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
-                                               uint32_t key)
-{
-    bool found = false;
-    for (uint32_t i = 0; i < 2 * set->count && !found; i++) {
-        uint32_t list = exl2__grammar_schema_get(s, set->parts[i / 2].token, exl2__grammar_object_dependencies[i % 2]);
-        for (uint32_t k = list ? exl2__json_first(&s->j, list) : 0; k && !found; k = exl2__json_next(&s->j, list, k)) {
-            for (uint32_t r = exl2__json_first(&s->j, k + 1); r && !found; r = exl2__json_next(&s->j, k + 1, r)) {
-                found = s->j.tokens[k + 1].kind == EXL2__JSON_ARRAY && exl2__json_same(&s->j, r, key);
-            }
-        }
-    }
-    return found;
-}
-
-/* Can the object have a member with this key? */
-EXL2__PRIVATE bool exl2__grammar_object_possible(exl2__grammar_schema *s, exl2__grammar_object *o,
-                                                 const exl2__grammar_schema_set *set, uint32_t key)
-{
-    exl2__grammar_schema_set value;
-    bool declared = exl2__grammar_object_requires(s, set, key) || exl2__grammar_object_needed(s, set, key);
-    for (uint32_t i = 0; i < set->count && !declared; i++) {
-        declared = exl2__grammar_object_property(s, set->parts[i].token, key) != 0;
-    }
-    uint32_t mask = exl2__grammar_keys_match(s, &o->keys, key);
-    return declared ? exl2__grammar_object_declared(s, o, set, key, &value)
-        : !exl2__grammar_object_forbids(s, o, key) && mask != EXL2__GRAMMAR_WORDS_NONE
-            && exl2__grammar_object_rest(s, set, &o->keys, mask, &value);
-}
+#include "grammar_apart.h"
 
 /* ---- members ---- */
 
@@ -283,42 +93,42 @@ EXL2__PRIVATE uint32_t exl2__grammar_object_others(exl2__grammar_schema *s, exl2
                                                    const exl2__grammar_schema_set *set)
 {
     exl2__grammar_code *g = s->g;
-    uint32_t ends[EXL2__GRAMMAR_WORDS_OUTCOMES_MAX];
+    uint32_t ends[EXL2__GRAMMAR_PRODUCT_OUTCOMES_MAX];
     if (!o->keys.open) { /* needed to exclude the forbidden keys */
-        exl2__grammar_words_open(g, s->vocab, &o->keys.words);
+        exl2__grammar_product_open(g, s->vocab, &o->keys.product);
         o->keys.open = true;
-        exl2__grammar_string_plain(&o->keys.words);
+        exl2__grammar_string_plain(&o->keys.product);
     }
     for (uint32_t i = 0; i < set->count; i++) {
         static const char *const names[] = { "properties", "required" };
         for (uint32_t n = 0; n < 2; n++) {
             uint32_t list = exl2__grammar_schema_get(s, set->parts[i].token, names[n]);
             if (list && s->j.tokens[list].count) {
-                exl2__grammar_string_choice(s, &o->keys.words, list, false, EXL2__GRAMMAR_WORDS_NOT);
+                exl2__grammar_string_choice(s, &o->keys.product, list, false, EXL2__GRAMMAR_PRODUCT_NOT);
             }
         }
     }
     for (uint32_t i = 0; i < o->forbidden_count; i++) {
-        exl2__grammar_string_choice(s, &o->keys.words, o->forbidden[i], true, EXL2__GRAMMAR_WORDS_NOT);
+        exl2__grammar_string_choice(s, &o->keys.product, o->forbidden[i], true, EXL2__GRAMMAR_PRODUCT_NOT);
     }
     for (uint32_t i = 0; i < o->depend.count; i++) {
-        exl2__grammar_string_choice(s, &o->keys.words, o->depend.keys[i], true, EXL2__GRAMMAR_WORDS_NOT);
+        exl2__grammar_string_choice(s, &o->keys.product, o->depend.keys[i], true, EXL2__GRAMMAR_PRODUCT_NOT);
     }
-    if (!exl2__grammar_words_run(&o->keys.words)) {
+    if (!exl2__grammar_product_run(&o->keys.product)) {
         return 0;
     }
     uint32_t rule = exl2__grammar_code_rule(g), any = 0;
     exl2__grammar_code_piece open = exl2__grammar_code_word(g, "\"");
-    for (uint32_t i = 0; i < o->keys.words.outcome_count; i++) {
+    for (uint32_t i = 0; i < o->keys.product.outcome_count; i++) {
         exl2__grammar_schema_set value;
         ends[i] = 0;
-        if (exl2__grammar_object_rest(s, set, &o->keys, o->keys.words.outcomes[i], &value)) {
+        if (exl2__grammar_object_rest(s, set, &o->keys, o->keys.product.outcomes[i], &value)) {
             exl2__grammar_code_piece pair = exl2__grammar_object_pair(s, exl2__grammar_code_word(g, "\""), &value);
             ends[i] = pair.first;
             any++;
         }
     }
-    uint32_t begin = exl2__grammar_words_emit(&o->keys.words, ends, true, NULL);
+    uint32_t begin = exl2__grammar_product_emit(&o->keys.product, ends, true, NULL);
     if (any) {
         exl2__grammar_code_define(g, rule, open);
         exl2__grammar_code_join(g, open.last, begin);
@@ -382,7 +192,7 @@ EXL2__PRIVATE void exl2__grammar_object_spend(exl2__grammar_schema *s, const exl
         uint32_t list = exl2__grammar_schema_get(s, set->parts[i / 2].token, exl2__grammar_object_dependencies[i % 2]);
         s->g->work += list ? 1 + (s->j.tokens[list].after - list) / 64 : 0;
     }
-    if (s->g->work > EXL2__GRAMMAR_WORDS_WORK_MAX) {
+    if (s->g->work > EXL2__GRAMMAR_PRODUCT_WORK_MAX) {
         exl2__grammar_schema_reject(s, EXL2_ERR_BUDGET, key, "too many members depend on each other");
     }
 }
@@ -493,7 +303,7 @@ EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_object_write(exl2__grammar_
     exl2__grammar_object_extras(s, o, set, true);
     q = o->depend.worlds[0].list; /* all members have been passed, so this is the only world */
     exl2__grammar_depend_close(&o->depend);
-    if (rest && (o->keys.open || o->forbidden_count || o->depend.count)) { /* excludes declared keys by o->keys.words */
+    if (rest && (o->keys.open || o->forbidden_count || o->depend.count)) { /* o->keys.product excludes declared keys */
         rule = exl2__grammar_object_others(s, o, set);
     } else if (rest && g->result == EXL2_OK) {
         rule = exl2__grammar_code_rule(g);
@@ -508,9 +318,6 @@ EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_object_write(exl2__grammar_
     return piece;
 }
 
-EXL2__PRIVATE bool exl2__grammar_object_exclude(exl2__grammar_schema *s, exl2__grammar_object *o,
-                                                const exl2__grammar_schema_set *set); /* grammar_apart.h */
-
 EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_object_piece(exl2__grammar_schema *s,
                                                                   const exl2__grammar_schema_set *set)
 {
@@ -521,7 +328,7 @@ EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_object_piece(exl2__grammar_
     }
     exl2__grammar_keys_open(s, set, &o.keys);
     exl2__grammar_code_piece piece = exl2__grammar_value_never(s->g);
-    if (s->g->result == EXL2_OK && exl2__grammar_object_exclude(s, &o, set)) {
+    if (s->g->result == EXL2_OK && exl2__grammar_apart_exclude(s, &o, set)) {
         exl2__grammar_object_check(s, set);
         exl2__grammar_object_depend(s, &o, set);
         piece = exl2__grammar_object_write(s, &o, set);

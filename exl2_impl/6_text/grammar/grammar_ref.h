@@ -4,7 +4,7 @@
 #ifndef EXL2__GRAMMAR_REF_H
 #define EXL2__GRAMMAR_REF_H
 
-#include "grammar_schema.h"
+#include "grammar_document.h"
 
 #define EXL2__GRAMMAR_REF_NAMES_MAX 4096u
 

@@ -5,34 +5,30 @@
 #ifndef EXL2__GRAMMAR_REGEX_H
 #define EXL2__GRAMMAR_REGEX_H
 
-#include "../../0_base/json/json_scan.h"
+#include "../tokenizer/regex_lex.h"
 #include "grammar_code.h"
 
 #define EXL2__GRAMMAR_REGEX_DEPTH_MAX 64u
 
 typedef struct exl2__grammar_regex {
     exl2__grammar_code *g;
-    const char *text;
-    size_t bytes, at;
+    exl2__regex_lex x;
     uint32_t depth;
 } exl2__grammar_regex;
 
+/* What JavaScript and Python share; \e and \U as well. */
+static const exl2__regex_dialect exl2__grammar_regex_dialect = { "nrtfv0abe", "\n\r\t\f\v\0\a\b\x1B", 'u', 6, true,
+                                                                 false };
+
+static inline exl2__grammar_regex exl2__grammar_regex_of(exl2__grammar_code *g, const char *text, size_t bytes)
+{
+    exl2__grammar_regex r = { g, { &exl2__grammar_regex_dialect, text, bytes, 0 }, 0 };
+    return r;
+}
+
 static inline bool exl2__grammar_regex_more(const exl2__grammar_regex *r)
 {
-    return r->at < r->bytes && r->g->result == EXL2_OK;
-}
-
-/* The byte `ahead` bytes after the current one, or 0 after the end. */
-static inline char exl2__grammar_regex_peek(const exl2__grammar_regex *r, size_t ahead)
-{
-    return r->bytes - r->at > ahead ? r->text[r->at + ahead] : 0;
-}
-
-static inline bool exl2__grammar_regex_skip(exl2__grammar_regex *r, char c)
-{
-    bool found = r->at < r->bytes && r->text[r->at] == c;
-    r->at += found;
-    return found;
+    return r->x.at < r->x.bytes && r->g->result == EXL2_OK;
 }
 
 /* Rejects the expression. If it is rejected twice, the first error stays. */
@@ -40,7 +36,7 @@ EXL2__PRIVATE void exl2__grammar_regex_reject(exl2__grammar_regex *r, exl2_resul
 {
     if (r->g->result == EXL2_OK) {
         uint32_t line, column;
-        exl2__unicode_place(r->text, r->at, &line, &column);
+        exl2__unicode_place(r->x.text, r->x.at, &line, &column);
         r->g->result = exl2__fail(r->g->c, code, "%s line %u, column %u: %s", r->g->label, line, column, what);
     }
 }
@@ -108,62 +104,32 @@ EXL2__PRIVATE void exl2__grammar_regex_add_class(exl2__grammar_regex *r, exl2__g
     }
 }
 
-/* hex: least to most hexadecimal digits. */
-EXL2__PRIVATE uint32_t exl2__grammar_regex_hex(exl2__grammar_regex *r, uint32_t least, uint32_t most)
-{
-    uint32_t value, digits = exl2__hex_read(r->text + r->at, r->bytes - r->at, most, &value);
-    r->at += digits;
-    if (digits < least) {
-        exl2__grammar_regex_reject(r, EXL2_ERR_FORMAT, "expected a hexadecimal digit");
-    }
-    return value;
-}
-
 /* char: character | "\\" ("x" hex | "u" hex | "u{" hex "}" | "U" hex | letter of names | punctuation). A high surrogate
    takes the low one that follows. Other escaped letters, such as those of classes, are an error. */
 EXL2__PRIVATE uint32_t exl2__grammar_regex_char(exl2__grammar_regex *r)
 {
-    static const char names[] = "nrtfv0abe", codes[] = "\n\r\t\f\v\0\a\b\x1B";
+    exl2__regex_lex *x = &r->x;
     uint32_t code = EXL2__UNICODE_BAD;
-    if (!exl2__grammar_regex_skip(r, '\\')) {
+    if (!exl2__regex_lex_skip(x, "\\")) {
         if (exl2__grammar_regex_more(r)) {
-            r->at += exl2__unicode_next(r->text + r->at, r->bytes - r->at, &code);
+            x->at += exl2__unicode_next(x->text + x->at, x->bytes - x->at, &code);
         }
         if (code >= EXL2__UNICODE_BAD) {
             exl2__grammar_regex_reject(r, EXL2_ERR_FORMAT, "expected a character in valid UTF-8");
         }
         return code;
     }
-    char c = exl2__grammar_regex_peek(r, 0);
-    r->at += r->at < r->bytes;
-    if (c == 'x') {
-        return exl2__grammar_regex_hex(r, 2, 2);
-    }
-    if (c == 'u' && exl2__grammar_regex_skip(r, '{')) {
-        code = exl2__grammar_regex_hex(r, 1, 6);
-        if (!exl2__grammar_regex_skip(r, '}')) {
-            exl2__grammar_regex_reject(r, EXL2_ERR_FORMAT, "'}' is missing after \\u{");
-        }
-        return code;
-    }
-    if (c == 'u' || c == 'U') {
-        code = exl2__grammar_regex_hex(r, c == 'u' ? 4 : 8, c == 'u' ? 4 : 8);
-        if (code >= 0xD800 && code < 0xDC00 && exl2__grammar_regex_peek(r, 0) == '\\') {
-            r->at += 2;
-            uint32_t low = exl2__grammar_regex_hex(r, 4, 4);
-            code = 0x10000 + ((code - 0xD800) << 10) + ((low - 0xDC00) & 0x3FF);
-        }
-        return code;
-    }
-    const char *name = c ? strchr(names, c) : NULL;
-    bool letter = (uint8_t)((c | 32) - 'a') < 26 || (uint8_t)(c - '0') < 10;
-    bool octal = c == '0' && (uint8_t)(exl2__grammar_regex_peek(r, 0) - '0') < 10;
-    if ((letter && !name) || !c || (uint8_t)c >= 0x80 || octal) {
-        r->at -= c != 0;
+    exl2__regex_token t = exl2__regex_lex_escape(x);
+    if (t.kind == EXL2__REGEX_TOKEN_NO_DIGIT) {
+        exl2__grammar_regex_reject(r, EXL2_ERR_FORMAT, "expected a hexadecimal digit");
+    } else if (t.kind == EXL2__REGEX_TOKEN_NO_BRACE) {
+        exl2__grammar_regex_reject(r, EXL2_ERR_FORMAT, "'}' is missing after \\u{");
+    } else if (t.kind != EXL2__REGEX_TOKEN_CHAR || (t.code == 0 && x->text[x->at - 1] == 0)) { /* a NUL is none */
+        x->at -= t.kind == EXL2__REGEX_TOKEN_CLASS;
         exl2__grammar_regex_reject(r, EXL2_ERR_UNSUPPORTED, "the escape is not supported");
         return 0;
     }
-    return name ? (uint8_t)codes[name - names] : (uint8_t)c;
+    return t.code;
 }
 
 /* class: "[" ["^"] {shorthand | char ["-" char]} "]". NOINLINE here and below: a set of ranges needs 4 KB of stack,
@@ -172,12 +138,12 @@ EXL2__NOINLINE
 EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_regex_class(exl2__grammar_regex *r)
 {
     exl2__grammar_code_class s = { 0 };
-    r->at++;
-    bool negated = exl2__grammar_regex_skip(r, '^');
-    while (exl2__grammar_regex_more(r) && exl2__grammar_regex_peek(r, 0) != ']') {
-        char c = exl2__grammar_regex_peek(r, 0), escaped = exl2__grammar_regex_peek(r, 1);
+    r->x.at++;
+    bool negated = exl2__regex_lex_skip(&r->x, "^");
+    while (exl2__grammar_regex_more(r) && exl2__regex_lex_peek(&r->x, 0) != ']') {
+        char c = exl2__regex_lex_peek(&r->x, 0), escaped = exl2__regex_lex_peek(&r->x, 1);
         if (c == '\\' && exl2__grammar_regex_find_class(escaped)) {
-            r->at += 2;
+            r->x.at += 2;
             exl2__grammar_regex_add_class(r, &s, escaped, negated);
             continue;
         }
@@ -185,8 +151,7 @@ EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_regex_class(exl2__grammar_r
             exl2__grammar_regex_reject(r, EXL2_ERR_UNSUPPORTED, "a named class like [:alpha:] is not supported");
         }
         uint32_t low = exl2__grammar_regex_char(r), high = low;
-        if (exl2__grammar_regex_peek(r, 0) == '-' && exl2__grammar_regex_peek(r, 1) != ']') {
-            r->at++;
+        if (exl2__regex_lex_range(&r->x)) {
             high = exl2__grammar_regex_char(r);
         }
         if (low > high || high > 0x10FFFF) {
@@ -194,7 +159,7 @@ EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_regex_class(exl2__grammar_r
         }
         exl2__grammar_regex_add(r, &s, low, high);
     }
-    if (!exl2__grammar_regex_skip(r, ']')) {
+    if (!exl2__regex_lex_skip(&r->x, "]")) {
         exl2__grammar_regex_reject(r, EXL2_ERR_FORMAT, "']' is missing");
     }
     if (negated) {
@@ -222,8 +187,8 @@ EXL2__NOINLINE
 EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_regex_shorthand_class(exl2__grammar_regex *r)
 {
     exl2__grammar_code_class s = { 0 };
-    exl2__grammar_regex_add_class(r, &s, exl2__grammar_regex_peek(r, 1), false);
-    r->at += 2;
+    exl2__grammar_regex_add_class(r, &s, exl2__regex_lex_peek(&r->x, 1), false);
+    r->x.at += 2;
     return exl2__grammar_code_one_of(r->g, &s);
 }
 
@@ -240,31 +205,27 @@ EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_regex_one(exl2__grammar_cod
 /* number: digit {digit}. */
 EXL2__PRIVATE uint32_t exl2__grammar_regex_number(exl2__grammar_regex *r)
 {
-    uint64_t value = 0;
-    size_t begin = r->at;
-    for (; (uint8_t)(exl2__grammar_regex_peek(r, 0) - '0') < 10; r->at++) {
-        value = exl2__min64(value * 10 + (uint64_t)(exl2__grammar_regex_peek(r, 0) - '0'), UINT32_MAX);
-    }
-    if (r->at == begin) {
+    uint32_t value;
+    if (!exl2__regex_lex_number(&r->x, &value)) {
         exl2__grammar_regex_reject(r, EXL2_ERR_FORMAT, "expected a count");
     } else if (value > EXL2__GRAMMAR_CODE_COUNT_MAX) {
         exl2__grammar_regex_reject(r, EXL2_ERR_BUDGET, "a count of more than 1,000,000 is not supported");
     }
-    return (uint32_t)value;
+    return value;
 }
 
 /* Does a repetition in braces begin here? {,n} and {,} are rejected. */
 EXL2__PRIVATE bool exl2__grammar_regex_counted(exl2__grammar_regex *r)
 {
-    char first = exl2__grammar_regex_peek(r, 1);
+    char first = exl2__regex_lex_peek(&r->x, 1);
     size_t end = 2;
-    if (exl2__grammar_regex_peek(r, 0) != '{') {
+    if (exl2__regex_lex_peek(&r->x, 0) != '{') {
         return false;
     }
-    while ((uint8_t)(exl2__grammar_regex_peek(r, end) - '0') < 10) {
+    while ((uint8_t)(exl2__regex_lex_peek(&r->x, end) - '0') < 10) {
         end++;
     }
-    if (first == ',' && exl2__grammar_regex_peek(r, end) == '}') {
+    if (first == ',' && exl2__regex_lex_peek(&r->x, end) == '}') {
         exl2__grammar_regex_reject(r, EXL2_ERR_UNSUPPORTED,
                                    "{,n} is a repetition in some dialects (Python) and plain text in others "
                                    "(JavaScript); write {0,n}, or \\{,n} for the text");
@@ -276,29 +237,29 @@ EXL2__PRIVATE bool exl2__grammar_regex_counted(exl2__grammar_regex *r)
 EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_regex_counts(exl2__grammar_regex *r, exl2__grammar_code_piece part)
 {
     for (uint32_t times = 0; exl2__grammar_regex_more(r); times++) {
-        char c = exl2__grammar_regex_peek(r, 0);
+        char c = exl2__regex_lex_peek(&r->x, 0);
         uint32_t min = c == '+', max = c == '?' ? 1 : EXL2__GRAMMAR_CODE_ENDLESS;
         bool counted = exl2__grammar_regex_counted(r);
         if (c != '*' && c != '+' && c != '?' && !counted) {
             break;
         }
-        r->at++;
+        r->x.at++;
         if (times) {
             exl2__grammar_regex_reject(r, EXL2_ERR_UNSUPPORTED,
                                        "a second repetition directly after the first is not supported");
         }
         if (counted) {
             min = max = exl2__grammar_regex_number(r);
-            if (exl2__grammar_regex_skip(r, ',')) {
-                bool open = exl2__grammar_regex_peek(r, 0) == '}';
+            if (exl2__regex_lex_skip(&r->x, ",")) {
+                bool open = exl2__regex_lex_peek(&r->x, 0) == '}';
                 max = open ? EXL2__GRAMMAR_CODE_ENDLESS : exl2__grammar_regex_number(r);
             }
-            if (!exl2__grammar_regex_skip(r, '}') || max < min) {
+            if (!exl2__regex_lex_skip(&r->x, "}") || max < min) {
                 exl2__grammar_regex_reject(r, EXL2_ERR_FORMAT, "expected {m}, {m,} or {m,n} with m <= n");
             }
         }
         part = exl2__grammar_code_repeat(r->g, part, min, max);
-        exl2__grammar_regex_skip(r, '?'); /* a lazy repetition matches the same texts */
+        exl2__regex_lex_skip(&r->x, "?"); /* a lazy repetition matches the same texts */
     }
     return part;
 }
@@ -310,15 +271,15 @@ EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_regex_either(exl2__grammar_
 /* group: "(" ["?:" | "?<" name ">" | "?P<" name ">"] either ")". */
 EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_regex_group(exl2__grammar_regex *r)
 {
-    r->at++;
-    if (exl2__grammar_regex_skip(r, '?')) {
-        exl2__grammar_regex_skip(r, 'P');
-        char c = exl2__grammar_regex_peek(r, 0), after = exl2__grammar_regex_peek(r, 1);
+    r->x.at++;
+    if (exl2__regex_lex_skip(&r->x, "?")) {
+        exl2__regex_lex_skip(&r->x, "P");
+        char c = exl2__regex_lex_peek(&r->x, 0), after = exl2__regex_lex_peek(&r->x, 1);
         if (c == '<' && after != '=' && after != '!') {
-            while (exl2__grammar_regex_more(r) && !exl2__grammar_regex_skip(r, '>')) {
-                r->at++;
+            while (exl2__grammar_regex_more(r) && !exl2__regex_lex_skip(&r->x, ">")) {
+                r->x.at++;
             }
-        } else if (!exl2__grammar_regex_skip(r, ':')) {
+        } else if (!exl2__regex_lex_skip(&r->x, ":")) {
             exl2__grammar_regex_reject(r, EXL2_ERR_UNSUPPORTED,
                                        "look-around, flags and conditions, (?...), are not supported");
         }
@@ -329,7 +290,7 @@ EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_regex_group(exl2__grammar_r
     }
     exl2__grammar_code_piece inner = exl2__grammar_regex_either(r);
     r->depth--;
-    if (!exl2__grammar_regex_skip(r, ')')) {
+    if (!exl2__regex_lex_skip(&r->x, ")")) {
         exl2__grammar_regex_reject(r, EXL2_ERR_FORMAT, "')' is missing");
     }
     return inner;
@@ -338,14 +299,14 @@ EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_regex_group(exl2__grammar_r
 /* atom: group | class | "." | shorthand | char. */
 EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_regex_atom(exl2__grammar_regex *r)
 {
-    char c = exl2__grammar_regex_peek(r, 0);
+    char c = exl2__regex_lex_peek(&r->x, 0);
     switch (c) {
     case '(':
         return exl2__grammar_regex_group(r);
     case '[':
         return exl2__grammar_regex_class(r);
     case '.':
-        r->at++;
+        r->x.at++;
         return exl2__grammar_regex_any(r->g, false);
     case '*':
     case '+':
@@ -363,7 +324,7 @@ EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_regex_atom(exl2__grammar_re
                                    "^ and $ are supported at the ends of the outermost alternatives only");
         break;
     case '\\': {
-        char escaped = exl2__grammar_regex_peek(r, 1);
+        char escaped = exl2__regex_lex_peek(&r->x, 1);
         if (exl2__grammar_regex_find_class(escaped)) {
             return exl2__grammar_regex_shorthand_class(r);
         }
@@ -383,7 +344,7 @@ EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_regex_sequence(exl2__gramma
 {
     exl2__grammar_code_piece all = exl2__grammar_code_empty(r->g);
     while (exl2__grammar_regex_more(r)) {
-        char c = exl2__grammar_regex_peek(r, 0);
+        char c = exl2__regex_lex_peek(&r->x, 0);
         if (c == '|' || c == ')' || (c == '$' && r->depth == 0)) {
             break;
         }
@@ -399,7 +360,7 @@ EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_regex_either(exl2__grammar_
     exl2__grammar_code_piece list = { 0, 0 };
     do {
         exl2__grammar_code_or(r->g, &list, exl2__grammar_regex_sequence(r));
-    } while (r->g->result == EXL2_OK && exl2__grammar_regex_skip(r, '|'));
+    } while (r->g->result == EXL2_OK && exl2__regex_lex_skip(&r->x, "|"));
     return list;
 }
 
@@ -408,12 +369,12 @@ EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_regex_either(exl2__grammar_
 EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_regex_read(exl2__grammar_code *g, const char *text, size_t bytes,
                                                                 bool whole)
 {
-    exl2__grammar_regex r = { g, text, bytes, 0, 0 };
+    exl2__grammar_regex r = exl2__grammar_regex_of(g, text, bytes);
     exl2__grammar_code_piece list = { 0, 0 };
     do {
-        bool from_start = exl2__grammar_regex_skip(&r, '^') || whole;
+        bool from_start = exl2__regex_lex_skip(&r.x, "^") || whole;
         exl2__grammar_code_piece part = exl2__grammar_regex_sequence(&r);
-        bool to_end = exl2__grammar_regex_skip(&r, '$') || whole;
+        bool to_end = exl2__regex_lex_skip(&r.x, "$") || whole;
         if (!from_start) {
             part = exl2__grammar_code_cat(
                 g, exl2__grammar_code_star(g, exl2__grammar_regex_any(g, true), true), part);
@@ -423,10 +384,10 @@ EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_regex_read(exl2__grammar_co
                 g, part, exl2__grammar_code_star(g, exl2__grammar_regex_any(g, true), true));
         }
         exl2__grammar_code_or(g, &list, part);
-    } while (g->result == EXL2_OK && exl2__grammar_regex_skip(&r, '|'));
+    } while (g->result == EXL2_OK && exl2__regex_lex_skip(&r.x, "|"));
     if (exl2__grammar_regex_more(&r)) {
         exl2__grammar_regex_reject(&r, EXL2_ERR_FORMAT,
-                                   r.text[r.at] == ')' ? "')' has no matching '('"
+                                   r.x.text[r.x.at] == ')' ? "')' has no matching '('"
                                        : "^ and $ are supported at the ends of the outermost alternatives only");
     }
     return list;

@@ -115,6 +115,7 @@ EXL2__PRIVATE uint32_t exl2__grammar_state_frame_of(exl2__grammar_state *s, uint
     }
     exl2__grammar_state_frame frame = { node, count, below, exl2__grammar_state_rest(s, node, count, below),
                                         s->frames[below].depth + 1 };
+    EXL2__ASSERT(frame.depth <= EXL2__GRAMMAR_LINK_DEPTH_MAX && below < s->frame_count);
     s->frames[s->frame_count] = frame;
     s->frame_slots[at] = s->frame_count;
     return s->frame_count++;

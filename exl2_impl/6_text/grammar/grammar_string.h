@@ -101,8 +101,8 @@ EXL2__PRIVATE uint32_t exl2__grammar_string_shape(exl2__grammar_schema *s, uint3
 /* ---- languages ---- */
 
 /* Adds to *w, by `role`, the strings of an enum or of a list of keys; with `one`, a single string. */
-EXL2__PRIVATE void exl2__grammar_string_choice(exl2__grammar_schema *s, exl2__grammar_words *w, uint32_t list, bool one,
-                                               exl2__grammar_words_role role)
+EXL2__PRIVATE void exl2__grammar_string_choice(exl2__grammar_schema *s, exl2__grammar_product *w, uint32_t list,
+                                               bool one, exl2__grammar_product_role role)
 {
     exl2__grammar_code code;
     exl2__grammar_choice texts;
@@ -125,17 +125,17 @@ EXL2__PRIVATE void exl2__grammar_string_choice(exl2__grammar_schema *s, exl2__gr
     exl2__grammar_code_define(&code, exl2__grammar_code_rule(&code), exl2__grammar_choice_piece(&texts));
     exl2__grammar_choice_close(&texts);
     if (count || code.result < 0) {
-        exl2__grammar_words_add(w, &code, role);
+        exl2__grammar_product_add(w, &code, role);
         return;
     }
-    w->max = role == EXL2__GRAMMAR_WORDS_MUST ? 0 : w->max; /* min > max: the language is empty */
-    w->min = role == EXL2__GRAMMAR_WORDS_MUST ? 1 : w->min;
+    w->max = role == EXL2__GRAMMAR_PRODUCT_MUST ? 0 : w->max; /* min > max: the language is empty */
+    w->min = role == EXL2__GRAMMAR_PRODUCT_MUST ? 1 : w->min;
     exl2__grammar_code_close(&code);
 }
 
 /* Makes the strings violate one condition of a set that must not hold. The first condition that can be violated is
    chosen. false: there is none. */
-EXL2__PRIVATE bool exl2__grammar_string_not(exl2__grammar_schema *s, exl2__grammar_words *w,
+EXL2__PRIVATE bool exl2__grammar_string_not(exl2__grammar_schema *s, exl2__grammar_product *w,
                                             const exl2__grammar_schema_set *set)
 {
     uint32_t least = exl2__grammar_value_count(s, set, "minLength", false);
@@ -145,12 +145,12 @@ EXL2__PRIVATE bool exl2__grammar_string_not(exl2__grammar_schema *s, exl2__gramm
         uint32_t one = exl2__grammar_schema_get(s, part, "const");
         uint32_t pattern = exl2__grammar_string_shape(s, part, true);
         if (list || one) {
-            exl2__grammar_string_choice(s, w, one ? one : list, one != 0, EXL2__GRAMMAR_WORDS_NOT);
+            exl2__grammar_string_choice(s, w, one ? one : list, one != 0, EXL2__GRAMMAR_PRODUCT_NOT);
             return true;
         }
         if (pattern) {
             size_t bytes = exl2__json_text(&s->j, pattern, s->buffer, SIZE_MAX);
-            exl2__grammar_words_regex(w, s->buffer, bytes, false, true, EXL2__GRAMMAR_WORDS_NOT);
+            exl2__grammar_product_regex(w, s->buffer, bytes, false, true, EXL2__GRAMMAR_PRODUCT_NOT);
             return true;
         }
     }
@@ -163,15 +163,15 @@ EXL2__PRIVATE bool exl2__grammar_string_not(exl2__grammar_schema *s, exl2__gramm
 }
 
 /* Limits texts to characters on which all dialects agree. Languages that consist only of nots need this. */
-EXL2__PRIVATE void exl2__grammar_string_plain(exl2__grammar_words *w)
+EXL2__PRIVATE void exl2__grammar_string_plain(exl2__grammar_product *w)
 {
     static const char plain[] = "[^\\x00-\\x1F\\x7F\\u2028\\u2029]*";
-    exl2__grammar_words_regex(w, plain, sizeof plain - 1, true, false, EXL2__GRAMMAR_WORDS_MUST);
+    exl2__grammar_product_regex(w, plain, sizeof plain - 1, true, false, EXL2__GRAMMAR_PRODUCT_MUST);
 }
 
 /* Adds all conditions of the set on strings. */
 EXL2__PRIVATE void exl2__grammar_string_language(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
-                                                 exl2__grammar_words *w)
+                                                 exl2__grammar_product *w)
 {
     const char *label = s->g->label;
     w->min = exl2__max32(w->min, exl2__grammar_value_count(s, set, "minLength", false));
@@ -180,19 +180,19 @@ EXL2__PRIVATE void exl2__grammar_string_language(exl2__grammar_schema *s, const 
         uint32_t part = set->parts[i].token, list = exl2__grammar_schema_get(s, part, "enum");
         uint32_t one = exl2__grammar_schema_get(s, part, "const");
         if (list || one) {
-            exl2__grammar_string_choice(s, w, one ? one : list, one != 0, EXL2__GRAMMAR_WORDS_MUST);
+            exl2__grammar_string_choice(s, w, one ? one : list, one != 0, EXL2__GRAMMAR_PRODUCT_MUST);
         }
         for (uint32_t pattern = 0; pattern < 2; pattern++) {
             uint32_t shape = exl2__grammar_string_shape(s, part, pattern);
             if (shape && pattern) {
                 size_t bytes = exl2__json_text(&s->j, shape, s->buffer, SIZE_MAX);
                 s->g->label = "schema: pattern";
-                exl2__grammar_words_pattern(w, s->buffer, bytes, s->buffer + bytes);
+                exl2__grammar_product_pattern(w, s->buffer, bytes, s->buffer + bytes);
                 s->g->label = label;
             } else if (shape) {
                 const exl2__grammar_string_format_row *format = exl2__grammar_string_format(s, shape);
                 const char *text = format->brief ? format->brief : format->regex;
-                exl2__grammar_words_regex(w, text, strlen(text), true, false, EXL2__GRAMMAR_WORDS_MUST);
+                exl2__grammar_product_regex(w, text, strlen(text), true, false, EXL2__GRAMMAR_PRODUCT_MUST);
             }
         }
     }
@@ -207,7 +207,7 @@ EXL2__PRIVATE void exl2__grammar_string_language(exl2__grammar_schema *s, const 
     }
     bool plain = w->count == 0;
     for (uint32_t i = 0; i < w->count; i++) {
-        plain = plain || w->parts[i].role != EXL2__GRAMMAR_WORDS_MUST;
+        plain = plain || w->parts[i].role != EXL2__GRAMMAR_PRODUCT_MUST;
     }
     if (plain) {
         exl2__grammar_string_plain(w);
@@ -271,11 +271,11 @@ EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_string_piece(exl2__grammar_
     if (shapes == 1 && nots == 0 && min == 0 && max == EXL2__GRAMMAR_CODE_ENDLESS && !ahead) {
         return exl2__grammar_string_one(s, shape, pattern);
     }
-    exl2__grammar_words w;
-    exl2__grammar_words_open(g, s->vocab, &w);
+    exl2__grammar_product w;
+    exl2__grammar_product_open(g, s->vocab, &w);
     exl2__grammar_string_language(s, set, &w);
-    exl2__grammar_code_piece piece = exl2__grammar_words_piece(&w, true);
-    exl2__grammar_words_close(&w);
+    exl2__grammar_code_piece piece = exl2__grammar_product_piece(&w, true);
+    exl2__grammar_product_close(&w);
     return exl2__grammar_value_quoted(g, piece);
 }
 

@@ -5,7 +5,7 @@
 #ifndef EXL2__GRAMMAR_TYPES_H
 #define EXL2__GRAMMAR_TYPES_H
 
-#include "grammar_ref.h"
+#include "grammar_schema.h"
 
 EXL2__PRIVATE uint32_t exl2__grammar_types_named(exl2__grammar_schema *s, uint32_t token)
 {

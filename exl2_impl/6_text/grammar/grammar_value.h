@@ -5,7 +5,7 @@
 #ifndef EXL2__GRAMMAR_VALUE_H
 #define EXL2__GRAMMAR_VALUE_H
 
-#include "grammar_number.h"
+#include "grammar_range.h"
 #include "grammar_types.h"
 
 EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_value_regex(exl2__grammar_code *g, const char *regex)
@@ -62,7 +62,7 @@ EXL2__PRIVATE uint32_t exl2__grammar_value_shared(exl2__grammar_schema *s, exl2_
         return s->shared[which];
     }
     uint32_t rule = s->shared[which] = exl2__grammar_code_rule(g), item;
-    exl2__grammar_number_bound none = { 0 };
+    exl2__grammar_range_bound none = { 0 };
     exl2__grammar_code_piece piece = { 0, 0 };
     switch (which) {
     case EXL2__GRAMMAR_SCHEMA_SHARED_CHAR:
@@ -72,12 +72,12 @@ EXL2__PRIVATE uint32_t exl2__grammar_value_shared(exl2__grammar_schema *s, exl2_
         piece = exl2__grammar_value_quoted(g, exl2__grammar_code_star(g, exl2__grammar_value_char(g), true));
         break;
     case EXL2__GRAMMAR_SCHEMA_SHARED_NUMBER:
-        piece = exl2__grammar_number_piece(g, none, none, EXL2__GRAMMAR_NUMBER_DIGITS);
+        piece = exl2__grammar_range_piece(g, none, none, EXL2__GRAMMAR_RANGE_DIGITS);
         piece = exl2__grammar_code_cat(
             g, piece, exl2__grammar_code_option(g, exl2__grammar_value_regex(g, "[eE][+-]?[0-9][0-9]?")));
         break;
     case EXL2__GRAMMAR_SCHEMA_SHARED_INTEGER:
-        piece = exl2__grammar_number_piece(g, none, none, 0);
+        piece = exl2__grammar_range_piece(g, none, none, 0);
         break;
     case EXL2__GRAMMAR_SCHEMA_SHARED_ARRAY:
         item = exl2__grammar_value_shared(s, EXL2__GRAMMAR_SCHEMA_SHARED_VALUE); /* recurses once at most */

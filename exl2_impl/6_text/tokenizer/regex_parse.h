@@ -6,8 +6,8 @@
 #ifndef EXL2__REGEX_PARSE_H
 #define EXL2__REGEX_PARSE_H
 
-#include "../../0_base/json/json_scan.h"
 #include "regex.h"
+#include "regex_lex.h"
 
 #define EXL2__REGEX_DEPTH_MAX 16 /* levels of nested groups, and of nested classes */
 #define EXL2__REGEX_REPEAT_MAX 255
@@ -15,7 +15,7 @@
 /* Grammar: . [...] \s \d \w \p{Lu} \x41 ^ $ (...) (?:...) (?i:...) (?=...) (?!...) | ? * + {2,3}, lazy ones with ?, and
    possessive ?+ *+ ++ after a single character. Jumps are relative, so that instructions can be moved and copied. */
 typedef struct exl2__regex_parser {
-    const char *at, *end;
+    exl2__regex_lex x;
     const char *rejected;   /* the first unsupported construct, for a message; NULL: none yet */
     uint32_t count, set_count, range_count, depth;
     bool fold, in_class;    /* inside (?i), inside [...] */
@@ -32,14 +32,7 @@ EXL2__PRIVATE bool exl2__regex_reject(exl2__regex_parser *p, const char *what)
     return false;
 }
 
-/* Skips `text` if it comes next. */
-EXL2__PRIVATE bool exl2__regex_eat(exl2__regex_parser *p, const char *text)
-{
-    size_t bytes = strlen(text);
-    bool found = (size_t)(p->end - p->at) >= bytes && memcmp(p->at, text, bytes) == 0;
-    p->at += found ? bytes : 0;
-    return found;
-}
+static const exl2__regex_dialect exl2__regex_oniguruma = { "nrtfvae", "\n\r\t\f\v\a\x1B", 'x', 8, false, true };
 
 /* Inserts an instruction before those from `place` on. */
 EXL2__PRIVATE bool exl2__regex_insert(exl2__regex_parser *p, uint32_t place, exl2__regex_op op, int32_t a, int32_t b)
@@ -115,12 +108,13 @@ EXL2__PRIVATE bool exl2__regex_property(exl2__regex_parser *p, exl2__regex_set *
         { "P", EXL2__UNICODE_PUNCTUATION | EXL2__UNICODE_CONNECTOR }, { "Pc", EXL2__UNICODE_CONNECTOR },
         { "S", EXL2__UNICODE_SYMBOL | EXL2__UNICODE_WORD_SYMBOL }
     };
-    if (exl2__regex_eat(p, "{")) {
-        not = exl2__regex_eat(p, "^") != not;
+    if (exl2__regex_lex_skip(&p->x, "{")) {
+        not = exl2__regex_lex_skip(&p->x, "^") != not;
         for (size_t i = 0; i < EXL2__COUNT(names); i++) {
             size_t bytes = strlen(names[i].name);
-            if ((size_t)(p->end - p->at) > bytes && p->at[bytes] == '}' && memcmp(p->at, names[i].name, bytes) == 0) {
-                p->at += bytes + 1;
+            const char *name = p->x.text + p->x.at;
+            if (p->x.bytes - p->x.at > bytes && name[bytes] == '}' && memcmp(name, names[i].name, bytes) == 0) {
+                p->x.at += bytes + 1;
                 if (p->fold && (names[i].kinds & 0x1C) && names[i].kinds != EXL2__UNICODE_LETTER) {
                     return exl2__regex_reject(p, "a class of letters inside (?i)");
                 }
@@ -132,57 +126,42 @@ EXL2__PRIVATE bool exl2__regex_property(exl2__regex_parser *p, exl2__regex_set *
     return exl2__regex_reject(p, "an unsupported property \\p{...}");
 }
 
-/* Reads at most `most` (0..8) hexadecimal digits. */
-EXL2__PRIVATE bool exl2__regex_hex(exl2__regex_parser *p, uint32_t most, uint32_t *out)
-{
-    uint32_t digits = exl2__hex_read(p->at, (size_t)(p->end - p->at), most, out);
-    p->at += digits;
-    return digits > 0 && *out < 0x110000;
-}
-
 /* Reads an escape after its backslash: either a character into *code, or a class into the set; *code is then
    UINT32_MAX. */
 EXL2__PRIVATE bool exl2__regex_escape(exl2__regex_parser *p, exl2__regex_set *s, uint32_t *code)
 {
-    static const char letters[] = "nrtfvae", values[] = "\n\r\t\f\v\a\x1B";
-    uint8_t c = p->at < p->end ? (uint8_t)*p->at++ : 'Z';
-    const char *letter = (const char *)memchr(letters, c, sizeof letters - 1);
-    bool fine = true;
-    *code = UINT32_MAX;
-    if (letter) {
-        *code = (uint8_t)values[letter - letters];
-    } else if (c == 's' || c == 'S') {
-        exl2__regex_add_kinds(s, EXL2__UNICODE_SPACE, c == 'S');
-    } else if (c == 'd' || c == 'D') {
-        exl2__regex_add_kinds(s, EXL2__UNICODE_DIGIT, c == 'D');
-    } else if (c == 'w' || c == 'W') {
-        uint32_t kinds = EXL2__UNICODE_WORD & ~EXL2__UNICODE_WORD_OTHER;
-        exl2__regex_add_kinds(s, kinds, c == 'W');
-        if (!p->in_class) { /* outside [...], numerals from U+0080 to U+00FF, such as U+00B2, count too */
-            exl2__regex_set more = { { 0 }, 0, 0, 0, false };
-            exl2__regex_add_kinds(&more, kinds | EXL2__UNICODE_NUMERAL, c == 'W');
-            memcpy(s->latin, more.latin, sizeof s->latin);
-        }
-    } else if (c == 'p' || c == 'P') {
-        fine = exl2__regex_property(p, s, c == 'P');
-    } else if (c == 'u' || c == 'x') {
-        bool braces = c == 'x' && exl2__regex_eat(p, "{");
-        fine = exl2__regex_hex(p, braces ? 8 : c == 'u' ? 4 : 2, code) && (!braces || exl2__regex_eat(p, "}"));
-    } else if (c < 0x80 && !((c | 32) >= 'a' && (c | 32) <= 'z') && !(c >= '0' && c <= '9')) {
-        *code = c;
-    } else {
-        fine = false;
+    exl2__regex_token t = exl2__regex_lex_escape(&p->x);
+    if (t.kind == EXL2__REGEX_TOKEN_CHAR && t.code < 0x110000) {
+        *code = t.code;
+        return true;
     }
-    return fine || exl2__regex_reject(p, "an unsupported escape");
+    if (t.kind != EXL2__REGEX_TOKEN_CLASS) {
+        return exl2__regex_reject(p, "an unsupported escape");
+    }
+    bool not = (t.code & 32) == 0;
+    char letter = (char)(t.code | 32);
+    uint32_t kinds = letter == 's' ? EXL2__UNICODE_SPACE : letter == 'd' ? EXL2__UNICODE_DIGIT
+                                                         : EXL2__UNICODE_WORD & ~EXL2__UNICODE_WORD_OTHER;
+    *code = UINT32_MAX;
+    if (letter == 'p') {
+        return exl2__regex_property(p, s, not);
+    }
+    exl2__regex_add_kinds(s, kinds, not);
+    if (letter == 'w' && !p->in_class) { /* outside [...], numerals from U+0080 to U+00FF, such as U+00B2, count too */
+        exl2__regex_set more = { { 0 }, 0, 0, 0, false };
+        exl2__regex_add_kinds(&more, kinds | EXL2__UNICODE_NUMERAL, not);
+        memcpy(s->latin, more.latin, sizeof s->latin);
+    }
+    return true;
 }
 
 /* Reads a literal character or an escape. */
 static inline bool exl2__regex_character(exl2__regex_parser *p, exl2__regex_set *s, uint32_t *code)
 {
-    if (exl2__regex_eat(p, "\\")) {
+    if (exl2__regex_lex_skip(&p->x, "\\")) {
         return exl2__regex_escape(p, s, code);
     }
-    p->at += exl2__unicode_next(p->at, (size_t)(p->end - p->at), code);
+    p->x.at += exl2__unicode_next(p->x.text + p->x.at, p->x.bytes - p->x.at, code);
     return true;
 }
 
@@ -190,22 +169,23 @@ static inline bool exl2__regex_character(exl2__regex_parser *p, exl2__regex_set 
 EXL2__PRIVATE bool exl2__regex_class(exl2__regex_parser *p, exl2__regex_set *out)
 {
     exl2__regex_set s = { { 0 }, 0, (uint16_t)p->range_count, 0, false };
-    bool not = exl2__regex_eat(p, "^"), fine = ++p->depth <= EXL2__REGEX_DEPTH_MAX;
-    for (bool first = true; fine && p->at < p->end && (first || *p->at != ']'); first = false) {
+    bool not = exl2__regex_lex_skip(&p->x, "^"), fine = ++p->depth <= EXL2__REGEX_DEPTH_MAX;
+    for (bool first = true; fine && p->x.at < p->x.bytes && (first || exl2__regex_lex_peek(&p->x, 0) != ']');
+         first = false) {
         uint32_t code = 0, high;
-        if (exl2__regex_eat(p, "[")) {
-            fine = p->at < p->end && *p->at != ':' && exl2__regex_class(p, &s);
+        if (exl2__regex_lex_skip(&p->x, "[")) {
+            fine = p->x.at < p->x.bytes && exl2__regex_lex_peek(&p->x, 0) != ':' && exl2__regex_class(p, &s);
             continue;
         }
-        fine = !exl2__regex_eat(p, "&&") && exl2__regex_character(p, &s, &code);
+        fine = !exl2__regex_lex_skip(&p->x, "&&") && exl2__regex_character(p, &s, &code);
         high = code = fine ? code : 0;
-        if (fine && code != UINT32_MAX && p->end - p->at >= 2 && *p->at == '-' && p->at[1] != ']') {
-            p->at++;
-            fine = *p->at != '[' && exl2__regex_character(p, &s, &high) && high != UINT32_MAX;
+        if (fine && code != UINT32_MAX && exl2__regex_lex_range(&p->x)) {
+            fine = p->x.at < p->x.bytes && exl2__regex_lex_peek(&p->x, 0) != '['
+                && exl2__regex_character(p, &s, &high) && high != UINT32_MAX;
         }
         fine = fine && (code == UINT32_MAX || exl2__regex_add_range(p, &s, code, high));
     }
-    if (!fine || !exl2__regex_eat(p, "]")) {
+    if (!fine || !exl2__regex_lex_skip(&p->x, "]")) {
         return exl2__regex_reject(p, "a class with &&, with [:...:], without its ], or nested too deeply");
     }
     p->depth--;
@@ -230,13 +210,13 @@ EXL2__PRIVATE bool exl2__regex_single(exl2__regex_parser *p)
     exl2__regex_set *s = &p->sets[p->set_count];
     *s = (exl2__regex_set){ { 0 }, 0, (uint16_t)p->range_count, 0, false };
     bool fine = true;
-    if (exl2__regex_eat(p, "[")) {
+    if (exl2__regex_lex_skip(&p->x, "[")) {
         p->depth = 0; /* counts nested classes until the class ends */
         p->in_class = true;
         fine = exl2__regex_class(p, s);
         p->in_class = false;
         p->depth = depth;
-    } else if (exl2__regex_eat(p, ".")) {
+    } else if (exl2__regex_lex_skip(&p->x, ".")) {
         exl2__regex_add_kinds(s, 0, true);
         s->latin[0] &= ~(1u << '\n');
     } else {
@@ -248,7 +228,7 @@ EXL2__PRIVATE bool exl2__regex_single(exl2__regex_parser *p)
 /* Reads a group after its '('. */
 EXL2__PRIVATE bool exl2__regex_group(exl2__regex_parser *p, bool *empty)
 {
-    bool fold = p->fold, not = exl2__regex_eat(p, "?!"), look = not || exl2__regex_eat(p, "?=");
+    bool fold = p->fold, not = exl2__regex_lex_skip(&p->x, "?!"), look = not || exl2__regex_lex_skip(&p->x, "?=");
     uint32_t place = p->count;
     if (p->depth++ == EXL2__REGEX_DEPTH_MAX) {
         return exl2__regex_reject(p, "groups nested too deeply");
@@ -256,12 +236,12 @@ EXL2__PRIVATE bool exl2__regex_group(exl2__regex_parser *p, bool *empty)
     if (look && !exl2__regex_emit(p, EXL2__REGEX_LOOK, 1, 0)) {
         return false;
     }
-    if (!look && exl2__regex_eat(p, "?i:")) {
+    if (!look && exl2__regex_lex_skip(&p->x, "?i:")) {
         p->fold = true;
-    } else if (!look && !exl2__regex_eat(p, "?:") && p->at < p->end && *p->at == '?') {
+    } else if (!look && !exl2__regex_lex_skip(&p->x, "?:") && exl2__regex_lex_peek(&p->x, 0) == '?') {
         return exl2__regex_reject(p, "a group (? other than (?: (?i: (?= (?!");
     }
-    if (!exl2__regex_alternatives(p, empty) || !exl2__regex_eat(p, ")")) {
+    if (!exl2__regex_alternatives(p, empty) || !exl2__regex_lex_skip(&p->x, ")")) {
         return exl2__regex_reject(p, "a ( without its )");
     }
     if (look) {
@@ -280,25 +260,16 @@ EXL2__PRIVATE bool exl2__regex_group(exl2__regex_parser *p, bool *empty)
 /* Reads {2}, {2,}, {,3} or {2,3}. Anything else is no repetition: returns false and reads nothing. */
 EXL2__PRIVATE bool exl2__regex_counts(exl2__regex_parser *p, uint32_t *least, uint32_t *most)
 {
-    const char *begin = p->at;
-    uint32_t numbers[2] = { 0, 0 }, digits[2] = { 0, 0 }, which = 0;
-    for (p->at++; p->at < p->end; p->at++) {
-        uint32_t digit = (uint32_t)(uint8_t)*p->at - '0';
-        if (digit < 10 && digits[which]++ < 5) {
-            numbers[which] = numbers[which] * 10 + digit;
-        } else if (*p->at == ',' && which == 0) {
-            which = 1;
-        } else {
-            break;
-        }
+    size_t begin = p->x.at++, first = exl2__regex_lex_number(&p->x, least), second = 0;
+    bool comma = exl2__regex_lex_skip(&p->x, ",");
+    *most = *least;
+    if (comma) {
+        second = exl2__regex_lex_number(&p->x, most);
+        *most = second ? *most : UINT32_MAX;
     }
-    if (digits[0] + digits[1] == 0 || !exl2__regex_eat(p, "}")) {
-        p->at = begin;
-        return false;
-    }
-    *least = numbers[0];
-    *most = which == 0 ? numbers[0] : digits[1] ? numbers[1] : UINT32_MAX;
-    return true;
+    bool counts = first + second > 0 && first <= 5 && second <= 5 && exl2__regex_lex_skip(&p->x, "}");
+    p->x.at = counts ? p->x.at : begin;
+    return counts;
 }
 
 /* Turns the code from `place` on into a repetition of it. It is not inlined, so that its buffer is not on the stack of
@@ -362,14 +333,14 @@ EXL2__PRIVATE bool exl2__regex_possess(exl2__regex_parser *p, uint32_t place, ex
 /* Reads the quantifiers after an item. */
 EXL2__PRIVATE bool exl2__regex_quantifiers(exl2__regex_parser *p, uint32_t place, bool *empty)
 {
-    while (p->at < p->end) {
-        char c = *p->at;
+    while (p->x.at < p->x.bytes) {
+        char c = exl2__regex_lex_peek(&p->x, 0);
         uint32_t least = c == '+', most = c == '?' ? 1 : UINT32_MAX;
         if (c == '{' ? !exl2__regex_counts(p, &least, &most) : c != '?' && c != '*' && c != '+') {
             break;
         }
-        p->at += c != '{';
-        bool single = p->count == place + 1, lazy = exl2__regex_eat(p, "?");
+        p->x.at += c != '{';
+        bool single = p->count == place + 1, lazy = exl2__regex_lex_skip(&p->x, "?");
         exl2__regex_code one = p->code[place];
         if ((*empty && most > 1) || (lazy && c == '{' && least == most)) {
             return exl2__regex_reject(p, "a repetition of an item that may be empty, or {n}?");
@@ -377,7 +348,7 @@ EXL2__PRIVATE bool exl2__regex_quantifiers(exl2__regex_parser *p, uint32_t place
         if (!exl2__regex_repeat(p, place, least, most, lazy)) {
             return false;
         }
-        if (c != '{' && !lazy && exl2__regex_eat(p, "+")) {
+        if (c != '{' && !lazy && exl2__regex_lex_skip(&p->x, "+")) {
             one.op = single ? one.op : (uint8_t)EXL2__REGEX_MATCH;
             if (!exl2__regex_possess(p, place, one, c == '?')) {
                 return false;
@@ -391,15 +362,16 @@ EXL2__PRIVATE bool exl2__regex_quantifiers(exl2__regex_parser *p, uint32_t place
 EXL2__PRIVATE bool exl2__regex_item(exl2__regex_parser *p, bool *empty)
 {
     uint32_t place = p->count;
+    char c = exl2__regex_lex_peek(&p->x, 0);
     bool fine;
     *empty = false;
-    if (exl2__regex_eat(p, "(")) {
+    if (exl2__regex_lex_skip(&p->x, "(")) {
         fine = exl2__regex_group(p, empty);
-    } else if (*p->at == '^' || *p->at == '$') {
-        fine = exl2__regex_emit(p, *p->at == '^' ? EXL2__REGEX_LINE : EXL2__REGEX_LINE_END, 1, 0);
-        p->at++;
+    } else if (c == '^' || c == '$') {
+        fine = exl2__regex_emit(p, c == '^' ? EXL2__REGEX_LINE : EXL2__REGEX_LINE_END, 1, 0);
+        p->x.at++;
         *empty = true;
-    } else if (*p->at == '?' || *p->at == '*' || *p->at == '+') {
+    } else if (c == '?' || c == '*' || c == '+') {
         fine = exl2__regex_reject(p, "a repetition of nothing");
     } else {
         fine = exl2__regex_single(p);
@@ -414,9 +386,9 @@ EXL2__PRIVATE bool exl2__regex_alternatives(exl2__regex_parser *p, bool *empty)
     uint32_t begin = p->count, place = begin;
     bool all_empty = true;
     *empty = false;
-    while (p->at < p->end && *p->at != ')') {
+    while (p->x.at < p->x.bytes && exl2__regex_lex_peek(&p->x, 0) != ')') {
         bool item;
-        if (!exl2__regex_eat(p, "|")) {
+        if (!exl2__regex_lex_skip(&p->x, "|")) {
             if (!exl2__regex_item(p, &item)) {
                 return false;
             }
@@ -444,16 +416,15 @@ EXL2__PRIVATE bool exl2__regex_alternatives(exl2__regex_parser *p, bool *empty)
 EXL2__PRIVATE bool exl2__regex_parse(exl2__regex_parser *p, const char *text, size_t bytes)
 {
     bool empty;
-    p->at = text;
-    p->end = text + bytes;
+    p->x = (exl2__regex_lex){ &exl2__regex_oniguruma, text, bytes, 0 };
     p->rejected = NULL;
     p->count = p->set_count = p->range_count = p->depth = 0;
     p->in_class = false;
-    p->fold = exl2__regex_eat(p, "(?i)");
+    p->fold = exl2__regex_lex_skip(&p->x, "(?i)");
     if (!exl2__regex_alternatives(p, &empty)) {
         return exl2__regex_reject(p, "an unsupported syntax");
     }
-    if (p->at < p->end || empty) {
+    if (p->x.at < p->x.bytes || empty) {
         return exl2__regex_reject(p, empty ? "a match that may be empty" : "a ) without its (");
     }
     return exl2__regex_emit(p, EXL2__REGEX_MATCH, 0, 0);

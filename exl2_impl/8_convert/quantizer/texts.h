@@ -12,7 +12,7 @@
 #include "../../1_load/file.h"
 #include "../../7_engine/public.h"
 #include "spare_texts.h"
-#include "spare_texts_model.h"
+#include "spare_texts.h"
 
 #define EXL2__TEXTS_FILE_MAX ((uint64_t)1 << 30)
 #define EXL2__TEXTS_CONTEXT 640u      /* of a session in which the model writes; three quarters are for its own text */
@@ -474,10 +474,6 @@ EXL2__PRIVATE exl2_result exl2__texts_add_spare(exl2__texts *t, exl2_engine *e, 
 {
     for (size_t i = 0; i < EXL2__COUNT(exl2__spare_texts); i++) {
         EXL2__TRY(exl2__texts_add_text(t, e, model, exl2__spare_texts[i], strlen(exl2__spare_texts[i]), 0));
-    }
-    for (size_t i = 0; i < EXL2__COUNT(exl2__spare_texts_model); i++) {
-        const char *text = exl2__spare_texts_model[i];
-        EXL2__TRY(exl2__texts_add_text(t, e, model, text, strlen(text), 0));
     }
     return EXL2_OK;
 }

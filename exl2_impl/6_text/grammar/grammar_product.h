@@ -1,7 +1,7 @@
-/* grammar_words.h: languages of short texts, as products of automata. Texts must match some expressions, must not match
-   others, and may be limited in length or be multiples of a number. The result is one deterministic automaton.
+/* grammar_product.h: languages of short texts, as products of automata. Texts must match some expressions, must not
+   match others, and may be limited in length or be multiples of a number. The result is one deterministic automaton.
    takes: automata for the bytes of a text before JSON escapes it; a model's token table.
-   gives: exl2__grammar_words, exl2__grammar_words_open, _add, _regex, _pattern, _accepts, _run, _close; for
+   gives: exl2__grammar_product, exl2__grammar_product_open, _add, _regex, _pattern, _accepts, _run, _close; for
           grammar_unroll.h _emit_all, _emit_run.
    owns:  its automata and states, from _open to _close.
 
@@ -11,116 +11,116 @@
        place:   (a*b*, a*) --a--> (a*b*, a*)        no text ends here: the second part matches
                            --b--> (b*, dead) ...    texts end here: only the first part matches
 
-   exl2__grammar_words_run makes the product: it adds the edges of each place in turn, drops places from which no end
+   exl2__grammar_product_run makes the product: it adds the edges of each place in turn, drops places from which no end
    can be reached, and merges places that are equivalent. _emit then writes the places as nodes of the automaton that
    the front end builds. */
-#ifndef EXL2__GRAMMAR_WORDS_H
-#define EXL2__GRAMMAR_WORDS_H
+#ifndef EXL2__GRAMMAR_PRODUCT_H
+#define EXL2__GRAMMAR_PRODUCT_H
 
 #include "grammar_regex.h"
 #include "grammar_state.h"
 
-#define EXL2__GRAMMAR_WORDS_PARTS_MAX 26u
-#define EXL2__GRAMMAR_WORDS_REPORTS_MAX 12u
-#define EXL2__GRAMMAR_WORDS_OUTCOMES_MAX 64u
-#define EXL2__GRAMMAR_WORDS_PLACES_MAX 8192u /* states of a product */
-#define EXL2__GRAMMAR_WORDS_BYTES (1u << 20) /* memory for the states of one part */
-#define EXL2__GRAMMAR_WORDS_WORK_MAX 200000u   /* states of all products of a schema */
-#define EXL2__GRAMMAR_WORDS_ROUNDS_MAX 100u
-#define EXL2__GRAMMAR_WORDS_LENGTH_NODES 12000u /* nodes to count the characters of one expression, about */
-#define EXL2__GRAMMAR_WORDS_LENGTH_MIN 64u      /* a length up to this is never lowered to save nodes */
-#define EXL2__GRAMMAR_WORDS_NONE UINT32_MAX
+#define EXL2__GRAMMAR_PRODUCT_PARTS_MAX 26u
+#define EXL2__GRAMMAR_PRODUCT_REPORTS_MAX 12u
+#define EXL2__GRAMMAR_PRODUCT_OUTCOMES_MAX 64u
+#define EXL2__GRAMMAR_PRODUCT_PLACES_MAX 8192u /* states of a product */
+#define EXL2__GRAMMAR_PRODUCT_BYTES (1u << 20) /* memory for the states of one part */
+#define EXL2__GRAMMAR_PRODUCT_WORK_MAX 200000u   /* states of all products of a schema */
+#define EXL2__GRAMMAR_PRODUCT_ROUNDS_MAX 100u
+#define EXL2__GRAMMAR_PRODUCT_LENGTH_NODES 12000u /* nodes to count the characters of one expression, about */
+#define EXL2__GRAMMAR_PRODUCT_LENGTH_MIN 64u      /* a length up to this is never lowered to save nodes */
+#define EXL2__GRAMMAR_PRODUCT_NONE UINT32_MAX
 
-typedef enum exl2__grammar_words_role {
-    EXL2__GRAMMAR_WORDS_MUST,   /* the text must be in the part's language */
-    EXL2__GRAMMAR_WORDS_NOT,    /* the text must not be in it */
-    EXL2__GRAMMAR_WORDS_REPORT, /* both are allowed; the outcome says which is the case */
+typedef enum exl2__grammar_product_role {
+    EXL2__GRAMMAR_PRODUCT_MUST,   /* the text must be in the part's language */
+    EXL2__GRAMMAR_PRODUCT_NOT,    /* the text must not be in it */
+    EXL2__GRAMMAR_PRODUCT_REPORT, /* both are allowed; the outcome says which is the case */
     /* the preceding REPORT, compiled with `wide`: texts on which the two differ are excluded */
-    EXL2__GRAMMAR_WORDS_REPORT_WIDE
-} exl2__grammar_words_role;
+    EXL2__GRAMMAR_PRODUCT_REPORT_WIDE
+} exl2__grammar_product_role;
 
 /* multiple / 10^places: what numbers must be a multiple of. 0: any number. */
-typedef struct exl2__grammar_words_multiple {
+typedef struct exl2__grammar_product_multiple {
     uint32_t multiple, places;
-} exl2__grammar_words_multiple;
+} exl2__grammar_product_multiple;
 
-typedef struct exl2__grammar_words_part {
+typedef struct exl2__grammar_product_part {
     exl2__grammar_link link;
     exl2__grammar_state states; /* points to `link`, so parts must not move */
-    exl2__grammar_words_role role;
+    exl2__grammar_product_role role;
     uint32_t start;
-    exl2__grammar_words_multiple of; /* the language has only the texts that are multiples */
-} exl2__grammar_words_part;
+    exl2__grammar_product_multiple of; /* the language has only the texts that are multiples */
+} exl2__grammar_product_part;
 
-typedef struct exl2__grammar_words_edge {
+typedef struct exl2__grammar_product_edge {
     uint32_t target;
     uint8_t low, high;
-} exl2__grammar_words_edge;
+} exl2__grammar_product_edge;
 
-typedef struct exl2__grammar_words_place {
+typedef struct exl2__grammar_product_place {
     uint32_t edges, edge_count;
     uint32_t outcome; /* index in `outcomes`; NONE: no text ends here */
     uint32_t node;    /* node of the automaton that _emit writes; 0: no end can be reached from here */
     uint32_t same;    /* the first place that is equivalent: the same texts lead to the same outcomes */
-} exl2__grammar_words_place;
+} exl2__grammar_product_place;
 
 /* A place is a state of the product. It is a tuple: the state of each part, then the remainder of each part (if one has
    a multiple). Lengths are not part of the product; grammar_unroll.h adds them. */
-typedef struct exl2__grammar_words {
+typedef struct exl2__grammar_product {
     exl2__grammar_code *g;
     const exl2__grammar_vocab *vocab;
-    exl2__grammar_words_part *parts;
+    exl2__grammar_product_part *parts;
     uint32_t count;
     uint32_t min, max;  /* number of characters; max may be ENDLESS */
     bool has_multiple;  /* of a part */
-    uint32_t outcomes[EXL2__GRAMMAR_WORDS_OUTCOMES_MAX], outcome_count; /* masks of the REPORTs that match */
+    uint32_t outcomes[EXL2__GRAMMAR_PRODUCT_OUTCOMES_MAX], outcome_count; /* masks of the REPORTs that match */
     uint32_t *tuples, *slots;
-    exl2__grammar_words_place *places;
-    exl2__grammar_words_edge *edges;
+    exl2__grammar_product_place *places;
+    exl2__grammar_product_edge *edges;
     uint32_t place_count, place_room, tuple_room, edge_count, edge_room;
     uint16_t borders[257]; /* [byte] the next byte at which some part's byte class changes */
-} exl2__grammar_words;
+} exl2__grammar_product;
 
-EXL2__PRIVATE void exl2__grammar_words_open(exl2__grammar_code *g, const exl2__grammar_vocab *vocab,
-                                            exl2__grammar_words *w)
+EXL2__PRIVATE void exl2__grammar_product_open(exl2__grammar_code *g, const exl2__grammar_vocab *vocab,
+                                              exl2__grammar_product *w)
 {
     void *memory = NULL;
-    *w = (exl2__grammar_words){ 0 };
+    *w = (exl2__grammar_product){ 0 };
     w->g = g;
     w->vocab = vocab;
     w->max = EXL2__GRAMMAR_CODE_ENDLESS;
     if (g->result == EXL2_OK) {
-        g->result = exl2__alloc(g->c, EXL2__GRAMMAR_WORDS_PARTS_MAX * sizeof *w->parts, 8, EXL2_MEM_GENERAL, &memory);
+        g->result = exl2__alloc(g->c, EXL2__GRAMMAR_PRODUCT_PARTS_MAX * sizeof *w->parts, 8, EXL2_MEM_GENERAL, &memory);
     }
-    w->parts = g->result == EXL2_OK ? (exl2__grammar_words_part *)memory : NULL;
+    w->parts = g->result == EXL2_OK ? (exl2__grammar_product_part *)memory : NULL;
 }
 
 /* Items of a tuple. */
-static inline uint32_t exl2__grammar_words_width(const exl2__grammar_words *w)
+static inline uint32_t exl2__grammar_product_width(const exl2__grammar_product *w)
 {
     return w->has_multiple ? 2 * w->count : w->count;
 }
 
-EXL2__PRIVATE void exl2__grammar_words_close(exl2__grammar_words *w)
+EXL2__PRIVATE void exl2__grammar_product_close(exl2__grammar_product *w)
 {
     exl2__ctx *c = w->g->c;
     for (uint32_t i = 0; i < w->count; i++) {
         exl2__grammar_state_close(c, &w->parts[i].states);
         exl2__grammar_link_close(c, &w->parts[i].link);
     }
-    exl2__free(c, w->parts, EXL2__GRAMMAR_WORDS_PARTS_MAX * sizeof *w->parts, EXL2_MEM_GENERAL);
-    exl2__free(c, w->tuples, (uint64_t)w->tuple_room * exl2__grammar_words_width(w) * 4, EXL2_MEM_GENERAL);
+    exl2__free(c, w->parts, EXL2__GRAMMAR_PRODUCT_PARTS_MAX * sizeof *w->parts, EXL2_MEM_GENERAL);
+    exl2__free(c, w->tuples, (uint64_t)w->tuple_room * exl2__grammar_product_width(w) * 4, EXL2_MEM_GENERAL);
     exl2__free(c, w->places, (uint64_t)w->place_room * sizeof *w->places, EXL2_MEM_GENERAL);
     exl2__free(c, w->edges, (uint64_t)w->edge_room * sizeof *w->edges, EXL2_MEM_GENERAL);
-    exl2__free(c, w->slots, w->slots ? EXL2__GRAMMAR_WORDS_PLACES_MAX * 8 : 0, EXL2_MEM_GENERAL);
-    *w = (exl2__grammar_words){ 0 };
+    exl2__free(c, w->slots, w->slots ? EXL2__GRAMMAR_PRODUCT_PLACES_MAX * 8 : 0, EXL2_MEM_GENERAL);
+    *w = (exl2__grammar_product){ 0 };
 }
 
 /* Rejects schemas whose products would need seconds. */
-EXL2__PRIVATE void exl2__grammar_words_check(exl2__grammar_words *w)
+EXL2__PRIVATE void exl2__grammar_product_check(exl2__grammar_product *w)
 {
     exl2__grammar_code *g = w->g;
-    if (g->work > EXL2__GRAMMAR_WORDS_WORK_MAX && g->result == EXL2_OK) {
+    if (g->work > EXL2__GRAMMAR_PRODUCT_WORK_MAX && g->result == EXL2_OK) {
         g->result = exl2__fail(g->c, EXL2_ERR_BUDGET,
                                "%s: the expressions that must hold together have too many states", g->label);
     }
@@ -129,24 +129,24 @@ EXL2__PRIVATE void exl2__grammar_words_check(exl2__grammar_words *w)
 /* ---- parts ---- */
 
 /* Adds the language of rule 0 of `code` as a part. Closes `code`. */
-EXL2__PRIVATE void exl2__grammar_words_add(exl2__grammar_words *w, exl2__grammar_code *code,
-                                           exl2__grammar_words_role role)
+EXL2__PRIVATE void exl2__grammar_product_add(exl2__grammar_product *w, exl2__grammar_code *code,
+                                             exl2__grammar_product_role role)
 {
     exl2__grammar_code *g = w->g;
     g->result = g->result == EXL2_OK ? code->result : g->result;
-    exl2__grammar_words_check(w);
-    if (g->result == EXL2_OK && w->count == EXL2__GRAMMAR_WORDS_PARTS_MAX) {
+    exl2__grammar_product_check(w);
+    if (g->result == EXL2_OK && w->count == EXL2__GRAMMAR_PRODUCT_PARTS_MAX) {
         g->result = exl2__fail(g->c, EXL2_ERR_BUDGET,
                                "%s: at most %u expressions for one text are supported", code->label,
-                               EXL2__GRAMMAR_WORDS_PARTS_MAX / 2);
+                               EXL2__GRAMMAR_PRODUCT_PARTS_MAX / 2);
     }
     if (g->result == EXL2_OK) {
-        exl2__grammar_words_part *part = &w->parts[w->count];
-        *part = (exl2__grammar_words_part){ .role = role };
+        exl2__grammar_product_part *part = &w->parts[w->count];
+        *part = (exl2__grammar_product_part){ .role = role };
         g->result = exl2__grammar_link_open(code, w->vocab, &part->link);
         if (g->result == EXL2_OK) {
             w->count++;
-            g->result = exl2__grammar_state_open(g->c, &part->link, EXL2__GRAMMAR_WORDS_BYTES, &part->states);
+            g->result = exl2__grammar_state_open(g->c, &part->link, EXL2__GRAMMAR_PRODUCT_BYTES, &part->states);
         }
         part->start = g->result == EXL2_OK ? exl2__grammar_state_start(&part->states) : 0;
     }
@@ -154,10 +154,10 @@ EXL2__PRIVATE void exl2__grammar_words_add(exl2__grammar_words *w, exl2__grammar
 }
 
 /* Adds the numbers of `code` that are multiples. */
-EXL2__PRIVATE void exl2__grammar_words_numbers(exl2__grammar_words *w, exl2__grammar_code *code,
-                                               exl2__grammar_words_multiple of, exl2__grammar_words_role role)
+EXL2__PRIVATE void exl2__grammar_product_numbers(exl2__grammar_product *w, exl2__grammar_code *code,
+                                                 exl2__grammar_product_multiple of, exl2__grammar_product_role role)
 {
-    exl2__grammar_words_add(w, code, role);
+    exl2__grammar_product_add(w, code, role);
     if (w->g->result == EXL2_OK) {
         w->parts[w->count - 1].of = of;
         w->has_multiple = w->has_multiple || of.multiple;
@@ -166,8 +166,8 @@ EXL2__PRIVATE void exl2__grammar_words_numbers(exl2__grammar_words *w, exl2__gra
 
 /* Adds a regular expression. With `whole` the whole text must match; without, the text must contain a match, as with
    JSON schema's pattern. Where dialects differ, `wide` accepts what one of them accepts; otherwise all must. */
-EXL2__PRIVATE void exl2__grammar_words_regex(exl2__grammar_words *w, const char *text, size_t bytes, bool whole,
-                                             bool wide, exl2__grammar_words_role role)
+EXL2__PRIVATE void exl2__grammar_product_regex(exl2__grammar_product *w, const char *text, size_t bytes, bool whole,
+                                               bool wide, exl2__grammar_product_role role)
 {
     exl2__grammar_code code;
     if (w->g->result < 0) {
@@ -178,12 +178,12 @@ EXL2__PRIVATE void exl2__grammar_words_regex(exl2__grammar_words *w, const char 
     code.wide = wide;
     exl2__grammar_code_rule(&code);
     exl2__grammar_code_define(&code, 0, exl2__grammar_regex_read(&code, text, bytes, whole));
-    exl2__grammar_words_add(w, &code, role);
+    exl2__grammar_product_add(w, &code, role);
 }
 
 /* With `group`, the end of the group that begins at text[at]; without, the next '|' outside of groups. `bytes` if there
    is none. */
-EXL2__PRIVATE size_t exl2__grammar_words_skip(const char *text, size_t bytes, size_t at, bool group)
+EXL2__PRIVATE size_t exl2__grammar_product_skip(const char *text, size_t bytes, size_t at, bool group)
 {
     uint32_t depth = 0;
     bool in_class = false;
@@ -208,16 +208,16 @@ EXL2__PRIVATE size_t exl2__grammar_words_skip(const char *text, size_t bytes, si
 
 /* Adds a pattern that must match. It may begin with look-aheads; each becomes a separate part for the whole text.
    `room`: scratch of twice the pattern's bytes. */
-EXL2__PRIVATE void exl2__grammar_words_pattern(exl2__grammar_words *w, const char *text, size_t bytes, char *room)
+EXL2__PRIVATE void exl2__grammar_product_pattern(exl2__grammar_product *w, const char *text, size_t bytes, char *room)
 {
     size_t at = bytes && text[0] == '^';
     while (at && bytes - at > 3 && text[at] == '(' && text[at + 1] == '?'
            && (text[at + 2] == '!' || text[at + 2] == '=')
-           && exl2__grammar_words_skip(text, bytes, at, false) == bytes) {
-        size_t end = exl2__grammar_words_skip(text, bytes, at, true), used = 0;
+           && exl2__grammar_product_skip(text, bytes, at, false) == bytes) {
+        size_t end = exl2__grammar_product_skip(text, bytes, at, true), used = 0;
         bool negative = text[at + 2] == '!';
         for (size_t from = at + 3; from <= end && end < bytes;) { /* anchor every alternative */
-            size_t to = exl2__grammar_words_skip(text, end, from, false);
+            size_t to = exl2__grammar_product_skip(text, end, from, false);
             room[used++] = '^';
             from += text[from] == '^';
             memcpy(room + used, text + from, to - from);
@@ -228,8 +228,8 @@ EXL2__PRIVATE void exl2__grammar_words_pattern(exl2__grammar_words *w, const cha
         if (!used) {
             break;
         }
-        exl2__grammar_words_regex(w, room, used - 1, false, negative,
-                                  negative ? EXL2__GRAMMAR_WORDS_NOT : EXL2__GRAMMAR_WORDS_MUST);
+        exl2__grammar_product_regex(w, room, used - 1, false, negative,
+                                    negative ? EXL2__GRAMMAR_PRODUCT_NOT : EXL2__GRAMMAR_PRODUCT_MUST);
         at = end + 1;
     }
     if (at > 1) {
@@ -238,11 +238,11 @@ EXL2__PRIVATE void exl2__grammar_words_pattern(exl2__grammar_words *w, const cha
         text = room;
         bytes = bytes - at + 1;
     }
-    exl2__grammar_words_regex(w, text, bytes, false, false, EXL2__GRAMMAR_WORDS_MUST);
+    exl2__grammar_product_regex(w, text, bytes, false, false, EXL2__GRAMMAR_PRODUCT_MUST);
 }
 
 /* Is the text in the part's language? */
-EXL2__PRIVATE bool exl2__grammar_words_holds(exl2__grammar_words *w, uint32_t part, const char *text, size_t bytes)
+EXL2__PRIVATE bool exl2__grammar_product_holds(exl2__grammar_product *w, uint32_t part, const char *text, size_t bytes)
 {
     exl2__grammar_state *states = &w->parts[part].states;
     uint32_t state = w->g->result == EXL2_OK ? exl2__grammar_state_next(states, w->parts[part].start, text, bytes) : 0;
@@ -255,23 +255,23 @@ EXL2__PRIVATE bool exl2__grammar_words_holds(exl2__grammar_words *w, uint32_t pa
 
 /* The outcome of a text: ends[i] says whether it is in part i's language. Returns the mask of the REPORTs that match,
    or NONE if the text is excluded. */
-EXL2__PRIVATE uint32_t exl2__grammar_words_outcome(const exl2__grammar_words *w, const bool *ends)
+EXL2__PRIVATE uint32_t exl2__grammar_product_outcome(const exl2__grammar_product *w, const bool *ends)
 {
     uint32_t mask = 0, report = 0;
     for (uint32_t i = 0; i < w->count; i++) {
         switch (w->parts[i].role) {
-        case EXL2__GRAMMAR_WORDS_MUST:
-        case EXL2__GRAMMAR_WORDS_NOT:
-            if (ends[i] != (w->parts[i].role == EXL2__GRAMMAR_WORDS_MUST)) {
-                return EXL2__GRAMMAR_WORDS_NONE;
+        case EXL2__GRAMMAR_PRODUCT_MUST:
+        case EXL2__GRAMMAR_PRODUCT_NOT:
+            if (ends[i] != (w->parts[i].role == EXL2__GRAMMAR_PRODUCT_MUST)) {
+                return EXL2__GRAMMAR_PRODUCT_NONE;
             }
             break;
-        case EXL2__GRAMMAR_WORDS_REPORT:
+        case EXL2__GRAMMAR_PRODUCT_REPORT:
             mask |= (uint32_t)ends[i] << report++;
             break;
         default:
             if (ends[i] != ends[i - 1]) {
-                return EXL2__GRAMMAR_WORDS_NONE;
+                return EXL2__GRAMMAR_PRODUCT_NONE;
             }
         }
     }
@@ -279,22 +279,22 @@ EXL2__PRIVATE uint32_t exl2__grammar_words_outcome(const exl2__grammar_words *w,
 }
 
 /* The mask of the REPORTs that match a text; NONE: the text is not in the language, or dialects differ about it. */
-EXL2__PRIVATE uint32_t exl2__grammar_words_accepts(exl2__grammar_words *w, const char *text, size_t bytes)
+EXL2__PRIVATE uint32_t exl2__grammar_product_accepts(exl2__grammar_product *w, const char *text, size_t bytes)
 {
-    bool ends[EXL2__GRAMMAR_WORDS_PARTS_MAX] = { false };
+    bool ends[EXL2__GRAMMAR_PRODUCT_PARTS_MAX] = { false };
     uint32_t length = 0;
     for (size_t i = 0; i < bytes; i++) {
         length += ((uint8_t)text[i] & 0xC0) != 0x80;
     }
     for (uint32_t i = 0; i < w->count; i++) {
-        ends[i] = exl2__grammar_words_holds(w, i, text, bytes);
+        ends[i] = exl2__grammar_product_holds(w, i, text, bytes);
     }
-    return length < w->min || length > w->max ? EXL2__GRAMMAR_WORDS_NONE : exl2__grammar_words_outcome(w, ends);
+    return length < w->min || length > w->max ? EXL2__GRAMMAR_PRODUCT_NONE : exl2__grammar_product_outcome(w, ends);
 }
 
 /* ---- the product ---- */
 
-EXL2__PRIVATE void exl2__grammar_words_set_borders(exl2__grammar_words *w)
+EXL2__PRIVATE void exl2__grammar_product_set_borders(exl2__grammar_product *w)
 {
     for (uint32_t byte = 256, border = 256; byte-- > 0;) {
         bool cut = byte == 0x80 || byte == 0xC0 || (w->has_multiple && byte >= '.' && byte <= '9' + 1);
@@ -312,30 +312,30 @@ EXL2__PRIVATE void exl2__grammar_words_set_borders(exl2__grammar_words *w)
    of 0.25 has 20 modulo 25. So a digit adds what its place is worth, and a text may end wherever the remainder is 0. An
    item is the remainder + multiple * stage. Stages: 0 before the point, then 1 + the number of digits after it, up to
    1 + places; then the two below. */
-static inline uint32_t exl2__grammar_words_begins(exl2__grammar_words_multiple of)
+static inline uint32_t exl2__grammar_product_begins(exl2__grammar_product_multiple of)
 {
     return of.multiple * (of.places + 2); /* there is no digit yet */
 }
 
-static inline uint32_t exl2__grammar_words_fails(exl2__grammar_words_multiple of)
+static inline uint32_t exl2__grammar_product_fails(exl2__grammar_product_multiple of)
 {
-    return exl2__grammar_words_begins(of) + 1; /* a digit after the last place is not 0 */
+    return exl2__grammar_product_begins(of) + 1; /* a digit after the last place is not 0 */
 }
 
 /* The item after one more byte. */
-EXL2__PRIVATE uint32_t exl2__grammar_words_divide(exl2__grammar_words_multiple of, uint32_t item, uint32_t byte)
+EXL2__PRIVATE uint32_t exl2__grammar_product_divide(exl2__grammar_product_multiple of, uint32_t item, uint32_t byte)
 {
     uint32_t m = of.multiple, worth = byte - '0';
-    if (m == 0 || item == exl2__grammar_words_fails(of) || (byte != '.' && worth > 9)) {
+    if (m == 0 || item == exl2__grammar_product_fails(of) || (byte != '.' && worth > 9)) {
         return item;
     }
-    item = item == exl2__grammar_words_begins(of) ? 0 : item;
+    item = item == exl2__grammar_product_begins(of) ? 0 : item;
     uint32_t stage = item / m, rest = item % m;
     if (byte == '.') {
         return m + rest;
     }
     if (stage == of.places + 1) {
-        return worth ? exl2__grammar_words_fails(of) : item;
+        return worth ? exl2__grammar_product_fails(of) : item;
     }
     for (uint32_t i = stage; i < of.places; i++) {
         worth = worth * 10 % m;
@@ -344,15 +344,15 @@ EXL2__PRIVATE uint32_t exl2__grammar_words_divide(exl2__grammar_words_multiple o
 }
 
 /* Is a text that ends with this item a multiple? */
-static inline bool exl2__grammar_words_divides(exl2__grammar_words_multiple of, uint32_t item)
+static inline bool exl2__grammar_product_divides(exl2__grammar_product_multiple of, uint32_t item)
 {
-    return of.multiple == 0 || (item < exl2__grammar_words_begins(of) && item % of.multiple == 0);
+    return of.multiple == 0 || (item < exl2__grammar_product_begins(of) && item % of.multiple == 0);
 }
 
 /* The place for the tuple that follows the last place's tuple in `tuples`, found or made. */
-EXL2__PRIVATE uint32_t exl2__grammar_words_place_of(exl2__grammar_words *w)
+EXL2__PRIVATE uint32_t exl2__grammar_product_place_of(exl2__grammar_product *w)
 {
-    uint32_t width = exl2__grammar_words_width(w), hash = 0, mask = EXL2__GRAMMAR_WORDS_PLACES_MAX * 2 - 1;
+    uint32_t width = exl2__grammar_product_width(w), hash = 0, mask = EXL2__GRAMMAR_PRODUCT_PLACES_MAX * 2 - 1;
     const uint32_t *tuple = w->tuples + (size_t)w->place_count * width;
     for (uint32_t i = 0; i < width; i++) {
         hash = exl2__grammar_state_mix(hash, tuple[i]);
@@ -363,21 +363,21 @@ EXL2__PRIVATE uint32_t exl2__grammar_words_place_of(exl2__grammar_words *w)
             return w->slots[at] - 1;
         }
     }
-    bool ends[EXL2__GRAMMAR_WORDS_PARTS_MAX];
+    bool ends[EXL2__GRAMMAR_PRODUCT_PARTS_MAX];
     for (uint32_t i = 0; i < w->count; i++) {
-        bool divides = !w->has_multiple || exl2__grammar_words_divides(w->parts[i].of, tuple[w->count + i]);
+        bool divides = !w->has_multiple || exl2__grammar_product_divides(w->parts[i].of, tuple[w->count + i]);
         ends[i] = w->parts[i].states.states[tuple[i]].may_end && divides;
     }
-    uint32_t reports = exl2__grammar_words_outcome(w, ends);
-    uint32_t outcome = reports == EXL2__GRAMMAR_WORDS_NONE ? EXL2__GRAMMAR_WORDS_NONE : 0;
+    uint32_t reports = exl2__grammar_product_outcome(w, ends);
+    uint32_t outcome = reports == EXL2__GRAMMAR_PRODUCT_NONE ? EXL2__GRAMMAR_PRODUCT_NONE : 0;
     while (outcome < w->outcome_count && w->outcomes[outcome] != reports) {
         outcome++;
     }
-    if (outcome == w->outcome_count && outcome < EXL2__GRAMMAR_WORDS_OUTCOMES_MAX) {
+    if (outcome == w->outcome_count && outcome < EXL2__GRAMMAR_PRODUCT_OUTCOMES_MAX) {
         w->outcomes[w->outcome_count++] = reports;
     }
-    outcome = outcome < EXL2__GRAMMAR_WORDS_OUTCOMES_MAX ? outcome : EXL2__GRAMMAR_WORDS_NONE;
-    exl2__grammar_words_place place = { 0, 0, outcome, 0, w->place_count };
+    outcome = outcome < EXL2__GRAMMAR_PRODUCT_OUTCOMES_MAX ? outcome : EXL2__GRAMMAR_PRODUCT_NONE;
+    exl2__grammar_product_place place = { 0, 0, outcome, 0, w->place_count };
     w->places[w->place_count] = place;
     w->slots[at] = w->place_count + 1;
     w->g->work++;
@@ -385,26 +385,26 @@ EXL2__PRIVATE uint32_t exl2__grammar_words_place_of(exl2__grammar_words *w)
 }
 
 /* Makes room for one more place and its tuple. */
-EXL2__PRIVATE bool exl2__grammar_words_room(exl2__grammar_words *w)
+EXL2__PRIVATE bool exl2__grammar_product_room(exl2__grammar_product *w)
 {
-    exl2__grammar_words_check(w);
+    exl2__grammar_product_check(w);
     if (w->place_count == w->place_room) {
         void *places = w->places, *tuples = w->tuples;
         static const char what[] = "states of expressions that must hold together";
-        exl2__grammar_code_grow(w->g, &tuples, &w->tuple_room, EXL2__GRAMMAR_WORDS_PLACES_MAX,
-                                exl2__grammar_words_width(w) * 4, what);
+        exl2__grammar_code_grow(w->g, &tuples, &w->tuple_room, EXL2__GRAMMAR_PRODUCT_PLACES_MAX,
+                                exl2__grammar_product_width(w) * 4, what);
         w->tuples = (uint32_t *)tuples;
-        exl2__grammar_code_grow(w->g, &places, &w->place_room, EXL2__GRAMMAR_WORDS_PLACES_MAX, sizeof *w->places,
+        exl2__grammar_code_grow(w->g, &places, &w->place_room, EXL2__GRAMMAR_PRODUCT_PLACES_MAX, sizeof *w->places,
                                 what);
-        w->places = (exl2__grammar_words_place *)places;
+        w->places = (exl2__grammar_product_place *)places;
     }
     return w->g->result == EXL2_OK;
 }
 
-EXL2__PRIVATE void exl2__grammar_words_add_edge(exl2__grammar_words *w, uint32_t from, uint32_t target, uint32_t low,
-                                                uint32_t high)
+EXL2__PRIVATE void exl2__grammar_product_add_edge(exl2__grammar_product *w, uint32_t from, uint32_t target,
+                                                  uint32_t low, uint32_t high)
 {
-    exl2__grammar_words_edge *last = w->places[from].edge_count ? &w->edges[w->edge_count - 1] : NULL;
+    exl2__grammar_product_edge *last = w->places[from].edge_count ? &w->edges[w->edge_count - 1] : NULL;
     if (last && last->target == target && last->high + 1u == low) {
         last->high = (uint8_t)high;
         return;
@@ -415,37 +415,37 @@ EXL2__PRIVATE void exl2__grammar_words_add_edge(exl2__grammar_words *w, uint32_t
                                      "transitions of expressions that must hold together")) {
             return;
         }
-        w->edges = (exl2__grammar_words_edge *)edges;
+        w->edges = (exl2__grammar_product_edge *)edges;
     }
-    exl2__grammar_words_edge edge = { target, (uint8_t)low, (uint8_t)high };
+    exl2__grammar_product_edge edge = { target, (uint8_t)low, (uint8_t)high };
     w->edges[w->edge_count++] = edge;
     w->places[from].edge_count++;
 }
 
 /* Writes the tuple after one byte, following the last place's tuple in `tuples`. false: no text has this byte here. */
-EXL2__PRIVATE bool exl2__grammar_words_step(exl2__grammar_words *w, const uint32_t *tuple, const uint32_t *const *rows,
-                                            uint32_t byte)
+EXL2__PRIVATE bool exl2__grammar_product_step(exl2__grammar_product *w, const uint32_t *tuple,
+                                              const uint32_t *const *rows, uint32_t byte)
 {
-    uint32_t *to = w->tuples + (size_t)w->place_count * exl2__grammar_words_width(w);
+    uint32_t *to = w->tuples + (size_t)w->place_count * exl2__grammar_product_width(w);
     for (uint32_t i = 0; i < w->count; i++) {
-        const exl2__grammar_words_part *part = &w->parts[i];
+        const exl2__grammar_product_part *part = &w->parts[i];
         to[i] = rows[i] ? rows[i][part->link.class_of[byte]] : EXL2__GRAMMAR_STATE_DEAD;
-        if (to[i] == EXL2__GRAMMAR_STATE_DEAD && part->role == EXL2__GRAMMAR_WORDS_MUST) {
+        if (to[i] == EXL2__GRAMMAR_STATE_DEAD && part->role == EXL2__GRAMMAR_PRODUCT_MUST) {
             return false;
         }
     }
     for (uint32_t i = 0; i < w->count && w->has_multiple; i++) {
         to[w->count + i] = to[i] == EXL2__GRAMMAR_STATE_DEAD
-            ? 0 : exl2__grammar_words_divide(w->parts[i].of, tuple[w->count + i], byte);
+            ? 0 : exl2__grammar_product_divide(w->parts[i].of, tuple[w->count + i], byte);
     }
     return true;
 }
 
 /* Adds all edges of a place, and the places that they lead to. */
-EXL2__PRIVATE void exl2__grammar_words_add_edges(exl2__grammar_words *w, uint32_t from)
+EXL2__PRIVATE void exl2__grammar_product_add_edges(exl2__grammar_product *w, uint32_t from)
 {
-    const uint32_t *rows[EXL2__GRAMMAR_WORDS_PARTS_MAX];
-    uint32_t width = exl2__grammar_words_width(w);
+    const uint32_t *rows[EXL2__GRAMMAR_PRODUCT_PARTS_MAX];
+    uint32_t width = exl2__grammar_product_width(w);
     for (uint32_t i = 0; i < w->count; i++) {
         uint32_t state = w->tuples[(size_t)from * width + i];
         rows[i] = state ? exl2__grammar_state_row(&w->parts[i].states, state) : NULL;
@@ -455,15 +455,15 @@ EXL2__PRIVATE void exl2__grammar_words_add_edges(exl2__grammar_words *w, uint32_
         }
     }
     w->places[from].edges = w->edge_count;
-    for (uint32_t byte = 0; byte < 256 && exl2__grammar_words_room(w); byte = w->borders[byte]) {
-        if (exl2__grammar_words_step(w, w->tuples + (size_t)from * width, rows, byte)) {
-            exl2__grammar_words_add_edge(w, from, exl2__grammar_words_place_of(w), byte, w->borders[byte] - 1u);
+    for (uint32_t byte = 0; byte < 256 && exl2__grammar_product_room(w); byte = w->borders[byte]) {
+        if (exl2__grammar_product_step(w, w->tuples + (size_t)from * width, rows, byte)) {
+            exl2__grammar_product_add_edge(w, from, exl2__grammar_product_place_of(w), byte, w->borders[byte] - 1u);
         }
     }
 }
 
 /* Sets `node` to 1 for all places from which an end can be reached. */
-EXL2__PRIVATE void exl2__grammar_words_trim(exl2__grammar_words *w)
+EXL2__PRIVATE void exl2__grammar_product_trim(exl2__grammar_product *w)
 {
     exl2__arena a;
     exl2__grammar_code *g = w->g;
@@ -483,11 +483,11 @@ EXL2__PRIVATE void exl2__grammar_words_trim(exl2__grammar_words *w)
         begin[i] = sum;
     }
     for (uint32_t i = 0; i < n; i++) {
-        exl2__grammar_words_place *place = &w->places[i];
+        exl2__grammar_product_place *place = &w->places[i];
         for (uint32_t k = 0; k < place->edge_count; k++) {
             users[--begin[w->edges[place->edges + k].target]] = i;
         }
-        place->node = place->outcome != EXL2__GRAMMAR_WORDS_NONE;
+        place->node = place->outcome != EXL2__GRAMMAR_PRODUCT_NONE;
         stack[top] = i;
         top += place->node;
     }
@@ -504,13 +504,13 @@ EXL2__PRIVATE void exl2__grammar_words_trim(exl2__grammar_words *w)
 }
 
 /* The next run of bytes that lead to places of one block; false: there is none. */
-EXL2__PRIVATE bool exl2__grammar_words_next_run(const exl2__grammar_words *w, const uint32_t *block, uint32_t place,
-                                                uint32_t *at, exl2__grammar_words_edge *run)
+EXL2__PRIVATE bool exl2__grammar_product_next_run(const exl2__grammar_product *w, const uint32_t *block, uint32_t place,
+                                                  uint32_t *at, exl2__grammar_product_edge *run)
 {
-    const exl2__grammar_words_place *p = &w->places[place];
+    const exl2__grammar_product_place *p = &w->places[place];
     bool found = false;
     for (; *at < p->edge_count; ++*at) {
-        const exl2__grammar_words_edge *edge = &w->edges[p->edges + *at];
+        const exl2__grammar_product_edge *edge = &w->edges[p->edges + *at];
         if (!w->places[edge->target].node) {
             continue;
         }
@@ -526,17 +526,17 @@ EXL2__PRIVATE bool exl2__grammar_words_next_run(const exl2__grammar_words *w, co
 }
 
 /* Are two places in the same block, and do equal bytes lead from them to equal blocks? */
-EXL2__PRIVATE bool exl2__grammar_words_equivalent(const exl2__grammar_words *w, const uint32_t *block, uint32_t a,
-                                                  uint32_t b)
+EXL2__PRIVATE bool exl2__grammar_product_equivalent(const exl2__grammar_product *w, const uint32_t *block, uint32_t a,
+                                                    uint32_t b)
 {
     uint32_t at = 0, other_at = 0;
-    exl2__grammar_words_edge run, other;
+    exl2__grammar_product_edge run, other;
     if (block[a] != block[b]) {
         return false;
     }
     for (;;) {
-        bool more = exl2__grammar_words_next_run(w, block, a, &at, &run);
-        if (more != exl2__grammar_words_next_run(w, block, b, &other_at, &other)) {
+        bool more = exl2__grammar_product_next_run(w, block, a, &at, &run);
+        if (more != exl2__grammar_product_next_run(w, block, b, &other_at, &other)) {
             return false;
         }
         if (!more) {
@@ -548,11 +548,11 @@ EXL2__PRIVATE bool exl2__grammar_words_equivalent(const exl2__grammar_words *w, 
     }
 }
 
-EXL2__PRIVATE uint32_t exl2__grammar_words_hash(const exl2__grammar_words *w, const uint32_t *block, uint32_t place)
+EXL2__PRIVATE uint32_t exl2__grammar_product_hash(const exl2__grammar_product *w, const uint32_t *block, uint32_t place)
 {
     uint32_t hash = exl2__grammar_state_mix(3, block[place]), at = 0;
-    exl2__grammar_words_edge run;
-    while (exl2__grammar_words_next_run(w, block, place, &at, &run)) {
+    exl2__grammar_product_edge run;
+    while (exl2__grammar_product_next_run(w, block, place, &at, &run)) {
         hash = exl2__grammar_state_mix(exl2__grammar_state_mix(hash, run.target), run.low * 256u + run.high);
     }
     return hash;
@@ -560,11 +560,11 @@ EXL2__PRIVATE uint32_t exl2__grammar_words_hash(const exl2__grammar_words *w, co
 
 /* Finds equivalent places (Moore's algorithm): blocks of places are split until equal bytes lead from all places of a
    block to equal blocks. If this needs more than ROUNDS_MAX rounds, no places are merged. */
-EXL2__PRIVATE void exl2__grammar_words_merge(exl2__grammar_words *w)
+EXL2__PRIVATE void exl2__grammar_product_merge(exl2__grammar_product *w)
 {
     exl2__arena a;
     exl2__grammar_code *g = w->g;
-    uint32_t n = w->place_count, blocks = 0, before = 0, mask = EXL2__GRAMMAR_WORDS_PLACES_MAX * 2 - 1;
+    uint32_t n = w->place_count, blocks = 0, before = 0, mask = EXL2__GRAMMAR_PRODUCT_PLACES_MAX * 2 - 1;
     g->result = exl2__arena_open(g->c, &a, (uint64_t)n * 8 + 64 * 2, EXL2_MEM_GENERAL);
     if (g->result < 0) {
         return;
@@ -574,16 +574,16 @@ EXL2__PRIVATE void exl2__grammar_words_merge(exl2__grammar_words *w)
     for (uint32_t i = 0; i < n; i++) {
         block[i] = w->places[i].outcome;
     }
-    for (uint32_t round = 0; round < EXL2__GRAMMAR_WORDS_ROUNDS_MAX && (round == 0 || blocks != before); round++) {
+    for (uint32_t round = 0; round < EXL2__GRAMMAR_PRODUCT_ROUNDS_MAX && (round == 0 || blocks != before); round++) {
         before = blocks;
         blocks = 0;
-        memset(w->slots, 0, EXL2__GRAMMAR_WORDS_PLACES_MAX * 8);
+        memset(w->slots, 0, EXL2__GRAMMAR_PRODUCT_PLACES_MAX * 8);
         for (uint32_t i = 0; i < n; i++) { /* a block's number is that of its first place */
             if (!w->places[i].node) {
                 continue;
             }
-            uint32_t at = exl2__grammar_words_hash(w, block, i) & mask;
-            while (w->slots[at] && !exl2__grammar_words_equivalent(w, block, i, w->slots[at] - 1)) {
+            uint32_t at = exl2__grammar_product_hash(w, block, i) & mask;
+            while (w->slots[at] && !exl2__grammar_product_equivalent(w, block, i, w->slots[at] - 1)) {
                 at = (at + 1) & mask;
             }
             blocks += !w->slots[at];
@@ -599,36 +599,36 @@ EXL2__PRIVATE void exl2__grammar_words_merge(exl2__grammar_words *w)
 }
 
 /* Computes the product. Texts begin at place 0. false: the language is empty, or an error. */
-EXL2__PRIVATE bool exl2__grammar_words_run(exl2__grammar_words *w)
+EXL2__PRIVATE bool exl2__grammar_product_run(exl2__grammar_product *w)
 {
     exl2__grammar_code *g = w->g;
     void *slots = NULL;
     bool dead = w->min > w->max;
     for (uint32_t i = 0; i < w->count && g->result == EXL2_OK; i++) {
-        dead = dead || (w->parts[i].role == EXL2__GRAMMAR_WORDS_MUST && !w->parts[i].start);
+        dead = dead || (w->parts[i].role == EXL2__GRAMMAR_PRODUCT_MUST && !w->parts[i].start);
     }
-    if (g->result < 0 || dead || !exl2__grammar_words_room(w)) {
+    if (g->result < 0 || dead || !exl2__grammar_product_room(w)) {
         return false;
     }
-    g->result = exl2__alloc(g->c, EXL2__GRAMMAR_WORDS_PLACES_MAX * 8, 8, EXL2_MEM_GENERAL, &slots);
+    g->result = exl2__alloc(g->c, EXL2__GRAMMAR_PRODUCT_PLACES_MAX * 8, 8, EXL2_MEM_GENERAL, &slots);
     if (g->result < 0) {
         return false;
     }
     w->slots = (uint32_t *)slots;
-    memset(slots, 0, EXL2__GRAMMAR_WORDS_PLACES_MAX * 8);
-    exl2__grammar_words_set_borders(w);
-    for (uint32_t i = 0; i < exl2__grammar_words_width(w); i++) {
-        w->tuples[i] = i < w->count ? w->parts[i].start : exl2__grammar_words_begins(w->parts[i - w->count].of);
+    memset(slots, 0, EXL2__GRAMMAR_PRODUCT_PLACES_MAX * 8);
+    exl2__grammar_product_set_borders(w);
+    for (uint32_t i = 0; i < exl2__grammar_product_width(w); i++) {
+        w->tuples[i] = i < w->count ? w->parts[i].start : exl2__grammar_product_begins(w->parts[i - w->count].of);
     }
-    exl2__grammar_words_place_of(w);
+    exl2__grammar_product_place_of(w);
     for (uint32_t i = 0; i < w->place_count && g->result == EXL2_OK; i++) {
-        exl2__grammar_words_add_edges(w, i);
+        exl2__grammar_product_add_edges(w, i);
     }
     if (g->result == EXL2_OK) {
-        exl2__grammar_words_trim(w);
+        exl2__grammar_product_trim(w);
     }
     if (g->result == EXL2_OK) {
-        exl2__grammar_words_merge(w);
+        exl2__grammar_product_merge(w);
     }
     return g->result == EXL2_OK && w->places[0].node;
 }
@@ -636,8 +636,8 @@ EXL2__PRIVATE bool exl2__grammar_words_run(exl2__grammar_words *w)
 /* ---- writing the product as nodes ---- */
 
 /* Node for one byte of low..high that leads to `target`, escaped for JSON if `escape`; 0: JSON has no short escape. */
-EXL2__PRIVATE uint32_t exl2__grammar_words_byte(exl2__grammar_code *g, uint32_t low, uint32_t high, uint32_t target,
-                                                bool escape)
+EXL2__PRIVATE uint32_t exl2__grammar_product_byte(exl2__grammar_code *g, uint32_t low, uint32_t high, uint32_t target,
+                                                  bool escape)
 {
     static const char codes[] = "\b\f\n\r\t\"\\", letters[] = "bfnrt\"\\";
     const char *code = escape && low && low < 0x80 ? strchr(codes, (int)low) : NULL;
@@ -654,8 +654,8 @@ EXL2__PRIVATE uint32_t exl2__grammar_words_byte(exl2__grammar_code *g, uint32_t 
 }
 
 /* Node for bytes low..last that lead to `target`, with `node` as the alternative. */
-EXL2__PRIVATE uint32_t exl2__grammar_words_emit_run(exl2__grammar_code *g, uint32_t low, uint32_t last, uint32_t target,
-                                                    uint32_t node, bool escape)
+EXL2__PRIVATE uint32_t exl2__grammar_product_emit_run(exl2__grammar_code *g, uint32_t low, uint32_t last,
+                                                      uint32_t target, uint32_t node, bool escape)
 {
     while (low <= last) {
         uint32_t high = last;
@@ -664,7 +664,7 @@ EXL2__PRIVATE uint32_t exl2__grammar_words_emit_run(exl2__grammar_code *g, uint3
             high = alone ? low : low < '"' ? exl2__min32(last, '"' - 1) : low < '\\' ? exl2__min32(last, '\\' - 1)
                 : last;
         }
-        uint32_t byte = exl2__grammar_words_byte(g, low, high, target, escape);
+        uint32_t byte = exl2__grammar_product_byte(g, low, high, target, escape);
         node = byte && node ? exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_SPLIT, byte, node) : byte ? byte : node;
         low = high + 1;
     }
@@ -672,11 +672,11 @@ EXL2__PRIVATE uint32_t exl2__grammar_words_emit_run(exl2__grammar_code *g, uint3
 }
 
 /* Like _emit_run, but reuses nodes that lead to the same places, because many places differ only in a few bytes. */
-EXL2__PRIVATE uint32_t exl2__grammar_words_emit_shared(exl2__grammar_words *w, uint32_t low, uint32_t high,
-                                                       uint32_t target, uint32_t node, bool escape)
+EXL2__PRIVATE uint32_t exl2__grammar_product_emit_shared(exl2__grammar_product *w, uint32_t low, uint32_t high,
+                                                         uint32_t target, uint32_t node, bool escape)
 {
     exl2__grammar_code *g = w->g;
-    uint32_t mask = EXL2__GRAMMAR_WORDS_PLACES_MAX * 2 - 1, hash = exl2__grammar_state_mix(low * 256 + high, target);
+    uint32_t mask = EXL2__GRAMMAR_PRODUCT_PLACES_MAX * 2 - 1, hash = exl2__grammar_state_mix(low * 256 + high, target);
     uint32_t at = exl2__grammar_state_mix(hash, node) & mask;
     for (uint32_t tries = 0; tries < 8 && w->slots[at]; tries++, at = (at + 1) & mask) {
         const exl2__grammar_code_node *split = &g->nodes[w->slots[at]];
@@ -687,26 +687,26 @@ EXL2__PRIVATE uint32_t exl2__grammar_words_emit_shared(exl2__grammar_words *w, u
             return w->slots[at];
         }
     }
-    uint32_t made = exl2__grammar_words_emit_run(g, low, high, target, node, escape);
+    uint32_t made = exl2__grammar_product_emit_run(g, low, high, target, node, escape);
     w->slots[at] = made;
     return made;
 }
 
 /* Writes the product as nodes, without limits on the length. Sets the node of every place. `ends`: for each outcome,
    the node to which its texts lead, or 0. */
-EXL2__PRIVATE void exl2__grammar_words_emit_all(exl2__grammar_words *w, const uint32_t *ends, bool escape)
+EXL2__PRIVATE void exl2__grammar_product_emit_all(exl2__grammar_product *w, const uint32_t *ends, bool escape)
 {
     exl2__grammar_code *g = w->g;
-    memset(w->slots, 0, EXL2__GRAMMAR_WORDS_PLACES_MAX * 8);
+    memset(w->slots, 0, EXL2__GRAMMAR_PRODUCT_PLACES_MAX * 8);
     for (uint32_t i = 0; i < w->place_count; i++) { /* `same` is never a later place */
         bool made = w->places[i].node && w->places[i].same == i;
         w->places[i].node = made ? exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_JUMP, 0, 0)
             : w->places[i].node ? w->places[w->places[i].same].node : 0;
     }
     for (uint32_t i = 0; i < w->place_count && g->result == EXL2_OK; i++) {
-        const exl2__grammar_words_place *place = &w->places[i];
-        const exl2__grammar_words_edge *edges = w->edges + place->edges;
-        uint32_t end = place->outcome == EXL2__GRAMMAR_WORDS_NONE ? 0 : ends[place->outcome], node = 0;
+        const exl2__grammar_product_place *place = &w->places[i];
+        const exl2__grammar_product_edge *edges = w->edges + place->edges;
+        uint32_t end = place->outcome == EXL2__GRAMMAR_PRODUCT_NONE ? 0 : ends[place->outcome], node = 0;
         if (!place->node || place->same != i) {
             continue;
         }
@@ -715,7 +715,7 @@ EXL2__PRIVATE void exl2__grammar_words_emit_all(exl2__grammar_words *w, const ui
             for (; k > 0 && edges[k - 1].high + 1u == low && w->places[edges[k - 1].target].node == target; k--) {
                 low = edges[k - 1].low;
             }
-            node = target ? exl2__grammar_words_emit_shared(w, low, high, target, node, escape) : node;
+            node = target ? exl2__grammar_product_emit_shared(w, low, high, target, node, escape) : node;
         }
         if (end) {
             node = node ? exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_SPLIT, end, node) : end;

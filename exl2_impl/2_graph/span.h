@@ -1,0 +1,279 @@
+/* span.h: a model is a list of spans: consecutive layers, each list of them on a device of its own.
+   takes: a backend, the engine's hardware, the plan of the whole model.
+   gives: exl2__span, exl2__spans, exl2__spans_backend, exl2__spans_last; exl2__spans_cut, _open, _close;
+          exl2__spans_page_bytes, _buffer_bytes, _host_bytes, _prepare; exl2__spans_open_weights, _open_pages,
+          _free_pages; exl2__spans_reserve, _keep, _drop, _restore; exl2__spans_commit, _page_get, _page_set;
+          exl2__spans_queued_ns.
+   owns:  the devices, and their arenas for weights and pages.
+
+   A span holds the weights of its layers, their K and V, and the work memory of its device. The first one has the
+   embedding, the last one final norm, head and sampling. Pages have the same numbers in all spans. A page as a whole is
+   the spans' parts one after the other, in the order of its layers: it does not depend on where the model is cut.
+   Between two spans exl2__forward hands over rows of the residual (exl2__backend.hand). */
+#ifndef EXL2__SPAN_H
+#define EXL2__SPAN_H
+
+#include "phases.h"
+
+#define EXL2__SPANS_MAX 4u
+
+typedef struct exl2__span {
+    const exl2__backend *backend;
+    exl2__device *device;        /* NULL: not open */
+    uint32_t end;                /* the span's layers end before this one; they begin where the span before ends */
+    exl2__plan plan;             /* the model's, as the device sees it */
+    exl2__arena weights, cache;  /* of a backend that has no memory of its own */
+    bool reserved;               /* of a backend that has: the memory for the weights is there */
+} exl2__span;
+
+typedef struct exl2__spans {
+    exl2__span span[EXL2__SPANS_MAX];
+    uint32_t count;              /* 0: the model has no weights */
+} exl2__spans;
+
+/* The backend, which is the same for all spans; NULL: the model has no weights. */
+static inline const exl2__backend *exl2__spans_backend(const exl2__spans *s)
+{
+    return s->span[0].backend;
+}
+
+/* The span that has the head: where logits and tokens come from. */
+static inline const exl2__span *exl2__spans_last(const exl2__spans *s)
+{
+    return &s->span[s->count - 1];
+}
+
+/* ---- open and close ---- */
+
+/* Sets where the spans end: ends [count], ascending, the last one is the number of layers. */
+static inline void exl2__spans_cut(exl2__spans *s, const uint32_t *ends, uint32_t count)
+{
+    s->count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        s->span[i].end = ends[i];
+    }
+}
+
+/* Opens the devices. After a failure, too, exl2__spans_close closes those that are open. */
+EXL2__PRIVATE exl2_result exl2__spans_open(exl2__ctx *c, exl2__spans *s, const exl2__backend *backend, void *hardware)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        s->span[i].backend = backend;
+        EXL2__TRY(backend->open(c, hardware, &s->span[i].device));
+    }
+    return EXL2_OK;
+}
+
+static inline bool exl2__spans_are_open(const exl2__spans *s)
+{
+    return s->count > 0 && exl2__spans_last(s)->device != NULL;
+}
+
+/* Frees the arenas for pages. */
+EXL2__PRIVATE void exl2__spans_free_pages(exl2__ctx *c, exl2__spans *s)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        exl2__arena_close(c, &s->span[i].cache);
+    }
+}
+
+/* Closes the devices and frees weights and pages. The spans may be opened again. */
+EXL2__PRIVATE void exl2__spans_close(exl2__ctx *c, exl2__spans *s)
+{
+    exl2__spans_free_pages(c, s);
+    for (uint32_t i = 0; i < s->count; i++) {
+        exl2__span *span = &s->span[i];
+        exl2__arena_close(c, &span->weights);
+        if (span->backend) {
+            span->backend->close(span->device);
+        }
+        span->device = NULL;
+        span->reserved = false;
+    }
+}
+
+/* ---- the plan: sizes ---- */
+
+/* Gives each span the model's plan as it is now. */
+static inline void exl2__spans_share(exl2__spans *s, const exl2__plan *plan)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        exl2__plan *p = &s->span[i].plan;
+        *p = *plan;
+        p->layers_before = i ? s->span[i - 1].end : 0;
+        p->layers_after = plan->shape.layers - s->span[i].end;
+        p->embed = i == 0 ? plan->embed : NULL;
+        p->positions = i == 0 ? plan->positions : NULL;
+        p->head = exl2__plan_has_head(p) ? plan->head : NULL;
+        p->final_norm = exl2__plan_has_head(p) ? plan->final_norm : (exl2__norm){ NULL, NULL };
+    }
+}
+
+/* Bytes of K and V of a page in one span, whose plan is set. */
+static inline uint64_t exl2__span_page_bytes(const exl2__span *span)
+{
+    return span->backend->page_bytes(span->device, &span->plan);
+}
+
+/* Bytes of K and V of a page. */
+EXL2__PRIVATE uint64_t exl2__spans_page_bytes(exl2__spans *s, const exl2__plan *plan)
+{
+    uint64_t bytes = 0;
+    exl2__spans_share(s, plan);
+    for (uint32_t i = 0; i < s->count; i++) {
+        bytes += exl2__span_page_bytes(&s->span[i]);
+    }
+    return bytes;
+}
+
+/* As exl2__backend_memory.buffer_bytes, of all spans. */
+EXL2__PRIVATE uint64_t exl2__spans_buffer_bytes(exl2__spans *s, const exl2__plan *plan)
+{
+    uint64_t bytes = 0;
+    exl2__spans_share(s, plan);
+    for (uint32_t i = 0; i < s->count; i++) {
+        bytes += s->span[i].backend->memory->buffer_bytes(s->span[i].device, &s->span[i].plan);
+    }
+    return bytes;
+}
+
+/* As exl2__backend_memory.host_bytes, of all spans; their plans are set. */
+EXL2__PRIVATE uint64_t exl2__spans_host_bytes(const exl2__spans *s, uint64_t slice_bytes, bool ready)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < s->count; i++) {
+        const exl2__span *span = &s->span[i];
+        bytes += span->backend->memory->host_bytes(span->device, &span->plan, slice_bytes, ready);
+    }
+    return bytes;
+}
+
+/* As exl2__backend.prepare; dry: without the spans' arenas for pages. */
+EXL2__PRIVATE exl2_result exl2__spans_prepare(exl2__spans *s, const exl2__plan *plan, bool dry, exl2__arena *scratch)
+{
+    exl2__spans_share(s, plan);
+    for (uint32_t i = 0; i < s->count; i++) {
+        exl2__span *span = &s->span[i];
+        exl2__arena none = { 0 };
+        EXL2__TRY(span->backend->prepare(span->device, &span->plan, dry ? &none : &span->cache, scratch));
+    }
+    return EXL2_OK;
+}
+
+/* ---- memory of a backend that has none of its own ---- */
+
+/* Opens the arenas for weights: weight_bytes [count]. */
+EXL2__PRIVATE exl2_result exl2__spans_open_weights(exl2__ctx *c, exl2__spans *s, const uint64_t *weight_bytes)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        EXL2__TRY(exl2__arena_open(c, &s->span[i].weights, weight_bytes[i], EXL2_MEM_WEIGHTS));
+    }
+    return EXL2_OK;
+}
+
+/* Opens the arenas for pages. */
+EXL2__PRIVATE exl2_result exl2__spans_open_pages(exl2__ctx *c, exl2__spans *s, uint32_t pages)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        uint64_t bytes = exl2__span_page_bytes(&s->span[i]) * pages;
+        EXL2__TRY(exl2__arena_open(c, &s->span[i].cache, bytes, EXL2_MEM_KV));
+    }
+    return EXL2_OK;
+}
+
+/* Whether an arena has been used beyond its size: the plan was wrong. */
+static inline bool exl2__spans_overflow(const exl2__spans *s)
+{
+    bool overflow = false;
+    for (uint32_t i = 0; i < s->count; i++) {
+        const exl2__span *span = &s->span[i];
+        overflow |= span->cache.used > span->cache.size || span->weights.used > span->weights.size;
+    }
+    return overflow;
+}
+
+/* ---- memory of a backend that has its own ---- */
+
+/* Reserves memory for the weights: weight_bytes [count]. PENDING: call it again. */
+EXL2__PRIVATE exl2_result exl2__spans_reserve(exl2__spans *s, const uint64_t *weight_bytes)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        exl2__span *span = &s->span[i];
+        if (!span->reserved) {
+            EXL2__TRY_DONE(span->backend->memory->reserve(span->device, weight_bytes[i]));
+            span->reserved = true;
+        }
+    }
+    return EXL2_OK;
+}
+
+EXL2__PRIVATE exl2_result exl2__spans_keep(exl2__spans *s, exl2__work *work)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        EXL2__TRY_DONE(s->span[i].backend->memory->keep(s->span[i].device, work));
+    }
+    return EXL2_OK;
+}
+
+EXL2__PRIVATE void exl2__spans_drop(exl2__spans *s)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        s->span[i].backend->memory->drop(s->span[i].device);
+        s->span[i].reserved = false;
+    }
+}
+
+EXL2__PRIVATE exl2_result exl2__spans_restore(exl2__spans *s, exl2__work *work)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        EXL2__TRY_DONE(s->span[i].backend->memory->restore(s->span[i].device, work));
+    }
+    return EXL2_OK;
+}
+
+/* ---- pages ---- */
+
+/* As exl2__backend.commit_pages. */
+EXL2__PRIVATE exl2_result exl2__spans_commit(const exl2__spans *s, const uint32_t *pages, uint32_t count)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        EXL2__TRY(s->span[i].backend->commit_pages(s->span[i].device, pages, count));
+    }
+    return EXL2_OK;
+}
+
+/* Copies the K and V of a page, of all layers, to host memory. */
+EXL2__PRIVATE exl2_result exl2__spans_page_get(const exl2__spans *s, uint32_t page, uint8_t *out)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        const exl2__span *span = &s->span[i];
+        EXL2__TRY(span->backend->page_get(span->device, page, out));
+        out += exl2__span_page_bytes(span);
+    }
+    return EXL2_OK;
+}
+
+/* Copies them back. */
+EXL2__PRIVATE exl2_result exl2__spans_page_set(const exl2__spans *s, uint32_t page, const uint8_t *in)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        const exl2__span *span = &s->span[i];
+        EXL2__TRY(span->backend->page_set(span->device, page, in));
+        in += exl2__span_page_bytes(span);
+    }
+    return EXL2_OK;
+}
+
+/* ---- queues of an asynchronous backend ---- */
+
+/* Time of all timed units that have not ended yet. */
+EXL2__PRIVATE uint64_t exl2__spans_queued_ns(const exl2__spans *s)
+{
+    uint64_t ns = 0;
+    for (uint32_t i = 0; i < s->count; i++) {
+        ns += s->span[i].backend->queue->queued_ns(s->span[i].device);
+    }
+    return ns;
+}
+
+#endif
