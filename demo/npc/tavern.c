@@ -163,20 +163,25 @@ static exl2_result tokens_of(const npc *n, exl2_model model, const char *text, s
     return result == EXL2_ERR_TOO_SMALL ? EXL2_ERR_CONTEXT_FULL : result;
 }
 
+/* Does the file have the turn's words, all of them? */
+static bool is_written(const turn_state *s)
+{
+    return s->says && !s->says[s->says_bytes];
+}
+
 /* Sampler settings of a turn. What is not written word for word has no words of the plot: the model would admit or deny
    something that the author decides. In an aside the names of the others are banned, too: a small model easily takes
    another name for its own. */
 static exl2_sampler_desc sampler_of(const npc *n)
 {
     const tavern *t = n->place;
-    bool written = n->state.says && !n->state.says[n->state.says_bytes];
     exl2_sampler_desc s = { .preset = t->temperature > 0 ? EXL2_PRESET_BALANCED : EXL2_PRESET_GREEDY };
     s.temperature = t->temperature;
     s.min_p = t->temperature > 0 ? 0.1f : 0;
     s.repeat_penalty = 1.1f;
     s.penalty_range = TAVERN_REPEAT_TOKENS;
     s.ban = n->banned;
-    s.ban_count = written ? 0 : n->state.aside ? n->banned_count : n->plot_count;
+    s.ban_count = is_written(&n->state) ? 0 : n->state.aside ? n->banned_count : n->plot_count;
     s.seed = t->seed + t->count; /* differs from line to line, but not between runs */
     return s;
 }
@@ -191,6 +196,10 @@ static exl2_job_desc desc_of(npc *n, exl2_grammar grammar)
     d.draft.one_by_one = n->place->one_by_one;
     d.draft.ngram = !n->place->one_by_one;
     d.sampler = d.prefill_only ? (exl2_sampler_desc){ 0 } : sampler_of(n);
+    if (!d.prefill_only && !is_written(&n->state)) {
+        d.ban_strings = n->who->never;
+        d.ban_string_count = n->who->never_count;
+    }
     return d;
 }
 
@@ -368,18 +377,46 @@ static void follow_example(const npc *n, turn_state *s)
     }
 }
 
-/* Writes what comes before the question, and goes with it after the turn; sets the state of the turn. */
-static void recall_for(npc *n, const char *question, char *out, size_t cap)
+static void add_ask(const npc *n, const char *question, char *out, size_t cap)
+{
+    size_t used = strlen(out);
+    snprintf(out + used, cap - used, "\n" VISITOR ": %.800s\n%s:", question, n->who->name);
+}
+
+/* Writes two asides before the question or, where that would be a long prompt, the one next to it alone. */
+static exl2_result ask_with_asides(npc *n, const char *question, char *out, size_t cap)
+{
+    exl2_session_info info;
+    const example *asides[2];
+    size_t tokens = 0;
+    exl2_result result = exl2_session_get(n->place->engine, n->session, &info);
+    recall_asides(n->who, &n->recalled, question, asides);
+    for (int first = 0; result >= 0 && first < 2 && (first == 0 || tokens > TAVERN_ASK_TOKENS); first++) {
+        out[0] = 0;
+        for (int i = first; i < 2; i++) {
+            recall_add(n->who, asides[i], VISITOR, out, cap);
+        }
+        add_ask(n, question, out, cap);
+        result = tokens_of(n, info.model, out, strlen(out), n->place->ids, n->place->context, &tokens);
+    }
+    return result;
+}
+
+/* Writes what the turn's job is asked, which is rewound after the turn; sets the state of the turn. */
+static exl2_result ask_of(npc *n, const char *question, char *out, size_t cap)
 {
     const example *known = recall(n->who, &n->recalled, question);
     n->state = state_of(n);
     n->state.aside = !known && !n->place->own_words;
     follow_example(n, &n->state);
     if (n->state.aside) {
-        recall_asides(n->who, &n->recalled, question, VISITOR, out, cap);
-    } else if (n->place->own_words) {
+        return ask_with_asides(n, question, out, cap);
+    }
+    if (n->place->own_words) {
         snprintf(out, cap, "\n(%s)", n->who->persona); /* a reminder of the persona */
     }
+    add_ask(n, question, out, cap);
+    return EXL2_OK;
 }
 
 /* Starts the turn that answers the question. If the session is full, the older half of the talk is forgotten. */
@@ -390,11 +427,9 @@ static bool speak(npc *n, const char *question)
         take_ends(n->place);
     }
     char ask[6 * TURN_BYTES] = "";
-    recall_for(n, question, ask, sizeof ask - TURN_BYTES);
-    size_t used = strlen(ask);
-    snprintf(ask + used, sizeof ask - used, "\n" VISITOR ": %.800s\n%s:", question, n->who->name);
     exl2_grammar grammar = { 0 };
-    exl2_result result = make_grammar(n, &grammar);
+    exl2_result result = ask_of(n, question, ask, sizeof ask);
+    result = result < 0 ? result : make_grammar(n, &grammar);
     result = result < 0 ? result : start_job(n, ask, grammar, &n->job);
     for (size_t cut; result == EXL2_ERR_CONTEXT_FULL && (cut = older_half(n)) > 0;) {
         result = forget(n, cut);

@@ -18,6 +18,7 @@
 #include "turn.h"
 
 #define TAVERN_TURN_TOKENS 110  /* most tokens of a turn; the grammar completes it within them */
+#define TAVERN_ASK_TOKENS 80    /* of a prompt with two asides; a longer one has one aside */
 #define TAVERN_BANNED_MAX 128
 #define TAVERN_REPEAT_TOKENS 24 /* range of the repeat penalty: short, so that names and facts may return */
 #define TAVERN_CONTEXT 2048     /* tokens of a session by default; when it is full the older half is dropped */

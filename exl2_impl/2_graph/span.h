@@ -181,6 +181,16 @@ EXL2__PRIVATE exl2_result exl2__spans_open_pages(exl2__ctx *c, exl2__spans *s, u
     return EXL2_OK;
 }
 
+/* Has loading used exactly what the plan counted, in all arenas? */
+static inline bool exl2__spans_are_filled(const exl2__spans *s)
+{
+    bool filled = true;
+    for (uint32_t i = 0; i < s->count; i++) {
+        filled = filled && exl2__arena_is_filled(&s->span[i].weights) && exl2__arena_is_filled(&s->span[i].cache);
+    }
+    return filled;
+}
+
 /* Whether an arena has been used beyond its size: the plan was wrong. */
 static inline bool exl2__spans_overflow(const exl2__spans *s)
 {

@@ -238,7 +238,7 @@ static inline bool exl2__pages_add_up(const exl2__pages *p)
 
 /* No page is in two lists: a walk over the tree meets each page in use and each cached one once, and no free one. Reads
    all pages, and for each of the tree the stack of free ones. */
-EXL2__PRIVATE bool exl2__pages_are_apart(const exl2__pages *p)
+static inline bool exl2__pages_are_apart(const exl2__pages *p)
 {
     uint32_t met = 0, used = 0, at = p->first;
     while (at != EXL2__NO_PAGE) {

@@ -67,7 +67,7 @@ EXL2__PRIVATE exl2_result exl2__draft_models_check(exl2_engine *e, exl2__model *
 /* Makes the job's drafter, which is held until the job begins. */
 EXL2__PRIVATE exl2_result exl2__draft_models_make(exl2_engine *e, exl2__model *draft, exl2__job *job)
 {
-    exl2__session *session;
+    exl2__session *session = NULL;
     uint64_t id = exl2__pool_alloc(&e->job_ids);
     if (!id) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u jobs are in use, and a draft model needs one for each job "

@@ -615,8 +615,7 @@ EXL2__PRIVATE exl2_result exl2__loading_finish(exl2_engine *e, exl2__model *m, e
         return exl2__fail(&e->ctx, EXL2_ERR_INTERNAL, "%s: the model needs more memory than its plan reserved",
                           m->path);
     }
-    EXL2__ASSERT(exl2__arena_is_filled(&m->scratch) && exl2__arena_is_filled(&m->cache));
-    EXL2__ASSERT(exl2__arena_is_filled(&m->weights));
+    EXL2__ASSERT(exl2__arena_is_filled(&m->scratch) && exl2__spans_are_filled(&m->spans));
     m->mask_ns = EXL2__FIRST_MASK_NS;
     m->mask_begin_ns = EXL2__FIRST_MASK_BEGIN_NS;
     m->forward.c = &e->ctx;

@@ -412,7 +412,7 @@ static inline uint32_t exl2__objects_final_tokens(const exl2_engine *e, const ex
 /* ---- invariants, for EXL2__ASSERT_SLOW ---- */
 
 /* Each busy session has exactly one live job; each free one has none. */
-EXL2__PRIVATE bool exl2__objects_sessions_agree(const exl2_engine *e)
+static inline bool exl2__objects_sessions_agree(const exl2_engine *e)
 {
     for (uint32_t i = 0; i < e->max_sessions; i++) {
         uint32_t jobs = 0;

@@ -4,14 +4,16 @@
    gives: exit code 0 when all checks hold. */
 #if !defined(_WIN32)
 #define _POSIX_C_SOURCE 200809L
+#ifndef EXL2_ASSERT_SLOW
 #define EXL2_ASSERT_SLOW
-#include "../../exl2_impl/0_base/heap.h"
-#include "../../exl2_impl/0_base/pool.h"
-#include "../../exl2_impl/2_graph/forward.h"
-#include "../../exl2_impl/4_cache/table.h"
-#include "../../exl2_impl/5_generate/batch.h"
-#include "../../exl2_impl/7_engine/events.h"
-#include "../../exl2_impl/7_engine/objects.h"
+#endif
+#include "private/heap.h"
+#include "private/pool.h"
+#include "private/forward.h"
+#include "private/table.h"
+#include "private/batch.h"
+#include "private/events.h"
+#include "private/objects.h"
 
 #include "../check.h"
 
@@ -139,8 +141,7 @@ static void phase_of_the_layer(bool broken)
     const exl2__phase phases[] = { broken ? EXL2__PHASE_settle : EXL2__PHASE_qkv };
     exl2__layer layer = { .phases = phases, .phase_count = 1 };
     exl2__plan plan = { .layers = &layer, .shape = { .layers = 1 } };
-    exl2__backend backend = { 0 };
-    exl2__forward f = { .plan = &plan, .backend = &backend, .phase = EXL2__PHASE_qkv, .active = true };
+    exl2__forward f = { .plan = &plan, .phase = EXL2__PHASE_qkv, .active = true };
     exl2__forward_clock clock = { 0 };
     exl2__forward_status status;
     if (broken) {
