@@ -197,8 +197,8 @@ static exl2_job_desc desc_of(npc *n, exl2_grammar grammar)
     d.draft.ngram = !n->place->one_by_one;
     d.sampler = d.prefill_only ? (exl2_sampler_desc){ 0 } : sampler_of(n);
     if (!d.prefill_only && !is_written(&n->state)) {
-        d.ban_strings = n->who->never;
-        d.ban_string_count = n->who->never_count;
+        d.ban_strings = n->never;
+        d.ban_string_count = n->never_count;
     }
     return d;
 }
@@ -383,6 +383,20 @@ static void add_ask(const npc *n, const char *question, char *out, size_t cap)
     snprintf(out + used, cap - used, "\n" VISITOR ": %.800s\n%s:", question, n->who->name);
 }
 
+/* What the answer may not be: the phrases of the person's file, and a copy of what the model has just read. */
+static void forbid(npc *n, const example *const *asides, int count)
+{
+    n->never_count = n->who->never_count;
+    memcpy(n->never, n->who->never, n->never_count * sizeof *n->never);
+    for (int i = 0; i < count; i++) {
+        if (asides[i]) {
+            snprintf(n->copied[i], sizeof n->copied[i], "%.*s", (int)strcspn(asides[i]->answer, ".!?"),
+                     asides[i]->answer);
+            n->never[n->never_count++] = n->copied[i];
+        }
+    }
+}
+
 /* Writes two asides before the question or, where that would be a long prompt, the one next to it alone. */
 static exl2_result ask_with_asides(npc *n, const char *question, char *out, size_t cap)
 {
@@ -391,6 +405,7 @@ static exl2_result ask_with_asides(npc *n, const char *question, char *out, size
     size_t tokens = 0;
     exl2_result result = exl2_session_get(n->place->engine, n->session, &info);
     recall_asides(n->who, &n->recalled, question, asides);
+    forbid(n, asides, 2);
     for (int first = 0; result >= 0 && first < 2 && (first == 0 || tokens > TAVERN_ASK_TOKENS); first++) {
         out[0] = 0;
         for (int i = first; i < 2; i++) {
@@ -409,6 +424,7 @@ static exl2_result ask_of(npc *n, const char *question, char *out, size_t cap)
     n->state = state_of(n);
     n->state.aside = !known && !n->place->own_words;
     follow_example(n, &n->state);
+    forbid(n, NULL, 0);
     if (n->state.aside) {
         return ask_with_asides(n, question, out, cap);
     }
