@@ -95,7 +95,7 @@ static void check_columns(const synth_model *m, uint32_t most)
         for (uint32_t k = 0; k < each; k++) { /* other rows of the same columns; the same rows of others */
             const exl2k_gemv_args *row = &a[k], *first = &seen.product[k];
             CHECK(memcmp(&row->matrix, &a->matrix, sizeof a->matrix) == 0);
-            CHECK(row->x == first->x && row->out == first->matrix[EXL2__ROLE_OUT] && row->rows == first->rows
+            CHECK(row->x == first->x && row->out == first->out && row->rows == first->rows
                   && row->sums_now == first->sums_now && row->sums_before == first->sums_before);
         }
         next += p->columns;
