@@ -186,6 +186,18 @@ static exl2_sampler_desc sampler_of(const npc *n)
     return s;
 }
 
+/* What the answer may not be: the phrases of the person's file, and in an aside a copy of what the model reads. */
+static void forbid(npc *n)
+{
+    n->never_count = n->who->never_count;
+    memcpy(n->never, n->who->never, n->never_count * sizeof *n->never);
+    for (int i = 0; n->state.aside && i < 2; i++) {
+        if (n->copied[i][0]) {
+            n->never[n->never_count++] = n->copied[i];
+        }
+    }
+}
+
 /* A job of the person. With a grammar it generates a turn, without one it only prefills. */
 static exl2_job_desc desc_of(npc *n, exl2_grammar grammar)
 {
@@ -197,8 +209,9 @@ static exl2_job_desc desc_of(npc *n, exl2_grammar grammar)
     d.draft.ngram = !n->place->one_by_one;
     d.sampler = d.prefill_only ? (exl2_sampler_desc){ 0 } : sampler_of(n);
     if (!d.prefill_only && !is_written(&n->state)) {
-        d.ban_strings = n->who->never;
-        d.ban_string_count = n->who->never_count;
+        forbid(n);
+        d.ban_strings = n->never;
+        d.ban_string_count = n->never_count;
     }
     return d;
 }
@@ -383,6 +396,15 @@ static void add_ask(const npc *n, const char *question, char *out, size_t cap)
     snprintf(out + used, cap - used, "\n" VISITOR ": %.800s\n%s:", question, n->who->name);
 }
 
+/* The first sentences of what the model reads. */
+static void note_copies(npc *n, const example *const asides[2])
+{
+    for (int i = 0; i < 2; i++) {
+        const char *answer = asides[i] ? asides[i]->answer : "";
+        snprintf(n->copied[i], sizeof n->copied[i], "%.*s", (int)strcspn(answer, ".!?"), answer);
+    }
+}
+
 /* Writes two asides before the question or, where that would be a long prompt, the one next to it alone. */
 static exl2_result ask_with_asides(npc *n, const char *question, char *out, size_t cap)
 {
@@ -391,6 +413,7 @@ static exl2_result ask_with_asides(npc *n, const char *question, char *out, size
     size_t tokens = 0;
     exl2_result result = exl2_session_get(n->place->engine, n->session, &info);
     recall_asides(n->who, &n->recalled, question, asides);
+    note_copies(n, asides);
     for (int first = 0; result >= 0 && first < 2 && (first == 0 || tokens > TAVERN_ASK_TOKENS); first++) {
         out[0] = 0;
         for (int i = first; i < 2; i++) {

@@ -55,6 +55,9 @@ struct npc {
     /* [banned_count] First tokens of words that an answer in the model's own words does not have: [plot_count] of the
        plot, then of names and roles of the others, which only asides do not have. */
     exl2_token banned[TAVERN_BANNED_MAX];
+    const char *never[CAST_NEVER_MAX + 2]; /* phrases of who->never, and, */
+    char copied[2][TURN_BYTES];            /* in an aside, the first sentences of the asides that the model reads */
+    uint32_t never_count;
     uint32_t banned_count, plot_count;
     const char *mood;
     int trust;

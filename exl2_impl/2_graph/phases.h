@@ -92,18 +92,27 @@ typedef struct exl2__norm {
     exl2__vector *weight, *bias; /* weight NULL: there is no such norm; bias NULL: it has none */
 } exl2__norm;
 
+/* What a matrix is for in its layer. The experts' matrices have arrays of their own. */
+typedef enum exl2__role {
+    EXL2__ROLE_QKV,     /* 3 parts */
+    EXL2__ROLE_OUT,
+    EXL2__ROLE_GATE_UP, /* 2 parts, or 1 without a gate; of a layer with experts: the shared expert's, or NULL */
+    EXL2__ROLE_DOWN,    /* as GATE_UP */
+    EXL2__ROLE_ROUTER,  /* 2 parts with shape.experts.shared_switch, which is the second one, else 1; or NULL */
+    EXL2__ROLE_COUNT
+} exl2__role;
+
 typedef struct exl2__layer {
     uint32_t index;
     uint32_t window;             /* a row's attention sees its last `window` keys; UINT32_MAX = all */
     uint32_t rope;               /* index into exl2__plan.ropes, or EXL2__NO_ROPE */
     const exl2__phase *phases;   /* [phase_count] */
     uint32_t phase_count;
-    exl2__matrix *qkv, *out, *gate_up, *down; /* qkv: 3 parts; gate_up: 2 parts, or 1 without a gate */
+    exl2__matrix *matrix[EXL2__ROLE_COUNT];
     exl2__vector *sinks;         /* [heads] a head's softmax has the term exp(sink) more in its sum; NULL: none */
     /* Of a layer with experts, else NULL: */
-    exl2__matrix *router;        /* 2 parts with shape.experts.shared_switch, which is the second one, else 1 */
     exl2__vector *choice_bias;   /* [experts.count] added to scores for the choice only; NULL: none */
-    exl2__matrix **expert_up, **expert_down; /* [experts.count] as gate_up and down */
+    exl2__matrix **expert_up, **expert_down; /* [experts.count] parts as GATE_UP, DOWN */
     exl2__norm attn_norm, attn_post_norm, mlp_norm, mlp_post_norm; /* post: of the block's result, in settle */
     exl2__norm q_norm, k_norm;   /* weights [heads, head_dim], [kv_heads, head_dim] */
 } exl2__layer;

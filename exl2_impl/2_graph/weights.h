@@ -105,15 +105,15 @@ static inline exl2__matrix **exl2__weights_place(const exl2__unit *u, exl2__plan
     case EXL2__UNIT_POSITIONS:
         return &plan->positions;
     case EXL2__UNIT_QKV:
-        return &plan->layers[u->layer].qkv;
+        return &plan->layers[u->layer].matrix[EXL2__ROLE_QKV];
     case EXL2__UNIT_OUT:
-        return &plan->layers[u->layer].out;
+        return &plan->layers[u->layer].matrix[EXL2__ROLE_OUT];
     case EXL2__UNIT_GATE_UP:
-        return &plan->layers[u->layer].gate_up;
+        return &plan->layers[u->layer].matrix[EXL2__ROLE_GATE_UP];
     case EXL2__UNIT_DOWN:
-        return &plan->layers[u->layer].down;
+        return &plan->layers[u->layer].matrix[EXL2__ROLE_DOWN];
     case EXL2__UNIT_ROUTER:
-        return &plan->layers[u->layer].router;
+        return &plan->layers[u->layer].matrix[EXL2__ROLE_ROUTER];
     case EXL2__UNIT_EXPERT_UP:
         return &plan->layers[u->layer].expert_up[u->expert];
     case EXL2__UNIT_EXPERT_DOWN:

@@ -343,7 +343,7 @@ static bool chose_otherwise(const exl2__runner *cpu, const uint32_t *choice, con
 {
     const exl2__cpu_routed *routed = &exl2__runner_cpu(cpu)->routed;
     uint32_t active = cpu->plan.shape.experts.active;
-    for (uint32_t i = 0; layer->router && i < active; i++) {
+    for (uint32_t i = 0; layer->matrix[EXL2__ROLE_ROUTER] && i < active; i++) {
         uint32_t a = routed->choice[row * active + i], b = choice[row * active + i];
         const float *logits = routed->logits + (size_t)row * routed->router_stride;
         if (a != b) {
@@ -397,7 +397,7 @@ static void run_rounded(exl2__runner *cpu, uint32_t layer, const float *inputs, 
     need(exl2__runner_get(cpu, &from, 0, true));
     need(exl2__runner_layer(cpu, layer, NULL, NULL));
     need(exl2__runner_put(cpu, &to, 0));
-    if (cpu->plan.layers[layer].router) {
+    if (cpu->plan.layers[layer].matrix[EXL2__ROLE_ROUTER]) {
         memcpy(choice, exl2__runner_cpu(cpu)->routed.choice, TOKENS * s->experts.active * sizeof *choice);
     }
     free(rounded);

@@ -273,7 +273,7 @@ static inline uint16_t *order_of(const trio *t, watch buffer, const exl2__matrix
         order[i] = (uint16_t)i;
     }
     for (uint32_t i = 0; i < t->tested.downs; i++) {
-        if (matrix == t->tested.layers[i].down) {
+        if (matrix == t->tested.layers[i].matrix[EXL2__ROLE_DOWN]) {
             CHECK(map == 0);
             memcpy(order, t->tested.down_order[i], count * sizeof *order);
         }

@@ -391,11 +391,11 @@ static void level(const trio *t, exl2__phase phase, uint32_t truth, uint32_t lay
     const synth_shape *s = t->shape;
     switch (phase) {
     case EXL2__PHASE_out:
-        level_halves(t, truth, WATCH_attended, CPU_BUFFER_query, l->out, s->heads * s->head_dim);
+        level_halves(t, truth, WATCH_attended, CPU_BUFFER_query, l->matrix[EXL2__ROLE_OUT], s->heads * s->head_dim);
         level_residual(t, truth);
         break;
     case EXL2__PHASE_down:
-        level_halves(t, truth, WATCH_h, CPU_BUFFER_gate, l->down, s->inter);
+        level_halves(t, truth, WATCH_h, CPU_BUFFER_gate, l->matrix[EXL2__ROLE_DOWN], s->inter);
         level_residual(t, truth);
         break;
     case EXL2__PHASE_qkv:
@@ -431,9 +431,12 @@ static void compare(trio *t, exl2__phase phase, uint32_t truth, uint32_t layer)
         break;
     case EXL2__PHASE_qkv: check_qkv(t, truth); break;
     case EXL2__PHASE_attend:
-        check_halves(t, phase, truth, WATCH_attended, CPU_BUFFER_query, l->out, s->heads * s->head_dim);
+        check_halves(t, phase, truth, WATCH_attended, CPU_BUFFER_query, l->matrix[EXL2__ROLE_OUT],
+                     s->heads * s->head_dim);
         break;
-    case EXL2__PHASE_gate_up: check_halves(t, phase, truth, WATCH_h, CPU_BUFFER_gate, l->down, s->inter); break;
+    case EXL2__PHASE_gate_up:
+        check_halves(t, phase, truth, WATCH_h, CPU_BUFFER_gate, l->matrix[EXL2__ROLE_DOWN], s->inter);
+        break;
     case EXL2__PHASE_head:
         check_floats(t, phase, WATCH_logits, v->buffer[CPU_BUFFER_logits], v->stride[CPU_BUFFER_logits],
                      t->logit_count, s->vocab);

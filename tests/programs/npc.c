@@ -1,11 +1,10 @@
 /* npc.c: the program npc from outside: its messages when something is missing; on the real model the same evening
    twice, with different budgets and numbers of threads, which must give the same words; many turns, each of which the
-   game must allow; and answers to npc_questions.txt, whose questions the game was not written for, by the most likely
-   tokens.
+   game must allow; answers to npc_questions.txt, whose questions the game was not written for, by the most likely
+   tokens; answers to npc_accusations.txt, none of which may admit or deny the theft.
    Evenings that are saved in the middle of a sentence, and go on in another process.
    takes: npc CASE PROGRAM FOLDER: "sentences", "script", "saves", "turns", "questions" or "accusations",
-   the program, a folder to
-          write to.
+          the program, a folder to write to.
    gives: exit code 0, 1 or 77 (no real model).
    owns:  FOLDER. */
 #define _POSIX_C_SOURCE 200809L
@@ -274,7 +273,7 @@ static void case_saves(void)
     program_sentence(1, 1, "a file could not be written or read");
     char *out = program_read("out");
     CHECK(strstr(out, "/damaged1 is no saved evening\n") && strstr(out, "its sum is not that of its bytes\n"));
-    CHECK(strstr(out, "but this program reads 1\n") && strstr(out, "with other people"));
+    CHECK(strstr(out, "but this program reads 2\n") && strstr(out, "with other people"));
     CHECK(strstr(out, "its values do not fit together\n"));
     free(out);
     /* A load that fails in mid-sentence: the speaker goes on. */

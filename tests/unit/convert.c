@@ -449,9 +449,10 @@ static bool same_weights(const exl2__runner *a, const exl2__runner *b, uint64_t 
     bool same = same_matrix(a->plan.embed, b->plan.embed, bytes) && same_matrix(a->plan.head, b->plan.head, bytes);
     for (uint32_t i = 0; i < a->plan.shape.layers; i++) {
         const exl2__layer *x = &a->plan.layers[i], *y = &b->plan.layers[i];
-        same = same && same_matrix(x->qkv, y->qkv, bytes) && same_matrix(x->out, y->out, bytes)
-            && same_matrix(x->gate_up, y->gate_up, bytes) && same_matrix(x->down, y->down, bytes);
-        for (uint32_t e = 0; x->router && e < a->plan.shape.experts.count; e++) {
+        for (uint32_t role = 0; role < EXL2__ROLE_ROUTER; role++) {
+            same = same && same_matrix(x->matrix[role], y->matrix[role], bytes);
+        }
+        for (uint32_t e = 0; x->matrix[EXL2__ROLE_ROUTER] && e < a->plan.shape.experts.count; e++) {
             same = same && same_matrix(x->expert_up[e], y->expert_up[e], bytes)
                 && same_matrix(x->expert_down[e], y->expert_down[e], bytes);
         }

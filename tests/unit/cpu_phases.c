@@ -178,8 +178,8 @@ static void pair_open(pair *p, const synth_shape *s, uint64_t seed)
     p->pages_before = (uint16_t *)synth_alloc(PAGES * p->wanted.stride[CPU_BUFFER_pages] * sizeof *p->pages);
     p->shape = s;
     for (uint32_t i = 0; i < s->layers; i++) {
-        note_matrix(p->tested.layers[i].qkv);
-        note_matrix(p->tested.layers[i].down);
+        note_matrix(p->tested.layers[i].matrix[EXL2__ROLE_QKV]);
+        note_matrix(p->tested.layers[i].matrix[EXL2__ROLE_DOWN]);
     }
 }
 

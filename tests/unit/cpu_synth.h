@@ -429,7 +429,7 @@ static inline void synth_make_experts(synth_model *m, const synth_shape *s, exl2
     float bias[SYNTH_EXPERTS];
     synth_shape natural = *s;
     natural.dense = true;
-    layer->router = synth_make(m, &natural, s->hidden, outs, e->shared_switch ? 2 : 1, 10 * i + 6,
+    layer->matrix[EXL2__ROLE_ROUTER] = synth_make(m, &natural, s->hidden, outs, e->shared_switch ? 2 : 1, 10 * i + 6,
                                EXL2__USE_PRODUCT | EXL2__USE_ROUTER);
     for (uint32_t k = 0; k < e->count; k++) {
         synth_matrix up[2], down;
@@ -458,15 +458,15 @@ static inline void synth_make_all(synth_model *m, const synth_shape *s)
     for (uint32_t i = 0; i < s->layers; i++) {
         exl2__layer *layer = &m->layers[i];
         layer->index = i;
-        layer->qkv = synth_make(m, s, s->hidden, qkv, 3, 10 * i + 1, EXL2__USE_PRODUCT);
-        layer->out = synth_make(m, s, attention, hidden, 1, 10 * i + 2, EXL2__USE_PRODUCT);
+        layer->matrix[EXL2__ROLE_QKV] = synth_make(m, s, s->hidden, qkv, 3, 10 * i + 1, EXL2__USE_PRODUCT);
+        layer->matrix[EXL2__ROLE_OUT] = synth_make(m, s, attention, hidden, 1, 10 * i + 2, EXL2__USE_PRODUCT);
         if (s->inter) {
             synth_matrix up[3], down;
             uint32_t ups = synth_now->ungated ? 1 : 2;
             synth_parts(s, s->hidden, gate_up, ups, s->mix + 10 * i + 3, up);
             synth_parts(s, s->inter, hidden, 1, s->mix + 10 * i + 4, &down);
-            layer->down = synth_make_of(m, &down, 1, EXL2__USE_PRODUCT | EXL2__USE_DOWN, 0);
-            layer->gate_up = synth_make_of(m, up, ups, EXL2__USE_PRODUCT | EXL2__USE_UP, 0);
+            layer->matrix[EXL2__ROLE_DOWN] = synth_make_of(m, &down, 1, EXL2__USE_PRODUCT | EXL2__USE_DOWN, 0);
+            layer->matrix[EXL2__ROLE_GATE_UP] = synth_make_of(m, up, ups, EXL2__USE_PRODUCT | EXL2__USE_UP, 0);
         }
         synth_make_norms(m, s, layer);
         if (synth_now->experts.count) {

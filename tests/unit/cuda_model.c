@@ -264,7 +264,7 @@ static void check_order(const exl2__cuda_matrix *m, uint32_t index, const exl2__
         wrong += p->order[inverse[i]] != i;
     }
     CHECK_INT(wrong, 0);
-    CHECK(exl2__cuda_matrix_of(rig.layers[u->layer].down)->map == 0);
+    CHECK(exl2__cuda_matrix_of(rig.layers[u->layer].matrix[EXL2__ROLE_DOWN])->map == 0);
 }
 
 static exl2__matrix **unit_place(uint32_t index)
@@ -302,7 +302,7 @@ static void check_park(void)
     exl2__cuda_model *m = exl2__cuda_of(rig.d);
     uint64_t used = m->weights.used, before = m->weights.base, host = rig.c.host_bytes, other;
     uint8_t *wanted = malloc(used);
-    exl2__cuda_matrix first = *exl2__cuda_matrix_of(rig.layers[0].qkv), *moved = NULL;
+    exl2__cuda_matrix first = *exl2__cuda_matrix_of(rig.layers[0].matrix[EXL2__ROLE_QKV]), *moved = NULL;
     uint64_t norm = exl2__cuda_values(rig.layers[0].attn_norm.weight);
     memcpy(wanted, fake_memory(before, used), used);
     exl2_result r = EXL2_PENDING;
@@ -330,7 +330,7 @@ static void check_park(void)
     CHECK_INT(r, EXL2_OK);
     CHECK_INT(m->weights.used, used);
     CHECK(memcmp(fake_memory(m->weights.base, used), wanted, used) == 0);
-    moved = (exl2__cuda_matrix *)(uintptr_t)exl2__cuda_matrix_of(rig.layers[0].qkv);
+    moved = (exl2__cuda_matrix *)(uintptr_t)exl2__cuda_matrix_of(rig.layers[0].matrix[EXL2__ROLE_QKV]);
     for (uint32_t i = 0; i < first.device.parts; i++) {
         CHECK_INT(moved->device.part[i].base, first.device.part[i].base + by);
         CHECK_INT(moved->device.part[i].chunks, first.device.part[i].chunks + by);
@@ -383,7 +383,7 @@ static void test_model(const char *name, bool swap)
     CHECK(rig.gpu.peak <= rig.gpu.bytes + 2 * EXL2__CUDA_STAGING_BYTES);
     CHECK(launches > part_count); /* each part was staged in several blocks */
     if (swap) {
-        const exl2__cuda_matrix *w = exl2__cuda_matrix_of(rig.layers[0].qkv);
+        const exl2__cuda_matrix *w = exl2__cuda_matrix_of(rig.layers[0].matrix[EXL2__ROLE_QKV]);
         const uint16_t *q = fake_memory(w->maps[0], w->in * 2), *k = fake_memory(w->maps[1], w->in * 2);
         CHECK(w->map == 0 && q && k);
         CHECK(q[0] == k[1] && q[1] == k[0] && memcmp(q + 2, k + 2, (w->in - 2) * 2) == 0);

@@ -94,7 +94,7 @@ EXL2__PRIVATE void exl2__cpu_gather_tiles(const exl2__cpu_share *s, const exl2__
 
 EXL2__PRIVATE void exl2__cpu_qkv_input(const exl2__cpu_share *s)
 {
-    exl2__cpu_norm_tiles(s, s->layer->qkv, &s->layer->attn_norm, NULL, s->d->step->row_count);
+    exl2__cpu_norm_tiles(s, s->layer->matrix[EXL2__ROLE_QKV], &s->layer->attn_norm, NULL, s->d->step->row_count);
 }
 
 /* Items: strips of q, then of k, then of v. */
@@ -107,14 +107,14 @@ EXL2__PRIVATE void exl2__cpu_qkv_strips(const exl2__cpu_share *s)
     for (uint32_t i = 0; i < 3; i++) {
         uint32_t begin = exl2__max32(s->begin, first) - first, stride = i ? d->key_stride : d->query_stride;
         uint32_t end = exl2__max32(exl2__min32(s->end, first + strips[i]), first) - first;
-        exl2__cpu_product(d, s->layer->qkv, i, d->step->row_count, begin, end, out[i], stride, 0);
+        exl2__cpu_product(d, s->layer->matrix[EXL2__ROLE_QKV], i, d->step->row_count, begin, end, out[i], stride, 0);
         first += strips[i];
     }
 }
 
 EXL2__PRIVATE void exl2__cpu_out_input(const exl2__cpu_share *s)
 {
-    exl2__cpu_gather_tiles(s, s->layer->out, s->d->query, s->d->query_stride);
+    exl2__cpu_gather_tiles(s, s->layer->matrix[EXL2__ROLE_OUT], s->d->query, s->d->query_stride);
 }
 
 /* Strips of a block's result, which is added to the residual, or kept for the norm that follows. */
@@ -127,12 +127,12 @@ EXL2__PRIVATE void exl2__cpu_block_strips(const exl2__cpu_share *s, const exl2__
 
 EXL2__PRIVATE void exl2__cpu_out_strips(const exl2__cpu_share *s)
 {
-    exl2__cpu_block_strips(s, s->layer->out, &s->layer->attn_post_norm);
+    exl2__cpu_block_strips(s, s->layer->matrix[EXL2__ROLE_OUT], &s->layer->attn_post_norm);
 }
 
 EXL2__PRIVATE void exl2__cpu_gate_up_input(const exl2__cpu_share *s)
 {
-    exl2__cpu_norm_tiles(s, s->layer->gate_up, &s->layer->mlp_norm, NULL, s->d->step->row_count);
+    exl2__cpu_norm_tiles(s, s->layer->matrix[EXL2__ROLE_GATE_UP], &s->layer->mlp_norm, NULL, s->d->step->row_count);
 }
 
 /* Items: strips, whose products are there. */
@@ -140,7 +140,8 @@ EXL2__PRIVATE void exl2__cpu_gate_up_act(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
     uint32_t rows = d->step->row_count;
-    bool switched = s->layer->router && d->shape.experts.shared_switch; /* the shared expert has a weight */
+    /* The shared expert has a weight. */
+    bool switched = s->layer->matrix[EXL2__ROLE_ROUTER] && d->shape.experts.shared_switch;
     for (uint32_t r = 0; r < rows; r++) {
         size_t at = (size_t)r * d->inter_stride + s->begin * EXL2__CPU_STRIP;
         exl2__cpu_activate(d, d->gate + at, d->shape.gated ? d->up + at : NULL, (s->end - s->begin) * EXL2__CPU_STRIP);
@@ -156,21 +157,22 @@ EXL2__PRIVATE void exl2__cpu_gate_up_strips(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
     uint32_t rows = d->step->row_count;
-    exl2__cpu_product(d, s->layer->gate_up, 0, rows, s->begin, s->end, d->gate, d->inter_stride, 0);
+    exl2__cpu_product(d, s->layer->matrix[EXL2__ROLE_GATE_UP], 0, rows, s->begin, s->end, d->gate, d->inter_stride, 0);
     if (d->shape.gated) {
-        exl2__cpu_product(d, s->layer->gate_up, 1, rows, s->begin, s->end, d->up, d->inter_stride, 0);
+        exl2__cpu_product(d, s->layer->matrix[EXL2__ROLE_GATE_UP], 1, rows, s->begin, s->end, d->up, d->inter_stride,
+                          0);
     }
     exl2__cpu_gate_up_act(s);
 }
 
 EXL2__PRIVATE void exl2__cpu_down_input(const exl2__cpu_share *s)
 {
-    exl2__cpu_gather_tiles(s, s->layer->down, s->d->gate, s->d->inter_stride);
+    exl2__cpu_gather_tiles(s, s->layer->matrix[EXL2__ROLE_DOWN], s->d->gate, s->d->inter_stride);
 }
 
 EXL2__PRIVATE void exl2__cpu_down_strips(const exl2__cpu_share *s)
 {
-    exl2__cpu_block_strips(s, s->layer->down, &s->layer->mlp_post_norm);
+    exl2__cpu_block_strips(s, s->layer->matrix[EXL2__ROLE_DOWN], &s->layer->mlp_post_norm);
 }
 
 /* The norm after the block that `settle` follows. */
@@ -232,7 +234,8 @@ EXL2__PRIVATE void exl2__cpu_head_strips(const exl2__cpu_share *s)
 /* Width of the layer's MLP or shared expert; layer NULL: of the widest one. */
 EXL2__PRIVATE uint32_t exl2__cpu_inter(const exl2__cpu_device *d, const exl2__layer *layer)
 {
-    return layer && layer->gate_up ? exl2__cpu_matrix_of(layer->gate_up)->parts->out : d->shape.inter;
+    const exl2__matrix *gate_up = layer ? layer->matrix[EXL2__ROLE_GATE_UP] : NULL;
+    return gate_up ? exl2__cpu_matrix_of(gate_up)->parts->out : d->shape.inter;
 }
 
 EXL2__PRIVATE void exl2__cpu_stages(const exl2__cpu_device *d, exl2__phase phase, const exl2__layer *layer,

@@ -126,7 +126,8 @@ EXL2__PRIVATE void exl2__cpu_route_input(const exl2__cpu_share *s)
             const exl2__real *from = d->residual + (size_t)(row + r) * d->hidden_stride;
             exl2__cpu_norm_or_copy(d, &s->layer->mlp_norm, from, x + (size_t)r * d->hidden_stride);
         }
-        exl2__cpu_gather(d, exl2__cpu_matrix_of(s->layer->router), rows, row, n, x, d->hidden_stride);
+        exl2__cpu_gather(d, exl2__cpu_matrix_of(s->layer->matrix[EXL2__ROLE_ROUTER]), rows, row, n, x,
+                         d->hidden_stride);
     }
 }
 
@@ -135,10 +136,10 @@ EXL2__PRIVATE void exl2__cpu_route_strips(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
     uint32_t rows = d->step->row_count, strips = d->routed.router_stride / EXL2__CPU_STRIP;
-    exl2__cpu_product(d, s->layer->router, 0, rows, s->begin, exl2__min32(s->end, strips), d->routed.logits,
-                      d->routed.router_stride, 0);
+    exl2__cpu_product(d, s->layer->matrix[EXL2__ROLE_ROUTER], 0, rows, s->begin, exl2__min32(s->end, strips),
+                      d->routed.logits, d->routed.router_stride, 0);
     if (s->end > strips) {
-        exl2__cpu_product(d, s->layer->router, 1, rows, 0, 1, d->routed.shared, EXL2__CPU_STRIP, 0);
+        exl2__cpu_product(d, s->layer->matrix[EXL2__ROLE_ROUTER], 1, rows, 0, 1, d->routed.shared, EXL2__CPU_STRIP, 0);
     }
 }
 

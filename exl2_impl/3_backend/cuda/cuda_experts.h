@@ -15,7 +15,7 @@
 
 static inline bool exl2__cuda_is_sparse(const exl2__layer *layer)
 {
-    return layer->router != NULL;
+    return layer->matrix[EXL2__ROLE_ROUTER] != NULL;
 }
 
 #ifndef EXL2_NO_MOE
@@ -97,7 +97,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_route(exl2__cuda_model *m, const exl2__laye
 {
     const exl2__shape *s = &m->plan->shape;
     const exl2__experts *e = &s->experts;
-    const exl2__cuda_matrix *router = exl2__cuda_matrix_of(layer->router);
+    const exl2__cuda_matrix *router = exl2__cuda_matrix_of(layer->matrix[EXL2__ROLE_ROUTER]);
     uint64_t rows_at = m->pass.groups + offsetof(exl2k_pass, row_count);
     exl2k_route_args a = { .rows_at = rows_at, .residual = m->b.residual, .logits = m->b.routed.logits,
                            .weight = exl2__cuda_values_or_none(layer->mlp_norm.weight),
@@ -110,9 +110,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_route(exl2__cuda_model *m, const exl2__laye
     }
     a.out[0] = m->b.routed.x;
     a.map[0] = exl2__cuda_routed_packed(layer) ? exl2__cuda_experts_of(layer)->map : 0;
-    if (layer->gate_up && !exl2__cuda_folds(s)) { /* of the shared expert; else `out` writes it, or the norm of GEMM */
+    /* Of the shared expert; else `out` writes it, or the norm of GEMM. */
+    if (layer->matrix[EXL2__ROLE_GATE_UP] && !exl2__cuda_folds(s)) {
         a.out[1] = m->b.x;
-        a.map[1] = exl2__cuda_matrix_of(layer->gate_up)->map;
+        a.map[1] = exl2__cuda_matrix_of(layer->matrix[EXL2__ROLE_GATE_UP])->map;
     }
     exl2k_route_choose_args choose = { .rows_at = rows_at, .logits = a.logits, .choice = m->b.routed.choice,
                                        .choice_bias = exl2__cuda_values_or_none(layer->choice_bias),
@@ -128,7 +129,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_switch(exl2__cuda_model *m, const ex
 {
     exl2k_expert_switch_args a = { .rows_at = m->pass.groups + offsetof(exl2k_pass, row_count), .h = m->b.h,
                                    .weight = m->b.routed.shared, .pitch = m->b.h_pitch,
-                                   .count = exl2__cuda_matrix_of(layer->down)->in };
+                                   .count = exl2__cuda_matrix_of(layer->matrix[EXL2__ROLE_DOWN])->in };
     exl2__cuda_grid grid = { .x = m->pass.row_count, .y = 1, .threads = EXL2K_EXPERT_GATHER_THREADS };
     return a.weight ? exl2__cuda_chain(m, EXL2__KERNEL_exl2k_expert_switch, grid, &a) : EXL2_OK;
 }

@@ -118,7 +118,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__l
     }
     if (folds) {
         a.out = m->b.x;
-        a.map = exl2__cuda_matrix_of(first->qkv)->map;
+        a.map = exl2__cuda_matrix_of(first->matrix[EXL2__ROLE_QKV])->map;
         a.weight = exl2__cuda_values(first->attn_norm.weight);
     }
     uint32_t parts = (uint32_t)exl2__div_up(a.hidden, EXL2K_EMBED_THREADS);
@@ -133,18 +133,18 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_qkv(exl2__cuda_model *m, const exl2__lay
     exl2k_gemv_args a = { .x = m->b.x, .x_pitch = m->b.x_pitch, .out = m->b.qkv, .out_pitch = m->b.qkv_pitch,
                           .sums_now = exl2__cuda_sums(m, 0), .sums_before = exl2__cuda_sums_before(m), .scale = 1 };
     (void)range;
-    if (exl2__cuda_matrix_of(layer->qkv)->split) {
+    if (exl2__cuda_matrix_of(layer->matrix[EXL2__ROLE_QKV])->split) {
         return exl2__cuda_split_qkv(m, layer, a);
     }
     if (m->pass.by_gemm) {
         exl2k_gemm_args gemm = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch };
-        EXL2__TRY(exl2__cuda_norm_all(m, layer->attn_norm.weight, layer->qkv));
-        return exl2__cuda_gemm(m, layer->qkv, EXL2__CUDA_STORE, &gemm, m->pass.row_count);
+        EXL2__TRY(exl2__cuda_norm_all(m, layer->attn_norm.weight, layer->matrix[EXL2__ROLE_QKV]));
+        return exl2__cuda_gemm(m, layer->matrix[EXL2__ROLE_QKV], EXL2__CUDA_STORE, &gemm, m->pass.row_count);
     }
     if (!exl2__cuda_is_first(m, layer)) {
         exl2__cuda_tiled(m, &a.x_pitch, &a.x_step);
     }
-    return exl2__cuda_product(m, layer->qkv, EXL2__CUDA_STORE, &a, m->pass.row_count);
+    return exl2__cuda_product(m, layer->matrix[EXL2__ROLE_QKV], EXL2__CUDA_STORE, &a, m->pass.row_count);
 }
 
 EXL2__PRIVATE exl2_result exl2__cuda_do_out(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
@@ -154,12 +154,13 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_out(exl2__cuda_model *m, const exl2__lay
     uint64_t x = m->b.attended;
     if (m->pass.by_wg) { /* q, k and v are not needed any more: tiles may lie where h will be, or beside h */
         x = s->parallel ? m->b.x2 : m->b.h;
-        EXL2__TRY(exl2__cuda_tiles(m, x, layer->out));
+        EXL2__TRY(exl2__cuda_tiles(m, x, layer->matrix[EXL2__ROLE_OUT]));
     }
     if (exl2__cuda_folds(s)) {
-        return exl2__cuda_residual(m, layer->out, x, m->b.attended_pitch, layer->mlp_norm.weight, layer->gate_up);
+        return exl2__cuda_residual(m, layer->matrix[EXL2__ROLE_OUT], x, m->b.attended_pitch, layer->mlp_norm.weight,
+                                   layer->matrix[EXL2__ROLE_GATE_UP]);
     }
-    EXL2__TRY(exl2__cuda_block(m, layer->out, x, m->b.attended_pitch));
+    EXL2__TRY(exl2__cuda_block(m, layer->matrix[EXL2__ROLE_OUT], x, m->b.attended_pitch));
     bool settled = s->post_norms || s->parallel || exl2__cuda_is_sparse(layer); /* by another phase */
     return settled ? EXL2_OK : exl2__cuda_settle_out(m, layer);
 }
@@ -170,18 +171,18 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_mlp(exl2__cuda_model *m, const exl2__lay
     exl2k_gemv_args a = { .x = exl2__cuda_mlp_input(m, layer), .x_pitch = m->b.x_pitch, .out = m->b.h,
                           .out_pitch = m->b.h_pitch, .sums_now = exl2__cuda_sums(m, 0),
                           .sums_before = exl2__cuda_sums_before(m), .scale = 1 };
-    if (exl2__cuda_matrix_of(layer->gate_up)->split) {
+    if (exl2__cuda_matrix_of(layer->matrix[EXL2__ROLE_GATE_UP])->split) {
         return exl2__cuda_split_gate_up(m, layer, a);
     }
     if (m->pass.by_gemm) {
         exl2k_gemm_args gemm = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch };
         gemm.out_pitch = m->pass.by_wg ? exl2__cuda_wg_rows(m->pass.row_count) : a.out_pitch;
-        EXL2__TRY(exl2__cuda_norm_all(m, layer->mlp_norm.weight, layer->gate_up));
-        return exl2__cuda_gemm(m, layer->gate_up, EXL2__CUDA_ACT, &gemm, m->pass.row_count);
+        EXL2__TRY(exl2__cuda_norm_all(m, layer->mlp_norm.weight, layer->matrix[EXL2__ROLE_GATE_UP]));
+        return exl2__cuda_gemm(m, layer->matrix[EXL2__ROLE_GATE_UP], EXL2__CUDA_ACT, &gemm, m->pass.row_count);
     }
     exl2__cuda_tiled(m, &a.x_pitch, &a.x_step);
     exl2__cuda_tiled(m, &a.out_pitch, &a.out_step);
-    return exl2__cuda_product(m, layer->gate_up, EXL2__CUDA_ACT, &a, m->pass.row_count);
+    return exl2__cuda_product(m, layer->matrix[EXL2__ROLE_GATE_UP], EXL2__CUDA_ACT, &a, m->pass.row_count);
 }
 
 EXL2__PRIVATE exl2_result exl2__cuda_do_gate_up(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
@@ -201,9 +202,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_down(exl2__cuda_model *m, const exl2__la
     (void)range;
     if (exl2__cuda_folds(s) && !exl2__cuda_is_sparse(layer)) {
         exl2__cuda_follower next = exl2__cuda_follower_of(m, layer);
-        return exl2__cuda_residual(m, layer->down, m->b.h, m->b.h_pitch, next.norm->weight, next.reader);
+        return exl2__cuda_residual(m, layer->matrix[EXL2__ROLE_DOWN], m->b.h, m->b.h_pitch, next.norm->weight,
+                                   next.reader);
     }
-    EXL2__TRY(exl2__cuda_block(m, layer->down, m->b.h, m->b.h_pitch));
+    EXL2__TRY(exl2__cuda_block(m, layer->matrix[EXL2__ROLE_DOWN], m->b.h, m->b.h_pitch));
     bool settled = s->post_norms || exl2__cuda_is_sparse(layer); /* by expert_down */
     return settled ? EXL2_OK : exl2__cuda_settle_down(m, layer);
 }

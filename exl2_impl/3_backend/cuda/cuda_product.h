@@ -223,7 +223,8 @@ EXL2__PRIVATE bool exl2__cuda_has_wg(const exl2__cuda_model *m, const exl2__plan
     bool has = exl2__cuda_may_wg(m->gpu, &p->shape);
     for (uint32_t i = exl2__plan_first(p); i < exl2__plan_end(p) && has; i++) {
         const exl2__layer *layer = &p->layers[i];
-        const exl2__matrix *matrices[] = { layer->qkv, layer->out, layer->gate_up, layer->down };
+        const exl2__matrix *matrices[] = { layer->matrix[EXL2__ROLE_QKV], layer->matrix[EXL2__ROLE_OUT],
+                                           layer->matrix[EXL2__ROLE_GATE_UP], layer->matrix[EXL2__ROLE_DOWN] };
         for (uint32_t k = 0; k < EXL2__COUNT(matrices); k++) {
             has = has && exl2__cuda_by_wg(&p->shape, matrices[k]);
         }

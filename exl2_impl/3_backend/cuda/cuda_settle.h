@@ -48,14 +48,16 @@ static inline exl2__cuda_next exl2__cuda_next_attention(const exl2__cuda_model *
         return (exl2__cuda_next){ &m->plan->final_norm, { decodes ? m->plan->head : NULL, NULL } };
     }
     const exl2__layer *layer = &m->plan->layers[index];
-    bool two = m->plan->shape.parallel && !exl2__cuda_orders_equal(layer->qkv, layer->gate_up);
-    return (exl2__cuda_next){ &layer->attn_norm, { layer->qkv, two ? layer->gate_up : NULL } };
+    bool two = m->plan->shape.parallel && !exl2__cuda_orders_equal(layer->matrix[EXL2__ROLE_QKV],
+                                                                     layer->matrix[EXL2__ROLE_GATE_UP]);
+    return (exl2__cuda_next){ &layer->attn_norm, { layer->matrix[EXL2__ROLE_QKV],
+                                                   two ? layer->matrix[EXL2__ROLE_GATE_UP] : NULL } };
 }
 
 /* What follows attention if the blocks of a layer are not parallel. */
 static inline exl2__cuda_next exl2__cuda_next_mlp(const exl2__layer *layer)
 {
-    return (exl2__cuda_next){ &layer->mlp_norm, { layer->gate_up, NULL } };
+    return (exl2__cuda_next){ &layer->mlp_norm, { layer->matrix[EXL2__ROLE_GATE_UP], NULL } };
 }
 
 /* Sums of squares of the norm `later` norms after the current one; 0: norms are not folded into products. */
@@ -80,16 +82,17 @@ typedef struct exl2__cuda_follower {
 static inline exl2__cuda_follower exl2__cuda_follower_of(const exl2__cuda_model *m, const exl2__layer *layer)
 {
     if (layer->index + 1 < exl2__plan_end(m->plan)) {
-        return (exl2__cuda_follower){ &layer[1].attn_norm, layer[1].qkv };
+        return (exl2__cuda_follower){ &layer[1].attn_norm, layer[1].matrix[EXL2__ROLE_QKV] };
     }
     return exl2__plan_has_head(m->plan) ? (exl2__cuda_follower){ &m->plan->final_norm, m->plan->head }
-                                        : (exl2__cuda_follower){ &layer->attn_norm, layer->qkv };
+                                        : (exl2__cuda_follower){ &layer->attn_norm, layer->matrix[EXL2__ROLE_QKV] };
 }
 
 /* The input of gate_up. */
 static inline uint64_t exl2__cuda_mlp_input(const exl2__cuda_model *m, const exl2__layer *layer)
 {
-    bool two = m->plan->shape.parallel && !exl2__cuda_orders_equal(layer->qkv, layer->gate_up);
+    bool two = m->plan->shape.parallel && !exl2__cuda_orders_equal(layer->matrix[EXL2__ROLE_QKV],
+                                                                     layer->matrix[EXL2__ROLE_GATE_UP]);
     return two ? m->b.x2 : m->b.x;
 }
 
@@ -169,7 +172,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_settle_down(exl2__cuda_model *m, const exl2
     uint32_t index = exl2__cuda_index_after(m, layer);
     const exl2__layer *following = index < exl2__plan_end(m->plan) ? &m->plan->layers[index] : NULL;
     exl2__cuda_settling soon = { 0 };
-    if (following && (m->plan->shape.parallel || following->router)) { /* the router is the norm of its layer */
+    /* The router is the norm of its layer. */
+    if (following && (m->plan->shape.parallel || following->matrix[EXL2__ROLE_ROUTER])) {
         soon = exl2__cuda_settling_down(m, following);
     } else if (following) {
         soon = exl2__cuda_settling_out(m, following);

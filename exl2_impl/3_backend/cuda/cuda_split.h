@@ -56,10 +56,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_split_begin(exl2__cuda_model *m, const exl2
 /* a: as for a matrix whose parts share one order. */
 EXL2__PRIVATE exl2_result exl2__cuda_split_qkv(exl2__cuda_model *m, const exl2__layer *layer, exl2k_gemv_args a)
 {
-    EXL2__TRY(exl2__cuda_split_begin(m, layer->attn_norm.weight, layer->qkv, &a));
+    EXL2__TRY(exl2__cuda_split_begin(m, layer->attn_norm.weight, layer->matrix[EXL2__ROLE_QKV], &a));
     for (uint32_t row = 0; row < m->pass.row_count; row += a.rows) {
         a.rows = exl2__min32(m->pass.row_count - row, EXL2__CUDA_SPLIT_ROWS);
-        EXL2__TRY(exl2__cuda_split_rows(m, layer->qkv, a));
+        EXL2__TRY(exl2__cuda_split_rows(m, layer->matrix[EXL2__ROLE_QKV], a));
         exl2__cuda_product_next(&a, EXL2__CUDA_STORE, a.rows);
     }
     return EXL2_OK;
@@ -68,16 +68,16 @@ EXL2__PRIVATE exl2_result exl2__cuda_split_qkv(exl2__cuda_model *m, const exl2__
 /* a: as for a matrix whose parts share one order; its out is that of act(gate) * up. */
 EXL2__PRIVATE exl2_result exl2__cuda_split_gate_up(exl2__cuda_model *m, const exl2__layer *layer, exl2k_gemv_args a)
 {
-    uint32_t inter = exl2__cuda_matrix_of(layer->down)->in;
+    uint32_t inter = exl2__cuda_matrix_of(layer->matrix[EXL2__ROLE_DOWN])->in;
     exl2k_act_mul_args join = { .from = m->b.split_out, .to = a.out, .rows_at = exl2__cuda_rows_at(m), .count = inter,
                                 .pitch = a.out_pitch, .act = exl2__cuda_act(m),
                                 .act_limit = m->plan->shape.act_limit };
-    EXL2__TRY(exl2__cuda_split_begin(m, layer->mlp_norm.weight, layer->gate_up, &a));
+    EXL2__TRY(exl2__cuda_split_begin(m, layer->mlp_norm.weight, layer->matrix[EXL2__ROLE_GATE_UP], &a));
     a.out_pitch = 2 * inter;
     for (uint32_t row = 0; row < m->pass.row_count; row += a.rows) {
         a.rows = exl2__min32(m->pass.row_count - row, EXL2__CUDA_SPLIT_ROWS);
         a.out = m->b.split_out;
-        EXL2__TRY(exl2__cuda_split_rows(m, layer->gate_up, a));
+        EXL2__TRY(exl2__cuda_split_rows(m, layer->matrix[EXL2__ROLE_GATE_UP], a));
         exl2__cuda_grid grid = { .x = a.rows, .y = 1, .threads = EXL2K_GATHER_THREADS };
         EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_act_mul, grid, &join));
         join.to += (uint64_t)a.rows * join.pitch * 2;

@@ -101,7 +101,7 @@ EXL2__PRIVATE exl2_result exl2__gpu_experts_route(exl2__gpu *g, const exl2__shap
                                                   exl2__gpu_routed *r)
 {
     const exl2__experts *e = &s->experts;
-    const exl2__cpu_matrix *router = exl2__cpu_matrix_of(layer->router);
+    const exl2__cpu_matrix *router = exl2__cpu_matrix_of(layer->matrix[EXL2__ROLE_ROUTER]);
     exl2__gpu_route at;
     exl2k_u64 base;
     uint64_t lists = (uint64_t)g->rows * e->active * sizeof(uint32_t);

@@ -132,7 +132,7 @@ EXL2__PRIVATE exl2_result exl2__gpu_pass_input_steps(const exl2__gpu_pass *p, co
         return EXL2_OK;
     default:
         return exl2__gpu_rows_halves(g, g->scratch[EXL2__GPU_ACTIVE].address, p->rows,
-                                     exl2__cpu_matrix_of(layer->down)->parts->in);
+                                     exl2__cpu_matrix_of(layer->matrix[EXL2__ROLE_DOWN])->parts->in);
     }
 }
 
@@ -151,7 +151,7 @@ EXL2__PRIVATE exl2_result exl2__gpu_pass_heads(const exl2__gpu_pass *p, const ex
 {
     exl2__gpu *g = p->g;
     const exl2__shape *s = p->shape;
-    const exl2__cpu_part *matrix = &exl2__cpu_matrix_of(layer->qkv)->parts[part];
+    const exl2__cpu_part *matrix = &exl2__cpu_matrix_of(layer->matrix[EXL2__ROLE_QKV])->parts[part];
     const exl2__norm none = { NULL, NULL }, *norm = part == 0 ? &layer->q_norm : part == 1 ? &layer->k_norm : &none;
     bool rotates = part < 2 && layer->rope != EXL2__NO_ROPE, whole = s->qk_norm == EXL2__QK_NORM_WHOLE;
     uint32_t columns = matrix->strips * EXL2__CPU_STRIP, heads = part == 0 ? s->heads : s->kv_heads;
@@ -228,11 +228,12 @@ EXL2__PRIVATE exl2_result exl2__gpu_pass_phase_steps(const exl2__gpu_pass *p, co
     case EXL2__PHASE_attend:
         return exl2__gpu_pass_attend(p, layer);
     case EXL2__PHASE_out:
-        return exl2__gpu_pass_block(p, layer->out, &layer->attn_post_norm);
+        return exl2__gpu_pass_block(p, layer->matrix[EXL2__ROLE_OUT], &layer->attn_post_norm);
     case EXL2__PHASE_gate_up:
-        gate = exl2__cpu_matrix_of(layer->gate_up)->parts;
+        gate = exl2__cpu_matrix_of(layer->matrix[EXL2__ROLE_GATE_UP])->parts;
         EXL2__TRY(exl2__gpu_act(p->g, gate, s->gated ? gate + 1 : NULL, (uint32_t)s->act, s->act_limit, &active));
-        return layer->router ? exl2__gpu_experts_switch(p->g, s, active, gate->strips * EXL2__CPU_STRIP) : EXL2_OK;
+        return layer->matrix[EXL2__ROLE_ROUTER]
+                   ? exl2__gpu_experts_switch(p->g, s, active, gate->strips * EXL2__CPU_STRIP) : EXL2_OK;
     case EXL2__PHASE_route:
         return exl2__gpu_experts_route(p->g, s, layer, p->routed);
     case EXL2__PHASE_expert_up:
@@ -240,7 +241,7 @@ EXL2__PRIVATE exl2_result exl2__gpu_pass_phase_steps(const exl2__gpu_pass *p, co
     case EXL2__PHASE_expert_down:
         return exl2__gpu_experts_down(p->g, s, layer, p->routed, p->residual);
     case EXL2__PHASE_down:
-        return exl2__gpu_pass_block(p, layer->down, &layer->mlp_post_norm);
+        return exl2__gpu_pass_block(p, layer->matrix[EXL2__ROLE_DOWN], &layer->mlp_post_norm);
     default: /* settle */
         return exl2__gpu_pass_norm(p, before == EXL2__PHASE_out ? &layer->attn_post_norm : &layer->mlp_post_norm,
                                    p->g->scratch[EXL2__GPU_BRANCH].address, p->rows, s->hidden, p->residual,

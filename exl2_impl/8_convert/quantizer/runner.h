@@ -307,11 +307,10 @@ EXL2__PRIVATE void exl2__runner_decode_matrix(const exl2__ctx *c, exl2__matrix *
 EXL2__PRIVATE void exl2__runner_decode_layer(exl2__runner *r, uint32_t index, exl2__arena *a)
 {
     exl2__layer *layer = &r->plan.layers[index];
-    exl2__matrix *all[] = { layer->qkv, layer->out, layer->gate_up, layer->down, layer->router };
-    for (size_t k = 0; k < EXL2__COUNT(all); k++) {
-        exl2__runner_decode_matrix(r->c, all[k], a);
+    for (uint32_t role = 0; role < EXL2__ROLE_COUNT; role++) {
+        exl2__runner_decode_matrix(r->c, layer->matrix[role], a);
     }
-    for (uint32_t e = 0; layer->router && e < r->plan.shape.experts.count; e++) {
+    for (uint32_t e = 0; layer->matrix[EXL2__ROLE_ROUTER] && e < r->plan.shape.experts.count; e++) {
         exl2__runner_decode_matrix(r->c, layer->expert_up[e], a);
         exl2__runner_decode_matrix(r->c, layer->expert_down[e], a);
     }

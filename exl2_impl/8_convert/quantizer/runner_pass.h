@@ -294,7 +294,7 @@ EXL2__PRIVATE uint32_t exl2__runner_input_of(const exl2__layer *layer, exl2__pha
     case EXL2__PHASE_route:
         return EXL2__RUNNER_UP;
     case EXL2__PHASE_gate_up:
-        return layer->router ? UINT32_MAX : EXL2__RUNNER_UP;
+        return layer->matrix[EXL2__ROLE_ROUTER] ? UINT32_MAX : EXL2__RUNNER_UP;
     case EXL2__PHASE_down:
         return EXL2__RUNNER_DOWN;
     case EXL2__PHASE_expert_down:
