@@ -6,6 +6,7 @@
 
 #include "../common/clock.h"
 #include "../common/memory.h"
+#include "banned.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -186,18 +187,6 @@ static exl2_sampler_desc sampler_of(const npc *n)
     return s;
 }
 
-/* What the answer may not be: the phrases of the person's file, and in an aside a copy of what the model reads. */
-static void forbid(npc *n)
-{
-    n->never_count = n->who->never_count;
-    memcpy(n->never, n->who->never, n->never_count * sizeof *n->never);
-    for (int i = 0; n->state.aside && i < 2; i++) {
-        if (n->copied[i][0]) {
-            n->never[n->never_count++] = n->copied[i];
-        }
-    }
-}
-
 /* A job of the person. With a grammar it generates a turn, without one it only prefills. */
 static exl2_job_desc desc_of(npc *n, exl2_grammar grammar)
 {
@@ -209,7 +198,7 @@ static exl2_job_desc desc_of(npc *n, exl2_grammar grammar)
     d.draft.ngram = !n->place->one_by_one;
     d.sampler = d.prefill_only ? (exl2_sampler_desc){ 0 } : sampler_of(n);
     if (!d.prefill_only && !is_written(&n->state)) {
-        forbid(n);
+        banned_phrases(n);
         d.ban_strings = n->never;
         d.ban_string_count = n->never_count;
     }
@@ -246,61 +235,6 @@ static exl2_result start_job(npc *n, const char *ask, exl2_grammar grammar, exl2
     return result;
 }
 
-/* Bans the word's first token, if it is the only one or `part`: others would ban the beginnings of common words. */
-static exl2_result add_banned(npc *n, exl2_model model, const char *text, size_t bytes, bool part)
-{
-    exl2_token ids[64];
-    size_t count = 0;
-    exl2_result result = tokens_of(n, model, text, bytes, ids, sizeof ids / sizeof ids[0], &count);
-    if (result >= 0 && count && (part || count == 1) && n->banned_count < TAVERN_BANNED_MAX) {
-        n->banned[n->banned_count++] = ids[0];
-    }
-    return result;
-}
-
-/* A word of the plot, inside of a text and at its beginning. */
-static exl2_result add_plot(npc *n, exl2_model model, const char *word, size_t bytes)
-{
-    exl2_result result = EXL2_OK;
-    for (int i = 0; result >= 0 && i < 4; i++) {
-        char text[64];
-        int letter = i % 2 ? toupper((unsigned char)word[0]) : tolower((unsigned char)word[0]);
-        int length = snprintf(text, sizeof text, "%s%c%.*s", i / 2 ? "" : " ", letter,
-                              (int)(bytes < 60 ? bytes : 60) - 1, word + 1);
-        result = add_banned(n, model, text, (size_t)length, false);
-    }
-    return result;
-}
-
-static exl2_result add_stranger(npc *n, exl2_model model, const char *word)
-{
-    char text[64];
-    int length = snprintf(text, sizeof text, " %.60s", word);
-    return add_banned(n, model, text, (size_t)length, true);
-}
-
-/* Collects the words of the plot, and words such as " Pike" and " smuggler", which Marla and Osric never say of
-   themselves. */
-static exl2_result learn_banned(npc *n)
-{
-    exl2_session_info info;
-    exl2_result result = exl2_session_get(n->place->engine, n->session, &info);
-    const char *at = n->who->plot ? n->who->plot : "";
-    for (size_t bytes; result >= 0 && (bytes = strcspn(at, " ")) > 0; at += bytes + (at[bytes] == ' ')) {
-        result = add_plot(n, info.model, at, bytes);
-    }
-    n->plot_count = n->banned_count;
-    for (uint32_t i = 0; result >= 0 && i < CAST_SIZE; i++) {
-        const character *who = n->place->npcs[i].who;
-        const char *blank = strrchr(who->role, ' '), *role = blank ? blank + 1 : who->role;
-        if (who != n->who) {
-            result = add_stranger(n, info.model, who->name);
-            result = result < 0 ? result : add_stranger(n, info.model, role);
-        }
-    }
-    return result;
-}
-
 /* Prefills persona and examples after the world. The newline after the last answer comes with the next question. */
 static exl2_result start_past(npc *n)
 {
@@ -314,7 +248,7 @@ static exl2_result start_past(npc *n)
     exl2_result result = start_job(n, "", (exl2_grammar){ 0 }, &n->job);
     n->talk_bytes = n->talk_known = 0;
     n->talk[0] = 0;
-    return result < 0 ? result : learn_banned(n);
+    return result < 0 ? result : banned_learn(n);
 }
 
 /* Makes the grammar of the turn: what is not in its schema cannot be done. */
@@ -396,15 +330,6 @@ static void add_ask(const npc *n, const char *question, char *out, size_t cap)
     snprintf(out + used, cap - used, "\n" VISITOR ": %.800s\n%s:", question, n->who->name);
 }
 
-/* The first sentences of what the model reads. */
-static void note_copies(npc *n, const example *const asides[2])
-{
-    for (int i = 0; i < 2; i++) {
-        const char *answer = asides[i] ? asides[i]->answer : "";
-        snprintf(n->copied[i], sizeof n->copied[i], "%.*s", (int)strcspn(answer, ".!?"), answer);
-    }
-}
-
 /* Writes two asides before the question or, where that would be a long prompt, the one next to it alone. */
 static exl2_result ask_with_asides(npc *n, const char *question, char *out, size_t cap)
 {
@@ -413,7 +338,7 @@ static exl2_result ask_with_asides(npc *n, const char *question, char *out, size
     size_t tokens = 0;
     exl2_result result = exl2_session_get(n->place->engine, n->session, &info);
     recall_asides(n->who, &n->recalled, question, asides);
-    note_copies(n, asides);
+    banned_note_copies(n, asides);
     for (int first = 0; result >= 0 && first < 2 && (first == 0 || tokens > TAVERN_ASK_TOKENS); first++) {
         out[0] = 0;
         for (int i = first; i < 2; i++) {
