@@ -29,7 +29,7 @@ static const char good_result[] =
 static const char good_b[] =
     HEAD("b.h") GUARD("B") "#include \"../0_base/result.h\"\n#define X(n) EXL2__##n,\n#undef "
                                            "X\nEXL2_API int exl2_go(void)\n{\n    return exl2__one();\n}\n"
-    "static int exl2__b(int a);\nstatic int exl2__b(int a)\n{\n    return a;\n}\n#endif\n";
+    "EXL2__PRIVATE int exl2__b(int a);\nEXL2__PRIVATE int exl2__b(int a)\n{\n    return a;\n}\n#endif\n";
 static const char good_test[] = "int main(void) { return exl2_go(); }\n";
 
 static void write_file(const char *path, const char *text)
@@ -268,7 +268,7 @@ static const struct {
     { "exl2_impl/1_load/b.h", BAD_B("static int exl2__counter;\n"), "global variable" },
     { "exl2_impl/1_load/b.h", BAD_B("static int exl2__slots[4] = { 0 };\n"), "global variable" },
     { "exl2_impl/1_load/b.h", BAD_B("int exl2__b_open(void)\n{\n    return 1;\n}\n"), "neither static nor EXL2_API" },
-    { "exl2_impl/1_load/b.h", BAD_B("static int exl2__b(int a);\nstatic int exl2__b_next(int a)\n{\n"
+    { "exl2_impl/1_load/b.h", BAD_B("EXL2__PRIVATE int exl2__b(int a);\nEXL2__PRIVATE int exl2__b_next(int a)\n{\n"
       "    return exl2__b(a);\n}\n"), "prototype of a function that the file does not define: exl2__b" },
     { "exl2_impl/1_load/b.h", BAD_B("static int exl2__b(void)\n{\n    static int calls;\n    return ++calls;\n}\n"),
       "state inside a function" },

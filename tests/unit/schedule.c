@@ -207,7 +207,7 @@ static void nothing_new_still_gives_a_row(void)
 static void no_prompt_waits_for_ever(void)
 {
     open_all();
-    exl2__sequence *speaker = queue(0, 10, 400, 0), *low = queue(1, 100, 0, -5), *high = queue(2, 500, 0, 5);
+    exl2__sequence *speaker = queue(0, 10, 300, 0), *low = queue(1, 100, 0, -5), *high = queue(2, 500, 0, 5);
     start(speaker);
     start(low);
     start(high);
