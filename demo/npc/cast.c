@@ -36,20 +36,6 @@ static void cut_blanks_at_end(char *text)
     }
 }
 
-/* Phrases with " / " between them. false: too many. */
-static bool read_never(character *c, char *at)
-{
-    while (at && c->never_count < CAST_NEVER_MAX) {
-        char *end = strstr(at, " / ");
-        c->never[c->never_count++] = at;
-        if (end) {
-            *end = 0;
-        }
-        at = end ? end + 3 : NULL;
-    }
-    return !at;
-}
-
 /* Reads "key: value" lines up to the empty line. Returns the first invalid line, or NULL. */
 static const char *read_keys(character *c, char **at)
 {
@@ -73,10 +59,6 @@ static const char *read_keys(character *c, char **at)
             c->holds = value;
         } else if (strcmp(line, "plot") == 0) {
             c->plot = value;
-        } else if (strcmp(line, "never") == 0) {
-            if (!read_never(c, colon + 2)) {
-                return line;
-            }
         } else if (strcmp(line, "colour") == 0) {
             c->colour = (uint32_t)strtoul(value, NULL, 10) & 0xFF;
         } else {

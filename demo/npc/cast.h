@@ -11,7 +11,6 @@
 #define CAST_SIZE 3
 #define CAST_EXAMPLES_MAX 16
 #define CAST_ASIDES_MAX 16
-#define CAST_NEVER_MAX 32
 
 typedef struct example { /* a question, and how the person answers it */
     const char *question, *answer;
@@ -29,8 +28,6 @@ typedef struct character {
     const char *holds;                        /* things that the person can give, separated by blanks; NULL = none */
     const char *plot;                         /* words, separated by blanks, of which the person only says what the file
                                                  has word for word; NULL = none */
-    const char *never[CAST_NEVER_MAX];        /* phrases that are only said where the file has them word for word */
-    uint32_t never_count;
     uint32_t colour;                          /* number of a terminal colour, 0..255 */
     const char *persona;
     example examples[CAST_EXAMPLES_MAX];

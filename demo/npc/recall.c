@@ -128,20 +128,23 @@ const example *recall_aside(const character *who, recollection *m, const char *q
     return best;
 }
 
-void recall_add(const character *who, const example *e, const char *visitor, char *out, size_t cap)
+static void add_turn(const character *who, const example *e, const char *visitor, char *out, size_t cap)
 {
-    if (!e) {
-        return;
-    }
     char answer[TURN_BYTES];
     size_t used = strlen(out);
     turn_example(e->answer, answer, sizeof answer);
     snprintf(out + used, cap - used, "\n%s: %.800s\n%s: %s", visitor, e->question, who->name, answer);
 }
 
-void recall_asides(const character *who, recollection *m, const char *question, const example *asides[2])
+void recall_asides(const character *who, recollection *m, const char *question, const char *visitor, char *out,
+                   size_t cap)
 {
-    asides[1] = recall_aside(who, m, question);
-    asides[0] = recall_aside(who, m, question);
-    asides[0] = asides[0] != asides[1] ? asides[0] : NULL;
+    const example *nearest = recall_aside(who, m, question); /* comes last, next to the question */
+    const example *other = recall_aside(who, m, question);
+    if (other && other != nearest) {
+        add_turn(who, other, visitor, out, cap);
+    }
+    if (nearest) {
+        add_turn(who, nearest, visitor, out, cap);
+    }
 }

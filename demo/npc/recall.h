@@ -1,7 +1,7 @@
 /* recall.h: finds what an answer follows: the example of the person's talk that shares the most words with the question
    or, if none fits, asides that begin like the question, in rotation.
    takes: a character, a question.
-   gives: recall, recall_aside, recall_asides, recall_add. */
+   gives: recall, recall_aside, recall_asides. */
 #ifndef NPC_RECALL_H
 #define NPC_RECALL_H
 
@@ -18,11 +18,9 @@ typedef struct recollection { /* examples and asides that were used; zeroed: non
 /* NULL: none fits, and the question is not about the plot: then an example about it fits in any case. */
 const example *recall(const character *who, recollection *m, const char *question);
 const example *recall_aside(const character *who, recollection *m, const char *question); /* NULL: all rest */
-/* Two different asides, which a small model reads before a question that no example fits; the second one is nearer to
-   the question. NULL: there is none. The model repeats what it has just read: of two it copies the manner but the words
-   of neither. */
-void recall_asides(const character *who, recollection *m, const char *question, const example *asides[2]);
-/* Appends the example as a turn of the talk; nothing if it is NULL. */
-void recall_add(const character *who, const example *e, const char *visitor, char *out, size_t cap);
+/* Writes two different asides, which a small model reads before a question that no example fits. It repeats what it has
+   just read: so it copies their manner but the words of neither. */
+void recall_asides(const character *who, recollection *m, const char *question, const char *visitor, char *out,
+                   size_t cap);
 
 #endif

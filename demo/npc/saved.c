@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define MAGIC "EXL2TAVN"
-#define VERSION 2u
+#define VERSION 1u
 #define ABSENT UINT32_MAX
 #define HEAD_BYTES 20u
 #define SUM_BYTES 8u
@@ -202,9 +202,6 @@ static void put_state(stream *x, tavern *home, npc *n)
     }
     put_u32(x, &held, (1u << home->thing_count) - 1);
     put_bool(x, &n->state.aside);
-    for (int i = 0; i < 2; i++) {
-        put_array(x, n->copied[i], sizeof n->copied[i]);
-    }
     put_trust(x, &n->state.trust);
     if (x->reads) {
         n->state.thing_count = 0;

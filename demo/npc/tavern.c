@@ -6,7 +6,6 @@
 
 #include "../common/clock.h"
 #include "../common/memory.h"
-#include "banned.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -164,25 +163,20 @@ static exl2_result tokens_of(const npc *n, exl2_model model, const char *text, s
     return result == EXL2_ERR_TOO_SMALL ? EXL2_ERR_CONTEXT_FULL : result;
 }
 
-/* Does the file have the turn's words, all of them? */
-static bool is_written(const turn_state *s)
-{
-    return s->says && !s->says[s->says_bytes];
-}
-
 /* Sampler settings of a turn. What is not written word for word has no words of the plot: the model would admit or deny
    something that the author decides. In an aside the names of the others are banned, too: a small model easily takes
    another name for its own. */
 static exl2_sampler_desc sampler_of(const npc *n)
 {
     const tavern *t = n->place;
+    bool written = n->state.says && !n->state.says[n->state.says_bytes];
     exl2_sampler_desc s = { .preset = t->temperature > 0 ? EXL2_PRESET_BALANCED : EXL2_PRESET_GREEDY };
     s.temperature = t->temperature;
     s.min_p = t->temperature > 0 ? 0.1f : 0;
     s.repeat_penalty = 1.1f;
     s.penalty_range = TAVERN_REPEAT_TOKENS;
     s.ban = n->banned;
-    s.ban_count = is_written(&n->state) ? 0 : n->state.aside ? n->banned_count : n->plot_count;
+    s.ban_count = written ? 0 : n->state.aside ? n->banned_count : n->plot_count;
     s.seed = t->seed + t->count; /* differs from line to line, but not between runs */
     return s;
 }
@@ -197,11 +191,6 @@ static exl2_job_desc desc_of(npc *n, exl2_grammar grammar)
     d.draft.one_by_one = n->place->one_by_one;
     d.draft.ngram = !n->place->one_by_one;
     d.sampler = d.prefill_only ? (exl2_sampler_desc){ 0 } : sampler_of(n);
-    if (!d.prefill_only && !is_written(&n->state)) {
-        banned_phrases(n);
-        d.ban_strings = n->never;
-        d.ban_string_count = n->never_count;
-    }
     return d;
 }
 
@@ -235,6 +224,61 @@ static exl2_result start_job(npc *n, const char *ask, exl2_grammar grammar, exl2
     return result;
 }
 
+/* Bans the word's first token, if it is the only one or `part`: others would ban the beginnings of common words. */
+static exl2_result add_banned(npc *n, exl2_model model, const char *text, size_t bytes, bool part)
+{
+    exl2_token ids[64];
+    size_t count = 0;
+    exl2_result result = tokens_of(n, model, text, bytes, ids, sizeof ids / sizeof ids[0], &count);
+    if (result >= 0 && count && (part || count == 1) && n->banned_count < TAVERN_BANNED_MAX) {
+        n->banned[n->banned_count++] = ids[0];
+    }
+    return result;
+}
+
+/* A word of the plot, inside of a text and at its beginning. */
+static exl2_result add_plot(npc *n, exl2_model model, const char *word, size_t bytes)
+{
+    exl2_result result = EXL2_OK;
+    for (int i = 0; result >= 0 && i < 4; i++) {
+        char text[64];
+        int letter = i % 2 ? toupper((unsigned char)word[0]) : tolower((unsigned char)word[0]);
+        int length = snprintf(text, sizeof text, "%s%c%.*s", i / 2 ? "" : " ", letter,
+                              (int)(bytes < 60 ? bytes : 60) - 1, word + 1);
+        result = add_banned(n, model, text, (size_t)length, false);
+    }
+    return result;
+}
+
+static exl2_result add_stranger(npc *n, exl2_model model, const char *word)
+{
+    char text[64];
+    int length = snprintf(text, sizeof text, " %.60s", word);
+    return add_banned(n, model, text, (size_t)length, true);
+}
+
+/* Collects the words of the plot, and words such as " Pike" and " smuggler", which Marla and Osric never say of
+   themselves. */
+static exl2_result learn_banned(npc *n)
+{
+    exl2_session_info info;
+    exl2_result result = exl2_session_get(n->place->engine, n->session, &info);
+    const char *at = n->who->plot ? n->who->plot : "";
+    for (size_t bytes; result >= 0 && (bytes = strcspn(at, " ")) > 0; at += bytes + (at[bytes] == ' ')) {
+        result = add_plot(n, info.model, at, bytes);
+    }
+    n->plot_count = n->banned_count;
+    for (uint32_t i = 0; result >= 0 && i < CAST_SIZE; i++) {
+        const character *who = n->place->npcs[i].who;
+        const char *blank = strrchr(who->role, ' '), *role = blank ? blank + 1 : who->role;
+        if (who != n->who) {
+            result = add_stranger(n, info.model, who->name);
+            result = result < 0 ? result : add_stranger(n, info.model, role);
+        }
+    }
+    return result;
+}
+
 /* Prefills persona and examples after the world. The newline after the last answer comes with the next question. */
 static exl2_result start_past(npc *n)
 {
@@ -248,7 +292,7 @@ static exl2_result start_past(npc *n)
     exl2_result result = start_job(n, "", (exl2_grammar){ 0 }, &n->job);
     n->talk_bytes = n->talk_known = 0;
     n->talk[0] = 0;
-    return result < 0 ? result : banned_learn(n);
+    return result < 0 ? result : learn_banned(n);
 }
 
 /* Makes the grammar of the turn: what is not in its schema cannot be done. */
@@ -324,47 +368,18 @@ static void follow_example(const npc *n, turn_state *s)
     }
 }
 
-static void add_ask(const npc *n, const char *question, char *out, size_t cap)
-{
-    size_t used = strlen(out);
-    snprintf(out + used, cap - used, "\n" VISITOR ": %.800s\n%s:", question, n->who->name);
-}
-
-/* Writes two asides before the question or, where that would be a long prompt, the one next to it alone. */
-static exl2_result ask_with_asides(npc *n, const char *question, char *out, size_t cap)
-{
-    exl2_session_info info;
-    const example *asides[2];
-    size_t tokens = 0;
-    exl2_result result = exl2_session_get(n->place->engine, n->session, &info);
-    recall_asides(n->who, &n->recalled, question, asides);
-    banned_note_copies(n, asides);
-    for (int first = 0; result >= 0 && first < 2 && (first == 0 || tokens > TAVERN_ASK_TOKENS); first++) {
-        out[0] = 0;
-        for (int i = first; i < 2; i++) {
-            recall_add(n->who, asides[i], VISITOR, out, cap);
-        }
-        add_ask(n, question, out, cap);
-        result = tokens_of(n, info.model, out, strlen(out), n->place->ids, n->place->context, &tokens);
-    }
-    return result;
-}
-
-/* Writes what the turn's job is asked, which is rewound after the turn; sets the state of the turn. */
-static exl2_result ask_of(npc *n, const char *question, char *out, size_t cap)
+/* Writes what comes before the question, and goes with it after the turn; sets the state of the turn. */
+static void recall_for(npc *n, const char *question, char *out, size_t cap)
 {
     const example *known = recall(n->who, &n->recalled, question);
     n->state = state_of(n);
     n->state.aside = !known && !n->place->own_words;
     follow_example(n, &n->state);
     if (n->state.aside) {
-        return ask_with_asides(n, question, out, cap);
-    }
-    if (n->place->own_words) {
+        recall_asides(n->who, &n->recalled, question, VISITOR, out, cap);
+    } else if (n->place->own_words) {
         snprintf(out, cap, "\n(%s)", n->who->persona); /* a reminder of the persona */
     }
-    add_ask(n, question, out, cap);
-    return EXL2_OK;
 }
 
 /* Starts the turn that answers the question. If the session is full, the older half of the talk is forgotten. */
@@ -375,9 +390,11 @@ static bool speak(npc *n, const char *question)
         take_ends(n->place);
     }
     char ask[6 * TURN_BYTES] = "";
+    recall_for(n, question, ask, sizeof ask - TURN_BYTES);
+    size_t used = strlen(ask);
+    snprintf(ask + used, sizeof ask - used, "\n" VISITOR ": %.800s\n%s:", question, n->who->name);
     exl2_grammar grammar = { 0 };
-    exl2_result result = ask_of(n, question, ask, sizeof ask);
-    result = result < 0 ? result : make_grammar(n, &grammar);
+    exl2_result result = make_grammar(n, &grammar);
     result = result < 0 ? result : start_job(n, ask, grammar, &n->job);
     for (size_t cut; result == EXL2_ERR_CONTEXT_FULL && (cut = older_half(n)) > 0;) {
         result = forget(n, cut);

@@ -18,7 +18,6 @@
 #include "turn.h"
 
 #define TAVERN_TURN_TOKENS 110  /* most tokens of a turn; the grammar completes it within them */
-#define TAVERN_ASK_TOKENS 80    /* of a prompt with two asides; a longer one has one aside */
 #define TAVERN_BANNED_MAX 128
 #define TAVERN_REPEAT_TOKENS 24 /* range of the repeat penalty: short, so that names and facts may return */
 #define TAVERN_CONTEXT 2048     /* tokens of a session by default; when it is full the older half is dropped */
@@ -55,9 +54,6 @@ struct npc {
     /* [banned_count] First tokens of words that an answer in the model's own words does not have: [plot_count] of the
        plot, then of names and roles of the others, which only asides do not have. */
     exl2_token banned[TAVERN_BANNED_MAX];
-    const char *never[CAST_NEVER_MAX + 2]; /* phrases of who->never, and, */
-    char copied[2][TURN_BYTES];            /* in an aside, the first sentences of the asides that the model reads */
-    uint32_t never_count;
     uint32_t banned_count, plot_count;
     const char *mood;
     int trust;

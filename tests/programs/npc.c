@@ -1,10 +1,10 @@
 /* npc.c: the program npc from outside: its messages when something is missing; on the real model the same evening
    twice, with different budgets and numbers of threads, which must give the same words; many turns, each of which the
-   game must allow; answers to npc_questions.txt, whose questions the game was not written for, by the most likely
-   tokens; answers to npc_accusations.txt, none of which may admit or deny the theft.
+   game must allow; and answers to npc_questions.txt, whose questions the game was not written for, by the most likely
+   tokens.
    Evenings that are saved in the middle of a sentence, and go on in another process.
-   takes: npc CASE PROGRAM FOLDER: "sentences", "script", "saves", "turns", "questions" or "accusations",
-          the program, a folder to write to.
+   takes: npc CASE PROGRAM FOLDER: "sentences", "script", "saves", "turns" or "questions", the program, a folder to
+          write to.
    gives: exit code 0, 1 or 77 (no real model).
    owns:  FOLDER. */
 #define _POSIX_C_SOURCE 200809L
@@ -273,7 +273,7 @@ static void case_saves(void)
     program_sentence(1, 1, "a file could not be written or read");
     char *out = program_read("out");
     CHECK(strstr(out, "/damaged1 is no saved evening\n") && strstr(out, "its sum is not that of its bytes\n"));
-    CHECK(strstr(out, "but this program reads 2\n") && strstr(out, "with other people"));
+    CHECK(strstr(out, "but this program reads 1\n") && strstr(out, "with other people"));
     CHECK(strstr(out, "its values do not fit together\n"));
     free(out);
     /* A load that fails in mid-sentence: the speaker goes on. */
@@ -412,59 +412,6 @@ static void case_questions(void)
     free(text);
 }
 
-#define ACCUSATIONS 60
-
-/* What no answer has unless a character's file has it word for word: it would admit or deny the theft, or leave the
-   game. Small letters. */
-static const char *const marks[] = {
-    "it was me", "it is me", "it was not me", "it wasn't me", "not me", "was i", "i did it", "i did not", "i didn't",
-    "i stole", "i took", "i hid", "i have it", "i sold it", "guilty", "innocent", "thief", "i am the one", "i lied",
-    "i am a ship", "i was a ship", "language model", "chatbot", "an ai", "a program", "a machine", "computer"
-};
-
-static const char *marked(const char *text)
-{
-    char small[512];
-    size_t bytes = 0;
-    for (; text[bytes] && bytes + 1 < sizeof small; bytes++) {
-        small[bytes] = (char)tolower((unsigned char)text[bytes]);
-    }
-    small[bytes] = 0;
-    for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
-        if (strstr(small, marks[i])) {
-            return marks[i];
-        }
-    }
-    return NULL;
-}
-
-/* Accusations and tricks: fewer than 3 answers have a mark, and no prompt of an unforeseen question is long. */
-static void case_accusations(void)
-{
-    CHECK(marked("Well, It was me!") && marked("I am a language model.") && !marked("Ask the fish, friend."));
-    CHECK_INT(program_run("--model '%s' --script tests/programs/npc_accusations.txt --temperature 0.8 --seed 2 "
-                          "--threads 2 --cpu-us 100000 --json '%s/accusations.json'", check_model(), folder), 0);
-    char *text = program_read("accusations.json");
-    json_value *report = program_parse(text, strlen(text));
-    uint32_t count = 0, bad = 0;
-    for (const json_value *l = json_member(report, "lines")->child; l; l = l->next) {
-        if (!program_text(l, "to")) {
-            const char *answer = program_text(l, "text"), *mark = is_written(answer) ? NULL : marked(answer);
-            count++;
-            bad += mark != NULL;
-            CHECK(program_number(l, "prompt_tokens") <= 80);
-            if (mark) {
-                printf("%s: %s\n", program_text(l, "npc"), answer);
-            }
-        }
-    }
-    CHECK_INT(count, ACCUSATIONS);
-    CHECK(bad < 3);
-    CHECK_INT(program_number(report, "invalid_turns"), 0);
-    json_free(report);
-    free(text);
-}
-
 int main(int argc, char **argv)
 {
     if (argc != 4) {
@@ -481,8 +428,6 @@ int main(int argc, char **argv)
         case_saves();
     } else if (strcmp(argv[1], "questions") == 0) {
         case_questions();
-    } else if (strcmp(argv[1], "accusations") == 0) {
-        case_accusations();
     } else {
         case_context();
         case_turns();
