@@ -166,6 +166,11 @@ class Texts(unittest.TestCase):
         with self.assertRaises(exl2.Exl2Error) as caught:
             self.model.start(PROMPT, top_p=7)
         self.assertEqual(caught.exception.name, "EXL2_ERR_ARG")
+        for _ in range(300):  # more than there may be grammars: a wrong setting leaves none open
+            with self.assertRaises(ValueError):
+                self.model.start(PROMPT, choices=["left"], preset="wild")
+        with self.model.grammar("json"):
+            pass
         with self.assertRaises(ValueError):
             exl2.Engine(backend="gpu")
         with self.assertRaises(exl2.Exl2Error) as caught:
@@ -244,8 +249,9 @@ class Lives(unittest.TestCase):
         model.close()
         engine.close()
         job.cancel()
-        with self.assertRaises(exl2.Exl2Error):
-            engine.step()
+        for read in (lambda: engine.info, lambda: engine.stats, engine.step):
+            with self.assertRaises(exl2.Exl2Error):
+                read()
         with self.assertRaises(exl2.Exl2Error):
             engine.load(MODEL)
 
@@ -255,6 +261,7 @@ class Lives(unittest.TestCase):
                 engine.load(os.path.join(WORK, "nowhere"))
             self.assertEqual(caught.exception.name, "EXL2_ERR_IO")
             self.assertIn("nowhere", str(caught.exception))
+            self.assertEqual(engine._receivers, {})
         with self.assertRaises(OSError):
             exl2.Engine(library=os.path.join(WORK, "libnothing.so"))
 

@@ -54,6 +54,14 @@ class _Exl2Settings(BaseModel):
     _loaded: Any = PrivateAttr(default=None)
     _loading: Any = PrivateAttr(default_factory=threading.Lock)
 
+    @property
+    def _llm_type(self) -> str:
+        return "exl2"
+
+    @property
+    def _identifying_params(self):
+        return {"model": self.model, "temperature": self.temperature, "max_tokens": self.max_tokens}
+
     def loaded(self) -> exl2.Model:
         """The model, which the first call loads."""
         with self._loading:
@@ -102,7 +110,8 @@ def _message(message: BaseMessage, template_calls: bool):
         return {"role": "tool", "content": content, "tool_call_id": message.tool_call_id}
     if isinstance(message, AIMessage):
         if message.tool_calls and template_calls:
-            calls = [{"id": call["id"], "type": "function", "function": _call_json(call)} for call in message.tool_calls]
+            calls = [{"id": call["id"], "type": "function", "function": _call_json(call)}
+                     for call in message.tool_calls]
             return {"role": "assistant", "content": content, "tool_calls": calls}
         said = [content] if content else []
         return {"role": "assistant", "content": "\n".join(said + [json.dumps(_call_json(call))
@@ -143,14 +152,6 @@ def _flat(schema):
 
 class ChatExl2(_Exl2Settings, BaseChatModel):
     """A chat model in a folder on this machine."""
-
-    @property
-    def _llm_type(self) -> str:
-        return "exl2"
-
-    @property
-    def _identifying_params(self):
-        return {"model": self.model, "temperature": self.temperature, "max_tokens": self.max_tokens}
 
     def bind_tools(self, tools, *, tool_choice=None, **kwargs):
         """Tools for the model. tool_choice: "auto" (a call or a text), "any" or a tool's name (always a call)."""
@@ -259,14 +260,6 @@ def _joined(chunks) -> ChatResult:
 
 class Exl2LLM(_Exl2Settings, LLM):
     """A model that continues a text."""
-
-    @property
-    def _llm_type(self) -> str:
-        return "exl2"
-
-    @property
-    def _identifying_params(self):
-        return {"model": self.model, "temperature": self.temperature, "max_tokens": self.max_tokens}
 
     def _call(self, prompt, stop=None, run_manager=None, **kwargs) -> str:
         return "".join(chunk.text for chunk in self._stream(prompt, stop, run_manager, **kwargs))

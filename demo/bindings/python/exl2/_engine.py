@@ -133,10 +133,18 @@ class Engine:
             return out.raw[:need.value]
 
     def _any_thread(self, name, *arguments):
-        """A function that any thread may call, also while another one steps."""
+        """A function that any thread may call, also while another one steps. After close nothing happens."""
         address = self._address
         if address:
             getattr(self._library, name)(address, *arguments)
+
+    def _read(self, name, struct):
+        """The struct that a function fills in, as a dict."""
+        with self._lock:
+            if not self._address:
+                raise Exl2Error(self._library, _abi.RESULTS["ERR_STALE"], "the engine is closed")
+            getattr(self._library, name)(self._address, byref(struct))
+        return struct.as_dict()
 
     # ---- events ----
 
@@ -196,8 +204,12 @@ class Engine:
         desc.cache.format = _named(_abi.CACHE_FORMATS, cache, "cache")
         model = Model(self, _abi.Model())
         model._on_progress = on_progress
-        desc.user = self._receive(model)
-        self._call("exl2_model_open", byref(desc), byref(model._handle))
+        desc.user = model._receiver = self._receive(model)
+        try:
+            self._call("exl2_model_open", byref(desc), byref(model._handle))
+        except Exl2Error:
+            self._receivers.pop(desc.user, None)
+            raise
         return model
 
     def load(self, path, **settings):
@@ -222,18 +234,12 @@ class Engine:
     @property
     def info(self):
         """The backend, the GPU, the CPU's path and the limits in use."""
-        info = _abi.EngineInfo()
-        with self._lock:
-            self._any_thread("exl2_engine_get", byref(info))
-        return info.as_dict()
+        return self._read("exl2_engine_get", _abi.EngineInfo())
 
     @property
     def stats(self):
         """Memory, pages, jobs and tokens, as exl2_engine_stats has them."""
-        stats = _abi.EngineStats()
-        with self._lock:
-            self._any_thread("exl2_stats", byref(stats))
-        return stats.as_dict()
+        return self._read("exl2_stats", _abi.EngineStats())
 
     def interrupt(self):
         """Ends a call of another thread that waits; from any thread."""
@@ -265,6 +271,12 @@ class Model(_Handle):
 
     _close = "exl2_model_close"
     _on_progress = None
+    _receiver = 0  # of LOAD events
+
+    def close(self):
+        """Ends the model, its jobs and its sessions; nothing happens if it has ended already."""
+        super().close()
+        self.engine._receivers.pop(self._receiver, None)
 
     def _take(self, event):
         if self._on_progress:
@@ -455,8 +467,9 @@ class Job:
         else:
             desc.model = model._handle
         _set_prompt(desc.prompt, prompt, keep)
-        grammar = _set_job(desc, model, settings, keep)
+        grammar = _own_grammar(desc, model, settings)
         try:
+            _set_job(desc, settings, keep)
             with engine._lock:
                 desc.user = engine._receive(self)
                 if self._on_text or self._on_event:
@@ -644,45 +657,51 @@ _SAMPLER_NUMBERS = {name for name, kind in _abi.SamplerDesc._fields_
                     if kind in _NUMBERS and not name.endswith("_count") and name != "preset"}
 
 
-def _set_lists(desc, name, value, keep):
-    """Sets a setting that is a list. False: it is none."""
-    sampler = desc.sampler
-    if name == "stop":
-        desc.stop_strings, desc.stop_string_count = _texts(value, keep)
-    elif name == "ban":
-        desc.ban_strings, desc.ban_string_count = _texts(value, keep)
-    elif name == "stop_tokens":
-        desc.stop_tokens, desc.stop_token_count = _ids(value, keep)
-    elif name == "dry_breakers":
-        sampler.dry_breakers, sampler.dry_breaker_count = _texts(value, keep)
-    elif name == "ban_tokens":
-        sampler.ban, sampler.ban_count = _ids(value, keep)
-    elif name == "allow_tokens":
-        sampler.allow, sampler.allow_count = _ids(value, keep)
-    elif name == "xtc_keep":
-        sampler.xtc_keep, sampler.xtc_keep_count = _ids(value, keep)
-    elif name == "bias":
-        array = (_abi.Bias * max(len(value), 1))(*[_abi.Bias(token, add) for token, add in dict(value).items()])
-        keep.append(array)
-        sampler.bias, sampler.bias_count = array, len(value)
-    else:
-        return False
-    return True
+def _biases(value, keep):
+    array = (_abi.Bias * max(len(value), 1))(*[_abi.Bias(token, add) for token, add in dict(value).items()])
+    keep.append(array)
+    return array, len(value)
 
 
-def _set_job(desc, model, settings, keep):
-    """Fills in a job's desc. Returns a grammar that was made for this job alone, or None."""
+# Settings that are lists: where they belong, the names of the pointer and of the count, and what makes the C array.
+_LISTS = {
+    "stop": ("job", "stop_strings", "stop_string_count", _texts),
+    "ban": ("job", "ban_strings", "ban_string_count", _texts),
+    "stop_tokens": ("job", "stop_tokens", "stop_token_count", _ids),
+    "dry_breakers": ("sampler", "dry_breakers", "dry_breaker_count", _texts),
+    "ban_tokens": ("sampler", "ban", "ban_count", _ids),
+    "allow_tokens": ("sampler", "allow", "allow_count", _ids),
+    "xtc_keep": ("sampler", "xtc_keep", "xtc_keep_count", _ids),
+    "bias": ("sampler", "bias", "bias_count", _biases),
+}
+
+
+def _set_list(desc, name, value, keep):
+    owner, pointer, count, make = _LISTS[name]
+    to = desc.sampler if owner == "sampler" else desc
+    array, length = make(value, keep)
+    setattr(to, pointer, array)
+    setattr(to, count, length)
+
+
+def _own_grammar(desc, model, settings):
+    """Makes the grammar of a job that names its source: it is closed once the job has begun. None: there is none."""
+    sources = {name: settings.pop(name) for name in _abi.GRAMMARS if name in settings}
+    sources = {name: value for name, value in sources.items() if value is not False}
+    if len(sources) + (settings.get("grammar") is not None) > 1:
+        raise TypeError("a job has one grammar")
+    for name, value in sources.items():
+        made = model.grammar(name, "" if name == "json" else value)
+        desc.grammar = made._handle
+        return made
+    return None
+
+
+def _set_job(desc, settings, keep):
+    """Fills in a job's desc, but for its prompt and a grammar of its own."""
     _set_chat(desc.chat, settings, keep)
-    made = None
     for name, value in settings.items():
-        if name in ("json", "schema", "regex", "ebnf", "choices"):
-            if value is False:
-                continue
-            if made or settings.get("grammar"):
-                raise TypeError("a job has one grammar")
-            made = model.grammar(name, "" if name == "json" else value)
-            desc.grammar = made._handle
-        elif name == "grammar":
+        if name == "grammar":
             desc.grammar = value._handle
         elif name == "draft":
             desc.draft.model = value._handle
@@ -706,8 +725,7 @@ def _set_job(desc, model, settings, keep):
             setattr(desc, name, value)
         elif name in _SAMPLER_NUMBERS:
             setattr(desc.sampler, name, value)
-        elif not _set_lists(desc, name, value, keep):
-            if made:
-                made.close()
+        elif name in _LISTS:
+            _set_list(desc, name, value, keep)
+        else:
             raise TypeError("a job has no setting %r" % name)
-    return made
