@@ -152,13 +152,13 @@ static void on_refused(choice *c, const engine_record *r)
         call_fail(c->call, 400, "invalid_request_error", "context_length_exceeded", message);
         return;
     }
-    bool server = r->refusal == ENGINE_BY_MODEL || r->refusal == ENGINE_BY_MEMORY || r->result == EXL2_ERR_MEMORY
+    bool ours = r->refusal == ENGINE_BY_MODEL || r->refusal == ENGINE_BY_MEMORY || r->result == EXL2_ERR_MEMORY
                || r->result == EXL2_ERR_DEVICE_MEMORY || r->result == EXL2_ERR_DEVICE_LOST
                || r->result == EXL2_ERR_INTERNAL || r->result == EXL2_ERR_STATE;
-    int status = !server ? 400 : r->refusal == ENGINE_BY_MODEL ? 503 : 500;
-    const char *code = server ? "engine_failed" : r->refusal == ENGINE_BY_GRAMMAR ? "invalid_grammar"
+    int status = !ours ? 400 : r->refusal == ENGINE_BY_MODEL ? 503 : 500;
+    const char *code = ours ? "engine_failed" : r->refusal == ENGINE_BY_GRAMMAR ? "invalid_grammar"
                      : r->result == EXL2_ERR_CONTEXT_FULL ? "context_length_exceeded" : "invalid_value";
-    call_fail(c->call, status, server ? "server_error" : "invalid_request_error", code, r->text ? r->text : "");
+    call_fail(c->call, status, ours ? "server_error" : "invalid_request_error", code, r->text ? r->text : "");
 }
 
 static void on_text(choice *c, const engine_record *r)
