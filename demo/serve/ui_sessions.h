@@ -3,9 +3,10 @@
    gives: ui_sessions_open, ui_sessions_list, ui_sessions_get, ui_sessions_put, ui_sessions_delete.
    owns:  nothing between two calls; the caller frees *body.
 
-   A file is ID.json and holds {"revision":N,"updated":SECONDS,"session":OBJECT}. It is written whole beside the older
-   one, and then renamed. The revision counts the changes: who writes a chat names the revision that it has read, so of
-   two tabs the second one is told, and nothing is lost. Any thread may call, one call at a time for a folder. */
+   A file is ID.jsonl. Its first line is {"revision":N,"updated":SECONDS,"bytes":N,"title":TEXT}, so that a list reads no
+   chats; then comes the chat. It is written whole beside the older one, and then renamed. The revision counts the
+   changes: who writes a chat names the revision that it has read, so of two tabs the second one is told, and nothing is
+   lost. Any thread may call, one call at a time for a folder. If memory runs out, the program ends, as memory.h says. */
 #ifndef DEMO_UI_SESSIONS_H
 #define DEMO_UI_SESSIONS_H
 
@@ -13,11 +14,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define UI_SESSIONS_ID_BYTES 16                        /* of [a-z0-9] */
-#define UI_SESSIONS_BYTES_MAX ((size_t)16 * 1024 * 1024) /* of a file */
-#define UI_SESSIONS_COUNT_MAX 4096                     /* chats of a folder */
-#define UI_SESSIONS_TITLE_BYTES 256                    /* a longer title is listed without its end */
-#define UI_SESSIONS_WHY_BYTES 512                      /* of a sentence that says why a call failed */
+#define UI_SESSIONS_ID_BYTES 16                          /* of [a-z0-9] */
+#define UI_SESSIONS_BYTES_MAX ((size_t)16 * 1024 * 1024) /* of a chat */
+#define UI_SESSIONS_COUNT_MAX 4096                       /* chats of a folder */
+#define UI_SESSIONS_TITLE_BYTES 1280                     /* of a title as JSON, with its quotes */
+#define UI_SESSIONS_WHY_BYTES 512                        /* of a sentence that says why a call failed */
 
 typedef enum ui_sessions_result { /* each stands for the status of an answer */
     UI_SESSIONS_OK,        /* 200; 204 after a deletion */
@@ -31,11 +32,11 @@ typedef enum ui_sessions_result { /* each stands for the status of an answer */
 /* The folder is made if it is absent (its parent is not). false: `why` says in one sentence what is wrong. */
 bool ui_sessions_open(const char *folder, char why[UI_SESSIONS_WHY_BYTES]);
 
-/* *body: {"sessions":[{"id","title","revision","updated"}]}, the latest change first, in ASCII, ended by NUL. A damaged
-   file is listed with its id as its title and "damaged":true, so that it can be seen and deleted. */
+/* *body: {"sessions":[{"id","title","revision","updated"}]}, the latest change first, ended by NUL. A file with a
+   damaged first line is listed with its id as its title, revision 0 and "damaged":true, so that it can be deleted. */
 ui_sessions_result ui_sessions_list(const char *folder, char **body, size_t *bytes, char why[UI_SESSIONS_WHY_BYTES]);
 
-/* *body: the object that was put, byte for byte, but with the members "revision" and "updated" in front. */
+/* *body: the object that was put, with the members "revision" and "updated" in front; ended by NUL. */
 ui_sessions_result ui_sessions_get(const char *folder, const char *id, char **body, size_t *bytes,
                                    char why[UI_SESSIONS_WHY_BYTES]);
 
