@@ -5,6 +5,7 @@
 #ifndef DEMO_PAGE_H
 #define DEMO_PAGE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* The header Content-Security-Policy of every file: nothing from elsewhere, nothing inline. */
@@ -13,13 +14,13 @@
     "'script'"
 
 typedef struct page_file {
-    const char *path; /* as in a request: "/", "/page.css", "/page.js", "/favicon.ico", ... */
     const char *type; /* for Content-Type */
     const char *data;
     size_t bytes;
 } page_file;
 
-/* The file that a path without a query names; NULL: none. All of them are given without a key. */
-const page_file *page_find(const char *path);
+/* The file that a path without a query names: "/", "/page.css", "/page.js", "/favicon.ico" and so on. All of them are
+   given without a key. false: there is none. */
+bool page_find(const char *path, page_file *file);
 
 #endif
