@@ -142,6 +142,9 @@ class Handler(BaseHTTPRequestHandler):
             self.refuse(401, "A key is needed.")
             return
         name = re.sub(r"/ui/sessions/.*", "/ui/sessions/", path)
+        if path.startswith("/ui/sessions") and not mock.keeps:
+            self.refuse(404, "This server keeps no chats.")
+            return
         what = getattr(self, f"{self.command}{re.sub(r'[^a-z]', '_', name)}", None)
         if what is None:
             self.refuse(404, f"There is no {path}.")
@@ -327,6 +330,7 @@ class Mock:
         self.requests, self.chats, self.completions, self.sessions = [], [], [], {}
         self.vocabulary, self.budget, self.conflicts = {}, {"cpu_us": 0, "gpu_us": 4000}, 0
         self.issue = self.refuse = None
+        self.keeps = True # chats
         self.break_after, self.slow = 0, 0.0
         self.port = 0
         self.start()
