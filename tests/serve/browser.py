@@ -166,6 +166,9 @@ class Browser:
         self.wait(lambda: self.one(role, name, within).is_enabled(), f"{name} to be switched on")
         self.one(role, name, within).click()
 
+    def hover(self, node):
+        ActionChains(self.driver).move_to_element(node).perform()
+
     def type(self, name, *keys, within=None):
         self.one("textbox", name, within).send_keys(*keys)
 

@@ -127,7 +127,7 @@ class Handler(BaseHTTPRequestHandler):
             None if mock.key is None else given)
 
     def handle_any(self):
-        mock, path = self.server.mock, self.path
+        mock, path = self.server.mock, self.path.partition("?")[0]
         mock.requests.append((self.command, path))
         body = self.body()
         if path == "/health":
@@ -314,8 +314,16 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, mock, port):
-        self.mock = mock
+        self.mock, self.connections = mock, set()
         super().__init__(("127.0.0.1", port), Handler)
+
+    def process_request(self, request, client_address):
+        self.connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request):
+        self.connections.discard(request)
+        super().shutdown_request(request)
 
     def handle_error(self, request, client_address):
         """A browser that leaves a stream is no error."""
@@ -344,9 +352,15 @@ class Mock:
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
     def stop(self):
+        """No new connections, and the open ones break."""
         self.closing = True
         self.server.shutdown()
         self.server.server_close()
+        for connection in list(self.server.connections):
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass # it has ended already
 
     def pace(self):
         """Between two tokens. A server that closes breaks the connection."""

@@ -9,7 +9,6 @@ const SECONDS = 60;
 const SAMPLES = SECONDS * 4; /* the server sends four a second */
 const CELLS_MAX = 960;       /* of the grid; a cell stands for several pages of a larger cache */
 const BUDGETS = [0, 500, 1000, 2000, 3000, 4000, 6000, 8000, 12000, 16000, 20000, 33000, 50000, 100000]; /* us; 0: none */
-const PHASES = { queue: "waits", prefill: "reads", decode: "writes", paused: "paused" };
 
 let watching = null; /* AbortController */
 let speeds = [], steps = [], last = null, parts = null;
@@ -104,7 +103,7 @@ function drawCurve(canvas, values, words) {
 /* ---- the panel ---- */
 
 function budgetPart() {
-  const label = el("output", { for: "budget" }, "no limit");
+  const label = el("span", { "aria-hidden": "true" }, "no limit"); /* the slider says it, too */
   const range = el("input", { type: "range", id: "budget", min: 0, max: BUDGETS.length - 1, step: 1, value: 0 });
   const send = later(150, async (us) => {
     try {
@@ -174,7 +173,7 @@ function build() {
 function jobRow(job) {
   const age = job.age_ms >= 1000 ? `${(job.age_ms / 1000).toFixed(1)} s` : `${Math.round(job.age_ms)} ms`;
   return el("tr", {}, el("td", {}, String(job.id)),
-            el("td", {}, el("span", { class: `phase ${job.phase}` }, PHASES[job.phase] || job.phase)),
+            el("td", {}, el("span", { class: `phase ${job.phase}` }, job.phase)),
             ...[job.prompt_tokens, job.tokens, job.tokens_per_second?.toFixed(1) ?? "–", age].map((text) => el("td", { class: "end" }, String(text))));
 }
 

@@ -67,7 +67,7 @@ export class Work {
     const speed = Number.isFinite(given) ? given : this.speed();
     works--;
     draw();
-    say(`${how}: ${countInWords(tokens, "token")}, ${speedInWords(speed)}`);
+    say(`${how}: ${speedInWords(speed)}, ${countInWords(tokens, "token")}`);
     return speed;
   }
 }
