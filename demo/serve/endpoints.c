@@ -223,9 +223,9 @@ void endpoints_request(server *s, http_exchange *x, const http_request *r)
 {
     const char *tail;
     const route *found = find_route(r->path, &tail);
-    endpoint_request request = { .server = s, .x = x, .http = r, .tail = tail,
-                                 .admin = level_of(s, r) == KEYS_ADMIN };
-    found->run(&request);
+    endpoint_request all = { .server = s, .x = x, .http = r, .tail = tail,
+                             .admin = level_of(s, r) == KEYS_ADMIN };
+    found->run(&all);
 }
 
 /* ---- generation ---- */
