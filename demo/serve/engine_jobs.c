@@ -146,6 +146,7 @@ static bool measure(engine_thread *t, engine_run *run, refusal *r)
     }
     bool all = run->max_tokens == 0 || run->max_tokens > run->room;
     run->desc.max_tokens = all ? run->room : run->max_tokens;
+    run->desc.min_tokens = run->no_end ? run->desc.max_tokens : run->desc.min_tokens;
     run->checked = true;
     return true;
 }

@@ -109,6 +109,7 @@ struct engine_run { /* a job, and the ones that follow it in its session; zeroed
     exl2_grammar_desc grammar; /* source NULL and kind JSON_SCHEMA: none. `model` is set here */
     bool has_grammar;
     uint32_t max_tokens;     /* 0, or more than the context leaves: what it leaves */
+    bool no_end;             /* no end token before max_tokens */
     bool keeps_session;      /* a session of its own, so that engine_continue can follow */
     uint32_t draws_back;     /* engine_continue: takes so many tokens off the end of the session first */
     engine_run *twin;        /* an earlier run of the batch with the same prompt and limits; NULL: none */

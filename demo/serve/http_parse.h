@@ -1,7 +1,8 @@
 /* http_parse.h: an incremental parser of HTTP/1.1 and HTTP/1.0 requests, over pieces of bytes of any size. It reads
    strictly: what two readers could understand differently is refused, never repaired. No system calls, no allocation.
    takes: bytes as they arrive.
-   gives: http_parser, http_request, http_parse_begin, http_parse, http_field_of, http_has_token, http_query. */
+   gives: http_parser, http_request, http_parse_begin, http_parse, http_parse_started, http_field_of, http_has_token,
+   http_query. */
 #ifndef SERVE_HTTP_PARSE_H
 #define SERVE_HTTP_PARSE_H
 
@@ -13,7 +14,7 @@
 #define HTTP_FIELDS_MAX 100
 #define HTTP_TARGET_MAX 4096
 #define HTTP_METHOD_MAX 20
-#define HTTP_CHUNK_LINE_MAX 256 /* bytes of the line before a chunk, with its extensions */
+#define HTTP_EXTENSIONS_MAX 4096 /* bytes of all chunk extensions of a body, which are ignored */
 
 typedef struct http_field {
     const char *name, *value; /* the name in lower case; the value without white space around it */
@@ -50,14 +51,18 @@ typedef struct http_parser {
     size_t used;         /* of the bytes that the last call was given */
     const char *piece;   /* HTTP_BODY */
     size_t piece_bytes;
-    int status;          /* HTTP_BAD: 400, 413, 414, 417 or 431 */
+    int status;          /* HTTP_BAD: 400, 413, 414, 417 or 431; else 0 */
     const char *problem; /* HTTP_BAD: one sentence */
     /* private */
-    int state, hosts, lengths, codings, line_count, size_digits;
-    size_t head_bytes, line_at, line_bytes;
-    uint64_t body_max, body_read, left;
-    bool after_cr, absolute;
-    char head[HTTP_HEAD_MAX + 2]; /* not cleared: only head_bytes of it are defined */
+    int state;
+    int hosts, lengths, codings, trailers; /* fields seen: Host, Content-Length, Transfer-Encoding; trailer fields */
+    bool after_cr, close, stay;            /* the last byte was CR; tokens of Connection */
+    const char *authority;                 /* of a target "http://authority/path"; NULL */
+    size_t authority_bytes;
+    size_t head_bytes, line_at;            /* bytes in head; where its last line begins */
+    size_t digits, extension_bytes;        /* of the size of this chunk; of all extensions */
+    uint64_t body_max, body_bytes, left;   /* left: of the length, or of this chunk */
+    char head[HTTP_HEAD_MAX];              /* not cleared: only head_bytes of it are defined */
 } http_parser;
 
 /* Begins a request. body_max: bytes of the body; a longer one is HTTP_BAD with 413, after HTTP_HEAD. */

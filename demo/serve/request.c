@@ -131,7 +131,7 @@ static void read_limits(request *r, fields *f)
     fields_bool(f, "ban_eos_token|ignore_eos", &r->no_end);
     fields_bool(f, "token_healing", &r->heal);
     if (fields_bool(f, "skip_special_tokens", &flag)) {
-        r->hide_markers = flag;
+        r->show_markers = !flag;
     }
     double guidance;
     if (fields_number(f, "guidance_scale|cfg_scale", -100, 100, &guidance) && guidance != 1) {

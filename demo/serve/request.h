@@ -67,7 +67,7 @@ typedef struct request { /* zeroed: nothing to free */
     uint32_t stop_token_count;
     const char *bans[REQUEST_STOPS_MAX];
     uint32_t ban_count;
-    bool no_end, heal, hide_markers;
+    bool no_end, heal, show_markers;
     /* What is sampled. */
     sampling sampling;
     double guidance;         /* 0: off */
