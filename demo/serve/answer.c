@@ -166,6 +166,14 @@ void answer_content(choice *c, const char *text, size_t bytes, const engine_reco
     }
 }
 
+void answer_echo(choice *c, const char *text, size_t bytes)
+{
+    bool scored = c->token_texts.bytes > 0; /* then the offset has run on with the tokens */
+    uint32_t offset = c->offset;
+    answer_content(c, text, bytes, NULL);
+    c->offset = scored ? offset : c->offset;
+}
+
 void answer_reasoning(choice *c, const char *text, size_t bytes)
 {
     buffer_add(&c->reasoning, text, bytes);

@@ -14,6 +14,7 @@
 void answer_started(choice *c);               /* the first chunk of a chat's choice */
 /* record: what brought the text, for log-probabilities; NULL: none. */
 void answer_content(choice *c, const char *text, size_t bytes, const engine_record *record);
+void answer_echo(choice *c, const char *text, size_t bytes); /* the prompt, before all other text */
 void answer_reasoning(choice *c, const char *text, size_t bytes);
 void answer_call(choice *c);                  /* the newest of c->calls has its name */
 void answer_arguments(choice *c, const char *text, size_t bytes); /* more of the newest call's arguments */

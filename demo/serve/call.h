@@ -23,8 +23,10 @@ typedef struct choice {
     call *call;
     uint32_t index, prompt;
     engine_run run;
-    exl2_token *ids;          /* the prompt as ids, where it was long or is echoed; NULL: as text or messages */
+    exl2_token *ids;          /* the prompt as ids, where it was long or is echoed; NULL: as text or messages. Owned by
+                                 the first choice of a prompt */
     size_t id_count;
+    bool echoes;              /* the prompt's text has not yet been given */
     struct turn *turn;        /* reasoning and tools; NULL: all text is content */
     bool started, ended, told; /* told: the chunk with the finish_reason was sent */
     buffer content, reasoning;
@@ -37,10 +39,11 @@ typedef struct choice {
     exl2_job_stats stats;     /* of the newest job */
     uint32_t prompt_tokens, cached_tokens, new_tokens, reasoning_tokens; /* of all jobs */
     uint64_t prefill_ns, decode_ns;
-    uint64_t first_ns, last_ns; /* when the first and the newest text came */
+    uint64_t last_ns; /* when the newest text came; 0: none yet */
 } choice;
 
 struct call {
+    owner owner;
     server *server;
     http_exchange *x;         /* NULL: the client has gone, or the answer is complete */
     model *model;
@@ -62,9 +65,10 @@ struct call {
 /* Takes the request (it is empty afterwards) and answers the exchange in the end; if it cannot begin, at once. */
 void call_begin(server *s, http_exchange *x, model *m, request *r);
 void call_record(choice *c, const engine_record *r); /* in the order of engine_read */
-void call_records_end(choice *c);                    /* after the last record of an engine_take */
+void call_records_end(choice *c);                    /* after the last record of an engine_take; may free the call */
 void call_gone(call *c);                             /* on_gone: the exchange is invalid */
 void call_room(call *c);                             /* on_room */
+void call_end_all(server *s, const char *why);       /* fails all calls: the server stops */
 /* Ends all its runs; the client hears the message with this status, or as an error event. */
 void call_fail(call *c, int status, const char *type, const char *code, const char *message);
 

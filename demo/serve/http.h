@@ -9,11 +9,16 @@
      on_head     The head has arrived. The host decides about key, path and method, and may answer at once; then the
                  body is not read. Otherwise it returns, and the body is read.
      on_request  The body has arrived: request->body, body_bytes. The host answers now or later.
-     on_gone     The client has left before the exchange was over, or took no byte for 60 s. The exchange is invalid when
-                 the callback returns. Not called for an exchange that the host has finished.
+     on_gone     The exchange is over without the host: the client has left, or took no byte for 60 s, or the server
+                 refused the rest of the request after on_head. The exchange is invalid when the callback returns. Not
+                 called for an exchange that the host has finished.
      on_room     Fewer than HTTP_ROOM bytes of a stream wait, after more than HTTP_FULL waited.
    The host finishes an exchange by http_answer, http_answer_error, http_stream_end or http_drop: the pointer is then
    invalid, unless it is used by the running callback for nothing more.
+
+   The server itself answers malformed and late requests, OPTIONS, and what the Origin rules forbid; it leaves out the body
+   of an answer to HEAD. A client that has ended its direction only is not gone while it waits for an answer that is no
+   stream. Whether it has left altogether shows when something is sent, so "100 Continue" is sent to it now and then.
 
    Everything but http_wake is for one thread, and may be called in callbacks and between two calls of http_turn. No
    function calls back: on_gone comes in a later turn, even when memory has run out. */

@@ -29,6 +29,15 @@ typedef struct server server;
 typedef struct model model;
 typedef struct call call;
 
+/* What http_user of an exchange points to, if anything: the first member of what waits for something. */
+typedef enum owner_kind { OWNER_CALL, OWNER_LOADER, OWNER_WATCHER } owner_kind;
+typedef struct owner {
+    owner_kind kind;
+} owner;
+
+typedef struct watcher watcher; /* a stream of /ui/watch */
+typedef struct loader loader;   /* a stream of /v1/model/load */
+
 struct model { /* one that is loaded, or that some call still names */
     server *server;
     engine_load load, draft;
@@ -40,7 +49,7 @@ struct model { /* one that is loaded, or that some call still names */
     uint32_t calls;           /* that use it */
     bool leaving;             /* it is being unloaded */
     bool failed_at_start;
-    call *loader;             /* streams the progress of its load; NULL: none */
+    loader *loader;           /* streams the progress of its load; NULL: none */
     model *next;
 };
 
@@ -59,7 +68,8 @@ typedef struct request_count { /* answers of one path with one status */
 
 typedef struct metrics {
     histogram first_token, token, request;
-    uint64_t cancelled_gone, cancelled_shutdown, cancelled_unload, cancelled_error;
+    uint64_t cancelled_gone, cancelled_shutdown, cancelled_error; /* requests */
+    uint64_t tokens_reused;
     request_count requests[128];
     uint32_t request_kinds;
 } metrics;
@@ -79,7 +89,7 @@ struct server {
     bool failed;              /* the command fails */
     bool announced;           /* the line with the address was written */
     uint64_t stop_ms;         /* when streams are cut off */
-    void *watchers;           /* streams of /ui/watch */
+    watcher *watchers;
 };
 
 /* 24 random hex digits and a NUL. */
