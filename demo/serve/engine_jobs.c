@@ -137,6 +137,8 @@ static bool measure(engine_thread *t, engine_run *run, refusal *r)
     } else {
         exl2_job_desc d = run->desc;
         d.max_tokens = 1;
+        d.min_tokens = 0;
+        d.grammar = (exl2_grammar){ 0 }; /* its shortest text may need more */
         exl2_result result = exl2_job_measure(t->host->engine, &d, &size);
         if (result < 0) {
             *r = (refusal){ result, ENGINE_BY_JOB, NULL, size.prompt_tokens, size.context_max };

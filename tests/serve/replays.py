@@ -3,6 +3,7 @@ takes: replays.py PROGRAM [MODEL]; the model of EXL2_TEST_MODEL.
 gives: exit code 0, 1 (the failed checks are printed) or 77 (no model)."""
 
 import concurrent.futures
+import json
 import sys
 import time
 import traceback
@@ -249,10 +250,10 @@ def grammars(s):
     schema = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer"}},
               "required": ["name", "age"], "additionalProperties": False}
     ask = {"messages": [{"role": "user", "content": "Give me a person as JSON."}], "max_tokens": 80, "temperature": 0}
-    import json
     for form in ({"type": "json_schema", "json_schema": {"name": "p", "schema": schema, "strict": True}},
                  {"type": "json_schema", "json_schema": schema}):
         answer = s.post("/v1/chat/completions", dict(ask, response_format=form))
+        check(answer.status == 200, "a schema: %s" % answer.body[:300])
         value = json.loads(answer.json()["choices"][0]["message"]["content"])
         check(set(value) == {"name", "age"} and isinstance(value["age"], int), "the answer fits the schema: %r" % value)
     thing = s.post("/v1/chat/completions", dict(ask, response_format={"type": "json_object"}, max_tokens=200)).json()
