@@ -104,7 +104,10 @@ void engine_begin_loads(engine_thread *t)
     for (;;) {
         lock_take(&t->lock);
         engine_load *l = t->loads;
-        while (l && (l->begun || l->closing || (l->draft && l->draft->new_state == ENGINE_LOADING))) {
+        for (const engine_load *other = t->loads; other; other = other->next) {
+            l = other->closing ? NULL : l; /* first its memory is given back */
+        }
+        while (l && (l->begun || (l->draft && l->draft->new_state == ENGINE_LOADING))) {
             l = l->next;
         }
         if (l) {

@@ -7,6 +7,7 @@
 #include "../common/folder.h"
 #include "../common/json_in.h"
 #include "../common/text_file.h"
+#include "endpoints.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -141,11 +142,12 @@ model *models_load(server *s, const models_desc *from)
     d.rope_alpha = from->rope_alpha > 0 ? from->rope_alpha : d.rope_alpha;
     d.grammars = true;
     set_cache(&d, from);
-    m->load = (engine_load){ .desc = d, .sequences = d.batch_max ? d.batch_max : 16, .user = m };
+    m->load = (engine_load){ .desc = d, .sequences = d.batch_max ? d.batch_max : 16, .on_news = loader_news, .user = m };
     if (m->has_draft) {
         m->draft = (engine_load){ .desc = { .path = m->draft_path, .context_max = d.context_max,
                                             .batch_max = d.batch_max },
-                                  .sequences = m->load.sequences, .no_text = true, .user = m };
+                                  .sequences = m->load.sequences, .no_text = true, .on_news = loader_news,
+                                  .user = m };
         m->load.draft = &m->draft;
         engine_load_begin(s->engine, &m->draft);
     }

@@ -352,7 +352,7 @@ static const char *parse_large(size_t target, int fields, size_t head)
     CHECK_TEXT(parse(bytes, used, 0, 1), whole);
     CHECK_TEXT(parse(bytes, used, 5000, 7), whole);
     free(whole);
-    return text_bytes > 4 && text[text_bytes - 4] == '!' ? text + text_bytes - 4 : text + text_bytes - 1;
+    return text_bytes >= 4 && text[text_bytes - 4] == '!' ? text + text_bytes - 4 : text + text_bytes - 1;
 }
 
 static void check_limits(void)
