@@ -209,7 +209,7 @@ static http *rig_open(void)
 }
 
 /* A server with these settings and nothing that fails. */
-static void rig_start(http_desc desc)
+static inline void rig_start(http_desc desc)
 {
     memset(&rig, 0, sizeof rig);
     rig.now_ms = 1000000;
@@ -316,7 +316,7 @@ static const char *rig_talk(int s, const char *text, const char *until)
 }
 
 /* Nothing has arrived, and the connection is open. */
-static bool rig_quiet(int s)
+static inline bool rig_quiet(int s)
 {
     char byte;
     rig_turns();
