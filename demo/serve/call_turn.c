@@ -63,7 +63,8 @@ static void set_phase(choice *c, turn *t, turn_phase phase)
     const request *r = &c->call->request;
     exl2_job_desc *d = &c->run.desc;
     engine_run *run = &c->run;
-    uint32_t left = r->max_tokens > c->new_tokens ? r->max_tokens - c->new_tokens : 0;
+    uint32_t used = c->new_tokens + t->given_count;
+    uint32_t left = r->max_tokens > used ? r->max_tokens - used : 0;
     const char *ours = phase == TURN_THINK ? t->tags.close
                      : (phase == TURN_FREE || phase == TURN_PROBE || phase == TURN_AFTER) && t->calls ? t->marks->mark
                                                                                                      : "";
@@ -205,6 +206,16 @@ void call_turn_text(choice *c, const engine_record *r)
 
 /* ---- the next job ---- */
 
+static uint32_t count_tokens(const choice *c, const buffer *text)
+{
+    const engine_load *l = &c->call->model->load;
+    size_t count = 0;
+    if (text->bytes) {
+        exl2_tokenize(l->text, l->text_model, text->data, text->bytes, EXL2_TEXT_NO_BOS, NULL, 0, &count);
+    }
+    return (uint32_t)count;
+}
+
 /* Goes on in the session with this text. false: no token is left. */
 static bool follow(choice *c, turn *t, turn_phase phase, const char *first, const char *second)
 {
@@ -213,7 +224,8 @@ static bool follow(choice *c, turn *t, turn_phase phase, const char *first, cons
     buffer_clear(&t->given);
     buffer_string(&t->given, first);
     buffer_string(&t->given, second);
-    if (t->given.failed || (r->max_tokens && c->new_tokens >= r->max_tokens)) {
+    t->given_count = count_tokens(c, &t->given);
+    if (t->given.failed || (r->max_tokens && c->new_tokens + t->given_count >= r->max_tokens)) {
         c->stop = EXL2_STOP_LENGTH;
         return false;
     }

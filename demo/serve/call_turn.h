@@ -48,6 +48,7 @@ typedef struct turn {
     const char *stops[REQUEST_STOPS_MAX + 1]; /* the request's, and one of ours as the last */
     bool has_stop;           /* the job has a stop string of ours, */
     uint32_t stop_at;        /* with this index */
+    uint32_t given_count;    /* tokens of `given` */
     buffer opening, given;   /* text after the opening of the reply; what follows a job */
     bool has_format;
     exl2_grammar_desc grammar; /* of response_format or json_schema */
