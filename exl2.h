@@ -167,6 +167,53 @@
        d.sampler.seed = seed;                                // from the saved game
        exl2_generate(e, &d);                                 // the same words again
 
+   Save and load in mid-sentence. A job that is resumed delivers the rest of the text alone, so the game saves what was
+   heard, too. The session of the loaded talk is a new one, and d is the desc that the job was started with:
+
+       typedef struct talk { exl2_session session; bool speaks; char heard[4096]; size_t bytes; } talk;
+
+       static exl2_flow hear(void *user, const exl2_event *event)
+       {
+           talk *t = user;
+           if (event->kind == EXL2_EVENT_DONE) t->speaks = false;
+           if (event->kind != EXL2_EVENT_TEXT) return EXL2_CONTINUE;
+           if (event->bytes >= sizeof t->heard - t->bytes) return EXL2_STOP_JOB;
+           memcpy(t->heard + t->bytes, event->text, event->bytes + 1);  // with the NUL
+           t->bytes += event->bytes;
+           return EXL2_CONTINUE;
+       }
+
+       static bool save_talk(exl2_engine *e, const talk *t, FILE *file)  // between two steps, at any word
+       {
+           size_t bytes = 0;
+           if (exl2_session_save(e, t->session, 0, NULL, 0, &bytes) < 0) return false;
+           void *data = malloc(bytes);
+           bool good = data && exl2_session_save(e, t->session, 0, data, bytes, &bytes) == EXL2_OK
+                    && fwrite(&bytes, sizeof bytes, 1, file) == 1 && fwrite(data, bytes, 1, file) == 1
+                    && fwrite(t->heard, sizeof t->heard, 1, file) == 1;
+           free(data);
+           return good;
+       }
+
+       static bool load_talk(exl2_engine *e, exl2_job_desc d, talk *t, FILE *file)
+       {
+           size_t bytes = 0;
+           exl2_session_info info;
+           void *data = fread(&bytes, sizeof bytes, 1, file) == 1 && bytes < 1 << 24 ? malloc(bytes) : NULL;
+           bool good = data && fread(data, bytes, 1, file) == 1 && fread(t->heard, sizeof t->heard, 1, file) == 1
+                    && exl2_session_restore(e, t->session, data, bytes) == EXL2_OK
+                    && exl2_session_get(e, t->session, &info) == EXL2_OK;
+           free(data);
+           if (!good) return false;
+           t->heard[sizeof t->heard - 1] = 0;
+           t->bytes = strlen(t->heard);
+           t->speaks = info.resumes;                         // false: it had finished when it was saved
+           d.session = t->session;
+           d.prompt = (exl2_prompt){ 0 };                    // the job has its prompt already
+           d.resume = true;
+           return !t->speaks || exl2_job_start(e, &d, NULL) == EXL2_OK;
+       }
+
    A talk that outgrows the context. When a start gives EXL2_ERR_CONTEXT_FULL, drop the older half of the turns. The
    system message stays, so its K and V are found; the turns that follow the gap are computed again:
 
@@ -627,7 +674,7 @@
    folder.
 
    Players have no NVRTC, and it is large. exl2_kernels_build compiles the kernels for the given architectures into such
-   a cache, on a machine without a GPU; so does the program `exl2 kernels build` (fourth recipe). Ship the folder and
+   a cache, on a machine without a GPU; so does the program `exl2 kernels build` (fifth recipe). Ship the folder and
    let kernel_cache.load read it. Where a GPU's own entries are missing, those of a lower minor number are used (86 on
    8.9; but 90 on 9.0 alone). Without those the call fails with EXL2_ERR_NO_COMPILER, and the message names the missing
    entry.
