@@ -79,7 +79,7 @@
    one.
 
    Words arrive in callbacks inside exl2_step, on the thread that called it. demo/frame.c measures frame times;
-   demo/npc.c is a whole game.
+   demo/npc.c is a whole game, demo/tools.c a model that calls functions of the program.
 
    RECIPES
 
