@@ -98,6 +98,7 @@ EXL2__SIZE_END
 #include "3_backend/cpu/cpu_phases.h"
 #include "3_backend/cpu/cpu_codes.h"
 #include "3_backend/cpu/cpu_device.h"
+#include "3_backend/cpu/cpu_product.h"
 #include "3_backend/cpu/cpu_logits.h"
 #include "3_backend/cpu/cpu_attend.h"
 #include "3_backend/cpu/cpu_fields.h"

@@ -121,7 +121,7 @@ static inline uint64_t exl2__plan_expert_pointers(const exl2__config *config)
     for (uint32_t i = 0; i < config->layers; i++) {
         layers += exl2__config_layer(config->sparse, i);
     }
-    return layers * 2 * config->experts.count;
+    return layers * (EXL2__ROLE_COUNT - EXL2__ROLE_SINGLES) * config->experts.count;
 }
 
 /* Divides `matrices` [exl2__plan_expert_pointers] among the layers. */
@@ -129,9 +129,10 @@ static inline void exl2__plan_experts(const exl2__config *config, exl2__matrix *
 {
     for (uint32_t i = 0; i < config->layers; i++) {
         if (exl2__config_layer(config->sparse, i)) {
-            layers[i].expert_up = matrices;
-            layers[i].expert_down = matrices + config->experts.count;
-            matrices += 2 * (size_t)config->experts.count;
+            for (uint32_t k = 0; k < EXL2__COUNT(layers[i].experts); k++) {
+                layers[i].experts[k] = matrices;
+                matrices += config->experts.count;
+            }
         }
     }
 }

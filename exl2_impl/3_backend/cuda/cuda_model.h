@@ -145,7 +145,7 @@ static inline uint64_t exl2__cuda_round(uint64_t bytes)
 
 static inline const exl2__cuda_experts *exl2__cuda_experts_of(const exl2__layer *layer)
 {
-    return (const exl2__cuda_experts *)(const void *)layer->expert_up[0];
+    return (const exl2__cuda_experts *)(const void *)layer->experts[0][0];
 }
 
 /* ---- sizes ---- */
