@@ -95,7 +95,8 @@ EXL2__PRIVATE void exl2__cpu_gather_tiles(const exl2__cpu_share *s, exl2__operan
 
 EXL2__PRIVATE void exl2__cpu_qkv_input(const exl2__cpu_share *s)
 {
-    exl2__cpu_norm_tiles(s, exl2__operand_of(s->layer, EXL2__ROLE_QKV), &s->layer->attn_norm, NULL, s->d->step->row_count);
+    exl2__cpu_norm_tiles(s, exl2__operand_of(s->layer, EXL2__ROLE_QKV), &s->layer->attn_norm, NULL,
+                         s->d->step->row_count);
 }
 
 /* Items: strips of q, then of k, then of v. */
@@ -108,8 +109,8 @@ EXL2__PRIVATE void exl2__cpu_qkv_strips(const exl2__cpu_share *s)
     for (uint32_t i = 0; i < 3; i++) {
         uint32_t begin = exl2__max32(s->begin, first) - first, stride = i ? d->key_stride : d->query_stride;
         uint32_t end = exl2__max32(exl2__min32(s->end, first + strips[i]), first) - first;
-        exl2__cpu_multiply_rows(d, exl2__operand_of(s->layer, EXL2__ROLE_QKV), i, d->step->row_count, begin, end, out[i],
-                                stride, 0);
+        exl2__cpu_multiply_rows(d, exl2__operand_of(s->layer, EXL2__ROLE_QKV), i, d->step->row_count, begin, end,
+                                out[i], stride, 0);
         first += strips[i];
     }
 }
@@ -134,7 +135,8 @@ EXL2__PRIVATE void exl2__cpu_out_strips(const exl2__cpu_share *s)
 
 EXL2__PRIVATE void exl2__cpu_gate_up_input(const exl2__cpu_share *s)
 {
-    exl2__cpu_norm_tiles(s, exl2__operand_of(s->layer, EXL2__ROLE_GATE_UP), &s->layer->mlp_norm, NULL, s->d->step->row_count);
+    exl2__cpu_norm_tiles(s, exl2__operand_of(s->layer, EXL2__ROLE_GATE_UP), &s->layer->mlp_norm, NULL,
+                         s->d->step->row_count);
 }
 
 /* Items: strips, whose products are there. */

@@ -37,7 +37,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_multiply_many(exl2__cuda_model *m, const ex
 EXL2__PRIVATE exl2_result exl2__cuda_multiply(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
                                               exl2k_gemv_args *a, uint32_t rows)
 {
-    if (exl2__cuda_matrix_of(of.matrix)->split) {
+    if (exl2__cuda_matrix_of(of.matrix)->order.apart) {
         return exl2__cuda_split_product(m, of.matrix, kind, *a, rows);
     }
     bool many = of.layer ? m->pass.by_gemm : exl2__cuda_head_by_wg(m, rows);

@@ -37,7 +37,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_residual(exl2__cuda_model *m, exl2__operand
     exl2k_gemv_args a = {
         .x = x, .x_pitch = x_pitch, .out = m->b.x, .out_pitch = m->b.x_pitch, .residual = m->b.residual,
         .residual_pitch = m->plan->shape.hidden, .weight = exl2__cuda_values(next_norm),
-        .map = next ? exl2__cuda_matrix_of(next)->map : 0, .sums_before = exl2__cuda_sums(m, 0),
+        .map = next ? exl2__cuda_inputs(next) : 0, .sums_before = exl2__cuda_sums(m, 0),
         .sums_out = exl2__cuda_sums(m, 1), .scale = m->plan->shape.residual_scale
     };
     if (x == m->b.h) { /* not what attention has written */
@@ -108,7 +108,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__l
     }
     if (folds) {
         a.out = m->b.x;
-        a.map = exl2__cuda_matrix_of(first->matrix[EXL2__ROLE_QKV])->map;
+        a.map = exl2__cuda_inputs(first->matrix[EXL2__ROLE_QKV]);
         a.weight = exl2__cuda_values(first->attn_norm.weight);
     }
     uint32_t parts = (uint32_t)exl2__div_up(a.hidden, EXL2K_EMBED_THREADS);

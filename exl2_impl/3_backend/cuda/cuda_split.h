@@ -20,7 +20,7 @@ EXL2__PRIVATE exl2__cuda_matrix exl2__cuda_split_part(const exl2__cuda_matrix *m
     one.device.interleaved = 0;
     one.device.strips = one.device.part[0].strips;
     exl2__cuda_matrix_firsts(&one.device);
-    one.map = matrix->maps[index];
+    one.order = (exl2__cuda_order){ .inputs = { matrix->order.inputs[index] } };
     return one;
 }
 
@@ -32,7 +32,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_split_rows(exl2__cuda_model *m, const exl2_
     a.x = m->b.split_x;
     for (uint32_t i = 0; i < w->device.parts; i++) {
         exl2__cuda_matrix one = exl2__cuda_split_part(w, i);
-        exl2k_gather_args gather = { .from = x, .to = a.x, .map = one.map, .rows_at = exl2__cuda_rows_at(m),
+        exl2k_gather_args gather = { .from = x, .to = a.x, .map = one.order.inputs[0], .rows_at = exl2__cuda_rows_at(m),
                                      .count = w->in, .pitch = a.x_pitch };
         exl2__cuda_grid grid = { .x = a.rows, .y = 1, .threads = EXL2K_GATHER_THREADS };
         EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_gather, grid, &gather));
