@@ -197,7 +197,6 @@ EXL2__PRIVATE exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *
         if (must && parts[part].kind != EXL2__MATRIX_DENSE) {
             exl2__matrix_dequantize(&parts[part]);
         }
-        parts[part].has_bias = parts[part].has_bias && !EXL2__BROKEN(4);
         bool by_row = u->kind == EXL2__UNIT_EMBED || u->kind == EXL2__UNIT_POSITIONS;
         bool is_head = u->kind == EXL2__UNIT_EMBED && w->tied && !exl2__weights_has_copy(w);
         parts[part].uses = by_row ? EXL2__USE_ROWS | (is_head ? EXL2__USE_PRODUCT : 0)

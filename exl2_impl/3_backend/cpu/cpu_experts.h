@@ -87,7 +87,6 @@ EXL2__PRIVATE void exl2__cpu_route_row(const exl2__experts *e, const exl2__real 
 {
     uint32_t taken[EXL2__EXPERTS_MAX / 32] = { 0 }, outside[EXL2__EXPERTS_MAX / 32] = { 0 }, n = 0;
     double sum = 0;
-    bool renormalized = e->renormalized != EXL2__BROKEN(6);
     for (uint32_t i = 0; i < e->count; i++) {
         score[i] = (double)logits[i];
     }
@@ -107,7 +106,7 @@ EXL2__PRIVATE void exl2__cpu_route_row(const exl2__experts *e, const exl2__real 
         }
     }
     for (n = 0; n < e->active; n++) {
-        double w = score[choice[n]] * (double)e->scale / (renormalized ? sum + (e->sigmoid ? 1e-20 : 0) : 1);
+        double w = score[choice[n]] * (double)e->scale / (e->renormalized ? sum + (e->sigmoid ? 1e-20 : 0) : 1);
         weight[n] = finite ? (exl2__real)w : (exl2__real)exl2__bits_float(0x7FC00000u);
     }
 }
