@@ -703,10 +703,8 @@ EXL2__PRIVATE exl2_result exl2__api_chat_tokenize(exl2_engine *e, exl2_model han
     if (prompt->messages) {
         r = exl2__job_prompt_conversation(e, m, prompt, d, &rendered);
         if (r >= 0) {
-            m->vocab.added.guarded = rendered.guard;
-            r = exl2__encode(&e->ctx, &m->vocab, rendered.text, rendered.bytes, rendered.from_message, 0, out, cap,
-                             need);
-            m->vocab.added.guarded = NULL;
+            exl2__encode_marks marks = { rendered.from_message, rendered.guard };
+            r = exl2__encode(&e->ctx, &m->vocab, rendered.text, rendered.bytes, &marks, 0, out, cap, need);
             exl2__job_prompt_free(e, &rendered);
         }
     } else {
