@@ -543,6 +543,21 @@
    with a JSON grammar, ask after each for what a player should see, such as "/say", and show what is new. It reads the
    JSON from its beginning each time, in one to four microseconds for a kilobyte, allocates nothing and needs no engine.
 
+   exl2_sentence gives whole sentences of a text that is still being written, for speech, lips and subtitles:
+
+       size_t n;
+       while ((n = exl2_sentence(text + spoken, bytes - spoken, whole)) > 0) {
+           speak(text + spoken, n);
+           spoken += n;
+       }
+
+   text is what TEXT events have brought so far, or what exl2_json_text gives of a member, and whole is true at DONE, or
+   as exl2_json_text says. A sentence ends at a line break, or at . ! ? and the like in Latin, Greek, Cyrillic, Arabic,
+   Indian, Chinese, Japanese and other scripts, with quotes and brackets that close after them. It does not end before a
+   small letter or a dash, within numbers and names (3.5, example.com), after initials and abbreviations (J. Smith, Dr.,
+   e.g., z.B., No. 5) and German ordinals (3. Mai). The next word decides, so a sentence is known with the first token
+   after it. No rule is right for every text: "He lives in St. Then" is one sentence.
+
    8. SESSIONS
 
    A session is a history of tokens. exl2_session_open makes an empty one. Jobs append to it, one job at a time. K and V
@@ -1299,6 +1314,11 @@ EXL2_API exl2_result exl2_chat_tokenize(exl2_engine *e, exl2_model m, const exl2
    deeper than 256 levels; out has the value as it was before the error. TOO_SMALL: out has what fits. */
 EXL2_API exl2_result exl2_json_text(const char *json, size_t bytes, const char *path, char *out, size_t cap,
                                     size_t *need, bool *whole);
+
+/* [A nb] The first sentence of a text that is still being written and may end anywhere: its bytes, with the spaces
+   after it; 0 while it may go on. whole: the text ends here, so its rest is a sentence. The sentences are the same
+   however the text came in pieces. Section 7 says where they end. */
+EXL2_API size_t exl2_sentence(const char *text, size_t bytes, bool whole);
 
 /* ---- 8. sessions: token histories ---------------------------------------------------------------------------- */
 

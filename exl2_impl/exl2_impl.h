@@ -177,6 +177,7 @@ EXL2__SIZE_BEGIN
 
 #include "6_text/unicode/nfkc_table.h"
 #include "6_text/unicode/nfkc.h"
+#include "6_text/unicode/sentences.h"
 
 EXL2__SIZE_END
 

@@ -7,6 +7,7 @@
 #define EXL2__API_H
 
 #include "../0_base/json/json_part.h"
+#include "../6_text/unicode/sentences.h"
 #include "job_start.h"
 #include "layouts.h"
 #include "worker.h"
@@ -733,6 +734,11 @@ EXL2_API exl2_result exl2_json_text(const char *json, size_t bytes, const char *
         out[part.used < cap ? part.used : exl2__utf8_cut(out, cap - 1)] = 0;
     }
     return !begins ? EXL2_ERR_FORMAT : out && part.used >= cap ? EXL2_ERR_TOO_SMALL : EXL2_OK;
+}
+
+EXL2_API size_t exl2_sentence(const char *text, size_t bytes, bool whole)
+{
+    return text ? exl2__sentences_first(text, bytes, whole) : 0;
 }
 
 #endif
