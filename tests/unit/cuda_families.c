@@ -198,7 +198,7 @@ static void check_decodes(const family_case *c, synth_model *m)
     static made_step made;
     static launched first[LAUNCHES_MAX];
     uint32_t first_count = 0;
-    for (uint32_t rows = 1; rows <= EXL2__CUDA_GRAPH_ROWS; rows++) {
+    for (uint32_t rows = 1; rows <= EXL2__CUDA_GEMV_ROWS; rows++) {
         pass p = { 0 };
         for (uint32_t i = 0; i < rows; i++) {
             p.sequence[i] = (made_rows){ 3 + 5 * i, 1 };
@@ -482,7 +482,7 @@ static void test_experts(void)
     gpu_open(90, 49152, run);
     synth_now = &family;
     synth_model_open_on(&m, &exl2__cuda_backend, &gpu, &shape, 7, none, ROWS_MAX, CONTEXT, PAGES, NULL);
-    for (uint32_t rows = 1; rows <= EXL2__CUDA_GRAPH_ROWS; rows++) {
+    for (uint32_t rows = 1; rows <= EXL2__CUDA_GEMV_ROWS; rows++) {
         pass p = { { { 3, rows } }, false };
         make_step(&made, &shape, &p, EXL2__ROWS_SAMPLED);
         made.step.logit_count = 0;

@@ -251,6 +251,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matri
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
     a->matrix = w->device;
     a->rows = rows;
+    a->rows_at = exl2__cuda_rows_at(m); /* by wgmma all rows of the launch are computed */
     a->kind = kind == EXL2__CUDA_ACT ? EXL2K_GEMM_ACT : kind == EXL2__CUDA_RESIDUAL ? EXL2K_GEMM_RESIDUAL
                                                                                     : EXL2K_GEMM_STORE;
     a->act = exl2__cuda_act(m);
