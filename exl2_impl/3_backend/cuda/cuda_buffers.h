@@ -77,7 +77,7 @@ typedef struct exl2__cuda_pass {
     uint64_t groups;     /* exl2k_pass, one for each group of logit rows; at least one */
     uint64_t rows, samplings, copies;
     uint64_t masks;      /* masks of the rows that have one, each aligned to 16 bytes */
-    uint32_t row_count;  /* rows of launches; of a captured pass those of its class: exl2k_pass says how many are real */
+    uint32_t row_count;  /* rows of launches; of a captured pass those of its class: exl2k_pass has its own */
     uint32_t longest_context; /* tokens that the row with the longest context attends to */
     uint32_t splits;     /* splits of attention that a graph is captured for; 0: what longest_context needs */
     uint32_t tile_count, norm; /* norm: index of the sums of squares of the norm that the next product applies */

@@ -10,9 +10,9 @@
 
    Graphs exist for 1, 8, 16, 24, 32, 48 and 64 rows, as far as the model has so many sequences; all are captured before
    the first pass. Those of whole passes, and of all their layers, exist for a few numbers of splits of attention each.
-   From 24 rows on a whole pass is the graph of its layers and that of its head. Rows of a pass and their contexts lie in
-   device memory: CTAs that a pass does not need leave at once. Graphs of single units, which time budgets need, exist
-   only for the largest number of splits. */
+   From 24 rows on a whole pass is the graph of its layers and that of its head, so that there are fewer graphs. Rows of
+   a pass and their contexts lie in device memory: CTAs that a pass does not need leave at once. Graphs of single units,
+   which time budgets need, exist only for the largest number of splits. */
 #ifndef EXL2__CUDA_GRAPH_H
 #define EXL2__CUDA_GRAPH_H
 
