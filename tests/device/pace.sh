@@ -8,17 +8,18 @@
 # (figures.py), what fell, and the most device memory that each bench used. Logs and figures go to $OUT or ./pace-log.
 # Exit code: 0; 1 if a test or a bench failed; 77 without a GPU.
 
-# build TREE PROGRAM
+# build TREE WHICH: exl2_WHICH and frame_WHICH in $folder
 build() {
-    meson setup "$1/build-pace" "$1" -Doptimization=2 >/dev/null && ninja -C "$1/build-pace" demo/exl2 >/dev/null &&
-        cp "$1/build-pace/demo/exl2" "$2"
+    meson setup "$1/build-pace" "$1" -Doptimization=2 >/dev/null &&
+        ninja -C "$1/build-pace" demo/exl2 demo/frame >/dev/null &&
+        cp "$1/build-pace/demo/exl2" "$folder/exl2_$2" && cp "$1/build-pace/demo/frame" "$folder/frame_$2"
 }
 
 pack() {
     folder=$1
     before=$2
     tests/device/pack.sh "$folder" 90 || exit 1
-    build "$before" "$folder/exl2_before" && build "$PWD" "$folder/exl2_after" || exit 1
+    build "$before" before && build "$PWD" after || exit 1
     echo "${COMMIT_BEFORE:-$(git -C "$before" rev-parse --short=12 HEAD)}" >"$folder/commit_before"
     git rev-parse --short=12 HEAD >"$folder/commit_after"
     cp tests/device/pace.sh tests/device/figures.py "$folder/"
@@ -53,7 +54,7 @@ bench() {
     timeout 120 "./exl2_$which" bench "$models/$model" --backend cuda --kernels kernels --prefill 0 --decode 128 \
         --context 128 --json "$@" >"$part" || failed=1
     if [ "$round" = 1 ]; then
-        kill $watcher
+        kill "$watcher"
         echo "$which $model: $(sort -n "$logs/memory" | tail -n 1) MiB of device memory in use" >>"$logs/memory_most"
     fi
     echo "$part=$model" >>"$logs/$which-$round.list"
@@ -109,6 +110,11 @@ run() {
         python3 figures.py compare "$logs/before-$round.json" "$logs/after-$round.json"
     done
     cat "$logs/memory_most"
+    for model in smollm2-135m llama3-8b; do
+        echo "frame of $model with 32 speakers:"
+        timeout 60 ./frame_after "$models/$model" --backend cuda --kernels kernels --seconds 9 --speakers 32 --say 300 \
+            --cpu-us 1000 --gpu-us 4000 | head -n 4
+    done
     tar czf "$logs/figures.tar.gz" -C "$logs" before-1.json before-2.json after-1.json after-2.json tests steps.log \
         models.log phases.log
     say "done"
