@@ -23,6 +23,7 @@ typedef struct launched {
     uint32_t x_pitch, x_step, out_pitch, out_step; /* of products of few rows */
     uint32_t tile_rows;       /* of inputs or results that are tiles; 0: there are none */
     uint64_t partial;         /* where products by GEMM may put sums of splits */
+    uint64_t rows_at;         /* of products */
 } launched;
 
 static launched launches[LAUNCHES_MAX];
@@ -43,6 +44,7 @@ static void run(const char *function, const void *arguments, const unsigned grid
         const exl2k_gemv_args *a = (const exl2k_gemv_args *)arguments;
         l->x = a->x;
         l->out = a->out;
+        l->rows_at = a->rows_at;
         l->kind = a->kind;
         l->x_pitch = a->x_pitch;
         l->x_step = a->x_step;
@@ -55,6 +57,7 @@ static void run(const char *function, const void *arguments, const unsigned grid
         l->kind = a->kind == EXL2K_GEMM_ACT ? EXL2K_GEMV_ACT : EXL2K_GEMV_STORE;
         l->tile_rows = strncmp(function, "exl2k_gemm_wg", 13) == 0 ? a->x_pitch : 0;
         l->partial = a->partial;
+        l->rows_at = a->rows_at;
     } else if (strcmp(function, "exl2k_norm") == 0) {
         const exl2k_norm_args *a = (const exl2k_norm_args *)arguments;
         l->out = a->out;
@@ -397,7 +400,7 @@ static void check_same_launches(const launched *wanted, uint32_t count)
         const launched *a = &wanted[i], *b = &launches[i];
         CHECK(strcmp(a->function, b->function) == 0 && memcmp(a->grid, b->grid, sizeof a->grid) == 0);
         CHECK(a->x == b->x && a->out == b->out && a->x_pitch == b->x_pitch && a->kind == b->kind);
-        CHECK(a->tile_rows == b->tile_rows && a->partial == b->partial);
+        CHECK(a->tile_rows == b->tile_rows && a->partial == b->partial && a->rows_at == 0 && b->rows_at == 0);
     }
 }
 

@@ -93,7 +93,8 @@ typedef struct exl2__cuda_pass {
 #define EXL2__CUDA_SPLIT_CLASSES 4u
 
 /* The most rows of each class of passes that graphs are captured for. A pass runs by the graph of its class, and CTAs
-   of rows that it does not have leave at once; products by GEMM compute these rows, too, and nothing reads them. */
+   of rows that it does not have leave at once. In passes by GEMM all products compute these rows, too; nothing reads
+   them. */
 static const uint32_t exl2__cuda_class_most[EXL2__CUDA_ROW_CLASSES] = {
     1, EXL2__CUDA_FEW_ROWS, EXL2__CUDA_GEMV_ROWS, 24, 32, 48, EXL2__CUDA_GRAPH_ROWS
 };
