@@ -4,7 +4,7 @@
 #   cd FOLDER && sh commits.sh run                   with a GPU: all commits compile their kernels, then take turns, two
 #                                                    rounds; about 25 s a commit
 # FOLDER has one program for each commit, named in the order of the command line. run prints a line for each commit and
-# round: tokens/s of llama3-8b after 128, 6,144 and 32,768 tokens, and of tinyllama-1.1b after 128. Logs go to $OUT or
+# round: tokens/s of llama3-8b after 128, 6,144 and 32,768 tokens, and of tinyllama-1.1b after 128. Logs go to
 # ./commits-log. Exit code: 0; 1 if a bench failed; 77 without a GPU.
 
 pack() {
@@ -40,7 +40,7 @@ bench() {
 
 run() {
     failed=0
-    logs=${OUT:-$PWD/commits-log}
+    logs=$PWD/commits-log
     models=${TMPDIR:-/dev/shm}
     mkdir -p "$logs"
     nvidia-smi --query-gpu=name,driver_version --format=csv,noheader || exit 77

@@ -5,7 +5,8 @@
 #                                             or COMMIT_BEFORE knows the commit. It needs Meson
 #   cd FOLDER && sh pace.sh run               with a GPU: within 7 minutes; builds nothing
 # pack calls pack.sh (EXL2_NVRTC) for the tests. run prints tokens/s and CPU microseconds of a step at 1 to 64 sequences
-# (figures.py), what fell, and the most device memory that each bench used. Logs and figures go to $OUT or ./pace-log.
+# (figures.py), what fell, and the most device memory that each bench used. Logs go to ./pace-log, one file of figures
+# also to $OUT.
 # Exit code: 0; 1 if a test or a bench failed; 77 without a GPU.
 
 # build TREE WHICH: exl2_WHICH and frame_WHICH in $folder
@@ -63,7 +64,7 @@ bench() {
 run() {
     begin=$(date +%s)
     failed=0
-    logs=${OUT:-$PWD/pace-log}
+    logs=$PWD/pace-log
     models=${TMPDIR:-/dev/shm}
     mkdir -p "$logs"
     card=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
@@ -117,6 +118,7 @@ run() {
     done
     tar czf "$logs/figures.tar.gz" -C "$logs" before-1.json before-2.json after-1.json after-2.json tests steps.log \
         models.log phases.log
+    [ -z "$OUT" ] || cp "$logs/figures.tar.gz" "$OUT/"
     say "done"
     exit $failed
 }
