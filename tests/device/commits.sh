@@ -49,14 +49,13 @@ run() {
         "./exl2_$last" synth "$models/$model" --shape $model --bpw 4 >/dev/null || exit 1
     done
     while read -r number _; do # compiles kernels; several at a time, as nothing is measured yet
-        bench "$number" first tinyllama-1.1b 128 >/dev/null &
+        (bench "$number" first tinyllama-1.1b 128 && bench "$number" first llama3-8b 128) >/dev/null &
         [ $((number % 4)) != 1 ] || wait
     done <commits
     wait
     for round in 1 2; do
         echo "round $round: 8B after 128; 6,144; 32,768; tinyllama after 128"
         while read -r number commit; do
-            [ $round = 1 ] && bench "$number" first llama3-8b 128 >/dev/null
             big=$(bench "$number" $round llama3-8b 128,6144,32768)
             small=$(bench "$number" $round tinyllama-1.1b 128)
             echo "$big$small  $commit"
