@@ -294,6 +294,9 @@ bool request_read(request *r, request_kind kind, const char *body, size_t bytes,
     fields f = { r->tree, error };
     bool bos = true;
     fields_text(&f, "model", &r->model, NULL);
+    if (error->set) {
+        return false;
+    }
     if (kind == REQUEST_COMPLETION) {
         fields_bool(&f, "echo", &r->echo);
         if (fields_bool(&f, "add_bos_token", &bos)) {

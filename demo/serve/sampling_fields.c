@@ -63,11 +63,11 @@ static void read_temperature(fields *f, exl2_sampler_desc *d)
     }
     fields_bool(f, "temperature_last", &d->temperature_last);
     fields_bool(f, "dynamic_temperature", &dynamic);
-    fields_number(f, NAMES_MIN_TEMP, 0, 10, &low);
-    fields_number(f, NAMES_MAX_TEMP, 0, 10, &high);
+    bool both = fields_number(f, NAMES_MIN_TEMP, 0, 10, &low);
+    both = fields_number(f, NAMES_MAX_TEMP, 0, 10, &high) && both;
     fields_number(f, NAMES_TEMP_EXPONENT, 0, 100, &exponent);
-    if (dynamic && low > high) {
-        fields_fail(f->error, "min_temp", "min_temp is larger than max_temp");
+    if (dynamic && both && low > high) {
+        fields_fail(f->error, fields_find(f, NAMES_MIN_TEMP)->key, "min_temp is larger than max_temp");
     } else if (dynamic && high > low) {
         d->dynamic_min = low > 0 ? not_zero(low) : EXL2_OFF;
         d->dynamic_max = not_zero(high);
