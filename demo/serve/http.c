@@ -3,7 +3,7 @@
    gives: http_open, http_close, http_turn, http_run, http_stop, http_wake, and the questions of http.h.
    owns:  the listening socket, the waking pair, the connections. */
 #include "http_exchange.h"
-#include "clock.h"
+#include "../common/clock.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #define _DARWIN_C_SOURCE /* SO_NOSIGPIPE */
 #endif
 #include "net.h"
-#include "clock.h"
+#include "../common/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
