@@ -204,8 +204,8 @@ static int wait_of(const http *h, int wait_ms)
     return wait_ms >= 0 && (uint64_t)wait_ms < left ? wait_ms : (int)left;
 }
 
-/* Waits; polls[0] is the waking pair, then there are the connections in their order, then perhaps the listener. Returns
-   how many entries were filled in; 0: nothing is ready. */
+/* Waits; polls[0] is the waking pair, then there are the connections in their order, then perhaps the listener.
+   Returns how many entries were filled in; 0: nothing is ready. */
 static size_t poll_all(http *h, int wait_ms)
 {
     size_t count = 0;

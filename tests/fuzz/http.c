@@ -50,7 +50,8 @@ static void check_head(reading *r)
 {
     const http_request *q = &r->parser.request;
     char out[64];
-    require(q->method && *q->method && q->path && (*q->path == '/' || strcmp(q->path, "*") == 0) && q->query && q->host);
+    require(q->method && *q->method && q->path && (*q->path == '/' || strcmp(q->path, "*") == 0) && q->query &&
+            q->host);
     require((q->minor == 1 && *q->host) || q->minor == 0);
     require(!q->chunked || (q->length == 0 && q->minor == 1 && !http_field_of(q, "content-length")));
     require(q->has_body == (q->chunked || q->length > 0));

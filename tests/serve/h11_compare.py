@@ -1,6 +1,6 @@
 """h11_compare.py: what our parser of HTTP takes, Python's h11 reads alike. Good requests are changed at random, with a
-fixed seed; for each request that our parser completes, h11 must find the same method, target, version, fields and body at
-the same place. (What h11 takes and we refuse is no failure: we are stricter.)
+fixed seed; for each request that our parser completes, h11 must find the same method, target, version, fields and
+body at the same place. (What h11 takes and we refuse is no failure: we are stricter.)
 
     h11_compare.py PROGRAM [COUNT [SEED]]    PROGRAM: test_http_requests; without h11 the exit code is 77: skipped
 """
@@ -35,11 +35,14 @@ BASES = [
     CHUNKED + b"0\r\n\r\n" + CHUNKED + b"3\r\nabc\r\n0\r\n\r\n" + POST + b"Content-Length: 2\r\n\r\nhi",
 ]
 PIECES = [
-    b"\r", b"\n", b"\r\n", b"\r\n\r\n", b"\0", b" ", b"\t", b":", b";", b",", b"0", b"1", b"9", b"a", b"-", b"+", b"\x0b",
+    b"\r", b"\n", b"\r\n", b"\r\n\r\n", b"\0", b" ", b"\t", b":", b";", b",", b"0", b"1", b"9", b"a", b"-", b"+",
+    b"\x0b",
     b"\x80", b"\xff", b"%", b"%0d", b"#", b"?", b"HTTP/1.1", b"HTTP/1.0", b"Host: b\r\n", b"Content-Length: 5\r\n",
-    b"Content-Length: 0\r\n", b"Content-Length:5\r\n", b"Transfer-Encoding: chunked\r\n", b"Transfer-Encoding:chunked\r\n",
+    b"Content-Length: 0\r\n", b"Content-Length:5\r\n", b"Transfer-Encoding: chunked\r\n",
+    b"Transfer-Encoding:chunked\r\n",
     b"Transfer-Encoding: identity\r\n", b"Transfer-Encoding\t: chunked\r\n", b"chunked", b", chunked", b"chunked, ",
-    b"Connection: close\r\n", b"Connection: keep-alive\r\n", b"Upgrade: websocket\r\n", b" folded\r\n", b"X: y\r\n", b"X:\r\n",
+    b"Connection: close\r\n", b"Connection: keep-alive\r\n", b"Upgrade: websocket\r\n", b" folded\r\n", b"X: y\r\n",
+    b"X:\r\n",
     b"0\r\n\r\n", b"5\r\nhello\r\n", b"5;a=b\r\nhello\r\n", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
 ]
 
@@ -108,7 +111,8 @@ def h11_requests(text, count):
             if type(event) is not h11.EndOfMessage:
                 return found, repr(event)
             fields = [(bytes(n), bytes(v)) for n, v in head.headers]
-            found.append((bytes(head.method), bytes(head.http_version), *split_target(bytes(head.target)), fields, body))
+            path, query = split_target(bytes(head.target))
+            found.append((bytes(head.method), bytes(head.http_version), path, query, fields, body))
             server.send(h11.Response(status_code=204, headers=[]))
             server.send(h11.EndOfMessage())
             if server.our_state is not h11.DONE:
@@ -143,7 +147,8 @@ def main():
             failures += 1
             if failures < 10:
                 print(f"differs: {text!r}\n  ours {ours}\n  h11  {theirs} {why}")
-    print(f"{count} changed requests: {taken} texts with a request that was taken, {refused} refused, {failures} read differently")
+    print(f"{count} changed requests: {taken} with a request that was taken, {refused} refused, "
+          f"{failures} read differently")
     good = taken > count // 20 and refused > count // 20 # else nothing was compared
     sys.exit(0 if good and failures == 0 else 1)
 

@@ -1,7 +1,7 @@
 /* http_requests.c: reads texts from stdin and prints the requests that demo/serve/http_parse.h finds in them, for
    h11_compare.py. A text is its length (4 bytes, the lowest first) and its bytes; it reaches the parser in pieces. Per
-   request a line "R method minor path query body name value ...", in hexadecimal but for `minor`, "-" for an empty text;
-   at the end of a text a line "E", with the status if it was refused. */
+   request a line "R method minor path query body name value ...", in hexadecimal but for `minor`, "-" for an empty
+   text; at the end of a text a line "E", with the status if it was refused. */
 #include "../../demo/serve/http_parse.h"
 
 #include <stdio.h>
