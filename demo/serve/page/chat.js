@@ -37,7 +37,7 @@ function toEnd() {
 
 function welcome() {
   return el("div", { class: "welcome" }, el("img", { src: "/favicon.ico", alt: "", width: 56, height: 56 }),
-            el("h1", {}, "What shall we talk about?"),
+            el("h2", {}, "What shall we talk about?"),
             el("p", {}, "The model runs on this server. Nothing leaves it."));
 }
 

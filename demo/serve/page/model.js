@@ -50,7 +50,8 @@ function memoryPart(memory) {
   return el("section", { class: "card" }, el("h2", {}, "Memory by plan"), bar,
     el("dl", { class: "facts" }, ...parts.flatMap(([name, bytes], i) => [
       el("dt", {}, el("i", { class: `dot s${i % 6}`, "aria-hidden": "true" }), name.replaceAll("_", " ")),
-      el("dd", {}, bytesInWords(bytes))]), el("dt", { class: "sum" }, "all"), el("dd", { class: "sum" }, bytesInWords(all))));
+      el("dd", {}, bytesInWords(bytes))]),
+      el("dt", { class: "sum" }, "all"), el("dd", { class: "sum" }, bytesInWords(all))));
 }
 
 function modelCard() {
@@ -77,13 +78,14 @@ function templatePart(names) {
 
 function listPart(models) {
   const rows = models.map((model) => {
-    const here = model.id === card?.id, bar = el("progress", { max: 1, "aria-label": `Progress of ${model.id}` });
+    const here = model.id === card?.id, loads = isAdmin() && !here && !loading;
+    const bar = el("progress", { max: 1, "aria-label": `Progress of ${model.id}` });
     if (loading?.id === model.id) {
       bar.value = loading.part;
     }
     return el("li", {}, el("span", {}, model.id), here ? el("span", { class: "badge" }, "loaded") : "",
       loading?.id === model.id ? bar : "",
-      isAdmin() && !here && !loading ? button("Load", null, () => load(model.id), { "aria-label": `Load ${model.id}` }) : "");
+      loads ? button("Load", null, () => load(model.id), { "aria-label": `Load ${model.id}` }) : "");
   });
   return el("section", { class: "card" }, el("h2", {}, "Models"),
     rows.length > 0 ? el("ul", { class: "models" }, ...rows) : el("p", { class: "hint" }, "The server lists none."),

@@ -57,7 +57,7 @@ export function startSessions() {
   byId("import").addEventListener("click", () => byId("import-file").click());
   byId("import-file").addEventListener("change", importFile);
   const chat = newChat(), id = remembered();
-  chat.id = /^[a-z0-9]{16}$/.test(id) ? id : chat.id; /* with its draft; what else there is of it comes from the server */
+  chat.id = /^[a-z0-9]{16}$/.test(id) ? id : chat.id; /* with its draft; the rest of it comes from the server */
   show(chat);
 }
 
@@ -78,7 +78,8 @@ export async function loadSessions() {
 export async function refresh() {
   rows = await listChats();
   const shown = currentChat(), row = rows.find((one) => one.id === shown.id);
-  if (row && isOlder(row) && runningChat()?.id !== shown.id && !shown.nodes.some((node) => node.editing !== undefined)) {
+  const busy = runningChat()?.id === shown.id || shown.nodes.some((node) => node.editing !== undefined);
+  if (row && isOlder(row) && !busy) {
     const chat = await loadChat(shown.id);
     if (chat && currentChat() === shown) {
       show(chat);
@@ -121,16 +122,18 @@ function titleBox(row) {
 function rowOf(row) {
   const shown = currentChat()?.id === row.id;
   const item = el("li", { "data-id": row.id, class: shown ? "shown" : "" });
+  const onclick = () => {
+    notice("chat", null);
+    document.body.classList.remove("sessions-open");
+    openChat(row.id).catch((error) => notice("chat", error.message));
+  };
   if (renaming === row.id) {
     item.append(titleBox(row));
     return item;
   }
   item.append(
-    el("button", { type: "button", class: "open", "aria-current": shown ? "true" : null, title: row.title, onclick: () => {
-      notice("chat", null);
-      document.body.classList.remove("sessions-open");
-      openChat(row.id).catch((error) => notice("chat", error.message));
-    } }, row.title),
+    el("button", { type: "button", class: "open", "aria-current": shown ? "true" : null, title: row.title, onclick },
+       row.title, row.damaged ? el("span", { class: "hint" }, " damaged") : ""),
     button(`Rename chat ${row.title}`, "edit", () => {
       renaming = row.id;
       drawList();
@@ -149,6 +152,9 @@ export function drawList() {
     row.title = shown.title;
   } else if (shown?.nodes.length > 0) {
     rows.unshift({ id: shown.id, title: shown.title, revision: 0, updated: Date.now() / 1000 });
+  }
+  if (renaming && list.querySelector(`[data-id="${renaming}"] input`)) {
+    return; /* nothing that is typed is lost */
   }
   const found = rows.filter((one) => one.title.toLowerCase().includes(words));
   list.replaceChildren(...found.map(rowOf));

@@ -32,16 +32,20 @@ export function sendAll() {
   return sending;
 }
 
+/* What changes meanwhile comes last. */
 async function sendEach() {
-  for (const [id, chat] of [...unsent]) {
+  while (unsent.size > 0) {
     if (local || !isOnline()) {
       keepHere();
       return;
     }
+    const [id, chat] = unsent.entries().next().value;
     unsent.delete(id);
     try {
       await send(chat);
-      kept.set("unsent." + id, null);
+      if (!unsent.has(id)) {
+        kept.set("unsent." + id, null);
+      }
     } catch (error) {
       unsent.set(id, unsent.get(id) || chat);
       keepHere();
