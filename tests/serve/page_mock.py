@@ -170,9 +170,11 @@ class Handler(BaseHTTPRequestHandler):
         self.send(200, {"permission": permission})
 
     def GET_v__model(self, body, permission):
-        memory = {"weights": 712 << 20, "pages": 1 << 30, "work_buffers": 96 << 20, "tokenizer": 14 << 20}
+        memory = {"weights": 712 << 20, "pages": 1 << 30, "work_buffers": 96 << 20, "tokenizer": 14 << 20,
+                  "on_device": 1700 << 20}
         parameters = {"max_seq_len": 8192, "cache_size": 65536, "cache_mode": "Q8", "max_batch_size": 32,
-                      "chunk_size": 512, "prompt_template": "chatml", "memory": memory,
+                      "chunk_size": 512, "prompt_template": "chatml", "memory": memory, "arch": "llama",
+                      "bits_per_weight": 4.0, "rope_scale": 1, "rope_alpha": 1,
                       "prompt_template_content": "{% for m in messages %}...{% endfor %}"}
         self.send(200, {"id": self.server.mock.model, "object": "model", "created": 0, "owned_by": "exl2",
                         "parameters": parameters})
