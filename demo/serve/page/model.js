@@ -24,8 +24,6 @@ const LINES = [
 let loading = null; /* { id, part } */
 let card = null;
 
-export const modelId = () => card?.id;
-
 /* Asks for the card. The bar shows its name. */
 export async function askModel() {
   try {
