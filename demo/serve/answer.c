@@ -141,16 +141,14 @@ static void send_text(choice *c, const char *key, const char *text, size_t bytes
 
 void answer_started(choice *c)
 {
-    if (!streams(c)) {
+    if (!streams(c) || !is_chat(c->call)) {
         return;
     }
-    if (!is_chat(c->call)) {
-        return;
-    }
+    static const char first[] = "{\"role\":\"assistant\",\"content\":\"\"}";
     buffer *b = begin_chunk(c->call);
     buffer_object(b, NULL);
     buffer_uint(b, "index", c->index);
-    buffer_raw(b, "delta", "{\"role\":\"assistant\",\"content\":\"\"}", 34);
+    buffer_raw(b, "delta", first, sizeof first - 1);
     buffer_null(b, "logprobs");
     buffer_null(b, "finish_reason");
     send(c->call);

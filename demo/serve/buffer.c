@@ -10,8 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Room for so many bytes and a NUL. */
-static bool make_room(buffer *b, size_t bytes)
+bool buffer_room(buffer *b, size_t bytes)
 {
     if (b->failed || bytes > SIZE_MAX / 4 - b->bytes) {
         b->failed = true;
@@ -36,7 +35,7 @@ static bool make_room(buffer *b, size_t bytes)
 
 void buffer_add(buffer *b, const char *text, size_t bytes)
 {
-    if (make_room(b, bytes)) {
+    if (buffer_room(b, bytes)) {
         if (bytes) {
             memcpy(b->data + b->bytes, text, bytes);
         }
@@ -58,7 +57,7 @@ void buffer_format(buffer *b, const char *format, ...)
     int bytes = vsnprintf(NULL, 0, format, list);
     if (bytes < 0) {
         b->failed = true;
-    } else if (make_room(b, (size_t)bytes)) {
+    } else if (buffer_room(b, (size_t)bytes)) {
         vsnprintf(b->data + b->bytes, (size_t)bytes + 1, format, again);
         b->bytes += (size_t)bytes;
     }

@@ -90,7 +90,7 @@ static exl2_result take_grammar(engine_thread *t, const exl2_grammar_desc *d, ex
 
 static uint32_t slots_of(const engine_run *run)
 {
-    return 1 + (run->load->draft != NULL) + (run->desc.guidance > 0);
+    return 1u + (run->load->draft != NULL) + (run->desc.guidance > 0);
 }
 
 /* Sets what the desc has of this thread: the model, the session, the grammar, the draft. */
