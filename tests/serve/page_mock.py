@@ -277,6 +277,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def GET_ui_sessions_(self, body, permission):
         stored = self.server.mock.sessions.get(self.session())
+        time.sleep(self.server.mock.read_delay)
         self.send(200, stored) if stored else self.refuse(404, "There is no such chat.")
 
     def PUT_ui_sessions_(self, body, permission):
@@ -351,7 +352,7 @@ class Mock:
         self.vocabulary, self.budget, self.conflicts = {}, {"cpu_us": 0, "gpu_us": 4000}, 0
         self.issue = self.refuse = None
         self.keeps = True # chats
-        self.break_after, self.slow = 0, 0.0
+        self.break_after, self.slow, self.read_delay = 0, 0.0, 0.0
         self.port = 0
         self.start()
 

@@ -1,7 +1,7 @@
 /* sessions.js: the list of chats: new, open, rename, delete, search, export, import. */
 
 import { byId, el, button, kept } from "./dom.js";
-import { currentChat, runningChat, showChat } from "./chat.js";
+import { currentChat, drawChat, runningChat, showChat, stopAnswer } from "./chat.js";
 import { drawSettings } from "./settings.js";
 import { say, notice } from "./status.js";
 import { deleteChat, importChat, isOlder, listChats, loadChat, save, sendAll } from "./store.js";
@@ -35,8 +35,20 @@ function show(chat) {
   drawList();
 }
 
+/* The chat has changed in another tab. What is being typed stays. */
+function redraw(chat) {
+  if (chat !== currentChat()) {
+    show(chat);
+    return;
+  }
+  drawChat();
+  if (!byId("settings").contains(document.activeElement)) {
+    drawSettings(chat);
+  }
+}
+
 export async function openChat(id) {
-  const chat = runningChat()?.id === id ? runningChat() : await loadChat(id);
+  const chat = await loadChat(id);
   if (chat) {
     show(chat);
   } else {
@@ -67,7 +79,7 @@ export async function loadSessions() {
   const shown = currentChat();
   if (shown.nodes.length === 0 && rows.some((row) => row.id === shown.id)) {
     const chat = await loadChat(shown.id);
-    if (chat && currentChat() === shown && shown.nodes.length === 0) {
+    if (chat && currentChat() === shown) {
       show(chat);
     }
   }
@@ -78,11 +90,10 @@ export async function loadSessions() {
 export async function refresh() {
   rows = await listChats();
   const shown = currentChat(), row = rows.find((one) => one.id === shown.id);
-  const busy = runningChat()?.id === shown.id || shown.nodes.some((node) => node.editing !== undefined);
-  if (row && isOlder(row) && !busy) {
+  if (row && isOlder(row)) {
     const chat = await loadChat(shown.id);
-    if (chat && currentChat() === shown) {
-      show(chat);
+    if (chat && currentChat().id === shown.id) {
+      redraw(chat);
     }
   }
   drawList();
@@ -181,6 +192,9 @@ export function confirmed(question, action) {
 async function removeChat(row) {
   if (!await confirmed(`Delete the chat “${row.title}” with all of its branches?`, "Delete chat")) {
     return;
+  }
+  if (runningChat()?.id === row.id) {
+    stopAnswer();
   }
   try {
     await deleteChat(row.id);
