@@ -137,6 +137,8 @@ static bool measure(engine_thread *t, engine_run *run, refusal *r)
     } else {
         exl2_job_desc d = run->desc;
         d.max_tokens = 1;
+        d.min_tokens = 0;
+        d.grammar = (exl2_grammar){ 0 }; /* its shortest text may need more */
         exl2_result result = exl2_job_measure(t->host->engine, &d, &size);
         if (result < 0) {
             *r = (refusal){ result, ENGINE_BY_JOB, NULL, size.prompt_tokens, size.context_max };
@@ -187,6 +189,7 @@ static bool start(engine_thread *t, engine_run *run, refusal *r)
     uint32_t prompt = info.stats.prompt_tokens;
     lock_take(&t->lock);
     run->job = job;
+    run->prompt_end = before.tokens + prompt; /* a job that follows appends its prompt */
     run->started = true;
     run->ended = false;
     run->started_ns = clock_ns();
@@ -195,8 +198,7 @@ static bool start(engine_thread *t, engine_run *run, refusal *r)
     t->slots += run->slots;
     engine_put(t, run, &(engine_record){ .kind = ENGINE_STARTED, .prompt_tokens = prompt,
                                          .context_max = model.context_max,
-                                         .given_tokens = run->follows && prompt > before.tokens
-                                                           ? prompt - before.tokens : 0 });
+                                         .given_tokens = run->follows ? prompt : 0 });
     if (run->cancelled) {
         exl2_job_cancel(t->host->engine, job);
     }
@@ -233,11 +235,8 @@ static void start_urgent(engine_thread *t)
         run->follows = true;
         run->twin = NULL;
         bool good = !is_cancelled(t, run) && run->epoch == t->epoch;
-        exl2_session_info s = { 0 };
         if (good && run->draws_back) {
-            exl2_session_get(t->host->engine, run->session, &s);
-            good = s.tokens >= run->draws_back
-                && exl2_session_rewind(t->host->engine, run->session, s.tokens - run->draws_back) >= 0;
+            good = exl2_session_rewind(t->host->engine, run->session, run->prompt_end) >= 0;
         }
         if (!good || !fill_desc(t, run, &r) || !measure(t, run, &r) || !start(t, run, &r)) {
             refuse(t, run, &r);

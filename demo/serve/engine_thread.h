@@ -111,13 +111,13 @@ struct engine_run { /* a job, and the ones that follow it in its session; zeroed
     uint32_t max_tokens;     /* 0, or more than the context leaves: what it leaves */
     bool no_end;             /* no end token before max_tokens */
     bool keeps_session;      /* a session of its own, so that engine_continue can follow */
-    uint32_t draws_back;     /* engine_continue: takes so many tokens off the end of the session first */
+    bool draws_back;         /* engine_continue: first takes off all that came after the newest job's prompt */
     engine_run *twin;        /* an earlier run of the batch with the same prompt and limits; NULL: none */
     void *user;
     /* Of the engine's thread. */
     engine_batch *batch;
     exl2_session session;
-    uint32_t epoch, slots, room;
+    uint32_t epoch, slots, room, prompt_end; /* prompt_end: tokens of the session up to the newest prompt's end */
     bool checked, follows, active;
     /* Under the lock. */
     exl2_job job;

@@ -36,7 +36,7 @@ static void log_exchange(http_exchange *x, bool gone)
 {
     const http_request *r = &x->parser.request;
     const http_desc *d = &x->server->desc;
-    if (!d->on_log || !http_parse_started(&x->parser)) {
+    if (!d->on_log || (x->status == 0 && !http_parse_started(&x->parser))) {
         return;
     }
     http_log line = { .peer = x->peer, .method = r->method ? r->method : "", .path = r->path ? r->path : "",

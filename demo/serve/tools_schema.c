@@ -236,14 +236,14 @@ static const json_value *find_pattern(const tools *t, const json_value *tree, co
 bool tools_relax(const tools *t, buffer *schema, const char *message, buffer *warnings)
 {
     static const char any[] = "{\"type\":\"object\"}";
-    const char *error;
+    const char *error, *pattern = strstr(message, "schema: pattern");
     const tools_tool *tool = NULL;
     const json_value *arguments = NULL;
     spot s = { 0 };
     size_t bytes = schema->bytes, warned = warnings->bytes;
     json_value *tree = json_read(schema->data, schema->bytes, &error);
-    if (tree && strncmp(message, "schema: pattern", 15) == 0) {
-        arguments = find_pattern(t, tree, message[15] == 'P' ? "patternProperties" : "pattern", &s, &tool);
+    if (tree && pattern) {
+        arguments = find_pattern(t, tree, strncmp(pattern + 15, "Properties", 10) == 0 ? "patternProperties" : "pattern", &s, &tool);
     } else if (tree) {
         size_t place = place_of(message, schema->data, schema->bytes);
         arguments = place == SIZE_MAX ? NULL : find_arguments(t, tree, schema->data + place, &tool);
