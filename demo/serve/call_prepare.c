@@ -74,6 +74,7 @@ static void set_prompt(choice *c)
     d->prompt = (exl2_prompt){ .messages = r->messages, .message_count = r->message_count, .text = r->prefix,
                                .text_bytes = length(r->prefix) };
     d->chat = (exl2_chat_desc){ .tools = r->tools, .variables = r->variables, .begun_reply = r->begun_reply,
+                                .close_reply = r->close_reply,
                                 .template_text = c->call->server->template_text };
 }
 
