@@ -124,7 +124,7 @@ void call_prepare(choice *c, request_error *error)
     set_prompt(c);
     set_limits(c);
     c->echoes = r->echo;
-    if (r->kind == REQUEST_CHAT && !call_turn_begin(c, error)) {
+    if (r->kind != REQUEST_COMPLETION && !call_turn_begin(c, error)) {
         return;
     }
     if (!is_first_of_prompt(c)) { /* the choices of a prompt share its ids */

@@ -33,11 +33,16 @@ static void chat_completions(const endpoint_request *r)
     generate(r, REQUEST_CHAT);
 }
 
+static void responses_request(const endpoint_request *r)
+{
+    generate(r, REQUEST_RESPONSES);
+}
+
 static const route routes[] = {
     { GET, "/health", KEYS_NONE, endpoint_health },
     { POST, "/completions", KEYS_API, completions },
     { POST, "/chat/completions", KEYS_API, chat_completions },
-    { POST, "/responses", KEYS_API, endpoint_unsupported },
+    { POST, "/responses", KEYS_API, responses_request },
     { POST, "/token/encode", KEYS_API, endpoint_encode },
     { POST, "/token/decode", KEYS_API, endpoint_decode },
     { POST, "/internal/encode", KEYS_API, endpoint_encode },
