@@ -56,8 +56,8 @@ run() {
     for round in $(seq "$1"); do
         echo "round $round: 8B after 128; 6,144; 32,768; tinyllama after 128"
         while read -r number commit; do
-            big=$(bench "$number" $round llama3-8b 128,6144,32768)
-            small=$(bench "$number" $round tinyllama-1.1b 128)
+            big=$(bench "$number" "$round" llama3-8b 128,6144,32768)
+            small=$(bench "$number" "$round" tinyllama-1.1b 128)
             echo "$big$small  $commit"
         done <commits
     done
