@@ -267,7 +267,7 @@ static inline double half_at(const trio *t, watch buffer, uint32_t row, uint32_t
 static inline uint16_t *order_of(const trio *t, watch buffer, const exl2__matrix *matrix, uint32_t count)
 {
     bool natural = buffer == WATCH_attended && device_of(t)->pass.by_wg;
-    uint64_t map = natural ? 0 : exl2__cuda_matrix_of(matrix)->map;
+    uint64_t map = natural ? 0 : exl2__cuda_inputs(matrix);
     uint16_t *order = (uint16_t *)synth_alloc(count * sizeof *order);
     for (uint32_t i = 0; i < count; i++) {
         order[i] = (uint16_t)i;

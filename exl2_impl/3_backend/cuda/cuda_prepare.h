@@ -102,7 +102,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_host_bytes(const exl2__device *device, const e
         uint64_t making = exl2__cuda_making_bytes(s->hidden, EXL2K_PARTS_MAX);
         uint32_t inter = exl2__max32(s->inter, s->experts.inter);
         bytes += exl2__max64(making, exl2__cuda_making_bytes(exl2__max32(inter, attention), 1));
-        bytes += exl2__align_up(inter, 32) * sizeof(uint16_t); /* exl2__cuda_order */
+        bytes += exl2__align_up(inter, 32) * sizeof(uint16_t); /* exl2__cuda_down_order */
     }
     return bytes + EXL2__CUDA_SLOTS * exl2__align_up(slot, EXL2__CUDA_ALIGN);
 }

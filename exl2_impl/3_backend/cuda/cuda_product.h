@@ -202,7 +202,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__ma
 static inline bool exl2__cuda_by_wg(const exl2__shape *s, const exl2__matrix *matrix)
 {
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
-    return w->affine == s->affine && !w->split && w->chunk_bytes <= EXL2K_WG_CHUNK_BYTES(w->affine)
+    return w->affine == s->affine && !w->order.apart && w->chunk_bytes <= EXL2K_WG_CHUNK_BYTES(w->affine)
            && exl2__cuda_wg_serves(&w->device);
 }
 
@@ -237,7 +237,7 @@ EXL2__PRIVATE bool exl2__cuda_has_wg(const exl2__cuda_model *m, const exl2__plan
 EXL2__PRIVATE exl2_result exl2__cuda_tiles(exl2__cuda_model *m, uint64_t to, const exl2__matrix *out)
 {
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(out);
-    exl2k_wg_order_args a = { .from = m->b.attended, .to = to, .map = w->map, .columns = w->in,
+    exl2k_wg_order_args a = { .from = m->b.attended, .to = to, .map = exl2__cuda_inputs(out), .columns = w->in,
                               .from_pitch = m->b.attended_pitch, .rows = exl2__cuda_wg_rows(m->pass.row_count) };
     exl2__cuda_grid grid = { .x = m->pass.row_count, .y = 1, .shared_bytes = 2 * a.columns };
     grid.threads = grid.x <= m->gpu->sm_count ? EXL2K_WG_ORDER_THREADS : EXL2K_GEMM_THREADS; /* one CTA on an SM */
@@ -290,7 +290,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_norm(exl2__cuda_model *m, exl2k_norm_args a
     exl2__cuda_grid grid = { .x = rows, .y = 1, .threads = EXL2K_NORM_THREADS };
     a.residual = m->b.residual;
     a.weight = exl2__cuda_values(weight);
-    a.map = exl2__cuda_matrix_of(reader)->map;
+    a.map = exl2__cuda_inputs(reader);
     a.hidden = a.residual_pitch = m->plan->shape.hidden;
     a.out_pitch = m->b.x_pitch;
     a.eps = m->plan->shape.norm_eps;
