@@ -284,13 +284,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__la
 {
     uint64_t pass = exl2__cuda_group_pass(m, range);
     bool folds = exl2__cuda_folds(&m->plan->shape), decodes = m->pass.decodes && !m->pass.by_gemm;
-<<<<<<< HEAD
-    bool later = range->begin > 0;
-    bool by_wg = m->pass.by_wg && m->pass.decodes && range->logit_count > EXL2__CUDA_GEMV_ROWS
-                 && !exl2__cuda_needs_any(&m->plan->shape) && exl2__cuda_by_wg(&m->plan->shape, m->plan->head);
-=======
     bool later = range->begin > 0, by_wg = exl2__cuda_head_by_wg(m, range->logit_count);
->>>>>>> main
     (void)layer;
     exl2k_gemv_args a = { .x = m->b.x, .x_pitch = m->b.x_pitch, .out = m->b.logits, .out_pitch = m->b.stride,
                           .scale = m->plan->shape.logit_scale, .cap = m->plan->shape.final_softcap };
