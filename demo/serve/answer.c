@@ -281,7 +281,7 @@ static void put_message(const choice *c, buffer *b)
 {
     buffer_object(b, "message");
     buffer_name(b, "role", "assistant");
-    if (c->call_count) {
+    if (c->call_count && !c->content.bytes) {
         buffer_null(b, "content");
     } else {
         buffer_text(b, "content", c->content.data ? c->content.data : "", c->content.bytes);

@@ -146,6 +146,12 @@ static void on_refused(choice *c, const engine_record *r)
     if (r->result == EXL2_ERR_CANCELLED) {
         return;
     }
+    bool ours_full = r->result == EXL2_ERR_CONTEXT_FULL || r->result == EXL2_ERR_ARG || r->result == EXL2_ERR_BUDGET;
+    if (c->started && ours_full) { /* a job that was to go on: there is no room for it */
+        c->stop = EXL2_STOP_LENGTH;
+        answer_finish(c);
+        return;
+    }
     if (r->result == EXL2_ERR_CONTEXT_FULL && r->context_max) {
         snprintf(message, sizeof message, "This model's maximum context length is %u tokens. However, the prompt has %u "
                  "tokens. Please shorten it.", r->context_max, r->prompt_tokens);

@@ -3,7 +3,7 @@
    gives: http_open, http_close, http_turn, http_run, http_stop, http_wake, and the questions of http.h.
    owns:  the listening socket, the waking pair, the connections. */
 #include "http_exchange.h"
-#include "clock.h"
+#include "../common/clock.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -204,8 +204,8 @@ static int wait_of(const http *h, int wait_ms)
     return wait_ms >= 0 && (uint64_t)wait_ms < left ? wait_ms : (int)left;
 }
 
-/* Waits; polls[0] is the waking pair, then there are the connections in their order, then perhaps the listener. Returns
-   how many entries were filled in; 0: nothing is ready. */
+/* Waits; polls[0] is the waking pair, then there are the connections in their order, then perhaps the listener.
+   Returns how many entries were filled in; 0: nothing is ready. */
 static size_t poll_all(http *h, int wait_ms)
 {
     size_t count = 0;

@@ -12,12 +12,12 @@
 #define READS_MAX 4            /* calls for a connection in a turn, so that the others get theirs */
 
 /* Limits of time, in milliseconds. */
-#define IDLE_MS 75000      /* a connection without a request */
-#define HEAD_MS 10000      /* from the first byte of a head to its last */
-#define BODY_MS 30000      /* without a byte of a body */
-#define STUCK_MS 60000     /* without taking a byte of an answer */
+#define IDLE_MS 75000  /* a connection without a request */
+#define HEAD_MS 10000  /* from the first byte of a head to its last */
+#define BODY_MS 30000  /* without a byte of a body */
+#define STUCK_MS 60000 /* without taking a byte of an answer */
 #define LINGER_MS 2000
-#define FIRST_PROBE_MS 30  /* after the client has ended its direction */
+#define FIRST_PROBE_MS 30 /* after the client has ended its direction */
 #define PROBE_MS 1000
 
 void http_next_exchange(http_exchange *x)
@@ -39,8 +39,12 @@ static void log_exchange(http_exchange *x, bool gone)
     if (!d->on_log || (x->status == 0 && !http_parse_started(&x->parser))) {
         return;
     }
-    http_log line = { .peer = x->peer, .method = r->method ? r->method : "", .path = r->path ? r->path : "",
-                      .status = x->status, .bytes = x->answer_bytes, .ms = x->server->now_ms - x->first_ms,
+    http_log line = { .peer = x->peer,
+                      .method = r->method ? r->method : "",
+                      .path = r->path ? r->path : "",
+                      .status = x->status,
+                      .bytes = x->answer_bytes,
+                      .ms = x->server->now_ms - x->first_ms,
                       .gone = gone };
     d->on_log(d->user, &line);
 }

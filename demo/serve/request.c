@@ -4,6 +4,8 @@
    owns:  a request's texts and lists. */
 #include "request.h"
 
+#include "request_names.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,12 +110,11 @@ static void read_limits(request *r, fields *f)
 {
     int64_t whole;
     bool flag;
-    if (fields_whole(f, "max_tokens|max_completion_tokens|max_new_tokens|max_output_tokens|max_length|n_predict|"
-                        "num_predict", -2e9, 1e15, &whole)) {
+    if (fields_whole(f, NAMES_MAX_TOKENS, -1e15, 1e15, &whole)) {
         r->max_tokens = whole <= 0 ? 0 : whole > UINT32_MAX ? UINT32_MAX : (uint32_t)whole;
         r->no_new_tokens = whole == 0 && r->echo;
     }
-    if (fields_whole(f, "min_tokens|min_length", 0, 1e9, &whole)) {
+    if (fields_whole(f, NAMES_MIN_TOKENS, 0, 1e9, &whole)) {
         r->min_tokens = (uint32_t)whole;
         if (r->max_tokens && r->min_tokens > r->max_tokens) {
             fields_fail(f->error, "min_tokens", "min_tokens is larger than max_tokens");
@@ -125,33 +126,34 @@ static void read_limits(request *r, fields *f)
     }
     fields_bool(f, "stream", &r->stream);
     const json_value *options = NULL;
-    if (fields_object(f, "stream_options", &options)) {
-        fields_bool(&(fields){ options, f->error }, "include_usage", &r->include_usage);
+    if (fields_object(f, "stream_options", &options)
+        && !fields_bool(&(fields){ options, f->error }, "include_usage", &r->include_usage)) {
+        fields_within(f->error, "stream_options");
     }
-    fields_bool(f, "ban_eos_token|ignore_eos", &r->no_end);
+    fields_bool(f, NAMES_NO_END, &r->no_end);
     fields_bool(f, "token_healing", &r->heal);
     if (fields_bool(f, "skip_special_tokens", &flag)) {
         r->show_markers = !flag;
     }
     double guidance;
-    if (fields_number(f, "guidance_scale|cfg_scale", -100, 100, &guidance) && guidance != 1) {
+    fields_text(f, "negative_prompt", &r->negative, NULL);
+    if (fields_number(f, NAMES_GUIDANCE, -100, 100, &guidance) && guidance != 1) {
         r->guidance = guidance;
-        fields_text(f, "negative_prompt", &r->negative, NULL);
     }
 }
 
 static void read_logprobs(request *r, fields *f)
 {
-    const json_value *v = f->error->set ? NULL : fields_find(f, "logprobs");
+    const json_value *v = f->error->set ? NULL : fields_find(f, NAMES_LOGPROBS);
     int64_t whole = 0;
     if (v && (v->kind == JSON_TRUE || v->kind == JSON_FALSE)) {
         r->logprobs = v->kind == JSON_TRUE;
         whole = r->logprobs && r->kind == REQUEST_COMPLETION;
-    } else if (fields_whole(f, "logprobs", 0, REQUEST_ALTS_MAX, &whole)) {
+    } else if (fields_whole(f, NAMES_LOGPROBS, 0, REQUEST_ALTS_MAX, &whole)) {
         r->logprobs = r->kind == REQUEST_COMPLETION || whole > 0;
     }
     r->top_logprobs = (uint32_t)whole;
-    if (fields_whole(f, "top_logprobs", 0, REQUEST_ALTS_MAX, &whole) && r->kind == REQUEST_CHAT) {
+    if (fields_whole(f, "top_logprobs", 0, REQUEST_ALTS_MAX, &whole) && r->kind != REQUEST_COMPLETION) {
         r->top_logprobs = (uint32_t)whole;
         r->logprobs = r->logprobs || (whole > 0 && !v);
     }
@@ -171,32 +173,38 @@ static void set_grammar(request *r, fields *f, const char *name, exl2_grammar_ki
     r->source_bytes = bytes;
 }
 
+/* The schema of response_format: plain, or in the wrapper {"name", "schema", "strict"}. */
+static void read_format_schema(request *r, fields *f, const json_value *format)
+{
+    const json_value *wrapper = json_member(format, "json_schema"), *schema = json_member(wrapper, "schema");
+    if (schema && !json_member(wrapper, "properties")) {
+        fields_bool(&(fields){ wrapper, f->error }, "strict", &r->strict);
+        fields_within(f->error, "response_format");
+    } else {
+        schema = wrapper ? wrapper : json_member(format, "schema");
+    }
+    bool is_object = schema && schema->kind == JSON_OBJECT && (schema != wrapper || schema->child);
+    if (!is_object && (!schema || (schema->kind != JSON_TRUE && schema->kind != JSON_FALSE))) {
+        fields_fail(f->error, "response_format", "response_format: the schema is missing, or no object");
+        return;
+    }
+    set_grammar(r, f, "response_format", EXL2_GRAMMAR_JSON_SCHEMA, schema->raw, schema->raw_bytes);
+}
+
 static void read_format(request *r, fields *f)
 {
-    const json_value *format = NULL, *wrapper = NULL, *schema = NULL;
+    static const char object[] = "{\"type\":\"object\"}";
+    const json_value *format = NULL;
     const char *type = "text";
     if (!fields_object(f, "response_format", &format)) {
         return;
     }
-    fields inside = { format, f->error };
-    fields_text(&inside, "type", &type, NULL);
+    fields_text(&(fields){ format, f->error }, "type", &type, NULL);
+    fields_within(f->error, "response_format");
     if (strcmp(type, "json_object") == 0 || strcmp(type, "json") == 0) {
-        static const char object[] = "{\"type\":\"object\"}";
         set_grammar(r, f, "response_format", EXL2_GRAMMAR_JSON_SCHEMA, object, sizeof object - 1);
     } else if (strcmp(type, "json_schema") == 0) {
-        wrapper = json_member(format, "json_schema");
-        fields inner = { wrapper, f->error };
-        schema = json_member(wrapper, "schema");
-        if (schema && wrapper && !json_member(wrapper, "properties")) {
-            fields_bool(&inner, "strict", &r->strict);
-        } else {
-            schema = wrapper ? wrapper : json_member(format, "schema");
-        }
-        if (!schema || (schema->kind != JSON_OBJECT && schema->kind != JSON_TRUE && schema->kind != JSON_FALSE)) {
-            fields_fail(f->error, "response_format", "response_format: the schema is missing, or no object");
-            return;
-        }
-        set_grammar(r, f, "response_format", EXL2_GRAMMAR_JSON_SCHEMA, schema->raw, schema->raw_bytes);
+        read_format_schema(r, f, format);
     } else if (strcmp(type, "text") != 0) {
         fields_fail(f->error, "response_format", "response_format: the type must be text, json_object or json_schema, "
                     "not '%.40s'", type);
@@ -226,19 +234,34 @@ static void read_grammars(request *r, fields *f)
     }
 }
 
-static bool read_tree(request *r, const char *body, size_t bytes, request_error *error)
+static bool is_utf8(const char *text, size_t bytes)
+{
+    for (size_t at = 0, count; at < bytes; at += count) {
+        count = buffer_character(text + at, bytes - at);
+        if (!count) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Copies a body and reads it. What was made is in *copy and *tree, also if it is refused. */
+static bool read_tree(const char *body, size_t bytes, char **copy, json_value **tree, request_error *error)
 {
     const char *why = "there is no memory left for this request";
-    r->body = malloc(bytes + 1);
-    if (r->body) {
-        memcpy(r->body, body, bytes);
-        r->body[bytes] = 0;
-        r->tree = json_read(r->body, bytes, &why);
+    json_rules rules = { .values_max = REQUEST_VALUES_MAX, .strict_numbers = true };
+    *copy = malloc(bytes + 1);
+    if (*copy) {
+        memcpy(*copy, body, bytes);
+        (*copy)[bytes] = 0;
+        *tree = json_read_rules(*copy, bytes, &rules, &why);
     }
-    if (!r->tree || r->tree->kind != JSON_OBJECT) {
-        fields_fail(error, NULL, "The body is no JSON object%s%s.", r->tree ? "" : ": ", r->tree ? "" : why);
+    if (!*tree || (*tree)->kind != JSON_OBJECT) {
+        fields_fail(error, NULL, "The body is no JSON object%s%s.", *tree ? "" : ": ", *tree ? "" : why);
+    } else if (!is_utf8(*copy, bytes)) {
+        fields_fail(error, NULL, "The body is not UTF-8.");
     } else {
-        fields_unique(r->tree, error);
+        fields_unique(*tree, error);
     }
     if (error->set) {
         error->code = "invalid_json";
@@ -247,18 +270,33 @@ static bool read_tree(request *r, const char *body, size_t bytes, request_error 
     return !error->set;
 }
 
+/* Reads the body of /v1/responses, and then what it is as a chat. */
+static bool read_responses(request *r, const char *body, size_t bytes, request_error *error)
+{
+    buffer chat = { 0 };
+    bool good = read_tree(body, bytes, &r->asked_body, &r->asked, error)
+             && request_responses_chat(r->asked, &chat, error)
+             && read_tree(chat.data, chat.bytes, &r->body, &r->tree, error);
+    buffer_free(&chat);
+    return good;
+}
+
 bool request_read(request *r, request_kind kind, const char *body, size_t bytes, const request_limits *limits,
                   request_error *error)
 {
     r->kind = kind;
     r->parallel_tools = true;
     r->reasoning_budget = -1;
-    if (!read_tree(r, body, bytes, error)) {
+    if (kind == REQUEST_RESPONSES ? !read_responses(r, body, bytes, error)
+                                  : !read_tree(body, bytes, &r->body, &r->tree, error)) {
         return false;
     }
     fields f = { r->tree, error };
     bool bos = true;
     fields_text(&f, "model", &r->model, NULL);
+    if (error->set) {
+        return false;
+    }
     if (kind == REQUEST_COMPLETION) {
         fields_bool(&f, "echo", &r->echo);
         if (fields_bool(&f, "add_bos_token", &bos)) {
@@ -275,10 +313,13 @@ bool request_read(request *r, request_kind kind, const char *body, size_t bytes,
     if (!r->stop_tokens) {
         return fields_fail(error, NULL, "there is no memory left for this request");
     }
-    read_texts(&f, "stop|stop_sequence|stopping_strings", r->stops, &r->stop_count, r->stop_tokens,
+    read_texts(&f, NAMES_STOP, r->stops, &r->stop_count, r->stop_tokens,
                &r->stop_token_count, limits->vocab);
     read_texts(&f, "banned_strings", r->bans, &r->ban_count, NULL, NULL, limits->vocab);
     sampling_read(&f, limits->preset, limits->vocab, &r->sampling, &r->warnings);
+    if (kind == REQUEST_RESPONSES && error->set && strncmp(error->param, "messages", 8) == 0) {
+        strcpy(error->param, "input"); /* what the messages were made of */
+    }
     return !error->set;
 }
 
@@ -294,5 +335,7 @@ void request_free(request *r)
     buffer_free(&r->warnings);
     json_free(r->tree);
     free(r->body);
+    json_free(r->asked);
+    free(r->asked_body);
     *r = (request){ 0 };
 }

@@ -1,5 +1,5 @@
 /* request.h: the JSON of a request to generate, checked, as one struct.
-   takes: the body of /v1/completions, /v1/chat/completions.
+   takes: the body of /v1/completions, /v1/chat/completions, /v1/responses.
    gives: request_read, request_free.
    owns:  a request's texts and lists, until request_free.
 
@@ -19,9 +19,10 @@
 #define REQUEST_TOOLS_MAX 128u
 #define REQUEST_ALTS_MAX 20u
 #define REQUEST_MESSAGES_MAX 8192u
+#define REQUEST_VALUES_MAX 500000u /* of the body: a value takes some hundred bytes of memory */
 #define REQUEST_LIST_BYTES 1500u /* of all stop strings: what the engine's lists hold */
 
-typedef enum request_kind { REQUEST_COMPLETION, REQUEST_CHAT } request_kind;
+typedef enum request_kind { REQUEST_COMPLETION, REQUEST_CHAT, REQUEST_RESPONSES } request_kind;
 
 typedef struct request_prompt { /* of a completion: a text or ids */
     const char *text;
@@ -35,7 +36,9 @@ typedef enum request_choice { REQUEST_TOOL_AUTO, REQUEST_TOOL_NONE, REQUEST_TOOL
 typedef struct request { /* zeroed: nothing to free */
     request_kind kind;
     char *body;              /* a copy: `raw` of the tree points into it */
-    json_value *tree;
+    json_value *tree;        /* RESPONSES: of the body as a chat, and so is `body` */
+    char *asked_body;        /* RESPONSES: the body as it came, for the members that the answer repeats */
+    json_value *asked;
     buffer texts;            /* JSON that was made for the engine; not moved after request_read */
     buffer warnings;         /* names of settings without effect, with commas; for x-warning */
     const char *model;       /* NULL: none given */
@@ -48,7 +51,7 @@ typedef struct request { /* zeroed: nothing to free */
     /* Chat. */
     exl2_message *messages;
     size_t message_count;
-    const char *tools;       /* JSON array; NULL: none, or tool_choice none */
+    const char *tools;       /* JSON array, also with tool_choice none; NULL: none */
     uint32_t tool_count;
     request_choice tool_choice;
     const char *tool_name;   /* REQUIRED: this one alone; NULL: any */
@@ -56,6 +59,7 @@ typedef struct request { /* zeroed: nothing to free */
     const char *variables;   /* JSON object for the template; NULL: none */
     const char *prefix;      /* text after the opening of the reply; NULL: none */
     bool begun_reply;        /* the last message is continued */
+    bool close_reply;        /* the prompt ends without the opening of a reply */
     int64_t reasoning_budget; /* tokens; -1: no limit */
     /* Limits. */
     uint32_t max_tokens;     /* 0: what the context leaves */
@@ -95,6 +99,10 @@ void request_free(request *r);
 
 /* The part about messages, tools and template; by request_read. */
 bool request_read_chat(request *r, fields *f);
+/* The tools, and which of them must be called; by request_read_chat. *at: where r->texts has the list. */
+bool request_read_tools(request *r, fields *f, size_t *at);
+/* The body of /v1/responses as that of a chat, appended to *out; by request_read. */
+bool request_responses_chat(const json_value *tree, buffer *out, request_error *error);
 /* JSON array of messages -> *out, which the caller frees; their texts lie in r->texts or the tree. */
 bool request_read_messages(request *r, const json_value *list, request_error *error);
 

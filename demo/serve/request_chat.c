@@ -1,8 +1,10 @@
-/* request_chat.c: the messages, tools and variables of a chat.
+/* request_chat.c: the messages and variables of a chat.
    takes: the tree of a request.
    gives: request_read_chat, request_read_messages of request.h.
    owns:  nothing; what it makes lies in the request. */
 #include "request.h"
+
+#include "request_names.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -112,22 +114,55 @@ static bool read_calls(request *r, const json_value *calls, const char **out, re
     return end_text(r, offset, error);
 }
 
-static bool is_call_id(const json_value *list, const json_value *end, const char *id)
+static int by_text(const void *a, const void *b)
 {
-    for (const json_value *message = list->child; message && message != end; message = message->next) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The ids of all calls, sorted; the caller frees *out. */
+static bool collect_ids(const json_value *list, const char ***out, size_t *count, request_error *error)
+{
+    size_t most = 0;
+    for (const json_value *message = list->child; message; message = message->next) {
+        const json_value *calls = json_member(message, "tool_calls");
+        most += calls ? calls->child_count : 0;
+    }
+    const char **ids = calloc(most + 1, sizeof *ids);
+    *out = ids;
+    *count = 0;
+    if (!ids) {
+        return no_memory(error);
+    }
+    for (const json_value *message = list->child; message; message = message->next) {
         const json_value *calls = json_member(message, "tool_calls");
         for (const json_value *call = calls ? calls->child : NULL; call; call = call->next) {
-            const json_value *known = json_member(call, "id");
-            if (known && known->kind == JSON_TEXT && strcmp(known->text, id) == 0) {
-                return true;
+            const json_value *id = json_member(call, "id");
+            if (id && id->kind == JSON_TEXT) {
+                ids[(*count)++] = id->text;
             }
         }
     }
-    return false;
+    qsort((void *)ids, *count, sizeof *ids, by_text);
+    return true;
 }
 
-static bool read_message(request *r, const json_value *list, const json_value *v, exl2_message *out,
-                         request_error *error)
+/* Every result of a tool answers a call. The ids are sorted, as both may be many. */
+static bool check_results(const request *r, const json_value *list, request_error *error)
+{
+    const char **ids;
+    size_t count;
+    bool good = collect_ids(list, &ids, &count, error);
+    for (size_t i = 0; i < r->message_count && good; i++) {
+        const char *id = strcmp(r->messages[i].role, "tool") == 0 ? r->messages[i].tool_call_id : NULL;
+        if (id && !bsearch(&id, (const void *)ids, count, sizeof *ids, by_text)) {
+            good = fields_fail(error, "messages", "the result for tool_call_id '%.60s' answers no call of that id", id);
+        }
+    }
+    free((void *)ids);
+    return good;
+}
+
+static bool read_message(request *r, const json_value *v, exl2_message *out, request_error *error)
 {
     fields f = { v, error };
     const char *role = NULL;
@@ -140,11 +175,6 @@ static bool read_message(request *r, const json_value *list, const json_value *v
     out->role = strcmp(role, "developer") == 0 ? "system" : role;
     fields_text(&f, "name", &out->name, NULL);
     fields_text(&f, "tool_call_id", &out->tool_call_id, NULL);
-    bool tool = strcmp(role, "tool") == 0;
-    if (tool && out->tool_call_id && !is_call_id(list, v, out->tool_call_id)) {
-        return fields_fail(error, "messages", "the result for tool_call_id '%.60s' follows no call of that id",
-                           out->tool_call_id);
-    }
     if (strcmp(role, "assistant") == 0) {
         const json_value *calls = NULL;
         fields_text(&f, "reasoning_content|reasoning", &out->reasoning, NULL);
@@ -168,101 +198,74 @@ bool request_read_messages(request *r, const json_value *list, request_error *er
         return no_memory(error);
     }
     for (const json_value *v = list->child; v; v = v->next) {
-        if (!read_message(r, list, v, &r->messages[r->message_count++], error)) {
+        if (!read_message(r, v, &r->messages[r->message_count], error)) {
+            fields_within(error, "messages");
             return false;
         }
+        r->message_count++;
     }
-    return true;
-}
-
-/* ---- tools ---- */
-
-static bool read_tools(request *r, fields *f, size_t *tools_at)
-{
-    const json_value *tools = NULL, *functions = NULL;
-    const json_value *list = fields_array(f, "tools", REQUEST_TOOLS_MAX, &tools) ? tools : NULL;
-    if (!list && fields_array(f, "functions", REQUEST_TOOLS_MAX, &functions)) {
-        list = functions;
-    }
-    if (!list) {
-        return !f->error->set;
-    }
-    *tools_at = r->texts.bytes;
-    buffer_array(&r->texts, NULL);
-    for (const json_value *tool = list->child; tool; tool = tool->next) {
-        const json_value *fn = functions ? tool : json_member(tool, "function");
-        const json_value *name = json_member(fn, "name");
-        if (!name || name->kind != JSON_TEXT || !name->text_bytes) {
-            return fields_fail(f->error, "tools", "a tool must be {\"type\":\"function\",\"function\":{\"name\":...}}");
-        }
-        buffer_object(&r->texts, NULL);
-        buffer_name(&r->texts, "type", "function");
-        buffer_raw(&r->texts, "function", fn->raw, fn->raw_bytes);
-        buffer_end(&r->texts);
-        r->tool_count++;
-    }
-    buffer_end(&r->texts);
-    return end_text(r, *tools_at, f->error);
-}
-
-static bool has_tool(const request *r, const char *name)
-{
-    const json_value *list = json_member(r->tree, "tools");
-    for (const json_value *tool = list ? list->child : NULL; tool; tool = tool->next) {
-        const json_value *known = json_member(json_member(tool, "function"), "name");
-        if (known && strcmp(known->text, name) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool read_tool_choice(request *r, fields *f)
-{
-    const json_value *v = f->error->set ? NULL : fields_find(f, "tool_choice");
-    fields_bool(f, "parallel_tool_calls", &r->parallel_tools);
-    if (!v) {
-        return !f->error->set;
-    }
-    const char *word = v->kind == JSON_TEXT ? v->text : "";
-    const json_value *fn = json_member(v, "function");
-    const json_value *name = json_member(fn ? fn : v, "name");
-    if (v->kind == JSON_OBJECT && name && name->kind == JSON_TEXT) {
-        r->tool_choice = REQUEST_TOOL_REQUIRED;
-        r->tool_name = name->text;
-        return has_tool(r, name->text)
-            || fields_fail(f->error, "tool_choice", "tool_choice names '%.60s', which is none of the tools", name->text);
-    }
-    if (strcmp(word, "required") == 0 || strcmp(word, "any") == 0) {
-        r->tool_choice = REQUEST_TOOL_REQUIRED;
-        return r->tool_count > 0
-            || fields_fail(f->error, "tool_choice", "tool_choice is '%s', but there are no tools", word);
-    }
-    r->tool_choice = strcmp(word, "none") == 0 ? REQUEST_TOOL_NONE : REQUEST_TOOL_AUTO;
-    return strcmp(word, "none") == 0 || strcmp(word, "auto") == 0
-        || fields_fail(f->error, "tool_choice", "tool_choice must be none, auto, required or a named function");
+    return check_results(r, list, error);
 }
 
 /* ---- variables and the beginning of the reply ---- */
+
+static bool has_variable(const json_value *given, const char *name)
+{
+    return given && json_member(given, name);
+}
+
+/* A variable from a field of the request, under its own name or another one; template_vars come first. */
+static bool read_variable(request *r, fields *f, const json_value *given, const char *field, const char *name)
+{
+    const json_value *v = f->error->set ? NULL : fields_find(f, field);
+    if (v && v->kind != JSON_TEXT && v->kind != JSON_TRUE && v->kind != JSON_FALSE) {
+        return fields_fail(f->error, field, "%s must be a text or a boolean", field);
+    }
+    if (v && !has_variable(given, name)) {
+        buffer_raw(&r->texts, name, v->raw, v->raw_bytes);
+    }
+    return !f->error->set;
+}
+
+/* reasoning: {"effort", "enabled", "max_tokens"}; the flat fields come first. */
+static bool read_reasoning(request *r, fields *f, const json_value *given)
+{
+    const json_value *reasoning = NULL;
+    int64_t budget;
+    if (!fields_object(f, "reasoning", &reasoning)) {
+        return !f->error->set;
+    }
+    fields inside = { reasoning, f->error };
+    if (!fields_find(f, "reasoning_effort")) {
+        read_variable(r, &inside, given, "effort", "reasoning_effort");
+    }
+    if (!fields_find(f, "enable_thinking")) {
+        read_variable(r, &inside, given, "enabled", "enable_thinking");
+    }
+    if (fields_whole(&inside, "max_tokens", -2e9, 1e9, &budget)) {
+        r->reasoning_budget = budget < 0 ? -1 : budget;
+    }
+    fields_within(f->error, "reasoning");
+    return !f->error->set;
+}
 
 static bool read_variables(request *r, fields *f, size_t *at)
 {
     static const char *const flat[] = { "reasoning_effort", "enable_thinking", "verbosity", "preserve_thinking" };
     const json_value *given = NULL;
-    fields_object(f, "template_vars|chat_template_kwargs", &given);
+    fields_object(f, NAMES_VARIABLES, &given);
     *at = r->texts.bytes;
     buffer_object(&r->texts, NULL);
     for (const json_value *v = given ? given->child : NULL; v; v = v->next) {
         buffer_raw(&r->texts, v->key, v->raw, v->raw_bytes);
     }
     for (size_t i = 0; i < sizeof flat / sizeof flat[0]; i++) {
-        const json_value *v = f->error->set ? NULL : fields_find(f, flat[i]);
-        if (v && v->kind != JSON_TEXT && v->kind != JSON_TRUE && v->kind != JSON_FALSE) {
-            return fields_fail(f->error, flat[i], "%s must be a text or a boolean", flat[i]);
+        if (!read_variable(r, f, given, flat[i], flat[i])) {
+            return false;
         }
-        if (v && !(given && json_member(given, flat[i]))) {
-            buffer_raw(&r->texts, flat[i], v->raw, v->raw_bytes);
-        }
+    }
+    if (!read_reasoning(r, f, given)) {
+        return false;
     }
     buffer_end(&r->texts);
     return end_text(r, *at, f->error);
@@ -272,10 +275,13 @@ static bool read_beginning(request *r, fields *f)
 {
     bool continues = false, opening = true;
     fields_text(f, "response_prefix", &r->prefix, NULL);
-    fields_bool(f, "continue_final_message|continue_", &continues);
+    fields_bool(f, NAMES_CONTINUE, &continues);
     fields_bool(f, "add_generation_prompt", &opening);
     if (f->error->set || !continues) {
-        return !f->error->set;
+        r->close_reply = !opening;
+        return !f->error->set
+            && (!r->close_reply || !r->prefix
+                || fields_fail(f->error, "response_prefix", "response_prefix needs add_generation_prompt"));
     }
     const exl2_message *last = &r->messages[r->message_count - 1];
     if (r->prefix) {
@@ -297,12 +303,11 @@ bool request_read_chat(request *r, fields *f)
 {
     size_t tools_at = 0, variables_at = 0;
     int64_t budget;
-    if (!request_read_messages(r, json_member(r->tree, "messages"), f->error) || !read_tools(r, f, &tools_at)
-        || !read_tool_choice(r, f) || !read_variables(r, f, &variables_at) || !read_beginning(r, f)) {
+    if (!request_read_messages(r, json_member(r->tree, "messages"), f->error) || !request_read_tools(r, f, &tools_at)
+        || !read_variables(r, f, &variables_at) || !read_beginning(r, f)) {
         return false;
     }
-    if (fields_whole(f, "reasoning_budget_tokens|reasoning_budget|thinking_budget|thinking_token_budget", -2e9, 1e9,
-                     &budget)) {
+    if (fields_whole(f, NAMES_REASONING_BUDGET, -2e9, 1e9, &budget)) {
         r->reasoning_budget = budget < 0 ? -1 : budget;
     }
     for (size_t i = 0; i < r->message_count; i++) {

@@ -3,6 +3,8 @@
    gives: what request_fields.h declares. */
 #include "request_fields.h"
 
+#include "request_names.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,6 +23,40 @@ bool fields_fail(request_error *error, const char *param, const char *format, ..
         error->set = true;
     }
     return false;
+}
+
+void fields_within(request_error *error, const char *outer)
+{
+    char inner[sizeof error->param];
+    size_t bytes = strlen(outer);
+    if (error->set && error->param[0] && strncmp(error->param, outer, bytes) != 0) {
+        memcpy(inner, error->param, sizeof inner);
+        snprintf(error->param, sizeof error->param, "%.20s.%.40s", outer, inner);
+    }
+}
+
+static bool is_among(const char *name, const char *names)
+{
+    size_t bytes = strlen(name);
+    for (const char *at = names; *at;) {
+        size_t count = strcspn(at, "|");
+        if (count == bytes && memcmp(at, name, bytes) == 0) {
+            return true;
+        }
+        at += count + (at[count] == '|');
+    }
+    return false;
+}
+
+const char *fields_names(const char *name)
+{
+    static const char *const all[] = NAMES_ALL;
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        if (is_among(name, all[i])) {
+            return all[i];
+        }
+    }
+    return name;
 }
 
 static bool is_empty(const json_value *v)

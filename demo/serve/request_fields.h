@@ -1,6 +1,7 @@
 /* request_fields.h: reads the members of a request's JSON object, each with its type and range.
    takes: a tree of json_in.h.
-   gives: fields_find, fields_text, fields_bool, fields_number, fields_whole, fields_fail, fields_unique.
+   gives: fields_find, fields_text, fields_bool, fields_number, fields_whole, fields_object, fields_array,
+          fields_fail, fields_within, fields_names, fields_unique.
    owns:  nothing.
 
    A member that is absent, null, "", {} or [] counts as absent. A member of a wrong type or out of range is an error,
@@ -38,6 +39,10 @@ bool fields_array(fields *f, const char *names, size_t most, const json_value **
 
 /* Sets the first error; false. param may be NULL. */
 bool fields_fail(request_error *error, const char *param, const char *format, ...);
+/* An error about a member of an inner object, whose call is the last one: its param becomes "outer.param". */
+void fields_within(request_error *error, const char *outer);
+/* All names of a field, with '|' between them, by any of them. */
+const char *fields_names(const char *name);
 /* No object in the tree has a key twice. false: the error names one. */
 bool fields_unique(const json_value *tree, request_error *error);
 

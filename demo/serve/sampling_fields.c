@@ -4,6 +4,9 @@
    owns:  the lists of a sampling. */
 #include "sampling_fields.h"
 
+#include "request_names.h"
+
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,20 +25,20 @@ static const float_row floats[] = {
     { "min_p", 0, 1, 0, NAN, AT(min_p) },
     { "top_a", 0, 1, 0, NAN, AT(top_a) },
     { "tfs", 0, 1, 1, 0, AT(tail_free) },
-    { "typical|typical_p", 0, 1, 1, 0, AT(typical) },
+    { NAMES_TYPICAL, 0, 1, 1, 0, AT(typical) },
     { "smoothing_factor", 0, 100, 0, NAN, AT(smoothing) },
     { "skew", -10, 10, 0, NAN, AT(skew) },
-    { "repetition_penalty|rep_pen|repeat_penalty", 0, 10, 1, 0, AT(repeat_penalty) },
+    { NAMES_REPEAT_PENALTY, 0.01, 100, 1, NAN, AT(repeat_penalty) },
     { "frequency_penalty", -2, 2, 0, NAN, AT(frequency_penalty) },
     { "presence_penalty", -2, 2, 0, NAN, AT(presence_penalty) },
     { "dry_multiplier", 0, 100, 0, NAN, AT(dry_multiplier) },
     { "xtc_probability", 0, 1, 0, NAN, AT(xtc_probability) },
 };
 
-static void set_float(exl2_sampler_desc *d, size_t at, double value)
+/* A float that the engine does not take for "as the preset says", which 0 means there. */
+static float not_zero(double value)
 {
-    float number = (float)value;
-    memcpy((char *)d + at, &number, sizeof number);
+    return fabs(value) < FLT_MIN ? FLT_MIN : (float)value;
 }
 
 static void read_floats(fields *f, exl2_sampler_desc *d)
@@ -44,28 +47,31 @@ static void read_floats(fields *f, exl2_sampler_desc *d)
         const float_row *row = &floats[i];
         double value;
         if (fields_number(f, row->names, row->least, row->most, &value)) {
-            set_float(d, row->at, value == row->off || value == row->off_too ? EXL2_OFF : value);
+            float number = value == row->off || value == row->off_too ? EXL2_OFF : not_zero(value);
+            memcpy((char *)d + row->at, &number, sizeof number);
         }
     }
 }
 
 static void read_temperature(fields *f, exl2_sampler_desc *d)
 {
-    double value, low = 1, high = 1, exponent = 0;
+    double value, low = 1, high = 1, exponent = 1;
     bool dynamic = true;
     if (fields_number(f, "temperature", 0, 10, &value)) {
         d->greedy = value == 0;
-        d->temperature = d->greedy ? 0 : (float)value;
+        d->temperature = d->greedy ? 0 : not_zero(value);
     }
     fields_bool(f, "temperature_last", &d->temperature_last);
     fields_bool(f, "dynamic_temperature", &dynamic);
-    fields_number(f, "min_temp|dynatemp_low", 0, 10, &low);
-    fields_number(f, "max_temp|dynatemp_high", 0, 10, &high);
-    fields_number(f, "temp_exponent|dynatemp_exponent", 0, 100, &exponent);
-    if (dynamic && high > low) {
-        d->dynamic_min = low > 0 ? (float)low : EXL2_OFF;
-        d->dynamic_max = (float)high;
-        d->dynamic_exponent = (float)exponent;
+    bool both = fields_number(f, NAMES_MIN_TEMP, 0, 10, &low);
+    both = fields_number(f, NAMES_MAX_TEMP, 0, 10, &high) && both;
+    fields_number(f, NAMES_TEMP_EXPONENT, 0, 100, &exponent);
+    if (dynamic && both && low > high) {
+        fields_fail(f->error, fields_find(f, NAMES_MIN_TEMP)->key, "min_temp is larger than max_temp");
+    } else if (dynamic && high > low) {
+        d->dynamic_min = low > 0 ? not_zero(low) : EXL2_OFF;
+        d->dynamic_max = not_zero(high);
+        d->dynamic_exponent = not_zero(exponent);
     }
 }
 
@@ -76,31 +82,36 @@ static void read_ranges(fields *f, exl2_sampler_desc *d)
     if (fields_whole(f, "top_k", -1, 1e9, &whole)) {
         d->top_k = whole <= 0 ? EXL2_OFF : (int32_t)whole;
     }
-    if (fields_whole(f, "penalty_range|repetition_range|repetition_penalty_range|rep_pen_range|repeat_last_n", -1, 2e9,
-                     &whole)) {
+    if (fields_whole(f, NAMES_PENALTY_RANGE, -1, 2e9, &whole)) {
         d->penalty_range = whole <= 0 ? -1 : (int32_t)whole;
     }
     if (fields_whole(f, "repetition_decay", 0, 2e9, &whole)) {
         d->penalty_decay = whole == 0 ? EXL2_OFF : (int32_t)whole;
     }
-    if (fields_number(f, "dry_base", 0, 100, &value)) {
+    if (fields_number(f, "dry_base", 0, 100, &value) && value != 0) { /* 0: the default */
         d->dry_base = (float)value;
+        if (value < 1) {
+            fields_fail(f->error, "dry_base", "dry_base must be 0 or from 1 to 100, not %.9g", value);
+        }
     }
     if (fields_whole(f, "dry_allowed_length", 0, 1000, &whole)) {
         d->dry_allowed = (int32_t)whole;
     }
-    if (fields_whole(f, "dry_range|dry_penalty_last_n", -1, 2e9, &whole)) {
+    if (fields_whole(f, NAMES_DRY_RANGE, -1, 2e9, &whole)) {
         d->dry_range = whole <= 0 ? -1 : (int32_t)whole;
     }
     if (fields_number(f, "xtc_threshold", 0, 1, &value)) {
-        d->xtc_threshold = (float)value;
+        d->xtc_threshold = not_zero(value);
     }
-    if (fields_whole(f, "mirostat_mode|mirostat", 0, 2, &whole) && whole == 2) {
-        double tau = 1.5, eta = 0.3;
-        fields_number(f, "mirostat_tau", 0, 100, &tau);
-        fields_number(f, "mirostat_eta", 0, 10, &eta);
-        d->mirostat_tau = (float)tau;
-        d->mirostat_eta = (float)eta;
+    double tau = 1.5, eta = 0.3;
+    bool mirostat = fields_whole(f, NAMES_MIROSTAT, 0, 2, &whole);
+    fields_number(f, "mirostat_tau", 0, 100, &tau);
+    fields_number(f, "mirostat_eta", 0, 10, &eta);
+    if (mirostat && whole == 2) {
+        d->mirostat_tau = not_zero(tau);
+        d->mirostat_eta = not_zero(eta);
+    } else if (mirostat) {
+        d->mirostat_tau = EXL2_OFF;
     }
 }
 
@@ -134,7 +145,8 @@ bool sampling_ids(fields *f, const char *names, uint32_t vocab, exl2_token **out
         good = item->kind == JSON_NUMBER ? add_id(f, v->key, item->number, vocab, list, count)
                                          : fields_fail(f->error, v->key, "%s must have ids only", v->key);
     }
-    for (const char *at = v->kind == JSON_TEXT ? v->text : ""; *at && good;) {
+    const char *ids = v->kind == JSON_TEXT ? v->text : "";
+    for (const char *at = ids + strspn(ids, ", "); *at && good;) {
         char *end;
         double number = strtod(at, &end);
         good = end != at ? add_id(f, v->key, number, vocab, list, count)
@@ -173,9 +185,8 @@ static void read_bias(fields *f, uint32_t vocab, sampling *s)
             return;
         }
         if (id < vocab) { /* ids outside of the vocabulary are skipped */
-            double add = item->number;
-            bool bans = add <= -100;
-            s->bias[s->desc.bias_count++] = (exl2_bias){ (exl2_token)id, bans ? -INFINITY : (float)add };
+            double add = item->number <= -100 ? -INFINITY : fmin(item->number, 1e30);
+            s->bias[s->desc.bias_count++] = (exl2_bias){ (exl2_token)id, (float)add };
         }
     }
     s->desc.bias = s->bias;
@@ -216,7 +227,11 @@ static void read_breakers(fields *f, sampling *s)
         return;
     }
     s->breakers = calloc(list->child_count + 1, sizeof *s->breakers);
-    for (const json_value *item = list->child; item && s->breakers; item = item->next) {
+    if (!s->breakers) {
+        fields_fail(f->error, NULL, "there is no memory left for this request");
+        return;
+    }
+    for (const json_value *item = list->child; item; item = item->next) {
         if (item->kind != JSON_TEXT || strlen(item->text) != item->text_bytes) {
             fields_fail(f->error, v->key, "%s must have texts only", v->key);
             return;
@@ -235,50 +250,63 @@ typedef struct lack_row {
     double off, off_too; /* values at which it does nothing */
 } lack_row;
 
-static void warn(const fields *f, buffer *warnings)
+static void warn(buffer *warnings, const char *name)
+{
+    buffer_format(warnings, "%s%s", warnings->bytes ? ", " : "", name);
+}
+
+static void read_lacks(fields *f, buffer *warnings)
 {
     static const lack_row rows[] = {
-        { "smoothing_curve", 1, 0 },  { "nsigma", 0, -1 },          { "top_n_sigma", 0, -1 },
-        { "min_keep", 0, 1 },         { "epsilon_cutoff", 0, 0 },   { "eta_cutoff", 0, 0 },
-        { "penalty_alpha", 0, 0 },    { "no_repeat_ngram_size", 0, 0 }, { "encoder_repetition_penalty", 1, 0 },
-        { "max_tokens_second", 0, 0 }, { "best_of", 1, 1 },
+        { "smoothing_curve", 1, 0 },      { "nsigma", 0, -1 },         { "top_n_sigma", 0, -1 },
+        { "min_keep", 0, 1 },             { "epsilon_cutoff", 0, 0 },  { "eta_cutoff", 0, 0 },
+        { "penalty_alpha", 0, 0 },        { "no_repeat_ngram_size", 0, 0 }, { "encoder_repetition_penalty", 1, 0 },
+        { "max_tokens_second", 0, 0 },    { "best_of", 1, 0 },         { "loop_detect_window", 0, 0 },
     };
+    double value = 0;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        const json_value *v = json_member(f->object, rows[i].name);
-        if (v && v->kind == JSON_NUMBER && v->number != rows[i].off && v->number != rows[i].off_too) {
-            buffer_format(warnings, "%s%s", warnings->bytes ? ", " : "", rows[i].name);
+        if (fields_number(f, rows[i].name, -1e30, 1e30, &value) && value != rows[i].off && value != rows[i].off_too) {
+            warn(warnings, rows[i].name);
         }
     }
-    const json_value *target = json_member(f->object, "adaptive_target");
-    if (target && target->kind == JSON_NUMBER && target->number > 0 && target->number < 1) {
-        buffer_format(warnings, "%sadaptive_target", warnings->bytes ? ", " : "");
+    if (fields_number(f, "adaptive_target", -1e30, 1e30, &value) && value > 0 && value < 1) {
+        warn(warnings, "adaptive_target");
     }
-    const json_value *mirostat = json_member(f->object, "mirostat_mode");
-    if (mirostat && mirostat->kind == JSON_NUMBER && mirostat->number == 1) {
-        buffer_format(warnings, "%smirostat_mode", warnings->bytes ? ", " : "");
+    if (fields_number(f, NAMES_MIROSTAT, 0, 2, &value) && value == 1) {
+        warn(warnings, "mirostat_mode");
     }
+}
+
+/* Seeds reach over what a double holds exactly. 0 is random in the engine, and a seed like others here. */
+static void read_seed(fields *f, exl2_sampler_desc *d)
+{
+    const json_value *v = f->error->set ? NULL : fields_find(f, NAMES_SEED);
+    int64_t whole;
+    if (!v || !fields_whole(f, v->key, -1, 18446744073709551615.0, &whole)) {
+        return;
+    }
+    size_t digits = strspn(v->raw, "0123456789");
+    uint64_t seed = digits == v->raw_bytes ? strtoull(v->raw, NULL, 10) : (uint64_t)whole;
+    d->seed = v->number < 0 ? 0 : seed == UINT64_MAX ? seed : seed + 1;
 }
 
 bool sampling_read(fields *f, exl2_preset preset, uint32_t vocab, sampling *out, buffer *warnings)
 {
     exl2_sampler_desc *d = &out->desc;
-    int64_t seed = -1;
     d->preset = preset;
     read_temperature(f, d);
     read_floats(f, d);
     read_ranges(f, d);
     read_breakers(f, out);
     read_bias(f, vocab, out);
-    if (fields_whole(f, "seed|sampler_seed", -1, 1.8e19, &seed)) {
-        d->seed = seed < 0 ? 0 : (uint64_t)seed + 1; /* 0 is random in the engine, and a seed like others here */
-    }
-    if (sampling_ids(f, "allowed_tokens|allowed_token_ids", vocab, &out->allow, &d->allow_count)) {
+    read_seed(f, d);
+    if (sampling_ids(f, NAMES_ALLOWED_TOKENS, vocab, &out->allow, &d->allow_count)) {
         d->allow = out->allow;
     }
-    if (sampling_ids(f, "banned_tokens|custom_token_bans", vocab, &out->ban, &d->ban_count)) {
+    if (sampling_ids(f, NAMES_BANNED_TOKENS, vocab, &out->ban, &d->ban_count)) {
         d->ban = out->ban;
     }
-    warn(f, warnings);
+    read_lacks(f, warnings);
     return !f->error->set;
 }
 

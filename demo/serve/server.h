@@ -14,11 +14,12 @@
 
 typedef struct serve_options {
     arg_texts models;         /* folders */
-    const char *address, *keys, *folder, *draft, *template, *reasoning, *tools, *cors, *override, *sessions;
+    const char *address, *keys, *folder, *draft, *template, *reasoning, *cors, *override, *sessions;
     uint32_t port, queue, ping, batch;
     uint64_t body_max;
     uint32_t cpu_us, gpu_us;
     uint32_t sampling;        /* index in neutral|model|balanced */
+    uint32_t tools;           /* a tools_format */
     arg_texts aliases;        /* of the first model */
     bool no_auth, anyone, inline_load, ngram, log_requests, log_prompts;
     exl2_model_desc model;    /* --context and RoPE */

@@ -252,7 +252,8 @@ static void check_back_pressure(void)
         ssize_t done = recv(s, all + read, written * 2 + 4095 - read, 0);
         read += done > 0 ? (size_t)done : 0;
         all[read] = 0;
-        for (char *at = all; i % 16 == 15 && (at = strstr(at, "\r\n3e8\r\n")) != NULL && at + 7 + PIECE <= all + read;) {
+        for (char *at = all;
+             i % 16 == 15 && (at = strstr(at, "\r\n3e8\r\n")) != NULL && at + 7 + PIECE <= all + read;) {
             rows = atoi(at + 7 + PIECE - 9) + 1;
             at += 7 + PIECE;
         }
