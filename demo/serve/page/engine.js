@@ -66,9 +66,10 @@ function ceiling(value) {
   return [1, 2, 5, 10].find((step) => step * power >= value) * power;
 }
 
-function drawCurve(canvas, values, words) {
+/* least: of the value at the upper line. */
+function drawCurve(canvas, values, words, least) {
   const width = canvas.clientWidth, height = canvas.clientHeight, ratio = devicePixelRatio || 1;
-  const style = getComputedStyle(canvas), top = ceiling(Math.max(...values, 1e-3)), to = canvas.getContext("2d");
+  const style = getComputedStyle(canvas), top = ceiling(Math.max(...values, least)), to = canvas.getContext("2d");
   const w = Math.round(width * ratio), h = Math.round(height * ratio);
   if (canvas.width !== w || canvas.height !== h) {
     canvas.width = w;
@@ -215,8 +216,8 @@ function take(event) {
 function draw() {
   if (parts && last && !byId("engine").hidden) {
     drawPages(parts.grid, last.pages);
-    drawCurve(parts.speedCurve, speeds, (value) => `${value} tokens/s`);
-    drawCurve(parts.stepCurve, steps, timeInWords);
+    drawCurve(parts.speedCurve, speeds, (value) => `${value} tokens/s`, 10);
+    drawCurve(parts.stepCurve, steps, timeInWords, 1000);
   }
 }
 

@@ -96,12 +96,13 @@ export function drawSettings(chat) {
   const close = button("Close settings", "close", () => byId("show-settings").click(), { bare: true });
   panel.replaceChildren(
     el("div", { class: "panel-head" }, el("h2", {}, "Settings"), close),
-    el("h3", {}, "This chat"),
-    area(chat, "system", "System prompt", 4),
-    formatField(chat),
-    el("details", {}, el("summary", {}, "Template and tools"),
-       area(chat, "variables", "Template variables", 2, 'A JSON object, such as {"enable_thinking": false}'),
-       area(chat, "tools", "Tools", 4, "A JSON list, as in the requests of OpenAI's clients")),
+    el("div", { class: "of-chat" },
+       el("h3", {}, "This chat"),
+       area(chat, "system", "System prompt", 4),
+       formatField(chat),
+       el("details", {}, el("summary", {}, "Template and tools"),
+          area(chat, "variables", "Template variables", 2, 'A JSON object, such as {"enable_thinking": false}'),
+          area(chat, "tools", "Tools", 4, "A JSON list, as in the requests of OpenAI's clients"))),
     el("h3", {}, "Sampler"), sampler);
   drawSampler(sampler);
 }
