@@ -77,6 +77,8 @@ static const route routes[] = {
     { POST, "/model/unload", KEYS_ADMIN, endpoint_unload },
     { POST, "/template/switch", KEYS_ADMIN, endpoint_template_switch },
     { POST, "/template/unload", KEYS_ADMIN, endpoint_template_unload },
+    { POST, "/sampling/override/switch", KEYS_ADMIN, endpoint_override_switch },
+    { POST, "/sampling/override/unload", KEYS_ADMIN, endpoint_override_unload },
     { POST, "/embeddings", KEYS_API, endpoint_unsupported },
     { POST, "/lora/load", KEYS_ADMIN, endpoint_unsupported },
     { POST, "/lora/unload", KEYS_ADMIN, endpoint_unsupported },
@@ -269,7 +271,14 @@ static void generate(const endpoint_request *r, request_kind kind)
         return;
     }
     request_limits limits = { .vocab = m->load.info.vocab, .preset = presets[s->options->sampling] };
-    if (request_read(&all, kind, r->http->body ? r->http->body : "", r->http->body_bytes, &limits, &error)) {
+    const char *body = r->http->body ? r->http->body : "";
+    size_t bytes = r->http->body_bytes;
+    buffer changed = { 0 };
+    if (s->overrides.count && bytes && overrides_apply(&s->overrides, body, bytes, &changed)) {
+        body = changed.data;
+        bytes = changed.bytes;
+    }
+    if (request_read(&all, kind, body, bytes, &limits, &error)) {
         if (s->options->log_prompts) {
             fprintf(stderr, "%.*s\n", (int)r->http->body_bytes, r->http->body);
         }
@@ -279,4 +288,5 @@ static void generate(const endpoint_request *r, request_kind kind)
                           error.message);
     }
     request_free(&all);
+    buffer_free(&changed);
 }
