@@ -79,7 +79,7 @@
    one.
 
    Words arrive in callbacks inside exl2_step, on the thread that called it. demo/frame.c measures frame times;
-   demo/npc.c is a whole game.
+   demo/npc.c is a whole game, demo/tools.c a model that calls functions of the program.
 
    RECIPES
 
@@ -166,6 +166,53 @@
        exl2_generate(e, &d);                                 // seed 0: the engine chooses one; DONE reports it
        d.sampler.seed = seed;                                // from the saved game
        exl2_generate(e, &d);                                 // the same words again
+
+   Save and load in mid-sentence. A job that is resumed delivers the rest of the text alone, so the game saves what was
+   heard, too. The session of the loaded talk is a new one, and d is the desc that the job was started with:
+
+       typedef struct talk { exl2_session session; bool speaks; char heard[4096]; size_t bytes; } talk;
+
+       static exl2_flow hear(void *user, const exl2_event *event)
+       {
+           talk *t = user;
+           if (event->kind == EXL2_EVENT_DONE) t->speaks = false;
+           if (event->kind != EXL2_EVENT_TEXT) return EXL2_CONTINUE;
+           if (event->bytes >= sizeof t->heard - t->bytes) return EXL2_STOP_JOB;
+           memcpy(t->heard + t->bytes, event->text, event->bytes + 1);  // with the NUL
+           t->bytes += event->bytes;
+           return EXL2_CONTINUE;
+       }
+
+       static bool save_talk(exl2_engine *e, const talk *t, FILE *file)  // between two steps, at any word
+       {
+           size_t bytes = 0;
+           if (exl2_session_save(e, t->session, 0, NULL, 0, &bytes) < 0) return false;
+           void *data = malloc(bytes);
+           bool good = data && exl2_session_save(e, t->session, 0, data, bytes, &bytes) == EXL2_OK
+                    && fwrite(&bytes, sizeof bytes, 1, file) == 1 && fwrite(data, bytes, 1, file) == 1
+                    && fwrite(t->heard, sizeof t->heard, 1, file) == 1;
+           free(data);
+           return good;
+       }
+
+       static bool load_talk(exl2_engine *e, exl2_job_desc d, talk *t, FILE *file)
+       {
+           size_t bytes = 0;
+           exl2_session_info info;
+           void *data = fread(&bytes, sizeof bytes, 1, file) == 1 && bytes < 1 << 24 ? malloc(bytes) : NULL;
+           bool good = data && fread(data, bytes, 1, file) == 1 && fread(t->heard, sizeof t->heard, 1, file) == 1
+                    && exl2_session_restore(e, t->session, data, bytes) == EXL2_OK
+                    && exl2_session_get(e, t->session, &info) == EXL2_OK;
+           free(data);
+           if (!good) return false;
+           t->heard[sizeof t->heard - 1] = 0;
+           t->bytes = strlen(t->heard);
+           t->speaks = info.resumes;                         // false: it had finished when it was saved
+           d.session = t->session;
+           d.prompt = (exl2_prompt){ 0 };                    // the job has its prompt already
+           d.resume = true;
+           return !t->speaks || exl2_job_start(e, &d, NULL) == EXL2_OK;
+       }
 
    A talk that outgrows the context. When a start gives EXL2_ERR_CONTEXT_FULL, drop the older half of the turns. The
    system message stays, so its K and V are found; the turns that follow the gap are computed again:
@@ -496,6 +543,21 @@
    with a JSON grammar, ask after each for what a player should see, such as "/say", and show what is new. It reads the
    JSON from its beginning each time, in one to four microseconds for a kilobyte, allocates nothing and needs no engine.
 
+   exl2_sentence gives whole sentences of a text that is still being written, for speech, lips and subtitles:
+
+       size_t n;
+       while ((n = exl2_sentence(text + spoken, bytes - spoken, whole)) > 0) {
+           speak(text + spoken, n);
+           spoken += n;
+       }
+
+   text is what TEXT events have brought so far, or what exl2_json_text gives of a member, and whole is true at DONE, or
+   as exl2_json_text says. A sentence ends at a line break, or at . ! ? and the like in Latin, Greek, Cyrillic, Arabic,
+   Indian, Chinese, Japanese and other scripts, with quotes and brackets that close after them. It does not end before a
+   small letter or a dash, within numbers and names (3.5, example.com), after initials and abbreviations (J. Smith, Dr.,
+   e.g., z.B., No. 5) and German ordinals (3. Mai). The next word decides, so a sentence is known with the first token
+   after it. No rule is right for every text: "He lives in St. Then" is one sentence.
+
    8. SESSIONS
 
    A session is a history of tokens. exl2_session_open makes an empty one. Jobs append to it, one job at a time. K and V
@@ -627,7 +689,7 @@
    folder.
 
    Players have no NVRTC, and it is large. exl2_kernels_build compiles the kernels for the given architectures into such
-   a cache, on a machine without a GPU; so does the program `exl2 kernels build` (fourth recipe). Ship the folder and
+   a cache, on a machine without a GPU; so does the program `exl2 kernels build` (fifth recipe). Ship the folder and
    let kernel_cache.load read it. Where a GPU's own entries are missing, those of a lower minor number are used (86 on
    8.9; but 90 on 9.0 alone). Without those the call fails with EXL2_ERR_NO_COMPILER, and the message names the missing
    entry.
@@ -1252,6 +1314,11 @@ EXL2_API exl2_result exl2_chat_tokenize(exl2_engine *e, exl2_model m, const exl2
    deeper than 256 levels; out has the value as it was before the error. TOO_SMALL: out has what fits. */
 EXL2_API exl2_result exl2_json_text(const char *json, size_t bytes, const char *path, char *out, size_t cap,
                                     size_t *need, bool *whole);
+
+/* [A nb] The first sentence of a text that is still being written and may end anywhere: its bytes, with the spaces
+   after it; 0 while it may go on. whole: the text ends here, so its rest is a sentence. The sentences are the same
+   however the text came in pieces. Section 7 says where they end. */
+EXL2_API size_t exl2_sentence(const char *text, size_t bytes, bool whole);
 
 /* ---- 8. sessions: token histories ---------------------------------------------------------------------------- */
 

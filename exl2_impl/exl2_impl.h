@@ -98,6 +98,8 @@ EXL2__SIZE_END
 #include "3_backend/cpu/cpu_phases.h"
 #include "3_backend/cpu/cpu_codes.h"
 #include "3_backend/cpu/cpu_device.h"
+#include "3_backend/cpu/cpu_multiply.h"
+#include "3_backend/cpu/cpu_product.h"
 #include "3_backend/cpu/cpu_logits.h"
 #include "3_backend/cpu/cpu_attend.h"
 #include "3_backend/cpu/cpu_fields.h"
@@ -127,6 +129,7 @@ EXL2__SIZE_BEGIN
 #include "3_backend/cuda/cuda_sample.h"
 #include "3_backend/cuda/cuda_timing.h"
 #include "3_backend/cuda/cuda_buffers.h"
+#include "3_backend/cuda/cuda_order.h"
 #include "3_backend/cuda/cuda_model.h"
 #include "3_backend/cuda/cuda_gemm_wg.h"
 #include "3_backend/cuda/cuda_pass.h"
@@ -136,6 +139,7 @@ EXL2__SIZE_BEGIN
 #include "3_backend/cuda/cuda_settle.h"
 #include "3_backend/cuda/cuda_experts.h"
 #include "3_backend/cuda/cuda_split.h"
+#include "3_backend/cuda/cuda_multiply.h"
 #include "3_backend/cuda/cuda_phases.h"
 #include "3_backend/cuda/cuda_graph.h"
 #include "3_backend/cuda/cuda_queue.h"
@@ -173,6 +177,7 @@ EXL2__SIZE_BEGIN
 
 #include "6_text/unicode/nfkc_table.h"
 #include "6_text/unicode/nfkc.h"
+#include "6_text/unicode/sentences.h"
 
 EXL2__SIZE_END
 

@@ -17,11 +17,12 @@ static inline size_t encode(rows_state *s, const char *text, size_t bytes, const
                      exl2_token **out)
 {
     size_t need, again;
-    exl2_result result = exl2__encode(s->c, s->v, text, bytes, marks, flags, NULL, 0, &need);
+    exl2__encode_marks from = { marks, NULL };
+    exl2_result result = exl2__encode(s->c, s->v, text, bytes, &from, flags, NULL, 0, &need);
     CHECK(result == (need ? EXL2_ERR_TOO_SMALL : EXL2_OK));
     *out = malloc((need + 1) * sizeof **out);
     (*out)[need] = -7;
-    CHECK(exl2__encode(s->c, s->v, text, bytes, marks, flags, *out, need, &again) == EXL2_OK);
+    CHECK(exl2__encode(s->c, s->v, text, bytes, &from, flags, *out, need, &again) == EXL2_OK);
     CHECK(again == need && (*out)[need] == -7);
     return need;
 }

@@ -51,7 +51,7 @@ struct npc {
     recollection recalled;    /* examples and evasions that were used lately; its `last` is of the current turn */
     const char *asked;        /* question of the current turn; NULL: of a restored evening */
     char together[2 * TURN_BYTES]; /* two questions in one, as the first was not answered */
-    exl2_token banned[TAVERN_BANNED_MAX]; /* [banned_count] words of the plot, which the model's own words do not have */
+    exl2_token banned[TAVERN_BANNED_MAX]; /* [banned_count] words of the plot, for answers in the model's own words */
     uint32_t banned_count;
     const char *mood;
     int trust;

@@ -74,6 +74,7 @@ static void set_prompt(choice *c)
     d->prompt = (exl2_prompt){ .messages = r->messages, .message_count = r->message_count, .text = r->prefix,
                                .text_bytes = length(r->prefix) };
     d->chat = (exl2_chat_desc){ .tools = r->tools, .variables = r->variables, .begun_reply = r->begun_reply,
+                                .close_reply = r->close_reply,
                                 .template_text = c->call->server->template_text };
 }
 
@@ -123,6 +124,9 @@ void call_prepare(choice *c, request_error *error)
     set_prompt(c);
     set_limits(c);
     c->echoes = r->echo;
+    if (r->kind != REQUEST_COMPLETION && !call_turn_begin(c, error)) {
+        return;
+    }
     if (!is_first_of_prompt(c)) { /* the choices of a prompt share its ids */
         const choice *first = &whole->choices[c->index - c->index % r->n];
         run->twin = &whole->choices[first->index].run;
@@ -143,9 +147,6 @@ void call_prepare(choice *c, request_error *error)
         }
         c->id_count = run->desc.prompt.token_count;
         memcpy(c->ids, run->desc.prompt.tokens, c->id_count * sizeof *c->ids);
-    }
-    if (r->kind == REQUEST_CHAT) {
-        call_turn_begin(c, error);
     }
     if (run->desc.score_prompt) {
         answer_logprobs_prompt(c, NULL);

@@ -3,7 +3,7 @@
    gives: http_open, http_close, http_turn, http_run, http_stop, http_wake, and the questions of http.h.
    owns:  the listening socket, the waking pair, the connections. */
 #include "http_exchange.h"
-#include "clock.h"
+#include "../common/clock.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,9 +12,7 @@
 #define BODY_MAX (4u << 20)
 #define PING_SECONDS 15
 #define ACCEPTS_MAX 64 /* in a turn */
-/* After the system had no descriptor left: no accept for so long, whether or not another connection was closed. */
-#define PAUSE_AFTER_CLOSING_MS 20
-#define PAUSE_MS 250
+#define PAUSE_MS 250   /* without accepting, after the system had no descriptor left and none could be closed */
 
 static void *resize(http *h, void *memory, size_t bytes)
 {
@@ -151,9 +149,11 @@ static void accept_connections(http *h)
     for (int i = 0; i < ACCEPTS_MAX && can_accept(h); i++) {
         net_socket socket = NET_NONE;
         net_result result = system->accept(system->user, h->listener, &socket);
+        if (result == NET_FULL && close_oldest(h)) {
+            continue; /* with its descriptor */
+        }
         if (result == NET_FULL || result == NET_FAILED) {
-            bool closed = result == NET_FULL && close_oldest(h);
-            h->accept_ms = h->now_ms + (closed ? PAUSE_AFTER_CLOSING_MS : PAUSE_MS);
+            h->accept_ms = h->now_ms + PAUSE_MS;
         }
         if (result != NET_OK) {
             return;
@@ -204,8 +204,8 @@ static int wait_of(const http *h, int wait_ms)
     return wait_ms >= 0 && (uint64_t)wait_ms < left ? wait_ms : (int)left;
 }
 
-/* Waits; polls[0] is the waking pair, then there are the connections in their order, then perhaps the listener. Returns
-   how many entries were filled in; 0: nothing is ready. */
+/* Waits; polls[0] is the waking pair, then there are the connections in their order, then perhaps the listener.
+   Returns how many entries were filled in; 0: nothing is ready. */
 static size_t poll_all(http *h, int wait_ms)
 {
     size_t count = 0;

@@ -4,8 +4,8 @@
    gives: http_*.
    owns:  the listening socket, the connections and their buffers.
 
-   A connection has one exchange (a request and its answer) at a time; requests that a client sends ahead wait. For each
-   exchange the host is called:
+   A connection has one exchange (a request and its answer) at a time; requests that a client sends ahead wait. For
+   each exchange the host is called:
      on_head     The head has arrived. The host decides about key, path and method, and may answer at once; then the
                  body is not read. Otherwise it returns, and the body is read.
      on_request  The body has arrived: request->body, body_bytes. The host answers now or later.
@@ -16,9 +16,10 @@
    The host finishes an exchange by http_answer, http_answer_error, http_stream_end or http_drop: the pointer is then
    invalid, unless it is used by the running callback for nothing more.
 
-   The server itself answers malformed and late requests, OPTIONS, and what the Origin rules forbid; it leaves out the body
-   of an answer to HEAD. A client that has ended its direction only is not gone while it waits for an answer that is no
-   stream. Whether it has left altogether shows when something is sent, so "100 Continue" is sent to it now and then.
+   The server itself answers malformed and late requests, OPTIONS, and what the Origin rules forbid; it leaves out the
+   body of an answer to HEAD. A client that has ended its direction only is not gone while it waits for an answer that
+   is no stream. Whether it has left altogether shows when something is sent, so "100 Continue" is sent to it now and
+   then.
 
    Everything but http_wake is for one thread, and may be called in callbacks and between two calls of http_turn. No
    function calls back: on_gone comes in a later turn, even when memory has run out. */
@@ -81,15 +82,15 @@ uint64_t http_now_ms(const http *h);           /* the server's clock */
 void http_set_alarm(http *h, uint64_t ms);     /* on_alarm once, in so many milliseconds; replaces an earlier alarm */
 void http_clear_alarm(http *h);
 
-/* Exchanges. `headers` are whole lines "Name: value\r\n", or NULL; Date, Content-Length, Transfer-Encoding, Connection,
-   X-Content-Type-Options and those of CORS are added. `type` is the Content-Type; NULL: there is none. The body is
-   copied, and left out where the method is HEAD, or the status 204 or 304. */
+/* Exchanges. `headers` are whole lines "Name: value\r\n", or NULL; Date, Content-Length, Transfer-Encoding,
+   Connection, X-Content-Type-Options and those of CORS are added. `type` is the Content-Type; NULL: there is none.
+   The body is copied, and left out where the method is HEAD, or the status 204 or 304. */
 void http_answer(http_exchange *x, int status, const char *type, const char *headers, const void *body, size_t bytes);
 /* {"error":{"message","type","param","code"},"detail":message}; param and code may be NULL: null. */
 void http_answer_error(http_exchange *x, int status, const char *headers, const char *type, const char *param,
                        const char *code, const char *message);
-/* An answer whose length is not known: chunked, or until the end of the connection for HTTP/1.0. The head is sent at the
-   end of this turn. ping: it is text/event-stream, and comments keep it alive. */
+/* An answer whose length is not known: chunked, or until the end of the connection for HTTP/1.0. The head is sent at
+   the end of this turn. ping: it is text/event-stream, and comments keep it alive. */
 void http_stream_begin(http_exchange *x, int status, const char *type, const char *headers, bool ping);
 void http_stream_write(http_exchange *x, const void *bytes, size_t count); /* copies; sent at the end of this turn */
 void http_stream_end(http_exchange *x);

@@ -89,11 +89,25 @@ static const char *reason_of(int status)
         int status;
         const char *reason;
     } reasons[] = {
-        { 200, "OK" }, { 201, "Created" }, { 204, "No Content" }, { 304, "Not Modified" }, { 400, "Bad Request" },
-        { 401, "Unauthorized" }, { 403, "Forbidden" }, { 404, "Not Found" }, { 405, "Method Not Allowed" },
-        { 408, "Request Timeout" }, { 409, "Conflict" }, { 413, "Content Too Large" }, { 414, "URI Too Long" },
-        { 415, "Unsupported Media Type" }, { 417, "Expectation Failed" }, { 429, "Too Many Requests" },
-        { 431, "Request Header Fields Too Large" }, { 500, "Internal Server Error" }, { 501, "Not Implemented" },
+        { 200, "OK" },
+        { 201, "Created" },
+        { 204, "No Content" },
+        { 304, "Not Modified" },
+        { 400, "Bad Request" },
+        { 401, "Unauthorized" },
+        { 403, "Forbidden" },
+        { 404, "Not Found" },
+        { 405, "Method Not Allowed" },
+        { 408, "Request Timeout" },
+        { 409, "Conflict" },
+        { 413, "Content Too Large" },
+        { 414, "URI Too Long" },
+        { 415, "Unsupported Media Type" },
+        { 417, "Expectation Failed" },
+        { 429, "Too Many Requests" },
+        { 431, "Request Header Fields Too Large" },
+        { 500, "Internal Server Error" },
+        { 501, "Not Implemented" },
         { 503, "Service Unavailable" },
     };
     for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++) {
@@ -146,7 +160,7 @@ static void put_head(http_exchange *x, int status, const char *type, const char 
     }
 }
 
-/* The host has no more to do with the exchange. What of the request was not read decides if the connection can go on. */
+/* The host has no more to do with the exchange. Whether the request was read decides if the connection can go on. */
 static void finish(http_exchange *x)
 {
     x->unread = x->state == HTTP_READING && x->parser.request.has_body;

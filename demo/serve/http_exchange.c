@@ -12,12 +12,12 @@
 #define READS_MAX 4            /* calls for a connection in a turn, so that the others get theirs */
 
 /* Limits of time, in milliseconds. */
-#define IDLE_MS 75000      /* a connection without a request */
-#define HEAD_MS 10000      /* from the first byte of a head to its last */
-#define BODY_MS 30000      /* without a byte of a body */
-#define STUCK_MS 60000     /* without taking a byte of an answer */
+#define IDLE_MS 75000  /* a connection without a request */
+#define HEAD_MS 10000  /* from the first byte of a head to its last */
+#define BODY_MS 30000  /* without a byte of a body */
+#define STUCK_MS 60000 /* without taking a byte of an answer */
 #define LINGER_MS 2000
-#define FIRST_PROBE_MS 30  /* after the client has ended its direction */
+#define FIRST_PROBE_MS 30 /* after the client has ended its direction */
 #define PROBE_MS 1000
 
 void http_next_exchange(http_exchange *x)
@@ -39,8 +39,12 @@ static void log_exchange(http_exchange *x, bool gone)
     if (!d->on_log || (x->status == 0 && !http_parse_started(&x->parser))) {
         return;
     }
-    http_log line = { .peer = x->peer, .method = r->method ? r->method : "", .path = r->path ? r->path : "",
-                      .status = x->status, .bytes = x->answer_bytes, .ms = x->server->now_ms - x->first_ms,
+    http_log line = { .peer = x->peer,
+                      .method = r->method ? r->method : "",
+                      .path = r->path ? r->path : "",
+                      .status = x->status,
+                      .bytes = x->answer_bytes,
+                      .ms = x->server->now_ms - x->first_ms,
                       .gone = gone };
     d->on_log(d->user, &line);
 }
@@ -132,12 +136,12 @@ static size_t feed(http_exchange *x, const char *bytes, size_t count)
     return used;
 }
 
-/* The client sends no more. A request that waits for its answer may still want it. */
+/* The client sends no more. A request that waits for its answer may still want it; http_settle_exchange ends others. */
 static void take_end(http_exchange *x)
 {
     x->half_closed = true;
-    if (x->state == HTTP_STREAMING || x->state == HTTP_LINGERING) {
-        http_lose_exchange(x);
+    if (x->state == HTTP_LINGERING) {
+        x->state = HTTP_CLOSED;
     } else if (x->state == HTTP_WAITING) {
         x->probe_ms = x->server->now_ms + FIRST_PROBE_MS;
     }

@@ -86,8 +86,8 @@ static bool decode(const char *text, size_t bytes, char plus, char *out)
     return true;
 }
 
-/* "http://host/path": the path begins after the host, which must be the one of the field Host. Returns the path, or NULL
-   if the target has another form. */
+/* "http://host/path": the path begins after the host, which must be the one of the field Host. Returns the path, or
+   NULL if the target has another form. */
 static char *skip_authority(http_parser *p, char *target)
 {
     size_t scheme = http_line_same(target, 7, "http://") ? 7 : http_line_same(target, 8, "https://") ? 8 : 0;
@@ -254,7 +254,7 @@ bool http_line_field(http_parser *p, char *line)
         const char *name;
         bool (*read)(http_parser *p, const char *value);
     } known[] = {
-        { "host", read_host },     { "content-length", read_length },  { "transfer-encoding", read_coding },
+        { "host", read_host },     { "content-length", read_length }, { "transfer-encoding", read_coding },
         { "expect", read_expect }, { "connection", read_connection },
     };
     http_field field;

@@ -93,7 +93,8 @@ static bool is_json(const char *type)
 
 static bool refuse(http_exchange *x, int status, const char *code, const char *message)
 {
-    http_answer_error(x, status, NULL, status == 403 ? "permission_error" : "invalid_request_error", NULL, code, message);
+    http_answer_error(x, status, NULL, status == 403 ? "permission_error" : "invalid_request_error", NULL, code,
+                      message);
     return false;
 }
 

@@ -1,5 +1,5 @@
-/* http_parse.c: see http_parse.h. Lines are collected up to their CRLF and then read; bodies are passed on as they come.
-   takes: bytes.
+/* http_parse.c: see http_parse.h. Lines are collected up to their CRLF and then read; bodies are passed on as they
+   come. takes: bytes.
    gives: http_parse_begin, http_parse, http_parse_started.
    owns:  nothing. */
 #include "http_parse.h"
@@ -8,14 +8,14 @@
 #include <string.h>
 
 enum {
-    STATE_HEAD,       /* inside a line of the head */
-    STATE_CHOOSE,     /* the head was delivered: what follows? */
-    STATE_LENGTH,     /* inside a body with a length */
-    STATE_SIZE,       /* inside the digits of a chunk's size */
-    STATE_EXTENSION,  /* after them, up to the line's end */
-    STATE_CHUNK,      /* inside a chunk */
-    STATE_CHUNK_END,  /* inside the CRLF after it */
-    STATE_TRAILER,    /* inside a line after the last chunk */
+    STATE_HEAD,      /* inside a line of the head */
+    STATE_CHOOSE,    /* the head was delivered: what follows? */
+    STATE_LENGTH,    /* inside a body with a length */
+    STATE_SIZE,      /* inside the digits of a chunk's size */
+    STATE_EXTENSION, /* after them, up to the line's end */
+    STATE_CHUNK,     /* inside a chunk */
+    STATE_CHUNK_END, /* inside the CRLF after it */
+    STATE_TRAILER,   /* inside a line after the last chunk */
     STATE_DONE,
     STATE_BAD
 };

@@ -77,8 +77,8 @@ bool http_parse_started(const http_parser *p); /* at least one byte of the reque
 const char *http_field_of(const http_request *r, const char *name);
 /* The list with commas, such as the value of Connection, has this token; letters may be of either case. */
 bool http_has_token(const char *list, const char *token);
-/* Decodes the value of a parameter of the query ("a=b&c=d"; '+' is a space) into out, which ends with NUL. false: there
-   is none, it has a bad percent sign or a NUL, or it does not fit. */
+/* Decodes the value of a parameter of the query ("a=b&c=d"; '+' is a space) into out, which ends with NUL. false:
+   there is none, it has a bad percent sign or a NUL, or it does not fit. */
 bool http_query(const http_request *r, const char *name, char *out, size_t out_bytes);
 
 #endif

@@ -7,7 +7,7 @@
 #define _DARWIN_C_SOURCE /* SO_NOSIGPIPE */
 #endif
 #include "net.h"
-#include "clock.h"
+#include "../common/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -366,8 +366,7 @@ static net_socket listen_at(const struct addrinfo *at)
     return NET_NONE;
 }
 
-net_socket net_listen(const char *host, int *port, char *address, size_t address_bytes, char *error,
-                      size_t error_bytes)
+net_socket net_listen(const char *host, int *port, char *address, size_t address_bytes, char *error, size_t error_bytes)
 {
     struct addrinfo wanted = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE };
     struct addrinfo *list = NULL;

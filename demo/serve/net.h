@@ -1,5 +1,5 @@
-/* net.h: sockets that do not block, on POSIX and on Windows, and a pair by which a thread or signal handler wakes poll.
-   takes: host names and ports.
+/* net.h: sockets that do not block, on POSIX and on Windows, and a pair by which a thread or signal handler wakes
+   poll. takes: host names and ports.
    gives: net_system, net_socket, net_error, net_*.
    owns:  nothing: who opened a socket closes it. */
 #ifndef SERVE_NET_H
@@ -32,7 +32,8 @@ typedef enum net_result {
     NET_FAILED /* the connection is broken */
 } net_result;
 
-/* The calls that can fail. A NULL member is the real one. Tests replace them: they fail, cut short, and set the time. */
+/* The calls that can fail. A NULL member is the real one. Tests replace them to fail, to cut short, and to set the
+   time. */
 typedef struct net_system {
     void *user;
     uint64_t (*now_ms)(void *user);                         /* monotonic */

@@ -12,6 +12,7 @@
 #include "endpoints.h"
 #include "metrics.h"
 #include "models.h"
+#include "reasoning.h"
 #include "ui_sessions.h"
 
 #include <ctype.h>
@@ -132,6 +133,7 @@ static void wake(void *user)
 
 static bool check(const args_desc *d, const serve_options *o, const char *const *paths)
 {
+    reasoning_tags tags;
     const char *address = o->address ? o->address : "127.0.0.1";
     bool loopback = strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0 || strcmp(address, "[::1]") == 0
                  || strcmp(address, "localhost") == 0;
@@ -139,6 +141,8 @@ static bool check(const args_desc *d, const serve_options *o, const char *const 
         args_wrong(d, "MODEL is missing; or give --models DIR, and load one later");
     } else if (o->port > 65535) {
         args_wrong(d, "--port must be at most 65535, not %u", o->port);
+    } else if (o->reasoning && !reasoning_tags_read(o->reasoning, NULL, &tags)) {
+        args_wrong(d, "--reasoning must be auto, none, or two tags with a comma between them, not '%s'", o->reasoning);
     } else if (o->no_auth && o->keys) {
         args_wrong(d, "--keys and --no-auth exclude each other");
     } else if (o->no_auth && !loopback && !o->anyone) {
@@ -218,6 +222,14 @@ static bool open_all(server *s, const char *const *paths)
 static void announce(server *s)
 {
     const char *key = keys_first(&s->keys, KEYS_ADMIN);
+    const model *m = models_first(s);
+    char why[512];
+    if (s->options->override && !overrides_load(s, s->options->override, m ? m->load.info.vocab : INT32_MAX, why,
+                                                sizeof why)) {
+        fprintf(stderr, "%s\n", why);
+        s->failed = true;
+        return;
+    }
     s->announced = true;
     printf("http://%s/\n", http_address(s->http));
     fflush(stdout);
@@ -264,6 +276,7 @@ static void close_all(server *s)
     }
     http_close(s->http);
     models_close(s);
+    overrides_free(&s->overrides);
     free(s->template_text);
 }
 
@@ -286,7 +299,11 @@ int cli_serve(int argc, char **argv)
         { "--ngram", ARG_BOOL, &o.ngram, NULL, "guesses tokens by what the text said before; same text" },
         { "--batch", ARG_U32, &o.batch, "N", "sequences in a pass (16)" },
         { "--sampling", ARG_CHOICE, &o.sampling, "neutral|model|balanced", "settings that a request leaves out (neutral)" },
+        { "--override", ARG_TEXT, &o.override, "F", "values of request fields: {field: {override, force, additive}}" },
+        { "--inline-load", ARG_BOOL, &o.inline_load, NULL, "a request by an admin may name a model of --models" },
         { "--template", ARG_TEXT, &o.template, "F", "chat template instead of the models' own" },
+        { "--reasoning", ARG_TEXT, &o.reasoning, "auto|none|START,END", "tags around reasoning (auto)" },
+        { "--tools", ARG_CHOICE, &o.tools, "auto|none|hermes|llama3|mistral", "how calls of tools are written (auto)" },
         { "--alias", ARG_TEXTS, &o.aliases, "NAME", "another name of the first model; may be repeated" },
         { "--cors", ARG_TEXT, &o.cors, "ORIGIN", "the one origin whose pages may use the server" },
         { "--body-max", ARG_U64, &o.body_max, "BYTES", "of a request's body (4194304)" },

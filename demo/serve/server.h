@@ -9,16 +9,18 @@
 #include "engine_thread.h"
 #include "http.h"
 #include "keys.h"
+#include "overrides.h"
 
 #define SERVER_MODELS_MAX 4u /* as the engine's default */
 
 typedef struct serve_options {
     arg_texts models;         /* folders */
-    const char *address, *keys, *folder, *draft, *template, *reasoning, *tools, *cors, *override, *sessions;
+    const char *address, *keys, *folder, *draft, *template, *reasoning, *cors, *override, *sessions;
     uint32_t port, queue, ping, batch;
     uint64_t body_max;
     uint32_t cpu_us, gpu_us;
     uint32_t sampling;        /* index in neutral|model|balanced */
+    uint32_t tools;           /* a tools_format */
     arg_texts aliases;        /* of the first model */
     bool no_auth, anyone, inline_load, ngram, log_requests, log_prompts;
     exl2_model_desc model;    /* --context and RoPE */
@@ -84,6 +86,8 @@ struct server {
     metrics metrics;
     char *template_text;      /* --template FILE, or of /v1/template/switch; NULL: the models' own */
     char template_name[128];
+    overrides overrides;      /* of request fields */
+    char override_name[128];  /* preset or file; "": none */
     uint64_t id_seed, id_count;
     bool stopping;            /* a signal has arrived */
     bool failed;              /* the command fails */

@@ -3,10 +3,11 @@
    gives: ui_sessions_open, ui_sessions_list, ui_sessions_get, ui_sessions_put, ui_sessions_delete.
    owns:  nothing between two calls; the caller frees *body.
 
-   A file is ID.jsonl. Its first line is {"revision":N,"updated":SECONDS,"bytes":N,"title":TEXT}, so that a list reads no
-   chats; then comes the chat. It is written whole beside the older one, and then renamed. The revision counts the
-   changes: who writes a chat names the revision that it has read, so of two tabs the second one is told, and nothing is
-   lost. Any thread may call, one call at a time for a folder. If memory runs out, the program ends, as memory.h says. */
+   A file is ID.jsonl. Its first line is {"revision":N,"updated":SECONDS,"bytes":N,"title":TEXT}, so that a list reads
+   no chats; then comes the chat. It is written whole beside the older one, and then renamed. The revision counts the
+   changes: who writes a chat names the revision that it has read, so of two tabs the second one is told, and nothing
+   is lost. Any thread may call, one call at a time for a folder. If memory runs out, the program ends, as memory.h
+   says. */
 #ifndef DEMO_UI_SESSIONS_H
 #define DEMO_UI_SESSIONS_H
 

@@ -1,6 +1,6 @@
 /* config.h: what this compiler can do, under names of our own.
    takes: predefined macros, and the application's EXL2_ASSERT.
-   gives: EXL2__PRIVATE, EXL2__ASSERT, EXL2__PRINTF, EXL2__COUNT, EXL2__BROKEN, EXL2__X86_SIMD, EXL2__NEON_SIMD,
+   gives: EXL2__PRIVATE, EXL2__ASSERT, EXL2__PRINTF, EXL2__COUNT, EXL2__X86_SIMD, EXL2__NEON_SIMD,
           EXL2__TARGET_AVX2, EXL2__NOINLINE and other attributes, EXL2__ROUND_TWICE_BEGIN, exl2__cpuid,
           exl2__mul_float and exl2__mul_double, exl2__lowest_bit, exl2__atomic_load and its like, exl2__pause,
           exl2__lock. */
@@ -43,16 +43,6 @@
 #endif
 
 #define EXL2__COUNT(array) (sizeof(array) / sizeof((array)[0]))
-
-/* For tests/engine/golden.c, which shows that its goldens detect mistakes: what EXL2__BREAK is equal to is computed
-   wrongly. 1: windows are one token longer. 2: RoPE rotates pairs for halves, and halves for pairs. 3: norms without
-   their + 1. 4: matrices without biases. 5: gate and up swapped. 6: softmax of the router over the chosen experts
-   instead of all, and over all instead of the chosen. 7: zeros of GPTQ without their + 1. */
-#ifdef EXL2__BREAK
-#define EXL2__BROKEN(n) (EXL2__BREAK == (n))
-#else
-#define EXL2__BROKEN(n) false
-#endif
 
 #if defined(__GNUC__) && !defined(__clang__)
 #define EXL2__PRINTF(format_index, first_index) __attribute__((format(__gnu_printf__, format_index, first_index)))

@@ -177,7 +177,7 @@ EXL2__PRIVATE exl2_result exl2__affine_find(exl2__ctx *c, const exl2__tensors *t
                                          : "the parts of this AWQ matrix are not multiples of 8 columns");
     }
     EXL2__TRY(exl2__affine_check_groups(c, t, quant, key, desc));
-    a->zero_add = a->awq || quant->v2 || EXL2__BROKEN(7) ? 0 : 1;
+    a->zero_add = a->awq || quant->v2 ? 0 : 1;
     a->symmetric = quant->symmetric && !a->awq;
     return exl2__affine_find_bias(c, t, key, desc);
 }

@@ -92,14 +92,17 @@ typedef struct exl2__norm {
     exl2__vector *weight, *bias; /* weight NULL: there is no such norm; bias NULL: it has none */
 } exl2__norm;
 
-/* What a matrix is for in its layer. The experts' matrices have arrays of their own. */
+/* What a matrix is for in its layer. */
 typedef enum exl2__role {
     EXL2__ROLE_QKV,     /* 3 parts */
     EXL2__ROLE_OUT,
     EXL2__ROLE_GATE_UP, /* 2 parts, or 1 without a gate; of a layer with experts: the shared expert's, or NULL */
     EXL2__ROLE_DOWN,    /* as GATE_UP */
     EXL2__ROLE_ROUTER,  /* 2 parts with shape.experts.shared_switch, which is the second one, else 1; or NULL */
-    EXL2__ROLE_COUNT
+    EXL2__ROLE_EXPERT_UP,   /* of each expert of a layer with experts: parts as GATE_UP */
+    EXL2__ROLE_EXPERT_DOWN, /* of each expert: as DOWN */
+    EXL2__ROLE_COUNT,
+    EXL2__ROLE_SINGLES = EXL2__ROLE_EXPERT_UP /* a layer has one matrix of each role before this one */
 } exl2__role;
 
 typedef struct exl2__layer {
@@ -108,14 +111,39 @@ typedef struct exl2__layer {
     uint32_t rope;               /* index into exl2__plan.ropes, or EXL2__NO_ROPE */
     const exl2__phase *phases;   /* [phase_count] */
     uint32_t phase_count;
-    exl2__matrix *matrix[EXL2__ROLE_COUNT];
+    exl2__matrix *matrix[EXL2__ROLE_SINGLES];
     exl2__vector *sinks;         /* [heads] a head's softmax has the term exp(sink) more in its sum; NULL: none */
     /* Of a layer with experts, else NULL: */
     exl2__vector *choice_bias;   /* [experts.count] added to scores for the choice only; NULL: none */
-    exl2__matrix **expert_up, **expert_down; /* [experts.count] parts as GATE_UP, DOWN */
+    exl2__matrix **experts[EXL2__ROLE_COUNT - EXL2__ROLE_SINGLES]; /* [experts.count] by role - SINGLES */
     exl2__norm attn_norm, attn_post_norm, mlp_norm, mlp_post_norm; /* post: of the block's result, in settle */
     exl2__norm q_norm, k_norm;   /* weights [heads, head_dim], [kv_heads, head_dim] */
 } exl2__layer;
+
+/* The place of a matrix in its layer. expert: its number, of roles from SINGLES on. */
+static inline exl2__matrix **exl2__layer_matrix(exl2__layer *layer, exl2__role role, uint32_t expert)
+{
+    return role < EXL2__ROLE_SINGLES ? &layer->matrix[role] : &layer->experts[role - EXL2__ROLE_SINGLES][expert];
+}
+
+/* The matrix that a product multiplies rows by, and what it is for: whatever is added to the product depends on that.
+   layer NULL: the head. */
+typedef struct exl2__operand {
+    const exl2__matrix *matrix;
+    const exl2__layer *layer;
+    exl2__role role;
+    uint32_t expert;
+} exl2__operand;
+
+static inline exl2__operand exl2__operand_of(const exl2__layer *layer, exl2__role role)
+{
+    return (exl2__operand){ layer->matrix[role], layer, role, 0 };
+}
+
+static inline exl2__operand exl2__operand_of_expert(const exl2__layer *layer, exl2__role role, uint32_t expert)
+{
+    return (exl2__operand){ layer->experts[role - EXL2__ROLE_SINGLES][expert], layer, role, expert };
+}
 
 /* What a backend must know before it can prepare. The sizes are final. */
 typedef struct exl2__plan {

@@ -34,7 +34,7 @@ static inline void exl2__plan_make(exl2__plan *p, const exl2__config *config, ui
     p->shape.norm_eps = config->norm_eps;
     p->shape.attn_scale = config->attn_scale;
     p->shape.rotary = config->rotary;
-    p->shape.pairs = (traits[EXL2__TRAIT_POSITIONS] == EXL2__POSITIONS_PAIRS) != EXL2__BROKEN(2);
+    p->shape.pairs = traits[EXL2__TRAIT_POSITIONS] == EXL2__POSITIONS_PAIRS;
     p->shape.layer_norm =
         traits[EXL2__TRAIT_NORM] == EXL2__NORM_LAYER || traits[EXL2__TRAIT_NORM] == EXL2__NORM_LAYER_PLUS_ONE;
     p->shape.gated = traits[EXL2__TRAIT_GATED] == EXL2__YES;
@@ -94,7 +94,7 @@ static inline void exl2__plan_layers(const exl2__plan *p, const exl2__config *co
         bool windowed = exl2__config_layer(config->windowed, i);
         bool rotated = config->rotary && !exl2__config_layer(config->unrotated, i);
         layer->index = i;
-        layer->window = windowed ? config->window + EXL2__BROKEN(1) : UINT32_MAX;
+        layer->window = windowed ? config->window : UINT32_MAX;
         layer->rope = !rotated ? EXL2__NO_ROPE : windowed && config->has_local_rope ? 1 : 0;
         if (exl2__experts_any(&config->experts) && exl2__config_layer(config->sparse, i)) {
             bool shared = config->experts.shared_inter > 0;
@@ -121,7 +121,7 @@ static inline uint64_t exl2__plan_expert_pointers(const exl2__config *config)
     for (uint32_t i = 0; i < config->layers; i++) {
         layers += exl2__config_layer(config->sparse, i);
     }
-    return layers * 2 * config->experts.count;
+    return layers * (EXL2__ROLE_COUNT - EXL2__ROLE_SINGLES) * config->experts.count;
 }
 
 /* Divides `matrices` [exl2__plan_expert_pointers] among the layers. */
@@ -129,9 +129,10 @@ static inline void exl2__plan_experts(const exl2__config *config, exl2__matrix *
 {
     for (uint32_t i = 0; i < config->layers; i++) {
         if (exl2__config_layer(config->sparse, i)) {
-            layers[i].expert_up = matrices;
-            layers[i].expert_down = matrices + config->experts.count;
-            matrices += 2 * (size_t)config->experts.count;
+            for (uint32_t k = 0; k < EXL2__COUNT(layers[i].experts); k++) {
+                layers[i].experts[k] = matrices;
+                matrices += config->experts.count;
+            }
         }
     }
 }

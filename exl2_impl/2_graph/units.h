@@ -72,8 +72,7 @@ static inline void exl2__unit_split_gate_up(exl2__unit *u)
 {
     for (uint32_t i = 0; i < u->count; i++) {
         u->source[i].fused_rows = 2 * (uint64_t)u->out[0];
-        uint64_t place = EXL2__BROKEN(5) ? 1 - i : i;
-        u->source[i].view = (exl2__matrix_view){ place * u->out[0], u->out[0], u->out[0], false, 0, 0 };
+        u->source[i].view = (exl2__matrix_view){ (uint64_t)i * u->out[0], u->out[0], u->out[0], false, 0, 0 };
     }
 }
 
@@ -120,9 +119,9 @@ static inline void exl2__unit_make_up(const exl2__config *c, exl2__unit *u, exl2
     bool gated = c->arch.traits[EXL2__TRAIT_GATED] == EXL2__YES;
     u->count = gated ? 2 : 1;
     u->in = c->hidden;
-    exl2__unit_name(c, u, 0, gated && !EXL2__BROKEN(5) ? gate : up, width);
+    exl2__unit_name(c, u, 0, gated ? gate : up, width);
     if (gated) {
-        exl2__unit_name(c, u, 1, EXL2__BROKEN(5) ? gate : up, width);
+        exl2__unit_name(c, u, 1, up, width);
     }
 }
 
@@ -335,7 +334,7 @@ EXL2__PRIVATE exl2_result exl2__unit_vector_read(exl2__ctx *c, const exl2__tenso
         values[i] = values[i - v->file_count];
     }
     for (uint32_t i = 0; v->plus_one && i < v->count; i++) {
-        values[i] += EXL2__BROKEN(3) ? 0.0f : 1.0f;
+        values[i] += 1.0f;
     }
     return EXL2_OK;
 }

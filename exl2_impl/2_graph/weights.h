@@ -96,6 +96,18 @@ static inline void exl2__weights_add_bytes(exl2__weights *w, uint32_t layer, uin
     w->span_bytes[exl2__weights_span_of(w, layer)] += bytes;
 }
 
+/* What the matrix of a unit of a layer is for. */
+static inline exl2__role exl2__weights_role(exl2__unit_kind kind)
+{
+    static const exl2__role roles[] = {
+        [EXL2__UNIT_QKV] = EXL2__ROLE_QKV, [EXL2__UNIT_OUT] = EXL2__ROLE_OUT,
+        [EXL2__UNIT_GATE_UP] = EXL2__ROLE_GATE_UP, [EXL2__UNIT_DOWN] = EXL2__ROLE_DOWN,
+        [EXL2__UNIT_ROUTER] = EXL2__ROLE_ROUTER, [EXL2__UNIT_EXPERT_UP] = EXL2__ROLE_EXPERT_UP,
+        [EXL2__UNIT_EXPERT_DOWN] = EXL2__ROLE_EXPERT_DOWN
+    };
+    return roles[kind];
+}
+
 /* The member of the plan that the unit belongs to. */
 static inline exl2__matrix **exl2__weights_place(const exl2__unit *u, exl2__plan *plan)
 {
@@ -104,24 +116,11 @@ static inline exl2__matrix **exl2__weights_place(const exl2__unit *u, exl2__plan
         return &plan->embed;
     case EXL2__UNIT_POSITIONS:
         return &plan->positions;
-    case EXL2__UNIT_QKV:
-        return &plan->layers[u->layer].matrix[EXL2__ROLE_QKV];
-    case EXL2__UNIT_OUT:
-        return &plan->layers[u->layer].matrix[EXL2__ROLE_OUT];
-    case EXL2__UNIT_GATE_UP:
-        return &plan->layers[u->layer].matrix[EXL2__ROLE_GATE_UP];
-    case EXL2__UNIT_DOWN:
-        return &plan->layers[u->layer].matrix[EXL2__ROLE_DOWN];
-    case EXL2__UNIT_ROUTER:
-        return &plan->layers[u->layer].matrix[EXL2__ROLE_ROUTER];
-    case EXL2__UNIT_EXPERT_UP:
-        return &plan->layers[u->layer].expert_up[u->expert];
-    case EXL2__UNIT_EXPERT_DOWN:
-        return &plan->layers[u->layer].expert_down[u->expert];
     case EXL2__UNIT_HEAD:
-        break;
+        return &plan->head;
+    default:
+        return exl2__layer_matrix(&plan->layers[u->layer], exl2__weights_role(u->kind), u->expert);
     }
-    return &plan->head;
 }
 
 static inline void exl2__weights_close(exl2__ctx *c, exl2__weights *w)
@@ -135,13 +134,13 @@ static inline void exl2__weights_close(exl2__ctx *c, exl2__weights *w)
 /* ---- headers only: no tensor data is read ---- */
 
 /* What a backend must know of a unit's role in a layer: EXL2__USE_*. */
-static inline uint32_t exl2__weights_role(exl2__unit_kind kind)
+static inline uint32_t exl2__weights_use(exl2__unit_kind kind)
 {
-    static const uint8_t roles[] = { [EXL2__UNIT_GATE_UP] = EXL2__USE_UP, [EXL2__UNIT_DOWN] = EXL2__USE_DOWN,
-                                     [EXL2__UNIT_ROUTER] = EXL2__USE_ROUTER,
-                                     [EXL2__UNIT_EXPERT_UP] = EXL2__USE_EXPERT_UP,
-                                     [EXL2__UNIT_EXPERT_DOWN] = EXL2__USE_EXPERT_DOWN, [EXL2__UNIT_HEAD] = 0 };
-    return roles[kind];
+    static const uint8_t uses[] = { [EXL2__UNIT_GATE_UP] = EXL2__USE_UP, [EXL2__UNIT_DOWN] = EXL2__USE_DOWN,
+                                    [EXL2__UNIT_ROUTER] = EXL2__USE_ROUTER,
+                                    [EXL2__UNIT_EXPERT_UP] = EXL2__USE_EXPERT_UP,
+                                    [EXL2__UNIT_EXPERT_DOWN] = EXL2__USE_EXPERT_DOWN, [EXL2__UNIT_HEAD] = 0 };
+    return uses[kind];
 }
 
 static inline bool exl2__weights_is_expert(const exl2__unit *u)
@@ -198,11 +197,10 @@ EXL2__PRIVATE exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *
         if (must && parts[part].kind != EXL2__MATRIX_DENSE) {
             exl2__matrix_dequantize(&parts[part]);
         }
-        parts[part].has_bias = parts[part].has_bias && !EXL2__BROKEN(4);
         bool by_row = u->kind == EXL2__UNIT_EMBED || u->kind == EXL2__UNIT_POSITIONS;
         bool is_head = u->kind == EXL2__UNIT_EMBED && w->tied && !exl2__weights_has_copy(w);
         parts[part].uses = by_row ? EXL2__USE_ROWS | (is_head ? EXL2__USE_PRODUCT : 0)
-                                  : EXL2__USE_PRODUCT | exl2__weights_role(u->kind);
+                                  : EXL2__USE_PRODUCT | exl2__weights_use(u->kind);
         parts[part].expert = u->expert;
         parts[part].experts = w->config.experts.count;
     }

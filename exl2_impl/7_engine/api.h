@@ -7,6 +7,7 @@
 #define EXL2__API_H
 
 #include "../0_base/json/json_part.h"
+#include "../6_text/unicode/sentences.h"
 #include "job_start.h"
 #include "layouts.h"
 #include "worker.h"
@@ -703,10 +704,8 @@ EXL2__PRIVATE exl2_result exl2__api_chat_tokenize(exl2_engine *e, exl2_model han
     if (prompt->messages) {
         r = exl2__job_prompt_conversation(e, m, prompt, d, &rendered);
         if (r >= 0) {
-            m->vocab.added.guarded = rendered.guard;
-            r = exl2__encode(&e->ctx, &m->vocab, rendered.text, rendered.bytes, rendered.from_message, 0, out, cap,
-                             need);
-            m->vocab.added.guarded = NULL;
+            exl2__encode_marks marks = { rendered.from_message, rendered.guard };
+            r = exl2__encode(&e->ctx, &m->vocab, rendered.text, rendered.bytes, &marks, 0, out, cap, need);
             exl2__job_prompt_free(e, &rendered);
         }
     } else {
@@ -735,6 +734,11 @@ EXL2_API exl2_result exl2_json_text(const char *json, size_t bytes, const char *
         out[part.used < cap ? part.used : exl2__utf8_cut(out, cap - 1)] = 0;
     }
     return !begins ? EXL2_ERR_FORMAT : out && part.used >= cap ? EXL2_ERR_TOO_SMALL : EXL2_OK;
+}
+
+EXL2_API size_t exl2_sentence(const char *text, size_t bytes, bool whole)
+{
+    return text ? exl2__sentences_first(text, bytes, whole) : 0;
 }
 
 #endif

@@ -90,14 +90,14 @@ EXL2__PRIVATE exl2_result exl2__draft_models_make(exl2_engine *e, exl2__model *d
     d->delivery.discard = true;
     d->one_by_one = true;
     d->healed = -1;
-    d->drafts_for = job;
+    d->drafting.target = job;
     d->sequence.table = &session->table;
     d->sequence.priority = INT32_MIN; /* it gives way to every job of the model */
     d->sequence.order = e->order++;
     d->sequence.held = true;
     session->job = id;
     session->one_shot = true;
-    job->drafter = d;
+    job->drafting.drafter = d;
     exl2__lock(&e->lock);
     d->sequence.live = true;
     exl2__unlock(&e->lock);
@@ -109,14 +109,14 @@ EXL2__PRIVATE exl2_result exl2__draft_models_make(exl2_engine *e, exl2__model *d
 /* Whether the drafter has been asked for tokens that follow the job's history as it is. */
 static inline bool exl2__draft_models_is_asked(const exl2__job *drafter)
 {
-    const exl2__job *job = drafter->drafts_for;
-    return drafter->draft_wanted > 0 && drafter->sequence.draft_at == job->sequence.table->tokens;
+    const exl2__job *job = drafter->drafting.target;
+    return drafter->drafting.wanted > 0 && drafter->sequence.draft_at == job->sequence.table->tokens;
 }
 
 /* Whether it still has to sample some of them. */
 static inline bool exl2__draft_models_owes(const exl2__job *drafter)
 {
-    return exl2__draft_models_is_asked(drafter) && !drafter->draft_ready;
+    return exl2__draft_models_is_asked(drafter) && !drafter->drafting.ready;
 }
 
 /* Brings a drafter's history to the end of its job's, between two passes of its model; with what it has drafted, if the
@@ -125,14 +125,14 @@ static inline bool exl2__draft_models_owes(const exl2__job *drafter)
    at a token that only the job's model has, whose matrices may have more rows than the tokenizer has tokens. */
 EXL2__PRIVATE void exl2__draft_models_follow(exl2_engine *e, exl2__model *m, exl2__job *drafter)
 {
-    exl2__job *job = drafter->drafts_for;
+    exl2__job *job = drafter->drafting.target;
     const exl2__sequence *of = &job->sequence;
     exl2__sequence *s = &drafter->sequence;
     exl2__table *t = s->table;
     uint32_t end = exl2__min32(of->tokens_end, m->info.context_max), tokens = of->table->tokens;
     s->held = true;
     if (!of->begun || tokens >= of->tokens_end) {
-        drafter->draft_wanted = 0;
+        drafter->drafting.wanted = 0;
         return;
     }
     uint32_t keep = exl2__min32(s->final_end, t->tokens); /* words before do not change any more */
@@ -162,7 +162,7 @@ EXL2__PRIVATE void exl2__draft_models_follow(exl2_engine *e, exl2__model *m, exl
     s->prompt_end = of->prompt_end;
     s->final_end = of->final_end;
     bool owes = exl2__draft_models_owes(drafter);
-    s->tokens_end = s->active && owes ? exl2__min32(end, s->draft_at + drafter->draft_wanted) : end;
+    s->tokens_end = s->active && owes ? exl2__min32(end, s->draft_at + drafter->drafting.wanted) : end;
     if (s->active && owes && t->cached == t->tokens) {
         exl2__table_cut(t, &m->pages, t->tokens, t->tokens - 1);
     }
@@ -173,7 +173,7 @@ EXL2__PRIVATE void exl2__draft_models_follow(exl2_engine *e, exl2__model *m, exl
 static inline void exl2__draft_models_all_follow(exl2_engine *e, exl2__model *m)
 {
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
-        if (job->drafts_for) {
+        if (job->drafting.target) {
             exl2__draft_models_follow(e, m, job);
         }
     }
@@ -192,7 +192,7 @@ static inline void exl2__draft_models_token(exl2__model *m, exl2__job *drafter, 
     if (!ends) {
         exl2__table_append(t, &m->pages, token, true);
     }
-    drafter->draft_ready = ends || t->tokens >= s->tokens_end;
+    drafter->drafting.ready = ends || t->tokens >= s->tokens_end;
 }
 
 /* ---- questions ---- */
@@ -200,11 +200,11 @@ static inline void exl2__draft_models_token(exl2__model *m, exl2__job *drafter, 
 /* Asks the job's drafter for `count` tokens. */
 static inline void exl2__draft_models_ask(const exl2_engine *e, exl2__job *job, uint32_t count)
 {
-    exl2__job *drafter = job->drafter;
+    exl2__job *drafter = job->drafting.drafter;
     exl2__sequence *s = &drafter->sequence, *of = &job->sequence;
     const exl2__backend *backend = exl2__objects_backend(&e->models[drafter->model]);
-    drafter->draft_wanted = count;
-    drafter->draft_ready = false;
+    drafter->drafting.wanted = count;
+    drafter->drafting.ready = false;
     s->draft_at = of->table->tokens;
     s->sampling = of->sampling;
     s->penalty_range = of->penalty_range;
@@ -223,7 +223,7 @@ static inline void exl2__draft_models_ask(const exl2_engine *e, exl2__job *job, 
 /* Whether the job's drafter can be asked now. */
 static inline bool exl2__draft_models_can_draft(const exl2__job *job)
 {
-    const exl2__job *drafter = job->drafter;
+    const exl2__job *drafter = job->drafting.drafter;
     const exl2__sequence *s = drafter ? &drafter->sequence : NULL;
     return s && s->active && s->begun && job->sequence.table->tokens < s->table->cached + EXL2__DRAFT_MODELS_BEHIND;
 }
@@ -233,7 +233,7 @@ static inline bool exl2__draft_models_owe(exl2_engine *e, const exl2__model *m)
 {
     bool owe = false;
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
-        owe |= job->drafts_for && job->sequence.active && exl2__draft_models_owes(job);
+        owe |= job->drafting.target && job->sequence.active && exl2__draft_models_owes(job);
     }
     return owe;
 }

@@ -53,13 +53,14 @@ EXL2__PRIVATE uint32_t exl2__drafts_guess(exl2_engine *e, exl2__model *m, const 
     const exl2__table *t = job->sequence.table;
     exl2_token last[EXL2__NGRAM_MAX], *text = m->batch.history; /* no pass uses it now */
     uint32_t scanned = 0, found;
-    if (job->drafter && job->drafter->draft_ready && exl2__draft_models_is_asked(job->drafter)) {
-        const exl2__table *from = job->drafter->sequence.table;
+    const exl2__job *drafter = job->drafting.drafter;
+    if (drafter && drafter->drafting.ready && exl2__draft_models_is_asked(drafter)) {
+        const exl2__table *from = drafter->sequence.table;
         found = exl2__min32(most, from->tokens - t->tokens);
         exl2__table_read(from, t->tokens, found, out);
         return found;
     }
-    if (!job->ngram) {
+    if (!job->drafting.ngram) {
         return 0;
     }
     uint32_t count = exl2__table_read_last(t, EXL2__NGRAM_MAX, last);
@@ -154,7 +155,7 @@ static inline float exl2__drafts_chance(const exl2__job *job, uint32_t count)
 {
     float chance = 1;
     for (uint32_t i = 0; i <= count; i++) {
-        chance *= job->sequence.draft_forced >> i & 1 ? 1 : job->draft_rate;
+        chance *= job->sequence.draft_forced >> i & 1 ? 1 : job->drafting.rate;
     }
     return chance;
 }
@@ -162,7 +163,7 @@ static inline float exl2__drafts_chance(const exl2__job *job, uint32_t count)
 /* Whether the job drafts although it did not pay, as it has not drafted for a while. */
 static inline bool exl2__drafts_may_probe(const exl2__job *job)
 {
-    return job->sequence.table->tokens - job->draft_last >= EXL2__DRAFTS_PROBE;
+    return job->sequence.table->tokens - job->drafting.last >= EXL2__DRAFTS_PROBE;
 }
 
 /* Shares the rows out, one after the other, to the job whose next draft is the likeliest, while that makes the tokens
@@ -171,18 +172,18 @@ static inline void exl2__drafts_share(exl2_engine *e, exl2__model *m, uint32_t r
 {
     float tokens = (float)jobs;
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
-        job->draft_wanted = 0;
+        job->drafting.wanted = 0;
         if (job->sequence.draft_count && exl2__drafts_may_probe(job) && rows + 2 <= rows_max) {
-            job->draft_wanted = exl2__min32(2, job->sequence.draft_count);
-            rows += job->draft_wanted;
+            job->drafting.wanted = exl2__min32(2, job->sequence.draft_count);
+            rows += job->drafting.wanted;
         }
     }
     while (rows < rows_max) {
         exl2__job *best = NULL;
         float most = 0;
         for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
-            bool more = job->draft_wanted < job->sequence.draft_count;
-            float chance = more ? exl2__drafts_chance(job, job->draft_wanted) : 0;
+            bool more = job->drafting.wanted < job->sequence.draft_count;
+            float chance = more ? exl2__drafts_chance(job, job->drafting.wanted) : 0;
             best = chance > most ? job : best;
             most = chance > most ? chance : most;
         }
@@ -190,7 +191,7 @@ static inline void exl2__drafts_share(exl2_engine *e, exl2__model *m, uint32_t r
             break;
         }
         tokens += most;
-        best->draft_wanted++;
+        best->drafting.wanted++;
         rows++;
     }
 }
@@ -214,7 +215,7 @@ static inline void exl2__drafts_make(exl2_engine *e, exl2__model *m, exl2__row_k
         s->draft_count = s->draft_forced = s->draft_usable = 0;
         if (exl2__drafts_is_due(m, job)) {
             rows += exl2__sequence_pending(s);
-            drafting += job->drafts;
+            drafting += job->drafting.on;
             jobs++;
         } else {
             m->pass_reads |= kind == EXL2__ROWS_MIXED && s->active && !s->held;
@@ -226,17 +227,17 @@ static inline void exl2__drafts_make(exl2_engine *e, exl2__model *m, exl2__row_k
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         exl2__sequence *s = &job->sequence;
         uint32_t left = s->tokens_end - s->table->tokens;
-        if (job->drafts && exl2__drafts_is_due(m, job) && left > 1) {
-            m->guesses |= job->ngram;
-            exl2__drafts_write(e, m, job, exl2__min32(exl2__min32(left - 1, most - rows), job->draft_most));
+        if (job->drafting.on && exl2__drafts_is_due(m, job) && left > 1) {
+            m->guesses |= job->drafting.ngram;
+            exl2__drafts_write(e, m, job, exl2__min32(exl2__min32(left - 1, most - rows), job->drafting.most));
         }
     }
     exl2__drafts_share(e, m, rows, jobs, most);
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         exl2__sequence *s = &job->sequence;
-        s->draft_count = s->draft_usable = job->draft_wanted;
-        bool tried = s->draft_count || (job->drafter && exl2__draft_models_is_asked(job->drafter));
-        job->draft_last = tried ? s->table->tokens : job->draft_last;
+        s->draft_count = s->draft_usable = job->drafting.wanted;
+        bool tried = s->draft_count || (job->drafting.drafter && exl2__draft_models_is_asked(job->drafting.drafter));
+        job->drafting.last = tried ? s->table->tokens : job->drafting.last;
     }
 }
 
@@ -244,14 +245,14 @@ static inline void exl2__drafts_make(exl2_engine *e, exl2__model *m, exl2__row_k
    their time; where none does, two after some passes, to see whether they are accepted now. */
 static inline uint32_t exl2__drafts_length(const exl2_engine *e, const exl2__model *m, const exl2__job *job)
 {
-    const exl2__model *draft = &e->models[job->drafter->model];
+    const exl2__model *draft = &e->models[job->drafting.drafter->model];
     bool known = m->draft_pass_ns > 0 && draft->draft_pass_ns > 0;
     float each = known ? draft->draft_pass_ns / m->draft_pass_ns : EXL2__DRAFTS_FIRST_PASS;
     float chance = 1, tokens = 1, best = 1;
     uint32_t count = 0, left = job->sequence.tokens_end - job->sequence.table->tokens;
-    uint32_t most = exl2__min32(exl2__min32(left - 1, exl2__objects_backend(m)->decode_rows - 1), job->draft_most);
+    uint32_t most = exl2__min32(exl2__min32(left - 1, exl2__objects_backend(m)->decode_rows - 1), job->drafting.most);
     for (uint32_t i = 1; i <= most; i++) {
-        chance *= job->draft_rate;
+        chance *= job->drafting.rate;
         tokens += chance;
         float rate = tokens / (exl2__drafts_time(m, i + 1) + exl2__mul_float(each, (float)i));
         count = rate > best ? i : count;
@@ -267,17 +268,17 @@ static inline void exl2__drafts_ask(exl2_engine *e, exl2__model *m)
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         exl2__sequence *s = &job->sequence;
         s->drafting = false;
-        if (!job->drafter || !exl2__drafts_is_due(m, job) || s->tokens_end <= s->table->tokens + 1) {
+        if (!job->drafting.drafter || !exl2__drafts_is_due(m, job) || s->tokens_end <= s->table->tokens + 1) {
             continue;
         }
-        if (!exl2__draft_models_is_asked(job->drafter) && exl2__draft_models_can_draft(job)) {
+        if (!exl2__draft_models_is_asked(job->drafting.drafter) && exl2__draft_models_can_draft(job)) {
             uint32_t count = exl2__drafts_length(e, m, job);
             if (count > 0) {
                 exl2__draft_models_ask(e, job, count);
                 m->asked = true;
             }
         }
-        s->drafting = job->drafter->sequence.active && exl2__draft_models_owes(job->drafter);
+        s->drafting = job->drafting.drafter->sequence.active && exl2__draft_models_owes(job->drafting.drafter);
         m->guesses |= !exl2__draft_models_can_draft(job); /* soon it can */
     }
 }
@@ -337,7 +338,7 @@ static inline void exl2__drafts_settle(exl2_engine *e, exl2__model *m, exl2__job
     }
     if (at < s->draft_count && !(s->draft_forced >> at & 1)) {
         bool accepted = kept > at;
-        job->draft_rate += exl2__mul_float(0.08f, (accepted ? 1.0f : 0.0f) - job->draft_rate);
+        job->drafting.rate += exl2__mul_float(0.08f, (accepted ? 1.0f : 0.0f) - job->drafting.rate);
         job->stats.accepted += accepted;
         e->stats.accepted += accepted;
     }

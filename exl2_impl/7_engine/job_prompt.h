@@ -260,11 +260,11 @@ EXL2__PRIVATE exl2_result exl2__job_prompt_conversation(exl2_engine *e, exl2__mo
 /* Text -> ids in the job's prompt, which has room for context_max ids. out[0 .. begin) are ids before the text (BOS).
    They are dropped if the text begins with the same ids, so that BOS never occurs twice. */
 EXL2__PRIVATE exl2_result exl2__job_prompt_encode(exl2_engine *e, exl2__model *m, const char *text, size_t bytes,
-                                                  const uint8_t *from_message, uint32_t flags, exl2_token *out,
+                                                  const exl2__encode_marks *marks, uint32_t flags, exl2_token *out,
                                                   uint32_t begin, uint32_t *count)
 {
     size_t need = 0;
-    exl2_result r = exl2__encode(&e->ctx, &m->vocab, text, bytes, from_message, flags, out + begin,
+    exl2_result r = exl2__encode(&e->ctx, &m->vocab, text, bytes, marks, flags, out + begin,
                                  m->info.context_max - begin, &need);
     if (r == EXL2_ERR_TOO_SMALL) {
         *count = (uint32_t)exl2__min64(need + begin, UINT32_MAX); /* for exl2_job_measure */
@@ -345,10 +345,8 @@ EXL2__PRIVATE exl2_result exl2__job_prompt_messages(exl2_engine *e, exl2__model 
     exl2__rendered rendered;
     EXL2__TRY(exl2__job_prompt_conversation(e, m, &d->prompt, &d->chat, &rendered));
     exl2__job_prompt_warn(e, &d->chat, &rendered);
-    m->vocab.added.guarded = rendered.guard;
-    exl2_result r =
-        exl2__job_prompt_encode(e, m, rendered.text, rendered.bytes, rendered.from_message, 0, prompt, 0, &count);
-    m->vocab.added.guarded = NULL;
+    exl2__encode_marks marks = { rendered.from_message, rendered.guard };
+    exl2_result r = exl2__job_prompt_encode(e, m, rendered.text, rendered.bytes, &marks, 0, prompt, 0, &count);
     if (r == EXL2_OK && rendered.begun) {
         r = exl2__job_prompt_begun(e, m, job, &rendered, prompt, count, d->grammar.id != 0);
     }

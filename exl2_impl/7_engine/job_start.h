@@ -145,11 +145,12 @@ EXL2__PRIVATE exl2_result exl2__job_start_fill(exl2_engine *e, exl2__model *m, e
     bool single = d->draft.one_by_one || d->on_logits || s->sampling.mirostat_tau > 0
                   || exl2__objects_backend(m)->decode_rows < 2;
     job->one_by_one = single || d->alts_per_token;
-    job->drafts = (d->draft.ngram || d->draft.model.id) && !single && !d->prefill_only
-               && !(job->grammar.slot && !job->grammar.slot->made);
-    job->ngram = d->draft.ngram;
-    job->draft_most = d->draft.tokens ? d->draft.tokens : EXL2__SEQUENCE_DRAFT_MAX;
-    job->draft_rate = EXL2__FIRST_DRAFT_RATE;
+    job->drafting = (exl2__job_drafting){
+        .on = (d->draft.ngram || d->draft.model.id) && !single && !d->prefill_only
+              && !(job->grammar.slot && !job->grammar.slot->made),
+        .ngram = d->draft.ngram, .most = d->draft.tokens ? d->draft.tokens : EXL2__SEQUENCE_DRAFT_MAX,
+        .rate = EXL2__FIRST_DRAFT_RATE
+    };
     bool forces = job->grammar.slot && job->grammar.slot->made && !job->one_by_one;
     s->waits |= forces; /* forced tokens follow a token that is known */
     job->delivery.on_event = d->on_event;
@@ -196,14 +197,13 @@ EXL2__PRIVATE exl2_result exl2__job_start_target(exl2_engine *e, const exl2_job_
     return EXL2_OK;
 }
 
-/* Fills in a job, which is not live yet. Its session is busy with job `of`, or with this job if `of` is 0. On failure
-   nothing has changed; *out, if it was set, still points to the job's figures in a slot that is free again. */
-EXL2__PRIVATE exl2_result exl2__job_start_one(exl2_engine *e, const exl2_job_desc *d, bool discard_events, uint64_t of,
+/* Fills in a job of a model, which is not live yet, in the session of exl2__job_start_target. The session is busy with
+   job `of`, or with this job if `of` is 0. On failure nothing has changed; *out, if it was set, still points to the
+   job's figures in a slot that is free again. */
+EXL2__PRIVATE exl2_result exl2__job_start_one(exl2_engine *e, const exl2_job_desc *d, exl2__model *m,
+                                              exl2__session *session, bool discard_events, uint64_t of,
                                               exl2__job **out)
 {
-    exl2__session *session;
-    exl2__model *m = NULL;
-    EXL2__TRY(exl2__job_start_target(e, d, &session, &m));
     uint64_t job_id = exl2__pool_alloc(&e->job_ids);
     if (!job_id) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u jobs are in use; raise max_jobs", e->max_jobs);
@@ -238,35 +238,32 @@ EXL2__PRIVATE exl2_result exl2__job_start_one(exl2_engine *e, const exl2_job_des
     return EXL2_OK;
 }
 
-/* Fills in the job of the negative prompt, and pairs it with the positive job. */
-EXL2__PRIVATE exl2_result exl2__job_start_negative(exl2_engine *e, const exl2_job_desc *d, exl2__job *positive,
-                                                   exl2__job **negative)
+/* Fills in the job of the negative prompt, and pairs it with the positive job, with which it is undone on failure. */
+EXL2__PRIVATE exl2_result exl2__job_start_negative(exl2_engine *e, const exl2_job_desc *d, exl2__job *positive)
 {
     exl2__model *m = &e->models[positive->model];
     exl2_job_desc other = { .session = d->negative_session, .prompt = d->negative_prompt, .chat = d->chat,
                             .max_tokens = positive->max_tokens, .heal_prompt = d->heal_prompt,
                             .prefill_only = d->prefill_only, .priority = d->priority };
     other.model.id = m->id;
+    exl2__session *session;
+    exl2__job *job;
     void *logits = NULL;
-    EXL2__TRY(exl2__job_start_one(e, &other, true, positive->id, negative));
-    exl2__job *job = *negative;
+    EXL2__TRY(exl2__job_start_target(e, &other, &session, &m));
+    EXL2__TRY(exl2__job_start_one(e, &other, m, session, true, positive->id, &job));
+    positive->guidance.negative = job;
     uint32_t pages = exl2__pages_for(positive->sequence.tokens_end) + exl2__pages_for(job->sequence.tokens_end);
-    exl2_result r = EXL2_OK;
     if (m->plan.sequences_max < 2 || pages > m->pages.count) {
-        r = exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "guidance needs two sequences (batch_max is %u) and %u KV pages of 64 "
-                       "tokens (the cache has %u)", m->plan.sequences_max, pages, m->pages.count);
-    } else if (job->healed != positive->healed) {
-        r = exl2__fail(&e->ctx, EXL2_ERR_ARG, "heal_prompt with guidance needs prompts that end with the same token");
-    } else {
-        r = exl2__alloc(&e->ctx, m->plan.shape.vocab * sizeof(float), 64, EXL2_MEM_SCRATCH, &logits);
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "guidance needs two sequences (batch_max is %u) and %u KV pages of "
+                          "64 tokens (the cache has %u)", m->plan.sequences_max, pages, m->pages.count);
     }
-    if (r < 0) {
-        exl2__jobs_free(e, job, 0);
-        return r;
+    if (job->healed != positive->healed) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG,
+                          "heal_prompt with guidance needs prompts that end with the same token");
     }
+    EXL2__TRY(exl2__alloc(&e->ctx, m->plan.shape.vocab * sizeof(float), 64, EXL2_MEM_SCRATCH, &logits));
     positive->guidance.logits = (float *)logits;
     positive->guidance.scale = d->guidance;
-    positive->guidance.negative = job;
     job->guidance.positive = positive;
     positive->sequence.negative = &job->sequence;
     job->sequence.positive = &positive->sequence;
@@ -313,7 +310,6 @@ EXL2__PRIVATE exl2_result exl2__job_start_whole(exl2_engine *e, const exl2_job_d
 {
     exl2__session *session;
     exl2__model *m, *draft;
-    exl2__job *negative = NULL;
     EXL2__TRY(exl2__job_start_check_guidance(e, d));
     EXL2__TRY(exl2__job_start_target(e, d, &session, &m));
     if (session && d->negative_session.id == session->id) {
@@ -321,9 +317,9 @@ EXL2__PRIVATE exl2_result exl2__job_start_whole(exl2_engine *e, const exl2_job_d
                           "the same job");
     }
     EXL2__TRY(exl2__draft_models_check(e, m, &d->draft, &draft));
-    EXL2__TRY(exl2__job_start_one(e, d, discard_events, 0, job));
-    exl2_result r = d->guidance < 0 || d->guidance > 0 ? exl2__job_start_negative(e, d, *job, &negative) : EXL2_OK;
-    if (r >= 0 && draft && (*job)->drafts) {
+    EXL2__TRY(exl2__job_start_one(e, d, m, session, discard_events, 0, job));
+    exl2_result r = d->guidance < 0 || d->guidance > 0 ? exl2__job_start_negative(e, d, *job) : EXL2_OK;
+    if (r >= 0 && draft && (*job)->drafting.on) {
         r = exl2__draft_models_make(e, draft, *job);
     }
     if (r < 0) {

@@ -188,8 +188,8 @@ EXL2__PRIVATE void exl2__jobs_free(exl2_engine *e, exl2__job *job, uint32_t deli
 /* Ends the job's drafter, whose K and V become cache. */
 EXL2__PRIVATE void exl2__jobs_free_drafter(exl2_engine *e, exl2__job *job)
 {
-    exl2__job *drafter = job->drafter;
-    job->drafter = NULL;
+    exl2__job *drafter = job->drafting.drafter;
+    job->drafting.drafter = NULL;
     if (drafter) {
         exl2__jobs_free(e, drafter, drafter->sequence.final_end - drafter->sequence.prompt_end);
     }

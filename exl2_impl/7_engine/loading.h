@@ -53,9 +53,9 @@ EXL2__PRIVATE void exl2__loading_end_jobs(exl2_engine *e, exl2__model *m)
     m->closing = true; /* before the first DONE, whose callback could start a job that nothing would end */
     m->forward.active = false;
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
-        if (job->drafts_for) {
-            exl2__jobs_free_drafter(e, job->drafts_for);
-        } else if (!job->guidance.positive) {
+        if (job->drafting.target) {
+            exl2__jobs_free_drafter(e, job->drafting.target);
+        } else if (!exl2__objects_is_hidden(job)) {
             exl2__jobs_end_now(job, EXL2_ERR_CANCELLED, "the model was closed");
             exl2__jobs_finish(e, job);
         }

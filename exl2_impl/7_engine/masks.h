@@ -95,7 +95,7 @@ static inline void exl2__masks_plan(exl2_engine *e, exl2__model *m)
     uint32_t *next = m->batch.masks;
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         exl2__sequence *s = &job->sequence;
-        const exl2__job *of = job->drafts_for ? job->drafts_for : job;
+        const exl2__job *of = job->drafting.target ? job->drafting.target : job;
         if (s->rows) {
             bool samples = !s->prefill_only && s->rows == exl2__sequence_pending(s) + s->draft_count;
             s->mask_due = samples && (of->grammar.slot || of->lists.allow_count || exl2__jobs_heals(of));
@@ -120,12 +120,12 @@ typedef struct exl2__masks_row {
 static inline void exl2__masks_enter(exl2__job *job, exl2__masks_row *row)
 {
     exl2__sequence *s = &job->sequence;
-    exl2__job *of = job->drafts_for ? job->drafts_for : job;
-    bool usable = !job->drafts_for || exl2__draft_models_owes(job);
+    exl2__job *of = job->drafting.target ? job->drafting.target : job;
+    bool usable = !job->drafting.target || exl2__draft_models_owes(job);
     exl2__table *t = of->sequence.table;
-    row->longer = job->drafts_for || s->mask_row > 0;
+    row->longer = job->drafting.target || s->mask_row > 0;
     row->job = usable && (!row->longer || exl2__drafts_begin(of, &row->kept)) ? of : NULL;
-    if (row->job && job->drafts_for) {
+    if (row->job && job->drafting.target) {
         const exl2__table *drafted = s->table;
         memcpy(t->words + t->tokens, drafted->words + t->tokens, (drafted->tokens - t->tokens) * sizeof *t->words);
         t->tokens = drafted->tokens;
@@ -191,7 +191,7 @@ static inline void exl2__masks_fill_later(exl2_engine *e, exl2__model *m, exl2__
                                           uint32_t *bits)
 {
     exl2__sequence *s = &job->sequence;
-    bool over = false, samples = job->drafts_for || exl2__sequence_samples_after(s, s->mask_row);
+    bool over = false, samples = job->drafting.target || exl2__sequence_samples_after(s, s->mask_row);
     bool usable = row->job && (!samples || (exl2__masks_fill_bits(e, m, row->job, bits, &over) >= 0 && !over));
     if (!usable && samples) {
         memset(bits, 0, m->batch.mask_words * sizeof *bits);

@@ -31,7 +31,7 @@
 #define EXL2__JOB_UNHEARD_BYTES 8192u    /* ... nor any event while so many bytes are ahead of it */
 #define EXL2__JOB_ALTS 4096              /* alternatives of held tokens */
 #define EXL2__JOB_EVENT_BYTES 49152u     /* bytes of a job's events from one pass that a callback may hear later */
-#define EXL2__FIRST_DRAFT_RATE 0.5f      /* a guess; see exl2__job.draft_rate */
+#define EXL2__FIRST_DRAFT_RATE 0.5f      /* a guess; see exl2__job.drafting.rate */
 #define EXL2__FIRST_MASK_NS 40.0f        /* a guess; see exl2__model.mask_ns */
 #define EXL2__FIRST_MASK_BEGIN_NS 2e5f   /* a guess; see exl2__model.mask_begin_ns */
 #define EXL2__RENDER_BYTES (256u * 1024) /* block for a template; larger conversations allocate for the call */
@@ -224,6 +224,20 @@ typedef struct exl2__job_guidance {
     uint32_t row;                /* index of the positive job's logit row in the step */
 } exl2__job_guidance;
 
+/* Guesses of a job's next tokens (drafts.h), perhaps by another model (draft_models.h), in which a hidden job, the
+   drafter, samples them for its target. */
+typedef struct exl2__job_drafting {
+    bool on;                     /* the next tokens are guessed, */
+    bool ngram;                  /* from what followed the last ones before */
+    exl2__job *drafter;          /* or by this job; NULL: none */
+    exl2__job *target;           /* in the drafter: the job that it drafts for; else NULL */
+    uint32_t wanted;             /* drafts for the next pass; in the drafter: tokens that it was asked for */
+    bool ready;                  /* in the drafter: it has sampled them all */
+    uint32_t most;               /* drafts of a pass, at most */
+    float rate;                  /* running mean: share of drafts that were accepted */
+    uint32_t last;               /* length of the history at the last drafts */
+} exl2__job_drafting;
+
 /* What other threads write or read, under the engine's lock. */
 typedef struct exl2__job_shared {
     uint64_t cancel, pause;      /* id of the job when requested */
@@ -244,14 +258,7 @@ struct exl2__job {
     exl2__job_guidance guidance;
     exl2_logits_fn on_logits;
     void *user;                  /* for on_event and on_logits */
-    bool drafts;                 /* the next tokens are guessed, */
-    bool ngram;                  /* from what followed the last ones before */
-    exl2__job *drafter;          /* or by this hidden job of another model; NULL: none */
-    exl2__job *drafts_for;       /* in the drafter: the job; else NULL */
-    bool draft_ready;            /* in the drafter: it has sampled all draft_wanted tokens that it was asked for */
-    uint32_t draft_most;         /* drafts of a pass, at most */
-    float draft_rate;            /* running mean: share of drafts that were accepted */
-    uint32_t draft_wanted, draft_last; /* drafts for the next pass; length of the history at the last drafts */
+    exl2__job_drafting drafting;
     bool one_by_one;             /* every token is sampled; none is appended because it is forced */
     bool prefilled;              /* all K and V of a prefill_only job are computed */
     uint32_t computed;           /* tokens of the prompt whose K and V this job has computed */
@@ -381,6 +388,12 @@ static inline exl2__job *exl2__objects_positive(exl2__job *job)
     return job->guidance.positive ? job->guidance.positive : job;
 }
 
+/* Whether the application does not know of the job: it is that of a negative prompt, or a drafter. */
+static inline bool exl2__objects_is_hidden(const exl2__job *job)
+{
+    return job->guidance.positive || job->drafting.target;
+}
+
 static inline exl2_result exl2__objects_stale(exl2_engine *e, const char *kind, uint64_t id)
 {
     if (id == 0) {
@@ -486,7 +499,7 @@ static inline void exl2__objects_publish(exl2_engine *e)
         }
     }
     for (uint32_t i = 0; i < e->job_ids.end; i++) {
-        if (e->jobs[i].sequence.live && !e->jobs[i].guidance.positive && !e->jobs[i].drafts_for) {
+        if (e->jobs[i].sequence.live && !exl2__objects_is_hidden(&e->jobs[i])) {
             s->jobs_active += e->jobs[i].sequence.active;
             s->jobs_waiting += !e->jobs[i].sequence.active;
         }

@@ -85,7 +85,7 @@ static inline void exl2__step_update_job(exl2_engine *e, exl2__job *job, exl2__p
 static inline void exl2__step_update_jobs(exl2_engine *e, const exl2__model *m, exl2__progress *progress)
 {
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
-        if (!job->guidance.positive && !job->drafts_for) {
+        if (!exl2__objects_is_hidden(job)) {
             exl2__step_update_job(e, job, progress);
         }
     }
@@ -120,7 +120,7 @@ static inline void exl2__step_admit(exl2_engine *e, exl2__model *m, uint32_t cou
         }
         room.places -= 1u + (next->negative != NULL);
         for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
-            if (&job->sequence == next && !job->active_ns && !job->drafts_for) {
+            if (&job->sequence == next && !job->active_ns && !job->drafting.target) {
                 job->active_ns = exl2__platform_ns();
                 job->stats.queued_ns = job->active_ns - job->start_ns;
                 job->stats.reused_tokens = exl2__jobs_prompt_part(job, next->table->cached, next->prompt_end);
@@ -224,9 +224,9 @@ static inline uint32_t exl2__step_commit(exl2_engine *e, exl2__model *m)
         const exl2__table *t = job->sequence.table;
         exl2_result r = job->sequence.rows ? exl2__spans_commit(&m->spans, t->pages, t->page_count) : EXL2_OK;
         exl2__job *positive = exl2__objects_positive(job);
-        if (r < 0 && job->drafts_for) {
+        if (r < 0 && job->drafting.target) {
             dropped += exl2__step_drop_rows(m, job);
-            exl2__jobs_free_drafter(e, job->drafts_for);
+            exl2__jobs_free_drafter(e, job->drafting.target);
         } else if (r < 0) {
             exl2__jobs_fail(e, positive, r);
             dropped += exl2__step_drop_rows(m, positive);
@@ -330,10 +330,9 @@ static inline void exl2__step_update_tables(exl2_engine *e, exl2__model *m)
             continue;
         }
         if (!exl2__sequence_decodes(s) && s->attempt == 0) {
-            bool silent = job->guidance.positive || job->drafts_for;
-            job->delivery.progress_due = !job->first_token_ns && !s->score_prompt && !silent;
+            job->delivery.progress_due = !job->first_token_ns && !s->score_prompt && !exl2__objects_is_hidden(job);
         }
-        counts |= !job->drafts_for;
+        counts |= !job->drafting.target;
         e->stats.tokens_in += exl2__jobs_computed(job, &m->pages);
         exl2__step_count_drafts(e, job);
         if (s->prefill_only && s->table->cached == s->table->tokens) {
@@ -351,7 +350,7 @@ static inline void exl2__step_token(exl2_engine *e, exl2__model *m, exl2__job *j
     const exl2__logit_row *logit = &f->step.logits[f->logit0 + row];
     bool fetched = logit->use == EXL2__LOGIT_FETCH;
     uint64_t position = logit->sample_position;
-    if (job->drafts_for) {
+    if (job->drafting.target) {
         bool known = !fetched || exl2__host_sample_row(e, m, job, row);
         exl2__draft_models_token(m, job, known ? f->results[row].token : -1, position);
         return;
@@ -406,9 +405,9 @@ static inline void exl2__step_end_pass(exl2_engine *e, exl2__model *m, exl2_resu
         }
         job->sequence.rows = job->sequence.draft_count = 0;
         exl2__events_reserve_less(job->scores.ring, 0, 0, &job->scores.reserved);
-        if (job->drafts_for) {
+        if (job->drafting.target) {
             if (result < 0 || job->ending) {
-                exl2__jobs_free_drafter(e, job->drafts_for);
+                exl2__jobs_free_drafter(e, job->drafting.target);
             }
         } else if (result < 0) {
             exl2__jobs_fail(e, exl2__objects_positive(job), result);
@@ -715,7 +714,7 @@ EXL2__PRIVATE void exl2__step_end_stuck(exl2_engine *e, exl2__job *job)
     const exl2__job *holder = NULL;
     const char *why = NULL;
     for (exl2__job *other = NULL; (other = exl2__objects_next_job(e, m, other)) != NULL;) {
-        if (other->guidance.positive || other->drafts_for || !other->sequence.active) {
+        if (exl2__objects_is_hidden(other) || !other->sequence.active) {
             continue;
         }
         const char *blocked = exl2__step_why_blocked(e, other);

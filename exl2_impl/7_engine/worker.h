@@ -171,7 +171,7 @@ EXL2__PRIVATE bool exl2__worker_deliver(exl2_engine *e, bool paused_too)
     for (uint32_t i = 0; i < e->job_ids.end; i++) {
         exl2__job *job = &e->jobs[i];
         const exl2__job_delivery *d = &job->delivery;
-        if (!job->sequence.live || job->guidance.positive || !d->on_event) {
+        if (!job->sequence.live || exl2__objects_is_hidden(job) || !d->on_event) {
             continue;
         }
         exl2__step_read_flags(e, job);

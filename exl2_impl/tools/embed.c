@@ -3,8 +3,8 @@
    the end of one file and the beginning of the next. The comment at the head of a file is for readers of kernels_src:
    "#line N" stands in its place. A tab stands for four spaces of an indent, which saves 7 %.
    The files of the folder `convert` come last, for builds with EXL2_CONVERT only.
-   With --texts, it writes the documents of text files as string literals. With --files, it writes whole files as arrays,
-   since a literal has a limit.
+   With --texts, it writes the documents of text files as string literals. With --files, it writes whole files as
+   arrays, since a literal has a limit.
    takes: embed KERNELS_SRC OUT [DEPFILE]: the modules that kernels.def.h names, and all that they include;
           embed --texts OUT FILE ...: files of UTF-8, in which lines "%%" separate documents;
           embed --files OUT FILE ...: files of UTF-8.

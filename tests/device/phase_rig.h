@@ -182,7 +182,7 @@ static inline void watch_tiles(const trio *t, const watched *w, const uint8_t *f
    buffers are read again. */
 static inline void watch_poison(trio *t, uint32_t set)
 {
-    uint32_t most = device_of(t)->pass.by_gemm ? t->tested.plan.rows_max : EXL2__CUDA_GEMM_ROWS_MIN - 1;
+    uint32_t most = device_of(t)->pass.by_gemm ? t->tested.plan.rows_max : EXL2__CUDA_GEMV_ROWS;
     for (uint32_t i = 0; i < WATCH_COUNT; i++) {
         const watched *w = &t->watched[i];
         uint32_t rows = exl2__min32(w->rows, most);
@@ -267,7 +267,7 @@ static inline double half_at(const trio *t, watch buffer, uint32_t row, uint32_t
 static inline uint16_t *order_of(const trio *t, watch buffer, const exl2__matrix *matrix, uint32_t count)
 {
     bool natural = buffer == WATCH_attended && device_of(t)->pass.by_wg;
-    uint64_t map = natural ? 0 : exl2__cuda_matrix_of(matrix)->map;
+    uint64_t map = natural ? 0 : exl2__cuda_inputs(matrix);
     uint16_t *order = (uint16_t *)synth_alloc(count * sizeof *order);
     for (uint32_t i = 0; i < count; i++) {
         order[i] = (uint16_t)i;

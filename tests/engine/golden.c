@@ -1,14 +1,9 @@
 /* golden.c: whole tiny models compared with logits, log-sum-exps and greedy ids that transformers computed in float64
    (README of the fixtures). Built twice: as shipped (FP16 K and V, factored scales), and with GOLDEN_EXACT as the
    reference path with F32 K and V and weights rounded to FP16 as in the goldens, which must agree to 5e-4. A third
-   build, with GOLDEN_BROKEN too, makes one mistake after another in the engine: goldens that could not fail prove
-   nothing. */
-#ifdef GOLDEN_BROKEN
-static int golden_mistake; /* the mistake: see EXL2__BROKEN; 0 = none */
-#define EXL2__BREAK golden_mistake
-#endif
+   build, with GOLDEN_BROKEN too, loads models with one mistake after another (golden_mistakes.h): goldens that could
+   not fail prove nothing. */
 #ifdef GOLDEN_EXACT
-#define EXL2_IMPLEMENTATION
 #define EXL2_NO_CUDA
 #define EXL2_NO_SIMD
 #define EXL2__TEST_F16_WEIGHTS
@@ -20,6 +15,12 @@ static int golden_mistake; /* the mistake: see EXL2__BROKEN; 0 = none */
 #define LOGIT_BOUND 0.15
 #define LOGSUMEXP_BOUND 0.1
 #define NLL_BOUND 0.03
+#endif
+#ifdef GOLDEN_BROKEN
+#include "golden_mistakes.h"
+#endif
+#ifdef GOLDEN_EXACT
+#define EXL2_IMPLEMENTATION
 #endif
 #include "rig.h"
 
@@ -275,12 +276,15 @@ static uint32_t golden_folders(const char *group, const char *only)
 /* Every mistake, with a model that it must show in and one that it must not change. */
 static void check_mistakes(void)
 {
-    static const struct { int mistake; const char *shows, *same; } cases[] = {
-        { 1, "gemma2", "qwen3" },      { 1, "phi3-longrope", "cohere" },  { 1, "starcoder2", "llama3-rope" },
-        { 2, "qwen3", NULL },          { 2, "cohere", NULL },             { 2, "phi3-longrope", NULL },
-        { 3, "gemma2", "cohere" },     { 4, "starcoder2", "gemma2" },     { 5, "gemma2", "starcoder2" },
-        { 5, "phi3-longrope", NULL },  { 5, "smollm3", NULL },            { 2, "smollm3", NULL },
-        { 6, "exl2-qwen3-moe", "gemma2" }, { 7, "gptq-phi3", "awq" },
+    static const struct { golden_mistakes mistake; const char *shows, *same; } cases[] = {
+        { MISTAKE_WINDOW, "gemma2", "qwen3" },    { MISTAKE_WINDOW, "phi3-longrope", "cohere" },
+        { MISTAKE_WINDOW, "starcoder2", "llama3-rope" },
+        { MISTAKE_ROPE, "qwen3", NULL },          { MISTAKE_ROPE, "cohere", NULL },
+        { MISTAKE_ROPE, "phi3-longrope", NULL },  { MISTAKE_ROPE, "smollm3", NULL },
+        { MISTAKE_NORM, "gemma2", "cohere" },     { MISTAKE_BIAS, "starcoder2", "gemma2" },
+        { MISTAKE_GATE, "gemma2", "starcoder2" }, { MISTAKE_GATE, "phi3-longrope", NULL },
+        { MISTAKE_GATE, "smollm3", NULL },        { MISTAKE_SOFTMAX, "exl2-qwen3-moe", "gemma2" },
+        { MISTAKE_ZEROS, "gptq-phi3", "awq" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         golden_mistake = cases[i].mistake;
@@ -294,7 +298,7 @@ static void check_mistakes(void)
             golden_model(rig_golden(cases[i].same));
         }
     }
-    golden_mistake = 0;
+    golden_mistake = MISTAKE_NONE;
 }
 #endif
 

@@ -89,8 +89,9 @@ static void made_run(bench *b, const made *x, float *logits, float *hidden)
 static void apply_head(const bench *b, const float *hidden, float *logits)
 {
     exl2__cpu_device *d = exl2__cpu_of(b->m->spans.span[0].device);
-    exl2__cpu_gather(d, exl2__cpu_matrix_of(d->head), 1, 0, 1, hidden, d->hidden_stride);
-    exl2__cpu_product(d, d->head, 0, 1, 0, d->vocab_stride / EXL2__CPU_STRIP, d->logits, d->vocab_stride, 0);
+    exl2__cpu_gather(d, exl2__cpu_head(d), 1, 0, 1, hidden, d->hidden_stride);
+    exl2__cpu_multiply_rows(d, exl2__cpu_head(d), 0, 1, 0, d->vocab_stride / EXL2__CPU_STRIP, d->logits,
+                            d->vocab_stride, 0);
     for (uint32_t i = 0; i < d->vocab_stride; i++) {
         d->logits[i] *= d->shape.logit_scale;
     }

@@ -251,6 +251,11 @@ static void api_op_text(void)
         API_MUST(r != EXL2_OK || need < cap, "exl2_json_text is OK with %zu of %zu", need, cap);
     }
     if (api_chance(3)) {
+        size_t part = exl2_sentence(text, api_draw((uint32_t)bytes + 1), false), all = exl2_sentence(text, bytes, true);
+        API_MUST(part == 0 || part == all, "exl2_sentence gives %zu, then %zu", part, all);
+        API_MUST(all <= bytes && (all > 0 || bytes == 0), "exl2_sentence gives %zu of %zu", all, bytes);
+    }
+    if (api_chance(3)) {
         static exl2_message messages[3];
         static char words[4][96];
         exl2_chat_desc chat = { .now = "2026-01-02 03:04:05" };

@@ -31,9 +31,10 @@ static size_t there_and_back(exl2__ctx *c, const exl2__vocab *v, const char *tex
                              uint32_t flags, char **out)
 {
     size_t count, again, need, streamed = 0;
-    exl2__encode(c, v, text, bytes, marks, flags, NULL, 0, &count);
+    exl2__encode_marks from = { marks, NULL };
+    exl2__encode(c, v, text, bytes, &from, flags, NULL, 0, &count);
     exl2_token *ids = malloc((count + 1) * sizeof *ids);
-    require(exl2__encode(c, v, text, bytes, marks, flags, ids, count, &again) == EXL2_OK && again == count);
+    require(exl2__encode(c, v, text, bytes, &from, flags, ids, count, &again) == EXL2_OK && again == count);
     exl2__stream_decode(v, ids, count, false, NULL, 0, &need);
     *out = malloc(need + 1);
     require(exl2__stream_decode(v, ids, count, false, *out, need, &again) == EXL2_OK && again == need);
@@ -150,10 +151,11 @@ static void fuzz_text(uint8_t choice, const char *text, size_t bytes)
     free(out);
     memset(marks, 0xFF, bytes / 8 + 1);
     size_t count, again;
-    exl2__encode(&c, v, text, bytes, marks, 0, NULL, 0, &count);
+    exl2__encode_marks all = { marks, NULL };
+    exl2__encode(&c, v, text, bytes, &all, 0, NULL, 0, &count);
     exl2_token *ids = malloc((count + 1) * sizeof *ids);
     for (int plain = 0; plain < 2; plain++) {
-        exl2__encode(&c, v, text, bytes, plain ? NULL : marks, plain ? EXL2_TEXT_PLAIN : 0, ids, count, &again);
+        exl2__encode(&c, v, text, bytes, plain ? NULL : &all, plain ? EXL2_TEXT_PLAIN : 0, ids, count, &again);
         require(again == count);
         for (size_t i = 0; i < count; i++) {
             require(!(v->pieces.flags[ids[i]] & EXL2__PIECES_SPECIAL));

@@ -1,8 +1,11 @@
 """browser.py: chromium for tests of the page: things are found by their role and accessible name, as screen readers do.
-takes: selenium, chromium and chromedriver; without them `skip_reason` says which one is missing.
+takes: selenium, chromium and chromedriver; without them `skip_reason` says which one is missing. If the package
+       axe_core_python is there, axe judges the page, too.
 gives: Browser, skip_reason."""
 
+import importlib.util
 import json
+import pathlib
 import shutil
 import time
 
@@ -42,16 +45,20 @@ const bad = []; let seen = 0;
 const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
 const texts = [];
 while (walk.nextNode()) if (walk.currentNode.data.trim()) texts.push([walk.currentNode.parentElement, null]);
-for (const box of document.querySelectorAll('input, textarea, select')) texts.push([box, box.placeholder && !box.value]);
+for (const box of document.querySelectorAll('input, textarea, select')) {
+  texts.push([box, box.placeholder && !box.value]);
+}
 for (const [node, pseudo] of texts) {
   const style = getComputedStyle(node);
   if (!node.checkVisibility({ opacityProperty: true, visibilityProperty: true }) || node.closest(':disabled, noscript')
       || node.getBoundingClientRect().width < 2 || style.clipPath !== 'none') continue;
   const ground = behind(node), colour = rgba(pseudo ? getComputedStyle(node, '::placeholder').color : style.color);
-  const [a, b] = [light(over(colour, ground)), light(ground)], ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  const [a, b] = [light(over(colour, ground)), light(ground)];
+  const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
   const large = parseFloat(style.fontSize) >= 24 || (parseFloat(style.fontSize) >= 18.66 && style.fontWeight >= 700);
   seen++;
-  if (ratio < (large ? 3 : 4.5)) bad.push(`${ratio.toFixed(2)} ${node.tagName} ${node.textContent.trim().slice(0, 40)}`);
+  const what = `${node.tagName} ${node.textContent.trim().slice(0, 40)}`;
+  if (ratio < (large ? 3 : 4.5)) bad.push(`${ratio.toFixed(2)} ${what}`);
 }
 return [seen, bad];
 """
@@ -60,8 +67,12 @@ return [seen, bad];
 SIDEWAYS = """
 const width = document.documentElement.clientWidth, bad = [];
 if (document.documentElement.scrollWidth > width) bad.push('the page: ' + document.documentElement.scrollWidth);
-const scrolls = (node) => { for (let at = node.parentElement; at; at = at.parentElement)
-  if (getComputedStyle(at).overflowX === 'auto') return at.getBoundingClientRect().right <= width + 0.5; return false; };
+const scrolls = (node) => {
+  for (let at = node.parentElement; at; at = at.parentElement) {
+    if (getComputedStyle(at).overflowX === 'auto') return at.getBoundingClientRect().right <= width + 0.5;
+  }
+  return false;
+};
 for (const node of document.querySelectorAll('body *')) {
   const box = node.getBoundingClientRect();
   if (box.width > 1 && node.checkVisibility({ visibilityProperty: true }) && !node.closest('.hidden, .skip')
@@ -158,7 +169,7 @@ class Browser:
     def texts(self):
         """The texts of the messages that are shown."""
         return self.script("return [...document.querySelectorAll('article')].map((a) => "
-                           "(a.querySelector('.text') || a).innerText.trim())")
+                           "(a.querySelector('.text') || a).textContent.trim())")
 
     # ---- doing ----
 
@@ -200,6 +211,16 @@ class Browser:
     def low_contrast(self):
         """How many texts were judged, and those whose contrast is too low."""
         return self.script(CONTRAST)
+
+    def axe(self):
+        """What the engine axe finds serious or worse; None: the package axe_core_python is not installed."""
+        found = importlib.util.find_spec("axe_core_python")
+        if found is None:
+            return None
+        self.script((pathlib.Path(found.submodule_search_locations[0]) / "axe.min.js").read_text())
+        told = self.driver.execute_async_script("axe.run().then(arguments[0])")
+        return [f"{v['id']}: {v['nodes'][0]['html'][:120]}" for v in told["violations"]
+                if v["impact"] in ("serious", "critical")]
 
     def sideways(self):
         return self.script(SIDEWAYS)

@@ -10,15 +10,16 @@
 #define OK_STREAM "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 #define CHUNKS "9\r\ndata: 1\n\n\r\ne\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
 #define HELLO(fields) OK_TEXT fields "X-Extra: 1\r\nContent-Length: 5\r\n\r\nhello"
+#define EXPECTS ECHO_HEAD "Expect: 100-continue\r\nContent-Length: 5\r\n\r\n"
 #define GO_ON "HTTP/1.1 100 Continue\r\n\r\n"
 #define ECHO_HEAD "POST /echo HTTP/1.1\r\nHost: a\r\n"
 #define ECHO ECHO_HEAD "Content-Length: 5\r\n\r\nhello"
-#define NOT_FOUND                                                                                                      \
-    "{\"error\":{\"message\":\"There is no such path.\",\"type\":\"invalid_request_error\",\"param\":\"path\","        \
+#define NOT_FOUND \
+    "{\"error\":{\"message\":\"There is no such path.\",\"type\":\"invalid_request_error\",\"param\":\"path\"," \
     "\"code\":\"not_found\"},\"detail\":\"There is no such path.\"}"
-#define REFUSED                                                                                                        \
-    "HTTP/1.1 401 Unauthorized\r\nContent-Type: application/json\r\n" CLOSE "WWW-Authenticate: Bearer\r\n"             \
-    "Content-Length: 110\r\n\r\n{\"error\":{\"message\":\"No.\",\"type\":\"authentication_error\",\"param\":null,"     \
+#define REFUSED \
+    "HTTP/1.1 401 Unauthorized\r\nContent-Type: application/json\r\n" CLOSE "WWW-Authenticate: Bearer\r\n" \
+    "Content-Length: 110\r\n\r\n{\"error\":{\"message\":\"No.\",\"type\":\"authentication_error\",\"param\":null," \
     "\"code\":\"invalid_api_key\"},\"detail\":\"No.\"}"
 
 /* Answers to one request each; `closes`: the connection ends after it. */
@@ -32,7 +33,8 @@ static void check_answers(void)
         { ECHO_HEAD "Connection: close\r\nContent-Length: 5\r\n\r\nhello", HELLO(CLOSE), true },
         { "POST /echo HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello", HELLO(CLOSE), true },
         { "POST /echo HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 5\r\n\r\nhello", HELLO(KEEP), false },
-        { ECHO_HEAD "Transfer-Encoding: chunked\r\n\r\n2;x\r\nhe\r\n3\r\nllo\r\n0\r\nT: u\r\n\r\n", HELLO(KEEP), false },
+        { ECHO_HEAD "Transfer-Encoding: chunked\r\n\r\n2;x\r\nhe\r\n3\r\nllo\r\n0\r\nT: u\r\n\r\n", HELLO(KEEP),
+          false },
         { "HEAD /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello",
           OK_TEXT KEEP "X-Extra: 1\r\nContent-Length: 5\r\n\r\n", false },
         { "GET /none HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 204 No Content\r\n" KEEP "\r\n", false },
@@ -41,7 +43,8 @@ static void check_answers(void)
           false },
         { "GET /two HTTP/1.1\r\nHost: a\r\n\r\n", OK_STREAM KEEP "Transfer-Encoding: chunked\r\n\r\n" CHUNKS, false },
         { "HEAD /two HTTP/1.1\r\nHost: a\r\n\r\n", OK_STREAM KEEP "Transfer-Encoding: chunked\r\n\r\n", false },
-        { "GET /two HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", OK_STREAM CLOSE "\r\ndata: 1\n\ndata: [DONE]\n\n", true },
+        { "GET /two HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", OK_STREAM CLOSE "\r\ndata: 1\n\ndata: [DONE]\n\n",
+          true },
         { "GET /early HTTP/1.1\r\nHost: a\r\n\r\n", OK_TEXT KEEP "Content-Length: 5\r\n\r\nearly", false },
         { "POST /refused HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", REFUSED, true },
         { "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -119,12 +122,13 @@ static void check_expect(void)
 {
     rig_start((http_desc){ 0 });
     int s = rig_client();
-    CHECK_TEXT(rig_talk(s, ECHO_HEAD "Expect: 100-continue\r\nContent-Length: 5\r\n\r\n", GO_ON), GO_ON);
+    CHECK_TEXT(rig_talk(s, EXPECTS, GO_ON), GO_ON);
     CHECK_TEXT(rig_talk(s, "hello", HELLO(KEEP)), HELLO(KEEP));
     /* The body came without waiting. */
-    CHECK_TEXT(rig_talk(s, ECHO_HEAD "Expect: 100-continue\r\nContent-Length: 5\r\n\r\nhello", HELLO(KEEP)), HELLO(KEEP));
+    CHECK_TEXT(rig_talk(s, EXPECTS "hello", HELLO(KEEP)), HELLO(KEEP));
     /* Refused: the final answer at once, and no 100. */
-    CHECK_TEXT(rig_talk(s, "POST /refused HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n", NULL),
+    CHECK_TEXT(rig_talk(s, "POST /refused HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n",
+                        NULL),
                REFUSED);
     close(s);
     s = rig_client();
@@ -305,7 +309,8 @@ static void check_origins(void)
         { LOCAL "Content-Type: text/plain; application/json\r\n", "POST", NULL, ALLOW, 415 },
     };
     static const origin_row open_one[] = {
-        { LOCAL "Origin: http://a.example\r\n" JSON, "POST", "Access-Control-Allow-Origin: http://a.example\r\n", "Origin: *", 200 },
+        { LOCAL "Origin: http://a.example\r\n" JSON, "POST", "Access-Control-Allow-Origin: http://a.example\r\n",
+          "Origin: *", 200 },
         { LOCAL "Origin: http://a.example\r\n" ASK, "OPTIONS",
           "Access-Control-Allow-Headers: authorization, content-type\r\n", NULL, 204 },
         { LOCAL "Origin: http://b.example\r\n" JSON, "POST", "Vary: Origin\r\n", ALLOW, 403 },

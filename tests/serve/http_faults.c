@@ -1,5 +1,5 @@
-/* http_faults.c: demo/serve/http.h when calls of the system fail: each allocation, accept, read, write and poll once, and
-   all from one on; and with wakes from threads and signal handlers, for the thread sanitizer. */
+/* http_faults.c: demo/serve/http.h when calls of the system fail: each allocation, accept, read, write and poll once,
+   and all from one on; and with wakes from threads and signal handlers, for the thread sanitizer. */
 #include "http_rig.h"
 
 #include <pthread.h>

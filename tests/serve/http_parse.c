@@ -74,7 +74,9 @@ static const example bad[] = {
     { POST "Transfer-Encoding: chunk\r\n ed\r\n\r\n0\r\n\r\n", "!400" },
     { POST "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n", "!400" },
     { POST "Transfer-Encoding\t: chunked\r\n\r\n0\r\n\r\n", "!400" },
-    { POST "Transfer-Encoding: \x0b" "chunked\r\n\r\n0\r\n\r\n", "!400" },
+    { POST "Transfer-Encoding: \x0b"
+           "chunked\r\n\r\n0\r\n\r\n",
+      "!400" },
     { POST "X: y\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "!400" },
     { POST "X: y\rTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "!400" },
     { "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "!400" },
@@ -261,24 +263,24 @@ static bool feed(const char *bytes, size_t count)
     }
 }
 
-/* Reads the bytes in pieces: the first of `first` bytes, the others of `then` bytes. The pieces lie in blocks of exactly
-   their size, so that ASan detects an access to the byte after them. */
+/* Reads the bytes in pieces: the first of `first` bytes, the others of `then` bytes. The pieces lie in blocks of
+   exactly their size, so that ASan detects an access to the byte after them. */
 static const char *parse(const char *bytes, size_t count, size_t first, size_t then)
 {
-    bool good = true;
+    bool reads = true;
     text_bytes = 0;
     say("");
     http_parse_begin(&parser, BODY_MAX);
-    for (size_t at = 0; at < count && good;) {
+    for (size_t at = 0; at < count && reads;) {
         size_t size = at == 0 && first > 0 ? first : then;
         size = size < count - at ? size : count - at;
         char *piece = (char *)malloc(size);
         memcpy(piece, bytes + at, size);
-        good = feed(piece, size);
+        reads = feed(piece, size);
         free(piece);
         at += size;
     }
-    if (good && http_parse_started(&parser)) {
+    if (reads && http_parse_started(&parser)) {
         say("...");
     }
     return text;

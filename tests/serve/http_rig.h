@@ -1,5 +1,5 @@
-/* http_rig.h: a server (demo/serve/http.h) and its clients in one thread. Time stands still until the test moves it, and
-   the calls of the system can fail or be cut short.
+/* http_rig.h: a server (demo/serve/http.h) and its clients in one thread. Time stands still until the test moves it,
+   and the calls of the system can fail or be cut short.
    takes: the files of demo/serve, linked.
    gives: rig_open, rig_close, rig_turn, rig_client, rig_send, rig_read, rig_talk, rig_end. */
 #ifndef HTTP_RIG_H
@@ -25,20 +25,20 @@ static struct {
     http *server;
     http_desc desc;
     uint64_t now_ms;
-    int calls[CALLS];        /* made since rig_open */
-    int fails[CALLS];        /* the number of the call that fails; 0: none */
-    bool always[CALLS];      /* every call from then on */
-    size_t short_reads;      /* bytes of a read at most; 0: any */
+    int calls[CALLS];   /* made since rig_open */
+    int fails[CALLS];   /* the number of the call that fails; 0: none */
+    bool always[CALLS]; /* every call from then on */
+    size_t short_reads; /* bytes of a read at most; 0: any */
     size_t short_writes;
-    int asked_ms;            /* what the last poll would have waited */
-    long blocks;             /* of memory */
-    net_system system;       /* the real calls */
+    int asked_ms;      /* what the last poll would have waited */
+    long blocks;       /* of memory */
+    net_system system; /* the real calls */
     /* what the host has seen */
     http_exchange *held[600];
     int held_count, gone, rooms, wakes, alarms, heads, requests, logs;
-    http_log log;            /* the last line; its texts are in log_texts */
+    http_log log; /* the last line; its texts are in log_texts */
     char log_texts[3][5000];
-    char seen_body[4096];    /* of the last request, if it fits */
+    char seen_body[4096]; /* of the last request, if it fits */
 } rig;
 
 static bool rig_fails(int call)
@@ -103,7 +103,8 @@ static void rig_on_head(void *user, http_exchange *x, const http_request *r)
     CHECK(user == &rig && !r->body);
     rig.heads++;
     if (strcmp(r->path, "/refused") == 0) {
-        http_answer_error(x, 401, "WWW-Authenticate: Bearer\r\n", "authentication_error", NULL, "invalid_api_key", "No.");
+        http_answer_error(x, 401, "WWW-Authenticate: Bearer\r\n", "authentication_error", NULL, "invalid_api_key",
+                          "No.");
     } else if (strcmp(r->path, "/early") == 0) {
         http_answer(x, 200, "text/plain", NULL, "early", 5);
     }
@@ -201,8 +202,12 @@ static http *rig_open(void)
     d.on_wake = rig_on_wake;
     d.on_alarm = rig_on_alarm;
     d.on_log = rig_on_log;
-    d.system = (net_system){ .now_ms = rig_now, .resize = rig_resize, .accept = rig_accept, .read = rig_read_call,
-                             .write = rig_write_call, .poll = rig_poll };
+    d.system = (net_system){ .now_ms = rig_now,
+                             .resize = rig_resize,
+                             .accept = rig_accept,
+                             .read = rig_read_call,
+                             .write = rig_write_call,
+                             .poll = rig_poll };
     rig.server = http_open(&d, error, sizeof error);
     CHECK((rig.server != NULL) == (*error == 0));
     return rig.server;

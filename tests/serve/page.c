@@ -12,7 +12,8 @@
 static const char *type_of(const char *name)
 {
     const char *ending = strrchr(name, '.');
-    return strcmp(ending, ".html") == 0 ? "text/html; charset=utf-8" : strcmp(ending, ".css") == 0 ? "text/css; charset=utf-8"
+    return strcmp(ending, ".html") == 0 ? "text/html; charset=utf-8"
+        : strcmp(ending, ".css") == 0 ? "text/css; charset=utf-8"
         : strcmp(ending, ".js") == 0 ? "text/javascript; charset=utf-8" : "image/svg+xml";
 }
 
@@ -30,7 +31,6 @@ static void check_names(const page_file *file, const char *before)
         page_file found;
         at += strlen(before);
         snprintf(path, sizeof path, "/%.*s", (int)strcspn(at, "\""), at);
-        CHECK(page_find(path, &found));
         check_that(page_find(path, &found), path, __FILE__, __LINE__);
     }
 }

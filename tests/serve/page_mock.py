@@ -13,8 +13,8 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-TYPES = {".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
-         ".svg": "image/svg+xml"}
+TYPES = {".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
+         ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 MODEL = "mock-1b-exl2-4.0bpw"
 ERROR_TYPES = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error"}
 
@@ -76,7 +76,8 @@ static bool page_is_free(const page *p)
 
 > A page that nobody uses stays until its place is needed.
 
-See [the manual](https://example.com/manual), not [this](javascript:alert(1)). <img src="https://example.com/x.png"> ![picture](https://example.com/y.png)
+See [the manual](https://example.com/manual), not [this](javascript:alert(1)). <img src="https://example.com/x.png">
+![picture](https://example.com/y.png)
 """
 
 
@@ -169,10 +170,14 @@ class Handler(BaseHTTPRequestHandler):
         self.send(200, {"permission": permission})
 
     def GET_v__model(self, body, permission):
-        self.send(200, {"id": self.server.mock.model, "object": "model", "created": 0, "owned_by": "exl2", "parameters": {
-            "max_seq_len": 8192, "cache_size": 65536, "cache_mode": "Q8", "max_batch_size": 32, "chunk_size": 512,
-            "prompt_template": "chatml", "prompt_template_content": "{% for m in messages %}...{% endfor %}",
-            "memory": {"weights": 712 << 20, "pages": 1 << 30, "work_buffers": 96 << 20, "tokenizer": 14 << 20}}})
+        memory = {"weights": 712 << 20, "pages": 1 << 30, "work_buffers": 96 << 20, "tokenizer": 14 << 20,
+                  "on_device": 1700 << 20}
+        parameters = {"max_seq_len": 8192, "cache_size": 65536, "cache_mode": "Q8", "max_batch_size": 32,
+                      "chunk_size": 512, "prompt_template": "chatml", "memory": memory, "arch": "llama",
+                      "bits_per_weight": 4.0, "rope_scale": 1, "rope_alpha": 1,
+                      "prompt_template_content": "{% for m in messages %}...{% endfor %}"}
+        self.send(200, {"id": self.server.mock.model, "object": "model", "created": 0, "owned_by": "exl2",
+                        "parameters": parameters})
 
     def GET_v__models(self, body, permission):
         self.send(200, {"object": "list", "data": [{"id": MODEL}, {"id": "mock-8b-exl2-5.0bpw"}]})
@@ -212,23 +217,27 @@ class Handler(BaseHTTPRequestHandler):
         self.event(chunk({"role": "assistant", "content": ""}))
         for kind, text in answer_to(body):
             if kind == "call":
-                call = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "weather", "arguments": ""}}
+                function = {"name": "weather", "arguments": ""}
+                call = {"index": 0, "id": "call_1", "type": "function", "function": function}
                 self.event(chunk({"tool_calls": [call]}))
             for word in words(text):
                 mock.pace()
                 tokens += 1
-                delta = {"tool_calls": [{"index": 0, "function": {"arguments": word}}]} if kind == "call" else {kind: word}
-                more = {}
+                delta, more = {kind: word}, {}
+                if kind == "call":
+                    delta = {"tool_calls": [{"index": 0, "function": {"arguments": word}}]}
                 if body.get("logprobs") and kind == "content":
-                    top = [{"token": t, "token_id": i, "logprob": p} for i, (t, p) in enumerate([(word, -0.4), (" or", -1.5)])]
-                    more = {"logprobs": {"content": [{"token": word, "token_id": 100 + tokens, "logprob": -0.4, "top_logprobs": top}]}}
+                    token = {"token": word, "token_id": 100 + tokens, "logprob": -0.4}
+                    other = {"token": " or", "token_id": 1, "logprob": -1.5}
+                    more = {"logprobs": {"content": [{**token, "top_logprobs": [token, other]}]}}
                 self.event(chunk(delta, **more))
                 if mock.break_after and tokens == mock.break_after:
                     self.event({"error": {"message": "The device was lost.", "type": "server_error"}})
                     self.event(b"[DONE]")
                     return
         self.event(chunk({}, finish_reason="tool_calls" if body.get("tools") and kind == "call" else "stop"))
-        usage = {"prompt_tokens": 12, "completion_tokens": tokens, "total_tokens": tokens + 12, "completion_tokens_per_sec": 48.5}
+        usage = {"prompt_tokens": 12, "completion_tokens": tokens, "total_tokens": tokens + 12,
+                 "completion_tokens_per_sec": 48.5}
         self.event({**head, "choices": [], "usage": usage})
         self.event(b"[DONE]")
 
@@ -240,9 +249,11 @@ class Handler(BaseHTTPRequestHandler):
             mock.pace()
             choice = {"index": 0, "text": word, "finish_reason": None, "logprobs": None}
             if body.get("logprobs"):
-                choice["logprobs"] = {"tokens": [word], "token_logprobs": [-1.2], "top_logprobs": [{word: -1.2, " other": -0.9}]}
+                choice["logprobs"] = {"tokens": [word], "token_logprobs": [-1.2],
+                                      "top_logprobs": [{word: -1.2, " other": -0.9}]}
             self.event({"id": "cmpl-1", "object": "text_completion", "choices": [choice]})
-        self.event({"id": "cmpl-1", "object": "text_completion", "choices": [{"index": 0, "text": "", "finish_reason": "stop"}]})
+        end = {"index": 0, "text": "", "finish_reason": "stop"}
+        self.event({"id": "cmpl-1", "object": "text_completion", "choices": [end]})
         self.event(b"[DONE]")
 
     def POST_v__token_encode(self, body, permission):
@@ -266,6 +277,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def GET_ui_sessions_(self, body, permission):
         stored = self.server.mock.sessions.get(self.session())
+        time.sleep(self.server.mock.read_delay)
         self.send(200, stored) if stored else self.refuse(404, "There is no such chat.")
 
     def PUT_ui_sessions_(self, body, permission):
@@ -298,10 +310,11 @@ class Handler(BaseHTTPRequestHandler):
             if mock.closing:
                 return
             wave = 1 + 0.3 * ((tick % 40) / 40)
-            jobs = [{"id": 41, "phase": "decode", "prompt_tokens": 812, "tokens": 120 + tick, "tokens_per_second": 24.5, "age_ms": 5200 + tick * 250},
-                    {"id": 42, "phase": "decode", "prompt_tokens": 96, "tokens": 40 + tick, "tokens_per_second": 23.9, "age_ms": 1900 + tick * 250},
-                    {"id": 43, "phase": "prefill", "prompt_tokens": 3120, "tokens": 0, "tokens_per_second": 0, "age_ms": 310},
-                    {"id": 44, "phase": "queue", "prompt_tokens": 58, "tokens": 0, "tokens_per_second": 0, "age_ms": 90}]
+            jobs = [{"id": i, "phase": phase, "prompt_tokens": prompt, "tokens": tokens, "tokens_per_second": speed,
+                     "age_ms": age} for i, phase, prompt, tokens, speed, age in (
+                        (41, "decode", 812, 120 + tick, 24.5, 5200 + tick * 250),
+                        (42, "decode", 96, 40 + tick, 23.9, 1900 + tick * 250),
+                        (43, "prefill", 3120, 0, 0.0, 310), (44, "queue", 58, 0, 0.0, 90))]
             used = 360 + tick % 40
             self.event({"pages": {"total": 1024, "used": used, "shared": 96, "cached": 280, "free": 1024 - 280 - used},
                         "page_bytes": 1 << 20, "jobs": jobs, "tokens_per_second": 61 * wave,
@@ -339,7 +352,7 @@ class Mock:
         self.vocabulary, self.budget, self.conflicts = {}, {"cpu_us": 0, "gpu_us": 4000}, 0
         self.issue = self.refuse = None
         self.keeps = True # chats
-        self.break_after, self.slow = 0, 0.0
+        self.break_after, self.slow, self.read_delay = 0, 0.0, 0.0
         self.port = 0
         self.start()
 

@@ -93,8 +93,8 @@ static void test_round(void)
 static void test_own_members(void)
 {
     uint64_t revision = 0;
-    CHECK_INT(put(ID, "\"2\"", " { \"revision\":7,\"a\": [1, 2] ,\"updated\":{} , \"b\":{\"revision\":3}}", 1, &revision),
-              UI_SESSIONS_OK);
+    static const char text[] = " { \"revision\":7,\"a\": [1, 2] ,\"updated\":{} , \"b\":{\"revision\":3}}";
+    CHECK_INT(put(ID, "\"2\"", text, 1, &revision), UI_SESSIONS_OK);
     gives(ID, "{\"revision\":3,\"updated\":1,\"a\": [1, 2],\"b\":{\"revision\":3}}");
     CHECK_INT(put(ID, "3", "{\"revision\":3,\"updated\":1}", -5, &revision), UI_SESSIONS_OK);
     gives(ID, "{\"revision\":4,\"updated\":0}");
@@ -117,7 +117,8 @@ static void test_conflicts(void)
 static void test_hostile(void)
 {
     static const char *const ids[] = { "", "a", "../../etc/passwd", "ABCDEFGHIJ012345", "abcdefghij01234", ID "6",
-                                       "abcdefghij0123.5", "abcdefghij/12345", "abcdefghij0123\xC3\xA4", "..............." };
+                                       "abcdefghij0123.5", "abcdefghij/12345", "abcdefghij0123\xC3\xA4",
+                                       "..............." };
     static const char *const marks[] = { "", "0", "-1", "1x", "\"1", "1\"", "W/\"1\"", "*", "1 ", "00000000000000001" };
     static const char *const texts[] = { "", "x", "[]", "null", "1", "{\"a\":1", "{\"a\":1}}", "{\"title\":1}",
                                          "{\"a\":\"\xFF\"}", "{\"a\":\"\xC0\x80\"}", "{\"a\":\"\xED\xA0\x80\"}",

@@ -453,8 +453,9 @@ static bool same_weights(const exl2__runner *a, const exl2__runner *b, uint64_t 
             same = same && same_matrix(x->matrix[role], y->matrix[role], bytes);
         }
         for (uint32_t e = 0; x->matrix[EXL2__ROLE_ROUTER] && e < a->plan.shape.experts.count; e++) {
-            same = same && same_matrix(x->expert_up[e], y->expert_up[e], bytes)
-                && same_matrix(x->expert_down[e], y->expert_down[e], bytes);
+            for (uint32_t k = 0; k < EXL2__COUNT(x->experts); k++) {
+                same = same && same_matrix(x->experts[k][e], y->experts[k][e], bytes);
+            }
         }
     }
     return same;

@@ -273,7 +273,9 @@ static const synth_family *synth_now = &synth_llama; /* of the next models that 
 static exl2_kv synth_kv;                             /* the format of their K and V */
 static uint32_t synth_sequences = 16, synth_logits = 8; /* sequences of a pass, rows of a group of logits */
 
-#define SYNTH_LAYERS 3
+#ifndef SYNTH_LAYERS
+#define SYNTH_LAYERS 3 /* most layers of a model */
+#endif
 #define SYNTH_POSITIONS 2304 /* rows of the table of learned positions */
 #define SYNTH_MATRICES (4 * SYNTH_LAYERS + 2)
 #define SYNTH_EXPERTS 128
@@ -285,7 +287,7 @@ typedef struct synth_model {
     exl2__arena weights, pages, scratch;
     exl2__plan plan;
     exl2__layer layers[SYNTH_LAYERS];
-    exl2__matrix *expert_up[SYNTH_LAYERS][SYNTH_EXPERTS], *expert_down[SYNTH_LAYERS][SYNTH_EXPERTS];
+    exl2__matrix *experts[SYNTH_LAYERS][EXL2__ROLE_COUNT - EXL2__ROLE_SINGLES][SYNTH_EXPERTS];
     uint16_t *down_order[SYNTH_LAYERS]; /* packed row of each input of `down` */
     uint32_t downs;
     double frequency[128];
@@ -429,6 +431,9 @@ static inline void synth_make_experts(synth_model *m, const synth_shape *s, exl2
     float bias[SYNTH_EXPERTS];
     synth_shape natural = *s;
     natural.dense = true;
+    for (uint32_t k = 0; k < EXL2__COUNT(layer->experts); k++) {
+        layer->experts[k] = m->experts[i][k];
+    }
     layer->matrix[EXL2__ROLE_ROUTER] = synth_make(m, &natural, s->hidden, outs, e->shared_switch ? 2 : 1, 10 * i + 6,
                                EXL2__USE_PRODUCT | EXL2__USE_ROUTER);
     for (uint32_t k = 0; k < e->count; k++) {
@@ -436,12 +441,12 @@ static inline void synth_make_experts(synth_model *m, const synth_shape *s, exl2
         uint32_t ups = synth_now->ungated ? 1 : 2;
         synth_expert_parts(s, s->hidden, e->inter, ups, 10 * i + 7, k, up);
         synth_expert_parts(s, e->inter, s->hidden, 1, 10 * i + 8, k, &down);
-        m->expert_down[i][k] = synth_make_of(m, &down, 1, EXL2__USE_PRODUCT | EXL2__USE_EXPERT_DOWN, k);
-        m->expert_up[i][k] = synth_make_of(m, up, ups, EXL2__USE_PRODUCT | EXL2__USE_EXPERT_UP, k);
+        *exl2__layer_matrix(layer, EXL2__ROLE_EXPERT_DOWN, k) =
+            synth_make_of(m, &down, 1, EXL2__USE_PRODUCT | EXL2__USE_EXPERT_DOWN, k);
+        *exl2__layer_matrix(layer, EXL2__ROLE_EXPERT_UP, k) =
+            synth_make_of(m, up, ups, EXL2__USE_PRODUCT | EXL2__USE_EXPERT_UP, k);
         bias[k] = synth_now->choice_bias * (k ? synth_float() / 2 : 1);
     }
-    layer->expert_up = m->expert_up[i];
-    layer->expert_down = m->expert_down[i];
     if (synth_now->choice_bias > 0) {
         synth_need(m, m->b->vector_make(m->d, &m->weights, bias, e->count, &layer->choice_bias));
     }

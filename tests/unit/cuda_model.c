@@ -264,7 +264,7 @@ static void check_order(const exl2__cuda_matrix *m, uint32_t index, const exl2__
         wrong += p->order[inverse[i]] != i;
     }
     CHECK_INT(wrong, 0);
-    CHECK(exl2__cuda_matrix_of(rig.layers[u->layer].matrix[EXL2__ROLE_DOWN])->map == 0);
+    CHECK(exl2__cuda_inputs(rig.layers[u->layer].matrix[EXL2__ROLE_DOWN]) == 0);
 }
 
 static exl2__matrix **unit_place(uint32_t index)
@@ -335,9 +335,8 @@ static void check_park(void)
         CHECK_INT(moved->device.part[i].base, first.device.part[i].base + by);
         CHECK_INT(moved->device.part[i].chunks, first.device.part[i].chunks + by);
         CHECK_INT(moved->device.part[i].bias, first.device.part[i].bias ? first.device.part[i].bias + by : 0);
-        CHECK_INT(moved->maps[i], first.maps[i] ? first.maps[i] + by : 0);
+        CHECK_INT(moved->order.inputs[i], first.order.inputs[i] ? first.order.inputs[i] + by : 0);
     }
-    CHECK_INT(moved->map, first.map ? first.map + by : 0);
     CHECK_INT(exl2__cuda_values(rig.layers[0].attn_norm.weight), norm + by);
     uint64_t table = exl2__cuda_matrix_of(rig.plan.embed)->table;
     CHECK(table >= m->weights.base && table < m->weights.base + used);
@@ -372,8 +371,8 @@ static void test_model(const char *name, bool swap)
     for (uint32_t index = 0; index < exl2__weights_units(&rig.load); index++) {
         const exl2__cuda_matrix *w = exl2__cuda_matrix_of(*unit_place(index));
         bool two = w->device.parts > 1 && !w->feed[0].dense;
-        slack += two && !w->split ? (w->device.parts - 1) * exl2__cuda_round(w->in * sizeof(uint16_t)) : 0;
-        CHECK_INT(w->split, swap && index == 1);
+        slack += two && !w->order.apart ? (w->device.parts - 1) * exl2__cuda_round(w->in * sizeof(uint16_t)) : 0;
+        CHECK_INT(w->order.apart, swap && index == 1);
         check_unit(index);
     }
     CHECK_INT(m->weights.used + slack, m->weights.size);
@@ -384,8 +383,8 @@ static void test_model(const char *name, bool swap)
     CHECK(launches > part_count); /* each part was staged in several blocks */
     if (swap) {
         const exl2__cuda_matrix *w = exl2__cuda_matrix_of(rig.layers[0].matrix[EXL2__ROLE_QKV]);
-        const uint16_t *q = fake_memory(w->maps[0], w->in * 2), *k = fake_memory(w->maps[1], w->in * 2);
-        CHECK(w->map == 0 && q && k);
+        const uint16_t *q = fake_memory(w->order.inputs[0], w->in * 2), *k = fake_memory(w->order.inputs[1], w->in * 2);
+        CHECK(w->order.apart && q && k);
         CHECK(q[0] == k[1] && q[1] == k[0] && memcmp(q + 2, k + 2, (w->in - 2) * 2) == 0);
     }
     check_park();
@@ -468,7 +467,8 @@ static void test_mixed(const char *first, const char *second, const char *config
             }
         }
         down_codes = up ? false : codes;
-        bool split = !exl2__weights_is_expert(&u) && exl2__cuda_matrix_of(*exl2__weights_place(&u, &rig.plan))->split;
+        const exl2__cuda_matrix *made = exl2__cuda_matrix_of(*exl2__weights_place(&u, &rig.plan));
+        bool split = !exl2__weights_is_expert(&u) && made->order.apart;
         slack += codes && !split ? (u.count - 1) * exl2__cuda_round(u.in * sizeof(uint16_t)) : 0;
     }
     CHECK_INT(wrong, 0);

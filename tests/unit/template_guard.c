@@ -43,9 +43,8 @@ static bool bench_run(bench *b, const char *message, bool long_talk)
     if (b->chat.special_tokens) {
         CHECK_INT(exl2__template_guard_special(&ctx, &b->template, &b->vocab, b->chat.special_tokens, &guard), EXL2_OK);
     }
-    b->vocab.added.guarded = guard ? guard : b->template.guard;
-    exl2_result result = exl2__encode(&ctx, &b->vocab, text, bytes, marks, 0, b->ids, IDS_MAX, &b->count);
-    b->vocab.added.guarded = NULL;
+    exl2__encode_marks from = { marks, guard ? guard : b->template.guard };
+    exl2_result result = exl2__encode(&ctx, &b->vocab, text, bytes, &from, 0, b->ids, IDS_MAX, &b->count);
     exl2__free(&ctx, guard, b->template.guard_bytes, EXL2_MEM_GENERAL);
     return CHECK_INT(result, EXL2_OK);
 }

@@ -103,8 +103,8 @@ static void test_guard(void)
     CHECK_INT(twice, EXL2__ADDED_NONE);
     CHECK_INT(exl2__template_open(&ctx, source, strlen(source), &t), EXL2_OK);
     CHECK_INT(exl2__template_guard(&ctx, &t, &vocab), EXL2_OK);
-    added->guarded = t.guard;
-    exl2__added_scan scan = { .added = added, .text = text, .bytes = strlen(text), .forbidden = marks };
+    exl2__added_scan scan = { .added = added, .text = text, .bytes = strlen(text), .forbidden = marks,
+                              .guarded = t.guard };
     while (count < 4 && exl2__added_next(&scan, &match)) {
         ids[count++] = match.token->id;
     }

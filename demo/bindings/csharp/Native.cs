@@ -354,6 +354,8 @@ namespace Exl2
         [DllImport(Lib, CallingConvention = C)] public static extern int exl2_chat_tokenize(
             IntPtr e, exl2_model m, ref exl2_prompt prompt, ref exl2_chat_desc d, int[] ids, UIntPtr cap,
             out UIntPtr need);
+        [DllImport(Lib, CallingConvention = C)] public static extern UIntPtr exl2_sentence(
+            byte[] text, UIntPtr bytes, [MarshalAs(UnmanagedType.I1)] bool whole);
         [DllImport(Lib, CallingConvention = C)] public static extern int exl2_session_open(
             IntPtr e, exl2_model m, out exl2_session s);
         [DllImport(Lib, CallingConvention = C)] public static extern int exl2_session_fork(

@@ -37,7 +37,7 @@ function toEnd() {
 
 function welcome() {
   return el("div", { class: "welcome" }, el("img", { src: "/favicon.ico", alt: "", width: 56, height: 56 }),
-            el("h1", {}, "What shall we talk about?"),
+            el("h2", {}, "What shall we talk about?"),
             el("p", {}, "The model runs on this server. Nothing leaves it."));
 }
 
@@ -61,8 +61,12 @@ export function drawChat() {
   } else {
     placeAll(box, wanted);
   }
-  byId("send").hidden = !!running;
-  byId("stop").hidden = !running;
+  const send = byId("send"), stop = byId("stop"), had = document.activeElement;
+  send.hidden = !!running;
+  stop.hidden = !running;
+  if (had === send || had === stop) { /* the focus stays in the row */
+    (running ? stop : byId("message")).focus();
+  }
 }
 
 /* Puts the articles into the box, and moves only what is not in its place: focus and scrolling stay. */

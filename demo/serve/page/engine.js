@@ -1,14 +1,18 @@
-/* engine.js: the engine at work, from /ui/watch: pages of the KV cache, jobs, speed and time of steps over a minute. With
-   the admin key, a slider sets the time that a step may take, as a game does. */
+/* engine.js: the engine at work, from /ui/watch: pages of the KV cache, jobs, speed and time of steps over a minute.
+   With the admin key, a slider sets the time that a step may take, as a game does. */
 
 import { byId, el, bytesInWords, countInWords, later, speedInWords, timeInWords } from "./dom.js";
 import { events, isAdmin, isOnline, json } from "./api.js";
 import { notice } from "./status.js";
 
 const SECONDS = 60;
+const TOUCHED_MS = 2000;     /* a slider that has been moved stays where it is until the server can know */
 const SAMPLES = SECONDS * 4; /* the server sends four a second */
 const CELLS_MAX = 960;       /* of the grid; a cell stands for several pages of a larger cache */
-const BUDGETS = [0, 500, 1000, 2000, 3000, 4000, 6000, 8000, 12000, 16000, 20000, 33000, 50000, 100000]; /* us; 0: none */
+/* Of a step, in us; 0: none. */
+const BUDGETS = [0, 500, 1000, 2000, 3000, 4000, 6000, 8000, 12000, 16000, 20000, 33000, 50000, 100000];
+const KINDS = ["used", "shared", "cached", "free"]; /* of pages */
+const COLUMNS = ["Job", "Phase", "Prompt", "Tokens", "tokens/s", "Age"];
 
 let watching = null; /* AbortController */
 let speeds = [], steps = [], last = null, parts = null;
@@ -24,7 +28,8 @@ function cellsOf({ total, used, shared, cached }) {
 
 function drawPages(canvas, pages) {
   const width = canvas.clientWidth, { cells, counts } = cellsOf(pages), ratio = devicePixelRatio || 1;
-  const size = Math.max(6, Math.min(16, Math.floor(Math.sqrt(width * 150 / Math.max(cells, 1))))), gap = size > 8 ? 3 : 2;
+  const size = Math.max(6, Math.min(16, Math.floor(Math.sqrt(width * 150 / Math.max(cells, 1)))));
+  const gap = size > 8 ? 3 : 2;
   const columns = Math.max(1, Math.floor((width + gap) / size)), lines = Math.max(1, Math.ceil(cells / columns));
   const style = getComputedStyle(canvas), colours = ["--shared", "--used", "--cached", "--free"]
     .map((name) => style.getPropertyValue(name));
@@ -61,15 +66,17 @@ function ceiling(value) {
   return [1, 2, 5, 10].find((step) => step * power >= value) * power;
 }
 
-function drawCurve(canvas, values, words) {
+/* least: of the value at the upper line. */
+function drawCurve(canvas, values, words, least) {
   const width = canvas.clientWidth, height = canvas.clientHeight, ratio = devicePixelRatio || 1;
-  const style = getComputedStyle(canvas), top = ceiling(Math.max(...values, 1e-3)), to = canvas.getContext("2d");
+  const style = getComputedStyle(canvas), top = ceiling(Math.max(...values, least)), to = canvas.getContext("2d");
   const w = Math.round(width * ratio), h = Math.round(height * ratio);
   if (canvas.width !== w || canvas.height !== h) {
     canvas.width = w;
     canvas.height = h;
   }
-  const x = (i) => width - (values.length - 1 - i) * width / (SAMPLES - 1), y = (v) => height - 1 - v / top * (height - 18);
+  const x = (i) => width - (values.length - 1 - i) * width / (SAMPLES - 1);
+  const y = (value) => height - 1 - value / top * (height - 18);
   to.setTransform(ratio, 0, 0, ratio, 0, 0);
   to.clearRect(0, 0, width, height);
   to.strokeStyle = style.getPropertyValue("--line");
@@ -121,18 +128,19 @@ function budgetPart() {
     range.touched = performance.now();
     send(us);
   });
-  return { node: el("section", { class: "card", hidden: true },
-                    el("h2", {}, el("label", { for: "budget" }, "Budget of a step")),
-                    el("div", { class: "budget" }, range, label),
-                    el("p", { class: "hint" }, "As in a game: a step ends within this time, and answers take more steps.")),
-           draw(us) {
-             if (!(performance.now() - range.touched < 2000)) {
-               const at = BUDGETS.findIndex((budget) => budget >= us);
-               range.value = at < 0 ? BUDGETS.length - 1 : at;
-               label.textContent = words(us);
-               range.setAttribute("aria-valuetext", words(us));
-             }
-           } };
+  const node = el("section", { class: "card", hidden: true },
+    el("h2", {}, el("label", { for: "budget" }, "Budget of a step")),
+    el("div", { class: "budget" }, range, label),
+    el("p", { class: "hint" }, "As in a game: a step ends within this time, and answers take more steps."));
+  const draw = (us) => {
+    if (!(performance.now() - range.touched < TOUCHED_MS)) {
+      const at = BUDGETS.findIndex((budget) => budget >= us);
+      range.value = at < 0 ? BUDGETS.length - 1 : at;
+      label.textContent = words(us);
+      range.setAttribute("aria-valuetext", words(us));
+    }
+  };
+  return { node, draw };
 }
 
 function legend(name) {
@@ -141,7 +149,7 @@ function legend(name) {
 }
 
 function build() {
-  const legends = ["used", "shared", "cached", "free"].map(legend), budget = budgetPart();
+  const legends = KINDS.map(legend), budget = budgetPart();
   const big = (label) => {
     const value = el("strong", {}, "–"), note = el("span", { class: "hint" }, label);
     return { value, note, node: el("div", { class: "big" }, value, note) };
@@ -155,7 +163,7 @@ function build() {
     memory: el("p", { class: "hint" }),
   };
   made.table = el("table", { class: "jobs" },
-    el("thead", {}, el("tr", {}, ...["Job", "Phase", "Prompt", "Tokens", "tokens/s", "Age"].map((name) => el("th", { scope: "col" }, name)))),
+    el("thead", {}, el("tr", {}, ...COLUMNS.map((name) => el("th", { scope: "col" }, name)))),
     made.rows);
   byId("engine").replaceChildren(
     el("div", { class: "bigs" }, made.speed.node, made.step.node, made.worst.node, made.jobs.node),
@@ -164,7 +172,8 @@ function build() {
          el("ul", { class: "legend" }, ...legends.map((one) => one.node)), made.words),
       el("section", { class: "card" }, el("h2", {}, "Speed, over a minute"), made.speedCurve),
       el("section", { class: "card" }, el("h2", {}, "Time of a step, over a minute"), made.stepCurve),
-      el("section", { class: "card span" }, el("h2", {}, "Jobs"), el("div", { class: "table", tabindex: "0" }, made.table), made.none),
+      el("section", { class: "card span" }, el("h2", {}, "Jobs"),
+         el("div", { class: "table", tabindex: "0" }, made.table), made.none),
       budget.node,
       el("section", { class: "card" }, el("h2", {}, "Memory"), made.model, made.memory)));
   return made;
@@ -174,7 +183,8 @@ function jobRow(job) {
   const age = job.age_ms >= 1000 ? `${(job.age_ms / 1000).toFixed(1)} s` : `${Math.round(job.age_ms)} ms`;
   return el("tr", {}, el("td", {}, String(job.id)),
             el("td", {}, el("span", { class: `phase ${job.phase}` }, job.phase)),
-            ...[job.prompt_tokens, job.tokens, job.tokens_per_second?.toFixed(1) ?? "–", age].map((text) => el("td", { class: "end" }, String(text))));
+            ...[job.prompt_tokens, job.tokens, job.tokens_per_second?.toFixed(1) ?? "–", age]
+              .map((text) => el("td", { class: "end" }, String(text))));
 }
 
 function take(event) {
@@ -187,7 +197,7 @@ function take(event) {
   parts.step.value.textContent = timeInWords(step?.p50);
   parts.worst.value.textContent = timeInWords(step?.p99);
   parts.jobs.value.textContent = String(jobs.length);
-  ["used", "shared", "cached", "free"].forEach((name, i) => { parts.legends[i].text.textContent = pages[name].toLocaleString("en"); });
+  KINDS.forEach((kind, i) => { parts.legends[i].text.textContent = pages[kind].toLocaleString("en"); });
   parts.words.textContent = `${pages.used} of ${countInWords(pages.total, "page")} used, ${pages.shared} shared, `
     + `${pages.cached} cached, ${pages.free} free; a page is ${bytesInWords(event.page_bytes)}. `
     + `Step ${timeInWords(step?.p50)}, p99 ${timeInWords(step?.p99)}, longest ${timeInWords(step?.max)}. `
@@ -206,8 +216,8 @@ function take(event) {
 function draw() {
   if (parts && last && !byId("engine").hidden) {
     drawPages(parts.grid, last.pages);
-    drawCurve(parts.speedCurve, speeds, (value) => `${value} tokens/s`);
-    drawCurve(parts.stepCurve, steps, timeInWords);
+    drawCurve(parts.speedCurve, speeds, (value) => `${value} tokens/s`, 10);
+    drawCurve(parts.stepCurve, steps, timeInWords, 1000);
   }
 }
 

@@ -1,6 +1,6 @@
-/* markdown.js: Markdown as elements: what models write of it. Blocks: headings, paragraphs, lists, quotes, code, tables,
-   rules. Inside: code, bold, italic, strike, links. HTML stays text, and pictures become links, so that nothing is
-   loaded from elsewhere. An answer that grows changes its last blocks alone. */
+/* markdown.js: Markdown as elements: what models write of it. Blocks: headings, paragraphs, lists, quotes, code,
+   tables, rules. Inside: code, bold, italic, strike, links. HTML stays text, and pictures become links, so that nothing
+   is loaded from elsewhere. An answer that grows changes its last blocks alone. */
 
 import { el, button } from "./dom.js";
 
@@ -105,7 +105,8 @@ function listAt(lines, i) {
 
 const INLINE = [
   [/^(`+)([^`]|[^`][^]*?[^`])\1(?!`)/, (m) => el("code", {}, m[2].replace(/^ (.*) $/s, "$1"))],
-  [/^!?\[([^\]\n]*)\]\(\s*<?((?:[^\s()<>]|\([^\s()]*\))*)>?(?:\s+"[^"]*")?\s*\)/, (m, depth) => link(m[1], m[2], depth)],
+  [/^!?\[([^\]\n]*)\]\(\s*<?((?:[^\s()<>]|\([^\s()]*\))*)>?(?:\s+"[^"]*")?\s*\)/,
+   (m, depth) => link(m[1], m[2], depth)],
   [/^<(https?:\/\/[^\s<>]+)>/, (m) => link(m[1], m[1], DEPTH_MAX)],
   [/^https?:\/\/[^\s<>()]*[^\s<>().,;:!?'"*_`\]]/, (m) => link(m[0], m[0], DEPTH_MAX)],
   [/^(\*\*\*|___)(?=\S)([^]*?\S)\1/, (m, depth) => el("strong", {}, el("em", {}, ...inline(m[2], depth)))],
@@ -174,16 +175,29 @@ function codeBlock(block) {
             el("pre", { tabindex: "0" }, el("code", {}, text)));
 }
 
+/* Without TLS and away from the server's own machine there is no navigator.clipboard. */
+function copySelected(text, node) {
+  const box = el("textarea", { class: "hidden", "aria-hidden": "true" });
+  box.value = text;
+  document.body.append(box);
+  box.select();
+  const copied = document.execCommand("copy");
+  box.remove();
+  node.focus();
+  return copied;
+}
+
 /* Puts the text into the clipboard; the button shows for a moment that it is there. */
 export async function copyText(text, node) {
   const title = node.title;
+  let copied = true;
   try {
     await navigator.clipboard.writeText(text);
-    node.classList.add("done");
-    node.title = "Copied";
   } catch {
-    node.title = "This browser did not let the page copy";
+    copied = copySelected(text, node);
   }
+  node.classList.toggle("done", copied);
+  node.title = copied ? "Copied" : "This browser did not let the page copy";
   setTimeout(() => {
     node.classList.remove("done");
     node.title = title;
@@ -195,7 +209,8 @@ function cellsOf(line) {
 }
 
 function table(block) {
-  const sides = cellsOf(block.lines[1]).map((mark) => (mark.endsWith(":") ? (mark.startsWith(":") ? "middle" : "end") : ""));
+  const sides = cellsOf(block.lines[1])
+    .map((mark) => (!mark.endsWith(":") ? "" : mark.startsWith(":") ? "middle" : "end"));
   const row = (line, tag) => {
     const cells = cellsOf(line);
     return el("tr", {}, ...sides.map((side, i) => el(tag, { class: side }, ...inline(cells[i] || ""))));
@@ -229,7 +244,8 @@ function element(block, depth) {
     return el("hr");
   case "heading": {
     const found = HEADING.exec(text);
-    return el("h" + Math.min(found[1].length + 2, 6), {}, ...inline(found[2]));
+    const level = Math.max(3, Math.min(found[1].length + 1, 6)); /* under the h2 of the message */
+    return el("h" + level, {}, ...inline(found[2]));
   }
   case "quote":
     return el("blockquote", {},

@@ -1,5 +1,5 @@
-/* message.js: one message of a chat as an article: its text, reasoning, calls, versions and buttons. What the buttons do
-   is chat.js's. */
+/* message.js: one message of a chat as an article: its text, reasoning, calls, versions and buttons. What the buttons
+   do is chat.js's. */
 
 import { el, button, speedInWords } from "./dom.js";
 import { copyText, renderMarkdown } from "./markdown.js";
@@ -43,7 +43,8 @@ function actions(chat, node, last, act) {
     row.append(button("Delete", "delete", () => act.remove(node), small));
   }
   if (node.tokens?.length > 0) {
-    row.append(button("Tokens", "tokens", () => act.tokens(node), { bare: true, "aria-pressed": String(!!node.asTokens) }));
+    row.append(button("Tokens", "tokens", () => act.tokens(node),
+                      { bare: true, "aria-pressed": String(!!node.asTokens) }));
   }
   if (node.role === "assistant" && Number.isFinite(node.speed)) {
     row.append(el("span", { class: "hint" }, speedInWords(node.speed)));
@@ -86,8 +87,8 @@ function callsOf(node, last, act) {
   if (last && !node.streams) {
     const boxes = node.calls.map((call) => el("textarea", { rows: 2, "aria-label": `Result of ${call.name}`,
                                                             placeholder: `Result of ${call.name}` }));
-    parts.push(el("div", { class: "editor" }, ...boxes,
-      el("div", { class: "row end" }, button("Send results", null, () => act.results(node, boxes.map((box) => box.value))))));
+    const send = button("Send results", null, () => act.results(node, boxes.map((box) => box.value)));
+    parts.push(el("div", { class: "editor" }, ...boxes, el("div", { class: "row end" }, send)));
   }
   return parts;
 }
@@ -124,13 +125,12 @@ export function drawMessage(article, chat, node, last, act) {
     article.replaceChildren(el("span", { class: "hint" }, "Deleted message"), actions(chat, node, last, act));
     return;
   }
-  const open = article.querySelector(".reasoning")?.open;
+  const open = article.querySelector(".reasoning")?.open, marked = node.role === "assistant" && !node.asTokens;
   article.replaceChildren(
     el("h2", { class: "who" }, name),
     el("details", { class: "reasoning", hidden: true, open: !!open }, el("summary", {}, "Reasoning"),
        el("div", { class: "thought markdown" })),
-    node.editing === undefined ? el("div", { class: "text" + (node.role === "assistant" && !node.asTokens ? " markdown" : "") })
-      : editor(node, act),
+    node.editing === undefined ? el("div", { class: marked ? "text markdown" : "text" }) : editor(node, act),
     node.streams ? el("div", { class: "waits", "aria-hidden": "true" }, el("i"), el("i"), el("i")) : "",
     ...callsOf(node, last, act),
     node.error ? el("p", { class: "error" }, node.error) : "",

@@ -1,26 +1,28 @@
 /* model.js: the model that is loaded, its memory and template; with the admin key, loading and unloading. */
 
-import { byId, el, button, bytesInWords } from "./dom.js";
+import { byId, el, button, bytesInWords, countInWords } from "./dom.js";
 import { events, isAdmin, json } from "./api.js";
 import { notice, say } from "./status.js";
 import { confirmed } from "./sessions.js";
 
-/* Members of a card's parameters, as they are shown. */
+const tokens = (count) => count && countInWords(count, "token");
+
+/* Members of a card's parameters, as they are shown; "" is left out. */
 const LINES = [
-  ["max_seq_len", "Context", (n) => `${Number(n).toLocaleString("en")} tokens`],
-  ["cache_size", "Cache", (n) => `${Number(n).toLocaleString("en")} tokens`],
+  ["arch", "Architecture", String],
+  ["bits_per_weight", "Bits per weight", (n) => n && Number(n).toFixed(2)],
+  ["max_seq_len", "Context", tokens],
+  ["cache_size", "Cache", tokens],
   ["cache_mode", "Cache format", String],
   ["max_batch_size", "Jobs at once", String],
   ["chunk_size", "Prompt tokens a step", String],
-  ["rope_scale", "RoPE scale", String],
-  ["rope_alpha", "RoPE alpha", String],
+  ["rope_scale", "RoPE scale", (n) => (n === 1 ? "" : String(n))],
+  ["rope_alpha", "RoPE alpha", (n) => (n === 1 ? "" : String(n))],
   ["prompt_template", "Template", String],
 ];
 
 let loading = null; /* { id, part } */
 let card = null;
-
-export const modelId = () => card?.id;
 
 /* Asks for the card. The bar shows its name. */
 export async function askModel() {
@@ -37,7 +39,8 @@ export async function askModel() {
 }
 
 function memoryPart(memory) {
-  const parts = Object.entries(memory || {}).filter(([, bytes]) => Number(bytes) > 0);
+  const { on_device: device = 0, ...kinds } = memory || {}; /* of all of it, so much is on the device */
+  const parts = Object.entries(kinds).filter(([, bytes]) => Number(bytes) > 0);
   const all = parts.reduce((sum, [, bytes]) => sum + bytes, 0);
   if (parts.length === 0) {
     return "";
@@ -50,15 +53,18 @@ function memoryPart(memory) {
   return el("section", { class: "card" }, el("h2", {}, "Memory by plan"), bar,
     el("dl", { class: "facts" }, ...parts.flatMap(([name, bytes], i) => [
       el("dt", {}, el("i", { class: `dot s${i % 6}`, "aria-hidden": "true" }), name.replaceAll("_", " ")),
-      el("dd", {}, bytesInWords(bytes))]), el("dt", { class: "sum" }, "all"), el("dd", { class: "sum" }, bytesInWords(all))));
+      el("dd", {}, bytesInWords(bytes))]),
+      el("dt", { class: "sum" }, "all"), el("dd", { class: "sum" }, bytesInWords(all))),
+    device > 0 ? el("p", { class: "hint" }, `${bytesInWords(device)} of it on the device`) : "");
 }
 
 function modelCard() {
-  const facts = LINES.filter(([name]) => card.parameters?.[name] !== null && card.parameters?.[name] !== undefined);
+  const facts = LINES.map(([name, label, words]) => [label, words(card.parameters?.[name] ?? "")])
+    .filter(([, text]) => text !== "");
   const draft = card.parameters?.draft?.id;
   return el("section", { class: "card" }, el("h2", {}, card.id),
     el("dl", { class: "facts" },
-       ...facts.flatMap(([name, label, words]) => [el("dt", {}, label), el("dd", {}, words(card.parameters[name]))]),
+       ...facts.flatMap(([label, text]) => [el("dt", {}, label), el("dd", {}, text)]),
        ...(draft ? [el("dt", {}, "Draft model"), el("dd", {}, draft)] : [])),
     isAdmin() ? el("div", { class: "row" }, button("Unload", null, unload)) : "");
 }
@@ -77,13 +83,14 @@ function templatePart(names) {
 
 function listPart(models) {
   const rows = models.map((model) => {
-    const here = model.id === card?.id, bar = el("progress", { max: 1, "aria-label": `Progress of ${model.id}` });
+    const here = model.id === card?.id, loads = isAdmin() && !here && !loading;
+    const bar = el("progress", { max: 1, "aria-label": `Progress of ${model.id}` });
     if (loading?.id === model.id) {
       bar.value = loading.part;
     }
     return el("li", {}, el("span", {}, model.id), here ? el("span", { class: "badge" }, "loaded") : "",
       loading?.id === model.id ? bar : "",
-      isAdmin() && !here && !loading ? button("Load", null, () => load(model.id), { "aria-label": `Load ${model.id}` }) : "");
+      loads ? button("Load", null, () => load(model.id), { "aria-label": `Load ${model.id}` }) : "");
   });
   return el("section", { class: "card" }, el("h2", {}, "Models"),
     rows.length > 0 ? el("ul", { class: "models" }, ...rows) : el("p", { class: "hint" }, "The server lists none."),

@@ -18,8 +18,12 @@ let counting = null;
 const box = () => byId("notebook-text");
 
 function draw() {
-  byId("notebook-continue").hidden = !!work;
-  byId("notebook-stop").hidden = !work;
+  const go = byId("notebook-continue"), stop = byId("notebook-stop"), had = document.activeElement;
+  go.hidden = !!work;
+  stop.hidden = !work;
+  if (had === go || had === stop) { /* the one that is there now has the focus */
+    (work ? stop : go).focus();
+  }
   byId("notebook-undo").disabled = !!work || before.length === 0;
   box().readOnly = !!work;
 }

@@ -106,7 +106,8 @@ function input(field, row) {
   const value = values[name] ?? normal;
   const mark = () => row.classList.toggle("changed", name in values);
   if (kind === "yes") {
-    return el("input", { type: "checkbox", id, checked: value, onchange: (e) => { change(name, e.target.checked); mark(); } });
+    return el("input", { type: "checkbox", id, checked: value,
+                         onchange: (e) => { change(name, e.target.checked); mark(); } });
   }
   if (kind === "words" || kind === "text") {
     const area = el("textarea", { id, rows: 2, spellcheck: "false",
@@ -115,8 +116,8 @@ function input(field, row) {
     return area;
   }
   const box = el("input", { type: "number", id, min: least, max: most, step: kind === "whole" ? 1 : "any", value });
-  const range = most <= 1000 && el("input", { type: "range", min: least, max: most, step, value, "aria-label": label + " slider",
-                                              tabindex: "-1" });
+  const range = most <= 1000 && el("input", { type: "range", min: least, max: most, step, value, tabindex: "-1",
+                                              "aria-label": label + " slider" });
   const take = (text, from) => {
     const number = Number(text), good = text !== "" && Number.isFinite(number) && number >= least && number <= most
       && (kind !== "whole" || Number.isInteger(number));
@@ -148,7 +149,8 @@ function fieldRow(field) {
     row.replaceWith(fieldRow(field));
   }, { bare: true });
   reset.classList.add("reset");
-  row.append(el("label", { for: "sampler-" + name }, label), reset, input(field, row), hint ? el("span", { class: "hint" }, hint) : "");
+  row.append(el("label", { for: "sampler-" + name }, label), reset, input(field, row),
+             hint ? el("span", { class: "hint" }, hint) : "");
   return row;
 }
 

@@ -1,7 +1,7 @@
 /* sessions.js: the list of chats: new, open, rename, delete, search, export, import. */
 
 import { byId, el, button, kept } from "./dom.js";
-import { currentChat, runningChat, showChat } from "./chat.js";
+import { currentChat, drawChat, runningChat, showChat, stopAnswer } from "./chat.js";
 import { drawSettings } from "./settings.js";
 import { say, notice } from "./status.js";
 import { deleteChat, importChat, isOlder, listChats, loadChat, save, sendAll } from "./store.js";
@@ -35,8 +35,20 @@ function show(chat) {
   drawList();
 }
 
+/* The chat has changed in another tab. What is being typed stays. */
+function redraw(chat) {
+  if (chat !== currentChat()) {
+    show(chat);
+    return;
+  }
+  drawChat();
+  if (!byId("settings").contains(document.activeElement)) {
+    drawSettings(chat);
+  }
+}
+
 export async function openChat(id) {
-  const chat = runningChat()?.id === id ? runningChat() : await loadChat(id);
+  const chat = await loadChat(id);
   if (chat) {
     show(chat);
   } else {
@@ -57,7 +69,7 @@ export function startSessions() {
   byId("import").addEventListener("click", () => byId("import-file").click());
   byId("import-file").addEventListener("change", importFile);
   const chat = newChat(), id = remembered();
-  chat.id = /^[a-z0-9]{16}$/.test(id) ? id : chat.id; /* with its draft; what else there is of it comes from the server */
+  chat.id = /^[a-z0-9]{16}$/.test(id) ? id : chat.id; /* with its draft; the rest of it comes from the server */
   show(chat);
 }
 
@@ -67,7 +79,7 @@ export async function loadSessions() {
   const shown = currentChat();
   if (shown.nodes.length === 0 && rows.some((row) => row.id === shown.id)) {
     const chat = await loadChat(shown.id);
-    if (chat && currentChat() === shown && shown.nodes.length === 0) {
+    if (chat && currentChat() === shown) {
       show(chat);
     }
   }
@@ -78,10 +90,10 @@ export async function loadSessions() {
 export async function refresh() {
   rows = await listChats();
   const shown = currentChat(), row = rows.find((one) => one.id === shown.id);
-  if (row && isOlder(row) && runningChat()?.id !== shown.id && !shown.nodes.some((node) => node.editing !== undefined)) {
+  if (row && isOlder(row)) {
     const chat = await loadChat(shown.id);
-    if (chat && currentChat() === shown) {
-      show(chat);
+    if (chat && currentChat().id === shown.id) {
+      redraw(chat);
     }
   }
   drawList();
@@ -121,16 +133,18 @@ function titleBox(row) {
 function rowOf(row) {
   const shown = currentChat()?.id === row.id;
   const item = el("li", { "data-id": row.id, class: shown ? "shown" : "" });
+  const onclick = () => {
+    notice("chat", null);
+    document.body.classList.remove("sessions-open");
+    openChat(row.id).catch((error) => notice("chat", error.message));
+  };
   if (renaming === row.id) {
     item.append(titleBox(row));
     return item;
   }
   item.append(
-    el("button", { type: "button", class: "open", "aria-current": shown ? "true" : null, title: row.title, onclick: () => {
-      notice("chat", null);
-      document.body.classList.remove("sessions-open");
-      openChat(row.id).catch((error) => notice("chat", error.message));
-    } }, row.title),
+    el("button", { type: "button", class: "open", "aria-current": shown ? "true" : null, title: row.title, onclick },
+       row.title, row.damaged ? el("span", { class: "hint" }, " damaged") : ""),
     button(`Rename chat ${row.title}`, "edit", () => {
       renaming = row.id;
       drawList();
@@ -149,6 +163,9 @@ export function drawList() {
     row.title = shown.title;
   } else if (shown?.nodes.length > 0) {
     rows.unshift({ id: shown.id, title: shown.title, revision: 0, updated: Date.now() / 1000 });
+  }
+  if (renaming && list.querySelector(`[data-id="${renaming}"] input`)) {
+    return; /* nothing that is typed is lost */
   }
   const found = rows.filter((one) => one.title.toLowerCase().includes(words));
   list.replaceChildren(...found.map(rowOf));
@@ -175,6 +192,9 @@ export function confirmed(question, action) {
 async function removeChat(row) {
   if (!await confirmed(`Delete the chat “${row.title}” with all of its branches?`, "Delete chat")) {
     return;
+  }
+  if (runningChat()?.id === row.id) {
+    stopAnswer();
   }
   try {
     await deleteChat(row.id);

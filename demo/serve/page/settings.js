@@ -1,5 +1,5 @@
-/* settings.js: the panel with the settings of the chat that is shown (system prompt, template variables, tools, format of
-   the answer), and below them the sampler. */
+/* settings.js: the panel with the settings of the chat that is shown (system prompt, template variables, tools, format
+   of the answer), and below them the sampler. */
 
 import { byId, el, button } from "./dom.js";
 import { drawSampler } from "./sampler.js";
@@ -56,8 +56,8 @@ function area(chat, name, label, rows, note) {
     save(chat);
   });
   box.addEventListener("change", () => showError(chat, error, name === "system" ? null : label));
-  return el("div", { class: "field" }, el("label", { for: id }, label), box, note ? el("span", { class: "hint" }, note) : "",
-            error);
+  return el("div", { class: "field" }, el("label", { for: id }, label), box,
+            note ? el("span", { class: "hint" }, note) : "", error);
 }
 
 /* Says under the box what is wrong with what is in it. */
@@ -75,8 +75,8 @@ function formatField(chat) {
   const error = el("p", { class: "error", hidden: true });
   const text = el("textarea", { id: "chat-format-text", rows: 4, spellcheck: "false",
                                 "aria-label": "Schema, expression or grammar" });
-  const kind = el("select", { id: "chat-format" },
-                  ...KINDS.map(([value, label]) => el("option", { value, selected: chat.format.kind === value }, label)));
+  const options = KINDS.map(([value, label]) => el("option", { value, selected: chat.format.kind === value }, label));
+  const kind = el("select", { id: "chat-format" }, ...options);
   const draw = () => { text.hidden = kind.value === "none" || kind.value === "json_object"; };
   text.value = chat.format.text;
   const take = () => {
@@ -96,12 +96,13 @@ export function drawSettings(chat) {
   const close = button("Close settings", "close", () => byId("show-settings").click(), { bare: true });
   panel.replaceChildren(
     el("div", { class: "panel-head" }, el("h2", {}, "Settings"), close),
-    el("h3", {}, "This chat"),
-    area(chat, "system", "System prompt", 4),
-    formatField(chat),
-    el("details", {}, el("summary", {}, "Template and tools"),
-       area(chat, "variables", "Template variables", 2, 'A JSON object, such as {"enable_thinking": false}'),
-       area(chat, "tools", "Tools", 4, "A JSON list, as in the requests of OpenAI's clients")),
+    el("div", { class: "of-chat" },
+       el("h3", {}, "This chat"),
+       area(chat, "system", "System prompt", 4),
+       formatField(chat),
+       el("details", {}, el("summary", {}, "Template and tools"),
+          area(chat, "variables", "Template variables", 2, 'A JSON object, such as {"enable_thinking": false}'),
+          area(chat, "tools", "Tools", 4, "A JSON list, as in the requests of OpenAI's clients"))),
     el("h3", {}, "Sampler"), sampler);
   drawSampler(sampler);
 }

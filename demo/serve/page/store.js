@@ -1,6 +1,8 @@
 /* store.js: the chats on the server, and what has not reached it yet.
    A change is sent a moment after it was made, with the revision that it changes. If another tab was faster, both
-   states are merged and sent again. What cannot be sent stays in this browser, and is sent when the server is back. */
+   states are merged and sent again. What cannot be sent stays in this browser, and is sent when the server is back.
+   This tab has one object of a chat, however often it is read: what comes from the server is put into it, so that no
+   answer is written into an object that nobody sends. */
 
 import { kept, later } from "./dom.js";
 import { json, isOnline } from "./api.js";
@@ -9,8 +11,11 @@ import { keptChat, merge, newId, soundChat } from "./tree.js";
 const SEND_MS = 400;
 const TRIES = 4;      /* of a change that meets others */
 
+const known = new Map();     /* id: the chat */
+const deleted = new Set();   /* ids */
 const revisions = new Map(); /* id: the revision that this tab knows; 0: not on the server */
 const unsent = new Map();    /* id: the chat */
+let onWay = null;            /* the chat that is being sent */
 let local = false;           /* the server keeps no chats */
 let tell = () => {};         /* (what, chat): "merged", "local", "refused" */
 let sending = null;
@@ -20,8 +25,11 @@ export const isLocal = () => local;
 
 /* Marks the chat as changed. */
 export function save(chat) {
-  unsent.set(chat.id, chat);
-  sendLater();
+  if (!deleted.has(chat.id)) {
+    known.set(chat.id, chat);
+    unsent.set(chat.id, chat);
+    sendLater();
+  }
 }
 
 const sendLater = later(SEND_MS, () => sendAll());
@@ -32,16 +40,21 @@ export function sendAll() {
   return sending;
 }
 
+/* What changes meanwhile comes last. */
 async function sendEach() {
-  for (const [id, chat] of [...unsent]) {
+  while (unsent.size > 0) {
     if (local || !isOnline()) {
       keepHere();
       return;
     }
+    const [id, chat] = unsent.entries().next().value;
     unsent.delete(id);
+    onWay = chat;
     try {
       await send(chat);
-      kept.set("unsent." + id, null);
+      if (!unsent.has(id)) {
+        kept.set("unsent." + id, null);
+      }
     } catch (error) {
       unsent.set(id, unsent.get(id) || chat);
       keepHere();
@@ -49,6 +62,8 @@ async function sendEach() {
         tell("refused", error.message);
       }
       return;
+    } finally {
+      onWay = null;
     }
   }
 }
@@ -98,6 +113,7 @@ export function takeUnsent() {
     const entry = kept.get(name), chat = soundChat(entry?.chat);
     if (chat && !unsent.has(chat.id)) {
       revisions.set(chat.id, Number(entry.revision) || 0);
+      known.set(chat.id, chat);
       unsent.set(chat.id, chat);
     }
   }
@@ -128,21 +144,40 @@ export async function listChats() {
   return [...here.values()].sort((a, b) => b.updated - a.updated);
 }
 
+/* Has this tab something of the chat that the server may not have? */
+function isAhead(chat) {
+  return unsent.has(chat.id) || onWay === chat
+    || chat.nodes.some((node) => node.streams || node.editing !== undefined);
+}
+
+/* Puts what the server has into the object that this tab has of the chat. */
+function adopt(id, revision, theirs) {
+  const mine = known.get(id);
+  theirs.id = id;
+  if (!mine) {
+    known.set(id, theirs);
+  } else if (revision < (revisions.get(id) || 0)) {
+    return mine; /* an answer that was overtaken */
+  } else if (isAhead(mine)) {
+    merge(mine, theirs);
+  } else {
+    Object.assign(mine, theirs);
+  }
+  revisions.set(id, revision);
+  return mine || theirs;
+}
+
 /* The chat, as it is newest. null: there is none. */
 export async function loadChat(id) {
   if (unsent.has(id)) {
     return unsent.get(id);
   }
   if (local) {
-    return soundChat(kept.get("unsent." + id)?.chat);
+    return known.get(id) || soundChat(kept.get("unsent." + id)?.chat);
   }
   try {
     const stored = await json("GET", "/ui/sessions/" + id), chat = soundChat(stored);
-    revisions.set(id, stored.revision);
-    if (chat) {
-      chat.id = id;
-    }
-    return chat;
+    return chat && adopt(id, stored.revision, chat);
   } catch (error) {
     if (error.status === 404 || error.status === 400) {
       return null;
@@ -155,6 +190,7 @@ export async function loadChat(id) {
 export const isOlder = (row) => !unsent.has(row.id) && row.revision > (revisions.get(row.id) || 0);
 
 export async function deleteChat(id) {
+  deleted.add(id);
   unsent.delete(id);
   kept.set("unsent." + id, null);
   if (!local) {
@@ -167,11 +203,12 @@ export async function deleteChat(id) {
     }
   }
   revisions.delete(id);
+  known.delete(id);
 }
 
 /* An imported chat that is there already becomes a second one. */
 export async function importChat(chat, rows) {
-  if (rows.some((row) => row.id === chat.id)) {
+  if (rows.some((row) => row.id === chat.id) || known.has(chat.id) || deleted.has(chat.id)) {
     chat.id = newId();
   }
   save(chat);

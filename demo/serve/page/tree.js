@@ -1,7 +1,8 @@
 /* tree.js: a chat as a tree of messages. Nothing is ever taken out of it: an edit, a new answer, a continuation and a
    deletion each add a branch beside what was there. Pure functions; they know neither the page nor the server.
 
-   chat = { id, title, named, system, variables, tools, format: { kind, text }, nodes: [node], picks: { parent: child } }
+   chat = { id, title, named, system, variables, tools, format: { kind, text }, nodes: [node],
+            picks: { parent: child } }
    node = { id, parent, role, content, made, [reasoning, calls, call, deleted, error, stop, speed] }
    parent is "" for a first message. picks says which of several children is shown; without it the newest is. */
 

@@ -12,6 +12,7 @@
 #include "cpu_logits.h"
 #include "cpu_neon.h"
 #include "cpu_plain.h"
+#include "cpu_product.h"
 
 /* ---- stages ---- */
 
@@ -63,7 +64,7 @@ EXL2__PRIVATE void exl2__cpu_embed(const exl2__cpu_share *s)
 
 /* Items: tiles of rows. The rows of the residual are normalised (if the layer has this norm) and gathered; `logits`:
    only the rows that want logits ([rows] of them), else NULL. */
-EXL2__PRIVATE void exl2__cpu_norm_tiles(const exl2__cpu_share *s, const exl2__matrix *matrix, const exl2__norm *norm,
+EXL2__PRIVATE void exl2__cpu_norm_tiles(const exl2__cpu_share *s, exl2__operand of, const exl2__norm *norm,
                                         const exl2__logit_row *logits, uint32_t rows)
 {
     exl2__cpu_device *d = s->d;
@@ -76,25 +77,26 @@ EXL2__PRIVATE void exl2__cpu_norm_tiles(const exl2__cpu_share *s, const exl2__ma
             exl2__real *to = x + (size_t)r * d->hidden_stride;
             exl2__cpu_norm_or_copy(d, norm, from, to);
         }
-        exl2__cpu_gather(d, exl2__cpu_matrix_of(matrix), rows, row, n, x, d->hidden_stride);
+        exl2__cpu_gather(d, of, rows, row, n, x, d->hidden_stride);
     }
 }
 
 /* Items: tiles of rows, which are gathered without a norm. */
-EXL2__PRIVATE void exl2__cpu_gather_tiles(const exl2__cpu_share *s, const exl2__matrix *matrix, const exl2__real *x,
+EXL2__PRIVATE void exl2__cpu_gather_tiles(const exl2__cpu_share *s, exl2__operand of, const exl2__real *x,
                                           size_t stride)
 {
     const exl2__cpu_device *d = s->d;
     uint32_t rows = d->step->row_count, most = d->ops->tile_rows;
     for (uint32_t t = s->begin; t < s->end; t++) {
         uint32_t row = exl2__cpu_tile_start(rows, most, t), n = exl2__cpu_tile_start(rows, most, t + 1) - row;
-        exl2__cpu_gather(d, exl2__cpu_matrix_of(matrix), rows, row, n, x + row * stride, stride);
+        exl2__cpu_gather(d, of, rows, row, n, x + row * stride, stride);
     }
 }
 
 EXL2__PRIVATE void exl2__cpu_qkv_input(const exl2__cpu_share *s)
 {
-    exl2__cpu_norm_tiles(s, s->layer->matrix[EXL2__ROLE_QKV], &s->layer->attn_norm, NULL, s->d->step->row_count);
+    exl2__cpu_norm_tiles(s, exl2__operand_of(s->layer, EXL2__ROLE_QKV), &s->layer->attn_norm, NULL,
+                         s->d->step->row_count);
 }
 
 /* Items: strips of q, then of k, then of v. */
@@ -107,32 +109,34 @@ EXL2__PRIVATE void exl2__cpu_qkv_strips(const exl2__cpu_share *s)
     for (uint32_t i = 0; i < 3; i++) {
         uint32_t begin = exl2__max32(s->begin, first) - first, stride = i ? d->key_stride : d->query_stride;
         uint32_t end = exl2__max32(exl2__min32(s->end, first + strips[i]), first) - first;
-        exl2__cpu_product(d, s->layer->matrix[EXL2__ROLE_QKV], i, d->step->row_count, begin, end, out[i], stride, 0);
+        exl2__cpu_multiply_rows(d, exl2__operand_of(s->layer, EXL2__ROLE_QKV), i, d->step->row_count, begin, end,
+                                out[i], stride, 0);
         first += strips[i];
     }
 }
 
 EXL2__PRIVATE void exl2__cpu_out_input(const exl2__cpu_share *s)
 {
-    exl2__cpu_gather_tiles(s, s->layer->matrix[EXL2__ROLE_OUT], s->d->query, s->d->query_stride);
+    exl2__cpu_gather_tiles(s, exl2__operand_of(s->layer, EXL2__ROLE_OUT), s->d->query, s->d->query_stride);
 }
 
 /* Strips of a block's result, which is added to the residual, or kept for the norm that follows. */
-EXL2__PRIVATE void exl2__cpu_block_strips(const exl2__cpu_share *s, const exl2__matrix *matrix, const exl2__norm *post)
+EXL2__PRIVATE void exl2__cpu_block_strips(const exl2__cpu_share *s, exl2__operand of, const exl2__norm *post)
 {
     const exl2__cpu_device *d = s->d;
-    exl2__cpu_product(d, matrix, 0, d->step->row_count, s->begin, s->end, post->weight ? d->branch : d->residual,
-                      d->hidden_stride, post->weight ? 0 : (exl2__real)d->shape.residual_scale);
+    exl2__cpu_multiply_rows(d, of, 0, d->step->row_count, s->begin, s->end, post->weight ? d->branch : d->residual,
+                            d->hidden_stride, post->weight ? 0 : (exl2__real)d->shape.residual_scale);
 }
 
 EXL2__PRIVATE void exl2__cpu_out_strips(const exl2__cpu_share *s)
 {
-    exl2__cpu_block_strips(s, s->layer->matrix[EXL2__ROLE_OUT], &s->layer->attn_post_norm);
+    exl2__cpu_block_strips(s, exl2__operand_of(s->layer, EXL2__ROLE_OUT), &s->layer->attn_post_norm);
 }
 
 EXL2__PRIVATE void exl2__cpu_gate_up_input(const exl2__cpu_share *s)
 {
-    exl2__cpu_norm_tiles(s, s->layer->matrix[EXL2__ROLE_GATE_UP], &s->layer->mlp_norm, NULL, s->d->step->row_count);
+    exl2__cpu_norm_tiles(s, exl2__operand_of(s->layer, EXL2__ROLE_GATE_UP), &s->layer->mlp_norm, NULL,
+                         s->d->step->row_count);
 }
 
 /* Items: strips, whose products are there. */
@@ -156,23 +160,23 @@ EXL2__PRIVATE void exl2__cpu_gate_up_act(const exl2__cpu_share *s)
 EXL2__PRIVATE void exl2__cpu_gate_up_strips(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
+    exl2__operand of = exl2__operand_of(s->layer, EXL2__ROLE_GATE_UP);
     uint32_t rows = d->step->row_count;
-    exl2__cpu_product(d, s->layer->matrix[EXL2__ROLE_GATE_UP], 0, rows, s->begin, s->end, d->gate, d->inter_stride, 0);
+    exl2__cpu_multiply_rows(d, of, 0, rows, s->begin, s->end, d->gate, d->inter_stride, 0);
     if (d->shape.gated) {
-        exl2__cpu_product(d, s->layer->matrix[EXL2__ROLE_GATE_UP], 1, rows, s->begin, s->end, d->up, d->inter_stride,
-                          0);
+        exl2__cpu_multiply_rows(d, of, 1, rows, s->begin, s->end, d->up, d->inter_stride, 0);
     }
     exl2__cpu_gate_up_act(s);
 }
 
 EXL2__PRIVATE void exl2__cpu_down_input(const exl2__cpu_share *s)
 {
-    exl2__cpu_gather_tiles(s, s->layer->matrix[EXL2__ROLE_DOWN], s->d->gate, s->d->inter_stride);
+    exl2__cpu_gather_tiles(s, exl2__operand_of(s->layer, EXL2__ROLE_DOWN), s->d->gate, s->d->inter_stride);
 }
 
 EXL2__PRIVATE void exl2__cpu_down_strips(const exl2__cpu_share *s)
 {
-    exl2__cpu_block_strips(s, s->layer->matrix[EXL2__ROLE_DOWN], &s->layer->mlp_post_norm);
+    exl2__cpu_block_strips(s, exl2__operand_of(s->layer, EXL2__ROLE_DOWN), &s->layer->mlp_post_norm);
 }
 
 /* The norm after the block that `settle` follows. */
@@ -197,10 +201,16 @@ EXL2__PRIVATE void exl2__cpu_settle(const exl2__cpu_share *s)
     }
 }
 
+static inline exl2__operand exl2__cpu_head(const exl2__cpu_device *d)
+{
+    return (exl2__operand){ .matrix = d->head };
+}
+
 EXL2__PRIVATE void exl2__cpu_head_input(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
-    exl2__cpu_norm_tiles(s, d->head, &d->final_norm, d->step->logits + s->range->logit0, s->range->logit_count);
+    exl2__cpu_norm_tiles(s, exl2__cpu_head(d), &d->final_norm, d->step->logits + s->range->logit0,
+                         s->range->logit_count);
 }
 
 /* Items: strips, whose products are there. */
@@ -223,7 +233,8 @@ EXL2__PRIVATE void exl2__cpu_head_scale(const exl2__cpu_share *s)
 EXL2__PRIVATE void exl2__cpu_head_strips(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
-    exl2__cpu_product(d, d->head, 0, s->range->logit_count, s->begin, s->end, d->logits, d->vocab_stride, 0);
+    exl2__cpu_multiply_rows(d, exl2__cpu_head(d), 0, s->range->logit_count, s->begin, s->end, d->logits,
+                            d->vocab_stride, 0);
     exl2__cpu_head_scale(s);
 }
 

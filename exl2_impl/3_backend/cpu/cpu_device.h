@@ -2,7 +2,7 @@
    threads.
    takes: a plan, arenas for pages and scratch, a step per pass.
    gives: exl2__cpu_device, exl2__cpu_device_prepare, exl2__cpu_device_commit, exl2__cpu_device_begin, exl2__cpu_share,
-          exl2__cpu_device_split; exl2__cpu_stage; exl2__cpu_gather, exl2__cpu_product, exl2__cpu_activate.
+          exl2__cpu_device_split; exl2__cpu_stage; exl2__cpu_norm_or_copy, exl2__cpu_activate.
    owns:  nothing; pages and scratch lie in the caller's arenas. */
 #ifndef EXL2__CPU_DEVICE_H
 #define EXL2__CPU_DEVICE_H
@@ -318,17 +318,6 @@ EXL2__PRIVATE uint32_t exl2__cpu_device_tiles(const exl2__cpu_device *d, uint32_
     return exl2__cpu_tiles(rows, d->ops->tile_rows);
 }
 
-/* The input of a part for `rows` rows: that of its input_part. */
-EXL2__PRIVATE exl2__cpu_input exl2__cpu_device_input(const exl2__cpu_device *d, const exl2__cpu_matrix *m,
-                                                     uint32_t part, uint32_t rows)
-{
-    const exl2__cpu_part *p = &m->parts[part];
-    size_t before = (size_t)p->input_part * exl2__max32(d->rows_max, d->logit_rows_max);
-    exl2__cpu_input input = { d->input + before * p->in, d->centre + before * p->blocks * (d->shape.affine ? 2 : 1),
-                              rows, d->ops->tile_rows };
-    return input;
-}
-
 /* The norm of x [count], with the norm's weights from index `first` on. x and out may be the same. */
 EXL2__PRIVATE void exl2__cpu_norm(const exl2__cpu_device *d, const exl2__norm *norm, uint32_t first,
                                   const exl2__real *x, uint32_t count, exl2__real *out)
@@ -413,39 +402,7 @@ EXL2__PRIVATE void exl2__cpu_device_split(exl2__cpu_work work, const exl2__cpu_s
     }
 }
 
-/* ---- products ---- */
-
-/* The type that the boundary declares opaque. */
-static inline const exl2__cpu_matrix *exl2__cpu_matrix_of(const exl2__matrix *m)
-{
-    return (const exl2__cpu_matrix *)(const void *)m;
-}
-
-/* Gathers one tile of rows x [n, stride] into the inputs of all parts that do not use an earlier part's input. */
-EXL2__PRIVATE void exl2__cpu_gather(const exl2__cpu_device *d, const exl2__cpu_matrix *m, uint32_t rows, uint32_t row,
-                                    uint32_t n, const exl2__real *x, size_t stride)
-{
-    for (uint32_t i = 0; i < m->count; i++) {
-        const exl2__cpu_part *p = &m->parts[i];
-        if (p->input_part == i) {
-            exl2__cpu_input input = exl2__cpu_device_input(d, m, i, rows);
-            d->ops->gather(p, x, stride, n, input.x + (size_t)row * p->in,
-                           input.centre + exl2__cpu_matrix_start(p, row));
-        }
-    }
-}
-
-/* Strips [begin, end) of one part for `rows` rows. */
-EXL2__PRIVATE void exl2__cpu_product(const exl2__cpu_device *d, const exl2__matrix *matrix, uint32_t part,
-                                     uint32_t rows, uint32_t begin, uint32_t end, exl2__real *out, size_t stride,
-                                     exl2__real add)
-{
-    const exl2__cpu_matrix *m = exl2__cpu_matrix_of(matrix);
-    exl2__cpu_input input = exl2__cpu_device_input(d, m, part, rows);
-    if (begin < end) {
-        d->ops->product(&m->parts[part], &input, begin, end, out, stride, add);
-    }
-}
+/* ---- rows ---- */
 
 /* The norm of a row of the residual, or the row itself where the layer has no such norm. */
 EXL2__PRIVATE void exl2__cpu_norm_or_copy(const exl2__cpu_device *d, const exl2__norm *norm, const exl2__real *from,

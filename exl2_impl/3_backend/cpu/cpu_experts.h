@@ -9,7 +9,7 @@
 #ifndef EXL2__CPU_EXPERTS_H
 #define EXL2__CPU_EXPERTS_H
 
-#include "cpu_device.h"
+#include "cpu_product.h"
 
 #ifndef EXL2_NO_MOE
 
@@ -87,7 +87,6 @@ EXL2__PRIVATE void exl2__cpu_route_row(const exl2__experts *e, const exl2__real 
 {
     uint32_t taken[EXL2__EXPERTS_MAX / 32] = { 0 }, outside[EXL2__EXPERTS_MAX / 32] = { 0 }, n = 0;
     double sum = 0;
-    bool renormalized = e->renormalized != EXL2__BROKEN(6);
     for (uint32_t i = 0; i < e->count; i++) {
         score[i] = (double)logits[i];
     }
@@ -107,7 +106,7 @@ EXL2__PRIVATE void exl2__cpu_route_row(const exl2__experts *e, const exl2__real 
         }
     }
     for (n = 0; n < e->active; n++) {
-        double w = score[choice[n]] * (double)e->scale / (renormalized ? sum + (e->sigmoid ? 1e-20 : 0) : 1);
+        double w = score[choice[n]] * (double)e->scale / (e->renormalized ? sum + (e->sigmoid ? 1e-20 : 0) : 1);
         weight[n] = finite ? (exl2__real)w : (exl2__real)exl2__bits_float(0x7FC00000u);
     }
 }
@@ -126,8 +125,7 @@ EXL2__PRIVATE void exl2__cpu_route_input(const exl2__cpu_share *s)
             const exl2__real *from = d->residual + (size_t)(row + r) * d->hidden_stride;
             exl2__cpu_norm_or_copy(d, &s->layer->mlp_norm, from, x + (size_t)r * d->hidden_stride);
         }
-        exl2__cpu_gather(d, exl2__cpu_matrix_of(s->layer->matrix[EXL2__ROLE_ROUTER]), rows, row, n, x,
-                         d->hidden_stride);
+        exl2__cpu_gather(d, exl2__operand_of(s->layer, EXL2__ROLE_ROUTER), rows, row, n, x, d->hidden_stride);
     }
 }
 
@@ -135,11 +133,12 @@ EXL2__PRIVATE void exl2__cpu_route_input(const exl2__cpu_share *s)
 EXL2__PRIVATE void exl2__cpu_route_strips(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
+    exl2__operand of = exl2__operand_of(s->layer, EXL2__ROLE_ROUTER);
     uint32_t rows = d->step->row_count, strips = d->routed.router_stride / EXL2__CPU_STRIP;
-    exl2__cpu_product(d, s->layer->matrix[EXL2__ROLE_ROUTER], 0, rows, s->begin, exl2__min32(s->end, strips),
-                      d->routed.logits, d->routed.router_stride, 0);
+    exl2__cpu_multiply_rows(d, of, 0, rows, s->begin, exl2__min32(s->end, strips), d->routed.logits,
+                            d->routed.router_stride, 0);
     if (s->end > strips) {
-        exl2__cpu_product(d, s->layer->matrix[EXL2__ROLE_ROUTER], 1, rows, 0, 1, d->routed.shared, EXL2__CPU_STRIP, 0);
+        exl2__cpu_multiply_rows(d, of, 1, rows, 0, 1, d->routed.shared, EXL2__CPU_STRIP, 0);
     }
 }
 
@@ -211,24 +210,24 @@ EXL2__PRIVATE exl2__cpu_input exl2__cpu_expert_input(const exl2__cpu_device *d, 
                               tile->count, d->ops->tile_rows };
 }
 
-/* A pair of strips of a part, as a part; the last one may be a strip alone. */
-EXL2__PRIVATE exl2__cpu_part exl2__cpu_expert_pair(const exl2__cpu_part *p, uint32_t pair)
-{
-    exl2__cpu_part one = *p;
-    one.strips = exl2__min32(p->strips - 2 * pair, 2);
-    one.data += 2 * pair * p->strip_bytes;
-    one.bias = p->bias ? p->bias + (size_t)pair * EXL2__CPU_PAIR : NULL;
-    return one;
-}
-
 /* Pairs of a row of `stride` columns. */
 static inline uint32_t exl2__cpu_expert_pairs(uint32_t stride)
 {
     return (uint32_t)exl2__div_up(stride, EXL2__CPU_PAIR);
 }
 
+/* One pair of strips of the product of a tile of slots with a part; the last pair may be a strip alone. */
+EXL2__PRIVATE exl2__cpu_product exl2__cpu_expert_product(exl2__operand of, uint32_t part, exl2__cpu_input input,
+                                                         uint32_t pair)
+{
+    exl2__cpu_product p = { .of = of, .part = part, .input = input, .begin = 2 * pair, .first = 2 * pair,
+                            .biased = true, .stride = EXL2__CPU_PAIR };
+    p.end = exl2__min32(p.begin + 2, exl2__cpu_part_of(of, part)->strips);
+    return p;
+}
+
 /* Gathers the rows of a tile of slots for one part of expert_up. */
-EXL2__PRIVATE void exl2__cpu_expert_gather(const exl2__cpu_device *d, const exl2__cpu_part *p,
+EXL2__PRIVATE void exl2__cpu_expert_gather(const exl2__cpu_device *d, exl2__operand of, uint32_t part,
                                            const exl2__cpu_slots *tile, exl2__real *rows, const exl2__cpu_input *input)
 {
     for (uint32_t r = 0; r < tile->count; r++) {
@@ -236,7 +235,7 @@ EXL2__PRIVATE void exl2__cpu_expert_gather(const exl2__cpu_device *d, const exl2
                d->routed.x + (size_t)d->routed.slot_row[tile->slot + r] * d->hidden_stride,
                d->shape.hidden * sizeof *rows);
     }
-    d->ops->gather(p, rows, d->hidden_stride, tile->count, input->x, input->centre);
+    exl2__cpu_gather_part(d, of, part, input, 0, tile->count, rows, d->hidden_stride);
 }
 
 /* Items: tiles of slots. */
@@ -245,32 +244,36 @@ EXL2__PRIVATE void exl2__cpu_expert_up_input(const exl2__cpu_share *s)
     const exl2__cpu_device *d = s->d;
     for (uint32_t t = s->begin; t < s->end; t++) {
         const exl2__cpu_slots *tile = &d->routed.tiles[t];
-        const exl2__cpu_part *p = exl2__cpu_matrix_of(s->layer->expert_up[tile->expert])->parts;
-        exl2__cpu_input input = exl2__cpu_expert_input(d, p, tile);
-        exl2__cpu_expert_gather(d, p, tile, d->task[s->task].rows, &input);
+        exl2__operand of = exl2__operand_of_expert(s->layer, EXL2__ROLE_EXPERT_UP, tile->expert);
+        exl2__cpu_input input = exl2__cpu_expert_input(d, exl2__cpu_part_of(of, 0), tile);
+        exl2__cpu_expert_gather(d, of, 0, tile, d->task[s->task].rows, &input);
     }
 }
 
 /* One pair of strips of h for a tile of slots. If up's rows are packed in another order than gate's, they are gathered
    here. */
-EXL2__PRIVATE void exl2__cpu_expert_up_tile(const exl2__cpu_share *s, const exl2__cpu_matrix *m, uint32_t pair,
+EXL2__PRIVATE void exl2__cpu_expert_up_tile(const exl2__cpu_share *s, exl2__operand of, uint32_t pair,
                                             const exl2__cpu_slots *tile)
 {
     const exl2__cpu_device *d = s->d;
     const exl2__cpu_task *task = &d->task[s->task];
+    const exl2__cpu_matrix *m = exl2__cpu_matrix_of(of.matrix);
     exl2__cpu_input input = exl2__cpu_expert_input(d, m->parts, tile);
     exl2__real *h = d->routed.h + (size_t)tile->slot * d->routed.expert_stride + (size_t)pair * EXL2__CPU_PAIR;
     exl2__real up[EXL2__CPU_PHASES_TILE * EXL2__CPU_PAIR];
-    exl2__cpu_part one = exl2__cpu_expert_pair(m->parts, pair);
-    uint32_t columns = one.strips * EXL2__CPU_STRIP;
-    d->ops->product(&one, &input, 0, one.strips, h, d->routed.expert_stride, 0);
+    exl2__cpu_product product = exl2__cpu_expert_product(of, 0, input, pair);
+    uint32_t columns = (product.end - product.begin) * EXL2__CPU_STRIP;
+    product.out = h;
+    product.stride = d->routed.expert_stride;
+    exl2__cpu_multiply(d, &product);
     if (m->count == 2 && m->parts[1].input_part == 1) {
         input = (exl2__cpu_input){ task->gathered, task->centre, tile->count, d->ops->tile_rows };
-        exl2__cpu_expert_gather(d, &m->parts[1], tile, task->rows, &input);
+        exl2__cpu_expert_gather(d, of, 1, tile, task->rows, &input);
     }
     if (m->count == 2) {
-        one = exl2__cpu_expert_pair(&m->parts[1], pair);
-        d->ops->product(&one, &input, 0, one.strips, up, EXL2__CPU_PAIR, 0);
+        product = exl2__cpu_expert_product(of, 1, input, pair);
+        product.out = up;
+        exl2__cpu_multiply(d, &product);
     }
     for (uint32_t r = 0; r < tile->count; r++, h += d->routed.expert_stride) {
         exl2__real weight = d->routed.slot_weight[tile->slot + r];
@@ -288,9 +291,9 @@ EXL2__PRIVATE void exl2__cpu_expert_up_pairs(const exl2__cpu_share *s)
     uint32_t pairs = exl2__cpu_expert_pairs(routed->expert_stride);
     for (uint32_t item = s->begin; item < s->end; item++) {
         const exl2__cpu_expert *expert = &routed->experts[item / pairs];
-        const exl2__cpu_matrix *m = exl2__cpu_matrix_of(s->layer->expert_up[expert->index]);
+        exl2__operand of = exl2__operand_of_expert(s->layer, EXL2__ROLE_EXPERT_UP, expert->index);
         for (uint32_t t = 0; t < expert->tiles; t++) {
-            exl2__cpu_expert_up_tile(s, m, item % pairs, &routed->tiles[expert->tile + t]);
+            exl2__cpu_expert_up_tile(s, of, item % pairs, &routed->tiles[expert->tile + t]);
         }
     }
 }
@@ -301,10 +304,10 @@ EXL2__PRIVATE void exl2__cpu_expert_down_input(const exl2__cpu_share *s)
     const exl2__cpu_device *d = s->d;
     for (uint32_t t = s->begin; t < s->end; t++) {
         const exl2__cpu_slots *tile = &d->routed.tiles[t];
-        const exl2__cpu_part *p = exl2__cpu_matrix_of(s->layer->expert_down[tile->expert])->parts;
-        exl2__cpu_input input = exl2__cpu_expert_input(d, p, tile);
-        d->ops->gather(p, d->routed.h + (size_t)tile->slot * d->routed.expert_stride, d->routed.expert_stride,
-                       tile->count, input.x, input.centre);
+        exl2__operand of = exl2__operand_of_expert(s->layer, EXL2__ROLE_EXPERT_DOWN, tile->expert);
+        exl2__cpu_input input = exl2__cpu_expert_input(d, exl2__cpu_part_of(of, 0), tile);
+        exl2__cpu_gather_part(d, of, 0, &input, 0, tile->count,
+                              d->routed.h + (size_t)tile->slot * d->routed.expert_stride, d->routed.expert_stride);
     }
 }
 
@@ -316,16 +319,17 @@ EXL2__PRIVATE void exl2__cpu_expert_down_pairs(const exl2__cpu_share *s)
     for (uint32_t pair = s->begin; pair < s->end; pair++) {
         for (uint32_t t = 0; t < d->routed.tile_count; t++) { /* ascending by expert */
             const exl2__cpu_slots *tile = &d->routed.tiles[t];
-            const exl2__cpu_part *p = exl2__cpu_matrix_of(s->layer->expert_down[tile->expert])->parts;
-            exl2__cpu_part one = exl2__cpu_expert_pair(p, pair);
-            const float *bias = one.bias;
-            exl2__cpu_input input = exl2__cpu_expert_input(d, p, tile);
-            one.bias = NULL; /* it is weighted */
-            d->ops->product(&one, &input, 0, one.strips, y, EXL2__CPU_PAIR, 0);
+            exl2__operand of = exl2__operand_of_expert(s->layer, EXL2__ROLE_EXPERT_DOWN, tile->expert);
+            const exl2__cpu_part *p = exl2__cpu_part_of(of, 0);
+            const float *bias = p->bias ? p->bias + (size_t)pair * EXL2__CPU_PAIR : NULL;
+            exl2__cpu_product product = exl2__cpu_expert_product(of, 0, exl2__cpu_expert_input(d, p, tile), pair);
+            product.out = y;
+            product.biased = false; /* the bias is weighted */
+            exl2__cpu_multiply(d, &product);
             for (uint32_t r = 0; r < tile->count; r++) {
                 uint32_t slot = tile->slot + r;
                 size_t at = (size_t)d->routed.slot_row[slot] * d->hidden_stride + (size_t)pair * EXL2__CPU_PAIR;
-                for (uint32_t i = 0; i < one.strips * EXL2__CPU_STRIP; i++) {
+                for (uint32_t i = 0; i < (product.end - product.begin) * EXL2__CPU_STRIP; i++) {
                     exl2__real sum = y[(size_t)r * EXL2__CPU_PAIR + i];
                     sum += bias ? exl2__cpu_phases_mul(d->routed.slot_weight[slot], (exl2__real)bias[i]) : 0;
                     d->residual[at + i] += exl2__cpu_phases_mul(scale, sum);

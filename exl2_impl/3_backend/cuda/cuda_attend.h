@@ -189,7 +189,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__
     EXL2__TRY(exl2__cuda_attend_prepare(m, layer, &rope));
     exl2k_attend_args a = { .pass = m->pass.groups, .rows = m->pass.rows, .qkv = m->b.qkv, .rope = rope.table,
                             .out = m->b.attended,
-                            .map = m->pass.by_wg ? 0 : exl2__cuda_matrix_of(layer->matrix[EXL2__ROLE_OUT])->map,
+                            .map = m->pass.by_wg ? 0 : exl2__cuda_inputs(layer->matrix[EXL2__ROLE_OUT]),
                             .partial = m->b.partial, .tickets = m->b.attend_tickets,
                             .sinks = exl2__cuda_values_or_none(layer->sinks),
                             .qkv_pitch = m->b.qkv_pitch, .out_pitch = m->b.attended_pitch,

@@ -70,7 +70,7 @@ EXL2__PRIVATE uint32_t exl2__cuda_expert_plan(exl2k_expert_args *a, uint32_t row
 /* Whether rows of the experts' inputs are written in the order that all experts of the layer share. */
 static inline bool exl2__cuda_routed_packed(const exl2__layer *layer)
 {
-    return !exl2__cuda_experts_of(layer)->apart;
+    return !exl2__cuda_experts_of(layer)->order.apart;
 }
 
 /* Few rows: one kernel for all. Passes by GEMM: one for the logits, one for the choice. */
@@ -109,11 +109,11 @@ EXL2__PRIVATE exl2_result exl2__cuda_route(exl2__cuda_model *m, const exl2__laye
                                           router->feed[i].rows };
     }
     a.out[0] = m->b.routed.x;
-    a.map[0] = exl2__cuda_routed_packed(layer) ? exl2__cuda_experts_of(layer)->map : 0;
+    a.map[0] = exl2__cuda_routed_packed(layer) ? exl2__cuda_experts_of(layer)->order.inputs[0] : 0;
     /* Of the shared expert; else `out` writes it, or the norm of GEMM. */
     if (layer->matrix[EXL2__ROLE_GATE_UP] && !exl2__cuda_folds(s)) {
         a.out[1] = m->b.x;
-        a.map[1] = exl2__cuda_matrix_of(layer->matrix[EXL2__ROLE_GATE_UP])->map;
+        a.map[1] = exl2__cuda_inputs(layer->matrix[EXL2__ROLE_GATE_UP]);
     }
     exl2k_route_choose_args choose = { .rows_at = rows_at, .logits = a.logits, .choice = m->b.routed.choice,
                                        .choice_bias = exl2__cuda_values_or_none(layer->choice_bias),
@@ -175,7 +175,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_slice_up(exl2__cuda_model *m, const 
                             .act_limit = s->act_limit,
                             .table_chunks = e->table_chunks, .chunks = e->chunks[0],
                             .slot_bytes = e->chunk_bytes[0] };
-    if (e->apart) {
+    if (e->order.apart) {
         exl2k_expert_gather_args gather = { .rows = a.rows, .experts = e->device, .from = m->b.routed.x,
                                             .to = m->b.routed.gathered, .pitch = m->b.x_pitch, .inputs = s->hidden };
         exl2__cuda_grid grid = { .x = m->b.routed.used_max, .y = EXL2K_EXPERT_ROWS,
@@ -205,7 +205,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_slice_down(exl2__cuda_model *m, cons
         a.next = m->b.x;
         a.next_pitch = m->b.x_pitch;
         a.norm = exl2__cuda_values(next.norm->weight);
-        a.map = exl2__cuda_matrix_of(next.reader)->map;
+        a.map = exl2__cuda_inputs(next.reader);
         a.sums_before = exl2__cuda_sums(m, 0);
         a.sums_out = exl2__cuda_sums(m, 1);
         a.slots_pitch = EXL2K_SLOTS_MAX;

@@ -10,6 +10,7 @@
 #include "../../2_graph/weights.h"
 #include "cuda_buffers.h"
 #include "cuda_matrix.h"
+#include "cuda_order.h"
 #include "cuda_ring.h"
 
 #define EXL2__CUDA_SLOTS 2u              /* slots of the ring that carries slices of weights, then the data of passes */
@@ -33,11 +34,8 @@ typedef struct exl2__cuda_matrix {
     exl2k_matrix device;            /* parts is 0 if the matrix is only read by rows */
     uint32_t in, pitch;             /* pitch: elements from one input row to the next */
     uint32_t chunk_bytes;           /* bytes of the largest chunk */
-    uint64_t map;                   /* u16 [in]: packed row of each input; 0: the identity, the parts differ, or it is a
-                                       `down`: columns of gate and up are stored in its order */
+    exl2__cuda_order order;
     bool affine;                    /* GPTQ or AWQ: products need the kernels for affine matrices */
-    bool split;                     /* parts order their inputs differently: see cuda_split.h */
-    uint64_t maps[EXL2K_PARTS_MAX]; /* split: the map of each part */
     uint64_t table;                 /* [feed[0].rows, in] in natural order; 0: the matrix is not read by rows */
     uint64_t tables[EXL2K_PARTS_MAX]; /* router: each part, as `table`, in natural order */
     uint64_t bias[EXL2K_PARTS_MAX]; /* router: f32 [feed[i].rows], or 0 */
@@ -54,11 +52,10 @@ typedef struct exl2__cuda_experts {
     uint64_t tables;                /* exl2k_chunk [count, EXL2K_EXPERT_PARTS, table_chunks] */
     uint32_t parts;                 /* of up */
     uint32_t chunks[2], chunk_bytes[2]; /* of up, of down: most chunks of a part, bytes of the largest chunk */
-    uint64_t map;                   /* the map of up of expert 0; 0: the identity */
-    bool apart;                     /* experts order their inputs differently */
+    exl2__cuda_order order;         /* of the inputs of up; the table is that of expert 0 */
     bool affine;                    /* all matrices are affine; else none is */
-    uint64_t order_bytes;
-    uint16_t *order;                /* [in] the order of expert 0; NULL: the identity */
+    uint64_t first_bytes;
+    uint16_t *first;                /* [in] the table of expert 0, to compare others with; NULL: it is dense */
 } exl2__cuda_experts;
 
 typedef struct exl2__cuda_vector {
@@ -71,15 +68,6 @@ typedef struct exl2__cuda_vector {
 typedef struct exl2__cuda_staged {
     uint32_t first, end, chunk, chunk_end;
 } exl2__cuda_staged;
-
-/* The order of inputs of the `down` that was made last. The gate and up made after it have their columns in this order,
-   so that their results are inputs of `down` as they are. */
-typedef struct exl2__cuda_order {
-    uint32_t count;     /* inputs, rounded up to a multiple of 32; 0: natural order */
-    void *host;         /* u16 [count]: input of each packed row; the padding stays in its place */
-    uint64_t device;    /* the same */
-    uint64_t host_bytes, device_bytes;
-} exl2__cuda_order;
 
 typedef struct exl2__cuda_model { /* exl2__device of this backend */
     exl2__ctx *c;
@@ -95,15 +83,14 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     void *making;                   /* [making_bytes] what a matrix is made from: chunk tables and a map */
     uint64_t making_bytes;
     uint16_t ends[EXL2K_PARTS_MAX][EXL2__CUDA_ENDS_MAX]; /* word rows where the chunks of the loaded matrix end */
-    exl2__cuda_order order;
-    bool ordered;                   /* the columns of the loaded matrix are stored in m->order */
+    exl2__cuda_down_order down;
     uint64_t results_bytes;
     exl2__cuda_buffers b;
     const exl2__plan *plan;
     const exl2__step *step;
     exl2__cuda_pass pass;
     uint32_t fences_queued, fences_collected; /* numbers of fences, see cuda_queue.h; exl2k_pass.ticket holds them */
-    uint32_t layers_per_unit;       /* layers in a unit of a captured pass */
+    uint32_t layers_per_unit;       /* layers in a unit of a captured pass of few rows: exl2__cuda_unit_layers */
     uint32_t head_units;            /* ranges of the head's columns, at least 1; 0: the span has no head */
     bool whole_graphs;              /* captured passes may run as one graph */
     bool has_wg;                    /* products of many rows run by wgmma (cuda_gemm_wg.h) */
@@ -128,6 +115,13 @@ static inline const exl2__cuda_matrix *exl2__cuda_matrix_of(const exl2__matrix *
     return (const exl2__cuda_matrix *)(const void *)m;
 }
 
+/* The table by which x is written for a matrix; 0: as in the file. */
+static inline uint64_t exl2__cuda_inputs(const exl2__matrix *m)
+{
+    const exl2__cuda_order *o = &exl2__cuda_matrix_of(m)->order;
+    return o->apart ? 0 : o->inputs[0];
+}
+
 static inline uint64_t exl2__cuda_values(const exl2__vector *v)
 {
     return ((const exl2__cuda_vector *)(const void *)v)->values;
@@ -145,7 +139,7 @@ static inline uint64_t exl2__cuda_round(uint64_t bytes)
 
 static inline const exl2__cuda_experts *exl2__cuda_experts_of(const exl2__layer *layer)
 {
-    return (const exl2__cuda_experts *)(const void *)layer->expert_up[0];
+    return (const exl2__cuda_experts *)(const void *)layer->experts[0][0];
 }
 
 /* ---- sizes ---- */
@@ -291,29 +285,17 @@ EXL2__PRIVATE exl2_result exl2__cuda_making_reserve(exl2__cuda_model *m, uint64_
 /* Frees what only loading needs, in device memory, too. No kernel reads it any more. */
 EXL2__PRIVATE void exl2__cuda_making_close(exl2__cuda_model *m)
 {
-    exl2__cuda_order *o = &m->order;
+    exl2__cuda_down_order *o = &m->down;
     exl2__free(m->c, m->making, m->making_bytes, EXL2_MEM_STAGING);
     exl2__free(m->c, o->host, o->host_bytes, EXL2_MEM_STAGING);
     exl2__cuda_device_free(m->gpu, m->staging, m->staging_bytes, EXL2_MEM_STAGING);
     exl2__cuda_device_free(m->gpu, o->device, o->device_bytes, EXL2_MEM_STAGING);
     m->making = NULL;
     m->making_bytes = m->staging = m->staging_bytes = 0;
-    *o = (exl2__cuda_order){ 0 };
+    *o = (exl2__cuda_down_order){ 0 };
 }
 
 /* ---- making ---- */
-
-/* Whether parts order their inputs differently. In files of all known converters q, k and v share one order, and so do
-   gate and up, but the format allows others. */
-EXL2__PRIVATE bool exl2__cuda_orders_differ(const exl2__matrix_desc *parts, uint32_t count)
-{
-    for (uint32_t i = 1; i < count && parts->kind != EXL2__MATRIX_DENSE; i++) {
-        if (memcmp(parts[i].inverse_perm, parts->inverse_perm, parts->in * sizeof(uint32_t)) != 0) {
-            return true;
-        }
-    }
-    return false;
-}
 
 /* map [part->in] is free for it. */
 EXL2__PRIVATE exl2_result exl2__cuda_make_map(exl2__cuda_model *m, const exl2__matrix_desc *part, uint16_t *map,
@@ -321,7 +303,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_make_map(exl2__cuda_model *m, const exl2__m
 {
     uint64_t bytes = part->in * sizeof *map;
     for (uint32_t i = 0; i < part->in; i++) {
-        map[i] = (uint16_t)part->inverse_perm[i];
+        map[i] = exl2__cuda_order_in_memory(part, i);
     }
     *out = exl2__cuda_arena_take(&m->weights, bytes);
     return exl2__cuda_upload(m, *out, map, bytes);
@@ -330,13 +312,13 @@ EXL2__PRIVATE exl2_result exl2__cuda_make_map(exl2__cuda_model *m, const exl2__m
 /* The order of inputs of `down`. */
 EXL2__PRIVATE exl2_result exl2__cuda_make_order(exl2__cuda_model *m, const exl2__matrix_desc *down)
 {
-    exl2__cuda_order *o = &m->order;
+    exl2__cuda_down_order *o = &m->down;
     o->count = down->kind == EXL2__MATRIX_DENSE ? 0 : (uint32_t)exl2__align_up(down->in, 32);
     uint64_t bytes = o->count * sizeof(uint16_t);
     EXL2__TRY(exl2__cuda_making_reserve(m, bytes, &o->host, &o->host_bytes));
     EXL2__TRY(exl2__cuda_loading_reserve(m, bytes, &o->device, &o->device_bytes));
     for (uint32_t i = 0; i < o->count; i++) {
-        ((uint16_t *)o->host)[i < down->in ? down->inverse_perm[i] : i] = (uint16_t)i;
+        ((uint16_t *)o->host)[i < down->in ? exl2__cuda_order_in_memory(down, i) : i] = (uint16_t)i;
     }
     return exl2__cuda_upload(m, o->device, o->host, bytes);
 }
@@ -350,19 +332,23 @@ EXL2__PRIVATE exl2_result exl2__cuda_make_maps(exl2__cuda_model *m, const exl2__
     if (parts->kind == EXL2__MATRIX_DENSE) {
         return EXL2_OK;
     }
-    out->split = exl2__cuda_orders_differ(parts, count);
-    if (!out->split) {
-        return exl2__cuda_make_map(m, parts, map, &out->map);
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        EXL2__TRY(exl2__cuda_make_map(m, &parts[i], map, &out->maps[i]));
+    out->order.apart = exl2__cuda_orders_differ(parts, count);
+    for (uint32_t i = 0; i < (out->order.apart ? count : 1); i++) {
+        EXL2__TRY(exl2__cuda_make_map(m, &parts[i], map, &out->order.inputs[i]));
     }
     return EXL2_OK;
 }
 
+/* The table that says which column of the file is stored at each place; 0: none is moved. */
+static inline uint64_t exl2__cuda_columns_from(const exl2__cuda_model *m, const exl2__cuda_matrix *matrix)
+{
+    return matrix->order.by_down ? m->down.device : 0;
+}
+
 /* Writes the scale words of a part, whose chunk table lies on the device. */
 EXL2__PRIVATE exl2_result exl2__cuda_make_scales(exl2__cuda_model *m, const exl2__matrix_desc *desc,
-                                                 const exl2__cuda_layout *l, const exl2k_part *part)
+                                                 const exl2__cuda_layout *l, const exl2k_part *part,
+                                                 uint64_t columns_from)
 {
     bool affine = desc->kind == EXL2__MATRIX_AFFINE;
     uint64_t entries = (uint64_t)desc->group_count * desc->out_stored, group_bytes = l->count * sizeof *l->group_of;
@@ -377,8 +363,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_make_scales(exl2__cuda_model *m, const exl2
     EXL2__TRY(exl2__cuda_upload(m, m->staging + groups_at, l->group_of, group_bytes));
     exl2k_shuffle_args a = { .source = m->staging, .zeros = m->staging + zeros_at, .base = part->base,
                              .chunks = part->chunks, .group_of = m->staging + groups_at,
-                             .columns_from = m->ordered ? m->order.device : 0, .pitch = part->pitch,
-                             .columns = desc->out_stored };
+                             .columns_from = columns_from, .pitch = part->pitch, .columns = desc->out_stored };
     exl2__cuda_grid grid = { .x = desc->out_stored / EXL2__CUDA_STRIP, .y = l->count,
                              .threads = affine ? EXL2K_AFFINE_THREADS : 32 };
     return exl2__cuda_device_launch(m->gpu, affine ? EXL2__KERNEL_exl2k_shuffle_affine
@@ -386,17 +371,18 @@ EXL2__PRIVATE exl2_result exl2__cuda_make_scales(exl2__cuda_model *m, const exl2
 }
 
 /* Uploads the bias of a part, in the order of its columns. */
-EXL2__PRIVATE exl2_result exl2__cuda_make_bias(exl2__cuda_model *m, const exl2__matrix_desc *desc, exl2k_u64 *out)
+EXL2__PRIVATE exl2_result exl2__cuda_make_bias(exl2__cuda_model *m, const exl2__matrix_desc *desc, bool by_down,
+                                               exl2k_u64 *out)
 {
     uint64_t bytes = desc->out * sizeof(float);
     void *slot;
     *out = exl2__cuda_arena_take(&m->weights, bytes);
-    if (!m->ordered) {
+    if (!by_down) {
         return exl2__cuda_upload(m, *out, desc->bias, bytes);
     }
     EXL2__TRY(exl2__cuda_ring_take(m->gpu, &m->ring, bytes, true, &slot)); /* 256 KB at most: a slot is larger */
     for (uint32_t i = 0; i < desc->out; i++) {
-        ((float *)slot)[i] = desc->bias[((const uint16_t *)m->order.host)[i]];
+        ((float *)slot)[i] = desc->bias[exl2__cuda_order_in_file(&m->down, i)];
     }
     return exl2__cuda_ring_send(m->gpu, &m->ring, *out, bytes);
 }
@@ -411,12 +397,12 @@ EXL2__PRIVATE exl2_result exl2__cuda_make_part(exl2__cuda_model *m, const exl2__
                                : exl2__cuda_arena_take(&m->weights, table_bytes);
     EXL2__TRY(exl2__cuda_upload(m, part->chunks, l->chunks, table_bytes));
     if (desc->has_bias) {
-        EXL2__TRY(exl2__cuda_make_bias(m, desc, &part->bias));
+        EXL2__TRY(exl2__cuda_make_bias(m, desc, out->order.by_down, &part->bias));
     }
     if (desc->kind == EXL2__MATRIX_DENSE) {
         return EXL2_OK;
     }
-    return exl2__cuda_make_scales(m, desc, l, part);
+    return exl2__cuda_make_scales(m, desc, l, part, exl2__cuda_columns_from(m, out));
 }
 
 /* Allocates the strips of all parts, whose layouts are complete, and makes the parts. */
@@ -457,8 +443,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_make_product(exl2__cuda_model *m, const exl
         entries += exl2__cuda_layout_chunks_max(parts[i].in);
     }
     EXL2__TRY(exl2__cuda_making_reserve(m, exl2__cuda_making_bytes(parts->in, count), &m->making, &m->making_bytes));
-    m->ordered = parts->uses & EXL2__USE_UP && parts->kind != EXL2__MATRIX_DENSE && m->order.count > 0;
-    EXL2__ASSERT(!m->ordered || m->order.count == parts->out_stored);
+    out->order.by_down = parts->uses & EXL2__USE_UP && parts->kind != EXL2__MATRIX_DENSE && m->down.count > 0;
+    EXL2__ASSERT(!out->order.by_down || m->down.count == parts->out_stored);
     exl2k_chunk *chunks = (exl2k_chunk *)m->making;
     uint16_t(*group_of)[8] = (uint16_t(*)[8])(void *)(chunks + entries);
     uint16_t *map = (uint16_t *)(void *)(group_of + entries);
@@ -524,27 +510,28 @@ EXL2__PRIVATE exl2_result exl2__cuda_experts_open(exl2__cuda_model *m, const exl
                                                   exl2__cuda_experts **out)
 {
     void *memory;
-    uint64_t order_bytes = down->kind == EXL2__MATRIX_DENSE ? 0 : down->out * sizeof(uint16_t);
-    EXL2__TRY(exl2__alloc(m->c, sizeof(exl2__cuda_experts) + order_bytes, 16, EXL2_MEM_GENERAL, &memory));
+    uint64_t first_bytes = down->kind == EXL2__MATRIX_DENSE ? 0 : down->out * sizeof(uint16_t);
+    EXL2__TRY(exl2__alloc(m->c, sizeof(exl2__cuda_experts) + first_bytes, 16, EXL2_MEM_GENERAL, &memory));
     exl2__cuda_experts *e = *out = (exl2__cuda_experts *)memory;
-    *e = (exl2__cuda_experts){ .next = m->experts, .count = down->experts, .order_bytes = order_bytes,
+    *e = (exl2__cuda_experts){ .next = m->experts, .count = down->experts, .first_bytes = first_bytes,
                                .affine = down->kind == EXL2__MATRIX_AFFINE,
                                .table_chunks = exl2__cuda_expert_chunks(down) };
     m->experts = e;
     uint64_t tables = (uint64_t)e->count * EXL2K_EXPERT_PARTS * e->table_chunks * sizeof(exl2k_chunk);
     e->device = exl2__cuda_arena_take(&m->weights, e->count * sizeof(exl2k_expert));
     e->tables = exl2__cuda_arena_take(&m->weights, tables);
-    e->order = order_bytes ? (uint16_t *)(void *)(e + 1) : NULL;
+    e->first = first_bytes ? (uint16_t *)(void *)(e + 1) : NULL;
     return EXL2_OK;
 }
 
-/* Whether the inputs of up are ordered as those of expert 0, whose order is kept. */
+/* Whether the inputs of up are ordered as those of expert 0, whose table this function writes. */
 EXL2__PRIVATE bool exl2__cuda_experts_alike(const exl2__cuda_experts *e, const exl2__matrix_desc *up)
 {
-    bool dense = up->kind == EXL2__MATRIX_DENSE, alike = dense == (e->order == NULL);
+    bool dense = up->kind == EXL2__MATRIX_DENSE, alike = dense == (e->first == NULL);
     for (uint32_t i = 0; alike && !dense && i < up->in; i++) {
-        e->order[i] = up->expert == 0 ? (uint16_t)up->inverse_perm[i] : e->order[i];
-        alike = e->order[i] == up->inverse_perm[i];
+        uint16_t place = exl2__cuda_order_in_memory(up, i);
+        e->first[i] = up->expert == 0 ? place : e->first[i];
+        alike = e->first[i] == place;
     }
     return alike;
 }
@@ -563,7 +550,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_make_expert(exl2__cuda_model *m, const exl2
     e->now.chunks_step = e->table_chunks * sizeof(exl2k_chunk);
     e->now.chunks = e->tables + (parts->expert * EXL2K_EXPERT_PARTS + (down ? 2u : 0u)) * e->now.chunks_step;
     EXL2__TRY(exl2__cuda_make_product(m, parts, count, &e->now));
-    if (e->now.split) {
+    if (e->now.order.apart) {
         return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "the CUDA backend does not compute experts whose gate and up "
                           "order their inputs differently, as in %s; EXL2_BACKEND_CPU does", parts->name);
     }
@@ -575,17 +562,17 @@ EXL2__PRIVATE exl2_result exl2__cuda_make_expert(exl2__cuda_model *m, const exl2
         return exl2__cuda_upload(m, expert + offsetof(exl2k_expert, down), &e->now.device, sizeof e->now.device);
     }
     e->parts = count;
-    e->map = parts->expert == 0 ? e->now.map : e->map;
-    e->apart = e->apart || !exl2__cuda_experts_alike(e, parts);
+    e->order.inputs[0] = parts->expert == 0 ? e->now.order.inputs[0] : e->order.inputs[0];
+    e->order.apart = e->order.apart || !exl2__cuda_experts_alike(e, parts);
     EXL2__TRY(exl2__cuda_upload(m, expert + offsetof(exl2k_expert, up), &e->now.device, sizeof e->now.device));
-    return exl2__cuda_upload(m, expert + offsetof(exl2k_expert, up_map), &e->now.map, sizeof e->now.map);
+    return exl2__cuda_upload(m, expert + offsetof(exl2k_expert, up_map), e->now.order.inputs, sizeof(exl2k_u64));
 }
 
 EXL2__PRIVATE void exl2__cuda_experts_close(exl2__cuda_model *m)
 {
     while (m->experts) {
         exl2__cuda_experts *next = m->experts->next;
-        exl2__free(m->c, m->experts, sizeof *m->experts + m->experts->order_bytes, EXL2_MEM_GENERAL);
+        exl2__free(m->c, m->experts, sizeof *m->experts + m->experts->first_bytes, EXL2_MEM_GENERAL);
         m->experts = next;
     }
 }
@@ -703,7 +690,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_staged_pack(exl2__cuda_model *m, const exl2
     const exl2k_part *part = &matrix->device.part[index];
     const exl2__cuda_staged *s = &m->staged;
     exl2k_shuffle_args a = { .source = source, .base = part->base, .chunks = part->chunks,
-                             .columns_from = m->ordered ? m->order.device : 0, .pitch = part->pitch,
+                             .columns_from = exl2__cuda_columns_from(m, matrix), .pitch = part->pitch,
                              .columns = f->dense ? f->out : f->out_stored, .chunk = s->chunk, .first = s->first,
                              .type = f->type };
     if (f->dense) {

@@ -133,10 +133,9 @@ EXL2__PRIVATE void exl2__cuda_move_product(exl2k_matrix *matrix, uint64_t by)
 EXL2__PRIVATE void exl2__cuda_move_matrix(exl2__cuda_matrix *matrix, uint64_t by)
 {
     exl2__cuda_move_product(&matrix->device, by);
-    exl2__cuda_move(&matrix->map, by);
     exl2__cuda_move(&matrix->table, by);
     for (uint32_t i = 0; i < EXL2K_PARTS_MAX; i++) {
-        exl2__cuda_move(&matrix->maps[i], by);
+        exl2__cuda_move(&matrix->order.inputs[i], by);
         exl2__cuda_move(&matrix->tables[i], by);
         exl2__cuda_move(&matrix->bias[i], by);
     }
@@ -172,7 +171,7 @@ EXL2__PRIVATE void exl2__cuda_move_experts(exl2__cuda_model *m, exl2__cuda_exper
     }
     exl2__cuda_move(&e->device, by);
     exl2__cuda_move(&e->tables, by);
-    exl2__cuda_move(&e->map, by);
+    exl2__cuda_move(&e->order.inputs[0], by);
 }
 #endif
 

@@ -12,21 +12,14 @@
 #include "../../../kernels_src/copy_args.h"
 #include "cuda_attend.h"
 #include "cuda_experts.h"
-#include "cuda_split.h"
+#include "cuda_multiply.h"
 
 /* ---- results of blocks ---- */
 
 /* The result of a block whose norms are not folded: r += x * matrix; with a norm after it branch = x * matrix. */
-EXL2__PRIVATE exl2_result exl2__cuda_block(exl2__cuda_model *m, const exl2__matrix *matrix, uint64_t x,
-                                           uint32_t x_pitch)
+EXL2__PRIVATE exl2_result exl2__cuda_block(exl2__cuda_model *m, exl2__operand of, uint64_t x, uint32_t x_pitch)
 {
     const exl2__shape *s = &m->plan->shape;
-    exl2__cuda_kind kind = s->post_norms ? EXL2__CUDA_STORE : EXL2__CUDA_RESIDUAL;
-    if (m->pass.by_gemm) {
-        exl2k_gemm_args gemm = { .x = x, .x_pitch = x_pitch, .out_pitch = s->hidden, .scale = s->residual_scale };
-        gemm.out = s->post_norms ? m->b.branch : m->b.residual;
-        return exl2__cuda_gemm(m, matrix, kind, &gemm, m->pass.row_count);
-    }
     exl2k_gemv_args a = { .x = x, .x_pitch = x_pitch, .out = m->b.branch, .out_pitch = s->hidden, .scale = 1 };
     if (!s->post_norms) {
         a.out = 0; /* `settle` writes the next inputs */
@@ -34,22 +27,17 @@ EXL2__PRIVATE exl2_result exl2__cuda_block(exl2__cuda_model *m, const exl2__matr
         a.residual_pitch = s->hidden;
         a.scale = s->residual_scale;
     }
-    return exl2__cuda_product(m, matrix, kind, &a, m->pass.row_count);
+    return exl2__cuda_multiply(m, of, s->post_norms ? EXL2__CUDA_STORE : EXL2__CUDA_RESIDUAL, &a, m->pass.row_count);
 }
 
-/* r += x * matrix; then writes what the product of the next norm will read. */
-EXL2__PRIVATE exl2_result exl2__cuda_residual(exl2__cuda_model *m, const exl2__matrix *matrix, uint64_t x,
-                                              uint32_t x_pitch, const exl2__vector *next_norm, const exl2__matrix *next)
+/* r += x * matrix; then, in passes of few rows, writes what the product of the next norm will read. */
+EXL2__PRIVATE exl2_result exl2__cuda_residual(exl2__cuda_model *m, exl2__operand of, uint64_t x, uint32_t x_pitch,
+                                              const exl2__vector *next_norm, const exl2__matrix *next)
 {
-    if (m->pass.by_gemm) {
-        exl2k_gemm_args gemm = { .x = x, .x_pitch = x_pitch, .out = m->b.residual,
-                                 .out_pitch = m->plan->shape.hidden, .scale = m->plan->shape.residual_scale };
-        return exl2__cuda_gemm(m, matrix, EXL2__CUDA_RESIDUAL, &gemm, m->pass.row_count);
-    }
     exl2k_gemv_args a = {
         .x = x, .x_pitch = x_pitch, .out = m->b.x, .out_pitch = m->b.x_pitch, .residual = m->b.residual,
         .residual_pitch = m->plan->shape.hidden, .weight = exl2__cuda_values(next_norm),
-        .map = next ? exl2__cuda_matrix_of(next)->map : 0, .sums_before = exl2__cuda_sums(m, 0),
+        .map = next ? exl2__cuda_inputs(next) : 0, .sums_before = exl2__cuda_sums(m, 0),
         .sums_out = exl2__cuda_sums(m, 1), .scale = m->plan->shape.residual_scale
     };
     if (x == m->b.h) { /* not what attention has written */
@@ -58,9 +46,11 @@ EXL2__PRIVATE exl2_result exl2__cuda_residual(exl2__cuda_model *m, const exl2__m
     if (next != m->plan->head) { /* whose rows are chosen */
         exl2__cuda_tiled(m, &a.out_pitch, &a.out_step);
     }
-    EXL2__TRY(exl2__cuda_product(m, matrix, EXL2__CUDA_RESIDUAL, &a, m->pass.row_count));
-    m->pass.norm = (m->pass.norm + 1) % EXL2__CUDA_SUMS;
-    m->pass.first_norm = false;
+    EXL2__TRY(exl2__cuda_multiply(m, of, EXL2__CUDA_RESIDUAL, &a, m->pass.row_count));
+    if (!m->pass.by_gemm) {
+        m->pass.norm = (m->pass.norm + 1) % EXL2__CUDA_SUMS;
+        m->pass.first_norm = false;
+    }
     return EXL2_OK;
 }
 
@@ -118,7 +108,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__l
     }
     if (folds) {
         a.out = m->b.x;
-        a.map = exl2__cuda_matrix_of(first->matrix[EXL2__ROLE_QKV])->map;
+        a.map = exl2__cuda_inputs(first->matrix[EXL2__ROLE_QKV]);
         a.weight = exl2__cuda_values(first->attn_norm.weight);
     }
     uint32_t parts = (uint32_t)exl2__div_up(a.hidden, EXL2K_EMBED_THREADS);
@@ -133,18 +123,13 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_qkv(exl2__cuda_model *m, const exl2__lay
     exl2k_gemv_args a = { .x = m->b.x, .x_pitch = m->b.x_pitch, .out = m->b.qkv, .out_pitch = m->b.qkv_pitch,
                           .sums_now = exl2__cuda_sums(m, 0), .sums_before = exl2__cuda_sums_before(m), .scale = 1 };
     (void)range;
-    if (exl2__cuda_matrix_of(layer->matrix[EXL2__ROLE_QKV])->split) {
-        return exl2__cuda_split_qkv(m, layer, a);
-    }
     if (m->pass.by_gemm) {
-        exl2k_gemm_args gemm = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch };
         EXL2__TRY(exl2__cuda_norm_all(m, layer->attn_norm.weight, layer->matrix[EXL2__ROLE_QKV]));
-        return exl2__cuda_gemm(m, layer->matrix[EXL2__ROLE_QKV], EXL2__CUDA_STORE, &gemm, m->pass.row_count);
     }
     if (!exl2__cuda_is_first(m, layer)) {
         exl2__cuda_tiled(m, &a.x_pitch, &a.x_step);
     }
-    return exl2__cuda_product(m, layer->matrix[EXL2__ROLE_QKV], EXL2__CUDA_STORE, &a, m->pass.row_count);
+    return exl2__cuda_multiply(m, exl2__operand_of(layer, EXL2__ROLE_QKV), EXL2__CUDA_STORE, &a, m->pass.row_count);
 }
 
 EXL2__PRIVATE exl2_result exl2__cuda_do_out(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
@@ -157,10 +142,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_out(exl2__cuda_model *m, const exl2__lay
         EXL2__TRY(exl2__cuda_tiles(m, x, layer->matrix[EXL2__ROLE_OUT]));
     }
     if (exl2__cuda_folds(s)) {
-        return exl2__cuda_residual(m, layer->matrix[EXL2__ROLE_OUT], x, m->b.attended_pitch, layer->mlp_norm.weight,
-                                   layer->matrix[EXL2__ROLE_GATE_UP]);
+        return exl2__cuda_residual(m, exl2__operand_of(layer, EXL2__ROLE_OUT), x, m->b.attended_pitch,
+                                   layer->mlp_norm.weight, layer->matrix[EXL2__ROLE_GATE_UP]);
     }
-    EXL2__TRY(exl2__cuda_block(m, layer->matrix[EXL2__ROLE_OUT], x, m->b.attended_pitch));
+    EXL2__TRY(exl2__cuda_block(m, exl2__operand_of(layer, EXL2__ROLE_OUT), x, m->b.attended_pitch));
     bool settled = s->post_norms || s->parallel || exl2__cuda_is_sparse(layer); /* by another phase */
     return settled ? EXL2_OK : exl2__cuda_settle_out(m, layer);
 }
@@ -171,18 +156,12 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_mlp(exl2__cuda_model *m, const exl2__lay
     exl2k_gemv_args a = { .x = exl2__cuda_mlp_input(m, layer), .x_pitch = m->b.x_pitch, .out = m->b.h,
                           .out_pitch = m->b.h_pitch, .sums_now = exl2__cuda_sums(m, 0),
                           .sums_before = exl2__cuda_sums_before(m), .scale = 1 };
-    if (exl2__cuda_matrix_of(layer->matrix[EXL2__ROLE_GATE_UP])->split) {
-        return exl2__cuda_split_gate_up(m, layer, a);
-    }
     if (m->pass.by_gemm) {
-        exl2k_gemm_args gemm = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch };
-        gemm.out_pitch = m->pass.by_wg ? exl2__cuda_wg_rows(m->pass.row_count) : a.out_pitch;
         EXL2__TRY(exl2__cuda_norm_all(m, layer->mlp_norm.weight, layer->matrix[EXL2__ROLE_GATE_UP]));
-        return exl2__cuda_gemm(m, layer->matrix[EXL2__ROLE_GATE_UP], EXL2__CUDA_ACT, &gemm, m->pass.row_count);
     }
     exl2__cuda_tiled(m, &a.x_pitch, &a.x_step);
     exl2__cuda_tiled(m, &a.out_pitch, &a.out_step);
-    return exl2__cuda_product(m, layer->matrix[EXL2__ROLE_GATE_UP], EXL2__CUDA_ACT, &a, m->pass.row_count);
+    return exl2__cuda_multiply(m, exl2__operand_of(layer, EXL2__ROLE_GATE_UP), EXL2__CUDA_ACT, &a, m->pass.row_count);
 }
 
 EXL2__PRIVATE exl2_result exl2__cuda_do_gate_up(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
@@ -202,10 +181,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_down(exl2__cuda_model *m, const exl2__la
     (void)range;
     if (exl2__cuda_folds(s) && !exl2__cuda_is_sparse(layer)) {
         exl2__cuda_follower next = exl2__cuda_follower_of(m, layer);
-        return exl2__cuda_residual(m, layer->matrix[EXL2__ROLE_DOWN], m->b.h, m->b.h_pitch, next.norm->weight,
-                                   next.reader);
+        return exl2__cuda_residual(m, exl2__operand_of(layer, EXL2__ROLE_DOWN), m->b.h, m->b.h_pitch,
+                                   next.norm->weight, next.reader);
     }
-    EXL2__TRY(exl2__cuda_block(m, layer->matrix[EXL2__ROLE_DOWN], m->b.h, m->b.h_pitch));
+    EXL2__TRY(exl2__cuda_block(m, exl2__operand_of(layer, EXL2__ROLE_DOWN), m->b.h, m->b.h_pitch));
     bool settled = s->post_norms || exl2__cuda_is_sparse(layer); /* by expert_down */
     return settled ? EXL2_OK : exl2__cuda_settle_down(m, layer);
 }
@@ -305,9 +284,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__la
 {
     uint64_t pass = exl2__cuda_group_pass(m, range);
     bool folds = exl2__cuda_folds(&m->plan->shape), decodes = m->pass.decodes && !m->pass.by_gemm;
-    bool later = range->begin > 0;
-    bool by_wg = m->pass.by_wg && m->pass.decodes && range->logit_count > EXL2__CUDA_GRAPH_ROWS
-                 && !exl2__cuda_needs_any(&m->plan->shape) && exl2__cuda_by_wg(&m->plan->shape, m->plan->head);
+    bool later = range->begin > 0, by_wg = exl2__cuda_head_by_wg(m, range->logit_count);
     (void)layer;
     exl2k_gemv_args a = { .x = m->b.x, .x_pitch = m->b.x_pitch, .out = m->b.logits, .out_pitch = m->b.stride,
                           .scale = m->plan->shape.logit_scale, .cap = m->plan->shape.final_softcap };
@@ -334,12 +311,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__la
         EXL2__TRY(exl2__cuda_head_rows(m, range, &a));
     }
     exl2__cuda_matrix columns = exl2__cuda_head_columns(m, range);
-    const exl2__matrix *head = (const exl2__matrix *)(const void *)&columns;
-    if (by_wg) {
-        exl2k_gemm_args gemm = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch };
-        return exl2__cuda_gemm(m, head, EXL2__CUDA_STORE, &gemm, range->logit_count);
-    }
-    return exl2__cuda_product(m, head, EXL2__CUDA_STORE, &a, range->logit_count);
+    exl2__operand head = { .matrix = (const exl2__matrix *)(const void *)&columns };
+    return exl2__cuda_multiply(m, head, EXL2__CUDA_STORE, &a, range->logit_count);
 }
 
 EXL2__PRIVATE exl2_result exl2__cuda_do_sample(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)

@@ -94,14 +94,15 @@ EXL2__PRIVATE uint64_t exl2__cuda_host_bytes(const exl2__device *device, const e
     }
     if (ready) {
         slot = exl2__max64(slot, exl2__cuda_data_bytes(p));
-        uint64_t graphs = EXL2__CUDA_ROW_CLASSES * (layers + EXL2__CUDA_HEAD_UNITS_MAX);
+        uint64_t classes = exl2__cuda_row_class(exl2__cuda_graph_rows(p)) + 1;
+        uint64_t graphs = classes * (layers + EXL2__CUDA_HEAD_UNITS_MAX);
         bytes += exl2__cuda_results_bytes(p) + graphs * sizeof(exl2__cuda_graph_exec *);
     } else {
         uint32_t attention = s->heads * s->head_dim;
         uint64_t making = exl2__cuda_making_bytes(s->hidden, EXL2K_PARTS_MAX);
         uint32_t inter = exl2__max32(s->inter, s->experts.inter);
         bytes += exl2__max64(making, exl2__cuda_making_bytes(exl2__max32(inter, attention), 1));
-        bytes += exl2__align_up(inter, 32) * sizeof(uint16_t); /* exl2__cuda_order */
+        bytes += exl2__align_up(inter, 32) * sizeof(uint16_t); /* exl2__cuda_down_order */
     }
     return bytes + EXL2__CUDA_SLOTS * exl2__align_up(slot, EXL2__CUDA_ALIGN);
 }

@@ -96,11 +96,12 @@ EXL2__PRIVATE exl2_result exl2__cuda_too_few_shared(exl2__cuda_model *m)
                       m->gpu->info.name, m->limits.shared_bytes);
 }
 
-/* Address of the number of rows, for launches that are captured for more rows than a pass may have; 0: each launch is
-   made for the rows of its pass. */
+/* Address of the number of rows, for products of few rows that are captured for more rows than a pass may have; 0: all
+   rows of the launch are computed. In a pass of many rows a product of few may begin after the last row of the pass. */
 static inline uint64_t exl2__cuda_rows_at(const exl2__cuda_model *m)
 {
-    return m->pass.captured ? m->pass.groups + offsetof(exl2k_pass, row_count) : 0;
+    bool fewer = m->pass.captured && !m->pass.by_gemm;
+    return fewer ? m->pass.groups + offsetof(exl2k_pass, row_count) : 0;
 }
 
 /* CTAs of a product with `strips` strips, or pairs of strips. No CTA is launched without work. If a third of the SMs
@@ -201,7 +202,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__ma
 static inline bool exl2__cuda_by_wg(const exl2__shape *s, const exl2__matrix *matrix)
 {
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
-    return w->affine == s->affine && !w->split && w->chunk_bytes <= EXL2K_WG_CHUNK_BYTES(w->affine)
+    return w->affine == s->affine && !w->order.apart && w->chunk_bytes <= EXL2K_WG_CHUNK_BYTES(w->affine)
            && exl2__cuda_wg_serves(&w->device);
 }
 
@@ -236,7 +237,7 @@ EXL2__PRIVATE bool exl2__cuda_has_wg(const exl2__cuda_model *m, const exl2__plan
 EXL2__PRIVATE exl2_result exl2__cuda_tiles(exl2__cuda_model *m, uint64_t to, const exl2__matrix *out)
 {
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(out);
-    exl2k_wg_order_args a = { .from = m->b.attended, .to = to, .map = w->map, .columns = w->in,
+    exl2k_wg_order_args a = { .from = m->b.attended, .to = to, .map = exl2__cuda_inputs(out), .columns = w->in,
                               .from_pitch = m->b.attended_pitch, .rows = exl2__cuda_wg_rows(m->pass.row_count) };
     exl2__cuda_grid grid = { .x = m->pass.row_count, .y = 1, .shared_bytes = 2 * a.columns };
     grid.threads = grid.x <= m->gpu->sm_count ? EXL2K_WG_ORDER_THREADS : EXL2K_GEMM_THREADS; /* one CTA on an SM */
@@ -289,7 +290,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_norm(exl2__cuda_model *m, exl2k_norm_args a
     exl2__cuda_grid grid = { .x = rows, .y = 1, .threads = EXL2K_NORM_THREADS };
     a.residual = m->b.residual;
     a.weight = exl2__cuda_values(weight);
-    a.map = exl2__cuda_matrix_of(reader)->map;
+    a.map = exl2__cuda_inputs(reader);
     a.hidden = a.residual_pitch = m->plan->shape.hidden;
     a.out_pitch = m->b.x_pitch;
     a.eps = m->plan->shape.norm_eps;

@@ -23,7 +23,7 @@ typedef struct exl2__cuda_next {
 /* Both matrices read their inputs in the same order. */
 static inline bool exl2__cuda_orders_equal(const exl2__matrix *a, const exl2__matrix *b)
 {
-    return exl2__cuda_matrix_of(a)->map == exl2__cuda_matrix_of(b)->map;
+    return exl2__cuda_inputs(a) == exl2__cuda_inputs(b);
 }
 
 /* The layer that the phase `embed` is followed by, whose norm is the first one of the pass. */
@@ -104,7 +104,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_settle_rows(exl2__cuda_model *m, exl2k_sett
     exl2__cuda_grid grid = { .x = rows, .y = 1, .threads = exl2k_settle_threads(s->hidden) };
     for (uint32_t i = 0; i < 2; i++) {
         a.out[i] = next.readers[i] ? a.out[i] : 0;
-        a.map[i] = next.readers[i] ? exl2__cuda_matrix_of(next.readers[i])->map : 0;
+        a.map[i] = next.readers[i] ? exl2__cuda_inputs(next.readers[i]) : 0;
     }
     a.tile_rows = m->pass.by_wg && !a.samplings ? exl2__cuda_wg_rows(m->pass.row_count) : 0;
     a.residual = m->b.residual;
@@ -156,7 +156,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_settle(exl2__cuda_model *m, exl2__cuda_sett
         a.soon[0] = exl2__cuda_values_or_none(soon->next.norm->weight);
         a.soon[1] = exl2__cuda_values_or_none(soon->next.norm->bias);
         a.soon[2] = soon->post ? exl2__cuda_values_or_none(soon->post->weight) : 0;
-        a.soon_map = soon->next.readers[0] ? exl2__cuda_matrix_of(soon->next.readers[0])->map : 0;
+        a.soon_map = soon->next.readers[0] ? exl2__cuda_inputs(soon->next.readers[0]) : 0;
     }
     return exl2__cuda_settle_rows(m, a, m->pass.row_count, now.next);
 }

@@ -23,7 +23,6 @@ typedef struct exl2__added {
     exl2__added_token *tokens;
     uint32_t count, raw_count; /* tokens[0 .. raw_count) have normalized = false ("raw") */
     uint32_t firsts[2][8];     /* per set (raw, normalized): bit b = some content begins with byte b */
-    const uint32_t *guarded;   /* bit per token: treated like a special token where bytes are forbidden; or NULL */
 } exl2__added;
 
 /* ---- the sorted list ---- */
@@ -135,6 +134,7 @@ typedef struct exl2__added_scan {
     const uint8_t
         *forbidden; /* bit per byte, text[0] at bit forbidden_at: special and guarded tokens may not touch set bytes */
     size_t forbidden_at;
+    const uint32_t *guarded;  /* bit per token: treated like a special token where bytes are forbidden; or NULL */
     bool plain;               /* special tokens are never matched */
     size_t at;                /* the search continues here */
     size_t done;              /* end of the last match, including the white space it stripped */
@@ -165,7 +165,7 @@ static inline uint32_t exl2__added_search(const exl2__added_scan *s, size_t *beg
 
 static inline bool exl2__added_forbidden(const exl2__added_scan *s, uint32_t token, size_t begin, size_t end)
 {
-    const uint32_t *guarded = s->added->guarded;
+    const uint32_t *guarded = s->guarded;
     bool special = s->added->tokens[token].special;
     bool asked = s->forbidden && (special || (guarded && (guarded[token / 32] >> token % 32 & 1)));
     for (size_t at = begin; asked && at < end; at++) {

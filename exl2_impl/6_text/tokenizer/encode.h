@@ -1,6 +1,6 @@
 /* encode.h: text -> token ids.
    takes: untrusted text, an open exl2__vocab.
-   gives: exl2__encode.
+   gives: exl2__encode, exl2__encode_marks.
    owns:  memory during a call, in three cases only: a copy of text that is not valid UTF-8, work space for words of
           more than EXL2__VOCAB_WORD_BYTES, normalized text of more than EXL2__VOCAB_NORMAL_BYTES. */
 #ifndef EXL2__ENCODE_H
@@ -10,11 +10,18 @@
 
 #define EXL2__ENCODE_BYTES_MAX (EXL2__NORMAL_BYTES_MAX / 3) /* replacing invalid bytes by U+FFFD may triple a text */
 
+/* Which bytes of a text come from messages, so that they form no special token. */
+typedef struct exl2__encode_marks {
+    const uint8_t *from_message; /* bit per byte of text, LSB first; NULL: none comes from a message */
+    const uint32_t *guarded;     /* bit per added token: treated like a special token; NULL: none is */
+} exl2__encode_marks;
+
 typedef struct exl2__encode_job {
     exl2__ctx *c;
     const exl2__vocab *v;
     const char *text;       /* the whole text */
-    const uint8_t *marks;   /* bit per byte of text: it comes from a message; or NULL */
+    const uint8_t *marks;   /* exl2__encode_marks.from_message of it */
+    const uint32_t *guarded;
     bool plain;
     exl2_token *out;
     size_t cap, count;      /* count continues to grow beyond cap */
@@ -149,6 +156,7 @@ EXL2__PRIVATE exl2_result exl2__encode_set(exl2__encode_job *e, uint32_t set, co
     scan.text = text;
     scan.bytes = bytes;
     scan.forbidden = e->marks;
+    scan.guarded = e->guarded;
     scan.forbidden_at = (size_t)(text - e->text);
     scan.plain = e->plain;
     exl2__added_match match;
@@ -225,12 +233,12 @@ EXL2__PRIVATE exl2_result exl2__encode_repaired(exl2__encode_job *e, size_t byte
 }
 
 /* Writes the ids of the text, at most `cap` of them, and their full number to *need. BOS is not added.
-   from_message: NULL, or a bit per byte of text, LSB first. A special token that touches a marked byte is not matched;
-   it stays text. flags: EXL2_TEXT_PLAIN matches no special token at all.
+   marks: NULL: no byte is marked. A special or guarded token that touches a marked byte is not matched; it stays text.
+   flags: EXL2_TEXT_PLAIN matches no special token at all.
    Fails with EXL2_ERR_TOO_SMALL when cap is below *need (the error record then stays as it is), with FORMAT when the
    normalizer exceeds its limit, and when memory is short. */
 EXL2__PRIVATE exl2_result exl2__encode(exl2__ctx *c, const exl2__vocab *v, const char *text, size_t bytes,
-                                       const uint8_t *from_message, uint32_t flags, exl2_token *out, size_t cap,
+                                       const exl2__encode_marks *marks, uint32_t flags, exl2_token *out, size_t cap,
                                        size_t *need)
 {
     *need = 0;
@@ -242,8 +250,9 @@ EXL2__PRIVATE exl2_result exl2__encode(exl2__ctx *c, const exl2__vocab *v, const
         return exl2__fail(c, EXL2_ERR_ARG, "the text has %zu bytes, at most %u can be tokenized at once", bytes,
                           EXL2__ENCODE_BYTES_MAX - 1);
     }
-    exl2__encode_job e = { c, v, text, from_message, (flags & EXL2_TEXT_PLAIN) != 0, out, cap, 0, { { 0 }, { 0 } },
-                           exl2__normal_allowance(bytes) };
+    exl2__encode_job e = { .c = c, .v = v, .text = text, .marks = marks ? marks->from_message : NULL,
+                           .guarded = marks ? marks->guarded : NULL, .plain = (flags & EXL2_TEXT_PLAIN) != 0,
+                           .out = out, .cap = cap, .allowed = exl2__normal_allowance(bytes) };
     e.normal[0] = exl2__normal_borrow(v->rewritten[0], EXL2__VOCAB_NORMAL_BYTES);
     e.normal[1] = exl2__normal_borrow(v->rewritten[1], EXL2__VOCAB_NORMAL_BYTES);
     bool valid = exl2__unicode_valid(text, bytes);

@@ -201,7 +201,7 @@ EXL2__PRIVATE exl2_result exl2__gpu_experts_up(exl2__gpu *g, const exl2__shape *
         EXL2__TRY(exl2__gpu_need(g, a.count * sizeof(float), EXL2__GPU_UP, &a.up));
     }
     for (uint32_t i = 0; i < e->count; i++) {
-        const exl2__cpu_part *gate = exl2__cpu_matrix_of(layer->expert_up[i])->parts;
+        const exl2__cpu_part *gate = exl2__cpu_part_of(exl2__operand_of_expert(layer, EXL2__ROLE_EXPERT_UP, i), 0);
         EXL2__TRY(exl2__gpu_experts_product(g, r, i, gate, a.gate, true));
         if (s->gated) {
             EXL2__TRY(exl2__gpu_experts_product(g, r, i, gate + 1, a.up, true));
@@ -224,7 +224,7 @@ EXL2__PRIVATE exl2_result exl2__gpu_experts_down(exl2__gpu *g, const exl2__shape
     EXL2__TRY(exl2__gpu_experts_halves(g, e, r, g->scratch[EXL2__GPU_EXPERT_ACTIVE].address, e->inter, 0));
     EXL2__TRY(exl2__gpu_need(g, (uint64_t)r->rows * e->active * row, EXL2__GPU_Y, &a.y));
     for (uint32_t i = 0; i < e->count; i++) {
-        const exl2__cpu_part *p = exl2__cpu_matrix_of(layer->expert_down[i])->parts;
+        const exl2__cpu_part *p = exl2__cpu_part_of(exl2__operand_of_expert(layer, EXL2__ROLE_EXPERT_DOWN, i), 0);
         EXL2__TRY(exl2__gpu_experts_product(g, r, i, p, a.y, false));
         if (p->bias) { /* it is weighted */
             EXL2__TRY(exl2__gpu_need(g, e->count * row, EXL2__GPU_EXPERT_BIAS, &a.bias));

@@ -307,12 +307,13 @@ EXL2__PRIVATE void exl2__runner_decode_matrix(const exl2__ctx *c, exl2__matrix *
 EXL2__PRIVATE void exl2__runner_decode_layer(exl2__runner *r, uint32_t index, exl2__arena *a)
 {
     exl2__layer *layer = &r->plan.layers[index];
-    for (uint32_t role = 0; role < EXL2__ROLE_COUNT; role++) {
+    for (uint32_t role = 0; role < EXL2__ROLE_SINGLES; role++) {
         exl2__runner_decode_matrix(r->c, layer->matrix[role], a);
     }
     for (uint32_t e = 0; layer->matrix[EXL2__ROLE_ROUTER] && e < r->plan.shape.experts.count; e++) {
-        exl2__runner_decode_matrix(r->c, layer->expert_up[e], a);
-        exl2__runner_decode_matrix(r->c, layer->expert_down[e], a);
+        for (uint32_t role = 0; role < EXL2__COUNT(layer->experts); role++) {
+            exl2__runner_decode_matrix(r->c, layer->experts[role][e], a);
+        }
     }
 }
 

@@ -352,6 +352,7 @@ _PROTOTYPES = {
                                    POINTER(c_size_t)]),
     "exl2_chat_tokenize": (c_int32, [_E, Model, POINTER(Prompt), POINTER(ChatDesc), POINTER(c_int32), c_size_t,
                                      POINTER(c_size_t)]),
+    "exl2_sentence": (c_size_t, [c_char_p, c_size_t, c_bool]),
     "exl2_session_open": (c_int32, [_E, Model, POINTER(Session)]),
     "exl2_session_fork": (c_int32, [_E, Session, POINTER(Session)]),
     "exl2_session_rewind": (c_int32, [_E, Session, c_uint32]),

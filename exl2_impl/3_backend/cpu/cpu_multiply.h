@@ -1,0 +1,55 @@
+/* cpu_multiply.h: the one function of the CPU backend that multiplies rows by a matrix of some role.
+   takes: a device; operands (phases.h); rows of activations.
+   gives: exl2__cpu_matrix_of, exl2__cpu_part_of, exl2__cpu_gather_part, exl2__cpu_product, exl2__cpu_multiply.
+
+   A product is two calls, in two stages of a phase: exl2__cpu_gather_part brings rows into the order of the packed
+   weights, then exl2__cpu_multiply multiplies them, strip by strip. Every phase goes through these two, and both know
+   layer, role and expert, so whatever is added to a product, such as a matrix of low rank, is added in them. */
+#ifndef EXL2__CPU_MULTIPLY_H
+#define EXL2__CPU_MULTIPLY_H
+
+#include "cpu_device.h"
+
+/* The type that the boundary declares opaque. */
+static inline const exl2__cpu_matrix *exl2__cpu_matrix_of(const exl2__matrix *m)
+{
+    return (const exl2__cpu_matrix *)(const void *)m;
+}
+
+static inline const exl2__cpu_part *exl2__cpu_part_of(exl2__operand of, uint32_t part)
+{
+    return &exl2__cpu_matrix_of(of.matrix)->parts[part];
+}
+
+/* Makes one tile of an input, which begins at `row`, from rows x [n, stride] in the order of the features. */
+EXL2__PRIVATE void exl2__cpu_gather_part(const exl2__cpu_device *d, exl2__operand of, uint32_t part,
+                                         const exl2__cpu_input *input, uint32_t row, uint32_t n, const exl2__real *x,
+                                         size_t stride)
+{
+    const exl2__cpu_part *p = exl2__cpu_part_of(of, part);
+    d->ops->gather(p, x, stride, n, input->x + (size_t)row * p->in, input->centre + exl2__cpu_matrix_start(p, row));
+}
+
+/* The columns of strips [begin, end) of input * W + bias, for all rows of the input. */
+typedef struct exl2__cpu_product {
+    exl2__operand of;
+    uint32_t part;
+    exl2__cpu_input input;
+    uint32_t begin, end;
+    uint32_t first;  /* the strip whose first column is at `out`; even, and at most `begin` */
+    bool biased;     /* else the bias is left out */
+    exl2__real *out; /* [rows, stride] */
+    size_t stride;
+    exl2__real add;  /* 0: out = product, else out += add * product */
+} exl2__cpu_product;
+
+EXL2__PRIVATE void exl2__cpu_multiply(const exl2__cpu_device *d, const exl2__cpu_product *p)
+{
+    exl2__cpu_part one = *exl2__cpu_part_of(p->of, p->part);
+    one.strips -= p->first;
+    one.data += p->first * one.strip_bytes;
+    one.bias = one.bias && p->biased ? one.bias + (size_t)p->first * EXL2__CPU_STRIP : NULL;
+    d->ops->product(&one, &p->input, p->begin - p->first, p->end - p->first, p->out, p->stride, p->add);
+}
+
+#endif

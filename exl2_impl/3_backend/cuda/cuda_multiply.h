@@ -1,0 +1,48 @@
+/* cuda_multiply.h: the one function of the CUDA backend that multiplies rows by a matrix of some role.
+   takes: a model with a current pass; operands (phases.h); rows in device memory.
+   gives: exl2__cuda_multiply, exl2__cuda_head_by_wg.
+
+   It chooses among products of few rows, GEMM, and products whose parts order their inputs differently. It knows layer
+   and role, so whatever is added to a product, such as a matrix of low rank, is added here. The experts of a layer are
+   not among its operands: their kernels multiply by all of them at once (cuda_experts.h). */
+#ifndef EXL2__CUDA_MULTIPLY_H
+#define EXL2__CUDA_MULTIPLY_H
+
+#include "cuda_split.h"
+
+/* Whether the head's products of `rows` rows run by wgmma; else they are products of few rows, in any pass. */
+EXL2__PRIVATE bool exl2__cuda_head_by_wg(const exl2__cuda_model *m, uint32_t rows)
+{
+    return m->pass.by_wg && m->pass.decodes && rows > EXL2__CUDA_GEMV_ROWS
+           && !exl2__cuda_needs_any(&m->plan->shape) && exl2__cuda_by_wg(&m->plan->shape, m->plan->head);
+}
+
+/* GEMM of what `a` says: it adds to the residual itself, and its `h` may be tiles. */
+EXL2__PRIVATE exl2_result exl2__cuda_multiply_many(exl2__cuda_model *m, const exl2__matrix *matrix,
+                                                   exl2__cuda_kind kind, const exl2k_gemv_args *a, uint32_t rows)
+{
+    exl2k_gemm_args gemm = { .x = a->x, .x_pitch = a->x_pitch, .out = a->out, .out_pitch = a->out_pitch,
+                             .scale = a->scale };
+    if (kind == EXL2__CUDA_RESIDUAL) {
+        gemm.out = a->residual;
+        gemm.out_pitch = a->residual_pitch;
+    } else if (kind == EXL2__CUDA_ACT && m->pass.by_wg) {
+        gemm.out_pitch = exl2__cuda_wg_rows(m->pass.row_count);
+    }
+    return exl2__cuda_gemm(m, matrix, kind, &gemm, rows);
+}
+
+/* Multiplies `rows` rows, as `kind` says (gemv_args.h). `a` holds all but the matrix, rows, activation and shared
+   memory, and is changed; GEMM uses what it needs of it, and expects rows that are normalised already. */
+EXL2__PRIVATE exl2_result exl2__cuda_multiply(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
+                                              exl2k_gemv_args *a, uint32_t rows)
+{
+    if (exl2__cuda_matrix_of(of.matrix)->order.apart) {
+        return exl2__cuda_split_product(m, of.matrix, kind, *a, rows);
+    }
+    bool many = of.layer ? m->pass.by_gemm : exl2__cuda_head_by_wg(m, rows);
+    return many ? exl2__cuda_multiply_many(m, of.matrix, kind, a, rows)
+                : exl2__cuda_product(m, of.matrix, kind, a, rows);
+}
+
+#endif
