@@ -12,6 +12,11 @@ static bool is_chat(const call *c)
     return c->request.kind == REQUEST_CHAT;
 }
 
+static bool is_responses(const call *c)
+{
+    return c->request.kind == REQUEST_RESPONSES;
+}
+
 /* ---- what all shapes have ---- */
 
 static void put_head(const call *c, buffer *b, const char *object)
@@ -141,6 +146,10 @@ static void send_text(choice *c, const char *key, const char *text, size_t bytes
 
 void answer_started(choice *c)
 {
+    if (is_responses(c->call)) {
+        responses_started(c);
+        return;
+    }
     if (!streams(c) || !is_chat(c->call)) {
         return;
     }
@@ -156,6 +165,11 @@ void answer_started(choice *c)
 
 void answer_content(choice *c, const char *text, size_t bytes, const engine_record *record)
 {
+    if (is_responses(c->call)) {
+        responses_text(c, RESPONSES_MESSAGE, text, bytes);
+        buffer_add(&c->content, text, bytes);
+        return;
+    }
     buffer_add(&c->content, text, bytes);
     answer_logprobs_add(c, record, text, bytes);
     bool logprobs = c->call->request.logprobs && (c->logprobs.bytes || c->token_texts.bytes);
@@ -174,6 +188,11 @@ void answer_echo(choice *c, const char *text, size_t bytes)
 
 void answer_reasoning(choice *c, const char *text, size_t bytes)
 {
+    if (is_responses(c->call)) {
+        responses_text(c, RESPONSES_REASONING, text, bytes);
+        buffer_add(&c->reasoning, text, bytes);
+        return;
+    }
     buffer_add(&c->reasoning, text, bytes);
     if (streams(c) && bytes) {
         send_text(c, "reasoning_content", text, bytes, false);
@@ -203,6 +222,10 @@ static buffer *begin_call_chunk(choice *c, bool first)
 
 void answer_call(choice *c)
 {
+    if (is_responses(c->call)) {
+        responses_call(c);
+        return;
+    }
     if (streams(c)) {
         const tool_call *t = &c->calls[c->call_count - 1];
         buffer *b = begin_call_chunk(c, true);
@@ -215,6 +238,10 @@ void answer_call(choice *c)
 void answer_arguments(choice *c, const char *text, size_t bytes)
 {
     buffer_add(&c->calls[c->call_count - 1].arguments, text, bytes);
+    if (is_responses(c->call)) {
+        responses_arguments(c, text, bytes);
+        return;
+    }
     if (streams(c) && bytes) {
         buffer *b = begin_call_chunk(c, false);
         buffer_text(b, "arguments", text, bytes);
@@ -224,6 +251,10 @@ void answer_arguments(choice *c, const char *text, size_t bytes)
 
 void answer_finish(choice *c)
 {
+    if (is_responses(c->call)) {
+        responses_finish(c);
+        return;
+    }
     if (!streams(c) || c->told) {
         return;
     }
@@ -244,6 +275,10 @@ void answer_finish(choice *c)
 void answer_end(call *c)
 {
     static const char done[] = "data: [DONE]\n\n";
+    if (is_responses(c)) {
+        responses_end(c);
+        return;
+    }
     if (c->request.include_usage && c->x && !c->failed) {
         buffer *b = begin_chunk(c);
         buffer_end(b);
@@ -257,6 +292,10 @@ void answer_end(call *c)
 
 void answer_error_event(call *c, const char *type, const char *code, const char *message)
 {
+    if (is_responses(c)) {
+        responses_error(c, code, message);
+        return;
+    }
     buffer b = { 0 };
     buffer_string(&b, "data: ");
     buffer_object(&b, NULL);
@@ -308,6 +347,10 @@ static void put_message(const choice *c, buffer *b)
 
 void answer_whole(const call *c, buffer *b)
 {
+    if (is_responses(c)) {
+        responses_whole(c, b);
+        return;
+    }
     buffer_object(b, NULL);
     put_head(c, b, is_chat(c) ? "chat.completion" : "text_completion");
     buffer_array(b, "choices");

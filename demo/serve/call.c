@@ -62,6 +62,7 @@ static void free_call(call *c)
     c->model->calls--;
     request_free(&c->request);
     buffer_free(&c->chunk);
+    responses_free(&c->responses);
     free(c->choices);
     free((void *)c->runs);
     free(c);
@@ -291,13 +292,14 @@ static call *make_call(server *s, http_exchange *x, model *m, request *r)
         free((void *)runs);
         return NULL;
     }
+    static const char *const prefixes[] = { "cmpl-", "chatcmpl-", "resp_" };
     char id[25];
     server_id(s, id);
     *c = (call){ .owner = { OWNER_CALL }, .server = s, .x = x, .model = m, .request = *r, .choices = choices,
                  .count = count, .runs = runs, .batch = { runs, count, 0, NULL }, .created = (int64_t)time(NULL),
                  .begin_ns = clock_ns() };
     *r = (request){ 0 };
-    snprintf(c->id, sizeof c->id, "%s-%s", c->request.kind == REQUEST_CHAT ? "chatcmpl" : "cmpl", id);
+    snprintf(c->id, sizeof c->id, "%s%s", prefixes[c->request.kind], id);
     for (uint32_t i = 0; i < count; i++) {
         choices[i] = (choice){ .call = c, .index = i, .prompt = i / c->request.n };
         runs[i] = &choices[i].run;

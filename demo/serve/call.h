@@ -9,6 +9,7 @@
 #ifndef DEMO_CALL_H
 #define DEMO_CALL_H
 
+#include "answer_responses.h"
 #include "request.h"
 #include "server.h"
 
@@ -59,6 +60,7 @@ struct call {
     bool failed;              /* an error was told */
     bool paused;              /* the stream is full */
     buffer chunk;             /* scratch of a chunk */
+    responses responses;      /* of /v1/responses */
     call *next, **link;
 };
 

@@ -74,6 +74,7 @@ static void set_prompt(choice *c)
     d->prompt = (exl2_prompt){ .messages = r->messages, .message_count = r->message_count, .text = r->prefix,
                                .text_bytes = length(r->prefix) };
     d->chat = (exl2_chat_desc){ .tools = r->tools, .variables = r->variables, .begun_reply = r->begun_reply,
+                                .close_reply = r->close_reply,
                                 .template_text = c->call->server->template_text };
 }
 
@@ -123,7 +124,7 @@ void call_prepare(choice *c, request_error *error)
     set_prompt(c);
     set_limits(c);
     c->echoes = r->echo;
-    if (r->kind == REQUEST_CHAT && !call_turn_begin(c, error)) {
+    if (r->kind != REQUEST_COMPLETION && !call_turn_begin(c, error)) {
         return;
     }
     if (!is_first_of_prompt(c)) { /* the choices of a prompt share its ids */

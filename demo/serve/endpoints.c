@@ -33,11 +33,16 @@ static void chat_completions(const endpoint_request *r)
     generate(r, REQUEST_CHAT);
 }
 
+static void responses_request(const endpoint_request *r)
+{
+    generate(r, REQUEST_RESPONSES);
+}
+
 static const route routes[] = {
     { GET, "/health", KEYS_NONE, endpoint_health },
     { POST, "/completions", KEYS_API, completions },
     { POST, "/chat/completions", KEYS_API, chat_completions },
-    { POST, "/responses", KEYS_API, endpoint_unsupported },
+    { POST, "/responses", KEYS_API, responses_request },
     { POST, "/token/encode", KEYS_API, endpoint_encode },
     { POST, "/token/decode", KEYS_API, endpoint_decode },
     { POST, "/internal/encode", KEYS_API, endpoint_encode },
@@ -72,6 +77,8 @@ static const route routes[] = {
     { POST, "/model/unload", KEYS_ADMIN, endpoint_unload },
     { POST, "/template/switch", KEYS_ADMIN, endpoint_template_switch },
     { POST, "/template/unload", KEYS_ADMIN, endpoint_template_unload },
+    { POST, "/sampling/override/switch", KEYS_ADMIN, endpoint_override_switch },
+    { POST, "/sampling/override/unload", KEYS_ADMIN, endpoint_override_unload },
     { POST, "/embeddings", KEYS_API, endpoint_unsupported },
     { POST, "/lora/load", KEYS_ADMIN, endpoint_unsupported },
     { POST, "/lora/unload", KEYS_ADMIN, endpoint_unsupported },
@@ -264,7 +271,14 @@ static void generate(const endpoint_request *r, request_kind kind)
         return;
     }
     request_limits limits = { .vocab = m->load.info.vocab, .preset = presets[s->options->sampling] };
-    if (request_read(&all, kind, r->http->body ? r->http->body : "", r->http->body_bytes, &limits, &error)) {
+    const char *body = r->http->body ? r->http->body : "";
+    size_t bytes = r->http->body_bytes;
+    buffer changed = { 0 };
+    if (s->overrides.count && bytes && overrides_apply(&s->overrides, body, bytes, &changed)) {
+        body = changed.data;
+        bytes = changed.bytes;
+    }
+    if (request_read(&all, kind, body, bytes, &limits, &error)) {
         if (s->options->log_prompts) {
             fprintf(stderr, "%.*s\n", (int)r->http->body_bytes, r->http->body);
         }
@@ -274,4 +288,5 @@ static void generate(const endpoint_request *r, request_kind kind)
                           error.message);
     }
     request_free(&all);
+    buffer_free(&changed);
 }

@@ -49,6 +49,11 @@ void endpoint_loras(const endpoint_request *r);
 void endpoint_metrics(const endpoint_request *r);
 void endpoint_internal_model(const endpoint_request *r);
 
+/* endpoints_overrides.c */
+void endpoint_override_switch(const endpoint_request *r);
+void endpoint_override_unload(const endpoint_request *r);
+bool overrides_load(server *s, const char *path, uint32_t vocab, char *why, size_t cap); /* false: why says it */
+
 /* endpoints_ui.c */
 void endpoint_watch(const endpoint_request *r);
 void endpoint_budget(const endpoint_request *r);

@@ -151,13 +151,6 @@ void endpoint_templates(const endpoint_request *r)
     endpoint_json(r, 200, &out);
 }
 
-void endpoint_overrides(const endpoint_request *r)
-{
-    buffer out = { 0 };
-    buffer_string(&out, "{\"selected_preset\":null,\"overrides\":{},\"presets\":[]}");
-    endpoint_json(r, 200, &out);
-}
-
 void endpoint_loras(const endpoint_request *r)
 {
     buffer out = { 0 };

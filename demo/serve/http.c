@@ -12,9 +12,7 @@
 #define BODY_MAX (4u << 20)
 #define PING_SECONDS 15
 #define ACCEPTS_MAX 64 /* in a turn */
-/* After the system had no descriptor left: no accept for so long, whether or not another connection was closed. */
-#define PAUSE_AFTER_CLOSING_MS 20
-#define PAUSE_MS 250
+#define PAUSE_MS 250   /* without accepting, after the system had no descriptor left and none could be closed */
 
 static void *resize(http *h, void *memory, size_t bytes)
 {
@@ -151,9 +149,11 @@ static void accept_connections(http *h)
     for (int i = 0; i < ACCEPTS_MAX && can_accept(h); i++) {
         net_socket socket = NET_NONE;
         net_result result = system->accept(system->user, h->listener, &socket);
+        if (result == NET_FULL && close_oldest(h)) {
+            continue; /* with its descriptor */
+        }
         if (result == NET_FULL || result == NET_FAILED) {
-            bool closed = result == NET_FULL && close_oldest(h);
-            h->accept_ms = h->now_ms + (closed ? PAUSE_AFTER_CLOSING_MS : PAUSE_MS);
+            h->accept_ms = h->now_ms + PAUSE_MS;
         }
         if (result != NET_OK) {
             return;

@@ -136,12 +136,12 @@ static size_t feed(http_exchange *x, const char *bytes, size_t count)
     return used;
 }
 
-/* The client sends no more. A request that waits for its answer may still want it. */
+/* The client sends no more. A request that waits for its answer may still want it; http_settle_exchange ends others. */
 static void take_end(http_exchange *x)
 {
     x->half_closed = true;
-    if (x->state == HTTP_STREAMING || x->state == HTTP_LINGERING) {
-        http_lose_exchange(x);
+    if (x->state == HTTP_LINGERING) {
+        x->state = HTTP_CLOSED;
     } else if (x->state == HTTP_WAITING) {
         x->probe_ms = x->server->now_ms + FIRST_PROBE_MS;
     }

@@ -30,9 +30,11 @@ typedef struct overrides { /* zeroed: none */
     uint32_t count;
 } overrides;
 
-/* false: *error says what is wrong, with the line of a YAML text; *out is then empty. Values are checked as those of a
-   request are, so a request never fails because of them. */
+/* false: *error says what is wrong, with the line of a YAML text; *out is then empty. Each value is checked as
+   that of a request is. */
 bool overrides_read(const char *text, size_t bytes, uint32_t vocab, overrides *out, request_error *error);
+/* YAML of two levels as the JSON of the same; by overrides_read. */
+bool overrides_yaml(const char *text, size_t bytes, buffer *out, request_error *error);
 /* Appends the request's body with the overrides in it to *out, or the body itself if it is no JSON object (then
    request_read says so). false: memory ran out. */
 bool overrides_apply(const overrides *o, const char *body, size_t bytes, buffer *out);

@@ -222,6 +222,14 @@ static bool open_all(server *s, const char *const *paths)
 static void announce(server *s)
 {
     const char *key = keys_first(&s->keys, KEYS_ADMIN);
+    const model *m = models_first(s);
+    char why[512];
+    if (s->options->override && !overrides_load(s, s->options->override, m ? m->load.info.vocab : INT32_MAX, why,
+                                                sizeof why)) {
+        fprintf(stderr, "%s\n", why);
+        s->failed = true;
+        return;
+    }
     s->announced = true;
     printf("http://%s/\n", http_address(s->http));
     fflush(stdout);
@@ -268,6 +276,7 @@ static void close_all(server *s)
     }
     http_close(s->http);
     models_close(s);
+    overrides_free(&s->overrides);
     free(s->template_text);
 }
 
@@ -290,6 +299,8 @@ int cli_serve(int argc, char **argv)
         { "--ngram", ARG_BOOL, &o.ngram, NULL, "guesses tokens by what the text said before; same text" },
         { "--batch", ARG_U32, &o.batch, "N", "sequences in a pass (16)" },
         { "--sampling", ARG_CHOICE, &o.sampling, "neutral|model|balanced", "settings that a request leaves out (neutral)" },
+        { "--override", ARG_TEXT, &o.override, "F", "values of request fields: {field: {override, force, additive}}" },
+        { "--inline-load", ARG_BOOL, &o.inline_load, NULL, "a request by an admin may name a model of --models" },
         { "--template", ARG_TEXT, &o.template, "F", "chat template instead of the models' own" },
         { "--reasoning", ARG_TEXT, &o.reasoning, "auto|none|START,END", "tags around reasoning (auto)" },
         { "--tools", ARG_CHOICE, &o.tools, "auto|none|hermes|llama3|mistral", "how calls of tools are written (auto)" },

@@ -9,6 +9,7 @@
 #include "engine_thread.h"
 #include "http.h"
 #include "keys.h"
+#include "overrides.h"
 
 #define SERVER_MODELS_MAX 4u /* as the engine's default */
 
@@ -85,6 +86,8 @@ struct server {
     metrics metrics;
     char *template_text;      /* --template FILE, or of /v1/template/switch; NULL: the models' own */
     char template_name[128];
+    overrides overrides;      /* of request fields */
+    char override_name[128];  /* preset or file; "": none */
     uint64_t id_seed, id_count;
     bool stopping;            /* a signal has arrived */
     bool failed;              /* the command fails */

@@ -143,6 +143,35 @@ def tools(_, client):
     check(none.choices[0].message.tool_calls is None, "none gives no calls")
 
 
+def responses(s, client):
+    from openai.types.responses import Response
+    ask = {"model": "m", "input": "Say hello to Marla.", "max_output_tokens": 10, "temperature": 0}
+    plain = s.post("/v1/responses", ask)
+    check(plain.status == 200, "a response: %s" % plain.body[:300])
+    strict(Response, plain.json())
+    text = client.responses.create(**ask).output_text
+    kinds, streamed, last = [], "", None
+    for event in client.responses.create(stream=True, **ask):
+        kinds.append(event.type)
+        streamed += event.delta if event.type == "response.output_text.delta" else ""
+        last = event
+    check(streamed == text and last.response.output_text == text, "its stream has the same text: %r %r" % (streamed, text))
+    check(kinds[:4] == ["response.created", "response.in_progress", "response.output_item.added",
+                        "response.content_part.added"], "events in order: %r" % kinds[:5])
+    check(kinds[-4:-1] == ["response.output_text.done", "response.content_part.done", "response.output_item.done"]
+          and kinds[-1] in ("response.completed", "response.incomplete"), "and at the end: %r" % kinds[-4:])
+    flat = [dict(TOOLS[0]["function"], type="function")]
+    call = client.responses.create(model="m", input=[{"role": "user", "content": "Weather in Rome?"}], tools=flat,
+                                   tool_choice="required", max_output_tokens=100, temperature=0, parallel_tool_calls=False)
+    item = call.output[0]
+    check(item.type == "function_call" and set(json.loads(item.arguments)) == {"city", "unit"}, "a call: %r" % item)
+    again = client.responses.create(model="m", tools=flat, max_output_tokens=10, input=[
+        {"role": "user", "content": "Weather in Rome?"}, item.model_dump(),
+        {"type": "function_call_output", "call_id": item.call_id, "output": "sunny"}])
+    check(again.status in ("completed", "incomplete"), "its result is read")
+    check(s.post("/v1/responses", dict(ask, previous_response_id="resp_1")).status == 400, "no state: a 400")
+
+
 def langchain(s, _):
     try:
         from langchain_openai import ChatOpenAI, OpenAI
@@ -170,7 +199,7 @@ def main():
     with Server(sys.argv[1], model=model) as s:
         s.headers = {"Authorization": "Bearer " + s.keys["api_key"]}
         client = openai.OpenAI(base_url=s.url + "v1", api_key=s.keys["api_key"], max_retries=0)
-        for test in (shapes, package, tools, langchain):
+        for test in (shapes, package, tools, responses, langchain):
             if len(sys.argv) > 3 and test.__name__ not in sys.argv[3:]:
                 continue
             try:
