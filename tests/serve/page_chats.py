@@ -299,6 +299,12 @@ class ChatTests(Case):
         self.press(3, "Continue")
         self.done()
         check("2/2" in self.article(3).text, "it can go on")
+        server.warning = "skew"
+        self.say("with a warning")
+        check(any("skew" in n.text for n in b.all("alert")), "a setting that the server did not heed is named")
+        server.warning = None
+        self.say("without")
+        check(not any("skew" in n.text for n in b.all("alert")), "and no longer afterwards")
         server.issue = "No step has ended for 30 s."
         b.wait(lambda: any("30 s" in n.text for n in b.all("alert")), "the notice of a sick server")
         server.issue = None
