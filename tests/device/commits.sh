@@ -1,8 +1,8 @@
 #!/bin/sh
 # commits.sh: the speed of one sequence at several commits on one card, to find the commit at which it fell.
 #   tests/device/commits.sh pack FOLDER COMMIT ...   without a GPU: builds the program exl2 of each commit
-#   cd FOLDER && sh commits.sh run                   with a GPU: all commits compile their kernels, then take turns, two
-#                                                    rounds; about 25 s a commit
+#   cd FOLDER && sh commits.sh run ROUNDS            with a GPU: all commits compile their kernels, then take turns; about
+#                                                    10 s a commit, and 15 s a commit and round
 # FOLDER has one program for each commit, named in the order of the command line. run prints a line for each commit and
 # round: tokens/s of llama3-8b after 128, 6,144 and 32,768 tokens, and of tinyllama-1.1b after 128. Logs go to
 # ./commits-log. Exit code: 0; 1 if a bench failed; 77 without a GPU.
@@ -53,11 +53,11 @@ run() {
         [ $((number % 4)) != 1 ] || wait
     done <commits
     wait
-    for round in 1 2; do
+    for round in $(seq "$1"); do
         echo "round $round: 8B after 128; 6,144; 32,768; tinyllama after 128"
         while read -r number commit; do
-            big=$(bench "$number" $round llama3-8b 128,6144,32768)
-            small=$(bench "$number" $round tinyllama-1.1b 128)
+            big=$(bench "$number" "$round" llama3-8b 128,6144,32768)
+            small=$(bench "$number" "$round" tinyllama-1.1b 128)
             echo "$big$small  $commit"
         done <commits
     done
@@ -67,7 +67,7 @@ run() {
 
 case $1 in
 pack) [ $# -gt 2 ] && shift && pack "$@" && exit 0 ;;
-run) run ;;
+run) [ $# = 2 ] && run "$2" ;;
 esac
-echo "usage: commits.sh pack FOLDER COMMIT ..., or commits.sh run" >&2
+echo "usage: commits.sh pack FOLDER COMMIT ..., or commits.sh run ROUNDS" >&2
 exit 1
