@@ -270,7 +270,7 @@ EXL2__PRIVATE exl2_result exl2__loading_vocab(exl2_engine *e, exl2__model *m, ex
         l->begun = true;
         EXL2__TRY(exl2__vocab_read_begin(&l->vocab, &e->ctx, m->path, &m->vocab));
     }
-    EXL2__TRY_DONE(exl2__vocab_read_some(&l->vocab, work));
+    EXL2__TRY_DONE(exl2__vocab_read_slice(&l->vocab, work));
     exl2__vocab_read_end(&l->vocab);
     if (m->vocab.present && m->vocab.piece_bytes_max > EXL2__PIECE_BYTES_MAX) {
         return exl2__fail(&e->ctx, EXL2_ERR_UNSUPPORTED,
@@ -293,7 +293,7 @@ EXL2__PRIVATE exl2_result exl2__loading_grammar_vocab(exl2_engine *e, exl2__mode
         l->begun = true;
         EXL2__TRY(exl2__grammar_vocab_make_begin(&l->grammar, &e->ctx, &m->vocab, &m->grammar_vocab));
     }
-    EXL2__TRY_DONE(exl2__grammar_vocab_make_some(&l->grammar, work));
+    EXL2__TRY_DONE(exl2__grammar_vocab_make_slice(&l->grammar, work));
     exl2__grammar_vocab_make_end(&l->grammar);
     return EXL2_OK;
 }
@@ -306,7 +306,7 @@ EXL2__PRIVATE exl2_result exl2__loading_chats(exl2_engine *e, exl2__model *m, ex
         l->begun = true;
         EXL2__TRY(exl2__template_set_begin(&l->chats, &e->ctx, m->path, vocab, &m->chats));
     }
-    EXL2__TRY_DONE(exl2__template_set_some(&l->chats, work));
+    EXL2__TRY_DONE(exl2__template_set_slice(&l->chats, work));
     exl2__template_set_end(&l->chats);
     if (!m->desc.text_only) {
         exl2__loading_eos(m);
@@ -352,7 +352,7 @@ EXL2__PRIVATE exl2_result exl2__loading_headers(exl2_engine *e, exl2__model *m, 
         exl2__weights_read_begin(&l->weights, &e->ctx, &m->weights, m->path, first->backend, first->device);
         exl2__weights_cut(&m->weights, &m->spans);
     }
-    EXL2__TRY_DONE(exl2__weights_read_some(&l->weights, work));
+    EXL2__TRY_DONE(exl2__weights_read_slice(&l->weights, work));
     exl2__weights_read_end(&l->weights);
     if (m->weights.dequantized) {
         exl2__log(&e->ctx, EXL2_LOG_WARN, EXL2_LOG_ID_DEQUANTIZED, "%s: %u quantized matrices are held as FP16, as "

@@ -201,8 +201,8 @@ EXL2__PRIVATE exl2_result exl2__convert_write_share(exl2__ctx *c, void *arg, uin
     uint64_t first = index * EXL2__CONVERT_WRITE_SHARE;
     uint64_t count = exl2__min64(job->count - first, EXL2__CONVERT_WRITE_SHARE);
     float *numbers = job->numbers + first;
-    EXL2__TRY(exl2__tensor_some_floats(c, &job->w->source->load.tensors, job->entry, job->at + first, (uint32_t)count,
-                                       numbers));
+    EXL2__TRY(exl2__tensor_floats_range(c, &job->w->source->load.tensors, job->entry, job->at + first, (uint32_t)count,
+                                        numbers));
     return exl2__convert_write_halves(c, job->entry->name, numbers, count, job->halves + first);
 }
 
@@ -438,7 +438,7 @@ EXL2__PRIVATE exl2_result exl2__convert_write_check(exl2__convert_write *w, cons
     exl2__tensors_reader reader;
     exl2__work all = exl2__work_all();
     exl2__tensors_read_begin(&reader, w->c, dir, NULL, &t);
-    exl2_result result = exl2__tensors_read_some(&reader, &all);
+    exl2_result result = exl2__tensors_read_slice(&reader, &all);
     exl2__tensors_read_end(&reader);
     for (uint32_t i = 0; i < w->slots->count && result >= 0; i++) {
         exl2__arena dry = { 0 }, memory = { 0 };

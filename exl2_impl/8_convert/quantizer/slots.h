@@ -174,7 +174,7 @@ EXL2__PRIVATE exl2_result exl2__slots_open_own(exl2__ctx *c, const char *dir, ex
     exl2__tensors_reader reader;
     exl2__work all = exl2__work_all();
     exl2__tensors_read_begin(&reader, c, dir, NULL, &s->own);
-    exl2_result result = exl2__tensors_read_some(&reader, &all);
+    exl2_result result = exl2__tensors_read_slice(&reader, &all);
     exl2__tensors_read_end(&reader);
     return result;
 }
