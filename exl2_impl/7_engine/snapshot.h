@@ -229,7 +229,7 @@ EXL2__PRIVATE exl2_result exl2__snapshot_save(exl2_engine *e, exl2__session *s, 
     }
     bool deferred = job && job->delivery.deferred && !exl2__jobs_is_dropped(job);
     if (deferred && (job->stops.strings.count || job->bans.strings.count || job->sequence.sampling.mirostat_tau > 0
-                    || exl2__snapshot_is_cut(m, job))) {
+                     || exl2__snapshot_is_cut(m, job))) {
         return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the session's job is paused before text that the worker has made, "
                           "and has stop strings, banned strings, mirostat or half of a character: continue it first");
     }
