@@ -100,9 +100,9 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     uint64_t row_ns[EXL2__CUDA_PASS_CLASSES]; /* learned: of a pass that decodes, or of a row among many */
     exl2__cuda_graphs graphs;
     exl2__cuda_timing timing;
-    void **kept;                    /* blocks of a pinned copy of the weights (cuda_park.h); NULL: there is none */
-    uint64_t kept_size, kept_done;  /* bytes of the copy; bytes that are copied so far, down or up */
-    uint64_t kept_base;             /* address of the weights that the copy and all records mean */
+    void **packed;                  /* blocks of a pinned copy of the weights (cuda_park.h); NULL: there is none */
+    uint64_t packed_size, packed_done; /* bytes of the copy; bytes that are copied so far, down or up */
+    uint64_t packed_base;           /* address of the weights that the copy and all records mean */
 } exl2__cuda_model;
 
 static inline exl2__cuda_model *exl2__cuda_of(const exl2__device *d)
