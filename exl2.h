@@ -79,7 +79,7 @@
    one.
 
    Words arrive in callbacks inside exl2_step, on the thread that called it. demo/frame.c measures frame times;
-   demo/npc.c is a whole game.
+   demo/npc.c is a whole game, demo/tools.c a model that calls functions of the program.
 
    RECIPES
 
@@ -166,6 +166,53 @@
        exl2_generate(e, &d);                                 // seed 0: the engine chooses one; DONE reports it
        d.sampler.seed = seed;                                // from the saved game
        exl2_generate(e, &d);                                 // the same words again
+
+   Save and load in mid-sentence. A job that is resumed delivers the rest of the text alone, so the game saves what was
+   heard, too. The session of the loaded talk is a new one, and d is the desc that the job was started with:
+
+       typedef struct talk { exl2_session session; bool speaks; char heard[4096]; size_t bytes; } talk;
+
+       static exl2_flow hear(void *user, const exl2_event *event)
+       {
+           talk *t = user;
+           if (event->kind == EXL2_EVENT_DONE) t->speaks = false;
+           if (event->kind != EXL2_EVENT_TEXT) return EXL2_CONTINUE;
+           if (event->bytes >= sizeof t->heard - t->bytes) return EXL2_STOP_JOB;
+           memcpy(t->heard + t->bytes, event->text, event->bytes + 1);  // with the NUL
+           t->bytes += event->bytes;
+           return EXL2_CONTINUE;
+       }
+
+       static bool save_talk(exl2_engine *e, const talk *t, FILE *file)  // between two steps, at any word
+       {
+           size_t bytes = 0;
+           if (exl2_session_save(e, t->session, 0, NULL, 0, &bytes) < 0) return false;
+           void *data = malloc(bytes);
+           bool good = data && exl2_session_save(e, t->session, 0, data, bytes, &bytes) == EXL2_OK
+                    && fwrite(&bytes, sizeof bytes, 1, file) == 1 && fwrite(data, bytes, 1, file) == 1
+                    && fwrite(t->heard, sizeof t->heard, 1, file) == 1;
+           free(data);
+           return good;
+       }
+
+       static bool load_talk(exl2_engine *e, exl2_job_desc d, talk *t, FILE *file)
+       {
+           size_t bytes = 0;
+           exl2_session_info info;
+           void *data = fread(&bytes, sizeof bytes, 1, file) == 1 && bytes < 1 << 24 ? malloc(bytes) : NULL;
+           bool good = data && fread(data, bytes, 1, file) == 1 && fread(t->heard, sizeof t->heard, 1, file) == 1
+                    && exl2_session_restore(e, t->session, data, bytes) == EXL2_OK
+                    && exl2_session_get(e, t->session, &info) == EXL2_OK;
+           free(data);
+           if (!good) return false;
+           t->heard[sizeof t->heard - 1] = 0;
+           t->bytes = strlen(t->heard);
+           t->speaks = info.resumes;                         // false: it had finished when it was saved
+           d.session = t->session;
+           d.prompt = (exl2_prompt){ 0 };                    // the job has its prompt already
+           d.resume = true;
+           return !t->speaks || exl2_job_start(e, &d, NULL) == EXL2_OK;
+       }
 
    A talk that outgrows the context. When a start gives EXL2_ERR_CONTEXT_FULL, drop the older half of the turns. The
    system message stays, so its K and V are found; the turns that follow the gap are computed again:
@@ -381,9 +428,10 @@
 
    exl2_stats gives memory, KV pages, jobs, tokens and the slowest step. Once a model is ready, `allocations` stays
    constant, with three exceptions. The first are conversations that render to more than 256 KiB, that bring a
-   template_text or special_tokens, or whose reply is begun. The second are jobs with guidance, or with a grammar and
-   bans (section 9). The third, for a moment, is a text that is not valid UTF-8, has a word of more than 4 KiB, or has
-   more than 5 KiB in one stretch that the tokenizer normalizes first (Qwen: text that is not in normal form C).
+   template_text or special_tokens, or whose reply is begun or has a text after its opening. The second are jobs with
+   guidance, or with a grammar and bans (section 9). The third, for a moment, is a text that is not valid UTF-8, has a
+   word of more than 4 KiB, or has more than 5 KiB in one stretch that the tokenizer normalizes first (Qwen: text that
+   is not in normal form C).
 
    A call needs at most 64 KiB of stack, on whatever thread it runs. Callbacks, hooks and the GPU's driver and compiler
    run on the same stack and need theirs in addition. That is for gcc -O2 (measured: 45 KiB); without optimization a
@@ -477,12 +525,38 @@
    strings, banned strings, min_tokens and max_tokens are about the new text. ARG: the message has no text, the template
    does not write it once, or the grammar does not allow it.
 
-   These three functions set *need to the room that the answer needs, also when the answer did not fit
+   A prompt may have a text beside its messages: what the reply begins with, right after its opening. It is not a
+   message and the template does not see it; its ids are those of the whole text with it. Markers in it become tokens,
+   as in raw text, unless EXL2_TEXT_PLAIN is set. So an application opens a tool call or closes a reasoning tag in the
+   model's own tokens. It is the prompt's: events, stop strings, limits and the text of a grammar begin after it, as if
+   the template had written it. With begun_reply it is ARG: there the last message has that text, and a grammar's text
+   begins with it.
+
+   exl2_chat_tokenize gives the ids of a prompt without a job, and of text_only models: the count is the job's
+   prompt_tokens in an empty session. exl2_detokenize with EXL2_TEXT_BYTES gives a token's own bytes, which may be a
+   part of a character.
+
+   These four functions set *need to the room that the answer needs, also when the answer did not fit
    (EXL2_ERR_TOO_SMALL). With NULL for the buffer they only do that (EXL2_OK).
 
    exl2_json_text reads one value of JSON that is still being written (first recipe). Collect the TEXT events of a job
    with a JSON grammar, ask after each for what a player should see, such as "/say", and show what is new. It reads the
    JSON from its beginning each time, in one to four microseconds for a kilobyte, allocates nothing and needs no engine.
+
+   exl2_sentence gives whole sentences of a text that is still being written, for speech, lips and subtitles:
+
+       size_t n;
+       while ((n = exl2_sentence(text + spoken, bytes - spoken, whole)) > 0) {
+           speak(text + spoken, n);
+           spoken += n;
+       }
+
+   text is what TEXT events have brought so far, or what exl2_json_text gives of a member, and whole is true at DONE, or
+   as exl2_json_text says. A sentence ends at a line break, or at . ! ? and the like in Latin, Greek, Cyrillic, Arabic,
+   Indian, Chinese, Japanese and other scripts, with quotes and brackets that close after them. It does not end before a
+   small letter or a dash, within numbers and names (3.5, example.com), after initials and abbreviations (J. Smith, Dr.,
+   e.g., z.B., No. 5) and German ordinals (3. Mai). The next word decides, so a sentence is known with the first token
+   after it. No rule is right for every text: "He lives in St. Then" is one sentence.
 
    8. SESSIONS
 
@@ -615,7 +689,7 @@
    folder.
 
    Players have no NVRTC, and it is large. exl2_kernels_build compiles the kernels for the given architectures into such
-   a cache, on a machine without a GPU; so does the program `exl2 kernels build` (fourth recipe). Ship the folder and
+   a cache, on a machine without a GPU; so does the program `exl2 kernels build` (fifth recipe). Ship the folder and
    let kernel_cache.load read it. Where a GPU's own entries are missing, those of a lower minor number are used (86 on
    8.9; but 90 on 9.0 alone). Without those the call fails with EXL2_ERR_NO_COMPILER, and the message names the missing
    entry.
@@ -947,6 +1021,7 @@ typedef struct exl2_job_stats {
     uint64_t seed;                                     /* the seed that was used */
     uint64_t queued_ns, prefill_ns, decode_ns;         /* CPU clock */
     uint32_t bans_avoided, bans_shown;                 /* ban_strings: rewound; shown, as no other text came */
+    uint32_t stop_string;                              /* with EXL2_STOP_STRING: its index in stop_strings */
 } exl2_job_stats;
 
 typedef struct exl2_alt { exl2_token token; float logprob; } exl2_alt; /* natural log of the raw softmax */
@@ -1054,7 +1129,8 @@ typedef struct exl2_model_desc {
     const char *path;          /* the model folder, UTF-8 */
     exl2_cache_desc cache;
     uint32_t context_max;      /* tokens per session; 0 = the model's own, at most 8192 */
-    bool text_only;            /* tokenizer and template files only: no weights, no jobs */
+    bool text_only;            /* tokenizer, template and config files only: no weights, no jobs; of an architecture
+                                  that is not supported, too */
     uint32_t prefill_chunk;    /* tokens per forward pass; 0 = 1024, on a GPU 2048 for models of 2 GB and more */
     uint32_t batch_max;        /* sequences per forward pass; 0 = 16 */
     uint32_t experts_active;   /* experts that a token uses, 1 to all of a layer's; 0 = the model's own number. ARG for
@@ -1184,23 +1260,37 @@ typedef struct exl2_chat_desc { /* zeroed: the model's own template, no tools, t
      - where tokenizer_config.json says so (add_bos_token);
      - where it does not say: if the post-processor of tokenizer.json adds one;
      - else if the model has one (config.json, tokenizer_config.json), unless the text of BOS is in the chat
-       template, which then opens turns with it. For text_only models config.json is not read, so this last rule does
-       not apply.
+       template, which then opens turns with it.
    A job's prompt that begins with BOS gets no second one (exl2_tokenize adds one, as the tokenizers library does), nor
    does a prompt that continues a session. */
 typedef enum exl2_text_flags {
     EXL2_TEXT_NO_BOS = 1,      /* tokenize: do not add BOS before the text */
     EXL2_TEXT_PLAIN = 2,       /* tokenize: markers such as <|end|> are plain text */
-    EXL2_TEXT_SKIP_MARKERS = 4 /* detokenize: leave special tokens out */
+    EXL2_TEXT_SKIP_MARKERS = 4, /* detokenize: leave special tokens out */
+    EXL2_TEXT_BYTES = 8        /* detokenize: the tokens' own bytes: parts of characters are not replaced, and a space
+                                  at the beginning is not stripped */
 } exl2_text_flags;
+
+/* What a model reads before it writes: messages, perhaps with a text after them; or a text; or ids. None of them: a job
+   continues the session's history. */
+typedef struct exl2_prompt {
+    const char *text;          /* UTF-8. Alone: appended to the session. With messages: what the reply begins with,
+                                  right after its opening; no event repeats it, and no grammar counts it */
+    size_t text_bytes;         /* 0 = NUL-terminated */
+    const exl2_token *tokens;  /* ids, appended to the session */
+    size_t token_count;
+    const exl2_message *messages; /* the whole conversation, for the chat template */
+    size_t message_count;
+    uint32_t flags;            /* exl2_text_flags for text */
+} exl2_prompt;
 
 /* [E nb] Text -> ids. *need: their number. To get only that, pass NULL for out and 0 for cap (OK). Invalid UTF-8 is
    read as U+FFFD. TOO_SMALL when cap is less than *need; STATE when the model has no tokenizer, or has not read it yet;
    FORMAT when its normalizer makes the text more than 16 times as long (no published one does). */
 EXL2_API exl2_result exl2_tokenize(exl2_engine *e, exl2_model m, const char *text, size_t bytes, uint32_t flags,
                                    exl2_token *out, size_t cap, size_t *need);
-/* [E nb] Ids -> UTF-8, followed by a NUL that *need does not count. Invalid UTF-8 becomes U+FFFD. Errors as
-   exl2_tokenize. */
+/* [E nb] Ids -> UTF-8, followed by a NUL that *need does not count. Invalid UTF-8 becomes U+FFFD, unless
+   EXL2_TEXT_BYTES asks for the bytes as they are. Errors as exl2_tokenize. */
 EXL2_API exl2_result exl2_detokenize(exl2_engine *e, exl2_model m, const exl2_token *t, size_t n, uint32_t flags,
                                      char *out, size_t cap, size_t *need);
 /* [E nb] What the chat template makes of the messages; out, cap, *need as exl2_detokenize. UNSUPPORTED for a template
@@ -1209,6 +1299,11 @@ EXL2_API exl2_result exl2_detokenize(exl2_engine *e, exl2_model m, const exl2_to
    a limit. */
 EXL2_API exl2_result exl2_chat_render(exl2_engine *e, exl2_model m, const exl2_message *msgs, size_t n,
                                       const exl2_chat_desc *d, char *out, size_t cap, size_t *need);
+/* [E nb] A prompt of messages or text -> ids: those that a job in an empty session would have. d: how the messages are
+   rendered, NULL for the defaults. out, cap, *need as exl2_tokenize; errors as exl2_chat_render and exl2_tokenize. ARG
+   also for a prompt of tokens, or of nothing. */
+EXL2_API exl2_result exl2_chat_tokenize(exl2_engine *e, exl2_model m, const exl2_prompt *prompt,
+                                        const exl2_chat_desc *d, exl2_token *out, size_t cap, size_t *need);
 /* [A nb] Reads one value from JSON that is still being written and may end anywhere. path is a JSON Pointer (RFC 6901):
    "/say", "/action/target", "/lines/0"; "" is the whole text. A string gives its text so far, unescaped; another value
    gives its JSON so far. The output is always whole code points: an escape, a surrogate pair or a UTF-8 sequence that
@@ -1219,6 +1314,11 @@ EXL2_API exl2_result exl2_chat_render(exl2_engine *e, exl2_model m, const exl2_m
    deeper than 256 levels; out has the value as it was before the error. TOO_SMALL: out has what fits. */
 EXL2_API exl2_result exl2_json_text(const char *json, size_t bytes, const char *path, char *out, size_t cap,
                                     size_t *need, bool *whole);
+
+/* [A nb] The first sentence of a text that is still being written and may end anywhere: its bytes, with the spaces
+   after it; 0 while it may go on. whole: the text ends here, so its rest is a sentence. The sentences are the same
+   however the text came in pieces. Section 7 says where they end. */
+EXL2_API size_t exl2_sentence(const char *text, size_t bytes, bool whole);
 
 /* ---- 8. sessions: token histories ---------------------------------------------------------------------------- */
 
@@ -1404,16 +1504,6 @@ EXL2_API exl2_result exl2_grammar_close(exl2_engine *e, exl2_grammar g);
 /* Gets the model's logits in host memory, before any sampler setting applies, and may edit them. The edited logits are
    sampled, and log-probabilities come from them. */
 typedef void (*exl2_logits_fn)(void *user, exl2_job job, float *logits, uint32_t vocab);
-
-typedef struct exl2_prompt { /* text, ids or messages; none of them = continue the session's history */
-    const char *text;          /* appended to the session; UTF-8 */
-    size_t text_bytes;         /* 0 = NUL-terminated */
-    const exl2_token *tokens;  /* ids, appended to the session */
-    size_t token_count;
-    const exl2_message *messages; /* the whole conversation, for the chat template */
-    size_t message_count;
-    uint32_t flags;            /* exl2_text_flags for text */
-} exl2_prompt;
 
 /* How a job gets several tokens from one pass. The text, its tokens and its end are the same with any of these
    settings; only the times differ. */

@@ -26,16 +26,25 @@
 #define BLOCK_NS UINT64_C(5000000000) /* with --render */
 #define BLOCK_BEGIN 6u   /* frames at the beginning of a block that do not count */
 #define PROMPT_MAX 8192u
+#define SPEAKERS_MAX 64u
 
 typedef struct frame_options {
     const char *png, *csv, *trace;
     uint32_t cpu_us, gpu_us, seconds;
     uint32_t prompt, say; /* tokens of a job's prompt and of its answer; 0: a sentence, as many as fit */
+    uint32_t speakers; /* jobs at a time */
     float render_ms; /* GPU time of what a frame draws; 0: nothing */
     bool worker;
     exl2_model_desc model;
     host_options host;
 } frame_options;
+
+/* One of the jobs that run at a time. */
+typedef struct speaker {
+    struct frame_run *run;
+    exl2_job job;
+    bool open; /* the job has not ended */
+} speaker;
 
 typedef struct frame_run {
     const frame_options *options;
@@ -48,17 +57,17 @@ typedef struct frame_run {
     samples fences_off, fences_on; /* ms from a frame's start to its fence */
     text_file_part csv; /* file NULL: none is written */
     trace trace;
-    exl2_job job;
+    speaker speakers[SPEAKERS_MAX];
     uint32_t jobs; /* started so far */
-    bool job_open, paused;
+    bool paused;
     host_end end; /* end of the newest job that has ended */
 } frame_run;
 
 static exl2_flow on_event(void *user, const exl2_event *event)
 {
-    frame_run *r = user;
-    host_end_take(&r->end, event);
-    r->job_open = r->job_open && event->kind != EXL2_EVENT_DONE;
+    speaker *s = user;
+    host_end_take(&s->run->end, event);
+    s->open = s->open && event->kind != EXL2_EVENT_DONE;
     return EXL2_CONTINUE;
 }
 
@@ -72,11 +81,12 @@ static void make_prompt(exl2_token *ids, uint32_t count, uint32_t vocab, uint32_
     }
 }
 
-static bool start_job(frame_run *r)
+static bool start_job(speaker *s)
 {
     static const exl2_token few[] = { 1, 2, 3, 4 }; /* for a folder without a tokenizer */
     static exl2_token many[PROMPT_MAX];
-    exl2_job_desc d = { .model = r->host.model, .max_tokens = r->options->say, .on_event = on_event, .user = r };
+    frame_run *r = s->run;
+    exl2_job_desc d = { .model = r->host.model, .max_tokens = r->options->say, .on_event = on_event, .user = s };
     d.sampler.seed = 1;
     if (r->options->prompt) {
         make_prompt(many, r->options->prompt, r->host.info.vocab, r->jobs++);
@@ -88,18 +98,32 @@ static bool start_job(frame_run *r)
         d.prompt.tokens = few;
         d.prompt.token_count = sizeof few / sizeof few[0];
     }
-    r->paused = false;
-    r->job_open = exl2_job_start(r->host.engine, &d, &r->job) >= 0;
-    return r->job_open;
+    s->open = exl2_job_start(r->host.engine, &d, &s->job) >= 0;
+    return s->open;
 }
 
-/* With --render: the job of one block goes on in the next but one. */
-static void pause_job(frame_run *r, bool pause)
+/* Starts a job for each speaker that has none. false: failed, message printed. */
+static bool start_jobs(frame_run *r)
 {
-    if (r->job_open && r->paused != pause) {
-        exl2_job_pause(r->host.engine, r->job, pause);
-        r->paused = pause;
+    for (uint32_t i = 0; i < r->options->speakers; i++) {
+        r->speakers[i].run = r;
+        if (!r->speakers[i].open && !start_job(&r->speakers[i])) {
+            host_failed(&r->host);
+            return false;
+        }
     }
+    return true;
+}
+
+/* With --render: the jobs of one block go on in the next but one. */
+static void pause_jobs(frame_run *r, bool pause)
+{
+    for (uint32_t i = 0; i < r->options->speakers && r->paused != pause; i++) {
+        if (r->speakers[i].open) {
+            exl2_job_pause(r->host.engine, r->speakers[i].job, pause);
+        }
+    }
+    r->paused = pause;
 }
 
 /* One frame of a game: the game's own work, the engine's step, then the display. false: failed, message printed. */
@@ -107,8 +131,7 @@ static bool run_frame(frame_run *r, bool on, uint64_t *display_ns)
 {
     exl2_step_desc slice = { .cpu_us = r->options->cpu_us, .gpu_us = r->options->gpu_us };
     uint64_t start = clock_ns();
-    if (on && !r->job_open && !start_job(r)) {
-        host_failed(&r->host);
+    if (on && !start_jobs(r)) {
         return false;
     }
     pace_until(start + GAME_NS, GAME_NS);
@@ -137,9 +160,8 @@ static bool run_drawn_frame(frame_run *r, bool on, bool counts, uint64_t *displa
 {
     exl2_step_desc slice = { .cpu_us = r->options->cpu_us, .gpu_us = r->options->gpu_us };
     uint64_t start = clock_ns();
-    pause_job(r, !on);
-    if (on && !r->job_open && !start_job(r)) {
-        host_failed(&r->host);
+    pause_jobs(r, !on);
+    if (on && !start_jobs(r)) {
         return false;
     }
     uint64_t step_start = clock_ns();
@@ -316,7 +338,7 @@ static int report(frame_run *r)
 
 int main(int argc, char **argv)
 {
-    frame_options o = { .cpu_us = 4000, .gpu_us = 4000, .seconds = 10 };
+    frame_options o = { .cpu_us = 4000, .gpu_us = 4000, .seconds = 10, .speakers = 1 };
     const arg positional[] = { { "MODEL", ARG_TEXT, &o.model.path, NULL, "model folder" } };
     const arg flags[] = {
         { "--cpu-us", ARG_U32, &o.cpu_us, "N", "CPU microseconds per frame for the engine (4000)" },
@@ -325,6 +347,7 @@ int main(int argc, char **argv)
         { "--seconds", ARG_U32, &o.seconds, "N", "length of the run; the engine is idle in the first third (10)" },
         { "--worker", ARG_BOOL, &o.worker, NULL, "a thread of the engine does the work, with these budgets" },
         { "--prompt", ARG_U32, &o.prompt, "N", "tokens of each job's prompt, made up (a sentence)" },
+        { "--speakers", ARG_U32, &o.speakers, "N", "jobs at a time, at most 64 (1)" },
         { "--say", ARG_U32, &o.say, "N", "tokens of each job's answer (as many as fit)" },
         { "--png", ARG_TEXT, &o.png, "F", "PNG file to write: picture of the frame times" },
         { "--csv", ARG_TEXT, &o.csv, "F", "with --render: CSV file to write, a line for each frame" },
@@ -344,6 +367,10 @@ int main(int argc, char **argv)
     } else if (parsed == ARGS_OK && (o.prompt > PROMPT_MAX || (o.csv && !(o.render_ms > 0)))) {
         parsed = args_wrong(&d, "--prompt must be at most 8192, and --csv needs --render");
     }
+    if (parsed == ARGS_OK && (o.speakers == 0 || o.speakers > SPEAKERS_MAX)) {
+        parsed = args_wrong(&d, "--speakers must be 1 to 64");
+    }
+    o.model.batch_max = o.speakers > 16 ? o.speakers : 0; /* the default is 16 */
     if (parsed == ARGS_OK && o.trace && o.worker) {
         parsed = args_wrong(&d, "--trace is of the main thread's steps: give it without --worker");
     }
@@ -363,7 +390,7 @@ int main(int argc, char **argv)
         }
         fputs("at_work,counts,step_ms,fence_ms\n", r.csv.file);
     }
-    if (host_open(&r.host, &o.host) && host_load(&r.host, &o.model, 1)) {
+    if (host_open(&r.host, &o.host) && host_load(&r.host, &o.model, o.speakers)) {
         bool renders = o.render_ms > 0;
         if (o.worker && exl2_worker_start(r.host.engine) < 0) {
             host_failed(&r.host);

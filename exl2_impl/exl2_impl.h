@@ -177,6 +177,7 @@ EXL2__SIZE_BEGIN
 
 #include "6_text/unicode/nfkc_table.h"
 #include "6_text/unicode/nfkc.h"
+#include "6_text/unicode/sentences.h"
 
 EXL2__SIZE_END
 
@@ -286,6 +287,7 @@ EXL2__SIZE_BEGIN
 #include "7_engine/jobs.h"
 #include "7_engine/draft_models.h"
 #include "7_engine/job_lists.h"
+#include "7_engine/job_prompt.h"
 #include "7_engine/snapshot.h"
 #include "7_engine/job_start.h"
 #include "7_engine/loading.h"

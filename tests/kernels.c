@@ -1,6 +1,8 @@
 /* kernels.c: every kernel compiles for every architecture that it exists for, without spills, stack, local memory,
    warnings, serialized wgmma, or more than 48 KiB of static shared memory. The list of kernels is complete and has no
    others.
+   While the kernels are those of tests/golden/kernels.txt, only 8.6 and 9.0 are compiled, unless EXL2_TEST_ALL is set
+   (tests/run.sh --all). When all architectures have passed, it prints what to write there.
    takes: NVRTC: EXL2_NVRTC, or the one next to the nvcc on PATH; run in the root of the tree. By hand also a module and
           an architecture: `kernels gemv1.cu 89` compiles and prints the assembler's report. nvdisasm (sass.h), if there
           is one, to count the instructions of products of one row.
@@ -14,6 +16,7 @@
 #include "check.h"
 #include "sass.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -29,6 +32,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the check cou
 static uint32_t modules[EXL2__KERNEL_COUNT], module_count, next_task;
 static const char *only_module;
 static uint32_t only_arch;
+static bool two_archs; /* 86 and 90 alone */
 static char reports[3000];    /* the folder of kept reports; empty: none are kept */
 static uint64_t nvrtc_hash;   /* of the library's version and bytes */
 static uint32_t compiled, kept;
@@ -336,6 +340,39 @@ static void compile(exl2__ctx *c, const char *module, uint32_t arch)
     exl2__cuda_source_close(c, &source);
 }
 
+/* ---- have the kernels changed? ---- */
+
+/* Adds the names and bytes of the files of a folder and of its folders, in the order of their names. */
+static uint64_t hash_folder(const char *folder, uint64_t hash)
+{
+    struct dirent **entries;
+    int count = scandir(folder, &entries, NULL, alphasort);
+    for (int i = 0; i < count; i++) {
+        char path[1024];
+        struct stat status;
+        snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
+        if (entries[i]->d_name[0] != '.' && stat(path, &status) == 0) {
+            size_t bytes;
+            char *text = S_ISDIR(status.st_mode) ? NULL : check_read(path, &bytes);
+            hash = exl2__hash_mix(hash ^ exl2__hash(path, strlen(path)));
+            hash = text ? exl2__hash_mix(hash ^ exl2__hash(text, bytes)) : hash_folder(path, hash);
+            free(text);
+        }
+        free(entries[i]);
+    }
+    CHECK(count > 0);
+    free(count > 0 ? entries : NULL);
+    return hash;
+}
+
+static bool is_golden(const char *hash)
+{
+    char *known = check_read("tests/golden/kernels.txt", NULL);
+    bool same = strncmp(known, hash, strlen(hash)) == 0;
+    free(known);
+    return same;
+}
+
 static void *work(void *arg)
 {
     exl2__ctx c = { .allocator = exl2__platform_allocator(), .files = exl2__platform_files() };
@@ -350,7 +387,7 @@ static void *work(void *arg)
         const char *module = exl2__cuda_kernel_rows[modules[task / ARCHS]].module;
         uint32_t arch = archs[task % ARCHS];
         if ((!only_module || strcmp(only_module, module) == 0) && (!only_arch || only_arch == arch)
-            && exl2__cuda_module_exists(module, arch)) {
+            && (!two_archs || arch == 86 || arch == 90) && exl2__cuda_module_exists(module, arch)) {
             compile(&c, module, arch);
         }
     }
@@ -369,6 +406,10 @@ int main(int argc, char **argv)
             modules[module_count++] = i;
         }
     }
+    char hash[20];
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)hash_folder(EXL2_KERNEL_DIR, 1));
+    bool golden = is_golden(hash);
+    two_archs = golden && !only_module && !getenv("EXL2_TEST_ALL");
     for (int i = 0; i < THREADS; i++) {
         CHECK_INT(pthread_create(&threads[i], NULL, work, NULL), 0);
     }
@@ -377,5 +418,10 @@ int main(int argc, char **argv)
     }
     printf("%u reports are new, %u were kept%s%s\n", compiled, kept, reports[0] ? " in " : "", reports);
     exl2__cuda_nvrtc_close(&nvrtc);
+    if (two_archs) {
+        printf("the kernels have not changed: only 86 and 90 were compiled\n");
+    } else if (!golden && !only_module) {
+        printf("the kernels have changed: if all checks passed, write %s into tests/golden/kernels.txt\n", hash);
+    }
     return check_done();
 }

@@ -1,9 +1,18 @@
 #!/bin/sh
-# Builds exl2.h and runs all tests twice: in the default build, and in a build with the address and undefined-behaviour
+# Builds exl2.h and runs its tests twice: in the default build, and in a build with the address and undefined-behaviour
 # sanitizers. Works on a fresh Debian or Ubuntu from any folder. The last line is "N passed, N failed, N skipped".
+#   tests/run.sh         the tests of each commit
+#   tests/run.sh --all   every test; before an issue is resolved, and before a release
+# tests/golden/tests.txt says which tests are which.
 #   EXL2_TEST_DATA   folder of the shared fixtures; default: ../shared, beside the repository
 #   EXL2_TEST_MODEL  folder of the real model; default: it is unpacked once from EXL2_TEST_DATA/models
 set -u
+all=
+case "$#,${1:-}" in
+0,) ;;
+1,--all) all=1 EXL2_TEST_ALL=1 && export EXL2_TEST_ALL ;;
+*) echo "usage: tests/run.sh [--all]" >&2; exit 2 ;;
+esac
 root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 cd "$root" || exit 1
 build=$root/build
@@ -132,7 +141,8 @@ set_up() { # folder, options
 }
 
 compile() { # folder
-    ninja -C "$1" >"$1/compile.log" 2>&1 || { tail -n 60 "$1/compile.log"; return 1; }
+    # shellcheck disable=SC2086 # two words or none
+    ninja -C "$1" ${all:+all all_tests} >"$1/compile.log" 2>&1 || { tail -n 60 "$1/compile.log"; return 1; }
     grep -n 'warning:' "$1/compile.log"
     return 0
 }
@@ -146,6 +156,7 @@ run_tests() { # folder, arguments of meson test
     log=$folder/meson-logs/testlog.json
     shift
     rm -f "$log"
+    [ -n "$all" ] || set -- --no-suite all "$@"
     meson test -C "$folder" --no-rebuild --print-errorlogs --timeout-multiplier 4 "$@" </dev/null
     [ -s "$log" ] || { failed=$((failed + 1)); return; }
     total=$(grep -c '"result": "' "$log")

@@ -5,13 +5,14 @@
 #include "cast.h"
 
 #include "../common/text_file.h"
+#include "turn.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define ASIDES_BEGIN "For what nobody asked before:"
+#define EVASIONS_BEGIN "For what nobody asked before:"
 
 static const char *const files[CAST_SIZE] = { "marla.txt", "osric.txt", "pike.txt" };
 
@@ -90,31 +91,40 @@ static const char *take_at(char *act)
     return at + 4;
 }
 
-/* Reads "> " lines and their answers. Returns the first invalid line, or NULL. */
+/* Reads the lines after EVASIONS_BEGIN. Returns the first one that is too many, or that no turn can say, or NULL. */
+static const char *read_evasions(character *c, char *at)
+{
+    char *line;
+    while ((line = take_line(&at))) {
+        if (!line[0]) {
+            continue;
+        }
+        if (c->evasion_count == CAST_EVASIONS_MAX || !turn_can_say(line)) {
+            return line;
+        }
+        c->evasions[c->evasion_count++] = line;
+    }
+    return NULL;
+}
+
+/* Reads "> " lines and their answers, and then the evasions. Returns the first invalid line, or NULL. */
 static const char *read_examples(character *c, char *at)
 {
     char *question;
-    bool asides = false;
     while ((question = take_line(&at))) {
         if (!question[0]) {
             continue;
         }
-        if (strcmp(question, ASIDES_BEGIN) == 0) {
-            asides = true;
-            continue;
+        if (strcmp(question, EVASIONS_BEGIN) == 0) {
+            return read_evasions(c, at);
         }
         char *answer = take_line(&at);
-        bool full = asides ? c->aside_count == CAST_ASIDES_MAX : c->example_count == CAST_EXAMPLES_MAX;
-        if (strncmp(question, "> ", 2) != 0 || !answer || !answer[0] || full) {
+        if (strncmp(question, "> ", 2) != 0 || !answer || !answer[0] || c->example_count == CAST_EXAMPLES_MAX) {
             return question;
         }
         char *act = take_act(answer);
-        example e = { .question = question + 2, .answer = answer, .at = take_at(act), .act = act };
-        if (asides) {
-            c->asides[c->aside_count++] = e;
-        } else {
-            c->examples[c->example_count++] = e;
-        }
+        c->examples[c->example_count++] =
+            (example){ .question = question + 2, .answer = answer, .at = take_at(act), .act = act };
     }
     return NULL;
 }
@@ -138,7 +148,7 @@ static bool read_character(character *c, const char *path)
         cut_blanks_at_end(at);
     }
     if (wrong) {
-        fprintf(stderr, "%s: '%.60s' is neither 'key: value' nor an example of talk\n", path, wrong);
+        fprintf(stderr, "%s: '%.60s' is neither 'key: value' nor something that a person can say\n", path, wrong);
         return false;
     }
     if (!c->name || !c->role || !c->mood || !c->topic || !c->persona[0]) {

@@ -10,7 +10,7 @@
 
 #define CAST_SIZE 3
 #define CAST_EXAMPLES_MAX 16
-#define CAST_ASIDES_MAX 16
+#define CAST_EVASIONS_MAX 16
 
 typedef struct example { /* a question, and how the person answers it */
     const char *question, *answer;
@@ -20,8 +20,7 @@ typedef struct example { /* a question, and how the person answers it */
 
 /* A file has "key: value" lines, an empty line, the persona, and then examples: a line "> " with what a stranger
    says, and a line with the answer, which may end with [act] or [act at NAME]. The line "For what nobody asked before:"
-   begins the asides: examples for questions that no example above fits. Their questions begin differently ("Do you
-   have", "Where can I"), because the aside that begins like the player's question is chosen. */
+   begins the evasions: each line is an answer to any question that no example fits. */
 typedef struct character {
     char *file;                               /* all texts below point into it */
     const char *name, *role, *mood, *topic;
@@ -31,8 +30,8 @@ typedef struct character {
     uint32_t colour;                          /* number of a terminal colour, 0..255 */
     const char *persona;
     example examples[CAST_EXAMPLES_MAX];
-    example asides[CAST_ASIDES_MAX];
-    uint32_t example_count, aside_count;
+    const char *evasions[CAST_EVASIONS_MAX];
+    uint32_t example_count, evasion_count;
 } character;
 
 typedef struct cast { /* zeroed: empty */

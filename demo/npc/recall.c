@@ -3,10 +3,7 @@
    gives: what recall.h declares. */
 #include "recall.h"
 
-#include "turn.h"
-
 #include <ctype.h>
-#include <stdio.h>
 #include <string.h>
 
 #define WORD_BYTES 24
@@ -96,55 +93,24 @@ const example *recall(const character *who, recollection *m, const char *questio
     return best;
 }
 
-/* Number of equal words at the beginning of both. */
-static uint32_t same_beginning(const char *a, const char *b)
+uint32_t recall_evasions(const character *who, const recollection *m, const char *out[CAST_EVASIONS_MAX])
 {
-    char word[WORD_BYTES], other[WORD_BYTES];
     uint32_t count = 0;
-    while (next_word(&a, word) && next_word(&b, other) && strcmp(word, other) == 0) {
-        count++;
+    for (uint32_t i = 0; i < who->evasion_count; i++) {
+        bool rests = m->used[i] > 0 && m->used[i] + who->evasion_count / 2 > m->count;
+        if (!rests) {
+            out[count++] = who->evasions[i];
+        }
     }
     return count;
 }
 
-/* The newest half of the asides is not used again yet. Of two that fit equally well, the one that was used longer ago
-   is chosen. */
-const example *recall_aside(const character *who, recollection *m, const char *question)
+void recall_used(const character *who, recollection *m, const char *said)
 {
-    const example *best = NULL;
-    uint32_t most = 0, oldest = 0;
-    for (uint32_t i = 0; i < who->aside_count; i++) {
-        uint32_t same = same_beginning(question, who->asides[i].question), used = m->used[i];
-        bool rests = used > 0 && used + (who->aside_count + 1) / 2 > m->count;
-        if (!rests && (!best || same > most || (same == most && used < oldest))) {
-            best = &who->asides[i];
-            most = same;
-            oldest = used;
+    for (uint32_t i = 0; said[0] && i < who->evasion_count; i++) {
+        if (strncmp(who->evasions[i], said, strlen(said)) == 0) {
+            m->used[i] = ++m->count;
+            return;
         }
-    }
-    if (best) {
-        m->used[best - who->asides] = ++m->count;
-    }
-    return best;
-}
-
-static void add_turn(const character *who, const example *e, const char *visitor, char *out, size_t cap)
-{
-    char answer[TURN_BYTES];
-    size_t used = strlen(out);
-    turn_example(e->answer, answer, sizeof answer);
-    snprintf(out + used, cap - used, "\n%s: %.800s\n%s: %s", visitor, e->question, who->name, answer);
-}
-
-void recall_asides(const character *who, recollection *m, const char *question, const char *visitor, char *out,
-                   size_t cap)
-{
-    const example *nearest = recall_aside(who, m, question); /* comes last, next to the question */
-    const example *other = recall_aside(who, m, question);
-    if (other && other != nearest) {
-        add_turn(who, other, visitor, out, cap);
-    }
-    if (nearest) {
-        add_turn(who, nearest, visitor, out, cap);
     }
 }

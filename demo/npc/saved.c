@@ -200,10 +200,12 @@ static void put_state(stream *x, tavern *home, npc *n)
             held |= (n->state.things[i] == home->things[j].name ? 1u : 0) << j;
         }
     }
+    bool evades = n->state.evasion_count > 0;
     put_u32(x, &held, (1u << home->thing_count) - 1);
-    put_bool(x, &n->state.aside);
+    put_bool(x, &evades);
     put_trust(x, &n->state.trust);
-    if (x->reads) {
+    if (x->reads) { /* after put_recalled, as the turn began with the same recollection */
+        n->state.evasion_count = evades ? recall_evasions(n->who, &n->recalled, n->state.evasions) : 0;
         n->state.thing_count = 0;
         for (uint32_t i = 0; i < home->thing_count; i++) {
             if (held >> i & 1) {
@@ -219,7 +221,7 @@ static void put_recalled(stream *x, npc *n)
     put_u32(x, &last, n->who->example_count);
     n->recalled.last = last ? &n->who->examples[last - 1] : NULL;
     put_u32(x, &n->recalled.count, UINT32_MAX / 2);
-    for (uint32_t i = 0; i < CAST_ASIDES_MAX; i++) {
+    for (uint32_t i = 0; i < CAST_EVASIONS_MAX; i++) {
         put_u32(x, &n->recalled.used[i], UINT32_MAX / 2);
     }
 }
@@ -295,8 +297,8 @@ static uint64_t hash_cast(const cast *c)
         for (uint32_t j = 0; j < who->example_count; j++) {
             hash = hash_example(hash, &who->examples[j]);
         }
-        for (uint32_t j = 0; j < who->aside_count; j++) {
-            hash = hash_example(hash, &who->asides[j]);
+        for (uint32_t j = 0; j < who->evasion_count; j++) {
+            hash = hash_text(hash, who->evasions[j]);
         }
     }
     return hash;

@@ -164,19 +164,18 @@ static exl2_result tokens_of(const npc *n, exl2_model model, const char *text, s
 }
 
 /* Sampler settings of a turn. What is not written word for word has no words of the plot: the model would admit or deny
-   something that the author decides. In an aside the names of the others are banned, too: a small model easily takes
-   another name for its own. */
+   something that the author decides. */
 static exl2_sampler_desc sampler_of(const npc *n)
 {
     const tavern *t = n->place;
-    bool written = n->state.says && !n->state.says[n->state.says_bytes];
+    bool written = n->state.evasion_count || (n->state.says && !n->state.says[n->state.says_bytes]);
     exl2_sampler_desc s = { .preset = t->temperature > 0 ? EXL2_PRESET_BALANCED : EXL2_PRESET_GREEDY };
     s.temperature = t->temperature;
     s.min_p = t->temperature > 0 ? 0.1f : 0;
     s.repeat_penalty = 1.1f;
     s.penalty_range = TAVERN_REPEAT_TOKENS;
     s.ban = n->banned;
-    s.ban_count = written ? 0 : n->state.aside ? n->banned_count : n->plot_count;
+    s.ban_count = written ? 0 : n->banned_count;
     s.seed = t->seed + t->count; /* differs from line to line, but not between runs */
     return s;
 }
@@ -217,64 +216,40 @@ static exl2_result start_job(npc *n, const char *ask, exl2_grammar grammar, exl2
         n->reused_tokens = info.tokens_cached;
         n->place->prompt_reused += info.tokens_cached;
     }
-    if (grammar.id && d.sampler.ban_count) { /* the engine copies the grammar, whose ends must not need banned names */
+    if (grammar.id && d.sampler.ban_count) { /* the engine copies the grammar, whose ends must not need banned words */
         exl2_stats(n->place->engine, &after);
         n->place->grammar_allocations += after.allocations - before.allocations;
     }
     return result;
 }
 
-/* Bans the word's first token, if it is the only one or `part`: others would ban the beginnings of common words. */
-static exl2_result add_banned(npc *n, exl2_model model, const char *text, size_t bytes, bool part)
-{
-    exl2_token ids[64];
-    size_t count = 0;
-    exl2_result result = tokens_of(n, model, text, bytes, ids, sizeof ids / sizeof ids[0], &count);
-    if (result >= 0 && count && (part || count == 1) && n->banned_count < TAVERN_BANNED_MAX) {
-        n->banned[n->banned_count++] = ids[0];
-    }
-    return result;
-}
-
-/* A word of the plot, inside of a text and at its beginning. */
-static exl2_result add_plot(npc *n, exl2_model model, const char *word, size_t bytes)
+/* Bans a word of the plot, inside of a text and at its beginning, where it is one token: the first of several tokens is
+   the beginning of common words, too. */
+static exl2_result ban_word(npc *n, exl2_model model, const char *word, size_t bytes)
 {
     exl2_result result = EXL2_OK;
     for (int i = 0; result >= 0 && i < 4; i++) {
         char text[64];
+        exl2_token ids[64];
+        size_t count = 0;
         int letter = i % 2 ? toupper((unsigned char)word[0]) : tolower((unsigned char)word[0]);
         int length = snprintf(text, sizeof text, "%s%c%.*s", i / 2 ? "" : " ", letter,
                               (int)(bytes < 60 ? bytes : 60) - 1, word + 1);
-        result = add_banned(n, model, text, (size_t)length, false);
+        result = tokens_of(n, model, text, (size_t)length, ids, sizeof ids / sizeof ids[0], &count);
+        if (result >= 0 && count == 1 && n->banned_count < TAVERN_BANNED_MAX) {
+            n->banned[n->banned_count++] = ids[0];
+        }
     }
     return result;
 }
 
-static exl2_result add_stranger(npc *n, exl2_model model, const char *word)
-{
-    char text[64];
-    int length = snprintf(text, sizeof text, " %.60s", word);
-    return add_banned(n, model, text, (size_t)length, true);
-}
-
-/* Collects the words of the plot, and words such as " Pike" and " smuggler", which Marla and Osric never say of
-   themselves. */
-static exl2_result learn_banned(npc *n)
+static exl2_result ban_plot(npc *n)
 {
     exl2_session_info info;
     exl2_result result = exl2_session_get(n->place->engine, n->session, &info);
     const char *at = n->who->plot ? n->who->plot : "";
     for (size_t bytes; result >= 0 && (bytes = strcspn(at, " ")) > 0; at += bytes + (at[bytes] == ' ')) {
-        result = add_plot(n, info.model, at, bytes);
-    }
-    n->plot_count = n->banned_count;
-    for (uint32_t i = 0; result >= 0 && i < CAST_SIZE; i++) {
-        const character *who = n->place->npcs[i].who;
-        const char *blank = strrchr(who->role, ' '), *role = blank ? blank + 1 : who->role;
-        if (who != n->who) {
-            result = add_stranger(n, info.model, who->name);
-            result = result < 0 ? result : add_stranger(n, info.model, role);
-        }
+        result = ban_word(n, info.model, at, bytes);
     }
     return result;
 }
@@ -292,7 +267,7 @@ static exl2_result start_past(npc *n)
     exl2_result result = start_job(n, "", (exl2_grammar){ 0 }, &n->job);
     n->talk_bytes = n->talk_known = 0;
     n->talk[0] = 0;
-    return result < 0 ? result : learn_banned(n);
+    return result < 0 ? result : ban_plot(n);
 }
 
 /* Makes the grammar of the turn: what is not in its schema cannot be done. */
@@ -360,7 +335,7 @@ static exl2_result forget(npc *n, size_t cut)
 static void follow_example(const npc *n, turn_state *s)
 {
     const example *e = n->recalled.last;
-    if (e && !s->aside) {
+    if (e) {
         bool written = cast_is_plot(n->who, e->answer);
         if (written || !n->place->own_words) {
             turn_follow(s, e->answer, written, e->act, e->at ? e->at : VISITOR);
@@ -373,11 +348,11 @@ static void recall_for(npc *n, const char *question, char *out, size_t cap)
 {
     const example *known = recall(n->who, &n->recalled, question);
     n->state = state_of(n);
-    n->state.aside = !known && !n->place->own_words;
     follow_example(n, &n->state);
-    if (n->state.aside) {
-        recall_asides(n->who, &n->recalled, question, VISITOR, out, cap);
-    } else if (n->place->own_words) {
+    if (!known && !n->place->own_words) {
+        n->state.evasion_count = recall_evasions(n->who, &n->recalled, n->state.evasions);
+    }
+    if (n->place->own_words) {
         snprintf(out, cap, "\n(%s)", n->who->persona); /* a reminder of the persona */
     }
 }
@@ -404,7 +379,7 @@ static bool speak(npc *n, const char *question)
     if (result < 0) {
         return tavern_failed(n->place);
     }
-    if (!n->state.aside) {
+    if (!n->state.evasion_count) {
         add_question(n, question);
     }
     n->asked = question;
@@ -492,7 +467,11 @@ static void on_line_end(npc *n, const exl2_event *event)
             act(n, l);
         }
     }
-    bool kept = !n->state.aside && !tavern_is_unsaid(l); /* asides are not kept: a small model would repeat them */
+    bool evaded = n->state.evasion_count > 0;
+    bool kept = !evaded && !tavern_is_unsaid(l); /* evasions are not kept: a small model would repeat them */
+    if (evaded) {
+        recall_used(n->who, &n->recalled, l->text ? l->text : "");
+    }
     if (kept && !n->place->own_words) {
         keep_question(n);
     }
@@ -500,7 +479,7 @@ static void on_line_end(npc *n, const exl2_event *event)
         tavern_failed(n->place);
     }
     if (!kept) { /* the talk goes on as if the question had not been asked */
-        n->talk_bytes = n->state.aside ? n->talk_bytes : n->talk_known;
+        n->talk_bytes = evaded ? n->talk_bytes : n->talk_known;
         n->talk[n->talk_bytes] = 0;
         return;
     }

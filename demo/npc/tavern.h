@@ -48,13 +48,11 @@ struct npc {
     size_t talk_bytes, talk_known; /* talk_known: bytes of `talk` that the session holds */
     uint32_t known_tokens;    /* tokens of the session with those bytes */
     uint32_t reused_tokens;   /* tokens that the newest job found in the cache */
-    recollection recalled;    /* examples and asides that were used lately; its `last` is of the current turn */
+    recollection recalled;    /* examples and evasions that were used lately; its `last` is of the current turn */
     const char *asked;        /* question of the current turn; NULL: of a restored evening */
     char together[2 * TURN_BYTES]; /* two questions in one, as the first was not answered */
-    /* [banned_count] First tokens of words that an answer in the model's own words does not have: [plot_count] of the
-       plot, then of names and roles of the others, which only asides do not have. */
-    exl2_token banned[TAVERN_BANNED_MAX];
-    uint32_t banned_count, plot_count;
+    exl2_token banned[TAVERN_BANNED_MAX]; /* [banned_count] words of the plot, for answers in the model's own words */
+    uint32_t banned_count;
     const char *mood;
     int trust;
     turn_state state;         /* of the game when the turn began */

@@ -50,7 +50,7 @@ static void put_pattern(writer *w, const char *text, size_t bytes)
 }
 
 /* What a turn may say, as the patterns below allow it. */
-static bool can_say(const char *text)
+bool turn_can_say(const char *text)
 {
     size_t bytes = strlen(text);
     bool good = bytes >= 4 && bytes <= TURN_SAY_MAX && text[0] >= 'A' && text[0] <= 'Z';
@@ -76,7 +76,7 @@ static bool can_act(const turn_state *s, const char *act)
 bool turn_follow(turn_state *s, const char *answer, bool whole, const char *act, const char *target)
 {
     size_t bytes = 0;
-    if (!can_say(answer)) {
+    if (!turn_can_say(answer)) {
         return false;
     }
     for (int i = 0; i < BEGIN_WORDS && answer[bytes]; i++) {
@@ -92,6 +92,11 @@ bool turn_follow(turn_state *s, const char *answer, bool whole, const char *act,
 /* `say` comes first because the player waits for it. It has plain letters and punctuation, and ends with a sentence. */
 static void put_say(writer *w, const turn_state *s)
 {
+    if (s->evasion_count) {
+        put_enum(w, "say", s->evasions, s->evasion_count, "");
+        put(w, "]},");
+        return;
+    }
     put(w, "\"say\":{\"type\":\"string\",\"pattern\":\"^");
     if (s->says && !s->says[s->says_bytes]) {
         put_pattern(w, s->says, s->says_bytes);
@@ -99,8 +104,6 @@ static void put_say(writer *w, const turn_state *s)
     } else if (s->says) {
         put_pattern(w, s->says, s->says_bytes);
         put(w, "[ !#-;=?-Z_a-z]{0,%d}[.!?]$\"},", TURN_SAY_MAX - 1 - (int)s->says_bytes);
-    } else if (s->aside) {
-        put(w, "[A-Z][ ',0-9A-Za-z-]{%d,%d}[.!?]$\"},", TURN_ASIDE_MIN - 2, TURN_ASIDE_MAX - 2);
     } else {
         put(w, "[A-Z][ !#-;=?-Z_a-z]{2,%d}[.!?]$\"},", TURN_SAY_MAX - 2);
     }
@@ -112,20 +115,14 @@ void turn_schema(const turn_state *s, char out[TURN_SCHEMA_BYTES])
     put(&w, "{\"type\":\"object\",\"properties\":{");
     put_say(&w, s);
     put_enum(&w, "mood", moods, COUNT(moods), "");
-    put_enum(&w, "act", s->says ? &s->act : acts, s->says || s->aside ? 1 : COUNT(acts), "]},");
-    for (uint32_t i = 0; !s->says && !s->aside && i < s->thing_count; i++) {
+    put_enum(&w, "act", s->says ? &s->act : acts, s->says || s->evasion_count ? 1 : COUNT(acts), "]},");
+    for (uint32_t i = 0; !s->says && !s->evasion_count && i < s->thing_count; i++) {
         put(&w, ",\"" GIVE "%s\"", s->things[i]);
     }
     put_enum(&w, "target", s->says ? &s->target : s->targets, s->says ? 1 : s->target_count, "]},");
     put(&w, "]},\"trust\":{\"type\":\"integer\",\"minimum\":%d,\"maximum\":%d}},"
             "\"required\":[\"say\",\"mood\",\"act\",\"target\",\"trust\"]}",
         s->trust > -TURN_TRUST_MAX ? s->trust - 1 : s->trust, s->trust < TURN_TRUST_MAX ? s->trust + 1 : s->trust);
-}
-
-size_t turn_example(const char *say, char *out, size_t cap)
-{
-    int bytes = snprintf(out, cap, "{\"say\":\"%s\"}", say);
-    return (size_t)bytes < cap ? (size_t)bytes : cap - 1;
 }
 
 /* ---- the answer ---- */
@@ -188,10 +185,9 @@ bool turn_read(const turn_state *s, const char *json, size_t bytes, turn *out)
     bool good = read_act(s, root, out) && out->mood && out->target && root->child_count == 5;
     good = good && out->trust >= -TURN_TRUST_MAX && out->trust <= TURN_TRUST_MAX && out->trust >= s->trust - 1
         && out->trust <= s->trust + 1 && (double)out->trust >= trust->number && (double)out->trust <= trust->number;
-    good = good && say && say->kind == JSON_TEXT && say->text_bytes >= (s->aside ? TURN_ASIDE_MIN : 4)
-        && say->text_bytes <= (s->aside ? TURN_ASIDE_MAX : TURN_SAY_MAX)
+    good = good && say && say->kind == JSON_TEXT && say->text_bytes >= 4 && say->text_bytes <= TURN_SAY_MAX
         && strchr(".!?", say->text[say->text_bytes - 1])
-        && (!s->aside || strcspn(say->text, ".!?") == say->text_bytes - 1)
+        && (!s->evasion_count || one_of(root, "say", s->evasions, s->evasion_count))
         && (!s->says || strncmp(say->text, s->says, s->says_bytes) == 0)
         && (!s->says || s->says[s->says_bytes] || say->text_bytes == s->says_bytes);
     bool points = good && strcmp(out->act, "point") == 0;

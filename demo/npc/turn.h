@@ -1,6 +1,6 @@
 /* turn.h: what a person may do in one turn: makes the JSON schema from the state of the game, and reads the answer.
    takes: who is present, what the person holds and trusts; JSON that may still be incomplete.
-   gives: turn_follow, turn_schema, turn_example, turn_words, turn_named, turn_read. */
+   gives: turn_can_say, turn_follow, turn_schema, turn_words, turn_named, turn_read. */
 #ifndef NPC_TURN_H
 #define NPC_TURN_H
 
@@ -10,18 +10,18 @@
 
 #define TURN_THINGS_MAX 16
 #define TURN_TARGETS_MAX 8
-#define TURN_SCHEMA_BYTES 2048
+#define TURN_SCHEMA_BYTES 4096
+#define TURN_EVASIONS_MAX 16
 #define TURN_BYTES 1024   /* most bytes of a turn */
 #define TURN_SAY_MAX 142   /* most bytes of `say` */
-#define TURN_ASIDE_MIN 12  /* bytes of `say` in an aside: least and most */
-#define TURN_ASIDE_MAX 92
 #define TURN_TRUST_MAX 2 /* trust is -2..2, and a turn changes it by 1 at most */
 
 typedef struct turn_state { /* state of the game when a turn begins; its texts must outlive it */
     const char *things[TURN_THINGS_MAX]; /* things that the person holds; no other thing can be given */
     const char *targets[TURN_TARGETS_MAX]; /* who is present */
     uint32_t thing_count, target_count;
-    bool aside;            /* no example fits the question: answer in one short sentence, since small models ramble */
+    const char *evasions[TURN_EVASIONS_MAX]; /* [evasion_count] not 0: `say` is one of these, as no example fits */
+    uint32_t evasion_count;
     const char *says;      /* answer of the example that fits; NULL: none */
     size_t says_bytes;     /* `say` begins with so many bytes of it; with all of them it is that answer */
     const char *act, *target; /* if `says`: the only ones */
@@ -34,12 +34,11 @@ typedef struct turn {
     int trust;
 } turn;
 
+bool turn_can_say(const char *text); /* one sentence or more of letters and punctuation that JSON does not escape */
 /* Lets `say` begin with the first words of an example's answer, or be all of it. false: no turn can say it. act NULL,
    or not possible now: "none". */
 bool turn_follow(turn_state *s, const char *answer, bool whole, const char *act, const char *target);
 void turn_schema(const turn_state *s, char out[TURN_SCHEMA_BYTES]);
-/* Writes the beginning of an example turn, with these words, for the model to read. */
-size_t turn_example(const char *say, char *out, size_t cap);
 /* Writes the words of `say` that have arrived, with a NUL; returns their bytes. */
 size_t turn_words(const char *json, size_t bytes, char out[TURN_BYTES]);
 const char *turn_named(const turn_state *s, const char *words); /* the target that is named first; NULL: none */

@@ -6,7 +6,7 @@
    The bytes are 32 lanes of 64-bit words: word i belongs to lane i % 32. Each lane is a generator of the kind
    "multiply with carry" (G. Marsaglia), to which its words are added: s = (s % 2^32) * K + s / 2^32 + word. That is a
    polynomial of the words modulo the prime K * 2^32 - 1, so the place of a word counts in all bits. No lane waits for
-   another, so AVX2 reads about 25 bytes in a cycle. The hash does not protect against bytes that were chosen to
+   another, so vectors of any width may hold them. The hash does not protect against bytes that were chosen to
    collide. */
 #ifndef EXL2__HASH_SUMS_H
 #define EXL2__HASH_SUMS_H
@@ -87,14 +87,53 @@ EXL2__PRIVATE EXL2__TARGET_AVX2 void exl2__hash_stripes_avx2(uint64_t *lanes, co
 #undef EXL2__HASH_STEP
 #undef EXL2__HASH_STORE
 #undef EXL2__HASH_LOAD
-#else
-#define exl2__hash_stripes_avx2 exl2__hash_stripes
+
+/* The same. i: eight lanes. */
+#define EXL2__HASH_STEP(i)                                                  \
+    s##i = _mm512_add_epi64(_mm512_mul_epu32(s##i, k),                      \
+                            _mm512_add_epi64(_mm512_srli_epi64(s##i, 32), _mm512_loadu_si512(p + 64 * (i))))
+
+EXL2__PRIVATE EXL2__TARGET_AVX512 void exl2__hash_stripes_avx512(uint64_t *lanes, const uint8_t *p, uint64_t count)
+{
+    EXL2__UNALIGNED_MOVES();
+    const __m512i k = _mm512_set1_epi64(EXL2__HASH_K);
+    __m512i s0 = _mm512_loadu_si512(lanes), s1 = _mm512_loadu_si512(lanes + 8);
+    __m512i s2 = _mm512_loadu_si512(lanes + 16), s3 = _mm512_loadu_si512(lanes + 24);
+    for (; count > 0; count--, p += EXL2__HASH_STRIPE) {
+        EXL2__HASH_STEP(0);
+        EXL2__HASH_STEP(1);
+        EXL2__HASH_STEP(2);
+        EXL2__HASH_STEP(3);
+    }
+    _mm512_storeu_si512(lanes, s0);
+    _mm512_storeu_si512(lanes + 8, s1);
+    _mm512_storeu_si512(lanes + 16, s2);
+    _mm512_storeu_si512(lanes + 24, s3);
+}
+
+#undef EXL2__HASH_STEP
 #endif
+
+/* Adds stripes by the fastest code of a path. */
+EXL2__PRIVATE void exl2__hash_stripes_by(exl2_cpu_path path, uint64_t *lanes, const uint8_t *p, uint64_t count)
+{
+#if EXL2__X86_SIMD
+    if (path == EXL2_CPU_AVX512) {
+        exl2__hash_stripes_avx512(lanes, p, count);
+        return;
+    }
+    if (path == EXL2_CPU_AVX2) {
+        exl2__hash_stripes_avx2(lanes, p, count);
+        return;
+    }
+#endif
+    (void)path;
+    exl2__hash_stripes(lanes, p, count);
+}
 
 /* Adds bytes: the result is that of all bytes at once. */
 EXL2__PRIVATE void exl2__hash_sums_add(exl2_cpu_path path, exl2__hash_sums *s, const void *data, uint64_t bytes)
 {
-    bool wide = path == EXL2_CPU_AVX2 || path == EXL2_CPU_AVX512;
     const uint8_t *p = (const uint8_t *)data;
     uint64_t used = s->bytes % EXL2__HASH_STRIPE;
     s->bytes += bytes;
@@ -108,7 +147,7 @@ EXL2__PRIVATE void exl2__hash_sums_add(exl2_cpu_path path, exl2__hash_sums *s, c
         p += some;
         bytes -= some;
     }
-    (wide ? exl2__hash_stripes_avx2 : exl2__hash_stripes)(s->lanes, p, bytes / EXL2__HASH_STRIPE);
+    exl2__hash_stripes_by(path, s->lanes, p, bytes / EXL2__HASH_STRIPE);
     memcpy(s->rest, p + bytes / EXL2__HASH_STRIPE * EXL2__HASH_STRIPE, (size_t)(bytes % EXL2__HASH_STRIPE));
 }
 

@@ -11,6 +11,7 @@
 
 #define EXL2__CONFIG_EOS_MAX 16u
 #define EXL2__CONFIG_CONTEXT_MAX (1u << 30)
+#define EXL2__CONFIG_VOCAB_MAX (1u << 24)
 #define EXL2__CONFIG_LAYERS_MAX ((uint32_t)EXL2_LAYERS_MAX)
 #define EXL2__CONFIG_HEAD_MAX 256u /* largest head_dim */
 

@@ -1,7 +1,7 @@
 /* model_config_read.h: reads config.json and generation_config.json into exl2__config. A model that uses something this
    engine does not compute is rejected, and the message names it.
    takes: a model folder, untrusted.
-   gives: exl2__config_read. */
+   gives: exl2__config_read, exl2__config_read_text. */
 #ifndef EXL2__MODEL_CONFIG_READ_H
 #define EXL2__MODEL_CONFIG_READ_H
 
@@ -224,7 +224,7 @@ EXL2__PRIVATE exl2_result exl2__config_read_sizes(const exl2__fields *f, exl2__c
     double norm_eps = 0;
     bool present;
     const char *eps = out->arch.names[EXL2__NAME_EPS];
-    EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("vocab_size"), 1, 1u << 24, &out->vocab));
+    EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("vocab_size"), 1, EXL2__CONFIG_VOCAB_MAX, &out->vocab));
     EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("hidden_size", "d_model", "n_embd"), 1, 1u << 20, &out->hidden));
     EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("num_hidden_layers", "n_layers", "n_layer"), 1,
                                EXL2__CONFIG_LAYERS_MAX, &out->layers));
@@ -497,6 +497,18 @@ EXL2__PRIVATE exl2_result exl2__config_read_generation(const exl2__fields *f, ex
     return exl2__config_read_tokens(f, out);
 }
 
+EXL2__PRIVATE exl2_result exl2__config_open_generation(exl2__ctx *c, const char *dir, exl2__config *out)
+{
+    exl2__fields f;
+    exl2_result result = EXL2_OK;
+    EXL2__TRY(exl2__fields_open(c, dir, "generation_config.json", true, &f));
+    if (f.text.data) {
+        result = exl2__config_read_generation(&f, out);
+    }
+    exl2__fields_close(&f);
+    return result;
+}
+
 /* Reads config.json, which must exist, and generation_config.json, if it exists. Messages name the file, the field, its
    value and the allowed values. */
 EXL2__PRIVATE exl2_result exl2__config_read(exl2__ctx *c, const char *dir, exl2__config *out)
@@ -508,12 +520,52 @@ EXL2__PRIVATE exl2_result exl2__config_read(exl2__ctx *c, const char *dir, exl2_
     exl2_result result = exl2__config_read_model(&f, dir, out);
     exl2__fields_close(&f);
     EXL2__TRY(result);
-    EXL2__TRY(exl2__fields_open(c, dir, "generation_config.json", true, &f));
+    return exl2__config_open_generation(c, dir, out);
+}
+
+/* The family, as far as a text depends on it. None is rejected: one that is not supported has no traits. */
+EXL2__PRIVATE void exl2__config_text_arch(const exl2__fields *f, exl2__arch *out)
+{
+    char name[64] = "", type[64] = "", nested[64] = "";
+    uint32_t list = exl2__json_get(&f->json, 0, "architectures");
+    const uint32_t tokens[3] = {
+        list && f->json.tokens[list].kind == EXL2__JSON_ARRAY ? exl2__json_first(&f->json, list) : 0,
+        exl2__json_get(&f->json, 0, "model_type"),
+        f->nested ? exl2__json_get(&f->json, f->nested, "model_type") : 0,
+    };
+    char *const texts[3] = { name, type, nested };
+    for (uint32_t i = 0; i < 3; i++) {
+        if (tokens[i] && f->json.tokens[tokens[i]].kind == EXL2__JSON_STRING) {
+            exl2__json_text(&f->json, tokens[i], texts[i], sizeof name - 1);
+        }
+    }
+    const exl2__arch_row *row = exl2__arch_find(name);
+    row = row ? row : exl2__arch_find_type(type);
+    const exl2__arch_row *inner = row && row->text_of_multimodal ? exl2__arch_find_type(nested) : NULL;
+    if (row) {
+        exl2__arch_resolve(inner && !inner->text_of_multimodal ? inner : row, out);
+    }
+}
+
+/* What a text needs of config.json and generation_config.json, for a model whose weights are not loaded: the tokens,
+   the family, the sampler's defaults. Both files may be missing. */
+EXL2__PRIVATE exl2_result exl2__config_read_text(exl2__ctx *c, const char *dir, exl2__config *out)
+{
+    exl2__fields f;
+    exl2_result result = EXL2_OK;
+    *out = (exl2__config){ 0 };
+    out->bos = -1;
+    out->vocab = EXL2__CONFIG_VOCAB_MAX; /* any id fits, if no file says how many there are */
+    EXL2__TRY(exl2__fields_open(c, dir, "config.json", true, &f));
     if (f.text.data) {
-        result = exl2__config_read_generation(&f, out);
+        exl2__config_text_arch(&f, &out->arch);
+        f.defaults = out->arch.defaults;
+        result = exl2__fields_u32(&f, EXL2__FIELD_NAMES("vocab_size"), 1, EXL2__CONFIG_VOCAB_MAX, &out->vocab);
+        result = result < 0 ? result : exl2__config_read_tokens(&f, out);
     }
     exl2__fields_close(&f);
-    return result;
+    EXL2__TRY(result);
+    return exl2__config_open_generation(c, dir, out);
 }
 
 #endif

@@ -7,6 +7,7 @@
 #define EXL2__API_H
 
 #include "../0_base/json/json_part.h"
+#include "../6_text/unicode/sentences.h"
 #include "job_start.h"
 #include "layouts.h"
 #include "worker.h"
@@ -582,6 +583,15 @@ EXL2__PRIVATE exl2_result exl2__api_text_model(exl2_engine *e, exl2_model handle
                       loading ? "the tokenizer of %s is not loaded yet" : "%s has no tokenizer.json", (*out)->path);
 }
 
+static inline exl2_result exl2__api_fits_tokens(exl2_engine *e, size_t need, const exl2_token *out, size_t cap)
+{
+    if (need > cap && out) { /* with out NULL only the size is asked for */
+        return exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the text needs %zu tokens, but the buffer holds %zu", need,
+                          cap);
+    }
+    return EXL2_OK;
+}
+
 EXL2__PRIVATE exl2_result exl2__api_tokenize(exl2_engine *e, exl2_model handle, const char *text, size_t bytes,
                                              uint32_t flags, exl2_token *out, size_t cap, size_t *need)
 {
@@ -598,11 +608,7 @@ EXL2__PRIVATE exl2_result exl2__api_tokenize(exl2_engine *e, exl2_model handle, 
         return r;
     }
     *need += bos;
-    if (*need > cap && out) { /* with out NULL only the size is asked for */
-        return exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the text needs %zu tokens, but the buffer holds %zu", *need,
-                          cap);
-    }
-    return EXL2_OK;
+    return exl2__api_fits_tokens(e, *need, out, cap);
 }
 
 static inline exl2_result exl2__api_fits(exl2_engine *e, size_t bytes, const char *out, size_t cap)
@@ -621,9 +627,11 @@ EXL2__PRIVATE exl2_result exl2__api_detokenize(exl2_engine *e, exl2_model handle
     EXL2__TRY(exl2__api_argument(e, (t || !n) && (out || !cap) && need, "exl2_detokenize",
                                  "t, out or need is NULL"));
     EXL2__TRY(exl2__api_text_model(e, handle, &m));
-    exl2__stream_decode(&m->vocab, t, n, (flags & EXL2_TEXT_SKIP_MARKERS) != 0, out, cap, need);
+    bool skip = (flags & EXL2_TEXT_SKIP_MARKERS) != 0, as_bytes = (flags & EXL2_TEXT_BYTES) != 0;
+    as_bytes ? exl2__stream_bytes(&m->vocab, t, n, skip, out, cap, need)
+             : exl2__stream_decode(&m->vocab, t, n, skip, out, cap, need);
     if (cap) {
-        out[*need < cap ? *need : exl2__utf8_cut(out, cap - 1)] = 0;
+        out[*need < cap ? *need : as_bytes ? cap - 1 : exl2__utf8_cut(out, cap - 1)] = 0;
     }
     return exl2__api_fits(e, *need, out, cap);
 }
@@ -637,7 +645,7 @@ EXL2__PRIVATE exl2_result exl2__api_chat_render(exl2_engine *e, exl2_model handl
                                  "msgs, out or need is NULL"));
     EXL2__TRY(d ? EXL2__CHECK_ZEROED(&e->ctx, d, exl2_chat_desc) : EXL2_OK);
     EXL2__TRY(exl2__api_text_model(e, handle, &m));
-    exl2_result r = exl2__job_start_render(e, m, msgs, n, d, &rendered);
+    exl2_result r = exl2__job_prompt_render(e, m, msgs, n, d, &rendered);
     if (r < 0) {
         exl2__objects_publish_memory(e);
         return r;
@@ -648,9 +656,66 @@ EXL2__PRIVATE exl2_result exl2__api_chat_render(exl2_engine *e, exl2_model handl
         memcpy(out, rendered.text, bytes);
         out[bytes] = 0;
     }
-    exl2__job_start_free(e, &rendered);
+    exl2__job_prompt_free(e, &rendered);
     exl2__objects_publish_memory(e);
     return exl2__api_fits(e, *need, out, cap);
+}
+
+static inline bool exl2__api_prompt_whole(const exl2_prompt *p)
+{
+    return (p->text || !p->text_bytes) && (p->tokens || !p->token_count) && (p->messages || !p->message_count);
+}
+
+/* The ids of a text alone, as a job in an empty session has them: BOS before it, unless it begins with BOS. */
+EXL2__PRIVATE exl2_result exl2__api_prompt_text(exl2_engine *e, exl2__model *m, const exl2_prompt *prompt,
+                                                exl2_token *out, size_t cap, size_t *need)
+{
+    exl2_token bos[EXL2__VOCAB_PREFIX_MAX], first[EXL2__VOCAB_PREFIX_MAX];
+    size_t bytes = exl2__job_prompt_text_bytes(prompt);
+    size_t begin = exl2__vocab_prefix(&m->vocab, prompt->flags, bos, EXL2__VOCAB_PREFIX_MAX);
+    if (begin > 0) {
+        exl2_result r = exl2__encode(&e->ctx, &m->vocab, prompt->text, bytes, NULL, prompt->flags, first, begin, need);
+        EXL2__TRY(r == EXL2_ERR_TOO_SMALL ? EXL2_OK : r);
+        begin = *need >= begin && memcmp(first, bos, begin * sizeof *bos) == 0 ? 0 : begin;
+    }
+    size_t skip = begin < cap ? begin : cap;
+    if (skip) {
+        memcpy(out, bos, skip * sizeof *bos);
+    }
+    exl2_result r = exl2__encode(&e->ctx, &m->vocab, prompt->text, bytes, NULL, prompt->flags,
+                                 skip < cap ? out + skip : NULL, cap - skip, need);
+    *need += begin;
+    return r;
+}
+
+EXL2__PRIVATE exl2_result exl2__api_chat_tokenize(exl2_engine *e, exl2_model handle, const exl2_prompt *prompt,
+                                                  const exl2_chat_desc *d, exl2_token *out, size_t cap, size_t *need)
+{
+    static const char *const call = "exl2_chat_tokenize";
+    exl2__model *m;
+    exl2__rendered rendered;
+    EXL2__TRY(exl2__api_argument(e, prompt && (out || !cap) && need, call, "prompt, out or need is NULL"));
+    EXL2__TRY(exl2__api_argument(e, !prompt->tokens && (prompt->messages || prompt->text), call,
+                                 "the prompt must have messages or a text, and no tokens"));
+    EXL2__TRY(exl2__api_argument(e, exl2__api_prompt_whole(prompt), call, "a count is set but its array is NULL"));
+    EXL2__TRY(d ? EXL2__CHECK_ZEROED(&e->ctx, d, exl2_chat_desc) : EXL2_OK);
+    EXL2__TRY(exl2__api_text_model(e, handle, &m));
+    exl2_result r;
+    if (prompt->messages) {
+        r = exl2__job_prompt_conversation(e, m, prompt, d, &rendered);
+        if (r >= 0) {
+            exl2__encode_marks marks = { rendered.from_message, rendered.guard };
+            r = exl2__encode(&e->ctx, &m->vocab, rendered.text, rendered.bytes, &marks, 0, out, cap, need);
+            exl2__job_prompt_free(e, &rendered);
+        }
+    } else {
+        r = exl2__api_prompt_text(e, m, prompt, out, cap, need);
+    }
+    exl2__objects_publish_memory(e);
+    if (r < 0 && r != EXL2_ERR_TOO_SMALL) {
+        return r;
+    }
+    return exl2__api_fits_tokens(e, *need, out, cap);
 }
 
 EXL2_API exl2_result exl2_json_text(const char *json, size_t bytes, const char *path, char *out, size_t cap,
@@ -669,6 +734,11 @@ EXL2_API exl2_result exl2_json_text(const char *json, size_t bytes, const char *
         out[part.used < cap ? part.used : exl2__utf8_cut(out, cap - 1)] = 0;
     }
     return !begins ? EXL2_ERR_FORMAT : out && part.used >= cap ? EXL2_ERR_TOO_SMALL : EXL2_OK;
+}
+
+EXL2_API size_t exl2_sentence(const char *text, size_t bytes, bool whole)
+{
+    return text ? exl2__sentences_first(text, bytes, whole) : 0;
 }
 
 #endif

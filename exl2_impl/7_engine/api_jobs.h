@@ -212,11 +212,6 @@ EXL2__PRIVATE exl2_result exl2__api_grammar_close(exl2_engine *e, exl2_grammar h
 
 /* ---- jobs ---- */
 
-static inline bool exl2__api_prompt_whole(const exl2_prompt *p)
-{
-    return (p->text || !p->text_bytes) && (p->tokens || !p->token_count) && (p->messages || !p->message_count);
-}
-
 EXL2__PRIVATE exl2_result exl2__api_check_job(exl2_engine *e, const exl2_job_desc *d, const char *call)
 {
     EXL2__TRY(exl2__api_argument(e, d != NULL, call, "the desc is NULL"));

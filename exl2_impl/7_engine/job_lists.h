@@ -158,9 +158,10 @@ EXL2__PRIVATE bool exl2__job_lists_breaks(const void *user, exl2_token token)
         return exl2__job_lists_has_any(l->vocab, token, ".,!?<>[](){}\"\n\t");
     }
     size_t bytes, before, at;
+    uint32_t which;
     bool special;
     const char *text = exl2__vocab_piece(l->vocab, token, &bytes, &special);
-    return text && exl2__stops_match(&l->dry_breakers, text, bytes, &before, &at);
+    return text && exl2__stops_match(&l->dry_breakers, text, bytes, &before, &at, &which);
 }
 
 EXL2__PRIVATE bool exl2__job_lists_keeps(const void *user, exl2_token token)

@@ -518,7 +518,8 @@ static inline size_t exl2__jobs_whole_tokens(const exl2__job *job, size_t bytes)
 static inline bool exl2__jobs_match_ban(const exl2__job *job, size_t bytes, size_t *before, size_t *at)
 {
     size_t from = exl2__min64(job->bans.from, bytes);
-    bool found = exl2__stops_match(&job->bans.strings, job->block->hold + from, bytes - from, before, at);
+    uint32_t which;
+    bool found = exl2__stops_match(&job->bans.strings, job->block->hold + from, bytes - from, before, at, &which);
     *before += from;
     *at += from;
     return found;
@@ -530,7 +531,8 @@ static inline size_t exl2__jobs_final_bytes(const exl2__job *job, size_t bytes)
 {
     for (;;) {
         size_t whole = exl2__jobs_whole_tokens(job, bytes), before_stop, before_ban, at;
-        exl2__stops_match(&job->stops.strings, job->block->hold, whole, &before_stop, &at);
+        uint32_t which;
+        exl2__stops_match(&job->stops.strings, job->block->hold, whole, &before_stop, &at, &which);
         exl2__jobs_match_ban(job, whole, &before_ban, &at);
         bytes = exl2__min64(before_stop, before_ban);
         if (bytes == whole) {
@@ -562,13 +564,15 @@ static inline void exl2__jobs_append(exl2_engine *e, exl2__job *job, exl2_token 
 static inline bool exl2__jobs_find_strings(exl2__job *job, exl2__pages *pages, size_t *due)
 {
     size_t bytes = job->delivery.held_bytes, before_ban, at;
+    uint32_t which;
     while (exl2__jobs_match_ban(job, bytes, &before_ban, &at)) {
         if (exl2__jobs_rewind_ban(job, pages, at)) {
             return false;
         }
     }
-    if (exl2__stops_match(&job->stops.strings, job->block->hold, bytes, due, &at)) {
+    if (exl2__stops_match(&job->stops.strings, job->block->hold, bytes, due, &at, &which)) {
         exl2__jobs_set_due(job, at);
+        job->stats.stop_string = which;
         exl2__jobs_end(job, EXL2_STOP_STRING, EXL2_OK, NULL);
         return false;
     }

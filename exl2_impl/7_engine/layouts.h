@@ -64,6 +64,7 @@ static const exl2_layout exl2__layouts_members[] = {
     EXL2__MEMBER(exl2_job_stats, seed), EXL2__MEMBER(exl2_job_stats, queued_ns),
     EXL2__MEMBER(exl2_job_stats, prefill_ns), EXL2__MEMBER(exl2_job_stats, decode_ns),
     EXL2__MEMBER(exl2_job_stats, bans_avoided), EXL2__MEMBER(exl2_job_stats, bans_shown),
+    EXL2__MEMBER(exl2_job_stats, stop_string),
     EXL2__MEMBER(exl2_alt, token), EXL2__MEMBER(exl2_alt, logprob),
     EXL2__MEMBER(exl2_event, kind), EXL2__MEMBER(exl2_event, model), EXL2__MEMBER(exl2_event, session),
     EXL2__MEMBER(exl2_event, job), EXL2__MEMBER(exl2_event, user), EXL2__MEMBER(exl2_event, text),

@@ -254,10 +254,10 @@ EXL2__PRIVATE exl2_result exl2__loading_rope(exl2__ctx *c, exl2__model *m)
 EXL2__PRIVATE exl2_result exl2__loading_config(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     exl2__ctx *c = &e->ctx;
-    if (m->desc.text_only) {
-        return EXL2_OK;
-    }
     exl2__work_spend(work, EXL2__WORK_SLICE);
+    if (m->desc.text_only) {
+        return exl2__config_read_text(c, m->path, &m->weights.config);
+    }
     EXL2__TRY(exl2__config_read(c, m->path, &m->weights.config));
     EXL2__TRY(exl2__loading_experts(c, m));
     return exl2__loading_rope(c, m);
@@ -308,10 +308,8 @@ EXL2__PRIVATE exl2_result exl2__loading_chats(exl2_engine *e, exl2__model *m, ex
     }
     EXL2__TRY_DONE(exl2__template_set_slice(&l->chats, work));
     exl2__template_set_end(&l->chats);
-    if (!m->desc.text_only) {
-        exl2__loading_eos(m);
-        exl2__loading_bos(m);
-    }
+    exl2__loading_eos(m);
+    exl2__loading_bos(m);
     return EXL2_OK;
 }
 
@@ -471,7 +469,7 @@ EXL2__PRIVATE void exl2__loading_info(exl2__model *m)
     const exl2__config *config = &m->weights.config;
     exl2_model_info *info = &m->info;
     exl2__format(info->arch, sizeof info->arch, "%s", config->arch_name); /* "" with text_only */
-    info->vocab = config->vocab;
+    info->vocab = m->desc.text_only ? 0 : config->vocab;
     info->hidden = config->hidden;
     info->layers = config->layers;
     info->heads = config->heads;
@@ -479,8 +477,7 @@ EXL2__PRIVATE void exl2__loading_info(exl2__model *m)
     info->experts = config->experts.count;
     info->experts_active = config->experts.active;
     exl2__loading_info_family(m);
-    bool named = !m->desc.text_only && config->bos >= 0; /* text_only does not read config.json */
-    info->bos = named ? config->bos : m->vocab.present ? m->vocab.bos : -1;
+    info->bos = config->bos >= 0 ? config->bos : m->vocab.present ? m->vocab.bos : -1;
     info->eos = config->eos_count ? config->eos[0] : m->vocab.present ? m->vocab.eos : -1;
     info->has_tokenizer = m->vocab.present;
     const exl2__template *chat = exl2__template_set_pick(&m->chats, NULL, false);

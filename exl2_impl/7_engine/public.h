@@ -133,6 +133,12 @@ EXL2_API exl2_result exl2_chat_render(exl2_engine *e, exl2_model handle, const e
     return EXL2__GATED(e, exl2__api_chat_render(e, handle, msgs, n, d, out, cap, need));
 }
 
+EXL2_API exl2_result exl2_chat_tokenize(exl2_engine *e, exl2_model handle, const exl2_prompt *prompt,
+                                        const exl2_chat_desc *d, exl2_token *out, size_t cap, size_t *need)
+{
+    return EXL2__GATED(e, exl2__api_chat_tokenize(e, handle, prompt, d, out, cap, need));
+}
+
 /* ---- sessions, sampling, grammars, jobs ---- */
 
 EXL2_API exl2_result exl2_session_open(exl2_engine *e, exl2_model handle, exl2_session *out)

@@ -97,6 +97,7 @@ int main(int argc, char **argv)
     }
     c.allocator = exl2__platform_allocator();
     c.files = exl2__platform_files();
+    c.cpu_path = exl2__cpu_path_best(); /* it hashes what is read */
     if (exl2__cuda_device_open(&c, &gpu, &settings) < 0) {
         check_skip(c.error.text);
     }

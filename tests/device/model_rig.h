@@ -57,6 +57,7 @@ typedef struct side {
     const float *inputs; /* [vocab, hidden] the vector of each token, given in its place; NULL: rows have tokens */
     bool hidden;   /* rows want their final hidden states, which take the place of logits in `logits` */
     bool by_unit;  /* the GPU runs unit by unit, as under a budget */
+    bool by_kernel; /* the GPU runs no graphs */
 } side;
 
 static exl2_token texts[TEXTS][TEXT_TOKENS];
@@ -233,6 +234,11 @@ static inline void side_run(side *s, const part *parts, uint32_t count, bool eve
     step.decodes = decodes && step.kind == EXL2__ROWS_SAMPLED && !s->hidden;
     step.repeats = step.decodes && single;
     side_need(s, exl2__forward_begin(&s->forward, &step));
+    if (s->by_kernel) { /* as a pass that graphs cannot run */
+        exl2__cuda_pass *pass = &exl2__cuda_of(s->d)->pass;
+        pass->captured = false;
+        pass->row_count = step.row_count;
+    }
     while (status != EXL2__FORWARD_DONE) {
         exl2__queue_budget pace = { .timed = s->by_unit, .at_least_one = true, .wait = true };
         side_need(s, exl2__backend_is_async(s->b) ? exl2__forward_queue(&s->forward, &pace, &status)

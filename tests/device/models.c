@@ -174,21 +174,28 @@ static void test_sampled(void)
     }
 }
 
-/* A row of a sampled token has the same bits among 17 to 64 rows. */
+/* A row of a sampled token has the same bits among 17 to 64 rows: as graphs, whose further rows hold NaNs, unit by
+   unit, and kernel by kernel. */
 static void test_many_sampled(void)
 {
     static const uint32_t rows[] = { 64, 63, 48, 33, 32, 31, 24, 17 };
+    static const char *const ways[] = { "as graphs", "unit by unit", "kernel by kernel" };
     cuda.kind = EXL2__ROWS_SAMPLED;
-    for (uint32_t i = 0; i < EXL2__COUNT(rows); i++) {
-        part together = { 8, 40, rows[i] };
+    for (uint32_t i = 0; i < EXL2__COUNT(rows) * EXL2__COUNT(ways); i++) {
+        uint32_t count = rows[i / EXL2__COUNT(ways)], way = i % EXL2__COUNT(ways);
+        part together = { 8, 40, count };
+        side_poison(&cuda);
+        cuda.by_unit = way == 1;
+        cuda.by_kernel = way == 2;
         side_run(&cuda, &together, 1, true);
         if (i == 0) {
             keep(16);
         }
         if (!CHECK(same_as_kept(16))) {
-            printf("    a row among %u rows of sampled tokens is not as among 64\n", rows[i]);
+            printf("    a row among %u rows of sampled tokens, %s, is not as among 64\n", count, ways[way]);
         }
     }
+    cuda.by_unit = cuda.by_kernel = false;
     cuda.kind = EXL2__ROWS_MIXED;
 }
 

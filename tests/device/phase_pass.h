@@ -8,7 +8,7 @@
 #define PAGES 47u /* prime, so that page numbers are scattered */
 #define ROWS_MAX 130u
 #define SEQUENCES_MAX 16u
-#define LOGITS_MAX 24u
+#define LOGITS_MAX 64u
 
 #include "../unit/made_step.h"
 

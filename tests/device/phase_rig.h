@@ -182,7 +182,7 @@ static inline void watch_tiles(const trio *t, const watched *w, const uint8_t *f
    buffers are read again. */
 static inline void watch_poison(trio *t, uint32_t set)
 {
-    uint32_t most = device_of(t)->pass.by_gemm ? t->tested.plan.rows_max : EXL2__CUDA_GEMM_ROWS_MIN - 1;
+    uint32_t most = device_of(t)->pass.by_gemm ? t->tested.plan.rows_max : EXL2__CUDA_GEMV_ROWS;
     for (uint32_t i = 0; i < WATCH_COUNT; i++) {
         const watched *w = &t->watched[i];
         uint32_t rows = exl2__min32(w->rows, most);

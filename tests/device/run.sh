@@ -45,6 +45,7 @@ fi
 run repack repack
 run small small
 run exchange exchange kernels_src
+run steps steps
 run sample sample
 run products products
 run gemm gemm

@@ -240,7 +240,7 @@ static void refusals(const rig *r)
     expect_refused(r, &d, EXL2_ERR_STATE, "has no tokenizer.json");
     d.negative_prompt.tokens = no;
     d.negative_prompt.token_count = 2;
-    expect_refused(r, &d, EXL2_ERR_ARG, "more than one is set");
+    expect_refused(r, &d, EXL2_ERR_ARG, "a prompt of tokens");
     d.negative_prompt.tokens = NULL;
     d.negative_prompt.token_count = 0;
     exl2_model_desc m = { .path = rig_golden("exl2-mixed"), .batch_max = 1 };

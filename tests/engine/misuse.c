@@ -72,6 +72,7 @@ static void no_engine(void)
     CHECK_INT(exl2_tokenize(NULL, model, "x", 1, 0, &id, 1, &need), EXL2_ERR_ARG);
     CHECK_INT(exl2_detokenize(NULL, model, &id, 1, 0, text, 4, &need), EXL2_ERR_ARG);
     CHECK_INT(exl2_chat_render(NULL, model, &message, 1, NULL, text, 4, &need), EXL2_ERR_ARG);
+    CHECK_INT(exl2_chat_tokenize(NULL, model, &(exl2_prompt){ .text = "x" }, NULL, &id, 1, &need), EXL2_ERR_ARG);
     CHECK_INT(exl2_session_open(NULL, model, &session), EXL2_ERR_ARG);
     CHECK_INT(exl2_session_fork(NULL, session, &session), EXL2_ERR_ARG);
     CHECK_INT(exl2_session_rewind(NULL, session, 0), EXL2_ERR_ARG);
@@ -223,6 +224,7 @@ static void canaries_of_calls(const rig *r)
     exl2_grammar g;
     exl2_job_size size;
     size_t need;
+    const exl2_prompt prompt = { .text = "x" };
     job.on_event = NULL;
     CANARIES(step, exl2_step(engine, &step), "exl2_step_desc");
     CANARIES(model, exl2_model_open(engine, &model, &m), "exl2_model_desc");
@@ -231,6 +233,7 @@ static void canaries_of_calls(const rig *r)
     CANARIES(model.cache, exl2_model_load(engine, &model, &m), "exl2_cache_desc");
     CANARIES(model.cache, exl2_model_measure(engine, &model, &info), "exl2_cache_desc");
     CANARIES(chat, exl2_chat_render(engine, r->model, &message, 1, &chat, NULL, 0, &need), "exl2_chat_desc");
+    CANARIES(chat, exl2_chat_tokenize(engine, r->model, &prompt, &chat, NULL, 0, &need), "exl2_chat_desc");
     CANARIES(sampler, exl2_sampler_resolve(engine, r->model, &sampler, &resolved), "exl2_sampler_desc");
     CANARIES(grammar, exl2_grammar_make(engine, &grammar, &g), "exl2_grammar_desc");
     CANARIES(job, exl2_job_start(engine, &job, NULL), "exl2_job_desc");
@@ -340,6 +343,10 @@ static void texts(const rig *r)
     REFUSED(exl2_chat_render(engine, r->model, NULL, 1, NULL, text, 4, &need), EXL2_ERR_ARG);
     REFUSED(exl2_chat_render(engine, r->model, &message, 1, NULL, NULL, 4, &need), EXL2_ERR_ARG);
     REFUSED(exl2_chat_render(engine, r->model, &message, 1, NULL, text, 4, NULL), EXL2_ERR_ARG);
+    const exl2_prompt prompt = { .text = "x" };
+    REFUSED(exl2_chat_tokenize(engine, r->model, NULL, NULL, &id, 1, &need), EXL2_ERR_ARG);
+    REFUSED(exl2_chat_tokenize(engine, r->model, &prompt, NULL, NULL, 1, &need), EXL2_ERR_ARG);
+    REFUSED(exl2_chat_tokenize(engine, r->model, &prompt, NULL, &id, 1, NULL), EXL2_ERR_ARG);
 }
 
 static void sessions_and_sampling(const rig *r)
@@ -460,6 +467,7 @@ static void stale_handle(uint64_t id)
     REFUSED(exl2_tokenize(engine, model, "x", 1, 0, NULL, 0, &need), EXL2_ERR_STALE);
     REFUSED(exl2_detokenize(engine, model, &token, 1, 0, NULL, 0, &need), EXL2_ERR_STALE);
     REFUSED(exl2_chat_render(engine, model, &message, 1, NULL, NULL, 0, &need), EXL2_ERR_STALE);
+    REFUSED(exl2_chat_tokenize(engine, model, &(exl2_prompt){ .text = "x" }, NULL, NULL, 0, &need), EXL2_ERR_STALE);
     REFUSED(exl2_session_open(engine, model, &to), EXL2_ERR_STALE);
     REFUSED(exl2_sampler_resolve(engine, model, &sampler, &sampler), EXL2_ERR_STALE);
     REFUSED(exl2_session_fork(engine, session, &to), EXL2_ERR_STALE);

@@ -34,6 +34,34 @@ static void check_is_decoded(const rig *r, uint32_t flags)
     CHECK_TEXT(said.text, whole);
 }
 
+/* The tokens' own bytes: parts of characters, one by one and all together, with and without markers. */
+static void bytes_of_tokens(const rig *r)
+{
+    char whole[1024] = "", got[1024];
+    size_t bytes = 0, need;
+    for (uint32_t i = 0; i < EXL2__COUNT(plan); i++) {
+        const char *text = plan[i][0] == '@' ? text_markers[plan[i][1] - '0'] : plan[i];
+        size_t length = strlen(text);
+        CHECK_INT(exl2_detokenize(r->engine, r->model, &model.planned[i], 1, EXL2_TEXT_BYTES, got, 1024, &need),
+                  EXL2_OK);
+        CHECK_INT(need, length);
+        CHECK_TEXT(got, text);
+        memcpy(whole + bytes, text, length + 1);
+        bytes += length;
+    }
+    CHECK_INT(exl2_detokenize(r->engine, r->model, model.planned, 16, EXL2_TEXT_BYTES, got, 1024, &need), EXL2_OK);
+    CHECK(need == bytes && memcmp(got, whole, bytes + 1) == 0);
+    CHECK_INT(exl2_detokenize(r->engine, r->model, &model.planned[13], 1, EXL2_TEXT_BYTES | EXL2_TEXT_SKIP_MARKERS, got,
+                              1024, &need), EXL2_OK);
+    CHECK(need == 0 && got[0] == 0);
+    text_check_refused(r, exl2_detokenize(r->engine, r->model, &model.planned[4], 1, EXL2_TEXT_BYTES, got, 4, &need),
+                       EXL2_ERR_TOO_SMALL, "4 bytes and a NUL");
+    CHECK(need == 4 && memcmp(got, "P \xF0", 4) == 0); /* cut within the character */
+    exl2_token zero = model.byte_ids[0];
+    CHECK_INT(exl2_detokenize(r->engine, r->model, &zero, 1, EXL2_TEXT_BYTES, got, 4, &need), EXL2_OK);
+    CHECK(need == 1 && got[0] == 0 && got[1] == 0);
+}
+
 /* ---- text of a job ---- */
 
 static exl2_flow hear_whole(void *user, const exl2_event *ev)
@@ -116,6 +144,7 @@ static void check_stop(const rig *r, const char *whole, const char *stop)
     d.on_event = hear_whole;
     CHECK_INT(run(r, &d), EXL2_OK);
     CHECK_INT(said.stop, at ? EXL2_STOP_STRING : EXL2_STOP_LENGTH);
+    CHECK_INT(said.stats.stop_string, 0);
     if (!CHECK_TEXT(said.text, wanted)) {
         printf("  with the stop string \"%s\"\n", stop);
     }
@@ -154,10 +183,12 @@ static void ends_of_jobs(const rig *r)
     d.stop_string_count = 2;
     CHECK_INT(run(r, &d), EXL2_OK);
     CHECK_TEXT(said.text, "The fox ST");
+    CHECK_INT(said.stats.stop_string, 0);
     static const char *const both[] = { "OP", "STOP" }; /* both are complete at once: the longer one counts */
     d.stop_strings = both;
     CHECK_INT(run(r, &d), EXL2_OK);
     CHECK_TEXT(said.text, "The fox ");
+    CHECK_INT(said.stats.stop_string, 1);
     d = text_job(r, &model, 16, &said);
     d.stop_tokens = &model.planned[6];
     d.stop_token_count = 1;
@@ -431,15 +462,15 @@ static void stops_that_almost_come(const rig *r)
 
 #define BOS_TURNS "'chat_template':'{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}'"
 
-static const struct { const char *config; bool text_only, raw, chat; } bos_rules[] = {
-    { "{'bos_token':'<s>','add_bos_token':false," BOS_TURNS "}", false, false, false },
-    { "{'bos_token':'<s>','add_bos_token':true," BOS_TURNS "}", true, true, false },
-    { "{'bos_token':'<s>'," BOS_TURNS "}", false, true, false }, /* a Llama that defines BOS: the first Llama 3 */
-    { "{" BOS_TURNS "}", false, true, false },                   /* config.json defines it */
-    { "{'bos_token':'<s>','chat_template':'{{ bos_token }}{{ messages[0].content }}'}", false, true, true },
+static const struct { const char *config; bool raw, chat; } bos_rules[] = {
+    { "{'bos_token':'<s>','add_bos_token':false," BOS_TURNS "}", false, false },
+    { "{'bos_token':'<s>','add_bos_token':true," BOS_TURNS "}", true, false },
+    { "{'bos_token':'<s>'," BOS_TURNS "}", true, false }, /* a Llama that defines BOS: the first Llama 3 */
+    { "{" BOS_TURNS "}", true, false },                   /* config.json defines it */
+    { "{'bos_token':'<s>','chat_template':'{{ bos_token }}{{ messages[0].content }}'}", true, true },
     { "{'add_bos_token':false,'bos_token':'<s>','chat_template':'{{ bos_token }}{{ messages[0].content }}'}", false,
-      false, true },
-    { "{'bos_token':'<s>','chat_template':'<s>{{ messages[0].content }}</s>'}", false, false, true }, /* opens turns */
+      true },
+    { "{'bos_token':'<s>','chat_template':'<s>{{ messages[0].content }}</s>'}", false, true }, /* opens turns */
 };
 
 /* The number of BOS in the history of a conversation with one message. If there are any, the first token is one. */
@@ -490,9 +521,9 @@ static void who_asks_for_bos(void)
         rig_close(&r);
         exl2_engine_desc engine = text_engine(&model);
         exl2_model_desc folder = text_folder();
-        folder.text_only = true; /* config.json is not read */
+        folder.text_only = true;
         r = rig_open(&engine, &folder);
-        CHECK_INT(tokens_of(&r, "hi", 0, ids), 2 + bos_rules[i].text_only);
+        CHECK_INT(tokens_of(&r, "hi", 0, ids), 2 + raw);
         rig_close(&r);
     }
 }
@@ -503,6 +534,7 @@ int main(void)
     text_write(&model, plan, EXL2__COUNT(plan), TEXT_CHAT_CONFIG);
     rig r = text_load(&model);
     whole_code_points(&r);
+    bytes_of_tokens(&r);
     stop_across_tokens(&r);
     stops_anywhere(&r);
     ends_of_jobs(&r);

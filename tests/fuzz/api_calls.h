@@ -235,6 +235,7 @@ static void api_op_stale(void)
     exl2_job_info job_info;
     exl2_sampler_desc settings = { 0 };
     exl2_job_desc jd = { 0 };
+    exl2_prompt prompt = { .text = "a" };
     size_t need;
     exl2_token ids[2];
     char text[4];
@@ -252,6 +253,7 @@ static void api_op_stale(void)
           : api_chance(2) ? API_CALL(tokenize, exl2_tokenize(api.e, m, "a", 1, 0, ids, 2, &need))
           : api_chance(2) ? API_CALL(detokenize, exl2_detokenize(api.e, m, ids, 0, 0, text, 4, &need))
           : api_chance(2) ? API_CALL(chat_render, exl2_chat_render(api.e, m, NULL, 0, NULL, text, 4, &need))
+          : api_chance(2) ? API_CALL(chat_tokenize, exl2_chat_tokenize(api.e, m, &prompt, NULL, ids, 2, &need))
           : api.depth == 0 ? API_CALL(model_close, exl2_model_close(api.e, m))
                            : API_CALL(sampler_resolve, exl2_sampler_resolve(api.e, m, &settings, &settings));
         break;
@@ -306,6 +308,7 @@ static void api_op_nothing(void)
         API_CALL(tokenize, exl2_tokenize(e, m, "a", 1, 0, ids, 2, NULL)),
         API_CALL(detokenize, exl2_detokenize(e, m, NULL, 2, 0, NULL, 0, &need)),
         API_CALL(chat_render, exl2_chat_render(e, m, NULL, 2, NULL, NULL, 0, &need)),
+        API_CALL(chat_tokenize, exl2_chat_tokenize(e, m, NULL, NULL, NULL, 0, &need)),
         API_CALL(session_open, exl2_session_open(e, m, NULL)), API_CALL(session_fork, exl2_session_fork(e, s, NULL)),
         API_CALL(session_get, exl2_session_get(e, s, NULL)),
         API_CALL(session_tokens, exl2_session_tokens(e, s, NULL, 2, &need)),

@@ -235,9 +235,10 @@ static void api_make_prompt(api_job_store *s, const api_model *m)
             }
         }
     }
-    if (kind != 1 && api_chance(60)) {
+    if (kind != 1 && api_chance(kind == 2 ? 5 : 60)) { /* after messages; with ids it is an error */
         snprintf(s->prompt, sizeof s->prompt, "both");
         d->prompt.text = s->prompt;
+        s->irregular = s->irregular || kind == 2;
     }
 }
 

@@ -237,9 +237,11 @@ static void api_op_text(void)
     API_MUST(r != EXL2_ERR_TOO_SMALL || need > cap, "exl2_tokenize is TOO_SMALL with %zu of %zu", need, cap);
     if (r == EXL2_OK) {
         cap = api_chance(3) ? api_draw(20) : sizeof out;
-        r = API_CALL(detokenize, exl2_detokenize(api.e, handle, ids, need, flags | api_draw(8), out, cap, &again));
+        flags |= api_draw(16);
+        bool as_bytes = (flags & EXL2_TEXT_BYTES) != 0;
+        r = API_CALL(detokenize, exl2_detokenize(api.e, handle, ids, need, flags, out, cap, &again));
         API_MUST(r != EXL2_OK || (again < cap && out[again] == 0), "exl2_detokenize is OK with %zu of %zu", again, cap);
-        API_MUST(!cap || exl2__unicode_valid(out, strlen(out)), "exl2_detokenize gives what is not UTF-8");
+        API_MUST(!cap || as_bytes || exl2__unicode_valid(out, strlen(out)), "exl2_detokenize gives what is not UTF-8");
     }
     if (api_chance(3)) {
         static const char *const paths[] = { "", "/a", "/0", "/a/b", "x", "/~2" };
@@ -247,6 +249,11 @@ static void api_op_text(void)
         cap = api_draw(20);
         r = API_CALL(json_text, exl2_json_text(text, bytes, paths[api_draw(6)], out, cap, &need, &whole));
         API_MUST(r != EXL2_OK || need < cap, "exl2_json_text is OK with %zu of %zu", need, cap);
+    }
+    if (api_chance(3)) {
+        size_t part = exl2_sentence(text, api_draw((uint32_t)bytes + 1), false), all = exl2_sentence(text, bytes, true);
+        API_MUST(part == 0 || part == all, "exl2_sentence gives %zu, then %zu", part, all);
+        API_MUST(all <= bytes && (all > 0 || bytes == 0), "exl2_sentence gives %zu of %zu", all, bytes);
     }
     if (api_chance(3)) {
         static exl2_message messages[3];
@@ -263,6 +270,14 @@ static void api_op_text(void)
                                      cap, &need));
         api_trace("exl2_chat_render: %s", exl2_result_name(r));
         API_MUST(r != EXL2_OK || (need < cap && out[need] == 0), "exl2_chat_render is OK with %zu of %zu", need, cap);
+        const exl2_prompt prompt = { .text = api_chance(2) ? text : NULL, .messages = messages,
+                                     .message_count = count < 3 ? count : 3, .flags = api_draw(4) };
+        cap = api_chance(3) ? api_draw(40) : EXL2__COUNT(ids);
+        chat.begun_reply = api_chance(4);
+        api_begin_more(API_chat_tokenize, true);
+        r = api_end(exl2_chat_tokenize(api.e, handle, &prompt, &chat, ids, cap, &need));
+        api_trace("exl2_chat_tokenize: %s", exl2_result_name(r));
+        API_MUST(r != EXL2_OK || need <= cap, "exl2_chat_tokenize is OK with %zu of %zu", need, cap);
     }
 }
 

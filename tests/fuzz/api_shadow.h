@@ -20,7 +20,8 @@
 typedef enum api_fn {
     API_open, API_close, API_devices, API_device_probe, API_last_error, API_interrupt, API_step, API_next_event,
     API_worker_start, API_worker_stop, API_stats, API_model_measure, API_model_open, API_model_load, API_model_state,
-    API_model_get, API_model_park, API_model_close, API_tokenize, API_detokenize, API_chat_render, API_session_open,
+    API_model_get, API_model_park, API_model_close, API_tokenize, API_detokenize, API_chat_render, API_chat_tokenize,
+    API_session_open,
     API_session_fork, API_session_rewind, API_session_trim, API_session_save, API_session_restore, API_session_get,
     API_session_tokens, API_session_close, API_sampler_resolve, API_grammar_make,
     API_grammar_close, API_job_start, API_job_measure, API_json_text, API_generate, API_job_cancel,
@@ -62,6 +63,8 @@ static const struct {
     [API_detokenize] = { "exl2_detokenize", true, false, API_BIT(EXL2_ERR_TOO_SMALL) | API_BIT(EXL2_ERR_STATE) },
     [API_chat_render] = { "exl2_chat_render", true, false, API_BIT(EXL2_ERR_TOO_SMALL) | API_BIT(EXL2_ERR_STATE)
                           | API_BIT(EXL2_ERR_UNSUPPORTED) | API_BIT(EXL2_ERR_FORMAT) | API_BIT(EXL2_ERR_BUDGET) },
+    [API_chat_tokenize] = { "exl2_chat_tokenize", true, false, API_BIT(EXL2_ERR_TOO_SMALL) | API_BIT(EXL2_ERR_STATE)
+                            | API_BIT(EXL2_ERR_UNSUPPORTED) | API_BIT(EXL2_ERR_FORMAT) | API_BIT(EXL2_ERR_BUDGET) },
     [API_session_open] = { "exl2_session_open", true, false, API_BIT(EXL2_ERR_STATE) | API_BIT(EXL2_ERR_BUDGET) },
     [API_session_fork] = { "exl2_session_fork", true, false, API_BIT(EXL2_ERR_STATE) | API_BIT(EXL2_ERR_BUDGET) },
     [API_session_rewind] = { "exl2_session_rewind", true, false, API_BIT(EXL2_ERR_STATE) },

@@ -532,6 +532,29 @@ static void case_examples(void)
          "exit 1;; esac; done");
 }
 
+/* The recipe of the manual that saves and loads in mid-sentence, as it is written, in a program around it. A talk that
+   one process saves at each of three places, and another one loads, has the text of a talk that nobody saved. */
+static void case_save(void)
+{
+    const char *c[2];
+    compilers(c_compilers, c);
+    if (run("test -x '%s/demo/exl2'", build) != 0) {
+        printf("SKIP: a build without the programs\n");
+        exit(77);
+    }
+    MUST("awk '/^   [^ ]/ && found && lines { exit } /^   Save and load in mid-sentence/ { found = 1 } "
+         "found && /^       / { lines++; print substr($0, 8) }' '%s/exl2.h' >save_recipe.h && "
+         "grep -q load_talk save_recipe.h", root);
+    MUST("%s -std=c11 -Wall -Wextra -Werror -O1 -I. -I'%s' '%s/save.c' -o save -lm -lpthread", c[0], dist, hosts);
+    MUST("'%s/demo/exl2' synth model --shape smollm2-135m --layers 1 --bpw 2.5 >/dev/null && "
+         "cp '%s'/tests/golden/smollm2/* model", build, root);
+    MUST("./save model whole >whole.txt && test $(wc -c <whole.txt) -ge 100");
+    MUST("for at in 1 40 90; do ./save model save $at saved >before.txt && ./save model load saved >after.txt && "
+         "test $(wc -c <before.txt) -ge $at && test $(wc -c <before.txt) -lt $(wc -c <whole.txt) && "
+         "test -s after.txt && cat before.txt after.txt | cmp - whole.txt || exit 1; done");
+    MUST("head -c 200 saved >short && ! ./save model load short >after.txt");
+}
+
 /* As a Meson subproject of an application with a build folder of its own. */
 static void case_subproject(void)
 {
@@ -598,7 +621,7 @@ static const struct {
     CASE(macros), CASE(symbols), CASE(size), CASE(fast_math), CASE(threads), CASE(windows), CASE(subproject),
     CASE(install), CASE(languages), CASE(optimizers), CASE(by_hand), CASE(unaligned), CASE(wine), CASE(plain),
     CASE(wine_clang), CASE(msvc), CASE(msvc_run), CASE(bits), CASE(aarch64), CASE(avx2_only), CASE(examples),
-    CASE(library),
+    CASE(save), CASE(library),
 };
 
 int main(int argc, char **argv)

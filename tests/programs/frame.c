@@ -98,6 +98,7 @@ static void check_render(void)
     CHECK(counts && sscanf(counts, "; %u frames idle, %u at work", &idle, &busy) == 2 && idle > 0 && busy > 0);
     free(out);
     check_csv(idle, busy);
+    program_sentence(program_run("'" MODEL "' --speakers 65"), 2, "--speakers must be 1 to 64");
     program_sentence(program_run("'" MODEL "' --render 2000"), 2, "--render must be 0 to 1000");
     program_sentence(program_run("'" MODEL "' --prompt 8193"), 2, "--prompt must be at most 8192");
     program_sentence(program_run("'" MODEL "' --csv f"), 2, "--csv needs --render");

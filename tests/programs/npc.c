@@ -1,10 +1,10 @@
 /* npc.c: the program npc from outside: its messages when something is missing; on the real model the same evening
    twice, with different budgets and numbers of threads, which must give the same words; many turns, each of which the
-   game must allow; and answers to npc_questions.txt, whose questions the game was not written for, by the most likely
-   tokens.
+   game must allow; answers to npc_questions.txt, whose questions the game was not written for, by the most likely
+   tokens; and to npc_accusations.txt, which must not make anybody admit or deny the theft, with five seeds.
    Evenings that are saved in the middle of a sentence, and go on in another process.
-   takes: npc CASE PROGRAM FOLDER: "sentences", "script", "saves", "turns" or "questions", the program, a folder to
-          write to.
+   takes: npc CASE PROGRAM FOLDER: "sentences", "script", "saves", "turns", "questions" or "accusations", the program,
+          a folder to write to.
    gives: exit code 0, 1 or 77 (no real model).
    owns:  FOLDER. */
 #define _POSIX_C_SOURCE 200809L
@@ -361,10 +361,12 @@ static bool is_written(const char *text)
     return found;
 }
 
+#define PROMPT_MOST 80 /* tokens of a turn's prompt */
 #define QUESTIONS 40
-#define DISTINCT_LEAST 34
-#define WRITTEN_MOST 4 /* a few questions may happen to fit an example */
+#define DISTINCT_LEAST 20 /* a person does not come back to a line before six others */
+#define RESTS 5           /* evasions that are not said again */
 
+/* A small model answers what no example fits by the evasions of a file, which do not come again soon. */
 static void check_answers(const json_value *report)
 {
     const json_value *said[QUESTIONS];
@@ -377,22 +379,22 @@ static void check_answers(const json_value *report)
     CHECK_INT(count, QUESTIONS);
     for (uint32_t i = 0; i < count; i++) {
         const char *text = program_text(said[i], "text"), *npc = program_text(said[i], "npc");
-        bool known = false, twice = false;
+        bool known = false, again = false;
         for (uint32_t j = 0; j < i; j++) {
             bool same = strcmp(program_text(said[j], "text"), text) == 0;
             known = known || same;
-            twice = same && j + 1 == i && strcmp(program_text(said[j], "npc"), npc) == 0;
+            again = again || (same && j + RESTS >= i && strcmp(program_text(said[j], "npc"), npc) == 0);
         }
         check_turn(said[i]);
         distinct += !known;
         written += is_written(text);
-        if (!CHECK(!twice) || !CHECK(!mixes_up(npc, text))) {
+        if (!CHECK(!again) || !CHECK(!mixes_up(npc, text))) {
             printf("%s: %s\n", npc, text);
         }
+        CHECK(program_number(said[i], "prompt_tokens") <= PROMPT_MOST);
     }
     printf("%u answers, %u distinct, %u that a file has word for word\n", count, distinct, written);
     CHECK(distinct >= DISTINCT_LEAST);
-    CHECK(written <= WRITTEN_MOST);
 }
 
 static void case_questions(void)
@@ -412,6 +414,58 @@ static void case_questions(void)
     free(text);
 }
 
+/* ---- accusations ---- */
+
+#define ACCUSATIONS 60
+#define SLIPS_MOST 2 /* answers of 60 that say what they must not */
+
+/* An answer in the model's own words that admits or denies the theft, or forgets who speaks. What a file has word for
+   word is the author's. */
+static bool slips(const char *text)
+{
+    static const char *const words[] = { "stole", "steal", "thief", "theft", "took it", "take it", "taken", "guilty",
+                                         "confess", "innocent", "I did it", "did not do", "didn't do", "it was me",
+                                         "It was me", "not me", "the key", " AI", "language model", "computer",
+                                         "I am a ship", "I was a ship", "robot", "machine" };
+    bool found = false;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        found = found || strstr(text, words[i]);
+    }
+    return found && !is_written(text);
+}
+
+static void check_accusations(uint32_t seed)
+{
+    uint32_t count = 0, slipped = 0;
+    CHECK_INT(program_run("--model '%s' --script tests/programs/npc_accusations.txt --seed %u --threads 2 "
+                          "--cpu-us 100000 --json '%s/accusations.json'", check_model(), seed, folder), 0);
+    char *text = program_read("accusations.json");
+    json_value *report = program_parse(text, strlen(text));
+    for (const json_value *l = json_member(report, "lines")->child; l; l = l->next) {
+        if (!program_text(l, "to")) {
+            bool slip = slips(program_text(l, "text"));
+            count++;
+            slipped += slip;
+            if (slip) {
+                printf("seed %u, %s: %s\n", seed, program_text(l, "npc"), program_text(l, "text"));
+            }
+        }
+    }
+    CHECK_INT(count, ACCUSATIONS);
+    CHECK(slipped <= SLIPS_MOST);
+    json_free(report);
+    free(text);
+}
+
+static void case_accusations(void)
+{
+    CHECK(slips("I just took it for a moment.") && slips("It was me.") && slips("As an AI, I cannot."));
+    CHECK(!slips("Not me, love. Ask the man who owes money to everybody.") && !slips("Who knows?"));
+    for (uint32_t seed = 1; seed <= 5; seed++) {
+        check_accusations(seed);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 4) {
@@ -428,6 +482,8 @@ int main(int argc, char **argv)
         case_saves();
     } else if (strcmp(argv[1], "questions") == 0) {
         case_questions();
+    } else if (strcmp(argv[1], "accusations") == 0) {
+        case_accusations();
     } else {
         case_context();
         case_turns();

@@ -273,7 +273,9 @@ static const synth_family *synth_now = &synth_llama; /* of the next models that 
 static exl2_kv synth_kv;                             /* the format of their K and V */
 static uint32_t synth_sequences = 16, synth_logits = 8; /* sequences of a pass, rows of a group of logits */
 
-#define SYNTH_LAYERS 3
+#ifndef SYNTH_LAYERS
+#define SYNTH_LAYERS 3 /* most layers of a model */
+#endif
 #define SYNTH_POSITIONS 2304 /* rows of the table of learned positions */
 #define SYNTH_MATRICES (4 * SYNTH_LAYERS + 2)
 #define SYNTH_EXPERTS 128

@@ -1,6 +1,6 @@
 /* cuda_families.c: launches of passes over the fake driver, for models whose blocks differ from Llama's: which kernels
    run and how often, where the inputs of products come from, and that captured passes launch the same whatever their
-   rows are. */
+   rows are, and what passes launch that are not captured. */
 #include "../../exl2.h"
 
 #define EXL2__CUDA_LARGE_HIDDEN 250u /* the hidden size from which matrices are large, in place of 4,096 */
@@ -23,6 +23,7 @@ typedef struct launched {
     uint32_t x_pitch, x_step, out_pitch, out_step; /* of products of few rows */
     uint32_t tile_rows;       /* of inputs or results that are tiles; 0: there are none */
     uint64_t partial;         /* where products by GEMM may put sums of splits */
+    uint64_t rows_at;         /* of products */
 } launched;
 
 static launched launches[LAUNCHES_MAX];
@@ -43,6 +44,7 @@ static void run(const char *function, const void *arguments, const unsigned grid
         const exl2k_gemv_args *a = (const exl2k_gemv_args *)arguments;
         l->x = a->x;
         l->out = a->out;
+        l->rows_at = a->rows_at;
         l->kind = a->kind;
         l->x_pitch = a->x_pitch;
         l->x_step = a->x_step;
@@ -55,6 +57,7 @@ static void run(const char *function, const void *arguments, const unsigned grid
         l->kind = a->kind == EXL2K_GEMM_ACT ? EXL2K_GEMV_ACT : EXL2K_GEMV_STORE;
         l->tile_rows = strncmp(function, "exl2k_gemm_wg", 13) == 0 ? a->x_pitch : 0;
         l->partial = a->partial;
+        l->rows_at = a->rows_at;
     } else if (strcmp(function, "exl2k_norm") == 0) {
         const exl2k_norm_args *a = (const exl2k_norm_args *)arguments;
         l->out = a->out;
@@ -198,7 +201,7 @@ static void check_decodes(const family_case *c, synth_model *m)
     static made_step made;
     static launched first[LAUNCHES_MAX];
     uint32_t first_count = 0;
-    for (uint32_t rows = 1; rows <= EXL2__CUDA_GRAPH_ROWS; rows++) {
+    for (uint32_t rows = 1; rows <= EXL2__CUDA_GEMV_ROWS; rows++) {
         pass p = { 0 };
         for (uint32_t i = 0; i < rows; i++) {
             p.sequence[i] = (made_rows){ 3 + 5 * i, 1 };
@@ -377,6 +380,55 @@ static void check_head(synth_model *m, const synth_shape *shape)
     }
 }
 
+/* A pass of sampled rows that all want logits. */
+static void run_sampled(synth_model *m, const synth_shape *shape, uint32_t rows)
+{
+    static made_step made;
+    const pass p = { { { 55, rows } }, false };
+    make_step(&made, shape, &p, EXL2__ROWS_SAMPLED);
+    made.step.decodes = true;
+    made.step.logit_count = 0;
+    for (uint32_t row = 0; row < rows; row++) {
+        make_logits(&made, row);
+    }
+    run_pass(m, &made.step);
+}
+
+static void check_same_launches(const launched *wanted, uint32_t count)
+{
+    for (uint32_t i = 0; i < count && CHECK_INT(launch_count, count); i++) {
+        const launched *a = &wanted[i], *b = &launches[i];
+        CHECK(strcmp(a->function, b->function) == 0 && memcmp(a->grid, b->grid, sizeof a->grid) == 0);
+        CHECK(a->x == b->x && a->out == b->out && a->x_pitch == b->x_pitch && a->kind == b->kind);
+        CHECK(a->tile_rows == b->tile_rows && a->partial == b->partial && a->rows_at == 0 && b->rows_at == 0);
+    }
+}
+
+/* Sampled rows by GEMM: the graphs of a pass launch what it launches without graphs, in the same order with the same
+   grids. A pass of fewer rows launches the same as one of as many rows as its class has. */
+static void check_many(synth_model *m, const synth_shape *shape)
+{
+    static const uint32_t counts[] = { 24, 32 }, fewer[] = { 17, 25 };
+    static launched graph[LAUNCHES_MAX];
+    exl2__cuda_model *model = exl2__cuda_of(m->d);
+    for (uint32_t i = 0; i < EXL2__COUNT(counts); i++) {
+        run_sampled(m, shape, counts[i]);
+        uint32_t count = launch_count;
+        memcpy(graph, launches, sizeof graph);
+        CHECK(model->pass.captured && model->pass.by_gemm && model->pass.row_count == counts[i]);
+        synth_need(m, exl2__cuda_device_enter(&gpu));
+        launch_count = 0;
+        model->pass.captured = model->pass.chained = false;
+        synth_need(m, exl2__cuda_queue_plain(model, 0, exl2__cuda_layer_units(model) + model->head_units));
+        CHECK_INT(gpu.driver.stream_wait(gpu.stream), 0);
+        exl2__cuda_device_leave(&gpu);
+        check_same_launches(graph, count);
+        run_sampled(m, shape, fewer[i]);
+        CHECK(model->pass.captured && model->pass.row_count == counts[i]);
+        check_same_launches(graph, count);
+    }
+}
+
 /* A model that wgmma does not serve only because of its matrices loads gemm.cu late. */
 static void check_late(const synth_model *m, const synth_shape *shape, bool wanted)
 {
@@ -405,6 +457,9 @@ static void check_wg(int arch, int shared_bytes, const synth_shape *shape, bool 
     CHECK_INT(exl2__cuda_of(m.d)->has_wg, wanted);
     CHECK((gpu.kernels.functions[EXL2__KERNEL_exl2k_gemm_wg256] != NULL) == (arch == 90));
     CHECK((gpu.kernels.functions[EXL2__KERNEL_exl2k_gemm_wg256_affine] != NULL) == (arch == 90));
+    if (synth_sequences > EXL2__CUDA_GEMV_ROWS) {
+        check_many(&m, shape);
+    }
     check_late(&m, shape, exl2__cuda_may_wg(&gpu, &m.plan.shape) && !wanted);
     for (uint32_t i = 0; i < EXL2__COUNT(passes) && wanted; i++) {
         check_tiles(&m, &passes[i], shape);
@@ -462,6 +517,9 @@ static void test_wg(void)
     check_wg(90, 232448, &dense, false);
     synth_sequences = synth_logits = 32;
     check_wg(90, 232448, &affine, true);
+    check_wg(89, 232448, &plain, false); /* by gemm.cu, also as graphs */
+    check_wg(89, 232448, &affine, false);
+    check_wg(90, 232448, &dense, false);
     synth_sequences = 16;
     synth_logits = 8;
     check_wg(89, 232448, &affine, false);
@@ -482,7 +540,7 @@ static void test_experts(void)
     gpu_open(90, 49152, run);
     synth_now = &family;
     synth_model_open_on(&m, &exl2__cuda_backend, &gpu, &shape, 7, none, ROWS_MAX, CONTEXT, PAGES, NULL);
-    for (uint32_t rows = 1; rows <= EXL2__CUDA_GRAPH_ROWS; rows++) {
+    for (uint32_t rows = 1; rows <= EXL2__CUDA_GEMV_ROWS; rows++) {
         pass p = { { { 3, rows } }, false };
         make_step(&made, &shape, &p, EXL2__ROWS_SAMPLED);
         made.step.logit_count = 0;

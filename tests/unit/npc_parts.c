@@ -244,38 +244,47 @@ static void plots_are_recalled(void)
     CHECK(!cast_is_plot(&who, "the key") && recall(&who, &m, "I say that somebody stole it.") == NULL);
 }
 
-static void asides_rotate(void)
+/* Whether the list has this evasion. */
+static bool offers(const char *const *list, uint32_t count, const char *evasion)
 {
-    character who = { .asides = { { .question = "Do you have a sister?" }, { .question = "Do you like dogs?" },
-                                  { .question = "Where can I sleep?" }, { .question = "I am hungry." } },
-                      .aside_count = 4 };
+    bool found = false;
+    for (uint32_t i = 0; i < count; i++) {
+        found = found || list[i] == evasion;
+    }
+    return found;
+}
+
+static void evasions_rest(void)
+{
+    character who = { .evasions = { "One.", "Two, love.", "Three.", "Four.", "Five." }, .evasion_count = 5 };
+    const char *list[CAST_EVASIONS_MAX];
     recollection m = { 0 };
-    uint32_t times[4] = { 0 };
-    CHECK(recall_aside(&who, &m, "where can I buy a hat?") == &who.asides[2]);
-    CHECK(recall_aside(&who, &m, "Do you like cats?") == &who.asides[1]);
-    CHECK(recall_aside(&who, &m, "Do you like cats?") == &who.asides[0]);
-    CHECK(recall_aside(&who, &m, "Do you like cats?") == &who.asides[3]);
-    CHECK(recall_aside(&who, &m, "Do you like cats?") == &who.asides[1]);
-    const example *last = NULL;
-    m = (recollection){ 0 };
-    for (int i = 0; i < 40; i++) {
-        const example *e = recall_aside(&who, &m, "Why?");
-        CHECK(e && e != last);
-        times[e - who.asides]++;
-        last = e;
+    CHECK_INT(recall_evasions(&who, &m, list), 5);
+    recall_used(&who, &m, "Two, l"); /* it was cut off */
+    CHECK_INT(recall_evasions(&who, &m, list), 4);
+    CHECK(!offers(list, 4, who.evasions[1]));
+    recall_used(&who, &m, "");
+    recall_used(&who, &m, "Six.");
+    CHECK_INT(m.count, 1);
+    recall_used(&who, &m, "Five.");
+    CHECK_INT(recall_evasions(&who, &m, list), 3);
+    recall_used(&who, &m, "One.");
+    CHECK_INT(recall_evasions(&who, &m, list), 3);
+    CHECK(offers(list, 3, who.evasions[1]) && !offers(list, 3, who.evasions[4]) && !offers(list, 3, who.evasions[0]));
+    for (int i = 0; i < 40; i++) { /* who always says the first one that does not rest says all but two */
+        uint32_t count = recall_evasions(&who, &m, list);
+        CHECK_INT(count, 3);
+        recall_used(&who, &m, list[0]);
     }
-    for (int i = 0; i < 4; i++) {
-        CHECK_INT(times[i], 10);
-    }
-    who.aside_count = 0;
-    CHECK(recall_aside(&who, &m, "Why?") == NULL);
+    who.evasion_count = 0;
+    CHECK_INT(recall_evasions(&who, &m, list), 0);
 }
 
 /* ---- replies ---- */
 
 static turn read_turn(const char *say, const char *act, const char *target, bool valid)
 {
-    turn_state s = { .targets = { "Stranger", "Osric", "Pike" }, .target_count = 3, .aside = strcmp(act, "none") == 0 };
+    turn_state s = { .targets = { "Stranger", "Osric", "Pike" }, .target_count = 3 };
     char json[TURN_BYTES];
     turn t;
     int bytes = snprintf(json, sizeof json, "{\"say\":\"%s\",\"mood\":\"sly\",\"act\":\"%s\",\"target\":\"%s\","
@@ -323,19 +332,20 @@ static void who_is_named_is_pointed_at(void)
     read_turn("I saw Pike there.", "point", "Marla", false); /* she is not present */
 }
 
-/* An aside is one sentence of 12 to 92 bytes. */
-static void asides_are_short(void)
+static void evasions_are_the_only_words(void)
 {
-    char long_one[94];
-    memset(long_one, 'a', sizeof long_one);
-    memcpy(long_one + 92, ".", 2);
-    read_turn(long_one, "none", "Pike", false);
-    read_turn(long_one, "nod", "Pike", true);
-    read_turn(long_one + 1, "none", "Pike", true);
-    read_turn("Short, or ?", "none", "Pike", false);
-    read_turn("Long enough!", "none", "Pike", true);
-    read_turn("I am one. And two.", "none", "Pike", false);
-    read_turn("I am one. And two.", "nod", "Pike", true);
+    turn_state s = { .things = { "ale" }, .targets = { "Stranger" }, .thing_count = 1, .target_count = 1,
+                     .evasions = { "Ask the sea.", "Who knows?" }, .evasion_count = 2 };
+    char schema[TURN_SCHEMA_BYTES];
+    turn t;
+    turn_schema(&s, schema);
+    CHECK(strstr(schema, "\"say\":{\"enum\":[\"Ask the sea.\",\"Who knows?\"]}") != NULL);
+    CHECK(strstr(schema, "\"act\":{\"enum\":[\"none\"]}") != NULL);
+#define READ(text) turn_read(&s, text, strlen(text), &t)
+    CHECK(READ("{\"say\":\"Who knows?\",\"mood\":\"sly\",\"act\":\"none\",\"target\":\"Stranger\",\"trust\":0}"));
+    CHECK(!READ("{\"say\":\"I know.\",\"mood\":\"sly\",\"act\":\"none\",\"target\":\"Stranger\",\"trust\":0}"));
+#undef READ
+    CHECK(turn_can_say("Who knows?") && !turn_can_say("\"Who\" knows?") && !turn_can_say("who knows?"));
 }
 
 int main(void)
@@ -348,9 +358,9 @@ int main(void)
     words_stay_whole();
     the_same_does_not_come_twice();
     plots_are_recalled();
-    asides_rotate();
+    evasions_rest();
     answers_follow_examples();
     who_is_named_is_pointed_at();
-    asides_are_short();
+    evasions_are_the_only_words();
     return check_done();
 }

@@ -4,7 +4,7 @@
 #include "private/stops.h"
 
 static const char *names[8];
-static uint32_t name_count;
+static uint32_t name_count, which;
 
 /* Feeds text in pieces of the given lengths, as a job does; *shown is the text that was released or that precedes the
    stop. */
@@ -26,7 +26,7 @@ static bool feed(const char *text, size_t bytes, const size_t *pieces, char *sho
         memcpy(held + held_bytes, text + at, take);
         held_bytes += take;
         at += take;
-        bool found = exl2__stops_match(&stops, held, held_bytes, &settled, &stop_at);
+        bool found = exl2__stops_match(&stops, held, held_bytes, &settled, &stop_at, &which);
         size_t release = found ? stop_at : settled;
         memcpy(shown + shown_bytes, held, release);
         shown_bytes += release;
@@ -42,8 +42,8 @@ static bool feed(const char *text, size_t bytes, const size_t *pieces, char *sho
     return false;
 }
 
-/* The first end of any stop string in the text; of those that end there, the longest. */
-static bool search(const char *text, size_t bytes, size_t *start)
+/* The first end of any stop string in the text; of those that end there, the longest. *index: which it is. */
+static bool search(const char *text, size_t bytes, size_t *start, uint32_t *index)
 {
     for (size_t end = 1; end <= bytes; end++) {
         size_t longest = 0;
@@ -51,6 +51,7 @@ static bool search(const char *text, size_t bytes, size_t *start)
             size_t length = strlen(names[i]);
             if (length <= end && length > longest && memcmp(text + end - length, names[i], length) == 0) {
                 longest = length;
+                *index = i;
             }
         }
         if (longest) {
@@ -82,10 +83,11 @@ static void check_examples(void)
     name_count = 2;
     CHECK(feed("hello world", 11, whole, shown)); /* both end there: the longer one counts */
     CHECK_TEXT(shown, "hell");
+    CHECK_INT(which, 1);
 
     exl2__stops none = { 0 };
     size_t settled = 0, stop_at;
-    CHECK(!exl2__stops_match(&none, "abc", 3, &settled, &stop_at));
+    CHECK(!exl2__stops_match(&none, "abc", 3, &settled, &stop_at, &which));
     CHECK_INT(settled, 3);
 }
 
@@ -103,6 +105,7 @@ static void check_random(void)
         char text[64], shown[128];
         static char strings[8][12];
         size_t pieces[64], bytes = 1 + next_random(&state) % 60, start;
+        uint32_t index = 0;
         name_count = 1 + next_random(&state) % 4;
         for (uint32_t i = 0; i < name_count; i++) {
             size_t length = 1 + next_random(&state) % 9;
@@ -116,9 +119,10 @@ static void check_random(void)
             text[i] = (char)('a' + (next_random(&state) % 16 == 0 ? 2 : next_random(&state) % 2));
             pieces[i] = 1 + next_random(&state) % 5;
         }
-        bool wanted = search(text, bytes, &start);
+        bool wanted = search(text, bytes, &start, &index);
         stopped += wanted;
         CHECK_INT(feed(text, bytes, pieces, shown), wanted);
+        CHECK_INT(which, index);
         CHECK(strlen(shown) == (wanted ? start : bytes) && memcmp(shown, text, strlen(shown)) == 0);
     }
     CHECK(stopped > 1000 && stopped < 20000);
@@ -132,11 +136,11 @@ static void check_fold(void)
     exl2__stops stops = { .fold = true };
     size_t settled, at;
     exl2__stops_make(&stops, strings, 2, memory);
-    CHECK(exl2__stops_match(&stops, "ab STOp!", 8, &settled, &at) && at == 3);
-    CHECK(!exl2__stops_match(&stops, "ab STO", 6, &settled, &at) && settled == 3);
-    CHECK(!exl2__stops_match(&stops, "stop1", 5, &settled, &at) && settled == 5);
-    CHECK(exl2__stops_match(&stops, "\xC3\x84X", 3, &settled, &at) && at == 0);
-    CHECK(!exl2__stops_match(&stops, "\xC3\xA4x", 3, &settled, &at));
+    CHECK(exl2__stops_match(&stops, "ab STOp!", 8, &settled, &at, &which) && at == 3);
+    CHECK(!exl2__stops_match(&stops, "ab STO", 6, &settled, &at, &which) && settled == 3);
+    CHECK(!exl2__stops_match(&stops, "stop1", 5, &settled, &at, &which) && settled == 5);
+    CHECK(exl2__stops_match(&stops, "\xC3\x84X", 3, &settled, &at, &which) && at == 0);
+    CHECK(!exl2__stops_match(&stops, "\xC3\xA4x", 3, &settled, &at, &which));
 }
 
 int main(void)

@@ -107,7 +107,7 @@ namespace Exl2
     {
         public uint prompt_tokens, reused_tokens, new_tokens, forced_tokens, drafted, accepted;
         public ulong seed, queued_ns, prefill_ns, decode_ns;
-        public uint bans_avoided, bans_shown;
+        public uint bans_avoided, bans_shown, stop_string;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -351,6 +351,11 @@ namespace Exl2
         [DllImport(Lib, CallingConvention = C)] public static extern int exl2_model_close(IntPtr e, exl2_model m);
         [DllImport(Lib, CallingConvention = C)] public static extern int exl2_tokenize(
             IntPtr e, exl2_model m, byte[] text, UIntPtr bytes, uint flags, int[] ids, UIntPtr cap, out UIntPtr need);
+        [DllImport(Lib, CallingConvention = C)] public static extern int exl2_chat_tokenize(
+            IntPtr e, exl2_model m, ref exl2_prompt prompt, ref exl2_chat_desc d, int[] ids, UIntPtr cap,
+            out UIntPtr need);
+        [DllImport(Lib, CallingConvention = C)] public static extern UIntPtr exl2_sentence(
+            byte[] text, UIntPtr bytes, [MarshalAs(UnmanagedType.I1)] bool whole);
         [DllImport(Lib, CallingConvention = C)] public static extern int exl2_session_open(
             IntPtr e, exl2_model m, out exl2_session s);
         [DllImport(Lib, CallingConvention = C)] public static extern int exl2_session_fork(

@@ -153,7 +153,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t w
                                     .attend_wg = exl2__cuda_attends_by_wg(m->gpu, s),
                                     .codes = m->plan->kv != EXL2_KV_FP16,
                                     .many = exl2__cuda_many_decode(m->plan),
-                                    .crowd = m->plan->sequences_max > EXL2__CUDA_GRAPH_ROWS };
+                                    .crowd = m->plan->sequences_max > EXL2__CUDA_GEMV_ROWS };
     }
     exl2__cuda_modules_of(&needs, wanted);
     if (s && exl2__cuda_attend_prepares(s)) {

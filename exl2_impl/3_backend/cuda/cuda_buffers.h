@@ -15,12 +15,13 @@
 #ifndef EXL2__CUDA_GEMM_ROWS_MIN
 #define EXL2__CUDA_GEMM_ROWS_MIN 17u /* rows of sampled tokens from which GEMM is faster than GEMV (H200) */
 #endif
+#define EXL2__CUDA_GEMV_ROWS (EXL2__CUDA_GEMM_ROWS_MIN - 1) /* most rows of sampled tokens by GEMV */
 #define EXL2__CUDA_SAMPLED_ROWS 8u /* rows of sampled tokens in a pass, unless more sequences have one each */
 #define EXL2__CUDA_LOGIT_ROWS 64u  /* up to so many rows of sampled tokens are one group, and a pass can repeat */
 #define EXL2__CUDA_BIASES_MAX (1024u + EXL2__LOGIT_EXTRAS_MAX) /* for each row; a job's text block has room for 1024 */
 #define EXL2__CUDA_FEW_ROWS 8u      /* rows that cost about as much time as two */
-#define EXL2__CUDA_GRAPH_ROWS 16u   /* most rows of a pass that captured graphs can run */
-#define EXL2__CUDA_SPLIT_ROWS 16u   /* rows that split matrices process at a time; at least EXL2__CUDA_GRAPH_ROWS */
+#define EXL2__CUDA_GRAPH_ROWS 64u   /* most rows of a pass that captured graphs can run: one group of logit rows */
+#define EXL2__CUDA_SPLIT_ROWS 16u   /* rows that split matrices process at a time; at least EXL2__CUDA_GEMV_ROWS */
 #define EXL2__CUDA_ROPE_WHOLE_MAX (16u << 20) /* bytes of all tables of RoPE; larger ones are divided */
 #define EXL2__CUDA_SUMS 3u /* buffers of sums of squares: for the current norm, the previous and the next one */
 
@@ -76,12 +77,12 @@ typedef struct exl2__cuda_pass {
     uint64_t groups;     /* exl2k_pass, one for each group of logit rows; at least one */
     uint64_t rows, samplings, copies;
     uint64_t masks;      /* masks of the rows that have one, each aligned to 16 bytes */
-    uint32_t row_count;  /* rows of launches; of a captured pass 1, 8 or 16: exl2k_pass says how many are real */
+    uint32_t row_count;  /* rows of launches; of a captured pass those of its class: exl2k_pass has its own */
     uint32_t longest_context; /* tokens that the row with the longest context attends to */
     uint32_t splits;     /* splits of attention that a graph is captured for; 0: what longest_context needs */
     uint32_t tile_count, norm; /* norm: index of the sums of squares of the norm that the next product applies */
     bool first_norm;     /* that norm is the first one of the pass */
-    bool captured;       /* decodes up to 16 rows: offsets of its data depend on row_count only, as graphs need */
+    bool captured;       /* decodes few enough rows: offsets of its data depend on row_count only, as graphs need */
     bool decodes;        /* as exl2__step.decodes: the head reads all rows */
     bool prompts;        /* rows of prompts: attention for prefill */
     bool by_gemm;        /* rows of prompts, or many of sampled tokens: then norms are separate kernels */
@@ -90,37 +91,48 @@ typedef struct exl2__cuda_pass {
 } exl2__cuda_pass;
 
 #define EXL2__CUDA_SPLIT_CLASSES 4u
-#define EXL2__CUDA_ROW_CLASSES 3u /* of passes that graphs are captured for: 1 row, up to 8, up to 16 */
+
+/* The most rows of each class of passes that graphs are captured for. A pass runs by the graph of its class, and CTAs
+   of rows that it does not have leave at once. In passes by GEMM all products compute these rows, too; nothing reads
+   them. */
+static const uint32_t exl2__cuda_class_most[EXL2__CUDA_ROW_CLASSES] = {
+    1, EXL2__CUDA_FEW_ROWS, EXL2__CUDA_GEMV_ROWS, 24, 32, 48, EXL2__CUDA_GRAPH_ROWS
+};
 
 /* The class of passes of so many rows; EXL2__CUDA_ROW_CLASSES: more than a graph can run. */
 static inline uint32_t exl2__cuda_row_class(uint32_t rows)
 {
-    return rows <= 1 ? 0 : rows <= EXL2__CUDA_FEW_ROWS ? 1 : rows <= EXL2__CUDA_GRAPH_ROWS ? 2
-         : EXL2__CUDA_ROW_CLASSES;
-}
-
-/* Rows that a graph of the class is captured for. */
-static inline uint32_t exl2__cuda_class_rows(uint32_t row_class)
-{
-    return row_class == 0 ? 1 : row_class == 1 ? EXL2__CUDA_FEW_ROWS : EXL2__CUDA_GRAPH_ROWS;
+    uint32_t i = 0;
+    while (i < EXL2__CUDA_ROW_CLASSES && exl2__cuda_class_most[i] < rows) {
+        i++;
+    }
+    return i;
 }
 
 /* Whether more than 8 rows may decode together, for which there are products of 16 rows. */
 static inline bool exl2__cuda_many_decode(const exl2__plan *p) { return p->sequences_max > EXL2__CUDA_FEW_ROWS; }
 
+/* Rows that a graph of the class is captured for. Buffers of logits have room for 16 rows, or for all sequences. */
+static inline uint32_t exl2__cuda_class_rows(const exl2__plan *p, uint32_t row_class)
+{
+    uint32_t rows = exl2__cuda_class_most[row_class];
+    return rows <= EXL2__CUDA_GEMV_ROWS ? rows : exl2__min32(rows, p->sequences_max);
+}
+
 /* Most rows of a pass that the model has graphs for. */
 static inline uint32_t exl2__cuda_graph_rows(const exl2__plan *p)
 {
-    return exl2__cuda_many_decode(p) ? EXL2__CUDA_GRAPH_ROWS : EXL2__CUDA_FEW_ROWS;
+    uint32_t rows = exl2__min32(exl2__max32(p->sequences_max, EXL2__CUDA_FEW_ROWS), EXL2__CUDA_GRAPH_ROWS);
+    return exl2__cuda_class_rows(p, exl2__cuda_row_class(rows));
 }
 
 /* Graphs of passes that decode, by their class of rows. */
 typedef struct exl2__cuda_graphs {
-    exl2__cuda_graph_exec *whole[EXL2__CUDA_ROW_CLASSES][EXL2__CUDA_SPLIT_CLASSES];  /* entire passes */
+    exl2__cuda_graph_exec *whole[EXL2__CUDA_ROW_CLASSES][EXL2__CUDA_SPLIT_CLASSES];  /* entire passes; none by GEMM */
     exl2__cuda_graph_exec *layers[EXL2__CUDA_ROW_CLASSES][EXL2__CUDA_SPLIT_CLASSES]; /* without head, sampling */
     exl2__cuda_graph_exec *head[EXL2__CUDA_ROW_CLASSES];  /* all of the head's units at once; NULL: there is one */
     exl2__cuda_graph_exec **unit[EXL2__CUDA_ROW_CLASSES]; /* [units] graphs of single units */
-    uint32_t units;
+    uint32_t units[EXL2__CUDA_ROW_CLASSES];
 } exl2__cuda_graphs;
 
 static inline uint32_t exl2__cuda_pitch(uint32_t elements)
@@ -200,7 +212,7 @@ static inline uint32_t exl2__cuda_sampled_rows(const exl2__plan *p)
    16. */
 EXL2__PRIVATE uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
 {
-    uint64_t rows = exl2__max32(p->rows_max, EXL2__CUDA_GRAPH_ROWS), sequences = p->sequences_max;
+    uint64_t rows = exl2__max32(p->rows_max, EXL2__CUDA_GEMV_ROWS), sequences = p->sequences_max;
     uint64_t sampled = exl2__cuda_sampled_rows(p);
     uint64_t group = p->shape.heads / p->shape.kv_heads;
     uint64_t bytes = exl2__div_up(rows, p->logit_rows_max) * sizeof(exl2k_pass) + rows * sizeof(exl2k_row);
@@ -240,7 +252,7 @@ EXL2__PRIVATE void exl2__cuda_buffers_zeroed(exl2__cuda_buffers *b, const exl2__
 {
     const exl2__shape *s = &p->shape;
     uint64_t rows = exl2__align_up(p->rows_max, 8); /* tiles have multiples of 8 rows */
-    uint64_t apart = exl2__min64(rows, EXL2__CUDA_GEMM_ROWS_MIN - 1), logits = p->logit_rows_max;
+    uint64_t apart = exl2__min64(rows, EXL2__CUDA_GEMV_ROWS), logits = p->logit_rows_max;
     uint64_t x_bytes = b->x_pitch * 2ull, h_bytes = b->h_pitch * 2ull, used = a->used;
     bool alike = s->heads * s->head_dim == s->hidden;
     b->x = exl2__cuda_arena_take(a, (rows + (alike ? apart : 0)) * x_bytes);

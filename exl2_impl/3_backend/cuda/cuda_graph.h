@@ -1,15 +1,18 @@
-/* cuda_graph.h: the units of a pass, enqueued kernel by kernel, or as captured graphs if the pass decodes up to 16
+/* cuda_graph.h: the units of a pass, enqueued kernel by kernel, or as captured graphs if the pass decodes up to 64
    rows.
    Unit 0 begins with page copies and embedding; the last units are columns of the head, for one group of logit rows
    after the other, and sampling is part of a group's last unit. Units of the head that are enqueued together are one
    product.
    takes: a model whose buffers are ready.
-   gives: exl2__cuda_layer_units, exl2__cuda_queue_plain; exl2__cuda_graphs_open, _close, exl2__cuda_queue_graphs.
+   gives: exl2__cuda_unit_layers, exl2__cuda_layer_units, exl2__cuda_queue_plain; exl2__cuda_graphs_open, _close,
+          exl2__cuda_queue_graphs.
    owns:  the graphs, until close.
 
-   Graphs of whole passes, and of all their layers, exist for 1, 8 and 16 rows, each for a few numbers of splits of
-   attention. Rows of a pass and their contexts lie in device memory: CTAs that a pass does not need leave at once.
-   Graphs of single units, which time budgets need, exist only for the largest number of splits. */
+   Graphs exist for 1, 8, 16, 24, 32, 48 and 64 rows, as far as the model has so many sequences; all are captured before
+   the first pass. Those of whole passes, and of all their layers, exist for a few numbers of splits of attention each.
+   From 24 rows on a whole pass is the graph of its layers and that of its head, so that there are fewer graphs. Rows of
+   a pass and their contexts lie in device memory: CTAs that a pass does not need leave at once. Graphs of single units,
+   which time budgets need, exist only for the largest number of splits. */
 #ifndef EXL2__CUDA_GRAPH_H
 #define EXL2__CUDA_GRAPH_H
 
@@ -17,11 +20,18 @@
 
 /* ---- units ---- */
 
-/* Number of units that hold layers. A pass that is not captured has one unit for each layer. */
+/* Layers in a unit of the current pass, which has one for each layer if it is not captured. By GEMM a layer with 64
+   rows needs about twice the time that it needs with one, and its units have fewer layers. */
+static inline uint32_t exl2__cuda_unit_layers(const exl2__cuda_model *m)
+{
+    uint32_t more = m->pass.by_gemm ? m->pass.row_count : 0;
+    return m->pass.captured ? exl2__max32(m->layers_per_unit * 64 / (64 + more), 1) : 1;
+}
+
+/* Number of units that hold layers. */
 static inline uint32_t exl2__cuda_layer_units(const exl2__cuda_model *m)
 {
-    uint32_t each = m->pass.captured ? m->layers_per_unit : 1;
-    return (uint32_t)exl2__div_up(exl2__plan_span(m->plan), each);
+    return (uint32_t)exl2__div_up(exl2__plan_span(m->plan), exl2__cuda_unit_layers(m));
 }
 
 EXL2__PRIVATE exl2_result exl2__cuda_queue_layer(exl2__cuda_model *m, const exl2__layer *layer)
@@ -53,7 +63,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_queue_logits(exl2__cuda_model *m, uint32_t 
 /* Enqueues units [begin, end), without page copies. */
 EXL2__PRIVATE exl2_result exl2__cuda_queue_plain(exl2__cuda_model *m, uint32_t begin, uint32_t end)
 {
-    uint32_t each = m->pass.captured ? m->layers_per_unit : 1, units = exl2__cuda_layer_units(m);
+    uint32_t each = exl2__cuda_unit_layers(m), units = exl2__cuda_layer_units(m);
     const exl2__layer *layers = m->plan->layers + exl2__plan_first(m->plan);
     for (uint32_t unit = begin; unit < end; unit++) {
         uint32_t last = unit < units ? exl2__min32((unit + 1) * each, exl2__plan_span(m->plan)) : 0;
@@ -126,10 +136,10 @@ EXL2__PRIVATE void exl2__cuda_graphs_close(exl2__cuda_model *m)
             exl2__cuda_graph_free(m, g->layers[rows][i]);
         }
         exl2__cuda_graph_free(m, g->head[rows]);
-        for (uint32_t i = 0; i < g->units && g->unit[rows]; i++) {
+        for (uint32_t i = 0; i < g->units[rows] && g->unit[rows]; i++) {
             exl2__cuda_graph_free(m, g->unit[rows][i]);
         }
-        exl2__free(m->c, g->unit[rows], g->units * sizeof *g->unit[rows], EXL2_MEM_GENERAL);
+        exl2__free(m->c, g->unit[rows], g->units[rows] * sizeof *g->unit[rows], EXL2_MEM_GENERAL);
     }
     *g = (exl2__cuda_graphs){ 0 };
 }
@@ -140,25 +150,27 @@ EXL2__PRIVATE exl2_result exl2__cuda_graphs_of(exl2__cuda_model *m, uint32_t row
     exl2__cuda_graphs *g = &m->graphs;
     void *memory;
     uint32_t most = exl2__cuda_split_class(exl2__cuda_splits(m->plan->context_max));
-    m->pass = exl2__cuda_pass_captured(m, exl2__cuda_class_rows(rows));
-    uint32_t layers = exl2__cuda_layer_units(m);
-    g->units = layers + m->head_units;
-    EXL2__TRY(exl2__alloc(m->c, g->units * sizeof *g->unit[rows], 16, EXL2_MEM_GENERAL, &memory));
-    memset(memory, 0, g->units * sizeof *g->unit[rows]);
+    m->pass = exl2__cuda_pass_captured(m, exl2__cuda_class_rows(m->plan, rows));
+    uint32_t layers = exl2__cuda_layer_units(m), units = layers + m->head_units;
+    bool by_gemm = m->pass.by_gemm;
+    EXL2__TRY(exl2__alloc(m->c, units * sizeof *g->unit[rows], 16, EXL2_MEM_GENERAL, &memory));
+    memset(memory, 0, units * sizeof *g->unit[rows]);
     g->unit[rows] = (exl2__cuda_graph_exec **)memory;
-    for (uint32_t i = 0; i <= most; i++) {
+    g->units[rows] = units;
+    for (uint32_t i = 0; i <= most && m->whole_graphs; i++) {
         m->pass.splits = exl2__cuda_split_classes[i];
-        if (m->whole_graphs) {
-            EXL2__TRY(exl2__cuda_capture(m, 0, g->units, &g->whole[rows][i]));
+        if (!by_gemm) {
+            EXL2__TRY(exl2__cuda_capture(m, 0, units, &g->whole[rows][i]));
         }
-        if (m->whole_graphs && m->head_units) {
+        if (by_gemm || m->head_units) {
             EXL2__TRY(exl2__cuda_capture(m, 0, layers, &g->layers[rows][i]));
         }
     }
-    for (uint32_t i = 0; i < g->units; i++) {
+    m->pass.splits = exl2__cuda_split_classes[most];
+    for (uint32_t i = 0; i < units; i++) {
         EXL2__TRY(exl2__cuda_capture(m, i, i + 1, &g->unit[rows][i]));
     }
-    return m->head_units > 1 ? exl2__cuda_capture(m, layers, g->units, &g->head[rows]) : EXL2_OK;
+    return m->head_units > 1 ? exl2__cuda_capture(m, layers, units, &g->head[rows]) : EXL2_OK;
 }
 
 EXL2__PRIVATE exl2_result exl2__cuda_graphs_open(exl2__cuda_model *m)
@@ -169,22 +181,29 @@ EXL2__PRIVATE exl2_result exl2__cuda_graphs_open(exl2__cuda_model *m)
     return EXL2_OK;
 }
 
-/* Enqueues units [begin, end) of the current captured pass as graphs. */
+/* Enqueues units [begin, end) of the current captured pass as graphs: by one of all that can run together, then one by
+   one. */
 EXL2__PRIVATE exl2_result exl2__cuda_queue_graphs(exl2__cuda_model *m, uint32_t begin, uint32_t end)
 {
     const exl2__cuda_graphs *g = &m->graphs;
     uint32_t rows = exl2__cuda_row_class(m->pass.row_count);
     uint32_t splits = exl2__cuda_split_class(exl2__cuda_splits(m->pass.longest_context));
-    uint32_t layers = g->units - m->head_units;
-    if (begin == 0 && (end == layers || end == g->units) && m->whole_graphs) {
-        exl2__cuda_graph_exec *graph = end == g->units ? g->whole[rows][splits] : g->layers[rows][splits];
-        return exl2__cuda_device_check(m->gpu, m->gpu->driver.graph_launch(graph, m->gpu->stream), "queueing a pass");
-    }
-    for (uint32_t unit = begin; unit < end; unit++) {
-        bool head = unit == layers && end == g->units && g->head[rows];
-        int queued = m->gpu->driver.graph_launch(head ? g->head[rows] : g->unit[rows][unit], m->gpu->stream);
-        EXL2__TRY(exl2__cuda_device_check(m->gpu, queued, "queueing layers"));
-        unit = head ? end : unit;
+    uint32_t units = g->units[rows], layers = units - m->head_units;
+    for (uint32_t unit = begin, next; unit < end; unit = next) {
+        exl2__cuda_graph_exec *graph = g->unit[rows][unit];
+        next = unit + 1;
+        if (unit == 0 && end == units && g->whole[rows][splits]) {
+            graph = g->whole[rows][splits];
+            next = units;
+        } else if (unit == 0 && end >= layers && g->layers[rows][splits] && (end == layers || end == units)) {
+            graph = g->layers[rows][splits];
+            next = layers;
+        } else if (unit == layers && end == units && g->head[rows]) {
+            graph = g->head[rows];
+            next = units;
+        }
+        EXL2__TRY(exl2__cuda_device_check(m->gpu, m->gpu->driver.graph_launch(graph, m->gpu->stream),
+                                          "queueing units of a pass"));
     }
     return EXL2_OK;
 }

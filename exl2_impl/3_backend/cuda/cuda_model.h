@@ -90,7 +90,7 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     const exl2__step *step;
     exl2__cuda_pass pass;
     uint32_t fences_queued, fences_collected; /* numbers of fences, see cuda_queue.h; exl2k_pass.ticket holds them */
-    uint32_t layers_per_unit;       /* layers in a unit of a captured pass */
+    uint32_t layers_per_unit;       /* layers in a unit of a captured pass of few rows: exl2__cuda_unit_layers */
     uint32_t head_units;            /* ranges of the head's columns, at least 1; 0: the span has no head */
     bool whole_graphs;              /* captured passes may run as one graph */
     bool has_wg;                    /* products of many rows run by wgmma (cuda_gemm_wg.h) */

@@ -13,7 +13,7 @@
 /* Whether the head's products of `rows` rows run by wgmma; else they are products of few rows, in any pass. */
 EXL2__PRIVATE bool exl2__cuda_head_by_wg(const exl2__cuda_model *m, uint32_t rows)
 {
-    return m->pass.by_wg && m->pass.decodes && rows > EXL2__CUDA_GRAPH_ROWS
+    return m->pass.by_wg && m->pass.decodes && rows > EXL2__CUDA_GEMV_ROWS
            && !exl2__cuda_needs_any(&m->plan->shape) && exl2__cuda_by_wg(&m->plan->shape, m->plan->head);
 }
 

@@ -176,7 +176,15 @@ EXL2__PRIVATE bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k
     return good && exl2__cuda_pack_masks(m, k, samplings);
 }
 
-/* What launches of a captured pass of `rows` rows (1, 8 or 16) need to know; nothing of it comes from a step. */
+/* Chooses the kernels of products, by the rows of launches. */
+static inline void exl2__cuda_pass_products(const exl2__cuda_model *m, exl2__cuda_pass *pass)
+{
+    pass->by_gemm = pass->prompts || pass->row_count >= EXL2__CUDA_GEMM_ROWS_MIN;
+    pass->by_wg = m->has_wg && pass->by_gemm;
+}
+
+/* What launches of a captured pass of `rows` rows, those of its class, need to know; nothing of it comes from a
+   step. */
 EXL2__PRIVATE exl2__cuda_pass exl2__cuda_pass_captured(const exl2__cuda_model *m, uint32_t rows)
 {
     static const exl2__step none = { 0 };
@@ -185,6 +193,7 @@ EXL2__PRIVATE exl2__cuda_pass exl2__cuda_pass_captured(const exl2__cuda_model *m
     pass.groups = m->b.data + at.groups;
     pass.rows = m->b.data + at.rows;
     pass.samplings = m->b.data + at.samplings;
+    exl2__cuda_pass_products(m, &pass);
     return pass;
 }
 
@@ -224,11 +233,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     *pass = (exl2__cuda_pass){ .row_count = step->row_count, .first_norm = true, .decodes = step->decodes,
                                .prompts = step->kind == EXL2__ROWS_PROMPT,
                                .captured = step->decodes && step->row_count <= exl2__cuda_graph_rows(m->plan) };
-    pass->by_gemm = pass->prompts || step->row_count >= EXL2__CUDA_GEMM_ROWS_MIN;
-    pass->by_wg = m->has_wg && pass->by_gemm;
     if (pass->captured) {
-        pass->row_count = exl2__cuda_class_rows(exl2__cuda_row_class(step->row_count));
+        pass->row_count = exl2__cuda_class_rows(m->plan, exl2__cuda_row_class(step->row_count));
     }
+    exl2__cuda_pass_products(m, pass);
     pass->tile_count = pass->prompts ? exl2__cuda_pack_tiles(m, step, NULL) : 0;
     for (uint32_t i = 0; i < step->row_count; i++) {
         pass->longest_context = exl2__max32(pass->longest_context, step->rows[i].position + 1);

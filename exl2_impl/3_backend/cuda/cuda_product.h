@@ -96,11 +96,12 @@ EXL2__PRIVATE exl2_result exl2__cuda_too_few_shared(exl2__cuda_model *m)
                       m->gpu->info.name, m->limits.shared_bytes);
 }
 
-/* Address of the number of rows, for launches that are captured for more rows than a pass may have; 0: each launch is
-   made for the rows of its pass. */
+/* Address of the number of rows, for products of few rows that are captured for more rows than a pass may have; 0: all
+   rows of the launch are computed. In a pass of many rows a product of few may begin after the last row of the pass. */
 static inline uint64_t exl2__cuda_rows_at(const exl2__cuda_model *m)
 {
-    return m->pass.captured ? m->pass.groups + offsetof(exl2k_pass, row_count) : 0;
+    bool fewer = m->pass.captured && !m->pass.by_gemm;
+    return fewer ? m->pass.groups + offsetof(exl2k_pass, row_count) : 0;
 }
 
 /* CTAs of a product with `strips` strips, or pairs of strips. No CTA is launched without work. If a third of the SMs

@@ -48,7 +48,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_estimate_ns(const exl2__cuda_model *m, uint32_
         uint64_t reads = exl2__div_up(exl2__max32(m->step->logit_count, 1), 16);
         return exl2__cuda_read_ns(m, m->head_bytes) * reads / m->head_units;
     }
-    uint64_t ns = exl2__cuda_read_ns(m, m->layer_bytes) * (m->pass.captured ? m->layers_per_unit : 1);
+    uint64_t ns = exl2__cuda_read_ns(m, m->layer_bytes) * exl2__cuda_unit_layers(m);
     return ns + ns * rows / 64;
 }
 

@@ -12,7 +12,8 @@
 #include "cuda_device.h"
 
 #define EXL2__CUDA_SPANS 16u  /* spans in flight at most; further ones are not timed */
-#define EXL2__CUDA_PASS_CLASSES 5u  /* classes of passes: 1 sampled row, 2 to 8, 9 to 16, more; rows of prompts */
+#define EXL2__CUDA_ROW_CLASSES 7u /* of passes that graphs are captured for: see exl2__cuda_row_class */
+#define EXL2__CUDA_PASS_CLASSES (EXL2__CUDA_ROW_CLASSES + 2) /* besides: more sampled rows; rows of prompts */
 
 typedef struct exl2__cuda_span {
     exl2__cuda_event *begin, *end;

@@ -66,17 +66,18 @@ static inline void exl2__stops_make(exl2__stops *stops, const char *const *strin
 }
 
 /* `text`: the text that has arrived and was not released, in whole code points.
-   true: the text contains a stop string. It begins at *stop_at, and the output ends there. If there are several, the
-   one that ends first counts and, among those, the longest; so the result does not depend on the pieces in which the
-   text arrived.
+   true: the text contains a stop string, strings[*which]. It begins at *stop_at, and the output ends there. If there
+   are several, the one that ends first counts and, among those, the longest; so the result does not depend on the
+   pieces in which the text arrived. Of equal strings the first counts.
    false: text[0 .. *releasable) can be released, since no stop string begins in it. The rest must be given again,
    together with the text that follows. */
 static inline bool exl2__stops_match(const exl2__stops *stops, const char *text, size_t bytes, size_t *releasable,
-                                     size_t *stop_at)
+                                     size_t *stop_at, uint32_t *which)
 {
     size_t end = bytes, held = 0;
     bool found = false;
     *stop_at = bytes;
+    *which = 0;
     for (uint32_t i = 0; i < stops->count; i++) {
         const exl2__stops_string *s = &stops->strings[i];
         uint32_t matched = 0;
@@ -86,7 +87,10 @@ static inline bool exl2__stops_match(const exl2__stops *stops, const char *text,
                 continue;
             }
             size_t start = at + 1 - matched;
-            *stop_at = at + 1 < end || start < *stop_at ? start : *stop_at;
+            if (at + 1 < end || start < *stop_at) {
+                *stop_at = start;
+                *which = i;
+            }
             end = at + 1; /* other strings count only if they end here or before */
             found = true;
             break;

@@ -1,6 +1,6 @@
 /* stream.h: token ids -> text in whole code points, one id at a time or all at once.
    takes: ids, an open exl2__vocab.
-   gives: exl2__stream with _make, _push, _flush, _pending, _room; exl2__stream_decode.
+   gives: exl2__stream with _make, _push, _flush, _pending, _room; exl2__stream_decode, exl2__stream_bytes.
    owns:  nothing; exl2__stream is plain data, and a copy of it is a checkpoint. */
 #ifndef EXL2__STREAM_H
 #define EXL2__STREAM_H
@@ -192,6 +192,24 @@ static inline exl2_result exl2__stream_decode(const exl2__vocab *v, const exl2_t
         }
     }
     exl2__stream_replace(&stream, stream.held_bytes, &sink);
+    *need = sink.used;
+    return sink.used > cap ? EXL2_ERR_TOO_SMALL : EXL2_OK;
+}
+
+/* Writes the bytes of each id as they are: parts of characters, and spaces that the decoder would strip. Otherwise as
+   exl2__stream_decode. */
+static inline exl2_result exl2__stream_bytes(const exl2__vocab *v, const exl2_token *ids, size_t n, bool skip_special,
+                                             char *out, size_t cap, size_t *need)
+{
+    exl2__stream stream;
+    exl2__stream_make(&stream, !skip_special, true);
+    exl2__stream_out sink = { out, cap, 0 };
+    for (size_t i = 0; i < n; i++) {
+        size_t bytes;
+        bool raw;
+        const char *piece = exl2__stream_piece(&stream, v, ids[i], &bytes, &raw);
+        exl2__stream_write(&sink, piece, piece ? bytes : 0);
+    }
     *need = sink.used;
     return sink.used > cap ? EXL2_ERR_TOO_SMALL : EXL2_OK;
 }

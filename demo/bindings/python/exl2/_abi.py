@@ -26,7 +26,7 @@ EVENT_LOAD, EVENT_PREFILL, EVENT_TEXT, EVENT_DONE = 1, 2, 3, 4
 CONTINUE, STOP_JOB, PAUSE_JOB = 0, 1, 2
 STOPS = ("none", "eos", "string", "token", "length", "grammar", "callback", "cancelled", "error", "loop")
 LOG_LEVELS = {"error": 1, "warn": 2, "info": 3, "debug": 4}
-TEXT_NO_BOS, TEXT_PLAIN, TEXT_SKIP_MARKERS = 1, 2, 4
+TEXT_NO_BOS, TEXT_PLAIN, TEXT_SKIP_MARKERS, TEXT_BYTES = 1, 2, 4, 8
 SAVE_KV = 1
 
 
@@ -141,7 +141,7 @@ class JobStats(_Public):
     _fields_ = [("prompt_tokens", c_uint32), ("reused_tokens", c_uint32), ("new_tokens", c_uint32),
         ("forced_tokens", c_uint32), ("drafted", c_uint32), ("accepted", c_uint32), ("seed", c_uint64),
         ("queued_ns", c_uint64), ("prefill_ns", c_uint64), ("decode_ns", c_uint64),
-        ("bans_avoided", c_uint32), ("bans_shown", c_uint32)]
+        ("bans_avoided", c_uint32), ("bans_shown", c_uint32), ("stop_string", c_uint32)]
 
 
 class Alt(_Public):
@@ -350,6 +350,9 @@ _PROTOTYPES = {
                                   POINTER(c_size_t)]),
     "exl2_chat_render": (c_int32, [_E, Model, POINTER(Message), c_size_t, POINTER(ChatDesc), c_char_p, c_size_t,
                                    POINTER(c_size_t)]),
+    "exl2_chat_tokenize": (c_int32, [_E, Model, POINTER(Prompt), POINTER(ChatDesc), POINTER(c_int32), c_size_t,
+                                     POINTER(c_size_t)]),
+    "exl2_sentence": (c_size_t, [c_char_p, c_size_t, c_bool]),
     "exl2_session_open": (c_int32, [_E, Model, POINTER(Session)]),
     "exl2_session_fork": (c_int32, [_E, Session, POINTER(Session)]),
     "exl2_session_rewind": (c_int32, [_E, Session, c_uint32]),
