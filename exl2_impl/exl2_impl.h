@@ -83,6 +83,8 @@ EXL2__SIZE_BEGIN
 #include "2_graph/units.h"
 #include "2_graph/weights_rows.h"
 #include "2_graph/weights.h"
+#include "2_graph/weights_headers.h"
+#include "2_graph/weights_load.h"
 #include "2_graph/forward.h"
 #include "2_graph/forward_queue.h"
 
@@ -131,6 +133,9 @@ EXL2__SIZE_BEGIN
 #include "3_backend/cuda/cuda_buffers.h"
 #include "3_backend/cuda/cuda_order.h"
 #include "3_backend/cuda/cuda_model.h"
+#include "3_backend/cuda/cuda_make.h"
+#include "3_backend/cuda/cuda_make_experts.h"
+#include "3_backend/cuda/cuda_load.h"
 #include "3_backend/cuda/cuda_gemm_wg.h"
 #include "3_backend/cuda/cuda_pass.h"
 #include "3_backend/cuda/cuda_product.h"
@@ -300,6 +305,9 @@ EXL2__SIZE_BEGIN
 #include "7_engine/worker.h"
 #include "7_engine/layouts.h"
 #include "7_engine/api.h"
+#include "7_engine/api_engine.h"
+#include "7_engine/api_models.h"
+#include "7_engine/api_text.h"
 #include "7_engine/api_jobs.h"
 #include "7_engine/public.h"
 

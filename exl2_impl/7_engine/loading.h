@@ -10,6 +10,7 @@
 
 #include "../1_load/arch_words.h"
 #include "../1_load/model_config_read.h"
+#include "../2_graph/weights_load.h"
 #include "../6_text/tokenizer/vocab_read.h"
 #include "jobs.h"
 
