@@ -2,6 +2,7 @@
 # One command to a talk in The Drowned Lantern: installs what is missing (Debian or Ubuntu, as root), builds, fetches
 # the default model and imports it to EXL2 once, starts npc. Without a terminal it runs the script mode.
 #   sh demo/run.sh [--model DIR] [flags of npc]
+#   sh demo/run.sh --serve [--model DIR] [flags of exl2 serve]: serves the model, and prints the address of its page
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 build=$root/build
@@ -15,6 +16,11 @@ stop() {
     exit 1
 }
 
+serve=
+if [ "${1:-}" = --serve ]; then
+    serve=yes
+    shift
+fi
 model=
 if [ "${1:-}" = --model ]; then
     [ $# -ge 2 ] || { echo "usage: sh demo/run.sh [--model DIR] [flags of npc]" >&2; exit 2; }
@@ -98,7 +104,9 @@ if [ -z "$model" ]; then
     fi
 fi
 
-# ---- the tavern ----
+# ---- the server, or the tavern ----
+
+[ -z "$serve" ] || exec "$build/demo/exl2" serve "$model" "$@"
 
 if [ -t 0 ] && [ -t 1 ]; then
     exec "$build/demo/npc" --model "$model" "$@"
