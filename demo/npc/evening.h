@@ -3,8 +3,8 @@
    measures.
    takes: options, the visitor's lines, the end of each frame.
    gives: evening_args_check, evening_open, evening_begin, evening_prepare, evening_line, evening_run, evening_step,
-          evening_measure, evening_frame_p99, evening_card, evening_is_good, evening_close, EVENING_ARGS,
-          EVENING_MORE_ARGS, EVENING_DEFAULTS.
+          evening_measure, evening_frame_p99, evening_memory_cap, evening_card, evening_is_good, evening_close,
+          EVENING_ARGS, EVENING_MORE_ARGS, EVENING_DEFAULTS.
    owns:  the engine, the tavern, the people, the script and the figures. */
 #ifndef NPC_EVENING_H
 #define NPC_EVENING_H
@@ -24,6 +24,7 @@
 typedef struct evening_options {
     const char *model, *people, *script, *json, *png, *transcript, *trace;
     uint32_t cpu_us, gpu_us, turns, patrons;
+    uint32_t memory_mib;  /* cap of the engine's memory; 0 = no cap */
     bool worker;
     tavern_options tavern;
     exl2_model_desc desc; /* of the model: what the flags say */
@@ -54,6 +55,7 @@ typedef struct evening_options {
     { "--trace", ARG_TEXT, &(o).trace, "F", "CSV file to write: predicted and measured time of each step's parts" }, \
     { "--people", ARG_TEXT, &(o).people, "DIR", "folder with world.txt and the people's files" },                  \
     { "--context", ARG_U32, &(o).desc.context_max, "N", "tokens that each person remembers (2048)" },              \
+    { "--memory", ARG_U32, &(o).memory_mib, "MB", "cap of the engine's memory in MiB; more is refused (no cap)" },   \
     HOST_ROPE_ARGS((o).desc),                                                                                      \
     HOST_ARGS((o).host)
 
@@ -92,6 +94,7 @@ bool evening_run(evening *e, const char *line);
 bool evening_step(evening *e, double *step_ms);
 double evening_measure(evening *e, uint64_t end_ns, double step_ms); /* at the end of a frame; returns its ms */
 double evening_frame_p99(const evening *e);    /* of the newest frames */
+uint64_t evening_memory_cap(const evening *e); /* bytes: the cap, or what was planned if there is none */
 end_card evening_card(evening *e);
 bool evening_is_good(const evening *e);        /* every turn was valid, and the script came to its end */
 bool evening_close(evening *e);                /* also for a zeroed or partly opened evening */

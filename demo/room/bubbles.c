@@ -11,12 +11,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define BUBBLE_WIDTH 130 /* of its text */
+#define BUBBLE_WIDTH 126 /* of its text */
 #define BUBBLE_EDGE 5
 #define BUBBLE_ROWS 12   /* at most; a sentence has 142 letters */
 #define HEAD_PIXELS 54   /* from the feet to above the head */
-#define PAGE_WIDTH 420
+#define PAGE_WIDTH 400
 #define PAGE_ROWS 18
+#define PAGE_COLUMN 11 /* half pixels of a column of the terminal */
 
 /* ---- rows ---- */
 
@@ -50,6 +51,9 @@ static void draw_rows(canvas *c, const rows *r, int x, int y, uint32_t colour)
 
 /* ---- bubbles ---- */
 
+/* First and last column of each person's bubbles: when all three speak, no bubble hides another one. */
+static const int lanes[CAST_SIZE][2] = { { 334, 477 }, { 3, 184 }, { 188, 328 } };
+
 /* The words, and what comes after them: a mark of the pen while they arrive, a dash where they were cut off. */
 static void write_words(const tavern_line *l, char *out, size_t cap)
 {
@@ -78,7 +82,8 @@ static void draw_bubble(canvas *c, const actor *a, const tavern_line *l, int who
     int height = (1 + (l->bytes ? r.count : 1) + (deed > 0)) * TEXT_ROW + 2 * BUBBLE_EDGE - 2;
     int tip_x = (int)a->x + (a->left ? -4 : 4), tip_y = (int)a->y - HEAD_PIXELS;
     int x = tip_x - width / 2, y = tip_y - 8 - height;
-    x = x < 3 ? 3 : x + width > c->width - 3 ? c->width - 3 - width : x;
+    x = x + width > lanes[who][1] ? lanes[who][1] - width : x;
+    x = x < lanes[who][0] ? lanes[who][0] : x;
     y = y < 3 ? 3 : y;
     canvas_round_box(c, x - 2, y - 2, width + 4, height + 4, BUBBLE_INK);
     canvas_triangle(c, tip_x - 7, y + height, tip_x + 7, y + height, tip_x, tip_y + 2, BUBBLE_INK);
@@ -119,12 +124,37 @@ void bubbles_draw(canvas *c, const stage *s, const tavern *t, int partner, uint3
 
 /* ---- a page ---- */
 
+/* Draws a row, unless c is NULL; returns its width. Two blanks or more lead to a column, as in a terminal. */
+static int page_row(canvas *c, int x, int y, const char *text, size_t bytes)
+{
+    int at = 0;
+    for (size_t from = 0, end; from < bytes; from = end) {
+        const char *gap = strstr(text + from, "  ");
+        end = gap && (size_t)(gap - text) < bytes ? (size_t)(gap - text) : bytes;
+        if (c) {
+            text_draw(c, x + at, y, COLOUR_INK, text + from, end - from);
+        }
+        at += text_width(text + from, end - from);
+        end += strspn(text + end, " ");
+        int column = (int)end * PAGE_COLUMN / 2;
+        at = end < bytes && column > at + PAGE_COLUMN ? column : at + PAGE_COLUMN;
+    }
+    return at - PAGE_COLUMN;
+}
+
 void bubbles_page(canvas *c, const char *text)
 {
     rows r = break_rows(text, PAGE_WIDTH, PAGE_ROWS);
-    int width = r.width + 20, height = r.count * TEXT_ROW + 16, x = (c->width - width) / 2, y = 18;
-    canvas_round_box(c, x - 2, y - 2, width + 4, height + 4, COLOUR_INK);
-    canvas_round_box(c, x, y, width, height, COLOUR_PAPER);
-    canvas_box(c, x + 4, y + height - 3, width - 8, 1, COLOUR_PAPER_DARK);
-    draw_rows(c, &r, x + 10, y + 9, COLOUR_INK);
+    int width = 0;
+    for (int i = 0; i < r.count; i++) {
+        int row = page_row(NULL, 0, 0, r.from[i], r.bytes[i]);
+        width = row > width ? row : width;
+    }
+    int height = r.count * TEXT_ROW + 16, x = (c->width - width) / 2, y = 18;
+    canvas_round_box(c, x - 12, y - 2, width + 24, height + 4, COLOUR_INK);
+    canvas_round_box(c, x - 10, y, width + 20, height, COLOUR_PAPER);
+    canvas_box(c, x - 6, y + height - 3, width + 12, 1, COLOUR_PAPER_DARK);
+    for (int i = 0; i < r.count; i++) {
+        page_row(c, x, y + 9 + i * TEXT_ROW, r.from[i], r.bytes[i]);
+    }
 }

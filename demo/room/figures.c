@@ -104,16 +104,15 @@ static void draw_face(canvas *c, const actor *a, int who, int x, int y, uint32_t
     int look_x = a->left ? -2 : 2;
     bool blinks = (frame + (uint32_t)who * 67) % 210 < 6;
     bool open = a->gesture == GESTURE_LAUGH || (a->speaks && frame / 5 % 2);
-    canvas_box(c, x - 3 + look_x, y - 1, 2, blinks ? 1 : 2, COLOUR_INK);
-    canvas_box(c, x + 2 + look_x, y - 1, 2, blinks ? 1 : 2, COLOUR_INK);
-    canvas_box(c, x + look_x, y + 1, 1, 2, COLOUR_SKIN_DARK);
-    canvas_box(c, x - 1 + look_x, y + 4, open ? 4 : 3, open ? 3 : 1, open ? COLOUR_RED_DARK : COLOUR_SKIN_DARK);
+    canvas_box(c, x - 3 + look_x, y + (blinks ? 2 : 1), 2, blinks ? 1 : 2, COLOUR_INK);
+    canvas_box(c, x + 2 + look_x, y + (blinks ? 2 : 1), 2, blinks ? 1 : 2, COLOUR_INK);
+    canvas_box(c, x - 1 + look_x, y + 5, open ? 4 : 3, open ? 3 : 1, open ? COLOUR_RED_DARK : COLOUR_SKIN_DARK);
 }
 
 static void draw_marla(canvas *c, int x, int y)
 {
     canvas_disc(c, x, y - 10, 4, COLOUR_EMBER);
-    canvas_oval(c, x, y - 5, 8, 5, COLOUR_EMBER);
+    canvas_oval(c, x, y - 6, 8, 5, COLOUR_EMBER);
     canvas_box(c, x - 8, y - 5, 3, 10, COLOUR_EMBER);
     canvas_box(c, x + 6, y - 5, 3, 10, COLOUR_EMBER);
     canvas_box(c, x - 3, y - 8, 7, 2, COLOUR_RED);
@@ -121,29 +120,29 @@ static void draw_marla(canvas *c, int x, int y)
 
 static void draw_osric(canvas *c, int x, int y)
 {
-    canvas_oval(c, x, y - 5, 8, 6, COLOUR_STEEL);
-    canvas_box(c, x - 8, y - 4, 17, 3, COLOUR_STEEL_DARK);
+    canvas_oval(c, x, y - 6, 8, 6, COLOUR_STEEL);
+    canvas_box(c, x - 8, y - 3, 17, 2, COLOUR_STEEL_DARK);
     canvas_box(c, x - 1, y - 12, 3, 9, COLOUR_STEEL_DARK);
-    canvas_box(c, x - 5, y + 5, 11, 3, COLOUR_LEATHER_DARK);
+    canvas_box(c, x - 4, y + 7, 9, 2, COLOUR_LEATHER_DARK);
 }
 
 static void draw_pike(canvas *c, int x, int y)
 {
     canvas_box(c, x - 7, y + 2, 3, 5, COLOUR_INK);
     canvas_box(c, x + 5, y + 2, 3, 5, COLOUR_INK);
-    canvas_box(c, x - 5, y + 6, 11, 3, COLOUR_INK);
-    canvas_oval(c, x, y - 8, 8, 5, COLOUR_INK);
-    canvas_triangle(c, x - 13, y - 8, x + 13, y - 8, x, y - 2, COLOUR_INK);
-    canvas_box(c, x - 7, y - 6, 15, 1, COLOUR_BRASS);
+    canvas_box(c, x - 5, y + 7, 11, 2, COLOUR_INK);
+    canvas_oval(c, x, y - 9, 8, 5, COLOUR_INK);
+    canvas_triangle(c, x - 13, y - 9, x + 13, y - 9, x, y - 3, COLOUR_INK);
+    canvas_box(c, x - 7, y - 7, 15, 1, COLOUR_BRASS);
     canvas_disc(c, x + 8, y + 2, 1, COLOUR_BRASS);
 }
 
 static void draw_hood(canvas *c, int x, int y)
 {
-    canvas_oval(c, x, y - 4, 9, 7, COLOUR_CLOAK);
+    canvas_oval(c, x, y - 5, 9, 6, COLOUR_CLOAK);
     canvas_box(c, x - 9, y - 4, 4, 12, COLOUR_CLOAK);
     canvas_box(c, x + 6, y - 4, 4, 12, COLOUR_CLOAK_DARK);
-    canvas_box(c, x - 5, y - 3, 11, 1, COLOUR_CLOAK_DARK);
+    canvas_box(c, x - 5, y - 2, 11, 1, COLOUR_CLOAK_DARK);
 }
 
 static void draw_head(canvas *c, const actor *a, int who, int x, int y, uint32_t frame)

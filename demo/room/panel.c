@@ -65,8 +65,8 @@ void panel_measure(panel *p, const evening *e, double frame_ms, double step_ms)
     p->note_frames -= p->note_frames > 0;
     p->worst_ms = (float)step_ms > p->worst_ms ? (float)step_ms : p->worst_ms;
     if (p->count++ % FIGURES_FRAMES == 0) {
-        snprintf(p->figures, sizeof p->figures, "engine %.1f of %.1f ms  frame %.1f", (double)p->worst_ms,
-                 e->options->cpu_us * 1e-3, frame_ms);
+        snprintf(p->figures, sizeof p->figures, "engine %.1f of %.1f ms", (double)p->worst_ms,
+                 e->options->cpu_us * 1e-3);
         p->worst_ms = 0;
     }
 }
@@ -96,30 +96,29 @@ static void draw_graph(canvas *c, const panel *p, const evening *e)
 static void draw_memory(canvas *c, const evening *e)
 {
     char text[64];
-    uint64_t plan = end_card_plan(&e->host.info), now = memory_now(e);
-    int y = GRAPH_Y + GRAPH_HEIGHT + 14, filled = plan ? (int)(now * MEMORY_WIDTH / plan) : 0;
+    uint64_t cap = evening_memory_cap(e), now = memory_now(e);
+    int y = GRAPH_Y + GRAPH_HEIGHT + 14, filled = cap ? (int)(now * MEMORY_WIDTH / cap) : 0;
     filled = filled < MEMORY_WIDTH ? filled : MEMORY_WIDTH;
     canvas_box(c, GRAPH_X - 1, y, MEMORY_WIDTH + 2, 7, COLOUR_FIELD);
-    canvas_box(c, GRAPH_X, y + 1, filled, 5, now > plan ? COLOUR_LATE : COLOUR_GREEN);
-    snprintf(text, sizeof text, "%.0f of %.0f MB", (double)now * 1e-6, (double)plan * 1e-6);
+    canvas_box(c, GRAPH_X, y + 1, filled, 5, now > cap + cap / 16 ? COLOUR_LATE : COLOUR_GREEN);
+    snprintf(text, sizeof text, "%.0f of %.0f MB", (double)now * 1e-6, (double)cap * 1e-6);
     put(c, GRAPH_X + MEMORY_WIDTH + 6, y, COLOUR_FAINT, text);
 }
 
 /* ---- the talk ---- */
 
-static void draw_note(canvas *c, const panel *p, int y)
+static void draw_lines(canvas *c, int y, int most, int width, uint32_t colour, const char *text)
 {
-    const char *text = p->note;
-    for (int i = 0; i < 2 && *text; i++) {
+    for (int i = 0; i < most && *text; i++) {
         const char *next;
-        size_t bytes = text_break(text, TALK_WIDTH, &next);
-        text_draw(c, TALK_X, y + i * TEXT_ROW, COLOUR_PAPER_DARK, text, bytes);
+        size_t bytes = text_break(text, width, &next);
+        text_draw(c, TALK_X, y + i * TEXT_ROW, colour, text, bytes);
         text = next;
     }
 }
 
-/* The newest line of the player, as much of it as fits on a row. */
-static void draw_asked(canvas *c, const tavern *t, int y)
+/* The newest line of the player, as much of it as fits on these rows. */
+static void draw_asked(canvas *c, const tavern *t, int y, int most)
 {
     const tavern_line *asked = NULL;
     for (size_t i = t->count; i > 0 && !asked; i--) {
@@ -127,9 +126,8 @@ static void draw_asked(canvas *c, const tavern *t, int y)
     }
     if (asked) {
         char text[1024];
-        const char *next;
         snprintf(text, sizeof text, "You, to %s: %s", asked->to, asked->text);
-        text_draw(c, TALK_X, y, COLOUR_FAINT, text, text_break(text, TALK_WIDTH, &next));
+        draw_lines(c, y, most, TALK_WIDTH - 50, COLOUR_FAINT, text);
     }
 }
 
@@ -137,7 +135,8 @@ static void draw_typed(canvas *c, const evening *e, const line_edit *typed, int 
 {
     int x = TALK_X + 4;
     char prompt[64];
-    snprintf(prompt, sizeof prompt, "To %s: ", e->visitor.partner ? e->visitor.partner->who->name : "...");
+    snprintf(prompt, sizeof prompt, "%s%s: ", e->visitor.partner ? "To " : "To whom",
+             e->visitor.partner ? e->visitor.partner->who->name : "");
     canvas_round_box(c, TALK_X - 2, y - 3, TALK_WIDTH + 6, 14, COLOUR_FIELD);
     x = put(c, x, y, e->visitor.partner ? COLOUR_FLAME : COLOUR_FAINT, prompt);
     if (typed->now.bytes == 0) {
@@ -167,15 +166,16 @@ void panel_draw(canvas *c, const panel *p, const evening *e, const stage *s, con
     int y = SCENERY_HEIGHT;
     canvas_box(c, 0, y, c->width, c->height - y, COLOUR_PANEL);
     canvas_box(c, 0, y, c->width, 2, COLOUR_WOOD_DARK);
-    draw_asked(c, &e->tavern, y + 7);
+    bool notes = p->note_frames && !panel_note_is_long(p);
+    draw_asked(c, &e->tavern, y + 7, notes ? 1 : 3);
     draw_things(c, &e->tavern, s, y + 5);
-    if (p->note_frames && !panel_note_is_long(p)) {
-        draw_note(c, p, y + 19);
+    if (notes) {
+        draw_lines(c, y + 19, 2, TALK_WIDTH, COLOUR_PAPER_DARK, p->note);
     }
     draw_typed(c, e, typed, y + 45, frame);
     draw_graph(c, p, e);
     put(c, GRAPH_X, GRAPH_Y + GRAPH_HEIGHT + 4, e->unlimited ? COLOUR_LATE : COLOUR_FAINT,
-        e->unlimited ? "no budget: F2 brings it back" : p->figures);
+        e->unlimited ? "no budget (F2)" : p->figures);
     draw_memory(c, e);
 }
 
@@ -194,6 +194,8 @@ void panel_draw_loading(canvas *c, const evening *e, const char *status, float s
     int width = 300, x = (c->width - width) / 2, y = 132;
     snprintf(first, sizeof first, "%.*s", end ? (int)(end - world) : (int)strlen(world), world);
     canvas_shade(c, 0, 0, c->width, c->height, 34);
+    canvas_box(c, 0, SCENERY_HEIGHT, c->width, c->height - SCENERY_HEIGHT, COLOUR_PANEL);
+    canvas_box(c, 0, SCENERY_HEIGHT, c->width, 2, COLOUR_WOOD_DARK);
     centre(c, 32, 4, COLOUR_INK, "The Drowned Lantern");
     centre(c, 30, 4, COLOUR_FLAME, "The Drowned Lantern");
     const char *text = first;
@@ -207,6 +209,6 @@ void panel_draw_loading(canvas *c, const evening *e, const char *status, float s
     canvas_box(c, x + 1, y + 3, (int)((float)(width - 2) * share), 8, COLOUR_FIRE);
     canvas_box(c, x + 1, y + 3, (int)((float)(width - 2) * share), 2, COLOUR_FLAME);
     centre(c, y + 20, 1, COLOUR_PAPER_DARK, status);
-    centre(c, 200, 1, COLOUR_FAINT, "A larger model talks better: sh demo/run.sh --window --model FOLDER");
-    centre(c, 214, 1, COLOUR_FAINT, frame / 40 % 2 ? "arrow keys: walk    letters: talk" : "F5: save    F9: load    F2: no budget");
+    centre(c, SCENERY_HEIGHT + 18, 1, COLOUR_PAPER_DARK, "A larger model talks better: sh demo/run.sh --window --model FOLDER");
+    centre(c, SCENERY_HEIGHT + 38, 1, COLOUR_FAINT, frame / 40 % 2 ? "arrow keys: walk    letters: talk" : "F5: save    F9: load    F2: no budget");
 }
