@@ -6,9 +6,12 @@
 
 #include "../common/clock.h"
 #include "../common/interrupt.h"
+#include "../common/text_file.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define LOADING_US 14000u /* engine time per frame while only the loading screen is shown */
 #define P99_FRAMES 600    /* frames of evening_frame_p99 */
@@ -37,11 +40,26 @@ args_result evening_args_check(const args_desc *d, const evening_options *o)
 
 /* ---- before the door opens ---- */
 
+/* Is it possible to write the file at the end? */
+static bool can_write(const char *path)
+{
+    text_file_part f;
+    if (path && !text_file_begin(&f, path)) {
+        fprintf(stderr, "%s cannot be written: %s\n", path, strerror(errno));
+        return false;
+    }
+    if (path) {
+        text_file_end(&f, false); /* an older file stays */
+    }
+    return true;
+}
+
 bool evening_open(evening *e, const evening_options *o)
 {
     e->options = o;
     e->visitor = (visitor){ .tavern = &e->tavern, .transcript_path = o->transcript };
-    bool good = cast_read(&e->cast, o->people) && (!o->script || script_read(&e->script, o->script))
+    bool good = can_write(o->json) && can_write(o->png) && cast_read(&e->cast, o->people)
+             && (!o->script || script_read(&e->script, o->script))
              && trace_open(&e->trace, o->trace);
     host_options traced = o->host;
     traced.zones = trace_zones(&e->trace);
