@@ -1,6 +1,6 @@
-/* room.c: The Drowned Lantern in a window: the evening of npc.c with the same people, turns, lines and saves, and a room
-   to walk in. Who walks away from a speaker ends the sentence in mid-word; what a turn does moves in the picture; a
-   graph shows what the engine takes of each frame.
+/* room.c: The Drowned Lantern in a window: the evening of npc.c with the same people, turns, lines and saves, and a
+   room to walk in. Who walks away from a speaker ends the sentence in mid-word; what a turn does moves in the picture;
+   a graph shows what the engine takes of each frame.
    takes: a model folder, the people's files, a display; a person at the keyboard or a script.
    gives: main.
    owns:  nothing beyond main. */
@@ -91,7 +91,7 @@ static void run_line(room *r, const char *line)
     size_t before = e->tavern.count;
     r->panel.note[0] = 0;
     r->panel.note_frames = 0;
-    evening_run(e, line); /* an error of the engine is found in the step of this frame */
+    evening_run(e, line);
     for (size_t i = before; i < e->tavern.count; i++) {
         const tavern_line *l = &e->tavern.lines[i];
         if (!l->by && l->to) {
@@ -155,7 +155,8 @@ static bool play_script(room *r)
     }
     line = evening_line(&r->evening);
     if (line && !keys_begin(&r->keys, line)) {
-        fprintf(stderr, "'%.60s' is no key: press f1, f2, f3, f5, f9 or escape; hold left, right, up or down N\n", line);
+        fprintf(stderr, "'%.60s' is no key: press f1, f2, f3, f5, f9 or escape; hold left, right, up or down N\n",
+                line);
         return false;
     }
     while (line && keys_next(&r->keys, &event)) {

@@ -1,7 +1,8 @@
 #!/bin/sh
 # One command to a talk in The Drowned Lantern: installs what is missing (Debian or Ubuntu, as root), builds, fetches
-# the default model and imports it to EXL2 once, starts npc. Without a terminal it runs the script mode.
-#   sh demo/run.sh [--model DIR] [flags of npc]
+# the default model and imports it to EXL2 once, starts npc. Without a terminal it runs the script mode. With --window
+# it starts room, the same game in a window.
+#   sh demo/run.sh [--window] [--model DIR] [flags of npc or room]
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 build=$root/build
@@ -15,9 +16,14 @@ stop() {
     exit 1
 }
 
+program=npc
+if [ "${1:-}" = --window ]; then
+    program=room
+    shift
+fi
 model=
 if [ "${1:-}" = --model ]; then
-    [ $# -ge 2 ] || { echo "usage: sh demo/run.sh [--model DIR] [flags of npc]" >&2; exit 2; }
+    [ $# -ge 2 ] || { echo "usage: sh demo/run.sh [--window] [--model DIR] [flags of npc or room]" >&2; exit 2; }
     case $2 in
     /*) model=$2 ;;
     *) model=$(pwd)/$2 ;;
@@ -52,6 +58,7 @@ look_for_tools() {
 look_for_tools
 wanted=$missing
 has_header stb/stb_image_write.h || wanted="$wanted libstb-dev" # for the picture only
+[ "$program" = npc ] || ldconfig -p 2>/dev/null | grep -q 'libX11\.so\.6' || wanted="$wanted libx11-6"
 if [ -n "$wanted" ] && [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
     echo "installing:$wanted"
     export DEBIAN_FRONTEND=noninteractive
@@ -67,7 +74,7 @@ fi
 if [ ! -f "$build/build.ninja" ]; then
     log=$(meson setup "$build" "$root" 2>&1) || { echo "$log" >&2; stop "meson cannot set up $build."; }
 fi
-log=$(ninja -C "$build" demo/exl2 demo/npc 2>&1) || { echo "$log" | tail -n 40 >&2; stop "the build failed."; }
+log=$(ninja -C "$build" demo/exl2 "demo/$program" 2>&1) || { echo "$log" | tail -n 40 >&2; stop "the build failed."; }
 
 # ---- model ----
 
@@ -100,6 +107,9 @@ fi
 
 # ---- the tavern ----
 
+if [ "$program" = room ]; then
+    exec "$build/demo/room" --model "$model" "$@"
+fi
 if [ -t 0 ] && [ -t 1 ]; then
     exec "$build/demo/npc" --model "$model" "$@"
 fi

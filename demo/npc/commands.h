@@ -1,5 +1,5 @@
-/* commands.h: runs what the player, or a script, types. It knows neither terminal nor window: what it has to say goes to
-   a view.
+/* commands.h: runs what the player, or a script, types. It knows neither terminal nor window: what it has to say goes
+   to a view.
    takes: one line at a time.
    gives: command_run, visitor_note. */
 #ifndef NPC_COMMANDS_H

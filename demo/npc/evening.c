@@ -150,12 +150,11 @@ const char *evening_line(evening *e)
     return e->script.text ? script_line(&e->script, &e->tavern) : NULL;
 }
 
-bool evening_run(evening *e, const char *line)
+void evening_run(evening *e, const char *line)
 {
-    bool good = command_run(&e->visitor, line);
+    command_run(&e->visitor, line); /* the message of a failure is in tavern.error */
     tavern_go_on(&e->tavern);
     script_listen(&e->script, &e->tavern);
-    return good;
 }
 
 static double give_budget(evening *e)

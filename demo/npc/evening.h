@@ -87,8 +87,8 @@ bool evening_begin(evening *e);                /* begins to load the model */
 /* For each frame until `open`: loads the model, then prefills the world and the personas. */
 bool evening_prepare(evening *e, char *status, size_t cap);
 const char *evening_line(evening *e);          /* the script's line of this frame, or NULL */
-/* Runs a line, and ends pauses. false: failed; the next evening_step prints the message, so the result may be ignored. */
-bool evening_run(evening *e, const char *line);
+/* Runs a line, and ends pauses. If the engine fails, the next evening_step says so. */
+void evening_run(evening *e, const char *line);
 /* Gives the engine its budget of this frame, less the time that hushes and grammars have already used; *step_ms: the
    time of both. */
 bool evening_step(evening *e, double *step_ms);

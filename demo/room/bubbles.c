@@ -96,7 +96,8 @@ static void draw_bubble(canvas *c, const actor *a, const tavern_line *l, int who
         draw_dots(c, x + BUBBLE_EDGE + 4, y + BUBBLE_EDGE + TEXT_ROW + 4, frame);
     }
     if (deed) {
-        text_draw(c, x + BUBBLE_EDGE, y + height - BUBBLE_EDGE - TEXT_ROW + 3, COLOUR_LEATHER, l->deed, strlen(l->deed));
+        int last = y + height - BUBBLE_EDGE - TEXT_ROW + 3;
+        text_draw(c, x + BUBBLE_EDGE, last, COLOUR_LEATHER, l->deed, strlen(l->deed));
     }
 }
 

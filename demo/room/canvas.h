@@ -1,7 +1,7 @@
 /* canvas.h: the picture that a window shows: a framebuffer in memory, and shapes without smoothing.
    takes: places in pixels, (0,0) at the top left; colours 0xRRGGBB.
-   gives: canvas_open, canvas_copy, canvas_box, canvas_round_box, canvas_line, canvas_disc, canvas_oval, canvas_triangle,
-          canvas_shade, canvas_glow, canvas_save_png, canvas_close.
+   gives: canvas_open, canvas_copy, canvas_box, canvas_round_box, canvas_line, canvas_disc, canvas_oval,
+          canvas_triangle, canvas_shade, canvas_glow, canvas_save_png, canvas_close.
    owns:  its pixels. */
 #ifndef ROOM_CANVAS_H
 #define ROOM_CANVAS_H

@@ -1,6 +1,6 @@
-/* keys.h: a script that plays the keyboard. Besides the lines that npc/script.h reads, which are typed letter by letter,
-   it has: "press KEY", where KEY is f1, f2, f3, f5, f9 or escape; and "hold KEY N", where KEY is left, right, up or
-   down: it is held for N frames.
+/* keys.h: a script that plays the keyboard. Besides the lines that npc/script.h reads, which are typed letter by
+   letter, it has: "press KEY", where KEY is f1, f2, f3, f5, f9 or escape; and "hold KEY N", where KEY is left, right,
+   up or down: it is held for N frames.
    takes: a line of a script.
    gives: keys_begin, keys_next, keys_wait.
    owns:  nothing. */

@@ -84,7 +84,8 @@ static void draw_graph(canvas *c, const panel *p, const evening *e)
     for (uint32_t i = 0; i < PANEL_FRAMES; i++) {
         uint32_t k = (p->at + i) % PANEL_FRAMES;
         int frame = pixels_of(p->frame_ms[k]), step = pixels_of(p->step_ms[k]);
-        canvas_box(c, GRAPH_X + (int)i, ground - frame, 1, frame, p->frame_ms[k] > LATE_MS ? COLOUR_LATE : COLOUR_FRAME);
+        uint32_t colour = p->frame_ms[k] > LATE_MS ? COLOUR_LATE : COLOUR_FRAME;
+        canvas_box(c, GRAPH_X + (int)i, ground - frame, 1, frame, colour);
         canvas_box(c, GRAPH_X + (int)i, ground - step, 1, step, COLOUR_ENGINE);
     }
     canvas_box(c, GRAPH_X, ground - FRAME_PIXELS, PANEL_FRAMES, 1, COLOUR_FAINT);
@@ -209,6 +210,8 @@ void panel_draw_loading(canvas *c, const evening *e, const char *status, float s
     canvas_box(c, x + 1, y + 3, (int)((float)(width - 2) * share), 8, COLOUR_FIRE);
     canvas_box(c, x + 1, y + 3, (int)((float)(width - 2) * share), 2, COLOUR_FLAME);
     centre(c, y + 20, 1, COLOUR_PAPER_DARK, status);
-    centre(c, SCENERY_HEIGHT + 18, 1, COLOUR_PAPER_DARK, "A larger model talks better: sh demo/run.sh --window --model FOLDER");
-    centre(c, SCENERY_HEIGHT + 38, 1, COLOUR_FAINT, frame / 40 % 2 ? "arrow keys: walk    letters: talk" : "F5: save    F9: load    F2: no budget");
+    centre(c, SCENERY_HEIGHT + 18, 1, COLOUR_PAPER_DARK,
+           "A larger model talks better: sh demo/run.sh --window --model FOLDER");
+    centre(c, SCENERY_HEIGHT + 38, 1, COLOUR_FAINT,
+           frame / 120 % 2 ? "F5: save    F9: load    F2: no budget" : "arrow keys: walk    letters: talk");
 }

@@ -1,5 +1,5 @@
-/* panel.h: the lower part of the window: what was asked, the line that is typed, what the player holds; a graph of frame
-   times with the engine's part, memory against its cap. And the page that is shown while the model is loaded.
+/* panel.h: the lower part of the window: what was asked, the line that is typed, what the player holds; a graph of
+   frame times with the engine's part, memory against its cap. And the page that is shown while the model is loaded.
    takes: an evening, what is typed.
    gives: panel_measure, panel_note, panel_note_is_long, panel_draw, panel_draw_loading.
    owns:  nothing. */

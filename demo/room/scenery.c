@@ -50,7 +50,7 @@ static void paint_floor(canvas *c)
 {
     int height = 8;
     canvas_box(c, 0, SCENERY_FLOOR, SCENERY_WIDTH, SCENERY_HEIGHT - SCENERY_FLOOR, COLOUR_FLOOR);
-    for (int y = SCENERY_FLOOR, i = 0; y < SCENERY_HEIGHT; y += height, height += 2, i++) { /* nearer boards are wider */
+    for (int y = SCENERY_FLOOR, i = 0; y < SCENERY_HEIGHT; y += height, height += 2, i++) { /* nearer ones are wider */
         canvas_box(c, 0, y, SCENERY_WIDTH, 1, COLOUR_FLOOR_SEAM);
         for (int x = i * 37 % 90; x < SCENERY_WIDTH; x += 96) {
             canvas_box(c, x, y, 1, height, COLOUR_FLOOR_SEAM);

@@ -50,7 +50,8 @@ void stage_open(stage *s);
 void stage_hold(stage *s, window_key key, bool down); /* an arrow key; KEY_BLUR releases all of them */
 bool stage_walk(stage *s);                            /* for each frame; true: the player walked by keys */
 void stage_watch(stage *s, const tavern *t);          /* for each frame: bubbles and acts */
-void stage_anew(stage *s, const tavern *t, int partner); /* another evening was loaded; partner: whom the player is with, -1 */
+/* Another evening was loaded. partner: whom the player is with; -1: nobody. */
+void stage_anew(stage *s, const tavern *t, int partner);
 void stage_go_to(stage *s, int who);                  /* the player walks to the person, unless already there */
 void stage_begin_talk(stage *s, int who);             /* the talk is where the person is; -1: where the player is */
 int stage_near(const stage *s);                       /* the person whom the player could talk with; -1 = nobody */

@@ -1,5 +1,5 @@
-/* window_x11.c: the window under X11. libX11 is loaded at run time, so neither its headers nor the library are needed to
-   build; no extension of X is needed to run.
+/* window_x11.c: the window under X11. libX11 is loaded at run time, so neither its headers nor the library are needed
+   to build; no extension of X is needed to run.
    takes: libX11.so.6, the display that DISPLAY names.
    gives: what window.h declares.
    owns:  the connection and the window. */

@@ -67,8 +67,8 @@ static inline bool display_open(void)
         close(ends[0]);
         if (freopen("/dev/null", "w", stderr)) {
             execlp("Xvfb", "Xvfb", "-displayfd", descriptor, "-screen", "0", "1100x700x24", "-nolisten", "tcp",
-                   "-extension", "MIT-SHM", "-extension", "RENDER", "-extension", "XTEST", "-extension", "GLX", "-noreset",
-                   (char *)NULL);
+                   "-extension", "MIT-SHM", "-extension", "RENDER", "-extension", "XTEST", "-extension", "GLX",
+                   "-noreset", (char *)NULL);
         }
         _exit(127);
     }
@@ -99,7 +99,8 @@ static inline unsigned long display_window(void)
 {
     unsigned long root, parent, *children = NULL, found = 0;
     unsigned count = 0;
-    if (display.query(display.connection, display.root(display.connection), &root, &parent, &children, &count) && count) {
+    void *to = display.connection;
+    if (display.query(to, display.root(to), &root, &parent, &children, &count) && count) {
         found = children[count - 1];
     }
     return found;

@@ -1,6 +1,7 @@
-/* room.c: the program room on a virtual display, with a model of random weights: its messages where there is no display;
-   an evening that is played by keys says what the terminal's evening says, though it is left by walking, saved and
-   loaded by F5 and F9, and has frames without a budget; bubbles in the picture; keys of another client of the display.
+/* room.c: the program room on a virtual display, with a model of random weights: its messages where there is no
+   display; an evening that is played by keys says what the terminal's evening says, though it is left by walking,
+   saved and loaded by F5 and F9, and has frames without a budget; bubbles in the picture; keys of another client of
+   the display.
    takes: room ROOM NPC FOLDER EXL2: the programs, a folder to write to.
    gives: exit code 0, 1 or 77 (no Xvfb or no libX11).
    owns:  FOLDER. */
@@ -69,8 +70,8 @@ static json_value *play(const char *path, const char *name, const char *script, 
    that came after the save is gone. */
 static const char terminal_script[] =
     "frames 12\nmarla, Good evening.\nwait\npike, Tell me about your friends.\nhear 4\n/leave\nframes 12\n"
-    "osric, Did you see the ship?\nhear 3\n/save lantern.save\nwait\nosric, Good bye.\nhear 2\n/load lantern.save\nwait\n"
-    "/shout Which of you has the key?\nwait\n/transcript\n";
+    "osric, Did you see the ship?\nhear 3\n/save lantern.save\nwait\nosric, Good bye.\nhear 2\n"
+    "/load lantern.save\nwait\n/shout Which of you has the key?\nwait\n/transcript\n";
 static const char window_script[] =
     "frames 12\nmarla, Good evening.\nwait\npike, Tell me about your friends.\nhear 4\nhold down 20\nhold right 80\n"
     "frames 12\npress f2\nosric, Did you see the ship?\nhear 3\npress f5\nwait\npress f2\nosric, Good bye.\nhear 2\n"
