@@ -56,7 +56,8 @@ static bool read_row(const json_value *v, uint32_t vocab, overrides *out, reques
         }
     }
     if (v->kind != JSON_OBJECT) {
-        return fields_fail(error, v->key, "the override of '%.60s' must have members override, force, additive", v->key);
+        return fields_fail(error, v->key, "the override of '%.60s' must have members override, force, additive",
+                           v->key);
     }
     fields_bool(&f, "force", &row.force);
     fields_bool(&f, "additive", &row.additive);

@@ -178,7 +178,8 @@ static bool read_message(request *r, const json_value *v, exl2_message *out, req
     if (strcmp(role, "assistant") == 0) {
         const json_value *calls = NULL;
         fields_text(&f, "reasoning_content|reasoning", &out->reasoning, NULL);
-        if (fields_array(&f, "tool_calls", REQUEST_TOOLS_MAX, &calls) && !read_calls(r, calls, &out->tool_calls, error)) {
+        if (fields_array(&f, "tool_calls", REQUEST_TOOLS_MAX, &calls)
+            && !read_calls(r, calls, &out->tool_calls, error)) {
             return false;
         }
     }
@@ -285,10 +286,12 @@ static bool read_beginning(request *r, fields *f)
     }
     const exl2_message *last = &r->messages[r->message_count - 1];
     if (r->prefix) {
-        return fields_fail(f->error, "response_prefix", "response_prefix and continue_final_message exclude each other");
+        return fields_fail(f->error, "response_prefix",
+                           "response_prefix and continue_final_message exclude each other");
     }
     if (strcmp(last->role, "assistant") != 0 || !last->text) {
-        return fields_fail(f->error, "continue_final_message", "the last message is none of the assistant's with a text");
+        return fields_fail(f->error, "continue_final_message",
+                           "the last message is none of the assistant's with a text");
     }
     r->begun_reply = true;
     return true;

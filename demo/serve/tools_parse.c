@@ -75,7 +75,8 @@ static bool add_arguments(buffer *texts, const json_value *arguments)
         buffer_add(texts, "", 1);
         return !texts->failed;
     }
-    json_value *inside = arguments->kind == JSON_TEXT ? json_read(arguments->text, arguments->text_bytes, &error) : NULL;
+    bool is_text = arguments->kind == JSON_TEXT;
+    json_value *inside = is_text ? json_read(arguments->text, arguments->text_bytes, &error) : NULL;
     bool good = inside && inside->kind == JSON_OBJECT;
     json_free(inside);
     buffer_add(texts, good ? arguments->text : "", (good ? arguments->text_bytes : 0) + 1);

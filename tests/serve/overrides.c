@@ -50,7 +50,8 @@ static void texts(void)
     reads("{}", "{}");
     reads("", "{}");
     reads("# nothing\n---\n\n", "{}");
-    reads("{\"top_k\":{\"override\":5,\"force\":true},\"min_p\":{\"override\":null}}", "{" ROW("top_k", "5", "true", "false") "}");
+    reads("{\"top_k\":{\"override\":5,\"force\":true},\"min_p\":{\"override\":null}}",
+          "{" ROW("top_k", "5", "true", "false") "}");
     reads(overrides_safe_defaults, "{" ROW("temperature", "0.8", "false", "false") ","
                                        ROW("top_p", "0.9", "false", "false") "}");
     reads("stop:   # of groups\n"

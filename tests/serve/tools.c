@@ -180,10 +180,11 @@ static void schemas(void)
                          "\"additionalProperties\":false}]}");
     buffer_clear(&out);
     CHECK(tools_schema(&opened, "pay", TOOLS_LLAMA3, 8, &out));
-    CHECK_TEXT(out.data, "{\"anyOf\":[{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"pay\"},\"parameters\":"
-                         "{\"$id\":\"tool:002\",\"type\":\"object\",\"properties\":{\"sum\":{\"$ref\":\"#/$defs/sum\"}},"
-                         "\"$defs\":{\"sum\":{\"type\":\"integer\"}}}},\"required\":[\"name\",\"parameters\"],"
-                         "\"additionalProperties\":false}]}");
+    CHECK_TEXT(out.data,
+               "{\"anyOf\":[{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"pay\"},\"parameters\":"
+               "{\"$id\":\"tool:002\",\"type\":\"object\",\"properties\":{\"sum\":{\"$ref\":\"#/$defs/sum\"}},"
+               "\"$defs\":{\"sum\":{\"type\":\"integer\"}}}},\"required\":[\"name\",\"parameters\"],"
+               "\"additionalProperties\":false}]}");
     buffer_clear(&out);
     CHECK(tools_schema(&opened, NULL, TOOLS_MISTRAL, 8, &out));
     CHECK(strncmp(out.data, "{\"type\":\"array\",\"minItems\":1,\"maxItems\":8,\"items\":{\"anyOf\":[", 60) == 0);

@@ -1,5 +1,5 @@
-/* tools_grammar.c: schemas of calls over the engine's grammars, on a tiny model that samples at a high temperature: what
-   it writes under them are calls of the tools, in every format; $refs of each tool hold; what cannot be enforced is left
+/* tools_grammar.c: schemas of calls over the engine's grammars, on a tiny model that samples at a high temperature: all
+   texts under them are calls of the tools, in every format; $refs of each tool hold; what cannot be enforced is left
    out, by the engine's own messages; many tools. */
 #include "../engine/text_model.h"
 
@@ -13,9 +13,11 @@ static const char *const plan[16] = { "{\"", "\":", "\": \"", "\",\"", "\"}", "t
 
 /* Both tools have a $defs of their own under the same name. */
 static const char two[] =
-    "[{\"type\":\"function\",\"function\":{\"name\":\"move\",\"parameters\":{\"type\":\"object\",\"properties\":{\"to\":"
+    "[{\"type\":\"function\",\"function\":{\"name\":\"move\",\"parameters\":{\"type\":\"object\","
+    "\"properties\":{\"to\":"
     "{\"$ref\":\"#/$defs/it\"}},\"required\":[\"to\"],\"$defs\":{\"it\":{\"enum\":[\"north\",\"south\"]}}}}},"
-    "{\"type\":\"function\",\"function\":{\"name\":\"wait\",\"parameters\":{\"type\":\"object\",\"properties\":{\"turns\":"
+    "{\"type\":\"function\",\"function\":{\"name\":\"wait\",\"parameters\":{\"type\":\"object\","
+    "\"properties\":{\"turns\":"
     "{\"$ref\":\"#/$defs/it\"}},\"required\":[\"turns\"],\"$defs\":{\"it\":{\"type\":\"integer\",\"minimum\":1,"
     "\"maximum\":9}}}}}]";
 
@@ -49,8 +51,9 @@ static bool is_call(const char *name, const char *arguments)
     size_t need;
     exl2_json_text(arguments, strlen(arguments), "/to", to, sizeof to, &need, NULL);
     exl2_json_text(arguments, strlen(arguments), "/turns", turns, sizeof turns, &need, NULL);
-    return strcmp(name, "move") == 0 ? (strcmp(to, "north") == 0 || strcmp(to, "south") == 0) && !turns[0]
-                                     : strcmp(name, "wait") == 0 && turns[0] >= '1' && turns[0] <= '9' && !turns[1] && !to[0];
+    bool moves = strcmp(to, "north") == 0 || strcmp(to, "south") == 0;
+    bool waits = turns[0] >= '1' && turns[0] <= '9' && !turns[1];
+    return strcmp(name, "move") == 0 ? moves && !turns[0] : strcmp(name, "wait") == 0 && waits && !to[0];
 }
 
 /* The same calls by both ways: read at the end, and as they are being written. */
@@ -147,11 +150,14 @@ static void relaxed(const rig *r, const char *parameters, const char *warned)
 
 static void relaxes(const rig *r)
 {
-    relaxed(r, "{\"type\":\"object\",\"properties\":{\"x\":{\"type\":\"string\"}},\"if\":{\"required\":[\"x\"]},\"then\":{}}",
-            "a: if");
+    relaxed(
+        r,
+        "{\"type\":\"object\",\"properties\":{\"x\":{\"type\":\"string\"}},\"if\":{\"required\":[\"x\"]},\"then\":{}}",
+        "a: if");
     relaxed(r, "{\"type\":\"object\",\n \"properties\":{\"\xC3\xA9\":{\"type\":\"array\",\"contains\":{\"const\":1}}}}",
             "a: contains");
-    relaxed(r, "{\"type\":\"object\",\"properties\":{\"x\":{\"type\":\"string\",\"pattern\":\"(?<=a)b\"}}}", "a: pattern");
+    relaxed(r, "{\"type\":\"object\",\"properties\":{\"x\":{\"type\":\"string\",\"pattern\":\"(?<=a)b\"}}}",
+            "a: pattern");
     relaxed(r, "{\"type\":\"object\",\"properties\":{\"x\":{\"$ref\":\"https://example.org/x\"}},\"required\":[\"x\"]}",
             "a: $ref");
     relaxed(r, "{\"type\":\"object\",\"properties\":{\"x\":{\"type\":\"thing\"}}}", "a: type");
@@ -166,9 +172,11 @@ static void many(const rig *r)
     char message[512];
     buffer_array(&json, NULL);
     for (uint32_t i = 0; i < TOOLS_MAX; i++) {
-        buffer_format(&json, "%s{\"type\":\"function\",\"function\":{\"name\":\"tool_%u\",\"parameters\":{\"type\":\"object\","
-                      "\"properties\":{\"a\":{\"type\":\"string\"},\"b\":{\"type\":\"integer\"}},\"required\":[\"a\"]}}}",
-                      i ? "," : "", (unsigned)i);
+        buffer_format(
+            &json,
+            "%s{\"type\":\"function\",\"function\":{\"name\":\"tool_%u\",\"parameters\":{\"type\":\"object\","
+            "\"properties\":{\"a\":{\"type\":\"string\"},\"b\":{\"type\":\"integer\"}},\"required\":[\"a\"]}}}",
+            i ? "," : "", (unsigned)i);
     }
     buffer_end(&json);
     CHECK(tools_open(&t, json.data) && t.count == TOOLS_MAX);
