@@ -93,7 +93,7 @@ static bool read_calls(request *r, const json_value *calls, const char **out, re
         buffer_object(&r->texts, "function");
         buffer_text(&r->texts, "name", name->text, name->text_bytes);
         if (arguments && arguments->kind == JSON_TEXT) {
-            const char *why;
+            const char *why = NULL;
             json_value *inside = json_read(arguments->text, arguments->text_bytes, &why);
             if (inside && inside->kind == JSON_OBJECT) {
                 buffer_raw(&r->texts, "arguments", inside->raw, inside->raw_bytes);
@@ -101,6 +101,9 @@ static bool read_calls(request *r, const json_value *calls, const char **out, re
                 buffer_text(&r->texts, "arguments", arguments->text, arguments->text_bytes);
             }
             json_free(inside);
+            if (why == json_no_memory) {
+                return no_memory(error);
+            }
         } else if (arguments) {
             buffer_raw(&r->texts, "arguments", arguments->raw, arguments->raw_bytes);
         } else {
