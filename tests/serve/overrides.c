@@ -76,6 +76,7 @@ static void texts(void)
     refused("temperature:\n  override\n", "line 2");
     refused("temperature:\n  - 1\n", "line 2");
     refused("temperature:\n  override: 'x\n", "line 2: a text in quotes");
+    refused("stop:\n  override: 'it's'\n", "line 2: a text in quotes");
     refused("temperature:\n  override: &a 1\n", "not understood");
     refused("temperature:\n  override: 11\n", "0 to 10");
     refused("temperature:\n  override: hot\n", "number");

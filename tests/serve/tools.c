@@ -308,6 +308,25 @@ static void texts(void)
     tools_text_free(&out);
 }
 
+static void short_ids(void)
+{
+    exl2_message messages[] = {
+        { .role = "assistant", .tool_calls = "[{\"id\":\"call_00017f80ff102030405060ab\",\"type\":\"function\"},"
+                                             "{\"id\":\"c-1\"},{\"type\":\"function\"}]" },
+        { .role = "tool", .tool_call_id = "call_00017f80ff102030405060ab", .text = "x" },
+        { .role = "tool", .tool_call_id = "c-1" },
+        { .role = "user", .text = "y" },
+    };
+    buffer ids = { 0 };
+    CHECK(tools_text_short_ids(messages, 4, &ids));
+    CHECK_TEXT(messages[0].tool_calls, "[{\"id\":\"0405060ab\",\"type\":\"function\"},{\"id\":\"0000000c1\"},"
+                                       "{\"type\":\"function\"}]");
+    CHECK_TEXT(messages[1].tool_call_id, "0405060ab");
+    CHECK_TEXT(messages[2].tool_call_id, "0000000c1");
+    CHECK(!messages[3].tool_call_id && !messages[3].tool_calls);
+    buffer_free(&ids);
+}
+
 static void formats(void)
 {
     tools_format f;
@@ -344,6 +363,7 @@ int main(void)
     relaxes();
     relaxes_patterns();
     texts();
+    short_ids();
     tools_close(&opened);
     return check_done();
 }
