@@ -1,7 +1,7 @@
 /* http.c: fuzz target: any bytes as HTTP requests. What the parser finds does not depend on how the bytes are cut, and
    what it says about a request holds.
-   By hand: clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz/http.c
-   demo/serve/http_parse.c demo/serve/http_line.c. The suite runs it with run_seeds.c. */
+   By hand: clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz/http.c demo/serve/http_parse.c
+   demo/serve/http_line.c. The suite runs it with run_seeds.c. */
 #include "../../demo/serve/http_parse.h"
 
 #include <stdlib.h>

@@ -509,11 +509,14 @@ static void case_examples(void)
          "'%s/README.md'", root);
     MUST("awk '/^#/ { exit } /^       / || (!NF && file != \"\") { if (file == \"\") file = \"manual\" ++n \".c\"; "
          "print substr($0, 8) >file; next } file != \"\" { close(file); file = \"\" }' '%s/exl2.h'", root);
+    MUST("awk '/^```/ { inside = $1 == \"```c\"; next } inside { print >\"players.c\" }' "
+         "'%s/exl2_impl/docs/players.md'", root);
     MUST("rm $(grep -L '^ *int main(' readme*.c readme*.cpp manual*.c)");
     CHECK(count_files("readme*.c") > 0 && count_files("manual*.c") > 0 && count_files("readme*.cpp") > 0);
+    CHECK(count_files("players.c") == 1);
     for (size_t i = c_count; i-- > 0;) {
-        MUST("for f in readme*.c manual*.c; do %s -std=c11 -Wall -Wextra -Werror -I'%s' $f %s || exit 1; done", c[i],
-             dist, i == 0 ? "-o ${f%.c} -lm -lpthread" : "-fsyntax-only");
+        MUST("for f in readme*.c manual*.c players.c; do %s -std=c11 -Wall -Wextra -Werror -I'%s' $f %s || exit 1; "
+             "done", c[i], dist, i == 0 ? "-o ${f%.c} -lm -lpthread" : "-fsyntax-only");
     }
     MUST("%s -O0 -c -I'%s' '%s/implementation.c' -o engine.o", c[0], dist, hosts);
     for (size_t i = cpp_count; i-- > 0;) {
@@ -528,6 +531,8 @@ static void case_examples(void)
     MUST("mkdir -p build/models && '%s/demo/exl2' synth build/models/smollm2-135m-instruct --shape smollm2-135m "
          "--layers 1 --bpw 2.5 >/dev/null && cp '%s'/tests/golden/smollm2/* build/models/smollm2-135m-instruct", build,
          root);
+    MUST("./players nowhere build/models/smollm2-135m-instruct >said.txt && grep -q '^take build/models/' said.txt && "
+         "! ./players nowhere >said.txt && grep -q '^take none' said.txt");
     MUST("for f in readme1 manual?* readme*_cpp; do case $f in *.*) ;; *) ./$f >said.txt && test -s said.txt || "
          "exit 1;; esac; done");
 }

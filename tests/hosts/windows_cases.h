@@ -15,6 +15,10 @@ static void case_windows(void)
     MUST("echo '#include <windows.h>' > both.c && cat '%s/implementation.c' >> both.c && %s -std=c11 -O0 -c -I'%s' "
          "both.c -o both.o",
          hosts, cc, dist);
+    /* the server's sockets */
+    MUST("%s -std=c11 -O0 -Wall -Wextra -Werror '%s/tests/serve/http_requests.c' '%s'/demo/serve/http*.c "
+         "'%s/demo/serve/net.c' '%s/demo/common/clock.c' -o http.exe -lws2_32",
+         cc, root, root, root, root);
 }
 
 /* ---- Windows, by wine ---- */

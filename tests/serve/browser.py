@@ -15,7 +15,7 @@ try:
     from selenium.webdriver.common.action_chains import ActionChains
     from selenium.webdriver.common.keys import Keys
 except ImportError:
-    webdriver = None
+    webdriver = Keys = None
 
 WATCHDOG_S = 30 # of a wait; what is waited for takes some milliseconds
 

@@ -108,6 +108,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
+        if self.command == "POST" and self.server.mock.warning:
+            self.send_header("X-Warning", self.server.mock.warning)
         self.end_headers()
         self.close_connection = True
 
@@ -350,7 +352,7 @@ class Mock:
         self.model, self.lock, self.closing = MODEL, threading.Lock(), False
         self.requests, self.chats, self.completions, self.sessions = [], [], [], {}
         self.vocabulary, self.budget, self.conflicts = {}, {"cpu_us": 0, "gpu_us": 4000}, 0
-        self.issue = self.refuse = None
+        self.issue = self.refuse = self.warning = None
         self.keeps = True # chats
         self.break_after, self.slow, self.read_delay = 0, 0.0, 0.0
         self.port = 0

@@ -6,7 +6,7 @@ const CHECK_MS = 3000;      /* between two looks at a server that is there */
 const AWAY_MS = [500, 1000, 2000, 4000]; /* between tries while it is away */
 
 let key = null, admin = false, online = true, tries = 0, timer = 0;
-const watchers = { online: [], key: [] };
+const watchers = { online: [], key: [], warning: [] };
 const waiting = []; /* requests that wait for a key */
 
 /* What the server refused, as one sentence. status 0: it was not reached. */
@@ -22,6 +22,7 @@ export const isAdmin = () => admin;
 export const isOnline = () => online;
 export const onOnline = (what) => watchers.online.push(what);
 export const onKeyNeeded = (what) => watchers.key.push(what);
+export const onWarning = (what) => watchers.warning.push(what);
 
 /* ---- the key ---- */
 
@@ -133,6 +134,9 @@ export async function json(method, path, body, more, signal) {
 /* The events of a stream, parsed, until it ends or [DONE] comes. An error event is thrown. */
 export async function* events(method, path, body, signal) {
   const answer = await request(method, path, body, { Accept: "text/event-stream" }, signal);
+  if (method === "POST") {
+    watchers.warning.forEach((what) => what(answer.headers.get("x-warning"))); /* what it did not heed */
+  }
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "", done = false;
   try {

@@ -2,7 +2,7 @@
    comes back. Nothing in the address acts but `#key=`, and that only gives a key. */
 
 import { byId, drawIcons, kept } from "./dom.js";
-import { askPermission, check, onKeyNeeded, onOnline, takeKey, useKey } from "./api.js";
+import { askPermission, check, onKeyNeeded, onOnline, onWarning, takeKey, useKey } from "./api.js";
 import { drawOnline, notice, say } from "./status.js";
 import { drawChat, leaveChat, onChatChanged, startChat, stopAnswer } from "./chat.js";
 import { drawList, loadSessions, refresh, startSessions } from "./sessions.js";
@@ -206,6 +206,7 @@ startSessions();
 startTabs();
 startSides();
 onOnline(serverChanged);
+onWarning((names) => notice("warning", names && `The server did not heed: ${names}.`));
 onStore(storeChanged);
 onChatChanged(drawList);
 addEventListener("visibilitychange", seen);
