@@ -1,5 +1,5 @@
-/* client_bodies.c: bodies as the clients send them (tests/fuzz/seeds/request; the fields are those of their sources at the
-   dates that the shared clients.md names), and what each must become. Defaults that mean "off" must stay off, names
+/* client_bodies.c: bodies as the clients send them (tests/fuzz/seeds/request; the fields are those of their sources at
+   the dates that the shared clients.md names), and what each must become. Defaults that mean "off" must stay off, names
    that come several times must agree, and nothing that a client always sends may be refused. */
 #include "../../demo/serve/overrides.h"
 #include "../../demo/serve/request.h"
