@@ -278,13 +278,11 @@ static bool check_batch(engine_thread *t, engine_batch *b)
 /* Starts the runs of a batch for which there is room. false: some must wait. */
 static bool start_batch(engine_thread *t, engine_batch *b)
 {
-    exl2_engine_info info;
-    exl2_engine_get(t->host->engine, &info);
     for (bool last = false; !last;) {
         engine_run *run = b->runs[b->next_run];
         refusal r = by_cancel;
         bool cancelled = is_cancelled(t, run);
-        if (t->slots + run->slots > info.max_jobs && !cancelled) {
+        if (t->slots + run->slots > t->max_jobs && !cancelled) {
             return false; /* goes on when a job has ended */
         }
         last = ++b->next_run == b->count;
@@ -305,7 +303,10 @@ void engine_start_waiting(engine_thread *t)
         lock_take(&t->lock);
         engine_batch *b = t->batches;
         lock_release(&t->lock);
-        if (!b || ((b->next_run > 0 || check_batch(t, b)) && !start_batch(t, b))) {
+        if (!b || (t->slots >= t->max_jobs && !is_cancelled(t, b->runs[b->next_run]))) {
+            return; /* with no place left the engine would refuse even to measure */
+        }
+        if ((b->next_run > 0 || check_batch(t, b)) && !start_batch(t, b)) {
             return;
         }
     }

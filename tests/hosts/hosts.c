@@ -468,9 +468,9 @@ static void case_aarch64(void)
     if (run("test -x '%s/demo/exl2'", build) != 0) {
         return; /* a build without the programs */
     }
-    MUST("sources=$(ls '%s'/demo/cli/*.c '%s'/demo/common/*.c | grep -v common/exl2.c) && %s -O0 -DEXL2_CONVERT "
-         "$sources engine.o -o exl2 -lm",
-         root, root, compile);
+    MUST("sources=$(ls '%s'/demo/cli/*.c '%s'/demo/serve/*.c '%s'/demo/common/*.c | grep -v common/exl2.c) && "
+         "%s -O0 -DEXL2_CONVERT '-I%s/demo' '-I%s/demo/common' $sources engine.o -o exl2 -lm -lpthread",
+         root, root, root, compile, build, root);
     for (int i = 0; i < (model ? 2 : 1); i++) {
         char job[2000];
         snprintf(job, sizeof job, i ? "generate '%s' --prompt 'Once upon a time' --max 8 --greedy --threads 1"

@@ -55,9 +55,9 @@ static void same_text(const char *windows, const char *ours, const char *argumen
 static void wine_programs(void)
 {
     MUST("%s -O1 %s -DEXL2_CONVERT -c '%s/demo/common/exl2.c' -o engine.o", mingw, tree, root);
-    MUST("sources=$(ls '%s'/demo/cli/*.c '%s'/demo/common/*.c | grep -v common/exl2.c) && %s -O0 %s %s -DEXL2_CONVERT "
-         "$sources engine.o -o exl2.exe -lshell32",
-         root, root, mingw, WARNINGS, tree);
+    MUST("sources=$(ls '%s'/demo/cli/*.c '%s'/demo/serve/*.c '%s'/demo/common/*.c | grep -v common/exl2.c) && "
+         "%s -O0 %s %s -DEXL2_CONVERT '-I%s/demo' '-I%s/demo/common' $sources engine.o -o exl2.exe -lshell32 -lws2_32",
+         root, root, root, mingw, WARNINGS, tree, build, root);
     MUST("%s -O0 %s %s '%s/demo/frame.c' '%s'/demo/render/*.c $(ls '%s'/demo/common/*.c | grep -v common/exl2.c) "
          "engine.o -o frame.exe -lshell32 && %s -O0 %s %s '%s/demo/hello.c' -fsyntax-only",
          mingw, WARNINGS, tree, root, root, root, mingw, WARNINGS, tree, root);
@@ -155,8 +155,9 @@ static void case_wine_clang(void)
     need("clang");
     need_wine();
     MUST("%s -O2 %s %s '%s/tests/unit/cpu_simd.c' -o test.exe && wine test.exe", clang, tree, whole, root);
-    MUST("%s -O0 %s %s -DEXL2_CONVERT '%s'/demo/cli/*.c '%s'/demo/common/*.c -o exl2.exe -lshell32", clang, WARNINGS,
-         tree, root, root);
+    MUST("%s -O0 %s %s -DEXL2_CONVERT '-I%s/demo' '-I%s/demo/common' '%s'/demo/cli/*.c '%s'/demo/serve/*.c "
+         "'%s'/demo/common/*.c -o exl2.exe -lshell32 -lws2_32",
+         clang, WARNINGS, tree, build, root, root, root, root);
     if (run("test -x '%s/demo/exl2'", build) == 0) {
         snprintf(arguments, sizeof arguments, "generate '%s/tests/golden/models/exl2-mixed' --ids 1,5,9 --max 16 "
                  "--greedy --threads 2 --backend cpu", root);
