@@ -91,6 +91,7 @@ enum { X_FORMAT_PIXMAP = 2, X_STATE_CONTROL = 4 };
     X(int, XSetWMProtocols, (x_display *, x_id, x_id *, int count))                                                \
     X(int, XMapRaised, (x_display *, x_id))                                                                        \
     X(x_gc, XCreateGC, (x_display *, x_id, unsigned long mask, void *values))                                      \
+    X(int, XFreeGC, (x_display *, x_gc))                                                                           \
     X(x_image *, XCreateImage, (x_display *, x_visual *, unsigned depth, int format, int offset, char *data,       \
                                 unsigned width, unsigned height, int pad, int row_bytes))                          \
     X(int, XPutImage, (x_display *, x_id, x_gc, x_image *, int from_x, int from_y, int x, int y, unsigned width,   \
@@ -319,6 +320,9 @@ void window_close(window *w)
     }
     if (w->image) {
         w->x.XFree(w->image);
+    }
+    if (w->gc) {
+        w->x.XFreeGC(w->display, w->gc);
     }
     w->x.XCloseDisplay(w->display);
     free(w->pixels);

@@ -37,6 +37,7 @@ static struct {
     unsigned char (*code)(void *, unsigned long);
     int (*sync)(void *, int);
     unsigned long (*root)(void *);
+    int (*release)(void *);
 } display;
 
 static inline void *display_call(void *library, const char *name)
@@ -90,6 +91,7 @@ static inline bool display_open(void)
     DISPLAY_CALL(code, "XKeysymToKeycode");
     DISPLAY_CALL(sync, "XSync");
     DISPLAY_CALL(root, "XDefaultRootWindow");
+    DISPLAY_CALL(release, "XFree");
     display.connection = open(NULL);
     return CHECK(display.connection != NULL);
 }
@@ -102,6 +104,7 @@ static inline unsigned long display_window(void)
     void *to = display.connection;
     if (display.query(to, display.root(to), &root, &parent, &children, &count) && count) {
         found = children[count - 1];
+        display.release(children);
     }
     return found;
 }
