@@ -350,7 +350,7 @@ EXL2__SIZE_END
 #include "8_convert/quantizer/correct.h"
 #include "8_convert/quantizer/streams.h"
 #include "8_convert/quantizer/keep.h"
-#include "8_convert/quantizer/slots.h"
+#include "8_convert/quantizer/linears.h"
 #include "8_convert/quantizer/device_plan.h"
 #include "8_convert/quantizer/spare_texts.h"
 #include "8_convert/quantizer/texts.h"

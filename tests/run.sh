@@ -48,6 +48,10 @@ has_jsonschema() { # an interpreter
     "$1" -c 'import jsonschema' >/dev/null 2>&1
 }
 
+has_h11() {
+    python3 -c 'import h11' >/dev/null 2>&1
+}
+
 look_for_tools() {
     missing=
     want cc gcc
@@ -74,6 +78,7 @@ look_for_more() {
     want qemu-aarch64 qemu-user
     has_header stb/stb_image_write.h || missing="$missing libstb-dev"
     has_jsonschema python3 || has_jsonschema /usr/bin/python3 || missing="$missing python3-jsonschema"
+    has_h11 || missing="$missing python3-h11"
 }
 
 look_for_tools

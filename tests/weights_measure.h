@@ -10,7 +10,7 @@ static inline exl2_result weights_measure(exl2__ctx *c, exl2__weights *w, const 
     exl2__work all = exl2__work_all();
     exl2__weights_reader r;
     exl2__weights_read_begin(&r, c, w, dir, backend, device);
-    exl2_result result = exl2__weights_read_some(&r, &all);
+    exl2_result result = exl2__weights_read_slice(&r, &all);
     exl2__weights_read_end(&r);
     return result;
 }

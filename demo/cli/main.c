@@ -3,6 +3,7 @@
    gives: main. */
 #include "../common/console.h"
 #include "../common/text_file.h"
+#include "../serve/serve.h"
 #include "cli.h"
 #include "exl2.h"
 
@@ -18,6 +19,7 @@ static const subcommand subcommands[] = {
     { "info", "what a model is and what it needs", cli_info },
     { "archs", "the families of models, and those that are rejected", cli_archs },
     { "chat", "talk to a model", cli_chat },
+    { "serve", "answer clients of OpenAI and TabbyAPI over HTTP, with a page", cli_serve },
     { "generate", "continue a text or ids, or answer a chat message", cli_generate },
     { "replay", "run conversations from a script of JSON lines", cli_replay },
     { "score", "how well a model predicts a text", cli_score },

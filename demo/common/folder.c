@@ -56,6 +56,26 @@ static int64_t list(const char *path, uint64_t *bytes)
     _findclose(found);
     return count;
 }
+
+bool folder_each(const char *path, void (*entry)(void *user, const char *name), void *user)
+{
+    char pattern[4096], name[WIDE_CAP];
+    wchar_t at[WIDE_CAP];
+    struct _wfinddata64_t one;
+    snprintf(pattern, sizeof pattern, "%s/*", path);
+    intptr_t found = _wfindfirst64(wide_path(pattern, at, WIDE_CAP), &one);
+    if (found == -1) {
+        return false;
+    }
+    do {
+        bool dots = wcscmp(one.name, L".") == 0 || wcscmp(one.name, L"..") == 0;
+        if (!dots && WideCharToMultiByte(CP_UTF8, 0, one.name, -1, name, WIDE_CAP, NULL, NULL) > 0) {
+            entry(user, name);
+        }
+    } while (_wfindnext64(found, &one) == 0);
+    _findclose(found);
+    return true;
+}
 #else
 #include <dirent.h>
 #include <sys/stat.h>
@@ -74,6 +94,21 @@ void folder_remove(const char *path)
 void folder_remove_file(const char *path)
 {
     remove(path);
+}
+
+bool folder_each(const char *path, void (*entry)(void *user, const char *name), void *user)
+{
+    DIR *entries = opendir(path);
+    if (!entries) {
+        return false;
+    }
+    for (struct dirent *one; (one = readdir(entries)) != NULL;) {
+        if (strcmp(one->d_name, ".") != 0 && strcmp(one->d_name, "..") != 0) {
+            entry(user, one->d_name);
+        }
+    }
+    closedir(entries);
+    return true;
 }
 
 static int64_t list(const char *path, uint64_t *bytes)

@@ -4,8 +4,6 @@
    owns:  the nodes, keys and texts of a tree. */
 #include "json_in.h"
 
-#include "memory.h"
-
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,12 +13,23 @@
 typedef struct reader {
     const char *at, *end;
     const char *error; /* message of the first error */
+    json_rules rules;
+    size_t values;     /* read so far */
 } reader;
 
 static bool fail(reader *r, const char *error)
 {
     r->error = r->error ? r->error : error;
     return false;
+}
+
+static void *take_memory(reader *r, size_t bytes)
+{
+    void *memory = calloc(1, bytes);
+    if (!memory) {
+        fail(r, "there is no memory left");
+    }
+    return memory;
 }
 
 static void skip_space(reader *r)
@@ -103,9 +112,9 @@ static char *take_string(reader *r, size_t *bytes)
         fail(r, "a string does not end");
         return NULL;
     }
-    char *out = memory_take((size_t)(close - r->at) + 1, 1); /* an escape is never shorter than its UTF-8 */
+    char *out = take_memory(r, (size_t)(close - r->at) + 1); /* an escape is never shorter than its UTF-8 */
     size_t used = 0;
-    while (r->at < close) {
+    while (out && r->at < close) {
         unsigned char c = (unsigned char)*r->at++;
         if (c == '\\') {
             char piece[4];
@@ -130,6 +139,31 @@ static char *take_string(reader *r, size_t *bytes)
     return out;
 }
 
+/* Is it a number as JSON has it? strtod also takes a plus sign, zeros before the first digit and a bare point. */
+static bool is_number(const char *text)
+{
+    text += *text == '-';
+    size_t whole = strspn(text, "0123456789");
+    if (whole == 0 || (whole > 1 && *text == '0')) {
+        return false;
+    }
+    text += whole;
+    if (*text == '.') {
+        size_t part = strspn(++text, "0123456789");
+        if (part == 0) {
+            return false;
+        }
+        text += part;
+    }
+    if (*text == 'e' || *text == 'E') {
+        text++;
+        text += *text == '+' || *text == '-';
+        size_t exponent = strspn(text, "0123456789");
+        return exponent && text[exponent] == 0;
+    }
+    return *text == 0;
+}
+
 static bool take_number(reader *r, json_value *v)
 {
     char text[64];
@@ -146,7 +180,7 @@ static bool take_number(reader *r, json_value *v)
     v->kind = JSON_NUMBER;
     v->number = strtod(text, &stop); /* the programs never leave the C locale */
     r->at += n;
-    return *stop == 0 || fail(r, "a number is malformed");
+    return (*stop == 0 && (!r->rules.strict_numbers || is_number(text))) || fail(r, "a number is malformed");
 }
 
 static bool take_word(reader *r, json_value *v)
@@ -174,7 +208,10 @@ static bool take_children(reader *r, json_value *v, char close, int depth)
         return true;
     }
     do {
-        json_value *child = memory_take(1, sizeof *child);
+        json_value *child = take_memory(r, sizeof *child);
+        if (!child) {
+            return false;
+        }
         *tail = child;
         tail = &child->next;
         v->child_count++;
@@ -202,8 +239,11 @@ static bool take_value(reader *r, json_value *v, int depth)
     skip_space(r);
     v->raw = r->at;
     char c = r->at < r->end ? *r->at : 0;
-    if (depth > JSON_DEPTH) {
+    if (depth == JSON_DEPTH && (c == '{' || c == '[')) {
         return fail(r, "arrays and objects are nested too deeply");
+    }
+    if (r->rules.values_max && ++r->values > r->rules.values_max) {
+        return fail(r, "there are too many values");
     }
     if (c == '{' || c == '[') {
         v->kind = c == '{' ? JSON_OBJECT : JSON_ARRAY;
@@ -219,11 +259,11 @@ static bool take_value(reader *r, json_value *v, int depth)
     return good;
 }
 
-json_value *json_read(const char *text, size_t bytes, const char **error)
+json_value *json_read_rules(const char *text, size_t bytes, const json_rules *rules, const char **error)
 {
-    reader r = { text, text + bytes, NULL };
-    json_value *root = memory_take(1, sizeof *root);
-    bool good = take_value(&r, root, 0);
+    reader r = { .at = text, .end = text + bytes, .rules = *rules };
+    json_value *root = take_memory(&r, sizeof *root);
+    bool good = root && take_value(&r, root, 0);
     skip_space(&r);
     if (good && r.at != r.end) {
         good = fail(&r, "there is more text after the value");
@@ -234,6 +274,11 @@ json_value *json_read(const char *text, size_t bytes, const char **error)
     }
     *error = r.error;
     return root;
+}
+
+json_value *json_read(const char *text, size_t bytes, const char **error)
+{
+    return json_read_rules(text, bytes, &(json_rules){ 0 }, error);
 }
 
 const json_value *json_member(const json_value *object, const char *key)

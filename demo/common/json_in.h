@@ -1,6 +1,6 @@
 /* json_in.h: reads one JSON text into a tree.
    takes: UTF-8 text, at most 64 levels deep.
-   gives: json_read, json_member, json_free.
+   gives: json_read, json_read_rules, json_member, json_free.
    owns:  the tree, until json_free; `raw` points into the text that was read. */
 #ifndef DEMO_JSON_IN_H
 #define DEMO_JSON_IN_H
@@ -25,6 +25,13 @@ struct json_value {
 
 /* Reads the whole text. NULL: failed; *error is the message, a static string. */
 json_value *json_read(const char *text, size_t bytes, const char **error);
+
+typedef struct json_rules { /* for text that anyone may send; zeroed: those of json_read */
+    size_t values_max;      /* of the whole tree; 0 = any number */
+    bool strict_numbers;    /* no +1, 01, .5 or 1. */
+} json_rules;
+
+json_value *json_read_rules(const char *text, size_t bytes, const json_rules *rules, const char **error);
 const json_value *json_member(const json_value *object, const char *key); /* NULL: absent, null, or no object */
 void json_free(json_value *value);                                        /* accepts NULL */
 

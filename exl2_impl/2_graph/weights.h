@@ -1,7 +1,7 @@
 /* weights.h: reads every tensor of the model in slices, and gives them to the backend, which packs them.
    takes: config, model folder, a backend's device.
-   gives: exl2__weights; exl2__weights_reader and exl2__weights_read_begin, _some and _end (headers only);
-          exl2__weights_begin, exl2__weights_some, exl2__weights_until; exl2__weights_cut, exl2__weights_spans.
+   gives: exl2__weights; exl2__weights_reader and exl2__weights_read_begin, _slice and _end (headers only);
+          exl2__weights_begin, exl2__weights_slice, exl2__weights_until; exl2__weights_cut, exl2__weights_spans.
    owns:  the tensor table and the staging buffer, until exl2__weights_close.
 
    The model is a list of units (units.h). The norms of a layer are read before its first unit. Where the embedding is
@@ -25,7 +25,7 @@ typedef struct exl2__weights {
     bool has_affine;                  /* the backend gets matrices of GPTQ or AWQ */
     uint32_t span_count, span_end[EXL2__SPANS_MAX]; /* of exl2__spans; 0: one span */
     uint32_t embed_rows, position_rows;
-    /* Set by exl2__weights_read_some: */
+    /* Set by exl2__weights_read_slice: */
     uint64_t weight_bytes;            /* packed, in the backend's memory */
     uint64_t span_bytes[EXL2__SPANS_MAX]; /* the same of each span */
     uint64_t disk_bytes;              /* all matrices as stored, for bits per weight */
@@ -252,7 +252,7 @@ EXL2__PRIVATE exl2_result exl2__weights_read_tensors(exl2__weights_reader *r, ex
     exl2__matrix_desc table;
     const exl2__arch *arch = &w->config.arch;
     const char *embed = arch->names[EXL2__NAME_EMBED], *positions = arch->names[EXL2__NAME_POSITIONS];
-    EXL2__TRY_DONE(exl2__tensors_read_some(&r->tensors, work));
+    EXL2__TRY_DONE(exl2__tensors_read_slice(&r->tensors, work));
     exl2__tensors_read_end(&r->tensors);
     EXL2__TRY(exl2__matrix_find_table(c, &w->tensors, embed, w->config.hidden, w->config.vocab, &table));
     if (table.out < w->config.vocab) {
@@ -498,7 +498,7 @@ static inline void exl2__weights_cut(exl2__weights *w, const exl2__spans *spans)
 }
 
 /* Reads on, in slices. Of what it allocates, only the tensor table remains after the end. */
-EXL2__PRIVATE exl2_result exl2__weights_read_some(exl2__weights_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__weights_read_slice(exl2__weights_reader *r, exl2__work *work)
 {
     while (r->stage < EXL2__COUNT(exl2__weights_stages)) {
         EXL2__TRY_DONE(exl2__weights_stages[r->stage](r, work));
@@ -653,7 +653,7 @@ EXL2__PRIVATE exl2_result exl2__weights_open_parts(exl2__ctx *c, exl2__weights *
             EXL2__TRY(exl2__matrix_tables_begin(c, &w->tensors, 1.0f, part, &w->part_tables));
         }
         if (!w->part_read) {
-            EXL2__TRY_DONE(exl2__matrix_tables_some(c, &w->tensors, part, &w->part_tables, work));
+            EXL2__TRY_DONE(exl2__matrix_tables_slice(c, &w->tensors, part, &w->part_tables, work));
             w->part_read = true;
             w->part_group = w->part_row = 0;
         }
@@ -766,9 +766,9 @@ EXL2__PRIVATE exl2_result exl2__weights_until(exl2__ctx *c, exl2__weights *w, ui
 }
 
 /* Loads on, in slices. OK: all weights are in the plan. */
-EXL2__PRIVATE exl2_result exl2__weights_some(exl2__ctx *c, exl2__weights *w, exl2__plan *plan,
-                                             const exl2__backend *backend, exl2__device *device, exl2__arena *arena,
-                                             exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__weights_slice(exl2__ctx *c, exl2__weights *w, exl2__plan *plan,
+                                              const exl2__backend *backend, exl2__device *device, exl2__arena *arena,
+                                              exl2__work *work)
 {
     EXL2__TRY_DONE(exl2__weights_until(c, w, exl2__weights_units(w), plan, backend, device, arena, work));
     plan->head = w->tied && !exl2__weights_has_copy(w) ? plan->embed : plan->head;
@@ -787,7 +787,7 @@ EXL2__PRIVATE exl2_result exl2__weights_spans(exl2__ctx *c, exl2__weights *w, ex
             w->touched = 0;
         }
     }
-    return exl2__weights_some(c, w, plan, span->backend, span->device, &span->weights, work);
+    return exl2__weights_slice(c, w, plan, span->backend, span->device, &span->weights, work);
 }
 
 #endif

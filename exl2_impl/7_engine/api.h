@@ -575,7 +575,7 @@ EXL2__PRIVATE exl2_result exl2__api_model_close(exl2_engine *e, exl2_model handl
 EXL2__PRIVATE exl2_result exl2__api_text_model(exl2_engine *e, exl2_model handle, exl2__model **out)
 {
     EXL2__TRY(exl2__api_model(e, handle, out));
-    bool loading = (*out)->state == EXL2_PENDING && (*out)->load_stage < EXL2__LOADING_MEASURED;
+    bool loading = (*out)->state == EXL2_PENDING && (*out)->loading_stage < EXL2__LOADING_MEASURED;
     if ((*out)->vocab.present && !loading) {
         return EXL2_OK;
     }

@@ -3,11 +3,13 @@
    the end of one file and the beginning of the next. The comment at the head of a file is for readers of kernels_src:
    "#line N" stands in its place. A tab stands for four spaces of an indent, which saves 7 %.
    The files of the folder `convert` come last, for builds with EXL2_CONVERT only.
-   With --texts, it writes the documents of text files as string literals.
+   With --texts, it writes the documents of text files as string literals. With --files, it writes whole files as
+   arrays, since a literal has a limit.
    takes: embed KERNELS_SRC OUT [DEPFILE]: the modules that kernels.def.h names, and all that they include;
-          embed --texts OUT FILE ...: files of UTF-8, in which lines "%%" separate documents.
-   gives: OUT, for 3_backend/cuda/cuda_source.h or 8_convert/quantizer/spare_texts.h; stops with one sentence and exit
-          code 1 on a file that is not there. */
+          embed --texts OUT FILE ...: files of UTF-8, in which lines "%%" separate documents;
+          embed --files OUT FILE ...: files of UTF-8.
+   gives: OUT, for 3_backend/cuda/cuda_source.h, 8_convert/quantizer/spare_texts.h or demo/serve/page.c; stops with one
+          sentence and exit code 1 on a file that is not there. */
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -348,12 +350,53 @@ static int embed_texts(char **paths, int count)
     return 0;
 }
 
+/* ---- whole files ---- */
+
+#define ARRAY_COLUMNS 116
+
+static void write_array(size_t index, const char *text)
+{
+    int columns = fprintf(out, "static const char embedded_%zu[] = {", index);
+    for (; *text; text++) {
+        if (columns == 0 || columns > ARRAY_COLUMNS) {
+            columns = fprintf(out, "\n    ") - 1;
+        }
+        columns += fprintf(out, (unsigned char)*text < 128 ? "%d," : "(char)%d,", (unsigned char)*text);
+    }
+    fputs("0 };\n", out);
+}
+
+/* An array for each file, with a NUL behind it, and a table of their names and bytes without the NUL. */
+static int embed_files(char **paths, int count)
+{
+    create_out();
+    fputs("/* Made by exl2_impl/tools/embed.c of whole files. */\n", out);
+    for (int i = 0; i < count; i++) {
+        char *text = read_file(paths[i]);
+        check_utf8(paths[i], text);
+        write_array((size_t)i, text);
+        free(text);
+    }
+    fputs("static const embedded_file embedded_files[] = {\n", out);
+    for (int i = 0; i < count; i++) {
+        const char *slash = strrchr(paths[i], '/');
+        fprintf(out, "    { \"%s\", embedded_%d, sizeof embedded_%d - 1 },\n", slash ? slash + 1 : paths[i], i, i);
+    }
+    fputs("};\n", out);
+    close_out();
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
-    bool texts = argc >= 4 && strcmp(argv[1], "--texts") == 0;
-    if (!texts && argc != 3 && argc != 4) {
-        fputs("usage: embed KERNELS_SRC OUT [DEPFILE]\n       embed --texts OUT FILE ...\n", stderr);
+    bool texts = argc >= 4 && strcmp(argv[1], "--texts") == 0, whole = argc >= 4 && strcmp(argv[1], "--files") == 0;
+    if (!texts && !whole && argc != 3 && argc != 4) {
+        fputs("usage: embed KERNELS_SRC OUT [DEPFILE]\n       embed --texts|--files OUT FILE ...\n", stderr);
         return 2;
+    }
+    if (whole) {
+        out_path = argv[2];
+        return embed_files(argv + 3, argc - 3);
     }
     if (texts) {
         out_path = argv[2];

@@ -70,7 +70,7 @@ static uint64_t load_all(exl2__device *d, const exl2__backend *b)
     exl2_result r = EXL2_PENDING;
     while (r == EXL2_PENDING) {
         exl2__work work = exl2__work_slice();
-        r = exl2__weights_some(&c, &load, &plan, b, d, &none, &work);
+        r = exl2__weights_slice(&c, &load, &plan, b, d, &none, &work);
         need(r);
         uint64_t now = exl2__platform_ns();
         double us = (double)(now - before) * 1e-3;

@@ -297,7 +297,7 @@ static void check_strips(exl2__runner *r, const golden *g)
     CHECK_INT(run_all(r, g->ids, count, on_strips, &s), EXL2_OK);
     memset(d->logits, 0, (size_t)r->plan.logit_rows_max * d->vocab_stride * sizeof *d->logits);
     s.again = true;
-    CHECK_INT(exl2__runner_logits_some(r, some_strips, sizeof some_strips / sizeof some_strips[0], on_strips, &s),
+    CHECK_INT(exl2__runner_logits_strips(r, some_strips, sizeof some_strips / sizeof some_strips[0], on_strips, &s),
               EXL2_OK);
     CHECK_INT(s.rows, 2 * count);
 }

@@ -159,7 +159,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t w
     if (s && exl2__cuda_attend_prepares(s)) {
         wanted[exl2__cuda_module_of(EXL2__KERNEL_exl2k_attend_prepare)] = true;
     }
-    exl2_result r = m->plan ? exl2__cuda_device_some_kernels(m->gpu, wanted, threads)
+    exl2_result r = m->plan ? exl2__cuda_device_kernels_slice(m->gpu, wanted, threads)
                             : exl2__cuda_device_kernels(m->gpu, NULL);
     if (r != EXL2_OK) {
         return r;

@@ -74,7 +74,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_kept_copy(exl2__cuda_model *m, bool down)
 }
 
 /* Copies blocks as far as the work lasts. */
-EXL2__PRIVATE exl2_result exl2__cuda_kept_some(exl2__cuda_model *m, bool down, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__cuda_kept_slice(exl2__cuda_model *m, bool down, exl2__work *work)
 {
     while (m->kept_done < m->kept_size) {
         if (!exl2__work_spend_all(work)) {
@@ -100,7 +100,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_keep(exl2__device *device, exl2__work *work
         m->kept_base = m->weights.base;
         m->kept_done = 0;
     }
-    return exl2__cuda_kept_some(m, true, work);
+    return exl2__cuda_kept_slice(m, true, work);
 }
 
 EXL2__PRIVATE void exl2__cuda_drop(exl2__device *device)
@@ -201,7 +201,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_restore(exl2__device *device, exl2__work *w
         m->kept_done = 0;
         exl2__cuda_move_all(m);
     }
-    return exl2__cuda_kept_some(m, false, work);
+    return exl2__cuda_kept_slice(m, false, work);
 }
 
 #endif

@@ -9,7 +9,7 @@
 
 EXL2__PRIVATE void exl2__convert_moments_name(uint32_t layer, uint32_t input, char name[EXL2__FILE_NAME_MAX])
 {
-    if (layer == EXL2__SLOTS_NO_LAYER) {
+    if (layer == EXL2__LINEARS_NO_LAYER) {
         exl2__format(name, EXL2__FILE_NAME_MAX, "head-moments");
     } else {
         exl2__format(name, EXL2__FILE_NAME_MAX, "layer-%u-%u.moments", layer, input);
@@ -50,59 +50,60 @@ EXL2__PRIVATE exl2_result exl2__convert_load_moments(exl2__convert *v, uint32_t 
     return EXL2_OK;
 }
 
-/* Pieces of the file with what was measured of a layer. A layer without slots has an empty one. */
+/* Pieces of the file with what was measured of a layer. A layer without linears has an empty one. */
 EXL2__PRIVATE void exl2__convert_losses(exl2__convert *v, uint32_t layer, exl2__keep_piece pieces[2],
                                         char name[EXL2__FILE_NAME_MAX])
 {
-    const exl2__slot *first = &v->slots.items[v->slots.first[layer]];
-    const exl2__slot *end = &v->slots.items[v->slots.first[layer + 1]];
+    const exl2__linear *first = &v->linears.items[v->linears.first[layer]];
+    const exl2__linear *end = &v->linears.items[v->linears.first[layer + 1]];
     pieces[0] = (exl2__keep_piece){ first->measured, (uint64_t)(end - first) * sizeof *first->measured };
     pieces[1] = (exl2__keep_piece){ first->losses, (uint64_t)(end->losses - first->losses) * sizeof *first->losses };
     exl2__format(name, EXL2__FILE_NAME_MAX, "layer-%u.losses", layer);
 }
 
-/* What is done of measuring a layer, once `share` of its slots are. */
+/* What is done of measuring a layer, once `share` of its linears are. */
 EXL2__PRIVATE exl2_result exl2__convert_measure_progress(const exl2__convert *v, uint32_t layer, double share)
 {
     return exl2__convert_progress(v, "measure", (layer + share) / v->source.plan.shape.layers);
 }
 
-/* Do a slot's products run on the GPU? */
-static inline bool exl2__convert_on_gpu(const exl2__convert *v, const exl2__slot *slot)
+/* Do a linear's products run on the GPU? */
+static inline bool exl2__convert_on_gpu(const exl2__convert *v, const exl2__linear *linear)
 {
-    return exl2__runner_on_gpu(&v->source, slot->layer, slot->input);
+    return exl2__runner_on_gpu(&v->source, linear->layer, linear->input);
 }
 
-/* Measures the slots [first, end), which are tried together, and runs the probes through their layer with the quantized
-   forms in place, to `states`. *f: the factor of the input `*input`, which is replaced when another one is needed.
-   trials [end - first]: zeroed. *loss: of all slots. */
+/* Measures the linears [first, end), which are tried together, and runs the probes through their layer with the
+   quantized forms in place, to `states`. *f: the factor of the input `*input`, which is replaced when another one is
+   needed. trials [end - first]: zeroed. *loss: of all linears. */
 EXL2__PRIVATE exl2_result exl2__convert_try(exl2__convert *v, uint32_t first, uint32_t end, exl2__factor *f,
                                             uint32_t *input, exl2__measure_trial *trials, exl2__runner_states states,
                                             double *loss)
 {
-    uint32_t layer = v->slots.items[first].layer, slots = v->slots.first[layer + 1] - v->slots.first[layer];
+    uint32_t layer = v->linears.items[first].layer, linears = v->linears.first[layer + 1] - v->linears.first[layer];
     exl2_result result = EXL2_OK;
     *loss = 0;
     for (uint32_t i = first; i < end && result >= 0; i++) {
-        exl2__slot *slot = &v->slots.items[i];
-        const exl2__gram *gram = &v->measure.grams[slot->input];
-        if (slot->input != *input) {
+        exl2__linear *linear = &v->linears.items[i];
+        const exl2__gram *gram = &v->measure.grams[linear->input];
+        if (linear->input != *input) {
             exl2__factor_close(v->c, f);
             *input = UINT32_MAX;
-            EXL2__TRY(exl2__factor_make(v->c, exl2__convert_gpu(v), slot->name, gram->sum, slot->in, f));
-            *input = slot->input;
+            EXL2__TRY(exl2__factor_make(v->c, exl2__convert_gpu(v), linear->name, gram->sum, linear->in, f));
+            *input = linear->input;
             exl2__convert_time(v, EXL2_CONVERT_FACTOR);
         }
-        slot->measured->share = 1;
-        if (slot->kind == EXL2__UNIT_EXPERT_UP || slot->kind == EXL2__UNIT_EXPERT_DOWN) {
-            uint64_t used = v->measure.grams[EXL2__RUNNER_EXPERTS + slot->expert].tokens;
-            slot->measured->share = ((double)used + 0.5) / ((double)v->rows * v->length);
+        linear->measured->share = 1;
+        if (linear->kind == EXL2__UNIT_EXPERT_UP || linear->kind == EXL2__UNIT_EXPERT_DOWN) {
+            uint64_t used = v->measure.grams[EXL2__RUNNER_EXPERTS + linear->expert].tokens;
+            linear->measured->share = ((double)used + 0.5) / ((double)v->rows * v->length);
         }
-        result = exl2__measure_part(&v->measure, exl2__slots_part(&v->source, slot), exl2__convert_on_gpu(v, slot),
-                                    slot->out, f, slot->losses, slot->measured, &trials[i - first]);
+        result = exl2__measure_part(&v->measure, exl2__linears_part(&v->source, linear), exl2__convert_on_gpu(v,
+                                                                                                              linear),
+                                    linear->out, f, linear->losses, linear->measured, &trials[i - first]);
         exl2__convert_time(v, EXL2_CONVERT_LOSSES);
         *loss += trials[i - first].loss;
-        double share = (i + 1.0 - v->slots.first[layer]) / slots / 2; /* the rest of the model is the other half */
+        double share = (i + 1.0 - v->linears.first[layer]) / linears / 2; /* the rest of the model is the other half */
         result = result < 0 ? result : exl2__convert_measure_progress(v, layer, share);
     }
     if (result >= 0) {
@@ -113,8 +114,8 @@ EXL2__PRIVATE exl2_result exl2__convert_try(exl2__convert *v, uint32_t first, ui
 }
 
 /* The same with memory for the trials, which are taken back. */
-EXL2__PRIVATE exl2_result exl2__convert_try_slots(exl2__convert *v, uint32_t first, uint32_t end, exl2__factor *f,
-                                                  uint32_t *input, exl2__runner_states states, double *loss)
+EXL2__PRIVATE exl2_result exl2__convert_try_linears(exl2__convert *v, uint32_t first, uint32_t end, exl2__factor *f,
+                                                    uint32_t *input, exl2__runner_states states, double *loss)
 {
     void *memory;
     uint64_t bytes = (end - first) * sizeof(exl2__measure_trial);
@@ -129,13 +130,13 @@ EXL2__PRIVATE exl2_result exl2__convert_try_slots(exl2__convert *v, uint32_t fir
     return result;
 }
 
-/* Slots of a layer that are tried together. */
+/* Linears of a layer that are tried together. */
 typedef struct exl2__convert_trial {
     uint32_t first, end;
     double loss;
 } exl2__convert_trial;
 
-/* Runs all trials of a layer through the rest of the model: the sensitivities of their slots. */
+/* Runs all trials of a layer through the rest of the model: the sensitivities of their linears. */
 EXL2__PRIVATE exl2_result exl2__convert_try_rest(exl2__convert *v, uint32_t layer, const exl2__convert_trial *trials,
                                                  uint32_t count)
 {
@@ -150,8 +151,8 @@ EXL2__PRIVATE exl2_result exl2__convert_try_rest(exl2__convert *v, uint32_t laye
         exl2__runner_states states = exl2__measure_copy(m, i);
         EXL2__TRY(exl2__measure_kl_of(m, &states, &kl));
         for (uint32_t k = trials[i].first; k < trials[i].end; k++) {
-            v->slots.items[k].measured->sensitivity = trials[i].loss > 0 ? kl.typical / trials[i].loss : 0;
-            v->slots.items[k].measured->mean = trials[i].loss > 0 ? kl.mean / trials[i].loss : 0;
+            v->linears.items[k].measured->sensitivity = trials[i].loss > 0 ? kl.typical / trials[i].loss : 0;
+            v->linears.items[k].measured->mean = trials[i].loss > 0 ? kl.mean / trials[i].loss : 0;
         }
     }
     exl2__convert_time(v, EXL2_CONVERT_PROBE);
@@ -159,20 +160,20 @@ EXL2__PRIVATE exl2_result exl2__convert_try_rest(exl2__convert *v, uint32_t laye
 }
 
 /* Measures all matrices of a layer. */
-EXL2__PRIVATE exl2_result exl2__convert_measure_slots(exl2__convert *v, uint32_t layer)
+EXL2__PRIVATE exl2_result exl2__convert_measure_linears(exl2__convert *v, uint32_t layer)
 {
     exl2__factor f = { 0 };
     exl2__convert_trial trials[EXL2__MEASURE_COPIES];
     uint32_t input = UINT32_MAX, count = 0;
     exl2_result result = EXL2_OK;
-    for (uint32_t first = v->slots.first[layer]; first < v->slots.first[layer + 1] && result >= 0; count++) {
+    for (uint32_t first = v->linears.first[layer]; first < v->linears.first[layer + 1] && result >= 0; count++) {
         exl2__convert_trial *t = &trials[count];
         *t = (exl2__convert_trial){ first, first + 1, 0 };
-        while (exl2__slots_together(&v->slots.items[first], &v->slots.items[t->end])) {
+        while (exl2__linears_together(&v->linears.items[first], &v->linears.items[t->end])) {
             t->end++;
         }
-        result = exl2__convert_try_slots(v, t->first, t->end, &f, &input, exl2__measure_copy(&v->measure, count),
-                                         &t->loss);
+        result = exl2__convert_try_linears(v, t->first, t->end, &f, &input, exl2__measure_copy(&v->measure, count),
+                                           &t->loss);
         first = t->end;
     }
     exl2__factor_close(v->c, &f);
@@ -218,7 +219,7 @@ EXL2__PRIVATE exl2_result exl2__convert_measure_layer(exl2__convert *v, uint32_t
     }
     exl2__convert_time(v, EXL2_CONVERT_FILES);
     if (!v->d->measurement_file) {
-        EXL2__TRY(exl2__convert_measure_slots(v, layer));
+        EXL2__TRY(exl2__convert_measure_linears(v, layer));
     }
     exl2__convert_losses(v, layer, pieces, name);
     return exl2__keep_save(&v->work, name, pieces, 2);
@@ -227,7 +228,7 @@ EXL2__PRIVATE exl2_result exl2__convert_measure_layer(exl2__convert *v, uint32_t
 /* Pieces of the file with what was measured of a head whose widths are allocated. */
 EXL2__PRIVATE void exl2__convert_head_losses(exl2__convert *v, exl2__keep_piece pieces[2])
 {
-    const exl2__slot *head = &v->slots.items[v->slots.count - 1];
+    const exl2__linear *head = &v->linears.items[v->linears.count - 1];
     pieces[0] = (exl2__keep_piece){ head->measured, sizeof *head->measured };
     pieces[1] = (exl2__keep_piece){ head->losses, EXL2__LOSSES_WIDTHS * (head->in / 32) * sizeof *head->losses };
 }
@@ -235,7 +236,7 @@ EXL2__PRIVATE void exl2__convert_head_losses(exl2__convert *v, exl2__keep_piece 
 /* Measures the head, after its moments. */
 EXL2__PRIVATE exl2_result exl2__convert_measure_head(exl2__convert *v)
 {
-    const exl2__slot *head = &v->slots.items[v->slots.count - 1];
+    const exl2__linear *head = &v->linears.items[v->linears.count - 1];
     exl2__keep_piece pieces[2];
     exl2__factor f;
     exl2__measure_trial trial = { 0 };
@@ -244,7 +245,7 @@ EXL2__PRIVATE exl2_result exl2__convert_measure_head(exl2__convert *v)
                                 head->in, &f));
     head->measured->share = 1;
     exl2_result result = exl2__measure_keep_before(&v->measure);
-    result = result < 0 ? result : exl2__measure_part(&v->measure, exl2__slots_part(&v->source, head),
+    result = result < 0 ? result : exl2__measure_part(&v->measure, exl2__linears_part(&v->source, head),
                                                       exl2__convert_on_gpu(v, head), head->out, &f, head->losses,
                                                       head->measured, &trial);
     result = result < 0 ? result : exl2__measure_kl_of(&v->measure, &v->measure.before, &kl);
@@ -273,8 +274,8 @@ EXL2__PRIVATE exl2_result exl2__convert_measure(exl2__convert *v)
     }
     if (found) {
         EXL2__TRY(exl2__measure_clear(&v->measure, NULL));
-        EXL2__TRY(exl2__convert_load_moments(v, EXL2__SLOTS_NO_LAYER, EXL2__RUNNER_QKV, &found));
-        if (found && !v->slots.head_bits) {
+        EXL2__TRY(exl2__convert_load_moments(v, EXL2__LINEARS_NO_LAYER, EXL2__RUNNER_QKV, &found));
+        if (found && !v->linears.head_bits) {
             exl2__convert_head_losses(v, pieces);
             EXL2__TRY(exl2__keep_load(&v->work, "head-losses", pieces, 2, &found));
         }
@@ -282,7 +283,7 @@ EXL2__PRIVATE exl2_result exl2__convert_measure(exl2__convert *v)
             return EXL2_OK;
         }
     }
-    if (!v->d->measurement_file || !v->slots.head_bits) {
+    if (!v->d->measurement_file || !v->linears.head_bits) {
         EXL2__TRY(exl2__measure_probes(&v->measure));
     }
     exl2__convert_time(v, EXL2_CONVERT_PROBE);
@@ -296,10 +297,10 @@ EXL2__PRIVATE exl2_result exl2__convert_measure(exl2__convert *v)
         }
     }
     EXL2__TRY(exl2__measure_head(&v->measure));
-    if (!v->slots.head_bits) {
+    if (!v->linears.head_bits) {
         EXL2__TRY(exl2__convert_measure_head(v));
     }
-    return exl2__convert_save_moments(v, EXL2__SLOTS_NO_LAYER, EXL2__RUNNER_QKV);
+    return exl2__convert_save_moments(v, EXL2__LINEARS_NO_LAYER, EXL2__RUNNER_QKV);
 }
 
 #endif

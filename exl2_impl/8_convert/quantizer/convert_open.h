@@ -202,9 +202,9 @@ EXL2__PRIVATE exl2_result exl2__convert_read_measurement(exl2__convert *v)
 {
     exl2__blob blob;
     EXL2__TRY(exl2__texts_read(v->c, v->d->measurement_file, &blob));
-    exl2_result result = exl2__measurement_read(v->c, v->d->measurement_file, &blob, &v->slots, v->from.weights,
+    exl2_result result = exl2__measurement_read(v->c, v->d->measurement_file, &blob, &v->linears, v->from.weights,
                                                 v->budget);
-    if (result >= 0 && v->slots.chosen && v->d->measure_only) {
+    if (result >= 0 && v->linears.chosen && v->d->measure_only) {
         result = exl2__fail(v->c, EXL2_ERR_ARG, "%s is ExLlamaV2's already: measure_only has nothing to add",
                             v->d->measurement_file);
     }
@@ -227,7 +227,7 @@ EXL2__PRIVATE exl2_result exl2__convert_headers(exl2__convert *v)
                           v->d->source_dir, config.context_max, v->length);
     }
     EXL2__TRY(exl2__runner_headers(c, v->source_dir, v->length, &v->source));
-    EXL2__TRY(exl2__slots_open(c, &v->source, v->source_dir, v->head_bits, &v->slots));
+    EXL2__TRY(exl2__linears_open(c, &v->source, v->source_dir, v->head_bits, &v->linears));
     exl2__convert_layout(v, &dry);
     EXL2__TRY(exl2__convert_plan(v, &dry));
     if (v->d->measurement_file) {
@@ -246,7 +246,7 @@ EXL2__PRIVATE exl2_result exl2__convert_headers_auto(exl2__convert *v)
     }
     exl2__log(c, EXL2_LOG_WARN, EXL2_LOG_ID_CPU_FALLBACK, "the conversion runs on the CPU: %s", c->error.text);
     c->error = (exl2_error){ EXL2_OK, 0, "" };
-    exl2__slots_close(c, &v->slots);
+    exl2__linears_close(c, &v->linears);
     exl2__runner_close(&v->source);
     exl2__gpu_close(c, &v->gpu);
     exl2__convert_defaults(v);
@@ -263,7 +263,7 @@ EXL2__PRIVATE exl2_result exl2__convert_outline(exl2__convert *v)
     v->copy_bytes += exl2__keep_bytes(c, v->source_dir);
     c->files = exl2__convert_source_files_of(&files);
     result = result < 0 ? result : exl2__convert_headers_auto(v);
-    exl2__slots_close(c, &v->slots);
+    exl2__linears_close(c, &v->linears);
     exl2__runner_close(&v->source);
     c->files = plain;
     exl2__folder_remove(v->source_dir);

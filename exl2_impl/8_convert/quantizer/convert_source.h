@@ -40,7 +40,7 @@ EXL2__PRIVATE exl2_result exl2__convert_source_tensors(exl2__ctx *c, const char 
     exl2__tensors_reader reader;
     exl2__work all = exl2__work_all();
     exl2__tensors_read_begin(&reader, c, dir, NULL, t);
-    exl2_result result = exl2__tensors_read_some(&reader, &all);
+    exl2_result result = exl2__tensors_read_slice(&reader, &all);
     exl2__tensors_read_end(&reader);
     return result;
 }
@@ -240,7 +240,7 @@ EXL2__PRIVATE exl2_result exl2__convert_source_find_scales(exl2__ctx *c, const e
     out->values = (float *)memory;
     out->rows = blocks ? (uint32_t)rows : 0;
     out->columns = (uint32_t)columns;
-    EXL2__TRY(exl2__tensor_some_floats(c, t, scale, 0, (uint32_t)count, out->values));
+    EXL2__TRY(exl2__tensor_floats_range(c, t, scale, 0, (uint32_t)count, out->values));
     for (uint64_t i = 0; i < count; i++) {
         if (!exl2__float_is_finite(out->values[i])) {
             return exl2__fail(c, EXL2_ERR_FORMAT, "%s has a scale that is not finite", e->name);

@@ -1,0 +1,186 @@
+/* endpoints_text.c: text to ids and back. The counts are those of a job with the same text or messages.
+   takes: bodies of /v1/token/... and /v1/internal/...
+   gives: endpoint_encode, endpoint_decode, endpoint_count of endpoints.h. */
+#include "../common/json_in.h"
+#include "endpoints.h"
+#include "models.h"
+#include "request.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const engine_load *texts_of(const endpoint_request *r)
+{
+    const model *m = models_first(r->server);
+    if (!m || !m->load.text) {
+        endpoint_error(r, 503, "no_model", "No model is ready.");
+        return NULL;
+    }
+    return &m->load;
+}
+
+static void engine_error(const endpoint_request *r, const engine_load *l)
+{
+    exl2_error error;
+    exl2_last_error(l->text, &error);
+    endpoint_error(r, 400, "invalid_value", error.text);
+}
+
+static void bad_request(const endpoint_request *r, const request_error *e)
+{
+    http_answer_error(r->x, 400, NULL, "invalid_request_error", e->param[0] ? e->param : NULL, e->code, e->message);
+}
+
+/* Ids of the prompt; the caller frees them. NULL: an answer was given. */
+static exl2_token *to_ids(const endpoint_request *r, const engine_load *l, const exl2_prompt *p, const exl2_chat_desc *d,
+                          size_t *count)
+{
+    *count = 0;
+    if (p->text && !p->messages && !*p->text && !p->text_bytes && (p->flags & EXL2_TEXT_NO_BOS)) {
+        return calloc(1, sizeof(exl2_token)); /* an empty text without BOS: no prompt for the engine */
+    }
+    exl2_result result = exl2_chat_tokenize(l->text, l->text_model, p, d, NULL, 0, count);
+    exl2_token *ids = result < 0 ? NULL : malloc((*count + 1) * sizeof *ids);
+    if (ids) {
+        result = exl2_chat_tokenize(l->text, l->text_model, p, d, ids, *count, count);
+    }
+    if (result < 0) {
+        engine_error(r, l);
+        free(ids);
+        return NULL;
+    }
+    if (!ids) {
+        endpoint_error(r, 500, "out_of_memory", "There is no memory left for the ids.");
+    }
+    return ids;
+}
+
+static void encode(const endpoint_request *r, bool with_ids)
+{
+    const engine_load *l = texts_of(r);
+    json_value *tree = l ? endpoint_body(r) : NULL;
+    request_error error = { 0 };
+    request all = { 0 };
+    bool bos = true, special = true, opening = true;
+    if (!tree) {
+        return;
+    }
+    fields f = { tree, &error };
+    exl2_prompt p = { 0 };
+    exl2_chat_desc d = { .template_text = r->server->template_text };
+    const json_value *text = json_member(tree, "text"), *variables = NULL;
+    fields_bool(&f, "add_bos_token", &bos);
+    fields_bool(&f, "encode_special_tokens", &special);
+    fields_bool(&f, "add_generation_prompt", &opening);
+    text = text ? text : json_member(tree, "messages");
+    if (text && text->kind == JSON_TEXT) {
+        p.text = text->text;
+        p.text_bytes = text->text_bytes;
+        p.flags = (bos ? 0u : EXL2_TEXT_NO_BOS) | (special ? 0u : EXL2_TEXT_PLAIN);
+    } else if (text && text->kind == JSON_ARRAY) {
+        buffer body = { 0 }; /* read as a chat is */
+        request_limits limits = { .vocab = l->info.vocab };
+        buffer_object(&body, NULL);
+        buffer_raw(&body, "messages", text->raw, text->raw_bytes);
+        if (fields_object(&f, "template_vars|chat_template_kwargs", &variables)) {
+            buffer_raw(&body, "template_vars", variables->raw, variables->raw_bytes);
+        }
+        buffer_end(&body);
+        if (!error.set && request_read(&all, REQUEST_CHAT, body.data ? body.data : "", body.bytes, &limits, &error)) {
+            p.messages = all.messages;
+            p.message_count = all.message_count;
+            d.variables = all.variables;
+            d.close_reply = !opening;
+        }
+        buffer_free(&body);
+    } else {
+        fields_fail(&error, "text", "text must be a text or a list of messages");
+    }
+    size_t count = 0;
+    exl2_token *ids = NULL;
+    if (error.set) {
+        bad_request(r, &error);
+    } else {
+        ids = to_ids(r, l, &p, &d, &count);
+    }
+    if (ids) {
+        buffer out = { 0 };
+        buffer_object(&out, NULL);
+        if (with_ids) {
+            buffer_array(&out, "tokens");
+            for (size_t i = 0; i < count; i++) {
+                buffer_int(&out, NULL, ids[i]);
+            }
+            buffer_end(&out);
+        }
+        buffer_uint(&out, "length", count);
+        buffer_end(&out);
+        endpoint_json(r, 200, &out);
+    }
+    free(ids);
+    request_free(&all);
+    json_free(tree);
+}
+
+void endpoint_encode(const endpoint_request *r)
+{
+    encode(r, true);
+}
+
+void endpoint_count(const endpoint_request *r)
+{
+    encode(r, false);
+}
+
+static exl2_token *read_ids(fields *f, uint32_t vocab, size_t *count)
+{
+    const json_value *list = json_member(f->object, "tokens");
+    if (!list || list->kind != JSON_ARRAY) {
+        fields_fail(f->error, "tokens", "tokens must be a list of ids");
+        return NULL;
+    }
+    exl2_token *ids = malloc((list->child_count + 1) * sizeof *ids);
+    for (const json_value *v = list->child; v && ids; v = v->next) {
+        if (v->kind != JSON_NUMBER || v->number != floor(v->number) || v->number < 0 || v->number >= vocab) {
+            fields_fail(f->error, "tokens", "tokens has a value that is no token id of this model");
+            free(ids);
+            return NULL;
+        }
+        ids[(*count)++] = (exl2_token)v->number;
+    }
+    return ids;
+}
+
+void endpoint_decode(const endpoint_request *r)
+{
+    const engine_load *l = texts_of(r);
+    json_value *tree = l ? endpoint_body(r) : NULL;
+    request_error error = { 0 };
+    bool special = true;
+    size_t count = 0, need = 0;
+    if (!tree) {
+        return;
+    }
+    fields f = { tree, &error };
+    fields_bool(&f, "decode_special_tokens", &special);
+    exl2_token *ids = read_ids(&f, l->info.vocab, &count);
+    uint32_t flags = special ? 0 : EXL2_TEXT_SKIP_MARKERS;
+    char *text = NULL;
+    if (error.set) {
+        bad_request(r, &error);
+    } else if (!ids || exl2_detokenize(l->text, l->text_model, ids, count, flags, NULL, 0, &need) < 0
+               || !(text = malloc(need + 1))
+               || exl2_detokenize(l->text, l->text_model, ids, count, flags, text, need + 1, &need) < 0) {
+        engine_error(r, l);
+    } else {
+        buffer out = { 0 };
+        buffer_object(&out, NULL);
+        buffer_text(&out, "text", text, need);
+        buffer_end(&out);
+        endpoint_json(r, 200, &out);
+    }
+    free(text);
+    free(ids);
+    json_free(tree);
+}

@@ -1,0 +1,312 @@
+/* engine_jobs.c: the engine's thread starts jobs: first those that follow another one in its session, then the batches
+   in the order in which they came.
+   takes: the lists of the engine's thread.
+   gives: engine_start_waiting, engine_forget_grammars of engine_inside.h.
+   owns:  the compiled grammars that are kept. */
+#include "../common/clock.h"
+#include "engine_inside.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct refusal { /* why a run cannot start */
+    exl2_result result;
+    engine_refusal by;
+    const char *why; /* NULL: the engine's newest error */
+    uint32_t prompt_tokens, context_max;
+} refusal;
+
+static void refuse(engine_thread *t, engine_run *run, const refusal *r)
+{
+    exl2_error error;
+    exl2_last_error(t->host->engine, &error);
+    const char *why = r->why ? r->why : error.text;
+    lock_take(&t->lock);
+    engine_put(t, run, &(engine_record){ .kind = ENGINE_REFUSED, .result = r->result, .refusal = r->by, .text = why,
+                                         .bytes = strlen(why), .prompt_tokens = r->prompt_tokens,
+                                         .context_max = r->context_max });
+    lock_release(&t->lock);
+}
+
+/* ---- grammars ---- */
+
+static void drop_grammar(engine_thread *t, engine_grammar *g)
+{
+    exl2_grammar_close(t->host->engine, g->handle); /* of a model that was closed: STALE, and nothing happens */
+    free(g->source);
+    *g = (engine_grammar){ 0 };
+}
+
+void engine_forget_grammars(engine_thread *t, exl2_model model)
+{
+    for (uint32_t i = 0; i < ENGINE_GRAMMARS; i++) {
+        if (t->grammars[i].handle.id && (!model.id || t->grammars[i].model.id == model.id)) {
+            drop_grammar(t, &t->grammars[i]);
+        }
+    }
+}
+
+static bool is_grammar(const engine_grammar *g, const exl2_grammar_desc *d)
+{
+    return g->handle.id && g->model.id == d->model.id && g->kind == d->kind && g->strict == d->strict
+        && g->prefer_end == d->prefer_end && g->bytes == d->source_bytes
+        && (!d->source_bytes || memcmp(g->source, d->source, d->source_bytes) == 0);
+}
+
+/* The compiled grammar; a new one takes the place of the one that was used the longest ago. */
+static exl2_result take_grammar(engine_thread *t, const exl2_grammar_desc *d, exl2_grammar *out)
+{
+    engine_grammar *place = &t->grammars[0];
+    for (uint32_t i = 0; i < ENGINE_GRAMMARS; i++) {
+        engine_grammar *g = &t->grammars[i];
+        if (is_grammar(g, d)) {
+            g->used = ++t->grammar_uses;
+            *out = g->handle;
+            return EXL2_OK;
+        }
+        place = g->used < place->used ? g : place;
+    }
+    char *source = malloc(d->source_bytes + 1);
+    if (!source) {
+        return EXL2_ERR_MEMORY;
+    }
+    if (d->source_bytes) {
+        memcpy(source, d->source, d->source_bytes);
+    }
+    exl2_result result = exl2_grammar_make(t->host->engine, d, out);
+    if (result < 0) {
+        free(source);
+        return result;
+    }
+    if (place->handle.id) {
+        drop_grammar(t, place);
+    }
+    *place = (engine_grammar){ *out, d->model, d->kind, d->strict, d->prefer_end, source, d->source_bytes,
+                               ++t->grammar_uses };
+    return EXL2_OK;
+}
+
+/* ---- one run ---- */
+
+static uint32_t slots_of(const engine_run *run)
+{
+    return 1u + (run->load->draft != NULL) + (run->desc.guidance > 0);
+}
+
+/* Sets what the desc has of this thread: the model, the session, the grammar, the draft. */
+static bool fill_desc(engine_thread *t, engine_run *run, refusal *r)
+{
+    engine_load *l = run->load;
+    exl2_job_desc *d = &run->desc;
+    if (!l->model.id || exl2_model_state(t->host->engine, l->model) != EXL2_OK) {
+        *r = (refusal){ EXL2_ERR_STATE, ENGINE_BY_MODEL, "the model is not ready", 0, 0 };
+        return false;
+    }
+    d->user = run;
+    d->model = run->keeps_session ? (exl2_model){ 0 } : l->model;
+    d->session = run->session;
+    d->draft.model = l->draft && !(d->guidance > 0) ? l->draft->model : (exl2_model){ 0 };
+    d->grammar = (exl2_grammar){ 0 };
+    run->slots = slots_of(run);
+    if (run->has_grammar) {
+        run->grammar.model = l->model;
+        exl2_result result = take_grammar(t, &run->grammar, &d->grammar);
+        if (result < 0) {
+            *r = (refusal){ result, ENGINE_BY_GRAMMAR, NULL, 0, 0 };
+            return false;
+        }
+    }
+    if (run->keeps_session && !run->session.id) {
+        exl2_result result = exl2_session_open(t->host->engine, l->model, &run->session);
+        if (result < 0) {
+            *r = (refusal){ result, ENGINE_BY_JOB, NULL, 0, 0 };
+            return false;
+        }
+        run->epoch = t->epoch;
+        d->session = run->session;
+    }
+    return true;
+}
+
+/* Finds how many tokens may follow the prompt, and sets desc.max_tokens. */
+static bool measure(engine_thread *t, engine_run *run, refusal *r)
+{
+    exl2_job_size size = { 0 };
+    if (run->twin && run->twin->checked) {
+        run->room = run->twin->room;
+    } else {
+        exl2_job_desc d = run->desc;
+        d.max_tokens = 1;
+        d.min_tokens = 0;
+        d.grammar = (exl2_grammar){ 0 }; /* its shortest text may need more */
+        exl2_result result = exl2_job_measure(t->host->engine, &d, &size);
+        if (result < 0) {
+            *r = (refusal){ result, ENGINE_BY_JOB, NULL, size.prompt_tokens, size.context_max };
+            return false;
+        }
+        run->room = size.context_max + 1 - size.context_tokens;
+    }
+    bool all = run->max_tokens == 0 || run->max_tokens > run->room;
+    run->desc.max_tokens = all ? run->room : run->max_tokens;
+    run->desc.min_tokens = run->no_end ? run->desc.max_tokens : run->desc.min_tokens;
+    run->checked = true;
+    return true;
+}
+
+/* Is it refused for the sake of its grammar, whose shortest text does not fit? Then exl2_job_measure says so. */
+static bool check(engine_thread *t, engine_run *run, refusal *r)
+{
+    exl2_job_size size = { 0 };
+    if (!fill_desc(t, run, r) || !measure(t, run, r)) {
+        return false;
+    }
+    if (!run->has_grammar || (run->twin && run->twin->checked && run->twin->has_grammar)) {
+        return true;
+    }
+    exl2_result result = exl2_job_measure(t->host->engine, &run->desc, &size);
+    if (result < 0) {
+        *r = (refusal){ result, ENGINE_BY_GRAMMAR, NULL, size.prompt_tokens, size.context_max };
+    }
+    return result >= 0;
+}
+
+static bool start(engine_thread *t, engine_run *run, refusal *r)
+{
+    exl2_job job = { 0 };
+    exl2_session_info before = { 0 };
+    exl2_job_info info = { 0 };
+    exl2_model_info model;
+    if (run->follows) {
+        exl2_session_get(t->host->engine, run->session, &before);
+    }
+    exl2_result result = exl2_job_start(t->host->engine, &run->desc, &job);
+    if (result < 0) {
+        *r = (refusal){ result, ENGINE_BY_JOB, NULL, 0, 0 };
+        return false;
+    }
+    exl2_job_get(t->host->engine, job, &info);
+    exl2_model_get(t->host->engine, run->load->model, &model);
+    uint32_t prompt = info.stats.prompt_tokens;
+    lock_take(&t->lock);
+    run->job = job;
+    run->prompt_end = before.tokens + prompt; /* a job that follows appends its prompt */
+    run->started = true;
+    run->ended = false;
+    run->started_ns = clock_ns();
+    run->active = true;
+    t->active++;
+    t->slots += run->slots;
+    engine_put(t, run, &(engine_record){ .kind = ENGINE_STARTED, .prompt_tokens = prompt,
+                                         .context_max = model.context_max,
+                                         .given_tokens = run->follows ? prompt : 0 });
+    if (run->cancelled) {
+        exl2_job_cancel(t->host->engine, job);
+    }
+    lock_release(&t->lock);
+    return true;
+}
+
+static const refusal by_cancel = { EXL2_ERR_CANCELLED, ENGINE_BY_JOB, "the request was cancelled", 0, 0 };
+
+static bool is_cancelled(engine_thread *t, const engine_run *run)
+{
+    lock_take(&t->lock);
+    bool cancelled = run->cancelled;
+    lock_release(&t->lock);
+    return cancelled;
+}
+
+/* ---- the lists ---- */
+
+static void start_urgent(engine_thread *t)
+{
+    for (;;) {
+        lock_take(&t->lock);
+        engine_run *run = t->urgent;
+        if (run) {
+            t->urgent = run->next_urgent;
+            t->urgent_end = t->urgent ? t->urgent_end : &t->urgent;
+        }
+        lock_release(&t->lock);
+        if (!run) {
+            return;
+        }
+        refusal r = by_cancel;
+        run->follows = true;
+        run->twin = NULL;
+        bool good = !is_cancelled(t, run) && run->epoch == t->epoch;
+        if (good && run->draws_back) {
+            good = exl2_session_rewind(t->host->engine, run->session, run->prompt_end) >= 0;
+        }
+        if (!good || !fill_desc(t, run, &r) || !measure(t, run, &r) || !start(t, run, &r)) {
+            refuse(t, run, &r);
+        }
+    }
+}
+
+/* Takes the first batch out of its list, before its owner can hear that all of it was started or refused. */
+static void leave_list(engine_thread *t, engine_batch *b)
+{
+    lock_take(&t->lock);
+    t->batches = b->next;
+    t->batch_end = t->batches ? t->batch_end : &t->batches;
+    t->waiting--;
+    lock_release(&t->lock);
+}
+
+/* Checks all runs of a batch; the first that cannot start refuses all. A cancelled batch is refused, too. */
+static bool check_batch(engine_thread *t, engine_batch *b)
+{
+    for (uint32_t i = 0; i < b->count; i++) {
+        refusal r = by_cancel;
+        if (!is_cancelled(t, b->runs[i]) && check(t, b->runs[i], &r)) {
+            continue;
+        }
+        exl2_error error;
+        exl2_last_error(t->host->engine, &error);
+        r.why = r.why ? r.why : error.text;
+        leave_list(t, b);
+        uint32_t count = b->count;
+        for (uint32_t j = 0; j < count; j++) {
+            refuse(t, b->runs[j], &r);
+        }
+        return false;
+    }
+    return true;
+}
+
+/* Starts the runs of a batch for which there is room. false: some must wait. */
+static bool start_batch(engine_thread *t, engine_batch *b)
+{
+    exl2_engine_info info;
+    exl2_engine_get(t->host->engine, &info);
+    for (bool last = false; !last;) {
+        engine_run *run = b->runs[b->next_run];
+        refusal r = by_cancel;
+        bool cancelled = is_cancelled(t, run);
+        if (t->slots + run->slots > info.max_jobs && !cancelled) {
+            return false; /* goes on when a job has ended */
+        }
+        last = ++b->next_run == b->count;
+        if (last) {
+            leave_list(t, b);
+        }
+        if (cancelled || !start(t, run, &r)) {
+            refuse(t, run, &r);
+        }
+    }
+    return true;
+}
+
+void engine_start_waiting(engine_thread *t)
+{
+    start_urgent(t);
+    for (;;) {
+        lock_take(&t->lock);
+        engine_batch *b = t->batches;
+        lock_release(&t->lock);
+        if (!b || ((b->next_run > 0 || check_batch(t, b)) && !start_batch(t, b))) {
+            return;
+        }
+    }
+}

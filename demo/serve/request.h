@@ -1,0 +1,109 @@
+/* request.h: the JSON of a request to generate, checked, as one struct.
+   takes: the body of /v1/completions, /v1/chat/completions, /v1/responses.
+   gives: request_read, request_free.
+   owns:  a request's texts and lists, until request_free.
+
+   Nothing here knows the model but by the limits. Values that need it (the length of the prompt, a template's refusal,
+   a grammar) are checked by the engine, before the first byte of the answer. */
+#ifndef DEMO_REQUEST_H
+#define DEMO_REQUEST_H
+
+#include "buffer.h"
+#include "exl2.h"
+#include "request_fields.h"
+#include "sampling_fields.h"
+
+#define REQUEST_CHOICES_MAX 16u
+#define REQUEST_PROMPTS_MAX 64u
+#define REQUEST_STOPS_MAX 128u
+#define REQUEST_TOOLS_MAX 128u
+#define REQUEST_ALTS_MAX 20u
+#define REQUEST_MESSAGES_MAX 8192u
+#define REQUEST_VALUES_MAX 500000u /* of the body: a value takes some hundred bytes of memory */
+#define REQUEST_LIST_BYTES 1500u /* of all stop strings: what the engine's lists hold */
+
+typedef enum request_kind { REQUEST_COMPLETION, REQUEST_CHAT, REQUEST_RESPONSES } request_kind;
+
+typedef struct request_prompt { /* of a completion: a text or ids */
+    const char *text;
+    size_t bytes;
+    exl2_token *tokens; /* NULL: it is a text */
+    size_t token_count;
+} request_prompt;
+
+typedef enum request_choice { REQUEST_TOOL_AUTO, REQUEST_TOOL_NONE, REQUEST_TOOL_REQUIRED } request_choice;
+
+typedef struct request { /* zeroed: nothing to free */
+    request_kind kind;
+    char *body;              /* a copy: `raw` of the tree points into it */
+    json_value *tree;        /* RESPONSES: of the body as a chat, and so is `body` */
+    char *asked_body;        /* RESPONSES: the body as it came, for the members that the answer repeats */
+    json_value *asked;
+    buffer texts;            /* JSON that was made for the engine; not moved after request_read */
+    buffer warnings;         /* names of settings without effect, with commas; for x-warning */
+    const char *model;       /* NULL: none given */
+    bool stream, include_usage;
+    uint32_t n;
+    /* Completions. */
+    request_prompt prompts[REQUEST_PROMPTS_MAX];
+    uint32_t prompt_count;
+    bool echo, no_bos;
+    /* Chat. */
+    exl2_message *messages;
+    size_t message_count;
+    const char *tools;       /* JSON array, also with tool_choice none; NULL: none */
+    uint32_t tool_count;
+    request_choice tool_choice;
+    const char *tool_name;   /* REQUIRED: this one alone; NULL: any */
+    bool parallel_tools;
+    const char *variables;   /* JSON object for the template; NULL: none */
+    const char *prefix;      /* text after the opening of the reply; NULL: none */
+    bool begun_reply;        /* the last message is continued */
+    bool close_reply;        /* the prompt ends without the opening of a reply */
+    int64_t reasoning_budget; /* tokens; -1: no limit */
+    /* Limits. */
+    uint32_t max_tokens;     /* 0: what the context leaves */
+    bool no_new_tokens;      /* echo with max_tokens 0: the prompt is scored only */
+    uint32_t min_tokens;
+    const char *stops[REQUEST_STOPS_MAX];
+    uint32_t stop_count;
+    exl2_token *stop_tokens; /* [stop_token_count] */
+    uint32_t stop_token_count;
+    const char *bans[REQUEST_STOPS_MAX];
+    uint32_t ban_count;
+    bool no_end, heal, show_markers;
+    /* What is sampled. */
+    sampling sampling;
+    double guidance;         /* 0: off */
+    const char *negative;
+    bool logprobs;
+    uint32_t top_logprobs;
+    /* What the text may be. */
+    bool has_grammar;
+    bool whole_text;         /* the grammar is about all of the text, reasoning included (regex, grammar_string) */
+    exl2_grammar_kind grammar;
+    const char *source;
+    size_t source_bytes;
+    bool strict;
+} request;
+
+typedef struct request_limits {
+    uint32_t vocab;
+    exl2_preset preset; /* of settings that are absent */
+} request_limits;
+
+/* Reads the body. false: *error says what is wrong; free the request then, too. */
+bool request_read(request *r, request_kind kind, const char *body, size_t bytes, const request_limits *limits,
+                  request_error *error);
+void request_free(request *r);
+
+/* The part about messages, tools and template; by request_read. */
+bool request_read_chat(request *r, fields *f);
+/* The tools, and which of them must be called; by request_read_chat. *at: where r->texts has the list. */
+bool request_read_tools(request *r, fields *f, size_t *at);
+/* The body of /v1/responses as that of a chat, appended to *out; by request_read. */
+bool request_responses_chat(const json_value *tree, buffer *out, request_error *error);
+/* JSON array of messages -> *out, which the caller frees; their texts lie in r->texts or the tree. */
+bool request_read_messages(request *r, const json_value *list, request_error *error);
+
+#endif

@@ -1,0 +1,320 @@
+/* request_chat.c: the messages and variables of a chat.
+   takes: the tree of a request.
+   gives: request_read_chat, request_read_messages of request.h.
+   owns:  nothing; what it makes lies in the request. */
+#include "request.h"
+
+#include "request_names.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool no_memory(request_error *error)
+{
+    return fields_fail(error, NULL, "there is no memory left for this request");
+}
+
+/* Texts that are made here are written into r->texts, which moves while it grows. So an offset + 1 is kept in place of
+   the pointer until all are written. */
+static const char *made(size_t offset)
+{
+    return (const char *)(uintptr_t)(offset + 1);
+}
+
+/* Ends the text that begins at `offset` of r->texts. */
+static bool end_text(request *r, size_t offset, request_error *error)
+{
+    if (r->texts.failed) {
+        return no_memory(error);
+    }
+    if (memchr(r->texts.data + offset, 0, r->texts.bytes - offset)) {
+        return fields_fail(error, "messages", "a message must not have a zero byte");
+    }
+    buffer_add(&r->texts, "", 1);
+    return true;
+}
+
+/* One part of a content in parts: its text is added to r->texts. Other kinds have their place here. */
+static bool read_part(request *r, const json_value *part, request_error *error)
+{
+    const json_value *type = json_member(part, "type"), *text = json_member(part, "text");
+    const char *name = type && type->kind == JSON_TEXT ? type->text : part->kind == JSON_TEXT ? "text" : "";
+    bool is_text = strcmp(name, "text") == 0 || strcmp(name, "input_text") == 0 || strcmp(name, "output_text") == 0;
+    text = part->kind == JSON_TEXT ? part : text;
+    if (!is_text) {
+        return fields_fail(error, "messages", "a content part of type '%.40s' is not supported by this server", name);
+    }
+    if (!text || text->kind != JSON_TEXT) {
+        return fields_fail(error, "messages", "a content part of type 'text' must have a text");
+    }
+    buffer_add(&r->texts, text->text, text->text_bytes);
+    return true;
+}
+
+/* The content of a message: a text, null, or parts. */
+static bool read_content(request *r, const json_value *v, const char **out, request_error *error)
+{
+    size_t offset = r->texts.bytes;
+    *out = NULL;
+    if (!v) {
+        return true;
+    }
+    if (v->kind == JSON_TEXT) {
+        buffer_add(&r->texts, v->text, v->text_bytes);
+    } else if (v->kind == JSON_ARRAY) {
+        for (const json_value *part = v->child; part; part = part->next) {
+            if (!read_part(r, part, error)) {
+                return false;
+            }
+        }
+    } else {
+        return fields_fail(error, "messages", "the content of a message must be a text, null or a list of parts");
+    }
+    *out = made(offset);
+    return end_text(r, offset, error);
+}
+
+/* tool_calls for the template, with arguments as objects where they are the text of one. */
+static bool read_calls(request *r, const json_value *calls, const char **out, request_error *error)
+{
+    size_t offset = r->texts.bytes;
+    buffer_array(&r->texts, NULL);
+    for (const json_value *call = calls->child; call; call = call->next) {
+        const json_value *fn = json_member(call, "function"), *id = json_member(call, "id");
+        const json_value *name = json_member(fn, "name"), *arguments = json_member(fn, "arguments");
+        if (!name || name->kind != JSON_TEXT) {
+            return fields_fail(error, "messages", "a call in tool_calls must have function.name");
+        }
+        buffer_object(&r->texts, NULL);
+        if (id && id->kind == JSON_TEXT) {
+            buffer_text(&r->texts, "id", id->text, id->text_bytes);
+        }
+        buffer_name(&r->texts, "type", "function");
+        buffer_object(&r->texts, "function");
+        buffer_text(&r->texts, "name", name->text, name->text_bytes);
+        if (arguments && arguments->kind == JSON_TEXT) {
+            const char *why;
+            json_value *inside = json_read(arguments->text, arguments->text_bytes, &why);
+            if (inside && inside->kind == JSON_OBJECT) {
+                buffer_raw(&r->texts, "arguments", inside->raw, inside->raw_bytes);
+            } else {
+                buffer_text(&r->texts, "arguments", arguments->text, arguments->text_bytes);
+            }
+            json_free(inside);
+        } else if (arguments) {
+            buffer_raw(&r->texts, "arguments", arguments->raw, arguments->raw_bytes);
+        } else {
+            buffer_raw(&r->texts, "arguments", "{}", 2);
+        }
+        buffer_end(&r->texts);
+        buffer_end(&r->texts);
+    }
+    buffer_end(&r->texts);
+    *out = made(offset);
+    return end_text(r, offset, error);
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The ids of all calls, sorted; the caller frees *out. */
+static bool collect_ids(const json_value *list, const char ***out, size_t *count, request_error *error)
+{
+    size_t most = 0;
+    for (const json_value *message = list->child; message; message = message->next) {
+        const json_value *calls = json_member(message, "tool_calls");
+        most += calls ? calls->child_count : 0;
+    }
+    const char **ids = calloc(most + 1, sizeof *ids);
+    *out = ids;
+    *count = 0;
+    if (!ids) {
+        return no_memory(error);
+    }
+    for (const json_value *message = list->child; message; message = message->next) {
+        const json_value *calls = json_member(message, "tool_calls");
+        for (const json_value *call = calls ? calls->child : NULL; call; call = call->next) {
+            const json_value *id = json_member(call, "id");
+            if (id && id->kind == JSON_TEXT) {
+                ids[(*count)++] = id->text;
+            }
+        }
+    }
+    qsort((void *)ids, *count, sizeof *ids, by_text);
+    return true;
+}
+
+/* Every result of a tool answers a call. The ids are sorted, as both may be many. */
+static bool check_results(const request *r, const json_value *list, request_error *error)
+{
+    const char **ids;
+    size_t count;
+    bool good = collect_ids(list, &ids, &count, error);
+    for (size_t i = 0; i < r->message_count && good; i++) {
+        const char *id = strcmp(r->messages[i].role, "tool") == 0 ? r->messages[i].tool_call_id : NULL;
+        if (id && !bsearch(&id, (const void *)ids, count, sizeof *ids, by_text)) {
+            good = fields_fail(error, "messages", "the result for tool_call_id '%.60s' answers no call of that id", id);
+        }
+    }
+    free((void *)ids);
+    return good;
+}
+
+static bool read_message(request *r, const json_value *v, exl2_message *out, request_error *error)
+{
+    fields f = { v, error };
+    const char *role = NULL;
+    if (v->kind != JSON_OBJECT) {
+        return fields_fail(error, "messages", "messages must have objects only");
+    }
+    if (!fields_text(&f, "role", &role, NULL)) {
+        return fields_fail(error, "messages", "a message has no role");
+    }
+    out->role = strcmp(role, "developer") == 0 ? "system" : role;
+    fields_text(&f, "name", &out->name, NULL);
+    fields_text(&f, "tool_call_id", &out->tool_call_id, NULL);
+    if (strcmp(role, "assistant") == 0) {
+        const json_value *calls = NULL;
+        fields_text(&f, "reasoning_content|reasoning", &out->reasoning, NULL);
+        if (fields_array(&f, "tool_calls", REQUEST_TOOLS_MAX, &calls) && !read_calls(r, calls, &out->tool_calls, error)) {
+            return false;
+        }
+    }
+    return !error->set && read_content(r, json_member(v, "content"), &out->text, error);
+}
+
+bool request_read_messages(request *r, const json_value *list, request_error *error)
+{
+    if (!list || list->kind != JSON_ARRAY || !list->child) {
+        return fields_fail(error, "messages", "messages must be a list with at least one message");
+    }
+    if (list->child_count > REQUEST_MESSAGES_MAX) {
+        return fields_fail(error, "messages", "there are more than %u messages", REQUEST_MESSAGES_MAX);
+    }
+    r->messages = calloc(list->child_count, sizeof *r->messages);
+    if (!r->messages) {
+        return no_memory(error);
+    }
+    for (const json_value *v = list->child; v; v = v->next) {
+        if (!read_message(r, v, &r->messages[r->message_count], error)) {
+            fields_within(error, "messages");
+            return false;
+        }
+        r->message_count++;
+    }
+    return check_results(r, list, error);
+}
+
+/* ---- variables and the beginning of the reply ---- */
+
+static bool has_variable(const json_value *given, const char *name)
+{
+    return given && json_member(given, name);
+}
+
+/* A variable from a field of the request, under its own name or another one; template_vars come first. */
+static bool read_variable(request *r, fields *f, const json_value *given, const char *field, const char *name)
+{
+    const json_value *v = f->error->set ? NULL : fields_find(f, field);
+    if (v && v->kind != JSON_TEXT && v->kind != JSON_TRUE && v->kind != JSON_FALSE) {
+        return fields_fail(f->error, field, "%s must be a text or a boolean", field);
+    }
+    if (v && !has_variable(given, name)) {
+        buffer_raw(&r->texts, name, v->raw, v->raw_bytes);
+    }
+    return !f->error->set;
+}
+
+/* reasoning: {"effort", "enabled", "max_tokens"}; the flat fields come first. */
+static bool read_reasoning(request *r, fields *f, const json_value *given)
+{
+    const json_value *reasoning = NULL;
+    int64_t budget;
+    if (!fields_object(f, "reasoning", &reasoning)) {
+        return !f->error->set;
+    }
+    fields inside = { reasoning, f->error };
+    if (!fields_find(f, "reasoning_effort")) {
+        read_variable(r, &inside, given, "effort", "reasoning_effort");
+    }
+    if (!fields_find(f, "enable_thinking")) {
+        read_variable(r, &inside, given, "enabled", "enable_thinking");
+    }
+    if (fields_whole(&inside, "max_tokens", -2e9, 1e9, &budget)) {
+        r->reasoning_budget = budget < 0 ? -1 : budget;
+    }
+    fields_within(f->error, "reasoning");
+    return !f->error->set;
+}
+
+static bool read_variables(request *r, fields *f, size_t *at)
+{
+    static const char *const flat[] = { "reasoning_effort", "enable_thinking", "verbosity", "preserve_thinking" };
+    const json_value *given = NULL;
+    fields_object(f, NAMES_VARIABLES, &given);
+    *at = r->texts.bytes;
+    buffer_object(&r->texts, NULL);
+    for (const json_value *v = given ? given->child : NULL; v; v = v->next) {
+        buffer_raw(&r->texts, v->key, v->raw, v->raw_bytes);
+    }
+    for (size_t i = 0; i < sizeof flat / sizeof flat[0]; i++) {
+        if (!read_variable(r, f, given, flat[i], flat[i])) {
+            return false;
+        }
+    }
+    if (!read_reasoning(r, f, given)) {
+        return false;
+    }
+    buffer_end(&r->texts);
+    return end_text(r, *at, f->error);
+}
+
+static bool read_beginning(request *r, fields *f)
+{
+    bool continues = false, opening = true;
+    fields_text(f, "response_prefix", &r->prefix, NULL);
+    fields_bool(f, NAMES_CONTINUE, &continues);
+    fields_bool(f, "add_generation_prompt", &opening);
+    if (f->error->set || !continues) {
+        r->close_reply = !opening;
+        return !f->error->set
+            && (!r->close_reply || !r->prefix
+                || fields_fail(f->error, "response_prefix", "response_prefix needs add_generation_prompt"));
+    }
+    const exl2_message *last = &r->messages[r->message_count - 1];
+    if (r->prefix) {
+        return fields_fail(f->error, "response_prefix", "response_prefix and continue_final_message exclude each other");
+    }
+    if (strcmp(last->role, "assistant") != 0 || !last->text) {
+        return fields_fail(f->error, "continue_final_message", "the last message is none of the assistant's with a text");
+    }
+    r->begun_reply = true;
+    return true;
+}
+
+static const char *settled(const request *r, const char *offset_and_1)
+{
+    return offset_and_1 ? r->texts.data + ((uintptr_t)offset_and_1 - 1) : NULL;
+}
+
+bool request_read_chat(request *r, fields *f)
+{
+    size_t tools_at = 0, variables_at = 0;
+    int64_t budget;
+    if (!request_read_messages(r, json_member(r->tree, "messages"), f->error) || !request_read_tools(r, f, &tools_at)
+        || !read_variables(r, f, &variables_at) || !read_beginning(r, f)) {
+        return false;
+    }
+    if (fields_whole(f, NAMES_REASONING_BUDGET, -2e9, 1e9, &budget)) {
+        r->reasoning_budget = budget < 0 ? -1 : budget;
+    }
+    for (size_t i = 0; i < r->message_count; i++) {
+        r->messages[i].text = settled(r, r->messages[i].text);
+        r->messages[i].tool_calls = settled(r, r->messages[i].tool_calls);
+    }
+    r->tools = r->tool_count ? r->texts.data + tools_at : NULL;
+    r->variables = r->texts.data + variables_at;
+    return true;
+}

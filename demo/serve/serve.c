@@ -1,0 +1,346 @@
+/* serve.c: `exl2 serve`: models for many clients over HTTP, as OpenAI and TabbyAPI do it.
+   takes: the command line, signals.
+   gives: cli_serve.
+   owns:  the server, from the command line to its exit. */
+#define _POSIX_C_SOURCE 200809L
+#include "serve.h"
+
+#include "../cli/cli.h"
+#include "../common/clock.h"
+#include "../common/interrupt.h"
+#include "call.h"
+#include "endpoints.h"
+#include "metrics.h"
+#include "models.h"
+#include "reasoning.h"
+#include "ui_sessions.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#ifdef _WIN32
+#include <io.h>
+#define isatty _isatty
+#define fileno _fileno
+#else
+#include <unistd.h>
+#endif
+
+#define TURN_MS 200         /* a signal is seen after that, at the latest */
+#define STREAMS_END_MS 5000 /* after a signal, streams may end by themselves */
+#define CPU_US 20000u       /* of a step, so that long prompts can be left */
+#define BODY_MAX ((uint64_t)4 << 20)
+#define JOBS_PER_PLACE 4u   /* jobs in the engine for each place of a batch; the others wait in the queue */
+
+/* ---- ids ---- */
+
+static uint64_t mixed(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+    return x ^ x >> 31;
+}
+
+void server_id(server *s, char out[25])
+{
+    uint64_t a = mixed(s->id_seed + ++s->id_count * 0x9E3779B97F4A7C15u);
+    snprintf(out, 25, "%016llx%08llx", (unsigned long long)a, (unsigned long long)(mixed(a ^ s->id_seed) >> 32));
+}
+
+/* ---- callbacks ---- */
+
+static void on_head(void *user, http_exchange *x, const http_request *r)
+{
+    endpoints_head(user, x, r);
+}
+
+static void on_request(void *user, http_exchange *x, const http_request *r)
+{
+    endpoints_request(user, x, r);
+}
+
+static void on_gone(void *user, http_exchange *x)
+{
+    owner *o = http_user(x);
+    if (!o) {
+        return;
+    }
+    switch (o->kind) {
+    case OWNER_CALL: call_gone((call *)(void *)o); break;
+    case OWNER_LOADER: loader_gone(user, x); break;
+    case OWNER_WATCHER: endpoint_watch_gone(user, x); break;
+    }
+}
+
+static void on_room(void *user, http_exchange *x)
+{
+    owner *o = http_user(x);
+    (void)user;
+    if (o && o->kind == OWNER_CALL) {
+        call_room((call *)(void *)o);
+    }
+}
+
+static void take_news(server *s)
+{
+    for (engine_run *run; (run = engine_take(s->engine)) != NULL;) {
+        choice *c = run->user;
+        for (engine_record record; engine_read(run, &record);) {
+            call_record(c, &record);
+        }
+        call_records_end(c);
+    }
+    models_sweep(s);
+}
+
+static void on_wake(void *user)
+{
+    take_news(user);
+}
+
+static void on_alarm(void *user)
+{
+    endpoint_watch_alarm(user);
+}
+
+static void on_log(void *user, const http_log *line)
+{
+    server *s = user;
+    metrics_count(&s->metrics, endpoints_path(line->path), line->status);
+    if (!s->options->log_requests) {
+        return;
+    }
+    char path[256];
+    size_t at = 0;
+    for (const char *c = line->path; *c && at + 5 < sizeof path; c++) {
+        at += (size_t)(isprint((unsigned char)*c) ? snprintf(path + at, 5, "%c", *c)
+                                                  : snprintf(path + at, 5, "\\x%02x", (unsigned char)*c));
+    }
+    path[at] = 0;
+    fprintf(stderr, "%s %s %s %d %llu bytes %llu ms%s\n", line->peer, line->method, path, line->status,
+            (unsigned long long)line->bytes, (unsigned long long)line->ms, line->gone ? " (client left)" : "");
+}
+
+static void wake(void *user)
+{
+    http_wake(((server *)user)->http);
+}
+
+/* ---- start ---- */
+
+static bool check(const args_desc *d, const serve_options *o, const char *const *paths)
+{
+    reasoning_tags tags;
+    const char *address = o->address ? o->address : "127.0.0.1";
+    bool loopback = strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0 || strcmp(address, "[::1]") == 0
+                 || strcmp(address, "localhost") == 0;
+    if (!paths[0] && !o->folder) {
+        args_wrong(d, "MODEL is missing; or give --models DIR, and load one later");
+    } else if (o->port > 65535) {
+        args_wrong(d, "--port must be at most 65535, not %u", o->port);
+    } else if (o->reasoning && !reasoning_tags_read(o->reasoning, NULL, &tags)) {
+        args_wrong(d, "--reasoning must be auto, none, or two tags with a comma between them, not '%s'", o->reasoning);
+    } else if (o->no_auth && o->keys) {
+        args_wrong(d, "--keys and --no-auth exclude each other");
+    } else if (o->no_auth && !loopback && !o->anyone) {
+        args_wrong(d, "--no-auth with the address %s lets everybody in: add --yes-anyone if that is meant", address);
+    } else {
+        return true;
+    }
+    return false;
+}
+
+static bool open_http(server *s)
+{
+    const serve_options *o = s->options;
+    char error[256] = "";
+    s->http = http_open(&(http_desc){ .host = o->address, .port = (int)o->port, .body_max = o->body_max,
+                                      .ping_seconds = o->ping, .no_auth = o->no_auth, .cors_origin = o->cors, .user = s,
+                                      .on_head = on_head, .on_request = on_request, .on_gone = on_gone,
+                                      .on_room = on_room, .on_wake = on_wake, .on_alarm = on_alarm, .on_log = on_log },
+                        error, sizeof error);
+    if (!s->http) {
+        fprintf(stderr, "%s\n", error);
+    }
+    return s->http != NULL;
+}
+
+static bool open_engine(server *s)
+{
+    const serve_options *o = s->options;
+    uint32_t batch = o->batch ? o->batch : 16, jobs = batch * JOBS_PER_PLACE;
+    jobs = jobs < 64 ? 64 : jobs;
+    s->engine = engine_open(&(engine_desc){ .host = &o->host, .max_jobs = jobs, .max_sessions = jobs * 4,
+                                            .cpu_us = o->cpu_us, .gpu_us = o->gpu_us, .wake = wake, .user = s });
+    if (!s->engine) {
+        return false;
+    }
+    static engine_times t;
+    engine_watch(s->engine, &t);
+    if (t.info.backend == EXL2_BACKEND_CUDA && o->cpu_us == CPU_US) {
+        engine_budget(s->engine, 0, o->gpu_us); /* the default is meant for the CPU */
+    }
+    return true;
+}
+
+static bool open_all(server *s, const char *const *paths)
+{
+    const serve_options *o = s->options;
+    char why[UI_SESSIONS_WHY_BYTES] = "";
+    s->keys.open_to_all = o->no_auth;
+    if (!keys_random(&s->id_seed, sizeof s->id_seed)) {
+        fputs("the system has no random numbers\n", stderr);
+        return false;
+    }
+    if (!o->no_auth && !keys_open(&s->keys, o->keys)) {
+        return false;
+    }
+    if (o->sessions && !ui_sessions_open(o->sessions, why)) {
+        fprintf(stderr, "%s\n", why);
+        return false;
+    }
+    if (o->template && !loader_template(s, o->template, why, sizeof why)) {
+        fprintf(stderr, "%s\n", why);
+        return false;
+    }
+    if (!open_http(s) || !open_engine(s)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < SERVER_MODELS_MAX && paths[i]; i++) {
+        if (!models_load(s, &(models_desc){ .path = paths[i], .draft = i == 0 ? o->draft : NULL })) {
+            fputs("out of memory\n", stderr);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The first line on stdout: the server can be used. */
+static void announce(server *s)
+{
+    const char *key = keys_first(&s->keys, KEYS_ADMIN);
+    const model *m = models_first(s);
+    char why[512];
+    if (s->options->override && !overrides_load(s, s->options->override, m ? m->load.info.vocab : INT32_MAX, why,
+                                                sizeof why)) {
+        fprintf(stderr, "%s\n", why);
+        s->failed = true;
+        return;
+    }
+    s->announced = true;
+    printf("http://%s/\n", http_address(s->http));
+    fflush(stdout);
+    if (isatty(fileno(stderr))) {
+        fprintf(stderr, "http://%s/%s%s\n", http_address(s->http), key ? "#key=" : "", key ? key : "");
+    }
+}
+
+/* ---- the loop and the end ---- */
+
+static void begin_stop(server *s)
+{
+    s->stopping = true;
+    s->stop_ms = http_now_ms(s->http) + STREAMS_END_MS;
+    endpoint_watch_end(s);
+    http_stop(s->http);
+}
+
+static void run(server *s)
+{
+    while (http_turn(s->http, TURN_MS)) {
+        if ((interrupted() || s->failed) && !s->stopping) {
+            begin_stop(s);
+        }
+        if (!s->announced && !s->failed && (models_all_ready(s) || !s->models)) {
+            announce(s);
+        }
+        if (s->stopping && http_now_ms(s->http) >= s->stop_ms) {
+            s->stop_ms = UINT64_MAX;
+            call_end_all(s, "The server is shutting down.");
+        }
+    }
+}
+
+static void close_all(server *s)
+{
+    if (s->engine) {
+        call_end_all(s, "The server is shutting down.");
+        while (s->calls) {
+            take_news(s);
+            clock_sleep_us(500);
+        }
+        engine_close(s->engine);
+    }
+    http_close(s->http);
+    models_close(s);
+    overrides_free(&s->overrides);
+    free(s->template_text);
+}
+
+int cli_serve(int argc, char **argv)
+{
+    const char *paths[SERVER_MODELS_MAX + 1] = { 0 };
+    serve_options o = { .port = 5000, .queue = 256, .ping = 15, .body_max = BODY_MAX, .cpu_us = CPU_US };
+    const arg positional[] = { { "MODEL", ARG_TEXT, &paths[0], NULL, "model folder; up to four" },
+                               { "MODEL2", ARG_TEXT, &paths[1], NULL, "" },
+                               { "MODEL3", ARG_TEXT, &paths[2], NULL, "" },
+                               { "MODEL4", ARG_TEXT, &paths[3], NULL, "" } };
+    const arg flags[] = {
+        { "--host", ARG_TEXT, &o.address, "A", "address to listen on (127.0.0.1)" },
+        { "--port", ARG_U32, &o.port, "N", "port; 0: a free one (5000)" },
+        { "--keys", ARG_TEXT, &o.keys, "F", "file with keys (exl2/keys in your configuration folder, made if absent)" },
+        { "--no-auth", ARG_BOOL, &o.no_auth, NULL, "no keys: whoever reaches the port may do all" },
+        { "--yes-anyone", ARG_BOOL, &o.anyone, NULL, "allows --no-auth with an address that is not loopback" },
+        { "--models", ARG_TEXT, &o.folder, "DIR", "folder of models and templates that an admin may load" },
+        { "--draft", ARG_TEXT, &o.draft, "DIR", "a smaller model that guesses for the first one" },
+        { "--ngram", ARG_BOOL, &o.ngram, NULL, "guesses tokens by what the text said before; same text" },
+        { "--batch", ARG_U32, &o.batch, "N", "sequences in a pass (16)" },
+        { "--sampling", ARG_CHOICE, &o.sampling, "neutral|model|balanced", "settings that a request leaves out (neutral)" },
+        { "--override", ARG_TEXT, &o.override, "F", "values of request fields: {field: {override, force, additive}}" },
+        { "--inline-load", ARG_BOOL, &o.inline_load, NULL, "a request by an admin may name a model of --models" },
+        { "--template", ARG_TEXT, &o.template, "F", "chat template instead of the models' own" },
+        { "--reasoning", ARG_TEXT, &o.reasoning, "auto|none|START,END", "tags around reasoning (auto)" },
+        { "--tools", ARG_CHOICE, &o.tools, "auto|none|hermes|llama3|mistral", "how calls of tools are written (auto)" },
+        { "--alias", ARG_TEXTS, &o.aliases, "NAME", "another name of the first model; may be repeated" },
+        { "--cors", ARG_TEXT, &o.cors, "ORIGIN", "the one origin whose pages may use the server" },
+        { "--body-max", ARG_U64, &o.body_max, "BYTES", "of a request's body (4194304)" },
+        { "--queue", ARG_U32, &o.queue, "N", "requests that may wait (256)" },
+        { "--ping", ARG_U32, &o.ping, "S", "seconds of silence before a stream gets a comment (15)" },
+        { "--cpu-us", ARG_U32, &o.cpu_us, "N", "budget of a step; 0: one pass (20000 on the CPU)" },
+        { "--gpu-us", ARG_U32, &o.gpu_us, "N", "budget of a step on a GPU; 0: one pass (0)" },
+        { "--sessions", ARG_TEXT, &o.sessions, "DIR", "keeps the page's chats in this folder" },
+        { "--log-requests", ARG_BOOL, &o.log_requests, NULL, "a line on stderr for each request" },
+        { "--log-prompts", ARG_BOOL, &o.log_prompts, NULL, "the bodies of requests on stderr" },
+        HOST_CONTEXT_ARGS(o.model),
+        HOST_ARGS(o.host),
+    };
+    const args_desc d = { "exl2 serve",
+                          "Serves models over HTTP to clients of OpenAI and TabbyAPI, and a page to talk to them.",
+                          positional, ARGS_COUNT(positional), 0, flags, ARGS_COUNT(flags) };
+    args_result parsed = args_parse(&d, argc, argv);
+    if (parsed != ARGS_OK) {
+        return cli_exit(parsed);
+    }
+    if (!check(&d, &o, paths)) {
+        return CLI_EXIT_USAGE;
+    }
+    server *s = calloc(1, sizeof *s);
+    if (!s) {
+        fputs("out of memory\n", stderr);
+        return 1;
+    }
+    s->options = &o;
+    interrupt_watch();
+    interrupt_watch_ends();
+    bool open = open_all(s, paths);
+    if (open) {
+        run(s);
+    }
+    close_all(s);
+    int code = open && !s->failed ? 0 : 1;
+    free(s);
+    return code;
+}
