@@ -10,7 +10,7 @@ static inline exl2_result template_set_open(exl2__ctx *c, const char *dir, exl2_
     exl2__work all = exl2__work_all();
     exl2__template_set_reader r;
     exl2_result result = exl2__template_set_begin(&r, c, dir, NULL, set);
-    result = result < 0 ? result : exl2__template_set_some(&r, &all);
+    result = result < 0 ? result : exl2__template_set_slice(&r, &all);
     exl2__template_set_end(&r);
     if (result < 0) {
         exl2__template_set_close(c, set);

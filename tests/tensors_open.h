@@ -11,7 +11,7 @@ static inline exl2_result tensors_open_renamed(exl2__ctx *c, const char *dir, co
     exl2__work all = exl2__work_all();
     exl2__tensors_reader r;
     exl2__tensors_read_begin(&r, c, dir, renames, t);
-    exl2_result result = exl2__tensors_read_some(&r, &all);
+    exl2_result result = exl2__tensors_read_slice(&r, &all);
     exl2__tensors_read_end(&r);
     return result;
 }

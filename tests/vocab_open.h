@@ -10,7 +10,7 @@ static inline exl2_result vocab_open(exl2__ctx *c, const char *dir, exl2__vocab 
     exl2__work all = exl2__work_all();
     exl2__vocab_reader r;
     exl2_result result = exl2__vocab_read_begin(&r, c, dir, out);
-    result = result < 0 ? result : exl2__vocab_read_some(&r, &all);
+    result = result < 0 ? result : exl2__vocab_read_slice(&r, &all);
     exl2__vocab_read_end(&r);
     return result;
 }

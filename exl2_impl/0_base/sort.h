@@ -1,7 +1,7 @@
 /* sort.h: heap sort in place: n log n steps for every input, without memory, recursion or globals. (qsort has no user
    pointer, and may be quadratic.)
    takes: any array, through two functions that compare and swap items.
-   gives: exl2__sort, exl2__sort_some. */
+   gives: exl2__sort, exl2__sort_slice. */
 #ifndef EXL2__SORT_H
 #define EXL2__SORT_H
 
@@ -29,7 +29,7 @@ static inline void exl2__sort_sink(const exl2__sort_items *s, uint32_t root, uin
 
 /* Sorts ascending by `less`, not stable, in slices; *at is 0 at first. count < 2^31. The first count / 2 rounds build
    the heap, and each of the others moves its largest item to the end. */
-EXL2__PRIVATE exl2_result exl2__sort_some(const exl2__sort_items *s, uint32_t count, uint32_t *at, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__sort_slice(const exl2__sort_items *s, uint32_t count, uint32_t *at, exl2__work *work)
 {
     uint32_t heap = count / 2, rounds = count ? heap + count - 1 : 0;
     uint32_t levels = 0; /* a round costs about two comparisons and a swap per level */
@@ -55,7 +55,7 @@ static inline void exl2__sort(const exl2__sort_items *s, uint32_t count)
 {
     exl2__work all = exl2__work_all();
     uint32_t at = 0;
-    exl2__sort_some(s, count, &at, &all);
+    exl2__sort_slice(s, count, &at, &all);
 }
 
 #endif

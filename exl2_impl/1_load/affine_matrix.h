@@ -140,7 +140,7 @@ EXL2__PRIVATE exl2_result exl2__affine_find_bias(exl2__ctx *c, const exl2__tenso
     EXL2__TRY(exl2__tensor_check_floats(c, t, desc->bias_data->name, desc->affine.columns));
     for (uint32_t i = 0, n; i < desc->affine.columns && !desc->has_bias; i += n) {
         n = exl2__min32(EXL2__COUNT(values), desc->affine.columns - i);
-        EXL2__TRY(exl2__tensor_some_floats(c, t, desc->bias_data, i, n, values));
+        EXL2__TRY(exl2__tensor_floats_range(c, t, desc->bias_data, i, n, values));
         for (uint32_t k = 0; k < n; k++) {
             desc->has_bias = desc->has_bias || (exl2__float_bits(values[k]) & 0x7FFFFFFF) != 0;
         }

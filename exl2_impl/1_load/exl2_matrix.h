@@ -1,7 +1,7 @@
 /* exl2_matrix.h: reads and checks the tensors of one linear layer, and describes them for a backend.
    takes: the tensor table, a layer key, the sizes that config.json gives.
    gives: exl2__matrix_find and exl2__matrix_find_source (headers only), exl2__matrix_data, exl2__matrix_groups_read,
-          exl2__matrix_tables_begin, _some and exl2__matrix_tables_open (everything but the weights),
+          exl2__matrix_tables_begin, _slice and exl2__matrix_tables_open (everything but the weights),
           exl2__matrix_read_columns, exl2__matrix_normalize_rows.
    owns:  the memory of an exl2__matrix_tables, until exl2__matrix_tables_close. */
 #ifndef EXL2__EXL2_MATRIX_H
@@ -446,7 +446,7 @@ EXL2__PRIVATE exl2_result exl2__matrix_read_bias(exl2__ctx *c, const exl2__tenso
 {
     float values[256];
     if (desc->kind == EXL2__MATRIX_EXL2) {
-        return exl2__tensor_some_floats(c, t, desc->bias_data, 0, desc->out, bias);
+        return exl2__tensor_floats_range(c, t, desc->bias_data, 0, desc->out, bias);
     }
     const exl2__matrix_view *v = &desc->view;
     for (uint32_t i = 0, n; i < desc->out; i += n) {
@@ -455,7 +455,7 @@ EXL2__PRIVATE exl2_result exl2__matrix_read_bias(exl2__ctx *c, const exl2__tenso
             span = exl2__matrix_view_at(v, i + n) - first + 1;
         }
         uint64_t before = v->transposed ? v->stack * v->columns : 0;
-        EXL2__TRY(exl2__tensor_some_floats(c, t, desc->bias_data, before + first, (uint32_t)span, values));
+        EXL2__TRY(exl2__tensor_floats_range(c, t, desc->bias_data, before + first, (uint32_t)span, values));
         for (uint32_t k = 0; k < n; k++) {
             bias[i + k] = values[exl2__matrix_view_at(v, i + k) - first];
         }
@@ -527,8 +527,8 @@ EXL2__PRIVATE exl2_result exl2__matrix_tables_begin(exl2__ctx *c, const exl2__te
 }
 
 /* Reads the scales, and the zeros of an affine matrix, in slices. */
-EXL2__PRIVATE exl2_result exl2__matrix_tables_some(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
-                                                   exl2__matrix_tables *tables, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__matrix_tables_slice(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                                    exl2__matrix_tables *tables, exl2__work *work)
 {
     exl2__matrix_kind stored = exl2__matrix_stored(desc);
     bool affine = stored == EXL2__MATRIX_AFFINE;
@@ -562,7 +562,7 @@ static inline exl2_result exl2__matrix_tables_open(exl2__ctx *c, const exl2__ten
     EXL2__TRY(exl2__arena_open(c, &tables->memory, exl2__matrix_tables_bytes(desc), EXL2_MEM_GENERAL));
     exl2__work all = exl2__work_all();
     exl2_result result = exl2__matrix_tables_begin(c, t, prescale, desc, tables);
-    result = result < 0 ? result : exl2__matrix_tables_some(c, t, desc, tables, &all);
+    result = result < 0 ? result : exl2__matrix_tables_slice(c, t, desc, tables, &all);
     if (result < 0) {
         exl2__matrix_tables_close(c, tables);
     }

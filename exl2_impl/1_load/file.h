@@ -1,7 +1,7 @@
 /* file.h: reads files of a model folder through the application's files hook; small files are read whole.
    takes: a folder, a name in it, a maximum size.
    gives: exl2__blob, exl2__blob_close; exl2__file_read_all, exl2__file_read_optional, exl2__file_open,
-          exl2__file_read_at, exl2__file_read_some, exl2__file_misplaced, exl2__file_check_text; exl2__file_reader
+          exl2__file_read_at, exl2__file_read_slice, exl2__file_misplaced, exl2__file_check_text; exl2__file_reader
           and its functions, which work in slices.
    owns:  a blob's bytes, until exl2__blob_close; a reader's file and bytes, until exl2__file_reader_close. */
 #ifndef EXL2__FILE_H
@@ -59,8 +59,8 @@ static inline exl2_result exl2__file_read_at(exl2__ctx *c, const char *name, voi
 }
 
 /* Reads on, from *done until the blob is full, in slices. Its first byte is at `offset` of the file. */
-EXL2__PRIVATE exl2_result exl2__file_read_some(exl2__ctx *c, const char *name, void *file, uint64_t offset,
-                                               const exl2__blob *blob, uint64_t *done, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__file_read_slice(exl2__ctx *c, const char *name, void *file, uint64_t offset,
+                                                const exl2__blob *blob, uint64_t *done, exl2__work *work)
 {
     while (*done < blob->bytes) {
         uint64_t part = exl2__min64(blob->bytes - *done, EXL2__FILE_PART);
@@ -153,10 +153,10 @@ static inline exl2_result exl2__file_check_text(exl2__ctx *c, const char *name, 
 }
 
 /* OK: r->blob is the whole file. */
-EXL2__PRIVATE exl2_result exl2__file_reader_some(exl2__ctx *c, exl2__file_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__file_reader_slice(exl2__ctx *c, exl2__file_reader *r, exl2__work *work)
 {
     if (r->file) {
-        EXL2__TRY_DONE(exl2__file_read_some(c, r->name, r->file, 0, &r->blob, &r->done, work));
+        EXL2__TRY_DONE(exl2__file_read_slice(c, r->name, r->file, 0, &r->blob, &r->done, work));
         c->files.close(c->files.user, r->file);
         r->file = NULL;
     }
@@ -185,7 +185,7 @@ static inline exl2_result exl2__file_read_optional(exl2__ctx *c, const char *dir
     exl2__file_reader r;
     exl2__work all = exl2__work_all();
     exl2_result result = exl2__file_reader_open(c, dir, name, bytes_max, &r);
-    result = result < 0 ? result : exl2__file_reader_some(c, &r, &all);
+    result = result < 0 ? result : exl2__file_reader_slice(c, &r, &all);
     *out = result < 0 ? (exl2__blob){ 0 } : r.blob;
     r.blob = result < 0 ? r.blob : (exl2__blob){ 0 };
     exl2__file_reader_close(c, &r);

@@ -1,6 +1,6 @@
 /* json_file.h: reads and parses a JSON file in slices.
    takes: a folder, a name in it, a maximum size.
-   gives: exl2__json_file, exl2__json_file_open, exl2__json_file_some, exl2__json_file_close.
+   gives: exl2__json_file, exl2__json_file_open, exl2__json_file_slice, exl2__json_file_close.
    owns:  the file's text and tokens, until exl2__json_file_close. */
 #ifndef EXL2__JSON_FILE_H
 #define EXL2__JSON_FILE_H
@@ -30,10 +30,10 @@ EXL2__PRIVATE exl2_result exl2__json_file_open(exl2__ctx *c, const char *dir, co
 }
 
 /* OK: f->parse.j is the file. If there is no such file, its `tokens` are NULL. */
-EXL2__PRIVATE exl2_result exl2__json_file_some(exl2__ctx *c, exl2__json_file *f, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__json_file_slice(exl2__ctx *c, exl2__json_file *f, exl2__work *work)
 {
     const exl2__blob *text = &f->reader.blob;
-    EXL2__TRY_DONE(exl2__file_reader_some(c, &f->reader, work));
+    EXL2__TRY_DONE(exl2__file_reader_slice(c, &f->reader, work));
     if (!text->data) {
         return EXL2_OK;
     }
@@ -42,7 +42,7 @@ EXL2__PRIVATE exl2_result exl2__json_file_some(exl2__ctx *c, exl2__json_file *f,
         EXL2__TRY(exl2__json_parse_begin(c, &f->parse, f->reader.name, text->data, (size_t)text->bytes, f->flat_keys));
         f->parse.scan.nonfinite = true;
     }
-    return exl2__json_parse_some(c, &f->parse, work);
+    return exl2__json_parse_slice(c, &f->parse, work);
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* tensor_files.h: finds and opens the *.safetensors files of a model folder: all, or those that an index names.
    takes: a folder.
    gives: exl2__tensor_files, exl2__tensor_files_reader, exl2__tensor_files_names, exl2__tensor_files_mark,
-          exl2__tensor_files_some, exl2__tensor_files_close.
+          exl2__tensor_files_slice, exl2__tensor_files_close.
    owns:  the open files, until exl2__tensor_files_close. */
 #ifndef EXL2__TENSOR_FILES_H
 #define EXL2__TENSOR_FILES_H
@@ -206,8 +206,8 @@ EXL2__PRIVATE bool exl2__tensor_files_mark(exl2__tensor_files *t, exl2__tensor_f
 }
 
 /* Opens the marked files, or all if none is marked, in slices. After a failure, too, the caller closes *t. */
-EXL2__PRIVATE exl2_result exl2__tensor_files_some(exl2__ctx *c, const char *dir, exl2__tensor_files *t,
-                                                  exl2__tensor_files_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__tensor_files_slice(exl2__ctx *c, const char *dir, exl2__tensor_files *t,
+                                                   exl2__tensor_files_reader *r, exl2__work *work)
 {
     if (!r->chosen) {
         uint32_t kept = 0;

@@ -4,7 +4,7 @@
           copies of a tensor. In EXL2 folders the index is mostly a copy of the source model's: if the folder has none
           of its files, it does not count.
    gives: exl2__tensor, exl2__tensors, exl2__tensors_close, exl2__tensors_find, exl2__tensors_read,
-          exl2__tensor_floats, exl2__tensor_some_floats; exl2__tensors_reader and exl2__tensors_read_begin, _some and
+          exl2__tensor_floats, exl2__tensor_floats_range; exl2__tensors_reader and exl2__tensors_read_begin, _slice and
           _end, which work in slices.
    owns:  the table and the open files, until exl2__tensors_close; headers, until exl2__tensors_read_end. */
 #ifndef EXL2__TENSOR_TABLE_H
@@ -258,7 +258,7 @@ EXL2__PRIVATE exl2_result exl2__tensors_read_index(exl2__tensors_reader *r, exl2
         EXL2__TRY(exl2__json_file_open(r->c, r->dir, "model.safetensors.index.json", EXL2__TENSORS_HEADER_MAX, NULL,
                                        &r->index));
     }
-    EXL2__TRY_DONE(exl2__json_file_some(r->c, &r->index, work));
+    EXL2__TRY_DONE(exl2__json_file_slice(r->c, &r->index, work));
     r->map = j->tokens ? exl2__json_get(j, 0, "weight_map") : 0;
     r->map = r->map && j->tokens[r->map].kind == EXL2__JSON_OBJECT ? r->map : 0;
     return EXL2_OK;
@@ -307,7 +307,7 @@ EXL2__PRIVATE exl2_result exl2__tensors_mark_files(exl2__tensors_reader *r, exl2
 EXL2__PRIVATE exl2_result exl2__tensors_read_files(exl2__tensors_reader *r, exl2__work *work)
 {
     void *memory;
-    EXL2__TRY_DONE(exl2__tensor_files_some(r->c, r->dir, &r->t->files, &r->files, work));
+    EXL2__TRY_DONE(exl2__tensor_files_slice(r->c, r->dir, &r->t->files, &r->files, work));
     r->headers_bytes = r->t->files.count * (uint64_t)sizeof(exl2__tensors_header);
     EXL2__TRY(exl2__alloc(r->c, r->headers_bytes, EXL2__ARENA_ALIGN, EXL2_MEM_GENERAL, &memory));
     memset(memory, 0, (size_t)r->headers_bytes);
@@ -325,8 +325,8 @@ EXL2__PRIVATE exl2_result exl2__tensors_read_headers(exl2__tensors_reader *r, ex
             EXL2__TRY(exl2__tensors_header_begin(r, f, h));
         }
         if (!h->json.tokens) {
-            EXL2__TRY_DONE(exl2__file_read_some(r->c, f->name, f->handle, 8, &h->text, &r->header_done, work));
-            EXL2__TRY_DONE(exl2__json_parse_some(r->c, &r->parse, work));
+            EXL2__TRY_DONE(exl2__file_read_slice(r->c, f->name, f->handle, 8, &h->text, &r->header_done, work));
+            EXL2__TRY_DONE(exl2__json_parse_slice(r->c, &r->parse, work));
             h->json = r->parse.j;
             r->parse.j = (exl2__json){ 0 };
         }
@@ -423,7 +423,7 @@ static inline void exl2__tensors_swap(void *items, uint32_t a, uint32_t b)
 EXL2__PRIVATE exl2_result exl2__tensors_sort_ranges(exl2__tensors_reader *r, exl2__work *work)
 {
     exl2__sort_items by_range = { r->t->entries, exl2__tensors_range_less, exl2__tensors_swap };
-    return exl2__sort_some(&by_range, r->t->count, &r->at, work);
+    return exl2__sort_slice(&by_range, r->t->count, &r->at, work);
 }
 
 /* The first tensor whose name is not less. The names must be sorted. */
@@ -459,7 +459,7 @@ EXL2__PRIVATE exl2_result exl2__tensors_check_ranges(exl2__tensors_reader *r, ex
 EXL2__PRIVATE exl2_result exl2__tensors_sort_names(exl2__tensors_reader *r, exl2__work *work)
 {
     exl2__sort_items by_name = { r->t->entries, exl2__tensors_name_less, exl2__tensors_swap };
-    return exl2__sort_some(&by_name, r->t->count, &r->at, work);
+    return exl2__sort_slice(&by_name, r->t->count, &r->at, work);
 }
 
 /* Of the copies of a tensor marks those that are not in the file that the index names, if one of them is. */
@@ -620,7 +620,7 @@ EXL2__PRIVATE void exl2__tensors_read_begin(exl2__tensors_reader *r, exl2__ctx *
     r->t = t;
 }
 
-EXL2__PRIVATE exl2_result exl2__tensors_read_some(exl2__tensors_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__tensors_read_slice(exl2__tensors_reader *r, exl2__work *work)
 {
     while (r->stage < EXL2__COUNT(exl2__tensors_stages)) {
         EXL2__TRY_DONE(exl2__tensors_stages[r->stage](r, work));
@@ -715,8 +715,8 @@ static inline exl2_result exl2__tensor_check_floats(exl2__ctx *c, const exl2__te
 }
 
 /* Reads elements [first, first + count) of a tensor of floats as float. Fails if a value is not finite. */
-static inline exl2_result exl2__tensor_some_floats(exl2__ctx *c, const exl2__tensors *t, const exl2__tensor *entry,
-                                                   uint64_t first, uint32_t count, float *out)
+static inline exl2_result exl2__tensor_floats_range(exl2__ctx *c, const exl2__tensors *t, const exl2__tensor *entry,
+                                                    uint64_t first, uint32_t count, float *out)
 {
     uint8_t raw[2048];
     uint32_t size = exl2__tensor_type_bytes(entry->type), step = (uint32_t)sizeof raw / size;
@@ -739,7 +739,7 @@ static inline exl2_result exl2__tensor_floats(exl2__ctx *c, const exl2__tensors 
                                               float *out)
 {
     EXL2__TRY(exl2__tensor_check_floats(c, t, name, count));
-    return exl2__tensor_some_floats(c, t, exl2__tensors_find(t, name), 0, count, out);
+    return exl2__tensor_floats_range(c, t, exl2__tensors_find(t, name), 0, count, out);
 }
 
 #endif

@@ -329,7 +329,7 @@ EXL2__PRIVATE exl2_result exl2__unit_vector_check(exl2__ctx *c, const exl2__tens
 EXL2__PRIVATE exl2_result exl2__unit_vector_read(exl2__ctx *c, const exl2__tensors *t, const exl2__unit_vector *v,
                                                  float *values)
 {
-    EXL2__TRY(exl2__tensor_some_floats(c, t, exl2__tensors_find(t, v->tensor), 0, v->file_count, values));
+    EXL2__TRY(exl2__tensor_floats_range(c, t, exl2__tensors_find(t, v->tensor), 0, v->file_count, values));
     for (uint32_t i = v->file_count; i < v->count; i++) {
         values[i] = values[i - v->file_count];
     }

@@ -5,7 +5,7 @@
 #ifndef EXL2__API_JOBS_H
 #define EXL2__API_JOBS_H
 
-#include "api.h"
+#include "api_text.h"
 
 /* ---- sessions ---- */
 
@@ -173,7 +173,7 @@ EXL2__PRIVATE exl2_result exl2__api_sampler_resolve(exl2_engine *e, exl2_model h
     EXL2__TRY(exl2__api_argument(e, d && out, "exl2_sampler_resolve", "d or out is NULL"));
     EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, d, exl2_sampler_desc));
     EXL2__TRY(exl2__api_model(e, handle, &m));
-    return exl2__sampler_resolve(&e->ctx, &m->load.config.defaults, d, out);
+    return exl2__sampler_resolve(&e->ctx, &m->weights.config.defaults, d, out);
 }
 
 /* ---- grammars ---- */

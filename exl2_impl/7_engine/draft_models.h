@@ -184,7 +184,7 @@ static inline void exl2__draft_models_token(exl2__model *m, exl2__job *drafter, 
 {
     exl2__sequence *s = &drafter->sequence;
     exl2__table *t = s->table;
-    const exl2__config *config = &m->load.config;
+    const exl2__config *config = &m->weights.config;
     if (!exl2__draft_models_owes(drafter) || t->tokens != position) {
         return;
     }

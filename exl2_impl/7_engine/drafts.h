@@ -82,7 +82,7 @@ EXL2__PRIVATE uint32_t exl2__drafts_guess(exl2_engine *e, exl2__model *m, const 
 EXL2__PRIVATE bool exl2__drafts_continue(exl2_engine *e, exl2__job *job, exl2_token token)
 {
     const exl2__model *m = &e->models[job->model];
-    const exl2__config *config = &m->load.config;
+    const exl2__config *config = &m->weights.config;
     exl2__grammar_slot *g = job->grammar.slot;
     if ((uint32_t)token >= m->plan.shape.vocab /* the draft model's may have more rows */
         || exl2__forced_is_banned(job, token) || exl2__jobs_is_in(config->eos, config->eos_count, token)

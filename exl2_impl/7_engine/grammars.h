@@ -327,7 +327,7 @@ EXL2__PRIVATE exl2_result exl2__grammars_compiled_mask(exl2_engine *e, exl2__job
     out[words - 1] &= vocab % 32 ? (1u << vocab % 32) - 1 : UINT32_MAX;
     *over = may_end && (!any || exl2__grammars_prefers_end(job));
     if (may_end) {
-        exl2__grammars_allow_stops(m, m->load.config.eos, m->load.config.eos_count, out, vocab);
+        exl2__grammars_allow_stops(m, m->weights.config.eos, m->weights.config.eos_count, out, vocab);
         exl2__grammars_allow_stops(m, job->stops.tokens, job->stops.token_count, out, vocab);
     }
     return EXL2_OK;

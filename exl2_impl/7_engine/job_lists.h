@@ -85,7 +85,7 @@ EXL2__PRIVATE exl2_result exl2__job_lists_strings(exl2_engine *e, exl2__job *job
 EXL2__PRIVATE exl2_result exl2__job_lists_ends(exl2_engine *e, const exl2__model *m, exl2__job *job, uint32_t *used)
 {
     exl2__sequence *s = &job->sequence;
-    uint32_t eos = m->load.config.eos_count, count = eos + job->stops.token_count;
+    uint32_t eos = m->weights.config.eos_count, count = eos + job->stops.token_count;
     exl2_token *ends = (exl2_token *)exl2__job_lists_alloc(job, used, count * sizeof *ends);
     if (!ends || count > EXL2__SEQUENCE_ENDS_MAX) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET,
@@ -93,7 +93,7 @@ EXL2__PRIVATE exl2_result exl2__job_lists_ends(exl2_engine *e, const exl2__model
                           EXL2__SEQUENCE_ENDS_MAX);
     }
     for (uint32_t i = 0; i < count; i++) {
-        ends[i] = i < eos ? m->load.config.eos[i] : job->stops.tokens[i - eos];
+        ends[i] = i < eos ? m->weights.config.eos[i] : job->stops.tokens[i - eos];
     }
     s->ends = ends;
     s->end_count = count;
@@ -197,7 +197,7 @@ EXL2__PRIVATE exl2_result exl2__job_lists_sampler(exl2_engine *e, const exl2__mo
 {
     exl2__sequence *s = &job->sequence;
     exl2_sampler_desc resolved;
-    EXL2__TRY(exl2__sampler_resolve(&e->ctx, &m->load.config.defaults, &d->sampler, &resolved));
+    EXL2__TRY(exl2__sampler_resolve(&e->ctx, &m->weights.config.defaults, &d->sampler, &resolved));
     uint32_t biases = resolved.bias_count + resolved.ban_count;
     bool few = resolved.bias_count <= EXL2__JOB_TEXT_BYTES && resolved.ban_count <= EXL2__JOB_TEXT_BYTES;
     exl2_bias *bias = few ? (exl2_bias *)exl2__job_lists_alloc(job, used, biases * sizeof *bias) : NULL;

@@ -14,42 +14,43 @@
 /* Where an event goes. */
 typedef enum exl2__way {
     EXL2__WAY_CALLBACK, /* to on_event, now */
-    EXL2__WAY_LATER,    /* into the worker's ring: exl2_step calls on_event with it */
+    EXL2__WAY_DEFERRED, /* into the worker's ring: exl2_step calls on_event with it */
     EXL2__WAY_QUEUE,    /* into the ring that exl2_next_event reads */
     EXL2__WAY_NOWHERE   /* nobody wants it */
 } exl2__way;
 
-/* The one place that chooses where an event of a job or a model goes. later: its callback cannot hear it now. */
-static inline exl2__way exl2__jobs_choose_way(exl2_event_fn on_event, bool discard, bool later)
+/* The one place that chooses where an event of a job or a model goes. deferred: its callback cannot be called now. */
+static inline exl2__way exl2__jobs_choose_way(exl2_event_fn on_event, bool discard, bool deferred)
 {
-    return on_event ? later ? EXL2__WAY_LATER : EXL2__WAY_CALLBACK : discard ? EXL2__WAY_NOWHERE : EXL2__WAY_QUEUE;
+    return on_event ? deferred ? EXL2__WAY_DEFERRED : EXL2__WAY_CALLBACK
+                    : discard ? EXL2__WAY_NOWHERE : EXL2__WAY_QUEUE;
 }
 
-/* The way of the job's next event. A callback hears it later if the worker, which calls none, is stepping, or if
+/* The way of the job's next event. It is deferred if the worker, which calls none, is stepping, or if
    earlier events wait, such as those of a paused job. */
 static inline exl2__way exl2__jobs_way(const exl2_engine *e, const exl2__job *job)
 {
     const exl2__job_delivery *d = &job->delivery;
-    return exl2__jobs_choose_way(d->on_event, d->discard, e->worker.stepping || d->unheard > 0);
+    return exl2__jobs_choose_way(d->on_event, d->discard, e->worker.stepping || d->deferred > 0);
 }
 
-static inline bool exl2__jobs_is_heard_later(const exl2_engine *e, const exl2__job *job)
+static inline bool exl2__jobs_is_deferred(const exl2_engine *e, const exl2__job *job)
 {
-    return exl2__jobs_way(e, job) == EXL2__WAY_LATER;
+    return exl2__jobs_way(e, job) == EXL2__WAY_DEFERRED;
 }
 
-/* Whether earlier events of the job, which the worker wrote, must be heard before another is delivered. */
-static inline bool exl2__jobs_must_wait(const exl2_engine *e, const exl2__job *job)
+/* Whether earlier events of the job, which the worker wrote, must be delivered before another one. */
+static inline bool exl2__jobs_deferred_first(const exl2_engine *e, const exl2__job *job)
 {
     const exl2__job_delivery *d = &job->delivery;
-    return d->unheard > (e->worker.stepping ? EXL2__JOB_UNHEARD_MAX - 1 : 0)
-        || d->unheard_bytes >= EXL2__JOB_UNHEARD_BYTES;
+    return d->deferred > (e->worker.stepping ? EXL2__JOB_DEFERRED_MAX - 1 : 0)
+        || d->deferred_bytes >= EXL2__JOB_DEFERRED_BYTES;
 }
 
 /* The ring in which events of that way wait until the application reads or hears them; NULL: in none. */
 static inline exl2__events *exl2__jobs_ring(exl2_engine *e, exl2__way way)
 {
-    return way == EXL2__WAY_LATER ? &e->worker.events : way == EXL2__WAY_QUEUE ? &e->events : NULL;
+    return way == EXL2__WAY_DEFERRED ? &e->worker.events : way == EXL2__WAY_QUEUE ? &e->events : NULL;
 }
 
 /* Passes the event to the callback, or puts it into its way's ring. false: the ring is full; nothing has changed. */
@@ -122,9 +123,9 @@ static inline bool exl2__jobs_is_dropped(const exl2__job *job)
 
 /* Before a job ends by what the application wants: if it has ended already, but the application has not heard all of
    its text, the rest of the text is dropped with that end. */
-static inline void exl2__jobs_end_unheard(exl2__job *job)
+static inline void exl2__jobs_end_deferred(exl2__job *job)
 {
-    job->ending = job->ending && (job->delivery.unheard == 0 || exl2__jobs_is_dropped(job));
+    job->ending = job->ending && (job->delivery.deferred == 0 || exl2__jobs_is_dropped(job));
 }
 
 /* Ends the job at once, because its model ends: text that the application has not heard yet is dropped, also that of a
@@ -132,18 +133,19 @@ static inline void exl2__jobs_end_unheard(exl2__job *job)
 EXL2__PRIVATE void exl2__jobs_end_now(exl2__job *job, exl2_result result, const char *text)
 {
     exl2__job_delivery *d = &job->delivery;
-    d->unheard += d->text_due;
-    exl2__jobs_end_unheard(job);
+    d->deferred += d->text_due;
+    exl2__jobs_end_deferred(job);
     exl2__jobs_end(job, EXL2_STOP_CANCELLED, result, text);
     d->text_due = d->progress_due = false;
-    d->unheard = d->unheard_bytes = d->unheard_tokens = 0; /* events in the worker's rings name a job that has ended */
+    /* Events in the worker's rings name a job that has ended. */
+    d->deferred = d->deferred_bytes = d->deferred_tokens = 0;
 }
 
 /* Applies what the callback returned. */
 static inline void exl2__jobs_flow(exl2_engine *e, exl2__job *job, exl2_flow flow)
 {
     if (flow == EXL2_STOP_JOB) {
-        exl2__jobs_end_unheard(job);
+        exl2__jobs_end_deferred(job);
         exl2__jobs_end(job, EXL2_STOP_CALLBACK, EXL2_OK, NULL);
     } else if (flow == EXL2_PAUSE_JOB) {
         exl2__lock(&e->lock);
@@ -232,7 +234,7 @@ static inline void exl2__jobs_finish(exl2_engine *e, exl2__job *job)
 {
     exl2__job_delivery *d = &job->delivery;
     exl2__way way = exl2__jobs_way(e, job);
-    EXL2__ASSERT(way != EXL2__WAY_LATER);
+    EXL2__ASSERT(way != EXL2__WAY_DEFERRED);
     exl2__jobs_end_phase(job);
     job->stats.new_tokens = d->delivered - d->resumed;
     d->done_model.id = e->models[job->model].id;
@@ -321,7 +323,7 @@ static inline bool exl2__jobs_deliver_text(exl2_engine *e, exl2__job *job)
     if (!d->text_due) {
         return true;
     }
-    if (exl2__jobs_must_wait(e, job)) {
+    if (exl2__jobs_deferred_first(e, job)) {
         return false;
     }
     exl2_event event = exl2__jobs_event(e, job, EXL2_EVENT_TEXT);
@@ -338,7 +340,7 @@ static inline bool exl2__jobs_deliver_text(exl2_engine *e, exl2__job *job)
     event.alts_per_token = job->sequence.alts;
     /* The tokens count as delivered before the callback runs, because it may fork the session or query the job. */
     exl2__way way = exl2__jobs_way(e, job);
-    uint32_t now = way == EXL2__WAY_LATER ? 0 : d->due_tokens;
+    uint32_t now = way == EXL2__WAY_DEFERRED ? 0 : d->due_tokens;
     exl2__jobs_set_delivered(e, job, d->delivered + now);
     exl2_flow flow;
     bool delivered = exl2__jobs_deliver(e, way, d->on_event, &event, &flow);
@@ -347,9 +349,9 @@ static inline bool exl2__jobs_deliver_text(exl2_engine *e, exl2__job *job)
         exl2__jobs_set_delivered(e, job, d->delivered - now);
         return false;
     }
-    d->unheard += way == EXL2__WAY_LATER;
-    d->unheard_bytes += way == EXL2__WAY_LATER ? exl2__events_size(&event) : 0;
-    d->unheard_tokens += d->due_tokens - now;
+    d->deferred += way == EXL2__WAY_DEFERRED;
+    d->deferred_bytes += way == EXL2__WAY_DEFERRED ? exl2__events_size(&event) : 0;
+    d->deferred_tokens += d->due_tokens - now;
     exl2__jobs_remove_due(job);
     exl2__jobs_flow(e, job, flow);
     return true;
@@ -470,7 +472,7 @@ EXL2__PRIVATE bool exl2__jobs_rewind_ban(exl2__job *job, exl2__pages *pages, siz
         first++;
     }
     const exl2__held_token *held = &job->block->held[first];
-    uint32_t position = s->prompt_end + d->delivered + d->unheard_tokens + first;
+    uint32_t position = s->prompt_end + d->delivered + d->deferred_tokens + first;
     s->tried_count = s->tried_at == position ? s->tried_count : 0;
     s->tried_at = position;
     job->grammar.place_tokens = UINT32_MAX; /* its place is found again from the start */
@@ -636,7 +638,7 @@ static inline void exl2__jobs_accept(exl2_engine *e, exl2__job *job, const exl2_
         return;
     }
     exl2__jobs_append(e, job, result->token);
-    const exl2__config *config = &m->load.config;
+    const exl2__config *config = &m->weights.config;
     bool stop_token = exl2__jobs_is_in(job->stops.tokens, job->stops.token_count, result->token);
     bool stop = stop_token || exl2__jobs_is_in(config->eos, config->eos_count, result->token), whole = false;
     bool full = s->table->tokens - s->prompt_end >= job->max_tokens + (job->healed >= 0);
@@ -692,7 +694,7 @@ static inline bool exl2__jobs_deliver_progress(exl2_engine *e, exl2__job *job)
     if (!job->delivery.progress_due) {
         return true;
     }
-    if (exl2__jobs_must_wait(e, job)) {
+    if (exl2__jobs_deferred_first(e, job)) {
         return false;
     }
     exl2_event event = exl2__jobs_event(e, job, EXL2_EVENT_PREFILL);
@@ -703,8 +705,8 @@ static inline bool exl2__jobs_deliver_progress(exl2_engine *e, exl2__job *job)
         return false;
     }
     job->delivery.progress_due = false;
-    job->delivery.unheard += way == EXL2__WAY_LATER;
-    job->delivery.unheard_bytes += way == EXL2__WAY_LATER ? exl2__events_size(&event) : 0;
+    job->delivery.deferred += way == EXL2__WAY_DEFERRED;
+    job->delivery.deferred_bytes += way == EXL2__WAY_DEFERRED ? exl2__events_size(&event) : 0;
     exl2__jobs_flow(e, job, flow);
     return true;
 }
@@ -762,8 +764,8 @@ static inline void exl2__jobs_score(exl2_engine *e, exl2__job *job, const exl2__
     if (ring) {
         EXL2__ASSERT(ring == job->scores.ring);
         exl2__events_push_reserved(ring, &event, &job->scores.reserved);
-        job->delivery.unheard += way == EXL2__WAY_LATER;
-        job->delivery.unheard_bytes += way == EXL2__WAY_LATER ? exl2__events_size(&event) : 0;
+        job->delivery.deferred += way == EXL2__WAY_DEFERRED;
+        job->delivery.deferred_bytes += way == EXL2__WAY_DEFERRED ? exl2__events_size(&event) : 0;
         return;
     }
     exl2_flow flow;

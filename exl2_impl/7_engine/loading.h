@@ -10,6 +10,7 @@
 
 #include "../1_load/arch_words.h"
 #include "../1_load/model_config_read.h"
+#include "../2_graph/weights_load.h"
 #include "../6_text/tokenizer/vocab_read.h"
 #include "jobs.h"
 
@@ -32,14 +33,14 @@ typedef struct exl2__loading {
 /* Frees the readers and, of a stage that is not finished, all that it has made. */
 EXL2__PRIVATE void exl2__loading_end_reading(exl2_engine *e, exl2__model *m)
 {
-    exl2__loading *l = m->reading;
+    exl2__loading *l = m->loading;
     if (l) {
         exl2__vocab_read_end(&l->vocab);
         exl2__grammar_vocab_make_end(&l->grammar);
         exl2__template_set_end(&l->chats);
         exl2__weights_read_end(&l->weights);
         exl2__free(&e->ctx, l, sizeof *l, EXL2_MEM_GENERAL);
-        m->reading = NULL;
+        m->loading = NULL;
     }
 }
 
@@ -76,7 +77,7 @@ EXL2__PRIVATE void exl2__loading_close(exl2_engine *e, exl2__model *m)
         }
     }
     exl2__loading_end_reading(e, m);
-    exl2__weights_close(&e->ctx, &m->load);
+    exl2__weights_close(&e->ctx, &m->weights);
     exl2__template_set_close(&e->ctx, &m->chats);
     exl2__grammars_close_all(e, m);
     exl2__vocab_close(&e->ctx, &m->vocab);
@@ -123,38 +124,38 @@ EXL2__PRIVATE exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, b
 /* Lays out the layers and the RoPE frequencies, before the rest of the scratch memory, because loading fills them. */
 static inline void exl2__loading_layers(exl2__model *m, exl2__arena *scratch)
 {
-    uint64_t angles = (uint64_t)m->plan.rope_count * (m->load.config.rotary / 2);
+    uint64_t angles = (uint64_t)m->plan.rope_count * (m->weights.config.rotary / 2);
     double *frequencies = (double *)exl2__arena_alloc(scratch, angles * sizeof(double));
     exl2__rope_angles *ropes =
         (exl2__rope_angles *)exl2__arena_alloc(scratch, m->plan.rope_count * sizeof(exl2__rope_angles));
     m->plan.layers =
-        (exl2__layer *)exl2__arena_alloc_zeroed(scratch, (uint64_t)m->load.config.layers * sizeof(exl2__layer));
-    uint64_t pointers = exl2__plan_expert_pointers(&m->load.config);
+        (exl2__layer *)exl2__arena_alloc_zeroed(scratch, (uint64_t)m->weights.config.layers * sizeof(exl2__layer));
+    uint64_t pointers = exl2__plan_expert_pointers(&m->weights.config);
     exl2__matrix **experts = (exl2__matrix **)exl2__arena_alloc_zeroed(scratch, pointers * sizeof *experts);
     if (m->plan.layers) {
-        exl2__plan_layers(&m->plan, &m->load.config, m->plan.layers);
-        exl2__plan_experts(&m->load.config, experts, m->plan.layers);
-        exl2__plan_ropes(&m->plan, &m->load.config, frequencies, ropes);
+        exl2__plan_layers(&m->plan, &m->weights.config, m->plan.layers);
+        exl2__plan_experts(&m->weights.config, experts, m->plan.layers);
+        exl2__plan_ropes(&m->plan, &m->weights.config, frequencies, ropes);
     }
 }
 
 /* Host bytes of the copy of packed weights that a backend with memory of its own keeps. */
-static inline uint64_t exl2__loading_kept_bytes(const exl2__model *m)
+static inline uint64_t exl2__loading_packed_bytes(const exl2__model *m)
 {
     bool keeps = m->desc.keep_packed && exl2__objects_has_memory(m);
-    return keeps ? m->load.weight_bytes + (m->load.weight_bytes >> 20) + 8 : 0;
+    return keeps ? m->weights.weight_bytes + (m->weights.weight_bytes >> 20) + 8 : 0;
 }
 
 /* Of the plan that the spans have: peak of the other host bytes, besides scratch, text and the CPU backend's arenas:
    memory that only loading needs, and host memory of a backend that has its own device memory. */
 EXL2__PRIVATE uint64_t exl2__loading_peak(const exl2__model *m)
 {
-    uint64_t loading = exl2__weights_loading_bytes(&m->load), ready = 0;
+    uint64_t loading = exl2__weights_loading_bytes(&m->weights), ready = 0;
     if (exl2__objects_has_memory(m)) {
-        loading += exl2__spans_host_bytes(&m->spans, m->load.slice_bytes, false);
-        ready = exl2__spans_host_bytes(&m->spans, m->load.slice_bytes, true);
+        loading += exl2__spans_host_bytes(&m->spans, m->weights.slice_bytes, false);
+        ready = exl2__spans_host_bytes(&m->spans, m->weights.slice_bytes, true);
     }
-    return exl2__max64(loading, ready) + exl2__loading_kept_bytes(m);
+    return exl2__max64(loading, ready) + exl2__loading_packed_bytes(m);
 }
 
 /* Bytes of scratch memory with `pages` pages; sets the plan's pages. */
@@ -173,7 +174,7 @@ EXL2__PRIVATE exl2_result exl2__loading_scratch_bytes(exl2_engine *e, exl2__mode
 /* Adds the tokenizer's end token to those of the config files: any of them ends a job. */
 EXL2__PRIVATE void exl2__loading_eos(exl2__model *m)
 {
-    exl2__config *config = &m->load.config;
+    exl2__config *config = &m->weights.config;
     bool has_eos = m->vocab.present && m->vocab.eos >= 0;
     bool listed = exl2__jobs_is_in(config->eos, config->eos_count, m->vocab.eos);
     if (has_eos && !listed && config->eos_count < EXL2__COUNT(config->eos)) {
@@ -197,7 +198,7 @@ EXL2__PRIVATE bool exl2__loading_template_has(const exl2__template *t, const cha
    variable bos_token does not count, because that BOS begins the conversation. */
 EXL2__PRIVATE void exl2__loading_bos(exl2__model *m)
 {
-    exl2_token bos = m->load.config.bos >= 0 ? m->load.config.bos : m->vocab.bos;
+    exl2_token bos = m->weights.config.bos >= 0 ? m->weights.config.bos : m->vocab.bos;
     const exl2__template *t = exl2__template_set_pick(&m->chats, NULL, false);
     const exl2__added *added = &m->vocab.added;
     bool opens_turns = false;
@@ -207,7 +208,7 @@ EXL2__PRIVATE void exl2__loading_bos(exl2__model *m)
                                       && exl2__loading_template_has(t, added->text + token->at, token->bytes));
     }
     if (m->vocab.present) {
-        bool needed = m->load.config.arch.traits[EXL2__TRAIT_NEEDS_BOS] == EXL2__YES;
+        bool needed = m->weights.config.arch.traits[EXL2__TRAIT_NEEDS_BOS] == EXL2__YES;
         exl2__vocab_choose_bos(&m->vocab, bos, needed || !opens_turns);
     }
 }
@@ -220,7 +221,7 @@ static inline uint64_t exl2__loading_text_bytes(const exl2__model *m)
 /* Sets the number of experts that a row uses, if the application chooses it. */
 EXL2__PRIVATE exl2_result exl2__loading_experts(exl2__ctx *c, exl2__model *m)
 {
-    exl2__experts *experts = &m->load.config.experts;
+    exl2__experts *experts = &m->weights.config.experts;
     uint32_t active = m->desc.experts_active;
     uint64_t most = experts->groups ? (uint64_t)experts->groups_active * (experts->count / experts->groups) : 0;
     if (active > most) {
@@ -234,7 +235,7 @@ EXL2__PRIVATE exl2_result exl2__loading_experts(exl2__ctx *c, exl2__model *m)
 /* Applies the application's settings of RoPE. Layers with a window and a RoPE of their own keep it. */
 EXL2__PRIVATE exl2_result exl2__loading_rope(exl2__ctx *c, exl2__model *m)
 {
-    exl2__config *config = &m->load.config;
+    exl2__config *config = &m->weights.config;
     double scale = (double)m->desc.rope_scale, alpha = (double)m->desc.rope_alpha, yarn = (double)m->desc.yarn_factor;
     if (!(scale > 0 || alpha > 0 || yarn > 0)) {
         return EXL2_OK;
@@ -256,21 +257,21 @@ EXL2__PRIVATE exl2_result exl2__loading_config(exl2_engine *e, exl2__model *m, e
     exl2__ctx *c = &e->ctx;
     exl2__work_spend(work, EXL2__WORK_SLICE);
     if (m->desc.text_only) {
-        return exl2__config_read_text(c, m->path, &m->load.config);
+        return exl2__config_read_text(c, m->path, &m->weights.config);
     }
-    EXL2__TRY(exl2__config_read(c, m->path, &m->load.config));
+    EXL2__TRY(exl2__config_read(c, m->path, &m->weights.config));
     EXL2__TRY(exl2__loading_experts(c, m));
     return exl2__loading_rope(c, m);
 }
 
 EXL2__PRIVATE exl2_result exl2__loading_vocab(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
-    exl2__loading *l = m->reading;
+    exl2__loading *l = m->loading;
     if (!l->begun) {
         l->begun = true;
         EXL2__TRY(exl2__vocab_read_begin(&l->vocab, &e->ctx, m->path, &m->vocab));
     }
-    EXL2__TRY_DONE(exl2__vocab_read_some(&l->vocab, work));
+    EXL2__TRY_DONE(exl2__vocab_read_slice(&l->vocab, work));
     exl2__vocab_read_end(&l->vocab);
     if (m->vocab.present && m->vocab.piece_bytes_max > EXL2__PIECE_BYTES_MAX) {
         return exl2__fail(&e->ctx, EXL2_ERR_UNSUPPORTED,
@@ -285,7 +286,7 @@ EXL2__PRIVATE exl2_result exl2__loading_vocab(exl2_engine *e, exl2__model *m, ex
 
 EXL2__PRIVATE exl2_result exl2__loading_grammar_vocab(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
-    exl2__loading *l = m->reading;
+    exl2__loading *l = m->loading;
     if (!m->desc.grammars || !m->vocab.present) {
         return EXL2_OK;
     }
@@ -293,20 +294,20 @@ EXL2__PRIVATE exl2_result exl2__loading_grammar_vocab(exl2_engine *e, exl2__mode
         l->begun = true;
         EXL2__TRY(exl2__grammar_vocab_make_begin(&l->grammar, &e->ctx, &m->vocab, &m->grammar_vocab));
     }
-    EXL2__TRY_DONE(exl2__grammar_vocab_make_some(&l->grammar, work));
+    EXL2__TRY_DONE(exl2__grammar_vocab_make_slice(&l->grammar, work));
     exl2__grammar_vocab_make_end(&l->grammar);
     return EXL2_OK;
 }
 
 EXL2__PRIVATE exl2_result exl2__loading_chats(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
-    exl2__loading *l = m->reading;
+    exl2__loading *l = m->loading;
     if (!l->begun) {
         const exl2__vocab *vocab = m->vocab.present ? &m->vocab : NULL;
         l->begun = true;
         EXL2__TRY(exl2__template_set_begin(&l->chats, &e->ctx, m->path, vocab, &m->chats));
     }
-    EXL2__TRY_DONE(exl2__template_set_some(&l->chats, work));
+    EXL2__TRY_DONE(exl2__template_set_slice(&l->chats, work));
     exl2__template_set_end(&l->chats);
     exl2__loading_eos(m);
     exl2__loading_bos(m);
@@ -331,30 +332,31 @@ EXL2__PRIVATE exl2_result exl2__loading_open_backend(exl2_engine *e, exl2__model
     if (!exl2__work_spend_all(work)) {
         return EXL2_PENDING;
     }
-    uint32_t count = EXL2__TEST_SPANS(m->load.config.layers, ends);
+    uint32_t count = EXL2__TEST_SPANS(m->weights.config.layers, ends);
     exl2__spans_cut(&m->spans, ends, count);
     EXL2__TRY(exl2__spans_open(c, &m->spans, e->hardware.backend, e->hardware.device));
-    m->reading->opened_bytes = c->host_bytes - before;
+    m->loading->opened_bytes = c->host_bytes - before;
     return EXL2_OK;
 }
 
 EXL2__PRIVATE exl2_result exl2__loading_headers(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
-    exl2__loading *l = m->reading;
+    exl2__loading *l = m->loading;
     if (m->desc.text_only) {
         return EXL2_OK;
     }
     if (!l->begun) {
         l->begun = true;
         const exl2__span *first = m->spans.span; /* all devices pack alike */
-        exl2__weights_read_begin(&l->weights, &e->ctx, &m->load, m->path, first->backend, first->device);
-        exl2__weights_cut(&m->load, &m->spans);
+        exl2__weights_read_begin(&l->weights, &e->ctx, &m->weights, m->path, first->backend, first->device);
+        exl2__weights_cut(&m->weights, &m->spans);
     }
-    EXL2__TRY_DONE(exl2__weights_read_some(&l->weights, work));
+    EXL2__TRY_DONE(exl2__weights_read_slice(&l->weights, work));
     exl2__weights_read_end(&l->weights);
-    if (m->load.dequantized) {
+    if (m->weights.dequantized) {
         exl2__log(&e->ctx, EXL2_LOG_WARN, EXL2_LOG_ID_DEQUANTIZED, "%s: %u quantized matrices are held as FP16, as "
-                  "the GPU computes them together with others that are not quantized so", m->path, m->load.dequantized);
+                  "the GPU computes them together with others that are not quantized so", m->path,
+                  m->weights.dequantized);
     }
     return EXL2_OK;
 }
@@ -374,27 +376,27 @@ EXL2__PRIVATE exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
     const exl2__backend *backend = exl2__objects_backend(m);
     uint32_t chunk = m->desc.prefill_chunk;
     if (chunk == 0 && exl2__objects_has_memory(m)) {
-        chunk = backend->memory->prefill_chunk(m->load.weight_bytes);
+        chunk = backend->memory->prefill_chunk(m->weights.weight_bytes);
     }
-    exl2__plan_make(&m->plan, &m->load.config, m->load.embed_rows, m->desc.context_max, chunk, m->desc.batch_max);
+    exl2__plan_make(&m->plan, &m->weights.config, m->weights.embed_rows, m->desc.context_max, chunk, m->desc.batch_max);
     m->plan.logit_rows_max = exl2__max32(m->plan.logit_rows_max, exl2__min32(m->plan.sequences_max,
                                                                              backend->logit_rows));
-    m->plan.shape.affine = m->load.has_affine;
+    m->plan.shape.affine = m->weights.has_affine;
     m->plan.kv = m->desc.cache.format;
     EXL2__TRY(exl2__loading_check_format(c, m));
     if (backend->supports) {
         EXL2__TRY(backend->supports(m->spans.span->device, &m->plan.shape));
     }
-    if (m->load.position_rows && m->plan.context > m->load.position_rows) {
+    if (m->weights.position_rows && m->plan.context > m->weights.position_rows) {
         return exl2__fail(c, EXL2_ERR_ARG, "%s: context_max %u is more than the model's %u learned positions",
-                          m->path, m->desc.context_max, m->load.position_rows);
+                          m->path, m->desc.context_max, m->weights.position_rows);
     }
     m->info.context_max =
-        m->desc.context_max ? m->desc.context_max : exl2__min32(m->load.config.context_max, EXL2__DEFAULT_CONTEXT);
-    if (m->info.context_max > m->load.config.context_max) {
+        m->desc.context_max ? m->desc.context_max : exl2__min32(m->weights.config.context_max, EXL2__DEFAULT_CONTEXT);
+    if (m->info.context_max > m->weights.config.context_max) {
         exl2__log(c, EXL2_LOG_WARN, EXL2_LOG_ID_CONTEXT_ABOVE_MODEL,
                   "%s: context_max is %u, but the model was trained with at most %u", m->path, m->info.context_max,
-                  m->load.config.context_max);
+                  m->weights.config.context_max);
     }
     return EXL2_OK;
 }
@@ -412,9 +414,9 @@ EXL2__PRIVATE exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m
     without_pages += exl2__loading_peak(m);
     uint64_t host_per_page = (has_memory ? 0 : page_bytes) + 1;
     host_per_page += with_pages > without_pages ? (with_pages - without_pages) / EXL2__LOADING_SAMPLE_PAGES : 0;
-    uint64_t host_fixed = without_pages + (has_memory ? 0 : m->load.weight_bytes);
+    uint64_t host_fixed = without_pages + (has_memory ? 0 : m->weights.weight_bytes);
     uint64_t wanted = m->desc.cache.tokens;
-    uint32_t usual = exl2__plan_default_pages(&m->plan, page_bytes, m->load.weight_bytes);
+    uint32_t usual = exl2__plan_default_pages(&m->plan, page_bytes, m->weights.weight_bytes);
     uint64_t host_room = exl2__alloc_room(&e->ctx);
     uint32_t pages = exl2__plan_pages(&m->plan, wanted, usual, host_per_page, host_fixed, host_room);
     if (has_memory) {
@@ -423,7 +425,7 @@ EXL2__PRIVATE exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m
         m->plan.pages = 0;
         without_pages = exl2__spans_buffer_bytes(&m->spans, &m->plan);
         uint64_t device_per_page = page_bytes + exl2__div_up(with_pages - without_pages, EXL2__LOADING_SAMPLE_PAGES);
-        uint64_t device_fixed = m->load.weight_bytes + without_pages;
+        uint64_t device_fixed = m->weights.weight_bytes + without_pages;
         const exl2__span *first = m->spans.span; /* all spans are on the engine's device */
         uint64_t room = first->backend->memory->bytes_free(first->device);
         uint32_t fitting = exl2__plan_pages(&m->plan, wanted, usual, device_per_page, device_fixed, room);
@@ -435,7 +437,7 @@ EXL2__PRIVATE exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m
 /* Fills in what exl2_model_info says of the family, its windows and its RoPE. */
 EXL2__PRIVATE void exl2__loading_info_family(exl2__model *m)
 {
-    const exl2__config *config = &m->load.config;
+    const exl2__config *config = &m->weights.config;
     exl2_model_info *info = &m->info;
     info->family = info->format = "";
     if (m->desc.text_only) {
@@ -443,9 +445,10 @@ EXL2__PRIVATE void exl2__loading_info_family(exl2__model *m)
     }
     info->family = config->arch.family;
     bool awq = config->quant.method == EXL2__QUANT_AWQ;
-    uint32_t kinds = (uint32_t)m->load.has_dense + m->load.has_exl2 + m->load.has_gptq;
-    info->dequantized = m->load.dequantized;
-    info->format = kinds > 1 ? "mixed" : m->load.has_exl2 ? "exl2" : m->load.has_dense ? "dense" : awq ? "awq" : "gptq";
+    uint32_t kinds = (uint32_t)m->weights.has_dense + m->weights.has_exl2 + m->weights.has_gptq;
+    info->dequantized = m->weights.dequantized;
+    info->format = kinds > 1 ? "mixed" : m->weights.has_exl2 ? "exl2" : m->weights.has_dense ? "dense"
+                 : awq ? "awq" : "gptq";
     exl2__arch_norms(config, info->norms, sizeof info->norms);
     info->head_dim = config->head_dim;
     info->window = m->plan.shape.windows ? config->window : 0;
@@ -464,7 +467,7 @@ EXL2__PRIVATE void exl2__loading_info_family(exl2__model *m)
 /* Fills in what exl2_model_info says of the tokenizer and of config.json. */
 EXL2__PRIVATE void exl2__loading_info(exl2__model *m)
 {
-    const exl2__config *config = &m->load.config;
+    const exl2__config *config = &m->weights.config;
     exl2_model_info *info = &m->info;
     exl2__format(info->arch, sizeof info->arch, "%s", config->arch_name); /* "" with text_only */
     info->vocab = m->desc.text_only ? 0 : config->vocab;
@@ -490,18 +493,18 @@ EXL2__PRIVATE void exl2__loading_info_bytes(exl2__model *m, uint64_t opened_byte
 {
     exl2_model_info *info = &m->info;
     uint64_t page_bytes = exl2__spans_page_bytes(&m->spans, &m->plan), buffers = 0;
-    exl2__store64(m->content_head, m->load.content_head[0]);
-    exl2__store64(m->content_head + 8, m->load.content_head[1]);
-    info->weight_bytes = m->load.weight_bytes;
-    memcpy(m->span_bytes, m->load.span_bytes, sizeof m->span_bytes);
+    exl2__store64(m->content_head, m->weights.content_head[0]);
+    exl2__store64(m->content_head + 8, m->weights.content_head[1]);
+    info->weight_bytes = m->weights.weight_bytes;
+    memcpy(m->span_bytes, m->weights.span_bytes, sizeof m->span_bytes);
     info->cache_bytes = page_bytes * m->plan.pages;
     if (exl2__objects_has_memory(m)) {
         buffers = exl2__spans_buffer_bytes(&m->spans, &m->plan);
         info->device_bytes = info->weight_bytes + info->cache_bytes + buffers;
     }
-    info->pass_bytes = m->load.pass_bytes;
+    info->pass_bytes = m->weights.pass_bytes;
     info->cache_bytes_per_token = page_bytes / EXL2__PAGE_TOKENS;
-    info->bits_per_weight = (float)((double)m->load.disk_bytes * 8 / (double)m->load.weight_count);
+    info->bits_per_weight = (float)((double)m->weights.disk_bytes * 8 / (double)m->weights.weight_count);
     info->scratch_bytes = m->scratch_bytes + opened_bytes + exl2__loading_peak(m) + exl2__loading_text_bytes(m)
                         + buffers;
 }
@@ -522,7 +525,7 @@ EXL2__PRIVATE exl2_result exl2__loading_sizes(exl2_engine *e, exl2__model *m, ex
     EXL2__TRY(exl2__loading_plan(&e->ctx, m));
     EXL2__TRY(exl2__loading_fit_pages(e, m));
     exl2__loading_info(m);
-    exl2__loading_info_bytes(m, m->reading->opened_bytes);
+    exl2__loading_info_bytes(m, m->loading->opened_bytes);
     return EXL2_OK;
 }
 
@@ -560,7 +563,8 @@ EXL2__PRIVATE exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m,
     }
     const exl2_model_info *info = &m->info;
     bool on_device = exl2__objects_has_memory(m);
-    uint64_t tables = exl2__weights_loading_bytes(&m->load) - exl2__weights_more_bytes(&m->load); /* allocated by now */
+    /* Allocated by now: */
+    uint64_t tables = exl2__weights_loading_bytes(&m->weights) - exl2__weights_more_bytes(&m->weights);
     uint64_t more = m->scratch_bytes + exl2__loading_peak(m) - tables;
     more += on_device ? 0 : info->weight_bytes + info->cache_bytes;
     if (more > exl2__alloc_room(c)) {
@@ -580,20 +584,20 @@ EXL2__PRIVATE exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m,
     }
     EXL2__TRY(exl2__arena_open(c, &m->scratch, m->scratch_bytes, EXL2_MEM_SCRATCH));
     exl2__loading_layers(m, &m->scratch);
-    return exl2__weights_begin(c, &m->load);
+    return exl2__weights_begin(c, &m->weights);
 }
 
 EXL2__PRIVATE exl2_result exl2__loading_weights(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     return m->desc.text_only ? EXL2_OK
-         : exl2__weights_spans(&e->ctx, &m->load, &m->plan, &m->spans, work);
+         : exl2__weights_spans(&e->ctx, &m->weights, &m->plan, &m->spans, work);
 }
 
-EXL2__PRIVATE exl2_result exl2__loading_keep(exl2_engine *e, exl2__model *m, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__loading_keep_packed(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     bool keeps = !m->desc.text_only && m->desc.keep_packed && exl2__objects_has_memory(m);
     (void)e;
-    return keeps ? exl2__spans_keep(&m->spans, work) : EXL2_OK;
+    return keeps ? exl2__spans_keep_packed(&m->spans, work) : EXL2_OK;
 }
 
 /* Once all weights are packed: lays out the rest of the scratch memory. */
@@ -605,8 +609,8 @@ EXL2__PRIVATE exl2_result exl2__loading_finish(exl2_engine *e, exl2__model *m, e
     if (!exl2__work_spend_all(work)) {
         return EXL2_PENDING;
     }
-    exl2__weights_close(&e->ctx, &m->load);
-    exl2__content_id_end(m->load.content_head, m->load.content_sum, m->info.content_id);
+    exl2__weights_close(&e->ctx, &m->weights);
+    exl2__content_id_end(m->weights.content_head, m->weights.content_sum, m->info.content_id);
     EXL2__TRY(exl2__loading_layout(e, m, false, &m->scratch));
     if (m->scratch.used > m->scratch.size || exl2__spans_overflow(&m->spans)) {
         return exl2__fail(&e->ctx, EXL2_ERR_INTERNAL, "%s: the model needs more memory than its plan reserved",
@@ -628,7 +632,7 @@ typedef exl2_result (*exl2__loading_stage)(exl2_engine *e, exl2__model *m, exl2_
 static const exl2__loading_stage exl2__loading_stages[] = {
     exl2__loading_config, exl2__loading_vocab, exl2__loading_grammar_vocab, exl2__loading_chats,
     exl2__loading_open_backend, exl2__loading_headers, exl2__loading_sizes,
-    exl2__loading_allocate, exl2__loading_weights, exl2__loading_keep, exl2__loading_finish,
+    exl2__loading_allocate, exl2__loading_weights, exl2__loading_keep_packed, exl2__loading_finish,
 };
 
 #define EXL2__LOADING_MEASURED 7u /* stages that exl2_model_measure needs, too */

@@ -14,7 +14,7 @@
 EXL2__PRIVATE void exl2__loading_free_parked(exl2_engine *e, exl2__model *m)
 {
     exl2__loading_end_reading(e, m);
-    exl2__weights_close(&e->ctx, &m->load);
+    exl2__weights_close(&e->ctx, &m->weights);
     if (!m->desc.keep_packed) {
         exl2__spans_close(&e->ctx, &m->spans);
     } else if (exl2__objects_has_memory(m)) {
@@ -28,17 +28,17 @@ EXL2__PRIVATE void exl2__loading_free_parked(exl2_engine *e, exl2__model *m)
 /* Begins with the headers, or, with keep_packed, with the memory. */
 EXL2__PRIVATE exl2_result exl2__loading_again_begin(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
-    exl2__config config = m->load.config;
+    exl2__config config = m->weights.config;
     void *memory;
     (void)work;
     if (m->desc.keep_packed) {
         return EXL2_OK;
     }
-    EXL2__TRY(exl2__alloc(&e->ctx, sizeof *m->reading, 64, EXL2_MEM_GENERAL, &memory));
-    memset(memory, 0, sizeof *m->reading);
-    m->reading = (exl2__loading *)memory;
-    memset(&m->load, 0, sizeof m->load);
-    m->load.config = config;
+    EXL2__TRY(exl2__alloc(&e->ctx, sizeof *m->loading, 64, EXL2_MEM_GENERAL, &memory));
+    memset(memory, 0, sizeof *m->loading);
+    m->loading = (exl2__loading *)memory;
+    memset(&m->weights, 0, sizeof m->weights);
+    m->weights.config = config;
     return EXL2_OK;
 }
 
@@ -58,9 +58,9 @@ EXL2__PRIVATE exl2_result exl2__loading_again_read(exl2_engine *e, exl2__model *
     }
     EXL2__TRY_DONE(exl2__loading_headers(e, m, work));
     exl2__loading_end_reading(e, m);
-    exl2__store64(head, m->load.content_head[0]);
-    exl2__store64(head + 8, m->load.content_head[1]);
-    bool same = memcmp(head, m->content_head, sizeof head) == 0 && m->load.weight_bytes == m->info.weight_bytes;
+    exl2__store64(head, m->weights.content_head[0]);
+    exl2__store64(head + 8, m->weights.content_head[1]);
+    bool same = memcmp(head, m->content_head, sizeof head) == 0 && m->weights.weight_bytes == m->info.weight_bytes;
     return same ? EXL2_OK : exl2__loading_changed(e, m);
 }
 
@@ -81,7 +81,7 @@ EXL2__PRIVATE exl2_result exl2__loading_again_allocate(exl2_engine *e, exl2__mod
     if (!exl2__objects_has_memory(m)) {
         EXL2__TRY(exl2__spans_open_weights(c, &m->spans, m->span_bytes));
     }
-    return exl2__weights_begin(c, &m->load);
+    return exl2__weights_begin(c, &m->weights);
 }
 
 EXL2__PRIVATE exl2_result exl2__loading_again_weights(exl2_engine *e, exl2__model *m, exl2__work *work)
@@ -98,11 +98,11 @@ EXL2__PRIVATE exl2_result exl2__loading_again_finish(exl2_engine *e, exl2__model
     if (!exl2__work_spend_all(work)) {
         return EXL2_PENDING;
     }
-    exl2__content_id_end(m->load.content_head, m->load.content_sum, id);
+    exl2__content_id_end(m->weights.content_head, m->weights.content_sum, id);
     if (!m->desc.keep_packed && memcmp(id, m->info.content_id, sizeof id) != 0) {
         return exl2__loading_changed(e, m);
     }
-    exl2__weights_close(&e->ctx, &m->load);
+    exl2__weights_close(&e->ctx, &m->weights);
     scratch.used = m->prepared_at;
     return exl2__spans_prepare(&m->spans, &m->plan, false, &scratch);
 }
@@ -116,8 +116,8 @@ static const exl2__loading_stage exl2__loading_again[] = {
 static inline void exl2__loading_begin_again(exl2__model *m)
 {
     m->park = EXL2__PARK_LOADS;
-    m->load_stage = 0;
-    m->loaded = EXL2_PENDING;
+    m->loading_stage = 0;
+    m->load_result = EXL2_PENDING;
     m->progress = 0;
     m->progress_sent = -1; /* one event before the first slice */
 }
@@ -127,10 +127,10 @@ static inline void exl2__loading_begin_again(exl2__model *m)
 /* Runs the stages that read. */
 EXL2__PRIVATE exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
-    while (m->load_stage < EXL2__LOADING_MEASURED) {
-        EXL2__TRY_DONE(exl2__loading_stages[m->load_stage](e, m, work));
-        m->load_stage++;
-        m->reading->begun = false;
+    while (m->loading_stage < EXL2__LOADING_MEASURED) {
+        EXL2__TRY_DONE(exl2__loading_stages[m->loading_stage](e, m, work));
+        m->loading_stage++;
+        m->loading->begun = false;
     }
     return EXL2_OK;
 }
@@ -143,15 +143,15 @@ EXL2__PRIVATE exl2_result exl2__loading_measure(exl2_engine *e, exl2__model *m, 
     exl2__ctx *c = &e->ctx;
     exl2_model_info *info = &m->info;
     uint64_t before = c->host_bytes, peak = c->host_peak;
-    if (!m->reading) {
+    if (!m->loading) {
         void *memory;
-        EXL2__TRY(exl2__alloc(c, sizeof *m->reading, 64, EXL2_MEM_GENERAL, &memory));
-        memset(memory, 0, sizeof *m->reading);
-        m->reading = (exl2__loading *)memory;
-        m->reading->bytes = c->host_bytes - before;
+        EXL2__TRY(exl2__alloc(c, sizeof *m->loading, 64, EXL2_MEM_GENERAL, &memory));
+        memset(memory, 0, sizeof *m->loading);
+        m->loading = (exl2__loading *)memory;
+        m->loading->bytes = c->host_bytes - before;
         before = c->host_bytes;
     }
-    exl2__loading *l = m->reading;
+    exl2__loading *l = m->loading;
     c->host_peak = before;
     exl2_result r = exl2__loading_read(e, m, work);
     l->peak = exl2__max64(l->peak, l->bytes + (c->host_peak - before));
@@ -171,19 +171,19 @@ EXL2__PRIVATE exl2_result exl2__loading_measure(exl2_engine *e, exl2__model *m, 
 EXL2__PRIVATE exl2_result exl2__loading_slice(exl2_engine *e, exl2__model *m)
 {
     exl2__work work = exl2__work_slice();
-    while (m->park == EXL2__PARK_LOADS && m->load_stage < EXL2__COUNT(exl2__loading_again)) {
-        EXL2__TRY_DONE(exl2__loading_again[m->load_stage](e, m, &work));
-        m->load_stage++;
+    while (m->park == EXL2__PARK_LOADS && m->loading_stage < EXL2__COUNT(exl2__loading_again)) {
+        EXL2__TRY_DONE(exl2__loading_again[m->loading_stage](e, m, &work));
+        m->loading_stage++;
     }
     if (m->park == EXL2__PARK_LOADS) {
         return EXL2_OK;
     }
-    if (m->load_stage < EXL2__LOADING_MEASURED) {
+    if (m->loading_stage < EXL2__LOADING_MEASURED) {
         EXL2__TRY_DONE(exl2__loading_measure(e, m, &work));
     }
-    while (m->load_stage < EXL2__COUNT(exl2__loading_stages)) {
-        EXL2__TRY_DONE(exl2__loading_stages[m->load_stage](e, m, &work));
-        m->load_stage++;
+    while (m->loading_stage < EXL2__COUNT(exl2__loading_stages)) {
+        EXL2__TRY_DONE(exl2__loading_stages[m->loading_stage](e, m, &work));
+        m->loading_stage++;
     }
     return EXL2_OK;
 }
@@ -192,10 +192,10 @@ EXL2__PRIVATE exl2_result exl2__loading_slice(exl2_engine *e, exl2__model *m)
 EXL2__PRIVATE void exl2__loading_end(exl2_engine *e, exl2__model *m)
 {
     if (m->park == EXL2__PARK_NONE) {
-        m->state = m->loaded;
-    } else if (m->loaded >= 0) {
+        m->state = m->load_result;
+    } else if (m->load_result >= 0) {
         m->park = EXL2__PARK_NONE;
-        m->load_stage = (uint32_t)EXL2__COUNT(exl2__loading_stages);
+        m->loading_stage = (uint32_t)EXL2__COUNT(exl2__loading_stages);
     } else {
         exl2__loading_free_parked(e, m);
     }
@@ -211,7 +211,7 @@ static inline bool exl2__loading_must_stop(exl2_engine *e)
 EXL2__PRIVATE void exl2__loading_run(exl2_engine *e, exl2__model *m, uint64_t deadline_ns, bool *progressed)
 {
     uint64_t id = m->id;
-    if (m->loaded_unheard) {
+    if (m->load_deferred) {
         return;
     }
     do {
@@ -222,18 +222,18 @@ EXL2__PRIVATE void exl2__loading_run(exl2_engine *e, exl2__model *m, uint64_t de
             return;
         }
         m->progress_sent = m->progress;
-        if (m->loaded == EXL2_PENDING) {
-            m->loaded = exl2__loading_slice(e, m);
+        if (m->load_result == EXL2_PENDING) {
+            m->load_result = exl2__loading_slice(e, m);
             *progressed = true;
-            if (m->loaded < 0) { /* before another call fails: the event may have to wait for room */
+            if (m->load_result < 0) { /* before another call fails: the event may have to wait for room */
                 exl2__error_copy(&e->ctx, &m->error);
             }
         }
-        if (m->loaded != EXL2_PENDING) {
-            bool later = exl2__loading_way(e, m) == EXL2__WAY_LATER;
-            if (exl2__loading_deliver(e, m, m->loaded < 0 ? m->progress : 1.0f, m->loaded)) {
-                if (m->id == id && later) {
-                    m->loaded_unheard = true;
+        if (m->load_result != EXL2_PENDING) {
+            bool deferred = exl2__loading_way(e, m) == EXL2__WAY_DEFERRED;
+            if (exl2__loading_deliver(e, m, m->load_result < 0 ? m->progress : 1.0f, m->load_result)) {
+                if (m->id == id && deferred) {
+                    m->load_deferred = true;
                 } else if (m->id == id) {
                     exl2__loading_end(e, m);
                 }
@@ -241,7 +241,7 @@ EXL2__PRIVATE void exl2__loading_run(exl2_engine *e, exl2__model *m, uint64_t de
             }
             return;
         }
-        float now = m->load.code_bytes ? (float)((double)m->load.read_bytes / (double)m->load.code_bytes) : 0;
+        float now = m->weights.code_bytes ? (float)((double)m->weights.read_bytes / (double)m->weights.code_bytes) : 0;
         m->progress = now >= m->progress + EXL2__LOADING_STEP ? now : m->progress;
     } while (deadline_ns && exl2__platform_ns() < deadline_ns && !exl2__loading_must_stop(e));
 }
@@ -259,7 +259,7 @@ EXL2__PRIVATE exl2_result exl2__loading_open(exl2_engine *e, const exl2_model_de
     exl2__model *m = &e->models[exl2__pool_slot_of(id)];
     memset(m, 0, sizeof *m);
     m->id = id;
-    m->state = m->loaded = EXL2_PENDING;
+    m->state = m->load_result = EXL2_PENDING;
     exl2__format(m->path, sizeof m->path, "%s", d->path);
     m->desc = *d;
     m->desc.path = m->path;

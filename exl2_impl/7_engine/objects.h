@@ -27,8 +27,8 @@
 #define EXL2__JOB_REWINDS_MAX 256     /* rewinds of banned texts without text delivered in between */
 #define EXL2__JOB_HOLD_BYTES (EXL2__JOB_STOP_BYTES_MAX + 5 * EXL2__PIECE_BYTES_MAX) /* text that may still be cut */
 #define EXL2__JOB_HELD_TOKENS (EXL2__JOB_STOP_BYTES_MAX + 8)
-#define EXL2__JOB_UNHEARD_MAX 32u        /* the worker writes no more texts ahead of the job's callback */
-#define EXL2__JOB_UNHEARD_BYTES 8192u    /* ... nor any event while so many bytes are ahead of it */
+#define EXL2__JOB_DEFERRED_MAX 32u        /* the worker writes no more texts ahead of the job's callback */
+#define EXL2__JOB_DEFERRED_BYTES 8192u    /* ... nor any event while so many bytes are ahead of it */
 #define EXL2__JOB_ALTS 4096              /* alternatives of held tokens */
 #define EXL2__JOB_EVENT_BYTES 49152u     /* bytes of a job's events from one pass that a callback may hear later */
 #define EXL2__FIRST_DRAFT_RATE 0.5f      /* a guess; see exl2__job.drafting.rate */
@@ -64,11 +64,11 @@ typedef struct exl2__model {
     exl2_model_desc desc;        /* path points to the copy */
     bool discard_events;         /* exl2_model_load without on_event */
     bool closing;                /* new jobs, sessions and grammars are rejected; callbacks may still ask for them */
-    exl2__weights load;          /* config; while loading also the tensor table and the position in it */
-    uint32_t load_stage;         /* of exl2__loading_stages */
-    struct exl2__loading *reading; /* state of the stages that read everything but the weights; NULL: not in them */
-    exl2_result loaded;          /* result of loading, or PENDING; state follows once the event is delivered: */
-    bool loaded_unheard;         /* it waits in the worker's ring for the callback */
+    exl2__weights weights;       /* config; while loading also the tensor table and the position in it */
+    uint32_t loading_stage;      /* of exl2__loading_stages */
+    struct exl2__loading *loading; /* state of the stages that read everything but the weights; NULL: not in them */
+    exl2_result load_result;     /* of loading, or PENDING; state follows once the event is delivered: */
+    bool load_deferred;          /* it waits in the worker's ring for the callback */
     exl2__park park;             /* of a model whose state is OK */
     uint64_t prepared_at;        /* offset of the backend's part of `scratch` */
     float progress, progress_sent; /* progress of loading; progress in the most recent LOAD event */
@@ -165,11 +165,11 @@ typedef struct exl2__job_delivery {
     exl2_model done_model;
     exl2_session done_session;
     uint32_t delivered;          /* tokens delivered so far */
-    uint32_t unheard;            /* events that the worker has written, and that no callback has heard yet; */
-    uint32_t unheard_bytes;      /* their bytes in the worker's rings; */
-    uint32_t unheard_tokens;     /* tokens in them; */
-    uint32_t later;              /* part of the events that wait in exl2__worker.later */
-    bool held_back;              /* one of them was put back there in this step, and those after it follow */
+    uint32_t deferred;           /* events that the worker has written, and no callback has got yet; */
+    uint32_t deferred_bytes;     /* their bytes in the worker's rings; */
+    uint32_t deferred_tokens;    /* tokens in them; */
+    uint32_t deferred_paused;    /* part of them, which waits in exl2__worker.paused */
+    bool put_back;               /* one of them was put back there in this step, and those after it follow */
     uint32_t resumed;            /* part of them that was delivered before the session was saved */
     uint32_t shown;              /* bytes of the first held token's text that were delivered already */
     uint32_t prompt_done;        /* length of the history that the newest PREFILL event counted as computed */
@@ -281,8 +281,8 @@ typedef struct exl2__worker {
     uint32_t news;               /* atomic: calls and deliveries that may have made work, counted */
     uint32_t wanted;             /* atomic: calls that wait for the gate */
     uint32_t held;               /* calls that wait: meanwhile the worker does nothing */
-    exl2__events events;         /* of jobs and models with on_event, until exl2_step delivers them */
-    exl2__events later;          /* those of them whose jobs were paused meanwhile */
+    exl2__events events;         /* deferred: of jobs and models with on_event, until exl2_step delivers them */
+    exl2__events paused;         /* those of them whose jobs were paused meanwhile */
     exl2__arena memory;          /* of both rings */
 #ifndef EXL2_NO_THREADS
     exl2__thread thread;

@@ -114,7 +114,7 @@ EXL2__PRIVATE void exl2__snapshot_of_job(const exl2__job *job, exl2__session_res
                                    .tried_count = s->tried_count, .tried_at = s->tried_at,
                                    .from = job->bans.from, .begun = job->grammar.begun,
                                    .begun_tokens = job->grammar.begun_tokens, .begun_skip = job->grammar.begun_skip };
-    if (job->delivery.unheard) { /* what was not heard is generated again */
+    if (job->delivery.deferred) { /* what was not heard is generated again */
         out->tokens = s->prompt_end + job->delivery.delivered;
         out->shown = 0;
     }
@@ -227,13 +227,13 @@ EXL2__PRIVATE exl2_result exl2__snapshot_save(exl2_engine *e, exl2__session *s, 
     if (job && job->guidance.negative) {
         return exl2__fail(&e->ctx, EXL2_ERR_STATE, "a session whose job has guidance can be saved after its DONE");
     }
-    bool unheard = job && job->delivery.unheard && !exl2__jobs_is_dropped(job);
-    if (unheard && (job->stops.strings.count || job->bans.strings.count || job->sequence.sampling.mirostat_tau > 0
-                    || exl2__snapshot_is_cut(m, job))) {
+    bool deferred = job && job->delivery.deferred && !exl2__jobs_is_dropped(job);
+    if (deferred && (job->stops.strings.count || job->bans.strings.count || job->sequence.sampling.mirostat_tau > 0
+                     || exl2__snapshot_is_cut(m, job))) {
         return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the session's job is paused before text that the worker has made, "
                           "and has stop strings, banned strings, mirostat or half of a character: continue it first");
     }
-    if (job && job->sequence.begun && (!job->ending || unheard)) {
+    if (job && job->sequence.begun && (!job->ending || deferred)) {
         exl2__snapshot_of_job(job, &x.job);
         x.mu_count = job->sequence.sampling.mirostat_tau > 0 ? job->delivery.held_tokens : 0;
     } else if (x.job.present) {

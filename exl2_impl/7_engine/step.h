@@ -50,7 +50,7 @@ static inline bool exl2__step_read_flags(exl2_engine *e, exl2__job *job)
     bool cancelled = job->shared.cancel == job->id, paused = job->shared.pause == job->id;
     exl2__unlock(&e->lock);
     if (cancelled) {
-        exl2__jobs_end_unheard(job);
+        exl2__jobs_end_deferred(job);
         exl2__jobs_end(job, EXL2_STOP_CANCELLED, EXL2_ERR_CANCELLED, "the job was cancelled");
         job->delivery.text_due = job->delivery.text_due && job->stop != EXL2_STOP_CANCELLED;
         job->delivery.progress_due = false;
@@ -64,10 +64,10 @@ static inline void exl2__step_update_job(exl2_engine *e, exl2__job *job, exl2__p
 {
     bool paused = exl2__step_read_flags(e, job);
     uint64_t id = job->id;
-    bool waits = exl2__jobs_is_heard_later(e, job) || exl2__jobs_must_wait(e, job); /* for its end */
+    bool waits = exl2__jobs_is_deferred(e, job) || exl2__jobs_deferred_first(e, job); /* for its end */
     bool was_due = job->delivery.text_due || job->delivery.progress_due || (job->ending && !waits);
     bool clear = exl2__jobs_deliver_progress(e, job) && exl2__jobs_deliver_text(e, job);
-    waits = exl2__jobs_is_heard_later(e, job) || exl2__jobs_must_wait(e, job);
+    waits = exl2__jobs_is_deferred(e, job) || exl2__jobs_deferred_first(e, job);
     if (job->ending && clear && !waits) {
         exl2__jobs_finish(e, job);
     }
@@ -153,7 +153,7 @@ static inline void exl2__step_reserve_scores(exl2_engine *e, exl2__model *m)
     while ((job = exl2__objects_next_job(e, m, job)) != NULL) {
         const exl2__job_delivery *d = &job->delivery;
         exl2__sequence *s = &job->sequence;
-        exl2__way way = exl2__jobs_choose_way(d->on_event, d->discard, e->worker.runs || d->unheard > 0);
+        exl2__way way = exl2__jobs_choose_way(d->on_event, d->discard, e->worker.runs || d->deferred > 0);
         job->scores.ring = s->score_prompt ? exl2__jobs_ring(e, way) : NULL;
         job->scores.due = job->scores.ring && s->active && !s->held && exl2__sequence_unscored(s) > 0;
         job->scores.blocked = false;
@@ -164,11 +164,11 @@ static inline void exl2__step_reserve_scores(exl2_engine *e, exl2__model *m)
         uint32_t scores = exl2__sequence_unscored(s);
         uint32_t most = exl2__min32(scores, m->plan.rows_max);
         if (job->scores.ring == &e->worker.events) { /* the job may be paused: then these events wait in `later` */
-            bool full = job->delivery.unheard_bytes >= EXL2__JOB_UNHEARD_BYTES;
+            bool full = job->delivery.deferred_bytes >= EXL2__JOB_DEFERRED_BYTES;
             most = full ? 0 : exl2__events_rows(most, s->alts, EXL2__JOB_EVENT_BYTES);
         }
         uint32_t rows = exl2__events_reserve(job->scores.ring, most, s->alts, &job->scores.reserved);
-        bool at_once = job->delivery.on_event && !exl2__jobs_is_heard_later(e, job);
+        bool at_once = job->delivery.on_event && !exl2__jobs_is_deferred(e, job);
         job->scores.due = false;
         s->rows_most = rows < scores ? rows : 0; /* 0: any number */
         s->held = job->scores.blocked = rows == 0 && !at_once;

@@ -87,13 +87,13 @@ EXL2__PRIVATE void exl2__worker_run(void *arg)
 
 /* Delivers one event that the worker wrote for a callback of the job. After a callback has said stop, or a cancel, the
    rest is dropped. */
-static inline void exl2__worker_hear(exl2_engine *e, exl2__job *job, const exl2_event *event)
+static inline void exl2__worker_deliver_event(exl2_engine *e, exl2__job *job, const exl2_event *event)
 {
     exl2__job_delivery *d = &job->delivery;
     uint32_t tokens = event->kind == EXL2_EVENT_TEXT ? event->token_count : 0;
-    d->unheard--;
-    d->unheard_bytes -= exl2__events_size(event);
-    d->unheard_tokens -= tokens;
+    d->deferred--;
+    d->deferred_bytes -= exl2__events_size(event);
+    d->deferred_tokens -= tokens;
     if (exl2__jobs_is_dropped(job)) {
         return;
     }
@@ -110,49 +110,49 @@ static inline void exl2__worker_hear(exl2_engine *e, exl2__job *job, const exl2_
 }
 
 /* Delivers a LOAD event that the worker wrote. The last one ends the load. */
-static inline void exl2__worker_hear_load(exl2_engine *e, exl2__model *m, const exl2_event *event)
+static inline void exl2__worker_deliver_load(exl2_engine *e, exl2__model *m, const exl2_event *event)
 {
     exl2_flow ignored;
     exl2__jobs_deliver(e, EXL2__WAY_CALLBACK, m->desc.on_event, event, &ignored);
     if (m->id == event->model.id && event->result != EXL2_PENDING) {
-        m->loaded_unheard = false;
+        m->load_deferred = false;
         exl2__loading_end(e, m);
     }
 }
 
 /* Whether the job's events wait because it is paused, and no end of the application's has dropped them. */
-static inline bool exl2__worker_holds_back(exl2_engine *e, exl2__job *job)
+static inline bool exl2__worker_is_paused(exl2_engine *e, exl2__job *job)
 {
     bool paused = exl2__step_read_flags(e, job);
     return paused && !exl2__jobs_is_dropped(job);
 }
 
-/* Delivers the events that a ring has now. Those of a paused job, and what follows them, go into `later`, also from
-   there: its size is what all jobs may have unheard. Returns whether anything was delivered. */
+/* Delivers the events that a ring has now. Those of a paused job, and what follows them, go into `paused`, also from
+   there: its size is what all jobs may have deferred. Returns whether anything was delivered. */
 EXL2__PRIVATE bool exl2__worker_deliver_ring(exl2_engine *e, exl2__events *ring, bool paused_too)
 {
-    exl2__events *later = &e->worker.later;
+    exl2__events *paused = &e->worker.paused;
     exl2_event event;
     bool any = false;
     for (uint32_t left = ring->records; left > 0 && exl2__events_pull(ring, &event); left--) {
         exl2__job *job = exl2__objects_job(e, event.job);
         exl2__model *m = exl2__objects_model(e, event.model);
         if (job) {
-            job->delivery.later -= ring == later;
+            job->delivery.deferred_paused -= ring == paused;
         }
-        bool behind = job && (ring == later ? job->delivery.held_back : job->delivery.later > 0);
-        bool held = job && !paused_too && (exl2__worker_holds_back(e, job) || behind);
+        bool behind = job && (ring == paused ? job->delivery.put_back : job->delivery.deferred_paused > 0);
+        bool held = job && !paused_too && (exl2__worker_is_paused(e, job) || behind);
         any = any || !held;
         if (held) {
-            bool pushed = exl2__events_push(later, &event);
+            bool pushed = exl2__events_push(paused, &event);
             EXL2__ASSERT(pushed);
             (void)pushed;
-            job->delivery.later++;
-            job->delivery.held_back = true;
+            job->delivery.deferred_paused++;
+            job->delivery.put_back = true;
         } else if (job) {
-            exl2__worker_hear(e, job, &event);
+            exl2__worker_deliver_event(e, job, &event);
         } else if (m && event.kind == EXL2_EVENT_LOAD) {
-            exl2__worker_hear_load(e, m, &event);
+            exl2__worker_deliver_load(e, m, &event);
         }
     }
     exl2__events_release(ring); /* else the next event might need the bytes of this one for ever */
@@ -164,9 +164,9 @@ EXL2__PRIVATE bool exl2__worker_deliver_ring(exl2_engine *e, exl2__events *ring,
 EXL2__PRIVATE bool exl2__worker_deliver(exl2_engine *e, bool paused_too)
 {
     for (uint32_t i = 0; i < e->job_ids.end; i++) {
-        e->jobs[i].delivery.held_back = false;
+        e->jobs[i].delivery.put_back = false;
     }
-    bool any = exl2__worker_deliver_ring(e, &e->worker.later, paused_too);
+    bool any = exl2__worker_deliver_ring(e, &e->worker.paused, paused_too);
     any = exl2__worker_deliver_ring(e, &e->worker.events, paused_too) || any;
     for (uint32_t i = 0; i < e->job_ids.end; i++) {
         exl2__job *job = &e->jobs[i];
@@ -175,7 +175,7 @@ EXL2__PRIVATE bool exl2__worker_deliver(exl2_engine *e, bool paused_too)
             continue;
         }
         exl2__step_read_flags(e, job);
-        if (job->ending && !d->unheard && !d->text_due && !d->progress_due) {
+        if (job->ending && !d->deferred && !d->text_due && !d->progress_due) {
             any = true;
             exl2__jobs_finish(e, job);
         }
@@ -254,11 +254,11 @@ EXL2__PRIVATE void exl2__worker_end_passes(exl2_engine *e)
     }
 }
 
-/* Size of `later` as a number of events: what all jobs may have unheard, and room for two of the largest, which one
+/* Size of `paused` as a number of events: what all jobs may have deferred, and room for two of the largest, which one
    that is put back may need. */
-static inline uint32_t exl2__worker_later_events(const exl2_engine *e)
+static inline uint32_t exl2__worker_paused_events(const exl2_engine *e)
 {
-    uint32_t job_bytes = EXL2__JOB_UNHEARD_BYTES + EXL2__JOB_EVENT_BYTES;
+    uint32_t job_bytes = EXL2__JOB_DEFERRED_BYTES + EXL2__JOB_EVENT_BYTES;
     return (e->max_jobs * job_bytes + 2 * EXL2__EVENTS_MIN) / EXL2__EVENT_BYTES;
 }
 
@@ -268,11 +268,11 @@ EXL2__PRIVATE exl2_result exl2__worker_start(exl2_engine *e)
     exl2__worker_end_passes(e);
     exl2__arena dry = { 0 };
     exl2__events_make(&w->events, &dry, e->info.max_events);
-    exl2__events_make(&w->later, &dry, exl2__worker_later_events(e));
+    exl2__events_make(&w->paused, &dry, exl2__worker_paused_events(e));
     EXL2__TRY(exl2__arena_open(&e->ctx, &w->memory, dry.used, EXL2_MEM_GENERAL));
     exl2__objects_publish_memory(e);
     exl2__events_make(&w->events, &w->memory, e->info.max_events);
-    exl2__events_make(&w->later, &w->memory, exl2__worker_later_events(e));
+    exl2__events_make(&w->paused, &w->memory, exl2__worker_paused_events(e));
     w->quit = w->idle = w->passed = w->worked = w->granted = w->unlimited = false;
     w->deadline_ns = 0;
     exl2__mutex_lock(&w->gate); /* the new thread begins when it knows itself */

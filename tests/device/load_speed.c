@@ -5,7 +5,7 @@
 #include "../../exl2.h"
 
 #include "private/model_config_read.h"
-#include "private/weights.h"
+#include "private/weights_load.h"
 #include "private/cuda.h"
 #include "../check.h"
 #include "../weights_measure.h"
@@ -70,7 +70,7 @@ static uint64_t load_all(exl2__device *d, const exl2__backend *b)
     exl2_result r = EXL2_PENDING;
     while (r == EXL2_PENDING) {
         exl2__work work = exl2__work_slice();
-        r = exl2__weights_some(&c, &load, &plan, b, d, &none, &work);
+        r = exl2__weights_slice(&c, &load, &plan, b, d, &none, &work);
         need(r);
         uint64_t now = exl2__platform_ns();
         double us = (double)(now - before) * 1e-3;

@@ -9,7 +9,7 @@
 
 #include "private/model_config_read.h"
 #include "private/forward_queue.h"
-#include "private/weights.h"
+#include "private/weights_load.h"
 #include "private/cpu.h"
 #include "../weights_measure.h"
 #include "gpu_rig.h"
@@ -108,7 +108,7 @@ static inline void side_open(side *s, const exl2__backend *b, void *hardware, co
     side_need(s, r);
     side_need(s, exl2__weights_begin(&s->c, &s->load));
     exl2__work all = exl2__work_all();
-    side_need(s, exl2__weights_some(&s->c, &s->load, &s->plan, b, s->d, &s->weights, &all));
+    side_need(s, exl2__weights_slice(&s->c, &s->load, &s->plan, b, s->d, &s->weights, &all));
     exl2__weights_close(&s->c, &s->load);
     side_need(s, b->prepare(s->d, &s->plan, &dry[0], &dry[1]));
     side_need(s, exl2__arena_open(&s->c, &s->pages, dry[0].used, EXL2_MEM_KV));

@@ -22,11 +22,11 @@ static void require(int holds)
 /* Two matrices and a head. What was read must be numbers that an allocation can work on. */
 static void read_measurement(exl2__ctx *c, const uint8_t *data, size_t size)
 {
-    exl2__slot items[3] = { { .in = IN, .out = OUT, .columns = OUT }, { .in = IN, .out = OUT, .columns = OUT } };
+    exl2__linear items[3] = { { .in = IN, .out = OUT, .columns = OUT }, { .in = IN, .out = OUT, .columns = OUT } };
     exl2__measure_matrix measured[2] = { { 0 } };
     double losses[2][CELLS] = { { 0 } };
     uint8_t widths[2][IN / 32] = { { 0 } };
-    exl2__slots slots = { .items = items, .count = 3, .head_bits = 6, .gated = true };
+    exl2__linears linears = { .items = items, .count = 3, .head_bits = 6, .gated = true };
     exl2__blob blob = { .data = (char *)(uintptr_t)data, .bytes = size };
     for (uint32_t i = 0; i < 2; i++) {
         snprintf(items[i].name, sizeof items[i].name, "model.layers.0.mlp.%s", i ? "up_proj" : "gate_proj");
@@ -37,25 +37,25 @@ static void read_measurement(exl2__ctx *c, const uint8_t *data, size_t size)
         items[i].widths = widths[i];
     }
     uint64_t budget = 5 * 2 * IN * OUT;
-    exl2_result result = exl2__measurement_read(c, "measurement.json", &blob, &slots, 0x12345678u, budget);
-    if (result == EXL2_OK && slots.chosen) { /* ExLlamaV2's: the widths are given */
+    exl2_result result = exl2__measurement_read(c, "measurement.json", &blob, &linears, 0x12345678u, budget);
+    if (result == EXL2_OK && linears.chosen) { /* ExLlamaV2's: the widths are given */
         uint64_t bits = 0;
         for (uint32_t i = 0; i < 2; i++) {
             exl2__arena dry = { 0 };
-            exl2__slot_codes codes;
-            exl2__slot_codes_layout(&slots, &items[i], &codes, &dry);
-            bits += exl2__slots_bits(&items[i], &codes);
+            exl2__linear_codes codes;
+            exl2__linear_codes_layout(&linears, &items[i], &codes, &dry);
+            bits += exl2__linears_bits(&items[i], &codes);
             require(widths[i][0] < EXL2__LOSSES_WIDTHS && widths[i][1] <= widths[i][0]);
         }
         require(bits <= budget);
     } else if (result == EXL2_OK) {
-        exl2__allocate_slot all[2];
+        exl2__allocate_linear all[2];
         for (uint32_t i = 0; i < 2; i++) {
             for (uint32_t k = 0; k < CELLS; k++) {
                 require(losses[i][k] >= 0 && losses[i][k] < 1e39);
             }
             require(measured[i].sensitivity >= 0 && measured[i].share >= 0 && measured[i].sensitivity < 1e39);
-            all[i] = (exl2__allocate_slot){ IN, OUT, false, losses[i], widths[i] };
+            all[i] = (exl2__allocate_linear){ IN, OUT, false, losses[i], widths[i] };
         }
         require(exl2__allocate_run(c, all, 2, budget) == EXL2_OK);
         require(exl2__allocate_bits(&all[0]) + exl2__allocate_bits(&all[1]) <= budget);
@@ -77,15 +77,15 @@ static void read_ids(exl2__ctx *c, const uint8_t *data, size_t size)
 /* A file of the work folder is whole, or counts as one that is not there. */
 static void read_kept(exl2__ctx *c, const uint8_t *data)
 {
-    exl2__keep w = { .c = c, .dir = "folder" };
+    exl2__workdir w = { .c = c, .dir = "folder" };
     uint32_t first[2] = { 0 };
     uint8_t second[5] = { 0 };
-    exl2__keep_piece pieces[2] = { { first, sizeof first }, { second, sizeof second } };
+    exl2__workdir_piece pieces[2] = { { first, sizeof first }, { second, sizeof second } };
     bool found = false;
-    if (exl2__keep_load(&w, "layer-0.losses", pieces, 2, &found) == EXL2_OK && found) {
-        uint64_t hashes[2] = { exl2__keep_hash(0xCBF29CE484222325u, first, sizeof first),
-                               exl2__keep_hash(0xCBF29CE484222325u, second, sizeof second) };
-        require(exl2__keep_hash(0xCBF29CE484222325u, hashes, sizeof hashes) == exl2__load64(data + 16));
+    if (exl2__workdir_load(&w, "layer-0.losses", pieces, 2, &found) == EXL2_OK && found) {
+        uint64_t hashes[2] = { exl2__workdir_hash(0xCBF29CE484222325u, first, sizeof first),
+                               exl2__workdir_hash(0xCBF29CE484222325u, second, sizeof second) };
+        require(exl2__workdir_hash(0xCBF29CE484222325u, hashes, sizeof hashes) == exl2__load64(data + 16));
     }
 }
 

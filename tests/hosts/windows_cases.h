@@ -51,7 +51,7 @@ static void same_text(const char *windows, const char *ours, const char *argumen
          "tr -d '\\r' <windows.txt | sed '/^The Drowned Lantern closes/,$d' | cmp - wanted.txt");
 }
 
-/* engine.o, and the programs exl2 and npc; frame and hello compile. */
+/* engine.o, and the programs exl2, npc and room; frame and hello compile. */
 static void wine_programs(void)
 {
     MUST("%s -O1 %s -DEXL2_CONVERT -c '%s/demo/common/exl2.c' -o engine.o", mingw, tree, root);
@@ -64,6 +64,9 @@ static void wine_programs(void)
     MUST("%s -O0 %s %s '-DNPC_PEOPLE=\"%s/demo/npc\"' '%s'/demo/npc.c '%s'/demo/npc/*.c "
          "$(ls '%s'/demo/common/*.c | grep -v 'common/exl2.c\\|common/wrap.c') engine.o -o npc.exe -lshell32",
          mingw, WARNINGS, tree, root, root, root, root);
+    MUST("%s -O0 %s %s '%s'/demo/room.c '%s'/demo/room/*.c '%s'/demo/render/library.c '%s'/demo/npc/*.c "
+         "$(ls '%s'/demo/common/*.c | grep -v 'common/exl2.c\\|common/wrap.c') engine.o -o room.exe -lshell32 -lgdi32",
+         mingw, WARNINGS, tree, root, root, root, root, root);
 }
 
 /* Tests under wine: each is a program of its own. */

@@ -11,7 +11,7 @@
 enum { SLOTS = 64, BLOCKS = 64 };
 
 static exl2__ctx ctx;
-static exl2__allocate_slot slots[SLOTS];
+static exl2__allocate_linear linears[SLOTS];
 static double losses[SLOTS][EXL2__LOSSES_WIDTHS * BLOCKS];
 static uint8_t widths[SLOTS][BLOCKS], again[SLOTS][BLOCKS];
 
@@ -26,9 +26,10 @@ static double loss_of(uint32_t count)
 {
     double sum = 0;
     for (uint32_t i = 0; i < count; i++) {
-        for (uint32_t b = 0; b < slots[i].in / 32; b++) {
-            sum += slots[i].losses[slots[i].widths[b] * (slots[i].in / 32) + b];
-            CHECK(slots[i].widths[b] < EXL2__LOSSES_WIDTHS && (b == 0 || slots[i].widths[b] <= slots[i].widths[b - 1]));
+        for (uint32_t b = 0; b < linears[i].in / 32; b++) {
+            sum += linears[i].losses[linears[i].widths[b] * (linears[i].in / 32) + b];
+            CHECK(linears[i].widths[b] < EXL2__LOSSES_WIDTHS);
+            CHECK(b == 0 || linears[i].widths[b] <= linears[i].widths[b - 1]);
         }
     }
     return sum;
@@ -40,11 +41,11 @@ static uint64_t bits_of(uint32_t count)
     static const uint32_t bits[] = { 2, 3, 4, 5, 6, 8 };
     uint64_t sum = 0;
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t n = slots[i].columns, groups = slots[i].in / 32;
+        uint64_t n = linears[i].columns, groups = linears[i].in / 32;
         for (uint32_t b = 0; b < groups; b++) {
-            sum += 32 * n * bits[slots[i].widths[b]];
+            sum += 32 * n * bits[linears[i].widths[b]];
         }
-        sum += groups * (16 + 32 + 4 * n) + 32 * (uint64_t)slots[i].in + (slots[i].has_bias ? 16 * n : 0);
+        sum += groups * (16 + 32 + 4 * n) + 32 * (uint64_t)linears[i].in + (linears[i].has_bias ? 16 * n : 0);
     }
     return sum;
 }
@@ -60,27 +61,27 @@ static void test_golden(void)
     uint32_t list = exl2__json_get(&j, 0, "slots"), targets = exl2__json_get(&j, 0, "targets");
     for (uint32_t at = exl2__json_first(&j, list); at; at = exl2__json_next(&j, list, at), count++) {
         uint32_t loss = exl2__json_get(&j, at, "loss");
-        slots[count].in = (uint32_t)number_of(&j, exl2__json_get(&j, at, "K"));
-        slots[count].columns = (uint32_t)number_of(&j, exl2__json_get(&j, at, "N"));
-        slots[count].losses = losses[count];
-        slots[count].widths = widths[count];
+        linears[count].in = (uint32_t)number_of(&j, exl2__json_get(&j, at, "K"));
+        linears[count].columns = (uint32_t)number_of(&j, exl2__json_get(&j, at, "N"));
+        linears[count].losses = losses[count];
+        linears[count].widths = widths[count];
         for (uint32_t w = 0; w < EXL2__LOSSES_WIDTHS; w++) {
             uint32_t values = exl2__json_get(&j, loss, names[w]), b = 0;
             for (uint32_t v = exl2__json_first(&j, values); v; v = exl2__json_next(&j, values, v)) {
-                losses[count][w * (slots[count].in / 32) + b++] = number_of(&j, v);
+                losses[count][w * (linears[count].in / 32) + b++] = number_of(&j, v);
             }
-            CHECK_INT(b, slots[count].in / 32);
+            CHECK_INT(b, linears[count].in / 32);
         }
     }
     CHECK_INT(count, 42);
     for (uint32_t key = exl2__json_first(&j, targets); key; key = exl2__json_next(&j, targets, key)) {
         uint64_t budget = (uint64_t)number_of(&j, exl2__json_get(&j, key + 1, "budget_bits"));
         double bound = number_of(&j, exl2__json_get(&j, key + 1, "lower_bound"));
-        CHECK_INT(exl2__allocate_run(&ctx, slots, count, budget), EXL2_OK);
+        CHECK_INT(exl2__allocate_run(&ctx, linears, count, budget), EXL2_OK);
         double loss = loss_of(count);
         uint64_t bits = bits_of(count), own = 0;
         for (uint32_t i = 0; i < count; i++) {
-            own += exl2__allocate_bits(&slots[i]);
+            own += exl2__allocate_bits(&linears[i]);
         }
         printf("%llu of %llu bits: %.6f of the bound, prototype %.6f\n", (unsigned long long)bits,
                (unsigned long long)budget, loss / bound,
@@ -89,7 +90,7 @@ static void test_golden(void)
         CHECK(bits <= budget);
         CHECK(loss <= 1.003 * bound && loss >= 0.9999 * bound);
         memcpy(again, widths, sizeof again);
-        CHECK_INT(exl2__allocate_run(&ctx, slots, count, budget), EXL2_OK);
+        CHECK_INT(exl2__allocate_run(&ctx, linears, count, budget), EXL2_OK);
         CHECK(memcmp(again, widths, sizeof again) == 0);
     }
     exl2__json_close(&ctx, &j);
@@ -111,7 +112,7 @@ static void test_small(void)
     double worst = 1, sum = 0;
     for (uint32_t round = 0; round < 300; round++) {
         for (uint32_t i = 0; i < 2; i++) {
-            slots[i] = (exl2__allocate_slot){ 64, 32u << (round % 3), i == 1, losses[i], widths[i] };
+            linears[i] = (exl2__allocate_linear){ 64, 32u << (round % 3), i == 1, losses[i], widths[i] };
             for (uint32_t b = 0; b < 2; b++) {
                 double loss = uniform() * pow(10, 3 * uniform());
                 for (uint32_t w = 0; w < EXL2__LOSSES_WIDTHS; w++) {
@@ -121,7 +122,7 @@ static void test_small(void)
             }
         }
         uint64_t least, most, budget;
-        exl2__allocate_range(slots, 2, &least, &most);
+        exl2__allocate_range(linears, 2, &least, &most);
         budget = least + (uint64_t)((double)(most - least) * uniform());
         double best = 1e300;
         for (uint32_t code = 0; code < 6 * 6 * 6 * 6; code++) {
@@ -133,7 +134,7 @@ static void test_small(void)
                 best = fmin(best, loss_of(2));
             }
         }
-        CHECK_INT(exl2__allocate_run(&ctx, slots, 2, budget), EXL2_OK);
+        CHECK_INT(exl2__allocate_run(&ctx, linears, 2, budget), EXL2_OK);
         uint64_t bits = bits_of(2);
         CHECK(bits <= budget);
         double loss = loss_of(2);
@@ -141,7 +142,7 @@ static void test_small(void)
         worst = fmax(worst, loss / best);
         sum += loss / best;
         for (uint32_t i = 0; i < 2; i++) {
-            CHECK(exl2__allocate_best_step(&slots[i], i, budget - bits).rate <= 0);
+            CHECK(exl2__allocate_best_step(&linears[i], i, budget - bits).rate <= 0);
         }
     }
     printf("four blocks: %.3f of the best on average, at worst %.2f\n", sum / 300, worst);
@@ -156,11 +157,11 @@ static void test_ends(void)
         for (uint32_t i = 0; i < EXL2__LOSSES_WIDTHS * 4; i++) {
             losses[0][i] = zero ? 0 : 1.0 / (1 + i / 4);
         }
-        slots[0] = (exl2__allocate_slot){ 128, 64, false, losses[0], widths[0] };
-        exl2__allocate_range(slots, 1, &least, &most);
-        CHECK_INT(exl2__allocate_run(&ctx, slots, 1, least), EXL2_OK);
+        linears[0] = (exl2__allocate_linear){ 128, 64, false, losses[0], widths[0] };
+        exl2__allocate_range(linears, 1, &least, &most);
+        CHECK_INT(exl2__allocate_run(&ctx, linears, 1, least), EXL2_OK);
         CHECK_INT(bits_of(1), least);
-        CHECK_INT(exl2__allocate_run(&ctx, slots, 1, most), EXL2_OK);
+        CHECK_INT(exl2__allocate_run(&ctx, linears, 1, most), EXL2_OK);
         CHECK_INT(bits_of(1), zero ? least : most);
     }
 }

@@ -5,7 +5,7 @@
 #define EXL2_CONVERT
 #define EXL2__RUNNER_READ_SLICE 2048u /* so that tiny models are read in several slices, too */
 #define EXL2__RUNNER_READ_MOST 20000u
-#define EXL2__KEEP_CHUNK 1000u
+#define EXL2__WORKDIR_CHUNK 1000u
 #include "private/convert.h"
 #include "../convert_rig.h"
 
@@ -297,7 +297,7 @@ static void check_strips(exl2__runner *r, const golden *g)
     CHECK_INT(run_all(r, g->ids, count, on_strips, &s), EXL2_OK);
     memset(d->logits, 0, (size_t)r->plan.logit_rows_max * d->vocab_stride * sizeof *d->logits);
     s.again = true;
-    CHECK_INT(exl2__runner_logits_some(r, some_strips, sizeof some_strips / sizeof some_strips[0], on_strips, &s),
+    CHECK_INT(exl2__runner_logits_strips(r, some_strips, sizeof some_strips / sizeof some_strips[0], on_strips, &s),
               EXL2_OK);
     CHECK_INT(s.rows, 2 * count);
 }

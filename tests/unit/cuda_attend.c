@@ -5,7 +5,7 @@
 #include "../../exl2.h"
 
 #include "private/model_config_read.h"
-#include "private/weights.h"
+#include "private/weights_load.h"
 #include "private/cuda.h"
 #include "../../kernels_src/probe_args.h"
 #include "../check.h"
@@ -97,7 +97,7 @@ static exl2_result rig_load(void)
     r = EXL2_PENDING;
     while (r == EXL2_PENDING) {
         exl2__work work = exl2__work_slice();
-        EXL2__TRY(r = exl2__weights_some(&rig.c, &rig.load, &rig.plan, b, rig.d, &rig.none, &work));
+        EXL2__TRY(r = exl2__weights_slice(&rig.c, &rig.load, &rig.plan, b, rig.d, &rig.none, &work));
     }
     EXL2__TRY(exl2__arena_open(&rig.c, &rig.scratch, 1 << 16, EXL2_MEM_SCRATCH));
     r = b->prepare(rig.d, &rig.plan, &rig.none, &rig.scratch);

@@ -188,7 +188,7 @@ static uint32_t calls_on(uint32_t threads)
     fake.devices[0].arch_minor = 0;
     CHECK_INT(rig_open(&d, true), EXL2_OK);
     CHECK_INT(exl2__cuda_device_enter(&d), EXL2_OK);
-    while (exl2__cuda_device_some_kernels(&d, NULL, threads) == EXL2_PENDING && calls < 9) {
+    while (exl2__cuda_device_kernels_slice(&d, NULL, threads) == EXL2_PENDING && calls < 9) {
         CHECK_INT(fake.module_loads, calls);
         calls++;
     }

@@ -212,7 +212,7 @@ static void check_slices(exl2__ctx *c, const exl2__tensors *t, const exl2__matri
     exl2_result result = EXL2_PENDING;
     for (; result == EXL2_PENDING; slices++) {
         exl2__work work = { 1 };
-        result = exl2__matrix_tables_some(c, t, &desc, &tables, &work);
+        result = exl2__matrix_tables_slice(c, t, &desc, &tables, &work);
     }
     CHECK_INT(result, EXL2_OK);
     uint32_t in_read = exl2__max32(EXL2__MATRIX_SCALES_READ * 2 / desc.out_stored, 1);

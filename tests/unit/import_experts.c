@@ -217,7 +217,7 @@ static void check_numbers(exl2__ctx *c, const exl2__tensors *t, const char *name
     const exl2__tensor *found = exl2__tensors_find(t, name);
     float *got = (float *)malloc(count * sizeof *got);
     if (!CHECK(found && found->rank == (rows ? 2 : 1) && found->dims[0] == (rows ? rows : columns)) ||
-        !CHECK_INT(exl2__tensor_some_floats(c, t, found, 0, count, got), EXL2_OK)) {
+        !CHECK_INT(exl2__tensor_floats_range(c, t, found, 0, count, got), EXL2_OK)) {
         printf("  %s\n", name);
         free(got);
         return;

@@ -122,8 +122,8 @@ static void check_tensor(exl2__ctx *c, const exl2__tensors *t, const exl2__tenso
     bool norm = got->rank == 1 || got->type == EXL2__TENSOR_F32; /* or router */
     double worst = 0;
     CHECK(got->type == (norm ? EXL2__TENSOR_F32 : EXL2__TENSOR_F16));
-    CHECK_INT(exl2__tensor_some_floats(c, t, got, 0, count, values), EXL2_OK);
-    CHECK_INT(exl2__tensor_some_floats(c, originals, original, skip, count, wanted), EXL2_OK);
+    CHECK_INT(exl2__tensor_floats_range(c, t, got, 0, count, values), EXL2_OK);
+    CHECK_INT(exl2__tensor_floats_range(c, originals, original, skip, count, wanted), EXL2_OK);
     for (uint32_t i = 0; i < count; i++) {
         worst = fmax(worst, fabs((double)values[i] - (double)wanted[i]));
     }

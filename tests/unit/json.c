@@ -461,7 +461,7 @@ static exl2_result parse_sliced(exl2__ctx *c, const char *text, const char *cons
     CHECK_INT(exl2__json_parse_begin(c, &p, "t", text, strlen(text), flat_keys), EXL2_OK);
     for (*slices = 0; r == EXL2_PENDING && *slices < most; ++*slices) {
         exl2__work work = { 1 };
-        r = exl2__json_parse_some(c, &p, &work);
+        r = exl2__json_parse_slice(c, &p, &work);
     }
     *out = p.j;
     p.j = r == EXL2_OK ? (exl2__json){ 0 } : p.j;

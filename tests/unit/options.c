@@ -9,12 +9,12 @@
 enum { LAYERS = 6, PARTS = 7, HIDDEN = 576, INNER = 1536, GROUP = 192, SLOTS = LAYERS * PARTS + 1 };
 
 static exl2__ctx ctx;
-static exl2__slot items[SLOTS];
+static exl2__linear items[SLOTS];
 static exl2__measure_matrix measured[SLOTS];
 static uint8_t widths[SLOTS][INNER / 32];
 
-/* The slots of the model that the file is of: six layers of SmolLM2. */
-static exl2__slots make_slots(void)
+/* The linears of the model that the file is of: six layers of SmolLM2. */
+static exl2__linears make_linears(void)
 {
     static const struct {
         const char *name;
@@ -29,37 +29,37 @@ static exl2__slots make_slots(void)
         { "mlp.up_proj", EXL2__UNIT_GATE_UP, 1, HIDDEN, INNER },
         { "mlp.down_proj", EXL2__UNIT_DOWN, 0, INNER, HIDDEN },
     };
-    exl2__slots s = { .items = items, .count = SLOTS, .head_bits = 6, .gated = true };
+    exl2__linears s = { .items = items, .count = SLOTS, .head_bits = 6, .gated = true };
     memset(items, 0, sizeof items);
     for (uint32_t i = 0; i + 1 < SLOTS; i++) {
-        exl2__slot *slot = &items[i];
+        exl2__linear *linear = &items[i];
         uint32_t part = i % PARTS;
-        slot->kind = parts[part].kind;
-        slot->part = parts[part].part;
-        slot->layer = i / PARTS;
-        slot->in = parts[part].in;
-        slot->out = slot->columns = parts[part].out;
-        slot->measured = &measured[i];
-        slot->widths = widths[i];
-        snprintf(slot->name, sizeof slot->name, "model.layers.%u.%s", slot->layer, parts[part].name);
+        linear->kind = parts[part].kind;
+        linear->part = parts[part].part;
+        linear->layer = i / PARTS;
+        linear->in = parts[part].in;
+        linear->out = linear->columns = parts[part].out;
+        linear->measured = &measured[i];
+        linear->widths = widths[i];
+        snprintf(linear->name, sizeof linear->name, "model.layers.%u.%s", linear->layer, parts[part].name);
     }
-    items[SLOTS - 1].layer = EXL2__SLOTS_NO_LAYER;
+    items[SLOTS - 1].layer = EXL2__LINEARS_NO_LAYER;
     return s;
 }
 
-static uint64_t slots_bits(const exl2__slots *s)
+static uint64_t linears_bits(const exl2__linears *s)
 {
     uint64_t bits = 0;
     for (uint32_t i = 0; i + 1 < s->count; i++) {
         exl2__arena dry = { 0 };
-        exl2__slot_codes codes;
-        exl2__slot_codes_layout(s, &s->items[i], &codes, &dry);
-        bits += exl2__slots_bits(&s->items[i], &codes);
+        exl2__linear_codes codes;
+        exl2__linear_codes_layout(s, &s->items[i], &codes, &dry);
+        bits += exl2__linears_bits(&s->items[i], &codes);
     }
     return bits;
 }
 
-static exl2_result read_text(char *text, size_t bytes, exl2__slots *s, uint64_t budget)
+static exl2_result read_text(char *text, size_t bytes, exl2__linears *s, uint64_t budget)
 {
     exl2__blob blob = { .data = text, .bytes = bytes };
     return exl2__measurement_read(&ctx, "measurement.json", &blob, s, 1, budget);
@@ -82,7 +82,7 @@ static void test_golden(void)
     double weights = number_of(&j, exl2__json_get(&j, 0, "weights"));
     uint32_t all = exl2__json_get(&j, 0, "optimum"), rates = 0;
     for (uint32_t key = exl2__json_first(&j, all); key; key = exl2__json_next(&j, all, key), rates++) {
-        exl2__slots s = make_slots();
+        exl2__linears s = make_linears();
         char rate[8] = { 0 };
         snprintf(rate, sizeof rate, "%.*s", (int)(j.tokens[key].end - j.tokens[key].begin),
                  golden + j.tokens[key].begin);
@@ -92,8 +92,8 @@ static void test_golden(void)
             printf("  %s\n", ctx.error.text);
             continue;
         }
-        printf("%s bits per weight: %llu bits, wanted %.0f\n", rate, (unsigned long long)slots_bits(&s), wanted);
-        CHECK(s.chosen && (double)slots_bits(&s) == wanted && slots_bits(&s) <= budget);
+        printf("%s bits per weight: %llu bits, wanted %.0f\n", rate, (unsigned long long)linears_bits(&s), wanted);
+        CHECK(s.chosen && (double)linears_bits(&s) == wanted && linears_bits(&s) <= budget);
         CHECK(items[0].measured->share == 1);
     }
     CHECK_INT(rates, 5);
@@ -162,7 +162,7 @@ static void test_small(void)
 static void check_rejected(const char *from, const char *to, double bpw, exl2_result code, const char *piece)
 {
     size_t bytes;
-    exl2__slots s = make_slots();
+    exl2__linears s = make_linears();
     char *text = check_read(EXL2_GOLDEN_DIR "/convert/measurement.json", &bytes), *at = strstr(text, from);
     if (CHECK(at != NULL && strlen(from) == strlen(to))) {
         memcpy(at, to, strlen(to));
@@ -186,7 +186,7 @@ static void test_rejected(void)
     check_rejected("\"3\":64", "\"3\":60", 4, EXL2_ERR_ARG, "is of another model");
     check_rejected("\"bits_prop\":[0.05", "\"bits_prop\":[9.05", 4, EXL2_ERR_ARG, "is of another model");
     check_rejected("\"bits_prop\":[0.05,0.95", "\"bits_prop\":[0.05,0.15", 4, EXL2_ERR_ARG, "is of another model");
-    exl2__slots s = make_slots();
+    exl2__linears s = make_linears();
     size_t bytes;
     char *text = check_read(EXL2_GOLDEN_DIR "/convert/measurement.json", &bytes);
     s.head_bits = 0;

@@ -343,7 +343,7 @@ static int read_sliced(const char *dir, int most, exl2_result *result, exl2__voc
     for (*result = exl2__vocab_read_begin(&r, &context, dir, v), *result = *result < 0 ? *result : EXL2_PENDING;
          *result == EXL2_PENDING && slices < most; slices++) {
         exl2__work work = { 1 };
-        *result = exl2__vocab_read_some(&r, &work);
+        *result = exl2__vocab_read_slice(&r, &work);
     }
     exl2__vocab_read_end(&r);
     return slices;

@@ -285,7 +285,7 @@ EXL2__PRIVATE exl2_result exl2__json_parse_begin(exl2__ctx *c, exl2__json_parse 
 EXL2__PRIVATE exl2_result exl2__json_parse_tokens(exl2__ctx *c, exl2__json_parse *p, exl2__work *work)
 {
     exl2__json_scan *scan = &p->scan;
-    exl2_result r = exl2__json_scan_some(scan, work);
+    exl2_result r = exl2__json_scan_slice(scan, work);
     if (r == EXL2_OK && !scan->tokens) {
         void *memory;
         p->j.token_count = scan->token_count;
@@ -294,7 +294,7 @@ EXL2__PRIVATE exl2_result exl2__json_parse_tokens(exl2__ctx *c, exl2__json_parse
                               &memory));
         p->j.tokens = (exl2__json_token *)memory;
         exl2__json_scan_fill(scan, p->j.tokens);
-        r = exl2__json_scan_some(scan, work);
+        r = exl2__json_scan_slice(scan, work);
     }
     return r < 0 ? exl2__json_reject(c, p->label, scan) : r;
 }
@@ -341,7 +341,7 @@ EXL2__PRIVATE exl2_result exl2__json_parse_keys(exl2__ctx *c, exl2__json_parse *
 }
 
 /* OK: p->j is the parsed text. Whatever the result, the caller closes p at the end, or zeroes p->j to keep it. */
-EXL2__PRIVATE exl2_result exl2__json_parse_some(exl2__ctx *c, exl2__json_parse *p, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__json_parse_slice(exl2__ctx *c, exl2__json_parse *p, exl2__work *work)
 {
     if (!p->key_slots.base) {
         EXL2__TRY_DONE(exl2__json_parse_tokens(c, p, work));
@@ -357,7 +357,7 @@ EXL2__PRIVATE exl2_result exl2__json_parse_some(exl2__ctx *c, exl2__json_parse *
 EXL2__PRIVATE exl2_result exl2__json_parse_all(exl2__ctx *c, exl2__json_parse *p, exl2__json *out)
 {
     exl2__work all = exl2__work_all();
-    exl2_result r = exl2__json_parse_some(c, p, &all);
+    exl2_result r = exl2__json_parse_slice(c, p, &all);
     *out = (exl2__json){ 0 };
     if (r == EXL2_OK) {
         *out = p->j;

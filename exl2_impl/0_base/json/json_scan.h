@@ -1,7 +1,7 @@
 /* json_scan.h: the JSON grammar (RFC 8259, strict, without recursion; a byte order mark may precede the text). Turns
    text into tokens, or finds the first error.
    takes: untrusted bytes, and memory for the tokens once they are counted.
-   gives: exl2__json_kind, exl2__json_token, exl2__json_scan, exl2__json_scan_some, exl2__json_scan_all,
+   gives: exl2__json_kind, exl2__json_token, exl2__json_scan, exl2__json_scan_slice, exl2__json_scan_all,
           exl2__json_scan_fill, exl2__json_scan_child. */
 #ifndef EXL2__JSON_SCAN_H
 #define EXL2__JSON_SCAN_H
@@ -280,7 +280,7 @@ static inline uint32_t exl2__json_scan_flat(exl2__json_scan *s, uint32_t begin, 
 
 /* Looks for the end of the container that is being skipped, at most as far as `limit`. */
 EXL2__HOT
-EXL2__PRIVATE uint32_t exl2__json_scan_flat_some(exl2__json_scan *s, uint32_t at, uint32_t limit)
+EXL2__PRIVATE uint32_t exl2__json_scan_flat_slice(exl2__json_scan *s, uint32_t at, uint32_t limit)
 {
     exl2__json_flat *f = s->skipped;
     uint32_t depth = s->skipped_depth, members = f->members, longest = f->longest;
@@ -402,7 +402,7 @@ EXL2__PRIVATE uint32_t exl2__json_scan_child(exl2__json_scan *s, uint32_t at, bo
 
 /* Reads on until the slice is used up. PENDING: call it again. OK: the whole text is valid. ERR_FORMAT: `wanted` and
    `at` describe the error. */
-EXL2__PRIVATE exl2_result exl2__json_scan_some(exl2__json_scan *s, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__json_scan_slice(exl2__json_scan *s, exl2__work *work)
 {
     uint32_t at = s->at;
     if (s->token_count == 0 && exl2__work_spend(work, 1)) {
@@ -417,7 +417,7 @@ EXL2__PRIVATE exl2_result exl2__json_scan_some(exl2__json_scan *s, exl2__work *w
         }
         if (s->skipped) {
             uint64_t bytes = exl2__min64(s->bytes - at, (uint64_t)work->left);
-            at = exl2__json_scan_flat_some(s, at, at + (uint32_t)bytes);
+            at = exl2__json_scan_flat_slice(s, at, at + (uint32_t)bytes);
         } else {
             bool first = s->depth > s->depth_read;
             s->depth_read = s->depth;
@@ -444,7 +444,7 @@ static inline void exl2__json_scan_fill(exl2__json_scan *s, exl2__json_token *to
 static inline bool exl2__json_scan_all(exl2__json_scan *s)
 {
     exl2__work all = exl2__work_all();
-    return exl2__json_scan_some(s, &all) == EXL2_OK;
+    return exl2__json_scan_slice(s, &all) == EXL2_OK;
 }
 
 #endif

@@ -73,14 +73,14 @@ EXL2__LANES_FN exl2__lanes exl2__lanes_first(exl2__lanes y, uint32_t count)
 }
 
 /* Loads the first `count` lanes, 1..8; the other lanes are 0. */
-EXL2__LANES_FN exl2__lanes exl2__lanes_load_some(const float *from, uint32_t count)
+EXL2__LANES_FN exl2__lanes exl2__lanes_load_first(const float *from, uint32_t count)
 {
     __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     return _mm256_maskload_ps(from, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)count), lanes));
 }
 
 /* Stores the first `count` lanes, 1..8. */
-EXL2__LANES_FN void exl2__lanes_store_some(float *to, exl2__lanes a, uint32_t count)
+EXL2__LANES_FN void exl2__lanes_store_first(float *to, exl2__lanes a, uint32_t count)
 {
     __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     _mm256_maskstore_ps(to, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)count), lanes), a);
@@ -196,14 +196,14 @@ EXL2__LANES_FN exl2__lanes exl2__lanes_first(exl2__lanes y, uint32_t count)
     return (exl2__lanes){ vreinterpretq_f32_u32(a), vreinterpretq_f32_u32(b) };
 }
 
-EXL2__LANES_FN exl2__lanes exl2__lanes_load_some(const float *from, uint32_t count)
+EXL2__LANES_FN exl2__lanes exl2__lanes_load_first(const float *from, uint32_t count)
 {
     float lanes[8] = { 0 };
     memcpy(lanes, from, count * sizeof *lanes);
     return exl2__lanes_load(lanes);
 }
 
-EXL2__LANES_FN void exl2__lanes_store_some(float *to, exl2__lanes x, uint32_t count)
+EXL2__LANES_FN void exl2__lanes_store_first(float *to, exl2__lanes x, uint32_t count)
 {
     float lanes[8];
     exl2__lanes_store(lanes, x);

@@ -20,7 +20,7 @@
 EXL2__CPU_VECTOR_INLINE exl2__lanes exl2__cpu_vector_load_upto(const float *from, uint32_t i, uint32_t count)
 {
     return i + 8 <= count ? exl2__lanes_load(from + i)
-         : i < count ? exl2__lanes_load_some(from + i, count - i) : exl2__lanes_set(0);
+         : i < count ? exl2__lanes_load_first(from + i, count - i) : exl2__lanes_set(0);
 }
 
 /* e^x with an error of at most 2 ulp; 0 below -87.3, finite above 88. */
@@ -128,8 +128,8 @@ EXL2__CPU_VECTOR void exl2__cpu_vector_rope(float *x, const float *cosine, const
         uint32_t n = exl2__min32(half - i, 8);
         exl2__lanes c = exl2__cpu_vector_load_upto(cosine, i, half), s = exl2__cpu_vector_load_upto(sine, i, half);
         exl2__lanes a = exl2__cpu_vector_load_upto(x, i, half), b = exl2__cpu_vector_load_upto(x + half, i, half);
-        exl2__lanes_store_some(x + i, exl2__lanes_mul(exl2__lanes_fms(a, c, exl2__lanes_mul(b, s)), by), n);
-        exl2__lanes_store_some(x + half + i, exl2__lanes_mul(exl2__lanes_fma(b, c, exl2__lanes_mul(a, s)), by), n);
+        exl2__lanes_store_first(x + i, exl2__lanes_mul(exl2__lanes_fms(a, c, exl2__lanes_mul(b, s)), by), n);
+        exl2__lanes_store_first(x + half + i, exl2__lanes_mul(exl2__lanes_fma(b, c, exl2__lanes_mul(a, s)), by), n);
     }
 }
 

@@ -32,7 +32,7 @@ EXL2__PRIVATE void exl2__cuda_close(exl2__device *device)
     }
     exl2__ctx *c = m->c;
     exl2__cuda_release(m);
-    exl2__cuda_kept_free(m);
+    exl2__cuda_packed_free(m);
     while (m->matrices) {
         exl2__cuda_matrix *next = m->matrices->next;
         exl2__free(c, m->matrices, sizeof *m->matrices, EXL2_MEM_GENERAL);
@@ -159,7 +159,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t w
     if (s && exl2__cuda_attend_prepares(s)) {
         wanted[exl2__cuda_module_of(EXL2__KERNEL_exl2k_attend_prepare)] = true;
     }
-    exl2_result r = m->plan ? exl2__cuda_device_some_kernels(m->gpu, wanted, threads)
+    exl2_result r = m->plan ? exl2__cuda_device_kernels_slice(m->gpu, wanted, threads)
                             : exl2__cuda_device_kernels(m->gpu, NULL);
     if (r != EXL2_OK) {
         return r;
@@ -223,7 +223,7 @@ static const exl2__backend_memory exl2__cuda_backend_memory = {
     .host_bytes = exl2__cuda_host_bytes,
     .reserve = exl2__cuda_reserve,
     .staging = exl2__cuda_stage,
-    .keep = exl2__cuda_keep,
+    .keep_packed = exl2__cuda_keep_packed,
     .drop = exl2__cuda_drop,
     .restore = exl2__cuda_restore,
 };

@@ -314,7 +314,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_device_open(exl2__ctx *c, exl2__cuda_device
 }
 
 /* Loads some of the wanted modules (NULL: all), as exl2__cuda_kernels_load. */
-EXL2__PRIVATE exl2_result exl2__cuda_device_some_kernels(exl2__cuda_device *d, const bool *wanted, uint32_t threads)
+EXL2__PRIVATE exl2_result exl2__cuda_device_kernels_slice(exl2__cuda_device *d, const bool *wanted, uint32_t threads)
 {
     exl2__zone_begin(d->c, "exl2 load kernels");
     exl2_result result = exl2__cuda_kernels_load(d->c, &d->kernels, &d->compiler, wanted, threads);
@@ -327,7 +327,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_device_some_kernels(exl2__cuda_device *d, c
 
 static inline exl2_result exl2__cuda_device_kernels(exl2__cuda_device *d, const bool *wanted)
 {
-    return exl2__cuda_device_some_kernels(d, wanted, 0);
+    return exl2__cuda_device_kernels_slice(d, wanted, 0);
 }
 
 /* ---- launching ---- */

@@ -1,7 +1,7 @@
 /* template_set.h: opens the chat templates of a model folder and picks one for a conversation.
    takes: a model folder, its tokenizer.
    gives: exl2__template_set_pick, exl2__template_set_close; exl2__template_set_reader and exl2__template_set_begin,
-          _some and _end, which work in slices.
+          _slice and _end, which work in slices.
    owns:  the templates, until exl2__template_set_close; a file, until exl2__template_set_end. */
 #ifndef EXL2__TEMPLATE_SET_H
 #define EXL2__TEMPLATE_SET_H
@@ -105,7 +105,7 @@ EXL2__PRIVATE exl2_result exl2__template_set_begin(exl2__template_set_reader *r,
 EXL2__PRIVATE exl2_result exl2__template_set_read_jinja(exl2__template_set_reader *r, exl2__work *work)
 {
     const exl2__blob *text = &r->jinja.blob;
-    EXL2__TRY_DONE(exl2__file_reader_some(r->c, &r->jinja, work));
+    EXL2__TRY_DONE(exl2__file_reader_slice(r->c, &r->jinja, work));
     if (text->data) {
         EXL2__TRY(exl2__file_check_text(r->c, r->jinja.name, text));
         EXL2__TRY(exl2__template_open(r->c, text->data, (size_t)text->bytes, &r->set->item[0]));
@@ -124,7 +124,7 @@ EXL2__PRIVATE exl2_result exl2__template_set_read_json(exl2__template_set_reader
         r->json_open = true;
         EXL2__TRY(exl2__json_file_open(r->c, r->dir, name, EXL2__TEMPLATE_SET_FILE_MAX, NULL, &r->json));
     }
-    EXL2__TRY_DONE(exl2__json_file_some(r->c, &r->json, work));
+    EXL2__TRY_DONE(exl2__json_file_slice(r->c, &r->json, work));
     if (j->tokens && j->tokens[0].kind != EXL2__JSON_OBJECT) {
         return exl2__fail(r->c, EXL2_ERR_FORMAT, "%s: expected an object at the top level", name);
     }
@@ -156,7 +156,7 @@ EXL2__PRIVATE exl2_result exl2__template_set_guard(exl2__template_set_reader *r)
 /* Reads on, in slices. If the folder has no template, the result is EXL2_OK with count 0. A rejected template is
    EXL2_OK, too, with a warning in the log: the model loads and accepts raw prompts, and exl2__template_render fails
    with the reason. */
-EXL2__PRIVATE exl2_result exl2__template_set_some(exl2__template_set_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__template_set_slice(exl2__template_set_reader *r, exl2__work *work)
 {
     if (!r->jinja_read) {
         EXL2__TRY_DONE(exl2__template_set_read_jinja(r, work));

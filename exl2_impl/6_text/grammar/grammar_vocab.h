@@ -2,7 +2,7 @@
    string. The table is built once per model.
    takes: a vocabulary, which must outlive the table.
    gives: exl2__grammar_vocab, exl2__grammar_vocab_open, _close, _find, _hash; exl2__grammar_vocab_maker and
-          _make_begin, _make_some, _make_end, which work in slices.
+          _make_begin, _make_slice, _make_end, which work in slices.
    owns:  one block, from open to close; a list of tokens until _make_end. */
 #ifndef EXL2__GRAMMAR_VOCAB_H
 #define EXL2__GRAMMAR_VOCAB_H
@@ -207,7 +207,7 @@ EXL2__PRIVATE exl2_result exl2__grammar_vocab_sort(exl2__grammar_vocab_maker *m,
 {
     exl2__sort_items order = { m->items, exl2__grammar_vocab_less, exl2__grammar_vocab_swap };
     uint32_t at = (uint32_t)m->at;
-    exl2_result result = exl2__sort_some(&order, m->count, &at, work);
+    exl2_result result = exl2__sort_slice(&order, m->count, &at, work);
     m->at = at;
     return result;
 }
@@ -339,7 +339,7 @@ EXL2__PRIVATE exl2_result exl2__grammar_vocab_make_begin(exl2__grammar_vocab_mak
 }
 
 /* Goes on, in slices. */
-EXL2__PRIVATE exl2_result exl2__grammar_vocab_make_some(exl2__grammar_vocab_maker *m, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__grammar_vocab_make_slice(exl2__grammar_vocab_maker *m, exl2__work *work)
 {
     while (m->stage < EXL2__COUNT(exl2__grammar_vocab_stages)) {
         EXL2__TRY_DONE(exl2__grammar_vocab_stages[m->stage](m, work));
@@ -367,7 +367,7 @@ EXL2__PRIVATE exl2_result exl2__grammar_vocab_open(exl2__ctx *c, const exl2__voc
     exl2__work all = exl2__work_all();
     exl2__grammar_vocab_maker m;
     exl2_result result = exl2__grammar_vocab_make_begin(&m, c, vocab, v);
-    result = result < 0 ? result : exl2__grammar_vocab_make_some(&m, &all);
+    result = result < 0 ? result : exl2__grammar_vocab_make_slice(&m, &all);
     exl2__grammar_vocab_make_end(&m);
     return result;
 }

@@ -56,7 +56,7 @@ static inline void exl2__added_swap(void *items, uint32_t x, uint32_t y)
 static inline exl2_result exl2__added_sort(exl2__added *a, uint32_t *at, exl2__work *work, uint32_t *twice)
 {
     exl2__sort_items items = { a, exl2__added_less, exl2__added_swap };
-    EXL2__TRY_DONE(exl2__sort_some(&items, a->count, at, work));
+    EXL2__TRY_DONE(exl2__sort_slice(&items, a->count, at, work));
     *twice = EXL2__ADDED_NONE;
     a->raw_count = 0;
     memset(a->firsts, 0, sizeof a->firsts);

@@ -1,6 +1,6 @@
 /* merges.h: reads model.merges of tokenizer.json into the table of merges.
    takes: the parsed file, pieces that can be looked up by their bytes.
-   gives: exl2__merges_reader, exl2__merges_begin, exl2__merges_some. */
+   gives: exl2__merges_reader, exl2__merges_begin, exl2__merges_slice. */
 #ifndef EXL2__MERGES_H
 #define EXL2__MERGES_H
 
@@ -192,7 +192,7 @@ static inline void exl2__merges_begin(exl2__merges_reader *r, exl2__ctx *c, cons
 
 /* Reads on, in slices. */
 EXL2__HOT
-EXL2__PRIVATE exl2_result exl2__merges_some(exl2__merges_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__merges_slice(exl2__merges_reader *r, exl2__work *work)
 {
     const exl2__json_token *t = &r->walk.tokens[1];
     while (exl2__work_spend(work, 200)) {

@@ -1,6 +1,6 @@
 /* vocab_read.h: reads tokenizer.json and tokenizer_config.json into memory.
    takes: a model folder; both files may be missing.
-   gives: exl2__vocab_read_begin, exl2__vocab_read_some, exl2__vocab_read_end.
+   gives: exl2__vocab_read_begin, exl2__vocab_read_slice, exl2__vocab_read_end.
    owns:  scratch memory and file contents, until exl2__vocab_read_end. */
 #ifndef EXL2__VOCAB_READ_H
 #define EXL2__VOCAB_READ_H
@@ -130,7 +130,7 @@ EXL2__PRIVATE exl2_result exl2__vocab_fill_pieces(exl2__vocab_reader *r, exl2__w
 
 EXL2__PRIVATE exl2_result exl2__vocab_fill_merges(exl2__vocab_reader *r, exl2__work *work)
 {
-    return exl2__merges_some(&r->merges, work);
+    return exl2__merges_slice(&r->merges, work);
 }
 
 /* Copies the rules. Where U+2581 is a space, a step is added that cuts text before each space that no merge crosses:
@@ -317,7 +317,7 @@ EXL2__PRIVATE exl2_result exl2__vocab_finish(exl2__vocab_reader *r, exl2__work *
 EXL2__PRIVATE exl2_result exl2__vocab_read_rules(exl2__vocab_reader *r, exl2__work *work)
 {
     exl2__arena dry = { 0 };
-    EXL2__TRY_DONE(exl2__json_file_some(r->c, &r->file, work));
+    EXL2__TRY_DONE(exl2__json_file_slice(r->c, &r->file, work));
     r->j = r->file.parse.j;
     r->missing = r->j.tokens == NULL;
     if (r->missing) {
@@ -333,7 +333,7 @@ EXL2__PRIVATE exl2_result exl2__vocab_read_rules(exl2__vocab_reader *r, exl2__wo
 
 EXL2__PRIVATE exl2_result exl2__vocab_read_names(exl2__vocab_reader *r, exl2__work *work)
 {
-    EXL2__TRY_DONE(exl2__json_file_some(r->c, &r->config_file, work));
+    EXL2__TRY_DONE(exl2__json_file_slice(r->c, &r->config_file, work));
     r->config = r->config_file.parse.j;
     if (r->config.tokens && r->config.tokens[0].kind != EXL2__JSON_OBJECT) {
         return exl2__fail(r->c, EXL2_ERR_FORMAT, EXL2__VOCAB_NAMES_FILE " is not an object");
@@ -375,7 +375,7 @@ EXL2__PRIVATE exl2_result exl2__vocab_read_begin(exl2__vocab_reader *r, exl2__ct
 
 /* Reads on, in slices. Without a tokenizer.json the result is EXL2_OK, and v->present is false. An unsupported
    component is EXL2_ERR_UNSUPPORTED; the message names it. */
-EXL2__PRIVATE exl2_result exl2__vocab_read_some(exl2__vocab_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__vocab_read_slice(exl2__vocab_reader *r, exl2__work *work)
 {
     while (r->stage < EXL2__COUNT(exl2__vocab_stages) && !r->missing) {
         EXL2__TRY_DONE(exl2__vocab_stages[r->stage](r, work));

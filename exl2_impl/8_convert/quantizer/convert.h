@@ -14,55 +14,55 @@
 
 typedef struct exl2__convert_packing {
     const exl2__solve *s;
-    const exl2__slot *slot;
-    exl2__slot_codes *codes;
+    const exl2__linear *linear;
+    exl2__linear_codes *codes;
 } exl2__convert_packing;
 
 /* Task: one group. */
 EXL2__PRIVATE void exl2__convert_pack_group(void *arg, uint32_t g)
 {
     const exl2__convert_packing *p = (const exl2__convert_packing *)arg;
-    const exl2__slot *slot = p->slot;
-    exl2__slot_codes *codes = p->codes;
+    const exl2__linear *linear = p->linear;
+    exl2__linear_codes *codes = p->codes;
     const exl2__group *group = &codes->groups[g];
     for (uint32_t strip = 0; strip < p->s->strips; strip++) {
-        exl2__pack_codes(p->s->codes + ((size_t)strip * slot->in + group->row) * EXL2__PANELS_LANES, group->rows,
+        exl2__pack_codes(p->s->codes + ((size_t)strip * linear->in + group->row) * EXL2__PANELS_LANES, group->rows,
                          EXL2__PANELS_LANES, EXL2__PANELS_LANES, group->bits,
-                         codes->words + (size_t)group->word * slot->columns + strip * EXL2__PANELS_LANES,
-                         slot->columns);
+                         codes->words + (size_t)group->word * linear->columns + strip * EXL2__PANELS_LANES,
+                         linear->columns);
     }
-    exl2__pack_levels(p->s->levels + (size_t)g * slot->columns, slot->columns,
-                      codes->scales + (size_t)g * (slot->columns / 8));
+    exl2__pack_levels(p->s->levels + (size_t)g * linear->columns, linear->columns,
+                      codes->scales + (size_t)g * (linear->columns / 8));
     codes->scale_max[g] = p->s->scale_max[g];
     codes->table[2 * g] = (uint16_t)group->bits;
     codes->table[2 * g + 1] = (uint16_t)group->word;
 }
 
 /* Packs what the quantizer made. */
-EXL2__PRIVATE void exl2__convert_pack(const exl2__ctx *c, const exl2__solve *s, const exl2__slot *slot,
-                                      exl2__slot_codes *codes)
+EXL2__PRIVATE void exl2__convert_pack(const exl2__ctx *c, const exl2__solve *s, const exl2__linear *linear,
+                                      exl2__linear_codes *codes)
 {
-    exl2__convert_packing packing = { s, slot, codes };
+    exl2__convert_packing packing = { s, linear, codes };
     exl2__tasks_run(c, codes->group_count, exl2__convert_pack_group, &packing);
-    for (uint32_t i = 0; i < slot->in; i++) {
+    for (uint32_t i = 0; i < linear->in; i++) {
         codes->inverse[s->factor->order[i]] = i;
     }
 }
 
 /* Quantizes one matrix, and stores its codes. correct: NULL, or what its targets make up for. */
-EXL2__PRIVATE exl2_result exl2__convert_quantize_slot(exl2__convert *v, uint32_t index, const exl2__factor *f,
-                                                      const exl2__correct *correct, exl2__slot_codes *codes)
+EXL2__PRIVATE exl2_result exl2__convert_quantize_linear(exl2__convert *v, uint32_t index, const exl2__factor *f,
+                                                        const exl2__correct *correct, exl2__linear_codes *codes)
 {
-    const exl2__slot *slot = &v->slots.items[index];
-    exl2__keep_piece pieces[EXL2__SLOT_PIECES];
+    const exl2__linear *linear = &v->linears.items[index];
+    exl2__workdir_piece pieces[EXL2__SLOT_PIECES];
     char name[EXL2__FILE_NAME_MAX];
     exl2__solve s;
-    if (slot->layer != EXL2__SLOTS_NO_LAYER) {
-        EXL2__TRY(exl2__runner_hold(&v->source, slot->layer));
+    if (linear->layer != EXL2__LINEARS_NO_LAYER) {
+        EXL2__TRY(exl2__runner_hold(&v->source, linear->layer));
     }
-    exl2__cpu_part *part = exl2__slots_part(&v->source, slot);
-    EXL2__TRY(exl2__solve_open(v->c, f, slot->columns, codes->groups, codes->group_count, &s));
-    exl2_result result = exl2__solve_load(v->c, &s, part, slot->out);
+    exl2__cpu_part *part = exl2__linears_part(&v->source, linear);
+    EXL2__TRY(exl2__solve_open(v->c, f, linear->columns, codes->groups, codes->group_count, &s));
+    exl2_result result = exl2__solve_load(v->c, &s, part, linear->out);
     if (result >= 0 && correct) {
         result = exl2__correct_weights(v->c, correct, &s);
     }
@@ -71,68 +71,68 @@ EXL2__PRIVATE exl2_result exl2__convert_quantize_slot(exl2__convert *v, uint32_t
     result = result < 0 ? result : exl2__solve_energy(v->c, &s, false, &codes->losses[1]);
     exl2__convert_time(v, EXL2_CONVERT_QUANTIZE);
     if (result >= 0) {
-        exl2__convert_pack(v->c, &s, slot, codes);
-        uint32_t count = exl2__slot_codes_pieces(slot, codes, pieces);
-        exl2__convert_write_codes_name(&v->slots, index, name);
-        result = exl2__keep_save(&v->work, name, pieces, count);
+        exl2__convert_pack(v->c, &s, linear, codes);
+        uint32_t count = exl2__linear_codes_pieces(linear, codes, pieces);
+        exl2__convert_write_codes_name(&v->linears, index, name);
+        result = exl2__workdir_save(&v->work, name, pieces, count);
     }
     if (result >= 0 && v->d->corrected) {
-        result = exl2__streams_replace(&v->streams, part, exl2__convert_on_gpu(v, slot), &s);
+        result = exl2__streams_replace(&v->streams, part, exl2__convert_on_gpu(v, linear), &s);
     }
     exl2__solve_close(v->c, &s);
     exl2__convert_time(v, EXL2_CONVERT_FILES);
     return result;
 }
 
-/* The codes of a slot in *memory, which the caller closes, also after a failure; *found: they are those of the work
+/* The codes of a linear in *memory, which the caller closes, also after a failure; *found: they are those of the work
    folder. */
-EXL2__PRIVATE exl2_result exl2__convert_codes(exl2__convert *v, uint32_t index, exl2__slot_codes *codes,
+EXL2__PRIVATE exl2_result exl2__convert_codes(exl2__convert *v, uint32_t index, exl2__linear_codes *codes,
                                               exl2__arena *memory, bool *found)
 {
-    const exl2__slot *slot = &v->slots.items[index];
+    const exl2__linear *linear = &v->linears.items[index];
     exl2__arena dry = { 0 };
-    exl2__keep_piece pieces[EXL2__SLOT_PIECES];
+    exl2__workdir_piece pieces[EXL2__SLOT_PIECES];
     char name[EXL2__FILE_NAME_MAX];
-    exl2__slot_codes_layout(&v->slots, slot, codes, &dry);
+    exl2__linear_codes_layout(&v->linears, linear, codes, &dry);
     EXL2__TRY(exl2__arena_open(v->c, memory, dry.used, EXL2_MEM_SCRATCH));
-    exl2__slot_codes_layout(&v->slots, slot, codes, memory);
-    uint32_t count = exl2__slot_codes_pieces(slot, codes, pieces);
-    exl2__convert_write_codes_name(&v->slots, index, name);
-    return exl2__keep_load(&v->work, name, pieces, count, found);
+    exl2__linear_codes_layout(&v->linears, linear, codes, memory);
+    uint32_t count = exl2__linear_codes_pieces(linear, codes, pieces);
+    exl2__convert_write_codes_name(&v->linears, index, name);
+    return exl2__workdir_load(&v->work, name, pieces, count, found);
 }
 
 /* Targets are corrected but for the down matrices of experts: the same tokens do not reach them in both streams. */
-EXL2__PRIVATE bool exl2__convert_is_corrected(const exl2__convert *v, const exl2__slot *slot)
+EXL2__PRIVATE bool exl2__convert_is_corrected(const exl2__convert *v, const exl2__linear *linear)
 {
-    return v->d->corrected && slot->input < EXL2__RUNNER_EXPERTS;
+    return v->d->corrected && linear->input < EXL2__RUNNER_EXPERTS;
 }
 
-/* The factor of a slot's input: of the moments in the work folder, or of the stream through what is quantized. */
-EXL2__PRIVATE exl2_result exl2__convert_factor(exl2__convert *v, const exl2__slot *slot, exl2__factor *f)
+/* The factor of a linear's input: of the moments in the work folder, or of the stream through what is quantized. */
+EXL2__PRIVATE exl2_result exl2__convert_factor(exl2__convert *v, const exl2__linear *linear, exl2__factor *f)
 {
-    exl2__gram *gram = &v->measure.grams[slot->input];
+    exl2__gram *gram = &v->measure.grams[linear->input];
     bool found;
-    if (exl2__convert_is_corrected(v, slot)) {
-        EXL2__TRY(exl2__streams_input(&v->streams, slot->layer, slot->input, slot->in));
+    if (exl2__convert_is_corrected(v, linear)) {
+        EXL2__TRY(exl2__streams_input(&v->streams, linear->layer, linear->input, linear->in));
         exl2__convert_time(v, EXL2_CONVERT_FORWARD);
-        EXL2__TRY(exl2__factor_make(v->c, exl2__convert_gpu(v), slot->name, gram->sum, slot->in, f));
+        EXL2__TRY(exl2__factor_make(v->c, exl2__convert_gpu(v), linear->name, gram->sum, linear->in, f));
         exl2_result result = exl2__correct_finish(&v->streams.correct, f);
         if (result < 0) {
             exl2__factor_close(v->c, f);
         }
         return result;
     }
-    gram->in = slot->in;
-    EXL2__TRY(exl2__convert_load_moments(v, slot->layer, slot->input, &found));
+    gram->in = linear->in;
+    EXL2__TRY(exl2__convert_load_moments(v, linear->layer, linear->input, &found));
     if (!found) {
         char name[EXL2__FILE_NAME_MAX];
-        exl2__convert_moments_name(slot->layer, slot->input, name);
+        exl2__convert_moments_name(linear->layer, linear->input, name);
         return exl2__fail(v->c, EXL2_ERR_IO, "%s/%s is missing or damaged; remove that folder", v->work.dir, name);
     }
-    return exl2__factor_make(v->c, exl2__convert_gpu(v), slot->name, gram->sum, slot->in, f);
+    return exl2__factor_make(v->c, exl2__convert_gpu(v), linear->name, gram->sum, linear->in, f);
 }
 
-/* The slots [first, end) have one input. Those that are in the work folder are left as they are, unless their targets
+/* The linears [first, end) have one input. Those that are in the work folder are left as they are, unless their targets
    are corrected. */
 EXL2__PRIVATE exl2_result exl2__convert_quantize_input(exl2__convert *v, uint32_t first, uint32_t end)
 {
@@ -140,23 +140,23 @@ EXL2__PRIVATE exl2_result exl2__convert_quantize_input(exl2__convert *v, uint32_
     bool made = false;
     exl2_result result = EXL2_OK;
     for (uint32_t i = first; i < end && result >= 0; i++) {
-        const exl2__slot *slot = &v->slots.items[i];
+        const exl2__linear *linear = &v->linears.items[i];
         exl2__arena memory = { 0 };
-        exl2__slot_codes codes;
+        exl2__linear_codes codes;
         bool found = false;
         result = exl2__convert_codes(v, i, &codes, &memory, &found);
         found = found && !v->d->corrected;
         if (result >= 0 && !found && !made) {
-            result = exl2__convert_factor(v, slot, &f);
+            result = exl2__convert_factor(v, linear, &f);
             made = result >= 0;
             exl2__convert_time(v, EXL2_CONVERT_FACTOR);
         }
         if (result >= 0 && !found) {
-            result = exl2__convert_quantize_slot(v, i, &f, exl2__convert_is_corrected(v, slot) ? &v->streams.correct
+            result = exl2__convert_quantize_linear(v, i, &f, exl2__convert_is_corrected(v, linear) ? &v->streams.correct
                                                                                              : NULL, &codes);
         }
         exl2__arena_close(v->c, &memory);
-        result = result < 0 ? result : exl2__convert_progress(v, "quantize", (i + 1.0) / v->slots.count);
+        result = result < 0 ? result : exl2__convert_progress(v, "quantize", (i + 1.0) / v->linears.count);
     }
     if (made) {
         exl2__factor_close(v->c, &f);
@@ -164,13 +164,13 @@ EXL2__PRIVATE exl2_result exl2__convert_quantize_input(exl2__convert *v, uint32_
     return result;
 }
 
-/* The slots [first, last), input by input. */
-EXL2__PRIVATE exl2_result exl2__convert_quantize_slots(exl2__convert *v, uint32_t first, uint32_t last)
+/* The linears [first, last), input by input. */
+EXL2__PRIVATE exl2_result exl2__convert_quantize_linears(exl2__convert *v, uint32_t first, uint32_t last)
 {
     for (uint32_t end; first < last; first = end) {
-        const exl2__slot *slot = &v->slots.items[first];
-        for (end = first + 1; end < last && v->slots.items[end].layer == slot->layer
-                              && v->slots.items[end].input == slot->input; end++) {
+        const exl2__linear *linear = &v->linears.items[first];
+        for (end = first + 1; end < last && v->linears.items[end].layer == linear->layer
+                              && v->linears.items[end].input == linear->input; end++) {
         }
         EXL2__TRY(exl2__convert_quantize_input(v, first, end));
     }
@@ -179,12 +179,12 @@ EXL2__PRIVATE exl2_result exl2__convert_quantize_slots(exl2__convert *v, uint32_
 
 /* ---- quantize with corrected targets ---- */
 
-EXL2__PRIVATE void exl2__convert_streams_pieces(exl2__convert *v, uint64_t *layer, exl2__keep_piece pieces[3])
+EXL2__PRIVATE void exl2__convert_streams_pieces(exl2__convert *v, uint64_t *layer, exl2__workdir_piece pieces[3])
 {
     uint64_t bytes = (uint64_t)v->rows * v->length * v->source.plan.shape.hidden * sizeof(float);
-    pieces[0] = (exl2__keep_piece){ layer, sizeof *layer };
-    pieces[1] = (exl2__keep_piece){ v->measure.states.host, bytes };
-    pieces[2] = (exl2__keep_piece){ v->streams.states.host, bytes };
+    pieces[0] = (exl2__workdir_piece){ layer, sizeof *layer };
+    pieces[1] = (exl2__workdir_piece){ v->measure.states.host, bytes };
+    pieces[2] = (exl2__workdir_piece){ v->streams.states.host, bytes };
 }
 
 /* Copies the states of both streams between the device and the host, where they are on the device. */
@@ -200,14 +200,14 @@ EXL2__PRIVATE exl2_result exl2__convert_sync_streams(const exl2__convert *v, boo
 EXL2__PRIVATE exl2_result exl2__convert_load_streams(exl2__convert *v, uint32_t *at)
 {
     uint64_t layer = 0;
-    exl2__keep_piece pieces[3];
+    exl2__workdir_piece pieces[3];
     bool found;
     exl2__convert_streams_pieces(v, &layer, pieces);
-    EXL2__TRY(exl2__keep_load(&v->work, "states-of-both", pieces, 3, &found));
+    EXL2__TRY(exl2__workdir_load(&v->work, "states-of-both", pieces, 3, &found));
     found = found && layer <= v->source.plan.shape.layers;
-    for (uint32_t i = 0; found && i < v->slots.first[layer]; i++) {
+    for (uint32_t i = 0; found && i < v->linears.first[layer]; i++) {
         exl2__arena memory = { 0 };
-        exl2__slot_codes codes;
+        exl2__linear_codes codes;
         exl2_result result = exl2__convert_codes(v, i, &codes, &memory, &found);
         exl2__arena_close(v->c, &memory);
         EXL2__TRY(result);
@@ -223,31 +223,31 @@ EXL2__PRIVATE exl2_result exl2__convert_quantize_layers(exl2__convert *v)
     uint64_t saved_ns = exl2__platform_ns();
     EXL2__TRY(exl2__convert_load_streams(v, &at));
     while (at < layers) {
-        EXL2__TRY(exl2__convert_quantize_slots(v, v->slots.first[at], v->slots.first[at + 1]));
+        EXL2__TRY(exl2__convert_quantize_linears(v, v->linears.first[at], v->linears.first[at + 1]));
         EXL2__TRY(exl2__streams_next(&v->streams, at));
         exl2__convert_time(v, EXL2_CONVERT_FORWARD);
         at++;
         if (exl2__platform_ns() - saved_ns > EXL2__CONVERT_SAVE_NS || at == layers) {
             uint64_t layer = at;
-            exl2__keep_piece pieces[3];
+            exl2__workdir_piece pieces[3];
             exl2__convert_streams_pieces(v, &layer, pieces);
             EXL2__TRY(exl2__convert_sync_streams(v, true));
-            EXL2__TRY(exl2__keep_save(&v->work, "states-of-both", pieces, 3));
+            EXL2__TRY(exl2__workdir_save(&v->work, "states-of-both", pieces, 3));
             saved_ns = exl2__platform_ns();
         }
     }
-    return exl2__convert_quantize_slots(v, v->slots.first[layers], v->slots.count);
+    return exl2__convert_quantize_linears(v, v->linears.first[layers], v->linears.count);
 }
 
 EXL2__PRIVATE exl2_result exl2__convert_quantize(exl2__convert *v)
 {
     exl2__arena dry = { 0 }, memory;
     if (!v->d->corrected) {
-        return exl2__convert_quantize_slots(v, 0, v->slots.count);
+        return exl2__convert_quantize_linears(v, 0, v->linears.count);
     }
-    exl2__streams_layout(&v->streams, &v->measure, exl2__slots_most(&v->slots), &dry);
+    exl2__streams_layout(&v->streams, &v->measure, exl2__linears_most(&v->linears), &dry);
     EXL2__TRY(exl2__arena_open(v->c, &memory, dry.used, EXL2_MEM_SCRATCH));
-    exl2__streams_layout(&v->streams, &v->measure, exl2__slots_most(&v->slots), &memory);
+    exl2__streams_layout(&v->streams, &v->measure, exl2__linears_most(&v->linears), &memory);
     exl2_result result = EXL2_OK;
 #ifndef EXL2_NO_CUDA
     if (exl2__measure_on_gpu(&v->measure)) {
@@ -267,10 +267,10 @@ EXL2__PRIVATE exl2_result exl2__convert_quantize(exl2__convert *v)
 EXL2__PRIVATE uint32_t exl2__convert_starved(const exl2__convert *v, const char **first)
 {
     uint32_t count = 0;
-    for (uint32_t i = v->slots.count; i-- > 0;) {
-        const exl2__slot *slot = &v->slots.items[i];
-        if (slot->kind == EXL2__UNIT_EXPERT_DOWN && slot->measured->share * v->rows * v->length < 1) {
-            *first = slot->name;
+    for (uint32_t i = v->linears.count; i-- > 0;) {
+        const exl2__linear *linear = &v->linears.items[i];
+        if (linear->kind == EXL2__UNIT_EXPERT_DOWN && linear->measured->share * v->rows * v->length < 1) {
+            *first = linear->name;
             count++;
         }
     }
@@ -280,7 +280,7 @@ EXL2__PRIVATE uint32_t exl2__convert_starved(const exl2__convert *v, const char 
 /* What the user should know besides the figures. */
 EXL2__PRIVATE void exl2__convert_warn(const exl2__convert *v, char *warning, size_t cap)
 {
-    const exl2__slots *s = &v->slots;
+    const exl2__linears *s = &v->linears;
     const char *name = NULL;
     size_t used = 0;
     if (s->source != EXL2__MATRIX_DENSE || v->from.kind == EXL2__CONVERT_SOURCE_FP8) {
@@ -323,30 +323,30 @@ EXL2__PRIVATE void exl2__convert_report(exl2__convert *v, exl2_convert_info *inf
     exl2__format(info->arch, sizeof info->arch, "%s", v->source.load.config.arch_name);
     exl2__convert_warn(v, info->warning, sizeof info->warning);
     info->bytes = v->write.bytes;
-    info->matrices = v->slots.count;
+    info->matrices = v->linears.count;
     info->rows = v->rows;
     info->length = v->length;
     for (uint32_t i = 0; i < EXL2_CONVERT_STAGES; i++) {
         info->stage_seconds[i] = (double)v->stage_ns[i] * 1e-9;
     }
     info->backend = exl2__convert_gpu(v) ? EXL2_BACKEND_CUDA : EXL2_BACKEND_CPU;
-    for (uint32_t i = 0; i < v->slots.count; i++) {
-        const exl2__slot *slot = &v->slots.items[i];
+    for (uint32_t i = 0; i < v->linears.count; i++) {
+        const exl2__linear *linear = &v->linears.items[i];
         exl2__arena dry = { 0 };
-        exl2__slot_codes codes;
-        exl2__slot_codes_layout(&v->slots, slot, &codes, &dry);
-        uint64_t own = exl2__slots_bits(slot, &codes), all = (uint64_t)slot->in * slot->columns;
-        exl2_convert_matrix m = { .name = slot->name, .in = slot->in, .out = slot->out };
+        exl2__linear_codes codes;
+        exl2__linear_codes_layout(&v->linears, linear, &codes, &dry);
+        uint64_t own = exl2__linears_bits(linear, &codes), all = (uint64_t)linear->in * linear->columns;
+        exl2_convert_matrix m = { .name = linear->name, .in = linear->in, .out = linear->out };
         exl2__group groups[EXL2__MATRIX_IN_MAX / 32 + 1];
-        uint32_t words, count = exl2__slots_groups(&v->slots, slot, groups, &words);
+        uint32_t words, count = exl2__linears_groups(&v->linears, linear, groups, &words);
         for (uint32_t g = 0; g < count; g++) {
             m.rows[groups[g].bits] += groups[g].rows;
         }
         m.bpw = (float)((double)own / (double)all);
-        m.loss = slot->power > 0 ? slot->loss / slot->power : 0;
-        m.kl = slot->measured->mean * slot->measured->share * slot->loss;
+        m.loss = linear->power > 0 ? linear->loss / linear->power : 0;
+        m.kl = linear->measured->mean * linear->measured->share * linear->loss;
         info->predicted_kl += m.kl;
-        if (slot->layer == EXL2__SLOTS_NO_LAYER) {
+        if (linear->layer == EXL2__LINEARS_NO_LAYER) {
             info->head_bpw = m.bpw;
         } else {
             bits += own;
@@ -401,14 +401,14 @@ EXL2__PRIVATE exl2_result exl2__convert_compare(exl2__convert *v, const char *di
 EXL2__PRIVATE void exl2__convert_rates(exl2__convert *v)
 {
     uint64_t bits[2] = { 0, 0 }, weights[2] = { 0, 0 }; /* of the layers, of the head */
-    for (uint32_t i = 0; i < v->slots.count && v->d->size_bytes; i++) {
-        const exl2__slot *slot = &v->slots.items[i];
+    for (uint32_t i = 0; i < v->linears.count && v->d->size_bytes; i++) {
+        const exl2__linear *linear = &v->linears.items[i];
         exl2__arena dry = { 0 };
-        exl2__slot_codes codes;
-        bool head = slot->layer == EXL2__SLOTS_NO_LAYER;
-        exl2__slot_codes_layout(&v->slots, slot, &codes, &dry);
-        bits[head] += exl2__slots_bits(slot, &codes);
-        weights[head] += (uint64_t)slot->in * slot->columns;
+        exl2__linear_codes codes;
+        bool head = linear->layer == EXL2__LINEARS_NO_LAYER;
+        exl2__linear_codes_layout(&v->linears, linear, &codes, &dry);
+        bits[head] += exl2__linears_bits(linear, &codes);
+        weights[head] += (uint64_t)linear->in * linear->columns;
     }
     if (v->d->size_bytes) {
         v->write.bpw_1000 = (uint32_t)(bits[0] * 1000 / weights[0]);
@@ -454,7 +454,7 @@ EXL2__PRIVATE exl2_result exl2__convert_write_measured(exl2__convert *v)
     char path[EXL2__FILE_PATH_MAX];
     exl2__arena_close(v->c, &v->memory);
     exl2__format(path, sizeof path, "%s/measurement.json", v->folder.work_path);
-    EXL2__TRY(exl2__measurement_write(v->c, path, &v->source, &v->slots, v->from.weights));
+    EXL2__TRY(exl2__measurement_write(v->c, path, &v->source, &v->linears, v->from.weights));
     return exl2__convert_write_ids(v);
 }
 
@@ -463,7 +463,7 @@ EXL2__PRIVATE exl2_result exl2__convert_check_source(exl2__convert *v)
 {
     exl2_result result = exl2__convert_source_check(v->c, v->d, &v->from);
     if (result == EXL2_ERR_STATE) {
-        exl2__keep_remove(&v->work);
+        exl2__workdir_remove(&v->work);
     }
     return result;
 }
@@ -496,7 +496,7 @@ EXL2__PRIVATE exl2_result exl2__convert_steps(exl2__convert *v)
     EXL2__TRY(exl2__convert_check_source(v));
     EXL2__TRY(exl2__folder_commit(c, &v->folder));
     if (!v->d->work_dir) {
-        exl2__keep_remove(&v->work);
+        exl2__workdir_remove(&v->work);
     }
     info.host_peak = c->host_peak;
 #ifndef EXL2_NO_CUDA
@@ -516,14 +516,14 @@ EXL2__PRIVATE exl2_result exl2__convert_run(exl2__ctx *c, const exl2_convert_des
     exl2_result result = exl2__convert_steps(&v);
     exl2__arena_close(c, &v.memory);
     exl2__free(c, v.ids, v.ids_bytes, EXL2_MEM_GENERAL);
-    exl2__slots_close(c, &v.slots);
+    exl2__linears_close(c, &v.linears);
     exl2__runner_close(&v.source);
     exl2__gpu_close(c, &v.gpu);
     exl2__folder_abandon(&v.folder);
-    if (result < 0 && !d->work_dir && v.work.lock && !exl2__keep_has_parts(&v.work)) {
-        exl2__keep_remove(&v.work); /* there is nothing to continue from */
+    if (result < 0 && !d->work_dir && v.work.lock && !exl2__workdir_has_parts(&v.work)) {
+        exl2__workdir_remove(&v.work); /* there is nothing to continue from */
     }
-    exl2__keep_close(&v.work);
+    exl2__workdir_close(&v.work);
     return result;
 }
 

@@ -9,7 +9,7 @@
 
 EXL2__PRIVATE void exl2__convert_moments_name(uint32_t layer, uint32_t input, char name[EXL2__FILE_NAME_MAX])
 {
-    if (layer == EXL2__SLOTS_NO_LAYER) {
+    if (layer == EXL2__LINEARS_NO_LAYER) {
         exl2__format(name, EXL2__FILE_NAME_MAX, "head-moments");
     } else {
         exl2__format(name, EXL2__FILE_NAME_MAX, "layer-%u-%u.moments", layer, input);
@@ -19,90 +19,91 @@ EXL2__PRIVATE void exl2__convert_moments_name(uint32_t layer, uint32_t input, ch
 /* The moments of an input, from the diagonal of each strip down, and the number of its tokens, as a file. Returns the
    number of pieces. */
 EXL2__PRIVATE uint32_t exl2__convert_moments(exl2__convert *v, uint32_t input,
-                                             exl2__keep_piece pieces[EXL2__MATRIX_IN_MAX / EXL2__PANELS_LANES + 1])
+                                             exl2__workdir_piece pieces[EXL2__MATRIX_IN_MAX / EXL2__PANELS_LANES + 1])
 {
     exl2__gram *gram = &v->measure.grams[input];
     uint32_t strips = gram->in / EXL2__PANELS_LANES;
     for (uint32_t i = 0; i < strips; i++) {
         uint64_t below = ((uint64_t)gram->in - i * EXL2__PANELS_LANES) * EXL2__PANELS_LANES;
-        pieces[i] = (exl2__keep_piece){ gram->sum + ((size_t)i + 1) * gram->in * EXL2__PANELS_LANES - below,
-                                        below * sizeof *gram->sum };
+        pieces[i] = (exl2__workdir_piece){ gram->sum + ((size_t)i + 1) * gram->in * EXL2__PANELS_LANES - below,
+                                           below * sizeof *gram->sum };
     }
-    pieces[strips] = (exl2__keep_piece){ &gram->tokens, sizeof gram->tokens };
+    pieces[strips] = (exl2__workdir_piece){ &gram->tokens, sizeof gram->tokens };
     return strips + 1;
 }
 
 EXL2__PRIVATE exl2_result exl2__convert_save_moments(exl2__convert *v, uint32_t layer, uint32_t input)
 {
-    exl2__keep_piece pieces[EXL2__MATRIX_IN_MAX / EXL2__PANELS_LANES + 1];
+    exl2__workdir_piece pieces[EXL2__MATRIX_IN_MAX / EXL2__PANELS_LANES + 1];
     char name[EXL2__FILE_NAME_MAX];
     exl2__convert_moments_name(layer, input, name);
-    return exl2__keep_save(&v->work, name, pieces, exl2__convert_moments(v, input, pieces));
+    return exl2__workdir_save(&v->work, name, pieces, exl2__convert_moments(v, input, pieces));
 }
 
 EXL2__PRIVATE exl2_result exl2__convert_load_moments(exl2__convert *v, uint32_t layer, uint32_t input, bool *found)
 {
-    exl2__keep_piece pieces[EXL2__MATRIX_IN_MAX / EXL2__PANELS_LANES + 1];
+    exl2__workdir_piece pieces[EXL2__MATRIX_IN_MAX / EXL2__PANELS_LANES + 1];
     char name[EXL2__FILE_NAME_MAX];
     exl2__convert_moments_name(layer, input, name);
-    EXL2__TRY(exl2__keep_load(&v->work, name, pieces, exl2__convert_moments(v, input, pieces), found));
+    EXL2__TRY(exl2__workdir_load(&v->work, name, pieces, exl2__convert_moments(v, input, pieces), found));
     exl2__gram_replaced(v->c, &v->measure.grams[input]);
     return EXL2_OK;
 }
 
-/* Pieces of the file with what was measured of a layer. A layer without slots has an empty one. */
-EXL2__PRIVATE void exl2__convert_losses(exl2__convert *v, uint32_t layer, exl2__keep_piece pieces[2],
+/* Pieces of the file with what was measured of a layer. A layer without linears has an empty one. */
+EXL2__PRIVATE void exl2__convert_losses(exl2__convert *v, uint32_t layer, exl2__workdir_piece pieces[2],
                                         char name[EXL2__FILE_NAME_MAX])
 {
-    const exl2__slot *first = &v->slots.items[v->slots.first[layer]];
-    const exl2__slot *end = &v->slots.items[v->slots.first[layer + 1]];
-    pieces[0] = (exl2__keep_piece){ first->measured, (uint64_t)(end - first) * sizeof *first->measured };
-    pieces[1] = (exl2__keep_piece){ first->losses, (uint64_t)(end->losses - first->losses) * sizeof *first->losses };
+    const exl2__linear *first = &v->linears.items[v->linears.first[layer]];
+    const exl2__linear *end = &v->linears.items[v->linears.first[layer + 1]];
+    pieces[0] = (exl2__workdir_piece){ first->measured, (uint64_t)(end - first) * sizeof *first->measured };
+    pieces[1] = (exl2__workdir_piece){ first->losses, (uint64_t)(end->losses - first->losses) * sizeof *first->losses };
     exl2__format(name, EXL2__FILE_NAME_MAX, "layer-%u.losses", layer);
 }
 
-/* What is done of measuring a layer, once `share` of its slots are. */
+/* What is done of measuring a layer, once `share` of its linears are. */
 EXL2__PRIVATE exl2_result exl2__convert_measure_progress(const exl2__convert *v, uint32_t layer, double share)
 {
     return exl2__convert_progress(v, "measure", (layer + share) / v->source.plan.shape.layers);
 }
 
-/* Do a slot's products run on the GPU? */
-static inline bool exl2__convert_on_gpu(const exl2__convert *v, const exl2__slot *slot)
+/* Do a linear's products run on the GPU? */
+static inline bool exl2__convert_on_gpu(const exl2__convert *v, const exl2__linear *linear)
 {
-    return exl2__runner_on_gpu(&v->source, slot->layer, slot->input);
+    return exl2__runner_on_gpu(&v->source, linear->layer, linear->input);
 }
 
-/* Measures the slots [first, end), which are tried together, and runs the probes through their layer with the quantized
-   forms in place, to `states`. *f: the factor of the input `*input`, which is replaced when another one is needed.
-   trials [end - first]: zeroed. *loss: of all slots. */
+/* Measures the linears [first, end), which are tried together, and runs the probes through their layer with the
+   quantized forms in place, to `states`. *f: the factor of the input `*input`, which is replaced when another one is
+   needed. trials [end - first]: zeroed. *loss: of all linears. */
 EXL2__PRIVATE exl2_result exl2__convert_try(exl2__convert *v, uint32_t first, uint32_t end, exl2__factor *f,
                                             uint32_t *input, exl2__measure_trial *trials, exl2__runner_states states,
                                             double *loss)
 {
-    uint32_t layer = v->slots.items[first].layer, slots = v->slots.first[layer + 1] - v->slots.first[layer];
+    uint32_t layer = v->linears.items[first].layer, linears = v->linears.first[layer + 1] - v->linears.first[layer];
     exl2_result result = EXL2_OK;
     *loss = 0;
     for (uint32_t i = first; i < end && result >= 0; i++) {
-        exl2__slot *slot = &v->slots.items[i];
-        const exl2__gram *gram = &v->measure.grams[slot->input];
-        if (slot->input != *input) {
+        exl2__linear *linear = &v->linears.items[i];
+        const exl2__gram *gram = &v->measure.grams[linear->input];
+        if (linear->input != *input) {
             exl2__factor_close(v->c, f);
             *input = UINT32_MAX;
-            EXL2__TRY(exl2__factor_make(v->c, exl2__convert_gpu(v), slot->name, gram->sum, slot->in, f));
-            *input = slot->input;
+            EXL2__TRY(exl2__factor_make(v->c, exl2__convert_gpu(v), linear->name, gram->sum, linear->in, f));
+            *input = linear->input;
             exl2__convert_time(v, EXL2_CONVERT_FACTOR);
         }
-        slot->measured->share = 1;
-        if (slot->kind == EXL2__UNIT_EXPERT_UP || slot->kind == EXL2__UNIT_EXPERT_DOWN) {
-            uint64_t used = v->measure.grams[EXL2__RUNNER_EXPERTS + slot->expert].tokens;
-            slot->measured->share = ((double)used + 0.5) / ((double)v->rows * v->length);
+        linear->measured->share = 1;
+        if (linear->kind == EXL2__UNIT_EXPERT_UP || linear->kind == EXL2__UNIT_EXPERT_DOWN) {
+            uint64_t used = v->measure.grams[EXL2__RUNNER_EXPERTS + linear->expert].tokens;
+            linear->measured->share = ((double)used + 0.5) / ((double)v->rows * v->length);
         }
-        result = exl2__measure_part(&v->measure, exl2__slots_part(&v->source, slot), exl2__convert_on_gpu(v, slot),
-                                    slot->out, f, slot->losses, slot->measured, &trials[i - first]);
+        result = exl2__measure_part(&v->measure, exl2__linears_part(&v->source, linear), exl2__convert_on_gpu(v,
+                                                                                                              linear),
+                                    linear->out, f, linear->losses, linear->measured, &trials[i - first]);
         exl2__convert_time(v, EXL2_CONVERT_LOSSES);
         *loss += trials[i - first].loss;
-        double share = (i + 1.0 - v->slots.first[layer]) / slots / 2; /* the rest of the model is the other half */
+        double share = (i + 1.0 - v->linears.first[layer]) / linears / 2; /* the rest of the model is the other half */
         result = result < 0 ? result : exl2__convert_measure_progress(v, layer, share);
     }
     if (result >= 0) {
@@ -113,8 +114,8 @@ EXL2__PRIVATE exl2_result exl2__convert_try(exl2__convert *v, uint32_t first, ui
 }
 
 /* The same with memory for the trials, which are taken back. */
-EXL2__PRIVATE exl2_result exl2__convert_try_slots(exl2__convert *v, uint32_t first, uint32_t end, exl2__factor *f,
-                                                  uint32_t *input, exl2__runner_states states, double *loss)
+EXL2__PRIVATE exl2_result exl2__convert_try_linears(exl2__convert *v, uint32_t first, uint32_t end, exl2__factor *f,
+                                                    uint32_t *input, exl2__runner_states states, double *loss)
 {
     void *memory;
     uint64_t bytes = (end - first) * sizeof(exl2__measure_trial);
@@ -129,13 +130,13 @@ EXL2__PRIVATE exl2_result exl2__convert_try_slots(exl2__convert *v, uint32_t fir
     return result;
 }
 
-/* Slots of a layer that are tried together. */
+/* Linears of a layer that are tried together. */
 typedef struct exl2__convert_trial {
     uint32_t first, end;
     double loss;
 } exl2__convert_trial;
 
-/* Runs all trials of a layer through the rest of the model: the sensitivities of their slots. */
+/* Runs all trials of a layer through the rest of the model: the sensitivities of their linears. */
 EXL2__PRIVATE exl2_result exl2__convert_try_rest(exl2__convert *v, uint32_t layer, const exl2__convert_trial *trials,
                                                  uint32_t count)
 {
@@ -150,8 +151,8 @@ EXL2__PRIVATE exl2_result exl2__convert_try_rest(exl2__convert *v, uint32_t laye
         exl2__runner_states states = exl2__measure_copy(m, i);
         EXL2__TRY(exl2__measure_kl_of(m, &states, &kl));
         for (uint32_t k = trials[i].first; k < trials[i].end; k++) {
-            v->slots.items[k].measured->sensitivity = trials[i].loss > 0 ? kl.typical / trials[i].loss : 0;
-            v->slots.items[k].measured->mean = trials[i].loss > 0 ? kl.mean / trials[i].loss : 0;
+            v->linears.items[k].measured->sensitivity = trials[i].loss > 0 ? kl.typical / trials[i].loss : 0;
+            v->linears.items[k].measured->mean = trials[i].loss > 0 ? kl.mean / trials[i].loss : 0;
         }
     }
     exl2__convert_time(v, EXL2_CONVERT_PROBE);
@@ -159,20 +160,20 @@ EXL2__PRIVATE exl2_result exl2__convert_try_rest(exl2__convert *v, uint32_t laye
 }
 
 /* Measures all matrices of a layer. */
-EXL2__PRIVATE exl2_result exl2__convert_measure_slots(exl2__convert *v, uint32_t layer)
+EXL2__PRIVATE exl2_result exl2__convert_measure_linears(exl2__convert *v, uint32_t layer)
 {
     exl2__factor f = { 0 };
     exl2__convert_trial trials[EXL2__MEASURE_COPIES];
     uint32_t input = UINT32_MAX, count = 0;
     exl2_result result = EXL2_OK;
-    for (uint32_t first = v->slots.first[layer]; first < v->slots.first[layer + 1] && result >= 0; count++) {
+    for (uint32_t first = v->linears.first[layer]; first < v->linears.first[layer + 1] && result >= 0; count++) {
         exl2__convert_trial *t = &trials[count];
         *t = (exl2__convert_trial){ first, first + 1, 0 };
-        while (exl2__slots_together(&v->slots.items[first], &v->slots.items[t->end])) {
+        while (exl2__linears_together(&v->linears.items[first], &v->linears.items[t->end])) {
             t->end++;
         }
-        result = exl2__convert_try_slots(v, t->first, t->end, &f, &input, exl2__measure_copy(&v->measure, count),
-                                         &t->loss);
+        result = exl2__convert_try_linears(v, t->first, t->end, &f, &input, exl2__measure_copy(&v->measure, count),
+                                           &t->loss);
         first = t->end;
     }
     exl2__factor_close(v->c, &f);
@@ -182,18 +183,18 @@ EXL2__PRIVATE exl2_result exl2__convert_measure_slots(exl2__convert *v, uint32_t
 EXL2__PRIVATE exl2_result exl2__convert_save_states(exl2__convert *v, uint32_t layer)
 {
     uint64_t index = layer, count = (uint64_t)v->rows * v->length * v->source.plan.shape.hidden;
-    exl2__keep_piece pieces[2] = { { &index, sizeof index }, { v->measure.states.host, count * sizeof(float) } };
+    exl2__workdir_piece pieces[2] = { { &index, sizeof index }, { v->measure.states.host, count * sizeof(float) } };
     EXL2__TRY(exl2__runner_states_sync(&v->source, &v->measure.states, (uint64_t)v->rows * v->length, true));
-    return exl2__keep_save(&v->work, "states", pieces, 2);
+    return exl2__workdir_save(&v->work, "states", pieces, 2);
 }
 
 /* Sets the states to those before the last saved layer, at most `layer`, or to the embeddings. */
 EXL2__PRIVATE exl2_result exl2__convert_load_states(exl2__convert *v, uint32_t layer, uint32_t *at)
 {
     uint64_t index = 0, count = (uint64_t)v->rows * v->length * v->source.plan.shape.hidden;
-    exl2__keep_piece pieces[2] = { { &index, sizeof index }, { v->measure.states.host, count * sizeof(float) } };
+    exl2__workdir_piece pieces[2] = { { &index, sizeof index }, { v->measure.states.host, count * sizeof(float) } };
     bool found;
-    EXL2__TRY(exl2__keep_load(&v->work, "states", pieces, 2, &found));
+    EXL2__TRY(exl2__workdir_load(&v->work, "states", pieces, 2, &found));
     *at = (uint32_t)index;
     if (found && index <= layer) {
         return exl2__runner_states_sync(&v->source, &v->measure.states, (uint64_t)v->rows * v->length, false);
@@ -204,7 +205,7 @@ EXL2__PRIVATE exl2_result exl2__convert_load_states(exl2__convert *v, uint32_t l
 
 EXL2__PRIVATE exl2_result exl2__convert_measure_layer(exl2__convert *v, uint32_t layer, bool measured)
 {
-    exl2__keep_piece pieces[2];
+    exl2__workdir_piece pieces[2];
     char name[EXL2__FILE_NAME_MAX];
     EXL2__TRY(exl2__measure_layer(&v->measure, layer));
     exl2__convert_time(v, EXL2_CONVERT_FORWARD);
@@ -218,25 +219,25 @@ EXL2__PRIVATE exl2_result exl2__convert_measure_layer(exl2__convert *v, uint32_t
     }
     exl2__convert_time(v, EXL2_CONVERT_FILES);
     if (!v->d->measurement_file) {
-        EXL2__TRY(exl2__convert_measure_slots(v, layer));
+        EXL2__TRY(exl2__convert_measure_linears(v, layer));
     }
     exl2__convert_losses(v, layer, pieces, name);
-    return exl2__keep_save(&v->work, name, pieces, 2);
+    return exl2__workdir_save(&v->work, name, pieces, 2);
 }
 
 /* Pieces of the file with what was measured of a head whose widths are allocated. */
-EXL2__PRIVATE void exl2__convert_head_losses(exl2__convert *v, exl2__keep_piece pieces[2])
+EXL2__PRIVATE void exl2__convert_head_losses(exl2__convert *v, exl2__workdir_piece pieces[2])
 {
-    const exl2__slot *head = &v->slots.items[v->slots.count - 1];
-    pieces[0] = (exl2__keep_piece){ head->measured, sizeof *head->measured };
-    pieces[1] = (exl2__keep_piece){ head->losses, EXL2__LOSSES_WIDTHS * (head->in / 32) * sizeof *head->losses };
+    const exl2__linear *head = &v->linears.items[v->linears.count - 1];
+    pieces[0] = (exl2__workdir_piece){ head->measured, sizeof *head->measured };
+    pieces[1] = (exl2__workdir_piece){ head->losses, EXL2__LOSSES_WIDTHS * (head->in / 32) * sizeof *head->losses };
 }
 
 /* Measures the head, after its moments. */
 EXL2__PRIVATE exl2_result exl2__convert_measure_head(exl2__convert *v)
 {
-    const exl2__slot *head = &v->slots.items[v->slots.count - 1];
-    exl2__keep_piece pieces[2];
+    const exl2__linear *head = &v->linears.items[v->linears.count - 1];
+    exl2__workdir_piece pieces[2];
     exl2__factor f;
     exl2__measure_trial trial = { 0 };
     exl2__measure_kl kl = { 0, 0 };
@@ -244,7 +245,7 @@ EXL2__PRIVATE exl2_result exl2__convert_measure_head(exl2__convert *v)
                                 head->in, &f));
     head->measured->share = 1;
     exl2_result result = exl2__measure_keep_before(&v->measure);
-    result = result < 0 ? result : exl2__measure_part(&v->measure, exl2__slots_part(&v->source, head),
+    result = result < 0 ? result : exl2__measure_part(&v->measure, exl2__linears_part(&v->source, head),
                                                       exl2__convert_on_gpu(v, head), head->out, &f, head->losses,
                                                       head->measured, &trial);
     result = result < 0 ? result : exl2__measure_kl_of(&v->measure, &v->measure.before, &kl);
@@ -256,33 +257,33 @@ EXL2__PRIVATE exl2_result exl2__convert_measure_head(exl2__convert *v)
     exl2__factor_close(v->c, &f);
     exl2__convert_time(v, EXL2_CONVERT_LOSSES);
     exl2__convert_head_losses(v, pieces);
-    return result < 0 ? result : exl2__keep_save(&v->work, "head-losses", pieces, 2);
+    return result < 0 ? result : exl2__workdir_save(&v->work, "head-losses", pieces, 2);
 }
 
 /* Measures what is not in the work folder yet. */
 EXL2__PRIVATE exl2_result exl2__convert_measure(exl2__convert *v)
 {
     uint32_t layers = v->source.plan.shape.layers, first = 0, at;
-    exl2__keep_piece pieces[2];
+    exl2__workdir_piece pieces[2];
     char name[EXL2__FILE_NAME_MAX];
     bool found = true;
     while (first < layers && found) {
         exl2__convert_losses(v, first, pieces, name);
-        EXL2__TRY(exl2__keep_load(&v->work, name, pieces, 2, &found));
+        EXL2__TRY(exl2__workdir_load(&v->work, name, pieces, 2, &found));
         first += found;
     }
     if (found) {
         EXL2__TRY(exl2__measure_clear(&v->measure, NULL));
-        EXL2__TRY(exl2__convert_load_moments(v, EXL2__SLOTS_NO_LAYER, EXL2__RUNNER_QKV, &found));
-        if (found && !v->slots.head_bits) {
+        EXL2__TRY(exl2__convert_load_moments(v, EXL2__LINEARS_NO_LAYER, EXL2__RUNNER_QKV, &found));
+        if (found && !v->linears.head_bits) {
             exl2__convert_head_losses(v, pieces);
-            EXL2__TRY(exl2__keep_load(&v->work, "head-losses", pieces, 2, &found));
+            EXL2__TRY(exl2__workdir_load(&v->work, "head-losses", pieces, 2, &found));
         }
         if (found) {
             return EXL2_OK;
         }
     }
-    if (!v->d->measurement_file || !v->slots.head_bits) {
+    if (!v->d->measurement_file || !v->linears.head_bits) {
         EXL2__TRY(exl2__measure_probes(&v->measure));
     }
     exl2__convert_time(v, EXL2_CONVERT_PROBE);
@@ -296,10 +297,10 @@ EXL2__PRIVATE exl2_result exl2__convert_measure(exl2__convert *v)
         }
     }
     EXL2__TRY(exl2__measure_head(&v->measure));
-    if (!v->slots.head_bits) {
+    if (!v->linears.head_bits) {
         EXL2__TRY(exl2__convert_measure_head(v));
     }
-    return exl2__convert_save_moments(v, EXL2__SLOTS_NO_LAYER, EXL2__RUNNER_QKV);
+    return exl2__convert_save_moments(v, EXL2__LINEARS_NO_LAYER, EXL2__RUNNER_QKV);
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* convert_plan.h: what a conversion is asked for, whether that is possible, and what it needs: found out before hours
    of work.
-   takes: exl2_convert_desc; headers of the source and its slots; for exl2__convert_plan_values its weights.
+   takes: exl2_convert_desc; headers of the source and its linears; for exl2__convert_plan_values its weights.
    gives: exl2__convert, exl2__convert_progress, exl2__convert_held, exl2__convert_check, exl2__convert_plan,
           exl2__convert_plan_values, exl2__convert_allocate. */
 #ifndef EXL2__CONVERT_PLAN_H
@@ -33,9 +33,9 @@ typedef struct exl2__convert {
     uint32_t rows, held, length, head_bits; /* held: rows after those of calibration */
     exl2_token *ids;          /* [rows + held, length] */
     uint64_t ids_bytes;
-    exl2__keep work;
+    exl2__workdir work;
     exl2__runner source;
-    exl2__slots slots;
+    exl2__linears linears;
     exl2__measure measure;
     exl2__arena memory;       /* of `measure` */
     exl2__streams streams;    /* while corrected targets are quantized */
@@ -46,7 +46,7 @@ typedef struct exl2__convert {
     exl2_engine_desc engine;  /* backend, device, caps and kernel cache */
     uint64_t stage_ns[EXL2_CONVERT_STAGES], started_ns; /* wall-clock time of each stage; when the running one began */
     bool above;               /* more bits were asked for than the model can have */
-    uint64_t budget;          /* bits of the slots that exl2__convert_allocate fills in */
+    uint64_t budget;          /* bits of the linears that exl2__convert_allocate fills in */
 } exl2__convert;
 
 /* ---- progress ---- */
@@ -185,7 +185,7 @@ EXL2__PRIVATE exl2_result exl2__convert_check(exl2__convert *v)
         return exl2__fail(c, EXL2_ERR_ARG, "bpw must be from 2 to 16");
     }
     v->head_bits = d->head_bits || d->size_bytes ? d->head_bits : 6; /* 0: the head's widths are allocated, too */
-    if (v->head_bits && !exl2__slots_head_of(v->head_bits)) {
+    if (v->head_bits && !exl2__linears_head_of(v->head_bits)) {
         return exl2__fail(c, EXL2_ERR_ARG, "head_bits is %u, expected 2, 3, 4, 5, 6 or 8", v->head_bits);
     }
     exl2__convert_defaults(v); /* length may become less: exl2__convert_headers */
@@ -210,46 +210,46 @@ static inline uint32_t exl2__convert_bpw_1000(const exl2__convert *v)
 
 /* ---- what it needs ---- */
 
-/* Bytes of the output folder with all widths of the slots set to `width`. */
+/* Bytes of the output folder with all widths of the linears set to `width`. */
 EXL2__PRIVATE exl2_result exl2__convert_plan_folder(exl2__convert *v, uint8_t width, uint64_t *bytes)
 {
-    for (uint32_t i = 0; i < v->slots.count; i++) {
-        memset(v->slots.items[i].widths, width, v->slots.items[i].in / 32);
-        memset(v->slots.items[i].group_rows, 0, sizeof v->slots.items[i].group_rows);
+    for (uint32_t i = 0; i < v->linears.count; i++) {
+        memset(v->linears.items[i].widths, width, v->linears.items[i].in / 32);
+        memset(v->linears.items[i].group_rows, 0, sizeof v->linears.items[i].group_rows);
     }
     return exl2__convert_write_dry(&v->write, false, bytes);
 }
 
-/* Most bytes of memory that the work on one slot needs at once, besides exl2__measure_layout's. */
-EXL2__PRIVATE uint64_t exl2__convert_plan_slot_bytes(exl2__convert *v, const exl2__slot *slot)
+/* Most bytes of memory that the work on one linear needs at once, besides exl2__measure_layout's. */
+EXL2__PRIVATE uint64_t exl2__convert_plan_linear_bytes(exl2__convert *v, const exl2__linear *linear)
 {
-    exl2__factor f = { .in = slot->in, .on_gpu.gpu = exl2__convert_gpu(v) };
-    exl2__slot_codes codes;
+    exl2__factor f = { .in = linear->in, .on_gpu.gpu = exl2__convert_gpu(v) };
+    exl2__linear_codes codes;
     exl2__arena factor = { 0 }, scratch = { 0 }, packed = { 0 };
-    bool expert = slot->kind == EXL2__UNIT_EXPERT_UP || slot->kind == EXL2__UNIT_EXPERT_DOWN;
+    bool expert = linear->kind == EXL2__UNIT_EXPERT_UP || linear->kind == EXL2__UNIT_EXPERT_DOWN;
     uint64_t together = expert ? v->source.plan.shape.experts.count : 1; /* tried at the same time */
     exl2__factor_layout(&f, &factor);
-    exl2__factor_scratch_layout(slot->in, f.on_gpu.gpu != NULL, &scratch);
-    exl2__slot_codes_layout(&v->slots, slot, &codes, &packed);
-    uint64_t solve = exl2__solve_bytes(&f, slot->columns, slot->in / 32);
-    uint64_t trials = (uint64_t)slot->in * slot->columns * sizeof(uint16_t) * together; /* exl2__measure_replace */
+    exl2__factor_scratch_layout(linear->in, f.on_gpu.gpu != NULL, &scratch);
+    exl2__linear_codes_layout(&v->linears, linear, &codes, &packed);
+    uint64_t solve = exl2__solve_bytes(&f, linear->columns, linear->in / 32);
+    uint64_t trials = (uint64_t)linear->in * linear->columns * sizeof(uint16_t) * together; /* exl2__measure_replace */
     trials += together * sizeof(exl2__measure_trial);
     return factor.used + exl2__max64(scratch.used + trials, exl2__max64(solve + trials, solve + packed.used));
 }
 
-/* What corrected targets need, besides the work on a slot: both streams, and a layer in its quantized form. */
+/* What corrected targets need, besides the work on a linear: both streams, and a layer in its quantized form. */
 EXL2__PRIVATE uint64_t exl2__convert_plan_streams(const exl2__convert *v)
 {
     exl2__arena streams = { 0 };
     exl2__streams s;
     uint64_t layer = 0, most = 0;
-    for (uint32_t i = 0; i < v->slots.count; i++) {
-        const exl2__slot *slot = &v->slots.items[i];
-        layer = i > 0 && slot->layer == slot[-1].layer ? layer : 0;
-        layer += (uint64_t)slot->in * slot->columns * sizeof(uint16_t);
+    for (uint32_t i = 0; i < v->linears.count; i++) {
+        const exl2__linear *linear = &v->linears.items[i];
+        layer = i > 0 && linear->layer == linear[-1].layer ? layer : 0;
+        layer += (uint64_t)linear->in * linear->columns * sizeof(uint16_t);
         most = exl2__max64(most, layer);
     }
-    exl2__streams_layout(&s, (exl2__measure *)(uintptr_t)&v->measure, exl2__slots_most(&v->slots), &streams);
+    exl2__streams_layout(&s, (exl2__measure *)(uintptr_t)&v->measure, exl2__linears_most(&v->linears), &streams);
     return streams.used + most;
 }
 
@@ -260,10 +260,10 @@ EXL2__PRIVATE uint64_t exl2__convert_plan_stages(exl2__convert *v, const exl2__a
     exl2__compare both = { .a = &v->source };
     exl2__arena write = { 0 }, rows = { 0 };
     uint64_t quantize = 0, weights = 0;
-    for (uint32_t i = 0; i < v->slots.count; i++) {
-        const exl2__slot *slot = &v->slots.items[i];
-        weights += (uint64_t)slot->in * slot->columns;
-        quantize = exl2__max64(quantize, exl2__convert_plan_slot_bytes(v, slot));
+    for (uint32_t i = 0; i < v->linears.count; i++) {
+        const exl2__linear *linear = &v->linears.items[i];
+        weights += (uint64_t)linear->in * linear->columns;
+        quantize = exl2__max64(quantize, exl2__convert_plan_linear_bytes(v, linear));
     }
     exl2__convert_write_layout(&v->write, &write);
     uint64_t shards = write.used + exl2__convert_write_tensors_max(&v->write) * sizeof(exl2__shards_entry);
@@ -285,8 +285,8 @@ EXL2__PRIVATE uint64_t exl2__convert_plan_stages(exl2__convert *v, const exl2__a
 EXL2__PRIVATE uint64_t exl2__convert_plan_largest(const exl2__convert *v)
 {
     uint64_t most = 0;
-    for (uint32_t i = 0; i < v->slots.count; i++) {
-        most = exl2__max64(most, (uint64_t)v->slots.items[i].in * v->slots.items[i].columns);
+    for (uint32_t i = 0; i < v->linears.count; i++) {
+        most = exl2__max64(most, (uint64_t)v->linears.items[i].in * v->linears.items[i].columns);
     }
     return most;
 }
@@ -316,19 +316,20 @@ EXL2__PRIVATE uint64_t exl2__convert_plan_work(const exl2__convert *v)
     uint64_t disk = (rows + (v->rows / 32 + 1) * v->length) * sizeof(exl2_token); /* ids, with what is kept out */
     disk += rows * v->source.plan.shape.hidden * sizeof(float) * (v->d->corrected ? 3 : 1);
     disk += v->d->measure_only ? 0 : v->budget / 8;
-    for (uint32_t i = 0; i < v->slots.count; i++) {
-        const exl2__slot *slot = &v->slots.items[i];
-        uint64_t key = (uint64_t)slot->layer << 32 | slot->input;
-        disk += i == 0 || key != last ? 2 * (uint64_t)slot->in * (slot->in + 32) : 0; /* moments, once for each input */
-        disk += EXL2__LOSSES_WIDTHS * (slot->in / 32) * sizeof(double) + sizeof *slot->measured;
+    for (uint32_t i = 0; i < v->linears.count; i++) {
+        const exl2__linear *linear = &v->linears.items[i];
+        uint64_t key = (uint64_t)linear->layer << 32 | linear->input;
+        /* Moments, once for each input: */
+        disk += i == 0 || key != last ? 2 * (uint64_t)linear->in * (linear->in + 32) : 0;
+        disk += EXL2__LOSSES_WIDTHS * (linear->in / 32) * sizeof(double) + sizeof *linear->measured;
         last = key;
     }
-    if (v->slots.head_bits && !v->d->measure_only) { /* its codes are not in the budget */
-        const exl2__slot *head = &v->slots.items[v->slots.count - 1];
+    if (v->linears.head_bits && !v->d->measure_only) { /* its codes are not in the budget */
+        const exl2__linear *head = &v->linears.items[v->linears.count - 1];
         exl2__arena dry = { 0 };
-        exl2__slot_codes codes;
-        exl2__slot_codes_layout(&v->slots, head, &codes, &dry);
-        disk += exl2__slots_bits(head, &codes) / 8;
+        exl2__linear_codes codes;
+        exl2__linear_codes_layout(&v->linears, head, &codes, &dry);
+        disk += exl2__linears_bits(head, &codes) / 8;
     }
     return disk;
 }
@@ -359,7 +360,7 @@ EXL2__PRIVATE exl2_result exl2__convert_plan_device(exl2__convert *v, uint64_t t
 {
     char needed[24], there[24];
     exl2__cuda_device *d = v->gpu.d;
-    exl2__device_plan p = { .c = v->c, .g = &v->gpu, .r = &v->source, .m = &v->measure, .slots = &v->slots,
+    exl2__device_plan p = { .c = v->c, .g = &v->gpu, .r = &v->source, .m = &v->measure, .linears = &v->linears,
                             .corrected = v->d->corrected, .compared = !v->d->measure_only };
     EXL2__TRY(exl2__cuda_device_enter(d));
     p.room = exl2__gpu_room(&v->gpu);
@@ -408,7 +409,7 @@ EXL2__PRIVATE exl2_result exl2__convert_plan_memory(exl2__convert *v, const exl2
 EXL2__PRIVATE exl2_result exl2__convert_plan_room(exl2__convert *v)
 {
     uint64_t work = exl2__convert_plan_work(v) + v->copy_bytes;
-    uint64_t kept = exl2__keep_bytes(v->c, v->work.dir) + (v->copied ? v->copy_bytes : 0);
+    uint64_t kept = exl2__workdir_bytes(v->c, v->work.dir) + (v->copied ? v->copy_bytes : 0);
     v->plan.disk_bytes = v->plan.bytes + work;
     work -= exl2__min64(work, kept);
     if (!v->d->work_dir) { /* beside the output, on the same disk */
@@ -427,10 +428,10 @@ EXL2__PRIVATE void exl2__convert_bpw_text(char out[16], double bpw)
     exl2__format(out, 16, "%u.%u%u", hundredths / 100, hundredths / 10 % 10, hundredths % 10);
 }
 
-/* Slots whose widths are allocated: all, or all but the head. */
+/* Linear layers whose widths are allocated: all, or all but the head. */
 static inline uint32_t exl2__convert_allocated(const exl2__convert *v)
 {
-    return v->slots.count - (v->slots.head_bits ? 1u : 0u);
+    return v->linears.count - (v->linears.head_bits ? 1u : 0u);
 }
 
 /* Sets the budget and what the plan says of rates and of the folder. Fails below what this model can have; above it,
@@ -441,13 +442,13 @@ EXL2__PRIVATE exl2_result exl2__convert_plan_rate(exl2__convert *v)
     uint64_t least = 0, most = 0, weights = 0, asked;
     char low[24], high[24], given[24];
     for (uint32_t i = 0; i < exl2__convert_allocated(v); i++) {
-        const exl2__slot *slot = &v->slots.items[i];
-        exl2__allocate_slot one = { slot->in, slot->columns, slot->has_bias, NULL, NULL };
+        const exl2__linear *linear = &v->linears.items[i];
+        exl2__allocate_linear one = { linear->in, linear->columns, linear->has_bias, NULL, NULL };
         uint64_t bits[2];
         exl2__allocate_range(&one, 1, &bits[0], &bits[1]);
         least += bits[0];
         most += bits[1];
-        weights += (uint64_t)slot->in * slot->columns;
+        weights += (uint64_t)linear->in * linear->columns;
     }
     EXL2__TRY(exl2__convert_plan_folder(v, 0, &p->bytes_least));
     EXL2__TRY(exl2__convert_plan_folder(v, EXL2__LOSSES_WIDTHS - 1, &p->bytes_most));
@@ -512,7 +513,7 @@ EXL2__PRIVATE exl2_result exl2__convert_plan(exl2__convert *v, exl2__arena *meas
 {
     uint64_t text, text_device;
     v->write = (exl2__convert_write){ .c = v->c, .source_dir = v->source_dir, .source = &v->source,
-                                      .slots = &v->slots, .work = &v->work, .bpw_1000 = exl2__convert_bpw_1000(v),
+                                      .linears = &v->linears, .work = &v->work, .bpw_1000 = exl2__convert_bpw_1000(v),
                                       .rows = v->rows, .length = v->length,
                                       .head_bits = v->head_bits,
                                       .shard_bytes = v->d->shard_bytes ? v->d->shard_bytes : EXL2__SHARDS_BYTES };
@@ -543,31 +544,31 @@ EXL2__PRIVATE bool exl2__convert_plan_fits(const exl2__cpu_part *p)
     return !larger;
 }
 
-/* Slots from `first` on. */
+/* Linear layers from `first` on. */
 typedef struct exl2__convert_plan_values_job {
     exl2__convert *v;
     uint32_t first;
 } exl2__convert_plan_values_job;
 
-/* Task: finds the first weight of a slot that cannot be quantized. */
+/* Task: finds the first weight of a linear that cannot be quantized. */
 EXL2__PRIVATE void exl2__convert_plan_weights(void *arg, uint32_t index)
 {
     const exl2__convert_plan_values_job *job = (const exl2__convert_plan_values_job *)arg;
-    exl2__slot *slot = &job->v->slots.items[job->first + index];
-    const exl2__cpu_part *p = exl2__slots_part(&job->v->source, slot);
-    slot->bad = false;
+    exl2__linear *linear = &job->v->linears.items[job->first + index];
+    const exl2__cpu_part *p = exl2__linears_part(&job->v->source, linear);
+    linear->bad = false;
     if (exl2__convert_plan_fits(p)) {
         return;
     }
-    for (uint32_t first = 0; first < slot->out; first += EXL2__PANELS_LANES) { /* strips, as they lie in memory */
-        uint32_t end = exl2__min32(first + EXL2__PANELS_LANES, slot->out);
-        for (uint32_t i = 0; i < slot->in; i++) {
+    for (uint32_t first = 0; first < linear->out; first += EXL2__PANELS_LANES) { /* strips, as they lie in memory */
+        uint32_t end = exl2__min32(first + EXL2__PANELS_LANES, linear->out);
+        for (uint32_t i = 0; i < linear->in; i++) {
             for (uint32_t column = first; column < end; column++) {
                 float w = exl2__cpu_matrix_weight(p, i, column);
                 if (!(w <= EXL2__QUANTIZE_MAX && w >= -EXL2__QUANTIZE_MAX)) {
-                    slot->bad = true;
-                    slot->bad_in = i;
-                    slot->bad_out = column;
+                    linear->bad = true;
+                    linear->bad_in = i;
+                    linear->bad_out = column;
                     return;
                 }
             }
@@ -579,18 +580,18 @@ EXL2__PRIVATE void exl2__convert_plan_weights(void *arg, uint32_t index)
 EXL2__PRIVATE exl2_result exl2__convert_plan_values(exl2__convert *v)
 {
     uint32_t layers = v->source.plan.shape.layers;
-    exl2__convert_plan_values_job head = { v, v->slots.first[layers] };
+    exl2__convert_plan_values_job head = { v, v->linears.first[layers] };
     for (uint32_t layer = 0; layer < layers; layer++) {
-        exl2__convert_plan_values_job job = { v, v->slots.first[layer] };
+        exl2__convert_plan_values_job job = { v, v->linears.first[layer] };
         EXL2__TRY(exl2__runner_hold(&v->source, layer));
-        exl2__tasks_run(v->c, v->slots.first[layer + 1] - job.first, exl2__convert_plan_weights, &job);
+        exl2__tasks_run(v->c, v->linears.first[layer + 1] - job.first, exl2__convert_plan_weights, &job);
     }
-    exl2__tasks_run(v->c, v->slots.count - head.first, exl2__convert_plan_weights, &head);
-    for (uint32_t i = 0; i < v->slots.count; i++) {
-        const exl2__slot *slot = &v->slots.items[i];
-        if (slot->bad) {
+    exl2__tasks_run(v->c, v->linears.count - head.first, exl2__convert_plan_weights, &head);
+    for (uint32_t i = 0; i < v->linears.count; i++) {
+        const exl2__linear *linear = &v->linears.items[i];
+        if (linear->bad) {
             return exl2__fail(v->c, EXL2_ERR_FORMAT, "%s has a weight (output %u, input %u) that is not finite or "
-                              "larger than 32752", slot->name, slot->bad_out, slot->bad_in);
+                              "larger than 32752", linear->name, linear->bad_out, linear->bad_in);
         }
     }
     return exl2__convert_write_dry(&v->write, true, NULL);
@@ -599,38 +600,38 @@ EXL2__PRIVATE exl2_result exl2__convert_plan_values(exl2__convert *v)
 /* ---- allocate ---- */
 
 /* Losses times sensitivities, for exl2__allocate_run. */
-EXL2__PRIVATE exl2_result exl2__convert_allocate_in(exl2__convert *v, exl2__allocate_slot *slots, double *losses)
+EXL2__PRIVATE exl2_result exl2__convert_allocate_in(exl2__convert *v, exl2__allocate_linear *linears, double *losses)
 {
     uint32_t count = exl2__convert_allocated(v);
     for (uint32_t i = 0; i < count; i++) {
-        exl2__slot *slot = &v->slots.items[i];
-        uint32_t cells = EXL2__LOSSES_WIDTHS * (slot->in / 32);
+        exl2__linear *linear = &v->linears.items[i];
+        uint32_t cells = EXL2__LOSSES_WIDTHS * (linear->in / 32);
         for (uint32_t k = 0; k < cells; k++) {
-            losses[k] = slot->losses[k] * slot->measured->sensitivity;
+            losses[k] = linear->losses[k] * linear->measured->sensitivity;
         }
-        slots[i] = (exl2__allocate_slot){ slot->in, slot->columns, slot->has_bias, losses, slot->widths };
+        linears[i] = (exl2__allocate_linear){ linear->in, linear->columns, linear->has_bias, losses, linear->widths };
         losses += cells;
     }
-    return exl2__allocate_run(v->c, slots, count, v->budget);
+    return exl2__allocate_run(v->c, linears, count, v->budget);
 }
 
 EXL2__PRIVATE exl2_result exl2__convert_allocate(exl2__convert *v)
 {
     exl2__arena dry = { 0 }, memory;
     uint64_t cells = 0;
-    if (v->slots.chosen) {
+    if (v->linears.chosen) {
         return EXL2_OK;
     }
     for (uint32_t i = 0; i < exl2__convert_allocated(v); i++) {
-        cells += (uint64_t)EXL2__LOSSES_WIDTHS * (v->slots.items[i].in / 32);
+        cells += (uint64_t)EXL2__LOSSES_WIDTHS * (v->linears.items[i].in / 32);
     }
-    exl2__arena_alloc(&dry, v->slots.count * sizeof(exl2__allocate_slot));
+    exl2__arena_alloc(&dry, v->linears.count * sizeof(exl2__allocate_linear));
     exl2__arena_alloc(&dry, cells * sizeof(double));
     EXL2__TRY(exl2__arena_open(v->c, &memory, dry.used, EXL2_MEM_SCRATCH));
-    exl2__allocate_slot *slots =
-        (exl2__allocate_slot *)exl2__arena_alloc(&memory, v->slots.count * sizeof *slots);
+    exl2__allocate_linear *linears =
+        (exl2__allocate_linear *)exl2__arena_alloc(&memory, v->linears.count * sizeof *linears);
     double *losses = (double *)exl2__arena_alloc(&memory, cells * sizeof *losses);
-    exl2_result result = exl2__convert_allocate_in(v, slots, losses);
+    exl2_result result = exl2__convert_allocate_in(v, linears, losses);
     exl2__arena_close(v->c, &memory);
     return result;
 }

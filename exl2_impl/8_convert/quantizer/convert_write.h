@@ -1,6 +1,6 @@
 /* convert_write.h: the output folder of a conversion: codes, the other tensors as FP16, config.json, and the files that
    belong to the tokenizer.
-   takes: the source, its slots, the codes in the work folder.
+   takes: the source, its linears, the codes in the work folder.
    gives: exl2__convert_write, exl2__convert_write_all.
    owns:  the open files, until exl2__convert_write_all returns.
 
@@ -10,7 +10,7 @@
 
 #include "../folder.h"
 #include "../shards.h"
-#include "slots.h"
+#include "linears.h"
 
 #define EXL2__CONVERT_WRITE_PIECE (1u << 20) /* numbers that are converted at once; */
 #define EXL2__CONVERT_WRITE_SHARE ((uint64_t)EXL2__CONVERT_WRITE_PIECE / 32) /* by one task */
@@ -25,8 +25,8 @@ typedef struct exl2__convert_write {
     exl2__ctx *c;
     const char *source_dir;
     exl2__runner *source;
-    const exl2__slots *slots;
-    const exl2__keep *work;
+    const exl2__linears *linears;
+    const exl2__workdir *work;
     uint32_t bpw_1000, rows, text; /* bpw * 1000; rows of calibration, and which text they are */
     uint32_t length, head_bits; /* head_bits: for config.json */
     bool dense;     /* nothing is quantized */
@@ -37,14 +37,15 @@ typedef struct exl2__convert_write {
     uint64_t other_bytes; /* of the files without tensors */
 } exl2__convert_write;
 
-/* Name of the file with a slot's codes. */
-EXL2__PRIVATE void exl2__convert_write_codes_name(const exl2__slots *s, uint32_t slot, char name[EXL2__FILE_NAME_MAX])
+/* Name of the file with a linear's codes. */
+EXL2__PRIVATE void exl2__convert_write_codes_name(const exl2__linears *s, uint32_t linear,
+                                                  char name[EXL2__FILE_NAME_MAX])
 {
-    if (slot + 1 == s->count) {
+    if (linear + 1 == s->count) {
         exl2__format(name, EXL2__FILE_NAME_MAX, "head-codes");
     } else {
-        uint32_t layer = s->items[slot].layer;
-        exl2__format(name, EXL2__FILE_NAME_MAX, "layer-%u-%u.codes", layer, slot - s->first[layer]);
+        uint32_t layer = s->items[linear].layer;
+        exl2__format(name, EXL2__FILE_NAME_MAX, "layer-%u-%u.codes", layer, linear - s->first[layer]);
     }
 }
 
@@ -80,7 +81,7 @@ EXL2__PRIVATE exl2_result exl2__convert_write_mark_all(exl2__convert_write *w, u
         exl2__matrix_desc parts[3];
         EXL2__TRY(exl2__weights_find(w->c, &w->source->load, i, &u, parts));
         bool quantized = u.kind == EXL2__UNIT_HEAD
-                         || (exl2__slots_input(&u) != UINT32_MAX && exl2__slots_misfit(config, &u) == 0);
+                         || (exl2__linears_input(&u) != UINT32_MAX && exl2__linears_misfit(config, &u) == 0);
         for (uint32_t k = 0; quantized && k < u.count; k++) {
             exl2__convert_write_mark(&w->source->load.tensors, &parts[k], number);
         }
@@ -121,7 +122,7 @@ EXL2__PRIVATE exl2_result exl2__convert_write_list(exl2__convert_write *w, uint3
             continue;
         }
         exl2__tensor own = *entry;
-        own.name = exl2__slots_own_name(w->slots, entry);
+        own.name = exl2__linears_own_name(w->linears, entry);
         if (is_tower && !exl2__shards_fits(&own)) {
             return exl2__fail(w->c, EXL2_ERR_UNSUPPORTED, "the tensor '%s' of a tower cannot be copied: it has too "
                               "long a name, an unknown type, or more than %u dimensions", own.name,
@@ -141,20 +142,20 @@ EXL2__PRIVATE exl2_result exl2__convert_write_list(exl2__convert_write *w, uint3
     return EXL2_OK;
 }
 
-EXL2__PRIVATE void exl2__convert_write_list_slot(exl2__convert_write *w, exl2__slot *slot)
+EXL2__PRIVATE void exl2__convert_write_list_linear(exl2__convert_write *w, exl2__linear *linear)
 {
     exl2__arena dry = { 0 };
-    exl2__slot_codes codes;
-    exl2__slot_codes_layout(w->slots, slot, &codes, &dry);
-    slot->entry = w->shards.count;
-    uint64_t columns = slot->columns, count = codes.group_count;
-    exl2__shards_add(&w->shards, slot->name, ".q_weight", EXL2__TENSOR_I32, 2, codes.word_count, columns);
-    exl2__shards_add(&w->shards, slot->name, ".q_scale", EXL2__TENSOR_I32, 2, count, columns / 8);
-    exl2__shards_add(&w->shards, slot->name, ".q_scale_max", EXL2__TENSOR_F16, 1, count, 0);
-    exl2__shards_add(&w->shards, slot->name, ".q_groups", EXL2__TENSOR_I16, 1, 2 * count, 0);
-    exl2__shards_add(&w->shards, slot->name, ".q_invperm", EXL2__TENSOR_I32, 1, slot->in, 0);
-    if (slot->has_bias) {
-        exl2__shards_add(&w->shards, slot->name, ".bias", EXL2__TENSOR_F16, 1, slot->out, 0);
+    exl2__linear_codes codes;
+    exl2__linear_codes_layout(w->linears, linear, &codes, &dry);
+    linear->entry = w->shards.count;
+    uint64_t columns = linear->columns, count = codes.group_count;
+    exl2__shards_add(&w->shards, linear->name, ".q_weight", EXL2__TENSOR_I32, 2, codes.word_count, columns);
+    exl2__shards_add(&w->shards, linear->name, ".q_scale", EXL2__TENSOR_I32, 2, count, columns / 8);
+    exl2__shards_add(&w->shards, linear->name, ".q_scale_max", EXL2__TENSOR_F16, 1, count, 0);
+    exl2__shards_add(&w->shards, linear->name, ".q_groups", EXL2__TENSOR_I16, 1, 2 * count, 0);
+    exl2__shards_add(&w->shards, linear->name, ".q_invperm", EXL2__TENSOR_I32, 1, linear->in, 0);
+    if (linear->has_bias) {
+        exl2__shards_add(&w->shards, linear->name, ".bias", EXL2__TENSOR_F16, 1, linear->out, 0);
     }
 }
 
@@ -201,8 +202,8 @@ EXL2__PRIVATE exl2_result exl2__convert_write_share(exl2__ctx *c, void *arg, uin
     uint64_t first = index * EXL2__CONVERT_WRITE_SHARE;
     uint64_t count = exl2__min64(job->count - first, EXL2__CONVERT_WRITE_SHARE);
     float *numbers = job->numbers + first;
-    EXL2__TRY(exl2__tensor_some_floats(c, &job->w->source->load.tensors, job->entry, job->at + first, (uint32_t)count,
-                                       numbers));
+    EXL2__TRY(exl2__tensor_floats_range(c, &job->w->source->load.tensors, job->entry, job->at + first, (uint32_t)count,
+                                        numbers));
     return exl2__convert_write_halves(c, job->entry->name, numbers, count, job->halves + first);
 }
 
@@ -227,47 +228,47 @@ EXL2__PRIVATE exl2_result exl2__convert_write_tensor(exl2__convert_write *w, con
     return EXL2_OK;
 }
 
-/* The biases of a slot. halves [PIECE]: scratch. */
-EXL2__PRIVATE exl2_result exl2__convert_write_bias(exl2__convert_write *w, const exl2__slot *slot, uint16_t *halves)
+/* The biases of a linear. halves [PIECE]: scratch. */
+EXL2__PRIVATE exl2_result exl2__convert_write_bias(exl2__convert_write *w, const exl2__linear *linear, uint16_t *halves)
 {
-    if (slot->has_bias && slot->layer != EXL2__SLOTS_NO_LAYER) {
-        EXL2__TRY(exl2__runner_hold(w->source, slot->layer));
+    if (linear->has_bias && linear->layer != EXL2__LINEARS_NO_LAYER) {
+        EXL2__TRY(exl2__runner_hold(w->source, linear->layer));
     }
-    for (uint32_t n = 0, some; slot->has_bias && n < slot->out; n += some) {
-        const exl2__cpu_part *p = exl2__slots_part(w->source, slot);
-        some = exl2__min32(slot->out - n, EXL2__CONVERT_WRITE_PIECE);
-        EXL2__TRY(exl2__convert_write_halves(w->c, slot->name, p->bias + n, some, halves));
+    for (uint32_t n = 0, some; linear->has_bias && n < linear->out; n += some) {
+        const exl2__cpu_part *p = exl2__linears_part(w->source, linear);
+        some = exl2__min32(linear->out - n, EXL2__CONVERT_WRITE_PIECE);
+        EXL2__TRY(exl2__convert_write_halves(w->c, linear->name, p->bias + n, some, halves));
         if (!w->dry) {
-            EXL2__TRY(exl2__shards_write(&w->shards, slot->entry + 5, (uint64_t)n * 2, halves, (uint64_t)some * 2));
+            EXL2__TRY(exl2__shards_write(&w->shards, linear->entry + 5, (uint64_t)n * 2, halves, (uint64_t)some * 2));
         }
     }
     return EXL2_OK;
 }
 
-EXL2__PRIVATE exl2_result exl2__convert_write_slot(exl2__convert_write *w, uint32_t index, uint16_t *halves)
+EXL2__PRIVATE exl2_result exl2__convert_write_linear(exl2__convert_write *w, uint32_t index, uint16_t *halves)
 {
-    exl2__slot *slot = &w->slots->items[index];
+    exl2__linear *linear = &w->linears->items[index];
     exl2__arena dry = { 0 }, memory;
-    exl2__slot_codes codes;
-    exl2__keep_piece pieces[EXL2__SLOT_PIECES];
+    exl2__linear_codes codes;
+    exl2__workdir_piece pieces[EXL2__SLOT_PIECES];
     char name[EXL2__FILE_NAME_MAX];
     bool found = false;
-    exl2__slot_codes_layout(w->slots, slot, &codes, &dry);
+    exl2__linear_codes_layout(w->linears, linear, &codes, &dry);
     EXL2__TRY(exl2__arena_open(w->c, &memory, dry.used, EXL2_MEM_SCRATCH));
-    exl2__slot_codes_layout(w->slots, slot, &codes, &memory);
-    uint32_t count = exl2__slot_codes_pieces(slot, &codes, pieces);
-    exl2__convert_write_codes_name(w->slots, index, name);
-    exl2_result result = exl2__keep_load(w->work, name, pieces, count, &found);
+    exl2__linear_codes_layout(w->linears, linear, &codes, &memory);
+    uint32_t count = exl2__linear_codes_pieces(linear, &codes, pieces);
+    exl2__convert_write_codes_name(w->linears, index, name);
+    exl2_result result = exl2__workdir_load(w->work, name, pieces, count, &found);
     if (result >= 0 && !found) {
         result = exl2__fail(w->c, EXL2_ERR_IO, "%s/%s is missing or damaged; run the conversion again", w->work->dir,
                             name);
     }
     for (uint32_t i = 0; i < 5 && result >= 0; i++) {
-        result = exl2__shards_write(&w->shards, slot->entry + i, 0, pieces[i].data, pieces[i].bytes);
+        result = exl2__shards_write(&w->shards, linear->entry + i, 0, pieces[i].data, pieces[i].bytes);
     }
-    result = result < 0 ? result : exl2__convert_write_bias(w, slot, halves);
-    slot->loss = codes.losses[0];
-    slot->power = codes.losses[1];
+    result = result < 0 ? result : exl2__convert_write_bias(w, linear, halves);
+    linear->loss = codes.losses[0];
+    linear->power = codes.losses[1];
     exl2__arena_close(w->c, &memory);
     return result;
 }
@@ -277,8 +278,8 @@ EXL2__PRIVATE exl2_result exl2__convert_write_tensors(exl2__convert_write *w, co
 {
     const exl2__tensors *t = &w->source->load.tensors;
     EXL2__TRY(exl2__convert_write_list(w, number));
-    for (uint32_t i = 0; i < w->slots->count; i++) {
-        exl2__convert_write_list_slot(w, &w->slots->items[i]);
+    for (uint32_t i = 0; i < w->linears->count; i++) {
+        exl2__convert_write_list_linear(w, &w->linears->items[i]);
     }
     EXL2__TRY(exl2__shards_open(&w->shards, dir));
     for (uint32_t i = 0; i < t->count; i++) {
@@ -286,8 +287,8 @@ EXL2__PRIVATE exl2_result exl2__convert_write_tensors(exl2__convert_write *w, co
             EXL2__TRY(exl2__convert_write_tensor(w, &t->entries[i], number[i], numbers, halves));
         }
     }
-    for (uint32_t i = 0; i < w->slots->count; i++) {
-        EXL2__TRY(exl2__convert_write_slot(w, i, halves));
+    for (uint32_t i = 0; i < w->linears->count; i++) {
+        EXL2__TRY(exl2__convert_write_linear(w, i, halves));
     }
     for (uint32_t i = 0; i < w->shards.count; i++) {
         w->bytes += w->shards.entries[i].bytes;
@@ -395,7 +396,7 @@ typedef struct exl2__convert_write_words {
 EXL2__PRIVATE exl2_result exl2__convert_write_check_words(exl2__ctx *c, void *arg, uint32_t index)
 {
     exl2__convert_write_words *job = (exl2__convert_write_words *)arg;
-    uint64_t at = job->at + index * EXL2__KEEP_CHUNK, bytes = exl2__min64(job->bytes - at, EXL2__KEEP_CHUNK);
+    uint64_t at = job->at + index * EXL2__WORKDIR_CHUNK, bytes = exl2__min64(job->bytes - at, EXL2__WORKDIR_CHUNK);
     uint8_t *to = (uint8_t *)job->read + at;
     EXL2__TRY(exl2__tensors_read(c, job->t, job->entry, at, to, bytes));
     job->differs[index] = memcmp(to, (const uint8_t *)job->wanted + at, (size_t)bytes) != 0;
@@ -403,33 +404,34 @@ EXL2__PRIVATE exl2_result exl2__convert_write_check_words(exl2__ctx *c, void *ar
 }
 
 /* Compares a matrix of the output with the codes in the work folder, after the loader's checks. */
-EXL2__PRIVATE exl2_result exl2__convert_write_check_slot(exl2__convert_write *w, const exl2__tensors *t, uint32_t index,
-                                                         const exl2__slot_codes *codes, uint32_t *words)
+EXL2__PRIVATE exl2_result exl2__convert_write_check_linear(exl2__convert_write *w, const exl2__tensors *t,
+                                                           uint32_t index,
+                                                           const exl2__linear_codes *codes, uint32_t *words)
 {
-    const exl2__slot *slot = &w->slots->items[index];
+    const exl2__linear *linear = &w->linears->items[index];
     exl2__matrix_desc desc = { 0 };
     exl2__matrix_tables tables = { 0 };
-    EXL2__TRY(exl2__matrix_find(w->c, t, slot->name, slot->in, slot->out, &desc));
+    EXL2__TRY(exl2__matrix_find(w->c, t, linear->name, linear->in, linear->out, &desc));
     EXL2__TRY(exl2__matrix_tables_open(w->c, t, 1.0f, &desc, &tables));
-    uint64_t bytes = (uint64_t)codes->word_count * slot->columns * 4;
+    uint64_t bytes = (uint64_t)codes->word_count * linear->columns * 4;
     bool same = desc.words == codes->word_count && desc.group_count == codes->group_count
              && memcmp(desc.groups, codes->groups, codes->group_count * sizeof *codes->groups) == 0
-             && memcmp(desc.scale_codes, codes->scales, (size_t)codes->group_count * slot->columns / 2) == 0
-             && memcmp(desc.inverse_perm, codes->inverse, slot->in * sizeof *codes->inverse) == 0;
+             && memcmp(desc.scale_codes, codes->scales, (size_t)codes->group_count * linear->columns / 2) == 0
+             && memcmp(desc.inverse_perm, codes->inverse, linear->in * sizeof *codes->inverse) == 0;
     for (uint32_t g = 0; same && g < codes->group_count; g++) {
         same = desc.scale_max[g] == exl2__f32_to_f16(exl2__f16_to_f32(codes->scale_max[g]) * (1.0f / 256));
     }
     exl2_result result = EXL2_OK;
     exl2__convert_write_words job = { t, desc.data, words, codes->words, 0, bytes, { 0 } };
-    for (uint32_t count; same && result >= 0 && job.at < bytes; job.at += count * EXL2__KEEP_CHUNK) {
-        count = (uint32_t)exl2__min64(exl2__div_up(bytes - job.at, EXL2__KEEP_CHUNK), EXL2__TASKS_TRY_MAX);
+    for (uint32_t count; same && result >= 0 && job.at < bytes; job.at += count * EXL2__WORKDIR_CHUNK) {
+        count = (uint32_t)exl2__min64(exl2__div_up(bytes - job.at, EXL2__WORKDIR_CHUNK), EXL2__TASKS_TRY_MAX);
         result = exl2__tasks_try(w->c, count, exl2__convert_write_check_words, &job);
         for (uint32_t i = 0; i < count; i++) {
             same = same && !job.differs[i];
         }
     }
     exl2__matrix_tables_close(w->c, &tables);
-    return result < 0 ? result : same ? EXL2_OK : exl2__convert_write_differs(w, slot->name);
+    return result < 0 ? result : same ? EXL2_OK : exl2__convert_write_differs(w, linear->name);
 }
 
 EXL2__PRIVATE exl2_result exl2__convert_write_check(exl2__convert_write *w, const char *dir)
@@ -438,27 +440,27 @@ EXL2__PRIVATE exl2_result exl2__convert_write_check(exl2__convert_write *w, cons
     exl2__tensors_reader reader;
     exl2__work all = exl2__work_all();
     exl2__tensors_read_begin(&reader, w->c, dir, NULL, &t);
-    exl2_result result = exl2__tensors_read_some(&reader, &all);
+    exl2_result result = exl2__tensors_read_slice(&reader, &all);
     exl2__tensors_read_end(&reader);
-    for (uint32_t i = 0; i < w->slots->count && result >= 0; i++) {
+    for (uint32_t i = 0; i < w->linears->count && result >= 0; i++) {
         exl2__arena dry = { 0 }, memory = { 0 };
-        exl2__slot_codes codes, again;
-        exl2__keep_piece pieces[EXL2__SLOT_PIECES];
+        exl2__linear_codes codes, again;
+        exl2__workdir_piece pieces[EXL2__SLOT_PIECES];
         char name[EXL2__FILE_NAME_MAX];
         bool found = false;
-        exl2__slot_codes_layout(w->slots, &w->slots->items[i], &codes, &dry);
-        exl2__slot_codes_layout(w->slots, &w->slots->items[i], &again, &dry);
+        exl2__linear_codes_layout(w->linears, &w->linears->items[i], &codes, &dry);
+        exl2__linear_codes_layout(w->linears, &w->linears->items[i], &again, &dry);
         result = exl2__arena_open(w->c, &memory, dry.used, EXL2_MEM_SCRATCH);
         if (result < 0) {
             break;
         }
-        exl2__slot_codes_layout(w->slots, &w->slots->items[i], &codes, &memory);
-        exl2__slot_codes_layout(w->slots, &w->slots->items[i], &again, &memory);
-        exl2__convert_write_codes_name(w->slots, i, name);
-        uint32_t count = exl2__slot_codes_pieces(&w->slots->items[i], &codes, pieces);
-        result = exl2__keep_load(w->work, name, pieces, count, &found);
+        exl2__linear_codes_layout(w->linears, &w->linears->items[i], &codes, &memory);
+        exl2__linear_codes_layout(w->linears, &w->linears->items[i], &again, &memory);
+        exl2__convert_write_codes_name(w->linears, i, name);
+        uint32_t count = exl2__linear_codes_pieces(&w->linears->items[i], &codes, pieces);
+        result = exl2__workdir_load(w->work, name, pieces, count, &found);
         result = result < 0 ? result : !found ? exl2__convert_write_differs(w, name)
-               : exl2__convert_write_check_slot(w, &t, i, &codes, again.words);
+               : exl2__convert_write_check_linear(w, &t, i, &codes, again.words);
         exl2__arena_close(w->c, &memory);
     }
     exl2__tensors_close(w->c, &t);
@@ -467,10 +469,10 @@ EXL2__PRIVATE exl2_result exl2__convert_write_check(exl2__convert_write *w, cons
 
 /* ---- all ---- */
 
-/* Room for the list of tensors: the source's, and up to six for each slot. */
+/* Room for the list of tensors: the source's, and up to six for each linear. */
 static inline uint32_t exl2__convert_write_tensors_max(const exl2__convert_write *w)
 {
-    return w->source->load.tensors.count + 6 * w->slots->count;
+    return w->source->load.tensors.count + 6 * w->linears->count;
 }
 
 /* Scratch of all tensors; with a dry arena this only measures. */
@@ -501,10 +503,10 @@ EXL2__PRIVATE exl2_result exl2__convert_write_dry_run(exl2__convert_write *w, bo
             EXL2__TRY(exl2__convert_write_tensor(w, &t->entries[i], s->number[i], s->numbers, s->halves));
         }
     }
-    for (uint32_t i = 0; i < w->slots->count; i++) {
-        exl2__convert_write_list_slot(w, &w->slots->items[i]);
+    for (uint32_t i = 0; i < w->linears->count; i++) {
+        exl2__convert_write_list_linear(w, &w->linears->items[i]);
         if (values) {
-            EXL2__TRY(exl2__convert_write_bias(w, &w->slots->items[i], s->halves));
+            EXL2__TRY(exl2__convert_write_bias(w, &w->linears->items[i], s->halves));
         }
     }
     if (bytes) {

@@ -1,5 +1,5 @@
 /* device_plan.h: what a conversion will allocate on a GPU, from headers alone; the same sizes are what it allocates.
-   takes: a source with headers, its slots, a dry exl2__measure.
+   takes: a source with headers, its linears, a dry exl2__measure.
    gives: exl2__device_plan, exl2__device_plan_make.
 
    Buffers that grow to what is asked of them get all of it at once (exl2__gpu.planned). Beside them there are the
@@ -9,7 +9,7 @@
 #ifndef EXL2__DEVICE_PLAN_H
 #define EXL2__DEVICE_PLAN_H
 
-#include "slots.h"
+#include "linears.h"
 
 #ifndef EXL2_NO_CUDA
 
@@ -20,7 +20,7 @@ typedef struct exl2__device_plan {
     exl2__gpu *g;
     const exl2__runner *r;
     const exl2__measure *m;
-    const exl2__slots *slots;
+    const exl2__linears *linears;
     bool corrected, compared; /* compared: the output is written, and compared with the source */
     uint64_t room;           /* bytes that can be allocated */
     /* results: */
@@ -113,13 +113,13 @@ EXL2__PRIVATE void exl2__device_plan_experts(exl2__device_plan *p, uint64_t toke
     const exl2__shape *s = &p->r->plan.shape;
     const exl2__experts *e = &s->experts;
     exl2__gpu_route route;
-    uint64_t slots = tokens * e->active, widest = exl2__max32(s->hidden, e->inter);
+    uint64_t choices = tokens * e->active, widest = exl2__max32(s->hidden, e->inter);
     exl2__device_plan_need(p, EXL2__GPU_ROUTE, exl2__gpu_route_of(&route, e, tokens, 0));
-    exl2__device_plan_need(p, EXL2__GPU_HALVES, (slots + EXL2K_HALF_TILE) * widest * 2);
-    exl2__device_plan_need(p, EXL2__GPU_SCALES, slots * sizeof(float));
-    exl2__device_plan_need(p, EXL2__GPU_Y, slots * widest * sizeof(float));
-    exl2__device_plan_need(p, EXL2__GPU_UP, s->gated ? slots * e->inter * sizeof(float) : 0);
-    exl2__device_plan_need(p, EXL2__GPU_EXPERT_ACTIVE, slots * e->inter * sizeof(float));
+    exl2__device_plan_need(p, EXL2__GPU_HALVES, (choices + EXL2K_HALF_TILE) * widest * 2);
+    exl2__device_plan_need(p, EXL2__GPU_SCALES, choices * sizeof(float));
+    exl2__device_plan_need(p, EXL2__GPU_Y, choices * widest * sizeof(float));
+    exl2__device_plan_need(p, EXL2__GPU_UP, s->gated ? choices * e->inter * sizeof(float) : 0);
+    exl2__device_plan_need(p, EXL2__GPU_EXPERT_ACTIVE, choices * e->inter * sizeof(float));
 }
 
 /* What passes through a layer use. */
@@ -191,7 +191,7 @@ EXL2__PRIVATE void exl2__device_plan_rest(exl2__device_plan *p)
 EXL2__PRIVATE uint32_t exl2__device_plan_input(const exl2__unit *u)
 {
     return u->kind == EXL2__UNIT_ROUTER ? EXL2__RUNNER_UP : u->kind == EXL2__UNIT_HEAD ? EXL2__RUNNER_QKV
-                                                                                  : exl2__slots_input(u);
+                                                                                  : exl2__linears_input(u);
 }
 
 /* Adds the matrices of a unit to p->weights, and to layers [layers]. */
@@ -245,14 +245,14 @@ EXL2__PRIVATE uint64_t exl2__device_plan_light(const exl2__device_plan *p)
 
 /* The most of a matrix's factor and quantizer: with quantized forms `kept` before it, and its own; probed: passes run
    while the factor is there. */
-EXL2__PRIVATE uint64_t exl2__device_plan_slot(const exl2__device_plan *p, const exl2__slot *slot, uint64_t kept,
-                                              uint64_t own, bool probed)
+EXL2__PRIVATE uint64_t exl2__device_plan_linear(const exl2__device_plan *p, const exl2__linear *linear, uint64_t kept,
+                                                uint64_t own, bool probed)
 {
     const exl2__gpu *g = p->g;
-    uint64_t sizes[EXL2__GPU_SOLVE_BUFFERS], factor = exl2__gpu_factor_bytes(slot->in, false);
-    uint64_t solve = exl2__gpu_solve_sizes(slot->in, slot->columns, slot->in / 32, sizes);
-    uint64_t making = exl2__gpu_factor_bytes(slot->in, true), passes = exl2__device_plan_sum(g, 0, EXL2__GPU_WORK);
-    solve += exl2__max64(probed ? exl2__gpu_losses_bytes(slot->in, slot->columns) : 0, own);
+    uint64_t sizes[EXL2__GPU_SOLVE_BUFFERS], factor = exl2__gpu_factor_bytes(linear->in, false);
+    uint64_t solve = exl2__gpu_solve_sizes(linear->in, linear->columns, linear->in / 32, sizes);
+    uint64_t making = exl2__gpu_factor_bytes(linear->in, true), passes = exl2__device_plan_sum(g, 0, EXL2__GPU_WORK);
+    solve += exl2__max64(probed ? exl2__gpu_losses_bytes(linear->in, linear->columns) : 0, own);
     if (!g->tight) {
         return passes + factor + kept + exl2__max64(making, solve);
     }
@@ -270,24 +270,24 @@ EXL2__PRIVATE uint64_t exl2__device_plan_peak(exl2__device_plan *p, const uint64
     uint64_t measured = quantized - exl2__device_plan_sum(g, EXL2__GPU_OTHER, EXL2__GPU_ANGLES)
                       - g->planned[EXL2__GPU_STATES_TOO];
     uint32_t last = p->r->plan.shape.layers - 1;
-    for (uint32_t i = 0; i < p->slots->count; i++) {
-        const exl2__slot *slot = &p->slots->items[i], *before = i ? slot - 1 : NULL;
-        bool head = slot->layer == EXL2__SLOTS_NO_LAYER;
-        bool there = exl2__runner_can(p->r, head ? UINT32_MAX : slot->layer, slot->input);
-        uint64_t own = there ? exl2__gpu_halves_bytes(slot->in, slot->columns) : 0;
+    for (uint32_t i = 0; i < p->linears->count; i++) {
+        const exl2__linear *linear = &p->linears->items[i], *before = i ? linear - 1 : NULL;
+        bool head = linear->layer == EXL2__LINEARS_NO_LAYER;
+        bool there = exl2__runner_can(p->r, head ? UINT32_MAX : linear->layer, linear->input);
+        uint64_t own = there ? exl2__gpu_halves_bytes(linear->in, linear->columns) : 0;
         uint64_t weights = !p->r->streamed ? p->weights
-                         : (head ? p->head : layers[slot->layer]) + (slot->layer == last ? p->head : 0);
-        tried = before && exl2__slots_together(before, slot) ? tried : 0;
-        made = before && before->layer == slot->layer ? made : 0; /* with corrected targets they stay in place */
+                         : (head ? p->head : layers[linear->layer]) + (linear->layer == last ? p->head : 0);
+        tried = before && exl2__linears_together(before, linear) ? tried : 0;
+        made = before && before->layer == linear->layer ? made : 0; /* with corrected targets they stay in place */
         p->tried = exl2__max64(p->tried, tried + own);
         weights = exl2__min64(weights, limit);
         most = exl2__max64(most, measured + weights + exl2__device_plan_sum(g, 0, EXL2__GPU_WORK)); /* moments */
-        if (!head || p->slots->head_bits == 0) {
-            most = exl2__max64(most, measured + weights + exl2__device_plan_slot(p, slot, tried, own, true));
+        if (!head || p->linears->head_bits == 0) {
+            most = exl2__max64(most, measured + weights + exl2__device_plan_linear(p, linear, tried, own, true));
         }
         if (p->compared) {
             uint64_t stays = p->corrected && !head ? own : 0;
-            most = exl2__max64(most, quantized + weights + exl2__device_plan_slot(p, slot, made, stays, false));
+            most = exl2__max64(most, quantized + weights + exl2__device_plan_linear(p, linear, made, stays, false));
             made += stays;
         }
         tried += own;
@@ -298,13 +298,13 @@ EXL2__PRIVATE uint64_t exl2__device_plan_peak(exl2__device_plan *p, const uint64
 }
 
 /* Most trials of a layer before the last one, at least 1. */
-EXL2__PRIVATE uint32_t exl2__device_plan_trials(const exl2__slots *s, uint32_t last)
+EXL2__PRIVATE uint32_t exl2__device_plan_trials(const exl2__linears *s, uint32_t last)
 {
     uint32_t count = 0, most = 1;
     for (uint32_t i = 0; i < s->first[last]; i++) {
-        const exl2__slot *slot = &s->items[i];
-        bool first = i == 0 || slot[-1].layer != slot->layer;
-        count = first ? 1 : count + !exl2__slots_together(slot - 1, slot);
+        const exl2__linear *linear = &s->items[i];
+        bool first = i == 0 || linear[-1].layer != linear->layer;
+        count = first ? 1 : count + !exl2__linears_together(linear - 1, linear);
         most = exl2__max32(most, count);
     }
     return most;
@@ -321,7 +321,7 @@ EXL2__PRIVATE exl2_result exl2__device_plan_make(exl2__device_plan *p)
     uint64_t *sums = (uint64_t *)exl2__arena_alloc_zeroed(&memory, layers * sizeof *sums);
     exl2_result result = EXL2_OK;
     memset(g->planned, 0, sizeof g->planned);
-    p->trials = exl2__device_plan_trials(p->slots, layers - 1);
+    p->trials = exl2__device_plan_trials(p->linears, layers - 1);
     for (uint32_t i = 0; i < exl2__weights_units(&p->r->load) && result >= 0; i++) {
         result = exl2__device_plan_unit(p, i, sums);
     }

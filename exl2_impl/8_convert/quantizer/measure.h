@@ -242,7 +242,7 @@ EXL2__PRIVATE exl2_result exl2__measure_logits_cpu(exl2__measure *m, const exl2_
         count = exl2__min32(m->probes - m->sequence, exl2__runner_together(m->r, UINT32_MAX, m->probe_length));
         EXL2__TRY(exl2__runner_begin_all(m->r, NULL, count, m->probe_length));
         EXL2__TRY(exl2__runner_get(m->r, states, (uint64_t)m->sequence * m->probe_length, false));
-        EXL2__TRY(exl2__runner_logits_some(m->r, m->strips, m->strip_count, fn, m));
+        EXL2__TRY(exl2__runner_logits_strips(m->r, m->strips, m->strip_count, fn, m));
     }
     return EXL2_OK;
 }

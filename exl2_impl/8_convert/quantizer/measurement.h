@@ -1,5 +1,5 @@
 /* measurement.h: measurement.json: what was measured of a model, so that another rate needs no second measurement.
-   takes: measured slots; or a file.
+   takes: measured linears; or a file.
    gives: exl2__measurement_write, exl2__measurement_read.
 
    The file has ExLlamaV2's schema: for each attention and each MLP a list of layouts, with their bits and an accuracy,
@@ -21,25 +21,25 @@
 
 /* ---- our own tables ---- */
 
-EXL2__PRIVATE void exl2__measurement_write_tables(const exl2__slots *s, uint64_t model, exl2__write *w)
+EXL2__PRIVATE void exl2__measurement_write_tables(const exl2__linears *s, uint64_t model, exl2__write *w)
 {
     exl2__write_format(w, " \"exl2_h\": {\"version\": 2, \"model\": \"%x-%x\", \"matrices\": [",
                        (uint32_t)(model >> 32), (uint32_t)model);
     for (uint32_t i = 0; i + 1 < s->count; i++) {
-        const exl2__slot *slot = &s->items[i];
-        const float numbers[] = { (float)slot->measured->power, (float)slot->measured->sensitivity,
-                                  (float)slot->measured->mean, (float)slot->measured->share };
+        const exl2__linear *linear = &s->items[i];
+        const float numbers[] = { (float)linear->measured->power, (float)linear->measured->sensitivity,
+                                  (float)linear->measured->mean, (float)linear->measured->share };
         exl2__write_format(w, "%s\n  {\"name\": ", i ? "," : "");
-        exl2__write_quoted_z(w, slot->name);
-        exl2__write_format(w, ", \"in\": %u, \"out\": %u, \"numbers\": [", slot->in, slot->out);
+        exl2__write_quoted_z(w, linear->name);
+        exl2__write_format(w, ", \"in\": %u, \"out\": %u, \"numbers\": [", linear->in, linear->out);
         for (uint32_t k = 0; k < EXL2__COUNT(numbers); k++) {
             exl2__write_format(w, k ? ", " : "");
             exl2__write_float(w, numbers[k]);
         }
         exl2__write_format(w, "],\n   \"losses\": [");
-        for (uint32_t k = 0; k < EXL2__LOSSES_WIDTHS * (slot->in / 32); k++) {
+        for (uint32_t k = 0; k < EXL2__LOSSES_WIDTHS * (linear->in / 32); k++) {
             exl2__write_format(w, k ? "," : "");
-            exl2__write_float(w, (float)slot->losses[k]);
+            exl2__write_float(w, (float)linear->losses[k]);
         }
         exl2__write_format(w, "]}");
     }
@@ -50,16 +50,16 @@ EXL2__PRIVATE void exl2__measurement_write_tables(const exl2__slots *s, uint64_t
 
 /* A module: attention or the MLP of a layer. Its matrices; the same ones of all experts count as one. */
 typedef struct exl2__measurement_module {
-    exl2__allocate_slot parts[EXL2__MEASUREMENT_PARTS];
+    exl2__allocate_linear parts[EXL2__MEASUREMENT_PARTS];
     const char *names[EXL2__MEASUREMENT_PARTS];
     uint32_t count, experts;
     double *losses;  /* of all parts */
     uint8_t *widths, *from;
 } exl2__measurement_module;
 
-/* Fills in a module from the slots [first, end) of a layer, of those of attention or of the others. A shared expert is
-   left out: ExLlamaV2 does not have it. */
-EXL2__PRIVATE void exl2__measurement_gather(const exl2__slots *s, uint32_t first, uint32_t end, bool attention,
+/* Fills in a module from the linears [first, end) of a layer, of those of attention or of the others. A shared expert
+   is left out: ExLlamaV2 does not have it. */
+EXL2__PRIVATE void exl2__measurement_gather(const exl2__linears *s, uint32_t first, uint32_t end, bool attention,
                                             bool gated, exl2__measurement_module *m)
 {
     double *losses = m->losses;
@@ -70,28 +70,29 @@ EXL2__PRIVATE void exl2__measurement_gather(const exl2__slots *s, uint32_t first
         sparse = sparse || s->items[i].kind == EXL2__UNIT_EXPERT_UP;
     }
     for (uint32_t i = first; i < end; i++) {
-        const exl2__slot *slot = &s->items[i];
-        bool expert = slot->kind == EXL2__UNIT_EXPERT_UP || slot->kind == EXL2__UNIT_EXPERT_DOWN;
-        uint32_t cells = EXL2__LOSSES_WIDTHS * (slot->in / 32), at = m->count;
-        if (exl2__options_is_attention(slot) != attention || (sparse && !attention && !expert)) {
+        const exl2__linear *linear = &s->items[i];
+        bool expert = linear->kind == EXL2__UNIT_EXPERT_UP || linear->kind == EXL2__UNIT_EXPERT_DOWN;
+        uint32_t cells = EXL2__LOSSES_WIDTHS * (linear->in / 32), at = m->count;
+        if (exl2__options_is_attention(linear) != attention || (sparse && !attention && !expert)) {
             continue;
         }
-        const char *name = exl2__options_name(slot, gated);
+        const char *name = exl2__options_name(linear, gated);
         for (uint32_t k = 0; k < m->count; k++) {
             at = strcmp(m->names[k], name) == 0 ? k : at;
         }
         if (at == m->count) {
             m->names[at] = name;
-            m->parts[m->count++] = (exl2__allocate_slot){ slot->in, slot->columns, slot->has_bias, losses, widths };
+            m->parts[m->count++] = (exl2__allocate_linear){ linear->in, linear->columns, linear->has_bias, losses,
+                                                            widths };
             memset(losses, 0, cells * sizeof *losses);
             losses += cells;
-            widths += slot->in / 32;
+            widths += linear->in / 32;
         }
         double *sum = losses - cells; /* experts of one kind follow each other */
         for (uint32_t k = 0; k < cells; k++) {
-            sum[k] += slot->losses[k] * slot->measured->sensitivity;
+            sum[k] += linear->losses[k] * linear->measured->sensitivity;
         }
-        m->experts = exl2__max32(m->experts, slot->expert + 1);
+        m->experts = exl2__max32(m->experts, linear->expert + 1);
     }
 }
 
@@ -110,7 +111,7 @@ EXL2__PRIVATE void exl2__measurement_write_share(exl2__write *w, uint32_t share)
 }
 
 /* One matrix of a layout. */
-EXL2__PRIVATE void exl2__measurement_write_part(exl2__write *w, const char *name, const exl2__allocate_slot *part)
+EXL2__PRIVATE void exl2__measurement_write_part(exl2__write *w, const char *name, const exl2__allocate_linear *part)
 {
     uint32_t rows[EXL2__LOSSES_WIDTHS] = { 0 }, left = EXL2__MEASUREMENT_SHARE, begun = 0;
     for (uint32_t b = 0; b < part->in / 32; b++) {
@@ -159,7 +160,7 @@ EXL2__PRIVATE void exl2__measurement_write_module(exl2__write *w, const exl2__me
         double price = high * pow(10, -(double)i / 20), kl = 0;
         uint64_t bits = 0;
         for (uint32_t p = 0; p < m->count; p++) {
-            const exl2__allocate_slot *part = &m->parts[p];
+            const exl2__allocate_linear *part = &m->parts[p];
             exl2__allocate_best(part, price, m->from);
             bits += exl2__allocate_bits(part) * m->experts;
             for (uint32_t b = 0; b < part->in / 32; b++) {
@@ -182,12 +183,12 @@ EXL2__PRIVATE void exl2__measurement_write_module(exl2__write *w, const exl2__me
     exl2__write_format(w, "]");
 }
 
-/* Writes the key of a layer's module: the name of its first slot up to the number of the layer, and the tail. */
-EXL2__PRIVATE void exl2__measurement_write_key(exl2__write *w, const exl2__slot *slot, const char *tail)
+/* Writes the key of a layer's module: the name of its first linear up to the number of the layer, and the tail. */
+EXL2__PRIVATE void exl2__measurement_write_key(exl2__write *w, const exl2__linear *linear, const char *tail)
 {
     char number[16], key[EXL2__KEY_BYTES];
-    exl2__format(number, sizeof number, ".%u.", slot->layer);
-    exl2__format(key, sizeof key, "%s", slot->name);
+    exl2__format(number, sizeof number, ".%u.", linear->layer);
+    exl2__format(key, sizeof key, "%s", linear->name);
     char *at = strstr(key, number);
     if (at) {
         at[strlen(number) - 1] = 0;
@@ -195,7 +196,7 @@ EXL2__PRIVATE void exl2__measurement_write_key(exl2__write *w, const exl2__slot 
     exl2__write_format(w, "  \"%s.%s\": ", key, tail);
 }
 
-EXL2__PRIVATE void exl2__measurement_write_layers(exl2__write *w, const exl2__runner *r, const exl2__slots *s,
+EXL2__PRIVATE void exl2__measurement_write_layers(exl2__write *w, const exl2__runner *r, const exl2__linears *s,
                                                   exl2__measurement_module *m)
 {
     const exl2__config *config = &r->load.config;
@@ -228,7 +229,7 @@ EXL2__PRIVATE void exl2__measurement_write_layers(exl2__write *w, const exl2__ru
 
 /* Writes the file. model: a hash of the source. */
 EXL2__PRIVATE exl2_result exl2__measurement_write(exl2__ctx *c, const char *path, const exl2__runner *r,
-                                                  const exl2__slots *s, uint64_t model)
+                                                  const exl2__linears *s, uint64_t model)
 {
     exl2__arena dry = { 0 }, memory;
     exl2__measurement_module m = { 0 };
@@ -275,30 +276,30 @@ EXL2__PRIVATE bool exl2__measurement_numbers(const exl2__json *j, uint32_t list,
 }
 
 EXL2__PRIVATE exl2_result exl2__measurement_read_matrix(exl2__ctx *c, const char *path, const exl2__json *j,
-                                                        uint32_t item, exl2__slot *slot)
+                                                        uint32_t item, exl2__linear *linear)
 {
     uint64_t in = 0, out = 0;
     double numbers[4];
-    bool same = exl2__json_is(j, exl2__json_get(j, item, "name"), slot->name)
-                && exl2__json_u64(j, exl2__json_get(j, item, "in"), &in) && in == slot->in
-                && exl2__json_u64(j, exl2__json_get(j, item, "out"), &out) && out == slot->out;
+    bool same = exl2__json_is(j, exl2__json_get(j, item, "name"), linear->name)
+                && exl2__json_u64(j, exl2__json_get(j, item, "in"), &in) && in == linear->in
+                && exl2__json_u64(j, exl2__json_get(j, item, "out"), &out) && out == linear->out;
     if (!same) {
         return exl2__fail(c, EXL2_ERR_ARG, "%s is of another model: it does not have %s [%u, %u] where that is "
-                          "expected", path, slot->name, slot->out, slot->in);
+                          "expected", path, linear->name, linear->out, linear->in);
     }
-    uint32_t cells = EXL2__LOSSES_WIDTHS * (slot->in / 32);
+    uint32_t cells = EXL2__LOSSES_WIDTHS * (linear->in / 32);
     if (!exl2__measurement_numbers(j, exl2__json_get(j, item, "numbers"), EXL2__COUNT(numbers), numbers) ||
-        !exl2__measurement_numbers(j, exl2__json_get(j, item, "losses"), cells, slot->losses)) {
+        !exl2__measurement_numbers(j, exl2__json_get(j, item, "losses"), cells, linear->losses)) {
         return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s: expected 4 \"numbers\" and %u \"losses\", all finite and not "
-                          "negative", path, slot->name, cells);
+                          "negative", path, linear->name, cells);
     }
-    *slot->measured = (exl2__measure_matrix){ .power = numbers[0], .sensitivity = numbers[1], .mean = numbers[2],
-                                              .share = numbers[3] };
+    *linear->measured = (exl2__measure_matrix){ .power = numbers[0], .sensitivity = numbers[1], .mean = numbers[2],
+                                                .share = numbers[3] };
     return EXL2_OK;
 }
 
 EXL2__PRIVATE exl2_result exl2__measurement_read_json(exl2__ctx *c, const char *path, const exl2__json *j,
-                                                      exl2__slots *s, uint64_t model, uint64_t budget)
+                                                      exl2__linears *s, uint64_t model, uint64_t budget)
 {
     char hash[20];
     uint32_t own = exl2__json_get(j, 0, "exl2_h"), list = own ? exl2__json_get(j, own, "matrices") : 0, i = 0;
@@ -326,10 +327,10 @@ EXL2__PRIVATE exl2_result exl2__measurement_read_json(exl2__ctx *c, const char *
     return EXL2_OK;
 }
 
-/* Fills in what was measured of all slots but the head. model: a hash of the source. A file of ExLlamaV2 gives their
+/* Fills in what was measured of all linears but the head. model: a hash of the source. A file of ExLlamaV2 gives their
    widths in its place: s->chosen. budget: bits of the layers' matrices, for those. */
-EXL2__PRIVATE exl2_result exl2__measurement_read(exl2__ctx *c, const char *path, const exl2__blob *blob, exl2__slots *s,
-                                                 uint64_t model, uint64_t budget)
+EXL2__PRIVATE exl2_result exl2__measurement_read(exl2__ctx *c, const char *path, const exl2__blob *blob,
+                                                 exl2__linears *s, uint64_t model, uint64_t budget)
 {
     exl2__json j;
     EXL2__TRY(exl2__json_open(c, path, blob->data, (size_t)blob->bytes, &j));

@@ -1,7 +1,7 @@
 /* options.h: reads ExLlamaV2's own measurement.json and chooses its layouts: of each module (attention, or the MLP, of
    a layer) one of those that the file lists, so that the sum of (1 - accuracy)^2 is least and the bits are within the
    budget.
-   takes: the file as JSON, the slots of a conversion, a budget in bits.
+   takes: the file as JSON, the linears of a conversion, a budget in bits.
    gives: exl2__options_read; exl2__options_choose.
    owns:  scratch, until exl2__options_read returns.
 
@@ -14,7 +14,7 @@
 
 #include "../../0_base/json/json.h"
 #include "../../0_base/sort.h"
-#include "slots.h"
+#include "linears.h"
 
 #define EXL2__OPTIONS_MAX 64u   /* of a module; ExLlamaV2 lists 19 or 17 */
 #define EXL2__OPTIONS_WAYS 4096u
@@ -27,7 +27,7 @@ typedef struct exl2__options_choice {
 } exl2__options_choice;
 
 typedef struct exl2__options_module {
-    uint32_t slot, slots; /* the module's matrices: slots [slot, slot + slots) */
+    uint32_t linear, linears; /* the module's matrices: linears [linear, linear + linears) */
     uint32_t first, count; /* its choices */
     uint32_t best;        /* choice at the price that was found; in the end, the result */
     uint64_t rest_bits, rest_least; /* of this module and all after it: at the price; the fewest */
@@ -45,7 +45,7 @@ typedef struct exl2__options {
     exl2__ctx *c;
     const char *path;
     const exl2__json *j;
-    const exl2__slots *s;
+    const exl2__linears *s;
     exl2__options_module *modules; /* [count + 1] the last one is empty */
     exl2__options_choice *choices; /* [EXL2__OPTIONS_MAX * count] */
     exl2__options_way *ways;       /* [count, EXL2__OPTIONS_WAYS] */
@@ -56,24 +56,24 @@ typedef struct exl2__options {
 
 /* ---- one layout ---- */
 
-static inline bool exl2__options_is_attention(const exl2__slot *slot)
+static inline bool exl2__options_is_attention(const exl2__linear *linear)
 {
-    return slot->kind == EXL2__UNIT_QKV || slot->kind == EXL2__UNIT_OUT;
+    return linear->kind == EXL2__UNIT_QKV || linear->kind == EXL2__UNIT_OUT;
 }
 
 /* ExLlamaV2's name of a matrix. */
-EXL2__PRIVATE const char *exl2__options_name(const exl2__slot *slot, bool gated)
+EXL2__PRIVATE const char *exl2__options_name(const exl2__linear *linear, bool gated)
 {
     static const char *const attention[] = { "q_proj", "k_proj", "v_proj" };
-    bool expert = slot->kind == EXL2__UNIT_EXPERT_UP || slot->kind == EXL2__UNIT_EXPERT_DOWN;
-    switch (slot->kind) {
+    bool expert = linear->kind == EXL2__UNIT_EXPERT_UP || linear->kind == EXL2__UNIT_EXPERT_DOWN;
+    switch (linear->kind) {
     case EXL2__UNIT_QKV:
-        return attention[slot->part];
+        return attention[linear->part];
     case EXL2__UNIT_OUT:
         return "o_proj";
     case EXL2__UNIT_GATE_UP:
     case EXL2__UNIT_EXPERT_UP:
-        return gated && slot->part == 0 ? (expert ? "w1" : "gate_proj") : expert ? "w3" : "up_proj";
+        return gated && linear->part == 0 ? (expert ? "w1" : "gate_proj") : expert ? "w3" : "up_proj";
     default:
         return expert ? "w2" : "down_proj";
     }
@@ -98,9 +98,9 @@ EXL2__PRIVATE uint32_t exl2__options_group(const exl2__json *j, uint32_t part, u
     return at && exl2__json_u64(j, at, &rows) && rows % 32 == 0 && rows <= EXL2__SOLVE_ROWS ? (uint32_t)rows : 0;
 }
 
-/* Fills in widths [slot->in / 32] and the rows of groups as ExLlamaV2 computes them from shares: each width gets
+/* Fills in widths [linear->in / 32] and the rows of groups as ExLlamaV2 computes them from shares: each width gets
    ceil(min(in * share, rows that are left) / rows of a group) groups. false: the layout is not one for this matrix. */
-EXL2__PRIVATE bool exl2__options_layout(const exl2__json *j, uint32_t part, const exl2__slot *slot, uint8_t *widths,
+EXL2__PRIVATE bool exl2__options_layout(const exl2__json *j, uint32_t part, const exl2__linear *linear, uint8_t *widths,
                                         uint8_t group_rows[EXL2__LOSSES_WIDTHS])
 {
     uint32_t list = part ? exl2__json_get(j, part, "bits") : 0;
@@ -126,31 +126,31 @@ EXL2__PRIVATE bool exl2__options_layout(const exl2__json *j, uint32_t part, cons
         if (rows == 0) {
             return false; /* an unknown width, or one that is not below the last */
         }
-        double left = (double)(slot->in - row), wanted = (double)slot->in * p;
+        double left = (double)(linear->in - row), wanted = (double)linear->in * p;
         uint32_t groups = (uint32_t)ceil((wanted < left ? wanted : left) / rows);
-        uint32_t end = exl2__min32(row + groups * rows, slot->in);
+        uint32_t end = exl2__min32(row + groups * rows, linear->in);
         memset(widths + row / 32, (int)width, (end - row) / 32);
         group_rows[width] = (uint8_t)rows;
         row = end;
         last = width;
         share = exl2__json_next(j, shares, share);
     }
-    return row == slot->in;
+    return row == linear->in;
 }
 
 /* The list of the layouts of a matrix's module; 0: the file has none. */
-EXL2__PRIVATE uint32_t exl2__options_find(const exl2__options *o, const exl2__slot *slot, bool sparse)
+EXL2__PRIVATE uint32_t exl2__options_find(const exl2__options *o, const exl2__linear *linear, bool sparse)
 {
     char key[EXL2__KEY_BYTES + 32], number[16];
-    bool attention = exl2__options_is_attention(slot);
+    bool attention = exl2__options_is_attention(linear);
     uint32_t all = exl2__json_get(o->j, 0, "measurement");
-    exl2__format(number, sizeof number, ".%u.", slot->layer);
-    const char *at = strstr(slot->name, number);
+    exl2__format(number, sizeof number, ".%u.", linear->layer);
+    const char *at = strstr(linear->name, number);
     if (!all || !at) {
         return 0;
     }
-    size_t bytes = (size_t)(at - slot->name) + strlen(number);
-    memcpy(key, slot->name, bytes);
+    size_t bytes = (size_t)(at - linear->name) + strlen(number);
+    memcpy(key, linear->name, bytes);
     exl2__format(key + bytes, sizeof key - bytes, "parallel_decoder");
     uint32_t both = exl2__json_get(o->j, all, key);
     if (both) {
@@ -162,33 +162,33 @@ EXL2__PRIVATE uint32_t exl2__options_find(const exl2__options *o, const exl2__sl
 
 /* ---- reading ---- */
 
-EXL2__PRIVATE exl2_result exl2__options_foreign(const exl2__options *o, const exl2__slot *slot)
+EXL2__PRIVATE exl2_result exl2__options_foreign(const exl2__options *o, const exl2__linear *linear)
 {
     return exl2__fail(o->c, EXL2_ERR_ARG, "%s is of another model: its layouts for %s [%u, %u] are missing or do not "
-                      "have the bits that they say", o->path, slot->name, slot->out, slot->in);
+                      "have the bits that they say", o->path, linear->name, linear->out, linear->in);
 }
 
-/* Fills in the widths of a module's slots by one of its layouts. *bits: their sum. */
+/* Fills in the widths of a module's linears by one of its layouts. *bits: their sum. */
 EXL2__PRIVATE exl2_result exl2__options_apply(const exl2__options *o, const exl2__options_module *m, uint32_t token,
                                               uint64_t *bits)
 {
     uint64_t sum = 0, own = 0;
-    for (uint32_t i = 0; i < m->slots; i++) {
-        exl2__slot *slot = &o->s->items[m->slot + i];
-        const exl2__slot *before = i ? slot - 1 : slot;
-        bool again = i > 0 && before->kind == slot->kind && before->part == slot->part; /* the next expert */
+    for (uint32_t i = 0; i < m->linears; i++) {
+        exl2__linear *linear = &o->s->items[m->linear + i];
+        const exl2__linear *before = i ? linear - 1 : linear;
+        bool again = i > 0 && before->kind == linear->kind && before->part == linear->part; /* the next expert */
         if (again) {
-            memcpy(slot->widths, before->widths, slot->in / 32);
-            memcpy(slot->group_rows, before->group_rows, sizeof slot->group_rows);
+            memcpy(linear->widths, before->widths, linear->in / 32);
+            memcpy(linear->group_rows, before->group_rows, sizeof linear->group_rows);
         } else {
             exl2__arena dry = { 0 };
-            exl2__slot_codes codes;
-            uint32_t part = exl2__json_get(o->j, token, exl2__options_name(slot, o->s->gated));
-            if (!exl2__options_layout(o->j, part, slot, slot->widths, slot->group_rows)) {
-                return exl2__options_foreign(o, slot);
+            exl2__linear_codes codes;
+            uint32_t part = exl2__json_get(o->j, token, exl2__options_name(linear, o->s->gated));
+            if (!exl2__options_layout(o->j, part, linear, linear->widths, linear->group_rows)) {
+                return exl2__options_foreign(o, linear);
             }
-            exl2__slot_codes_layout(o->s, slot, &codes, &dry);
-            own = exl2__slots_bits(slot, &codes);
+            exl2__linear_codes_layout(o->s, linear, &codes, &dry);
+            own = exl2__linears_bits(linear, &codes);
         }
         sum += own;
     }
@@ -198,11 +198,11 @@ EXL2__PRIVATE exl2_result exl2__options_apply(const exl2__options *o, const exl2
 
 EXL2__PRIVATE exl2_result exl2__options_read_module(exl2__options *o, exl2__options_module *m, bool sparse)
 {
-    const exl2__slot *slot = &o->s->items[m->slot];
-    uint32_t list = exl2__options_find(o, slot, sparse);
+    const exl2__linear *linear = &o->s->items[m->linear];
+    uint32_t list = exl2__options_find(o, linear, sparse);
     if (!list || o->j->tokens[list].kind != EXL2__JSON_ARRAY || o->j->tokens[list].count == 0 ||
         o->j->tokens[list].count > EXL2__OPTIONS_MAX) {
-        return exl2__options_foreign(o, slot);
+        return exl2__options_foreign(o, linear);
     }
     for (uint32_t at = exl2__json_first(o->j, list); at; at = exl2__json_next(o->j, list, at)) {
         exl2__options_choice *choice = &o->choices[m->first + m->count++];
@@ -213,11 +213,11 @@ EXL2__PRIVATE exl2_result exl2__options_read_module(exl2__options *o, exl2__opti
                  && accuracy <= 1 && exl2__json_u64(o->j, exl2__json_get(o->j, at, "total_bits"), &total);
         if (!good) {
             return exl2__fail(o->c, EXL2_ERR_FORMAT, "%s: the layouts of the module of %s must have an \"accuracy\" "
-                              "from 0 to 1 and \"total_bits\"", o->path, slot->name);
+                              "from 0 to 1 and \"total_bits\"", o->path, linear->name);
         }
         EXL2__TRY(exl2__options_apply(o, m, at, &choice->bits));
         if (choice->bits != total) {
-            return exl2__options_foreign(o, slot);
+            return exl2__options_foreign(o, linear);
         }
         choice->error = (1 - accuracy) * (1 - accuracy);
         choice->token = at;
@@ -225,19 +225,19 @@ EXL2__PRIVATE exl2_result exl2__options_read_module(exl2__options *o, exl2__opti
     return EXL2_OK;
 }
 
-/* Finds the modules: runs of slots of one layer that are all of attention, or all of the MLP. */
+/* Finds the modules: runs of linears of one layer that are all of attention, or all of the MLP. */
 EXL2__PRIVATE exl2_result exl2__options_read_all(exl2__options *o)
 {
     uint32_t first = 0;
     for (uint32_t i = 0, end; i + 1 < o->s->count; i = end) {
-        const exl2__slot *items = o->s->items;
+        const exl2__linear *items = o->s->items;
         bool attention = exl2__options_is_attention(&items[i]), sparse = false;
         for (end = i; end + 1 < o->s->count && items[end].layer == items[i].layer &&
                       exl2__options_is_attention(&items[end]) == attention; end++) {
             sparse = sparse || items[end].kind == EXL2__UNIT_EXPERT_UP;
         }
         exl2__options_module *m = &o->modules[o->count++];
-        *m = (exl2__options_module){ .slot = i, .slots = end - i, .first = first };
+        *m = (exl2__options_module){ .linear = i, .linears = end - i, .first = first };
         EXL2__TRY(exl2__options_read_module(o, m, sparse));
         first += m->count;
     }
@@ -372,8 +372,8 @@ EXL2__PRIVATE exl2_result exl2__options_run(exl2__options *o, uint64_t budget)
     return EXL2_OK;
 }
 
-/* Fills in the widths of all slots but the head. budget: bits of them. */
-EXL2__PRIVATE exl2_result exl2__options_read(exl2__ctx *c, const char *path, const exl2__json *j, exl2__slots *s,
+/* Fills in the widths of all linears but the head. budget: bits of them. */
+EXL2__PRIVATE exl2_result exl2__options_read(exl2__ctx *c, const char *path, const exl2__json *j, exl2__linears *s,
                                              uint64_t budget)
 {
     exl2__options o = { .c = c, .path = path, .j = j, .s = s };

@@ -113,7 +113,7 @@ EXL2__PRIVATE exl2_result exl2__runner_measure(exl2__runner *r, const char *dir)
     exl2__weights_reader reader;
     exl2__work all = exl2__work_all();
     exl2__weights_read_begin(&reader, r->c, &r->load, dir, &exl2__cpu_backend, r->device);
-    exl2_result result = exl2__weights_read_some(&reader, &all);
+    exl2_result result = exl2__weights_read_slice(&reader, &all);
     exl2__weights_read_end(&reader);
     return result;
 }
@@ -253,7 +253,7 @@ EXL2__PRIVATE exl2_result exl2__runner_load(exl2__runner *r)
         r->held = UINT32_MAX;
     }
     EXL2__TRY(exl2__runner_read_until(c, &r->load, exl2__weights_units(&r->load), &r->plan, r->device, &r->weights));
-    EXL2__TRY(exl2__weights_some(c, &r->load, &r->plan, &exl2__cpu_backend, r->device, &r->weights, &all));
+    EXL2__TRY(exl2__weights_slice(c, &r->load, &r->plan, &exl2__cpu_backend, r->device, &r->weights, &all));
     return exl2__cpu_backend.prepare(r->device, &r->plan, &r->cache, &r->scratch);
 }
 

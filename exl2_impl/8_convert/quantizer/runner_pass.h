@@ -4,7 +4,7 @@
    gives: exl2__runner_use, exl2__runner_layout_copies, exl2__runner_can, exl2__runner_on_gpu, exl2__runner_fits;
           exl2__runner_together_on, exl2__runner_together, exl2__runner_begin, exl2__runner_begin_all;
           exl2__runner_states with at, copy and sync, exl2__runner_get, exl2__runner_put; exl2__runner_embed,
-          exl2__runner_layer, exl2__runner_until, exl2__runner_logits, exl2__runner_logits_some, exl2__runner_head;
+          exl2__runner_layer, exl2__runner_until, exl2__runner_logits, exl2__runner_logits_strips, exl2__runner_head;
           exl2__runner_inputs, exl2__runner_input_size, exl2__runner_input, exl2__runner_expert.
 
    With a GPU, all phases run there, from the residual to the residual. Blocks with matrices whose inputs are no
@@ -529,8 +529,8 @@ EXL2__PRIVATE void exl2__runner_strip(void *arg, uint32_t index)
 }
 
 /* The logits of some strips of the head alone, on the CPU. */
-EXL2__PRIVATE exl2_result exl2__runner_head_some(exl2__runner *r, exl2__range range, const uint32_t *strips,
-                                                 uint32_t count)
+EXL2__PRIVATE exl2_result exl2__runner_head_strips(exl2__runner *r, exl2__range range, const uint32_t *strips,
+                                                   uint32_t count)
 {
     exl2__cpu_device *d = exl2__runner_cpu(r);
     exl2__runner_strips some = { d, &range, strips };
@@ -542,15 +542,15 @@ EXL2__PRIVATE exl2_result exl2__runner_head_some(exl2__runner *r, exl2__range ra
 
 /* Computes the logits of all rows from the residual. count: 0, or strips [count] of the head alone are computed, on the
    CPU, where the residual is; the others have no logits then. */
-EXL2__PRIVATE exl2_result exl2__runner_logits_some(exl2__runner *r, const uint32_t *strips, uint32_t count,
-                                                   exl2__runner_logits_fn fn, void *user)
+EXL2__PRIVATE exl2_result exl2__runner_logits_strips(exl2__runner *r, const uint32_t *strips, uint32_t count,
+                                                     exl2__runner_logits_fn fn, void *user)
 {
     exl2__runner_rows rows = { exl2__runner_cpu(r), 0, fn, user };
     for (uint32_t row = 0; row < r->row_count; row += r->plan.logit_rows_max) {
         exl2__range range = { 0 };
         range.logit0 = row;
         range.logit_count = exl2__min32(r->row_count - row, r->plan.logit_rows_max);
-        EXL2__TRY(count ? exl2__runner_head_some(r, range, strips, count) : exl2__runner_head(r, range));
+        EXL2__TRY(count ? exl2__runner_head_strips(r, range, strips, count) : exl2__runner_head(r, range));
         rows.first = row;
         exl2__tasks_run(r->c, range.logit_count, exl2__runner_logits_row, &rows);
     }
@@ -559,7 +559,7 @@ EXL2__PRIVATE exl2_result exl2__runner_logits_some(exl2__runner *r, const uint32
 
 static inline exl2_result exl2__runner_logits(exl2__runner *r, exl2__runner_logits_fn fn, void *user)
 {
-    return exl2__runner_logits_some(r, NULL, 0, fn, user);
+    return exl2__runner_logits_strips(r, NULL, 0, fn, user);
 }
 
 #endif

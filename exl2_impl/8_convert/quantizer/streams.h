@@ -25,7 +25,7 @@ typedef struct exl2__streams {
     uint32_t input;
 } exl2__streams;
 
-/* most: slots of a layer. */
+/* most: linears of a layer. */
 EXL2__PRIVATE void exl2__streams_layout(exl2__streams *s, exl2__measure *m, uint32_t most, exl2__arena *a)
 {
     uint64_t inputs = m->gpu ? 0 : (uint64_t)m->length * m->widest * sizeof(float);
