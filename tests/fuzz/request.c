@@ -1,8 +1,8 @@
 /* request.c: fuzz target: any bytes as the body of each kind of request, as a text of overrides, and as a reply that is
    searched for calls and reasoning.
-   By hand, with a build folder: clang -g -O1 -fsanitize=fuzzer,address,undefined -I. -Ibuild tests/fuzz/request.c
-   demo/common/exl2.c demo/common/json_in.c demo/serve/{buffer,overrides*,reasoning,request*,sampling_fields,tools*}.c
-   -lm -ldl -lpthread. The suite runs it with run_seeds.c. */
+   By hand, with a build folder: clang -g -O1 -fsanitize=fuzzer,address,undefined -I. tests/fuzz/request.c
+   demo/common/json_in.c demo/serve/{buffer,overrides*,reasoning,request*,sampling_fields,tools*}.c
+   build/tests/libengine_tests.a -lm -ldl -lpthread. The suite runs it with run_seeds.c. */
 #include "../../demo/serve/overrides.h"
 #include "../../demo/serve/reasoning.h"
 #include "../../demo/serve/request.h"
