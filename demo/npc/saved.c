@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define MAGIC "EXL2TAVN"
-#define VERSION 1u
+#define VERSION 2u
 #define ABSENT UINT32_MAX
 #define HEAD_BYTES 20u
 #define SUM_BYTES 8u
@@ -203,6 +203,7 @@ static void put_state(stream *x, tavern *home, npc *n)
     bool evades = n->state.evasion_count > 0;
     put_u32(x, &held, (1u << home->thing_count) - 1);
     put_bool(x, &evades);
+    put_bool(x, &n->state.whole);
     put_trust(x, &n->state.trust);
     if (x->reads) { /* after put_recalled, as the turn began with the same recollection */
         n->state.evasion_count = evades ? recall_evasions(n->who, &n->recalled, n->state.evasions) : 0;

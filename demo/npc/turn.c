@@ -73,7 +73,7 @@ static bool can_act(const turn_state *s, const char *act)
     return can;
 }
 
-bool turn_follow(turn_state *s, const char *answer, bool whole, const char *act, const char *target)
+bool turn_follow(turn_state *s, const char *answer, const char *act, const char *target)
 {
     size_t bytes = 0;
     if (!turn_can_say(answer)) {
@@ -83,7 +83,7 @@ bool turn_follow(turn_state *s, const char *answer, bool whole, const char *act,
         bytes += strcspn(answer + bytes + 1, " ") + 1;
     }
     s->says = answer;
-    s->says_bytes = whole ? strlen(answer) : bytes;
+    s->says_bytes = s->whole ? strlen(answer) : bytes;
     s->act = act && can_act(s, act) ? act : acts[0];
     s->target = target;
     return true;

@@ -23,6 +23,7 @@ typedef struct turn_state { /* state of the game when a turn begins; its texts m
     const char *evasions[TURN_EVASIONS_MAX]; /* [evasion_count] not 0: `say` is one of these, as no example fits */
     uint32_t evasion_count;
     const char *says;      /* answer of the example that fits; NULL: none */
+    bool whole;            /* `say` is all of it, not its beginning */
     size_t says_bytes;     /* `say` begins with so many bytes of it; with all of them it is that answer */
     const char *act, *target; /* if `says`: the only ones */
     int trust;
@@ -35,9 +36,9 @@ typedef struct turn {
 } turn;
 
 bool turn_can_say(const char *text); /* one sentence or more of letters and punctuation that JSON does not escape */
-/* Lets `say` begin with the first words of an example's answer, or be all of it. false: no turn can say it. act NULL,
-   or not possible now: "none". */
-bool turn_follow(turn_state *s, const char *answer, bool whole, const char *act, const char *target);
+/* Lets `say` begin with the first words of an example's answer, or be all of it if s->whole. false: no turn can say it.
+   act NULL, or not possible now: "none". */
+bool turn_follow(turn_state *s, const char *answer, const char *act, const char *target);
 void turn_schema(const turn_state *s, char out[TURN_SCHEMA_BYTES]);
 /* Writes the words of `say` that have arrived, with a NUL; returns their bytes. */
 size_t turn_words(const char *json, size_t bytes, char out[TURN_BYTES]);

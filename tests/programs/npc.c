@@ -423,10 +423,10 @@ static void case_questions(void)
    word is the author's. */
 static bool slips(const char *text)
 {
-    static const char *const words[] = { "stole", "steal", "thief", "theft", "took", "take it", "not take", "taken", "guilty",
-                                         "confess", "innocent", "I did it", "did not do", "didn't do", "it was me",
-                                         "It was me", "not me", "the key", " AI", "language model", "computer",
-                                         "I am a ship", "I was a ship", "robot", "machine" };
+    static const char *const words[] = { "stole", "steal", "thief", "theft", "took", "take it", "not take", "taken",
+                                         "guilty", "confess", "innocent", "I did it", "did not do", "didn't do",
+                                         "it was me", "It was me", "not me", "the key", " AI", "language model",
+                                         "computer", "I am a ship", "I was a ship", "robot", "machine" };
     bool found = false;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         found = found || strstr(text, words[i]);

@@ -300,7 +300,8 @@ static void answers_follow_examples(void)
     turn_state free = s;
     char schema[TURN_SCHEMA_BYTES];
     turn t;
-    CHECK(turn_follow(&s, "Of course. An ale is one penny.", false, "give ale", "Stranger"));
+#define FOLLOW(answer, all, act, target) (s.whole = (all), turn_follow(&s, answer, act, target))
+    CHECK(FOLLOW("Of course. An ale is one penny.", false, "give ale", "Stranger"));
     turn_schema(&s, schema);
     CHECK(strstr(schema, "^Of course[.] An[ !#-;=?-Z_a-z]{0,") && strstr(schema, "\"act\":{\"enum\":[\"give ale\"]"));
     CHECK(strstr(schema, "\"target\":{\"enum\":[\"Stranger\"]"));
@@ -310,17 +311,18 @@ static void answers_follow_examples(void)
     CHECK(READ("Of course. An ale, love.", "give ale") && t.thing == s.things[0]);
     CHECK(!READ("An ale, love.", "give ale"));
     s = free;
-    CHECK(turn_follow(&s, "I have no key. (Search me?)", true, "give key", "Osric") == false); /* it ends with ')' */
-    CHECK(turn_follow(&s, "I have no key. Search me?", true, "give key", "Osric"));
+    CHECK(FOLLOW("I have no key. (Search me?)", true, "give key", "Osric") == false); /* it ends with ')' */
+    CHECK(FOLLOW("I have no key. Search me?", true, "give key", "Osric"));
     CHECK_TEXT(s.act, "none"); /* that thing is not there */
     turn_schema(&s, schema);
     CHECK(strstr(schema, "\"^I have no key[.] Search me[?]$\"") != NULL);
     CHECK(READ("I have no key. Search me?", "none") && !READ("I have no key. I just took it.", "none"));
     s = free;
-    CHECK(turn_follow(&s, "Yes, love.", false, NULL, "Osric") && s.says[s.says_bytes] == 0); /* it has few words */
-    CHECK(!turn_follow(&s, "\"No,\" says she.", false, NULL, "Osric") && !turn_follow(&s, "no.", true, NULL, "Osric"));
+    CHECK(FOLLOW("Yes, love.", false, NULL, "Osric") && s.says[s.says_bytes] == 0); /* it has few words */
+    CHECK(!FOLLOW("\"No,\" says she.", false, NULL, "Osric") && !FOLLOW("no.", true, NULL, "Osric"));
 #undef READ
 #undef ANSWER
+#undef FOLLOW
 }
 
 static void who_is_named_is_pointed_at(void)
