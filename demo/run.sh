@@ -1,8 +1,9 @@
 #!/bin/sh
 # One command to a talk in The Drowned Lantern: installs what is missing (Debian or Ubuntu, as root), builds, fetches
-# the default model and imports it to EXL2 once, starts npc. Without a terminal it runs the script mode.
-#   sh demo/run.sh [--model DIR] [flags of npc]
-#   sh demo/run.sh --serve [--model DIR] [flags of exl2 serve]: serves the model, and prints the address of its page
+# the default model and imports it to EXL2 once, starts npc. Without a terminal it runs the script mode. With --window
+# it starts room, the same game in a window; with --serve it serves the model, and prints the address of its page.
+#   sh demo/run.sh [--window] [--model DIR] [flags of npc or room]
+#   sh demo/run.sh --serve [--model DIR] [flags of exl2 serve]
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 build=$root/build
@@ -16,14 +17,14 @@ stop() {
     exit 1
 }
 
-serve=
-if [ "${1:-}" = --serve ]; then
-    serve=yes
-    shift
-fi
+program=npc
+case "${1:-}" in
+--window) program=room && shift ;;
+--serve) program=exl2 && shift ;;
+esac
 model=
 if [ "${1:-}" = --model ]; then
-    [ $# -ge 2 ] || { echo "usage: sh demo/run.sh [--model DIR] [flags of npc]" >&2; exit 2; }
+    [ $# -ge 2 ] || { echo "usage: sh demo/run.sh [--window|--serve] [--model DIR] [flags of the program]" >&2; exit 2; }
     case $2 in
     /*) model=$2 ;;
     *) model=$(pwd)/$2 ;;
@@ -58,6 +59,7 @@ look_for_tools() {
 look_for_tools
 wanted=$missing
 has_header stb/stb_image_write.h || wanted="$wanted libstb-dev" # for the picture only
+[ "$program" = npc ] || ldconfig -p 2>/dev/null | grep -q 'libX11\.so\.6' || wanted="$wanted libx11-6"
 if [ -n "$wanted" ] && [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
     echo "installing:$wanted"
     export DEBIAN_FRONTEND=noninteractive
@@ -73,7 +75,7 @@ fi
 if [ ! -f "$build/build.ninja" ]; then
     log=$(meson setup "$build" "$root" 2>&1) || { echo "$log" >&2; stop "meson cannot set up $build."; }
 fi
-log=$(ninja -C "$build" demo/exl2 demo/npc 2>&1) || { echo "$log" | tail -n 40 >&2; stop "the build failed."; }
+log=$(ninja -C "$build" demo/exl2 "demo/$program" 2>&1) || { echo "$log" | tail -n 40 >&2; stop "the build failed."; }
 
 # ---- model ----
 
@@ -106,8 +108,10 @@ fi
 
 # ---- the server, or the tavern ----
 
-[ -z "$serve" ] || exec "$build/demo/exl2" serve "$model" "$@"
-
+case $program in
+room) exec "$build/demo/room" --model "$model" "$@" ;;
+exl2) exec "$build/demo/exl2" serve "$model" "$@" ;;
+esac
 if [ -t 0 ] && [ -t 1 ]; then
     exec "$build/demo/npc" --model "$model" "$@"
 fi

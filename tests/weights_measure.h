@@ -2,7 +2,7 @@
 #ifndef WEIGHTS_MEASURE_H
 #define WEIGHTS_MEASURE_H
 
-#include "private/weights.h"
+#include "private/weights_load.h"
 
 static inline exl2_result weights_measure(exl2__ctx *c, exl2__weights *w, const char *dir, const exl2__backend *backend,
                                           const exl2__device *device)

@@ -78,7 +78,8 @@ bool host_open(host *h, const host_options *o)
     exl2_engine_desc d = { .backend = backends[o->backend], .cpu_path_max = (exl2_cpu_path)o->cpu_path,
                            .devices = &device, .device_count = o->device.count,
                            .max_jobs = o->max_jobs, .max_sessions = o->max_sessions,
-                           .parallel = pool_hook(h->pool), .zones = o->zones, .open_error = &error };
+                           .parallel = pool_hook(h->pool), .zones = o->zones, .host_bytes_max = o->bytes_max,
+                           .open_error = &error };
     d.kernel_cache = kernel_folder_hook(&h->kernels);
     d.kernel_cache.load = o->first_start ? NULL : d.kernel_cache.load;
     d.log.line = on_line;

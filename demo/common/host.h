@@ -23,6 +23,7 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
     uint32_t experts;    /* experts that a token uses; 0 = the model's own number */
     uint32_t cache;      /* exl2_kv */
     uint64_t cache_tokens; /* 0 = what the program needs */
+    uint64_t bytes_max;  /* cap of the engine's host memory; 0 = no cap */
     const char *kernels; /* folder of compiled kernels; NULL = the user's cache */
     uint32_t max_jobs, max_sessions; /* of the engine; 0 = its defaults */
     bool first_start;    /* the entries of that folder are not read */

@@ -10,6 +10,8 @@
 
 #define JSON_DEPTH 64
 
+const char json_no_memory[] = "there is no memory left";
+
 typedef struct reader {
     const char *at, *end;
     const char *error; /* message of the first error */
@@ -27,7 +29,7 @@ static void *take_memory(reader *r, size_t bytes)
 {
     void *memory = calloc(1, bytes);
     if (!memory) {
-        fail(r, "there is no memory left");
+        fail(r, json_no_memory);
     }
     return memory;
 }

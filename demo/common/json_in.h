@@ -23,6 +23,8 @@ struct json_value {
     size_t child_count;
 };
 
+extern const char json_no_memory[]; /* the error where memory ran out, and not the text is wrong */
+
 /* Reads the whole text. NULL: failed; *error is the message, a static string. */
 json_value *json_read(const char *text, size_t bytes, const char **error);
 

@@ -3,13 +3,26 @@
    gives: what commands.h declares. */
 #include "commands.h"
 
+#include "line_edit.h"
 #include "saved.h"
 #include "transcript.h"
 
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 static bool run_help(visitor *v, const char *rest);
+
+void visitor_note(const visitor *v, const char *format, ...)
+{
+    char text[2048];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    v->view.note(v->view.user, text);
+}
 
 static bool run_who(visitor *v, const char *rest)
 {
@@ -20,14 +33,14 @@ static bool run_who(visitor *v, const char *rest)
         const character *who = n->who;
         exl2_session_info info = { 0 };
         exl2_session_get(v->tavern->engine, n->session, &info);
-        screen_note(v->screen, "%-6s %s, %s; has in mind: %s.%s", who->name, who->role, n->mood, who->topic,
+        visitor_note(v, "%-6s %s, %s; has in mind: %s.%s", who->name, who->role, n->mood, who->topic,
                     n == v->partner ? " You talk with this one." : "");
-        screen_note(v->screen, "       trusts you %d of %d, holds %s", n->trust, TURN_TRUST_MAX,
+        visitor_note(v, "       trusts you %d of %d, holds %s", n->trust, TURN_TRUST_MAX,
                     tavern_things(v->tavern, n, things, sizeof things));
-        screen_note(v->screen, "       context %u of %u tokens, %u pages, %u of them shared", info.tokens,
+        visitor_note(v, "       context %u of %u tokens, %u pages, %u of them shared", info.tokens,
                     info.context_max, info.pages, info.pages_shared);
     }
-    screen_note(v->screen, "You hold %s.", tavern_things(v->tavern, NULL, things, sizeof things));
+    visitor_note(v, "You hold %s.", tavern_things(v->tavern, NULL, things, sizeof things));
     return true;
 }
 
@@ -35,12 +48,12 @@ static bool run_talk(visitor *v, const char *rest)
 {
     npc *n = tavern_find(v->tavern, rest, strlen(rest));
     if (!rest[0]) {
-        screen_note(v->screen, "/talk needs a name; /who says who is here.");
+        visitor_note(v, "/talk needs a name; /who says who is here.");
     } else if (n) {
         v->partner = n;
-        screen_note(v->screen, "You turn to %s, %s.", n->who->name, n->who->role);
+        visitor_note(v, "You turn to %s, %s.", n->who->name, n->who->role);
     } else {
-        screen_note(v->screen, "Nobody here is called '%s'. /who says who is here.", rest);
+        visitor_note(v, "Nobody here is called '%s'. /who says who is here.", rest);
     }
     return true;
 }
@@ -48,7 +61,7 @@ static bool run_talk(visitor *v, const char *rest)
 static bool run_shout(visitor *v, const char *rest)
 {
     if (!rest[0]) {
-        screen_note(v->screen, "/shout needs some words.");
+        visitor_note(v, "/shout needs some words.");
         return true;
     }
     return tavern_shout(v->tavern, rest);
@@ -58,11 +71,11 @@ static bool run_leave(visitor *v, const char *rest)
 {
     (void)rest;
     uint32_t cut = tavern_hush(v->tavern);
-    screen_draw(v->screen, v->tavern, &(screen_foot){ 0 });
+    v->view.show(v->view.user, false);
     if (v->partner) {
-        screen_note(v->screen, "You walk away from %s%s.", v->partner->who->name, cut ? ", mid-word" : "");
+        visitor_note(v, "You walk away from %s%s.", v->partner->who->name, cut ? ", mid-word" : "");
     } else {
-        screen_note(v->screen, cut ? "You turn away from all of them, mid-word."
+        visitor_note(v, cut ? "You turn away from all of them, mid-word."
                                    : "You stand alone at the fire already.");
     }
     v->partner = NULL;
@@ -76,24 +89,24 @@ static bool run_save(visitor *v, const char *rest)
     char why[SAVED_WHY_BYTES];
     const char *path = rest[0] ? rest : SAVE_PATH;
     if (saved_write(v->tavern, v->partner, path, why)) {
-        screen_note(v->screen, "%s: the evening so far; /load goes on with it", path);
+        visitor_note(v, "%s: the evening so far; /load goes on with it", path);
     } else {
-        screen_note(v->screen, "%s", why);
+        visitor_note(v, "%s", why);
         v->failed = true;
     }
     return true;
 }
 
-/* The screen shows the lines of the loaded evening again. */
+/* The view shows the lines of the loaded evening again. */
 static bool run_load(visitor *v, const char *rest)
 {
     char why[SAVED_WHY_BYTES];
     const char *path = rest[0] ? rest : SAVE_PATH;
     if (saved_read(v->tavern, &v->partner, path, why)) {
-        screen_note(v->screen, "%s: the evening goes on", path);
-        v->screen->stands = 0;
+        visitor_note(v, "%s: the evening goes on", path);
+        v->view.show(v->view.user, true);
     } else {
-        screen_note(v->screen, "%s", why);
+        visitor_note(v, "%s", why);
         v->failed = true;
     }
     return true;
@@ -103,9 +116,9 @@ static bool run_transcript(visitor *v, const char *rest)
 {
     const char *path = rest[0] ? rest : v->transcript_path;
     if (transcript_save(v->tavern, path)) {
-        screen_note(v->screen, "%s: what was said so far", path);
+        visitor_note(v, "%s: what was said so far", path);
     } else {
-        screen_note(v->screen, "%s cannot be written: %s", path, strerror(errno));
+        visitor_note(v, "%s cannot be written: %s", path, strerror(errno));
         v->failed = true;
     }
     return true;
@@ -139,7 +152,7 @@ static bool run_help(visitor *v, const char *rest)
 {
     (void)rest;
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
-        screen_note(v->screen, "%-18s %s", commands[i].usage, commands[i].help);
+        visitor_note(v, "%-18s %s", commands[i].usage, commands[i].help);
     }
     return true;
 }
@@ -152,7 +165,7 @@ static bool run_slash(visitor *v, const char *line)
             return commands[i].run(v, line + bytes + strspn(line + bytes, " "));
         }
     }
-    screen_note(v->screen, "There is no %.*s; /help lists what there is.", (int)bytes, line);
+    visitor_note(v, "There is no %.*s; /help lists what there is.", (int)bytes, line);
     return true;
 }
 
@@ -161,7 +174,7 @@ bool command_run(visitor *v, const char *line)
 {
     line += strspn(line, " ");
     if (strlen(line) > LINE_BYTES_MAX) {
-        screen_note(v->screen, "Nobody listens to a line of more than %d bytes.", LINE_BYTES_MAX);
+        visitor_note(v, "Nobody listens to a line of more than %d bytes.", LINE_BYTES_MAX);
         return true;
     }
     if (!line[0]) {
@@ -181,7 +194,7 @@ bool command_run(visitor *v, const char *line)
         return run_talk(v, named->who->name);
     }
     if (!v->partner) {
-        screen_note(v->screen, "To whom? Begin with a name: 'marla, good evening'.");
+        visitor_note(v, "To whom? Begin with a name: 'marla, good evening'.");
         return true;
     }
     return tavern_ask(v->tavern, v->partner, line);

@@ -132,14 +132,12 @@ static card_rows rows_of(const end_card *c)
     return r;
 }
 
-void end_card_print(const end_card *c, screen *s)
+void end_card_print(const end_card *c, void (*print)(void *user, const char *row), void *user)
 {
     card_rows r = rows_of(c);
-    screen_heading(s, "The Drowned Lantern closes.");
     for (int i = 0; i < r.count; i++) {
-        screen_note(s, "%s", r.text[i]);
+        print(user, r.text[i]);
     }
-    screen_close(s);
 }
 
 /* ---- JSON ---- */

@@ -6,7 +6,6 @@
 
 #include "../common/samples.h"
 #include "patrons.h"
-#include "screen.h"
 
 typedef struct end_card {
     const char *model; /* path of the model folder */
@@ -24,7 +23,7 @@ typedef struct end_card {
 } end_card;
 
 uint64_t end_card_plan(const exl2_model_info *m); /* memory that the model needs when it is loaded, as planned */
-void end_card_print(const end_card *c, screen *s);
+void end_card_print(const end_card *c, void (*print)(void *user, const char *row), void *user);
 /* These two print a message to stderr if the file cannot be written. Without stb_image_write no picture is made; this
    is printed, too, but is no failure. */
 bool end_card_save_json(const end_card *c, const char *path);

@@ -80,7 +80,8 @@ static bool may_go_on(script *s, const tavern *t)
 const char *script_line(script *s, tavern *t)
 {
     while (!s->ended && may_go_on(s, t)) {
-        if (!*s->at) {
+        if (!*s->at) { /* nothing follows a last "hear": its speaker goes on */
+            tavern_go_on(t);
             s->ended = tavern_speakers(t) == 0;
             s->waits = true;
             continue;

@@ -193,12 +193,22 @@ static exl2_job_desc desc_of(npc *n, exl2_grammar grammar)
     return d;
 }
 
+/* Starting a job with banned words copies its grammar, whose ends must not need them. */
+static void count_grammar(tavern *t, const exl2_job_desc *d, const exl2_engine_stats *before)
+{
+    exl2_engine_stats after;
+    if (d->grammar.id && d->sampler.ban_count) {
+        exl2_stats(t->engine, &after);
+        t->grammar_allocations += after.allocations - before->allocations;
+    }
+}
+
 /* Starts a job with the talk that the session does not hold yet, followed by `ask`. The talk stays in the session;
    `ask` is rewound after the turn. */
 static exl2_result start_job(npc *n, const char *ask, exl2_grammar grammar, exl2_job *job)
 {
     exl2_session_info info;
-    exl2_engine_stats before, after;
+    exl2_engine_stats before;
     exl2_token *ids = n->place->ids;
     size_t said = 0, asked = 0, room = n->place->context;
     exl2_job_desc d = desc_of(n, grammar);
@@ -216,10 +226,7 @@ static exl2_result start_job(npc *n, const char *ask, exl2_grammar grammar, exl2
         n->reused_tokens = info.tokens_cached;
         n->place->prompt_reused += info.tokens_cached;
     }
-    if (grammar.id && d.sampler.ban_count) { /* the engine copies the grammar, whose ends must not need banned words */
-        exl2_stats(n->place->engine, &after);
-        n->place->grammar_allocations += after.allocations - before.allocations;
-    }
+    count_grammar(n->place, &d, &before);
     return result;
 }
 
@@ -664,9 +671,12 @@ bool tavern_resume(tavern *t, npc *n, bool speaks)
     result = result >= 0 && speaks ? make_grammar(n, &grammar) : result;
     if (result >= 0) {
         exl2_job_desc d = desc_of(n, grammar);
+        exl2_engine_stats before;
         d.resume = true;
         d.sampler.seed = 0;
+        exl2_stats(t->engine, &before);
         result = exl2_job_start(t->engine, &d, speaks ? &n->job : &n->thinks);
+        count_grammar(t, &d, &before);
         t->thinking += result >= 0 && !speaks;
     }
     exl2_grammar_close(t->engine, grammar); /* the job keeps the grammar alive */

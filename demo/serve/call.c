@@ -154,8 +154,10 @@ static void on_refused(choice *c, const engine_record *r)
         return;
     }
     if (r->result == EXL2_ERR_CONTEXT_FULL && r->context_max) {
-        snprintf(message, sizeof message, "This model's maximum context length is %u tokens. However, the prompt has %u "
-                 "tokens. Please shorten it.", r->context_max, r->prompt_tokens);
+        snprintf(message, sizeof message,
+                 "This model's maximum context length is %u tokens. However, the prompt has %u "
+                 "tokens. Please shorten it.",
+                 r->context_max, r->prompt_tokens);
         call_fail(c->call, 400, "invalid_request_error", "context_length_exceeded", message);
         return;
     }
@@ -276,7 +278,8 @@ void call_end_all(server *s, const char *why)
 
 static bool refuse(http_exchange *x, int status, const char *type, const char *code, const char *message)
 {
-    http_answer_error(x, status, status == 429 || status == 503 ? "Retry-After: 1\r\n" : NULL, type, NULL, code, message);
+    const char *headers = status == 429 || status == 503 ? "Retry-After: 1\r\n" : NULL;
+    http_answer_error(x, status, headers, type, NULL, code, message);
     return false;
 }
 

@@ -27,8 +27,8 @@ static bool opens(const choice *c, const turn *t)
     if (!text || !strstr(text, t->tags.open)) {
         return false;
     }
-    exl2_result result = exl2_chat_render(l->text, l->text_model, p->messages, p->message_count, &c->run.desc.chat, NULL,
-                                          0, &need);
+    exl2_result result =
+        exl2_chat_render(l->text, l->text_model, p->messages, p->message_count, &c->run.desc.chat, NULL, 0, &need);
     char *out = result >= 0 ? malloc(need + 1) : NULL;
     if (out
         && exl2_chat_render(l->text, l->text_model, p->messages, p->message_count, &c->run.desc.chat, out, need + 1,

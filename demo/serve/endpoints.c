@@ -175,7 +175,8 @@ static void refuse_method(http_exchange *x, const route *found)
                                                                            { PUT, "PUT" }, { DELETE_, "DELETE" } };
     for (size_t i = 0; i < 4; i++) {
         if (found->methods & rows[i].method) {
-            bytes += (size_t)snprintf(allow + bytes, sizeof allow - bytes, "%s %s", bytes > 6 ? "," : "", rows[i].names);
+            bytes +=
+                (size_t)snprintf(allow + bytes, sizeof allow - bytes, "%s %s", bytes > 6 ? "," : "", rows[i].names);
         }
     }
     snprintf(allow + bytes, sizeof allow - bytes, ", OPTIONS\r\n");

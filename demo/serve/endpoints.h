@@ -17,7 +17,8 @@ typedef struct endpoint_request { /* what a handler gets */
 
 typedef void (*endpoint_fn)(const endpoint_request *r);
 
-/* on_head and on_request of http.h: the first refuses unknown paths, wrong methods and keys, before the body is read. */
+/* on_head and on_request of http.h: the first refuses unknown paths, wrong methods and keys, before the body is
+   read. */
 void endpoints_head(server *s, http_exchange *x, const http_request *r);
 void endpoints_request(server *s, http_exchange *x, const http_request *r);
 const char *endpoints_path(const char *path); /* the route's path, for figures; "other": none */

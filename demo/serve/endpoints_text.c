@@ -33,8 +33,8 @@ static void bad_request(const endpoint_request *r, const request_error *e)
 }
 
 /* Ids of the prompt; the caller frees them. NULL: an answer was given. */
-static exl2_token *to_ids(const endpoint_request *r, const engine_load *l, const exl2_prompt *p, const exl2_chat_desc *d,
-                          size_t *count)
+static exl2_token *to_ids(const endpoint_request *r, const engine_load *l, const exl2_prompt *p,
+                          const exl2_chat_desc *d, size_t *count)
 {
     *count = 0;
     if (p->text && !p->messages && !*p->text && !p->text_bytes && (p->flags & EXL2_TEXT_NO_BOS)) {

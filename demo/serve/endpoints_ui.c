@@ -188,7 +188,8 @@ void endpoint_budget(const endpoint_request *r)
 
 /* ---- chats ---- */
 
-static void answer_store(const endpoint_request *r, ui_sessions_result result, char *body, size_t bytes, const char *why)
+static void answer_store(const endpoint_request *r, ui_sessions_result result, char *body, size_t bytes,
+                         const char *why)
 {
     static const struct { int status; const char *code; } rows[] = {
         [UI_SESSIONS_OK] = { 200, NULL },

@@ -31,6 +31,7 @@ struct engine_thread {
     uint32_t cpu_us, gpu_us;
     engine_batch *batches, **batch_end;
     uint32_t waiting, active;
+    uint32_t slots, max_jobs; /* slots: that the active runs use of the engine's jobs */
     engine_run *urgent, **urgent_end;
     engine_run *ready, **ready_end;
     engine_load *loads, *ready_loads;
@@ -41,7 +42,6 @@ struct engine_thread {
     engine_times times;
     /* Of the engine's thread alone. */
     uint32_t epoch; /* counts the engines that were opened; changed under the lock */
-    uint32_t slots; /* that the active runs use of the engine's jobs */
     engine_grammar grammars[ENGINE_GRAMMARS];
     uint64_t grammar_uses, steps;
 };

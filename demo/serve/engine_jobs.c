@@ -244,14 +244,41 @@ static void start_urgent(engine_thread *t)
     }
 }
 
-/* Takes the first batch out of its list, before its owner can hear that all of it was started or refused. */
+/* Takes a batch out of the list, before its owner can hear that all of it was started or refused. */
 static void leave_list(engine_thread *t, engine_batch *b)
 {
     lock_take(&t->lock);
-    t->batches = b->next;
-    t->batch_end = t->batches ? t->batch_end : &t->batches;
+    engine_batch **at = &t->batches;
+    while (*at != b) {
+        at = &(*at)->next;
+    }
+    *at = b->next;
+    t->batch_end = b->next ? t->batch_end : at;
     t->waiting--;
     lock_release(&t->lock);
+}
+
+/* A batch that waits and whose client has gone; all its runs are cancelled together. */
+static engine_batch *find_cancelled(engine_thread *t)
+{
+    lock_take(&t->lock);
+    engine_batch *b = t->batches;
+    while (b && (b->next_run > 0 || !b->runs[0]->cancelled)) {
+        b = b->next;
+    }
+    lock_release(&t->lock);
+    return b;
+}
+
+static void refuse_cancelled(engine_thread *t)
+{
+    for (engine_batch *b; (b = find_cancelled(t)) != NULL;) {
+        engine_run **runs = b->runs; /* after the last refusal they may be gone */
+        leave_list(t, b);
+        for (uint32_t i = 0, count = b->count; i < count; i++) {
+            refuse(t, runs[i], &by_cancel);
+        }
+    }
 }
 
 /* Checks all runs of a batch; the first that cannot start refuses all. A cancelled batch is refused, too. */
@@ -278,13 +305,11 @@ static bool check_batch(engine_thread *t, engine_batch *b)
 /* Starts the runs of a batch for which there is room. false: some must wait. */
 static bool start_batch(engine_thread *t, engine_batch *b)
 {
-    exl2_engine_info info;
-    exl2_engine_get(t->host->engine, &info);
     for (bool last = false; !last;) {
         engine_run *run = b->runs[b->next_run];
         refusal r = by_cancel;
         bool cancelled = is_cancelled(t, run);
-        if (t->slots + run->slots > info.max_jobs && !cancelled) {
+        if (t->slots + run->slots > t->max_jobs && !cancelled) {
             return false; /* goes on when a job has ended */
         }
         last = ++b->next_run == b->count;
@@ -300,12 +325,16 @@ static bool start_batch(engine_thread *t, engine_batch *b)
 
 void engine_start_waiting(engine_thread *t)
 {
+    refuse_cancelled(t);
     start_urgent(t);
     for (;;) {
         lock_take(&t->lock);
         engine_batch *b = t->batches;
         lock_release(&t->lock);
-        if (!b || ((b->next_run > 0 || check_batch(t, b)) && !start_batch(t, b))) {
+        if (!b || (t->slots >= t->max_jobs && !is_cancelled(t, b->runs[b->next_run]))) {
+            return; /* with no place left the engine would refuse even to measure */
+        }
+        if ((b->next_run > 0 || check_batch(t, b)) && !start_batch(t, b)) {
             return;
         }
     }

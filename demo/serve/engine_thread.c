@@ -191,6 +191,7 @@ engine_thread *engine_open(const engine_desc *d)
     if (open) {
         t->host = h;
         exl2_engine_get(h->engine, &info);
+        t->max_jobs = info.max_jobs;
         t->closing_cap = info.max_sessions;
         t->closing = calloc(info.max_sessions, sizeof *t->closing);
         if (t->closing && lock_open(&t->lock) && signal_open(&t->more)) {
@@ -337,7 +338,8 @@ void engine_watch(engine_thread *t, engine_times *out)
 uint32_t engine_waiting(engine_thread *t)
 {
     lock_take(&t->lock);
-    uint32_t waiting = t->waiting;
+    uint32_t places = t->max_jobs > t->slots ? t->max_jobs - t->slots : 0;
+    uint32_t waiting = t->waiting > places ? t->waiting - places : 0; /* the others only wait for the next step */
     lock_release(&t->lock);
     return waiting;
 }

@@ -193,7 +193,7 @@ bool engine_read(engine_run *run, engine_record *out);
 
 void engine_budget(engine_thread *t, uint32_t cpu_us, uint32_t gpu_us);
 void engine_watch(engine_thread *t, engine_times *out);
-uint32_t engine_waiting(engine_thread *t); /* batches that wait */
+uint32_t engine_waiting(engine_thread *t); /* batches for which the engine has no place now */
 /* State and figures of a run's job; false: it has not started or has ended. */
 bool engine_job(engine_thread *t, const engine_run *run, exl2_job_info *out);
 

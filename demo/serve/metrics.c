@@ -76,8 +76,8 @@ static void put_histogram(buffer *out, const char *name, const uint64_t *buckets
             buffer_format(out, "%s_bucket{le=\"%g\"} %llu\n", name, upper[i], (unsigned long long)total);
         }
     }
-    buffer_format(out, "%s_bucket{le=\"+Inf\"} %llu\n%s_sum %.9g\n%s_count %llu\n", name, (unsigned long long)total, name,
-                  sum, name, (unsigned long long)total);
+    buffer_format(out, "%s_bucket{le=\"+Inf\"} %llu\n%s_sum %.9g\n%s_count %llu\n", name, (unsigned long long)total,
+                  name, sum, name, (unsigned long long)total);
 }
 
 static uint64_t page_bytes(const server *s)

@@ -142,7 +142,8 @@ model *models_load(server *s, const models_desc *from)
     d.rope_alpha = from->rope_alpha > 0 ? from->rope_alpha : d.rope_alpha;
     d.grammars = true;
     set_cache(&d, from);
-    m->load = (engine_load){ .desc = d, .sequences = d.batch_max ? d.batch_max : 16, .on_news = loader_news, .user = m };
+    m->load =
+        (engine_load){ .desc = d, .sequences = d.batch_max ? d.batch_max : 16, .on_news = loader_news, .user = m };
     if (m->has_draft) {
         m->draft = (engine_load){ .desc = { .path = m->draft_path, .context_max = d.context_max,
                                             .batch_max = d.batch_max },
@@ -333,7 +334,8 @@ void models_card(const model *m, buffer *out, const char *key)
     buffer_number(out, "rope_alpha", d->rope_alpha > 0 ? d->rope_alpha : 1);
     buffer_uint(out, "max_batch_size", d->batch_max ? d->batch_max : 16);
     buffer_uint(out, "chunk_size", d->prefill_chunk ? d->prefill_chunk : 1024);
-    buffer_name(out, "prompt_template", s->template_text ? s->template_name : info->has_chat_template ? "default" : NULL);
+    buffer_name(out, "prompt_template",
+                s->template_text ? s->template_name : info->has_chat_template ? "default" : NULL);
     buffer_name(out, "prompt_template_content", s->template_text ? s->template_text : m->template_text);
     buffer_bool(out, "use_vision", false);
     buffer_name(out, "arch", info->arch);

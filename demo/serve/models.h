@@ -1,6 +1,7 @@
 /* models.h: the models that are loaded, and those that lie in the folder of --models.
    takes: folders.
-   gives: models_load, models_unload, models_find, models_first, models_list, models_card, models_close, models_in_folder.
+   gives: models_load, models_unload, models_sweep, models_close, models_first, models_find, models_all_ready,
+          models_loading, models_in_folder, models_list, models_card, models_name.
    owns:  the models of a server. */
 #ifndef DEMO_MODELS_H
 #define DEMO_MODELS_H
@@ -26,8 +27,8 @@ void models_sweep(server *s);
 void models_close(server *s); /* after engine_close */
 
 model *models_first(const server *s); /* the first that is ready; NULL: none */
-/* The model that a request names; name NULL: the first. NULL: *status is 503 (none is ready) or 404, and `why` lists the
-   names. With one model every name is taken. */
+/* The model that a request names; name NULL: the first. NULL: *status is 503 (none is ready) or 404, and `why` lists
+   the names. With one model every name is taken. */
 model *models_find(const server *s, const char *name, int *status, char *why, size_t cap);
 bool models_all_ready(const server *s);
 bool models_loading(const server *s);

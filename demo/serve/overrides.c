@@ -37,7 +37,11 @@ static bool check_row(const overrides_row *row, uint32_t vocab, request_error *e
         buffer_string(&body, ",");
         buffer_text(&body, NULL, row->field, strlen(row->field));
         buffer_format(&body, ":%s}", row->value);
-        request_read(&r, (request_kind)kind, body.data ? body.data : "", body.bytes, &limits, error);
+        if (body.failed) {
+            fields_fail(error, NULL, "there is no memory left for the overrides");
+        } else {
+            request_read(&r, (request_kind)kind, body.data, body.bytes, &limits, error);
+        }
         request_free(&r);
         buffer_free(&body);
     }
@@ -56,7 +60,8 @@ static bool read_row(const json_value *v, uint32_t vocab, overrides *out, reques
         }
     }
     if (v->kind != JSON_OBJECT) {
-        return fields_fail(error, v->key, "the override of '%.60s' must have members override, force, additive", v->key);
+        return fields_fail(error, v->key, "the override of '%.60s' must have members override, force, additive",
+                           v->key);
     }
     fields_bool(&f, "force", &row.force);
     fields_bool(&f, "additive", &row.additive);
@@ -81,7 +86,7 @@ static bool read_row(const json_value *v, uint32_t vocab, overrides *out, reques
 
 bool overrides_read(const char *text, size_t bytes, uint32_t vocab, overrides *out, request_error *error)
 {
-    const char *why;
+    const char *why = json_no_memory;
     buffer json = { 0 };
     size_t spaces = 0;
     while (spaces < bytes && text[spaces] && strchr(" \t\r\n", text[spaces])) {
@@ -95,8 +100,7 @@ bool overrides_read(const char *text, size_t bytes, uint32_t vocab, overrides *o
     }
     json_value *tree = json.failed ? NULL : json_read(json.data, json.bytes, &why);
     if (!tree || tree->kind != JSON_OBJECT) {
-        fields_fail(error, NULL, "the overrides are no JSON object%s%s", tree || json.failed ? "" : ": ",
-                    tree || json.failed ? "" : why);
+        fields_fail(error, NULL, "the overrides are no JSON object%s%s", tree ? "" : ": ", tree ? "" : why);
     } else {
         fields_unique(tree, error);
     }
@@ -161,12 +165,12 @@ static void put_both(buffer *out, const overrides_row *row, const json_value *gi
 
 bool overrides_apply(const overrides *o, const char *body, size_t bytes, buffer *out)
 {
-    const char *error;
+    const char *error = NULL;
     json_value *tree = o->count ? json_read(body, bytes, &error) : NULL;
     if (!tree || tree->kind != JSON_OBJECT) {
         buffer_add(out, body, bytes);
         json_free(tree);
-        return !out->failed;
+        return !out->failed && error != json_no_memory;
     }
     fields f = { tree, NULL };
     buffer_object(out, NULL);

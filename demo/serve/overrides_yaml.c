@@ -108,6 +108,9 @@ static bool put_scalar(yaml *y, const char *key, const char *text, size_t bytes)
         buffer_raw(y->out, key, text, bytes);
         return true;
     }
+    if (!json && why == json_no_memory) {
+        return fail(y, json_no_memory);
+    }
     if (strchr("\"[]{}&*!|>%@`", text[0])) {
         return fail(y, "this value is not understood");
     }
@@ -118,12 +121,12 @@ static bool put_scalar(yaml *y, const char *key, const char *text, size_t bytes)
 /* [a, 'b', "c"] whose items are no JSON. */
 static bool put_value(yaml *y, const char *key, const char *text, size_t bytes)
 {
-    const char *why;
+    const char *why = NULL;
     bool list = bytes >= 2 && text[0] == '[' && text[bytes - 1] == ']';
     json_value *json = list ? json_read(text, bytes, &why) : NULL;
     json_free(json);
-    if (!list || json) {
-        return put_scalar(y, key, text, bytes);
+    if (!list || json || why == json_no_memory) {
+        return why == json_no_memory ? fail(y, why) : put_scalar(y, key, text, bytes);
     }
     buffer_array(y->out, key);
     bool good = true;

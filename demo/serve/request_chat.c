@@ -93,7 +93,7 @@ static bool read_calls(request *r, const json_value *calls, const char **out, re
         buffer_object(&r->texts, "function");
         buffer_text(&r->texts, "name", name->text, name->text_bytes);
         if (arguments && arguments->kind == JSON_TEXT) {
-            const char *why;
+            const char *why = NULL;
             json_value *inside = json_read(arguments->text, arguments->text_bytes, &why);
             if (inside && inside->kind == JSON_OBJECT) {
                 buffer_raw(&r->texts, "arguments", inside->raw, inside->raw_bytes);
@@ -101,6 +101,9 @@ static bool read_calls(request *r, const json_value *calls, const char **out, re
                 buffer_text(&r->texts, "arguments", arguments->text, arguments->text_bytes);
             }
             json_free(inside);
+            if (why == json_no_memory) {
+                return no_memory(error);
+            }
         } else if (arguments) {
             buffer_raw(&r->texts, "arguments", arguments->raw, arguments->raw_bytes);
         } else {
@@ -178,7 +181,8 @@ static bool read_message(request *r, const json_value *v, exl2_message *out, req
     if (strcmp(role, "assistant") == 0) {
         const json_value *calls = NULL;
         fields_text(&f, "reasoning_content|reasoning", &out->reasoning, NULL);
-        if (fields_array(&f, "tool_calls", REQUEST_TOOLS_MAX, &calls) && !read_calls(r, calls, &out->tool_calls, error)) {
+        if (fields_array(&f, "tool_calls", REQUEST_TOOLS_MAX, &calls)
+            && !read_calls(r, calls, &out->tool_calls, error)) {
             return false;
         }
     }
@@ -285,10 +289,12 @@ static bool read_beginning(request *r, fields *f)
     }
     const exl2_message *last = &r->messages[r->message_count - 1];
     if (r->prefix) {
-        return fields_fail(f->error, "response_prefix", "response_prefix and continue_final_message exclude each other");
+        return fields_fail(f->error, "response_prefix",
+                           "response_prefix and continue_final_message exclude each other");
     }
     if (strcmp(last->role, "assistant") != 0 || !last->text) {
-        return fields_fail(f->error, "continue_final_message", "the last message is none of the assistant's with a text");
+        return fields_fail(f->error, "continue_final_message",
+                           "the last message is none of the assistant's with a text");
     }
     r->begun_reply = true;
     return true;

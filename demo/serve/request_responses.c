@@ -71,7 +71,8 @@ static void add_reasoning(buffer *texts, const json_value *item)
     }
 }
 
-/* A turn of the assistant: a message, calls, or a message with the calls after it. Returns its last item; NULL: error. */
+/* A turn of the assistant: a message, calls, or a message with the calls after it. Returns its last item; NULL: an
+   error. */
 static const json_value *put_assistant(buffer *out, const json_value *item, buffer *reasoning, request_error *error)
 {
     const json_value *last = item;
@@ -207,7 +208,8 @@ static bool refuse_state(fields *f)
 
 bool request_responses_chat(const json_value *tree, buffer *out, request_error *error)
 {
-    static const char *const ours[] = { "messages", "input", "instructions", "text", "response_format", "n", "functions" };
+    static const char *const ours[] = { "messages", "input", "instructions", "text", "response_format", "n",
+                                        "functions" };
     fields f = { tree, error };
     buffer_object(out, NULL);
     for (const json_value *v = tree->child; v; v = v->next) {

@@ -201,14 +201,14 @@ static void read_breakers(fields *f, sampling *s)
         return;
     }
     if (v->kind == JSON_TEXT) {
-        const char *error;
+        const char *error = NULL;
         buffer inside = { 0 };
         bool whole = v->text[strspn(v->text, " \t\n")] == '[';
         buffer_string(&inside, whole ? "" : "[");
         buffer_add(&inside, v->text, v->text_bytes);
         buffer_string(&inside, whole ? "" : "]");
         s->breaker_tree = inside.failed ? NULL : json_read(inside.data, inside.bytes, &error);
-        if (!s->breaker_tree && !whole && !inside.failed) { /* plain words */
+        if (!s->breaker_tree && !whole && !inside.failed && error != json_no_memory) { /* plain words */
             buffer_clear(&inside);
             buffer_array(&inside, NULL);
             for (const char *at = v->text; *at;) {
@@ -221,6 +221,10 @@ static void read_breakers(fields *f, sampling *s)
         }
         s->breaker_texts = inside.data; /* `raw` of the tree points into it */
         list = s->breaker_tree;
+        if (inside.failed || (!list && error == json_no_memory)) {
+            fields_fail(f->error, NULL, "there is no memory left for this request");
+            return;
+        }
     }
     if (!list || list->kind != JSON_ARRAY || list->child_count > SAMPLING_BREAKERS_MAX) {
         fields_fail(f->error, v->key, "%s must be a list of at most %u texts", v->key, SAMPLING_BREAKERS_MAX);

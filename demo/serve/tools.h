@@ -1,8 +1,8 @@
 /* tools.h: calls of tools: how each family of models writes them, the schema that a call must fit, and the reading of
    calls out of text.
    takes: the tools of a request as JSON, a template's text, texts of replies.
-   gives: tools_of_template, tools_format_named, tools_marks_of, tools_open, tools_close, tools_find, tools_schema, tools_relax,
-          tools_parse, tools_parsed_free, tools_may_begin, tools_stream_next, tools_stream_free, tools_id.
+   gives: tools_of_template, tools_format_named, tools_marks_of, tools_open, tools_close, tools_find, tools_schema,
+          tools_relax, tools_parse, tools_parsed_free, tools_may_begin, tools_stream_next, tools_stream_free, tools_id.
    owns:  a tools' tree until tools_close; a parsed reply's texts until tools_parsed_free.
 
    Pure functions: nothing here knows a model or a job. `false` from one that writes into a buffer means that memory ran

@@ -75,9 +75,11 @@ static bool add_arguments(buffer *texts, const json_value *arguments)
         buffer_add(texts, "", 1);
         return !texts->failed;
     }
-    json_value *inside = arguments->kind == JSON_TEXT ? json_read(arguments->text, arguments->text_bytes, &error) : NULL;
+    bool is_text = arguments->kind == JSON_TEXT;
+    json_value *inside = is_text ? json_read(arguments->text, arguments->text_bytes, &error) : NULL;
     bool good = inside && inside->kind == JSON_OBJECT;
     json_free(inside);
+    texts->failed = texts->failed || (is_text && error == json_no_memory);
     buffer_add(texts, good ? arguments->text : "", (good ? arguments->text_bytes : 0) + 1);
     return good && !texts->failed;
 }
@@ -114,6 +116,7 @@ static bool add_value(parser *p, size_t at, size_t end, bool list)
         good = add_call(p, call);
     }
     json_free(tree);
+    p->out->texts.failed = p->out->texts.failed || error == json_no_memory;
     if (!good) {
         p->out->count = count;
         buffer_cut(&p->out->texts, bytes);

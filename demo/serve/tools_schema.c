@@ -243,7 +243,8 @@ bool tools_relax(const tools *t, buffer *schema, const char *message, buffer *wa
     size_t bytes = schema->bytes, warned = warnings->bytes;
     json_value *tree = json_read(schema->data, schema->bytes, &error);
     if (tree && pattern) {
-        arguments = find_pattern(t, tree, strncmp(pattern + 15, "Properties", 10) == 0 ? "patternProperties" : "pattern", &s, &tool);
+        bool of_names = strncmp(pattern + 15, "Properties", 10) == 0;
+        arguments = find_pattern(t, tree, of_names ? "patternProperties" : "pattern", &s, &tool);
     } else if (tree) {
         size_t place = place_of(message, schema->data, schema->bytes);
         arguments = place == SIZE_MAX ? NULL : find_arguments(t, tree, schema->data + place, &tool);

@@ -117,6 +117,69 @@ bool tools_text_messages(const tools *t, tools_format format, const exl2_message
     return good;
 }
 
+/* ---- short ids ---- */
+
+#define SHORT_ID 9u
+
+static void add_short(buffer *b, const char *id)
+{
+    char out[SHORT_ID];
+    size_t at = SHORT_ID;
+    for (size_t i = strlen(id); i > 0 && at > 0; i--) {
+        char c = id[i - 1];
+        if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) {
+            out[--at] = c;
+        }
+    }
+    memset(out, '0', at);
+    buffer_add(b, out, SHORT_ID);
+}
+
+/* Calls as request_read_messages writes them, with their ids replaced. */
+static bool add_calls(buffer *b, const char *json)
+{
+    const char *error, *copied = json;
+    json_value *calls = json_read(json, strlen(json), &error);
+    for (const json_value *call = calls ? calls->child : NULL; call; call = call->next) {
+        const json_value *id = json_member(call, "id");
+        if (id && id->kind == JSON_TEXT) {
+            buffer_add(b, copied, (size_t)(id->raw - copied));
+            buffer_string(b, "\"");
+            add_short(b, id->text);
+            buffer_string(b, "\"");
+            copied = id->raw + id->raw_bytes;
+        }
+    }
+    buffer_string(b, copied);
+    json_free(calls);
+    return calls != NULL;
+}
+
+bool tools_text_short_ids(exl2_message *messages, size_t count, buffer *texts)
+{
+    size_t *at = calloc(2 * count + 1, sizeof *at); /* offset of the calls and of the id of each message + 1; 0: none */
+    bool good = at != NULL;
+    for (size_t i = 0; i < count && good; i++) {
+        if (messages[i].tool_calls) {
+            at[2 * i] = texts->bytes + 1;
+            good = add_calls(texts, messages[i].tool_calls);
+            buffer_add(texts, "", 1);
+        }
+        if (messages[i].tool_call_id && good) {
+            at[2 * i + 1] = texts->bytes + 1;
+            add_short(texts, messages[i].tool_call_id);
+            buffer_add(texts, "", 1);
+        }
+    }
+    good = good && !texts->failed;
+    for (size_t i = 0; i < count && good; i++) {
+        messages[i].tool_calls = at[2 * i] ? texts->data + at[2 * i] - 1 : messages[i].tool_calls;
+        messages[i].tool_call_id = at[2 * i + 1] ? texts->data + at[2 * i + 1] - 1 : messages[i].tool_call_id;
+    }
+    free(at);
+    return good;
+}
+
 void tools_text_free(tools_text *t)
 {
     free(t->messages);

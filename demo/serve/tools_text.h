@@ -1,6 +1,6 @@
 /* tools_text.h: tools for templates that do not read them: as texts of messages.
    takes: messages as request_read_messages makes them, the tools of a request.
-   gives: tools_text_messages, tools_text_free.
+   gives: tools_text_messages, tools_text_free, tools_text_short_ids.
    owns:  the new messages, until tools_text_free.
 
    Whether a template reads tools is found by rendering the messages with and without them: the same text means no. */
@@ -22,5 +22,10 @@ typedef struct tools_text { /* zeroed: nothing to free */
 bool tools_text_messages(const tools *t, tools_format format, const exl2_message *messages, size_t count,
                          tools_text *out);
 void tools_text_free(tools_text *t);
+
+/* Templates of the mistral format refuse ids of calls that do not have nine letters and digits. Gives the messages such
+   ids: the last nine of each, after zeros where there are fewer. The texts are in *texts, which must be empty and must
+   stay. false: memory ran out, and nothing has changed. */
+bool tools_text_short_ids(exl2_message *messages, size_t count, buffer *texts);
 
 #endif

@@ -328,10 +328,10 @@ typedef struct exl2__backend_memory {
     /* *out: a buffer of `bytes` bytes into which the next slice is read. The next call must be matrix_feed with
        slice->data == *out. May wait until an earlier copy from the buffer has ended. */
     exl2_result (*staging)(exl2__device *d, uint64_t bytes, void **out);
-    /* Parking with a copy of the packed weights in host memory, of their size and a few KiB. keep, after the last
-       matrix: makes the copy. drop: gives back all memory but that; then reserve and restore, which fills the weights,
-       and prepare. PENDING: the slice of work is used up; call it again. */
-    exl2_result (*keep)(exl2__device *d, exl2__work *work);
+    /* Parking with a copy of the packed weights in host memory, of their size and a few KiB. keep_packed,
+       after the last matrix: makes the copy. drop: gives back all memory but that; then reserve and restore, which
+       fills the weights, and prepare. PENDING: the slice of work is used up; call it again. */
+    exl2_result (*keep_packed)(exl2__device *d, exl2__work *work);
     void (*drop)(exl2__device *d);
     exl2_result (*restore)(exl2__device *d, exl2__work *work);
 } exl2__backend_memory;

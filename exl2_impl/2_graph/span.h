@@ -2,7 +2,7 @@
    takes: a backend, the engine's hardware, the plan of the whole model.
    gives: exl2__span, exl2__spans, exl2__spans_backend, exl2__spans_last; exl2__spans_cut, _open, _close;
           exl2__spans_page_bytes, _buffer_bytes, _host_bytes, _prepare; exl2__spans_open_weights, _open_pages,
-          _free_pages; exl2__spans_reserve, _keep, _drop, _restore; exl2__spans_commit, _page_get, _page_set;
+          _free_pages; exl2__spans_reserve, _keep_packed, _drop, _restore; exl2__spans_commit, _page_get, _page_set;
           exl2__spans_queued_ns.
    owns:  the devices, and their arenas for weights and pages.
 
@@ -217,10 +217,10 @@ EXL2__PRIVATE exl2_result exl2__spans_reserve(exl2__spans *s, const uint64_t *we
     return EXL2_OK;
 }
 
-EXL2__PRIVATE exl2_result exl2__spans_keep(exl2__spans *s, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__spans_keep_packed(exl2__spans *s, exl2__work *work)
 {
     for (uint32_t i = 0; i < s->count; i++) {
-        EXL2__TRY_DONE(s->span[i].backend->memory->keep(s->span[i].device, work));
+        EXL2__TRY_DONE(s->span[i].backend->memory->keep_packed(s->span[i].device, work));
     }
     return EXL2_OK;
 }

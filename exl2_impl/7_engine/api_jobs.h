@@ -5,7 +5,7 @@
 #ifndef EXL2__API_JOBS_H
 #define EXL2__API_JOBS_H
 
-#include "api.h"
+#include "api_text.h"
 
 /* ---- sessions ---- */
 

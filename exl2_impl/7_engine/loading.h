@@ -10,6 +10,7 @@
 
 #include "../1_load/arch_words.h"
 #include "../1_load/model_config_read.h"
+#include "../2_graph/weights_load.h"
 #include "../6_text/tokenizer/vocab_read.h"
 #include "jobs.h"
 
@@ -139,7 +140,7 @@ static inline void exl2__loading_layers(exl2__model *m, exl2__arena *scratch)
 }
 
 /* Host bytes of the copy of packed weights that a backend with memory of its own keeps. */
-static inline uint64_t exl2__loading_kept_bytes(const exl2__model *m)
+static inline uint64_t exl2__loading_packed_bytes(const exl2__model *m)
 {
     bool keeps = m->desc.keep_packed && exl2__objects_has_memory(m);
     return keeps ? m->weights.weight_bytes + (m->weights.weight_bytes >> 20) + 8 : 0;
@@ -154,7 +155,7 @@ EXL2__PRIVATE uint64_t exl2__loading_peak(const exl2__model *m)
         loading += exl2__spans_host_bytes(&m->spans, m->weights.slice_bytes, false);
         ready = exl2__spans_host_bytes(&m->spans, m->weights.slice_bytes, true);
     }
-    return exl2__max64(loading, ready) + exl2__loading_kept_bytes(m);
+    return exl2__max64(loading, ready) + exl2__loading_packed_bytes(m);
 }
 
 /* Bytes of scratch memory with `pages` pages; sets the plan's pages. */
@@ -592,11 +593,11 @@ EXL2__PRIVATE exl2_result exl2__loading_weights(exl2_engine *e, exl2__model *m, 
          : exl2__weights_spans(&e->ctx, &m->weights, &m->plan, &m->spans, work);
 }
 
-EXL2__PRIVATE exl2_result exl2__loading_keep(exl2_engine *e, exl2__model *m, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__loading_keep_packed(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     bool keeps = !m->desc.text_only && m->desc.keep_packed && exl2__objects_has_memory(m);
     (void)e;
-    return keeps ? exl2__spans_keep(&m->spans, work) : EXL2_OK;
+    return keeps ? exl2__spans_keep_packed(&m->spans, work) : EXL2_OK;
 }
 
 /* Once all weights are packed: lays out the rest of the scratch memory. */
@@ -631,7 +632,7 @@ typedef exl2_result (*exl2__loading_stage)(exl2_engine *e, exl2__model *m, exl2_
 static const exl2__loading_stage exl2__loading_stages[] = {
     exl2__loading_config, exl2__loading_vocab, exl2__loading_grammar_vocab, exl2__loading_chats,
     exl2__loading_open_backend, exl2__loading_headers, exl2__loading_sizes,
-    exl2__loading_allocate, exl2__loading_weights, exl2__loading_keep, exl2__loading_finish,
+    exl2__loading_allocate, exl2__loading_weights, exl2__loading_keep_packed, exl2__loading_finish,
 };
 
 #define EXL2__LOADING_MEASURED 7u /* stages that exl2_model_measure needs, too */

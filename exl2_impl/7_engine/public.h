@@ -5,8 +5,10 @@
 #ifndef EXL2__PUBLIC_H
 #define EXL2__PUBLIC_H
 
-#include "api.h"
+#include "api_engine.h"
 #include "api_jobs.h"
+#include "api_models.h"
+#include "api_text.h"
 
 #define EXL2__GATED(e, call) (exl2__gate_enter(e), exl2__gate_leave(e, call))
 #define EXL2__HELD(e, call) (exl2__worker_hold(e), exl2__worker_release(e, call))

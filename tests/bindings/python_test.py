@@ -96,6 +96,18 @@ class Texts(unittest.TestCase):
         job = self.model.start(messages, max_tokens=4, seed=2)
         job.wait()
         self.assertEqual(job.stats["prompt_tokens"], len(self.model.tokenize(self.model.render(messages), bos=False)))
+        job = self.model.start(messages, max_tokens=4, seed=2, begin="Aye, ", stop=["nobody says this"])
+        job.wait()
+        ids = self.model.tokenize(self.model.render(messages) + "Aye, ", bos=False)
+        self.assertEqual(self.model.chat_tokens(messages, begin="Aye, "), ids)
+        self.assertEqual(job.stats["prompt_tokens"], len(ids))
+        pieces = [self.model.detokenize([one], as_bytes=True) for one in self.model.tokenize("\u20ac \U0001f600")]
+        self.assertEqual(b"".join(pieces), "\u20ac \U0001f600".encode())
+
+    def test_sentences(self):
+        text = "Dr. Who? Nobody knows. \u8c01\uff1f\u6211"
+        self.assertEqual(self.engine.sentences(text), ["Dr. Who? ", "Nobody knows. ", "\u8c01\uff1f", "\u6211"])
+        self.assertEqual(self.engine.sentences(text, whole=False), ["Dr. Who? ", "Nobody knows. ", "\u8c01\uff1f"])
 
     def test_async(self):
         async def say(seed):

@@ -5,7 +5,7 @@
 #include "../../exl2.h"
 
 #include "private/model_config_read.h"
-#include "private/weights.h"
+#include "private/weights_load.h"
 #include "private/cuda.h"
 #include "../check.h"
 #include "../weights_measure.h"

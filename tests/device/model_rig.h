@@ -9,7 +9,7 @@
 
 #include "private/model_config_read.h"
 #include "private/forward_queue.h"
-#include "private/weights.h"
+#include "private/weights_load.h"
 #include "private/cpu.h"
 #include "../weights_measure.h"
 #include "gpu_rig.h"

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "../device/fake_model.h"
-#include "private/api.h"
+#include "private/public.h"
 #include "private/cpu.h"
 #include "rig.h"
 

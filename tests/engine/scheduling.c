@@ -321,7 +321,7 @@ static void refusals(void)
     bad.prompt.text = "hello";
     CHECK_INT(exl2_job_start(r.engine, &bad, &job), EXL2_ERR_ARG); /* two prompts */
     exl2_last_error(r.engine, &error);
-    CHECK(strstr(error.text, "text, tokens and messages"));
+    CHECK(strstr(error.text, "neither text nor messages"));
     bad.prompt.tokens = NULL;
     bad.prompt.token_count = 0;
     CHECK_INT(exl2_job_start(r.engine, &bad, &job), EXL2_ERR_STATE); /* no tokenizer */

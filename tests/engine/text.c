@@ -528,6 +528,46 @@ static void who_asks_for_bos(void)
     }
 }
 
+/* A text_only model of an architecture, with a template that opens turns with BOS: the number of tokens of "hi". */
+static size_t tokens_of_arch(const char *arch)
+{
+    exl2_engine_desc engine = text_engine(&model);
+    exl2_model_desc folder = text_folder();
+    exl2_token ids[8];
+    text_write(&model, plan, EXL2__COUNT(plan), "{'bos_token':'<s>','chat_template':'<s>{{ messages[0].content }}'}");
+    snprintf(model.config_json, sizeof model.config_json, "{%s\"bos_token_id\": 1, \"eos_token_id\": [2, 7]}", arch);
+    folder.text_only = true;
+    rig r = rig_open(&engine, &folder);
+    exl2_model_info info;
+    CHECK_INT(exl2_model_get(r.engine, r.model, &info), EXL2_OK);
+    CHECK(info.bos == 1 && info.eos == 2 && info.vocab == 0 && !info.arch[0]);
+    size_t count = tokens_of(&r, "hi", 0, ids);
+    rig_close(&r);
+    return count;
+}
+
+/* A family that fails without BOS gets it; architectures that are not supported have a text, too. A config.json that is
+   damaged is an error. */
+static void bos_of_families(void)
+{
+    CHECK_INT(tokens_of_arch("\"architectures\": [\"LlamaForCausalLM\"], \"vocab_size\": 320, "), 2);
+    CHECK_INT(tokens_of_arch("\"architectures\": [\"Gemma2ForCausalLM\"], \"vocab_size\": 320, "), 3);
+    CHECK_INT(tokens_of_arch("\"model_type\": \"gemma2\", "), 3);
+    CHECK_INT(tokens_of_arch("\"architectures\": [\"DeepseekV3ForCausalLM\"], "), 2);
+    CHECK_INT(tokens_of_arch("\"architectures\": [3], \"model_type\": 4, "), 2);
+    CHECK_INT(tokens_of_arch(""), 2);
+    exl2_engine_desc engine = text_engine(&model);
+    exl2_model_desc folder = text_folder();
+    exl2_engine *e;
+    exl2_model m;
+    folder.text_only = true;
+    snprintf(model.config_json, sizeof model.config_json, "{\"bos_token_id\": ");
+    CHECK_INT(exl2_open(&engine, &e), EXL2_OK);
+    CHECK_INT(exl2_model_load(e, &folder, &m), EXL2_ERR_FORMAT);
+    exl2_close(e);
+    model.config_json[0] = 0;
+}
+
 int main(void)
 {
     text_find_plan(&model, EXL2__COUNT(plan));
@@ -547,5 +587,6 @@ int main(void)
     stops_that_almost_come(&r);
     rig_close(&r);
     who_asks_for_bos();
+    bos_of_families();
     return check_done();
 }

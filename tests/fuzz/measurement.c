@@ -77,15 +77,15 @@ static void read_ids(exl2__ctx *c, const uint8_t *data, size_t size)
 /* A file of the work folder is whole, or counts as one that is not there. */
 static void read_kept(exl2__ctx *c, const uint8_t *data)
 {
-    exl2__keep w = { .c = c, .dir = "folder" };
+    exl2__workdir w = { .c = c, .dir = "folder" };
     uint32_t first[2] = { 0 };
     uint8_t second[5] = { 0 };
-    exl2__keep_piece pieces[2] = { { first, sizeof first }, { second, sizeof second } };
+    exl2__workdir_piece pieces[2] = { { first, sizeof first }, { second, sizeof second } };
     bool found = false;
-    if (exl2__keep_load(&w, "layer-0.losses", pieces, 2, &found) == EXL2_OK && found) {
-        uint64_t hashes[2] = { exl2__keep_hash(0xCBF29CE484222325u, first, sizeof first),
-                               exl2__keep_hash(0xCBF29CE484222325u, second, sizeof second) };
-        require(exl2__keep_hash(0xCBF29CE484222325u, hashes, sizeof hashes) == exl2__load64(data + 16));
+    if (exl2__workdir_load(&w, "layer-0.losses", pieces, 2, &found) == EXL2_OK && found) {
+        uint64_t hashes[2] = { exl2__workdir_hash(0xCBF29CE484222325u, first, sizeof first),
+                               exl2__workdir_hash(0xCBF29CE484222325u, second, sizeof second) };
+        require(exl2__workdir_hash(0xCBF29CE484222325u, hashes, sizeof hashes) == exl2__load64(data + 16));
     }
 }
 

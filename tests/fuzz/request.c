@@ -1,8 +1,8 @@
 /* request.c: fuzz target: any bytes as the body of each kind of request, as a text of overrides, and as a reply that is
    searched for calls and reasoning.
-   By hand, with a build folder: clang -g -O1 -fsanitize=fuzzer,address,undefined -I. -Ibuild tests/fuzz/request.c
-   demo/common/exl2.c demo/common/json_in.c demo/serve/{buffer,overrides*,reasoning,request*,sampling_fields,tools*}.c
-   -lm -ldl -lpthread. The suite runs it with run_seeds.c. */
+   By hand, with a build folder: clang -g -O1 -fsanitize=fuzzer,address,undefined -I. tests/fuzz/request.c
+   demo/common/json_in.c demo/serve/{buffer,overrides*,reasoning,request*,sampling_fields,tools*}.c
+   build/tests/libengine_tests.a -lm -ldl -lpthread. The suite runs it with run_seeds.c. */
 #include "../../demo/serve/overrides.h"
 #include "../../demo/serve/reasoning.h"
 #include "../../demo/serve/request.h"
@@ -57,7 +57,8 @@ static void check_tools(const request *r, const char *reply, size_t bytes)
         for (size_t place = 0; place < 8; place++) {
             char message[100];
             size_t before = schema.bytes;
-            snprintf(message, sizeof message, "schema line 1, column %zu, #: no", 1 + bytes * 37 * place % schema.bytes);
+            snprintf(message, sizeof message, "schema line 1, column %zu, #: no",
+                     1 + bytes * 37 * place % schema.bytes);
             require(!tools_relax(&t, &schema, message, &warnings) || schema.bytes < before);
             tree = json_read(schema.data, schema.bytes, &error);
             require(tree != NULL);
@@ -124,7 +125,8 @@ static void check_reasoning(const char *text, size_t bytes)
     size_t all = split(text, bytes, bytes + 1, whole);
     require(all <= bytes && split(text, bytes, 1 + bytes % 3, cut) == all);
     for (int i = 0; i < 2; i++) {
-        require(whole[i].bytes == cut[i].bytes && (!whole[i].bytes || memcmp(whole[i].data, cut[i].data, cut[i].bytes) == 0));
+        require(whole[i].bytes == cut[i].bytes
+                && (!whole[i].bytes || memcmp(whole[i].data, cut[i].data, cut[i].bytes) == 0));
         buffer_free(&whole[i]);
         buffer_free(&cut[i]);
     }

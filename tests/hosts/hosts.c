@@ -468,9 +468,9 @@ static void case_aarch64(void)
     if (run("test -x '%s/demo/exl2'", build) != 0) {
         return; /* a build without the programs */
     }
-    MUST("sources=$(ls '%s'/demo/cli/*.c '%s'/demo/common/*.c | grep -v common/exl2.c) && %s -O0 -DEXL2_CONVERT "
-         "$sources engine.o -o exl2 -lm",
-         root, root, compile);
+    MUST("sources=$(ls '%s'/demo/cli/*.c '%s'/demo/serve/*.c '%s'/demo/common/*.c | grep -v common/exl2.c) && "
+         "%s -O0 -DEXL2_CONVERT '-I%s/demo' '-I%s/demo/common' $sources engine.o -o exl2 -lm -lpthread",
+         root, root, root, compile, build, root);
     for (int i = 0; i < (model ? 2 : 1); i++) {
         char job[2000];
         snprintf(job, sizeof job, i ? "generate '%s' --prompt 'Once upon a time' --max 8 --greedy --threads 1"
@@ -531,8 +531,9 @@ static void case_examples(void)
     MUST("mkdir -p build/models && '%s/demo/exl2' synth build/models/smollm2-135m-instruct --shape smollm2-135m "
          "--layers 1 --bpw 2.5 >/dev/null && cp '%s'/tests/golden/smollm2/* build/models/smollm2-135m-instruct", build,
          root);
-    MUST("./players nowhere build/models/smollm2-135m-instruct >said.txt && grep -q '^take build/models/' said.txt && "
-         "! ./players nowhere >said.txt && grep -q '^take none' said.txt");
+    /* whether the model is fast enough depends on what else runs here */
+    MUST("./players nowhere build/models/smollm2-135m-instruct >said.txt; grep -q '^build/models/.* tokens/s$' "
+         "said.txt && grep -q '^take ' said.txt && ! ./players nowhere >said.txt && grep -q '^take none' said.txt");
     MUST("for f in readme1 manual?* readme*_cpp; do case $f in *.*) ;; *) ./$f >said.txt && test -s said.txt || "
          "exit 1;; esac; done");
 }

@@ -51,19 +51,22 @@ static void same_text(const char *windows, const char *ours, const char *argumen
          "tr -d '\\r' <windows.txt | sed '/^The Drowned Lantern closes/,$d' | cmp - wanted.txt");
 }
 
-/* engine.o, and the programs exl2 and npc; frame and hello compile. */
+/* engine.o, and the programs exl2, npc and room; frame and hello compile. */
 static void wine_programs(void)
 {
     MUST("%s -O1 %s -DEXL2_CONVERT -c '%s/demo/common/exl2.c' -o engine.o", mingw, tree, root);
-    MUST("sources=$(ls '%s'/demo/cli/*.c '%s'/demo/common/*.c | grep -v common/exl2.c) && %s -O0 %s %s -DEXL2_CONVERT "
-         "$sources engine.o -o exl2.exe -lshell32",
-         root, root, mingw, WARNINGS, tree);
+    MUST("sources=$(ls '%s'/demo/cli/*.c '%s'/demo/serve/*.c '%s'/demo/common/*.c | grep -v common/exl2.c) && "
+         "%s -O0 %s %s -DEXL2_CONVERT '-I%s/demo' '-I%s/demo/common' $sources engine.o -o exl2.exe -lshell32 -lws2_32",
+         root, root, root, mingw, WARNINGS, tree, build, root);
     MUST("%s -O0 %s %s '%s/demo/frame.c' '%s'/demo/render/*.c $(ls '%s'/demo/common/*.c | grep -v common/exl2.c) "
          "engine.o -o frame.exe -lshell32 && %s -O0 %s %s '%s/demo/hello.c' -fsyntax-only",
          mingw, WARNINGS, tree, root, root, root, mingw, WARNINGS, tree, root);
     MUST("%s -O0 %s %s '-DNPC_PEOPLE=\"%s/demo/npc\"' '%s'/demo/npc.c '%s'/demo/npc/*.c "
          "$(ls '%s'/demo/common/*.c | grep -v 'common/exl2.c\\|common/wrap.c') engine.o -o npc.exe -lshell32",
          mingw, WARNINGS, tree, root, root, root, root);
+    MUST("%s -O0 %s %s '%s'/demo/room.c '%s'/demo/room/*.c '%s'/demo/render/library.c '%s'/demo/npc/*.c "
+         "$(ls '%s'/demo/common/*.c | grep -v 'common/exl2.c\\|common/wrap.c') engine.o -o room.exe -lshell32 -lgdi32",
+         mingw, WARNINGS, tree, root, root, root, root, root);
 }
 
 /* Tests under wine: each is a program of its own. */
@@ -152,8 +155,9 @@ static void case_wine_clang(void)
     need("clang");
     need_wine();
     MUST("%s -O2 %s %s '%s/tests/unit/cpu_simd.c' -o test.exe && wine test.exe", clang, tree, whole, root);
-    MUST("%s -O0 %s %s -DEXL2_CONVERT '%s'/demo/cli/*.c '%s'/demo/common/*.c -o exl2.exe -lshell32", clang, WARNINGS,
-         tree, root, root);
+    MUST("%s -O0 %s %s -DEXL2_CONVERT '-I%s/demo' '-I%s/demo/common' '%s'/demo/cli/*.c '%s'/demo/serve/*.c "
+         "'%s'/demo/common/*.c -o exl2.exe -lshell32 -lws2_32",
+         clang, WARNINGS, tree, build, root, root, root, root);
     if (run("test -x '%s/demo/exl2'", build) == 0) {
         snprintf(arguments, sizeof arguments, "generate '%s/tests/golden/models/exl2-mixed' --ids 1,5,9 --max 16 "
                  "--greedy --threads 2 --backend cpu", root);

@@ -50,7 +50,8 @@ static void texts(void)
     reads("{}", "{}");
     reads("", "{}");
     reads("# nothing\n---\n\n", "{}");
-    reads("{\"top_k\":{\"override\":5,\"force\":true},\"min_p\":{\"override\":null}}", "{" ROW("top_k", "5", "true", "false") "}");
+    reads("{\"top_k\":{\"override\":5,\"force\":true},\"min_p\":{\"override\":null}}",
+          "{" ROW("top_k", "5", "true", "false") "}");
     reads(overrides_safe_defaults, "{" ROW("temperature", "0.8", "false", "false") ","
                                        ROW("top_p", "0.9", "false", "false") "}");
     reads("stop:   # of groups\n"
@@ -75,6 +76,7 @@ static void texts(void)
     refused("temperature:\n  override\n", "line 2");
     refused("temperature:\n  - 1\n", "line 2");
     refused("temperature:\n  override: 'x\n", "line 2: a text in quotes");
+    refused("stop:\n  override: 'it's'\n", "line 2: a text in quotes");
     refused("temperature:\n  override: &a 1\n", "not understood");
     refused("temperature:\n  override: 11\n", "0 to 10");
     refused("temperature:\n  override: hot\n", "number");

@@ -8,6 +8,50 @@ import time
 from browser import Keys
 from page_rig import Case, EXPORTED, check
 
+WATCHDOG_S = 60
+HOSTILE = ("*", "** a ", "***a ", "[", "[a](", "` `` ", "_a", "~~a ", "> ", "|a", "- ", "http://", "\\", " ", "#",
+           '[a](b "')
+
+# Renders texts as HTML, without the buttons.
+RENDERED = """
+const [texts, done] = arguments;
+import('/markdown.js').then(({ renderMarkdown }) => done(texts.map((text) => {
+  const node = document.createElement('div');
+  renderMarkdown(node, text);
+  node.querySelectorAll('button').forEach((button) => button.remove());
+  return node.innerHTML;
+})));
+"""
+
+LINK = ' target="_blank" rel="noopener noreferrer">'
+MARKDOWN = (
+    ("# A `b` ##", "<h3>A <code>b</code></h3>"),
+    ("#no", "<p>#no</p>"),
+    ("**b** *i* ***x*** ~~d~~ __u__",
+     "<p><strong>b</strong> <em>i</em> <strong><em>x</em></strong> <del>d</del> <strong>u</strong></p>"),
+    ("snake_case_name, 2 * 3 * 4, \\*", "<p>snake_case_name, 2 * 3 * 4, *</p>"),
+    ("`` a`b `` and ` open", "<p><code>a`b</code> and ` open</p>"),
+    ("a\n\n\nb\nc", "<p>a</p><p>b\nc</p>"),
+    ("<b>&amp;</b>", "<p>&lt;b&gt;&amp;amp;&lt;/b&gt;</p>"),
+    ("[x](javascript:alert(1)) [y](data:text/html,z)", "<p>x y</p>"),
+    ("[a *b*](https://c.d/e_(f))", f'<p><a href="https://c.d/e_(f)"{LINK}a <em>b</em></a></p>'),
+    ("See https://a.b/c.", f'<p>See <a href="https://a.b/c"{LINK}https://a.b/c</a>.</p>'),
+    ("![p](https://a.b/c.png)", f'<p><a href="https://a.b/c.png"{LINK}p</a></p>'),
+    ("- a\n- b\n  - c\n\n  d", "<ul><li><span>a</span></li><li><span>b</span><ul><li><span>c</span></li></ul>"
+                              "<span>d</span></li></ul>"),
+    ("3. a\n4) b", '<ol start="3"><li><span>a</span></li><li><span>b</span></li></ol>'),
+    ("- [x] a\n- [ ] b", "<ul><li>☑ <span>a</span></li><li>☐ <span>b</span></li></ul>"),
+    ("> a\n> - b", "<blockquote><p>a</p><ul><li><span>b</span></li></ul></blockquote>"),
+    ("***", "<hr>"),
+    ("```c\na < b\n  *p*", '<div class="code"><div class="code-head"><span>c</span></div><pre tabindex="0">'
+                         "<code>a &lt; b\n  *p*</code></pre></div>"),
+    ("~~~\n```\n~~~\nz", '<div class="code"><div class="code-head"><span>text</span></div><pre tabindex="0">'
+                       "<code>```</code></pre></div><p>z</p>"),
+    ("| a | b |\n|---|--:|\n| `1` | 2\\|3 |\n", '<div class="table" tabindex="0"><table><thead><tr><th class="">a</th>'
+     '<th class="end">b</th></tr></thead><tbody><tr><td class=""><code>1</code></td><td class="end">2|3</td></tr>'
+     "</tbody></table></div>"),
+)
+
 
 class ChatTests(Case):
     def test_chat(self):
@@ -260,6 +304,20 @@ class ChatTests(Case):
         check({"of another tab", "of this tab"} <= said, f"both are stored: {said}")
         check(any(text == "of this tab" for text in b.texts()), f"and it is still shown: {b.texts()}")
         check("Reply 2 to" in b.texts()[-1], f"with the whole answer: {b.texts()}")
+
+    def test_markdown(self):
+        """What Markdown becomes, and texts that are long searches for a careless pattern."""
+        self.fresh()
+        if not self.mock:
+            return
+        self.b.driver.set_script_timeout(WATCHDOG_S)
+        got = self.b.driver.execute_async_script(RENDERED, [text for text, _ in MARKDOWN])
+        for (text, wanted), made in zip(MARKDOWN, got):
+            check(made == wanted, f"{text!r} becomes {made!r}")
+        hostile = [piece * (20000 // len(piece)) for piece in HOSTILE]
+        hostile += ["# " + "#" * 20000 + "x", "```\n" + "x\n" * 50000]
+        got = self.b.driver.execute_async_script(RENDERED, hostile)
+        check(len(got) == len(hostile), "long texts end")
 
     def test_reasoning_and_tools(self):
         server = self.fresh()

@@ -70,24 +70,24 @@ static void refused(request_kind kind, const char *body, const char *param, cons
 /* ---- every field with wrong values ---- */
 
 static const char *const fields_known[] = {
-    "prompt", "messages", "model", "stream", "stream_options", "response_format", "n", "best_of", "echo", "suffix", "user",
-    "seed", "sampler_seed", "max_tokens", "max_completion_tokens", "max_new_tokens", "max_output_tokens", "max_length",
-    "n_predict", "num_predict", "min_tokens", "min_length", "stop", "stop_sequence", "stopping_strings",
-    "banned_strings", "banned_tokens", "custom_token_bans", "allowed_tokens", "allowed_token_ids", "token_healing",
-    "temperature", "temperature_last", "smoothing_factor", "smoothing_curve", "top_k", "top_p", "top_a", "min_p", "tfs",
-    "typical", "typical_p", "skew", "xtc_probability", "xtc_threshold", "frequency_penalty", "presence_penalty",
-    "repetition_penalty", "rep_pen", "repeat_penalty", "penalty_range", "repetition_range",
-    "repetition_penalty_range", "rep_pen_range", "repeat_last_n", "repetition_decay", "dry_multiplier", "dry_base",
-    "dry_allowed_length", "dry_range", "dry_penalty_last_n", "dry_sequence_breakers", "mirostat_mode", "mirostat",
-    "mirostat_tau", "mirostat_eta", "min_temp", "dynatemp_low", "max_temp", "dynatemp_high", "temp_exponent",
-    "dynatemp_exponent", "dynamic_temperature", "logit_bias", "ban_eos_token", "ignore_eos", "add_bos_token",
-    "skip_special_tokens", "json_schema", "regex_pattern", "grammar_string", "logprobs", "n_probs", "top_logprobs",
-    "negative_prompt", "cfg_scale", "guidance_scale", "speculative_ngram", "adaptive_target", "adaptive_decay",
-    "loop_detect_window", "add_generation_prompt", "response_prefix", "continue_final_message", "continue_",
-    "template_vars", "chat_template_kwargs", "tools", "functions", "tool_choice", "function_call",
-    "parallel_tool_calls", "prompt_template", "reasoning_effort", "enable_thinking", "verbosity", "reasoning",
-    "reasoning_budget_tokens", "reasoning_budget", "thinking_budget", "thinking_token_budget",
-    "reasoning_budget_message", "preserve_thinking", "nsigma", "top_n_sigma", "min_keep",
+    "prompt", "messages", "model", "stream", "stream_options", "response_format", "n", "best_of", "echo", "suffix",
+    "user", "seed", "sampler_seed", "max_tokens", "max_completion_tokens", "max_new_tokens", "max_output_tokens",
+    "max_length", "n_predict", "num_predict", "min_tokens", "min_length", "stop", "stop_sequence",
+    "stopping_strings", "banned_strings", "banned_tokens", "custom_token_bans", "allowed_tokens",
+    "allowed_token_ids", "token_healing", "temperature", "temperature_last", "smoothing_factor", "smoothing_curve",
+    "top_k", "top_p", "top_a", "min_p", "tfs", "typical", "typical_p", "skew", "xtc_probability", "xtc_threshold",
+    "frequency_penalty", "presence_penalty", "repetition_penalty", "rep_pen", "repeat_penalty", "penalty_range",
+    "repetition_range", "repetition_penalty_range", "rep_pen_range", "repeat_last_n", "repetition_decay",
+    "dry_multiplier", "dry_base", "dry_allowed_length", "dry_range", "dry_penalty_last_n", "dry_sequence_breakers",
+    "mirostat_mode", "mirostat", "mirostat_tau", "mirostat_eta", "min_temp", "dynatemp_low", "max_temp",
+    "dynatemp_high", "temp_exponent", "dynatemp_exponent", "dynamic_temperature", "logit_bias", "ban_eos_token",
+    "ignore_eos", "add_bos_token", "skip_special_tokens", "json_schema", "regex_pattern", "grammar_string",
+    "logprobs", "n_probs", "top_logprobs", "negative_prompt", "cfg_scale", "guidance_scale", "speculative_ngram",
+    "adaptive_target", "adaptive_decay", "loop_detect_window", "add_generation_prompt", "response_prefix",
+    "continue_final_message", "continue_", "template_vars", "chat_template_kwargs", "tools", "functions",
+    "tool_choice", "function_call", "parallel_tool_calls", "prompt_template", "reasoning_effort", "enable_thinking",
+    "verbosity", "reasoning", "reasoning_budget_tokens", "reasoning_budget", "thinking_budget",
+    "thinking_token_budget", "reasoning_budget_message", "preserve_thinking", "nsigma", "top_n_sigma", "min_keep",
 };
 
 static const char *const wrong[] = {
@@ -312,7 +312,8 @@ static void limits_and_logprobs(void)
     r = good_chat("\"logprobs\":false,\"top_logprobs\":5");
     CHECK(!r.logprobs);
     request_free(&r);
-    r = good_completion("\"best_of\":4,\"nsigma\":1.5,\"mirostat_mode\":1,\"smoothing_curve\":1,\"guidance_scale\":1.5");
+    r = good_completion(
+        "\"best_of\":4,\"nsigma\":1.5,\"mirostat_mode\":1,\"smoothing_curve\":1,\"guidance_scale\":1.5");
     CHECK_TEXT(r.warnings.data, "nsigma, best_of, mirostat_mode");
     CHECK(r.guidance == 1.5);
     request_free(&r);
@@ -352,10 +353,12 @@ static void grammars(void)
     CHECK(strncmp(r.source, "{\"type\":\"object\"}", r.source_bytes) == 0);
     request_free(&r);
     static const char *const schemas[] = {
-        "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\",\"strict\":true,\"schema\":{\"type\":1}}}",
+        "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\","
+        "\"strict\":true,\"schema\":{\"type\":1}}}",
         "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"type\":1}}",
         "\"response_format\":{\"type\":\"json_schema\",\"schema\":{\"type\":1}}",
-        "\"json_schema\":{\"type\":1}", "\"json_schema\":\"{\\\"type\\\":1}\"",
+        "\"json_schema\":{\"type\":1}",
+        "\"json_schema\":\"{\\\"type\\\":1}\"",
     };
     for (size_t i = 0; i < 5; i++) {
         r = good_chat(schemas[i]);
@@ -366,12 +369,14 @@ static void grammars(void)
     r = good_completion("\"regex_pattern\":\"a+\"");
     CHECK(r.whole_text && r.grammar == EXL2_GRAMMAR_REGEX);
     request_free(&r);
-    r = good_completion("\"grammar_string\":\"root ::= \\\"a\\\"\",\"response_format\":{\"type\":\"text\"},\"json_schema\":{}");
+    r = good_completion(
+        "\"grammar_string\":\"root ::= \\\"a\\\"\",\"response_format\":{\"type\":\"text\"},\"json_schema\":{}");
     CHECK(r.whole_text && r.grammar == EXL2_GRAMMAR_EBNF);
     request_free(&r);
     refused(REQUEST_COMPLETION, "{\"prompt\":\"x\",\"regex_pattern\":\"a\",\"json_schema\":{\"a\":1}}", "regex_pattern",
             "one of");
-    refused(REQUEST_COMPLETION, "{\"prompt\":\"x\",\"response_format\":{\"type\":\"xml\"}}", "response_format", "'xml'");
+    refused(REQUEST_COMPLETION, "{\"prompt\":\"x\",\"response_format\":{\"type\":\"xml\"}}", "response_format",
+            "'xml'");
     refused(REQUEST_COMPLETION, "{\"prompt\":\"x\",\"response_format\":{\"type\":5}}", "response_format.type", "text");
     refused(REQUEST_COMPLETION, "{\"prompt\":\"x\",\"response_format\":{\"type\":\"json_schema\"}}", "response_format",
             "missing");
@@ -446,10 +451,12 @@ static void nested(size_t levels, bool good)
 
 static void bodies(void)
 {
-    static const char *const bad[] = { "", " ", "[]", "\"x\"", "{", "{\"prompt\"}", "{\"prompt\":}", "{\"prompt\":\"x\",}",
-                                       "{\"prompt\":\"x\"} x", "{\"prompt\":\"x\",\"n\":01}", "{\"prompt\":\"x\",\"n\":+1}",
-                                       "{\"prompt\":\"x\",\"n\":.5}", "{\"prompt\":\"x\",\"n\":1.}", "{'prompt':'x'}",
-                                       "{\"prompt\":\"\\x\"}", "{\"prompt\":\"\t\"}", "{\"prompt\":NaN}" };
+    static const char *const bad[] = {
+        "", " ", "[]", "\"x\"", "{", "{\"prompt\"}", "{\"prompt\":}", "{\"prompt\":\"x\",}", "{\"prompt\":\"x\"} x",
+        "{\"prompt\":\"x\",\"n\":01}", "{\"prompt\":\"x\",\"n\":+1}", "{\"prompt\":\"x\",\"n\":.5}",
+        "{\"prompt\":\"x\",\"n\":1.}", "{'prompt':'x'}", "{\"prompt\":\"\\x\"}", "{\"prompt\":\"\t\"}",
+        "{\"prompt\":NaN}",
+    };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         refused_json(bad[i], strlen(bad[i]), "JSON");
     }

@@ -45,9 +45,12 @@ static void refused(request_kind kind, const char *body, const char *param, cons
 
 static void messages(void)
 {
-    request r = good(REQUEST_CHAT, "{\"messages\":["
+    request r = good(
+        REQUEST_CHAT,
+        "{\"messages\":["
         "{\"role\":\"developer\",\"content\":\"be \\u00e9\"},"
-        "{\"role\":\"user\",\"name\":\"ann\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"input_text\",\"text\":\"b\"},\"c\"]},"
+        "{\"role\":\"user\",\"name\":\"ann\",\"content\":[{\"type\":\"text\","
+        "\"text\":\"a\"},{\"type\":\"input_text\",\"text\":\"b\"},\"c\"]},"
         "{\"role\":\"assistant\",\"content\":null,\"reasoning_content\":\"hm\",\"tool_calls\":[" CALL "]},"
         "{\"role\":\"tool\",\"tool_call_id\":\"c1\",\"content\":\"7\"},"
         "{\"role\":\"assistant\",\"content\":\"\",\"reasoning\":\"so\",\"tool_calls\":[]},"
@@ -76,7 +79,8 @@ static void messages(void)
     refused(REQUEST_CHAT, "{\"messages\":[{\"role\":7,\"content\":\"x\"}]}", "messages.role", "text");
     refused(REQUEST_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":7}]}", "messages", "content");
     refused(REQUEST_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\\u0000b\"}]}", "messages", "zero byte");
-    refused(REQUEST_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":\"x\"}}]}]}",
+    refused(REQUEST_CHAT,
+            "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":\"x\"}}]}]}",
             "messages", "'image_url'");
     refused(REQUEST_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]}", "messages", "text");
     refused(REQUEST_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[" CALL "]},"
@@ -96,8 +100,10 @@ static void beginnings(void)
     static const char *const names[] = { "continue_final_message", "continue_" };
     for (size_t i = 0; i < 2; i++) {
         char body[300];
-        snprintf(body, sizeof body, "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"},{\"role\":\"assistant\",\"content\":"
-                                    "\"Well\"}],\"%s\":true,\"add_generation_prompt\":false}", names[i]);
+        snprintf(body, sizeof body,
+                 "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"},{\"role\":\"assistant\",\"content\":"
+                 "\"Well\"}],\"%s\":true,\"add_generation_prompt\":false}",
+                 names[i]);
         r = good(REQUEST_CHAT, body);
         CHECK(r.begun_reply && !r.close_reply && !r.prefix);
         request_free(&r);
@@ -106,19 +112,24 @@ static void beginnings(void)
     CHECK(r.close_reply && !r.begun_reply);
     request_free(&r);
     refused(REQUEST_CHAT, "{" HI ",\"continue_final_message\":true}", "continue_final_message", "assistant");
-    refused(REQUEST_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"content\":\"x\"}],\"continue_\":true,\"response_prefix\":\"y\"}",
+    refused(REQUEST_CHAT,
+            "{\"messages\":[{\"role\":\"assistant\",\"content\":\"x\"}],\"continue_\":true,\"response_prefix\":\"y\"}",
             "response_prefix", "exclude");
-    refused(REQUEST_CHAT, "{" HI ",\"add_generation_prompt\":false,\"response_prefix\":\"y\"}", "response_prefix", "needs");
+    refused(REQUEST_CHAT, "{" HI ",\"add_generation_prompt\":false,\"response_prefix\":\"y\"}", "response_prefix",
+            "needs");
 }
 
 static void variables(void)
 {
-    request r = good(REQUEST_CHAT, "{" HI ",\"template_vars\":{\"a\":[1],\"verbosity\":\"low\"},\"enable_thinking\":false,"
-                                   "\"reasoning_effort\":\"high\",\"verbosity\":\"high\"}");
-    CHECK_TEXT(r.variables, "{\"a\":[1],\"verbosity\":\"low\",\"reasoning_effort\":\"high\",\"enable_thinking\":false}");
+    request r = good(REQUEST_CHAT,
+                     "{" HI ",\"template_vars\":{\"a\":[1],\"verbosity\":\"low\"},\"enable_thinking\":false,"
+                     "\"reasoning_effort\":\"high\",\"verbosity\":\"high\"}");
+    CHECK_TEXT(r.variables,
+               "{\"a\":[1],\"verbosity\":\"low\",\"reasoning_effort\":\"high\",\"enable_thinking\":false}");
     request_free(&r);
-    r = good(REQUEST_CHAT, "{" HI ",\"chat_template_kwargs\":{\"enable_thinking\":true},\"reasoning\":{\"effort\":\"low\","
-                           "\"enabled\":false,\"max_tokens\":50}}");
+    r = good(REQUEST_CHAT,
+             "{" HI ",\"chat_template_kwargs\":{\"enable_thinking\":true},\"reasoning\":{\"effort\":\"low\","
+             "\"enabled\":false,\"max_tokens\":50}}");
     CHECK_TEXT(r.variables, "{\"enable_thinking\":true,\"reasoning_effort\":\"low\"}");
     CHECK_INT(r.reasoning_budget, 50);
     request_free(&r);
@@ -160,7 +171,8 @@ static void tools_and_choices(void)
     r = good(REQUEST_CHAT, "{" HI ",\"tools\":[" TOOL "],\"tool_choice\":\"none\"}");
     CHECK(r.tool_choice == REQUEST_TOOL_NONE && r.tools);
     request_free(&r);
-    refused(REQUEST_CHAT, "{" HI ",\"tools\":[" TOOL "],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"g\"}}}",
+    refused(REQUEST_CHAT,
+            "{" HI ",\"tools\":[" TOOL "],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"g\"}}}",
             "tool_choice", "'g'");
     refused(REQUEST_CHAT, "{" HI ",\"tool_choice\":\"required\"}", "tool_choice", "no tools");
     refused(REQUEST_CHAT, "{" HI ",\"tools\":[" TOOL "],\"tool_choice\":\"maybe\"}", "tool_choice", "must be");
@@ -182,8 +194,9 @@ static void tools_and_choices(void)
 
 static void responses(void)
 {
-    request r = good(REQUEST_RESPONSES, "{\"model\":\"m\",\"input\":\"hi\",\"instructions\":\"be brief\",\"max_output_tokens\":9,"
-                                        "\"n\":3,\"stream\":true,\"temperature\":0.5,\"store\":false,\"include\":[\"x\"]}");
+    request r = good(REQUEST_RESPONSES,
+                     "{\"model\":\"m\",\"input\":\"hi\",\"instructions\":\"be brief\",\"max_output_tokens\":9,"
+                     "\"n\":3,\"stream\":true,\"temperature\":0.5,\"store\":false,\"include\":[\"x\"]}");
     CHECK_INT(r.kind, REQUEST_RESPONSES);
     CHECK(r.message_count == 2 && r.max_tokens == 9 && r.n == 1 && r.stream);
     CHECK_TEXT(r.messages[0].role, "system");
@@ -192,24 +205,29 @@ static void responses(void)
     CHECK_TEXT(r.model, "m");
     CHECK(json_member(r.asked, "input") && json_member(r.asked, "n"));
     request_free(&r);
-    r = good(REQUEST_RESPONSES, "{\"input\":["
+    r = good(
+        REQUEST_RESPONSES,
+        "{\"input\":["
         "{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"a\"}]},"
         "{\"type\":\"reasoning\",\"id\":\"r\",\"summary\":[{\"type\":\"summary_text\",\"text\":\"s\"}]},"
-        "{\"type\":\"message\",\"role\":\"assistant\",\"content\":[{\"type\":\"output_text\",\"text\":\"b\",\"annotations\":[]}]},"
+        "{\"type\":\"message\",\"role\":\"assistant\",\"content\":[{\"type\":\"output_text\",\"text\":\"b\","
+        "\"annotations\":[]}]},"
         "{\"type\":\"function_call\",\"call_id\":\"c1\",\"name\":\"f\",\"arguments\":\"{\\\"x\\\":1}\"},"
         "{\"type\":\"function_call\",\"call_id\":\"c2\",\"name\":\"g\",\"arguments\":\"{}\"},"
         "{\"type\":\"function_call_output\",\"call_id\":\"c1\",\"output\":\"1\"},"
         "{\"type\":\"function_call_output\",\"call_id\":\"c2\",\"output\":[{\"type\":\"input_text\",\"text\":\"2\"}]},"
         "{\"type\":\"function_call\",\"call_id\":\"c3\",\"name\":\"f\",\"arguments\":\"{}\"}],"
         "\"tools\":[" FLAT "],\"tool_choice\":\"auto\",\"reasoning\":{\"effort\":\"low\",\"summary\":\"auto\"},"
-        "\"text\":{\"verbosity\":\"low\",\"format\":{\"type\":\"json_schema\",\"name\":\"n\",\"strict\":true,\"schema\":{\"type\":1}}}}");
+        "\"text\":{\"verbosity\":\"low\",\"format\":{\"type\":\"json_schema\",\"name\":\"n\","
+        "\"strict\":true,\"schema\":{\"type\":1}}}}");
     CHECK_INT(r.message_count, 5);
     CHECK_TEXT(r.messages[0].text, "a");
     CHECK_TEXT(r.messages[1].text, "b");
     CHECK_TEXT(r.messages[1].reasoning, "s");
-    CHECK_TEXT(r.messages[1].tool_calls, "[{\"id\":\"c1\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":"
-                                         "{\"x\":1}}},{\"id\":\"c2\",\"type\":\"function\",\"function\":{\"name\":\"g\","
-                                         "\"arguments\":{}}}]");
+    CHECK_TEXT(r.messages[1].tool_calls,
+               "[{\"id\":\"c1\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":"
+               "{\"x\":1}}},{\"id\":\"c2\",\"type\":\"function\",\"function\":{\"name\":\"g\","
+               "\"arguments\":{}}}]");
     CHECK_TEXT(r.messages[2].text, "1");
     CHECK_TEXT(r.messages[3].text, "2");
     CHECK_TEXT(r.messages[3].tool_call_id, "c2");
@@ -226,9 +244,10 @@ static void responses(void)
     refused(REQUEST_RESPONSES, "{\"input\":[{\"type\":\"item_reference\",\"id\":\"x\"}]}", "input", "'item_reference'");
     refused(REQUEST_RESPONSES, "{\"input\":[7]}", "input", "''");
     refused(REQUEST_RESPONSES, "{\"input\":[{\"type\":\"function_call\"}]}", "input", "name");
-    refused(REQUEST_RESPONSES, "{\"input\":[{\"type\":\"function_call_output\",\"call_id\":\"c9\",\"output\":\"x\"}]}", "input",
-            "'c9'");
-    refused(REQUEST_RESPONSES, "{\"input\":\"x\",\"previous_response_id\":\"resp_1\"}", "previous_response_id", "keeps no");
+    refused(REQUEST_RESPONSES, "{\"input\":[{\"type\":\"function_call_output\",\"call_id\":\"c9\",\"output\":\"x\"}]}",
+            "input", "'c9'");
+    refused(REQUEST_RESPONSES, "{\"input\":\"x\",\"previous_response_id\":\"resp_1\"}", "previous_response_id",
+            "keeps no");
     refused(REQUEST_RESPONSES, "{\"input\":\"x\",\"background\":true}", "background", "keeps no");
     refused(REQUEST_RESPONSES, "{\"input\":\"x\",\"tools\":[{\"type\":\"file_search\"}]}", "tools", "'file_search'");
     refused(REQUEST_RESPONSES, "{\"input\":\"x\",\"text\":{\"format\":7}}", "text.format", "object");

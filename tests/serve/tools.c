@@ -180,10 +180,11 @@ static void schemas(void)
                          "\"additionalProperties\":false}]}");
     buffer_clear(&out);
     CHECK(tools_schema(&opened, "pay", TOOLS_LLAMA3, 8, &out));
-    CHECK_TEXT(out.data, "{\"anyOf\":[{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"pay\"},\"parameters\":"
-                         "{\"$id\":\"tool:002\",\"type\":\"object\",\"properties\":{\"sum\":{\"$ref\":\"#/$defs/sum\"}},"
-                         "\"$defs\":{\"sum\":{\"type\":\"integer\"}}}},\"required\":[\"name\",\"parameters\"],"
-                         "\"additionalProperties\":false}]}");
+    CHECK_TEXT(out.data,
+               "{\"anyOf\":[{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"pay\"},\"parameters\":"
+               "{\"$id\":\"tool:002\",\"type\":\"object\",\"properties\":{\"sum\":{\"$ref\":\"#/$defs/sum\"}},"
+               "\"$defs\":{\"sum\":{\"type\":\"integer\"}}}},\"required\":[\"name\",\"parameters\"],"
+               "\"additionalProperties\":false}]}");
     buffer_clear(&out);
     CHECK(tools_schema(&opened, NULL, TOOLS_MISTRAL, 8, &out));
     CHECK(strncmp(out.data, "{\"type\":\"array\",\"minItems\":1,\"maxItems\":8,\"items\":{\"anyOf\":[", 60) == 0);
@@ -307,6 +308,25 @@ static void texts(void)
     tools_text_free(&out);
 }
 
+static void short_ids(void)
+{
+    exl2_message messages[] = {
+        { .role = "assistant", .tool_calls = "[{\"id\":\"call_00017f80ff102030405060ab\",\"type\":\"function\"},"
+                                             "{\"id\":\"c-1\"},{\"type\":\"function\"}]" },
+        { .role = "tool", .tool_call_id = "call_00017f80ff102030405060ab", .text = "x" },
+        { .role = "tool", .tool_call_id = "c-1" },
+        { .role = "user", .text = "y" },
+    };
+    buffer ids = { 0 };
+    CHECK(tools_text_short_ids(messages, 4, &ids));
+    CHECK_TEXT(messages[0].tool_calls, "[{\"id\":\"0405060ab\",\"type\":\"function\"},{\"id\":\"0000000c1\"},"
+                                       "{\"type\":\"function\"}]");
+    CHECK_TEXT(messages[1].tool_call_id, "0405060ab");
+    CHECK_TEXT(messages[2].tool_call_id, "0000000c1");
+    CHECK(!messages[3].tool_call_id && !messages[3].tool_calls);
+    buffer_free(&ids);
+}
+
 static void formats(void)
 {
     tools_format f;
@@ -343,6 +363,7 @@ int main(void)
     relaxes();
     relaxes_patterns();
     texts();
+    short_ids();
     tools_close(&opened);
     return check_done();
 }

@@ -5,7 +5,7 @@
 #define EXL2_CONVERT
 #define EXL2__RUNNER_READ_SLICE 2048u /* so that tiny models are read in several slices, too */
 #define EXL2__RUNNER_READ_MOST 20000u
-#define EXL2__KEEP_CHUNK 1000u
+#define EXL2__WORKDIR_CHUNK 1000u
 #include "private/convert.h"
 #include "../convert_rig.h"
 

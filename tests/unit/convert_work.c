@@ -47,12 +47,12 @@ static void test_names(void)
                                           "layer-notes.txt", "source-code.c", "sources", "IDS", ".part",
                                           "exl2.lock2" };
     for (size_t i = 0; i < EXL2__COUNT(ours); i++) {
-        if (!CHECK(exl2__keep_is_ours(ours[i]))) {
+        if (!CHECK(exl2__workdir_is_ours(ours[i]))) {
             printf("  %s\n", ours[i]);
         }
     }
     for (size_t i = 0; i < EXL2__COUNT(others); i++) {
-        if (!CHECK(!exl2__keep_is_ours(others[i]))) {
+        if (!CHECK(!exl2__workdir_is_ours(others[i]))) {
             printf("  %s\n", others[i]);
         }
     }
@@ -64,31 +64,31 @@ static void test_names(void)
 static void test_parts(void)
 {
     exl2__ctx c = context();
-    exl2__keep first, second, third;
+    exl2__workdir first, second, third;
     uint32_t value = 77, got = 0;
-    exl2__keep_piece piece = { &value, sizeof value }, read = { &got, sizeof got };
+    exl2__workdir_piece piece = { &value, sizeof value }, read = { &got, sizeof got };
     bool found = true;
     char other[700], command[2000], holder[64];
     snprintf(other, sizeof other, "%s/other.work", root);
-    CHECK_INT(exl2__keep_open(&c, work_dir, "version: 5\nseed: 1\n", &first), EXL2_OK);
-    CHECK_INT(exl2__keep_open(&c, other, "version: 5\nseed: 2\n", &second), EXL2_OK);
-    CHECK_INT(exl2__keep_save(&first, "ids", &piece, 1), EXL2_OK);
+    CHECK_INT(exl2__workdir_open(&c, work_dir, "version: 5\nseed: 1\n", &first), EXL2_OK);
+    CHECK_INT(exl2__workdir_open(&c, other, "version: 5\nseed: 2\n", &second), EXL2_OK);
+    CHECK_INT(exl2__workdir_save(&first, "ids", &piece, 1), EXL2_OK);
     snprintf(command, sizeof command, "cp '%s/ids' '%s/'", work_dir, other);
     CHECK_INT(system(command), 0);
-    CHECK_INT(exl2__keep_load(&second, "ids", &read, 1, &found), EXL2_OK);
+    CHECK_INT(exl2__workdir_load(&second, "ids", &read, 1, &found), EXL2_OK);
     CHECK(!found);
-    CHECK_INT(exl2__keep_load(&first, "ids", &read, 1, &found), EXL2_OK);
+    CHECK_INT(exl2__workdir_load(&first, "ids", &read, 1, &found), EXL2_OK);
     CHECK(found && got == 77);
     /* one at a time, in one process, too */
-    CHECK_INT(exl2__keep_open(&c, work_dir, "version: 5\nseed: 1\n", &third), EXL2_ERR_STATE);
+    CHECK_INT(exl2__workdir_open(&c, work_dir, "version: 5\nseed: 1\n", &third), EXL2_ERR_STATE);
     snprintf(holder, sizeof holder, "out.work is in use by process %ld;", (long)getpid());
     CHECK(strstr(c.error.text, holder) != NULL && !third.lock);
-    exl2__keep_close(&first);
-    CHECK_INT(exl2__keep_open(&c, work_dir, "version: 5\nseed: 2\n", &third), EXL2_ERR_STATE);
+    exl2__workdir_close(&first);
+    CHECK_INT(exl2__workdir_open(&c, work_dir, "version: 5\nseed: 2\n", &third), EXL2_ERR_STATE);
     CHECK(strstr(c.error.text, "seed differs") != NULL && !third.lock);
-    CHECK_INT(exl2__keep_open(&c, work_dir, "version: 5\nseed: 1\n", &third), EXL2_OK);
-    exl2__keep_remove(&third);
-    exl2__keep_remove(&second);
+    CHECK_INT(exl2__workdir_open(&c, work_dir, "version: 5\nseed: 1\n", &third), EXL2_OK);
+    exl2__workdir_remove(&third);
+    exl2__workdir_remove(&second);
     CHECK(access(work_dir, F_OK) != 0 && access(other, F_OK) != 0);
 }
 

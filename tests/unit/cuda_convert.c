@@ -398,15 +398,15 @@ static void test_backend(void)
     char work[700];
     rig_open(8 * 32, 320);
     snprintf(work, sizeof work, "%s/work", root);
-    CHECK_INT(exl2__keep_open(&c, work, "version: 3\n", &v.work), EXL2_OK);
+    CHECK_INT(exl2__workdir_open(&c, work, "version: 3\n", &v.work), EXL2_OK);
     CHECK_INT(exl2__convert_keep_backend(&v), EXL2_OK);
     CHECK_INT(exl2__convert_keep_backend(&v), EXL2_OK);
     v.gpu.d = (exl2__cuda_device *)(void *)&c; /* as if one were open */
     CHECK_INT(exl2__convert_keep_backend(&v), EXL2_ERR_STATE);
     CHECK(strstr(c.error.text, "was begun on the CPU, and this is a GPU") != NULL);
-    exl2__keep_close(&v.work);
-    CHECK_INT(exl2__keep_open(&c, work, "version: 4\n", &v.work), EXL2_OK); /* nothing was finished in it */
-    exl2__keep_close(&v.work);
+    exl2__workdir_close(&v.work);
+    CHECK_INT(exl2__workdir_open(&c, work, "version: 4\n", &v.work), EXL2_OK); /* nothing was finished in it */
+    exl2__workdir_close(&v.work);
     rig_close();
 }
 

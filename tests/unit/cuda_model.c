@@ -7,7 +7,7 @@
 #include "../../exl2.h"
 
 #include "private/model_config_read.h"
-#include "private/weights.h"
+#include "private/weights_load.h"
 #include "private/cuda.h"
 #include "../../kernels_src/probe_args.h"
 #include "../check.h"
@@ -309,7 +309,7 @@ static void check_park(void)
     uint32_t slices = 0;
     for (; r == EXL2_PENDING; slices++) {
         exl2__work work = exl2__work_slice();
-        r = b->memory->keep(rig.d, &work);
+        r = b->memory->keep_packed(rig.d, &work);
     }
     CHECK_INT(r, EXL2_OK);
     CHECK(rig.c.host_bytes > host + used && rig.c.host_bytes < host + used + 4096);

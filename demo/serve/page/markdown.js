@@ -5,12 +5,13 @@
 import { el, button } from "./dom.js";
 
 const FENCE = /^( {0,3})(`{3,}|~{3,})\s*([^`]*)$/;
-const HEADING = /^ {0,3}(#{1,6})\s+(.*?)\s*#*\s*$/;
+const HEADING = /^ {0,3}(#{1,6})\s+(.*)$/;
 const RULE = /^ {0,3}([-*_])(\s*\1){2,}\s*$/;
 const QUOTE = /^ {0,3}> ?/;
 const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])(\s+|$)/;
 const TABLE_LINE = /^ {0,3}\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
-const DEPTH_MAX = 12; /* of quotes and lists in each other */
+const DEPTH_MAX = 12;    /* of quotes and lists in each other */
+const COLUMNS_MAX = 100; /* of a table; a larger one stays text */
 
 /* ---- blocks ---- */
 
@@ -47,10 +48,15 @@ function blockAt(lines, i) {
   if (ITEM.test(line)) {
     return listAt(lines, i);
   }
-  if (line.includes("|") && i + 1 < lines.length && lines[i + 1].includes("-") && TABLE_LINE.test(lines[i + 1])) {
+  if (line.includes("|") && isTableLine(lines[i + 1])) {
     return { kind: "table", end: lineAfter(lines, i, (next) => next.includes("|")) };
   }
   return { kind: "paragraph", end: lineAfter(lines, i, (next) => !beginsBlock(next)) };
+}
+
+/* The line under the names of the columns. */
+function isTableLine(line) {
+  return line !== undefined && line.includes("-") && TABLE_LINE.test(line) && cellsOf(line).length <= COLUMNS_MAX;
 }
 
 function beginsBlock(line) {
@@ -119,7 +125,7 @@ const INLINE = [
   [/^(?: {2,}|\\)\n/, () => el("br")],
 ];
 const SPECIAL = /[`!\[<*_~\\]|https?:\/\/| {2,}\n/g; /* what a pattern of INLINE begins with */
-const INLINE_MAX = 20000; /* characters of a paragraph that are searched for marks */
+const INLINE_MAX = 8000; /* characters of a paragraph that is searched for marks: a search may read on to its end */
 
 /* Only addresses that cannot run a script become links. */
 function link(text, address, depth) {
@@ -204,6 +210,16 @@ export async function copyText(text, node) {
   }, 1500);
 }
 
+/* A heading may end with signs, too: ## Title ## */
+function headingText(text) {
+  const line = text.trimEnd();
+  let end = line.length;
+  while (end > 0 && line[end - 1] === "#") {
+    end--;
+  }
+  return end === 0 || line[end - 1] === " " ? line.slice(0, end).trimEnd() : line;
+}
+
 function cellsOf(line) {
   return line.trim().replace(/^\||\|$/g, "").split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll("\\|", "|"));
 }
@@ -245,7 +261,7 @@ function element(block, depth) {
   case "heading": {
     const found = HEADING.exec(text);
     const level = Math.max(3, Math.min(found[1].length + 1, 6)); /* under the h2 of the message */
-    return el("h" + level, {}, ...inline(found[2]));
+    return el("h" + level, {}, ...inline(headingText(found[2])));
   }
   case "quote":
     return el("blockquote", {},

@@ -6,7 +6,7 @@ import { askPermission, check, onKeyNeeded, onOnline, onWarning, takeKey, useKey
 import { drawOnline, notice, say } from "./status.js";
 import { drawChat, leaveChat, onChatChanged, startChat, stopAnswer } from "./chat.js";
 import { drawList, loadSessions, refresh, startSessions } from "./sessions.js";
-import { isLocal, keepHere, onStore, sendAll, takeUnsent } from "./store.js";
+import { keepHere, onStore, sendAll, takeUnsent } from "./store.js";
 import { leaveNotebook, showNotebook, startNotebook, stopNotebook } from "./notebook.js";
 import { askModel, showModel } from "./model.js";
 import { drawEngine, leaveEngine, startEngine, watchEngine } from "./engine.js";
@@ -179,9 +179,12 @@ function storeChanged(what, more) {
     drawChat();
   } else if (what === "refused") {
     notice("store", `The chat is kept in this browser only: ${more}`);
-  }
-  if (isLocal()) {
+  } else if (what === "sent") {
+    notice("store", null);
+  } else if (what === "local") {
     notice("store", "This server keeps no chats: they stay in this browser.");
+  } else if (what === "full") {
+    notice("store", "This browser's store is full: export the chat, or it is lost when this page is closed.");
   }
 }
 

@@ -17,11 +17,10 @@ const revisions = new Map(); /* id: the revision that this tab knows; 0: not on 
 const unsent = new Map();    /* id: the chat */
 let onWay = null;            /* the chat that is being sent */
 let local = false;           /* the server keeps no chats */
-let tell = () => {};         /* (what, chat): "merged", "local", "refused" */
+let tell = () => {};         /* (what, more): "merged", "local", "sent", "full", or "refused" with a sentence */
 let sending = null;
 
 export const onStore = (what) => { tell = what; };
-export const isLocal = () => local;
 
 /* Marks the chat as changed. */
 export function save(chat) {
@@ -55,6 +54,7 @@ async function sendEach() {
       if (!unsent.has(id)) {
         kept.set("unsent." + id, null);
       }
+      tell("sent");
     } catch (error) {
       unsent.set(id, unsent.get(id) || chat);
       keepHere();
@@ -91,7 +91,7 @@ async function mergeNewest(chat, path) {
     const theirs = await json("GET", path);
     revisions.set(chat.id, theirs.revision);
     merge(chat, soundChat(theirs) || chat);
-    tell("merged", chat);
+    tell("merged");
   } catch (error) {
     if (error.status !== 404) {
       throw error;
@@ -103,7 +103,10 @@ async function mergeNewest(chat, path) {
 /* In this browser's store. */
 export function keepHere() {
   for (const [id, chat] of unsent) {
-    kept.set("unsent." + id, { revision: revisions.get(id) || 0, updated: Date.now() / 1000, chat: keptChat(chat) });
+    const entry = { revision: revisions.get(id) || 0, updated: Date.now() / 1000, chat: keptChat(chat) };
+    if (!kept.set("unsent." + id, entry)) {
+      tell("full");
+    }
   }
 }
 

@@ -32,7 +32,7 @@ EXL2__PRIVATE void exl2__cuda_close(exl2__device *device)
     }
     exl2__ctx *c = m->c;
     exl2__cuda_release(m);
-    exl2__cuda_kept_free(m);
+    exl2__cuda_packed_free(m);
     while (m->matrices) {
         exl2__cuda_matrix *next = m->matrices->next;
         exl2__free(c, m->matrices, sizeof *m->matrices, EXL2_MEM_GENERAL);
@@ -223,7 +223,7 @@ static const exl2__backend_memory exl2__cuda_backend_memory = {
     .host_bytes = exl2__cuda_host_bytes,
     .reserve = exl2__cuda_reserve,
     .staging = exl2__cuda_stage,
-    .keep = exl2__cuda_keep,
+    .keep_packed = exl2__cuda_keep_packed,
     .drop = exl2__cuda_drop,
     .restore = exl2__cuda_restore,
 };

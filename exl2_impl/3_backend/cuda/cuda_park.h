@@ -1,8 +1,8 @@
 /* cuda_park.h: gives back the device memory of a model, and fills it again from a copy of the packed weights in pinned
    host memory.
    takes: a loaded model.
-   gives: exl2__cuda_release; exl2__cuda_keep, exl2__cuda_drop, exl2__cuda_restore of the backend.
-   owns:  the copy, until exl2__cuda_kept_free.
+   gives: exl2__cuda_release; exl2__cuda_keep_packed, exl2__cuda_drop, exl2__cuda_restore of the backend.
+   owns:  the copy, until exl2__cuda_packed_free.
 
    The weights may come back at another address, so every address of theirs is moved: in the records of matrices and
    norms, and in the descriptions of experts, which lie among the weights themselves. */
@@ -11,7 +11,7 @@
 
 #include "cuda_prepare.h"
 
-#define EXL2__CUDA_KEPT_BYTES (16u << 20) /* of a block of the copy: pinning and copying one needs about 5 ms */
+#define EXL2__CUDA_PACKED_BYTES (16u << 20) /* of a block of the copy: pinning and copying one needs about 5 ms */
 
 /* Gives back all memory of the model that the driver allocated, pinned memory included, but the copy of the weights.
    Waits for the device. */
@@ -40,28 +40,28 @@ EXL2__PRIVATE void exl2__cuda_release(exl2__cuda_model *m)
     }
 }
 
-EXL2__PRIVATE void exl2__cuda_kept_free(exl2__cuda_model *m)
+EXL2__PRIVATE void exl2__cuda_packed_free(exl2__cuda_model *m)
 {
-    uint32_t blocks = (uint32_t)exl2__div_up(m->kept_size, EXL2__CUDA_KEPT_BYTES);
-    bool entered = m->kept && m->gpu->driver.context_push(m->gpu->context) == 0;
-    for (uint32_t i = 0; m->kept && i < blocks; i++) {
-        uint64_t left = m->kept_size - (uint64_t)i * EXL2__CUDA_KEPT_BYTES;
-        exl2__cuda_unpin(m->gpu, m->kept[i], exl2__min64(left, EXL2__CUDA_KEPT_BYTES));
+    uint32_t blocks = (uint32_t)exl2__div_up(m->packed_size, EXL2__CUDA_PACKED_BYTES);
+    bool entered = m->packed && m->gpu->driver.context_push(m->gpu->context) == 0;
+    for (uint32_t i = 0; m->packed && i < blocks; i++) {
+        uint64_t left = m->packed_size - (uint64_t)i * EXL2__CUDA_PACKED_BYTES;
+        exl2__cuda_unpin(m->gpu, m->packed[i], exl2__min64(left, EXL2__CUDA_PACKED_BYTES));
     }
     if (entered) {
         exl2__cuda_device_leave(m->gpu);
     }
-    exl2__free(m->c, m->kept, blocks * sizeof *m->kept, EXL2_MEM_GENERAL);
-    m->kept = NULL;
+    exl2__free(m->c, m->packed, blocks * sizeof *m->packed, EXL2_MEM_GENERAL);
+    m->packed = NULL;
 }
 
-/* Copies the block at kept_done between host and device, and waits for it. */
-EXL2__PRIVATE exl2_result exl2__cuda_kept_copy(exl2__cuda_model *m, bool down)
+/* Copies the block at packed_done between host and device, and waits for it. */
+EXL2__PRIVATE exl2_result exl2__cuda_packed_copy(exl2__cuda_model *m, bool down)
 {
     const exl2__cuda_driver *driver = &m->gpu->driver;
-    uint64_t bytes = exl2__min64(m->kept_size - m->kept_done, EXL2__CUDA_KEPT_BYTES);
-    uint64_t address = m->weights.base + m->kept_done;
-    void **block = &m->kept[m->kept_done / EXL2__CUDA_KEPT_BYTES];
+    uint64_t bytes = exl2__min64(m->packed_size - m->packed_done, EXL2__CUDA_PACKED_BYTES);
+    uint64_t address = m->weights.base + m->packed_done;
+    void **block = &m->packed[m->packed_done / EXL2__CUDA_PACKED_BYTES];
     if (down) {
         EXL2__TRY(exl2__cuda_pin(m->gpu, bytes, block));
     }
@@ -69,38 +69,38 @@ EXL2__PRIVATE exl2_result exl2__cuda_kept_copy(exl2__cuda_model *m, bool down)
                       : driver->copy_up(address, *block, (size_t)bytes, m->gpu->stream);
     result = result == 0 ? driver->stream_wait(m->gpu->stream) : result;
     EXL2__TRY(exl2__cuda_device_check(m->gpu, result, "copying weights"));
-    m->kept_done += bytes;
+    m->packed_done += bytes;
     return EXL2_OK;
 }
 
 /* Copies blocks as far as the work lasts. */
-EXL2__PRIVATE exl2_result exl2__cuda_kept_slice(exl2__cuda_model *m, bool down, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__cuda_packed_slice(exl2__cuda_model *m, bool down, exl2__work *work)
 {
-    while (m->kept_done < m->kept_size) {
+    while (m->packed_done < m->packed_size) {
         if (!exl2__work_spend_all(work)) {
             return EXL2_PENDING;
         }
         EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-        EXL2__TRY(exl2__cuda_device_leave_with(m->gpu, exl2__cuda_kept_copy(m, down)));
+        EXL2__TRY(exl2__cuda_device_leave_with(m->gpu, exl2__cuda_packed_copy(m, down)));
     }
     return EXL2_OK;
 }
 
 /* Makes the copy, block by block (PENDING), once all weights are packed. */
-EXL2__PRIVATE exl2_result exl2__cuda_keep(exl2__device *device, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__cuda_keep_packed(exl2__device *device, exl2__work *work)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
-    if (!m->kept) {
+    if (!m->packed) {
         void *memory;
-        uint64_t bytes = exl2__div_up(m->weights.used, EXL2__CUDA_KEPT_BYTES) * sizeof *m->kept;
+        uint64_t bytes = exl2__div_up(m->weights.used, EXL2__CUDA_PACKED_BYTES) * sizeof *m->packed;
         EXL2__TRY(exl2__alloc(m->c, bytes, 16, EXL2_MEM_GENERAL, &memory));
         memset(memory, 0, (size_t)bytes);
-        m->kept = (void **)memory;
-        m->kept_size = m->weights.used;
-        m->kept_base = m->weights.base;
-        m->kept_done = 0;
+        m->packed = (void **)memory;
+        m->packed_size = m->weights.used;
+        m->packed_base = m->weights.base;
+        m->packed_done = 0;
     }
-    return exl2__cuda_kept_slice(m, true, work);
+    return exl2__cuda_packed_slice(m, true, work);
 }
 
 EXL2__PRIVATE void exl2__cuda_drop(exl2__device *device)
@@ -143,12 +143,12 @@ EXL2__PRIVATE void exl2__cuda_move_matrix(exl2__cuda_matrix *matrix, uint64_t by
 
 #ifndef EXL2_NO_MOE
 /* Copies bytes at an offset of the copy, which may lie in two blocks. One of `out` and `in` is NULL. */
-EXL2__PRIVATE void exl2__cuda_kept_access(exl2__cuda_model *m, uint64_t at, uint64_t bytes, uint8_t *out,
-                                          const uint8_t *in)
+EXL2__PRIVATE void exl2__cuda_packed_access(exl2__cuda_model *m, uint64_t at, uint64_t bytes, uint8_t *out,
+                                            const uint8_t *in)
 {
     while (bytes) {
-        uint64_t in_block = at % EXL2__CUDA_KEPT_BYTES, part = exl2__min64(bytes, EXL2__CUDA_KEPT_BYTES - in_block);
-        uint8_t *block = (uint8_t *)m->kept[at / EXL2__CUDA_KEPT_BYTES] + in_block;
+        uint64_t in_block = at % EXL2__CUDA_PACKED_BYTES, part = exl2__min64(bytes, EXL2__CUDA_PACKED_BYTES - in_block);
+        uint8_t *block = (uint8_t *)m->packed[at / EXL2__CUDA_PACKED_BYTES] + in_block;
         memcpy(out ? out : block, out ? block : in, (size_t)part);
         out += out ? part : 0;
         in += in ? part : 0;
@@ -162,12 +162,12 @@ EXL2__PRIVATE void exl2__cuda_move_experts(exl2__cuda_model *m, exl2__cuda_exper
 {
     for (uint32_t i = 0; i < e->count; i++) {
         exl2k_expert expert;
-        uint64_t at = e->device - m->kept_base + i * sizeof expert;
-        exl2__cuda_kept_access(m, at, sizeof expert, (uint8_t *)&expert, NULL);
+        uint64_t at = e->device - m->packed_base + i * sizeof expert;
+        exl2__cuda_packed_access(m, at, sizeof expert, (uint8_t *)&expert, NULL);
         exl2__cuda_move_product(&expert.up, by);
         exl2__cuda_move_product(&expert.down, by);
         exl2__cuda_move_read(&expert.up_map, by);
-        exl2__cuda_kept_access(m, at, sizeof expert, NULL, (const uint8_t *)&expert);
+        exl2__cuda_packed_access(m, at, sizeof expert, NULL, (const uint8_t *)&expert);
     }
     exl2__cuda_move(&e->device, by);
     exl2__cuda_move(&e->tables, by);
@@ -177,7 +177,7 @@ EXL2__PRIVATE void exl2__cuda_move_experts(exl2__cuda_model *m, exl2__cuda_exper
 
 EXL2__PRIVATE void exl2__cuda_move_all(exl2__cuda_model *m)
 {
-    uint64_t by = m->weights.base - m->kept_base; /* modulo 2^64 */
+    uint64_t by = m->weights.base - m->packed_base; /* modulo 2^64 */
     for (exl2__cuda_matrix *matrix = m->matrices; matrix; matrix = matrix->next) {
         exl2__cuda_move_matrix(matrix, by);
     }
@@ -189,7 +189,7 @@ EXL2__PRIVATE void exl2__cuda_move_all(exl2__cuda_model *m)
     for (exl2__cuda_vector *v = m->vectors; v; v = v->next) {
         exl2__cuda_move(&v->values, by);
     }
-    m->kept_base = m->weights.base;
+    m->packed_base = m->weights.base;
 }
 
 /* After exl2__cuda_reserve: fills the weights from the copy, block by block (PENDING). */
@@ -197,11 +197,11 @@ EXL2__PRIVATE exl2_result exl2__cuda_restore(exl2__device *device, exl2__work *w
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     if (m->weights.used == 0) {
-        m->weights.used = m->kept_size;
-        m->kept_done = 0;
+        m->weights.used = m->packed_size;
+        m->packed_done = 0;
         exl2__cuda_move_all(m);
     }
-    return exl2__cuda_kept_slice(m, false, work);
+    return exl2__cuda_packed_slice(m, false, work);
 }
 
 #endif

@@ -5,7 +5,7 @@
 #define EXL2__CUDA_PASS_H
 
 #include "cuda_gemm_wg.h"
-#include "cuda_model.h"
+#include "cuda_load.h"
 
 /* ---- data ---- */
 

@@ -54,7 +54,7 @@ EXL2__PRIVATE exl2_result exl2__convert_quantize_linear(exl2__convert *v, uint32
                                                         const exl2__correct *correct, exl2__linear_codes *codes)
 {
     const exl2__linear *linear = &v->linears.items[index];
-    exl2__keep_piece pieces[EXL2__SLOT_PIECES];
+    exl2__workdir_piece pieces[EXL2__SLOT_PIECES];
     char name[EXL2__FILE_NAME_MAX];
     exl2__solve s;
     if (linear->layer != EXL2__LINEARS_NO_LAYER) {
@@ -74,7 +74,7 @@ EXL2__PRIVATE exl2_result exl2__convert_quantize_linear(exl2__convert *v, uint32
         exl2__convert_pack(v->c, &s, linear, codes);
         uint32_t count = exl2__linear_codes_pieces(linear, codes, pieces);
         exl2__convert_write_codes_name(&v->linears, index, name);
-        result = exl2__keep_save(&v->work, name, pieces, count);
+        result = exl2__workdir_save(&v->work, name, pieces, count);
     }
     if (result >= 0 && v->d->corrected) {
         result = exl2__streams_replace(&v->streams, part, exl2__convert_on_gpu(v, linear), &s);
@@ -91,14 +91,14 @@ EXL2__PRIVATE exl2_result exl2__convert_codes(exl2__convert *v, uint32_t index, 
 {
     const exl2__linear *linear = &v->linears.items[index];
     exl2__arena dry = { 0 };
-    exl2__keep_piece pieces[EXL2__SLOT_PIECES];
+    exl2__workdir_piece pieces[EXL2__SLOT_PIECES];
     char name[EXL2__FILE_NAME_MAX];
     exl2__linear_codes_layout(&v->linears, linear, codes, &dry);
     EXL2__TRY(exl2__arena_open(v->c, memory, dry.used, EXL2_MEM_SCRATCH));
     exl2__linear_codes_layout(&v->linears, linear, codes, memory);
     uint32_t count = exl2__linear_codes_pieces(linear, codes, pieces);
     exl2__convert_write_codes_name(&v->linears, index, name);
-    return exl2__keep_load(&v->work, name, pieces, count, found);
+    return exl2__workdir_load(&v->work, name, pieces, count, found);
 }
 
 /* Targets are corrected but for the down matrices of experts: the same tokens do not reach them in both streams. */
@@ -179,12 +179,12 @@ EXL2__PRIVATE exl2_result exl2__convert_quantize_linears(exl2__convert *v, uint3
 
 /* ---- quantize with corrected targets ---- */
 
-EXL2__PRIVATE void exl2__convert_streams_pieces(exl2__convert *v, uint64_t *layer, exl2__keep_piece pieces[3])
+EXL2__PRIVATE void exl2__convert_streams_pieces(exl2__convert *v, uint64_t *layer, exl2__workdir_piece pieces[3])
 {
     uint64_t bytes = (uint64_t)v->rows * v->length * v->source.plan.shape.hidden * sizeof(float);
-    pieces[0] = (exl2__keep_piece){ layer, sizeof *layer };
-    pieces[1] = (exl2__keep_piece){ v->measure.states.host, bytes };
-    pieces[2] = (exl2__keep_piece){ v->streams.states.host, bytes };
+    pieces[0] = (exl2__workdir_piece){ layer, sizeof *layer };
+    pieces[1] = (exl2__workdir_piece){ v->measure.states.host, bytes };
+    pieces[2] = (exl2__workdir_piece){ v->streams.states.host, bytes };
 }
 
 /* Copies the states of both streams between the device and the host, where they are on the device. */
@@ -200,10 +200,10 @@ EXL2__PRIVATE exl2_result exl2__convert_sync_streams(const exl2__convert *v, boo
 EXL2__PRIVATE exl2_result exl2__convert_load_streams(exl2__convert *v, uint32_t *at)
 {
     uint64_t layer = 0;
-    exl2__keep_piece pieces[3];
+    exl2__workdir_piece pieces[3];
     bool found;
     exl2__convert_streams_pieces(v, &layer, pieces);
-    EXL2__TRY(exl2__keep_load(&v->work, "states-of-both", pieces, 3, &found));
+    EXL2__TRY(exl2__workdir_load(&v->work, "states-of-both", pieces, 3, &found));
     found = found && layer <= v->source.plan.shape.layers;
     for (uint32_t i = 0; found && i < v->linears.first[layer]; i++) {
         exl2__arena memory = { 0 };
@@ -229,10 +229,10 @@ EXL2__PRIVATE exl2_result exl2__convert_quantize_layers(exl2__convert *v)
         at++;
         if (exl2__platform_ns() - saved_ns > EXL2__CONVERT_SAVE_NS || at == layers) {
             uint64_t layer = at;
-            exl2__keep_piece pieces[3];
+            exl2__workdir_piece pieces[3];
             exl2__convert_streams_pieces(v, &layer, pieces);
             EXL2__TRY(exl2__convert_sync_streams(v, true));
-            EXL2__TRY(exl2__keep_save(&v->work, "states-of-both", pieces, 3));
+            EXL2__TRY(exl2__workdir_save(&v->work, "states-of-both", pieces, 3));
             saved_ns = exl2__platform_ns();
         }
     }
@@ -463,7 +463,7 @@ EXL2__PRIVATE exl2_result exl2__convert_check_source(exl2__convert *v)
 {
     exl2_result result = exl2__convert_source_check(v->c, v->d, &v->from);
     if (result == EXL2_ERR_STATE) {
-        exl2__keep_remove(&v->work);
+        exl2__workdir_remove(&v->work);
     }
     return result;
 }
@@ -496,7 +496,7 @@ EXL2__PRIVATE exl2_result exl2__convert_steps(exl2__convert *v)
     EXL2__TRY(exl2__convert_check_source(v));
     EXL2__TRY(exl2__folder_commit(c, &v->folder));
     if (!v->d->work_dir) {
-        exl2__keep_remove(&v->work);
+        exl2__workdir_remove(&v->work);
     }
     info.host_peak = c->host_peak;
 #ifndef EXL2_NO_CUDA
@@ -520,10 +520,10 @@ EXL2__PRIVATE exl2_result exl2__convert_run(exl2__ctx *c, const exl2_convert_des
     exl2__runner_close(&v.source);
     exl2__gpu_close(c, &v.gpu);
     exl2__folder_abandon(&v.folder);
-    if (result < 0 && !d->work_dir && v.work.lock && !exl2__keep_has_parts(&v.work)) {
-        exl2__keep_remove(&v.work); /* there is nothing to continue from */
+    if (result < 0 && !d->work_dir && v.work.lock && !exl2__workdir_has_parts(&v.work)) {
+        exl2__workdir_remove(&v.work); /* there is nothing to continue from */
     }
-    exl2__keep_close(&v.work);
+    exl2__workdir_close(&v.work);
     return result;
 }
 

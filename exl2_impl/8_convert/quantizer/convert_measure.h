@@ -19,45 +19,45 @@ EXL2__PRIVATE void exl2__convert_moments_name(uint32_t layer, uint32_t input, ch
 /* The moments of an input, from the diagonal of each strip down, and the number of its tokens, as a file. Returns the
    number of pieces. */
 EXL2__PRIVATE uint32_t exl2__convert_moments(exl2__convert *v, uint32_t input,
-                                             exl2__keep_piece pieces[EXL2__MATRIX_IN_MAX / EXL2__PANELS_LANES + 1])
+                                             exl2__workdir_piece pieces[EXL2__MATRIX_IN_MAX / EXL2__PANELS_LANES + 1])
 {
     exl2__gram *gram = &v->measure.grams[input];
     uint32_t strips = gram->in / EXL2__PANELS_LANES;
     for (uint32_t i = 0; i < strips; i++) {
         uint64_t below = ((uint64_t)gram->in - i * EXL2__PANELS_LANES) * EXL2__PANELS_LANES;
-        pieces[i] = (exl2__keep_piece){ gram->sum + ((size_t)i + 1) * gram->in * EXL2__PANELS_LANES - below,
-                                        below * sizeof *gram->sum };
+        pieces[i] = (exl2__workdir_piece){ gram->sum + ((size_t)i + 1) * gram->in * EXL2__PANELS_LANES - below,
+                                           below * sizeof *gram->sum };
     }
-    pieces[strips] = (exl2__keep_piece){ &gram->tokens, sizeof gram->tokens };
+    pieces[strips] = (exl2__workdir_piece){ &gram->tokens, sizeof gram->tokens };
     return strips + 1;
 }
 
 EXL2__PRIVATE exl2_result exl2__convert_save_moments(exl2__convert *v, uint32_t layer, uint32_t input)
 {
-    exl2__keep_piece pieces[EXL2__MATRIX_IN_MAX / EXL2__PANELS_LANES + 1];
+    exl2__workdir_piece pieces[EXL2__MATRIX_IN_MAX / EXL2__PANELS_LANES + 1];
     char name[EXL2__FILE_NAME_MAX];
     exl2__convert_moments_name(layer, input, name);
-    return exl2__keep_save(&v->work, name, pieces, exl2__convert_moments(v, input, pieces));
+    return exl2__workdir_save(&v->work, name, pieces, exl2__convert_moments(v, input, pieces));
 }
 
 EXL2__PRIVATE exl2_result exl2__convert_load_moments(exl2__convert *v, uint32_t layer, uint32_t input, bool *found)
 {
-    exl2__keep_piece pieces[EXL2__MATRIX_IN_MAX / EXL2__PANELS_LANES + 1];
+    exl2__workdir_piece pieces[EXL2__MATRIX_IN_MAX / EXL2__PANELS_LANES + 1];
     char name[EXL2__FILE_NAME_MAX];
     exl2__convert_moments_name(layer, input, name);
-    EXL2__TRY(exl2__keep_load(&v->work, name, pieces, exl2__convert_moments(v, input, pieces), found));
+    EXL2__TRY(exl2__workdir_load(&v->work, name, pieces, exl2__convert_moments(v, input, pieces), found));
     exl2__gram_replaced(v->c, &v->measure.grams[input]);
     return EXL2_OK;
 }
 
 /* Pieces of the file with what was measured of a layer. A layer without linears has an empty one. */
-EXL2__PRIVATE void exl2__convert_losses(exl2__convert *v, uint32_t layer, exl2__keep_piece pieces[2],
+EXL2__PRIVATE void exl2__convert_losses(exl2__convert *v, uint32_t layer, exl2__workdir_piece pieces[2],
                                         char name[EXL2__FILE_NAME_MAX])
 {
     const exl2__linear *first = &v->linears.items[v->linears.first[layer]];
     const exl2__linear *end = &v->linears.items[v->linears.first[layer + 1]];
-    pieces[0] = (exl2__keep_piece){ first->measured, (uint64_t)(end - first) * sizeof *first->measured };
-    pieces[1] = (exl2__keep_piece){ first->losses, (uint64_t)(end->losses - first->losses) * sizeof *first->losses };
+    pieces[0] = (exl2__workdir_piece){ first->measured, (uint64_t)(end - first) * sizeof *first->measured };
+    pieces[1] = (exl2__workdir_piece){ first->losses, (uint64_t)(end->losses - first->losses) * sizeof *first->losses };
     exl2__format(name, EXL2__FILE_NAME_MAX, "layer-%u.losses", layer);
 }
 
@@ -183,18 +183,18 @@ EXL2__PRIVATE exl2_result exl2__convert_measure_linears(exl2__convert *v, uint32
 EXL2__PRIVATE exl2_result exl2__convert_save_states(exl2__convert *v, uint32_t layer)
 {
     uint64_t index = layer, count = (uint64_t)v->rows * v->length * v->source.plan.shape.hidden;
-    exl2__keep_piece pieces[2] = { { &index, sizeof index }, { v->measure.states.host, count * sizeof(float) } };
+    exl2__workdir_piece pieces[2] = { { &index, sizeof index }, { v->measure.states.host, count * sizeof(float) } };
     EXL2__TRY(exl2__runner_states_sync(&v->source, &v->measure.states, (uint64_t)v->rows * v->length, true));
-    return exl2__keep_save(&v->work, "states", pieces, 2);
+    return exl2__workdir_save(&v->work, "states", pieces, 2);
 }
 
 /* Sets the states to those before the last saved layer, at most `layer`, or to the embeddings. */
 EXL2__PRIVATE exl2_result exl2__convert_load_states(exl2__convert *v, uint32_t layer, uint32_t *at)
 {
     uint64_t index = 0, count = (uint64_t)v->rows * v->length * v->source.plan.shape.hidden;
-    exl2__keep_piece pieces[2] = { { &index, sizeof index }, { v->measure.states.host, count * sizeof(float) } };
+    exl2__workdir_piece pieces[2] = { { &index, sizeof index }, { v->measure.states.host, count * sizeof(float) } };
     bool found;
-    EXL2__TRY(exl2__keep_load(&v->work, "states", pieces, 2, &found));
+    EXL2__TRY(exl2__workdir_load(&v->work, "states", pieces, 2, &found));
     *at = (uint32_t)index;
     if (found && index <= layer) {
         return exl2__runner_states_sync(&v->source, &v->measure.states, (uint64_t)v->rows * v->length, false);
@@ -205,7 +205,7 @@ EXL2__PRIVATE exl2_result exl2__convert_load_states(exl2__convert *v, uint32_t l
 
 EXL2__PRIVATE exl2_result exl2__convert_measure_layer(exl2__convert *v, uint32_t layer, bool measured)
 {
-    exl2__keep_piece pieces[2];
+    exl2__workdir_piece pieces[2];
     char name[EXL2__FILE_NAME_MAX];
     EXL2__TRY(exl2__measure_layer(&v->measure, layer));
     exl2__convert_time(v, EXL2_CONVERT_FORWARD);
@@ -222,22 +222,22 @@ EXL2__PRIVATE exl2_result exl2__convert_measure_layer(exl2__convert *v, uint32_t
         EXL2__TRY(exl2__convert_measure_linears(v, layer));
     }
     exl2__convert_losses(v, layer, pieces, name);
-    return exl2__keep_save(&v->work, name, pieces, 2);
+    return exl2__workdir_save(&v->work, name, pieces, 2);
 }
 
 /* Pieces of the file with what was measured of a head whose widths are allocated. */
-EXL2__PRIVATE void exl2__convert_head_losses(exl2__convert *v, exl2__keep_piece pieces[2])
+EXL2__PRIVATE void exl2__convert_head_losses(exl2__convert *v, exl2__workdir_piece pieces[2])
 {
     const exl2__linear *head = &v->linears.items[v->linears.count - 1];
-    pieces[0] = (exl2__keep_piece){ head->measured, sizeof *head->measured };
-    pieces[1] = (exl2__keep_piece){ head->losses, EXL2__LOSSES_WIDTHS * (head->in / 32) * sizeof *head->losses };
+    pieces[0] = (exl2__workdir_piece){ head->measured, sizeof *head->measured };
+    pieces[1] = (exl2__workdir_piece){ head->losses, EXL2__LOSSES_WIDTHS * (head->in / 32) * sizeof *head->losses };
 }
 
 /* Measures the head, after its moments. */
 EXL2__PRIVATE exl2_result exl2__convert_measure_head(exl2__convert *v)
 {
     const exl2__linear *head = &v->linears.items[v->linears.count - 1];
-    exl2__keep_piece pieces[2];
+    exl2__workdir_piece pieces[2];
     exl2__factor f;
     exl2__measure_trial trial = { 0 };
     exl2__measure_kl kl = { 0, 0 };
@@ -257,19 +257,19 @@ EXL2__PRIVATE exl2_result exl2__convert_measure_head(exl2__convert *v)
     exl2__factor_close(v->c, &f);
     exl2__convert_time(v, EXL2_CONVERT_LOSSES);
     exl2__convert_head_losses(v, pieces);
-    return result < 0 ? result : exl2__keep_save(&v->work, "head-losses", pieces, 2);
+    return result < 0 ? result : exl2__workdir_save(&v->work, "head-losses", pieces, 2);
 }
 
 /* Measures what is not in the work folder yet. */
 EXL2__PRIVATE exl2_result exl2__convert_measure(exl2__convert *v)
 {
     uint32_t layers = v->source.plan.shape.layers, first = 0, at;
-    exl2__keep_piece pieces[2];
+    exl2__workdir_piece pieces[2];
     char name[EXL2__FILE_NAME_MAX];
     bool found = true;
     while (first < layers && found) {
         exl2__convert_losses(v, first, pieces, name);
-        EXL2__TRY(exl2__keep_load(&v->work, name, pieces, 2, &found));
+        EXL2__TRY(exl2__workdir_load(&v->work, name, pieces, 2, &found));
         first += found;
     }
     if (found) {
@@ -277,7 +277,7 @@ EXL2__PRIVATE exl2_result exl2__convert_measure(exl2__convert *v)
         EXL2__TRY(exl2__convert_load_moments(v, EXL2__LINEARS_NO_LAYER, EXL2__RUNNER_QKV, &found));
         if (found && !v->linears.head_bits) {
             exl2__convert_head_losses(v, pieces);
-            EXL2__TRY(exl2__keep_load(&v->work, "head-losses", pieces, 2, &found));
+            EXL2__TRY(exl2__workdir_load(&v->work, "head-losses", pieces, 2, &found));
         }
         if (found) {
             return EXL2_OK;

@@ -19,8 +19,8 @@ EXL2__PRIVATE exl2_result exl2__convert_file_hash(exl2__convert *v, const char *
     exl2__blob blob;
     const char *end = strrchr(path, '.');
     EXL2__TRY(exl2__texts_read(v->c, path, &blob));
-    *hash = exl2__keep_hash(*hash + 1, blob.data, blob.bytes);
-    *hash = exl2__keep_hash(*hash, end ? end : "", end ? strlen(end) : 0);
+    *hash = exl2__workdir_hash(*hash + 1, blob.data, blob.bytes);
+    *hash = exl2__workdir_hash(*hash, end ? end : "", end ? strlen(end) : 0);
     exl2__blob_close(v->c, &blob);
     return EXL2_OK;
 }
@@ -36,7 +36,7 @@ EXL2__PRIVATE exl2_result exl2__convert_job_text(exl2__convert *v, char *text, s
     if (d->measurement_file) {
         EXL2__TRY(exl2__convert_file_hash(v, d->measurement_file, &measurement));
     }
-    size_t used = exl2__format(text, cap, EXL2__KEEP_TEXT_BEGIN "5\nprogram: %u\n", (uint32_t)EXL2_VERSION);
+    size_t used = exl2__format(text, cap, EXL2__WORKDIR_TEXT_BEGIN "5\nprogram: %u\n", (uint32_t)EXL2_VERSION);
     used += exl2__format(text + used, cap - used, "source: %llx\ntokenizer: %llx\ncalibration: %llx\n"
                          "measurement: %llx\n", (unsigned long long)v->from.weights,
                          (unsigned long long)v->from.text, (unsigned long long)files,
@@ -53,7 +53,7 @@ EXL2__PRIVATE exl2_result exl2__convert_open_work(exl2__convert *v)
 {
     char text[1024];
     EXL2__TRY(exl2__convert_job_text(v, text, sizeof text));
-    return exl2__keep_open(v->c, v->work_dir, text, &v->work);
+    return exl2__workdir_open(v->c, v->work_dir, text, &v->work);
 }
 
 /* Once the plan has decided where the conversion runs: the rest of a folder is made there, too. */
@@ -61,15 +61,15 @@ EXL2__PRIVATE exl2_result exl2__convert_keep_backend(exl2__convert *v)
 {
     static const char *const names[2] = { "the CPU", "a GPU" };
     uint32_t backend, own = exl2__convert_gpu(v) ? 1 : 0;
-    exl2__keep_piece piece = { &backend, sizeof backend };
+    exl2__workdir_piece piece = { &backend, sizeof backend };
     bool found;
-    EXL2__TRY(exl2__keep_load(&v->work, EXL2__KEEP_TEXT "-backend", &piece, 1, &found));
+    EXL2__TRY(exl2__workdir_load(&v->work, EXL2__WORKDIR_TEXT "-backend", &piece, 1, &found));
     if (found && backend != own) {
         return exl2__fail(v->c, EXL2_ERR_STATE, "%s was begun on %s, and this is %s; remove that folder, or choose the "
                           "same backend", v->work.dir, names[!own], names[own]);
     }
     backend = own;
-    return found ? EXL2_OK : exl2__keep_save(&v->work, EXL2__KEEP_TEXT "-backend", &piece, 1);
+    return found ? EXL2_OK : exl2__workdir_save(&v->work, EXL2__WORKDIR_TEXT "-backend", &piece, 1);
 }
 
 /* ---- ids ---- */
@@ -121,19 +121,19 @@ EXL2__PRIVATE exl2_result exl2__convert_ids(exl2__convert *v)
 {
     uint32_t counts[3];
     bool found, writes = v->plan.own_text;
-    exl2__keep_piece pieces[2] = { { counts, sizeof counts }, { NULL, 0 } };
+    exl2__workdir_piece pieces[2] = { { counts, sizeof counts }, { NULL, 0 } };
     if (v->ids) {
         return EXL2_OK;
     }
     exl2__convert_time(v, EXL2_CONVERT_FILES);
-    EXL2__TRY(exl2__keep_load(&v->work, "ids-rows", pieces, 1, &found));
+    EXL2__TRY(exl2__workdir_load(&v->work, "ids-rows", pieces, 1, &found));
     if (found) {
         v->rows = counts[0];
         v->held = counts[1];
         v->write.text = exl2__min32(counts[2], EXL2__CONVERT_WRITE_RANDOM);
         EXL2__TRY(exl2__convert_alloc_ids(v));
-        pieces[1] = (exl2__keep_piece){ v->ids, v->ids_bytes };
-        EXL2__TRY(exl2__keep_load(&v->work, "ids", pieces + 1, 1, &found));
+        pieces[1] = (exl2__workdir_piece){ v->ids, v->ids_bytes };
+        EXL2__TRY(exl2__workdir_load(&v->work, "ids", pieces + 1, 1, &found));
     }
     if (found) {
         return EXL2_OK;
@@ -157,9 +157,9 @@ EXL2__PRIVATE exl2_result exl2__convert_ids(exl2__convert *v)
         counts[0] = v->rows;
         counts[1] = v->held;
         counts[2] = v->write.text;
-        pieces[1] = (exl2__keep_piece){ v->ids, v->ids_bytes };
-        result = exl2__keep_save(&v->work, "ids", pieces + 1, 1);
-        result = result < 0 ? result : exl2__keep_save(&v->work, "ids-rows", pieces, 1);
+        pieces[1] = (exl2__workdir_piece){ v->ids, v->ids_bytes };
+        result = exl2__workdir_save(&v->work, "ids", pieces + 1, 1);
+        result = result < 0 ? result : exl2__workdir_save(&v->work, "ids-rows", pieces, 1);
     }
     exl2__texts_close(&t);
     if (writes) {
@@ -260,7 +260,7 @@ EXL2__PRIVATE exl2_result exl2__convert_outline(exl2__convert *v)
     exl2_files plain = c->files;
     exl2__convert_source_files files = { plain };
     exl2_result result = exl2__convert_source_outline(c, v->d, &v->from, &v->work, v->source_dir, &v->copy_bytes);
-    v->copy_bytes += exl2__keep_bytes(c, v->source_dir);
+    v->copy_bytes += exl2__workdir_bytes(c, v->source_dir);
     c->files = exl2__convert_source_files_of(&files);
     result = result < 0 ? result : exl2__convert_headers_auto(v);
     exl2__linears_close(c, &v->linears);
@@ -281,7 +281,7 @@ EXL2__PRIVATE exl2_result exl2__convert_open_source(exl2__convert *v)
         EXL2__TRY(exl2__convert_source_make(c, v->d, &v->from, &v->work, v->source_dir));
     }
     v->copied = v->from.kind != EXL2__CONVERT_SOURCE_FOLDER;
-    v->copy_bytes = v->copied ? exl2__keep_bytes(c, v->source_dir) : 0;
+    v->copy_bytes = v->copied ? exl2__workdir_bytes(c, v->source_dir) : 0;
     EXL2__TRY(exl2__convert_headers_auto(v));
     EXL2__TRY(exl2__convert_keep_backend(v));
     EXL2__TRY(exl2__runner_load(&v->source));

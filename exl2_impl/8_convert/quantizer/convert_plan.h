@@ -33,7 +33,7 @@ typedef struct exl2__convert {
     uint32_t rows, held, length, head_bits; /* held: rows after those of calibration */
     exl2_token *ids;          /* [rows + held, length] */
     uint64_t ids_bytes;
-    exl2__keep work;
+    exl2__workdir work;
     exl2__runner source;
     exl2__linears linears;
     exl2__measure measure;
@@ -409,7 +409,7 @@ EXL2__PRIVATE exl2_result exl2__convert_plan_memory(exl2__convert *v, const exl2
 EXL2__PRIVATE exl2_result exl2__convert_plan_room(exl2__convert *v)
 {
     uint64_t work = exl2__convert_plan_work(v) + v->copy_bytes;
-    uint64_t kept = exl2__keep_bytes(v->c, v->work.dir) + (v->copied ? v->copy_bytes : 0);
+    uint64_t kept = exl2__workdir_bytes(v->c, v->work.dir) + (v->copied ? v->copy_bytes : 0);
     v->plan.disk_bytes = v->plan.bytes + work;
     work -= exl2__min64(work, kept);
     if (!v->d->work_dir) { /* beside the output, on the same disk */

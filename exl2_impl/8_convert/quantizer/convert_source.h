@@ -61,7 +61,7 @@ EXL2__PRIVATE exl2_result exl2__convert_source_chunk(exl2__ctx *c, void *arg, ui
     uint64_t first = (uint64_t)index * EXL2__CONVERT_SOURCE_HASHED, at = k->at + first;
     uint64_t bytes = exl2__min64(k->bytes - at, EXL2__CONVERT_SOURCE_HASHED);
     EXL2__TRY(exl2__file_read_at(c, k->name, k->file, at, k->data + first, bytes));
-    k->hash[index] = exl2__keep_hash(EXL2__KEEP_HASH, k->data + first, bytes);
+    k->hash[index] = exl2__workdir_hash(EXL2__WORKDIR_HASH, k->data + first, bytes);
     return EXL2_OK;
 }
 
@@ -91,7 +91,7 @@ EXL2__PRIVATE exl2_result exl2__convert_source_hash_chunks(exl2__ctx *c, const e
         uint32_t count = (uint32_t)exl2__div_up(some, EXL2__CONVERT_SOURCE_HASHED);
         result = exl2__convert_source_report(c, d, k->at, k->bytes);
         result = result < 0 ? result : exl2__tasks_try(c, count, exl2__convert_source_chunk, k);
-        *hash = exl2__keep_hash(*hash, k->hash, count * sizeof *k->hash);
+        *hash = exl2__workdir_hash(*hash, k->hash, count * sizeof *k->hash);
     }
     exl2__free(c, memory, room, EXL2_MEM_SCRATCH);
     return result;
@@ -107,7 +107,8 @@ EXL2__PRIVATE exl2_result exl2__convert_source_add_file(exl2__ctx *c, const exl2
     if (!k.file) {
         return EXL2_OK;
     }
-    uint64_t hash = exl2__keep_hash(exl2__keep_hash(EXL2__KEEP_HASH, name, strlen(name)), &k.bytes, sizeof k.bytes);
+    uint64_t hash = exl2__workdir_hash(exl2__workdir_hash(EXL2__WORKDIR_HASH, name, strlen(name)), &k.bytes,
+                                       sizeof k.bytes);
     exl2_result result = exl2__convert_source_hash_chunks(c, d, &k, &hash);
     c->files.close(c->files.user, k.file);
     *sum += hash;
@@ -435,14 +436,14 @@ EXL2__PRIVATE exl2_files exl2__convert_source_files_of(exl2__convert_source_file
 /* Fills in the folder to read. false: it must be made first. One that an earlier run has made in the work folder is
    complete. */
 EXL2__PRIVATE bool exl2__convert_source_find(const exl2_convert_desc *d, const exl2__convert_source *source,
-                                             const exl2__keep *work, char dir[EXL2__FILE_PATH_MAX])
+                                             const exl2__workdir *work, char dir[EXL2__FILE_PATH_MAX])
 {
     char name[EXL2__FILE_NAME_MAX];
     if (source->kind == EXL2__CONVERT_SOURCE_FOLDER) {
         exl2__format(dir, EXL2__FILE_PATH_MAX, "%s", d->source_dir);
         return true;
     }
-    exl2__keep_path(work, EXL2__CONVERT_SOURCE_NAME, "", dir);
+    exl2__workdir_path(work, EXL2__CONVERT_SOURCE_NAME, "", dir);
     return exl2__platform_entry(dir, 0, name, sizeof name);
 }
 
@@ -473,19 +474,19 @@ EXL2__PRIVATE exl2_result exl2__convert_source_run(exl2__ctx *c, const exl2_conv
 
 /* Makes the outline, after that of a killed run was removed. *bytes: of the dense folder's tensors. */
 EXL2__PRIVATE exl2_result exl2__convert_source_outline(exl2__ctx *c, const exl2_convert_desc *d,
-                                                       const exl2__convert_source *source, const exl2__keep *work,
+                                                       const exl2__convert_source *source, const exl2__workdir *work,
                                                        char dir[EXL2__FILE_PATH_MAX], uint64_t *bytes)
 {
-    exl2__keep_path(work, EXL2__CONVERT_SOURCE_OUTLINE, "", dir);
+    exl2__workdir_path(work, EXL2__CONVERT_SOURCE_OUTLINE, "", dir);
     exl2__folder_remove(dir);
     return exl2__convert_source_run(c, d, source, dir, bytes);
 }
 
 EXL2__PRIVATE exl2_result exl2__convert_source_make(exl2__ctx *c, const exl2_convert_desc *d,
-                                                    const exl2__convert_source *source, const exl2__keep *work,
+                                                    const exl2__convert_source *source, const exl2__workdir *work,
                                                     char dir[EXL2__FILE_PATH_MAX])
 {
-    exl2__keep_path(work, EXL2__CONVERT_SOURCE_NAME, "", dir);
+    exl2__workdir_path(work, EXL2__CONVERT_SOURCE_NAME, "", dir);
     return exl2__convert_source_run(c, d, source, dir, NULL);
 }
 

@@ -26,7 +26,7 @@ typedef struct exl2__convert_write {
     const char *source_dir;
     exl2__runner *source;
     const exl2__linears *linears;
-    const exl2__keep *work;
+    const exl2__workdir *work;
     uint32_t bpw_1000, rows, text; /* bpw * 1000; rows of calibration, and which text they are */
     uint32_t length, head_bits; /* head_bits: for config.json */
     bool dense;     /* nothing is quantized */
@@ -250,7 +250,7 @@ EXL2__PRIVATE exl2_result exl2__convert_write_linear(exl2__convert_write *w, uin
     exl2__linear *linear = &w->linears->items[index];
     exl2__arena dry = { 0 }, memory;
     exl2__linear_codes codes;
-    exl2__keep_piece pieces[EXL2__SLOT_PIECES];
+    exl2__workdir_piece pieces[EXL2__SLOT_PIECES];
     char name[EXL2__FILE_NAME_MAX];
     bool found = false;
     exl2__linear_codes_layout(w->linears, linear, &codes, &dry);
@@ -258,7 +258,7 @@ EXL2__PRIVATE exl2_result exl2__convert_write_linear(exl2__convert_write *w, uin
     exl2__linear_codes_layout(w->linears, linear, &codes, &memory);
     uint32_t count = exl2__linear_codes_pieces(linear, &codes, pieces);
     exl2__convert_write_codes_name(w->linears, index, name);
-    exl2_result result = exl2__keep_load(w->work, name, pieces, count, &found);
+    exl2_result result = exl2__workdir_load(w->work, name, pieces, count, &found);
     if (result >= 0 && !found) {
         result = exl2__fail(w->c, EXL2_ERR_IO, "%s/%s is missing or damaged; run the conversion again", w->work->dir,
                             name);
@@ -396,7 +396,7 @@ typedef struct exl2__convert_write_words {
 EXL2__PRIVATE exl2_result exl2__convert_write_check_words(exl2__ctx *c, void *arg, uint32_t index)
 {
     exl2__convert_write_words *job = (exl2__convert_write_words *)arg;
-    uint64_t at = job->at + index * EXL2__KEEP_CHUNK, bytes = exl2__min64(job->bytes - at, EXL2__KEEP_CHUNK);
+    uint64_t at = job->at + index * EXL2__WORKDIR_CHUNK, bytes = exl2__min64(job->bytes - at, EXL2__WORKDIR_CHUNK);
     uint8_t *to = (uint8_t *)job->read + at;
     EXL2__TRY(exl2__tensors_read(c, job->t, job->entry, at, to, bytes));
     job->differs[index] = memcmp(to, (const uint8_t *)job->wanted + at, (size_t)bytes) != 0;
@@ -423,8 +423,8 @@ EXL2__PRIVATE exl2_result exl2__convert_write_check_linear(exl2__convert_write *
     }
     exl2_result result = EXL2_OK;
     exl2__convert_write_words job = { t, desc.data, words, codes->words, 0, bytes, { 0 } };
-    for (uint32_t count; same && result >= 0 && job.at < bytes; job.at += count * EXL2__KEEP_CHUNK) {
-        count = (uint32_t)exl2__min64(exl2__div_up(bytes - job.at, EXL2__KEEP_CHUNK), EXL2__TASKS_TRY_MAX);
+    for (uint32_t count; same && result >= 0 && job.at < bytes; job.at += count * EXL2__WORKDIR_CHUNK) {
+        count = (uint32_t)exl2__min64(exl2__div_up(bytes - job.at, EXL2__WORKDIR_CHUNK), EXL2__TASKS_TRY_MAX);
         result = exl2__tasks_try(w->c, count, exl2__convert_write_check_words, &job);
         for (uint32_t i = 0; i < count; i++) {
             same = same && !job.differs[i];
@@ -445,7 +445,7 @@ EXL2__PRIVATE exl2_result exl2__convert_write_check(exl2__convert_write *w, cons
     for (uint32_t i = 0; i < w->linears->count && result >= 0; i++) {
         exl2__arena dry = { 0 }, memory = { 0 };
         exl2__linear_codes codes, again;
-        exl2__keep_piece pieces[EXL2__SLOT_PIECES];
+        exl2__workdir_piece pieces[EXL2__SLOT_PIECES];
         char name[EXL2__FILE_NAME_MAX];
         bool found = false;
         exl2__linear_codes_layout(w->linears, &w->linears->items[i], &codes, &dry);
@@ -458,7 +458,7 @@ EXL2__PRIVATE exl2_result exl2__convert_write_check(exl2__convert_write *w, cons
         exl2__linear_codes_layout(w->linears, &w->linears->items[i], &again, &memory);
         exl2__convert_write_codes_name(w->linears, i, name);
         uint32_t count = exl2__linear_codes_pieces(&w->linears->items[i], &codes, pieces);
-        result = exl2__keep_load(w->work, name, pieces, count, &found);
+        result = exl2__workdir_load(w->work, name, pieces, count, &found);
         result = result < 0 ? result : !found ? exl2__convert_write_differs(w, name)
                : exl2__convert_write_check_linear(w, &t, i, &codes, again.words);
         exl2__arena_close(w->c, &memory);

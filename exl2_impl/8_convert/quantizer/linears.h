@@ -12,7 +12,7 @@
 
 #include "allocate.h"
 #include "measure.h"
-#include "keep.h"
+#include "workdir.h"
 
 #define EXL2__LINEARS_NO_LAYER UINT32_MAX /* the head */
 #define EXL2__LINEARS_PARTS 3u /* most matrices of a unit */
@@ -113,7 +113,8 @@ EXL2__PRIVATE uint32_t exl2__linears_groups(const exl2__linears *s, const exl2__
 EXL2__PRIVATE uint64_t exl2__linears_bits(const exl2__linear *linear, const exl2__linear_codes *codes)
 {
     return (uint64_t)codes->word_count * linear->columns * 32
-           + codes->group_count * (48 + 4 * (uint64_t)linear->columns) + 32 * (uint64_t)linear->in + (linear->has_bias ? 16 * (uint64_t)linear->columns : 0);
+           + codes->group_count * (48 + 4 * (uint64_t)linear->columns) + 32 * (uint64_t)linear->in
+           + (linear->has_bias ? 16 * (uint64_t)linear->columns : 0);
 }
 
 /* Lays out the codes of a linear in `a`, which may be dry. */
@@ -139,15 +140,15 @@ EXL2__PRIVATE void exl2__linear_codes_layout(const exl2__linears *s, const exl2_
 #define EXL2__SLOT_PIECES 6u
 
 EXL2__PRIVATE uint32_t exl2__linear_codes_pieces(const exl2__linear *linear, const exl2__linear_codes *codes,
-                                               exl2__keep_piece *out)
+                                               exl2__workdir_piece *out)
 {
     uint64_t columns = linear->columns, count = codes->group_count;
-    out[0] = (exl2__keep_piece){ codes->words, codes->word_count * columns * 4 };
-    out[1] = (exl2__keep_piece){ codes->scales, count * columns / 2 };
-    out[2] = (exl2__keep_piece){ codes->scale_max, count * 2 };
-    out[3] = (exl2__keep_piece){ codes->table, count * 4 };
-    out[4] = (exl2__keep_piece){ codes->inverse, linear->in * sizeof *codes->inverse };
-    out[5] = (exl2__keep_piece){ codes->losses, 2 * sizeof *codes->losses };
+    out[0] = (exl2__workdir_piece){ codes->words, codes->word_count * columns * 4 };
+    out[1] = (exl2__workdir_piece){ codes->scales, count * columns / 2 };
+    out[2] = (exl2__workdir_piece){ codes->scale_max, count * 2 };
+    out[3] = (exl2__workdir_piece){ codes->table, count * 4 };
+    out[4] = (exl2__workdir_piece){ codes->inverse, linear->in * sizeof *codes->inverse };
+    out[5] = (exl2__workdir_piece){ codes->losses, 2 * sizeof *codes->losses };
     return EXL2__SLOT_PIECES;
 }
 

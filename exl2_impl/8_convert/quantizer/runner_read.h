@@ -7,7 +7,7 @@
 #ifndef EXL2__RUNNER_READ_H
 #define EXL2__RUNNER_READ_H
 
-#include "../../2_graph/weights.h"
+#include "../../2_graph/weights_load.h"
 #include "../../3_backend/cpu/cpu.h"
 #include "../tasks.h"
 

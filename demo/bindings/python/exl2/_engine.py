@@ -236,6 +236,15 @@ class Engine:
         """The backend, the GPU, the CPU's path and the limits in use."""
         return self._read("exl2_engine_get", _abi.EngineInfo())
 
+    def sentences(self, text, *, whole=True):
+        """The sentences of a text, each with the spaces after it. whole=False: more text may come, and what may go on
+        is left out."""
+        data, sentences = text.encode("utf-8", "surrogatepass"), []
+        while bytes_ := self._library.exl2_sentence(data, len(data), whole):
+            sentences.append(data[:bytes_].decode("utf-8", "surrogatepass"))
+            data = data[bytes_:]
+        return sentences
+
     @property
     def stats(self):
         """Memory, pages, jobs and tokens, as exl2_engine_stats has them."""
@@ -332,11 +341,26 @@ class Model(_Handle):
             self.engine._call("exl2_tokenize", self._handle, data, len(data), flags, ids, need.value, byref(need))
         return list(ids[:need.value])
 
-    def detokenize(self, ids, *, skip_markers=False):
-        """The text of ids."""
+    def chat_tokens(self, messages, *, begin=None, plain=False, **chat):
+        """The ids of a conversation as a job has them. begin, plain: as of a job. chat: as of render."""
+        keep, prompt, desc, need = [], _abi.Prompt(), _abi.ChatDesc(), ctypes.c_size_t()
+        _set_prompt(prompt, messages, keep)
+        _set_begin(prompt, begin, keep)
+        prompt.flags = _abi.TEXT_PLAIN if plain else 0
+        _set_chat(desc, chat, keep)
+        arguments = ("exl2_chat_tokenize", self._handle, byref(prompt), byref(desc))
+        with self.engine._lock:
+            self.engine._call(*arguments, None, 0, byref(need))
+            ids = (ctypes.c_int32 * max(need.value, 1))()
+            self.engine._call(*arguments, ids, need.value, byref(need))
+        return list(ids[:need.value])
+
+    def detokenize(self, ids, *, skip_markers=False, as_bytes=False):
+        """The text of ids. as_bytes: their own bytes, which may be parts of characters."""
         array = (ctypes.c_int32 * max(len(ids), 1))(*ids)
-        flags = _abi.TEXT_SKIP_MARKERS if skip_markers else 0
-        return self.engine._text("exl2_detokenize", self._handle, array, len(ids), flags).decode("utf-8", "replace")
+        flags = (_abi.TEXT_SKIP_MARKERS if skip_markers else 0) | (_abi.TEXT_BYTES if as_bytes else 0)
+        data = self.engine._text("exl2_detokenize", self._handle, array, len(ids), flags)
+        return data if as_bytes else data.decode("utf-8", "replace")
 
     def render(self, messages, **chat):
         """What the chat template makes of messages. chat: members of exl2_chat_desc; lists and dicts become JSON."""
@@ -380,10 +404,10 @@ class Session(_Handle):
         with "role" and "content", and "name", "reasoning", "tool_calls" or "tool_call_id"; or None, to go on.
 
         Settings: members of exl2_job_desc and exl2_sampler_desc by their names (temperature 0 is greedy; exl2.OFF turns
-        one off), preset, stop (texts), stop_tokens, ban (texts), logprobs (alternatives a token), grammar, or one of
-        json=True, schema, regex, ebnf, choices; ngram, draft (a model), negative_prompt, members of exl2_chat_desc
-        (tools, template_text ...). on_text(text), on_event(job, kind): callbacks; on_text may return exl2.STOP_JOB or
-        exl2.PAUSE_JOB."""
+        one off), preset, begin (with messages: what the reply begins with), stop (texts), stop_tokens, ban (texts),
+        logprobs (alternatives a token), grammar, or one of json=True, schema, regex, ebnf, choices; ngram, draft (a
+        model), negative_prompt, members of exl2_chat_desc (tools, template_text ...). on_text(text), on_event(job,
+        kind): callbacks; on_text may return exl2.STOP_JOB or exl2.PAUSE_JOB."""
         return Job(self.engine, self.model, self, prompt, settings)
 
     def say(self, prompt=None, **settings):
@@ -632,6 +656,14 @@ def _set_prompt(to, prompt, keep):
         to.tokens, to.token_count = _ids(prompt, keep)
 
 
+def _set_begin(to, begin, keep):
+    """What the reply begins with, after the messages."""
+    if begin is not None:
+        data = begin.encode("utf-8", "surrogatepass")
+        keep.append(data)
+        to.text, to.text_bytes = data, len(data)
+
+
 _CHAT_TEXTS = {"template_text", "template_name", "now"}
 _CHAT_JSON = {"tools", "documents", "variables", "special_tokens"}
 _CHAT_FLAGS = {"close_reply", "begun_reply"}
@@ -717,6 +749,8 @@ def _set_job(desc, settings, keep):
             desc.alts_per_token = int(value)
         elif name == "plain":
             desc.prompt.flags |= _abi.TEXT_PLAIN if value else 0
+        elif name == "begin":
+            _set_begin(desc.prompt, value, keep)
         elif name == "negative_prompt":
             _set_prompt(desc.negative_prompt, value, keep)
         elif name == "negative_session":

@@ -1,5 +1,5 @@
-/* clients.c: bodies as the clients send them (tests/fuzz/seeds/request; the fields are those of their sources at the
-   dates that the shared clients.md names), and what each must become. Defaults that mean "off" must stay off, names
+/* client_bodies.c: bodies as the clients send them (tests/fuzz/seeds/request; the fields are those of their sources at
+   the dates that the shared clients.md names), and what each must become. Defaults that mean "off" must stay off, names
    that come several times must agree, and nothing that a client always sends may be refused. */
 #include "../../demo/serve/overrides.h"
 #include "../../demo/serve/request.h"
@@ -64,7 +64,8 @@ static void textgen(void)
     CHECK_INT(r.warnings.bytes, 0);
     request_free(&r);
     r = read_client("textgen_chat.json", REQUEST_CHAT);
-    CHECK(r.begun_reply && r.tool_count == 0 && r.sampling.desc.greedy && r.sampling.desc.seed == 8 && r.max_tokens == 0);
+    CHECK(r.begun_reply && r.tool_count == 0 && r.sampling.desc.greedy && r.sampling.desc.seed == 8
+          && r.max_tokens == 0);
     CHECK_TEXT(r.variables, "{\"reasoning_effort\":\"medium\",\"enable_thinking\":true,\"preserve_thinking\":false}");
     request_free(&r);
 }
@@ -96,7 +97,8 @@ static void libraries(void)
     CHECK_TEXT(r.variables, "{\"enable_thinking\":false,\"reasoning_effort\":\"low\"}");
     request_free(&r);
     r = read_client("langchain_chat.json", REQUEST_CHAT);
-    CHECK(r.sampling.desc.greedy && r.max_tokens == 64 && r.has_grammar && r.strict && !r.whole_text && !r.parallel_tools);
+    CHECK(r.sampling.desc.greedy && r.max_tokens == 64 && r.has_grammar && r.strict && !r.whole_text
+          && !r.parallel_tools);
     CHECK(strncmp(r.source, "{\"type\":\"object\",\"properties\":", 29) == 0);
     CHECK_TEXT(r.messages[0].role, "system");
     request_free(&r);

@@ -1,15 +1,15 @@
-/* keep.h: the folder in which a conversion keeps what it has finished, so that a killed one continues.
+/* workdir.h: the folder in which a conversion keeps what it has finished, so that a killed one continues.
    takes: a path, a text that says what the conversion is.
-   gives: exl2__keep, exl2__keep_open, exl2__keep_close, exl2__keep_save, exl2__keep_load, exl2__keep_bytes,
-          exl2__keep_has_parts, exl2__keep_remove.
-   owns:  the lock of the folder, until exl2__keep_close; files of the names that exl2__keep_is_ours accepts, in a
+   gives: exl2__workdir, exl2__workdir_open, exl2__workdir_close, exl2__workdir_save, exl2__workdir_load,
+   exl2__workdir_bytes, exl2__workdir_has_parts, exl2__workdir_remove.
+   owns:  the lock of the folder, until exl2__workdir_close; files of the names that exl2__workdir_is_ours accepts, in a
           folder that it has made, or that was empty, or that holds its job.txt.
 
    A file appears whole or not at all: it is written under another name, reaches the disk, and is then renamed. Its head
    holds the size and a hash of the data and of what the conversion is, so that a damaged file, and one of another
    conversion, counts as one that is not there. */
-#ifndef EXL2__KEEP_H
-#define EXL2__KEEP_H
+#ifndef EXL2__WORKDIR_H
+#define EXL2__WORKDIR_H
 
 #include "../../0_base/hash.h"
 #include "../../0_base/platform_write.h"
@@ -17,36 +17,36 @@
 #include "../folder.h"
 #include "../tasks.h"
 
-#define EXL2__KEEP_MAGIC 0x324B524F574C5845u /* "EXLWORK2" */
-#ifndef EXL2__KEEP_CHUNK
-#define EXL2__KEEP_CHUNK ((uint64_t)1 << 20) /* bytes of a file that one task hashes */
+#define EXL2__WORKDIR_MAGIC 0x324B524F574C5845u /* "EXLWORK2" */
+#ifndef EXL2__WORKDIR_CHUNK
+#define EXL2__WORKDIR_CHUNK ((uint64_t)1 << 20) /* bytes of a file that one task hashes */
 #endif
-#define EXL2__KEEP_HASH 0xCBF29CE484222325u
-#define EXL2__KEEP_TEXT "job.txt"
-#define EXL2__KEEP_TEXT_BEGIN "version: "
-#define EXL2__KEEP_LOCK "exl2.lock" /* the locked file of a folder in which a conversion works */
-#define EXL2__KEEP_TEXT_MAX 65536u
-#define EXL2__KEEP_DIR_MAX (EXL2__FILE_PATH_MAX - 64)
+#define EXL2__WORKDIR_HASH 0xCBF29CE484222325u
+#define EXL2__WORKDIR_TEXT "job.txt"
+#define EXL2__WORKDIR_TEXT_BEGIN "version: "
+#define EXL2__WORKDIR_LOCK "exl2.lock" /* the locked file of a folder in which a conversion works */
+#define EXL2__WORKDIR_TEXT_MAX 65536u
+#define EXL2__WORKDIR_DIR_MAX (EXL2__FILE_PATH_MAX - 64)
 
-typedef struct exl2__keep {
+typedef struct exl2__workdir {
     exl2__ctx *c;
     char dir[EXL2__FILE_PATH_MAX];
     uint64_t job; /* a hash of what the conversion is */
     void *lock;   /* NULL: the folder is not open */
-} exl2__keep;
+} exl2__workdir;
 
-typedef struct exl2__keep_head {
+typedef struct exl2__workdir_head {
     uint64_t magic, bytes, hash;
-} exl2__keep_head;
+} exl2__workdir_head;
 
 /* Data of a file, in pieces. */
-typedef struct exl2__keep_piece {
+typedef struct exl2__workdir_piece {
     void *data;
     uint64_t bytes;
-} exl2__keep_piece;
+} exl2__workdir_piece;
 
 /* Moves *name behind a number; false: there is none. */
-EXL2__PRIVATE bool exl2__keep_skip_number(const char **name)
+EXL2__PRIVATE bool exl2__workdir_skip_number(const char **name)
 {
     size_t digits = strspn(*name, "0123456789");
     *name += digits;
@@ -54,46 +54,47 @@ EXL2__PRIVATE bool exl2__keep_skip_number(const char **name)
 }
 
 /* Is the rest of a name `end`, perhaps with ".part"? */
-EXL2__PRIVATE bool exl2__keep_ends(const char *rest, const char *end)
+EXL2__PRIVATE bool exl2__workdir_ends(const char *rest, const char *end)
 {
     size_t bytes = strlen(end);
     return strncmp(rest, end, bytes) == 0 && (rest[bytes] == 0 || strcmp(rest + bytes, ".part") == 0);
 }
 
 /* Is it the name of a file or folder that a conversion writes? No other one is ever deleted. */
-EXL2__PRIVATE bool exl2__keep_is_ours(const char *name)
+EXL2__PRIVATE bool exl2__workdir_is_ours(const char *name)
 {
-    static const char *const names[] = { EXL2__KEEP_TEXT, EXL2__KEEP_TEXT "-backend", "ids", "ids-rows", "states",
+    static const char *const names[] = { EXL2__WORKDIR_TEXT, EXL2__WORKDIR_TEXT "-backend", "ids", "ids-rows", "states",
                                          "states-of-both", "head-codes", "head-moments", "head-losses", "source",
                                          "source.unfinished", "source.unfinished.lock", "source-outline",
                                          "source-outline.unfinished", "source-outline.unfinished.lock",
-                                         EXL2__KEEP_LOCK };
+                                         EXL2__WORKDIR_LOCK };
     bool ours = false;
     for (size_t i = 0; i < EXL2__COUNT(names); i++) {
-        ours = ours || exl2__keep_ends(name, names[i]);
+        ours = ours || exl2__workdir_ends(name, names[i]);
     }
     if (strncmp(name, "layer-", 6) != 0) {
         return ours;
     }
     name += 6;
-    if (!exl2__keep_skip_number(&name)) {
+    if (!exl2__workdir_skip_number(&name)) {
         return false;
     }
     if (*name != '-') {
-        return exl2__keep_ends(name, ".losses");
+        return exl2__workdir_ends(name, ".losses");
     }
     name++;
-    return exl2__keep_skip_number(&name) && (exl2__keep_ends(name, ".codes") || exl2__keep_ends(name, ".moments"));
+    return exl2__workdir_skip_number(&name) && (exl2__workdir_ends(name, ".codes") || exl2__workdir_ends(name,
+                                                                                                         ".moments"));
 }
 
-EXL2__PRIVATE void exl2__keep_path(const exl2__keep *w, const char *name, const char *tail,
+EXL2__PRIVATE void exl2__workdir_path(const exl2__workdir *w, const char *name, const char *tail,
                                    char path[EXL2__FILE_PATH_MAX])
 {
     exl2__format(path, EXL2__FILE_PATH_MAX, "%s/%s%s", w->dir, name, tail);
 }
 
 /* FNV-1a over eight bytes at a time, in four chains, because some files have gigabytes; continues from `hash`. */
-EXL2__PRIVATE uint64_t exl2__keep_hash(uint64_t hash, const void *data, uint64_t bytes)
+EXL2__PRIVATE uint64_t exl2__workdir_hash(uint64_t hash, const void *data, uint64_t bytes)
 {
     const uint8_t *p = (const uint8_t *)data;
     uint64_t chains[4] = { hash, hash + 1, hash + 2, hash + 3 }, words[4];
@@ -121,7 +122,7 @@ EXL2__PRIVATE uint64_t exl2__keep_hash(uint64_t hash, const void *data, uint64_t
 }
 
 /* Chunks of the pieces of a file that are hashed, and read or written, together. */
-typedef struct exl2__keep_chunks {
+typedef struct exl2__workdir_chunks {
     const char *name;
     void *file;
     bool reads;
@@ -130,32 +131,32 @@ typedef struct exl2__keep_chunks {
         uint64_t at, bytes; /* at: in the file */
         uint64_t hash;
     } items[EXL2__TASKS_TRY_MAX];
-} exl2__keep_chunks;
+} exl2__workdir_chunks;
 
 /* Part: one chunk. */
-EXL2__PRIVATE exl2_result exl2__keep_chunk(exl2__ctx *c, void *arg, uint32_t index)
+EXL2__PRIVATE exl2_result exl2__workdir_chunk(exl2__ctx *c, void *arg, uint32_t index)
 {
-    exl2__keep_chunks *k = (exl2__keep_chunks *)arg;
+    exl2__workdir_chunks *k = (exl2__workdir_chunks *)arg;
     uint8_t *data = k->items[index].data;
     uint64_t bytes = k->items[index].bytes;
     if (k->reads) {
         EXL2__TRY(exl2__file_read_at(c, k->name, k->file, k->items[index].at, data, bytes));
     }
-    k->items[index].hash = exl2__keep_hash(EXL2__KEEP_HASH, data, bytes);
+    k->items[index].hash = exl2__workdir_hash(EXL2__WORKDIR_HASH, data, bytes);
     return EXL2_OK;
 }
 
 /* Reads or writes all pieces of a file from behind its head on, and makes the head: the hash is of those of the
    chunks. */
-EXL2__PRIVATE exl2_result exl2__keep_pass(const exl2__keep *w, const char *name, void *file, bool reads,
-                                          const exl2__keep_piece *pieces, uint32_t count, exl2__keep_head *head)
+EXL2__PRIVATE exl2_result exl2__workdir_pass(const exl2__workdir *w, const char *name, void *file, bool reads,
+                                          const exl2__workdir_piece *pieces, uint32_t count, exl2__workdir_head *head)
 {
-    exl2__keep_chunks k = { .name = name, .file = file, .reads = reads };
+    exl2__workdir_chunks k = { .name = name, .file = file, .reads = reads };
     uint64_t in_piece = 0;
-    *head = (exl2__keep_head){ EXL2__KEEP_MAGIC, 0, EXL2__KEEP_HASH ^ w->job };
+    *head = (exl2__workdir_head){ EXL2__WORKDIR_MAGIC, 0, EXL2__WORKDIR_HASH ^ w->job };
     for (uint32_t piece = 0, chunks; piece < count;) {
         for (chunks = 0; piece < count && chunks < EXL2__TASKS_TRY_MAX;) {
-            uint64_t bytes = exl2__min64(pieces[piece].bytes - in_piece, EXL2__KEEP_CHUNK);
+            uint64_t bytes = exl2__min64(pieces[piece].bytes - in_piece, EXL2__WORKDIR_CHUNK);
             k.items[chunks].data = (uint8_t *)pieces[piece].data + in_piece;
             k.items[chunks].at = sizeof *head + head->bytes;
             k.items[chunks].bytes = bytes;
@@ -167,9 +168,9 @@ EXL2__PRIVATE exl2_result exl2__keep_pass(const exl2__keep *w, const char *name,
                 in_piece = 0;
             }
         }
-        EXL2__TRY(exl2__tasks_try(w->c, chunks, exl2__keep_chunk, &k));
+        EXL2__TRY(exl2__tasks_try(w->c, chunks, exl2__workdir_chunk, &k));
         for (uint32_t i = 0; i < chunks; i++) {
-            head->hash = exl2__keep_hash(head->hash, &k.items[i].hash, sizeof k.items[i].hash);
+            head->hash = exl2__workdir_hash(head->hash, &k.items[i].hash, sizeof k.items[i].hash);
             if (!reads && !exl2__platform_write(file, k.items[i].at, k.items[i].data, (size_t)k.items[i].bytes)) {
                 return EXL2_ERR_IO;
             }
@@ -178,15 +179,16 @@ EXL2__PRIVATE exl2_result exl2__keep_pass(const exl2__keep *w, const char *name,
     return EXL2_OK;
 }
 
-EXL2__PRIVATE exl2_result exl2__keep_save(const exl2__keep *w, const char *name, const exl2__keep_piece *pieces,
+EXL2__PRIVATE exl2_result exl2__workdir_save(const exl2__workdir *w, const char *name,
+                                             const exl2__workdir_piece *pieces,
                                           uint32_t count)
 {
     char path[EXL2__FILE_PATH_MAX], final_path[EXL2__FILE_PATH_MAX];
-    exl2__keep_head head = { 0 };
-    exl2__keep_path(w, name, ".part", path);
-    exl2__keep_path(w, name, "", final_path);
+    exl2__workdir_head head = { 0 };
+    exl2__workdir_path(w, name, ".part", path);
+    exl2__workdir_path(w, name, "", final_path);
     void *file = exl2__platform_create(path);
-    bool good = file && exl2__keep_pass(w, name, file, false, pieces, count, &head) >= 0;
+    bool good = file && exl2__workdir_pass(w, name, file, false, pieces, count, &head) >= 0;
     good = good && exl2__platform_write(file, 0, &head, sizeof head);
     good = good && exl2__platform_sync(file);
     good = (!file || exl2__platform_finish(file)) && good;
@@ -195,10 +197,11 @@ EXL2__PRIVATE exl2_result exl2__keep_save(const exl2__keep *w, const char *name,
 }
 
 /* *found: the file exists, whole, and has exactly the size of the pieces, which are then filled in. */
-EXL2__PRIVATE exl2_result exl2__keep_load(const exl2__keep *w, const char *name, const exl2__keep_piece *pieces,
+EXL2__PRIVATE exl2_result exl2__workdir_load(const exl2__workdir *w, const char *name,
+                                             const exl2__workdir_piece *pieces,
                                           uint32_t count, bool *found)
 {
-    exl2__keep_head head, wanted = { 0 };
+    exl2__workdir_head head, wanted = { 0 };
     uint64_t bytes, sum = sizeof head;
     void *file;
     *found = false;
@@ -209,7 +212,7 @@ EXL2__PRIVATE exl2_result exl2__keep_load(const exl2__keep *w, const char *name,
     exl2_result result = EXL2_OK;
     if (file && bytes == sum) {
         result = exl2__file_read_at(w->c, name, file, 0, &head, sizeof head);
-        result = result < 0 ? result : exl2__keep_pass(w, name, file, true, pieces, count, &wanted);
+        result = result < 0 ? result : exl2__workdir_pass(w, name, file, true, pieces, count, &wanted);
         *found = result >= 0 && memcmp(&head, &wanted, sizeof head) == 0;
     }
     if (file) {
@@ -219,7 +222,7 @@ EXL2__PRIVATE exl2_result exl2__keep_load(const exl2__keep *w, const char *name,
 }
 
 /* Bytes of the files in a folder, without those of other folders in it. */
-EXL2__PRIVATE uint64_t exl2__keep_bytes(exl2__ctx *c, const char *dir)
+EXL2__PRIVATE uint64_t exl2__workdir_bytes(exl2__ctx *c, const char *dir)
 {
     char name[EXL2__FILE_NAME_MAX];
     uint64_t sum = 0, bytes;
@@ -234,7 +237,7 @@ EXL2__PRIVATE uint64_t exl2__keep_bytes(exl2__ctx *c, const char *dir)
 }
 
 /* Finds the first line that differs, and names what is before its colon. */
-EXL2__PRIVATE exl2_result exl2__keep_differs(const exl2__keep *w, const char *old, const char *text)
+EXL2__PRIVATE exl2_result exl2__workdir_differs(const exl2__workdir *w, const char *old, const char *text)
 {
     while (*old && *text) {
         size_t a = strcspn(old, "\n"), b = strcspn(text, "\n");
@@ -250,51 +253,51 @@ EXL2__PRIVATE exl2_result exl2__keep_differs(const exl2__keep *w, const char *ol
 }
 
 /* Is anything in the folder besides what says which conversion it is? */
-EXL2__PRIVATE bool exl2__keep_has_parts(const exl2__keep *w)
+EXL2__PRIVATE bool exl2__workdir_has_parts(const exl2__workdir *w)
 {
     char name[EXL2__FILE_NAME_MAX];
     bool parts = false;
     for (uint32_t i = 0; exl2__platform_entry(w->dir, i, name, sizeof name); i++) {
-        bool text = strncmp(name, EXL2__KEEP_TEXT, strlen(EXL2__KEEP_TEXT)) == 0;
-        parts = parts || (!text && strcmp(name, EXL2__KEEP_LOCK) != 0);
+        bool text = strncmp(name, EXL2__WORKDIR_TEXT, strlen(EXL2__WORKDIR_TEXT)) == 0;
+        parts = parts || (!text && strcmp(name, EXL2__WORKDIR_LOCK) != 0);
     }
     return parts;
 }
 
 /* Fails if the folder is not a conversion's work folder. *begun: it is that of `text`. With another text it is
    rejected, unless nothing has been finished in it. */
-EXL2__PRIVATE exl2_result exl2__keep_check(const exl2__keep *w, const char *text, bool *begun)
+EXL2__PRIVATE exl2_result exl2__workdir_check(const exl2__workdir *w, const char *text, bool *begun)
 {
     char name[EXL2__FILE_NAME_MAX];
     exl2__blob old;
-    bool parts = exl2__keep_has_parts(w);
+    bool parts = exl2__workdir_has_parts(w);
     for (uint32_t i = 0; exl2__platform_entry(w->dir, i, name, sizeof name); i++) {
-        if (!exl2__keep_is_ours(name)) {
+        if (!exl2__workdir_is_ours(name)) {
             return exl2__fail(w->c, EXL2_ERR_STATE, "%s holds %s, which no conversion writes; choose another folder",
                               w->dir, name);
         }
     }
-    EXL2__TRY(exl2__file_read_optional(w->c, w->dir, EXL2__KEEP_TEXT, EXL2__KEEP_TEXT_MAX, &old));
+    EXL2__TRY(exl2__file_read_optional(w->c, w->dir, EXL2__WORKDIR_TEXT, EXL2__WORKDIR_TEXT_MAX, &old));
     exl2_result result = EXL2_OK;
     *begun = old.data && strcmp(old.data, text) == 0;
     if (!old.data && parts) {
-        result = exl2__fail(w->c, EXL2_ERR_STATE, "%s is not empty, and no " EXL2__KEEP_TEXT " says that a conversion "
-                            "made it; choose another folder", w->dir);
+        result = exl2__fail(w->c, EXL2_ERR_STATE, "%s is not empty, and no " EXL2__WORKDIR_TEXT
+                            " says that a conversion made it; choose another folder", w->dir);
     } else if (old.data && !*begun && parts) {
-        result = exl2__keep_differs(w, old.data, text);
-    } else if (old.data && strncmp(old.data, EXL2__KEEP_TEXT_BEGIN, strlen(EXL2__KEEP_TEXT_BEGIN)) != 0) {
-        result = exl2__fail(w->c, EXL2_ERR_STATE, "%s holds a " EXL2__KEEP_TEXT " that no conversion has written; "
+        result = exl2__workdir_differs(w, old.data, text);
+    } else if (old.data && strncmp(old.data, EXL2__WORKDIR_TEXT_BEGIN, strlen(EXL2__WORKDIR_TEXT_BEGIN)) != 0) {
+        result = exl2__fail(w->c, EXL2_ERR_STATE, "%s holds a " EXL2__WORKDIR_TEXT " that no conversion has written; "
                             "choose another folder", w->dir);
     }
     exl2__blob_close(w->c, &old);
     return result;
 }
 
-EXL2__PRIVATE exl2_result exl2__keep_write_text(const exl2__keep *w, const char *text)
+EXL2__PRIVATE exl2_result exl2__workdir_write_text(const exl2__workdir *w, const char *text)
 {
     char path[EXL2__FILE_PATH_MAX], final_path[EXL2__FILE_PATH_MAX];
-    exl2__keep_path(w, EXL2__KEEP_TEXT, ".part", path);
-    exl2__keep_path(w, EXL2__KEEP_TEXT, "", final_path);
+    exl2__workdir_path(w, EXL2__WORKDIR_TEXT, ".part", path);
+    exl2__workdir_path(w, EXL2__WORKDIR_TEXT, "", final_path);
     void *file = exl2__platform_create(path);
     bool good = file && exl2__platform_write(file, 0, text, strlen(text)) && exl2__platform_sync(file);
     good = (!file || exl2__platform_finish(file)) && good;
@@ -305,61 +308,61 @@ EXL2__PRIVATE exl2_result exl2__keep_write_text(const exl2__keep *w, const char 
 }
 
 /* Lets others work in the folder. Accepts zeroed ones. */
-EXL2__PRIVATE void exl2__keep_close(exl2__keep *w)
+EXL2__PRIVATE void exl2__workdir_close(exl2__workdir *w)
 {
     char path[EXL2__FILE_PATH_MAX];
     if (w->lock) {
-        exl2__keep_path(w, EXL2__KEEP_LOCK, "", path);
+        exl2__workdir_path(w, EXL2__WORKDIR_LOCK, "", path);
         exl2__platform_unlock(w->lock, path);
         w->lock = NULL;
     }
 }
 
 /* Opens or makes the folder, for this conversion alone. text: lines "name: value"; the first is the version. */
-EXL2__PRIVATE exl2_result exl2__keep_open(exl2__ctx *c, const char *dir, const char *text, exl2__keep *w)
+EXL2__PRIVATE exl2_result exl2__workdir_open(exl2__ctx *c, const char *dir, const char *text, exl2__workdir *w)
 {
     char lock[EXL2__FILE_PATH_MAX];
     bool begun = false;
-    *w = (exl2__keep){ c, { 0 }, exl2__keep_hash(EXL2__KEEP_HASH, text, strlen(text)), NULL };
-    if (exl2__format(w->dir, EXL2__KEEP_DIR_MAX, "%s", dir) != strlen(dir)) {
+    *w = (exl2__workdir){ c, { 0 }, exl2__workdir_hash(EXL2__WORKDIR_HASH, text, strlen(text)), NULL };
+    if (exl2__format(w->dir, EXL2__WORKDIR_DIR_MAX, "%s", dir) != strlen(dir)) {
         return exl2__fail(c, EXL2_ERR_ARG, "the path of the work folder is longer than %d bytes",
-                          EXL2__KEEP_DIR_MAX - 1);
+                          EXL2__WORKDIR_DIR_MAX - 1);
     }
-    exl2__keep_path(w, EXL2__KEEP_LOCK, "", lock);
+    exl2__workdir_path(w, EXL2__WORKDIR_LOCK, "", lock);
     if (!exl2__platform_make_dir(dir)) {
         if (!exl2__folder_exists(dir)) {
             return exl2__fail(c, EXL2_ERR_IO, "%s: the folder cannot be created; its parent must be a writable folder, "
                               "and no file may have its name", dir);
         }
         if (!exl2__platform_is_file(lock)) { /* nothing is written into a folder that may be somebody else's */
-            EXL2__TRY(exl2__keep_check(w, text, &begun));
+            EXL2__TRY(exl2__workdir_check(w, text, &begun));
         }
     }
     EXL2__TRY(exl2__folder_lock(c, dir, lock, &w->lock));
-    exl2_result result = exl2__keep_check(w, text, &begun);
-    result = result < 0 || begun ? result : exl2__keep_write_text(w, text);
+    exl2_result result = exl2__workdir_check(w, text, &begun);
+    result = result < 0 || begun ? result : exl2__workdir_write_text(w, text);
     if (result < 0) {
-        exl2__keep_close(w);
+        exl2__workdir_close(w);
     }
     return result;
 }
 
 /* Removes what a conversion has written into the folder, which is open, and the folder if nothing else is in it. Its
    job.txt is removed after all parts, so that a removal that is killed can be done again. */
-EXL2__PRIVATE void exl2__keep_remove(exl2__keep *w)
+EXL2__PRIVATE void exl2__workdir_remove(exl2__workdir *w)
 {
     char name[EXL2__FILE_NAME_MAX], path[EXL2__FILE_PATH_MAX];
     uint32_t index = 0;
     while (exl2__platform_entry(w->dir, index, name, sizeof name)) {
-        bool stays = strcmp(name, EXL2__KEEP_LOCK) == 0 || strcmp(name, EXL2__KEEP_TEXT) == 0;
-        exl2__keep_path(w, name, "", path);
-        if (stays || !exl2__keep_is_ours(name) || !(exl2__platform_remove_file(path) || exl2__folder_remove(path))) {
+        bool stays = strcmp(name, EXL2__WORKDIR_LOCK) == 0 || strcmp(name, EXL2__WORKDIR_TEXT) == 0;
+        exl2__workdir_path(w, name, "", path);
+        if (stays || !exl2__workdir_is_ours(name) || !(exl2__platform_remove_file(path) || exl2__folder_remove(path))) {
             index++;
         }
     }
-    exl2__keep_path(w, EXL2__KEEP_TEXT, "", path);
+    exl2__workdir_path(w, EXL2__WORKDIR_TEXT, "", path);
     exl2__platform_remove_file(path);
-    exl2__keep_close(w);
+    exl2__workdir_close(w);
     exl2__platform_remove_dir(w->dir);
 }
 

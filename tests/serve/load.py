@@ -1,0 +1,203 @@
+"""load.py: `exl2 serve` with many clients that come, leave, read slowly and are too many, on a tiny model.
+takes: load.py PROGRAM [MODEL] [SECONDS]: MODEL has the tokenizer (EXL2_TEST_MODEL); 64 clients stream for SECONDS (10).
+gives: exit code 0, 1 (the failed checks are printed) or 77 (no model). Prints what it has measured."""
+
+import concurrent.futures
+import json
+import pathlib
+import random
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+from server import MODEL, Connection, Server, skip, wait_for
+from tiny import write_tiny
+
+GONE_SECONDS = 1.0  # a watchdog; what was measured is printed
+
+failures, checks = [], 0
+
+
+def check(holds, what):
+    global checks
+    checks += 1
+    if not holds:
+        failures.append(what)
+        print("failed:", what, flush=True)
+
+
+def jobs(s):
+    f = s.figures()
+    return f["exl2_jobs_active"] + f["exl2_jobs_waiting"] + f["exl2_queue"]
+
+
+def leaves(s):
+    """Closed and reset connections: in the queue, in prefill and in decode, streaming or not."""
+    slowest = 0
+    for prompt in ("Once", "word " * 3000):
+        for stream in (True, False):
+            for reset in (True, False):
+                one = s.open("POST", "/v1/completions", {"prompt": prompt, "max_tokens": 1000, "n": 3, "stream": stream,
+                                                         "ban_eos_token": True, "seed": 1})
+                wait_for(lambda: jobs(s) > 0, 20, 0.001)
+                one.close(reset)
+                begin = time.monotonic()
+                wait_for(lambda: jobs(s) == 0, 20, 0.001)
+                slowest = max(slowest, time.monotonic() - begin)
+    check(slowest < GONE_SECONDS, "jobs are gone after %.3f s" % slowest)
+    print("jobs of a client that left are gone after %.0f ms at most" % (1000 * slowest))
+
+
+def slow_reader(s):
+    """A client that does not read pauses its jobs; nothing is lost, and others go on."""
+    body = {"prompt": "Once", "max_tokens": 3000, "stream": True, "ban_eos_token": True, "temperature": 1, "seed": 3, "logprobs": 20}
+    slow = Connection(s.port, "POST", "/v1/completions", body, s.headers, send=False)
+    slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    text = json.dumps(body).encode()
+    slow.socket.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: close\r\nContent-Type: "
+                        b"application/json\r\nContent-Length: %d\r\n\r\n" % (s.port, len(text)) + text)
+    before = -1
+
+    def stands_still():
+        nonlocal before
+        now = s.figures()["exl2_tokens_generated_total"]
+        still, before = now == before, now
+        return still
+
+    wait_for(stands_still, 60, 0.3)
+    check(jobs(s) == 1, "the job waits")
+    check(s.post("/v1/completions", {"prompt": "x", "max_tokens": 5}).status == 200, "others go on")
+    events = slow.answer().events()
+    check(events[-1] == "[DONE]" and sum(len(e["choices"][0]["logprobs"]["tokens"]) for e in events[:-1]
+                                         if e["choices"][0].get("logprobs")) == 3000, "no token is lost")
+
+
+def queue(s):
+    """More requests than may wait: the last ones get a 429 with Retry-After."""
+    opened = [s.open("POST", "/v1/completions", {"prompt": "Once", "max_tokens": 3000, "ban_eos_token": True,
+                                                 "seed": 1}) for _ in range(64 + 8)]
+    wait_for(lambda: jobs(s) >= 72, 30)
+    extra = s.post("/v1/completions", {"prompt": "Once", "max_tokens": 5})
+    check(extra.status == 429 and extra.json()["error"]["code"] == "queue_full" and extra.headers.get("retry-after"),
+          "a full queue is a 429: %d %s" % (extra.status, extra.body[:300]))
+    check(s.get("/health").status == 200, "health answers meanwhile")
+    opened[-1].close(True)
+    wait_for(lambda: s.figures()["exl2_queue"] == 7, 20)  # one that waits is gone at once
+    for one in opened[:-1]:
+        one.close(True)
+    wait_for(lambda: jobs(s) == 0, 20)
+
+
+def stream_tokens(s, seed, stop):
+    """Streams until `stop`; returns how many tokens whole streams had, and streams without an end."""
+    tokens = broken = 0
+    chance = random.Random(seed)
+    while not stop.is_set():
+        body = {"prompt": "Client %d says" % seed, "max_tokens": chance.randint(20, 80), "stream": True,
+                "ban_eos_token": True, "seed": seed, "stream_options": {"include_usage": True}}
+        events = s.post("/v1/completions", body).events()
+        if not events or events[-1] != "[DONE]":
+            broken += 1
+            continue
+        tokens += events[-2]["usage"]["completion_tokens"]
+    return tokens, broken
+
+
+def load(s, seconds):
+    """64 streaming clients; /health beside them; tokens that clients count are those of the server."""
+    stop = threading.Event()
+    before = s.figures()
+    waits = []
+    with concurrent.futures.ThreadPoolExecutor(64) as threads:
+        clients = [threads.submit(stream_tokens, s, i, stop) for i in range(64)]
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            begin = time.monotonic()
+            check(s.get("/health").status == 200, "healthy under load")
+            waits.append(time.monotonic() - begin)
+            time.sleep(0.05)
+        stop.set()
+        results = [c.result() for c in clients]
+    after = s.figures()
+    counted = sum(r[0] for r in results)
+    generated = after["exl2_tokens_generated_total"] - before["exl2_tokens_generated_total"]
+    check(counted == generated, "clients counted %d tokens, the server %d" % (counted, generated))
+    check(sum(r[1] for r in results) == 0, "no stream without [DONE]")
+    waits.sort()
+    print("%d tokens in %.0f s; health p99 %.1f ms; resident %+.1f MiB" % (
+        counted, seconds, 1000 * waits[len(waits) * 99 // 100],
+        (after["process_resident_memory_bytes"] - before["process_resident_memory_bytes"]) / 2 ** 20))
+
+
+def loads(s, name):
+    """An admin unloads and loads the model while clients talk; each gets an answer or an error."""
+    streams = [s.open("POST", "/v1/completions", {"prompt": "Once", "max_tokens": 3000, "stream": True,
+                                                  "ban_eos_token": True}) for _ in range(4)]
+    wait_for(lambda: jobs(s) == 4, 20)
+    check(s.post("/v1/model/unload", {}).status == 200, "unload")
+    for one in streams:
+        answer = one.answer()
+        events = answer.events()
+        if answer.status == 503:  # it had not begun
+            continue
+        check(events[-1] == "[DONE]" and "error" in events[-2], "a stream ends with an error: %r" % events[-2:])
+    wait_for(lambda: s.get("/health").status == 503, 20)
+    check(s.post("/v1/completions", {"prompt": "x"}).status == 503, "no model: 503")
+    answer = s.post("/v1/model/load", {"name": name, "max_seq_len": 1024})
+    events = answer.events()
+    check(answer.status == 200 and events[-1]["status"] == "finished", "load tells its progress: %r" % events[-2:])
+    check(s.get("/v1/model").json()["parameters"]["max_seq_len"] == 1024, "with its context")
+    check(s.post("/v1/completions", {"prompt": "x", "max_tokens": 3}).status == 200, "and answers")
+    check(s.post("/v1/model/load", {"name": name}).events()[-1]["status"] == "finished", "a loaded model is finished")
+    check(s.post("/v1/model/load", {"name": "../" + name}).status == 404, "a name is no path")
+    preset = {"overrides": {"max_tokens": {"override": 2, "force": True}}}
+    check(s.post("/v1/sampling/override/switch", preset).status == 200, "overrides")
+    check(s.post("/v1/completions", {"prompt": "x", "max_tokens": 9, "ban_eos_token": True}).json()["usage"]
+          ["completion_tokens"] == 2, "are used")
+    s.post("/v1/sampling/override/unload", {})
+
+
+def watches(s):
+    one = s.open("GET", "/ui/watch")
+    one.read_until(b"step_us")
+    one.read_until(b"}\n\n")
+    check(s.post("/ui/budget", {"cpu_us": 5000}).json()["cpu_us"] == 5000, "a budget")
+    one.close()
+
+
+def stop(s):
+    """SIGTERM: a stream may end, a long one is cut off with an error after five seconds."""
+    short = s.open("POST", "/v1/completions", {"prompt": "x", "max_tokens": 50, "stream": True, "ban_eos_token": True})
+    short.read_until(b"data: ")
+    s.process.send_signal(signal.SIGTERM)
+    check(short.answer().events()[-1] == "[DONE]", "a stream ends by itself")
+    check(s.process.wait(30) == 0, "and the server with 0")
+
+
+def main():
+    source = sys.argv[2] if len(sys.argv) > 2 else MODEL
+    seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 10
+    if not source:
+        skip("EXL2_TEST_MODEL names no model")
+    with tempfile.TemporaryDirectory(prefix="exl2-tiny-") as folder:
+        model = write_tiny(source, pathlib.Path(folder) / "tiny")
+        with Server(sys.argv[1], "--no-auth", "--queue", "8", "--models", folder, model=model) as s:
+            for test, more in ((leaves, ()), (slow_reader, ()), (queue, ()), (load, (seconds,)), (watches, ()),
+                               (loads, ("tiny",)), (stop, ())):
+                try:
+                    test(s, *more)
+                except Exception:
+                    failures.append(test.__name__)
+                    traceback.print_exc()
+                check(test is stop or s.process.poll() is None, "the server lives after " + test.__name__)
+                print(test.__name__, "done", flush=True)
+    print("%d checks, %d failed" % (checks, len(failures)))
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

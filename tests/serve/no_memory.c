@@ -1,0 +1,192 @@
+/* no_memory.c: every allocation for a request, its tools, overrides and reasoning fails once. Each time there is a
+   sentence about it and no crash, nothing stays allocated, and the next try gives the same as before. The library under
+   test is compiled with the allocation functions below in place of malloc, calloc, realloc and free. */
+#include "../../demo/serve/overrides.h"
+#include "../../demo/serve/reasoning.h"
+#include "../../demo/serve/request.h"
+#include "../../demo/serve/tools_text.h"
+#include "../check.h"
+
+void *faults_malloc(size_t bytes);
+void *faults_calloc(size_t count, size_t bytes);
+void *faults_realloc(void *old, size_t bytes);
+void faults_free(void *memory);
+
+static long fails_at, calls, live; /* fails_at 0: none fails */
+
+static bool fails(void)
+{
+    return ++calls == fails_at;
+}
+
+void *faults_malloc(size_t bytes)
+{
+    void *memory = fails() ? NULL : malloc(bytes);
+    live += memory != NULL;
+    return memory;
+}
+
+void *faults_calloc(size_t count, size_t bytes)
+{
+    void *memory = fails() ? NULL : calloc(count, bytes);
+    live += memory != NULL;
+    return memory;
+}
+
+void *faults_realloc(void *old, size_t bytes)
+{
+    void *memory = fails() ? NULL : realloc(old, bytes);
+    live += memory && !old;
+    return memory;
+}
+
+void faults_free(void *memory)
+{
+    live -= memory != NULL;
+    free(memory);
+}
+
+/* ---- what is tried; true: it went through ---- */
+
+typedef struct attempt {
+    bool (*run)(const char *text, size_t bytes);
+    const char *text;
+} attempt;
+
+static bool read_kind(request_kind kind, const char *text, size_t bytes)
+{
+    request r = { 0 };
+    request_error error = { 0 };
+    request_limits limits = { .vocab = 1000, .preset = EXL2_PRESET_NEUTRAL };
+    bool good = request_read(&r, kind, text, bytes, &limits, &error) && !r.warnings.failed;
+    if (!CHECK(good || !error.set || strstr(error.message, "memory") != NULL)) {
+        printf("  %s\n", error.message);
+    }
+    CHECK(good || error.set || r.warnings.failed);
+    request_free(&r);
+    return good;
+}
+
+static bool read_completion(const char *text, size_t bytes)
+{
+    return read_kind(REQUEST_COMPLETION, text, bytes);
+}
+
+static bool read_chat(const char *text, size_t bytes)
+{
+    return read_kind(REQUEST_CHAT, text, bytes);
+}
+
+static bool read_responses(const char *text, size_t bytes)
+{
+    return read_kind(REQUEST_RESPONSES, text, bytes);
+}
+
+static bool use_tools(const char *text, size_t bytes)
+{
+    static const char list[] = "[{\"type\":\"function\",\"function\":{\"name\":\"f\","
+                               "\"parameters\":{\"type\":\"object\","
+                               "\"if\":{\"a\":1}}}}]";
+    static const exl2_message messages[] = {
+        { .role = "assistant", .tool_calls = "[{\"function\":{\"name\":\"f\",\"arguments\":{}}}]" },
+        { .role = "tool", .text = "1" },
+    };
+    tools t = { 0 };
+    buffer schema = { 0 }, warnings = { 0 };
+    tools_parsed p = { 0 };
+    tools_text out = { 0 };
+    bool good = tools_open(&t, list) && tools_schema(&t, NULL, TOOLS_HERMES, 8, &schema);
+    if (good) {
+        char message[100];
+        size_t at = (size_t)(strstr(schema.data, "\"if\"") - schema.data);
+        snprintf(message, sizeof message, "schema line 1, column %zu, #: no", at + 1);
+        good = tools_relax(&t, &schema, message, &warnings);
+    }
+    good = good && tools_parse(&t, TOOLS_HERMES, text, bytes, &p);
+    CHECK(!good || p.count == 1);
+    good = good && tools_text_messages(&t, TOOLS_HERMES, messages, 2, &out);
+    tools_text_free(&out);
+    tools_parsed_free(&p);
+    buffer_free(&schema);
+    buffer_free(&warnings);
+    tools_close(&t);
+    return good;
+}
+
+static bool use_overrides(const char *text, size_t bytes)
+{
+    static const char body[] = "{\"prompt\":\"x\",\"stop\":\"c\"}";
+    overrides o = { 0 };
+    request_error error = { 0 };
+    buffer out = { 0 };
+    bool good = overrides_read(text, bytes, 1000, &o, &error);
+    if (!CHECK(good || strstr(error.message, "memory") != NULL)) {
+        printf("  %s\n", error.message);
+    }
+    good = good && overrides_apply(&o, body, sizeof body - 1, &out);
+    CHECK(!good || strcmp(out.data, "{\"prompt\":\"x\",\"stop\":[\"c\",\"a\",\"b\"]}") == 0);
+    buffer_free(&out);
+    overrides_free(&o);
+    return good;
+}
+
+static bool use_reasoning(const char *text, size_t bytes)
+{
+    reasoning r = { 0 };
+    reasoning_part part;
+    reasoning_tags tags;
+    size_t all = 0;
+    reasoning_tags_read("auto", NULL, &tags);
+    reasoning_begin(&r, &tags, false);
+    reasoning_add(&r, text, bytes);
+    reasoning_finish(&r);
+    while (reasoning_next(&r, &part)) {
+        all += part.bytes;
+    }
+    bool good = !r.held.failed;
+    CHECK_INT(all, good ? 2 : 0);
+    reasoning_free(&r);
+    return good;
+}
+
+static const attempt attempts[] = {
+    { read_completion, "{\"prompt\":[[1,2],\"\\u00e9\"],\"stop\":[\"a\","
+                       "7],\"logit_bias\":{\"5\":1},\"banned_tokens\":[1],"
+                       "\"allowed_tokens\":\"1,2\",\"dry_sequence_breakers\":\"a,b\","
+                       "\"nsigma\":1,\"json_schema\":\"{}\"}" },
+    { read_completion, "{\"prompt\":\"x\",\"dry_sequence_breakers\":\"[\\\"a\\\"]\"}" },
+    { read_chat, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\","
+                 "\"text\":\"a\"}]},{\"role\":\"assistant\","
+                 "\"tool_calls\":[{\"id\":\"c\",\"function\":{\"name\":\"f\","
+                 "\"arguments\":\"{}\"}}]},{\"role\":\"tool\","
+                 "\"tool_call_id\":\"c\","
+                 "\"content\":\"1\"}],\"tools\":[{\"name\":\"f\"}],\"template_vars\":{\"a\":1}}" },
+    { read_responses, "{\"input\":[{\"type\":\"reasoning\","
+                      "\"summary\":[{\"text\":\"s\"}]},{\"role\":\"assistant\",\"content\":"
+                      "\"b\"}],\"instructions\":\"i\",\"text\":{\"format\":{\"type\":\"json_object\"}}}" },
+    { use_tools, "x<tool_call>{\"name\":\"f\",\"arguments\":\"{}\"}</tool_call>" },
+    { use_overrides, "stop:\n  override: [a, 'b']\n  additive: true\n" },
+    { use_reasoning, "<think>a</think>b" },
+};
+
+int main(void)
+{
+    for (size_t i = 0; i < sizeof attempts / sizeof attempts[0]; i++) {
+        const char *text = attempts[i].text;
+        bool good = false;
+        for (long nth = 1; !good && nth < 5000; nth++) {
+            fails_at = nth;
+            calls = 0;
+            good = attempts[i].run(text, strlen(text));
+            CHECK(good == (calls < nth));
+            if (!CHECK_INT(live, 0) || good != (calls < nth)) {
+                printf("  attempt %zu, allocation %ld\n", i, nth);
+                break;
+            }
+        }
+        fails_at = calls = 0;
+        CHECK(attempts[i].run(text, strlen(text)));
+        CHECK_INT(live, 0);
+    }
+    return check_done();
+}
