@@ -88,11 +88,9 @@ EXL2K_FN u32 exl2k_codes_new(const exl2k_decode &d, const exl2k_attend_args &a)
 EXL2K_FN u32 exl2k_codes_early(const exl2k_decode &d, const exl2k_attend_args &a)
 {
     f32 c, s;
-    float2 block;
 #pragma unroll
     for (u32 k = 0; k < EXL2K_DIM / 64; k++) {
         exl2k_rope_load_line(a, d.position, exl2k_min(d.lane + 32 * k, a.dim / 2 - 1), c, s);
-        exl2k_rope_load_block(a, d.position, exl2k_min(d.lane + 32 * k, a.dim / 2 - 1), block);
     }
     return exl2k_load(d.table + d.position / EXL2K_PAGE_TOKENS * 4);
 }

@@ -159,7 +159,6 @@ EXL2K_FN void exl2k_decode_units(exl2k_decode &d, const exl2k_attend_args &a, ex
 /* The elements that a thread rotates: queries of heads warp, warp + WARPS, .. and elements of the row's own K and V. */
 typedef struct exl2k_rope_work {
     exl2k_rope_input query[EXL2K_QUERIES][EXL2K_DIM / 64], own[EXL2K_OWN];
-    float2 query_block[EXL2K_QUERIES][EXL2K_DIM / 64], own_block[EXL2K_OWN]; /* of a divided table */
 } exl2k_rope_work;
 
 /* A thread's n-th element of the row's own K (below half) or V. */
@@ -177,8 +176,7 @@ EXL2K_FN void exl2k_rope_work_load(const exl2k_decode &d, const exl2k_attend_arg
         bool value = element >= half;
         u32 feature = (a.heads + (value ? a.kv_heads : 0) + d.kv_head) * a.dim, i = value ? element - half : element;
         if (angles) {
-            exl2k_rope_load_line(a, d.position, i, q.own[n].c, q.own[n].s);
-            exl2k_rope_load_block(a, d.position, i, q.own_block[n]);
+            exl2k_rope_load_angle(a, d.position, i, q.own[n].c, q.own[n].s);
         } else {
             exl2k_rope_load_elements(a, d.row, feature, i, value ? half : a.rope_split, q.own[n]);
         }
@@ -191,27 +189,10 @@ EXL2K_FN void exl2k_rope_work_load(const exl2k_decode &d, const exl2k_attend_arg
         for (u32 k = 0; k < EXL2K_DIM / 64; k++) {
             u32 i = exl2k_min(d.lane + 32 * k, half - 1);
             if (angles) {
-                exl2k_rope_load_line(a, d.position, i, q.query[n][k].c, q.query[n][k].s);
-                exl2k_rope_load_block(a, d.position, i, q.query_block[n][k]);
+                exl2k_rope_load_angle(a, d.position, i, q.query[n][k].c, q.query[n][k].s);
             } else {
                 exl2k_rope_load_elements(a, d.row, head * a.dim, i, a.rope_split, q.query[n][k]);
             }
-        }
-    }
-}
-
-/* Adds the angles of blocks. */
-EXL2K_FN void exl2k_rope_work_join(const exl2k_attend_args &a, exl2k_rope_work &q)
-{
-#pragma unroll
-    for (u32 n = 0; n < EXL2K_OWN; n++) {
-        exl2k_rope_join(a, q.own_block[n], q.own[n].c, q.own[n].s);
-    }
-#pragma unroll
-    for (u32 n = 0; n < EXL2K_QUERIES; n++) {
-#pragma unroll
-        for (u32 k = 0; k < EXL2K_DIM / 64; k++) {
-            exl2k_rope_join(a, q.query_block[n][k], q.query[n][k].c, q.query[n][k].s);
         }
     }
 }
@@ -391,7 +372,6 @@ EXL2K_DECODE(exl2k_attend_args a)
     exl2k_codes_prepare(d, a, page, &shared);
 #else
     exl2k_rope_work_load(d, a, false, rope);
-    exl2k_rope_work_join(a, rope);
     exl2k_rope_work_norm(d, a, rope);
     exl2k_rope_work_store(d, a, rope, &shared);
     exl2k_ring_keep(d, a, &shared);

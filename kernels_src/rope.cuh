@@ -1,7 +1,6 @@
 /* rope.cuh: reads the angles of RoPE.
    takes: tables that exl2k_rope_table made.
-   gives: exl2k_rope_load_angle; exl2k_rope_load_line, exl2k_rope_add_block: its two parts; exl2k_rope_load_block,
-          exl2k_rope_join: the second part without a branch. */
+   gives: exl2k_rope_load_angle; exl2k_rope_load_line, exl2k_rope_add_block: its two parts. */
 #ifndef EXL2K_ROPE_CUH
 #define EXL2K_ROPE_CUH
 
@@ -32,23 +31,6 @@ EXL2K_FN void exl2k_rope_add_block(const Args &a, u32 position, u32 i, f32 &c, f
     exl2k_rope_load_entry(a.rope + (u64)(line * a.rope_pitch + i) * 8, block_c, block_s);
     c = fmaf(x, block_c, -__fmul_rn(y, block_s));
     s = fmaf(y, block_c, __fmul_rn(x, block_s));
-}
-
-/* As exl2k_rope_add_block, in two parts: a load that nothing waits for, and the sum, which any table may have. A branch
-   around the load would write c and s on one way alone, and there a warp waits until they have arrived. Of a table that
-   is not divided it loads what exl2k_rope_load_line does. */
-template <typename Args>
-EXL2K_FN void exl2k_rope_load_block(const Args &a, u32 position, u32 i, float2 &block)
-{
-    u32 line = a.rope_divided ? EXL2K_ROPE_BLOCK + position / EXL2K_ROPE_BLOCK : position;
-    exl2k_rope_load_entry(a.rope + (u64)(line * a.rope_pitch + i) * 8, block.x, block.y);
-}
-
-template <typename Args> EXL2K_FN void exl2k_rope_join(const Args &a, float2 block, f32 &c, f32 &s)
-{
-    f32 x = c, y = s;
-    c = a.rope_divided ? fmaf(x, block.x, -__fmul_rn(y, block.y)) : x;
-    s = a.rope_divided ? fmaf(y, block.x, __fmul_rn(x, block.y)) : y;
 }
 
 template <typename Args>

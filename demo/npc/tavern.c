@@ -337,13 +337,15 @@ static exl2_result forget(npc *n, size_t cut)
     return result < 0 ? result : exl2_session_trim(e, n->session, n->past_tokens, from - n->past_tokens);
 }
 
-/* The answer follows the example that was recalled: its first words, or all of it where it touches the plot. Then the
-   prompt needs no more than the question, and the first word comes soon. Models of many words only keep to the plot. */
-static void follow_example(const npc *n, turn_state *s)
+/* The answer follows the example that was recalled: its first words, or all of it where the question or the answer
+   touches the plot. Then the prompt needs no more than the question, and the first word comes soon. Models of many words
+   only keep to the plot. */
+static void follow_example(const npc *n, turn_state *s, const char *question)
 {
     const example *e = n->recalled.last;
     if (e) {
-        bool written = cast_is_plot(n->who, e->answer);
+        bool written = cast_is_plot(n->who, e->answer) || cast_is_plot(n->who, e->question)
+                    || cast_is_plot(n->who, question);
         if (written || !n->place->own_words) {
             turn_follow(s, e->answer, written, e->act, e->at ? e->at : VISITOR);
         }
@@ -355,7 +357,7 @@ static void recall_for(npc *n, const char *question, char *out, size_t cap)
 {
     const example *known = recall(n->who, &n->recalled, question);
     n->state = state_of(n);
-    follow_example(n, &n->state);
+    follow_example(n, &n->state, question);
     if (!known && !n->place->own_words) {
         n->state.evasion_count = recall_evasions(n->who, &n->recalled, n->state.evasions);
     }
@@ -663,7 +665,7 @@ bool tavern_resume(tavern *t, npc *n, bool speaks)
     exl2_grammar grammar = { 0 };
     exl2_result result = exl2_session_get(t->engine, n->session, &info);
     add_targets(n, &n->state);
-    follow_example(n, &n->state);
+    follow_example(n, &n->state, question);
     n->asked = NULL;
     if (result >= 0 && !info.resumes) {
         return true;

@@ -301,7 +301,6 @@ int cli_serve(int argc, char **argv)
         { "--sampling", ARG_CHOICE, &o.sampling, "neutral|model|balanced",
           "settings that a request leaves out (neutral)" },
         { "--override", ARG_TEXT, &o.override, "F", "values of request fields: {field: {override, force, additive}}" },
-        { "--inline-load", ARG_BOOL, &o.inline_load, NULL, "a request by an admin may name a model of --models" },
         { "--template", ARG_TEXT, &o.template, "F", "chat template instead of the models' own" },
         { "--reasoning", ARG_TEXT, &o.reasoning, "auto|none|START,END", "tags around reasoning (auto)" },
         { "--tools", ARG_CHOICE, &o.tools, "auto|none|hermes|llama3|mistral", "how calls of tools are written (auto)" },

@@ -22,7 +22,7 @@ typedef struct serve_options {
     uint32_t sampling;        /* index in neutral|model|balanced */
     uint32_t tools;           /* a tools_format */
     arg_texts aliases;        /* of the first model */
-    bool no_auth, anyone, inline_load, ngram, log_requests, log_prompts;
+    bool no_auth, anyone, ngram, log_requests, log_prompts;
     exl2_model_desc model;    /* --context and RoPE */
     host_options host;
 } serve_options;

@@ -416,14 +416,14 @@ static void case_questions(void)
 
 /* ---- accusations ---- */
 
-#define ACCUSATIONS 60
-#define SLIPS_MOST 2 /* answers of 60 that say what they must not */
+#define ACCUSATIONS 69
+#define SLIPS_MOST 2 /* answers that say what they must not */
 
 /* An answer in the model's own words that admits or denies the theft, or forgets who speaks. What a file has word for
    word is the author's. */
 static bool slips(const char *text)
 {
-    static const char *const words[] = { "stole", "steal", "thief", "theft", "took it", "take it", "taken", "guilty",
+    static const char *const words[] = { "stole", "steal", "thief", "theft", "took", "take it", "not take", "taken", "guilty",
                                          "confess", "innocent", "I did it", "did not do", "didn't do", "it was me",
                                          "It was me", "not me", "the key", " AI", "language model", "computer",
                                          "I am a ship", "I was a ship", "robot", "machine" };
