@@ -76,6 +76,7 @@ look_for_more() {
     want wine 'wine wine64'
     want aarch64-linux-gnu-gcc 'gcc-aarch64-linux-gnu libc6-dev-arm64-cross'
     want qemu-aarch64 qemu-user
+    want Xvfb 'xvfb libx11-6'
     has_header stb/stb_image_write.h || missing="$missing libstb-dev"
     has_jsonschema python3 || has_jsonschema /usr/bin/python3 || missing="$missing python3-jsonschema"
     has_h11 || missing="$missing python3-h11"
