@@ -176,6 +176,7 @@ static void on_text(choice *c, const engine_record *r)
     uint64_t now = clock_ns();
     if (!c->last_ns) {
         metrics_add(&m->first_token, (double)(now - c->call->begin_ns) * 1e-9);
+        c->first_ns = now;
     } else if (r->token_count) {
         metrics_add(&m->token, (double)(now - c->last_ns) * 1e-9 / r->token_count);
     }

@@ -40,7 +40,7 @@ typedef struct choice {
     exl2_job_stats stats;     /* of the newest job */
     uint32_t prompt_tokens, cached_tokens, new_tokens, reasoning_tokens; /* of all jobs */
     uint64_t prefill_ns, decode_ns;
-    uint64_t last_ns; /* when the newest text came; 0: none yet */
+    uint64_t first_ns, last_ns; /* when the first and the newest text came; 0: none yet */
 } choice;
 
 struct call {

@@ -47,7 +47,7 @@ static void put_job(server *s, buffer *out, const choice *c)
     static const char *const phases[] = { "queue", "prefill", "decode", "paused" };
     exl2_job_info info = { 0 };
     bool known = engine_job(s->engine, &c->run, &info);
-    double seconds = (double)info.stats.decode_ns * 1e-9;
+    double seconds = c->first_ns ? (double)(clock_ns() - c->first_ns) * 1e-9 : 0; /* since the first text */
     buffer_object(out, NULL);
     buffer_name(out, "id", c->call->id);
     buffer_name(out, "phase", known ? phases[info.state] : "queue");
