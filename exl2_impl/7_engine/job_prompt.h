@@ -218,7 +218,7 @@ EXL2__PRIVATE exl2_result exl2__job_prompt_append(exl2_engine *e, const char *te
     memcpy(joined + before, text, bytes);
     memset(marks, 0, mark_bytes);
     for (size_t i = 0; i < all; i++) {
-        uint32_t marked = i < before ? r->from_message[i / 8] >> (i % 8) & 1u : plain;
+        uint32_t marked = i < before ? (uint32_t)(r->from_message[i / 8] >> (i % 8)) & 1u : plain;
         marks[i / 8] = (uint8_t)(marks[i / 8] | marked << (i % 8));
     }
     exl2__free(&e->ctx, r->block, r->block_bytes, EXL2_MEM_GENERAL);

@@ -164,7 +164,7 @@ static void take(char *out)
 /* The value of a constant of the header. */
 static long constant(const char *name)
 {
-    char key[NAME_BYTES + 16];
+    char key[NAME_BYTES + 32];
     snprintf(key, sizeof key, "\"name\": \"%s\", \"value\": ", name);
     for (int part = CONSTANTS; part <= ENUMS; part++) {
         const char *found = parts[part].at ? strstr(parts[part].at, key) : NULL;

@@ -292,7 +292,7 @@ static bool is_zero(const uint8_t *id)
 static void other_weights(const char *name)
 {
     static uint64_t ranges[400][2];
-    char path[1000], file[sizeof path + 32];
+    char path[1024], file[sizeof path + 32];
     uint32_t changed = 0, deep = 0;
     snprintf(path, sizeof path, "%s", rig_golden(name));
     snprintf(file, sizeof file, "%s/output.safetensors", path);
