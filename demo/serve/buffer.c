@@ -4,7 +4,7 @@
    owns:  the memory of buffers. */
 #include "buffer.h"
 
-#include <math.h>
+#include <float.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -224,7 +224,7 @@ void buffer_int(buffer *b, const char *key, int64_t value)
 void buffer_number(buffer *b, const char *key, double value)
 {
     begin(b, key);
-    if (isfinite(value)) {
+    if (value >= -DBL_MAX && value <= DBL_MAX) { /* isfinite of mingw converts to float */
         buffer_format(b, "%.9g", value);
     } else {
         buffer_add(b, "null", 4);

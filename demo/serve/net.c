@@ -65,7 +65,7 @@ static bool start_sockets(void)
 static bool no_blocking(net_socket s)
 {
     u_long on = 1;
-    return ioctlsocket(s, FIONBIO, &on) == 0;
+    return ioctlsocket(s, (long)FIONBIO, &on) == 0;
 }
 
 void net_close(net_socket s)
