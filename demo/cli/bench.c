@@ -169,11 +169,14 @@ static void add_run(bench *b, const bench_run *r)
         return;
     }
     if (b->run_count == 1) {
-        printf("%-8s %7s %6s %8s %5s %7s %10s %8s %10s%s\n", "", "tokens", "batch", "context", "cache", "threads",
-               "tokens/s", "CPU us", "GB/s", b->probed || b->core_read_s > 0 ? "  of reads" : "");
+        printf("%-8s %7s %6s %8s %5s %7s %10s %8s %8s %10s%s\n", "", "tokens", "batch", "context", "cache", "threads",
+               "tokens/s", "CPU us", "first ms", "GB/s", b->probed || b->core_read_s > 0 ? "  of reads" : "");
     }
     printf("%-8s %7u %6u %8u %5s %7u %10.1f %8.1f", r->prefill ? "prefill" : "decode", r->tokens, r->batch,
            r->context, r->cache, pool_width(b->host.pool), r->tokens_per_second, r->cpu_us);
+    if (!r->prefill) {
+        printf(" %8.1f", r->first_ms);
+    }
     if (reads_known(b, r)) {
         printf(" %10.1f", read_speed(b, r) * 1e-9);
     }
@@ -201,6 +204,7 @@ static void print_run(json_out *j, const bench *b, const bench_run *r)
     json_out_number(j, "cpu_us_per_token", r->cpu_us);
     if (!r->prefill) {
         json_out_number(j, "tokens_per_pass", r->tokens_per_pass);
+        json_out_number(j, "first_token_ms", r->first_ms);
     }
     if (!r->prefill && b->host.info.experts) {
         json_out_number(j, "experts_touched", experts_touched(b, r));
@@ -417,6 +421,9 @@ static args_result check(const args_desc *d, const bench_options *o)
             return args_wrong(d, "--batch must be 1 to %u", BENCH_BATCH_MAX);
         }
     }
+    if (o->decode == 1) {
+        return args_wrong(d, "--decode must be 0, or at least 2: the speed is that of the tokens after the first one");
+    }
     return o->path || o->probe ? ARGS_OK : args_wrong(d, "MODEL is missing");
 }
 
@@ -427,7 +434,7 @@ int cli_bench(int argc, char **argv)
     const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, NULL, "model folder; optional with --probe" } };
     const arg flags[] = {
         { "--prefill", ARG_NUMBERS, &o.prefill, "N,..", "prompt lengths to measure; 0 = none (512)" },
-        { "--decode", ARG_U32, &o.decode, "N", "tokens to generate per sequence; 0 = none (128)" },
+        { "--decode", ARG_U32, &o.decode, "N", "tokens to generate per sequence, at least 2; 0 = none (128)" },
         { "--context", ARG_NUMBERS, &o.context, "N,..", "tokens in the context before (0)" },
         { "--batch", ARG_NUMBERS, &o.batch, "N,..", "sequences per batch (1)" },
         { "--probe", ARG_BOOL, &o.probe, NULL, "measures the GPU's memory, as runs on a GPU do, or a core's reads" },

@@ -436,6 +436,7 @@ static void check_usage(void)
         { "bench", "MODEL is missing" },
         { "bench m --batch 0", "--batch must be 1 to 64" },
         { "bench m --batch 1,", "--batch must be" },
+        { "bench m --decode 1", "--decode must be 0, or at least 2" },
         { "bench m --cache fp16,q5", "--cache must be at most 32 of fp16|q8|q6|q4, separated by commas" },
         { "info m n", "unexpected argument 'n'" },
         { "tokenize m --json", "unknown flag '--json'" },
