@@ -14,12 +14,12 @@
 
 static const char *illness(server *s)
 {
-    static engine_times t; /* the I/O thread's alone */
-    engine_watch(s->engine, &t);
-    if (t.lost) {
+    const engine_times *t = &s->times;
+    engine_watch(s->engine, &s->times);
+    if (t->lost) {
         return "device lost";
     }
-    if (t.active && clock_ns() - t.step_end_ns > STALL_NS) {
+    if (t->active && clock_ns() - t->step_end_ns > STALL_NS) {
         return "the engine has not ended a step for 30 seconds";
     }
     if (!models_first(s)) {
