@@ -50,6 +50,23 @@ void call_fail(call *c, int status, const char *type, const char *code, const ch
     c->server->metrics.cancelled_error += status >= 500;
 }
 
+void call_lacks_memory(call *c)
+{
+    call_fail(c, 500, "server_error", "out_of_memory", "There is no memory left for the answer.");
+}
+
+/* Is a part of its answer missing? */
+static bool lacks_memory(const choice *c)
+{
+    bool lacks = c->content.failed || c->reasoning.failed || c->logprobs.failed || c->token_texts.failed
+              || c->token_logprobs.failed || c->token_tops.failed || c->token_offsets.failed
+              || c->call->responses.items.failed;
+    for (uint32_t i = 0; i < c->call_count; i++) {
+        lacks = lacks || c->calls[i].name.failed || c->calls[i].arguments.failed;
+    }
+    return lacks;
+}
+
 static void free_call(call *c)
 {
     for (uint32_t i = 0; i < c->count; i++) {
@@ -76,7 +93,7 @@ static void answer_plain(call *c)
     call_headers(c, headers, sizeof headers);
     answer_whole(c, &body);
     if (body.failed) {
-        call_fail(c, 500, "server_error", "out_of_memory", "There is no memory left for the answer.");
+        call_lacks_memory(c);
     } else {
         c->x = NULL;
         http_set_user(x, NULL);
@@ -189,6 +206,9 @@ static void on_text(choice *c, const engine_record *r)
     } else {
         answer_content(c, r->text, r->bytes, r);
     }
+    if (lacks_memory(c)) {
+        call_lacks_memory(c->call);
+    }
 }
 
 static void on_done(choice *c, const engine_record *r)
@@ -217,6 +237,8 @@ static void on_done(choice *c, const engine_record *r)
         call_fail(c->call, 500, "server_error", "engine_failed", r->text ? r->text : "The engine has failed.");
     } else if (cut && c->call->x) {
         call_fail(c->call, 503, "server_error", "unloaded", "The model was unloaded while it wrote.");
+    } else if (!cut && lacks_memory(c)) {
+        call_lacks_memory(c->call);
     } else if (!cut) {
         answer_finish(c);
     }

@@ -90,6 +90,10 @@ static bool new_call(choice *c, const char *name)
     server_id(c->call->server, id);
     snprintf(one->id, sizeof one->id, "call_%s", id);
     buffer_string(&one->name, name);
+    if (one->name.failed) {
+        call_lacks_memory(c->call);
+        return false;
+    }
     answer_call(c);
     return true;
 }
@@ -108,7 +112,7 @@ void turn_call_text(choice *c, turn *t, const char *text, size_t bytes)
         }
     }
     if (t->json.failed || t->stream.value.failed) {
-        call_fail(c->call, 500, "server_error", "out_of_memory", "There is no memory left for the answer.");
+        call_lacks_memory(c->call);
     }
 }
 
@@ -125,10 +129,12 @@ void turn_held_end(choice *c, turn *t)
             answer_content(c, parsed.content.data, parsed.content.bytes, NULL);
         }
         uint32_t most = c->call->request.parallel_tools ? CALL_TOOLS_MAX : 1;
-        for (uint32_t i = 0; i < parsed.count && c->call_count < most; i++) {
-            new_call(c, parsed.call[i].name);
+        for (uint32_t i = 0; i < parsed.count && c->call_count < most && new_call(c, parsed.call[i].name); i++) {
             answer_arguments(c, parsed.call[i].arguments, parsed.call[i].bytes);
         }
+    }
+    if (parsed.content.failed || parsed.texts.failed) {
+        call_lacks_memory(c->call);
     }
     buffer_clear(&t->held);
     tools_parsed_free(&parsed);
