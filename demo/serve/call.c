@@ -8,6 +8,7 @@
 #include "answer.h"
 #include "call_prepare.h"
 #include "metrics.h"
+#include "models.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,6 +79,7 @@ static void free_call(call *c)
     }
     c->model->calls--;
     request_free(&c->request);
+    free(c->template_text);
     buffer_free(&c->chunk);
     responses_free(&c->responses);
     free(c->choices);
@@ -312,16 +314,24 @@ static call *make_call(server *s, http_exchange *x, model *m, request *r)
     uint32_t count = r->kind == REQUEST_COMPLETION ? r->prompt_count * r->n : r->n;
     choice *choices = calloc(count, sizeof *choices);
     engine_run **runs = calloc(count, sizeof *runs);
-    if (!c || !choices || !runs) {
+    size_t template_bytes = s->template_text ? strlen(s->template_text) + 1 : 0;
+    char *template_text = template_bytes ? malloc(template_bytes) : NULL;
+    if (!c || !choices || !runs || (template_bytes && !template_text)
+        || !call_short_ids(s, models_template(s, m), r)) {
+        free(template_text);
         free(c);
         free(choices);
         free((void *)runs);
         return NULL;
     }
+    if (template_text) {
+        memcpy(template_text, s->template_text, template_bytes);
+    }
     static const char *const prefixes[] = { "cmpl-", "chatcmpl-", "resp_" };
     char id[25];
     server_id(s, id);
     *c = (call){ .owner = { OWNER_CALL }, .server = s, .x = x, .model = m, .request = *r, .choices = choices,
+                 .template_text = template_text,
                  .count = count, .runs = runs, .batch = { runs, count, 0, NULL }, .created = (int64_t)time(NULL),
                  .begin_ns = clock_ns() };
     *r = (request){ 0 };

@@ -5,6 +5,7 @@
 #include "call_turn.h"
 
 #include "answer.h"
+#include "call_prepare.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -50,6 +51,24 @@ static bool make_schema(choice *c, turn *t, request_error *error)
     return fields_fail(error, "tools", "the schemas of the tools have too many keywords that are not supported");
 }
 
+/* Does the template read tools? Another one than the model's is rendered with them and without. */
+static bool reads_tools(const choice *c)
+{
+    const engine_load *l = &c->call->model->load;
+    const exl2_prompt *p = &c->run.desc.prompt;
+    exl2_chat_desc chat = c->run.desc.chat;
+    size_t with = 0, without = 0;
+    if (!chat.template_text) {
+        return l->info.reads_tools;
+    }
+    exl2_result result =
+        exl2_chat_render(l->text, l->text_model, p->messages, p->message_count, &chat, NULL, 0, &with);
+    chat.tools = NULL;
+    return result < 0 /* the job says why */
+        || exl2_chat_render(l->text, l->text_model, p->messages, p->message_count, &chat, NULL, 0, &without) < 0
+        || with != without;
+}
+
 bool turn_tools_begin(choice *c, turn *t, request_error *error)
 {
     const call *whole = c->call;
@@ -63,10 +82,10 @@ bool turn_tools_begin(choice *c, turn *t, request_error *error)
     if (!tools_open(&t->tools, r->tools)) {
         return fields_fail(error, "tools", "tools must be a list of {\"type\":\"function\",\"function\":{...}}");
     }
-    const char *text = whole->server->template_text ? whole->server->template_text : whole->model->template_text;
+    const char *text = call_template(whole);
     t->format = format == TOOLS_AUTO ? tools_of_template(text) : format;
     t->marks = tools_marks_of(t->format);
-    if (!whole->model->load.info.reads_tools) {
+    if (!reads_tools(c)) {
         if (!tools_text_messages(&t->tools, t->format, r->messages, r->message_count, &t->text)) {
             return fields_fail(error, NULL, "there is no memory left for this request");
         }

@@ -21,7 +21,7 @@ static bool opens(const choice *c, const turn *t)
     const call *whole = c->call;
     const engine_load *l = &whole->model->load;
     const exl2_prompt *p = &c->run.desc.prompt;
-    const char *text = whole->server->template_text ? whole->server->template_text : whole->model->template_text;
+    const char *text = call_template(whole);
     size_t need = 0;
     bool inside = false;
     if (!text || !strstr(text, t->tags.open)) {
@@ -111,7 +111,7 @@ bool call_turn_begin(choice *c, request_error *error)
 {
     const call *whole = c->call;
     const request *r = &whole->request;
-    const char *text = whole->server->template_text ? whole->server->template_text : whole->model->template_text;
+    const char *text = call_template(whole);
     turn *t = calloc(1, sizeof *t);
     if (!t) {
         return fields_fail(error, NULL, "there is no memory left for this request");

@@ -101,7 +101,7 @@ void endpoint_props(const endpoint_request *r)
         endpoint_error(r, 503, "no_model", "No model is loaded.");
         return;
     }
-    const char *text = s->template_text ? s->template_text : m->template_text;
+    const char *text = models_template(s, m);
     buffer_object(&out, NULL);
     buffer_uint(&out, "total_slots", m->load.desc.batch_max ? m->load.desc.batch_max : 16);
     buffer_name(&out, "chat_template", text ? text : "");
