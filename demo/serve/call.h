@@ -54,7 +54,7 @@ struct call {
     engine_batch batch;
     engine_run **runs;
     char id[40];              /* "chatcmpl-..." */
-    char *template_text;      /* --template's at its beginning, which may be switched while it waits; NULL: the model's */
+    char *template_text;      /* a copy of --template's, which may be switched while it waits; NULL: the model's */
     int64_t created;
     uint64_t begin_ns;
     bool begun;               /* the stream's head is sent */

@@ -1,6 +1,7 @@
 /* call_prepare.h: from a checked request to the desc of a job, and helpers of call.c.
    takes: a choice of a call.
-   gives: call_prepare, call_choice_free, call_headers, call_echo, call_template, call_short_ids; call_turn_text, call_turn_done.
+   gives: call_prepare, call_choice_free, call_headers, call_echo, call_template, call_short_ids; call_turn_text,
+          call_turn_done.
    owns:  the ids of long prompts. */
 #ifndef DEMO_CALL_PREPARE_H
 #define DEMO_CALL_PREPARE_H

@@ -26,7 +26,7 @@ typedef enum ui_sessions_result { /* each stands for the status of an answer */
     UI_SESSIONS_MISSING,   /* 404 */
     UI_SESSIONS_CONFLICT,  /* 409: the revision is not the newest */
     UI_SESSIONS_FULL,      /* 413: the text is too large, or there are too many chats */
-    UI_SESSIONS_FAILED     /* 500: the folder or a file cannot be read or written, a file is damaged, or memory runs out */
+    UI_SESSIONS_FAILED     /* 500: a file or the folder cannot be read or written, a file is damaged, or memory ends */
 } ui_sessions_result;
 
 /* The folder is made if it is absent (its parent is not). false: `why` says in one sentence what is wrong. */

@@ -114,7 +114,11 @@ def load(s):
     before = s.figures()
     with concurrent.futures.ThreadPoolExecutor(64) as threads:
         clients = [threads.submit(stream_tokens, s, i, stop) for i in range(64)]
-        health = subprocess.run([sys.executable, __file__, "--health", str(s.port), str(seconds)], capture_output=True)
+        health = subprocess.Popen([sys.executable, __file__, "--health", str(s.port), str(seconds)],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        time.sleep(seconds / 2)
+        middle = s.figures()
+        waits, why = health.communicate()
         stop.set()
         results = [c.result() for c in clients]
     after = s.figures()
@@ -122,11 +126,16 @@ def load(s):
     generated = after["exl2_tokens_generated_total"] - before["exl2_tokens_generated_total"]
     check(counted == generated, "clients counted %d tokens, the server %d" % (counted, generated))
     check(sum(r[1] for r in results) == 0, "no stream without [DONE]")
-    check(health.returncode == 0, "healthy under load: %s" % health.stderr.decode()[-300:])
-    waits = sorted(json.loads(health.stdout or b"[9]"))
-    print("%d tokens in %.0f s; health p99 %.1f ms; resident %+.1f MiB" % (
-        counted, seconds, 1000 * waits[len(waits) * 99 // 100],
-        (after["process_resident_memory_bytes"] - before["process_resident_memory_bytes"]) / 2 ** 20))
+    check(health.returncode == 0, "healthy under load: %s" % why.decode()[-300:])
+    waits = sorted(json.loads(waits or b"[9]"))
+
+    def grown(name, since, scale=1):
+        return (after[name] - since[name]) * scale / 2 ** 20
+
+    print("%d tokens in %.0f s; health p99 %.1f ms; resident %+.1f MiB (in the second half %+.1f), pages in use or kept "
+          "%+.1f MiB" % (counted, seconds, 1000 * waits[len(waits) * 99 // 100],
+                         grown("process_resident_memory_bytes", before), grown("process_resident_memory_bytes", middle),
+                         grown("exl2_pages_cached", before, after["exl2_page_bytes"])))
 
 
 def loads(s):
