@@ -88,6 +88,11 @@ static char *read_template(const char *path)
     return out;
 }
 
+const char *models_template(const server *s, const model *m)
+{
+    return s->template_text ? s->template_text : m->template_text;
+}
+
 /* ---- loading ---- */
 
 static void free_model(model *m)
@@ -336,7 +341,7 @@ void models_card(const model *m, buffer *out, const char *key)
     buffer_uint(out, "chunk_size", d->prefill_chunk ? d->prefill_chunk : 1024);
     buffer_name(out, "prompt_template",
                 s->template_text ? s->template_name : info->has_chat_template ? "default" : NULL);
-    buffer_name(out, "prompt_template_content", s->template_text ? s->template_text : m->template_text);
+    buffer_name(out, "prompt_template_content", models_template(s, m));
     buffer_bool(out, "use_vision", false);
     buffer_name(out, "arch", info->arch);
     buffer_number(out, "bits_per_weight", info->bits_per_weight);

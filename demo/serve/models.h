@@ -24,6 +24,7 @@ model *models_load(server *s, const models_desc *d);
 void models_unload(model *m); /* begins; its calls end with an error */
 /* Frees models that are unloaded and that no call names. */
 void models_sweep(server *s);
+const char *models_template(const server *s, const model *m); /* in use: --template or the model's; NULL: none */
 void models_close(server *s); /* after engine_close */
 
 model *models_first(const server *s); /* the first that is ready; NULL: none */

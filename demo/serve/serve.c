@@ -131,14 +131,16 @@ static void wake(void *user)
 
 /* ---- start ---- */
 
-static bool check(const args_desc *d, const serve_options *o, const char *const *paths)
+static bool check(const args_desc *d, const serve_options *o)
 {
     reasoning_tags tags;
     const char *address = o->address ? o->address : "127.0.0.1";
     bool loopback = strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0 || strcmp(address, "[::1]") == 0
                  || strcmp(address, "localhost") == 0;
-    if (!paths[0] && !o->folder) {
+    if (!o->models.count && !o->folder) {
         args_wrong(d, "MODEL is missing; or give --models DIR, and load one later");
+    } else if (o->models.count > SERVER_MODELS_MAX) {
+        args_wrong(d, "at most %u models can be served", SERVER_MODELS_MAX);
     } else if (o->port > 65535) {
         args_wrong(d, "--port must be at most 65535, not %u", o->port);
     } else if (o->reasoning && !reasoning_tags_read(o->reasoning, NULL, &tags)) {
@@ -178,15 +180,14 @@ static bool open_engine(server *s)
     if (!s->engine) {
         return false;
     }
-    static engine_times t;
-    engine_watch(s->engine, &t);
-    if (t.info.backend == EXL2_BACKEND_CUDA && o->cpu_us == CPU_US) {
+    engine_watch(s->engine, &s->times);
+    if (s->times.info.backend == EXL2_BACKEND_CUDA && o->cpu_us == CPU_US) {
         engine_budget(s->engine, 0, o->gpu_us); /* the default is meant for the CPU */
     }
     return true;
 }
 
-static bool open_all(server *s, const char *const *paths)
+static bool open_all(server *s)
 {
     const serve_options *o = s->options;
     char why[UI_SESSIONS_WHY_BYTES] = "";
@@ -209,8 +210,8 @@ static bool open_all(server *s, const char *const *paths)
     if (!open_http(s) || !open_engine(s)) {
         return false;
     }
-    for (uint32_t i = 0; i < SERVER_MODELS_MAX && paths[i]; i++) {
-        if (!models_load(s, &(models_desc){ .path = paths[i], .draft = i == 0 ? o->draft : NULL })) {
+    for (uint32_t i = 0; i < o->models.count; i++) {
+        if (!models_load(s, &(models_desc){ .path = o->models.items[i], .draft = i == 0 ? o->draft : NULL })) {
             fputs("out of memory\n", stderr);
             return false;
         }
@@ -282,12 +283,8 @@ static void close_all(server *s)
 
 int cli_serve(int argc, char **argv)
 {
-    const char *paths[SERVER_MODELS_MAX + 1] = { 0 };
     serve_options o = { .port = 5000, .queue = 256, .ping = 15, .body_max = BODY_MAX, .cpu_us = CPU_US };
-    const arg positional[] = { { "MODEL", ARG_TEXT, &paths[0], NULL, "model folder; up to four" },
-                               { "MODEL2", ARG_TEXT, &paths[1], NULL, "" },
-                               { "MODEL3", ARG_TEXT, &paths[2], NULL, "" },
-                               { "MODEL4", ARG_TEXT, &paths[3], NULL, "" } };
+    const arg positional[] = { { "MODEL", ARG_TEXTS, &o.models, NULL, "model folders, up to four" } };
     const arg flags[] = {
         { "--host", ARG_TEXT, &o.address, "A", "address to listen on (127.0.0.1)" },
         { "--port", ARG_U32, &o.port, "N", "port; 0: a free one (5000)" },
@@ -324,7 +321,7 @@ int cli_serve(int argc, char **argv)
     if (parsed != ARGS_OK) {
         return cli_exit(parsed);
     }
-    if (!check(&d, &o, paths)) {
+    if (!check(&d, &o)) {
         return CLI_EXIT_USAGE;
     }
     server *s = calloc(1, sizeof *s);
@@ -335,7 +332,7 @@ int cli_serve(int argc, char **argv)
     s->options = &o;
     interrupt_watch();
     interrupt_watch_ends();
-    bool open = open_all(s, paths);
+    bool open = open_all(s);
     if (open) {
         run(s);
     }
