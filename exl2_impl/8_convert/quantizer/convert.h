@@ -8,6 +8,7 @@
 #ifndef EXL2__CONVERT_H
 #define EXL2__CONVERT_H
 
+#include "convert_allocate.h"
 #include "convert_measure.h"
 
 /* ---- quantize ---- */

@@ -8,7 +8,7 @@
 #ifndef EXL2__CONVERT_OPEN_H
 #define EXL2__CONVERT_OPEN_H
 
-#include "convert_plan.h"
+#include "convert_values.h"
 
 /* ---- the work folder ---- */
 
@@ -286,7 +286,7 @@ EXL2__PRIVATE exl2_result exl2__convert_open_source(exl2__convert *v)
     EXL2__TRY(exl2__convert_keep_backend(v));
     EXL2__TRY(exl2__runner_load(&v->source));
     EXL2__TRY(exl2__runner_decode(&v->source));
-    EXL2__TRY(exl2__convert_plan_values(v));
+    EXL2__TRY(exl2__convert_values(v));
     if (v->d->on_plan) {
         v->d->on_plan(v->d->user, &v->plan);
     }
