@@ -27,6 +27,7 @@ typedef struct exl2__convert {
     char out_dir[EXL2__FILE_PATH_MAX], work_dir[EXL2__FILE_PATH_MAX];
     char source_dir[EXL2__FILE_PATH_MAX]; /* dense, if the source is a GGUF file or FP8 */
     exl2__convert_source from;
+    exl2__convert_watch watch; /* of the source's files; c->files, once it is identified */
     uint64_t copy_bytes;      /* of the dense folder that the source becomes; 0: it is one */
     bool copied;              /* it has been made */
     double bpw;
