@@ -181,12 +181,14 @@ static void api_park_model(api_model *m)
 {
     exl2_model handle = { 0 };
     handle.id = (api_id)m->id;
-    bool parks = !m->parked && !m->loading;
+    /* In a callback, loading may have ended since api_refresh_models. */
+    bool loading = m->loading && API_CALL(model_state, exl2_model_state(api.e, handle)) == EXL2_PENDING;
+    bool parks = !m->parked && !loading;
     uint64_t id = m->id;
     exl2_result r = API_CALL(model_park, exl2_model_park(api.e, handle, parks));
     api_trace("exl2_model_park %s, %s: %s", m->desc.path, parks ? "true" : "false", exl2_result_name(r));
     bool inside = parks && api.depth;
-    API_MUST(r == (inside || m->loading ? EXL2_ERR_STATE : EXL2_OK) || m->id != id, "exl2_model_park gives %s",
+    API_MUST(r == (inside || loading ? EXL2_ERR_STATE : EXL2_OK) || m->id != id, "exl2_model_park gives %s",
              exl2_result_name(r));
     if (r == EXL2_OK && m->id == id) {
         m->loading = m->parked;
