@@ -1674,8 +1674,9 @@ EXL2_API exl2_result exl2_import_gguf(const exl2_import_desc *d);
 
    Memory: it holds the whole dense model in host memory, or reads one layer at a time where host_bytes_max is less. On
    a GPU (backend) everything runs there except file I/O. Results differ a little from those of the CPU, which is the
-   reference, and a work folder belongs to one of the two. With too little device_bytes_max, CUDA fails with BUDGET, and
-   AUTO chooses the CPU, as it does where host_bytes_max has no room for pinned memory.
+   reference, and between instruction sets and GPUs. So a work folder belongs to the backend, the CPU's instruction set
+   and the GPU (name, compute capability, number of SMs) that it was begun on. With too little device_bytes_max, CUDA
+   fails with BUDGET, and AUTO chooses the CPU, as it does where host_bytes_max has no room for pinned memory.
 
    Text: by default one part is a text of this header, and the model writes the rest; or all of it is the application's
    own files. Text like that of the game is best.
@@ -1685,7 +1686,8 @@ EXL2_API exl2_result exl2_import_gguf(const exl2_import_desc *d);
    that. What reads images or sound is copied as it is, and all tensors keep the source's names.
 
    All finished parts are kept in the work folder, so that a killed conversion continues where it was when it is called
-   again. If a byte of the source has changed, it is rejected.
+   again. If a byte of the source has changed, it is rejected. What is read of the source is compared with hashes of its
+   blocks, which need a thousandth of its bytes: no part is made of other bytes, even if they change back later.
 
    Several rates: with measure_only it writes measurement.json and calibration.json. Given back as measurement_file and
    as a calibration file, they save more than half of the work at every other rate. ExLlamaV2's own measurement.json is

@@ -40,7 +40,7 @@ struct exl2__sequence {
     uint32_t final_end;           /* length of the history that no rewind shortens any more: what was delivered */
     uint32_t computed_end;        /* length of the history up to which rows of this job were computed */
     uint32_t passes_missed;       /* passes in a row in which its prompt got no rows */
-    uint32_t settled;             /* length of the history before which it is not preempted (again) */
+    uint32_t preempt_from;        /* length of the history before which it is not preempted (again) */
     uint32_t alts;
     exl2__sampling sampling;
     int32_t penalty_range;        /* tokens; 0 = none, -1 = all */

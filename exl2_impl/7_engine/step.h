@@ -363,7 +363,7 @@ static inline void exl2__step_token(exl2_engine *e, exl2__model *m, exl2__job *j
     if (sampled && !positive->ending) {
         exl2__jobs_accept(e, positive, f->results + row);
         exl2__forced_append(e, positive);
-        exl2__drafts_settle(e, m, job, position);
+        exl2__drafts_confirm(e, m, job, position);
     }
     if (!positive->delivery.progress_due) {
         exl2__jobs_deliver_text(e, positive);

@@ -490,6 +490,8 @@ static void api_event_done(api_job *job, const exl2_event *ev)
     API_MUST((r == EXL2_ERR_CANCELLED) == (stop == EXL2_STOP_CANCELLED), "DONE of job %u: stop %d, %s", job->number,
              (int)stop, exl2_result_name(r));
     API_MUST(r != EXL2_ERR_INTERNAL, "DONE of job %u: INTERNAL: %s", job->number, ev->error);
+    bool by_model = job->store.d.draft.model.id && !job->store.d.draft.ngram;
+    api_shared->drafted += by_model ? ev->stats.drafted : 0;
     API_MUST(ev->stats.new_tokens == job->said_count, "DONE of job %u counts %u tokens, its events had %u", job->number,
              ev->stats.new_tokens, job->said_count);
     bool full = d->max_tokens && job->said_count >= d->max_tokens;

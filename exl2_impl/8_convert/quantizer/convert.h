@@ -8,6 +8,7 @@
 #ifndef EXL2__CONVERT_H
 #define EXL2__CONVERT_H
 
+#include "convert_allocate.h"
 #include "convert_measure.h"
 
 /* ---- quantize ---- */
@@ -458,15 +459,6 @@ EXL2__PRIVATE exl2_result exl2__convert_write_measured(exl2__convert *v)
     return exl2__convert_write_ids(v);
 }
 
-/* Before the result is kept: the source must still be what it was. If not, some parts are of what it was in between. */
-EXL2__PRIVATE exl2_result exl2__convert_check_source(exl2__convert *v)
-{
-    exl2_result result = exl2__convert_source_check(v->c, v->d, &v->from);
-    if (result == EXL2_ERR_STATE) {
-        exl2__workdir_remove(&v->work);
-    }
-    return result;
-}
 
 EXL2__PRIVATE exl2_result exl2__convert_steps(exl2__convert *v)
 {
@@ -493,7 +485,7 @@ EXL2__PRIVATE exl2_result exl2__convert_steps(exl2__convert *v)
 #endif
     EXL2__TRY(exl2__convert_measure(v));
     EXL2__TRY(v->d->measure_only ? exl2__convert_write_measured(v) : exl2__convert_make(v, &info));
-    EXL2__TRY(exl2__convert_check_source(v));
+    EXL2__TRY(exl2__convert_source_check(c, v->d, &v->from, &v->watch));
     EXL2__TRY(exl2__folder_commit(c, &v->folder));
     if (!v->d->work_dir) {
         exl2__workdir_remove(&v->work);
@@ -520,6 +512,16 @@ EXL2__PRIVATE exl2_result exl2__convert_run(exl2__ctx *c, const exl2_convert_des
     exl2__runner_close(&v.source);
     exl2__gpu_close(c, &v.gpu);
     exl2__folder_abandon(&v.folder);
+    if (exl2__convert_watch_changed(&v.watch) && result < 0 && result != EXL2_ERR_CANCELLED) {
+        result = exl2__convert_source_changed(c, d);
+        if (v.work.lock) {
+            exl2__workdir_remove(&v.work); /* the next conversion may be that of another source */
+        }
+    }
+    if (v.watch.under.open) {
+        c->files = v.watch.under;
+    }
+    exl2__convert_watch_close(c, &v.watch);
     if (result < 0 && !d->work_dir && v.work.lock && !exl2__workdir_has_parts(&v.work)) {
         exl2__workdir_remove(&v.work); /* there is nothing to continue from */
     }

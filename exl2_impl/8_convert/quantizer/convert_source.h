@@ -15,6 +15,7 @@
 #define EXL2__CONVERT_SOURCE_H
 
 #include "../gguf/import.h"
+#include "convert_watch.h"
 #include "convert_write.h"
 
 #define EXL2__CONVERT_SOURCE_NAME "source" /* folders in the work folder */
@@ -52,6 +53,7 @@ typedef struct exl2__convert_source_chunks {
     uint8_t *data;      /* [EXL2__TASKS_TRY_MAX * EXL2__CONVERT_SOURCE_HASHED] */
     uint64_t at, bytes; /* the first of them in the file; the file's size */
     uint64_t hash[EXL2__TASKS_TRY_MAX];
+    exl2__convert_watch_file *watched; /* gets the hashes of the file's blocks; NULL: they are known */
 } exl2__convert_source_chunks;
 
 /* Part: one chunk. */
@@ -62,6 +64,9 @@ EXL2__PRIVATE exl2_result exl2__convert_source_chunk(exl2__ctx *c, void *arg, ui
     uint64_t bytes = exl2__min64(k->bytes - at, EXL2__CONVERT_SOURCE_HASHED);
     EXL2__TRY(exl2__file_read_at(c, k->name, k->file, at, k->data + first, bytes));
     k->hash[index] = exl2__workdir_hash(EXL2__WORKDIR_HASH, k->data + first, bytes);
+    if (k->watched) {
+        exl2__convert_watch_fill(k->watched, at, k->data + first, bytes);
+    }
     return EXL2_OK;
 }
 
@@ -98,35 +103,49 @@ EXL2__PRIVATE exl2_result exl2__convert_source_hash_chunks(exl2__ctx *c, const e
 }
 
 /* Adds a hash of a file's name, size and bytes to a sum: folders list their files in any order. A file that does not
-   exist adds nothing. */
-EXL2__PRIVATE exl2_result exl2__convert_source_add_file(exl2__ctx *c, const exl2_convert_desc *d, const char *dir,
-                                                        const char *name, uint64_t *sum)
+   exist adds nothing. watch: gets the file; NULL: no one does. */
+EXL2__PRIVATE exl2_result exl2__convert_source_add_path(exl2__ctx *c, const exl2_convert_desc *d, const char *path,
+                                                        exl2__convert_watch *watch, uint64_t *sum)
 {
+    const char *name = exl2__folder_name(path);
     exl2__convert_source_chunks k = { .name = name };
-    EXL2__TRY(exl2__file_open(c, dir, name, &k.file, &k.bytes));
+    k.file = c->files.open(c->files.user, path, &k.bytes);
     if (!k.file) {
         return EXL2_OK;
     }
     uint64_t hash = exl2__workdir_hash(exl2__workdir_hash(EXL2__WORKDIR_HASH, name, strlen(name)), &k.bytes,
                                        sizeof k.bytes);
-    exl2_result result = exl2__convert_source_hash_chunks(c, d, &k, &hash);
+    exl2_result result = watch ? exl2__convert_watch_add(c, watch, path, k.bytes, &k.watched) : EXL2_OK;
+    result = result < 0 ? result : exl2__convert_source_hash_chunks(c, d, &k, &hash);
     c->files.close(c->files.user, k.file);
     *sum += hash;
     return result;
 }
 
+/* The same for a file of the source's folder. */
+EXL2__PRIVATE exl2_result exl2__convert_source_add_file(exl2__ctx *c, const exl2_convert_desc *d, const char *name,
+                                                        exl2__convert_watch *watch, uint64_t *sum)
+{
+    char path[EXL2__FILE_PATH_MAX];
+    if (exl2__format(path, sizeof path, "%s/%s", d->source_dir, name) != strlen(d->source_dir) + 1 + strlen(name)) {
+        return exl2__fail(c, EXL2_ERR_ARG, "the path of %s is longer than %d bytes: %s", name, EXL2__FILE_PATH_MAX - 1,
+                          d->source_dir);
+    }
+    return exl2__convert_source_add_path(c, d, path, watch, sum);
+}
+
 /* Fills in the hashes of a folder. Notices and licenses are copied at the end and change nothing else: a new one does
    not make a conversion another one. */
 EXL2__PRIVATE exl2_result exl2__convert_source_hash_folder(exl2__ctx *c, const exl2_convert_desc *d,
-                                                           exl2__convert_source *out)
+                                                           exl2__convert_watch *watch, exl2__convert_source *out)
 {
     static const char *const notices[] = { "LICENSE", "LICENSE.txt", "NOTICE", "README.md" };
     char name[EXL2__FILE_NAME_MAX];
-    EXL2__TRY(exl2__convert_source_add_file(c, d, d->source_dir, "config.json", &out->weights));
-    EXL2__TRY(exl2__convert_source_add_file(c, d, d->source_dir, "quantize_config.json", &out->weights));
+    EXL2__TRY(exl2__convert_source_add_file(c, d, "config.json", watch, &out->weights));
+    EXL2__TRY(exl2__convert_source_add_file(c, d, "quantize_config.json", watch, &out->weights));
     for (uint32_t i = 0; c->files.list(c->files.user, d->source_dir, i, name, sizeof name); i++) {
         if (exl2__tensor_files_is_safetensors(name)) {
-            EXL2__TRY(exl2__convert_source_add_file(c, d, d->source_dir, name, &out->weights));
+            EXL2__TRY(exl2__convert_source_add_file(c, d, name, watch, &out->weights));
         }
     }
     for (uint32_t i = 0; exl2__folder_copied[i]; i++) {
@@ -135,7 +154,7 @@ EXL2__PRIVATE exl2_result exl2__convert_source_hash_folder(exl2__ctx *c, const e
             notice = notice || strcmp(exl2__folder_copied[i], notices[k]) == 0;
         }
         if (!notice) {
-            EXL2__TRY(exl2__convert_source_add_file(c, d, d->source_dir, exl2__folder_copied[i], &out->text));
+            EXL2__TRY(exl2__convert_source_add_file(c, d, exl2__folder_copied[i], watch, &out->text));
         }
     }
     return EXL2_OK;
@@ -149,30 +168,29 @@ EXL2__PRIVATE bool exl2__convert_source_is_gguf(const char *path)
 
 /* Fills in the hash of a GGUF file, or of all files of a model that is split. */
 EXL2__PRIVATE exl2_result exl2__convert_source_hash_gguf(exl2__ctx *c, const exl2_convert_desc *d,
-                                                         exl2__convert_source *out)
+                                                         exl2__convert_watch *watch, exl2__convert_source *out)
 {
     exl2__gguf g;
-    char dir[EXL2__FILE_PATH_MAX];
     exl2_result result = exl2__gguf_split_open(c, d->source_dir, &g);
-    exl2__folder_parent(d->source_dir, dir);
     for (uint32_t i = 0; i < (g.parts ? g.part_count : 1) && result >= 0; i++) {
         const char *path = g.parts ? g.parts[i].path : d->source_dir;
-        result = exl2__convert_source_add_file(c, d, dir, exl2__folder_name(path), &out->weights);
+        result = exl2__convert_source_add_path(c, d, path, watch, &out->weights);
     }
     exl2__gguf_close(&g);
     return result;
 }
 
-/* Finds out what a source is, and hashes it: all bytes are read. Headers are checked before. */
+/* Finds out what a source is, and hashes it: all bytes are read. Headers are checked before. watch: gets the files;
+   NULL: no one does. */
 EXL2__PRIVATE exl2_result exl2__convert_source_identify(exl2__ctx *c, const exl2_convert_desc *d,
-                                                        exl2__convert_source *out)
+                                                        exl2__convert_watch *watch, exl2__convert_source *out)
 {
     exl2__tensors t = { 0 };
     exl2__blob config;
     *out = (exl2__convert_source){ EXL2__CONVERT_SOURCE_FOLDER, 0, 0 };
     if (exl2__convert_source_is_gguf(d->source_dir)) {
         out->kind = EXL2__CONVERT_SOURCE_GGUF;
-        return exl2__convert_source_hash_gguf(c, d, out);
+        return exl2__convert_source_hash_gguf(c, d, watch, out);
     }
     EXL2__TRY(exl2__file_read_all(c, d->source_dir, "config.json", EXL2__CONVERT_WRITE_JSON_MAX, &config));
     exl2__blob_close(c, &config);
@@ -181,17 +199,24 @@ EXL2__PRIVATE exl2_result exl2__convert_source_identify(exl2__ctx *c, const exl2
         out->kind = t.entries[i].type == EXL2__TENSOR_F8_E4M3 ? EXL2__CONVERT_SOURCE_FP8 : out->kind;
     }
     exl2__tensors_close(c, &t);
-    return result < 0 ? result : exl2__convert_source_hash_folder(c, d, out);
+    return result < 0 ? result : exl2__convert_source_hash_folder(c, d, watch, out);
 }
 
-/* Fails if the source has changed since it was identified: what was made may then be of both. */
+EXL2__PRIVATE exl2_result exl2__convert_source_changed(exl2__ctx *c, const exl2_convert_desc *d)
+{
+    return exl2__fail(c, EXL2_ERR_STATE, "%s has changed while it was converted; convert it again", d->source_dir);
+}
+
+/* Fails if the source is not what was identified, or was not when some of it was read. */
 EXL2__PRIVATE exl2_result exl2__convert_source_check(exl2__ctx *c, const exl2_convert_desc *d,
-                                                     const exl2__convert_source *before)
+                                                     const exl2__convert_source *before, exl2__convert_watch *watch)
 {
     exl2__convert_source now;
-    EXL2__TRY(exl2__convert_source_identify(c, d, &now));
-    return now.weights == before->weights && now.text == before->text ? EXL2_OK
-        : exl2__fail(c, EXL2_ERR_STATE, "%s has changed while it was converted; convert it again", d->source_dir);
+    EXL2__TRY(exl2__convert_source_identify(c, d, NULL, &now));
+    if (now.weights != before->weights || now.text != before->text) {
+        exl2__atomic_store(&watch->changed, 1);
+    }
+    return exl2__convert_watch_changed(watch) ? exl2__convert_source_changed(c, d) : EXL2_OK;
 }
 
 /* ---- FP8 ---- */
