@@ -33,7 +33,7 @@ typedef struct exl2__weights {
     uint64_t expert_bytes;            /* part of disk_bytes that experts are */
     uint64_t weight_count;
     bool has_exl2, has_dense;         /* matrices of attention and MLPs, in the files */
-    bool has_gptq;                    /* matrices of GPTQ or AWQ, in the files */
+    bool has_gptq, has_exl3;          /* matrices of GPTQ or AWQ, or of EXL3, in the files */
     uint32_t dequantized;             /* matrices of codes that the backend gets as F16, as it needs one kind */
     uint32_t affine_experts[EXL2__CONFIG_LAYERS_MAX / 32], other_experts[EXL2__CONFIG_LAYERS_MAX / 32]; /* one_kind: a
                                          bit per layer that has such experts */

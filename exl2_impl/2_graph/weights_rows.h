@@ -16,7 +16,10 @@ static inline uint32_t exl2__weights_rows(const exl2__matrix_desc *d)
 static inline uint64_t exl2__weights_row_bytes(const exl2__matrix_desc *d)
 {
     return d->kind == EXL2__MATRIX_DENSE ? (uint64_t)d->in * (d->dtype == EXL2__F32 ? 4 : 2)
-                                         : (uint64_t)d->out_stored * sizeof(uint32_t);
+         : d->kind == EXL2__MATRIX_EXL3 ? (uint64_t)d->out_stored / 16 * d->exl3.words * sizeof(uint16_t)
+         : d->kind == EXL2__MATRIX_EXL3_TABLE
+             ? (uint64_t)d->exl3.in_stored / EXL2__EXL3_TABLE_BLOCK * d->exl3.words * sizeof(uint16_t)
+             : (uint64_t)d->out_stored * sizeof(uint32_t);
 }
 
 /* Slices begin and end at multiples of this number of rows, where codes do not cross the border of words. */
@@ -33,7 +36,8 @@ static inline uint32_t exl2__weights_unit_rows(const exl2__matrix_desc *d)
 
 /* Bytes of a stored matrix in addition to its weights. EXL2: for each group 2 of q_scale_max, 4 of q_groups and half a
    byte per output of q_scale; 4 per input of q_invperm. GPTQ, AWQ: for each group and output 2 of scales and the bits
-   of qzeros; 4 per input of g_idx. All: 2 per output of the bias. */
+   of qzeros; 4 per input of g_idx. EXL3: 2 per input and output of suh and svh, or 1/8 of their signs. All: 2 per
+   output of the bias. */
 static inline uint64_t exl2__weights_extra_bytes(const exl2__matrix_desc *d)
 {
     uint64_t tables = d->has_bias ? (uint64_t)d->out * 2 : 0;
@@ -43,6 +47,8 @@ static inline uint64_t exl2__weights_extra_bytes(const exl2__matrix_desc *d)
     } else if (stored == EXL2__MATRIX_AFFINE) {
         tables += (uint64_t)d->group_count * d->out * (16 + d->affine.bits) / 8;
         tables += d->affine.group_index ? (uint64_t)d->in * 4 : 0;
+    } else if (exl2__matrix_is_exl3(stored)) {
+        tables += d->exl3.in_scales->bytes + (d->exl3.out_scales ? d->exl3.out_scales->bytes : 0);
     }
     return tables;
 }
@@ -72,7 +78,7 @@ EXL2__PRIVATE exl2_result exl2__weights_read_rows(exl2__ctx *c, const exl2__tens
     }
 #endif
     (void)awq;
-    if (desc->kind == EXL2__MATRIX_EXL2) {
+    if (desc->kind == EXL2__MATRIX_EXL2 || exl2__matrix_is_exl3(desc->kind)) {
         return exl2__tensors_read(c, t, desc->data, row * row_bytes, out, rows * row_bytes);
     }
     if (desc->view.transposed) {
@@ -80,7 +86,10 @@ EXL2__PRIVATE exl2_result exl2__weights_read_rows(exl2__ctx *c, const exl2__tens
     }
     for (uint32_t end = row + rows, n; row < end; row += n, out += n * row_bytes) { /* n: neighbours in the file */
         n = exl2__min32(desc->view.run - row % desc->view.run, end - row);
-        uint64_t at = exl2__matrix_view_at(&desc->view, row) * row_bytes;
+        bool padded = desc->view.columns > desc->in; /* the file's rows are longer */
+        uint64_t pitch = padded ? row_bytes / desc->in * desc->view.columns : row_bytes;
+        n = padded ? 1 : n;
+        uint64_t at = exl2__matrix_view_at(&desc->view, row) * pitch;
         EXL2__TRY(exl2__tensors_read(c, t, desc->data, at, out, n * row_bytes));
     }
     return EXL2_OK;

@@ -120,6 +120,9 @@ typedef struct exl2__cpu_ops {
     void (*activate)(exl2__act act, exl2__real *gate, const exl2__real *up, uint32_t count);
     /* x[i] = cap * tanh(x[i] / cap); count is a multiple of 8 */
     void (*softcap)(exl2__real *x, uint32_t count, exl2__real cap);
+    /* As `product` for a matrix of EXL3, in whole items of four strips; NULL: exl2__cpu_exl3_product. */
+    void (*exl3)(const exl2__cpu_part *p, const exl2__cpu_input *input, uint32_t begin, uint32_t end, exl2__real *out,
+                 size_t stride, exl2__real add);
 } exl2__cpu_ops;
 
 EXL2__PRIVATE void exl2__cpu_phases_norm(const exl2__real *x, const float *weight, uint32_t count, exl2__real eps,
@@ -371,7 +374,7 @@ static const exl2__cpu_ops exl2__cpu_phases_ops = {
     exl2__cpu_phases_rope, exl2__cpu_phases_kv,
     exl2__cpu_phases_scores, exl2__cpu_phases_softmax, exl2__cpu_phases_weighted_sum,
     exl2__cpu_phases_scores_of_codes, exl2__cpu_phases_weighted_codes,
-    exl2__cpu_phases_activate, exl2__cpu_phases_softcap,
+    exl2__cpu_phases_activate, exl2__cpu_phases_softcap, NULL,
 };
 
 EXL2__ROUND_TWICE_END
