@@ -76,6 +76,7 @@ EXL2__SIZE_BEGIN
 #include "1_load/exl3_matrix.h"
 #include "1_load/exl2_matrix.h"
 #include "1_load/dequantize.h"
+#include "1_load/dequantize_exl3.h"
 
 /* ---- 2_graph: the forward pass ---- */
 

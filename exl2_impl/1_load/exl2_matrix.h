@@ -323,6 +323,9 @@ static inline void exl2__matrix_tables_close(exl2__ctx *c, exl2__matrix_tables *
 /* Bytes of `codes`: some columns of all rows, or all columns of the three rows that 3 bits may need together. */
 static inline uint64_t exl2__matrix_codes_bytes(const exl2__matrix_desc *desc)
 {
+    if (exl2__matrix_is_exl3(exl2__matrix_stored(desc))) {
+        return exl2__exl3_codes_bytes(desc);
+    }
     uint64_t words = (uint64_t)desc->words * EXL2__MATRIX_COLUMNS;
     return exl2__max64(words, 3 * (uint64_t)desc->out_stored) * sizeof(uint32_t);
 }
@@ -357,7 +360,8 @@ static inline void exl2__matrix_tables_layout(const exl2__matrix_desc *desc, exl
                                                                   ? desc->out_stored * sizeof(uint16_t) : 0);
     }
     if (desc->dequantized) {
-        tables->order = (uint32_t *)exl2__arena_alloc(a, in * sizeof(uint32_t));
+        tables->order = exl2__matrix_is_exl3(stored) ? NULL
+                      : (uint32_t *)exl2__arena_alloc(a, in * sizeof(uint32_t));
         tables->codes = (uint32_t *)exl2__arena_alloc(a, exl2__matrix_codes_bytes(desc));
     }
     if (desc->has_bias) {
@@ -578,7 +582,7 @@ EXL2__PRIVATE exl2_result exl2__matrix_tables_begin(exl2__ctx *c, const exl2__te
         EXL2__TRY(exl2__exl3_read_tables(c, t, desc, tables->in_scales, tables->out_scales));
     }
 #endif
-    for (uint32_t i = 0; desc->dequantized && tables->inverse_perm && i < desc->in; i++) {
+    for (uint32_t i = 0; tables->order && i < desc->in; i++) {
         tables->order[tables->inverse_perm[i]] = i;
     }
     return desc->has_bias ? exl2__matrix_read_bias(c, t, desc, tables->bias) : EXL2_OK;

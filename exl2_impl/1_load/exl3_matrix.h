@@ -1,6 +1,7 @@
 /* exl3_matrix.h: matrices and embeddings of EXL3: finds and checks their tensors, reads their scales, signs and bias.
    takes: the tensor table, a layer key, the sizes that config.json gives.
-   gives: exl2__exl3_exists, exl2__exl3_find, exl2__exl3_find_table (headers only), exl2__exl3_read_tables,
+   gives: exl2__exl3_exists, exl2__exl3_find, exl2__exl3_find_table (headers only), exl2__exl3_row_bytes,
+          exl2__exl3_codes_bytes, exl2__exl3_read_tables,
           exl2__exl3_read_bias.
 
    N.trellis I16 [in / 16, out / 16, 16 K], N.suh F16 [in], N.svh F16 [out], or N.su I16 [in / 16], N.sv I16 [out / 16]:
@@ -16,6 +17,21 @@
 static inline bool exl2__exl3_exists(const exl2__tensors *t, const char *key)
 {
     return exl2__tensors_find_part(t, key, "trellis") != NULL;
+}
+
+/* Bytes of a row in the file: of tiles, or of an embedding. */
+static inline uint64_t exl2__exl3_row_bytes(const exl2__matrix_desc *desc)
+{
+    uint64_t count = exl2__matrix_stored(desc) == EXL2__MATRIX_EXL3 ? desc->out_stored / 16
+                                                       : desc->exl3.in_stored / EXL2__EXL3_TABLE_BLOCK;
+    return count * desc->exl3.words * sizeof(uint16_t);
+}
+
+/* Bytes of desc->codes of a matrix that is dequantized: 128 outputs of all inputs, but at least a row of the file. */
+static inline uint64_t exl2__exl3_codes_bytes(const exl2__matrix_desc *desc)
+{
+    uint64_t block = (uint64_t)desc->exl3.in_stored * EXL2__EXL3_BLOCK * sizeof(float);
+    return exl2__max64(exl2__matrix_stored(desc) == EXL2__MATRIX_EXL3 ? block : 0, exl2__exl3_row_bytes(desc));
 }
 
 #if EXL2__EXL3
@@ -207,7 +223,7 @@ EXL2__PRIVATE exl2_result exl2__exl3_read_tables(exl2__ctx *c, const exl2__tenso
                   exl2__exl3_file(t, copy), copy->name, desc->data->name);
     }
     EXL2__TRY(exl2__exl3_read_scales(c, t, e->in_scales, e->in_packed, e->in_stored, in_scales));
-    return desc->kind == EXL2__MATRIX_EXL3_TABLE ? EXL2_OK
+    return exl2__matrix_stored(desc) == EXL2__MATRIX_EXL3_TABLE ? EXL2_OK
          : exl2__exl3_read_scales(c, t, e->out_scales, e->out_packed, desc->out_stored, out_scales);
 }
 

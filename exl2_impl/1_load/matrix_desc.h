@@ -116,7 +116,8 @@ typedef struct exl2__matrix_desc {
     const uint16_t *out_scales;   /* EXL3: [out_stored] f16, finite */
     const float *bias;            /* [out] or NULL */
     const uint32_t *order;        /* dequantized: [in] input feature of each packed row */
-    uint32_t *codes;              /* dequantized: [words, EXL2__MATRIX_COLUMNS] memory for codes of some columns */
+    uint32_t *codes;              /* dequantized: [words, EXL2__MATRIX_COLUMNS] memory for codes of some columns; EXL3:
+                                     exl2__exl3_codes_bytes */
 } exl2__matrix_desc;
 
 #define EXL2__MATRIX_COLUMNS 32u /* that are dequantized at once */
@@ -133,8 +134,8 @@ static inline void exl2__matrix_dequantize(exl2__matrix_desc *d)
     d->dequantized = true;
     d->stored = d->kind;
     d->kind = EXL2__MATRIX_DENSE;
-    d->dtype = EXL2__F16;
-    if (d->stored == EXL2__MATRIX_EXL2) {
+    d->dtype = exl2__matrix_is_exl3(d->stored) ? EXL2__F32 : EXL2__F16;
+    if (d->stored != EXL2__MATRIX_AFFINE) {
         d->view = (exl2__matrix_view){ 0, d->out, d->out, false, 0, d->out };
     }
 }

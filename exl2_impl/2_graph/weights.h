@@ -21,6 +21,7 @@ typedef struct exl2__weights {
     exl2__tensors tensors;
     bool tied;                        /* there is no head: the embedding is used as the head */
     bool one_kind;                    /* as the backend says */
+    bool decodes_exl3;                /* the backend gets matrices and embeddings of EXL3 as dense ones of F32 */
     bool has_affine;                  /* the backend gets matrices of GPTQ or AWQ */
     uint32_t span_count, span_end[EXL2__SPANS_MAX]; /* of exl2__spans; 0: one span */
     uint32_t embed_rows, position_rows;
@@ -193,7 +194,8 @@ EXL2__PRIVATE exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *
         EXL2__TRY(exl2__weights_must_dequantize(c, w, index, u, kinds, &must));
     }
     for (uint32_t part = 0; part < u->count; part++) {
-        if (must && parts[part].kind != EXL2__MATRIX_DENSE) {
+        bool decoded = w->decodes_exl3 && exl2__matrix_is_exl3(parts[part].kind);
+        if (decoded || (must && parts[part].kind != EXL2__MATRIX_DENSE)) {
             exl2__matrix_dequantize(&parts[part]);
         }
         bool by_row = u->kind == EXL2__UNIT_EMBED || u->kind == EXL2__UNIT_POSITIONS;

@@ -6,6 +6,7 @@
 #define EXL2__WEIGHTS_ROWS_H
 
 #include "../1_load/dequantize.h"
+#include "../1_load/dequantize_exl3.h"
 
 /* Number of rows in which a matrix is stored, and bytes of a row. */
 static inline uint32_t exl2__weights_rows(const exl2__matrix_desc *d)
@@ -16,21 +17,18 @@ static inline uint32_t exl2__weights_rows(const exl2__matrix_desc *d)
 static inline uint64_t exl2__weights_row_bytes(const exl2__matrix_desc *d)
 {
     return d->kind == EXL2__MATRIX_DENSE ? (uint64_t)d->in * (d->dtype == EXL2__F32 ? 4 : 2)
-         : d->kind == EXL2__MATRIX_EXL3 ? (uint64_t)d->out_stored / 16 * d->exl3.words * sizeof(uint16_t)
-         : d->kind == EXL2__MATRIX_EXL3_TABLE
-             ? (uint64_t)d->exl3.in_stored / EXL2__EXL3_TABLE_BLOCK * d->exl3.words * sizeof(uint16_t)
-             : (uint64_t)d->out_stored * sizeof(uint32_t);
+         : exl2__matrix_is_exl3(d->kind) ? exl2__exl3_row_bytes(d) : (uint64_t)d->out_stored * sizeof(uint32_t);
 }
 
 /* Slices begin and end at multiples of this number of rows, where codes do not cross the border of words. */
 static inline uint32_t exl2__weights_unit_rows(const exl2__matrix_desc *d)
 {
 #if EXL2__GPTQ
-    return d->dequantized ? 8 /* columns of a word of AWQ */
+    return d->dequantized && d->stored == EXL2__MATRIX_EXL3 ? EXL2__EXL3_BLOCK
+         : d->dequantized ? 8 /* columns of a word of AWQ */
          : d->kind == EXL2__MATRIX_AFFINE ? exl2__affine_unit(d) : 1;
 #else
-    (void)d;
-    return 1;
+    return d->dequantized && d->stored == EXL2__MATRIX_EXL3 ? EXL2__EXL3_BLOCK : 1;
 #endif
 }
 
@@ -56,7 +54,8 @@ static inline uint64_t exl2__weights_extra_bytes(const exl2__matrix_desc *d)
 /* Bytes of a matrix in the files. */
 static inline uint64_t exl2__weights_file_bytes(const exl2__matrix_desc *d)
 {
-    uint64_t codes = d->dequantized ? (uint64_t)d->words * d->out_stored * sizeof(uint32_t)
+    uint64_t codes = exl2__matrix_is_exl3(exl2__matrix_stored(d)) ? d->words * exl2__exl3_row_bytes(d)
+                   : d->dequantized ? (uint64_t)d->words * d->out_stored * sizeof(uint32_t)
                                     : exl2__weights_rows(d) * exl2__weights_row_bytes(d);
     return codes + exl2__weights_extra_bytes(d);
 }
@@ -68,6 +67,11 @@ EXL2__PRIVATE exl2_result exl2__weights_read_rows(exl2__ctx *c, const exl2__tens
 {
     uint64_t row_bytes = exl2__weights_row_bytes(desc);
     uint8_t *out = (uint8_t *)memory;
+#if EXL2__EXL3
+    if (desc->dequantized && exl2__matrix_is_exl3(desc->stored)) {
+        return exl2__dequantize_exl3_rows(c, t, desc, row, rows, (float *)memory);
+    }
+#endif
     if (desc->dequantized) {
         return exl2__dequantize_rows(c, t, desc, row, rows, (uint16_t *)memory);
     }

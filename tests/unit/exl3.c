@@ -2,6 +2,7 @@
    ExLlamaV3's to the bit and whose products were computed in float64: the decoder of the format, and each path of the
    CPU, whose bits must not depend on the rows of a batch and on how outputs are divided. Every check of their tensors
    is tested by a matrix with one thing wrong. */
+#include "private/dequantize_exl3.h"
 #include "private/units.h"
 #include "cpu_paths.h"
 #include "../memory_files.h"
@@ -251,6 +252,34 @@ static void check_product(const fixture *x, const packed *p, const exl2__cpu_ops
     free(all);
 }
 
+/* The dense weights of the model's own basis make the same products. */
+static void check_dense(const fixture *x, exl2__matrix_desc desc)
+{
+    exl2__ctx *c = (exl2__ctx *)(uintptr_t)&x->f.m.c;
+    exl2__matrix_tables tables;
+    float *w = (float *)malloc((size_t)x->in * x->out * sizeof *w);
+    double most = 0, error = 0;
+    exl2__matrix_dequantize(&desc);
+    CHECK_INT(exl2__matrix_tables_open(c, &x->f.t, 1.0f, &desc, &tables), EXL2_OK);
+    for (uint32_t row = 0, rows; row < x->out; row += rows) { /* not in whole blocks */
+        rows = exl2__min32(row ? 100 : 60, x->out - row);
+        CHECK_INT(exl2__dequantize_exl3_rows(c, &x->f.t, &desc, row, rows, w + (size_t)row * x->in), EXL2_OK);
+    }
+    for (uint32_t r = 0; r < 2; r++) {
+        for (uint32_t n = 0; n < x->out; n++) {
+            double y = 0, wanted = x->y[r * x->out + n];
+            for (uint32_t i = 0; i < x->in; i++) {
+                y += (double)exl2__f16_to_f32(x->x[r * x->in + i]) * (double)w[(size_t)n * x->in + i];
+            }
+            most = fmax(most, fabs(wanted));
+            error = fmax(error, fabs(y - wanted));
+        }
+    }
+    CHECK(error <= 2e-6 * most);
+    exl2__matrix_tables_close(c, &tables);
+    free(w);
+}
+
 static void matrices(void)
 {
     static const char *const codebooks[] = { "3inst", "mcg", "mul1" };
@@ -272,6 +301,7 @@ static void matrices(void)
             CHECK_INT(p.desc.exl3.words, (int)(atof(rates[k]) * 16));
             packed_open(c, &x.f.t, &p);
             check_inner(&x, &p);
+            check_dense(&x, p.desc);
             for (uint32_t o = 0; o < EXL2__COUNT(all_ops); o++) {
                 if (runs(all_ops[o])) {
                     check_product(&x, &p, all_ops[o]);

@@ -113,6 +113,7 @@ EXL2__PRIVATE exl2_result exl2__runner_measure(exl2__runner *r, const char *dir)
     exl2__weights_reader reader;
     exl2__work all = exl2__work_all();
     exl2__weights_read_begin(&reader, r->c, &r->load, dir, &exl2__cpu_backend, r->device);
+    r->load.decodes_exl3 = true; /* their codes say nothing in the model's basis */
     exl2_result result = exl2__weights_read_slice(&reader, &all);
     exl2__weights_read_end(&reader);
     return result;
@@ -197,7 +198,6 @@ EXL2__PRIVATE exl2_result exl2__runner_headers_steps(exl2__runner *r, const char
     EXL2__TRY(exl2__runner_measure(r, dir));
     exl2__plan_make(&r->plan, &r->load.config, r->load.embed_rows, r->length, r->length, 1);
     r->plan.shape.affine = r->load.has_affine;
-    r->plan.shape.exl3 = r->load.has_exl3;
     r->plan.pages = r->plan.context_max / EXL2__PAGE_TOKENS;
     r->plan.logit_rows_max = exl2__min32(r->length, EXL2__RUNNER_LOGITS);
     r->sequences = r->plan.pages;
