@@ -210,11 +210,12 @@ static void multiply(const exl2__cpu_ops *ops, const exl2__cpu_part *p, const fl
     for (uint32_t t = 0; t < exl2__cpu_tiles(rows, ops->tile_rows); t++) {
         uint32_t row = exl2__cpu_tile_start(rows, ops->tile_rows, t);
         uint32_t n = exl2__cpu_tile_start(rows, ops->tile_rows, t + 1) - row;
-        exl2__cpu_exl3_gather(p, x + (size_t)row * p->exl3.width, p->exl3.width, n, memory + (size_t)row * p->in);
+        (ops->exl3_gather ? ops->exl3_gather : exl2__cpu_exl3_gather)(p, x + (size_t)row * p->exl3.width,
+                                                                      p->exl3.width, n, memory + (size_t)row * p->in);
     }
     for (uint32_t begin = 0, end; begin < p->strips; begin = end) {
         end = divided ? exl2__min32(begin + 4, p->strips) : p->strips;
-        (ops->exl3 ? ops->exl3 : exl2__cpu_exl3_product)(p, &input, begin, end, out, p->strips * 32, 0);
+        (ops->exl3_product ? ops->exl3_product : exl2__cpu_exl3_product)(p, &input, begin, end, out, p->strips * 32, 0);
     }
     free(memory);
 }

@@ -30,7 +30,8 @@ EXL2__PRIVATE void exl2__cpu_gather_part(const exl2__cpu_device *d, exl2__operan
     const exl2__cpu_part *p = exl2__cpu_part_of(of, part);
 #if EXL2__EXL3
     if (exl2__cpu_matrix_is_exl3(p->source)) {
-        exl2__cpu_exl3_gather(p, x, stride, n, input->x + (size_t)row * p->in);
+        (d->ops->exl3_gather ? d->ops->exl3_gather : exl2__cpu_exl3_gather)(p, x, stride, n,
+                                                                            input->x + (size_t)row * p->in);
         return;
     }
 #endif
@@ -59,8 +60,8 @@ EXL2__PRIVATE void exl2__cpu_multiply(const exl2__cpu_device *d, const exl2__cpu
 #if EXL2__EXL3
     if (exl2__cpu_matrix_is_exl3(one.source)) {
         one.exl3.out_scales += (size_t)p->first * EXL2__CPU_STRIP;
-        (d->ops->exl3 ? d->ops->exl3 : exl2__cpu_exl3_product)(&one, &p->input, p->begin - p->first, p->end - p->first,
-                                                               p->out, p->stride, p->add);
+        (d->ops->exl3_product ? d->ops->exl3_product : exl2__cpu_exl3_product)(
+            &one, &p->input, p->begin - p->first, p->end - p->first, p->out, p->stride, p->add);
         return;
     }
 #endif
