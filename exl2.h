@@ -838,7 +838,8 @@ typedef enum exl2_log_id { /* what a line is about, to filter by; numbers stay a
     EXL2_LOG_ID_SETTING_IGNORED,        /* WARN: a sampler's value in generation_config.json makes no sense */
     EXL2_LOG_ID_GPTQ_VERSION,           /* WARN: zeros of GPTQ are read as those of checkpoint_format gptq_v2 */
     EXL2_LOG_ID_DEQUANTIZED,            /* WARN: the GPU needs some quantized matrices as FP16; the text says why */
-    EXL2_LOG_ID_TOOLS_DROPPED           /* WARN: a job's chat template does not read its tools or tool_calls */
+    EXL2_LOG_ID_TOOLS_DROPPED,          /* WARN: a job's chat template does not read its tools or tool_calls */
+    EXL2_LOG_ID_COPY_IGNORED            /* WARN: a plain weight beside a matrix of EXL3 is not used */
 } exl2_log_id;
 
 typedef struct exl2_logger { /* default: silent */

@@ -55,6 +55,7 @@ EXL2__SIZE_BEGIN
 #include "1_load/file.h"
 #include "1_load/json_file.h"
 #include "1_load/fields.h"
+#include "1_load/exl3_decode.h"
 #include "1_load/quant_config.h"
 #include "1_load/model_rope.h"
 #include "1_load/model_rope_read.h"
@@ -72,8 +73,10 @@ EXL2__SIZE_BEGIN
 #include "1_load/content_id.h"
 #include "1_load/matrix_desc.h"
 #include "1_load/affine_matrix.h"
+#include "1_load/exl3_matrix.h"
 #include "1_load/exl2_matrix.h"
 #include "1_load/dequantize.h"
+#include "1_load/dequantize_exl3.h"
 
 /* ---- 2_graph: the forward pass ---- */
 
@@ -100,6 +103,7 @@ EXL2__SIZE_END
 #include "3_backend/cpu/cpu_phases.h"
 #include "3_backend/cpu/cpu_codes.h"
 #include "3_backend/cpu/cpu_device.h"
+#include "3_backend/cpu/cpu_exl3.h"
 #include "3_backend/cpu/cpu_multiply.h"
 #include "3_backend/cpu/cpu_product.h"
 #include "3_backend/cpu/cpu_logits.h"

@@ -61,6 +61,7 @@ typedef struct exl2__shape {
     exl2__qk_norm qk_norm;      /* NONE, HEADS, HEADS_ROTATED or WHOLE */
     bool windows, unrotated;    /* some layers have a window; some have no RoPE although `rotary` is not 0 */
     bool affine;                /* some matrices are of the kind EXL2__MATRIX_AFFINE */
+    bool exl3;                  /* some matrices are of the kind EXL2__MATRIX_EXL3 */
     bool pre_norms, post_norms; /* layers have norms before their blocks; after them */
     float norm_eps, attn_scale;
     float embed_scale, residual_scale, logit_scale;
@@ -375,6 +376,7 @@ typedef struct exl2__backend {
     bool needs_groups; /* matrix_bytes reads the groups of its descs, too */
     bool one_kind;     /* matrices that are packed together are of one kind, and gate and up have codes if down has;
                           the experts of a layer are all affine, or none is */
+    bool has_exl3;     /* computes with matrices and embeddings of EXL3 */
     uint64_t (*matrix_bytes)(const exl2__device *d, const exl2__matrix_desc *parts, uint32_t count);
     uint64_t (*vector_bytes)(const exl2__device *d, uint32_t count);
     /* *parts must live until all rows have been fed. */

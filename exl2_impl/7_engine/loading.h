@@ -382,6 +382,7 @@ EXL2__PRIVATE exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
     m->plan.logit_rows_max = exl2__max32(m->plan.logit_rows_max, exl2__min32(m->plan.sequences_max,
                                                                              backend->logit_rows));
     m->plan.shape.affine = m->weights.has_affine;
+    m->plan.shape.exl3 = m->weights.has_exl3;
     m->plan.kv = m->desc.cache.format;
     EXL2__TRY(exl2__loading_check_format(c, m));
     if (backend->supports) {
@@ -445,10 +446,10 @@ EXL2__PRIVATE void exl2__loading_info_family(exl2__model *m)
     }
     info->family = config->arch.family;
     bool awq = config->quant.method == EXL2__QUANT_AWQ;
-    uint32_t kinds = (uint32_t)m->weights.has_dense + m->weights.has_exl2 + m->weights.has_gptq;
+    uint32_t kinds = (uint32_t)m->weights.has_dense + m->weights.has_exl2 + m->weights.has_gptq + m->weights.has_exl3;
     info->dequantized = m->weights.dequantized;
     info->format = kinds > 1 ? "mixed" : m->weights.has_exl2 ? "exl2" : m->weights.has_dense ? "dense"
-                 : awq ? "awq" : "gptq";
+                 : m->weights.has_exl3 ? "exl3" : awq ? "awq" : "gptq";
     exl2__arch_norms(config, info->norms, sizeof info->norms);
     info->head_dim = config->head_dim;
     info->window = m->plan.shape.windows ? config->window : 0;

@@ -456,7 +456,7 @@ static void check_usage(void)
         { "synth o --shape mouse", "--shape must be one of" },
         { "synth o --shape llama2-7b --bpw 7", "--bpw must be one of" },
         { "synth o --shape llama2-7b --format awq --bpw 3", "--bpw must be 4 with --format awq" },
-        { "synth o --shape llama2-7b --format gguf", "--format must be exl2, gptq, awq or dense" },
+        { "synth o --shape llama2-7b --format gguf", "--format must be exl2, gptq, awq, dense or exl3" },
         { "synth o --shape llama2-7b --layers 1001", "--layers must be at most 1000" },
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {

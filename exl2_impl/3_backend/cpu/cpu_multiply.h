@@ -9,6 +9,7 @@
 #define EXL2__CPU_MULTIPLY_H
 
 #include "cpu_device.h"
+#include "cpu_exl3.h"
 
 /* The type that the boundary declares opaque. */
 static inline const exl2__cpu_matrix *exl2__cpu_matrix_of(const exl2__matrix *m)
@@ -27,6 +28,13 @@ EXL2__PRIVATE void exl2__cpu_gather_part(const exl2__cpu_device *d, exl2__operan
                                          size_t stride)
 {
     const exl2__cpu_part *p = exl2__cpu_part_of(of, part);
+#if EXL2__EXL3
+    if (exl2__cpu_matrix_is_exl3(p->source)) {
+        (d->ops->exl3_gather ? d->ops->exl3_gather : exl2__cpu_exl3_gather)(p, x, stride, n,
+                                                                            input->x + (size_t)row * p->in);
+        return;
+    }
+#endif
     d->ops->gather(p, x, stride, n, input->x + (size_t)row * p->in, input->centre + exl2__cpu_matrix_start(p, row));
 }
 
@@ -49,6 +57,14 @@ EXL2__PRIVATE void exl2__cpu_multiply(const exl2__cpu_device *d, const exl2__cpu
     one.strips -= p->first;
     one.data += p->first * one.strip_bytes;
     one.bias = one.bias && p->biased ? one.bias + (size_t)p->first * EXL2__CPU_STRIP : NULL;
+#if EXL2__EXL3
+    if (exl2__cpu_matrix_is_exl3(one.source)) {
+        one.exl3.out_scales += (size_t)p->first * EXL2__CPU_STRIP;
+        (d->ops->exl3_product ? d->ops->exl3_product : exl2__cpu_exl3_product)(
+            &one, &p->input, p->begin - p->first, p->end - p->first, p->out, p->stride, p->add);
+        return;
+    }
+#endif
     d->ops->product(&one, &p->input, p->begin - p->first, p->end - p->first, p->out, p->stride, p->add);
 }
 
