@@ -19,7 +19,8 @@
 typedef struct exl2__weights {
     exl2__config config;
     exl2__tensors tensors;
-    bool tied;                        /* there is no head: the embedding is used as the head */
+    bool tied;                        /* there is no head: the embedding is used as the head, */
+    bool headless;                    /* but only because it costs nothing: the model was saved without its head */
     bool one_kind;                    /* as the backend says */
     bool has_affine;                  /* the backend gets matrices of GPTQ or AWQ */
     uint32_t span_count, span_end[EXL2__SPANS_MAX]; /* of exl2__spans; 0: one span */

@@ -61,7 +61,9 @@ EXL2__PRIVATE exl2_result exl2__weights_read_tensors(exl2__weights_reader *r, ex
         w->position_rows = table.out;
         w->config.context_max = exl2__min32(w->config.context_max, table.out);
     }
-    w->tied = w->config.tie_embeddings && !exl2__matrix_exists(&w->tensors, arch->names[EXL2__NAME_HEAD]);
+    bool head = exl2__matrix_exists(&w->tensors, arch->names[EXL2__NAME_HEAD]);
+    w->headless = !head && !w->config.tie_embeddings && exl2__tensors_is_renamed(&w->tensors, embed);
+    w->tied = !head && (w->config.tie_embeddings || w->headless);
     w->slice_bytes = exl2__backend_has_memory(r->backend) ? EXL2__SLICE_BYTES * 2 : EXL2__SLICE_BYTES;
     return EXL2_OK;
 }
