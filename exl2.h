@@ -1771,8 +1771,9 @@ EXL2_API exl2_result exl2_import_gguf(const exl2_import_desc *d);
    own files. Text like that of the game is best.
 
    Before the work begins it checks all numbers of the source, the rate, memory and disks, and on_plan says what it will
-   make and need. A GGUF or FP8 source becomes a dense folder in the work folder; all but its numbers is checked before
-   that. What reads images or sound is copied as it is, and all tensors keep the source's names.
+   make and need. A GGUF or FP8 source, and one with adapters, becomes a dense folder in the work folder; all but its
+   numbers is checked before that. What reads images or sound is copied as it is, and all tensors keep the source's
+   names.
 
    All finished parts are kept in the work folder, so that a killed conversion continues where it was when it is called
    again. If a byte of the source has changed, it is rejected.
@@ -1838,6 +1839,12 @@ typedef struct exl2_convert_info {
     double stage_seconds[EXL2_CONVERT_STAGES];
 } exl2_convert_info;
 
+/* An adapter (LoRA, in peft's format) that is merged into the source's weights: W + scale factor B A. */
+typedef struct exl2_convert_lora {
+    const char *folder;      /* with adapter_config.json and adapter_model.safetensors */
+    float scale;             /* 0 = 1; EXL2_OFF: it is left out; -100 to 100 */
+} exl2_convert_lora;
+
 /* Source: a GGUF file, or a folder that exl2_model_load loads, or one with FP8 weights (E4M3, a scale for all or for
    each block of 128 x 128). Matrices that are EXL2, GPTQ or AWQ already are used as they are. Blocks (attention, MLP,
    experts) with inputs that are no multiple of 32 stay FP16. Tensors that the text model does not use are left out. */
@@ -1864,6 +1871,11 @@ typedef struct exl2_convert_desc {
                                 ExLlamaV2's own is accepted, too; with size_bytes it needs head_bits */
     bool measure_only;       /* out_dir gets measurement.json alone, which ExLlamaV2's converter reads, too, and
                                 calibration.json: the ids that it was made of, as a calibration file */
+    const exl2_convert_lora *loras; /* [lora_count] at most 8, DoRA included: merged in f32, in this order, before
+                                calibration, into a dense, FP8 or GGUF source; into another one UNSUPPORTED */
+    uint32_t lora_count;
+    uint32_t bits;           /* 16: out_dir is a dense folder of the source with its adapters (F16; what was BF16 or
+                                F32 and has an adapter becomes F32); bpw and all about quantizing must be 0. Else 0 */
     bool corrected;          /* each matrix makes up for errors of those before: better at low rates, for about twice
                                 the time; needs the default rows, or more. Not with measure_only */
     uint64_t shard_bytes;    /* most bytes of tensors in a file; 0 = 4 GiB. A larger tensor has a file for itself */

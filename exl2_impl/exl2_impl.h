@@ -368,6 +368,7 @@ EXL2__SIZE_END
 #include "8_convert/quantizer/spare_texts.h"
 #include "8_convert/quantizer/texts.h"
 #include "8_convert/quantizer/convert_write.h"
+#include "8_convert/quantizer/convert_lora.h"
 #include "8_convert/quantizer/convert_source.h"
 #include "8_convert/quantizer/options.h"
 #include "8_convert/quantizer/measurement.h"

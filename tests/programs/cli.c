@@ -493,6 +493,10 @@ static void check_usage(void)
         { "tokenize m --json", "unknown flag '--json'" },
         { "import g o --bits 7", "7" },
         { "convert m o", "--bpw is missing" },
+        { "convert m o --bpw 4 --lora x:101", "--lora must be a folder" },
+        { "convert m o --bpw 4 --lora :2", "--lora must be a folder" },
+        { "convert m o --bits 8", "bits is 8, expected 16" },
+        { "convert m o --bits 16 --bpw 4", "bits is 16, so nothing is quantized, and bpw" },
         { "convert m o --bpw 4 --size 100", "size_bytes and bpw are both given" },
         { "convert m o --bpw 1", "bpw must be from 2 to 16" },
         { "convert m o --bpw -1", "bpw must be from 2 to 16" },
@@ -550,6 +554,11 @@ static void check_failures_of_files(void)
     program_sentence(program_run("bench '%s' --decode 4294967295", tiny), 1, "");
     program_sentence(program_run("import '%s/no.json' '%s/made'", folder, folder), 1, "not a GGUF file");
     program_sentence(program_run("convert '%s/none' '%s/made' --bpw 4", folder, folder), 1, "config.json");
+    program_sentence(program_run("convert " MODELS "qwen3 '%s/made' --bpw 4 --lora 'C:\\x'", folder), 1, "C:\\x");
+    program_sentence(program_run("convert " MODELS "qwen3 '%s/made' --bits 16 --lora 'x:-0.5'", folder), 1,
+                     "no adapter_config.json in x");
+    program_sentence(program_run("convert " MODELS "qwen3 '%s/made' --bits 16 --lora x:0", folder), 2, "no adapter to");
+
     program_sentence(program_run("compare '%s' '%s' --ids-file '%s/far.json'", tiny, tiny, folder), 2, "999999");
     program_sentence(program_run("kernels build '%s/k' --arch 89 --nvrtc '%s/none'", folder, folder), 1,
                      "kernels cannot be built: no kernel compiler");
