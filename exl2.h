@@ -214,6 +214,47 @@
            return !t->speaks || exl2_job_start(e, &d, NULL) == EXL2_OK;
        }
 
+   A memory. An NPC knows a thousand sentences, and the nearest three go into its prompt. `m` is a model for embeddings
+   beside the one that speaks, or that one. Embed the sentences once, and what is said to the NPC each time:
+
+       #define WIDTH 1024                                    // at least exl2_model_info.hidden of m
+       typedef struct fact { const char *text; float values[WIDTH]; bool known; } fact;
+
+       static exl2_flow keep(void *user, const exl2_event *event)
+       {
+           fact *f = user;
+           if (event->kind != EXL2_EVENT_EMBEDDING || event->value_count > WIDTH) return EXL2_CONTINUE;
+           memcpy(f->values, event->values, event->value_count * sizeof *f->values);  // its length is 1
+           f->known = true;
+           return EXL2_CONTINUE;
+       }
+
+       static exl2_result embed(exl2_engine *e, exl2_model m, exl2_embed_pool pool, fact *f)
+       {
+           exl2_job_desc d = { .model = m, .prompt = { .text = f->text, .flags = EXL2_TEXT_PLAIN | EXL2_TEXT_END },
+                               .embed.pool = pool, .on_event = keep, .user = f };
+           return exl2_job_start(e, &d, NULL);               // BUDGET: all max_jobs are in use; step, then again
+       }
+
+       static void nearest(const fact *facts, int count, const fact *said, const fact *found[3])
+       {
+           float best[3] = { -2, -2, -2 };
+           for (int i = 0; i < count; i++) {
+               float dot = 0;
+               for (int k = 0; k < WIDTH; k++) dot += facts[i].values[k] * said->values[k];
+               for (int place = 0; place < 3; place++) {
+                   if (dot <= best[place]) continue;
+                   for (int next = 2; next > place; next--) {
+                       best[next] = best[next - 1];
+                       found[next] = found[next - 1];
+                   }
+                   best[place] = dot;
+                   found[place] = &facts[i];
+                   break;
+               }
+           }
+       }
+
    A talk that outgrows the context. When a start gives EXL2_ERR_CONTEXT_FULL, drop the older half of the turns. The
    system message stays, so its K and V are found; the turns that follow the gap are computed again:
 
@@ -380,6 +421,7 @@
        PREFILL   progress of a job's prompt, once a pass; with score_prompt its tokens' log-probabilities instead.
        TEXT      new text, whole code points, with the tokens that made it. A stop string is never shown. Text in which
                  a stop string might begin waits until that is settled.
+       EMBEDDING the vector of a job's prompt, before its DONE; such a job has no other events.
        DONE      the job has ended: why (stop), result, statistics. Exactly one for each job that was started.
 
    on_event returns EXL2_CONTINUE, EXL2_STOP_JOB (the job ends after this text, with stop CALLBACK and EXL2_OK) or
@@ -514,9 +556,10 @@
    special token, nor an added token that the template contains (Qwen's <tool_call>), whatever the template does to it.
    Only an assistant's message may, because it is the model's own output: let no player write one.
 
-   Before raw text comes BOS where the model wants it; exl2_text_flags has the rules. Conversations have the BOS that
-   their template writes. exl2_chat_render shows what the chat template makes of messages; exl2_chat_desc lists the
-   Jinja that it runs.
+   Before raw text comes BOS where the model wants it; exl2_text_flags has the rules. After it comes nothing, unless
+   EXL2_TEXT_END asks for what the tokenizer's files put there, mostly an end token, which models for embeddings were
+   trained with. Conversations have the BOS that their template writes. exl2_chat_render shows what the chat template
+   makes of messages; exl2_chat_desc lists the Jinja that it runs.
 
    With chat.begun_reply the last message is the beginning of the reply, and the job continues it. The prompt ends right
    after its text, as the template writes it (without white space at its end, if the template trims it). The place is
@@ -659,6 +702,20 @@
    stats.reused_tokens counts the prompt's tokens whose K and V the job did not compute: its session's own, those it
    found, and those that another job computed meanwhile. It is final at the first token. The sum of prompt_tokens -
    reused_tokens over all jobs is tokens_in (with guidance, tokens_in counts the negative prompts, too).
+
+   embed makes a vector of a prompt, for the search of texts that mean the same: their vectors have a large dot product.
+   The job computes the prompt's hidden states, and no head. LAST is the state of the last token; what the cache has of
+   the prompt is reused. MEAN and FIRST are of all tokens and of the first one: nothing is reused, but others find the
+   pages. Values are summed in f32 in the order of tokens, so that chunks, budgets, other jobs and threads change no bit
+   of them (on a GPU within a kind of passes, as of all K and V). A history before the prompt is context alone, and the
+   prompt joins it. Up to batch_max prompts share a pass, so start many jobs, then step. The vector lies where other
+   jobs keep text: nothing is allocated.
+
+   A folder of sentence-transformers says which pool it wants and whether vectors are divided by their length:
+   exl2_model_info.embed_pool and embed_raw, of 1_Pooling/config.json and modules.json. A job does what its desc says.
+   Where the folder asks for more (a dense layer after the pooling), every embedding is UNSUPPORTED. A model that was
+   saved without its head loads: it makes embeddings, and text is STATE (has_head). Encoders (BERT) and models with
+   attention to both sides are rejected when they load.
 
    draft.ngram lets one pass confirm several tokens, where a text repeats what was said before: names, phrases, JSON.
    The engine guesses the next tokens by what followed the last 4 to 2 tokens earlier in the history, or else in the
@@ -998,7 +1055,8 @@ typedef enum exl2_event_kind {
     EXL2_EVENT_LOAD = 1,
     EXL2_EVENT_PREFILL,
     EXL2_EVENT_TEXT,
-    EXL2_EVENT_DONE
+    EXL2_EVENT_DONE,
+    EXL2_EVENT_EMBEDDING
 } exl2_event_kind;
 
 typedef enum exl2_stop {
@@ -1006,7 +1064,7 @@ typedef enum exl2_stop {
     EXL2_STOP_EOS,       /* one of the model's end tokens */
     EXL2_STOP_STRING,    /* one of the job's stop strings */
     EXL2_STOP_TOKEN,     /* one of the job's stop tokens */
-    EXL2_STOP_LENGTH,    /* max_tokens, or a finished prefill_only job */
+    EXL2_STOP_LENGTH,    /* max_tokens, or a finished prefill_only job or embedding */
     EXL2_STOP_GRAMMAR,   /* the grammar's text is complete; nothing may follow */
     EXL2_STOP_CALLBACK,  /* on_event returned EXL2_STOP_JOB */
     EXL2_STOP_CANCELLED,
@@ -1029,16 +1087,17 @@ typedef struct exl2_alt { exl2_token token; float logprob; } exl2_alt; /* natura
 
 /* Members that each kind of event sets, besides kind and user; the other members are 0 or NULL.
 
-                                        LOAD       PREFILL           TEXT        DONE
-       model                            yes        yes               yes         yes
-       session, job                     -          yes               yes         yes
-       progress                         0..1       0..1              -           -
-       text, bytes                      -          -                 yes         -
-       tokens, token_count              -          score_prompt      yes         -
-       alts, alts_per_token             -          score_prompt *    yes *       -
-       logsumexp                        -          score_prompt      -           -
-       result, error                    yes        -                 -           yes
-       stop, stats                      -          -                 -           yes
+                                        LOAD       PREFILL           TEXT        DONE       EMBEDDING
+       model                            yes        yes               yes         yes        yes
+       session, job                     -          yes               yes         yes        yes
+       progress                         0..1       0..1              -           -          -
+       text, bytes                      -          -                 yes         -          -
+       tokens, token_count              -          score_prompt      yes         -          -
+       alts, alts_per_token             -          score_prompt *    yes *       -          -
+       logsumexp                        -          score_prompt      -           -          -
+       values, value_count              -          -                 -           -          yes
+       result, error                    yes        -                 -           yes        -
+       stop, stats                      -          -                 -           yes        -
 
    score_prompt: where the job's desc sets it. *: where the job's desc sets alts_per_token. */
 typedef struct exl2_event { /* pointers are valid until the callback returns, or until the next exl2_next_event */
@@ -1054,6 +1113,8 @@ typedef struct exl2_event { /* pointers are valid until the callback returns, or
     const exl2_alt *alts;     /* [token_count, alts_per_token] the likeliest tokens; NULL if the job asks for none */
     uint32_t alts_per_token;
     const float *logsumexp;   /* [token_count] with score_prompt; logit = logprob + logsumexp */
+    const float *values;      /* EMBEDDING: [value_count] the vector of the prompt (exl2_embed_desc); as many as */
+    uint32_t value_count;     /* exl2_model_info.hidden */
     float progress;           /* LOAD, PREFILL: 0..1 */
     exl2_stop stop;           /* DONE */
     exl2_result result;       /* DONE; LOAD: PENDING before the last one */
@@ -1154,6 +1215,14 @@ typedef struct exl2_rope_info { /* one table of RoPE, as it is computed for cont
 
 #define EXL2_LAYERS_MAX 4096   /* of a model */
 
+/* How an embedding is made of the hidden states of a prompt's tokens (section 10). */
+typedef enum exl2_embed_pool {
+    EXL2_EMBED_OFF,
+    EXL2_EMBED_LAST,           /* that of the last token */
+    EXL2_EMBED_MEAN,           /* the mean over all tokens */
+    EXL2_EMBED_FIRST           /* that of the first token */
+} exl2_embed_pool;
+
 typedef struct exl2_model_info { /* constant once the headers are read, but for content_id; its texts are static */
     char arch[64];             /* "LlamaForCausalLM": as config.json names it */
     char norms[64];            /* "RMSNorm before blocks" */
@@ -1178,6 +1247,10 @@ typedef struct exl2_model_info { /* constant once the headers are read, but for 
                                   embedding and the experts that the token does not use */
     exl2_token bos, eos;       /* -1 = none */
     bool has_tokenizer, has_chat_template;
+    bool has_head;             /* false: the files have none, and config.json does not say that the embedding is it: the
+                                  model makes embeddings, but no text */
+    exl2_embed_pool embed_pool; /* what the folder says of its embeddings (section 10); OFF: nothing, */
+    bool embed_raw;            /* or that they are not normalized */
     bool reads_tools, reads_tool_calls; /* the chat template for jobs with tools does (found by rendering); one that
                                    does not drops them without an error, and the job logs a warning */
     uint8_t content_id[16];    /* of config.json and all weights: a saved session fits models with the same id. Zeros
@@ -1268,8 +1341,10 @@ typedef enum exl2_text_flags {
     EXL2_TEXT_NO_BOS = 1,      /* tokenize: do not add BOS before the text */
     EXL2_TEXT_PLAIN = 2,       /* tokenize: markers such as <|end|> are plain text */
     EXL2_TEXT_SKIP_MARKERS = 4, /* detokenize: leave special tokens out */
-    EXL2_TEXT_BYTES = 8        /* detokenize: the tokens' own bytes: parts of characters are not replaced, and a space
+    EXL2_TEXT_BYTES = 8,       /* detokenize: the tokens' own bytes: parts of characters are not replaced, and a space
                                   at the beginning is not stripped */
+    EXL2_TEXT_END = 16         /* tokenize: add what the tokenizer's post-processor puts after a text, if it does; after
+                                  a prompt's text, not after messages */
 } exl2_text_flags;
 
 /* What a model reads before it writes: messages, perhaps with a text after them; or a text; or ids. None of them: a job
@@ -1517,6 +1592,20 @@ typedef struct exl2_draft_desc {
     uint32_t _end_canary;
 } exl2_draft_desc;
 
+/* With pool the job makes a vector of its prompt and samples nothing: one event EXL2_EVENT_EMBEDDING, then DONE with
+   LENGTH. Section 10 says more. ARG with settings that only text has (max_tokens, min_tokens, resume, score_prompt,
+   heal_prompt, grammar, draft, alts_per_token, guidance, on_logits), for a layer that the model does not have, and for
+   an empty prompt. UNSUPPORTED for a layer before the last one on a GPU, for a model with more than 12,160 values, and
+   where the folder asks for a pooling or a module that is not computed, which the message names. */
+typedef struct exl2_embed_desc {
+    uint32_t _start_canary;
+    exl2_embed_pool pool;      /* OFF = no embedding */
+    bool raw;                  /* not divided by its L2 norm */
+    uint32_t layer;            /* 0 = the hidden states after the final norm, which the head multiplies; n = the
+                                  residual after block n, from 1 */
+    uint32_t _end_canary;
+} exl2_embed_desc;
+
 /* ban_strings: the text must not contain them, ASCII letters in either case. Text in which a banned string might begin
    waits, in whole tokens. When a banned string is complete, the history is rewound to the token in which it begins, and
    a different token is sampled there. After 64 tokens that all lead to one banned string (256 rewinds in all) the
@@ -1553,6 +1642,7 @@ typedef struct exl2_job_desc {
     exl2_sampler_desc sampler;
     exl2_grammar grammar;      /* what the text may be; id 0 = anything */
     exl2_draft_desc draft;
+    exl2_embed_desc embed;     /* the prompt becomes a vector; no text */
     const char *const *stop_strings; /* strings that end the text */
     uint32_t stop_string_count;
     const char *const *ban_strings; /* strings that must not be in the text */
@@ -1683,8 +1773,9 @@ EXL2_API exl2_result exl2_import_gguf(const exl2_import_desc *d);
    own files. Text like that of the game is best.
 
    Before the work begins it checks all numbers of the source, the rate, memory and disks, and on_plan says what it will
-   make and need. A GGUF or FP8 source becomes a dense folder in the work folder; all but its numbers is checked before
-   that. What reads images or sound is copied as it is, and all tensors keep the source's names.
+   make and need. A GGUF or FP8 source, and one with adapters, becomes a dense folder in the work folder; all but its
+   numbers is checked before that. What reads images or sound is copied as it is, and all tensors keep the source's
+   names.
 
    All finished parts are kept in the work folder, so that a killed conversion continues where it was when it is called
    again. If a byte of the source has changed, it is rejected. What is read of the source is compared with hashes of its
@@ -1751,6 +1842,12 @@ typedef struct exl2_convert_info {
     double stage_seconds[EXL2_CONVERT_STAGES];
 } exl2_convert_info;
 
+/* An adapter (LoRA, in peft's format) that is merged into the source's weights: W + scale factor B A. */
+typedef struct exl2_convert_lora {
+    const char *folder;      /* with adapter_config.json and adapter_model.safetensors */
+    float scale;             /* 0 = 1; EXL2_OFF: it is left out; -100 to 100 */
+} exl2_convert_lora;
+
 /* Source: a GGUF file, or a folder that exl2_model_load loads, or one with FP8 weights (E4M3, a scale for all or for
    each block of 128 x 128). Matrices that are EXL2, GPTQ or AWQ already are used as they are. Blocks (attention, MLP,
    experts) with inputs that are no multiple of 32 stay FP16. Tensors that the text model does not use are left out. */
@@ -1777,6 +1874,11 @@ typedef struct exl2_convert_desc {
                                 ExLlamaV2's own is accepted, too; with size_bytes it needs head_bits */
     bool measure_only;       /* out_dir gets measurement.json alone, which ExLlamaV2's converter reads, too, and
                                 calibration.json: the ids that it was made of, as a calibration file */
+    const exl2_convert_lora *loras; /* [lora_count] at most 8, DoRA included: merged in f32, in this order, before
+                                calibration, into a dense, FP8 or GGUF source; into another one UNSUPPORTED */
+    uint32_t lora_count;
+    uint32_t bits;           /* 16: out_dir is a dense folder of the source with its adapters (F16; what was BF16 or
+                                F32 and has an adapter becomes F32); bpw and all about quantizing must be 0. Else 0 */
     bool corrected;          /* each matrix makes up for errors of those before: better at low rates, for about twice
                                 the time; needs the default rows, or more. Not with measure_only */
     uint64_t shard_bytes;    /* most bytes of tensors in a file; 0 = 4 GiB. A larger tensor has a file for itself */

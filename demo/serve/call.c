@@ -253,6 +253,7 @@ void call_record(choice *c, const engine_record *r)
     case ENGINE_REFUSED: on_refused(c, r); break;
     case ENGINE_SCORES: answer_logprobs_prompt(c, r); break;
     case ENGINE_TEXT: on_text(c, r); break;
+    case ENGINE_VECTOR: break; /* of no call */
     case ENGINE_DONE: on_done(c, r); break;
     }
 }

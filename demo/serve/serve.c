@@ -9,7 +9,7 @@
 #include "../common/clock.h"
 #include "../common/interrupt.h"
 #include "call.h"
-#include "endpoints.h"
+#include "embeddings.h"
 #include "metrics.h"
 #include "models.h"
 #include "reasoning.h"
@@ -72,6 +72,7 @@ static void on_gone(void *user, http_exchange *x)
     case OWNER_CALL: call_gone((call *)(void *)o); break;
     case OWNER_LOADER: loader_gone(user, x); break;
     case OWNER_WATCHER: endpoint_watch_gone(user, x); break;
+    case OWNER_EMBEDDINGS: embeddings_gone((embeddings *)(void *)o); break;
     }
 }
 
@@ -87,11 +88,12 @@ static void on_room(void *user, http_exchange *x)
 static void take_news(server *s)
 {
     for (engine_run *run; (run = engine_take(s->engine)) != NULL;) {
-        choice *c = run->user;
+        bool embeds = run->desc.embed.pool != EXL2_EMBED_OFF;
+        void *user = run->user;
         for (engine_record record; engine_read(run, &record);) {
-            call_record(c, &record);
+            embeds ? embeddings_record(run, &record) : call_record(user, &record);
         }
-        call_records_end(c);
+        embeds ? embeddings_records_end(run) : call_records_end(user);
     }
     models_sweep(s);
 }
@@ -216,6 +218,10 @@ static bool open_all(server *s)
             return false;
         }
     }
+    if (o->embeddings && !models_load(s, &(models_desc){ .path = o->embeddings, .embeds = true })) {
+        fprintf(stderr, "--embeddings: there is no memory, or there are %u models already\n", SERVER_MODELS_MAX);
+        return false;
+    }
     return true;
 }
 
@@ -261,6 +267,7 @@ static void run(server *s)
         if (s->stopping && http_now_ms(s->http) >= s->stop_ms) {
             s->stop_ms = UINT64_MAX;
             call_end_all(s, "The server is shutting down.");
+            embeddings_end_all(s, "The server is shutting down.");
         }
     }
 }
@@ -269,7 +276,8 @@ static void close_all(server *s)
 {
     if (s->engine) {
         call_end_all(s, "The server is shutting down.");
-        while (s->calls) {
+        embeddings_end_all(s, "The server is shutting down.");
+        while (s->calls || s->embeddings) {
             take_news(s);
             clock_sleep_us(500);
         }
@@ -293,6 +301,7 @@ int cli_serve(int argc, char **argv)
         { "--yes-anyone", ARG_BOOL, &o.anyone, NULL, "allows --no-auth with an address that is not loopback" },
         { "--models", ARG_TEXT, &o.folder, "DIR", "folder of models and templates that an admin may load" },
         { "--draft", ARG_TEXT, &o.draft, "DIR", "a smaller model that guesses for the first one" },
+        { "--embeddings", ARG_TEXT, &o.embeddings, "DIR", "a model for /v1/embeddings, beside the others" },
         { "--ngram", ARG_BOOL, &o.ngram, NULL, "guesses tokens by what the text said before; same text" },
         { "--batch", ARG_U32, &o.batch, "N", "sequences in a pass (16)" },
         { "--sampling", ARG_CHOICE, &o.sampling, "neutral|model|balanced",

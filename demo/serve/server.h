@@ -15,6 +15,7 @@
 
 typedef struct serve_options {
     arg_texts models;         /* folders */
+    const char *embeddings;   /* folder of a model for /v1/embeddings */
     const char *address, *keys, *folder, *draft, *template, *reasoning, *cors, *override, *sessions;
     uint32_t port, queue, ping, batch;
     uint64_t body_max;
@@ -32,7 +33,7 @@ typedef struct model model;
 typedef struct call call;
 
 /* What http_user of an exchange points to, if anything: the first member of what waits for something. */
-typedef enum owner_kind { OWNER_CALL, OWNER_LOADER, OWNER_WATCHER } owner_kind;
+typedef enum owner_kind { OWNER_CALL, OWNER_LOADER, OWNER_WATCHER, OWNER_EMBEDDINGS } owner_kind;
 typedef struct owner {
     owner_kind kind;
 } owner;
@@ -50,6 +51,7 @@ struct model { /* one that is loaded, or that some call still names */
     int64_t created;          /* seconds since 1970 */
     uint32_t calls;           /* that use it */
     bool leaving;             /* it is being unloaded */
+    bool embeds;              /* the model of --embeddings, which no request to generate gets */
     bool failed_at_start;
     loader *loader;           /* streams the progress of its load; NULL: none */
     model *next;
@@ -88,6 +90,7 @@ struct server {
     keys keys;
     model *models;
     call *calls;
+    struct embeddings *embeddings; /* requests of /v1/embeddings */
     metrics metrics;
     char *template_text;      /* --template FILE, or of /v1/template/switch; NULL: the models' own */
     char template_name[128];

@@ -244,6 +244,8 @@ typedef struct exl2__logit_row { /* a row that wants logits, or its hidden state
     uint32_t alts;                  /* number of most likely tokens wanted, at most EXL2_ALTS_MAX */
     /* Used by SAMPLE and FETCH only: */
     const exl2__sampling *sampling;
+    uint32_t layer;                 /* HIDDEN: 0 = after the final norm; n = the residual after layer n - 1, without
+                                       that norm */
     const float *negative;          /* FETCH: logits [vocab] of the negative sequence; NULL = no guidance */
     float guidance;                 /* FETCH: scale of guidance, 1 = no effect */
     const uint32_t *mask;           /* [ceil(vocab / 32)] one bit per token, 1 = allowed; NULL = all. Filled in while
@@ -281,6 +283,8 @@ typedef struct exl2__step { /* the arrays must live until the pass has ended */
     bool decodes; /* no rows are of prompts, and every row wants logits (not HIDDEN): logits[i].row == i */
     bool repeats; /* besides, every row is the only one of its sequence, and a token is sampled from it */
     bool masked;  /* some rows have masks: `sample` has to wait until the masks are ready */
+    bool tapped;  /* some rows want the residual after a layer before the last one: the pass stops there. Only without a
+                     queue */
 } exl2__step;
 
 /* Whether a row of the group [first, first + count) of logit rows is HIDDEN; all: whether all are. */
@@ -428,9 +432,10 @@ typedef struct exl2__backend {
        changed, and are valid until the next call. sample_row samples from them. */
     exl2_result (*logits)(exl2__device *d, uint32_t row, float **out);
     exl2_result (*sample_row)(exl2__device *d, float *logits, const exl2__logit_row *row, exl2__logit_result *result);
-    /* After collect, before the next pass: the final hidden state of the step's row `row`, out [hidden]: what the head
-       multiplies, r after the model's last norm. */
-    exl2_result (*hidden)(exl2__device *d, uint32_t row, float *out);
+    /* After collect, before the next pass: the final hidden states of the step's rows [row, row + count), out [count,
+       hidden]: what the head multiplies, r after the model's last norm. raw: r itself, which a backend without a queue
+       gives after any layer, too. */
+    exl2_result (*hidden)(exl2__device *d, uint32_t row, uint32_t count, bool raw, float *out);
 
 #define X(name) exl2_result (*name)(exl2__device *d, const exl2__layer *layer, const exl2__range *range);
     EXL2__PHASES(X) /* layer: NULL in phases outside of the layers */

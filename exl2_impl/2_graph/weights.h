@@ -19,7 +19,8 @@
 typedef struct exl2__weights {
     exl2__config config;
     exl2__tensors tensors;
-    bool tied;                        /* there is no head: the embedding is used as the head */
+    bool tied;                        /* there is no head: the embedding is used as the head, */
+    bool headless;                    /* but only because it costs nothing: the model was saved without its head */
     bool one_kind;                    /* as the backend says */
     bool decodes_exl3;                /* the backend gets matrices and embeddings of EXL3 as dense ones of F32 */
     bool has_affine;                  /* the backend gets matrices of GPTQ or AWQ */

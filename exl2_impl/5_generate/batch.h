@@ -117,13 +117,14 @@ static inline exl2__step_row exl2__batch_row(const exl2__sequence *s, const exl2
 }
 
 /* Makes a step of the sequences' rows. The logits at position p predict token p + 1: from the last pending row and from
-   drafts a token is sampled; the earlier rows of a scored prompt give the log-probability of the token after them. If a
+   drafts a token is sampled; the earlier rows of a scored prompt give the log-probability of the token after them. Rows
+   of an embedding give their hidden states instead. If a
    pass of sampled tokens has logits at all, every row has, so that it can run as a captured graph. */
 static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, uint32_t count,
                                     const exl2__pages *pages, exl2__row_kind kind, exl2__step *step)
 {
-    uint32_t rows = 0, logits = 0, sequences = 0, sampled = 0, wanted = 0;
-    bool masked = false;
+    uint32_t rows = 0, logits = 0, sequences = 0, sampled = 0, wanted = 0, hidden = 0;
+    bool masked = false, tapped = false;
     for (uint32_t owner = 0; owner < count; owner++) {
         exl2__sequence *s = all[owner];
         if (!s->live || s->rows == 0) {
@@ -141,7 +142,13 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
             exl2__logit_row logit = { .row = rows++, .use = EXL2__LOGIT_SCORE, .alts = s->alts };
             bool needed = true;
             bool scored = !last && s->score_prompt && of_prompt && !exl2__table_is_vector(s->table, position + 1);
-            if (scored) {
+            if (s->pool != EXL2_EMBED_OFF && exl2__sequence_pools(s, position)) {
+                EXL2__ASSERT(kind != EXL2__ROWS_SAMPLED); /* rows of a prompt */
+                logit.use = EXL2__LOGIT_HIDDEN;
+                logit.layer = s->pool_layer;
+                hidden++;
+                tapped = tapped || s->pool_layer;
+            } else if (scored) {
                 logit.target = exl2__table_token(s->table, position + 1);
             } else if (last && !s->prefill_only
                        && exl2__sequence_samples_after(s, position + 1 - s->table->tokens)) {
@@ -165,12 +172,12 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
         sequences++;
     }
     b->logit_count = wanted ? logits : 0;
-    bool decodes = rows > 0 && kind != EXL2__ROWS_PROMPT && b->logit_count == rows;
+    bool decodes = rows > 0 && kind != EXL2__ROWS_PROMPT && b->logit_count == rows && !hidden;
     *step = (exl2__step){ .rows = b->rows, .row_count = rows, .sequence_count = sequences,
                           .page_tables = b->page_tables, .copies = b->copies, .copy_count = b->copy_count,
                           .logits = b->logits, .logit_count = b->logit_count, .kind = kind,
                           .decodes = decodes, .repeats = decodes && sampled == rows && sampled == sequences,
-                          .masked = masked };
+                          .masked = masked, .tapped = tapped };
     b->copy_count = 0;
 }
 
@@ -178,7 +185,8 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
    (sampler, biases), and its result is ignored. */
 static inline void exl2__batch_drop_row(exl2__logit_row *row)
 {
-    *row = (exl2__logit_row){ .row = row->row, .use = EXL2__LOGIT_SCORE, .mask = row->mask };
+    exl2__logit_use use = row->use == EXL2__LOGIT_HIDDEN ? EXL2__LOGIT_HIDDEN : EXL2__LOGIT_SCORE;
+    *row = (exl2__logit_row){ .row = row->row, .use = use, .mask = row->mask };
 }
 
 /* Drops the rows of a sequence that has ended during the pass. */

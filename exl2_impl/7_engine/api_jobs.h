@@ -219,6 +219,7 @@ EXL2__PRIVATE exl2_result exl2__api_check_job(exl2_engine *e, const exl2_job_des
     EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, &d->chat, exl2_chat_desc));
     EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, &d->sampler, exl2_sampler_desc));
     EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, &d->draft, exl2_draft_desc));
+    EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, &d->embed, exl2_embed_desc));
     bool whole = exl2__api_prompt_whole(&d->prompt) && exl2__api_prompt_whole(&d->negative_prompt)
               && (d->stop_strings || !d->stop_string_count) && (d->ban_strings || !d->ban_string_count)
               && (d->stop_tokens || !d->stop_token_count);

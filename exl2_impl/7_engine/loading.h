@@ -260,6 +260,7 @@ EXL2__PRIVATE exl2_result exl2__loading_config(exl2_engine *e, exl2__model *m, e
         return exl2__config_read_text(c, m->path, &m->weights.config);
     }
     EXL2__TRY(exl2__config_read(c, m->path, &m->weights.config));
+    EXL2__TRY(exl2__pooling_read(c, m->path, &m->pooling));
     EXL2__TRY(exl2__loading_experts(c, m));
     return exl2__loading_rope(c, m);
 }
@@ -482,6 +483,9 @@ EXL2__PRIVATE void exl2__loading_info(exl2__model *m)
     info->bos = config->bos >= 0 ? config->bos : m->vocab.present ? m->vocab.bos : -1;
     info->eos = config->eos_count ? config->eos[0] : m->vocab.present ? m->vocab.eos : -1;
     info->has_tokenizer = m->vocab.present;
+    info->has_head = !m->desc.text_only && !m->weights.headless;
+    info->embed_pool = m->pooling.pool;
+    info->embed_raw = m->pooling.raw;
     const exl2__template *chat = exl2__template_set_pick(&m->chats, NULL, false);
     const exl2__template *tool_chat = exl2__template_set_pick(&m->chats, NULL, true); /* jobs with tools get this one */
     info->has_chat_template = chat != NULL;

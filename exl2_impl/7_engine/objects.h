@@ -6,6 +6,7 @@
 #define EXL2__OBJECTS_H
 
 #include "../0_base/pool.h"
+#include "../1_load/pooling.h"
 #include "../0_base/thread.h"
 #include "../2_graph/forward.h"
 #include "../2_graph/weights.h"
@@ -31,6 +32,7 @@
 #define EXL2__JOB_DEFERRED_BYTES 8192u    /* ... nor any event while so many bytes are ahead of it */
 #define EXL2__JOB_ALTS 4096              /* alternatives of held tokens */
 #define EXL2__JOB_EVENT_BYTES 49152u     /* bytes of a job's events from one pass that a callback may hear later */
+#define EXL2__JOB_EMBED_MAX 12160u        /* values of an embedding: its event fits into EXL2__JOB_EVENT_BYTES */
 #define EXL2__FIRST_DRAFT_RATE 0.5f      /* a guess; see exl2__job.drafting.rate */
 #define EXL2__FIRST_MASK_NS 40.0f        /* a guess; see exl2__model.mask_ns */
 #define EXL2__FIRST_MASK_BEGIN_NS 2e5f   /* a guess; see exl2__model.mask_begin_ns */
@@ -47,10 +49,15 @@ typedef struct exl2__held_token {
    delivery. */
 typedef struct exl2__job_block {
     uint64_t text[EXL2__JOB_TEXT_BYTES / 8]; /* bytes; the type aligns every block of an array for pointers */
-    char hold[EXL2__JOB_HOLD_BYTES + 1];
-    exl2__held_token held[EXL2__JOB_HELD_TOKENS];
-    exl2_alt alts[EXL2__JOB_ALTS]; /* [held tokens, alts_per_token] */
-    exl2_alt event_tokens[EXL2__JOB_HELD_TOKENS];
+    union {
+        struct {
+            char hold[EXL2__JOB_HOLD_BYTES + 1];
+            exl2__held_token held[EXL2__JOB_HELD_TOKENS];
+            exl2_alt alts[EXL2__JOB_ALTS]; /* [held tokens, alts_per_token] */
+            exl2_alt event_tokens[EXL2__JOB_HELD_TOKENS];
+        };
+        float embedding[EXL2__JOB_EMBED_MAX]; /* of a job that has no text: the sum so far, then the vector */
+    };
 } exl2__job_block;
 
 /* PARKED: the model has neither weights nor pages; its jobs wait. LOADS: it loads again. */
@@ -75,6 +82,7 @@ typedef struct exl2__model {
     uint64_t scratch_bytes;
     exl2_model_info info;
     uint8_t content_head[16];    /* of content_id.h: the content_id of saves that releases up to 0.2.0 made */
+    exl2__pooling pooling;       /* what the folder says of embeddings */
     exl2__vocab vocab;
     exl2__template_set chats;
     float mask_ns;               /* learned time of a mask per node of exl2__grammar_mask_cost, in nanoseconds */
@@ -161,6 +169,7 @@ typedef struct exl2__job_delivery {
     uint32_t held_tokens_max;
     uint32_t due_bytes, due_tokens; /* the first part of what is held: the next TEXT event */
     bool text_due, progress_due; /* a TEXT or a PREFILL event must be delivered before more work */
+    bool embedding_due;          /* the job's embedding must be delivered before DONE */
     bool done_due;               /* the job has ended, but the ring had no room for DONE. The handles of that event: */
     exl2_model done_model;
     exl2_session done_session;
@@ -261,6 +270,8 @@ struct exl2__job {
     exl2__job_drafting drafting;
     bool one_by_one;             /* every token is sampled; none is appended because it is forced */
     bool prefilled;              /* all K and V of a prefill_only job are computed */
+    uint32_t embedded;           /* rows that are in its embedding */
+    bool embeds_raw;
     uint32_t computed;           /* tokens of the prompt whose K and V this job has computed */
     exl2_token healed;           /* last token of the prompt, which the first sampled token replaces; -1 = none */
     uint32_t max_tokens;

@@ -227,6 +227,10 @@ EXL2__PRIVATE exl2_result exl2__snapshot_save(exl2_engine *e, exl2__session *s, 
     if (job && job->guidance.negative) {
         return exl2__fail(&e->ctx, EXL2_ERR_STATE, "a session whose job has guidance can be saved after its DONE");
     }
+    if (job && job->sequence.pool != EXL2_EMBED_OFF) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "a session whose job makes an embedding can be saved after its "
+                          "DONE");
+    }
     bool deferred = job && job->delivery.deferred && !exl2__jobs_is_dropped(job);
     if (deferred && (job->stops.strings.count || job->bans.strings.count || job->sequence.sampling.mirostat_tau > 0
                      || exl2__snapshot_is_cut(m, job))) {

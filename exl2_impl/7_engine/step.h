@@ -7,6 +7,7 @@
 #define EXL2__STEP_H
 
 #include "../2_graph/forward_queue.h"
+#include "embeddings.h"
 #include "forced.h"
 #include "host_sample.h"
 #include "loading_run.h"
@@ -53,6 +54,7 @@ static inline bool exl2__step_read_flags(exl2_engine *e, exl2__job *job)
         exl2__jobs_end_deferred(job);
         exl2__jobs_end(job, EXL2_STOP_CANCELLED, EXL2_ERR_CANCELLED, "the job was cancelled");
         job->delivery.text_due = job->delivery.text_due && job->stop != EXL2_STOP_CANCELLED;
+        job->delivery.embedding_due = job->delivery.embedding_due && job->stop != EXL2_STOP_CANCELLED;
         job->delivery.progress_due = false;
     }
     return paused;
@@ -65,8 +67,10 @@ static inline void exl2__step_update_job(exl2_engine *e, exl2__job *job, exl2__p
     bool paused = exl2__step_read_flags(e, job);
     uint64_t id = job->id;
     bool waits = exl2__jobs_is_deferred(e, job) || exl2__jobs_deferred_first(e, job); /* for its end */
-    bool was_due = job->delivery.text_due || job->delivery.progress_due || (job->ending && !waits);
-    bool clear = exl2__jobs_deliver_progress(e, job) && exl2__jobs_deliver_text(e, job);
+    bool was_due = job->delivery.text_due || job->delivery.progress_due || job->delivery.embedding_due
+                || (job->ending && !waits);
+    bool clear = exl2__jobs_deliver_progress(e, job) && exl2__jobs_deliver_text(e, job)
+              && exl2__embeddings_deliver(e, job);
     waits = exl2__jobs_is_deferred(e, job) || exl2__jobs_deferred_first(e, job);
     if (job->ending && clear && !waits) {
         exl2__jobs_finish(e, job);
@@ -330,7 +334,8 @@ static inline void exl2__step_update_tables(exl2_engine *e, exl2__model *m)
             continue;
         }
         if (!exl2__sequence_decodes(s) && s->attempt == 0) {
-            job->delivery.progress_due = !job->first_token_ns && !s->score_prompt && !exl2__objects_is_hidden(job);
+            bool silent = s->score_prompt || s->pool != EXL2_EMBED_OFF || exl2__objects_is_hidden(job);
+            job->delivery.progress_due = !job->first_token_ns && !silent;
         }
         counts |= !job->drafting.target;
         e->stats.tokens_in += exl2__jobs_computed(job, &m->pages);
@@ -390,6 +395,10 @@ static inline void exl2__step_results(exl2_engine *e, exl2__model *m)
             if (wanted) {
                 exl2__jobs_score(e, job, f->results + first, count);
             }
+        } else if (rows[first].use == EXL2__LOGIT_HIDDEN) {
+            bool last = rows[first].layer == 0 || rows[first].layer == m->plan.shape.layers;
+            exl2__embeddings_rows(e, m, wanted && last ? job : NULL, exl2__spans_last(&m->spans), f->logit0 + first,
+                                  f->logit0 + f->result_count, &count);
         } else if (wanted) {
             exl2__step_token(e, m, job, first);
         }
@@ -412,6 +421,9 @@ static inline void exl2__step_end_pass(exl2_engine *e, exl2__model *m, exl2_resu
         } else if (result < 0) {
             exl2__jobs_fail(e, exl2__objects_positive(job), result);
         } else if (job->prefilled) {
+            if (job->sequence.pool != EXL2_EMBED_OFF) {
+                exl2__embeddings_finish(e, m, job);
+            }
             job->delivery.text_due = job->delivery.due_bytes > 0 || job->delivery.due_tokens > 0; /* all of it forced */
             exl2__jobs_end(job, job->stop ? job->stop : EXL2_STOP_LENGTH, EXL2_OK, NULL);
         }
@@ -521,6 +533,10 @@ static inline exl2__step_outcome exl2__step_advance(exl2_engine *e, exl2__model 
     }
     if (r >= 0 && status == EXL2__FORWARD_MASKS) {
         return EXL2__STEP_MASKS;
+    }
+    if (r >= 0 && status == EXL2__FORWARD_LAYER) {
+        exl2__embeddings_taps(e, m);
+        return EXL2__STEP_RESULTS;
     }
     if (r >= 0) {
         exl2__step_update_tables(e, m);
@@ -694,7 +710,8 @@ EXL2__PRIVATE const char *exl2__step_why_blocked(exl2_engine *e, exl2__job *job)
     exl2__lock(&e->lock);
     bool paused = job->shared.pause == job->id;
     exl2__unlock(&e->lock);
-    bool unread = job->delivery.text_due || job->delivery.progress_due || job->scores.blocked;
+    const exl2__job_delivery *d = &job->delivery;
+    bool unread = d->text_due || d->progress_due || d->embedding_due || job->scores.blocked;
     return paused ? "is paused: resume it, or cancel it"
          : unread ? "has events that were not read: call exl2_next_event, or cancel it" : NULL;
 }

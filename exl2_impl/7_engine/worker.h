@@ -175,7 +175,7 @@ EXL2__PRIVATE bool exl2__worker_deliver(exl2_engine *e, bool paused_too)
             continue;
         }
         exl2__step_read_flags(e, job);
-        if (job->ending && !d->deferred && !d->text_due && !d->progress_due) {
+        if (job->ending && !d->deferred && !d->text_due && !d->progress_due && !d->embedding_due) {
             any = true;
             exl2__jobs_finish(e, job);
         }

@@ -130,7 +130,8 @@ namespace Exl2
         public uint token_count;
         public IntPtr alts;
         public uint alts_per_token;
-        public IntPtr logsumexp;
+        public IntPtr logsumexp, values;
+        public uint value_count;
         public float progress;
         public int stop, result;
         public IntPtr error;
@@ -201,7 +202,9 @@ namespace Exl2
         public float bits_per_weight;
         public ulong weight_bytes, cache_bytes, scratch_bytes, device_bytes, cache_bytes_per_token, pass_bytes;
         public int bos, eos;
-        [MarshalAs(UnmanagedType.I1)] public bool has_tokenizer, has_chat_template, reads_tools, reads_tool_calls;
+        [MarshalAs(UnmanagedType.I1)] public bool has_tokenizer, has_chat_template, has_head;
+        public int embed_pool;
+        [MarshalAs(UnmanagedType.I1)] public bool embed_raw, reads_tools, reads_tool_calls;
         [MarshalAs(UnmanagedType.ByValArray, SizeConst = 16)] public byte[] content_id;
     }
 
@@ -295,6 +298,15 @@ namespace Exl2
     }
 
     [StructLayout(LayoutKind.Sequential)]
+    struct exl2_embed_desc
+    {
+        public uint _start_canary;
+        public int pool;
+        [MarshalAs(UnmanagedType.I1)] public bool raw;
+        public uint layer, _end_canary;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
     struct exl2_job_desc
     {
         public uint _start_canary;
@@ -307,6 +319,7 @@ namespace Exl2
         public exl2_sampler_desc sampler;
         public exl2_grammar grammar;
         public exl2_draft_desc draft;
+        public exl2_embed_desc embed;
         public IntPtr stop_strings;
         public uint stop_string_count;
         public IntPtr ban_strings;
@@ -385,7 +398,7 @@ namespace Exl2
             typeof(exl2_layout), typeof(exl2_job_stats), typeof(exl2_alt), typeof(exl2_event), typeof(exl2_step_desc),
             typeof(exl2_engine_stats), typeof(exl2_cache_desc), typeof(exl2_model_desc), typeof(exl2_rope_info),
             typeof(exl2_model_info), typeof(exl2_message), typeof(exl2_chat_desc), typeof(exl2_session_info),
-            typeof(exl2_sampler_desc), typeof(exl2_grammar_desc), typeof(exl2_prompt), typeof(exl2_draft_desc),
+            typeof(exl2_sampler_desc), typeof(exl2_grammar_desc), typeof(exl2_prompt), typeof(exl2_draft_desc), typeof(exl2_embed_desc),
             typeof(exl2_job_desc) };
 
         // The bytes of a member, as the marshaller lays it out.

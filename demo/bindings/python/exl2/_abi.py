@@ -22,11 +22,12 @@ BACKENDS = {"auto": 0, "cuda": 1, "cpu": 2}
 CACHE_FORMATS = {"fp16": 0, "q8": 1, "q6": 2, "q4": 3}
 PRESETS = {"model": 0, "neutral": 1, "greedy": 2, "balanced": 3}
 GRAMMARS = {"json": 0, "schema": 1, "regex": 2, "ebnf": 3, "choices": 4}
-EVENT_LOAD, EVENT_PREFILL, EVENT_TEXT, EVENT_DONE = 1, 2, 3, 4
+EVENT_LOAD, EVENT_PREFILL, EVENT_TEXT, EVENT_DONE, EVENT_EMBEDDING = 1, 2, 3, 4, 5
+POOLS = {"off": 0, "last": 1, "mean": 2, "first": 3}
 CONTINUE, STOP_JOB, PAUSE_JOB = 0, 1, 2
 STOPS = ("none", "eos", "string", "token", "length", "grammar", "callback", "cancelled", "error", "loop")
 LOG_LEVELS = {"error": 1, "warn": 2, "info": 3, "debug": 4}
-TEXT_NO_BOS, TEXT_PLAIN, TEXT_SKIP_MARKERS, TEXT_BYTES = 1, 2, 4, 8
+TEXT_NO_BOS, TEXT_PLAIN, TEXT_SKIP_MARKERS, TEXT_BYTES, TEXT_END = 1, 2, 4, 8, 16
 SAVE_KV = 1
 
 
@@ -152,7 +153,7 @@ class Event(_Public):
     _fields_ = [("kind", c_int32), ("model", Model), ("session", Session), ("job", Job), ("user", c_void_p),
         ("text", c_void_p), ("bytes", c_size_t), ("tokens", POINTER(Alt)), ("token_count", c_uint32),
         ("alts", POINTER(Alt)), ("alts_per_token", c_uint32), ("logsumexp", POINTER(c_float)),
-        ("progress", c_float), ("stop", c_int32), ("result", c_int32), ("error", c_char_p),
+        ("values", POINTER(c_float)), ("value_count", c_uint32), ("progress", c_float), ("stop", c_int32), ("result", c_int32), ("error", c_char_p),
         ("stats", JobStats)]
 
 
@@ -199,7 +200,8 @@ class ModelInfo(_Public):
         ("bits_per_weight", c_float), ("weight_bytes", c_uint64), ("cache_bytes", c_uint64),
         ("scratch_bytes", c_uint64), ("device_bytes", c_uint64), ("cache_bytes_per_token", c_uint64),
         ("pass_bytes", c_uint64), ("bos", c_int32), ("eos", c_int32), ("has_tokenizer", c_bool),
-        ("has_chat_template", c_bool), ("reads_tools", c_bool), ("reads_tool_calls", c_bool),
+        ("has_chat_template", c_bool), ("has_head", c_bool), ("embed_pool", c_int32), ("embed_raw", c_bool),
+        ("reads_tools", c_bool), ("reads_tool_calls", c_bool),
         ("content_id", c_uint8 * 16)]
 
 
@@ -262,12 +264,17 @@ class DraftDesc(_Public):
         ("one_by_one", c_bool), ("_end_canary", c_uint32)]
 
 
+class EmbedDesc(_Public):
+    _fields_ = [("_start_canary", c_uint32), ("pool", c_int32), ("raw", c_bool), ("layer", c_uint32),
+        ("_end_canary", c_uint32)]
+
+
 class JobDesc(_Public):
     _fields_ = [("_start_canary", c_uint32), ("model", Model), ("session", Session), ("prompt", Prompt),
         ("chat", ChatDesc), ("max_tokens", c_uint32), ("min_tokens", c_uint32), ("resume", c_bool),
         ("prefill_only", c_bool), ("score_prompt", c_bool), ("show_markers", c_bool),
         ("heal_prompt", c_bool), ("sampler", SamplerDesc), ("grammar", Grammar), ("draft", DraftDesc),
-        ("stop_strings", POINTER(c_char_p)), ("stop_string_count", c_uint32),
+        ("embed", EmbedDesc), ("stop_strings", POINTER(c_char_p)), ("stop_string_count", c_uint32),
         ("ban_strings", POINTER(c_char_p)), ("ban_string_count", c_uint32),
         ("stop_tokens", POINTER(c_int32)), ("stop_token_count", c_uint32), ("loop_stop", c_uint32),
         ("alts_per_token", c_uint32), ("guidance", c_float), ("negative_session", Session),
