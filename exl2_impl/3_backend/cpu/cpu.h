@@ -312,6 +312,7 @@ EXL2__PRIVATE void exl2__cpu_stages(const exl2__cpu_device *d, exl2__phase phase
     case EXL2__PHASE_COUNT:
         break;
     }
+    exl2__cpu_lora_stages(d, phase, rows, stages);
     memcpy(out, stages, sizeof stages);
 }
 
@@ -543,6 +544,7 @@ static const exl2__backend exl2__cpu_backend = {
     .name = "cpu",
     .open = exl2__cpu_open,
     .close = exl2__cpu_close,
+    .loras = &exl2__cpu_loras,
     .decode_rows = 16,
     .matrix_bytes = exl2__cpu_matrix_bytes_of,
     .vector_bytes = exl2__cpu_vector_bytes,
