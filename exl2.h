@@ -1242,7 +1242,7 @@ EXL2_API exl2_result exl2_model_close(exl2_engine *e, exl2_model m);
 
 typedef struct exl2_lora_desc {
     uint32_t _start_canary;
-    exl2_model model;          /* loaded, with lora_max */
+    exl2_model model;          /* opened with lora_max */
     const char *path;          /* the adapter's folder, UTF-8: adapter_config.json, adapter_model.safetensors */
     exl2_event_fn on_event;    /* LOAD events; its result is ignored */
     void *user;
@@ -1259,10 +1259,10 @@ typedef struct exl2_lora_info { /* constant once the headers are read, but for c
 } exl2_lora_info;
 
 /* [E wait] Reads headers: the adapter's facts and the memory that loading needs. IO, FORMAT, UNSUPPORTED for the files;
-   STATE: the model is not loaded, or was opened with lora_max 0. BUDGET: a rank above lora_rank_max. */
+   STATE: the model's headers are not read yet, or lora_max is 0. BUDGET: a rank above lora_rank_max. */
 EXL2_API exl2_result exl2_lora_measure(exl2_engine *e, const exl2_lora_desc *d, exl2_lora_info *out);
-/* [E nb] Begins a load that exl2_step continues beside running jobs; failures come with the last LOAD event. Errors for
-   the model as exl2_lora_measure; BUDGET: lora_max adapters are open. */
+/* [E nb] Begins a load that exl2_step continues beside running jobs; failures come with the last LOAD event. STATE: the
+   model is not loaded, is parked, or lora_max is 0. BUDGET: lora_max adapters are open. */
 EXL2_API exl2_result exl2_lora_open(exl2_engine *e, const exl2_lora_desc *d, exl2_lora *out);
 /* [E wait] exl2_lora_open, then steps until the adapter is ready or has failed. Errors as exl2_lora_measure, and BUDGET
    when its memory exceeds a cap. An adapter that failed is closed and *out is 0. */

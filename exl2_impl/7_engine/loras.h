@@ -121,17 +121,19 @@ EXL2__PRIVATE void exl2__loras_close_all(exl2_engine *e, exl2__model *m)
 
 /* ---- loading ---- */
 
-/* Fails unless the model can have adapters now. */
-EXL2__PRIVATE exl2_result exl2__loras_check_model(exl2_engine *e, const exl2__model *m)
+/* Fails unless the model can have adapters now; headers: or once its headers are read. */
+EXL2__PRIVATE exl2_result exl2__loras_check_model(exl2_engine *e, const exl2__model *m, bool headers)
 {
-    if (m->state != EXL2_OK || m->desc.text_only || m->park != EXL2__PARK_NONE) {
+    if (m->desc.lora_max == 0) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s was opened with lora_max 0: set exl2_model_desc.lora_max to the "
+                          "number of adapters", m->path);
+    }
+    bool read = headers && m->state == EXL2_PENDING && m->plan.lora_max > 0;
+    if ((m->state != EXL2_OK && !read) || m->desc.text_only || m->park != EXL2__PARK_NONE) {
         return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s: an adapter needs a model that is loaded, and not parked",
                           m->path);
     }
-    EXL2__TRY(exl2__objects_not_closing(e, m));
-    return m->desc.lora_max ? EXL2_OK
-         : exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s was opened with lora_max 0: set exl2_model_desc.lora_max to the "
-                      "number of adapters", m->path);
+    return exl2__objects_not_closing(e, m);
 }
 
 EXL2__PRIVATE exl2_result exl2__loras_make_loader(exl2_engine *e, exl2__model *m, const char *path,
@@ -168,7 +170,7 @@ EXL2__PRIVATE exl2_result exl2__loras_measure(exl2_engine *e, exl2__model *m, co
 {
     exl2__lora_loader *loader;
     exl2__work all = exl2__work_all();
-    EXL2__TRY(exl2__loras_check_model(e, m));
+    EXL2__TRY(exl2__loras_check_model(e, m, true));
     EXL2__TRY(exl2__loras_make_loader(e, m, path, &loader));
     exl2_result r = exl2__loras_measure_slice(e, m, loader, info, &all);
     exl2__lora_load_end(loader);
@@ -180,7 +182,7 @@ EXL2__PRIVATE exl2_result exl2__loras_measure(exl2_engine *e, exl2__model *m, co
 EXL2__PRIVATE exl2_result exl2__loras_open(exl2_engine *e, exl2__model *m, const exl2_lora_desc *d, exl2_lora *out)
 {
     exl2__lora *l = NULL;
-    EXL2__TRY(exl2__loras_check_model(e, m));
+    EXL2__TRY(exl2__loras_check_model(e, m, false));
     exl2__loras_collect(e, m);
     for (uint32_t i = 0; i < m->desc.lora_max && !l; i++) {
         l = m->loras[i].id ? NULL : &m->loras[i];
