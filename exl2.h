@@ -329,10 +329,10 @@
 
    1. BASIC TYPES
 
-   exl2_engine is the one object that you hold by pointer. Models, sessions, jobs and grammars are handles: 64-bit ids
-   that may be copied, stored, and kept longer than their objects. An engine never uses an id twice. A call with the
-   handle of an object that has ended gives EXL2_ERR_STALE and touches nothing. 0 is no handle. A message writes the two
-   halves of a handle, slot and generation, as 3.17.
+   exl2_engine is the one object that you hold by pointer. Models, sessions, jobs, grammars and adapters are handles:
+   64-bit ids that may be copied, stored, and kept longer than their objects. An engine never uses an id twice. A call
+   with the handle of an object that has ended gives EXL2_ERR_STALE and touches nothing. 0 is no handle. A message
+   writes the two halves of a handle, slot and generation, as 3.17 (those of adapters are plain numbers).
 
    Results: a negative result is a failure; EXL2_OK, EXL2_PENDING and EXL2_IDLE are not. exl2_result_name gives the name
    of a result. exl2_last_error gives the message of the most recent error on that engine: file, key or tensor, what was
@@ -469,11 +469,11 @@
    because waking the thread is the largest CPU cost of a token. Do not use `wait` in a frame loop.
 
    exl2_stats gives memory, KV pages, jobs, tokens and the slowest step. Once a model is ready, `allocations` stays
-   constant, with three exceptions. The first are conversations that render to more than 256 KiB, that bring a
+   constant, with four exceptions. The first are conversations that render to more than 256 KiB, that bring a
    template_text or special_tokens, or whose reply is begun or has a text after its opening. The second are jobs with
    guidance, or with a grammar and bans (section 9). The third, for a moment, is a text that is not valid UTF-8, has a
    word of more than 4 KiB, or has more than 5 KiB in one stretch that the tokenizer normalizes first (Qwen: text that
-   is not in normal form C).
+   is not in normal form C). The fourth are adapters while they load (exl2_lora_open).
 
    A call needs at most 64 KiB of stack, on whatever thread it runs. Callbacks, hooks and the GPU's driver and compiler
    run on the same stack and need theirs in addition. That is for gcc -O2 (measured: 45 KiB); without optimization a
@@ -545,6 +545,24 @@
    those of lower ones: paused jobs first, then the lowest priority, then the newest. A preempted job waits again, and
    continues later with the same words; it is not preempted again before 16 more tokens. A job that can never fit fails
    at its start, and the message says how much it would need.
+
+   Adapters (LoRA): a model that is opened with lora_max may have adapters of some megabytes, each of which gives a
+   character a voice of its own. exl2_lora_measure reads an adapter's headers, exl2_lora_open begins a load that
+   exl2_step continues beside running jobs, exl2_lora_load waits for it; exl2_lora_state and exl2_lora_get say how it
+   stands, exl2_lora_close ends it after its last job. A job names its adapters and their factors (job_desc.loras),
+   so jobs with different adapters share a pass, and none waits for another. A row computes y = W x + b as without
+   adapters, and then adds scale x alpha / rank x (B (A x)) for each adapter, in the order of their content_ids: its
+   bits depend on its own set, and not on the other rows of the pass. An adapter is what peft writes,
+   adapter_config.json and adapter_model.safetensors, in F16, BF16 or F32: every matrix of the layers, fused ones,
+   experts and routers; rslora, rank_pattern and alpha_pattern. Each tensor of the file must belong to a matrix, or
+   EXL2_ERR_FORMAT names the first that does not. Not supported, each by its name: DoRA, modules_to_save, biases,
+   adapters of the embedding, the head or a vision tower, files of pickle, and models on a GPU.
+
+   K and V depend on the set of adapters, so each set has a cache of its own: equal sets share pages, also in another
+   order of the list; a scale of 0.5 is another set than 1, and a set that leaves all of its adapters out is the model
+   alone. A session may change its set from job to job: its history is then computed again, unless K and V of the new
+   set are still cached. A world of 2,000 tokens that 5 characters with adapters of their own share is computed, and
+   kept, 5 times. What a closed adapter has computed is evicted first, and never found again.
 
    7. TEXT
 
@@ -810,6 +828,7 @@ typedef struct exl2_model { uint64_t id; } exl2_model;      /* handles: 0 = none
 typedef struct exl2_session { uint64_t id; } exl2_session;  /* so that a closed one is reported as EXL2_ERR_STALE */
 typedef struct exl2_job { uint64_t id; } exl2_job;          /* and never followed: no id comes twice. */
 typedef struct exl2_grammar { uint64_t id; } exl2_grammar;
+typedef struct exl2_lora { uint64_t id; } exl2_lora;        /* an adapter; ids rise, and none comes twice */
 typedef int32_t exl2_token;                                 /* index into the model's vocabulary */
 
 typedef enum exl2_result {
@@ -1105,7 +1124,8 @@ typedef struct exl2_event { /* pointers are valid until the callback returns, or
     exl2_model model;
     exl2_session session;
     exl2_job job;
-    void *user;               /* from the job's desc; LOAD: from the model's */
+    exl2_lora lora;           /* LOAD: the adapter that loads; id 0 = the model itself */
+    void *user;               /* from the job's desc; LOAD: from the model's or the adapter's */
     const char *text;         /* TEXT: whole UTF-8 code points, NUL after them */
     size_t bytes;
     const exl2_alt *tokens;   /* TEXT: tokens of the text; PREFILL with score_prompt: prompt tokens from the 2nd on */
@@ -1197,6 +1217,8 @@ typedef struct exl2_model_desc {
     uint32_t batch_max;        /* sequences per forward pass; 0 = 16 */
     uint32_t experts_active;   /* experts that a token uses, 1 to all of a layer's; 0 = the model's own number. ARG for
                                   more, and for a model without experts */
+    uint32_t lora_max;         /* adapters that may be loaded at once, at most 256; 0 = none */
+    uint32_t lora_rank_max;    /* largest rank of an adapter, at most 256; 0 = 64. Work memory grows with it */
     bool keep_packed;          /* keep a copy of the packed weights in host memory, for exl2_model_park */
     bool grammars;             /* make the grammars' table of tokens while loading, not with the first grammar */
     float rope_scale;          /* RoPE, 0 = as the model has it: positions divided by this (linear), 1 to 1000, */
@@ -1289,6 +1311,44 @@ EXL2_API exl2_result exl2_model_get(exl2_engine *e, exl2_model m, exl2_model_inf
 EXL2_API exl2_result exl2_model_park(exl2_engine *e, exl2_model m, bool parked);
 /* [E wait] Ends its jobs and sessions first; inside a callback STATE. */
 EXL2_API exl2_result exl2_model_close(exl2_engine *e, exl2_model m);
+
+/* ---- adapters: LoRA in peft's format (section 6) ---- */
+
+typedef struct exl2_lora_desc {
+    uint32_t _start_canary;
+    exl2_model model;          /* opened with lora_max */
+    const char *path;          /* the adapter's folder, UTF-8: adapter_config.json, adapter_model.safetensors */
+    exl2_event_fn on_event;    /* LOAD events; its result is ignored */
+    void *user;
+    uint32_t _end_canary;
+} exl2_lora_desc;
+
+typedef struct exl2_lora_info { /* constant once the headers are read, but for content_id */
+    uint8_t content_id[16];    /* of all numbers and what they are for; zeros until the adapter is loaded */
+    uint32_t rank_max;         /* the largest rank of a matrix */
+    uint32_t matrices;         /* pairs A, B in the file */
+    uint64_t bytes;            /* memory of the adapter while it is loaded */
+    uint64_t device_bytes;     /* part of it on the GPU */
+    char warning[128];         /* "", or what may be wrong with the file: a target that no tensor belongs to */
+} exl2_lora_info;
+
+/* [E wait] Reads headers: the adapter's facts and the memory that loading needs. IO, FORMAT, UNSUPPORTED for the files;
+   STATE: the model's headers are not read yet, or lora_max is 0. BUDGET: a rank above lora_rank_max. */
+EXL2_API exl2_result exl2_lora_measure(exl2_engine *e, const exl2_lora_desc *d, exl2_lora_info *out);
+/* [E nb] Begins a load that exl2_step continues beside running jobs; failures come with the last LOAD event. STATE: the
+   model is not loaded, is parked, or lora_max is 0. BUDGET: lora_max adapters are open. */
+EXL2_API exl2_result exl2_lora_open(exl2_engine *e, const exl2_lora_desc *d, exl2_lora *out);
+/* [E wait] exl2_lora_open, then steps until the adapter is ready or has failed. Errors as exl2_lora_measure, and BUDGET
+   when its memory exceeds a cap. An adapter that failed is closed and *out is 0. */
+EXL2_API exl2_result exl2_lora_load(exl2_engine *e, const exl2_lora_desc *d, exl2_lora *out);
+/* [E nb] PENDING while the adapter loads, OK when it is ready, else why it failed, with the message for
+   exl2_last_error. */
+EXL2_API exl2_result exl2_lora_state(exl2_engine *e, exl2_lora l);
+/* [E nb] The same as exl2_lora_measure gives, once the headers are read; zeros before. */
+EXL2_API exl2_result exl2_lora_get(exl2_engine *e, exl2_lora l, exl2_lora_info *out);
+/* [E nb] The handle is stale at once; the adapter is freed after its last job. K and V of its texts are not found any
+   more, also not by an adapter that is loaded from the same folder. */
+EXL2_API exl2_result exl2_lora_close(exl2_engine *e, exl2_lora l);
 
 /* ---- 7. text: usable while a model loads, once its tokenizer is ready ---------------------------------------- */
 
@@ -1626,6 +1686,13 @@ typedef struct exl2_embed_desc {
    memory for a row of logits, allocated at the start; the CPU samples.
 
    Log-probabilities and alternatives come from the logits after guidance and on_logits. */
+#define EXL2_JOB_LORAS 8       /* adapters of a job, at most */
+
+typedef struct exl2_lora_use { /* an adapter of a job */
+    exl2_lora lora;
+    float scale;               /* factor of what the adapter adds, -100 to 100; 0 = 1, EXL2_OFF: it is left out */
+} exl2_lora_use;
+
 typedef struct exl2_job_desc {
     uint32_t _start_canary;
     exl2_model model;          /* one-shot: the job gets a session of its own */
@@ -1640,6 +1707,8 @@ typedef struct exl2_job_desc {
     bool show_markers;         /* special tokens appear in the text */
     bool heal_prompt;          /* the prompt's last token may grow: its text is kept */
     exl2_sampler_desc sampler;
+    const exl2_lora_use *loras; /* adapters, in any order, each once; both sequences of guidance have them */
+    uint32_t lora_count;       /* at most EXL2_JOB_LORAS; 0 = the model alone */
     exl2_grammar grammar;      /* what the text may be; id 0 = anything */
     exl2_draft_desc draft;
     exl2_embed_desc embed;     /* the prompt becomes a vector; no text */

@@ -83,6 +83,7 @@ EXL2__SIZE_BEGIN
 
 /* ---- 2_graph: the forward pass ---- */
 
+#include "2_graph/lora.h"
 #include "2_graph/phases.h"
 #include "2_graph/span.h"
 #include "2_graph/plan.h"
@@ -92,6 +93,7 @@ EXL2__SIZE_BEGIN
 #include "2_graph/weights.h"
 #include "2_graph/weights_headers.h"
 #include "2_graph/weights_load.h"
+#include "2_graph/lora_load.h"
 #include "2_graph/forward.h"
 #include "2_graph/forward_queue.h"
 
@@ -108,6 +110,7 @@ EXL2__SIZE_END
 #include "3_backend/cpu/cpu_codes.h"
 #include "3_backend/cpu/cpu_device.h"
 #include "3_backend/cpu/cpu_exl3.h"
+#include "3_backend/cpu/cpu_lora.h"
 #include "3_backend/cpu/cpu_multiply.h"
 #include "3_backend/cpu/cpu_product.h"
 #include "3_backend/cpu/cpu_logits.h"
@@ -168,6 +171,7 @@ EXL2__SIZE_BEGIN
 #include "4_cache/vectors.h"
 #include "4_cache/pages.h"
 #include "4_cache/table.h"
+#include "4_cache/roots.h"
 
 /* ---- 5_generate: several jobs in one pass ---- */
 
@@ -299,6 +303,7 @@ EXL2__SIZE_BEGIN
 #include "7_engine/grammars.h"
 #include "7_engine/jobs.h"
 #include "7_engine/embeddings.h"
+#include "7_engine/loras.h"
 #include "7_engine/draft_models.h"
 #include "7_engine/job_lists.h"
 #include "7_engine/job_prompt.h"
@@ -316,6 +321,7 @@ EXL2__SIZE_BEGIN
 #include "7_engine/api.h"
 #include "7_engine/api_engine.h"
 #include "7_engine/api_models.h"
+#include "7_engine/api_loras.h"
 #include "7_engine/api_text.h"
 #include "7_engine/api_jobs.h"
 #include "7_engine/public.h"

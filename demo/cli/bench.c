@@ -24,6 +24,7 @@ typedef struct bench_options {
     const char *draft; /* folder of a draft model */
     exl2_draft_desc guesses;
     host_options host;
+    arg_texts lora_rows;   /* adapters of single sequences */
     exl2_model_desc model; /* RoPE alone */
 } bench_options;
 
@@ -36,6 +37,7 @@ typedef struct bench {
     exl2_device_info device;
     exl2_device_speed speed;
     double core_read_s; /* bytes per second that one core reads from memory; 0: not measured */
+    uint64_t lora_bytes; /* of adapters that a pass of the largest batch reads */
     bench_runs work;
     bench_run *runs; /* [run_count] */
     uint32_t run_count;
@@ -252,6 +254,9 @@ static void print_json(const bench *b)
         json_out_string(&j, "cache", b->options->cache.count == 1 ? host_cache_name(&b->host) : NULL);
         json_out_uint(&j, "pass_bytes", b->host.info.pass_bytes);
         json_out_uint(&j, "bytes_per_token", b->host.info.pass_bytes);
+        if (b->lora_bytes) {
+            json_out_uint(&j, "lora_bytes", b->lora_bytes);
+        }
         json_out_array(&j, "runs");
         for (uint32_t i = 0; i < b->run_count; i++) {
             print_run(&j, b, &b->runs[i]);
@@ -337,6 +342,7 @@ static bool load(bench *b)
     model.path = o->path;
     model.batch_max = batch > 16 ? batch : 0;
     model.experts_active = o->host.experts;
+    loras_plan(&model, o->lora_rows.count);
     model.cache.no_reuse = true; /* every round computes its whole prompt */
     if (need > CONTEXT_MAX) {
         fprintf(stderr, "a sequence would have %llu tokens, at most %u are supported\n", (unsigned long long)need,
@@ -381,12 +387,37 @@ static bool run_all(bench *b)
     return good;
 }
 
+/* Loads the adapters of single sequences, and adds up the bytes of adapters that a pass reads. */
+static bool load_rows(bench *b)
+{
+    const arg_texts *rows = &b->options->lora_rows;
+    const host *h = &b->host;
+    uint32_t batch = largest(&b->options->batch), read = rows->count < batch ? rows->count : batch;
+    exl2_lora_info info;
+    b->lora_bytes = 0;
+    for (uint32_t i = 0; i < rows->count; i++) {
+        const arg_texts one = { { rows->items[i] }, 1 };
+        if (!loras_load(h->engine, h->model, &one, &b->work.rows[i])) {
+            return false;
+        }
+    }
+    b->work.row_count = rows->count;
+    for (uint32_t i = 0; i < h->loras.count + read; i++) {
+        exl2_lora l = i < h->loras.count ? h->loras.uses[i].lora : b->work.rows[i - h->loras.count].uses[0].lora;
+        b->lora_bytes += exl2_lora_get(h->engine, l, &info) >= 0 ? info.bytes : 0;
+    }
+    if (b->lora_bytes && !b->options->json) {
+        printf("adapters: a pass of %u sequences reads %.1f MB of them\n", batch, (double)b->lora_bytes * 1e-6);
+    }
+    return true;
+}
+
 /* Loads the model with the present cache, and the draft model beside it. */
 static bool load_all(bench *b)
 {
     const bench_options *o = b->options;
     b->work.draft = o->guesses;
-    return load(b) && (!o->draft || host_load_draft(&b->host, o->draft, largest(&o->batch), &b->work.draft.model));
+    return load(b) && load_rows(b) && (!o->draft || host_load_draft(&b->host, o->draft, largest(&o->batch), &b->work.draft.model));
 }
 
 static bool run(bench *b)
@@ -424,6 +455,9 @@ static args_result check(const args_desc *d, const bench_options *o)
     if (o->decode == 1) {
         return args_wrong(d, "--decode must be 0, or at least 2: the speed is that of the tokens after the first one");
     }
+    if (o->lora_rows.count && o->host.loras.count == EXL2_JOB_LORAS) {
+        return args_wrong(d, "with --lora-row, --lora may be given %d times at most", EXL2_JOB_LORAS - 1);
+    }
     return o->path || o->probe ? ARGS_OK : args_wrong(d, "MODEL is missing");
 }
 
@@ -442,6 +476,8 @@ int cli_bench(int argc, char **argv)
         { "--draft", ARG_TEXT, &o.draft, "DIR", "a smaller model of the same vocabulary guesses tokens" },
         { "--draft-tokens", ARG_U32, &o.guesses.tokens, "N", "guesses in a pass, at most (as many as pay, up to 15)" },
         { "--first-start", ARG_BOOL, &o.first_start, NULL, "also measures a start that compiles all kernels" },
+        HOST_LORA_ARG(o.host),
+        { "--lora-row", ARG_TEXTS, &o.lora_rows, "DIR[:S]", "adapter of one sequence: the i-th has the i-th of these" },
         HOST_GPU_ARGS(o.host),
         { "--cache", ARG_CHOICES, &o.cache, "fp16|q8|q6|q4", "formats of K and V, such as fp16,q6 (fp16)" },
         { "--cache-tokens", ARG_U64, &o.host.cache_tokens, "N", "tokens of the cache (what the program needs)" },

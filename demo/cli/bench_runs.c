@@ -45,14 +45,19 @@ static void make_ids(bench_runs *b, uint32_t count)
     }
 }
 
-/* Starts a job on the session. false: failed, message printed. */
-static bool start(bench_runs *b, exl2_session session, uint32_t prompt_tokens, uint32_t new_tokens)
+/* Starts a job on the session of a sequence of the batch. false: failed, message printed. */
+static bool start(bench_runs *b, uint32_t sequence, exl2_session session, uint32_t prompt_tokens, uint32_t new_tokens)
 {
     exl2_job job;
+    loras all = b->host->loras;
+    if (b->row_count && all.count < EXL2_JOB_LORAS) {
+        all.uses[all.count++] = b->rows[sequence % b->row_count].uses[0];
+    }
     exl2_bias ban = { b->host->info.eos, -INFINITY };
     make_ids(b, prompt_tokens);
     exl2_job_desc d = { .session = session, .prompt = { .tokens = b->ids, .token_count = prompt_tokens },
                         .max_tokens = new_tokens, .prefill_only = new_tokens == 0, .draft = b->draft,
+                        .loras = all.uses, .lora_count = all.count,
                         .on_event = on_event, .user = b };
     d.sampler.preset = EXL2_PRESET_GREEDY;
     if (b->no_end && b->host->info.eos >= 0) {
@@ -100,7 +105,7 @@ bool bench_runs_first_token(bench_runs *b, double *seconds)
     uint64_t begin = clock_ns();
     bool good = open_session(b, &session);
     if (good) {
-        good = start(b, session, 8, 1) && finish(b);
+        good = start(b, 0, session, 8, 1) && finish(b);
         exl2_session_close(b->host->engine, session);
     }
     *seconds = clock_seconds_since(begin);
@@ -117,7 +122,7 @@ bool bench_runs_prefill(bench_runs *b, uint32_t tokens, bench_run *out)
         good = open_session(b, &session);
         if (good) {
             uint64_t cpu_ns = clock_cpu_ns();
-            good = start(b, session, tokens, 1) && finish(b);
+            good = start(b, 0, session, tokens, 1) && finish(b);
             samples_add(&cpu, (double)(clock_cpu_ns() - cpu_ns) * 1e-3 / tokens);
             samples_add(&speeds, tokens / ((double)b->end.stats.prefill_ns * 1e-9));
             exl2_session_close(b->host->engine, session);
@@ -149,7 +154,7 @@ static bool decode_once(bench_runs *b, const exl2_session *sessions, const bench
     b->new_tokens = b->first_token_at = 0;
     uint64_t begin = clock_ns(), cpu_ns = clock_cpu_ns();
     for (uint32_t i = 0; good && i < run->batch; i++) {
-        good = start(b, sessions[i], 1, run->tokens);
+        good = start(b, i, sessions[i], 1, run->tokens);
     }
     good = good && finish(b);
     if (good && b->new_tokens > run->batch) {
@@ -197,7 +202,7 @@ bool bench_runs_decode(bench_runs *b, uint32_t tokens, uint32_t batch, uint32_t 
     *out = (bench_run){ .tokens = tokens, .batch = batch, .context = context,
                         .cache = host_cache_name(b->host) };
     for (uint32_t i = 0; good && i < batch; i++) {
-        good = open_session(b, &sessions[i]) && (!context || (start(b, sessions[i], context, 0) && finish(b)));
+        good = open_session(b, &sessions[i]) && (!context || (start(b, i, sessions[i], context, 0) && finish(b)));
     }
     good = good && decode_all(b, sessions, out);
     for (uint32_t i = 0; i < batch && sessions[i].id; i++) {

@@ -23,6 +23,8 @@ typedef struct bench_runs { /* zeroed, except for host */
     exl2_token *ids; /* [id_count] random, the same in every run */
     uint32_t id_count;
     exl2_draft_desc draft; /* of all jobs */
+    loras rows[ARGS_LIST_MAX]; /* [row_count] adapters of sequence i: those of i modulo row_count, beside --lora's */
+    uint32_t row_count;
     bool no_end;     /* the end token ended a round too early; from then on it is banned */
     uint32_t jobs_open;
     uint64_t new_tokens;

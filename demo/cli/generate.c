@@ -271,6 +271,7 @@ static int run(generation *g, const exl2_sampler_desc *sampler)
                         .ban_string_count = o->bans.count, .min_tokens = o->min_tokens, .heal_prompt = o->heal,
                         .draft = o->guesses, .stop_tokens = g->stop_tokens,
                         .stop_token_count = o->stop_ids.count,
+                        .loras = g->host->loras.uses, .lora_count = g->host->loras.count,
                         .alts_per_token = g->logprobs.per_token, .guidance = o->guidance, .on_event = on_event,
                         .user = g };
     for (uint32_t i = 0; i < o->stop_ids.count; i++) {
@@ -397,6 +398,7 @@ int cli_generate(int argc, char **argv)
         { "--save-after", ARG_U32, &o.save_after, "N", "saves after N tokens, in the middle of the text, and ends" },
         { "--load", ARG_TEXT, &o.load, "F", "goes on with the job of a saved session; with the flags of that job" },
         { "--logprobs", ARG_U32, &o.logprobs, "N", "prints log-probabilities of each token and the N likeliest" },
+        HOST_LORA_ARG(o.host),
         HOST_CONTEXT_ARGS(o.model),
         HOST_ARGS(o.host),
         { "--json", ARG_BOOL, &o.json, NULL, "prints one JSON object instead of the text" },

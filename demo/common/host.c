@@ -60,7 +60,7 @@ bool host_open(host *h, const host_options *o)
     exl2_error error = { 0 };
     exl2_device_desc device = { .pick = EXL2_PICK_INDEX, .index = o->device.items[0] };
     *h = (host){ .pool = pool_open(o->threads), .says_place = o->says_place, .experts = o->experts,
-                 .cache = o->cache, .cache_tokens = o->cache_tokens };
+                 .cache = o->cache, .cache_tokens = o->cache_tokens, .lora_texts = o->loras };
     if (o->threads > POOL_WIDTH_MAX) {
         fprintf(stderr, "--threads must be at most %u, not %u\n", POOL_WIDTH_MAX, o->threads);
         host_close(h);
@@ -123,6 +123,7 @@ bool host_load(host *h, const exl2_model_desc *d, uint32_t sequences)
     exl2_model_desc with_progress = *d;
     with_progress.experts_active = h->experts ? h->experts : d->experts_active;
     host_cache(h, &with_progress);
+    loras_plan(&with_progress, h->lora_texts.count);
     if (!with_progress.cache.tokens && exl2_model_measure(h->engine, &with_progress, &h->info) >= 0) {
         with_progress.cache.tokens = (uint64_t)h->info.context_max * sequences;
     }
@@ -141,7 +142,7 @@ bool host_load(host *h, const exl2_model_desc *d, uint32_t sequences)
     } else if (result < 0) {
         host_failed(h);
     }
-    return result >= 0;
+    return result >= 0 && loras_load(h->engine, h->model, &h->lora_texts, &h->loras);
 }
 
 bool host_load_text(host *h, const char *path)

@@ -10,6 +10,7 @@
 #include "args.h"
 #include "exl2.h"
 #include "kernel_folder.h"
+#include "loras.h"
 #include "pool.h"
 #include "progress.h"
 
@@ -24,6 +25,7 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
     uint32_t cache;      /* exl2_kv */
     uint64_t cache_tokens; /* 0 = what the program needs */
     uint64_t bytes_max;  /* cap of the engine's host memory; 0 = no cap */
+    arg_texts loras;     /* --lora: adapters of every job */
     const char *kernels; /* folder of compiled kernels; NULL = the user's cache */
     uint32_t max_jobs, max_sessions; /* of the engine; 0 = its defaults */
     bool first_start;    /* the entries of that folder are not read */
@@ -48,6 +50,10 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
 #define HOST_WORK_ARGS(options)                                                                                   \
     { "--threads", ARG_U32, &(options).threads, "N", "CPU threads, with the main one; at most 64 (all cores)" }, \
     { "--experts", ARG_U32, &(options).experts, "N", "experts that a token uses (the model's own number)" }
+
+/* A row of a flag table for adapters. */
+#define HOST_LORA_ARG(options) \
+    { "--lora", ARG_TEXTS, &(options).loras, "DIR[:S]", "an adapter (LoRA), with factor S (1); may be repeated" }
 
 /* Rows of a flag table for the RoPE of a model, and for its context too: an exl2_model_desc. */
 #define HOST_ROPE_ARGS(desc)                                                                                        \
@@ -74,6 +80,8 @@ typedef struct host { /* zeroed: closed */
     uint64_t cache_tokens;
     exl2_model model;
     exl2_model_info info;
+    arg_texts lora_texts; /* of the options */
+    loras loras;         /* loaded with the model */
     progress bar;
     double open_seconds, load_seconds;
 } host;
@@ -87,7 +95,7 @@ typedef struct host_end { /* how a job ended; zeroed before it starts */
 } host_end;
 
 /* These four print a message to stderr if they fail. host_load: if d gives no cache size, the cache holds `sequences`
-   full contexts; Ctrl-C ends loading. host_load_text loads only the tokenizer and the chat template. host_load_draft
+   full contexts; Ctrl-C ends loading; the adapters of --lora are loaded, too. host_load_text loads only the tokenizer and the chat template. host_load_draft
    loads a draft model for `sequences` sequences of the model that is loaded. */
 bool host_open(host *h, const host_options *o);
 bool host_load(host *h, const exl2_model_desc *d, uint32_t sequences);

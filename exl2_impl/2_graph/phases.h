@@ -1,6 +1,6 @@
 /* phases.h: THE BACKEND BOUNDARY. The code above asks for phases of a forward pass; a backend computes them.
    takes: checked model tensors once, then a step (rows, page tables, sampling) per pass.
-   gives: EXL2__PHASES, exl2__phase, the structs that cross the boundary, exl2__backend and its two optional tables.
+   gives: EXL2__PHASES, exl2__phase, the structs that cross the boundary, exl2__backend and its three optional tables.
    owns:  nothing; a backend owns weights, pages and scratch, in arenas sized by its own *_bytes functions. */
 #ifndef EXL2__PHASES_H
 #define EXL2__PHASES_H
@@ -9,6 +9,7 @@
 #include "../1_load/arch.h"
 #include "../1_load/exl2_matrix.h"
 #include "../1_load/model_experts.h"
+#include "lora.h"
 
 #define EXL2__PAGE_TOKENS 64u /* tokens of a KV page */
 #define EXL2__NO_PAGE UINT32_MAX
@@ -146,6 +147,24 @@ static inline exl2__operand exl2__operand_of_expert(const exl2__layer *layer, ex
     return (exl2__operand){ layer->experts[role - EXL2__ROLE_SINGLES][expert], layer, role, expert };
 }
 
+/* Index of a part of an operand among those of its layer, for exl2__lora_store. */
+static inline uint32_t exl2__role_lora_place(exl2__role role, uint32_t expert, uint32_t part)
+{
+    static const uint8_t first[EXL2__ROLE_COUNT] = { [EXL2__ROLE_QKV] = 0, [EXL2__ROLE_OUT] = 3,
+                                                     [EXL2__ROLE_GATE_UP] = 4, [EXL2__ROLE_DOWN] = 6,
+                                                     [EXL2__ROLE_ROUTER] = 7, [EXL2__ROLE_EXPERT_UP] = 0,
+                                                     [EXL2__ROLE_EXPERT_DOWN] = 2 };
+    uint32_t before = role < EXL2__ROLE_SINGLES ? 0 : EXL2__LORA_PARTS + EXL2__LORA_EXPERT_PARTS * expert;
+    return before + first[role] + part;
+}
+
+/* What an adapter adds to a part of an operand of a layer. */
+static inline const exl2__lora_matrix *exl2__operand_lora(const exl2__lora_store *store, exl2__operand of,
+                                                           uint32_t part)
+{
+    return &store->matrices[(size_t)of.layer->index * store->places + exl2__role_lora_place(of.role, of.expert, part)];
+}
+
 /* What a backend must know before it can prepare. The sizes are final. */
 typedef struct exl2__plan {
     exl2__shape shape;            /* of the whole model */
@@ -155,6 +174,7 @@ typedef struct exl2__plan {
     uint32_t rows_max;            /* rows of a pass */
     uint32_t logit_rows_max;      /* rows of a group: head and sample compute the logits of one group at a time */
     uint32_t sequences_max, pages;
+    uint32_t lora_max, lora_rank_max; /* adapters; the largest rank of one. lora_max 0: rows have no adapters */
     uint32_t context, context_max; /* tokens of a sequence; context_max: rounded up to whole pages */
     exl2_kv kv;                   /* format of K and V in pages */
     exl2__layer *layers;          /* [shape.layers] */
@@ -278,6 +298,9 @@ typedef struct exl2__step { /* the arrays must live until the pass has ended */
     uint32_t copy_count;
     const exl2__logit_row *logits;
     uint32_t logit_count;
+    const uint16_t *row_loras; /* [row_count] 1 + index into lora_sets, 0: none; NULL: no row has adapters */
+    const exl2__lora_set *lora_sets; /* [lora_set_count] */
+    uint32_t lora_set_count;
     const float *handed; /* [row_count, hidden] for `embed` of a later span: rows that the span before has computed */
     exl2__row_kind kind;
     bool decodes; /* no rows are of prompts, and every row wants logits (not HIDDEN): logits[i].row == i */
@@ -362,10 +385,23 @@ typedef struct exl2__backend_queue {
     uint32_t (*ahead)(const exl2__device *d); /* passes worth repeating at once for a caller that waits for results */
 } exl2__backend_queue;
 
+/* Functions of a backend that computes adapters (lora.h). */
+typedef struct exl2__backend_loras {
+    /* Memory for an adapter. *block: its address there. */
+    exl2_result (*open)(exl2__device *d, uint64_t bytes, uint64_t *block);
+    void (*close)(exl2__device *d, uint64_t block, uint64_t bytes);
+    /* Writes bytes at an address of a block that no pass uses yet. */
+    exl2_result (*write)(exl2__device *d, uint64_t at, const void *data, uint64_t bytes);
+    /* Where a matrix has its inputs and outputs: in_at [inputs of the part], out_at [outputs]: the place of each.
+       NULL: in their natural order. */
+    void (*order)(const exl2__device *d, exl2__operand of, uint32_t part, uint32_t *in_at, uint32_t *out_at);
+} exl2__backend_loras;
+
 typedef struct exl2__backend {
     const char *name; /* "cpu", "cuda" */
     const exl2__backend_memory *memory; /* all of its functions are set; NULL: the backend uses the caller's arenas */
     const exl2__backend_queue *queue;   /* all of its functions are set; NULL: phases have ended when they return */
+    const exl2__backend_loras *loras;   /* NULL: the backend computes no adapters */
 
     /* Opens a model. `hardware` belongs to the engine, and is NULL for "cpu". `close` accepts NULL. */
     exl2_result (*open)(exl2__ctx *c, void *hardware, exl2__device **out);

@@ -33,6 +33,7 @@ struct exl2__sequence {
     uint64_t order;               /* order of the calls that started jobs; of equal priorities the lower is first */
     uint32_t skips;               /* number of later sequences that were started before this one */
     exl2__table *table;
+    const exl2__lora_set *loras;  /* adapters of its rows; NULL: none */
     const uint32_t *prompt;       /* [prompt_count] while waiting: words to append, as words of a history; each is a
                                      use of the vector that it names until `begun` */
     uint32_t prompt_count;

@@ -23,6 +23,8 @@ EXL2__PRIVATE exl2_result exl2__api_check_model(exl2_engine *e, const exl2_model
     bool fits = d->context_max <= 1u << 24 && d->prefill_chunk <= 65536 && d->batch_max <= 1024;
     EXL2__TRY(exl2__api_argument(e, fits, call,
                                  "context_max is at most 16,777,216, prefill_chunk 65,536, batch_max 1,024"));
+    EXL2__TRY(exl2__api_argument(e, d->lora_max <= 256 && d->lora_rank_max <= EXL2__LORA_RANK_MAX, call,
+                                 "lora_max and lora_rank_max are at most 256"));
     EXL2__TRY(exl2__api_argument(e, (uint32_t)d->cache.format <= EXL2_KV_Q4, call,
                                  "cache.format is none of exl2_kv"));
     const float rope[3] = { d->rope_scale, d->rope_alpha, d->yarn_factor };

@@ -8,6 +8,7 @@
 #include "embeddings.h"
 #include "job_lists.h"
 #include "job_prompt.h"
+#include "loras.h"
 #include "snapshot.h"
 
 #define EXL2__DEFAULT_MAX_TOKENS 512u
@@ -71,6 +72,31 @@ EXL2__PRIVATE exl2_result exl2__job_start_length(exl2_engine *e, const exl2__mod
 
 /* ---- the job ---- */
 
+/* Fails unless the job has the adapters of the saved one. */
+EXL2__PRIVATE exl2_result exl2__job_start_check_loras(exl2_engine *e, const exl2__model *m, const exl2__job *job)
+{
+    const exl2__session_resume *r = &e->sessions[job->session].resume;
+    exl2__lora_names wanted = { r->lora_count ? 1 : 0, { r->lora } }, given = exl2__loras_names(m, job->sequence.loras);
+    wanted = m->lora_names ? m->lora_names[job->session] : wanted;
+    for (uint32_t i = 0; i < wanted.count; i++) {
+        const exl2__lora_name *name = &wanted.names[i];
+        bool found = false;
+        for (uint32_t k = 0; k < given.count; k++) {
+            found = found || (memcmp(name->content_id, given.names[k].content_id, sizeof name->content_id) == 0
+                              && exl2__float_bits(name->scale) == exl2__float_bits(given.names[k].scale));
+        }
+        if (!found) {
+            char id[33];
+            exl2__snapshot_digits(name->content_id, id);
+            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "resume: the saved job had the adapter with content_id %s and "
+                              "scale %g, which the desc lacks", id, (double)name->scale);
+        }
+    }
+    return given.count == wanted.count ? EXL2_OK
+         : exl2__fail(&e->ctx, EXL2_ERR_ARG, "resume: the desc has %u adapters, but the saved job had %u", given.count,
+                      wanted.count);
+}
+
 /* A job that goes on where its session was saved: the prompt and the limits are those of the snapshot. */
 EXL2__PRIVATE exl2_result exl2__job_start_resumed(exl2_engine *e, const exl2__model *m, exl2__job *job,
                                                   const exl2_job_desc *d)
@@ -92,6 +118,7 @@ EXL2__PRIVATE exl2_result exl2__job_start_resumed(exl2_engine *e, const exl2__mo
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, "resume: prefill_only is %s, but the saved job has max_tokens %u",
                           d->prefill_only ? "set" : "not set", r->max_tokens);
     }
+    EXL2__TRY(exl2__job_start_check_loras(e, m, job));
     s->begun = true;
     s->prompt_end = r->prompt_end;
     s->prompt_count = r->prompt_count;
@@ -125,12 +152,28 @@ EXL2__PRIVATE exl2_result exl2__job_start_prompted(exl2_engine *e, exl2__model *
                             "embedding of");
 }
 
+/* The job's adapters. The session's history moves into the tree of its set. */
+EXL2__PRIVATE exl2_result exl2__job_start_loras(exl2_engine *e, exl2__model *m, exl2__session *session, exl2__job *job,
+                                                const exl2_job_desc *d)
+{
+    exl2__lora_set set;
+    EXL2__TRY(exl2__loras_of_desc(e, m, d, &set));
+    if (set.count) {
+        exl2__lora_set *own = &m->lora_sets[exl2__pool_slot_of(job->id)];
+        *own = set;
+        job->sequence.loras = own;
+    }
+    exl2__loras_root(m, session, job->sequence.loras);
+    return EXL2_OK;
+}
+
 EXL2__PRIVATE exl2_result exl2__job_start_fill(exl2_engine *e, exl2__model *m, exl2__session *session, exl2__job *job,
                                                const exl2_job_desc *d)
 {
     exl2__sequence *s = &job->sequence;
     uint32_t used = 0;
     s->table = &session->table;
+    EXL2__TRY(exl2__job_start_loras(e, m, session, job, d));
     s->priority = d->priority;
     s->order = e->order++;
     s->pool = d->embed.pool;
@@ -236,9 +279,11 @@ EXL2__PRIVATE exl2_result exl2__job_start_one(exl2_engine *e, const exl2_job_des
     job->session = (uint32_t)(session - e->sessions);
     job->block = &m->blocks[slot];
     job->delivery.discard = discard_events;
+    job->root_before = session->table.root;
     *out = job;
     r = exl2__job_start_fill(e, m, session, job, d);
     if (r < 0) {
+        exl2__table_move(&session->table, &m->pages, job->root_before);
         exl2__pool_free(&e->job_ids, slot);
         if (one_shot) {
             exl2__objects_free_session(e, session);
@@ -256,6 +301,7 @@ EXL2__PRIVATE exl2_result exl2__job_start_negative(exl2_engine *e, const exl2_jo
     exl2__model *m = &e->models[positive->model];
     exl2_job_desc other = { .session = d->negative_session, .prompt = d->negative_prompt, .chat = d->chat,
                             .max_tokens = positive->max_tokens, .heal_prompt = d->heal_prompt,
+                            .loras = d->loras, .lora_count = d->lora_count,
                             .prefill_only = d->prefill_only, .priority = d->priority };
     other.model.id = m->id;
     exl2__session *session;
@@ -303,15 +349,26 @@ EXL2__PRIVATE exl2_result exl2__job_start_check_guidance(exl2_engine *e, const e
     return EXL2_OK;
 }
 
+/* Frees a job that was never live: its session's history goes back to where it was. */
+EXL2__PRIVATE void exl2__job_start_free(exl2_engine *e, exl2__job *job, uint32_t delivered)
+{
+    exl2__session *session = &e->sessions[job->session];
+    uint64_t root = job->root_before;
+    exl2__jobs_free(e, job, delivered);
+    if (session->id) {
+        exl2__table_move(&session->table, &e->models[session->model].pages, root);
+    }
+}
+
 /* Undoes a job that was filled in and is not live yet, with what belongs to it. */
 EXL2__PRIVATE void exl2__job_start_undo(exl2_engine *e, exl2__job *job)
 {
     exl2__grammars_leave(e, job);
     exl2__jobs_free_drafter(e, job);
     if (job->guidance.negative) {
-        exl2__jobs_free(e, job->guidance.negative, 0);
+        exl2__job_start_free(e, job->guidance.negative, 0);
     }
-    exl2__jobs_free(e, job, job->delivery.delivered); /* not 0 with `resume` */
+    exl2__job_start_free(e, job, job->delivery.delivered); /* not 0 with `resume` */
 }
 
 /* Fills in the job, which is not live yet, and all that it needs: with guidance the job of its negative prompt, with a
@@ -341,6 +398,16 @@ EXL2__PRIVATE exl2_result exl2__job_start_whole(exl2_engine *e, const exl2_job_d
     return r;
 }
 
+/* The session belongs to the new job. */
+static inline void exl2__job_start_ends_resume(exl2_engine *e, const exl2__job *job)
+{
+    exl2__model *m = &e->models[job->model];
+    e->sessions[job->session].resume.present = false;
+    if (m->lora_names) {
+        m->lora_names[job->session] = exl2__loras_names(m, job->sequence.loras);
+    }
+}
+
 /* Queues the job. On failure nothing has changed. */
 EXL2__PRIVATE exl2_result exl2__job_start_job(exl2_engine *e, const exl2_job_desc *d, bool discard_events,
                                               exl2_job *out)
@@ -354,9 +421,9 @@ EXL2__PRIVATE exl2_result exl2__job_start_job(exl2_engine *e, const exl2_job_des
     }
     job->sequence.live = true;
     exl2__unlock(&e->lock);
-    e->sessions[job->session].resume.present = false;
+    exl2__job_start_ends_resume(e, job);
     if (negative) {
-        e->sessions[negative->session].resume.present = false;
+        exl2__job_start_ends_resume(e, negative);
     }
     exl2__jobs_publish(e, job);
     exl2__objects_publish(e);

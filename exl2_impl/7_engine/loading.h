@@ -13,6 +13,7 @@
 #include "../2_graph/weights_load.h"
 #include "../6_text/tokenizer/vocab_read.h"
 #include "jobs.h"
+#include "loras.h"
 
 #define EXL2__LOADING_STEP 0.01f /* least progress between two LOAD events */
 #define EXL2__LOADING_SAMPLE_PAGES 65536u /* for a dry run that measures the host memory of a page */
@@ -77,6 +78,7 @@ EXL2__PRIVATE void exl2__loading_close(exl2_engine *e, exl2__model *m)
         }
     }
     exl2__loading_end_reading(e, m);
+    exl2__loras_close_all(e, m);
     exl2__weights_close(&e->ctx, &m->weights);
     exl2__template_set_close(&e->ctx, &m->chats);
     exl2__grammars_close_all(e, m);
@@ -116,6 +118,14 @@ EXL2__PRIVATE exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, b
     m->histories = (uint32_t *)exl2__arena_alloc(scratch, e->max_sessions * words * sizeof(uint32_t));
     m->prompts =
         (exl2_token *)exl2__arena_alloc(scratch, (uint64_t)e->max_jobs * m->plan.context_max * sizeof(exl2_token));
+    if (m->plan.lora_max) {
+        exl2__roots_make(&m->roots, scratch, 2 * e->max_sessions);
+        m->loras = (exl2__lora *)exl2__arena_alloc_zeroed(scratch, m->plan.lora_max * (uint64_t)sizeof *m->loras);
+        m->lora_sets =
+            (exl2__lora_set *)exl2__arena_alloc(scratch, (uint64_t)e->max_jobs * sizeof *m->lora_sets);
+        m->lora_names =
+            (exl2__lora_names *)exl2__arena_alloc_zeroed(scratch, (uint64_t)e->max_sessions * sizeof *m->lora_names);
+    }
     m->blocks = (exl2__job_block *)exl2__arena_alloc(scratch, (uint64_t)e->max_jobs * sizeof *m->blocks);
     m->render = exl2__arena_alloc(scratch, EXL2__RENDER_BYTES);
     return EXL2_OK;
@@ -384,6 +394,12 @@ EXL2__PRIVATE exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
                                                                              backend->logit_rows));
     m->plan.shape.affine = m->weights.has_affine;
     m->plan.shape.exl3 = m->weights.has_exl3;
+    m->plan.lora_max = m->desc.lora_max;
+    m->plan.lora_rank_max = m->desc.lora_rank_max ? m->desc.lora_rank_max : EXL2__LORAS_RANK_MAX;
+    if (m->desc.lora_max && !backend->loras) {
+        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: lora_max is %u, but adapters are not computed on the GPU yet: "
+                          "open the engine with EXL2_BACKEND_CPU", m->path, m->desc.lora_max);
+    }
     m->plan.kv = m->desc.cache.format;
     EXL2__TRY(exl2__loading_check_format(c, m));
     if (backend->supports) {

@@ -14,6 +14,7 @@
 EXL2__PRIVATE void exl2__loading_free_parked(exl2_engine *e, exl2__model *m)
 {
     exl2__loading_end_reading(e, m);
+    exl2__loras_park(e, m);
     exl2__weights_close(&e->ctx, &m->weights);
     if (!m->desc.keep_packed) {
         exl2__spans_close(&e->ctx, &m->spans);
@@ -107,9 +108,14 @@ EXL2__PRIVATE exl2_result exl2__loading_again_finish(exl2_engine *e, exl2__model
     return exl2__spans_prepare(&m->spans, &m->plan, false, &scratch);
 }
 
+EXL2__PRIVATE exl2_result exl2__loading_again_loras(exl2_engine *e, exl2__model *m, exl2__work *work)
+{
+    return exl2__loras_unpark(e, m, work);
+}
+
 static const exl2__loading_stage exl2__loading_again[] = {
     exl2__loading_again_begin, exl2__loading_again_read, exl2__loading_again_allocate, exl2__loading_again_weights,
-    exl2__loading_again_finish,
+    exl2__loading_again_finish, exl2__loading_again_loras,
 };
 
 /* Begins to load a parked model again. */

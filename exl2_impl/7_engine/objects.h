@@ -10,6 +10,7 @@
 #include "../0_base/thread.h"
 #include "../2_graph/forward.h"
 #include "../2_graph/weights.h"
+#include "../4_cache/roots.h"
 #include "../3_backend/hardware.h"
 #include "../5_generate/batch.h"
 #include "../5_generate/sampler.h"
@@ -60,6 +61,17 @@ typedef struct exl2__job_block {
     };
 } exl2__job_block;
 
+/* A set of adapters by what they are, for snapshots. */
+typedef struct exl2__lora_name {
+    uint8_t content_id[16];
+    float scale;
+} exl2__lora_name;
+
+typedef struct exl2__lora_names {
+    uint32_t count;
+    exl2__lora_name names[EXL2_JOB_LORAS];
+} exl2__lora_names;
+
 /* PARKED: the model has neither weights nor pages; its jobs wait. LOADS: it loads again. */
 typedef enum exl2__park { EXL2__PARK_NONE, EXL2__PARK_PARKED, EXL2__PARK_LOADS } exl2__park;
 
@@ -93,6 +105,11 @@ typedef struct exl2__model {
     exl2__plan plan;             /* of the whole model */
     exl2__arena scratch;
     exl2__pages pages;
+    exl2__roots roots;           /* trees of pages of the sets of adapters */
+    struct exl2__lora *loras;    /* [desc.lora_max] adapters (loras.h) */
+    exl2__lora_set *lora_sets;   /* [max_jobs] of each job */
+    exl2__lora_names *lora_names; /* [max_sessions] adapters of the session's newest job, or of its snapshot's; its
+                                    table is in their tree. NULL: lora_max is 0 */
     exl2__vectors vectors;       /* inputs that are no tokens, which words of histories and pages name */
     exl2__batch batch;
     exl2__forward forward;
@@ -134,6 +151,8 @@ typedef struct exl2__session_resume {
     exl2_token tried[EXL2__SEQUENCE_TRIED_MAX];
     bool begun;                  /* as in exl2__job_grammar, and the next two */
     uint32_t begun_tokens, begun_skip;
+    uint32_t lora_count;         /* adapters of the job; */
+    exl2__lora_name lora;        /* the first of them */
 } exl2__session_resume;
 
 typedef struct exl2__session {
@@ -141,6 +160,7 @@ typedef struct exl2__session {
     uint32_t model;              /* slot */
     uint64_t job;                /* id of the job that keeps it busy; 0 = none */
     bool one_shot, closing;      /* close at the job's DONE */
+    uint64_t base_root;          /* root of its texts without adapters */
     exl2__table table;
     exl2__session_resume resume;
 } exl2__session;
@@ -258,6 +278,7 @@ struct exl2__job {
     uint32_t model, session;     /* slots */
     exl2__sequence sequence;
     exl2__job_block *block;
+    uint64_t root_before;        /* root of its session's history before the job */
     exl2__job_delivery delivery;
     exl2__job_scores scores;
     exl2__job_stops stops;
@@ -324,6 +345,7 @@ struct exl2_engine {
     exl2__job *jobs;
     exl2__grammar_slot *grammars; /* [max_sessions] */
     exl2__events events;
+    uint64_t loras_made;         /* number of adapters so far: the newest one's id */
     uint64_t order;              /* number of the next job start */
     uint32_t first_model;        /* slot that a step begins with; it rotates */
     bool closing;                /* new models are rejected */
@@ -474,6 +496,10 @@ static inline exl2_result exl2__objects_new_session(exl2_engine *e, exl2__model 
     exl2__table_make(&s->table, m->histories + (size_t)slot * (m->plan.context_max + EXL2__JOB_HELD_TOKENS),
                      m->page_lists + (size_t)slot * exl2__pages_for(m->plan.context_max),
                      m->desc.cache.no_reuse ? ++m->pages.roots : 0);
+    s->base_root = s->table.root;
+    if (m->lora_names) {
+        m->lora_names[slot].count = 0;
+    }
     *out = s;
     return EXL2_OK;
 }

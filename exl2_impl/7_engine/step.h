@@ -601,7 +601,8 @@ static inline bool exl2__step_has_work(const exl2__model *m, uint32_t kinds)
 {
     bool loads = m->state == EXL2_PENDING || m->park == EXL2__PARK_LOADS;
     bool works = loads || (m->state == EXL2_OK && exl2__objects_backend(m));
-    return m->id && works && (kinds & (loads ? EXL2__STEP_LOADS : EXL2__STEP_PASSES));
+    bool adapters = (kinds & EXL2__STEP_LOADS) && exl2__loras_have_work(m);
+    return m->id && works && (adapters || (kinds & (loads ? EXL2__STEP_LOADS : EXL2__STEP_PASSES)));
 }
 
 /* Counts a step of the application that began at begin_ns. */
@@ -638,11 +639,20 @@ static inline exl2__progress exl2__step_models(exl2_engine *e, const exl2_step_d
         if (m->park != EXL2__PARK_NONE) {
             exl2__step_update_jobs(e, m, &progress); /* they wait, but may be cancelled */
         }
-        if (m->state == EXL2_PENDING || m->park == EXL2__PARK_LOADS) {
+        bool adapters = (kinds & EXL2__STEP_LOADS) && exl2__loras_have_work(m);
+        uint64_t id = m->id;
+        if (adapters) { /* a slice, before passes take the time */
+            exl2__loras_run(e, m, 0, &progress.anything);
+        }
+        bool closed = m->id != id; /* by a callback */
+        if (!closed && (m->state == EXL2_PENDING || m->park == EXL2__PARK_LOADS)) {
             exl2__loading_run(e, m, budget.deadline_ns, &progress.anything);
-        } else if (m->park == EXL2__PARK_NONE) {
+        } else if (!closed && m->park == EXL2__PARK_NONE && (kinds & EXL2__STEP_PASSES)) {
             exl2__step_model(e, m, &budget, &progress);
             gpu_ns -= exl2__min64(gpu_ns, share_ns - budget.gpu_ns);
+        }
+        if (adapters && m->id == id && budget.deadline_ns > exl2__platform_ns()) {
+            exl2__loras_run(e, m, budget.deadline_ns, &progress.anything);
         }
         models -= models > 1;
     }

@@ -151,6 +151,8 @@ EXL2__PRIVATE bool exl2__worker_deliver_ring(exl2_engine *e, exl2__events *ring,
             job->delivery.put_back = true;
         } else if (job) {
             exl2__worker_deliver_event(e, job, &event);
+        } else if (event.lora.id) {
+            exl2__loras_delivered(e, &event);
         } else if (m && event.kind == EXL2_EVENT_LOAD) {
             exl2__worker_deliver_load(e, m, &event);
         }

@@ -12,6 +12,7 @@ namespace Exl2
     [StructLayout(LayoutKind.Sequential)] struct exl2_session { public ulong id; }
     [StructLayout(LayoutKind.Sequential)] struct exl2_job { public ulong id; }
     [StructLayout(LayoutKind.Sequential)] struct exl2_grammar { public ulong id; }
+    [StructLayout(LayoutKind.Sequential)] struct exl2_lora { public ulong id; }
 
     [StructLayout(LayoutKind.Sequential)]
     struct exl2_error
@@ -124,6 +125,7 @@ namespace Exl2
         public exl2_model model;
         public exl2_session session;
         public exl2_job job;
+        public exl2_lora lora;
         public IntPtr user, text;
         public UIntPtr bytes;
         public IntPtr tokens;
@@ -173,11 +175,29 @@ namespace Exl2
         public exl2_cache_desc cache;
         public uint context_max;
         [MarshalAs(UnmanagedType.I1)] public bool text_only;
-        public uint prefill_chunk, batch_max, experts_active;
+        public uint prefill_chunk, batch_max, experts_active, lora_max, lora_rank_max;
         [MarshalAs(UnmanagedType.I1)] public bool keep_packed, grammars;
         public float rope_scale, rope_alpha, yarn_factor;
         public IntPtr on_event, user;
         public uint _end_canary;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    struct exl2_lora_desc
+    {
+        public uint _start_canary;
+        public exl2_model model;
+        public IntPtr path, on_event, user;
+        public uint _end_canary;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    struct exl2_lora_info
+    {
+        [MarshalAs(UnmanagedType.ByValArray, SizeConst = 16)] public byte[] content_id;
+        public uint rank_max, matrices;
+        public ulong bytes, device_bytes;
+        [MarshalAs(UnmanagedType.ByValArray, SizeConst = 128)] public byte[] warning;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -307,6 +327,13 @@ namespace Exl2
     }
 
     [StructLayout(LayoutKind.Sequential)]
+    struct exl2_lora_use
+    {
+        public exl2_lora lora;
+        public float scale;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
     struct exl2_job_desc
     {
         public uint _start_canary;
@@ -317,6 +344,8 @@ namespace Exl2
         public uint max_tokens, min_tokens;
         [MarshalAs(UnmanagedType.I1)] public bool resume, prefill_only, score_prompt, show_markers, heal_prompt;
         public exl2_sampler_desc sampler;
+        public IntPtr loras;
+        public uint lora_count;
         public exl2_grammar grammar;
         public exl2_draft_desc draft;
         public exl2_embed_desc embed;
@@ -362,6 +391,10 @@ namespace Exl2
         [DllImport(Lib, CallingConvention = C)] public static extern int exl2_model_get(
             IntPtr e, exl2_model m, ref exl2_model_info info);
         [DllImport(Lib, CallingConvention = C)] public static extern int exl2_model_close(IntPtr e, exl2_model m);
+        [DllImport(Lib, CallingConvention = C)] public static extern int exl2_lora_open(
+            IntPtr e, ref exl2_lora_desc d, out exl2_lora l);
+        [DllImport(Lib, CallingConvention = C)] public static extern int exl2_lora_state(IntPtr e, exl2_lora l);
+        [DllImport(Lib, CallingConvention = C)] public static extern int exl2_lora_close(IntPtr e, exl2_lora l);
         [DllImport(Lib, CallingConvention = C)] public static extern int exl2_tokenize(
             IntPtr e, exl2_model m, byte[] text, UIntPtr bytes, uint flags, int[] ids, UIntPtr cap, out UIntPtr need);
         [DllImport(Lib, CallingConvention = C)] public static extern int exl2_chat_tokenize(
@@ -392,13 +425,14 @@ namespace Exl2
             IntPtr e, exl2_job j, [MarshalAs(UnmanagedType.I1)] bool paused);
 
         static readonly Type[] structs = {
-            typeof(exl2_model), typeof(exl2_session), typeof(exl2_job), typeof(exl2_grammar), typeof(exl2_error),
+            typeof(exl2_model), typeof(exl2_session), typeof(exl2_job), typeof(exl2_grammar), typeof(exl2_lora), typeof(exl2_error),
             typeof(exl2_allocator), typeof(exl2_files), typeof(exl2_kernel_cache), typeof(exl2_logger),
             typeof(exl2_zones), typeof(exl2_parallel), typeof(exl2_device_desc), typeof(exl2_engine_desc),
             typeof(exl2_layout), typeof(exl2_job_stats), typeof(exl2_alt), typeof(exl2_event), typeof(exl2_step_desc),
             typeof(exl2_engine_stats), typeof(exl2_cache_desc), typeof(exl2_model_desc), typeof(exl2_rope_info),
             typeof(exl2_model_info), typeof(exl2_message), typeof(exl2_chat_desc), typeof(exl2_session_info),
-            typeof(exl2_sampler_desc), typeof(exl2_grammar_desc), typeof(exl2_prompt), typeof(exl2_draft_desc), typeof(exl2_embed_desc),
+            typeof(exl2_sampler_desc), typeof(exl2_grammar_desc), typeof(exl2_prompt), typeof(exl2_draft_desc),
+            typeof(exl2_embed_desc), typeof(exl2_lora_desc), typeof(exl2_lora_info), typeof(exl2_lora_use),
             typeof(exl2_job_desc) };
 
         // The bytes of a member, as the marshaller lays it out.

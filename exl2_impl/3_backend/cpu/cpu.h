@@ -339,6 +339,7 @@ EXL2__PRIVATE void exl2__cpu_stages(const exl2__cpu_device *d, exl2__phase phase
     case EXL2__PHASE_COUNT:
         break;
     }
+    exl2__cpu_lora_stages(d, phase, rows, stages);
     memcpy(out, stages, sizeof stages);
 }
 
@@ -570,6 +571,7 @@ static const exl2__backend exl2__cpu_backend = {
     .name = "cpu",
     .open = exl2__cpu_open,
     .close = exl2__cpu_close,
+    .loras = &exl2__cpu_loras,
     .decode_rows = 16,
     .has_exl3 = true,
     .matrix_bytes = exl2__cpu_matrix_bytes_of,

@@ -73,6 +73,10 @@ class Grammar(_Public):
     _fields_ = [("id", c_uint64)]
 
 
+class Lora(_Public):
+    _fields_ = [("id", c_uint64)]
+
+
 class Error(_Public):
     _fields_ = [("code", c_int32), ("native", c_int32), ("text", c_char * 248)]
 
@@ -150,11 +154,12 @@ class Alt(_Public):
 
 
 class Event(_Public):
-    _fields_ = [("kind", c_int32), ("model", Model), ("session", Session), ("job", Job), ("user", c_void_p),
-        ("text", c_void_p), ("bytes", c_size_t), ("tokens", POINTER(Alt)), ("token_count", c_uint32),
+    _fields_ = [("kind", c_int32), ("model", Model), ("session", Session), ("job", Job), ("lora", Lora),
+        ("user", c_void_p), ("text", c_void_p), ("bytes", c_size_t), ("tokens", POINTER(Alt)),
+        ("token_count", c_uint32),
         ("alts", POINTER(Alt)), ("alts_per_token", c_uint32), ("logsumexp", POINTER(c_float)),
-        ("values", POINTER(c_float)), ("value_count", c_uint32), ("progress", c_float), ("stop", c_int32), ("result", c_int32), ("error", c_char_p),
-        ("stats", JobStats)]
+        ("values", POINTER(c_float)), ("value_count", c_uint32), ("progress", c_float), ("stop", c_int32),
+        ("result", c_int32), ("error", c_char_p), ("stats", JobStats)]
 
 
 class StepDesc(_Public):
@@ -181,7 +186,8 @@ class CacheDesc(_Public):
 class ModelDesc(_Public):
     _fields_ = [("_start_canary", c_uint32), ("path", c_char_p), ("cache", CacheDesc), ("context_max", c_uint32),
         ("text_only", c_bool), ("prefill_chunk", c_uint32), ("batch_max", c_uint32),
-        ("experts_active", c_uint32), ("keep_packed", c_bool), ("grammars", c_bool),
+        ("experts_active", c_uint32), ("lora_max", c_uint32), ("lora_rank_max", c_uint32),
+        ("keep_packed", c_bool), ("grammars", c_bool),
         ("rope_scale", c_float), ("rope_alpha", c_float), ("yarn_factor", c_float), ("on_event", EVENT_FN),
         ("user", c_void_p), ("_end_canary", c_uint32)]
 
@@ -208,6 +214,16 @@ class ModelInfo(_Public):
 class ArchInfo(_Public):
     _fields_ = [("name", c_char_p), ("family", c_char_p), ("reason", c_char_p), ("golden", c_bool),
         ("differs", c_char * 256)]
+
+
+class LoraDesc(_Public):
+    _fields_ = [("_start_canary", c_uint32), ("model", Model), ("path", c_char_p), ("on_event", EVENT_FN),
+        ("user", c_void_p), ("_end_canary", c_uint32)]
+
+
+class LoraInfo(_Public):
+    _fields_ = [("content_id", c_uint8 * 16), ("rank_max", c_uint32), ("matrices", c_uint32),
+        ("bytes", c_uint64), ("device_bytes", c_uint64), ("warning", c_char * 128)]
 
 
 class Message(_Public):
@@ -269,11 +285,16 @@ class EmbedDesc(_Public):
         ("_end_canary", c_uint32)]
 
 
+class LoraUse(_Public):
+    _fields_ = [("lora", Lora), ("scale", c_float)]
+
+
 class JobDesc(_Public):
     _fields_ = [("_start_canary", c_uint32), ("model", Model), ("session", Session), ("prompt", Prompt),
         ("chat", ChatDesc), ("max_tokens", c_uint32), ("min_tokens", c_uint32), ("resume", c_bool),
         ("prefill_only", c_bool), ("score_prompt", c_bool), ("show_markers", c_bool),
-        ("heal_prompt", c_bool), ("sampler", SamplerDesc), ("grammar", Grammar), ("draft", DraftDesc),
+        ("heal_prompt", c_bool), ("sampler", SamplerDesc), ("loras", POINTER(LoraUse)),
+        ("lora_count", c_uint32), ("grammar", Grammar), ("draft", DraftDesc),
         ("embed", EmbedDesc), ("stop_strings", POINTER(c_char_p)), ("stop_string_count", c_uint32),
         ("ban_strings", POINTER(c_char_p)), ("ban_string_count", c_uint32),
         ("stop_tokens", POINTER(c_int32)), ("stop_token_count", c_uint32), ("loop_stop", c_uint32),
@@ -351,6 +372,12 @@ _PROTOTYPES = {
     "exl2_model_get": (c_int32, [_E, Model, POINTER(ModelInfo)]),
     "exl2_model_park": (c_int32, [_E, Model, c_bool]),
     "exl2_model_close": (c_int32, [_E, Model]),
+    "exl2_lora_measure": (c_int32, [_E, POINTER(LoraDesc), POINTER(LoraInfo)]),
+    "exl2_lora_open": (c_int32, [_E, POINTER(LoraDesc), POINTER(Lora)]),
+    "exl2_lora_load": (c_int32, [_E, POINTER(LoraDesc), POINTER(Lora)]),
+    "exl2_lora_state": (c_int32, [_E, Lora]),
+    "exl2_lora_get": (c_int32, [_E, Lora, POINTER(LoraInfo)]),
+    "exl2_lora_close": (c_int32, [_E, Lora]),
     "exl2_tokenize": (c_int32, [_E, Model, c_char_p, c_size_t, c_uint32, POINTER(c_int32), c_size_t,
                                 POINTER(c_size_t)]),
     "exl2_detokenize": (c_int32, [_E, Model, POINTER(c_int32), c_size_t, c_uint32, c_char_p, c_size_t,
