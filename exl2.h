@@ -915,7 +915,8 @@ typedef enum exl2_log_id { /* what a line is about, to filter by; numbers stay a
     EXL2_LOG_ID_GPTQ_VERSION,           /* WARN: zeros of GPTQ are read as those of checkpoint_format gptq_v2 */
     EXL2_LOG_ID_DEQUANTIZED,            /* WARN: the GPU needs some quantized matrices as FP16; the text says why */
     EXL2_LOG_ID_TOOLS_DROPPED,          /* WARN: a job's chat template does not read its tools or tool_calls */
-    EXL2_LOG_ID_COPY_IGNORED            /* WARN: a plain weight beside a matrix of EXL3 is not used */
+    EXL2_LOG_ID_COPY_IGNORED,           /* WARN: a plain weight beside a matrix of EXL3 is not used */
+    EXL2_LOG_ID_DEVICE_LEFT_OUT         /* WARN: with EXL2_BACKEND_AUTO, one of several GPUs did not open */
 } exl2_log_id;
 
 typedef struct exl2_logger { /* default: silent */
@@ -955,6 +956,8 @@ typedef enum exl2_pick {
     EXL2_PICK_CONTEXT
 } exl2_pick;
 
+#define EXL2_DEVICES_MAX 8       /* GPUs of an engine */
+
 typedef struct exl2_device_desc {
     uint32_t _start_canary;
     exl2_pick pick;
@@ -963,6 +966,7 @@ typedef struct exl2_device_desc {
     void *cuda_context;          /* PICK_CONTEXT: your CUcontext, which must outlive the engine */
     uint32_t shared_bytes_max;   /* bytes of shared memory a kernel may use; 0 = all the device has; at least 49152 */
     int32_t stream_priority;     /* CUDA's stream priority; 0 = the lowest, so that rendering goes first */
+    uint64_t bytes_max;          /* hard cap of this GPU's memory, bytes; 0 = the engine's device_bytes_max */
     uint32_t _end_canary;
 } exl2_device_desc;
 
@@ -975,7 +979,7 @@ typedef struct exl2_device_info {
     char why_not[120];           /* message when not usable, else "" */
 } exl2_device_info;
 
-typedef struct exl2_device_speed { /* memory bandwidth of the engine's GPU */
+typedef struct exl2_device_speed { /* memory bandwidth of exl2_engine_info.device */
     uint32_t index;              /* index in the list of exl2_devices */
     uint64_t read_bytes_s;       /* bytes a second that a kernel reads when it does nothing else */
     uint64_t copy_bytes_s;       /* bytes a second of a copy, bytes read plus bytes written */
@@ -992,11 +996,11 @@ typedef enum exl2_load_thread {
 typedef struct exl2_engine_desc {
     uint32_t _start_canary;
     exl2_backend backend;    /* AUTO: a supported GPU, else the CPU */
-    const exl2_device_desc *devices; /* NULL = the best one */
-    uint32_t device_count;   /* 0 or 1 */
+    const exl2_device_desc *devices; /* [device_count] different GPUs; NULL = the best one */
+    uint32_t device_count;   /* at most EXL2_DEVICES_MAX */
     exl2_cpu_path cpu_path_max; /* the fastest instruction set to use; AUTO: the fastest that this CPU has; a set of
                                    another kind of CPU limits nothing */
-    uint64_t host_bytes_max, device_bytes_max; /* hard caps, bytes; 0 = no cap */
+    uint64_t host_bytes_max, device_bytes_max; /* hard caps, bytes; 0 = no cap; device: of each GPU without its own */
     uint32_t max_models, max_sessions, max_jobs, max_events; /* 0 = 4, 256, 64, 1024 */
     const char *nvrtc_path;  /* file of the kernel compiler, UTF-8; NULL or "" = system search */
     exl2_allocator allocator;
@@ -1012,7 +1016,10 @@ typedef struct exl2_engine_desc {
 
 typedef struct exl2_engine_info { /* decided by exl2_open; constant until exl2_close */
     exl2_backend backend;    /* EXL2_BACKEND_CUDA or EXL2_BACKEND_CPU */
-    exl2_device_info device; /* the GPU; zeros with EXL2_BACKEND_CPU */
+    exl2_device_info device; /* the GPU of models that name none; zeros with EXL2_BACKEND_CPU */
+    exl2_device_info devices[EXL2_DEVICES_MAX]; /* [device_count] as exl2_engine_desc.devices names them; usable false:
+                                one that did not open, with EXL2_BACKEND_AUTO */
+    uint32_t device_count;   /* 0 with EXL2_BACKEND_CPU */
     exl2_cpu_path cpu_path;  /* what the CPU computes with, also when it only samples for a GPU; never AUTO */
     uint32_t max_models, max_sessions, max_jobs, max_events;
     uint64_t host_bytes_max, device_bytes_max; /* bytes; 0 = no cap */
@@ -1157,7 +1164,8 @@ typedef struct exl2_step_desc {
 
 typedef struct exl2_engine_stats {
     uint64_t host_bytes, host_peak;                       /* bytes through the allocator hook: now, maximum */
-    uint64_t device_bytes, device_peak;                   /* the same on the GPU */
+    uint64_t device_bytes, device_peak;                   /* the same on the GPUs: sums */
+    uint64_t devices_bytes[EXL2_DEVICES_MAX], devices_peak[EXL2_DEVICES_MAX]; /* of each GPU */
     uint64_t kernels_compiled;                            /* modules that were not in the cache */
     uint64_t allocations;                                 /* calls of alloc_fn so far */
     uint32_t pages_total, pages_used, pages_shared;       /* of 64 tokens, all models; used: by running jobs; shared: */
@@ -1206,6 +1214,13 @@ typedef struct exl2_cache_desc {
 /* A model folder has config.json, one or more .safetensors files (all are read, or those that
    model.safetensors.index.json names), and, for text, tokenizer.json, tokenizer_config.json (with the chat template; or
    chat_template.jinja) and generation_config.json. Without a tokenizer the model still loads: its jobs use ids. */
+typedef struct exl2_card {     /* a GPU that computes a model, or some of its layers */
+    uint32_t device;           /* index in exl2_engine_desc.devices */
+    uint64_t bytes_max;        /* bytes of this model there, at most; 0 = what is free. Too little on all: BUDGET */
+    float share;               /* how much of the weights, relative to the other cards; 0 = as fast as its memory is. Of
+                                  all cards, or of none */
+} exl2_card;
+
 typedef struct exl2_model_desc {
     uint32_t _start_canary;
     const char *path;          /* the model folder, UTF-8 */
@@ -1225,6 +1240,9 @@ typedef struct exl2_model_desc {
                                /* 1 = plain RoPE, without the scaling of config.json; */
     float rope_alpha;          /* theta raised for a context about this many times as long (NTK), 1 to 1000; */
     float yarn_factor;         /* YaRN by this, 1 to 1000; not with rope_scale */
+    const exl2_card *cards;    /* [card_count] different GPUs, each with some consecutive layers, in this order; copied.
+                                  NULL = exl2_engine_info.device alone */
+    uint32_t card_count;       /* at most EXL2_DEVICES_MAX and the number of layers */
     exl2_event_fn on_event;    /* LOAD events; its result is ignored */
     void *user;
     uint32_t _end_canary;
@@ -1236,6 +1254,12 @@ typedef struct exl2_rope_info { /* one table of RoPE, as it is computed for cont
 } exl2_rope_info;
 
 #define EXL2_LAYERS_MAX 4096   /* of a model */
+
+typedef struct exl2_card_info { /* what lies on one GPU of a model */
+    uint32_t device;           /* index in exl2_engine_info.devices */
+    uint32_t first_layer, layers;
+    uint64_t weight_bytes, cache_bytes, scratch_bytes;
+} exl2_card_info;
 
 /* How an embedding is made of the hidden states of a prompt's tokens (section 10). */
 typedef enum exl2_embed_pool {
@@ -1263,7 +1287,9 @@ typedef struct exl2_model_info { /* constant once the headers are read, but for 
     uint32_t experts, experts_active; /* of a layer, and how many a token uses; 0 = the model has none */
     float bits_per_weight;     /* over all matrices, scales and permutations included */
     uint64_t weight_bytes, cache_bytes, scratch_bytes; /* loading needs their sum */
-    uint64_t device_bytes;     /* part of the sum on the GPU; 0 = the model runs on the CPU */
+    uint64_t device_bytes;     /* part of the sum on GPUs; 0 = the model runs on the CPU */
+    exl2_card_info cards[EXL2_DEVICES_MAX]; /* [card_count] */
+    uint32_t card_count;       /* 0 = the model runs on the CPU */
     uint64_t cache_bytes_per_token;
     uint64_t pass_bytes;       /* weights that a forward pass of one token reads, as stored in files, without the
                                   embedding and the experts that the token does not use */

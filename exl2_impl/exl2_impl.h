@@ -299,6 +299,7 @@ EXL2__SIZE_BEGIN
 
 #include "7_engine/events.h"
 #include "7_engine/objects.h"
+#include "7_engine/cards.h"
 #include "7_engine/gate.h"
 #include "7_engine/grammars.h"
 #include "7_engine/jobs.h"

@@ -26,7 +26,6 @@ typedef struct generate_options {
     bool strict;
     bool chat, json, heal;
     exl2_draft_desc guesses;
-    const char *draft; /* folder of a draft model */
     const char *save, *load;
     bool save_kv;
     uint32_t save_after; /* tokens; 0 = at the end */
@@ -277,7 +276,7 @@ static int run(generation *g, const exl2_sampler_desc *sampler)
     for (uint32_t i = 0; i < o->stop_ids.count; i++) {
         g->stop_tokens[i] = (exl2_token)o->stop_ids.items[i];
     }
-    if (o->draft && !host_load_draft(g->host, o->draft, 1, &d.draft.model)) {
+    if (o->host.draft && !host_load_draft(g->host, o->host.draft, 1, &d.draft.model)) {
         return 1;
     }
     const exl2_message negative[2] = { { .role = "user", .text = o->negative },
@@ -383,7 +382,7 @@ int cli_generate(int argc, char **argv)
         { "--min", ARG_U32, &o.min_tokens, "N", "minimum tokens of the reply (0)" },
         { "--heal", ARG_BOOL, &o.heal, NULL, "token healing: the prompt may end within a word" },
         { "--ngram", ARG_BOOL, &o.guesses.ngram, NULL, "guesses tokens by what the text said before; same text" },
-        { "--draft", ARG_TEXT, &o.draft, "DIR", "a smaller model of the same vocabulary guesses tokens" },
+        { "--draft", ARG_TEXT, &o.host.draft, "DIR[@N]", "a smaller model of the same vocabulary guesses; on GPU N" },
         { "--draft-tokens", ARG_U32, &o.guesses.tokens, "N", "guesses in a pass, at most (as many as pay, up to 15)" },
         { "--one-by-one", ARG_BOOL, &o.guesses.one_by_one, NULL, "samples every token, also forced ones" },
         { "--guidance", ARG_FLOAT, &o.guidance, "X", "above 1: away from --negative; below 1: towards it (off)" },

@@ -12,6 +12,7 @@
 #include "../1_load/model_config_read.h"
 #include "../2_graph/weights_load.h"
 #include "../6_text/tokenizer/vocab_read.h"
+#include "cards.h"
 #include "jobs.h"
 #include "loras.h"
 
@@ -24,6 +25,7 @@ typedef struct exl2__loading {
     exl2__grammar_vocab_maker grammar;
     exl2__template_set_reader chats;
     exl2__weights_reader weights;
+    exl2__arena layers;      /* of exl2__weights.layer_bytes */
     uint64_t opened_bytes;   /* host memory that the backend keeps allocated for the model */
     uint64_t bytes, peak;    /* host memory that the stages have allocated and hold; the most of it at any time */
     bool begun;              /* the current stage's reader has begun */
@@ -40,6 +42,8 @@ EXL2__PRIVATE void exl2__loading_end_reading(exl2_engine *e, exl2__model *m)
         exl2__grammar_vocab_make_end(&l->grammar);
         exl2__template_set_end(&l->chats);
         exl2__weights_read_end(&l->weights);
+        exl2__arena_close(&e->ctx, &l->layers);
+        m->weights.layer_bytes = NULL;
         exl2__free(&e->ctx, l, sizeof *l, EXL2_MEM_GENERAL);
         m->loading = NULL;
     }
@@ -331,7 +335,7 @@ EXL2__PRIVATE exl2_result exl2__loading_chats(exl2_engine *e, exl2__model *m, ex
 #define EXL2__TEST_SPANS(layers, ends) (*(ends) = (layers), 1u)
 #endif
 
-/* Opens the model on the engine's backend: as one span. */
+/* Opens the model on the engine's backend. */
 EXL2__PRIVATE exl2_result exl2__loading_open_backend(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     exl2__ctx *c = &e->ctx;
@@ -344,8 +348,7 @@ EXL2__PRIVATE exl2_result exl2__loading_open_backend(exl2_engine *e, exl2__model
         return EXL2_PENDING;
     }
     uint32_t count = EXL2__TEST_SPANS(m->weights.config.layers, ends);
-    exl2__spans_cut(&m->spans, ends, count);
-    EXL2__TRY(exl2__spans_open(c, &m->spans, e->hardware.backend, e->hardware.device));
+    EXL2__TRY(exl2__cards_open(e, m, ends, count));
     m->loading->opened_bytes = c->host_bytes - before;
     return EXL2_OK;
 }
@@ -361,6 +364,12 @@ EXL2__PRIVATE exl2_result exl2__loading_headers(exl2_engine *e, exl2__model *m, 
         const exl2__span *first = m->spans.span; /* all devices pack alike */
         exl2__weights_read_begin(&l->weights, &e->ctx, &m->weights, m->path, first->backend, first->device);
         exl2__weights_cut(&m->weights, &m->spans);
+        if (m->desc.card_count > 1) {
+            exl2__arena dry = { 0 };
+            exl2__cards_layers(m, &dry);
+            EXL2__TRY(exl2__arena_open(&e->ctx, &l->layers, dry.used, EXL2_MEM_GENERAL));
+            m->weights.layer_bytes = exl2__cards_layers(m, &l->layers);
+        }
     }
     EXL2__TRY_DONE(exl2__weights_read_slice(&l->weights, work));
     exl2__weights_read_end(&l->weights);
@@ -444,10 +453,14 @@ EXL2__PRIVATE exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m
         without_pages = exl2__spans_buffer_bytes(&m->spans, &m->plan);
         uint64_t device_per_page = page_bytes + exl2__div_up(with_pages - without_pages, EXL2__LOADING_SAMPLE_PAGES);
         uint64_t device_fixed = m->weights.weight_bytes + without_pages;
-        const exl2__span *first = m->spans.span; /* all spans are on the engine's device */
+        const exl2__span *first = m->spans.span; /* all spans are on one device, or else the model has several cards */
         uint64_t room = first->backend->memory->bytes_free(first->device);
         uint32_t fitting = exl2__plan_pages(&m->plan, wanted, usual, device_per_page, device_fixed, room);
-        pages = exl2__min32(pages, fitting);
+        pages = m->desc.card_count > 1 ? pages : exl2__min32(pages, fitting);
+    }
+    if (m->desc.card_count > 1) {
+        uint32_t context_pages = m->plan.context_max / EXL2__PAGE_TOKENS;
+        EXL2__TRY(exl2__cards_cut(&e->ctx, m, wanted ? pages : exl2__min32(context_pages, pages), &pages));
     }
     return exl2__loading_scratch_bytes(e, m, pages, &m->scratch_bytes);
 }
@@ -510,7 +523,7 @@ EXL2__PRIVATE void exl2__loading_info(exl2__model *m)
 }
 
 /* Fills in what exl2_model_info says of memory. opened_bytes: see exl2__loading_open_backend. */
-EXL2__PRIVATE void exl2__loading_info_bytes(exl2__model *m, uint64_t opened_bytes)
+EXL2__PRIVATE void exl2__loading_info_bytes(const exl2_engine *e, exl2__model *m, uint64_t opened_bytes)
 {
     exl2_model_info *info = &m->info;
     uint64_t page_bytes = exl2__spans_page_bytes(&m->spans, &m->plan), buffers = 0;
@@ -522,6 +535,7 @@ EXL2__PRIVATE void exl2__loading_info_bytes(exl2__model *m, uint64_t opened_byte
     if (exl2__objects_has_memory(m)) {
         buffers = exl2__spans_buffer_bytes(&m->spans, &m->plan);
         info->device_bytes = info->weight_bytes + info->cache_bytes + buffers;
+        exl2__cards_info(e, m, info);
     }
     info->pass_bytes = m->weights.pass_bytes;
     info->cache_bytes_per_token = page_bytes / EXL2__PAGE_TOKENS;
@@ -546,7 +560,7 @@ EXL2__PRIVATE exl2_result exl2__loading_sizes(exl2_engine *e, exl2__model *m, ex
     EXL2__TRY(exl2__loading_plan(&e->ctx, m));
     EXL2__TRY(exl2__loading_fit_pages(e, m));
     exl2__loading_info(m);
-    exl2__loading_info_bytes(m, m->loading->opened_bytes);
+    exl2__loading_info_bytes(e, m, m->loading->opened_bytes);
     return EXL2_OK;
 }
 

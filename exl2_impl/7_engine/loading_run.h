@@ -269,6 +269,10 @@ EXL2__PRIVATE exl2_result exl2__loading_open(exl2_engine *e, const exl2_model_de
     exl2__format(m->path, sizeof m->path, "%s", d->path);
     m->desc = *d;
     m->desc.path = m->path;
+    m->desc.cards = m->cards;
+    if (d->card_count) {
+        memcpy(m->cards, d->cards, d->card_count * sizeof *m->cards);
+    }
     out->id = id;
     return EXL2_OK;
 }

@@ -100,6 +100,7 @@ typedef struct exl2__model {
     float mask_ns;               /* learned time of a mask per node of exl2__grammar_mask_cost, in nanoseconds */
     float mask_begin_ns;         /* learned time to begin a mask, before its nodes, in nanoseconds */
     exl2__grammar_vocab grammar_vocab; /* zeroed until the first grammar, or made while loading */
+    exl2_card cards[EXL2__SPANS_MAX]; /* [desc.card_count] the desc's; desc.cards points here */
     exl2__spans spans;           /* devices, with weights and pages */
     uint64_t span_bytes[EXL2__SPANS_MAX]; /* of the weights of each span */
     exl2__plan plan;             /* of the whole model */
@@ -338,7 +339,7 @@ struct exl2_engine {
     exl2__arena block;           /* the engine itself lies at its start */
     uint32_t max_models, max_sessions, max_jobs;
     exl2_engine_info info;
-    exl2__hardware hardware;     /* the backend and its device */
+    exl2__hardware hardware;     /* the backend and its devices */
     exl2__pool model_ids, session_ids, job_ids, grammar_ids;
     exl2__model *models;
     exl2__session *sessions;

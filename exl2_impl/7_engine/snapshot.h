@@ -74,14 +74,23 @@ EXL2__PRIVATE uint64_t exl2__snapshot_computation(const exl2_engine *e, const ex
     const exl2__shape *s = &m->plan.shape;
     const exl2__backend *backend = exl2__objects_backend(m);
     bool gpu = exl2__backend_has_memory(backend);
-    uint32_t family = gpu ? e->info.device.arch : e->info.cpu_path == EXL2_CPU_C;
+    const exl2_device_info *first = &e->info.devices[gpu ? m->info.cards[0].device : 0];
+    uint32_t family = gpu ? first->arch : e->info.cpu_path == EXL2_CPU_C;
     const uint32_t numbers[] = { EXL2_VERSION, family, 1 + (uint32_t)m->plan.kv, s->layers, s->kv_heads, s->head_dim,
                                  s->rotary, s->pairs, s->experts.active, m->plan.rope_count };
     uint64_t key = 0;
     exl2__snapshot_key_add(&key, m->info.content_id, sizeof m->info.content_id);
     exl2__snapshot_key_add(&key, backend->name, strlen(backend->name));
-    exl2__snapshot_key_add(&key, e->info.device.name, gpu ? strlen(e->info.device.name) : 0);
+    exl2__snapshot_key_add(&key, first->name, gpu ? strlen(first->name) : 0);
     exl2__snapshot_key_add(&key, numbers, sizeof numbers);
+    for (uint32_t i = 1; i < m->info.card_count; i++) { /* equal GPUs give the bits of one, wherever the layers are cut */
+        const exl2_device_info *other = &e->info.devices[m->info.cards[i].device];
+        if (strcmp(other->name, first->name) != 0 || other->arch != first->arch) {
+            exl2__snapshot_key_add(&key, other->name, strlen(other->name));
+            exl2__snapshot_key_add(&key, &m->info.cards[i].first_layer, sizeof m->info.cards[i].first_layer);
+            exl2__snapshot_key_add(&key, &m->info.cards[i].layers, sizeof m->info.cards[i].layers);
+        }
+    }
     for (uint32_t i = 0; i < m->plan.rope_count; i++) {
         const exl2__rope_angles *angles = &m->plan.ropes[i];
         exl2__snapshot_key_add(&key, &angles->magnitude, sizeof angles->magnitude);

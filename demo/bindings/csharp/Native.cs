@@ -71,6 +71,7 @@ namespace Exl2
         public IntPtr cuda_context;
         public uint shared_bytes_max;
         public int stream_priority;
+        public ulong bytes_max;
         public uint _end_canary;
     }
 
@@ -151,7 +152,10 @@ namespace Exl2
     [StructLayout(LayoutKind.Sequential)]
     struct exl2_engine_stats
     {
-        public ulong host_bytes, host_peak, device_bytes, device_peak, kernels_compiled, allocations;
+        public ulong host_bytes, host_peak, device_bytes, device_peak;
+        [MarshalAs(UnmanagedType.ByValArray, SizeConst = 8)] public ulong[] devices_bytes;
+        [MarshalAs(UnmanagedType.ByValArray, SizeConst = 8)] public ulong[] devices_peak;
+        public ulong kernels_compiled, allocations;
         public uint pages_total, pages_used, pages_shared, pages_cached, jobs_active, jobs_waiting;
         public ulong evictions, preemptions, steps, forwards, tokens_in, tokens_out, forced_tokens, drafted,
             accepted, cpu_sampled, last_step_ns, slowest_step_ns;
@@ -168,6 +172,14 @@ namespace Exl2
     }
 
     [StructLayout(LayoutKind.Sequential)]
+    struct exl2_card
+    {
+        public uint device;
+        public ulong bytes_max;
+        public float share;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
     struct exl2_model_desc
     {
         public uint _start_canary;
@@ -178,6 +190,8 @@ namespace Exl2
         public uint prefill_chunk, batch_max, experts_active, lora_max, lora_rank_max;
         [MarshalAs(UnmanagedType.I1)] public bool keep_packed, grammars;
         public float rope_scale, rope_alpha, yarn_factor;
+        public IntPtr cards;
+        public uint card_count;
         public IntPtr on_event, user;
         public uint _end_canary;
     }
@@ -208,6 +222,13 @@ namespace Exl2
     }
 
     [StructLayout(LayoutKind.Sequential)]
+    struct exl2_card_info
+    {
+        public uint device, first_layer, layers;
+        public ulong weight_bytes, cache_bytes, scratch_bytes;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
     struct exl2_model_info
     {
         [MarshalAs(UnmanagedType.ByValArray, SizeConst = 64)] public byte[] arch;
@@ -220,7 +241,10 @@ namespace Exl2
         [MarshalAs(UnmanagedType.I1)] public bool needs_bos, tower_skipped, parallel;
         public uint vocab, hidden, layers, heads, kv_heads, context_max, experts, experts_active;
         public float bits_per_weight;
-        public ulong weight_bytes, cache_bytes, scratch_bytes, device_bytes, cache_bytes_per_token, pass_bytes;
+        public ulong weight_bytes, cache_bytes, scratch_bytes, device_bytes;
+        [MarshalAs(UnmanagedType.ByValArray, SizeConst = 8)] public exl2_card_info[] cards;
+        public uint card_count;
+        public ulong cache_bytes_per_token, pass_bytes;
         public int bos, eos;
         [MarshalAs(UnmanagedType.I1)] public bool has_tokenizer, has_chat_template, has_head;
         public int embed_pool;
@@ -429,8 +453,8 @@ namespace Exl2
             typeof(exl2_allocator), typeof(exl2_files), typeof(exl2_kernel_cache), typeof(exl2_logger),
             typeof(exl2_zones), typeof(exl2_parallel), typeof(exl2_device_desc), typeof(exl2_engine_desc),
             typeof(exl2_layout), typeof(exl2_job_stats), typeof(exl2_alt), typeof(exl2_event), typeof(exl2_step_desc),
-            typeof(exl2_engine_stats), typeof(exl2_cache_desc), typeof(exl2_model_desc), typeof(exl2_rope_info),
-            typeof(exl2_model_info), typeof(exl2_message), typeof(exl2_chat_desc), typeof(exl2_session_info),
+            typeof(exl2_engine_stats), typeof(exl2_cache_desc), typeof(exl2_card), typeof(exl2_model_desc),
+            typeof(exl2_rope_info), typeof(exl2_card_info), typeof(exl2_model_info), typeof(exl2_message), typeof(exl2_chat_desc), typeof(exl2_session_info),
             typeof(exl2_sampler_desc), typeof(exl2_grammar_desc), typeof(exl2_prompt), typeof(exl2_draft_desc),
             typeof(exl2_embed_desc), typeof(exl2_lora_desc), typeof(exl2_lora_info), typeof(exl2_lora_use),
             typeof(exl2_job_desc) };

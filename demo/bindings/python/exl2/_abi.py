@@ -12,6 +12,7 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, byref, c_bool, c_char, c_char
                     c_size_t, c_uint8, c_uint32, c_uint64, c_void_p)
 
 VERSION = 200  # EXL2_VERSION of the exl2.h that this file was made for
+DEVICES_MAX = 8
 OFF = -1000    # turns one setting of the sampler off
 
 RESULTS = {"OK": 0, "PENDING": 1, "IDLE": 2, "ERR_ARG": -1, "ERR_STATE": -2, "ERR_STALE": -3, "ERR_TOO_SMALL": -4,
@@ -110,7 +111,7 @@ class Parallel(_Public):
 class DeviceDesc(_Public):
     _fields_ = [("_start_canary", c_uint32), ("pick", c_int32), ("index", c_uint32), ("uuid", c_uint8 * 16),
         ("luid", c_uint8 * 8), ("cuda_context", c_void_p), ("shared_bytes_max", c_uint32),
-        ("stream_priority", c_int32), ("_end_canary", c_uint32)]
+        ("stream_priority", c_int32), ("bytes_max", c_uint64), ("_end_canary", c_uint32)]
 
 
 class DeviceInfo(_Public):
@@ -133,7 +134,8 @@ class EngineDesc(_Public):
 
 
 class EngineInfo(_Public):
-    _fields_ = [("backend", c_int32), ("device", DeviceInfo), ("cpu_path", c_int32), ("max_models", c_uint32),
+    _fields_ = [("backend", c_int32), ("device", DeviceInfo), ("devices", DeviceInfo * DEVICES_MAX),
+        ("device_count", c_uint32), ("cpu_path", c_int32), ("max_models", c_uint32),
         ("max_sessions", c_uint32), ("max_jobs", c_uint32), ("max_events", c_uint32),
         ("host_bytes_max", c_uint64), ("device_bytes_max", c_uint64)]
 
@@ -169,7 +171,8 @@ class StepDesc(_Public):
 
 class EngineStats(_Public):
     _fields_ = [("host_bytes", c_uint64), ("host_peak", c_uint64), ("device_bytes", c_uint64),
-        ("device_peak", c_uint64), ("kernels_compiled", c_uint64), ("allocations", c_uint64),
+        ("device_peak", c_uint64), ("devices_bytes", c_uint64 * DEVICES_MAX),
+        ("devices_peak", c_uint64 * DEVICES_MAX), ("kernels_compiled", c_uint64), ("allocations", c_uint64),
         ("pages_total", c_uint32), ("pages_used", c_uint32), ("pages_shared", c_uint32),
         ("pages_cached", c_uint32), ("jobs_active", c_uint32), ("jobs_waiting", c_uint32),
         ("evictions", c_uint64), ("preemptions", c_uint64), ("steps", c_uint64), ("forwards", c_uint64),
@@ -183,17 +186,26 @@ class CacheDesc(_Public):
         ("_end_canary", c_uint32)]
 
 
+class Card(_Public):
+    _fields_ = [("device", c_uint32), ("bytes_max", c_uint64), ("share", c_float)]
+
+
 class ModelDesc(_Public):
     _fields_ = [("_start_canary", c_uint32), ("path", c_char_p), ("cache", CacheDesc), ("context_max", c_uint32),
         ("text_only", c_bool), ("prefill_chunk", c_uint32), ("batch_max", c_uint32),
         ("experts_active", c_uint32), ("lora_max", c_uint32), ("lora_rank_max", c_uint32),
-        ("keep_packed", c_bool), ("grammars", c_bool),
-        ("rope_scale", c_float), ("rope_alpha", c_float), ("yarn_factor", c_float), ("on_event", EVENT_FN),
+        ("keep_packed", c_bool), ("grammars", c_bool), ("rope_scale", c_float), ("rope_alpha", c_float),
+        ("yarn_factor", c_float), ("cards", POINTER(Card)), ("card_count", c_uint32), ("on_event", EVENT_FN),
         ("user", c_void_p), ("_end_canary", c_uint32)]
 
 
 class RopeInfo(_Public):
     _fields_ = [("kind", c_char_p), ("theta", c_double), ("factor", c_double)]
+
+
+class CardInfo(_Public):
+    _fields_ = [("device", c_uint32), ("first_layer", c_uint32), ("layers", c_uint32), ("weight_bytes", c_uint64),
+        ("cache_bytes", c_uint64), ("scratch_bytes", c_uint64)]
 
 
 class ModelInfo(_Public):
@@ -204,7 +216,8 @@ class ModelInfo(_Public):
         ("hidden", c_uint32), ("layers", c_uint32), ("heads", c_uint32), ("kv_heads", c_uint32),
         ("context_max", c_uint32), ("experts", c_uint32), ("experts_active", c_uint32),
         ("bits_per_weight", c_float), ("weight_bytes", c_uint64), ("cache_bytes", c_uint64),
-        ("scratch_bytes", c_uint64), ("device_bytes", c_uint64), ("cache_bytes_per_token", c_uint64),
+        ("scratch_bytes", c_uint64), ("device_bytes", c_uint64), ("cards", CardInfo * DEVICES_MAX),
+        ("card_count", c_uint32), ("cache_bytes_per_token", c_uint64),
         ("pass_bytes", c_uint64), ("bos", c_int32), ("eos", c_int32), ("has_tokenizer", c_bool),
         ("has_chat_template", c_bool), ("has_head", c_bool), ("embed_pool", c_int32), ("embed_raw", c_bool),
         ("reads_tools", c_bool), ("reads_tool_calls", c_bool),
