@@ -145,6 +145,7 @@ static inline void exl2__plan_ropes(exl2__plan *p, const exl2__config *config, d
         const exl2__rope *rope = i == 0 ? &config->rope : &config->local_rope;
         double *frequency = frequencies + (size_t)i * (config->rotary / 2);
         ropes[i].frequency = frequency;
+        ropes[i].axis = NULL;
         exl2__rope_frequencies(rope, config->rotary, p->context, frequency, &ropes[i].magnitude);
     }
     p->ropes = ropes;

@@ -108,12 +108,16 @@ static inline exl2__step_row exl2__batch_row(const exl2__sequence *s, const exl2
                                              uint32_t sequence)
 {
     const exl2__table *t = s->table;
+    exl2__step_row row = { .position = position, .sequence = sequence };
     if (position >= t->tokens) {
-        return (exl2__step_row){ s->draft[position - t->tokens], position, sequence, NULL };
+        row.token = s->draft[position - t->tokens];
+    } else if (exl2__table_is_vector(t, position)) {
+        row.token = -1;
+        row.vector = exl2__vectors_data(pages->vectors, t->words[position]);
+    } else {
+        row.token = exl2__table_token(t, position);
     }
-    return exl2__table_is_vector(t, position)
-               ? (exl2__step_row){ -1, position, sequence, exl2__vectors_data(pages->vectors, t->words[position]) }
-               : (exl2__step_row){ exl2__table_token(t, position), position, sequence, NULL };
+    return row;
 }
 
 /* Makes a step of the sequences' rows. The logits at position p predict token p + 1: from the last pending row and from
