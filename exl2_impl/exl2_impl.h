@@ -74,6 +74,10 @@ EXL2__SIZE_BEGIN
 #include "1_load/affine_matrix.h"
 #include "1_load/exl2_matrix.h"
 #include "1_load/dequantize.h"
+#include "1_load/vision_config.h"
+#include "1_load/vision_rows.h"
+#include "1_load/vision_read.h"
+#include "1_load/vision_size.h"
 
 /* ---- 2_graph: the forward pass ---- */
 
@@ -113,6 +117,13 @@ EXL2__SIZE_END
 #include "3_backend/cpu/cpu_plain.h"
 #include "3_backend/cpu/cpu_experts.h"
 #include "3_backend/cpu/cpu.h"
+#include "3_backend/vision/pixels.h"
+#include "3_backend/vision/vision_tasks.h"
+#include "3_backend/vision/resize.h"
+#include "3_backend/vision/tower.h"
+#include "3_backend/vision/tower_read.h"
+#include "3_backend/vision/tower_stages.h"
+#include "3_backend/vision/tower_run.h"
 
 EXL2__SIZE_BEGIN
 
