@@ -66,6 +66,8 @@ typedef struct exl2__shape {
     float embed_scale, residual_scale, logit_scale;
     float attn_softcap, final_softcap; /* x = cap * tanh(x / cap) of scores and logits; 0 = none */
     float clip_qkv;                    /* q, k, v are clamped to this absolute value; 0 = none */
+    uint32_t row_levels;        /* vectors of a row that has one: those after the first are added to r after the layers
+                                   0, 1 ..; 0 as 1 */
     float query_growth, query_context; /* q *= 1 + growth * ln(1 + floor(position / context)); growth 0 = none */
 } exl2__shape;
 
@@ -153,6 +155,7 @@ typedef struct exl2__plan {
     const exl2__rope_angles *ropes; /* [rope_count] */
     uint32_t rope_count;
     uint32_t rows_max;            /* rows of a pass */
+    uint32_t picture_rows;        /* part of rows_max for a picture whose rows see each other, beside other rows */
     uint32_t logit_rows_max;      /* rows of a group: head and sample compute the logits of one group at a time */
     uint32_t sequences_max, pages;
     uint32_t context, context_max; /* tokens of a sequence; context_max: rounded up to whole pages */
@@ -192,7 +195,7 @@ static inline bool exl2__plan_has_head(const exl2__plan *p)
 typedef struct exl2__step_row { /* one position of one sequence; rows of a sequence are consecutive and ascending */
     exl2_token token;            /* less than shape.vocab; not used if the row has a vector */
     uint32_t position, sequence; /* its place: where K and V lie. sequence: index into exl2__step.page_tables */
-    const float *vector;         /* [hidden] the row's input in place of table[token] * embed_scale; NULL: the token */
+    const float *vector;         /* [row_levels, hidden] its input in place of table[token] * embed_scale, or NULL */
     uint32_t later;              /* it sees the keys of so many later places, too, which have rows before or in this
                                     pass: those of one picture may see each other. 0: causal */
     int32_t turn[3];             /* its angles are those of the position `position + turn[axis]`, by the axis of each
