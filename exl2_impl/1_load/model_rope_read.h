@@ -136,7 +136,6 @@ EXL2__PRIVATE exl2_result exl2__rope_read_longrope(const exl2__fields *f, uint32
                             &rope->attention_factor, NULL);
 }
 
-/* rotary: number of rotated elements of a head. context_max: tokens that the model was trained for. */
 /* The axes of M-RoPE, where a file has them. Text has the same position on all axes, so that what cannot be read is
    left out. */
 EXL2__PRIVATE exl2_result exl2__rope_read_axes(const exl2__fields *f, uint32_t rotary, exl2__rope *rope)
@@ -155,6 +154,7 @@ EXL2__PRIVATE exl2_result exl2__rope_read_axes(const exl2__fields *f, uint32_t r
     return exl2__fields_bool(f, EXL2__ROPE_NAMES("mrope_interleaved"), &rope->interleaved, NULL);
 }
 
+/* rotary: number of rotated elements of a head. context_max: tokens that the model was trained for. */
 EXL2__PRIVATE exl2_result exl2__rope_read(const exl2__fields *f, uint32_t rotary, uint32_t context_max,
                                           exl2__rope *rope)
 {

@@ -14,6 +14,8 @@
 
 #define EXL2__IMAGE_ROWS 1280u      /* default of max_rows */
 #define EXL2__IMAGE_PIXELS 8294400u /* default of pixels_max: 3840 x 2160 */
+#define EXL2__IMAGE_PROMPT_MAX 4096u    /* pictures of a prompt */
+#define EXL2__IMAGE_PROMPT_BYTES 262144u /* of its text; a larger one allocates for the call */
 #define EXL2__IMAGE_NOWHERE UINT64_MAX
 
 /* A handle. Its id is serial << 32 | model's slot << 16 | index + 1; serials of an engine never repeat. */
@@ -66,6 +68,8 @@ typedef struct exl2__images {
     float *pool;            /* [rows_max, levels, hidden] */
     uint8_t *pixels;        /* [pixel_bytes] */
     exl2__resize resize;
+    uint32_t *prompt_slots;           /* [EXL2__IMAGE_PROMPT_MAX] pictures of the prompt that is read now */
+    char *prompt_text;                /* [EXL2__IMAGE_PROMPT_BYTES] its text with what stands for pictures */
     void *resize_scratch;
     exl2__image_stage stage;
     uint32_t at; /* slot of the picture that is worked on, if stage is not IDLE */

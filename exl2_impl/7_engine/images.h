@@ -127,6 +127,8 @@ EXL2__PRIVATE void exl2__images_layout(exl2__model *m, exl2__arena *scratch)
     g->data = (exl2__image_data *)exl2__arena_alloc_zeroed(scratch, (uint64_t)slots * sizeof *g->data);
     g->pool = (float *)exl2__arena_alloc(scratch, g->rows_max * row_floats * sizeof *g->pool);
     g->pixels = (uint8_t *)exl2__arena_alloc(scratch, g->pixel_bytes);
+    g->prompt_slots = (uint32_t *)exl2__arena_alloc(scratch, EXL2__IMAGE_PROMPT_MAX * sizeof *g->prompt_slots);
+    g->prompt_text = (char *)exl2__arena_alloc(scratch, EXL2__IMAGE_PROMPT_BYTES);
     exl2__device *cpu = m->spans.span[0].device;
     g->resize_scratch =
         exl2__arena_alloc(scratch, exl2__resize_scratch_bytes(&g->config, &g->limits, exl2__images_side(m), cpu));

@@ -60,17 +60,23 @@ EXL2__PRIVATE exl2_result exl2__loading_again_read(exl2_engine *e, exl2__model *
         EXL2__TRY_DONE(exl2__loading_open_backend(e, m, work));
     }
     EXL2__TRY_DONE(exl2__loading_headers(e, m, work));
-#ifndef EXL2_NO_VISION
-    if (m->images.on) {
-        EXL2__TRY_DONE(exl2__loading_tower_headers(&e->ctx, m, work));
-    }
-#endif
     exl2__loading_end_reading(e, m);
     exl2__store64(head, m->weights.content_head[0]);
     exl2__store64(head + 8, m->weights.content_head[1]);
     bool same = memcmp(head, m->content_head, sizeof head) == 0
              && m->weights.weight_bytes + m->info.tower_bytes == m->info.weight_bytes;
     return same ? EXL2_OK : exl2__loading_changed(e, m);
+}
+
+EXL2__PRIVATE exl2_result exl2__loading_again_towers(exl2_engine *e, exl2__model *m, exl2__work *work)
+{
+#ifndef EXL2_NO_VISION
+    if (m->images.on && !m->desc.keep_packed) {
+        return exl2__loading_tower_headers(&e->ctx, m, work);
+    }
+#endif
+    (void)e, (void)m, (void)work;
+    return EXL2_OK;
 }
 
 EXL2__PRIVATE exl2_result exl2__loading_again_allocate(exl2_engine *e, exl2__model *m, exl2__work *work)
@@ -130,8 +136,8 @@ EXL2__PRIVATE exl2_result exl2__loading_again_finish(exl2_engine *e, exl2__model
 }
 
 static const exl2__loading_stage exl2__loading_again[] = {
-    exl2__loading_again_begin, exl2__loading_again_read, exl2__loading_again_allocate, exl2__loading_again_weights,
-    exl2__loading_again_tower, exl2__loading_again_finish,
+    exl2__loading_again_begin, exl2__loading_again_read, exl2__loading_again_towers, exl2__loading_again_allocate,
+    exl2__loading_again_weights, exl2__loading_again_tower, exl2__loading_again_finish,
 };
 
 /* Begins to load a parked model again. */
