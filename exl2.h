@@ -737,6 +737,11 @@
    computed again from the resized pixels while these are kept. All of this memory is planned and counted by
    exl2_model_measure: tower_bytes, image_bytes.
 
+   exl2_session_save writes 32 bytes for each picture of the history, and with EXL2_SAVE_IMAGES its pixels, or its rows
+   if they are less. A picture that neither the snapshot nor the engine has is missing
+   (session_info.pictures_missing): a job that needs its rows fails with STATE until exl2_image_make has got the same
+   pixels. With EXL2_SAVE_KV no rows are needed while K and V are in the cache.
+
    ERRORS AND WHAT TO DO (the message names the file, tensor or number)
 
        EXL2_ERR_ARG           an argument is wrong: a bug in the call
@@ -1395,7 +1400,8 @@ typedef struct exl2_session_info {
 } exl2_session_info;
 
 typedef enum exl2_save_flags {
-    EXL2_SAVE_KV = 1           /* with K and V, so that nothing is computed again; many bytes */
+    EXL2_SAVE_KV = 1,          /* with K and V, so that nothing is computed again; many bytes */
+    EXL2_SAVE_IMAGES = 2       /* with pictures: their pixels as the tower sees them, or their rows if that is less */
 } exl2_save_flags;
 
 /* [E nb] An empty history. STATE: the model is not ready. BUDGET: max_sessions. */

@@ -309,6 +309,7 @@ EXL2__SIZE_BEGIN
 #include "7_engine/job_lists.h"
 #include "7_engine/image_prompt.h"
 #include "7_engine/job_prompt.h"
+#include "7_engine/snapshot_pictures.h"
 #include "7_engine/snapshot.h"
 #include "7_engine/job_start.h"
 #include "7_engine/loading.h"

@@ -138,7 +138,8 @@ EXL2__PRIVATE exl2_result exl2__api_session_save(exl2_engine *e, exl2_session ha
     exl2__session *s;
     EXL2__TRY(exl2__api_outside(e, "exl2_session_save"));
     EXL2__TRY(exl2__api_argument(e, (out || !cap) && need, "exl2_session_save", "out or need is NULL"));
-    EXL2__TRY(exl2__api_argument(e, (flags & ~(uint32_t)EXL2_SAVE_KV) == 0, "exl2_session_save", "a flag is unknown"));
+    bool known = (flags & ~(uint32_t)(EXL2_SAVE_KV | EXL2_SAVE_IMAGES)) == 0;
+    EXL2__TRY(exl2__api_argument(e, known, "exl2_session_save", "a flag is unknown"));
     EXL2__TRY(exl2__api_session(e, handle, false, &s));
     return exl2__snapshot_save(e, s, flags, out, cap, need);
 }

@@ -238,6 +238,16 @@ EXL2__PRIVATE exl2_result exl2__job_start_one(exl2_engine *e, const exl2_job_des
         }
         return r;
     }
+#ifndef EXL2_NO_VISION
+    if ((r = exl2__images_check_history(e, m, job)) < 0) {
+        exl2__grammars_leave(e, job);
+        exl2__pool_free(&e->job_ids, slot);
+        if (one_shot) {
+            exl2__objects_free_session(e, session);
+        }
+        return r;
+    }
+#endif
     if (!job->sequence.begun) {
         exl2__vectors_use(m->pages.vectors, job->sequence.prompt, job->sequence.prompt_count);
     }

@@ -1,6 +1,6 @@
 /* pictures.c: what the engine does with pictures beside computing them: one encoding of the same pixels, pages that are
    found and those that must not be, rows and K and V that are evicted, budgets, cuts of a history, counts that must
-   agree, bad input, memory by plan. Hidden counts are read: passes of the tower.
+   agree, bad input, memory by plan, snapshots. Hidden counts are read: passes of the tower.
    takes: the shared fixtures (fixtures/vision).
    gives: exit code 0 or 1; 77 without fixtures. */
 #include "rig.h"
@@ -431,6 +431,103 @@ static void test_company(const char *name)
     }
 }
 
+/* ---- snapshots ---- */
+
+static size_t save(const rig *r, exl2_session s, uint32_t flags, uint8_t **out)
+{
+    size_t need = 0, again = 0;
+    CHECK_INT(exl2_session_save(r->engine, s, flags, NULL, 0, &need), EXL2_OK);
+    *out = (uint8_t *)malloc(need);
+    CHECK_INT(exl2_session_save(r->engine, s, flags, *out, need, &again), EXL2_OK);
+    CHECK_INT(again, need);
+    return need;
+}
+
+/* A session with a picture goes on in another engine as in its own. */
+static void test_snapshots(const char *name)
+{
+    static const uint32_t ways[] = { 0, EXL2_SAVE_IMAGES, EXL2_SAVE_KV, EXL2_SAVE_KV | EXL2_SAVE_IMAGES };
+    const char *text = strncmp(name, "qwen", 4) == 0 ? "Hello <|image_pad|> there, look." : PROMPT;
+    rig r = open_model(name, (exl2_model_desc){ 0 }, NULL);
+    exl2_image a = make(&r, 31);
+    exl2_session s, copy;
+    uint8_t *data[4];
+    size_t bytes[4];
+    CHECK_INT(exl2_session_open(r.engine, r.model, &s), EXL2_OK);
+    ask(&r, s, &a, 1, text, 6, &said[0]);
+    for (uint32_t i = 0; i < 4; i++) {
+        bytes[i] = save(&r, s, ways[i], &data[i]);
+    }
+    CHECK(bytes[1] > bytes[0] + 1000);
+    ask(&r, s, NULL, 0, " And then?", 8, &said[0]);
+    rig_close(&r);
+    for (uint32_t i = 0; i < 4; i++) {
+        exl2_session_info info;
+        exl2_picture picture;
+        size_t need;
+        r = open_model(name, (exl2_model_desc){ 0 }, NULL);
+        bool image = ways[i] & EXL2_SAVE_IMAGES, kv = ways[i] & EXL2_SAVE_KV;
+        CHECK_INT(exl2_session_open(r.engine, r.model, &copy), EXL2_OK);
+        CHECK_INT(exl2_session_restore(r.engine, copy, data[i], bytes[i]), EXL2_OK);
+        CHECK_INT(exl2_session_get(r.engine, copy, &info), EXL2_OK);
+        CHECK_INT(info.pictures_missing, !image);
+        CHECK_INT(exl2_session_pictures(r.engine, copy, &picture, 1, &need), EXL2_OK);
+        CHECK(need == 1 && picture.missing == !image);
+        if (!image && !kv) {
+            exl2_job_desc d = rig_job(&r, NULL, 0, 8, &said[1]);
+            exl2_error error;
+            d.model.id = 0;
+            d.session = copy;
+            d.prompt.text = " And then?";
+            CHECK_INT(exl2_job_start(r.engine, &d, NULL), EXL2_ERR_STATE);
+            exl2_last_error(r.engine, &error);
+            CHECK(strstr(error.text, "number 1") != NULL);
+            CHECK_INT(exl2_image_close(r.engine, make(&r, 32)), EXL2_OK); /* another one does not help */
+            CHECK_INT(exl2_job_start(r.engine, &d, NULL), EXL2_ERR_STATE);
+            CHECK_INT(exl2_image_close(r.engine, make(&r, 31)), EXL2_OK);
+            CHECK_INT(exl2_session_get(r.engine, copy, &info), EXL2_OK);
+            CHECK_INT(info.pictures_missing, 0);
+        }
+        ask(&r, copy, NULL, 0, " And then?", 8, &said[1]);
+        CHECK(same(&said[0], &said[1]));
+        CHECK(images_of(&r)->passes <= (image || kv ? 1 : 2));
+        CHECK(!kv || images_of(&r)->passes == 0);
+        /* Pixels of a snapshot are not those of exl2_image_make. */
+        a = make(&r, 31);
+        rig_drain(&r, 0);
+        CHECK(!image || images_of(&r)->passes > 0);
+        rig_close(&r);
+    }
+    /* Damaged in each byte of the picture's part, with a sum that fits. */
+    r = open_model(name, (exl2_model_desc){ 0 }, NULL);
+    CHECK_INT(exl2_session_open(r.engine, r.model, &copy), EXL2_OK);
+    uint32_t tokens = exl2__load32(data[1] + 32), good = 0;
+    for (size_t i = 40; i < 40 + 4u * tokens + 4 + 32 + 24; i++) {
+        uint8_t was = data[1][i];
+        for (uint32_t k = 0; k < 2; k++) {
+            data[1][i] = k ? (uint8_t)(was + 1) : 0xFF;
+            exl2__store64(data[1] + bytes[1] - 8, exl2__hash(data[1], bytes[1] - 8));
+            exl2_result result = exl2_session_restore(r.engine, copy, data[1], bytes[1]);
+            CHECK(result == EXL2_OK || result == EXL2_ERR_FORMAT || result == EXL2_ERR_BUDGET);
+            good += result == EXL2_OK;
+        }
+        data[1][i] = was;
+    }
+    CHECK(good > 0);
+    ask(&r, (exl2_session){ 0 }, NULL, 0, "Still here", 4, &said[1]);
+    rig_close(&r);
+    r = open_model(name, (exl2_model_desc){ 0 }, NULL);
+    rig_close(&r);
+    exl2_model_desc text_alone = { .path = folder_of(name) };
+    r = rig_open(NULL, &text_alone);
+    CHECK_INT(exl2_session_open(r.engine, r.model, &copy), EXL2_OK);
+    CHECK_INT(exl2_session_restore(r.engine, copy, data[0], bytes[0]), EXL2_ERR_STATE);
+    rig_close(&r);
+    for (uint32_t i = 0; i < 4; i++) {
+        free(data[i]);
+    }
+}
+
 static uint32_t heard[2];
 
 static exl2_flow hear(void *user, const exl2_event *event)
@@ -490,6 +587,8 @@ int main(void)
     test_bad_input();
     test_pool();
     test_events();
+    test_snapshots("smolvlm");
+    test_snapshots("qwen2.5-vl");
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         test_eviction(names[i]);
         test_company(names[i]);
