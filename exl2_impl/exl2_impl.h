@@ -168,6 +168,7 @@ EXL2__SIZE_BEGIN
 
 /* ---- 4_cache: K and V in pages ---- */
 
+#include "4_cache/pictures.h"
 #include "4_cache/vectors.h"
 #include "4_cache/pages.h"
 #include "4_cache/table.h"
@@ -297,12 +298,16 @@ EXL2__SIZE_BEGIN
 /* ---- 7_engine: the public functions and the one step ---- */
 
 #include "7_engine/events.h"
+#include "7_engine/image_objects.h"
 #include "7_engine/objects.h"
 #include "7_engine/gate.h"
 #include "7_engine/grammars.h"
 #include "7_engine/jobs.h"
+#include "7_engine/images.h"
+#include "7_engine/image_work.h"
 #include "7_engine/draft_models.h"
 #include "7_engine/job_lists.h"
+#include "7_engine/image_prompt.h"
 #include "7_engine/job_prompt.h"
 #include "7_engine/snapshot.h"
 #include "7_engine/job_start.h"
@@ -319,6 +324,7 @@ EXL2__SIZE_BEGIN
 #include "7_engine/api_engine.h"
 #include "7_engine/api_models.h"
 #include "7_engine/api_text.h"
+#include "7_engine/api_images.h"
 #include "7_engine/api_jobs.h"
 #include "7_engine/public.h"
 

@@ -19,6 +19,7 @@
 #include "../6_text/tokenizer/stream.h"
 #include "../6_text/chat/template_set.h"
 #include "events.h"
+#include "image_objects.h"
 
 #define EXL2__PATH_BYTES 1024
 #define EXL2__PIECE_BYTES_MAX 1024       /* text of one token; a vocabulary with longer texts is rejected */
@@ -86,6 +87,9 @@ typedef struct exl2__model {
     exl2__arena scratch;
     exl2__pages pages;
     exl2__vectors vectors;       /* inputs that are no tokens, which words of histories and pages name */
+#ifndef EXL2_NO_VISION
+    exl2__images images;
+#endif
     exl2__batch batch;
     exl2__forward forward;
     bool tables_updated;         /* the pass has written all its K and V, and `cached` of its tables is updated */
@@ -271,6 +275,7 @@ struct exl2__job {
     exl2_error error;
     exl2_job_stats stats;
     uint64_t start_ns, active_ns, first_token_ns; /* by exl2__platform_ns; 0 = not yet */
+    uint64_t pictured_ns;        /* since when its sequence waits for a picture */
     exl2__job_shared shared;
 };
 
@@ -314,6 +319,7 @@ struct exl2_engine {
     exl2__grammar_slot *grammars; /* [max_sessions] */
     exl2__events events;
     uint64_t order;              /* number of the next job start */
+    uint32_t image_serial;       /* of the newest handle of a picture */
     uint32_t first_model;        /* slot that a step begins with; it rotates */
     bool closing;                /* new models are rejected */
     bool loads_on_caller;        /* the worker loads no models: exl2_step does */

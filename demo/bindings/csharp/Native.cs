@@ -12,6 +12,7 @@ namespace Exl2
     [StructLayout(LayoutKind.Sequential)] struct exl2_session { public ulong id; }
     [StructLayout(LayoutKind.Sequential)] struct exl2_job { public ulong id; }
     [StructLayout(LayoutKind.Sequential)] struct exl2_grammar { public ulong id; }
+    [StructLayout(LayoutKind.Sequential)] struct exl2_image { public ulong id; }
 
     [StructLayout(LayoutKind.Sequential)]
     struct exl2_error
@@ -107,7 +108,8 @@ namespace Exl2
     {
         public uint prompt_tokens, reused_tokens, new_tokens, forced_tokens, drafted, accepted;
         public ulong seed, queued_ns, prefill_ns, decode_ns;
-        public uint bans_avoided, bans_shown, stop_string;
+        public uint bans_avoided, bans_shown, stop_string, image_rows;
+        public ulong image_ns;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -135,6 +137,7 @@ namespace Exl2
         public int stop, result;
         public IntPtr error;
         public exl2_job_stats stats;
+        public exl2_image image;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -165,6 +168,12 @@ namespace Exl2
     }
 
     [StructLayout(LayoutKind.Sequential)]
+    struct exl2_vision_desc
+    {
+        public uint _start_canary, images, rows, pixels_max, max_rows, max_tiles, _end_canary;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
     struct exl2_model_desc
     {
         public uint _start_canary;
@@ -175,6 +184,7 @@ namespace Exl2
         public uint prefill_chunk, batch_max, experts_active;
         [MarshalAs(UnmanagedType.I1)] public bool keep_packed, grammars;
         public float rope_scale, rope_alpha, yarn_factor;
+        public exl2_vision_desc vision;
         public IntPtr on_event, user;
         public uint _end_canary;
     }
@@ -199,7 +209,8 @@ namespace Exl2
         [MarshalAs(UnmanagedType.I1)] public bool needs_bos, tower_skipped, parallel;
         public uint vocab, hidden, layers, heads, kv_heads, context_max, experts, experts_active;
         public float bits_per_weight;
-        public ulong weight_bytes, cache_bytes, scratch_bytes, device_bytes, cache_bytes_per_token, pass_bytes;
+        public ulong weight_bytes, cache_bytes, scratch_bytes, tower_bytes, image_bytes, device_bytes,
+            cache_bytes_per_token, pass_bytes;
         public int bos, eos;
         [MarshalAs(UnmanagedType.I1)] public bool has_tokenizer, has_chat_template, reads_tools, reads_tool_calls;
         [MarshalAs(UnmanagedType.ByValArray, SizeConst = 16)] public byte[] content_id;
@@ -208,7 +219,8 @@ namespace Exl2
     [StructLayout(LayoutKind.Sequential)]
     struct exl2_message
     {
-        public IntPtr role, text, name, reasoning, tool_calls, tool_call_id, fields;
+        public IntPtr role, text, name, reasoning, tool_calls, tool_call_id, fields, images;
+        public UIntPtr image_count;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -227,6 +239,7 @@ namespace Exl2
         public exl2_job busy_with;
         public uint tokens, tokens_cached, context_max, pages, pages_shared;
         [MarshalAs(UnmanagedType.I1)] public bool resumes;
+        public uint pictures_missing;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -282,6 +295,8 @@ namespace Exl2
         public IntPtr messages;
         public UIntPtr message_count;
         public uint flags;
+        public IntPtr images;
+        public UIntPtr image_count;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -379,7 +394,8 @@ namespace Exl2
             IntPtr e, exl2_job j, [MarshalAs(UnmanagedType.I1)] bool paused);
 
         static readonly Type[] structs = {
-            typeof(exl2_model), typeof(exl2_session), typeof(exl2_job), typeof(exl2_grammar), typeof(exl2_error),
+            typeof(exl2_model), typeof(exl2_session), typeof(exl2_job), typeof(exl2_grammar), typeof(exl2_image),
+            typeof(exl2_error), typeof(exl2_vision_desc),
             typeof(exl2_allocator), typeof(exl2_files), typeof(exl2_kernel_cache), typeof(exl2_logger),
             typeof(exl2_zones), typeof(exl2_parallel), typeof(exl2_device_desc), typeof(exl2_engine_desc),
             typeof(exl2_layout), typeof(exl2_job_stats), typeof(exl2_alt), typeof(exl2_event), typeof(exl2_step_desc),

@@ -88,7 +88,8 @@ EXL2__PRIVATE exl2_result exl2__runner_begin_all(exl2__runner *r, const exl2_tok
         return EXL2_OK;
     }
     for (uint32_t i = 0; i < r->row_count; i++) {
-        r->rows[i] = (exl2__step_row){ tokens ? tokens[i / each][i % each] : 0, i % each, i / each, NULL };
+        r->rows[i] = (exl2__step_row){ .token = tokens ? tokens[i / each][i % each] : 0, .position = i % each,
+                                         .sequence = i / each };
     }
     if (r->count == count && r->each == each) {
         return EXL2_OK;
