@@ -3,11 +3,11 @@
    takes: a model folder, pictures.
    gives: cli_vision. */
 #include "../common/host.h"
+#include "../common/images.h"
 #include "../common/interrupt.h"
 #include "../common/json_out.h"
 #include "../common/memory.h"
 #include "../common/picture.h"
-#include "../common/picture_file.h"
 #include "../common/text_file.h"
 #include "cli.h"
 
@@ -18,8 +18,7 @@
 
 typedef struct vision_options {
     const char *path, *seen, *rows;
-    arg_texts files;
-    uint32_t max_rows, max_tiles;
+    images_options images;
     bool json;
     host_options host;
     exl2_model_desc model;
@@ -28,7 +27,7 @@ typedef struct vision_options {
 typedef struct vision {
     const vision_options *options;
     host host;
-    picture_file pictures[ARGS_LIST_MAX]; /* [files.count] */
+    images pictures;
     json_out json;
 } vision;
 
@@ -38,47 +37,22 @@ static int fail_file(const char *file, const char *why)
     return 1;
 }
 
-/* Reads all pictures before the model is loaded. */
-static bool read_pictures(vision *v)
-{
-    char error[256];
-    for (uint32_t i = 0; i < v->options->files.count; i++) {
-        if (!picture_file_read(v->options->files.items[i], &v->pictures[i], error, sizeof error)) {
-            fail_file(v->options->files.items[i], error);
-            return false;
-        }
-    }
-    return true;
-}
-
 static bool load(vision *v)
 {
     const vision_options *o = v->options;
     exl2_model_desc d = o->model;
     d.path = o->path;
     d.context_max = 64; /* no text is written */
-    d.vision.images = 1;
-    d.vision.max_rows = o->max_rows;
-    d.vision.max_tiles = o->max_tiles;
-    for (uint32_t i = 0; i < o->files.count; i++) {
-        uint32_t pixels = v->pictures[i].width * v->pictures[i].height;
-        uint32_t side = v->pictures[i].width > v->pictures[i].height ? v->pictures[i].width : v->pictures[i].height;
-        pixels = pixels > side ? pixels : side;
-        d.vision.pixels_max = d.vision.pixels_max > pixels ? d.vision.pixels_max : pixels;
-    }
+    images_room(&v->pictures, &o->images, 1, &d);
     return host_load(&v->host, &d, 1);
 }
 
 /* Encodes a picture. false: a message was printed. */
 static bool encode(vision *v, const char *file, const picture_file *p, exl2_image *image, exl2_image_info *info)
 {
-    static const exl2_pixels formats[] = { EXL2_PIXELS_GRAY8, EXL2_PIXELS_GRAY8, EXL2_PIXELS_GRAY8, EXL2_PIXELS_RGB8,
-                                           EXL2_PIXELS_RGBA8 };
-    exl2_image_desc d = { .model = v->host.model, .format = formats[p->channels], .width = p->width,
-                          .height = p->height, .pixels = p->pixels, .silent = true };
     exl2_engine *e = v->host.engine;
     exl2_error error;
-    exl2_result r = exl2_image_make(e, &d, image);
+    exl2_result r = images_make_one(e, v->host.model, p, image);
     while (r >= 0 && (r = exl2_image_get(e, *image, info)) >= 0 && info->state != EXL2_IMAGE_ENCODED) {
         r = info->result < 0 ? info->result : exl2_step(e, &(exl2_step_desc){ .cpu_us = 100000, .wait = true });
         if (interrupted()) {
@@ -170,21 +144,22 @@ static void print(vision *v, const char *file, const picture_file *p, const exl2
 static int run(vision *v)
 {
     const vision_options *o = v->options;
-    if (!read_pictures(v) || !host_open(&v->host, &o->host) || !load(v)) {
+    if (!images_read(&v->pictures, &o->images) || !host_open(&v->host, &o->host) || !load(v)) {
         return 1;
     }
     v->json = (json_out){ .file = stdout };
     if (o->json) {
         json_out_array(&v->json, NULL);
     }
-    for (uint32_t i = 0; i < o->files.count; i++) {
+    for (uint32_t i = 0; i < v->pictures.count; i++) {
+        const char *file = o->images.files.items[i];
         exl2_image image;
         exl2_image_info info;
-        if (!encode(v, o->files.items[i], &v->pictures[i], &image, &info)
+        if (!encode(v, file, &v->pictures.files[i], &image, &info)
             || (o->seen && !save_seen(v, image, &info)) || (o->rows && !save_rows(v, image))) {
             return 1;
         }
-        print(v, o->files.items[i], &v->pictures[i], &info);
+        print(v, file, &v->pictures.files[i], &info);
         exl2_image_close(v->host.engine, image);
     }
     if (o->json) {
@@ -198,12 +173,11 @@ int cli_vision(int argc, char **argv)
     static vision_options o;
     static vision v;
     const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, NULL, "folder of a model with a tower for pictures" },
-                               { "FILE", ARG_TEXTS, &o.files, NULL, "pictures" } };
+                               { "FILE", ARG_TEXTS, &o.images.files, NULL, "pictures" } };
     const arg flags[] = {
         { "--seen", ARG_TEXT, &o.seen, "OUT.png", "what the tower sees of one picture, tiles one below the other" },
         { "--rows", ARG_TEXT, &o.rows, "OUT.f32", "its rows: floats, little-endian, one row after the other" },
-        { "--max-rows", ARG_U32, &o.max_rows, "N", "rows of a picture, at most (1280)" },
-        { "--max-tiles", ARG_U32, &o.max_tiles, "N", "tiles of a picture, at most; 1: the whole alone (the model's)" },
+        IMAGES_LIMITS(o.images),
         { "--json", ARG_BOOL, &o.json, NULL, "a JSON array" },
         HOST_ARGS(o.host),
     };
@@ -214,8 +188,8 @@ int cli_vision(int argc, char **argv)
                           ARGS_COUNT(flags) };
     o.host.backend = HOST_CPU;
     args_result parsed = args_parse(&d, argc, argv);
-    if (parsed == ARGS_OK && (o.seen || o.rows) && o.files.count > 1) {
-        parsed = args_wrong(&d, "--seen and --rows are of one picture, not of %u", o.files.count);
+    if (parsed == ARGS_OK && (o.seen || o.rows) && o.images.files.count > 1) {
+        parsed = args_wrong(&d, "--seen and --rows are of one picture, not of %u", o.images.files.count);
     }
     if (parsed == ARGS_OK && o.seen && !picture_can_save()) {
         parsed = args_wrong(&d, "--seen needs stb_image_write, which this build does not have");
@@ -225,9 +199,7 @@ int cli_vision(int argc, char **argv)
     }
     v.options = &o;
     int code = run(&v);
-    for (uint32_t i = 0; i < o.files.count; i++) {
-        picture_file_close(&v.pictures[i]);
-    }
+    images_close(&v.pictures, NULL);
     host_close(&v.host);
     return code;
 }
