@@ -24,7 +24,7 @@ static args_result print_help(const args_desc *d)
 {
     printf("%s\n\nusage: %s", d->about, d->program);
     for (size_t i = 0; i < d->positional_count; i++) {
-        printf(i < d->positional_needed ? " %s" : " [%s%s]", d->positional[i].name,
+        printf(i < d->positional_needed ? " %s%s" : " [%s%s]", d->positional[i].name,
                d->positional[i].kind == ARG_TEXTS ? "..." : "");
     }
     printf(d->flag_count ? " [flags]\n\n" : "\n\n");
@@ -325,8 +325,9 @@ args_result args_parse(const args_desc *d, int argc, char **argv)
         } else if (!flags_ended && text[0] == '-' && text[1]) {
             result = parse_flag(d, argc, argv, &at);
         } else if (positionals < d->positional_count) {
-            result = store_value(d, &d->positional[positionals], text);
-            positionals += d->positional[positionals].kind != ARG_TEXTS; /* which has all that follow, too */
+            result = store_value(d, &d->positional[positionals++], text);
+        } else if (d->positional_count && d->positional[d->positional_count - 1].kind == ARG_TEXTS) {
+            result = store_value(d, &d->positional[d->positional_count - 1], text);
         } else {
             result = args_wrong(d, "unexpected argument '%s'", text);
         }

@@ -34,7 +34,7 @@ typedef struct arg_floats { /* "2,1.5" */
 typedef enum arg_kind {
     ARG_BOOL,    /* bool: present or not */
     ARG_TEXT,    /* const char * */
-    ARG_TEXTS,   /* arg_texts; the last positional argument: all that are given */
+    ARG_TEXTS,   /* arg_texts; of the last positional argument: all that follow, too */
     ARG_U32,     /* uint32_t */
     ARG_U64,     /* uint64_t */
     ARG_FLOAT,   /* float */
