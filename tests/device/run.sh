@@ -77,6 +77,7 @@ run snapshot snapshot
 run forced forced
 run drafts drafts
 run worker worker
+run cards cards # two GPUs
 run park park
 run prefix prefix
 run embed embed
