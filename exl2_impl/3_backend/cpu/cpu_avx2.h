@@ -77,6 +77,7 @@
 #define EXL2__V_SWAP4(v) _mm256_permute2f128_ps(v, v, 1)
 #define EXL2__V_SWAP8(v) (v)
 #define EXL2__V_FOLD(to, v) exl2__cpu_avx2_fold(to, v)
+#define EXL2__V_UNROLL EXL2__UNROLL
 #define EXL2__V_EXL3_ROWS(X) X(3) X(2) X(1)
 #define EXL2__V_EXL3_ROWS_MOST 3u
 

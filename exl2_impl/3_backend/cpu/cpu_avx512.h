@@ -73,6 +73,7 @@
 #define EXL2__V_SWAP4(v) _mm512_shuffle_f32x4(v, v, 0xB1)
 #define EXL2__V_SWAP8(v) _mm512_shuffle_f32x4(v, v, 0x4E)
 #define EXL2__V_FOLD(to, v) exl2__cpu_avx512_fold(to, v)
+#define EXL2__V_UNROLL EXL2__UNROLL
 #define EXL2__V_EXL3_ROWS(X) X(8) X(6) X(4) X(3) X(2) X(1)
 #define EXL2__V_EXL3_ROWS_MOST 8u
 

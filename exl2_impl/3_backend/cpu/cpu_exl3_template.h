@@ -31,6 +31,7 @@
    EXL2__V_FOURS(p)                      four floats at p, again and again
    EXL2__V_SWAP1(v), 2, 4, 8             lane i becomes lane i ^ 1, ...; those below EXL2__V_LANES
    EXL2__V_FOLD(to, v)                   (v0 + v1) + (v2 + v3) of each four lanes
+   EXL2__V_UNROLL                        EXL2__UNROLL, or nothing where code grows too much
    EXL2__V_EXL3_ROWS(X), EXL2__V_EXL3_ROWS_MOST   X(n) for the numbers of rows that are multiplied together; 1 to the
                                          most, not all of them */
 
@@ -123,7 +124,7 @@ EXL2__V_INLINE void EXL2__V_NAME(exl3_states)(const EXL2__V_NAME(exl3_ring) *r, 
         return;
     }
     const uint32_t each = how == EXL2__V_NAME(exl3_far) ? 2 : 4;
-    EXL2__UNROLL
+    EXL2__V_UNROLL
     for (uint32_t w = 0; w < 8 / each; w++) {
         const uint32_t *at = u + r->at[w];
         EXL2__V_INT a = EXL2__V_BITS(at), high, low;
@@ -140,7 +141,7 @@ EXL2__V_INLINE void EXL2__V_NAME(exl3_states)(const EXL2__V_NAME(exl3_ring) *r, 
         }
         EXL2__V_INT window = EXL2__V_FUNNEL(high, low, r->left[w], r->right[w]);
         state[w * each] = EXL2__V_SHRI(window, 16);
-        EXL2__UNROLL
+        EXL2__V_UNROLL
         for (uint32_t q = w * each + 1; q < (w + 1) * each; q++) {
             state[q] = EXL2__V_TAKE_AT(window, r->shift[q]);
         }
@@ -158,7 +159,7 @@ EXL2__V_INLINE void EXL2__V_NAME(exl3_one)(const exl2__cpu_part *p, uint32_t col
         for (uint32_t i = 0; i < p->in / 16; i++) {
             EXL2__V_INT state[8];
             EXL2__V_NAME(exl3_states)(&r, i, how, state);
-            EXL2__UNROLL
+            EXL2__V_UNROLL
             for (uint32_t q = 0; q < 8; q++) {
                 EXL2__V value = EXL2__V_NAME(exl3_value)(&r, mul1, state[q]);
                 sum[q / 4] = EXL2__V_FMA(EXL2__V_FOURS(x + 16 * (size_t)i + 4 * (q % 4)), value, sum[q / 4]);
@@ -176,7 +177,7 @@ EXL2__V_INLINE void EXL2__V_NAME(exl3_fill)(const EXL2__V_NAME(exl3_ring) *r, ui
     for (uint32_t i = tile; i < tile + count; i++, out += 8 * EXL2__V_LANES) {
         EXL2__V_INT state[8];
         EXL2__V_NAME(exl3_states)(r, i, how, state);
-        EXL2__UNROLL
+        EXL2__V_UNROLL
         for (uint32_t q = 0; q < 8; q++) {
             EXL2__V_STORE(out + q * EXL2__V_LANES, EXL2__V_NAME(exl3_value)(r, mul1, state[q]));
         }
@@ -232,15 +233,15 @@ EXL2__V_INLINE void EXL2__V_NAME(exl3_rows)(const float *weights, uint32_t count
                                             uint32_t n, float *sums)
 {
     EXL2__V sum[2 * EXL2__V_EXL3_ROWS_MOST];
-    EXL2__UNROLL
+    EXL2__V_UNROLL
     for (uint32_t i = 0; i < 2 * n; i++) {
         sum[i] = EXL2__V_LOAD(sums + i * EXL2__V_LANES);
     }
     for (uint32_t i = 0; i < count; i++, weights += 8 * EXL2__V_LANES, x += pitch) {
-        EXL2__UNROLL
+        EXL2__V_UNROLL
         for (uint32_t q = 0; q < 4; q++) {
             EXL2__V a = EXL2__V_LOAD(weights + q * EXL2__V_LANES), b = EXL2__V_LOAD(weights + (q + 4) * EXL2__V_LANES);
-            EXL2__UNROLL
+            EXL2__V_UNROLL
             for (uint32_t k = 0; k < n; k++) {
                 EXL2__V factor = EXL2__V_FOURS(x + k * 16 + 4 * q);
                 sum[2 * k] = EXL2__V_FMA(factor, a, sum[2 * k]);
@@ -248,7 +249,7 @@ EXL2__V_INLINE void EXL2__V_NAME(exl3_rows)(const float *weights, uint32_t count
             }
         }
     }
-    EXL2__UNROLL
+    EXL2__V_UNROLL
     for (uint32_t i = 0; i < 2 * n; i++) {
         EXL2__V_STORE(sums + i * EXL2__V_LANES, sum[i]);
     }
@@ -292,7 +293,7 @@ EXL2__V_TARGET static void EXL2__V_NAME(exl3_transform)(float *x)
                                         { 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1, -1 } };
     EXL2__UNALIGNED_MOVES();
     EXL2__V v[EXL2__V_BLOCKS];
-    EXL2__UNROLL
+    EXL2__V_UNROLL
     for (uint32_t j = 0; j < EXL2__V_BLOCKS; j++) { /* a lane's sum with its neighbour: exact products with 1 and -1 */
         v[j] = EXL2__V_LOAD(x + j * EXL2__V_LANES);
         v[j] = EXL2__V_FMA(v[j], EXL2__V_LOAD(signs[0]), EXL2__V_SWAP1(v[j]));
@@ -313,7 +314,7 @@ EXL2__V_TARGET static void EXL2__V_NAME(exl3_transform)(float *x)
             }
         }
     }
-    EXL2__UNROLL
+    EXL2__V_UNROLL
     for (uint32_t j = 0; j < EXL2__V_BLOCKS; j++) {
         EXL2__V_STORE(x + j * EXL2__V_LANES, EXL2__V_MUL(v[j], EXL2__V_SET((float)EXL2__EXL3_SCALE)));
     }

@@ -71,6 +71,7 @@
 #define EXL2__V_SWAP4(v) (v)
 #define EXL2__V_SWAP8(v) (v)
 #define EXL2__V_FOLD(to, v) (*(to) = vaddvq_f32(v))
+#define EXL2__V_UNROLL EXL2__UNROLL
 #define EXL2__V_EXL3_ROWS(X) X(8) X(6) X(4) X(3) X(2) X(1)
 #define EXL2__V_EXL3_ROWS_MOST 8u
 

@@ -303,6 +303,7 @@ EXL2__FORCE_INLINE void exl2__cpu_lanes_fold(float *to, exl2__cpu_lanes x)
 #define EXL2__V_SWAP4(v) exl2__cpu_lanes_swap(v, 4)
 #define EXL2__V_SWAP8(v) (v)
 #define EXL2__V_FOLD(to, v) exl2__cpu_lanes_fold(to, v)
+#define EXL2__V_UNROLL /* a lane is an instruction on some CPUs */
 #define EXL2__V_EXL3_ROWS(X) X(2) X(1)
 #define EXL2__V_EXL3_ROWS_MOST 2u
 

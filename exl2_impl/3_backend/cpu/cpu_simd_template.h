@@ -583,5 +583,6 @@ EXL2__V_TARGET static void EXL2__V_NAME(weighted_codes)(const float *weights, si
 #undef EXL2__V_SWAP4
 #undef EXL2__V_SWAP8
 #undef EXL2__V_FOLD
+#undef EXL2__V_UNROLL
 #undef EXL2__V_EXL3_ROWS
 #undef EXL2__V_EXL3_ROWS_MOST
