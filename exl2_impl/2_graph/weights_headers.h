@@ -61,7 +61,9 @@ EXL2__PRIVATE exl2_result exl2__weights_read_tensors(exl2__weights_reader *r, ex
         w->position_rows = table.out;
         w->config.context_max = exl2__min32(w->config.context_max, table.out);
     }
-    w->tied = w->config.tie_embeddings && !exl2__matrix_exists(&w->tensors, arch->names[EXL2__NAME_HEAD]);
+    bool head = exl2__matrix_exists(&w->tensors, arch->names[EXL2__NAME_HEAD]);
+    w->headless = !head && !w->config.tie_embeddings && exl2__tensors_is_renamed(&w->tensors, embed);
+    w->tied = !head && (w->config.tie_embeddings || w->headless);
     if (w->tied && table.kind == EXL2__MATRIX_EXL3_TABLE) {
         return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: there is no %s, and %s, which is a trellis, is not supported "
                           "as a head", r->dir, arch->names[EXL2__NAME_HEAD], embed);

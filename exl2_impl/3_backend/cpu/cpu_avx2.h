@@ -99,6 +99,7 @@ static const exl2__cpu_ops exl2__cpu_avx2_ops = {
     exl2__cpu_avx2_scores, exl2__cpu_vector_softmax, exl2__cpu_avx2_weighted_sum,
     exl2__cpu_avx2_scores_of_codes, exl2__cpu_avx2_weighted_codes, exl2__cpu_vector_activate, exl2__cpu_vector_softcap,
     EXL2__CPU_EXL3_OPS(avx2)
+    exl2__cpu_vector_shrink, exl2__cpu_vector_expand,
 };
 
 #endif

@@ -125,6 +125,7 @@ static const exl2__cpu_ops exl2__cpu_avx512_ops = {
     exl2__cpu_avx512_scores, exl2__cpu_vector_softmax, exl2__cpu_avx512_weighted_sum,
     exl2__cpu_avx512_scores_of_codes, exl2__cpu_avx512_weighted_codes, exl2__cpu_vector_activate,
     exl2__cpu_vector_softcap, EXL2__CPU_EXL3_OPS(avx512)
+    exl2__cpu_vector_shrink, exl2__cpu_vector_expand,
 };
 
 static const exl2__cpu_ops exl2__cpu_vnni_ops = { /* EXL3 alone is computed otherwise */

@@ -65,6 +65,13 @@ typedef struct exl2__cpu_routed {
     uint32_t expert_count, tile_count;
 } exl2__cpu_routed;
 
+/* Adapters: t of rows and slots (cpu_lora.h). */
+typedef struct exl2__cpu_lora {
+    uint32_t rank_stride, stride; /* of one adapter, of a part of a row; 0: the model has none */
+    uint32_t ranks;               /* of the current pass: the ranks of the largest set; 0: no row has adapters */
+    exl2__real *t;                /* [rows_max or slots, 3, stride] */
+} exl2__cpu_lora;
+
 typedef struct exl2__cpu_device {
     exl2__ctx *c;
     const exl2__cpu_ops *ops;
@@ -88,11 +95,13 @@ typedef struct exl2__cpu_device {
     exl2__real *branch;           /* [rows_max, hidden_stride] result of a block before its norm, with post_norms */
     exl2__real *input, *centre;   /* inputs of up to three parts; see exl2__cpu_input */
     exl2__cpu_routed routed;
+    exl2__cpu_lora lora;
     exl2__real *logits;           /* [logit_rows_max, vocab_stride] */
     float *sample_logits;         /* [tasks, vocab], only if exl2__real is not float */
     uint32_t rope_count;
     double *frequency;            /* [rope_count, rotary / 2] */
     double *magnitude;            /* [rope_count] */
+    uint8_t *axis;                /* [rope_count, rotary / 2] */
     float *cosine, *sine;         /* [rope_count, rows_max, rotary / 2] RoPE angles of the step's rows */
     exl2__cpu_rows *attend_rows;  /* [attend_count] the step's rows, divided into tiles for attention */
     exl2__cpu_task *task;         /* [tasks] */
@@ -125,6 +134,8 @@ EXL2__PRIVATE void exl2__cpu_device_measure(exl2__cpu_device *d, const exl2__pla
     d->key_stride = (uint32_t)exl2__align_up(s->kv_heads * s->head_dim, EXL2__CPU_STRIP);
     d->inter_stride = (uint32_t)exl2__align_up(s->inter, EXL2__CPU_STRIP);
     d->vocab_stride = (uint32_t)exl2__align_up(s->vocab, EXL2__CPU_STRIP);
+    d->lora.rank_stride = plan->lora_max ? (uint32_t)exl2__align_up(plan->lora_rank_max, 8) : 0;
+    d->lora.stride = d->lora.rank_stride * exl2__min32(plan->lora_max, EXL2_JOB_LORAS);
     d->kv = plan->kv;
     d->value_stride = (uint32_t)exl2__align_up(s->head_dim, d->kv == EXL2_KV_FP16 ? 16 : EXL2__CPU_CODES_GROUP);
     d->routed.router_stride = (uint32_t)exl2__align_up(s->experts.count, EXL2__CPU_STRIP);
@@ -223,6 +234,10 @@ EXL2__PRIVATE void exl2__cpu_device_layout(exl2__cpu_device *d, exl2__arena *a)
     }
     d->input = exl2__cpu_device_alloc(a, wide, input);
     d->centre = exl2__cpu_device_alloc(a, wide, input / EXL2__CPU_BLOCK * (s->affine ? 2 : 1));
+    if (d->lora.stride) {
+        uint64_t slots = rows * exl2__max32(s->experts.active, 1);
+        d->lora.t = exl2__cpu_device_alloc(a, slots, 3 * (uint64_t)d->lora.stride);
+    }
     if (exl2__experts_any(&s->experts)) {
         exl2__cpu_device_layout_routed(d, a, &d->routed);
     }
@@ -233,6 +248,7 @@ EXL2__PRIVATE void exl2__cpu_device_layout(exl2__cpu_device *d, exl2__arena *a)
     uint64_t angles = (uint64_t)d->rope_count * (s->rotary / 2);
     d->frequency = (double *)exl2__arena_alloc(a, angles * sizeof(double));
     d->magnitude = (double *)exl2__arena_alloc(a, d->rope_count * sizeof(double));
+    d->axis = (uint8_t *)exl2__arena_alloc(a, (uint64_t)d->rope_count * (d->shape.rotary / 2));
     d->cosine = (float *)exl2__arena_alloc(a, rows * angles * sizeof(float));
     d->sine = (float *)exl2__arena_alloc(a, rows * angles * sizeof(float));
     d->attend_rows = (exl2__cpu_rows *)exl2__arena_alloc(a, rows * sizeof *d->attend_rows);
@@ -265,6 +281,9 @@ EXL2__PRIVATE exl2_result exl2__cpu_device_prepare(exl2__cpu_device *d, const ex
         uint32_t half = d->shape.rotary / 2;
         memcpy(d->frequency + (size_t)i * half, plan->ropes[i].frequency, half * sizeof(double));
         d->magnitude[i] = plan->ropes[i].magnitude;
+        for (uint32_t k = 0; k < half; k++) {
+            d->axis[(size_t)i * half + k] = plan->ropes[i].axis ? plan->ropes[i].axis[k] : 0;
+        }
     }
     d->embed = plan->embed;
     d->positions = plan->positions;
@@ -305,6 +324,14 @@ EXL2__PRIVATE void exl2__cpu_device_begin(exl2__cpu_device *d, const exl2__step 
     d->step = step;
     d->attend_count = 0;
     d->attend_keys = 0;
+    d->lora.ranks = 0;
+    for (uint32_t i = 0; i < step->lora_set_count; i++) {
+        uint32_t ranks = 0;
+        for (uint32_t u = 0; u < step->lora_sets[i].count; u++) {
+            ranks += step->lora_sets[i].uses[u].store->rank_max;
+        }
+        d->lora.ranks = exl2__max32(d->lora.ranks, ranks);
+    }
     for (uint32_t r = 0; r < step->row_count; r++) {
         exl2__cpu_rows *last = d->attend_count ? &d->attend_rows[d->attend_count - 1] : NULL;
         if (last && last->count < most && step->rows[last->row].sequence == step->rows[r].sequence) {
@@ -312,9 +339,10 @@ EXL2__PRIVATE void exl2__cpu_device_begin(exl2__cpu_device *d, const exl2__step 
         } else {
             d->attend_rows[d->attend_count++] = (exl2__cpu_rows){ r, 1 };
         }
-        d->attend_keys = exl2__max32(d->attend_keys, step->rows[r].position + 1);
+        d->attend_keys = exl2__max32(d->attend_keys, exl2__step_row_end(&step->rows[r]));
         for (uint32_t i = 0; i < d->rope_count * half; i++) {
-            double angle = (double)step->rows[r].position * d->frequency[i], magnitude = d->magnitude[i / half];
+            int64_t position = (int64_t)step->rows[r].position + step->rows[r].turn[d->axis[i]];
+            double angle = (double)position * d->frequency[i], magnitude = d->magnitude[i / half];
             size_t at = exl2__cpu_device_angles(d, i / half, r) + i % half;
             d->cosine[at] = (float)(magnitude * cos(angle));
             d->sine[at] = (float)(magnitude * sin(angle));

@@ -235,6 +235,12 @@ EXL2__PRIVATE exl2__cpu_product exl2__cpu_expert_product(const exl2__cpu_device 
     return p;
 }
 
+/* The rows of a tile of slots, for their adapters. */
+static inline exl2__cpu_lora_rows exl2__cpu_expert_rows(const exl2__cpu_device *d, const exl2__cpu_slots *tile)
+{
+    return (exl2__cpu_lora_rows){ d->routed.slot_row + tile->slot, tile->slot };
+}
+
 /* Gathers the rows of a tile of slots for one part of expert_up. */
 EXL2__PRIVATE void exl2__cpu_expert_gather(const exl2__cpu_device *d, exl2__operand of, uint32_t part,
                                            const exl2__cpu_slots *tile, exl2__real *rows, const exl2__cpu_input *input)
@@ -256,6 +262,11 @@ EXL2__PRIVATE void exl2__cpu_expert_up_input(const exl2__cpu_share *s)
         exl2__operand of = exl2__operand_of_expert(s->layer, EXL2__ROLE_EXPERT_UP, tile->expert);
         exl2__cpu_input input = exl2__cpu_expert_input(d, exl2__cpu_part_of(of, 0), tile);
         exl2__cpu_expert_gather(d, of, 0, tile, d->task[s->task].rows, &input);
+        exl2__cpu_lora_rows rows = exl2__cpu_expert_rows(d, tile);
+        for (uint32_t i = 0; exl2__cpu_lora_any(d, of) && i < exl2__cpu_matrix_of(of.matrix)->count; i++) {
+            exl2__cpu_lora_shrink(d, of, i, d->shape.hidden, &rows, tile->count, d->task[s->task].rows,
+                                  d->hidden_stride);
+        }
     }
 }
 
@@ -274,6 +285,7 @@ EXL2__PRIVATE void exl2__cpu_expert_up_tile(const exl2__cpu_share *s, exl2__oper
     exl2__real *h = d->routed.h + (size_t)tile->slot * d->routed.expert_stride + first;
     product.out = h;
     product.stride = d->routed.expert_stride;
+    product.rows = exl2__cpu_expert_rows(d, tile);
     exl2__cpu_multiply(d, &product);
     if (m->count == 2 && m->parts[1].input_part == 1) {
         input = (exl2__cpu_input){ task->gathered, task->centre, tile->count, d->ops->tile_rows };
@@ -282,6 +294,7 @@ EXL2__PRIVATE void exl2__cpu_expert_up_tile(const exl2__cpu_share *s, exl2__oper
     if (m->count == 2) {
         product = exl2__cpu_expert_product(d, of, 1, input, index);
         product.out = up;
+        product.rows = exl2__cpu_expert_rows(d, tile);
         exl2__cpu_multiply(d, &product);
     }
     for (uint32_t r = 0; r < tile->count; r++, h += d->routed.expert_stride) {
@@ -317,6 +330,12 @@ EXL2__PRIVATE void exl2__cpu_expert_down_input(const exl2__cpu_share *s)
         exl2__cpu_input input = exl2__cpu_expert_input(d, exl2__cpu_part_of(of, 0), tile);
         exl2__cpu_gather_part(d, of, 0, &input, 0, tile->count,
                               d->routed.h + (size_t)tile->slot * d->routed.expert_stride, d->routed.expert_stride);
+        if (exl2__cpu_lora_any(d, of)) {
+            exl2__cpu_lora_rows rows = exl2__cpu_expert_rows(d, tile);
+            exl2__cpu_lora_shrink(d, of, 0, d->shape.experts.inter, &rows, tile->count,
+                                  d->routed.h + (size_t)tile->slot * d->routed.expert_stride,
+                                  d->routed.expert_stride);
+        }
     }
 }
 
@@ -335,6 +354,7 @@ EXL2__PRIVATE void exl2__cpu_expert_down_items(const exl2__cpu_share *s)
             exl2__cpu_product product = exl2__cpu_expert_product(d, of, 0, exl2__cpu_expert_input(d, p, tile), item);
             product.out = y;
             product.biased = false; /* the bias is weighted */
+            product.rows = exl2__cpu_expert_rows(d, tile);
             exl2__cpu_multiply(d, &product);
             for (uint32_t r = 0; r < tile->count; r++) {
                 uint32_t slot = tile->slot + r;

@@ -86,6 +86,7 @@ static const exl2__cpu_ops exl2__cpu_neon_ops = {
     exl2__cpu_neon_scores, exl2__cpu_vector_softmax, exl2__cpu_neon_weighted_sum,
     exl2__cpu_neon_scores_of_codes, exl2__cpu_neon_weighted_codes, exl2__cpu_vector_activate, exl2__cpu_vector_softcap,
     EXL2__CPU_EXL3_OPS(neon)
+    exl2__cpu_vector_shrink, exl2__cpu_vector_expand,
 };
 
 #endif

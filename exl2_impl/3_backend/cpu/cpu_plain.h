@@ -470,6 +470,7 @@ static const exl2__cpu_ops exl2__cpu_plain_ops = {
     exl2__cpu_plain_scores, exl2__cpu_plain_softmax, exl2__cpu_plain_weighted_sum,
     exl2__cpu_plain_scores_of_codes, exl2__cpu_plain_weighted_codes, exl2__cpu_plain_activate, exl2__cpu_plain_softcap,
     EXL2__CPU_EXL3_OPS(plain)
+    exl2__cpu_phases_shrink, exl2__cpu_phases_expand,
 };
 
 #undef EXL2__EACH_LANE
