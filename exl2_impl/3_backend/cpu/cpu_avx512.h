@@ -118,24 +118,19 @@ EXL2__FORCE_INLINE EXL2__TARGET_AVX512 void exl2__cpu_avx512_fold(float *to, __m
 
 #include "cpu_simd_template.h"
 
-static const exl2__cpu_ops exl2__cpu_avx512_ops = {
-    "avx512", 12, 12,
-    exl2__cpu_vector_norm, exl2__cpu_vector_gather, exl2__cpu_avx512_product,
-    exl2__cpu_vector_rope, exl2__cpu_vector_half,
-    exl2__cpu_avx512_scores, exl2__cpu_vector_softmax, exl2__cpu_avx512_weighted_sum,
-    exl2__cpu_avx512_scores_of_codes, exl2__cpu_avx512_weighted_codes, exl2__cpu_vector_activate,
-    exl2__cpu_vector_softcap, EXL2__CPU_EXL3_OPS(avx512)
-    exl2__cpu_vector_shrink, exl2__cpu_vector_expand,
-};
+/* All but EXL3 is the same. */
+#define EXL2__CPU_AVX512_OPS(name, isa) { \
+    name, 12, 12, \
+    exl2__cpu_vector_norm, exl2__cpu_vector_gather, exl2__cpu_avx512_product, \
+    exl2__cpu_vector_rope, exl2__cpu_vector_half, \
+    exl2__cpu_avx512_scores, exl2__cpu_vector_softmax, exl2__cpu_avx512_weighted_sum, \
+    exl2__cpu_avx512_scores_of_codes, exl2__cpu_avx512_weighted_codes, exl2__cpu_vector_activate, \
+    exl2__cpu_vector_softcap, EXL2__CPU_EXL3_OPS(isa) \
+    exl2__cpu_vector_shrink, exl2__cpu_vector_expand, \
+}
 
-static const exl2__cpu_ops exl2__cpu_vnni_ops = { /* EXL3 alone is computed otherwise */
-    "vnni", 12, 12,
-    exl2__cpu_vector_norm, exl2__cpu_vector_gather, exl2__cpu_avx512_product,
-    exl2__cpu_vector_rope, exl2__cpu_vector_half,
-    exl2__cpu_avx512_scores, exl2__cpu_vector_softmax, exl2__cpu_avx512_weighted_sum,
-    exl2__cpu_avx512_scores_of_codes, exl2__cpu_avx512_weighted_codes, exl2__cpu_vector_activate,
-    exl2__cpu_vector_softcap, EXL2__CPU_EXL3_OPS(vnni)
-};
+static const exl2__cpu_ops exl2__cpu_avx512_ops = EXL2__CPU_AVX512_OPS("avx512", avx512);
+static const exl2__cpu_ops exl2__cpu_vnni_ops = EXL2__CPU_AVX512_OPS("vnni", vnni);
 
 #endif
 #endif
