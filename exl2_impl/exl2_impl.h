@@ -144,6 +144,7 @@ EXL2__SIZE_BEGIN
 #include "3_backend/cuda/cuda_compile.h"
 #include "3_backend/cuda/cuda_cache.h"
 #include "3_backend/cuda/cuda_kernels.h"
+#include "3_backend/cuda/cuda_exl3_plan.h"
 #include "3_backend/cuda/cuda_system.h"
 #include "3_backend/cuda/cuda_device.h"
 #include "3_backend/cuda/cuda_ring.h"

@@ -49,6 +49,7 @@ run steps steps
 run sample sample
 run products products
 run gemm gemm
+run exl3 exl3
 run expert_gemm expert_gemm
 run attend attend kernels_src test
 run attend_codes attend kernels_src codes
