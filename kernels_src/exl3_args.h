@@ -1,6 +1,7 @@
 /* exl3_args.h: arguments of the kernels of EXL3 matrices: trellises between two Hadamard transforms.
    takes: types.h.
-   gives: exl2k_exl3_part, exl2k_exl3_args, exl2k_exl3_rotate_args, exl2k_exl3_dump_args; EXL2K_EXL3_*.
+   gives: exl2k_exl3_part, exl2k_exl3_args, exl2k_exl3_rotate_args, exl2k_exl3_embed_args,
+          exl2k_exl3_dump_args; EXL2K_EXL3_*.
    owns:  nothing; the addresses point to device memory that the backend owns.
 
    MATRIX   Up to three parts (q, k and v; gate and up) that read one input. A part has inputs and outputs in multiples
@@ -52,11 +53,11 @@ typedef struct exl2k_exl3_part {
     exl2k_u64 svh;     /* fp16 [out] */
     exl2k_u64 bias;    /* f32 [columns] or 0 */
     exl2k_u32 out;     /* outputs with padding, a multiple of 128 */
+    exl2k_u32 row_tiles; /* tiles of a row of the trellis: out / 16 of the whole part, if this is a range of its strips */
     exl2k_u32 columns; /* the model's outputs */
     exl2k_u32 column;  /* column of the whole output where this part begins */
     exl2k_u32 rate;    /* 2 K: 2 to 16; 3, 5 and 7 are half rates */
     exl2k_u32 book;    /* EXL2K_EXL3_3INST ... */
-    exl2k_u32 unused;
 } exl2k_exl3_part;
 
 typedef struct exl2k_exl3_args {
@@ -90,6 +91,21 @@ typedef struct exl2k_exl3_rotate_args {
     exl2k_u64 rows_at;
     exl2k_u32 rows, before, rotated_rows, in, blocks, x_pitch;
 } exl2k_exl3_rotate_args;
+
+/* Writes rows of a trellis embedding into the residual, times `scale`, before exl2k_embed. A row of the table has ceil(
+   hidden / 256) rings: a scale, fp16, and 16 K words of 16 bits, whose bits are counted from the low end. Symbol c(i) of
+   a ring is its bits [i K, (i + 1) K), and the state of value i is c(i) + c(i - 1) 2^K + ... modulo 2^16, indices modulo
+   256; the codebook is MUL1. 256 values times the scale, transformed, times `signs` are elements of the row. Grid: rows,
+   rings; 32 threads. */
+typedef struct exl2k_exl3_embed_args {
+    exl2k_u64 pass, rows; /* exl2k_pass, exl2k_row [rows] */
+    exl2k_u64 table;      /* u16 [table_rows, rings, 1 + 16 bits] */
+    exl2k_u64 signs;      /* fp16 [rings, 256] */
+    exl2k_u64 residual;   /* f32 [rows, residual_pitch] */
+    exl2k_u32 table_rows, hidden, bits, residual_pitch;
+    exl2k_f32 scale;
+    exl2k_u32 unused;
+} exl2k_exl3_embed_args;
 
 /* Writes the decoded values of a part, fp16 [in, out], in the basis of the trellis: for tests and tools. Grid: in / 16,
    out / 128. */

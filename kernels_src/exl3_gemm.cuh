@@ -99,7 +99,7 @@ template <u32 BOOK> EXL2K_FN void exl2k_exl3_gemm(const exl2k_exl3_args &a)
     u32 shared = exl2k_shared(exl2k_dynamic);
     exl2k_exl3_unit u = exl2k_exl3_unit_of(a, blockIdx.x);
     const exl2k_exl3_part &part = a.part[u.part];
-    u32 tile_bytes = 16 * part.rate, pitch = part.out / EXL2K_EXL3_TILE * tile_bytes;
+    u32 tile_bytes = 16 * part.rate, pitch = part.row_tiles * tile_bytes;
     u32 row_bytes = a.blocks * (EXL2K_EXL3_BLOCK * 2);
     u64 tile = part.trellis + (u64)(u.strip * 8 + warp) * tile_bytes;
     u64 inputs = a.rotated + ((u64)u.part * a.rotated_rows + first) * row_bytes;

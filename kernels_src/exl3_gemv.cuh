@@ -158,7 +158,7 @@ template <u32 TILES, u32 BOOK> EXL2K_FN void exl2k_exl3_gemv(const exl2k_exl3_ar
     const exl2k_exl3_part &part = a.part[u.part];
     u32 begin = a.blocks * split / a.splits, blocks = a.blocks * (split + 1) / a.splits - begin;
     u32 slab = exl2k_min(blocks, EXL2K_EXL3_SLAB), row_bytes = slab * (EXL2K_EXL3_BLOCK * 2) + EXL2K_EXL3_SPARE;
-    u32 tile_bytes = 16 * part.rate, pitch = part.out / EXL2K_EXL3_TILE * tile_bytes;
+    u32 tile_bytes = 16 * part.rate, pitch = part.row_tiles * tile_bytes;
     u64 tile = part.trellis + (u64)begin * 8 * pitch + (u64)(u.strip * 8 + warp) * tile_bytes;
     /* Bring the first tiles into L2, while preceding kernels may still run. */
     if (lane < blocks * 8) {

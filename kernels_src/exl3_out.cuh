@@ -42,6 +42,14 @@ EXL2K_FN void exl2k_exl3_sums(f32 v[4], u32 shared, u32 row, u32 lane)
     v[3] = __uint_as_float(s.w);
 }
 
+/* The asm is volatile, because otherwise the compiler may load before it is known that there is a bias. */
+EXL2K_FN f32 exl2k_exl3_bias(u64 bias, u32 n)
+{
+    f32 value;
+    asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(value) : "l"(bias + (u64)n * 4));
+    return value;
+}
+
 /* Turns a warp's sums of a strip into outputs of the model: H, svh, bias. */
 EXL2K_FN void exl2k_exl3_output(f32 v[4], const exl2k_exl3_part &part, u32 strip, u32 lane)
 {
@@ -55,7 +63,7 @@ EXL2K_FN void exl2k_exl3_output(f32 v[4], const exl2k_exl3_part &part, u32 strip
 #pragma unroll
     for (u32 i = 0; i < 4; i++) {
         if (part.bias && n + i < part.columns) {
-            v[i] += __uint_as_float(exl2k_load_constant(part.bias + (u64)(n + i) * 4));
+            v[i] += exl2k_exl3_bias(part.bias, n + i);
         }
     }
 }

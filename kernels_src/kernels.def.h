@@ -25,17 +25,6 @@
     X(exl2k_gemv8_large, "gemv8_large.cu", exl2k_gemv_args, BUDGET)             \
     X(exl2k_gemv8_any, "gemv8_any.cu", exl2k_gemv_args, BUDGET)                 \
     X(exl2k_gemv8_affine, "gemv8_affine.cu", exl2k_gemv_args, BUDGET)           \
-    X(exl2k_exl3_gemm_mul1, "exl3_gemm_mul1.cu", exl2k_exl3_args, BUDGET)       \
-    X(exl2k_exl3_gemv8_mul1, "exl3_gemv_mul1.cu", exl2k_exl3_args, BUDGET)      \
-    X(exl2k_exl3_gemv16_mul1, "exl3_gemv_mul1.cu", exl2k_exl3_args, BUDGET)     \
-    X(exl2k_exl3_gemm_mcg, "exl3_gemm_mcg.cu", exl2k_exl3_args, BUDGET)         \
-    X(exl2k_exl3_gemv8_mcg, "exl3_gemv_mcg.cu", exl2k_exl3_args, BUDGET)        \
-    X(exl2k_exl3_gemv16_mcg, "exl3_gemv_mcg.cu", exl2k_exl3_args, BUDGET)       \
-    X(exl2k_exl3_gemm_3inst, "exl3_gemm_3inst.cu", exl2k_exl3_args, BUDGET)     \
-    X(exl2k_exl3_gemv8_3inst, "exl3_gemv_3inst.cu", exl2k_exl3_args, BUDGET)    \
-    X(exl2k_exl3_gemv16_3inst, "exl3_gemv_3inst.cu", exl2k_exl3_args, BUDGET)   \
-    X(exl2k_exl3_rotate, "exl3_rotate.cu", exl2k_exl3_rotate_args, NONE)        \
-    X(exl2k_exl3_dump, "exl3_rotate.cu", exl2k_exl3_dump_args, NONE)            \
     X(exl2k_sample_keys, "sample.cu", exl2k_sample_args, NONE)                  \
     X(exl2k_sample_token, "sample.cu", exl2k_sample_args, NONE)                 \
     X(exl2k_gemm, "gemm.cu", exl2k_gemm_args, BUDGET)                           \
@@ -94,6 +83,24 @@
     X(exl2k_attend_wg64, "attend_wg64.cu", exl2k_attend_args, BUDGET)           \
     X(exl2k_attend_wg128, "attend_wg128.cu", exl2k_attend_args, BUDGET)
 
+#ifndef EXL2_NO_EXL3
+#define EXL2__KERNELS_EXL3(X)                               \
+    X(exl2k_exl3_gemm_mul1, "exl3_gemm_mul1.cu", exl2k_exl3_args, BUDGET)       \
+    X(exl2k_exl3_gemv8_mul1, "exl3_gemv_mul1.cu", exl2k_exl3_args, BUDGET)      \
+    X(exl2k_exl3_gemv16_mul1, "exl3_gemv_mul1.cu", exl2k_exl3_args, BUDGET)     \
+    X(exl2k_exl3_gemm_mcg, "exl3_gemm_mcg.cu", exl2k_exl3_args, BUDGET)         \
+    X(exl2k_exl3_gemv8_mcg, "exl3_gemv_mcg.cu", exl2k_exl3_args, BUDGET)        \
+    X(exl2k_exl3_gemv16_mcg, "exl3_gemv_mcg.cu", exl2k_exl3_args, BUDGET)       \
+    X(exl2k_exl3_gemm_3inst, "exl3_gemm_3inst.cu", exl2k_exl3_args, BUDGET)     \
+    X(exl2k_exl3_gemv8_3inst, "exl3_gemv_3inst.cu", exl2k_exl3_args, BUDGET)    \
+    X(exl2k_exl3_gemv16_3inst, "exl3_gemv_3inst.cu", exl2k_exl3_args, BUDGET)   \
+    X(exl2k_exl3_rotate, "exl3_rotate.cu", exl2k_exl3_rotate_args, NONE)        \
+    X(exl2k_exl3_dump, "exl3_rotate.cu", exl2k_exl3_dump_args, NONE)            \
+    X(exl2k_exl3_embed, "exl3_embed.cu", exl2k_exl3_embed_args, NONE)
+#else
+#define EXL2__KERNELS_EXL3(X)
+#endif
+
 #ifdef EXL2_CONVERT
 #define EXL2__KERNELS_CONVERT(X)                                                \
     X(exl2k_half_rows, "convert/half.cu", exl2k_half_rows_args, NONE)           \
@@ -138,6 +145,6 @@
 #define EXL2__KERNELS_CONVERT(X)
 #endif
 
-#define EXL2__KERNELS(X) EXL2__KERNELS_MODEL(X) EXL2__KERNELS_CONVERT(X)
+#define EXL2__KERNELS(X) EXL2__KERNELS_MODEL(X) EXL2__KERNELS_EXL3(X) EXL2__KERNELS_CONVERT(X)
 
 #endif

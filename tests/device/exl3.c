@@ -108,8 +108,8 @@ static matrix matrix_random(uint32_t in, uint32_t columns, uint32_t rate, uint32
 static exl2k_exl3_part matrix_part(const matrix *m, uint32_t column)
 {
     return (exl2k_exl3_part){ .trellis = m->trellis.address, .suh = m->suh_at.address, .svh = m->svh_at.address,
-                              .bias = m->bias_at.address, .out = m->out, .columns = m->columns, .column = column,
-                              .rate = m->rate, .book = m->book };
+                              .bias = m->bias_at.address, .out = m->out, .row_tiles = m->out / 16,
+                              .columns = m->columns, .column = column, .rate = m->rate, .book = m->book };
 }
 
 /* ---- the reference ---- */
@@ -224,7 +224,7 @@ static void bench_open(bench *b, uint32_t in, uint32_t rows)
     }
     b->x_at = rig_buffer_of(b->x, (size_t)rows * b->x_pitch * 2);
     b->out = rig_buffer_make((uint64_t)rows * b->columns * 4);
-    b->partial = rig_buffer_make(exl2__cuda_exl3_partial_bytes((b->columns + 3 * 127) / 128, 64, 16));
+    b->partial = rig_buffer_make((uint64_t)(b->columns + 3 * 127) / 128 * 64 * 16 * 128 * sizeof(float));
     b->tickets = rig_buffer_make(4096);
     b->rotated = rig_buffer_make((uint64_t)EXL2K_EXL3_PARTS * exl2__align_up(rows, 64) * exl2__align_up(in, 128) * 2);
     b->rows_at = rig_buffer_make(16);
@@ -571,7 +571,7 @@ static double time_unit(const unit *u, uint32_t rate, uint32_t book, uint32_t ro
         a.splits = exl2__cuda_exl3_splits(strips, a.blocks, sms);
         for (uint32_t i = 0, column = 0; i < u->parts; column += u->out[i++]) {
             a.part[i] = (exl2k_exl3_part){ .trellis = at, .suh = x.address, .svh = x.address, .out = u->out[i],
-                                           .columns = u->out[i], .column = u->kind == EXL2K_EXL3_ACT ? 0 : column,
+                                           .row_tiles = u->out[i] / 16, .columns = u->out[i], .column = u->kind == EXL2K_EXL3_ACT ? 0 : column,
                                            .rate = rate, .book = book };
             at += (uint64_t)u->in * u->out[i] * rate / 16;
         }

@@ -66,6 +66,7 @@ run models models
 run golden golden
 run golden_q8 golden q8
 run golden_shared golden shared
+run golden_exl3 golden exl3
 run mixed mixed
 run experts experts
 run sampling sampling

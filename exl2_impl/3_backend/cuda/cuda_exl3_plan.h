@@ -1,16 +1,28 @@
-/* cuda_exl3_plan.h: how products with EXL3 matrices are divided among CTAs.
-   takes: kernels_src/exl3_args.h.
-   gives: exl2__cuda_exl3_strips, exl2__cuda_exl3_splits, exl2__cuda_exl3_partial_bytes, exl2__cuda_exl3_shared,
-          exl2__cuda_exl3_gemv, exl2__cuda_exl3_gemm, exl2__cuda_exl3_run. */
+/* cuda_exl3_plan.h: EXL3 matrices in device memory: their records, their sizes, and how their products are divided among
+   CTAs.
+   takes: checked matrix descriptions; kernels_src/exl3_args.h.
+   gives: exl2__cuda_exl3, exl2__cuda_exl3_bytes, exl2__cuda_exl3_strips, exl2__cuda_exl3_splits,
+          exl2__cuda_exl3_partial_max, exl2__cuda_exl3_tickets_max, exl2__cuda_exl3_rotated_max,
+          exl2__cuda_exl3_shared, exl2__cuda_exl3_gemv, exl2__cuda_exl3_gemm, exl2__cuda_exl3_run,
+          exl2__cuda_exl3_range. */
 #ifndef EXL2__CUDA_EXL3_PLAN_H
 #define EXL2__CUDA_EXL3_PLAN_H
 
 #include "../../../kernels_src/exl3_args.h"
-#include "../../0_base/bytes.h"
-#include "cuda_kernels.h"
+#include "../../2_graph/phases.h"
+#include "cuda_device.h"
 
 #define EXL2__CUDA_EXL3_SPLITS_MAX 64u
 #define EXL2__CUDA_EXL3_CTAS 6u /* of a product of several splits, at most, for each SM */
+
+/* A matrix of EXL3, or an embedding. */
+typedef struct exl2__cuda_exl3 {
+    exl2k_exl3_part part[EXL2K_EXL3_PARTS];
+    uint32_t parts;  /* 0: another kind */
+    uint32_t blocks, splits; /* splits: of products in layers; the head has one */
+    exl2k_u64 signs; /* embedding: fp16 [rings of a row, 256]; 0: another kind */
+    uint32_t bits;   /* embedding: K */
+} exl2__cuda_exl3;
 
 /* Strips of parts [first, first + count). */
 static inline uint32_t exl2__cuda_exl3_strips(const exl2k_exl3_part *parts, uint32_t first, uint32_t count)
@@ -43,11 +55,59 @@ EXL2__PRIVATE uint32_t exl2__cuda_exl3_splits(uint32_t strips, uint32_t blocks, 
     return best;
 }
 
-/* Bytes of the sums of all splits of `rows` rows. */
-static inline uint64_t exl2__cuda_exl3_partial_bytes(uint32_t strips, uint32_t splits, uint32_t rows)
+#if EXL2__EXL3
+
+static inline uint64_t exl2__cuda_exl3_round(uint64_t bytes) { return exl2__align_up(bytes, EXL2__CUDA_ALIGN); }
+
+/* Bytes of one part of a matrix, or of an embedding. */
+EXL2__PRIVATE uint64_t exl2__cuda_exl3_bytes(const exl2__matrix_desc *d)
 {
-    return (uint64_t)strips * splits * rows * EXL2K_EXL3_BLOCK * sizeof(float);
+    uint64_t scales = exl2__cuda_exl3_round(d->exl3.in_stored * sizeof(uint16_t));
+    if (d->kind == EXL2__MATRIX_EXL3) {
+        scales += exl2__cuda_exl3_round(d->out_stored * sizeof(uint16_t));
+        scales += d->has_bias ? exl2__cuda_exl3_round(d->out * sizeof(float)) : 0;
+        return scales + exl2__cuda_exl3_round((uint64_t)d->words * (d->out_stored / 16) * d->exl3.words * 2);
+    }
+    return scales; /* the rows are counted as those of any table */
 }
+
+/* ---- scratch memory of a model; sms: multiprocessors of the device ---- */
+
+static inline uint32_t exl2__cuda_exl3_blocks(uint64_t values)
+{
+    return (uint32_t)exl2__div_up(values, EXL2K_EXL3_BLOCK);
+}
+
+/* Most strips of a matrix of a layer. */
+EXL2__PRIVATE uint32_t exl2__cuda_exl3_widest(const exl2__shape *s)
+{
+    uint32_t heads = exl2__cuda_exl3_blocks((uint64_t)s->heads * s->head_dim);
+    uint32_t qkv = heads + 2 * exl2__cuda_exl3_blocks((uint64_t)s->kv_heads * s->head_dim);
+    return exl2__max32(exl2__max32(qkv, 2 * exl2__cuda_exl3_blocks(s->inter)), exl2__cuda_exl3_blocks(s->hidden));
+}
+
+/* Bytes of the sums of all splits. The head has one split, so that it needs none. */
+EXL2__PRIVATE uint64_t exl2__cuda_exl3_partial_max(const exl2__shape *s, uint32_t sms)
+{
+    uint64_t ctas = exl2__max32(exl2__cuda_exl3_widest(s), EXL2__CUDA_EXL3_CTAS * sms);
+    return s->exl3 ? ctas * EXL2K_EXL3_ROWS * EXL2K_EXL3_BLOCK * sizeof(float) : 0;
+}
+
+EXL2__PRIVATE uint64_t exl2__cuda_exl3_tickets_max(const exl2__shape *s)
+{
+    return s->exl3 ? exl2__cuda_exl3_widest(s) * sizeof(uint32_t) : 0;
+}
+
+/* Bytes of transformed inputs of `rows` rows. */
+EXL2__PRIVATE uint64_t exl2__cuda_exl3_rotated_max(const exl2__shape *s, uint64_t rows)
+{
+    uint64_t blocks = 3 * (uint64_t)exl2__cuda_exl3_blocks(s->hidden);
+    blocks = exl2__max64(blocks, exl2__cuda_exl3_blocks((uint64_t)s->heads * s->head_dim));
+    blocks = exl2__max64(blocks, exl2__cuda_exl3_blocks(s->inter));
+    return s->exl3 ? exl2__align_up(rows, EXL2K_EXL3_GEMM_ROWS) * blocks * EXL2K_EXL3_BLOCK * sizeof(uint16_t) : 0;
+}
+
+/* ---- launches ---- */
 
 /* Dynamic shared memory of a product of few rows. */
 static inline uint32_t exl2__cuda_exl3_shared(const exl2k_exl3_args *a)
@@ -85,4 +145,19 @@ static inline uint32_t exl2__cuda_exl3_run(const exl2k_exl3_part *parts, uint32_
     return end - first;
 }
 
+/* Strips [first, end) of a matrix of one part, as a matrix. Their results keep their places. */
+EXL2__PRIVATE exl2__cuda_exl3 exl2__cuda_exl3_range(const exl2__cuda_exl3 *whole, uint32_t first, uint32_t end)
+{
+    exl2__cuda_exl3 some = *whole;
+    exl2k_exl3_part *p = &some.part[0];
+    p->trellis += (uint64_t)first * (EXL2K_EXL3_BLOCK / EXL2K_EXL3_TILE) * 16 * p->rate;
+    p->svh += (uint64_t)first * EXL2K_EXL3_BLOCK * sizeof(uint16_t);
+    p->bias += p->bias ? (uint64_t)first * EXL2K_EXL3_BLOCK * sizeof(float) : 0;
+    p->column += first * EXL2K_EXL3_BLOCK;
+    p->columns = exl2__min32(p->columns, end * EXL2K_EXL3_BLOCK) - first * EXL2K_EXL3_BLOCK;
+    p->out = (end - first) * EXL2K_EXL3_BLOCK;
+    return some;
+}
+
+#endif
 #endif

@@ -86,7 +86,7 @@ typedef struct exl2__cuda_needs {
 static inline bool exl2__cuda_module_exl3(const exl2__cuda_needs *n, const char *module)
 {
     static const char *const books[] = { "_3inst.cu", "_mcg.cu", "_mul1.cu" };
-    bool wanted = strcmp(module, "exl3_rotate.cu") == 0 && n->exl3 != 0;
+    bool wanted = n->exl3 && (strcmp(module, "exl3_rotate.cu") == 0 || strcmp(module, "exl3_embed.cu") == 0);
     for (uint32_t i = 0; i < EXL2__COUNT(books); i++) {
         wanted = wanted || (n->exl3 >> i & 1 && strstr(module, books[i]));
     }
