@@ -197,12 +197,20 @@ EXL2K_FN u32 exl2k_exl3_place(u32 i)
     return (i & ~31u) * 2 + i % 8 / 2 * 16 + i % 32 / 16 * 8 + i % 16 / 8 * 4;
 }
 
+/* Four scales. The asm is volatile, because otherwise the compiler may load before it is known that there are any. */
+EXL2K_FN uint2 exl2k_exl3_scales(u64 at)
+{
+    uint2 v;
+    asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(at));
+    return v;
+}
+
 /* Inputs 128 `block` + 4 lane .. + 3 of a row, times suh, transformed: two half pairs. */
 EXL2K_FN uint2 exl2k_exl3_input(u64 x, u64 suh, u32 block, u32 in, u32 lane)
 {
     f32 v[4] = { 0, 0, 0, 0 };
     u32 i = block * EXL2K_EXL3_BLOCK + 4 * lane;
-    uint2 scale = exl2k_load_constant2(suh + (u64)i * 2);
+    uint2 scale = exl2k_exl3_scales(suh + (u64)i * 2);
     if (i + 4 <= in) {
         u32 low = exl2k_load(x + (u64)i * 2), high = exl2k_load(x + (u64)i * 2 + 4);
         v[0] = exl2k_low(low) * exl2k_low(scale.x);

@@ -54,7 +54,7 @@ EXL2K_FN f32 exl2k_exl3_bias(u64 bias, u32 n)
 EXL2K_FN void exl2k_exl3_output(f32 v[4], const exl2k_exl3_part &part, u32 strip, u32 lane)
 {
     u32 n = strip * EXL2K_EXL3_BLOCK + 4 * lane;
-    uint2 scale = exl2k_load_constant2(part.svh + (u64)n * 2);
+    uint2 scale = exl2k_exl3_scales(part.svh + (u64)n * 2);
     exl2k_exl3_hadamard(v, lane);
     v[0] *= exl2k_low(scale.x);
     v[1] *= exl2k_high(scale.x);
