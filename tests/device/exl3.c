@@ -571,8 +571,9 @@ static double time_unit(const unit *u, uint32_t rate, uint32_t book, uint32_t ro
         a.splits = exl2__cuda_exl3_splits(strips, a.blocks, sms);
         for (uint32_t i = 0, column = 0; i < u->parts; column += u->out[i++]) {
             a.part[i] = (exl2k_exl3_part){ .trellis = at, .suh = x.address, .svh = x.address, .out = u->out[i],
-                                           .row_tiles = u->out[i] / 16, .columns = u->out[i], .column = u->kind == EXL2K_EXL3_ACT ? 0 : column,
-                                           .rate = rate, .book = book };
+                                           .row_tiles = u->out[i] / 16, .columns = u->out[i],
+                                           .column = u->kind == EXL2K_EXL3_ACT ? 0 : column, .rate = rate,
+                                           .book = book };
             at += (uint64_t)u->in * u->out[i] * rate / 16;
         }
         launch_product(a, rows <= 16, rotated.address);

@@ -1,5 +1,5 @@
-/* cuda_exl3_plan.h: EXL3 matrices in device memory: their records, their sizes, and how their products are divided among
-   CTAs.
+/* cuda_exl3_plan.h: EXL3 matrices in device memory: their records, their sizes, and how their products are divided
+   among CTAs.
    takes: checked matrix descriptions; kernels_src/exl3_args.h.
    gives: exl2__cuda_exl3, exl2__cuda_exl3_bytes, exl2__cuda_exl3_strips, exl2__cuda_exl3_splits,
           exl2__cuda_exl3_partial_max, exl2__cuda_exl3_tickets_max, exl2__cuda_exl3_rotated_max,
