@@ -42,6 +42,9 @@
     ((rows) * ((blocks) < 2 ? EXL2K_EXL3_PITCH * 4                                         \
                             : ((blocks) < EXL2K_EXL3_SLAB ? (blocks) : EXL2K_EXL3_SLAB) * 256 + EXL2K_EXL3_SPARE))
 #define EXL2K_EXL3_GEMM_ROWS 64 /* rows of a tile */
+/* By wgmma: tiles of 128 or 256 rows in four stages of 64 inputs; then sums, which need a little more. */
+#define EXL2K_EXL3_WG_STAGES 4
+#define EXL2K_EXL3_WG_SHARED(tile_rows) ((tile_rows) * EXL2K_EXL3_PITCH * 4 + 1024)
 #define EXL2K_EXL3_GEMM_SHARED (EXL2K_EXL3_GEMM_ROWS * EXL2K_EXL3_PITCH * 4)
 
 enum { EXL2K_EXL3_STORE, EXL2K_EXL3_RESIDUAL, EXL2K_EXL3_ACT };
@@ -83,13 +86,14 @@ typedef struct exl2k_exl3_args {
     exl2k_f32 act_limit;    /* of EXL2K_ACT_CLAMPED */
 } exl2k_exl3_args;
 
-/* Writes H (x suh) of every part, with the inputs in the order of exl2k_exl3_place. Grid: blocks / 8 rounded up,
+/* Writes H (x suh) of every part, with the inputs in the order of exl2k_exl3_place, or (natural) in their own. Grid: blocks / 8 rounded up,
    rotated_rows * parts; rows from `rows` on become 0. */
 typedef struct exl2k_exl3_rotate_args {
     exl2k_u64 suh[EXL2K_EXL3_PARTS];
     exl2k_u64 x, rotated;
     exl2k_u64 rows_at;
     exl2k_u32 rows, before, rotated_rows, in, blocks, x_pitch;
+    exl2k_u32 natural, unused;
 } exl2k_exl3_rotate_args;
 
 /* Writes rows of a trellis embedding into the residual, times `scale`, before exl2k_embed. A row of the table has ceil(

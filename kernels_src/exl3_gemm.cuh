@@ -121,20 +121,7 @@ template <u32 BOOK> EXL2K_FN void exl2k_exl3_gemm(const exl2k_exl3_args &a)
     __syncthreads();
     exl2k_exl3_gather<8>(shared, sum, warp, lane, EXL2K_EXL3_GEMM_ROWS);
     __syncthreads();
-    for (u32 row = warp; row < EXL2K_EXL3_GEMM_ROWS && first + row < rows; row += EXL2K_EXL3_WARPS) {
-        f32 v[4], gate[4] = { 0, 0, 0, 0 };
-        exl2k_exl3_sums(v, shared, row, lane);
-        exl2k_exl3_output(v, part, u.strip, lane);
-        if (a.kind == EXL2K_EXL3_ACT && a.parts == 2) {
-#pragma unroll
-            for (u32 i = 0; i < 4; i++) {
-                u32 n = u.strip * EXL2K_EXL3_BLOCK + 4 * lane + i;
-                u64 at = a.out + ((u64)(first + row) * a.out_pitch + n) * 2;
-                gate[i] = n < part.columns ? exl2k_f16_to_f32(exl2k_load_u16(at)) : 0;
-            }
-        }
-        exl2k_exl3_result(a, part, u.strip, first + row, v, gate, lane);
-    }
+    exl2k_exl3_store_rows(a, part, u.strip, shared, first, rows, warp, lane);
 }
 
 #endif

@@ -13,46 +13,31 @@
 
 #include "exl3_out.cuh"
 
-#define EXL2K_EXL3_AHEAD 4u /* tiles whose words a lane has in registers before it needs them */
-
 /* sum[n][c] += the products of `tiles` tiles, `pitch` bytes apart, with inputs in shared memory. Two chains of sums, so
    that a product need not wait for the one before. */
 template <u32 TILES, u32 RATE, u32 BOOK>
 EXL2K_FN void exl2k_exl3_column(f32 sum[TILES][4], u64 tile, u32 pitch, u32 tiles, const u32 inputs[TILES], u32 lane)
 {
-    constexpr u32 count = exl2k_exl3_words<RATE>();
     exl2k_exl3_place_of<RATE> place = exl2k_exl3_places<RATE>(lane);
     f32 odd[TILES][4] = { 0 };
-    u32 next[EXL2K_EXL3_AHEAD][count], at = 0;
-#pragma unroll
-    for (u32 k = 0; k < EXL2K_EXL3_AHEAD; k++) {
-        exl2k_exl3_fetch<RATE>(next[k], tile + (u64)k * pitch, place);
-    }
+    u32 words[2][exl2k_exl3_words<RATE>()], at = 0;
+    exl2k_exl3_fetch<RATE>(words[0], tile, place);
+    exl2k_exl3_fetch<RATE>(words[1], tile + pitch, place);
 #pragma unroll 1
-    for (u32 i = 0; i < tiles; i += EXL2K_EXL3_AHEAD) {
-        u32 now[EXL2K_EXL3_AHEAD][count];
-        u64 from = tile + (u64)(i + EXL2K_EXL3_AHEAD < tiles ? i + EXL2K_EXL3_AHEAD : i) * pitch;
+    for (u32 left = tiles; left > 0; left -= 2) { /* a short loop stays in the first cache of instructions */
+        u32 first[4], second[4];
+        tile += left > 2 ? 2 * pitch : 0;
+        exl2k_exl3_decode<RATE, BOOK>(first, words[0], place.shift);
+        exl2k_exl3_fetch<RATE>(words[0], tile, place);
+        exl2k_exl3_decode<RATE, BOOK>(second, words[1], place.shift);
+        exl2k_exl3_fetch<RATE>(words[1], tile + pitch, place);
 #pragma unroll
-        for (u32 k = 0; k < EXL2K_EXL3_AHEAD; k++) {
-#pragma unroll
-            for (u32 w = 0; w < count; w++) {
-                now[k][w] = next[k][w];
-            }
-            exl2k_exl3_fetch<RATE>(next[k], from + (u64)k * pitch, place);
+        for (u32 n = 0; n < TILES; n++) {
+            uint4 b = exl2k_shared_load4(inputs[n] + at);
+            exl2k_mma(sum[n], first, b.x, b.y);
+            exl2k_mma(odd[n], second, b.z, b.w);
         }
-#pragma unroll
-        for (u32 k = 0; k < EXL2K_EXL3_AHEAD; k += 2) {
-            u32 first[4], second[4];
-            exl2k_exl3_decode<RATE, BOOK>(first, now[k], place.shift);
-            exl2k_exl3_decode<RATE, BOOK>(second, now[k + 1], place.shift);
-#pragma unroll
-            for (u32 n = 0; n < TILES; n++) {
-                uint4 b = exl2k_shared_load4(inputs[n] + at);
-                exl2k_mma(sum[n], first, b.x, b.y);
-                exl2k_mma(odd[n], second, b.z, b.w);
-            }
-            at += 64;
-        }
+        at += 64;
     }
 #pragma unroll
     for (u32 n = 0; n < TILES; n++) {
@@ -128,6 +113,14 @@ EXL2K_FN void exl2k_exl3_total(f32 v[4], const exl2k_exl3_args &a, u32 part, u32
     exl2k_exl3_output(v, a.part[part], strip, lane);
 }
 
+/* Brings `tiles` tiles of a column, at most 64, into L2. */
+EXL2K_FN void exl2k_exl3_prefetch(u64 tile, u32 pitch, u32 tiles, u32 lane)
+{
+    for (u32 i = lane; i < tiles; i += EXL2K_WARP) {
+        exl2k_prefetch(tile + (u64)i * pitch);
+    }
+}
+
 /* v, as a value of its own in each turn of a loop. */
 EXL2K_FN u32 exl2k_exl3_again(u32 v)
 {
@@ -160,10 +153,8 @@ template <u32 TILES, u32 BOOK> EXL2K_FN void exl2k_exl3_gemv(const exl2k_exl3_ar
     u32 slab = exl2k_min(blocks, EXL2K_EXL3_SLAB), row_bytes = slab * (EXL2K_EXL3_BLOCK * 2) + EXL2K_EXL3_SPARE;
     u32 tile_bytes = 16 * part.rate, pitch = part.row_tiles * tile_bytes;
     u64 tile = part.trellis + (u64)begin * 8 * pitch + (u64)(u.strip * 8 + warp) * tile_bytes;
-    /* Bring the first tiles into L2, while preceding kernels may still run. */
-    if (lane < blocks * 8) {
-        exl2k_prefetch(tile + (u64)lane * pitch);
-    }
+    /* Bring the first slab into L2, while preceding kernels may still run. */
+    exl2k_exl3_prefetch(tile, pitch, exl2k_min(slab, blocks) * 8, lane);
     exl2k_dependency_release();
     exl2k_dependency_wait();
     u32 rows = exl2k_exl3_rows(a.rows_at, a.rows, a.before);
@@ -181,6 +172,8 @@ template <u32 TILES, u32 BOOK> EXL2K_FN void exl2k_exl3_gemv(const exl2k_exl3_ar
     for (u32 done = 0; done < blocks; done += slab) {
         u32 count = exl2k_min(slab, blocks - done);
         exl2k_exl3_inputs(a, part, shared, row_bytes, rows, begin + done, count, warp, lane);
+        u32 more = exl2k_min(slab, blocks - done - count); /* of the next slab */
+        exl2k_exl3_prefetch(tile + (u64)(done + count) * 8 * pitch, pitch, more * 8, lane);
         __syncthreads();
         u32 again = exl2k_exl3_again(lane); /* what each rate derives from the lane is not kept through the loop */
         exl2k_exl3_any_rate<TILES, BOOK>(part.rate, sum, tile + (u64)done * 8 * pitch, pitch, count * 8, inputs, again);

@@ -1,6 +1,7 @@
 /* exl3_out.cuh: what follows the sums of an EXL3 product: the transform of outputs, svh, bias, and what `kind` says.
    takes: exl3.cuh.
-   gives: exl2k_exl3_rows, exl2k_exl3_gather, exl2k_exl3_sums, exl2k_exl3_output, exl2k_exl3_result. */
+   gives: exl2k_exl3_rows, exl2k_exl3_gather, exl2k_exl3_sums, exl2k_exl3_output, exl2k_exl3_result,
+          exl2k_exl3_store_rows. */
 #ifndef EXL2K_EXL3_OUT_CUH
 #define EXL2K_EXL3_OUT_CUH
 
@@ -94,6 +95,26 @@ EXL2K_FN void exl2k_exl3_result(const exl2k_exl3_args &a, const exl2k_exl3_part 
                 exl2k_store_f32(a.out + at * 4, value);
             }
         }
+    }
+}
+
+/* Stores 64 rows of a strip, whose sums lie in shared memory, as the outputs of rows from `first` on. */
+EXL2K_FN void exl2k_exl3_store_rows(const exl2k_exl3_args &a, const exl2k_exl3_part &part, u32 strip, u32 shared,
+                                    u32 first, u32 rows, u32 warp, u32 lane)
+{
+    for (u32 row = warp; row < EXL2K_EXL3_GEMM_ROWS && first + row < rows; row += EXL2K_EXL3_WARPS) {
+        f32 v[4], gate[4] = { 0, 0, 0, 0 };
+        exl2k_exl3_sums(v, shared, row, lane);
+        exl2k_exl3_output(v, part, strip, lane);
+        if (a.kind == EXL2K_EXL3_ACT && a.parts == 2) {
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) {
+                u32 n = strip * EXL2K_EXL3_BLOCK + 4 * lane + i;
+                u64 at = a.out + ((u64)(first + row) * a.out_pitch + n) * 2;
+                gate[i] = n < part.columns ? exl2k_f16_to_f32(exl2k_load_u16(at)) : 0;
+            }
+        }
+        exl2k_exl3_result(a, part, strip, first + row, v, gate, lane);
     }
 }
 

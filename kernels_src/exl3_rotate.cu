@@ -20,8 +20,8 @@ exl2k_exl3_rotate(const __grid_constant__ exl2k_exl3_rotate_args a)
     }
     u64 to = a.rotated + (u64)blockIdx.y * a.blocks * (EXL2K_EXL3_BLOCK * 2);
     u32 k = block * EXL2K_EXL3_BLOCK + 4 * lane;
-    exl2k_store(to + exl2k_exl3_place(k), pairs.x);
-    exl2k_store(to + exl2k_exl3_place(k + 2), pairs.y);
+    exl2k_store(to + (a.natural ? k * 2 : exl2k_exl3_place(k)), pairs.x);
+    exl2k_store(to + (a.natural ? k * 2 + 4 : exl2k_exl3_place(k + 2)), pairs.y);
 }
 
 template <u32 RATE, u32 BOOK> EXL2K_FN void exl2k_exl3_dump_tile(u32 v[4], u64 tile, u32 lane)

@@ -1,5 +1,5 @@
 /* exl3.c: EXL3 matrices on the GPU: decoded values to the bit, and products of few and of many rows.
-   takes: [kernels_src [speed [2 K ...]]]; $EXL2_TEST_DATA: fixtures/exl3/matrix; a GPU.
+   takes: [kernels_src [few | speed [2 K ...]]]; $EXL2_TEST_DATA: fixtures/exl3/matrix; a GPU.
    gives: exit code 0, 1, or 77 without a GPU or without the fixtures; the largest errors. speed: figures of one layer
           of 8B instead, for each rate and codebook.
 
@@ -511,10 +511,10 @@ static void check_fixtures(void)
     }
 }
 
-static void check_random(void)
+static void check_random(uint32_t count)
 {
     static const uint32_t rates[] = { 2, 4, 6, 8, 10, 12, 14, 16, 3, 5, 7 };
-    for (uint32_t i = 0; i < 22; i++) { /* every rate and codebook; sizes with padding; one, two and three parts */
+    for (uint32_t i = 0; i < count; i++) { /* every rate and codebook; sizes with padding; one, two and three parts */
         uint32_t book = i / 2 % 3, rate = rates[i % 11], parts = 1 + i % 3, in = 100 + random_bits() % 1100;
         book = rate % 2 ? EXL2K_EXL3_MUL1 : book;
         bench b = { .parts = parts };
@@ -658,7 +658,7 @@ int main(int argc, char **argv)
         speed(argc - 3, argv + 3);
     } else {
         check_fixtures();
-        check_random();
+        check_random(argc > 2 && strcmp(argv[2], "few") == 0 ? 4 : 22);
         printf("largest errors: %.2e of f32 results, %.2e of halves\n", worst_single, worst_half);
     }
     rig_unload(&rotate);
