@@ -44,6 +44,7 @@
 #define EXL2K_EXL3_GEMM_ROWS 64 /* rows of a tile */
 /* By wgmma: tiles of 128 or 256 rows in four stages of 64 inputs; then sums, which need a little more. */
 #define EXL2K_EXL3_WG_STAGES 4
+#define EXL2K_EXL3_TILE_MAX 256
 #define EXL2K_EXL3_WG_SHARED(tile_rows) ((tile_rows) * EXL2K_EXL3_PITCH * 4 + 1024)
 #define EXL2K_EXL3_GEMM_SHARED (EXL2K_EXL3_GEMM_ROWS * EXL2K_EXL3_PITCH * 4)
 
@@ -56,7 +57,8 @@ typedef struct exl2k_exl3_part {
     exl2k_u64 svh;     /* fp16 [out] */
     exl2k_u64 bias;    /* f32 [columns] or 0 */
     exl2k_u32 out;     /* outputs with padding, a multiple of 128 */
-    exl2k_u32 row_tiles; /* tiles of a row of the trellis: out / 16 of the whole part, if this is a range of its strips */
+    exl2k_u32 row_tiles; /* tiles of a row of the trellis: out / 16 of the whole part, if these are some of its strips
+    */
     exl2k_u32 columns; /* the model's outputs */
     exl2k_u32 column;  /* column of the whole output where this part begins */
     exl2k_u32 rate;    /* 2 K: 2 to 16; 3, 5 and 7 are half rates */
@@ -86,8 +88,8 @@ typedef struct exl2k_exl3_args {
     exl2k_f32 act_limit;    /* of EXL2K_ACT_CLAMPED */
 } exl2k_exl3_args;
 
-/* Writes H (x suh) of every part, with the inputs in the order of exl2k_exl3_place, or (natural) in their own. Grid: blocks / 8 rounded up,
-   rotated_rows * parts; rows from `rows` on become 0. */
+/* Writes H (x suh) of every part, with the inputs in the order of exl2k_exl3_place, or (natural) in their own. Grid:
+   blocks / 8 rounded up, rotated_rows * parts; rows from `rows` on become 0. */
 typedef struct exl2k_exl3_rotate_args {
     exl2k_u64 suh[EXL2K_EXL3_PARTS];
     exl2k_u64 x, rotated;
@@ -97,10 +99,10 @@ typedef struct exl2k_exl3_rotate_args {
 } exl2k_exl3_rotate_args;
 
 /* Writes rows of a trellis embedding into the residual, times `scale`, before exl2k_embed. A row of the table has ceil(
-   hidden / 256) rings: a scale, fp16, and 16 K words of 16 bits, whose bits are counted from the low end. Symbol c(i) of
-   a ring is its bits [i K, (i + 1) K), and the state of value i is c(i) + c(i - 1) 2^K + ... modulo 2^16, indices modulo
-   256; the codebook is MUL1. 256 values times the scale, transformed, times `signs` are elements of the row. Grid: rows,
-   rings; 32 threads. */
+   hidden / 256) rings: a scale, fp16, and 16 K words of 16 bits, whose bits are counted from the low end. Symbol c(i)
+   of a ring is its bits [i K, (i + 1) K), and the state of value i is c(i) + c(i - 1) 2^K + ... modulo 2^16, indices
+   modulo 256; the codebook is MUL1. 256 values times the scale, transformed, times `signs` are elements of the row.
+   Grid: rows, rings; 32 threads. */
 typedef struct exl2k_exl3_embed_args {
     exl2k_u64 pass, rows; /* exl2k_pass, exl2k_row [rows] */
     exl2k_u64 table;      /* u16 [table_rows, rings, 1 + 16 bits] */

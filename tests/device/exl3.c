@@ -14,7 +14,8 @@
 
 #define ROWS 130 /* of inputs */
 
-static rig_module gemv[3], gemm[3], rotate;
+static rig_module gemv[3], gemm[3], wg[3], rotate; /* wg: not loaded: the GPU has none */
+static bool by_wg; /* products of many rows run by wgmma */
 static double worst_single, worst_half;
 static uint64_t random_state = 0x9E3779B97F4A7C15u;
 
@@ -159,12 +160,13 @@ static void multiply(double *y, const matrix *m, const uint16_t *x, uint32_t in)
 /* few: a->rows is at most 16, and a->splits, partial and tickets are set. Else rows are rotated first. */
 static void launch_product(exl2k_exl3_args a, bool few, uint64_t rotated)
 {
+    uint32_t tile_rows = exl2__cuda_exl3_tile_rows(by_wg, a.rows);
     a.rotated = rotated;
-    a.rotated_rows = (uint32_t)exl2__align_up(a.rows, EXL2K_EXL3_GEMM_ROWS);
+    a.rotated_rows = (uint32_t)exl2__align_up(a.rows, tile_rows);
     if (!few) {
         exl2k_exl3_rotate_args r = { .x = a.x, .rotated = rotated, .rows_at = a.rows_at, .rows = a.rows,
                                      .before = a.before, .rotated_rows = a.rotated_rows, .in = a.in,
-                                     .blocks = a.blocks, .x_pitch = a.x_pitch };
+                                     .blocks = a.blocks, .x_pitch = a.x_pitch, .natural = by_wg };
         for (uint32_t i = 0; i < a.parts; i++) {
             r.suh[i] = a.part[i].suh;
         }
@@ -181,10 +183,10 @@ static void launch_product(exl2k_exl3_args a, bool few, uint64_t rotated)
             one.scale = 1;
         }
         uint32_t book = one.part[one.first].book, strips = exl2__cuda_exl3_strips(one.part, one.first, one.count);
-        exl2__cuda_kernel kernel = few ? exl2__cuda_exl3_gemv(book, one.rows) : exl2__cuda_exl3_gemm(book);
-        rig_launch(few ? &gemv[book] : &gemm[book], exl2__cuda_kernel_rows[kernel].function, strips,
-                   few ? one.splits : one.rotated_rows / EXL2K_EXL3_GEMM_ROWS, EXL2K_EXL3_THREADS,
-                   few ? exl2__cuda_exl3_shared(&one) : EXL2K_EXL3_GEMM_SHARED, &one, sizeof one);
+        exl2__cuda_kernel kernel = few ? exl2__cuda_exl3_gemv(book, one.rows) : exl2__cuda_exl3_gemm(book, tile_rows);
+        rig_launch(few ? &gemv[book] : by_wg ? &wg[book] : &gemm[book], exl2__cuda_kernel_rows[kernel].function, strips,
+                   few ? one.splits : one.rotated_rows / tile_rows, EXL2K_EXL3_THREADS,
+                   few ? exl2__cuda_exl3_shared(&one) : exl2__cuda_exl3_gemm_shared(tile_rows), &one, sizeof one);
     }
 }
 
@@ -226,7 +228,7 @@ static void bench_open(bench *b, uint32_t in, uint32_t rows)
     b->out = rig_buffer_make((uint64_t)rows * b->columns * 4);
     b->partial = rig_buffer_make((uint64_t)(b->columns + 3 * 127) / 128 * 64 * 16 * 128 * sizeof(float));
     b->tickets = rig_buffer_make(4096);
-    b->rotated = rig_buffer_make((uint64_t)EXL2K_EXL3_PARTS * exl2__align_up(rows, 64) * exl2__align_up(in, 128) * 2);
+    b->rotated = rig_buffer_make((uint64_t)EXL2K_EXL3_PARTS * exl2__align_up(rows, 256) * exl2__align_up(in, 128) * 2);
     b->rows_at = rig_buffer_make(16);
     static const uint8_t zeros[4096];
     rig_upload(b->tickets, 0, zeros, sizeof zeros);
@@ -394,6 +396,18 @@ static void check_bench(bench *b)
         s = (shot){ .kind = kinds[k], .scale = 1, .splits = 1, .rows = 130 };
         check_alone(b, s, 3);
         check_alone(b, s, 129);
+        if (wg[0].module) {
+            by_wg = true;
+            for (size_t i = 0; i < sizeof many / sizeof many[0]; i++) {
+                s.rows = many[i];
+                s.fewer = i % 2 == 1;
+                check_shot(b, &s);
+            }
+            s.fewer = false;
+            check_alone(b, s, 3);
+            check_alone(b, s, 129);
+            by_wg = false;
+        }
     }
     uint32_t tickets[1024], left = 0;
     rig_download(b->tickets, 0, tickets, sizeof tickets);
@@ -619,6 +633,7 @@ static void speed(int count, char **rates)
                 continue;
             }
             for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+                by_wg = wg[book].module != NULL;
                 double sum = 0, bytes = 0;
                 printf("%-5s %3.1f bits %4u rows:", book_names[book], rate / 2.0, rows[r]);
                 for (uint32_t k = 0; k < UNITS; k++) {
@@ -653,6 +668,8 @@ int main(int argc, char **argv)
         gemv[book] = rig_load(name, NULL);
         snprintf(name, sizeof name, "exl3_gemm_%s.cu", book_names[book]);
         gemm[book] = rig_load(name, NULL);
+        snprintf(name, sizeof name, "exl3_wg_%s.cu", book_names[book]);
+        wg[book] = rig_exists(name) ? rig_load(name, NULL) : (rig_module){ 0 };
     }
     if (argc > 2 && strcmp(argv[2], "speed") == 0) {
         speed(argc - 3, argv + 3);
@@ -665,6 +682,9 @@ int main(int argc, char **argv)
     for (uint32_t book = 0; book < 3; book++) {
         rig_unload(&gemv[book]);
         rig_unload(&gemm[book]);
+        if (wg[book].module) {
+            rig_unload(&wg[book]);
+        }
     }
     rig_close();
     return check_done();

@@ -8,10 +8,11 @@
 
 #if EXL2__EXL3
 
-/* The launches of one product, which `e` describes but for the parts of each launch and, of few rows, shared memory. */
-EXL2__PRIVATE exl2_result exl2__cuda_exl3_launch(exl2__cuda_model *m, exl2k_exl3_args e, bool few)
+/* The launches of one product, which `e` describes but for the parts of each launch. tile_rows: of many rows, those of
+   a tile; 0: a product of few rows. */
+EXL2__PRIVATE exl2_result exl2__cuda_exl3_launch(exl2__cuda_model *m, exl2k_exl3_args e, uint32_t tile_rows)
 {
-    bool pair = !few && e.kind == EXL2K_EXL3_ACT && e.parts == 2;
+    bool few = tile_rows == 0, pair = !few && e.kind == EXL2K_EXL3_ACT && e.parts == 2;
     for (e.first = 0; e.first < e.parts; e.first += e.count) {
         exl2k_exl3_args one = e;
         e.count = one.count = pair ? 1 : exl2__cuda_exl3_run(e.part, e.first, e.parts);
@@ -21,10 +22,11 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_launch(exl2__cuda_model *m, exl2k_exl3
         }
         uint32_t book = one.part[one.first].book;
         exl2__cuda_grid grid = { .x = exl2__cuda_exl3_strips(one.part, one.first, one.count),
-                                 .y = few ? one.splits : one.rotated_rows / EXL2K_EXL3_GEMM_ROWS,
+                                 .y = few ? one.splits : one.rotated_rows / tile_rows,
                                  .threads = EXL2K_EXL3_THREADS,
-                                 .shared_bytes = few ? exl2__cuda_exl3_shared(&one) : EXL2K_EXL3_GEMM_SHARED };
-        exl2__cuda_kernel kernel = few ? exl2__cuda_exl3_gemv(book, one.rows) : exl2__cuda_exl3_gemm(book);
+                                 .shared_bytes = few ? exl2__cuda_exl3_shared(&one)
+                                                     : exl2__cuda_exl3_gemm_shared(tile_rows) };
+        exl2__cuda_kernel kernel = few ? exl2__cuda_exl3_gemv(book, one.rows) : exl2__cuda_exl3_gemm(book, tile_rows);
         EXL2__TRY(exl2__cuda_chain(m, kernel, grid, &one));
     }
     return EXL2_OK;
@@ -33,17 +35,19 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_launch(exl2__cuda_model *m, exl2k_exl3
 /* Many rows of a layer's matrix: their inputs are transformed first. */
 EXL2__PRIVATE exl2_result exl2__cuda_exl3_many(exl2__cuda_model *m, exl2k_exl3_args e)
 {
+    uint32_t tile_rows = exl2__cuda_exl3_tile_rows(exl2__cuda_exl3_by_wg(m->gpu), e.rows);
     e.rotated = m->b.exl3_rotated;
-    e.rotated_rows = (uint32_t)exl2__align_up(e.rows, EXL2K_EXL3_GEMM_ROWS);
+    e.rotated_rows = (uint32_t)exl2__align_up(e.rows, tile_rows);
     exl2k_exl3_rotate_args r = { .x = e.x, .rotated = e.rotated, .rows = e.rows, .rotated_rows = e.rotated_rows,
-                                 .in = e.in, .blocks = e.blocks, .x_pitch = e.x_pitch };
+                                 .in = e.in, .blocks = e.blocks, .x_pitch = e.x_pitch,
+                                 .natural = tile_rows >= 128 };
     for (uint32_t i = 0; i < e.parts; i++) {
         r.suh[i] = e.part[i].suh;
     }
     exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(e.blocks, EXL2K_EXL3_WARPS), .y = e.rotated_rows * e.parts,
                              .threads = EXL2K_EXL3_THREADS };
     EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_exl3_rotate, grid, &r));
-    return exl2__cuda_exl3_launch(m, e, false);
+    return exl2__cuda_exl3_launch(m, e, tile_rows);
 }
 
 /* Multiplies `rows` rows, as exl2__cuda_multiply. Norms are not folded, so the inputs are normalised, and RESIDUAL only
@@ -76,7 +80,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_product(exl2__cuda_model *m, exl2__ope
         e.x = a->x + (uint64_t)done * e.x_pitch * 2;
         uint64_t out = kind == EXL2__CUDA_RESIDUAL ? a->residual : a->out;
         e.out = out + (uint64_t)done * e.out_pitch * (half ? 2 : 4);
-        EXL2__TRY(exl2__cuda_exl3_launch(m, e, true));
+        EXL2__TRY(exl2__cuda_exl3_launch(m, e, 0));
     }
     return EXL2_OK;
 }

@@ -1,9 +1,10 @@
 /* cuda_exl3_plan.h: EXL3 matrices in device memory: their records, their sizes, and how their products are divided
    among CTAs.
    takes: checked matrix descriptions; kernels_src/exl3_args.h.
-   gives: exl2__cuda_exl3, exl2__cuda_exl3_bytes, exl2__cuda_exl3_strips, exl2__cuda_exl3_splits,
+   gives: exl2__cuda_exl3, exl2__cuda_exl3_by_wg, exl2__cuda_exl3_bytes, exl2__cuda_exl3_strips, exl2__cuda_exl3_splits,
           exl2__cuda_exl3_partial_max, exl2__cuda_exl3_tickets_max, exl2__cuda_exl3_rotated_max,
-          exl2__cuda_exl3_shared, exl2__cuda_exl3_gemv, exl2__cuda_exl3_gemm, exl2__cuda_exl3_run,
+          exl2__cuda_exl3_shared, exl2__cuda_exl3_gemv, exl2__cuda_exl3_tile_rows,
+          exl2__cuda_exl3_gemm, exl2__cuda_exl3_gemm_shared, exl2__cuda_exl3_run,
           exl2__cuda_exl3_range. */
 #ifndef EXL2__CUDA_EXL3_PLAN_H
 #define EXL2__CUDA_EXL3_PLAN_H
@@ -55,6 +56,12 @@ EXL2__PRIVATE uint32_t exl2__cuda_exl3_splits(uint32_t strips, uint32_t blocks, 
     return best;
 }
 
+/* Whether products of many rows run by wgmma. */
+static inline bool exl2__cuda_exl3_by_wg(const exl2__cuda_device *gpu)
+{
+    return gpu->info.arch == 90 && gpu->shared_bytes >= EXL2K_EXL3_WG_SHARED(EXL2K_EXL3_TILE_MAX);
+}
+
 #if EXL2__EXL3
 
 static inline uint64_t exl2__cuda_exl3_round(uint64_t bytes) { return exl2__align_up(bytes, EXL2__CUDA_ALIGN); }
@@ -104,7 +111,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_exl3_rotated_max(const exl2__shape *s, uint64_
     uint64_t blocks = 3 * (uint64_t)exl2__cuda_exl3_blocks(s->hidden);
     blocks = exl2__max64(blocks, exl2__cuda_exl3_blocks((uint64_t)s->heads * s->head_dim));
     blocks = exl2__max64(blocks, exl2__cuda_exl3_blocks(s->inter));
-    return s->exl3 ? exl2__align_up(rows, EXL2K_EXL3_GEMM_ROWS) * blocks * EXL2K_EXL3_BLOCK * sizeof(uint16_t) : 0;
+    return s->exl3 ? exl2__align_up(rows, EXL2K_EXL3_TILE_MAX) * blocks * EXL2K_EXL3_BLOCK * sizeof(uint16_t) : 0;
 }
 
 /* ---- launches ---- */
@@ -127,12 +134,27 @@ static inline exl2__cuda_kernel exl2__cuda_exl3_gemv(uint32_t book, uint32_t row
     return kernels[book][rows > 8];
 }
 
-/* The kernel of a product of many rows. */
-static inline exl2__cuda_kernel exl2__cuda_exl3_gemm(uint32_t book)
+/* Rows of a tile of a product of many rows. wg: by wgmma, on sm_90a. */
+static inline uint32_t exl2__cuda_exl3_tile_rows(bool wg, uint32_t rows)
 {
-    static const exl2__cuda_kernel kernels[] = { EXL2__KERNEL_exl2k_exl3_gemm_3inst, EXL2__KERNEL_exl2k_exl3_gemm_mcg,
-                                                 EXL2__KERNEL_exl2k_exl3_gemm_mul1 };
-    return kernels[book];
+    return !wg ? EXL2K_EXL3_GEMM_ROWS : rows <= 128 ? 128 : EXL2K_EXL3_TILE_MAX;
+}
+
+/* The kernel of a product of many rows, in tiles of so many. */
+static inline exl2__cuda_kernel exl2__cuda_exl3_gemm(uint32_t book, uint32_t tile_rows)
+{
+    static const exl2__cuda_kernel kernels[][3] = {
+        { EXL2__KERNEL_exl2k_exl3_gemm_3inst, EXL2__KERNEL_exl2k_exl3_wg128_3inst, EXL2__KERNEL_exl2k_exl3_wg256_3inst
+        }, { EXL2__KERNEL_exl2k_exl3_gemm_mcg, EXL2__KERNEL_exl2k_exl3_wg128_mcg, EXL2__KERNEL_exl2k_exl3_wg256_mcg },
+        { EXL2__KERNEL_exl2k_exl3_gemm_mul1, EXL2__KERNEL_exl2k_exl3_wg128_mul1, EXL2__KERNEL_exl2k_exl3_wg256_mul1 },
+    };
+    return kernels[book][tile_rows / 128];
+}
+
+/* Dynamic shared memory of such a product. */
+static inline uint32_t exl2__cuda_exl3_gemm_shared(uint32_t tile_rows)
+{
+    return tile_rows < 128 ? EXL2K_EXL3_GEMM_SHARED : EXL2K_EXL3_WG_SHARED(tile_rows);
 }
 
 /* Parts that one launch computes, from `first` on: those that have one codebook. */

@@ -73,6 +73,7 @@ typedef struct exl2__cuda_needs {
     bool large;          /* products of large matrices, in place of those for Llama */
     bool affine;         /* products of affine matrices, beside the others */
     uint32_t exl3;       /* products of EXL3 matrices: bit EXL2K_EXL3_* for each codebook */
+    bool exl3_wg;        /* those of many rows by wgmma */
     bool settles;        /* norms are not folded into products */
     bool experts;        /* some layers have experts */
     bool by_wg;          /* products of many rows by wgmma, unless the matrices are of other kinds */
@@ -86,7 +87,11 @@ typedef struct exl2__cuda_needs {
 static inline bool exl2__cuda_module_exl3(const exl2__cuda_needs *n, const char *module)
 {
     static const char *const books[] = { "_3inst.cu", "_mcg.cu", "_mul1.cu" };
+    bool wg = strncmp(module, "exl3_wg", 7) == 0, gemm = strncmp(module, "exl3_gemm", 9) == 0;
     bool wanted = n->exl3 && (strcmp(module, "exl3_rotate.cu") == 0 || strcmp(module, "exl3_embed.cu") == 0);
+    if (n->exl3_wg ? gemm : wg) {
+        return false;
+    }
     for (uint32_t i = 0; i < EXL2__COUNT(books); i++) {
         wanted = wanted || (n->exl3 >> i & 1 && strstr(module, books[i]));
     }
