@@ -26,6 +26,7 @@ struct exl2__sequence {
     bool leaves_last;             /* the last row stays pending, as no token is sampled now */
     bool leaving;                 /* while it is decided who is preempted: this one would be */
     bool blocked;                 /* in the current pass another sequence computes what this one needs */
+    bool apart;                   /* the current pass has rows with adapters alone, or without, and this has others */
     bool prefill_only, score_prompt;
     int32_t priority;
     uint64_t order;               /* order of the calls that started jobs; of equal priorities the lower is first */

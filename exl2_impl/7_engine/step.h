@@ -265,7 +265,8 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, const
     exl2__drafts_ask(e, m);
     m->pass_ns = 0;
     exl2__schedule_limits limits = { m->forward.step.kind, m->plan.rows_max, exl2__step_prompt_rows(m, budget),
-                                     m->plan.sequences_max, exl2__objects_backend(m)->decode_rows };
+                                     m->plan.sequences_max, exl2__objects_backend(m)->decode_rows, 0, m->lora_turn };
+    limits.lora_rows = m->plan.lora_max ? exl2__objects_backend(m)->loras->rows : 0;
     exl2__schedule_kind(m->sequences, count, &m->pages, limits.kind, &limits);
     exl2__drafts_make(e, m, limits.kind);
     uint32_t rows = exl2__schedule_rows(m->sequences, count, &m->pages, &limits, m->batch.copies, &m->batch.copy_count);

@@ -78,6 +78,7 @@ typedef struct exl2__cuda_needs {
     bool attend_wg;      /* attention in prefill by wgmma */
     bool codes;          /* a quantized cache */
     bool many, crowd;    /* more than 8, more than 16 rows may decode together */
+    bool loras;          /* the model may have adapters */
 } exl2__cuda_needs;
 
 static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const char *module)
@@ -95,6 +96,9 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     }
     if (n->by_wg && strncmp(module, "gemm", 4) == 0) {
         return false; /* loaded late if the model's matrices need it */
+    }
+    if (strcmp(module, "lora.cu") == 0) {
+        return n->loras;
     }
     if (strcmp(module, "gemm.cu") == 0) {
         return !n->any;
