@@ -413,7 +413,8 @@ static bool load_all(bench *b)
 {
     const bench_options *o = b->options;
     b->work.draft = o->guesses;
-    return load(b) && load_rows(b) && (!o->draft || host_load_draft(&b->host, o->draft, largest(&o->batch), &b->work.draft.model));
+    exl2_model *draft = &b->work.draft.model;
+    return load(b) && load_rows(b) && (!o->draft || host_load_draft(&b->host, o->draft, largest(&o->batch), draft));
 }
 
 static bool run(bench *b)
