@@ -271,7 +271,8 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, const
     m->pass_ns = 0;
     exl2__schedule_limits limits = { m->forward.step.kind, m->plan.rows_max - m->plan.picture_rows,
                                      exl2__step_prompt_rows(m, budget), m->plan.sequences_max,
-                                     exl2__objects_backend(m)->decode_rows, m->plan.picture_rows };
+                                     exl2__objects_backend(m)->decode_rows, m->plan.picture_rows, 0, m->lora_turn };
+    limits.lora_rows = m->plan.lora_max ? exl2__objects_backend(m)->loras->rows : 0;
     exl2__schedule_kind(m->sequences, count, &m->pages, limits.kind, &limits);
 #ifndef EXL2_NO_VISION
     exl2__images_gate(e, m);
