@@ -99,6 +99,16 @@ void buffer_free(buffer *b)
     *b = (buffer){ 0 };
 }
 
+char *buffer_copy(const char *text, size_t bytes)
+{
+    char *out = malloc(bytes + 1);
+    if (out) {
+        memcpy(out, text, bytes);
+        out[bytes] = 0;
+    }
+    return out;
+}
+
 size_t buffer_character(const char *text, size_t bytes)
 {
     static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
