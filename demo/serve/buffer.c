@@ -129,6 +129,17 @@ size_t buffer_character(const char *text, size_t bytes)
     return good ? count : 0;
 }
 
+bool buffer_is_utf8(const char *text, size_t bytes)
+{
+    for (size_t i = 0, count; i < bytes; i += count) {
+        count = buffer_character(text + i, bytes - i);
+        if (count == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* ---- JSON ---- */
 
 static void put_quoted(buffer *b, const char *text, size_t bytes)

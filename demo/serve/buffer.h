@@ -50,5 +50,6 @@ char *buffer_copy(const char *text, size_t bytes);
 
 /* Bytes of the UTF-8 character that text begins with, 1 to 4; 0: it is none. */
 size_t buffer_character(const char *text, size_t bytes);
+bool buffer_is_utf8(const char *text, size_t bytes); /* all of it */
 
 #endif
