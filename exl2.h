@@ -325,6 +325,7 @@
        EXL2_NO_AVX512        AVX2 at most
        EXL2_NO_MOE           without models that have experts
        EXL2_NO_GPTQ          without GPTQ and AWQ models
+       EXL2_NO_VISION        without towers: models for pictures are read as their text models
        EXL2_ASSERT(c)        checks of the engine's own consistency; default: none
 
    1. BASIC TYPES
@@ -775,6 +776,48 @@
    is calibrated. exl2_compare says how far the logits of two models are apart. The comment above their declarations
    says how they work. These functions are for tools: they allocate with malloc and wait for disks.
 
+   13. PICTURES
+
+   A model for pictures has a tower, which makes rows of a picture: vectors that stand in the prompt as tokens do. Set
+   exl2_model_desc.vision.images to the number of pictures that are open at a time, and the tower is loaded, on the CPU
+   alone so far. SmolVLM, Idefics 3, Qwen2-VL, Qwen2.5-VL, Qwen3-VL, Gemma 3, Mistral 3, Pixtral and LLaVA see.
+
+       exl2_image image;                                     // pixels: of a decoder, or of a render target
+       exl2_image_make(e, &(exl2_image_desc){ .model = m, .format = EXL2_PIXELS_RGBX8, .width = w, .height = h,
+                                              .stride = pitch, .pixels = pixels }, &image);
+       exl2_message turn = { .role = "user", .text = "What do you see?", .images = &image, .image_count = 1 };
+       exl2_job_start(e, &(exl2_job_desc){ .session = npc, .prompt = { .messages = &turn, .message_count = 1 },
+                                           .on_event = speak, .user = &answer }, &job);
+       exl2_image_close(e, image);                           // the job keeps what it needs
+
+   exl2_image_make copies the pixels and returns. exl2_step resizes the picture and runs the tower, in units within the
+   budget. Pictures that a job waits for have up to half of a step; others have the time that jobs leave. An IMAGE event
+   tells that the work begins (PENDING), another one how it ended. exl2_image_get says how far it is, exl2_image_measure
+   how many rows a size would have. exl2_image_seen and exl2_image_rows show what a tower sees and gives, for those who
+   ask why a model does not see. The engine decodes no files.
+
+   The picture is resized by its family's own rule, byte for byte as transformers does it with Pillow 11.3. max_rows
+   bounds the rows: a larger picture is made smaller. SmolVLM and Idefics 3 cut a large picture into tiles, each with
+   rows of its own; max_tiles 1 gives the whole alone, which is what a game wants. Rows of a picture depend on nothing
+   but the picture.
+
+   Marks. A chat template writes a mark for each part of type image; pictures of a message with `text` stand before the
+   text. In exl2_prompt.text and .tokens a mark is the family's: <image>, [IMG], <|image_pad|>, <start_of_image>. The
+   number of marks and that of pictures must be the same, else ARG with both. A mark that a player typed is plain text.
+   stats.prompt_tokens counts rows, and image_rows those alone. Penalties, DRY, bans and drafts do not see them.
+
+   The cache knows a picture by 128 bits of its pixels and settings. The same picture at the same place of a text is
+   found, also by another session; with another one nothing after it is found. A second exl2_image_make of the same
+   pixels costs no pass of the tower. exl2_session_pictures lists the pictures of a history, and a rewind or trim that
+   cuts one is ARG. Rows lie in a pool (vision.rows), from which those used longest ago make room for others; they are
+   computed again from the resized pixels while these are kept. All of this memory is planned and counted by
+   exl2_model_measure: tower_bytes, image_bytes.
+
+   exl2_session_save writes 32 bytes for each picture of the history, and with EXL2_SAVE_IMAGES its pixels, or its rows
+   if they are less. A picture that neither the snapshot nor the engine has is missing
+   (session_info.pictures_missing): a job that needs its rows fails with STATE until exl2_image_make has got the same
+   pixels. With EXL2_SAVE_KV no rows are needed while K and V are in the cache.
+
    ERRORS AND WHAT TO DO (the message names the file, tensor or number)
 
        EXL2_ERR_ARG           an argument is wrong: a bug in the call
@@ -829,6 +872,7 @@ typedef struct exl2_session { uint64_t id; } exl2_session;  /* so that a closed 
 typedef struct exl2_job { uint64_t id; } exl2_job;          /* and never followed: no id comes twice. */
 typedef struct exl2_grammar { uint64_t id; } exl2_grammar;
 typedef struct exl2_lora { uint64_t id; } exl2_lora;        /* an adapter; ids rise, and none comes twice */
+typedef struct exl2_image { uint64_t id; } exl2_image;
 typedef int32_t exl2_token;                                 /* index into the model's vocabulary */
 
 typedef enum exl2_result {
@@ -915,7 +959,8 @@ typedef enum exl2_log_id { /* what a line is about, to filter by; numbers stay a
     EXL2_LOG_ID_GPTQ_VERSION,           /* WARN: zeros of GPTQ are read as those of checkpoint_format gptq_v2 */
     EXL2_LOG_ID_DEQUANTIZED,            /* WARN: the GPU needs some quantized matrices as FP16; the text says why */
     EXL2_LOG_ID_TOOLS_DROPPED,          /* WARN: a job's chat template does not read its tools or tool_calls */
-    EXL2_LOG_ID_COPY_IGNORED            /* WARN: a plain weight beside a matrix of EXL3 is not used */
+    EXL2_LOG_ID_COPY_IGNORED,           /* WARN: a plain weight beside a matrix of EXL3 is not used */
+    EXL2_LOG_ID_DEVICE_LEFT_OUT         /* WARN: with EXL2_BACKEND_AUTO, one of several GPUs did not open */
 } exl2_log_id;
 
 typedef struct exl2_logger { /* default: silent */
@@ -955,6 +1000,8 @@ typedef enum exl2_pick {
     EXL2_PICK_CONTEXT
 } exl2_pick;
 
+#define EXL2_DEVICES_MAX 8       /* GPUs of an engine */
+
 typedef struct exl2_device_desc {
     uint32_t _start_canary;
     exl2_pick pick;
@@ -963,6 +1010,7 @@ typedef struct exl2_device_desc {
     void *cuda_context;          /* PICK_CONTEXT: your CUcontext, which must outlive the engine */
     uint32_t shared_bytes_max;   /* bytes of shared memory a kernel may use; 0 = all the device has; at least 49152 */
     int32_t stream_priority;     /* CUDA's stream priority; 0 = the lowest, so that rendering goes first */
+    uint64_t bytes_max;          /* hard cap of this GPU's memory, bytes; 0 = the engine's device_bytes_max */
     uint32_t _end_canary;
 } exl2_device_desc;
 
@@ -975,7 +1023,7 @@ typedef struct exl2_device_info {
     char why_not[120];           /* message when not usable, else "" */
 } exl2_device_info;
 
-typedef struct exl2_device_speed { /* memory bandwidth of the engine's GPU */
+typedef struct exl2_device_speed { /* memory bandwidth of exl2_engine_info.device */
     uint32_t index;              /* index in the list of exl2_devices */
     uint64_t read_bytes_s;       /* bytes a second that a kernel reads when it does nothing else */
     uint64_t copy_bytes_s;       /* bytes a second of a copy, bytes read plus bytes written */
@@ -992,11 +1040,11 @@ typedef enum exl2_load_thread {
 typedef struct exl2_engine_desc {
     uint32_t _start_canary;
     exl2_backend backend;    /* AUTO: a supported GPU, else the CPU */
-    const exl2_device_desc *devices; /* NULL = the best one */
-    uint32_t device_count;   /* 0 or 1 */
+    const exl2_device_desc *devices; /* [device_count] different GPUs; NULL = the best one */
+    uint32_t device_count;   /* at most EXL2_DEVICES_MAX */
     exl2_cpu_path cpu_path_max; /* the fastest instruction set to use; AUTO: the fastest that this CPU has; a set of
                                    another kind of CPU limits nothing */
-    uint64_t host_bytes_max, device_bytes_max; /* hard caps, bytes; 0 = no cap */
+    uint64_t host_bytes_max, device_bytes_max; /* hard caps, bytes; 0 = no cap; device: of each GPU without its own */
     uint32_t max_models, max_sessions, max_jobs, max_events; /* 0 = 4, 256, 64, 1024 */
     const char *nvrtc_path;  /* file of the kernel compiler, UTF-8; NULL or "" = system search */
     exl2_allocator allocator;
@@ -1012,7 +1060,10 @@ typedef struct exl2_engine_desc {
 
 typedef struct exl2_engine_info { /* decided by exl2_open; constant until exl2_close */
     exl2_backend backend;    /* EXL2_BACKEND_CUDA or EXL2_BACKEND_CPU */
-    exl2_device_info device; /* the GPU; zeros with EXL2_BACKEND_CPU */
+    exl2_device_info device; /* the GPU of models that name none; zeros with EXL2_BACKEND_CPU */
+    exl2_device_info devices[EXL2_DEVICES_MAX]; /* [device_count] as exl2_engine_desc.devices names them; usable false:
+                                one that did not open, with EXL2_BACKEND_AUTO */
+    uint32_t device_count;   /* 0 with EXL2_BACKEND_CPU */
     exl2_cpu_path cpu_path;  /* what the CPU computes with, also when it only samples for a GPU; never AUTO */
     uint32_t max_models, max_sessions, max_jobs, max_events;
     uint64_t host_bytes_max, device_bytes_max; /* bytes; 0 = no cap */
@@ -1075,7 +1126,8 @@ typedef enum exl2_event_kind {
     EXL2_EVENT_PREFILL,
     EXL2_EVENT_TEXT,
     EXL2_EVENT_DONE,
-    EXL2_EVENT_EMBEDDING
+    EXL2_EVENT_EMBEDDING,
+    EXL2_EVENT_IMAGE
 } exl2_event_kind;
 
 typedef enum exl2_stop {
@@ -1100,6 +1152,8 @@ typedef struct exl2_job_stats {
     uint64_t queued_ns, prefill_ns, decode_ns;         /* CPU clock */
     uint32_t bans_avoided, bans_shown;                 /* ban_strings: rewound; shown, as no other text came */
     uint32_t stop_string;                              /* with EXL2_STOP_STRING: its index in stop_strings */
+    uint32_t image_rows;                               /* part of prompt_tokens that are rows of pictures */
+    uint64_t image_ns;                                 /* CPU clock: the job waited for a picture's rows */
 } exl2_job_stats;
 
 typedef struct exl2_alt { exl2_token token; float logprob; } exl2_alt; /* natural log of the raw softmax */
@@ -1118,14 +1172,16 @@ typedef struct exl2_alt { exl2_token token; float logprob; } exl2_alt; /* natura
        result, error                    yes        -                 -           yes        -
        stop, stats                      -          -                 -           yes        -
 
-   score_prompt: where the job's desc sets it. *: where the job's desc sets alts_per_token. */
+   score_prompt: where the job's desc sets it. *: where the job's desc sets alts_per_token.
+   IMAGE sets model, image, progress, result and error (section 13). */
 typedef struct exl2_event { /* pointers are valid until the callback returns, or until the next exl2_next_event */
     exl2_event_kind kind;
     exl2_model model;
     exl2_session session;
     exl2_job job;
     exl2_lora lora;           /* LOAD: the adapter that loads; id 0 = the model itself */
-    void *user;               /* from the job's desc; LOAD: from the model's or the adapter's */
+    void *user;               /* from the job's desc; LOAD: from the model's or the adapter's; IMAGE: from
+                                 the picture's */
     const char *text;         /* TEXT: whole UTF-8 code points, NUL after them */
     size_t bytes;
     const exl2_alt *tokens;   /* TEXT: tokens of the text; PREFILL with score_prompt: prompt tokens from the 2nd on */
@@ -1135,11 +1191,12 @@ typedef struct exl2_event { /* pointers are valid until the callback returns, or
     const float *logsumexp;   /* [token_count] with score_prompt; logit = logprob + logsumexp */
     const float *values;      /* EMBEDDING: [value_count] the vector of the prompt (exl2_embed_desc); as many as */
     uint32_t value_count;     /* exl2_model_info.hidden */
-    float progress;           /* LOAD, PREFILL: 0..1 */
+    float progress;           /* LOAD, PREFILL, IMAGE: 0..1 */
     exl2_stop stop;           /* DONE */
-    exl2_result result;       /* DONE; LOAD: PENDING before the last one */
+    exl2_result result;       /* DONE; LOAD, IMAGE: PENDING before the last one */
     const char *error;        /* message for result < 0, else NULL */
     exl2_job_stats stats;     /* DONE */
+    exl2_image image;         /* IMAGE */
 } exl2_event;
 
 typedef enum exl2_flow { EXL2_CONTINUE, EXL2_STOP_JOB, EXL2_PAUSE_JOB } exl2_flow;
@@ -1157,7 +1214,8 @@ typedef struct exl2_step_desc {
 
 typedef struct exl2_engine_stats {
     uint64_t host_bytes, host_peak;                       /* bytes through the allocator hook: now, maximum */
-    uint64_t device_bytes, device_peak;                   /* the same on the GPU */
+    uint64_t device_bytes, device_peak;                   /* the same on the GPUs: sums */
+    uint64_t devices_bytes[EXL2_DEVICES_MAX], devices_peak[EXL2_DEVICES_MAX]; /* of each GPU */
     uint64_t kernels_compiled;                            /* modules that were not in the cache */
     uint64_t allocations;                                 /* calls of alloc_fn so far */
     uint32_t pages_total, pages_used, pages_shared;       /* of 64 tokens, all models; used: by running jobs; shared: */
@@ -1203,9 +1261,27 @@ typedef struct exl2_cache_desc {
     uint32_t _end_canary;
 } exl2_cache_desc;
 
+/* Memory for pictures, all of it planned (section 13). Zeroed: the model's tower is not read. */
+typedef struct exl2_vision_desc {
+    uint32_t _start_canary;
+    uint32_t images;           /* pictures that are open at a time; 0 = none */
+    uint32_t rows;             /* rows of pictures that are kept; 0 = images times max_rows, at most 8 times */
+    uint32_t pixels_max;       /* of all pictures together that wait to be resized; 0 = 8,294,400 (3840 x 2160) */
+    uint32_t max_rows;         /* rows of a picture; a larger one is made smaller by its family's rule; 0 = 1280 */
+    uint32_t max_tiles;        /* tiles of a picture, in families that cut; 1 = the whole alone; 0 = the model's rule */
+    uint32_t _end_canary;
+} exl2_vision_desc;
+
 /* A model folder has config.json, one or more .safetensors files (all are read, or those that
    model.safetensors.index.json names), and, for text, tokenizer.json, tokenizer_config.json (with the chat template; or
    chat_template.jinja) and generation_config.json. Without a tokenizer the model still loads: its jobs use ids. */
+typedef struct exl2_card {     /* a GPU that computes a model, or some of its layers */
+    uint32_t device;           /* index in exl2_engine_desc.devices */
+    uint64_t bytes_max;        /* bytes of this model there, at most; 0 = what is free. Too little on all: BUDGET */
+    float share;               /* how much of the weights, relative to the other cards; 0 = as fast as its memory is. Of
+                                  all cards, or of none */
+} exl2_card;
+
 typedef struct exl2_model_desc {
     uint32_t _start_canary;
     const char *path;          /* the model folder, UTF-8 */
@@ -1225,6 +1301,10 @@ typedef struct exl2_model_desc {
                                /* 1 = plain RoPE, without the scaling of config.json; */
     float rope_alpha;          /* theta raised for a context about this many times as long (NTK), 1 to 1000; */
     float yarn_factor;         /* YaRN by this, 1 to 1000; not with rope_scale */
+    const exl2_card *cards;    /* [card_count] different GPUs, each with some consecutive layers, in this order; copied.
+                                  NULL = exl2_engine_info.device alone */
+    uint32_t card_count;       /* at most EXL2_DEVICES_MAX and the number of layers */
+    exl2_vision_desc vision;   /* pictures as input */
     exl2_event_fn on_event;    /* LOAD events; its result is ignored */
     void *user;
     uint32_t _end_canary;
@@ -1236,6 +1316,12 @@ typedef struct exl2_rope_info { /* one table of RoPE, as it is computed for cont
 } exl2_rope_info;
 
 #define EXL2_LAYERS_MAX 4096   /* of a model */
+
+typedef struct exl2_card_info { /* what lies on one GPU of a model */
+    uint32_t device;           /* index in exl2_engine_info.devices */
+    uint32_t first_layer, layers;
+    uint64_t weight_bytes, cache_bytes, scratch_bytes;
+} exl2_card_info;
 
 /* How an embedding is made of the hidden states of a prompt's tokens (section 10). */
 typedef enum exl2_embed_pool {
@@ -1263,7 +1349,11 @@ typedef struct exl2_model_info { /* constant once the headers are read, but for 
     uint32_t experts, experts_active; /* of a layer, and how many a token uses; 0 = the model has none */
     float bits_per_weight;     /* over all matrices, scales and permutations included */
     uint64_t weight_bytes, cache_bytes, scratch_bytes; /* loading needs their sum */
-    uint64_t device_bytes;     /* part of the sum on the GPU; 0 = the model runs on the CPU */
+    uint64_t tower_bytes;      /* weights of the tower, a part of weight_bytes; 0 = no tower is read */
+    uint64_t image_bytes;      /* part of scratch_bytes that the tower and pictures need */
+    uint64_t device_bytes;     /* part of the sum on GPUs; 0 = the model runs on the CPU */
+    exl2_card_info cards[EXL2_DEVICES_MAX]; /* [card_count] */
+    uint32_t card_count;       /* 0 = the model runs on the CPU */
     uint64_t cache_bytes_per_token;
     uint64_t pass_bytes;       /* weights that a forward pass of one token reads, as stored in files, without the
                                   embedding and the experts that the token does not use */
@@ -1360,6 +1450,9 @@ typedef struct exl2_message {
     const char *tool_call_id;  /* the call that this "tool" message answers */
     const char *fields;        /* JSON object: any other key, or content in parts; overrides all members above. With
                                   it, text and role may be NULL, which then has no meaning */
+    const exl2_image *images;  /* [image_count] pictures: they stand before `text`; with content in parts in `fields`,
+                                  the k-th part of type "image" or "image_url" is the k-th picture */
+    size_t image_count;
 } exl2_message;
 
 /* How a chat template renders messages. Each call with template_text parses it again, in memory that is freed before
@@ -1418,6 +1511,9 @@ typedef struct exl2_prompt {
     const exl2_message *messages; /* the whole conversation, for the chat template */
     size_t message_count;
     uint32_t flags;            /* exl2_text_flags for text */
+    const exl2_image *images;  /* [image_count] pictures of text or tokens: the k-th mark of the model's family is the
+                                  k-th picture; a text without marks has them before it (section 13) */
+    size_t image_count;
 } exl2_prompt;
 
 /* [E nb] Text -> ids. *need: their number. To get only that, pass NULL for out and 0 for cap (OK). Invalid UTF-8 is
@@ -1464,10 +1560,12 @@ typedef struct exl2_session_info {
     uint32_t tokens, tokens_cached, context_max; /* tokens: in the history; tokens_cached: with K and V */
     uint32_t pages, pages_shared; /* of its job, or of its history in the cache; shared: with other sessions */
     bool resumes;              /* restored with a job that exl2_job_desc.resume goes on with */
+    uint32_t pictures_missing; /* pictures of the history whose rows and pixels are gone: make them again */
 } exl2_session_info;
 
 typedef enum exl2_save_flags {
-    EXL2_SAVE_KV = 1           /* with K and V, so that nothing is computed again; many bytes */
+    EXL2_SAVE_KV = 1,          /* with K and V, so that nothing is computed again; many bytes */
+    EXL2_SAVE_IMAGES = 2       /* with pictures: their pixels as the tower sees them, or their rows if that is less */
 } exl2_save_flags;
 
 /* [E nb] An empty history. STATE: the model is not ready. BUDGET: max_sessions. */
@@ -1793,6 +1891,80 @@ typedef struct exl2_kernel_build_desc {
    COMPILE; UNSUPPORTED for an architecture that this NVRTC cannot compile machine code for. Entries that were stored
    before a failure are good. */
 EXL2_API exl2_result exl2_kernels_build(const exl2_kernel_build_desc *d);
+
+/* ---- 13. pictures ---------------------------------------------------------------------------------------------- */
+
+typedef enum exl2_pixels {     /* bytes of a pixel, in their order in memory */
+    EXL2_PIXELS_RGB8,
+    EXL2_PIXELS_RGBA8,         /* composed over white */
+    EXL2_PIXELS_BGRA8,
+    EXL2_PIXELS_RGBX8,         /* the fourth byte is not read: what render targets hold */
+    EXL2_PIXELS_BGRX8,
+    EXL2_PIXELS_GRAY8
+} exl2_pixels;
+
+typedef struct exl2_image_desc {
+    uint32_t _start_canary;
+    exl2_model model;
+    exl2_pixels format;
+    uint32_t width, height;
+    int64_t stride;            /* bytes from a line to the next one; 0 = tight; negative: the last line comes first in
+                                  memory, where `pixels` points to */
+    const void *pixels;        /* copied by the call */
+    uint32_t max_rows, max_tiles; /* less than those of the model's vision; 0 = as many */
+    exl2_event_fn on_event;    /* IMAGE events; its result is ignored. NULL: they wait for exl2_next_event */
+    void *user;
+    bool silent;               /* no IMAGE events */
+    uint32_t _end_canary;
+} exl2_image_desc;
+
+/* WAITING: for steps, or for room among the rows. RESIZED: the tower is next. ENCODED: its rows are there. */
+typedef enum exl2_image_state { EXL2_IMAGE_WAITING, EXL2_IMAGE_RESIZED, EXL2_IMAGE_ENCODED } exl2_image_state;
+
+typedef struct exl2_image_info {
+    exl2_image_state state;
+    exl2_result result;        /* why it cannot be encoded, else OK */
+    uint8_t id[16];            /* of the pixels and of all that changes the rows; zeros of exl2_image_measure */
+    uint32_t width, height;    /* of a tile, as the tower sees it */
+    uint32_t tiles;            /* with the whole picture, which is the last one */
+    uint32_t grid[3];          /* frames, lines and columns of the rows of a tile */
+    uint32_t rows;             /* of all tiles: tokens of the text model */
+    uint32_t tokens;           /* rows and the family's marks around them, where the picture stands alone */
+    uint64_t bytes;            /* of its rows and of its pixels as the tower sees them */
+    uint64_t encode_ns;        /* CPU clock: time in the tower so far */
+} exl2_image_info;
+
+typedef struct exl2_picture {  /* a picture in a history */
+    uint32_t from, count;      /* its places, with the marks between its rows: a cut within them is ARG */
+    uint32_t rows;
+    bool missing;              /* its rows and pixels are gone */
+    uint8_t id[16];
+} exl2_picture;
+
+/* [E nb] Makes a picture of the model, to be encoded by exl2_step. Pixels that the model has a picture of already, in
+   any format, are that picture. ARG: a size, stride or format that cannot be; a shape that the family rejects. STATE:
+   the model is not ready, or has no tower (model_desc.vision.images is 0). BUDGET: more pictures are open than
+   vision.images, or wait to be resized than vision.pixels_max allows. */
+EXL2_API exl2_result exl2_image_make(exl2_engine *e, const exl2_image_desc *d, exl2_image *out);
+/* [E nb] What the picture is, and how far it has come. */
+EXL2_API exl2_result exl2_image_get(exl2_engine *e, exl2_image i, exl2_image_info *out);
+/* [E nb] The same counts for a picture of this size. Errors as exl2_image_make. */
+EXL2_API exl2_result exl2_image_measure(exl2_engine *e, exl2_model m, uint32_t width, uint32_t height,
+                                        exl2_image_info *out);
+/* [E nb] What the tower sees: RGB of all tiles, one below the other, the whole picture last; [tiles * height, width, 3]
+   bytes of exl2_image_info. *need: their number. STATE: not resized yet, or the bytes made room for others. TOO_SMALL
+   when cap is less; OK when out is NULL and cap 0. */
+EXL2_API exl2_result exl2_image_seen(exl2_engine *e, exl2_image i, void *out, size_t cap, size_t *need);
+/* [E nb] What the text model reads: [rows, 1 + D, W] floats, where W is the width of the text model, and D the number
+   of its first layers after which a vector is added to the row. cap, *need: floats. Results as exl2_image_seen; STATE:
+   not encoded, or evicted. */
+EXL2_API exl2_result exl2_image_rows(exl2_engine *e, exl2_image i, float *out, size_t cap, size_t *need);
+/* [E nb] The handle is stale at once. Jobs and sessions keep the picture; its rows stay until others need the room. */
+EXL2_API exl2_result exl2_image_close(exl2_engine *e, exl2_image i);
+/* [E nb] The pictures of the history, in order; *need: their number. TOO_SMALL when cap is less; OK when out is NULL
+   and cap 0. */
+EXL2_API exl2_result exl2_session_pictures(exl2_engine *e, exl2_session s, exl2_picture *out, size_t cap,
+                                           size_t *need);
 
 /* ---- 12. making models: only with EXL2_CONVERT; uses stdio; for tools and build machines, not games ------------ */
 #ifdef EXL2_CONVERT

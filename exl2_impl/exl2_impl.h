@@ -80,6 +80,10 @@ EXL2__SIZE_BEGIN
 #include "1_load/exl2_matrix.h"
 #include "1_load/dequantize.h"
 #include "1_load/dequantize_exl3.h"
+#include "1_load/vision_config.h"
+#include "1_load/vision_rows.h"
+#include "1_load/vision_read.h"
+#include "1_load/vision_size.h"
 
 /* ---- 2_graph: the forward pass ---- */
 
@@ -124,6 +128,13 @@ EXL2__SIZE_END
 #include "3_backend/cpu/cpu_plain.h"
 #include "3_backend/cpu/cpu_experts.h"
 #include "3_backend/cpu/cpu.h"
+#include "3_backend/vision/pixels.h"
+#include "3_backend/vision/vision_tasks.h"
+#include "3_backend/vision/resize.h"
+#include "3_backend/vision/tower.h"
+#include "3_backend/vision/tower_read.h"
+#include "3_backend/vision/tower_stages.h"
+#include "3_backend/vision/tower_run.h"
 
 EXL2__SIZE_BEGIN
 
@@ -168,6 +179,7 @@ EXL2__SIZE_BEGIN
 
 /* ---- 4_cache: K and V in pages ---- */
 
+#include "4_cache/pictures.h"
 #include "4_cache/vectors.h"
 #include "4_cache/pages.h"
 #include "4_cache/table.h"
@@ -298,15 +310,21 @@ EXL2__SIZE_BEGIN
 /* ---- 7_engine: the public functions and the one step ---- */
 
 #include "7_engine/events.h"
+#include "7_engine/image_objects.h"
 #include "7_engine/objects.h"
+#include "7_engine/cards.h"
 #include "7_engine/gate.h"
 #include "7_engine/grammars.h"
 #include "7_engine/jobs.h"
 #include "7_engine/embeddings.h"
 #include "7_engine/loras.h"
+#include "7_engine/images.h"
+#include "7_engine/image_work.h"
 #include "7_engine/draft_models.h"
 #include "7_engine/job_lists.h"
+#include "7_engine/image_prompt.h"
 #include "7_engine/job_prompt.h"
+#include "7_engine/snapshot_pictures.h"
 #include "7_engine/snapshot.h"
 #include "7_engine/job_start.h"
 #include "7_engine/loading.h"
@@ -323,6 +341,7 @@ EXL2__SIZE_BEGIN
 #include "7_engine/api_models.h"
 #include "7_engine/api_loras.h"
 #include "7_engine/api_text.h"
+#include "7_engine/api_images.h"
 #include "7_engine/api_jobs.h"
 #include "7_engine/public.h"
 

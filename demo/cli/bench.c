@@ -21,7 +21,6 @@ typedef struct bench_options {
     arg_numbers prefill, context, batch, cache;
     uint32_t decode;
     bool json, probe, first_start;
-    const char *draft; /* folder of a draft model */
     exl2_draft_desc guesses;
     host_options host;
     arg_texts lora_rows;   /* adapters of single sequences */
@@ -130,7 +129,7 @@ static void print_cpu_json(json_out *j, const bench *b)
 /* Whether jobs guess tokens, so that a pass may give several. */
 static bool guesses(const bench *b)
 {
-    return b->options->guesses.ngram || b->options->draft;
+    return b->options->guesses.ngram || b->options->host.draft;
 }
 
 /* Whether it is known which weights a token reads: those of the experts that a batch uses are not. */
@@ -417,7 +416,9 @@ static bool load_all(bench *b)
 {
     const bench_options *o = b->options;
     b->work.draft = o->guesses;
-    return load(b) && load_rows(b) && (!o->draft || host_load_draft(&b->host, o->draft, largest(&o->batch), &b->work.draft.model));
+    return load(b) && load_rows(b)
+        && (!o->host.draft
+            || host_load_draft(&b->host, o->host.draft, largest(&o->batch), &b->work.draft.model));
 }
 
 static bool run(bench *b)
@@ -473,7 +474,7 @@ int cli_bench(int argc, char **argv)
         { "--batch", ARG_NUMBERS, &o.batch, "N,..", "sequences per batch (1)" },
         { "--probe", ARG_BOOL, &o.probe, NULL, "measures the GPU's memory, as runs on a GPU do, or a core's reads" },
         { "--ngram", ARG_BOOL, &o.guesses.ngram, NULL, "guesses tokens by what the text said before" },
-        { "--draft", ARG_TEXT, &o.draft, "DIR", "a smaller model of the same vocabulary guesses tokens" },
+        { "--draft", ARG_TEXT, &o.host.draft, "DIR[@N]", "a smaller model of the same vocabulary guesses; on GPU N" },
         { "--draft-tokens", ARG_U32, &o.guesses.tokens, "N", "guesses in a pass, at most (as many as pay, up to 15)" },
         { "--first-start", ARG_BOOL, &o.first_start, NULL, "also measures a start that compiles all kernels" },
         HOST_LORA_ARG(o.host),

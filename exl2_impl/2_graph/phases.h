@@ -26,7 +26,7 @@
     X(embed)      /* r = table[token] * embed_scale, or the row's vector (+ positions[position]);   \
                      in a later span r = the row that was handed over                     */ \
     X(qkv)        /* q, k, v = norm(r) * W (+ bias); norms and RoPE of q, k; k, v -> pages     */ \
-    X(attend)     /* o = softmax(scale * q K^T, keys of the row's window up to itself) V       */ \
+    X(attend)     /* o = softmax(scale * q K^T, keys of the row's window up to its end) V       */ \
     X(out)        /* r += s * (o * W + bias); with a norm after it: keeps o * W + bias         */ \
     X(gate_up)    /* x = norm(r); h = act(x * Wg) * (x * Wu), or act(x * Wu) without a gate    */ \
     X(down)       /* r += s * (h * W + bias); with a norm after it: keeps h * W + bias         */ \
@@ -68,6 +68,8 @@ typedef struct exl2__shape {
     float embed_scale, residual_scale, logit_scale;
     float attn_softcap, final_softcap; /* x = cap * tanh(x / cap) of scores and logits; 0 = none */
     float clip_qkv;                    /* q, k, v are clamped to this absolute value; 0 = none */
+    uint32_t row_levels;        /* vectors of a row that has one: those after the first are added to r after the layers
+                                   0, 1 ..; 0 as 1 */
     float query_growth, query_context; /* q *= 1 + growth * ln(1 + floor(position / context)); growth 0 = none */
 } exl2__shape;
 
@@ -77,6 +79,7 @@ typedef struct exl2__shape {
 typedef struct exl2__rope_angles {
     const double *frequency; /* [shape.rotary / 2] radians per position */
     double magnitude;
+    const uint8_t *axis;     /* [shape.rotary / 2] 0 to 2: whose position turns this frequency; NULL: 0 everywhere */
 } exl2__rope_angles;
 
 /* Some rows of one matrix, in order. EXL2, affine: word rows [row, row + rows) of the codes, u32 [rows, out_stored].
@@ -172,6 +175,7 @@ typedef struct exl2__plan {
     const exl2__rope_angles *ropes; /* [rope_count] */
     uint32_t rope_count;
     uint32_t rows_max;            /* rows of a pass */
+    uint32_t picture_rows;        /* part of rows_max for a picture whose rows see each other, beside other rows */
     uint32_t logit_rows_max;      /* rows of a group: head and sample compute the logits of one group at a time */
     uint32_t sequences_max, pages;
     uint32_t lora_max, lora_rank_max; /* adapters; the largest rank of one. lora_max 0: rows have no adapters */
@@ -211,9 +215,19 @@ static inline bool exl2__plan_has_head(const exl2__plan *p)
 
 typedef struct exl2__step_row { /* one position of one sequence; rows of a sequence are consecutive and ascending */
     exl2_token token;            /* less than shape.vocab; not used if the row has a vector */
-    uint32_t position, sequence; /* sequence: index into exl2__step.page_tables */
-    const float *vector;         /* [hidden] the row's input in place of table[token] * embed_scale; NULL: the token */
+    uint32_t position, sequence; /* its place: where K and V lie. sequence: index into exl2__step.page_tables */
+    const float *vector;         /* [row_levels, hidden] its input in place of table[token] * embed_scale, or NULL */
+    uint32_t later;              /* it sees the keys of so many later places, too, which have rows before or in this
+                                    pass: those of one picture may see each other. 0: causal */
+    int32_t turn[3];             /* its angles are those of the position `position + turn[axis]`, by the axis of each
+                                    frequency; one axis: turn[0] */
 } exl2__step_row;
+
+/* The end of the keys that the row sees. The ends of a sequence's rows in a pass ascend with its rows. */
+static inline uint32_t exl2__step_row_end(const exl2__step_row *row)
+{
+    return row->position + row->later + 1;
+}
 
 typedef struct exl2__page_copy { uint32_t from, to; } exl2__page_copy;
 
@@ -345,8 +359,10 @@ typedef struct exl2__device exl2__device; /* a span of a model on one backend: i
 typedef struct exl2__backend_memory {
     /* Rows of a pass where the application does not choose a number. */
     uint32_t (*prefill_chunk)(uint64_t weight_bytes);
-    /* Bytes that are still free there, and bytes of buffers in addition to weights and pages. */
+    /* Bytes that are still free there; peak read bandwidth of the memory, MB/s, 0: unknown; bytes of buffers in addition
+       to weights and pages. */
     uint64_t (*bytes_free)(const exl2__device *d);
+    uint32_t (*read_mbps)(const exl2__device *d);
     uint64_t (*buffer_bytes)(const exl2__device *d, const exl2__plan *plan);
     /* Peak of the host memory that the backend allocates for the model in addition to the caller's arenas. ready: from
        `prepare` on; else while weights are loaded, in slices of at most slice_bytes. */

@@ -29,6 +29,7 @@ typedef struct exl2__weights {
     /* Set by exl2__weights_read_slice: */
     uint64_t weight_bytes;            /* packed, in the backend's memory */
     uint64_t span_bytes[EXL2__SPANS_MAX]; /* the same of each span */
+    uint64_t *layer_bytes;            /* NULL, or [layers + 1]: the same of each layer, and of what follows them */
     uint64_t disk_bytes;              /* all matrices as stored, for bits per weight */
     uint64_t pass_bytes;              /* part of disk_bytes that a pass of one row reads: without tables that are read
                                          by row, and with the experts that a row uses */
@@ -95,6 +96,9 @@ static inline void exl2__weights_add_bytes(exl2__weights *w, uint32_t layer, uin
 {
     w->weight_bytes += bytes;
     w->span_bytes[exl2__weights_span_of(w, layer)] += bytes;
+    if (w->layer_bytes) {
+        w->layer_bytes[exl2__min32(layer, w->config.layers)] += bytes;
+    }
 }
 
 /* What the matrix of a unit of a layer is for. */

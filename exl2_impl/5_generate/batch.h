@@ -113,15 +113,24 @@ static inline void exl2__batch_sample(exl2__batch *b, const exl2__sequence *s, c
 /* The input of the row at `position`: a draft, a token of the history, or a vector, which lives until the history ends
    and so at least as long as anybody looks at what the row gives. */
 static inline exl2__step_row exl2__batch_row(const exl2__sequence *s, const exl2__pages *pages, uint32_t position,
-                                             uint32_t sequence)
+                                             uint32_t sequence, exl2__pictures_turner *turner)
 {
     const exl2__table *t = s->table;
-    if (position >= t->tokens) {
-        return (exl2__step_row){ s->draft[position - t->tokens], position, sequence, NULL };
+    exl2__step_row row = { .position = position, .sequence = sequence };
+    const exl2__pictures *pictures = pages->vectors ? &pages->vectors->pictures : NULL;
+    if (pictures && pictures->turns && pictures->live > 0) {
+        exl2__pictures_turn(pictures, turner, t->words, t->tokens, position, row.turn);
     }
-    return exl2__table_is_vector(t, position)
-               ? (exl2__step_row){ -1, position, sequence, exl2__vectors_data(pages->vectors, t->words[position]) }
-               : (exl2__step_row){ exl2__table_token(t, position), position, sequence, NULL };
+    if (position >= t->tokens) {
+        row.token = s->draft[position - t->tokens];
+    } else if (exl2__table_is_vector(t, position)) {
+        row.token = -1;
+        row.vector = exl2__vectors_data(pages->vectors, t->words[position]);
+        row.later = pictures->whole ? exl2__pictures_later(pictures, t->words[position]) : 0;
+    } else {
+        row.token = exl2__table_token(t, position);
+    }
+    return row;
 }
 
 /* The number of the sequence's set, 1 + its index among the *count sets of the pass; 0: it has none. */
@@ -151,13 +160,14 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
         if (!s->live || s->rows == 0) {
             continue;
         }
+        exl2__pictures_turner turner = { 0 };
         uint32_t *table = b->page_table_memory + (size_t)sequences * b->pages_per_table, masks = 0, read = UINT32_MAX;
         memcpy(table, s->table->pages, s->table->page_count * sizeof *table);
         b->page_tables[sequences] = table;
         uint16_t loras = exl2__batch_loras(b, s->loras, &sets);
         for (uint32_t i = 0; i < s->rows; i++) {
             uint32_t position = s->table->cached + i;
-            b->rows[rows] = exl2__batch_row(s, pages, position, sequences);
+            b->rows[rows] = exl2__batch_row(s, pages, position, sequences, &turner);
             if (b->row_loras) {
                 b->row_loras[rows] = loras;
             }

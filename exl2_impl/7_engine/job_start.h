@@ -20,7 +20,7 @@ static inline void exl2__job_start_heal(const exl2__model *m, exl2__job *job)
     exl2__sequence *s = &job->sequence;
     size_t bytes;
     exl2_token last = s->prompt_count ? (exl2_token)s->prompt[s->prompt_count - 1] : -1;
-    if (exl2__jobs_healable(m, last, &bytes) && s->keep + s->prompt_count > 1) {
+    if (!exl2__vectors_is((uint32_t)last) && exl2__jobs_healable(m, last, &bytes) && s->keep + s->prompt_count > 1) {
         s->prompt_count--;
         job->healed = last;
         job->grammar.begun_tokens -= job->grammar.begun_tokens > 0;
@@ -139,8 +139,13 @@ EXL2__PRIVATE exl2_result exl2__job_start_prompted(exl2_engine *e, exl2__model *
                                                    const exl2_job_desc *d)
 {
     exl2__sequence *s = &job->sequence;
+    if (d->prompt.tokens && d->prompt.image_count) {
+        EXL2__TRY(exl2__job_lists_check_ids(e, m, d->prompt.tokens, d->prompt.token_count, "prompt token"));
+    }
     EXL2__TRY(exl2__job_prompt_fill(e, m, job, d, s->table));
-    EXL2__TRY(exl2__job_lists_check_ids(e, m, (const exl2_token *)s->prompt, s->prompt_count, "prompt token"));
+    if (job->stats.image_rows == 0) {
+        EXL2__TRY(exl2__job_lists_check_ids(e, m, (const exl2_token *)s->prompt, s->prompt_count, "prompt token"));
+    }
     job->healed = -1;
     if (d->heal_prompt && !d->prefill_only) {
         exl2__job_start_heal(m, job);
@@ -289,6 +294,19 @@ EXL2__PRIVATE exl2_result exl2__job_start_one(exl2_engine *e, const exl2_job_des
             exl2__objects_free_session(e, session);
         }
         return r;
+    }
+#ifndef EXL2_NO_VISION
+    if ((r = exl2__images_check_history(e, m, job)) < 0) {
+        exl2__grammars_leave(e, job);
+        exl2__pool_free(&e->job_ids, slot);
+        if (one_shot) {
+            exl2__objects_free_session(e, session);
+        }
+        return r;
+    }
+#endif
+    if (!job->sequence.begun) {
+        exl2__vectors_use(m->pages.vectors, job->sequence.prompt, job->sequence.prompt_count);
     }
     session->job = of ? of : job_id;
     session->one_shot = one_shot;

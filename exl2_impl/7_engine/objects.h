@@ -21,6 +21,7 @@
 #include "../6_text/tokenizer/stream.h"
 #include "../6_text/chat/template_set.h"
 #include "events.h"
+#include "image_objects.h"
 
 #define EXL2__PATH_BYTES 1024
 #define EXL2__PIECE_BYTES_MAX 1024       /* text of one token; a vocabulary with longer texts is rejected */
@@ -100,6 +101,7 @@ typedef struct exl2__model {
     float mask_ns;               /* learned time of a mask per node of exl2__grammar_mask_cost, in nanoseconds */
     float mask_begin_ns;         /* learned time to begin a mask, before its nodes, in nanoseconds */
     exl2__grammar_vocab grammar_vocab; /* zeroed until the first grammar, or made while loading */
+    exl2_card cards[EXL2__SPANS_MAX]; /* [desc.card_count] the desc's; desc.cards points here */
     exl2__spans spans;           /* devices, with weights and pages */
     uint64_t span_bytes[EXL2__SPANS_MAX]; /* of the weights of each span */
     exl2__plan plan;             /* of the whole model */
@@ -111,6 +113,9 @@ typedef struct exl2__model {
     exl2__lora_names *lora_names; /* [max_sessions] adapters of the session's newest job, or of its snapshot's; its
                                     table is in their tree. NULL: lora_max is 0 */
     exl2__vectors vectors;       /* inputs that are no tokens, which words of histories and pages name */
+#ifndef EXL2_NO_VISION
+    exl2__images images;
+#endif
     exl2__batch batch;
     exl2__forward forward;
     bool tables_updated;         /* the pass has written all its K and V, and `cached` of its tables is updated */
@@ -303,6 +308,7 @@ struct exl2__job {
     exl2_error error;
     exl2_job_stats stats;
     uint64_t start_ns, active_ns, first_token_ns; /* by exl2__platform_ns; 0 = not yet */
+    uint64_t pictured_ns;        /* since when its sequence waits for a picture */
     exl2__job_shared shared;
 };
 
@@ -338,7 +344,7 @@ struct exl2_engine {
     exl2__arena block;           /* the engine itself lies at its start */
     uint32_t max_models, max_sessions, max_jobs;
     exl2_engine_info info;
-    exl2__hardware hardware;     /* the backend and its device */
+    exl2__hardware hardware;     /* the backend and its devices */
     exl2__pool model_ids, session_ids, job_ids, grammar_ids;
     exl2__model *models;
     exl2__session *sessions;
@@ -347,6 +353,7 @@ struct exl2_engine {
     exl2__events events;
     uint64_t loras_made;         /* number of adapters so far: the newest one's id */
     uint64_t order;              /* number of the next job start */
+    uint32_t image_serial;       /* of the newest handle of a picture */
     uint32_t first_model;        /* slot that a step begins with; it rotates */
     bool closing;                /* new models are rejected */
     bool loads_on_caller;        /* the worker loads no models: exl2_step does */

@@ -10,6 +10,7 @@
 #include "embeddings.h"
 #include "forced.h"
 #include "host_sample.h"
+#include "image_work.h"
 #include "loading_run.h"
 #include "masks.h"
 
@@ -247,7 +248,7 @@ static inline uint32_t exl2__step_prompt_rows(const exl2__model *m, const exl2__
     bool queues = exl2__backend_is_async(backend);
     uint64_t budget_ns = queues ? budget->gpu_ns : budget->unit_ns;
     if (budget_ns == 0) {
-        return m->plan.rows_max;
+        return m->plan.rows_max - m->plan.picture_rows;
     }
     uint32_t rows = exl2__forward_rows_for(&m->forward, queues ? budget_ns / 2 : budget_ns);
     return backend->two_kinds ? exl2__min32(rows, backend->exact_rows) : rows;
@@ -268,9 +269,13 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, const
     exl2__step_reserve_scores(e, m);
     exl2__drafts_ask(e, m);
     m->pass_ns = 0;
-    exl2__schedule_limits limits = { m->forward.step.kind, m->plan.rows_max, exl2__step_prompt_rows(m, budget),
-                                     m->plan.sequences_max, exl2__objects_backend(m)->decode_rows };
+    exl2__schedule_limits limits = { m->forward.step.kind, m->plan.rows_max - m->plan.picture_rows,
+                                     exl2__step_prompt_rows(m, budget), m->plan.sequences_max,
+                                     exl2__objects_backend(m)->decode_rows, m->plan.picture_rows };
     exl2__schedule_kind(m->sequences, count, &m->pages, limits.kind, &limits);
+#ifndef EXL2_NO_VISION
+    exl2__images_gate(e, m);
+#endif
     exl2__drafts_make(e, m, limits.kind);
     uint32_t rows = exl2__schedule_rows(m->sequences, count, &m->pages, &limits, m->batch.copies, &m->batch.copy_count);
     rows -= exl2__step_commit(e, m);
@@ -585,10 +590,47 @@ static inline void exl2__step_passes(exl2_engine *e, exl2__model *m, const exl2_
     } while (outcome == EXL2__STEP_MASKS || !has_deadline || exl2__platform_ns() < budget->deadline_ns);
 }
 
+#ifndef EXL2_NO_VISION
+/* Passes and pictures. While a job waits for a picture, pictures have half of the time first; else what passes leave.
+   */
+static inline void exl2__step_pictures(exl2_engine *e, exl2__model *m, const exl2__budget *budget,
+                                       exl2__queue_budget *queue_budget, exl2__progress *progress)
+{
+    uint64_t deadline = budget->deadline_ns, now = deadline ? exl2__platform_ns() : 0, id = m->id;
+    if (deadline && exl2__images_has_wanted(m)) {
+        exl2__images_run(e, m, now + (deadline > now ? (deadline - now) / 2 : 0), budget->unit_ns,
+                         &progress->anything);
+    }
+    bool ended = true;
+    while (ended) {
+        bool before = progress->pass_ended;
+        progress->pass_ended = false;
+        exl2__step_passes(e, m, budget, queue_budget, progress);
+        bool passed = progress->pass_ended;
+        progress->pass_ended = before || passed;
+        bool left = deadline ? exl2__platform_ns() < deadline : !passed || exl2__images_has_wanted(m);
+        ended = m->id == id && left && exl2__images_run(e, m, deadline, budget->unit_ns, &progress->anything)
+             && deadline && exl2__platform_ns() < deadline;
+    }
+}
+#endif
+
 /* A model's share of a step; sets budget->gpu_ns to the GPU time that is left. */
 static inline void exl2__step_model(exl2_engine *e, exl2__model *m, exl2__budget *budget, exl2__progress *progress)
 {
     exl2__queue_budget queue_budget = exl2__step_queue_budget(m, budget);
+#ifndef EXL2_NO_VISION
+    if (m->images.on) {
+        exl2__images_deliver(e, m, &progress->anything);
+        if (m->id && m->images.on) {
+            exl2__step_pictures(e, m, budget, &queue_budget, progress);
+        }
+        if (m->id) {
+            exl2__images_deliver(e, m, &progress->anything);
+        }
+        return;
+    }
+#endif
     exl2__step_passes(e, m, budget, &queue_budget, progress);
     budget->gpu_ns = m->id && exl2__objects_is_async(m) ? queue_budget.ns : budget->gpu_ns;
 }

@@ -217,7 +217,7 @@ static inline void side_run(side *s, const part *parts, uint32_t count, bool eve
         for (uint32_t k = 0; k < parts[i].rows; k++) {
             uint32_t row = s->row_count++, position = parts[i].first + k;
             exl2_token token = texts[parts[i].text][position];
-            s->rows[row] = (exl2__step_row){ token, position, i, NULL };
+            s->rows[row] = (exl2__step_row){ .token = token, .position = position, .sequence = i };
             s->rows[row].vector = s->inputs ? s->inputs + (size_t)token * s->plan.shape.hidden : NULL;
             if (every || k + 1 == parts[i].rows) {
                 s->logit_rows[s->logit_count++] = (exl2__logit_row){ .row = row, .use = EXL2__LOGIT_SAMPLE, .alts = 2,

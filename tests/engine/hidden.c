@@ -22,7 +22,8 @@ static void made_make(const bench *b, made *x, uint32_t count, exl2__logit_use u
     memset(x, 0, sizeof *x);
     bench_seed = 5;
     for (uint32_t i = 0; i < STEP_ROWS; i++) {
-        x->rows[i] = (exl2__step_row){ (exl2_token)(3 + bench_below(b->m->plan.shape.vocab - 3)), i, 0, NULL };
+        exl2_token token = (exl2_token)(3 + bench_below(b->m->plan.shape.vocab - 3));
+        x->rows[i] = (exl2__step_row){ .token = token, .position = i };
     }
     x->greedy = (exl2__sampling){ .greedy = true, .temperature = 1, .top_p = 1, .repeat_penalty = 1 };
     for (uint32_t i = 0; i < count; i++) {

@@ -63,6 +63,9 @@ static void case_switches(void)
          hosts);
     MUST("%s -std=c11 -O0 %s -DEXL2_NO_MOE -c %s '%s/implementation.c' -o no_moe.o", compiler, WARNINGS, tree, hosts);
     MUST("! grep -q block_sparse_moe no_moe.o"); /* names of tensors of experts */
+    MUST("%s -std=c11 -O0 %s -DEXL2_NO_VISION -c %s '%s/implementation.c' -o no_vision.o", compiler, WARNINGS, tree,
+         hosts);
+    MUST("! grep -q modality_projection no_vision.o"); /* names of tensors of towers */
     MUST("%s -std=c11 -O0 %s -DEXL2_NO_THREADS -c %s '%s/implementation.c' -o no_threads.o", compiler, WARNINGS, tree,
          hosts);
     MUST("! nm no_threads.o | grep pthread");

@@ -113,8 +113,27 @@ EXL2__PRIVATE void exl2__cpu_gather_tiles(const exl2__cpu_share *s, exl2__operan
     }
 }
 
+/* Adds what rows of pictures get after the layer before this one. */
+EXL2__PRIVATE void exl2__cpu_add_levels(const exl2__cpu_share *s)
+{
+    exl2__cpu_device *d = s->d;
+    uint32_t level = s->layer->index, hidden = d->shape.hidden, rows = d->step->row_count, most = d->ops->tile_rows;
+    if (level == 0 || level >= d->shape.row_levels) {
+        return;
+    }
+    uint32_t end = exl2__cpu_tile_start(rows, most, s->end);
+    for (uint32_t r = exl2__cpu_tile_start(rows, most, s->begin); r < end; r++) {
+        const float *vector = d->step->rows[r].vector;
+        exl2__real *out = d->residual + (size_t)r * d->hidden_stride;
+        for (uint32_t i = 0; vector && i < hidden; i++) {
+            out[i] += (exl2__real)vector[(size_t)level * hidden + i];
+        }
+    }
+}
+
 EXL2__PRIVATE void exl2__cpu_qkv_input(const exl2__cpu_share *s)
 {
+    exl2__cpu_add_levels(s);
     exl2__cpu_norm_tiles(s, exl2__operand_of(s->layer, EXL2__ROLE_QKV), &s->layer->attn_norm, NULL,
                          s->d->step->row_count);
 }

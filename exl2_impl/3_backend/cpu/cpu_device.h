@@ -101,6 +101,7 @@ typedef struct exl2__cpu_device {
     uint32_t rope_count;
     double *frequency;            /* [rope_count, rotary / 2] */
     double *magnitude;            /* [rope_count] */
+    uint8_t *axis;                /* [rope_count, rotary / 2] */
     float *cosine, *sine;         /* [rope_count, rows_max, rotary / 2] RoPE angles of the step's rows */
     exl2__cpu_rows *attend_rows;  /* [attend_count] the step's rows, divided into tiles for attention */
     exl2__cpu_task *task;         /* [tasks] */
@@ -247,6 +248,7 @@ EXL2__PRIVATE void exl2__cpu_device_layout(exl2__cpu_device *d, exl2__arena *a)
     uint64_t angles = (uint64_t)d->rope_count * (s->rotary / 2);
     d->frequency = (double *)exl2__arena_alloc(a, angles * sizeof(double));
     d->magnitude = (double *)exl2__arena_alloc(a, d->rope_count * sizeof(double));
+    d->axis = (uint8_t *)exl2__arena_alloc(a, (uint64_t)d->rope_count * (d->shape.rotary / 2));
     d->cosine = (float *)exl2__arena_alloc(a, rows * angles * sizeof(float));
     d->sine = (float *)exl2__arena_alloc(a, rows * angles * sizeof(float));
     d->attend_rows = (exl2__cpu_rows *)exl2__arena_alloc(a, rows * sizeof *d->attend_rows);
@@ -279,6 +281,9 @@ EXL2__PRIVATE exl2_result exl2__cpu_device_prepare(exl2__cpu_device *d, const ex
         uint32_t half = d->shape.rotary / 2;
         memcpy(d->frequency + (size_t)i * half, plan->ropes[i].frequency, half * sizeof(double));
         d->magnitude[i] = plan->ropes[i].magnitude;
+        for (uint32_t k = 0; k < half; k++) {
+            d->axis[(size_t)i * half + k] = plan->ropes[i].axis ? plan->ropes[i].axis[k] : 0;
+        }
     }
     d->embed = plan->embed;
     d->positions = plan->positions;
@@ -334,9 +339,10 @@ EXL2__PRIVATE void exl2__cpu_device_begin(exl2__cpu_device *d, const exl2__step 
         } else {
             d->attend_rows[d->attend_count++] = (exl2__cpu_rows){ r, 1 };
         }
-        d->attend_keys = exl2__max32(d->attend_keys, step->rows[r].position + 1);
+        d->attend_keys = exl2__max32(d->attend_keys, exl2__step_row_end(&step->rows[r]));
         for (uint32_t i = 0; i < d->rope_count * half; i++) {
-            double angle = (double)step->rows[r].position * d->frequency[i], magnitude = d->magnitude[i / half];
+            int64_t position = (int64_t)step->rows[r].position + step->rows[r].turn[d->axis[i]];
+            double angle = (double)position * d->frequency[i], magnitude = d->magnitude[i / half];
             size_t at = exl2__cpu_device_angles(d, i / half, r) + i % half;
             d->cosine[at] = (float)(magnitude * cos(angle));
             d->sine[at] = (float)(magnitude * sin(angle));
