@@ -55,6 +55,7 @@ EXL2__SIZE_BEGIN
 #include "1_load/file.h"
 #include "1_load/json_file.h"
 #include "1_load/fields.h"
+#include "1_load/exl3_decode.h"
 #include "1_load/quant_config.h"
 #include "1_load/model_rope.h"
 #include "1_load/model_rope_read.h"
@@ -67,24 +68,36 @@ EXL2__SIZE_BEGIN
 #include "1_load/model_layers_read.h"
 #include "1_load/model_config_read.h"
 #include "1_load/arch_words.h"
+#include "1_load/pooling.h"
 #include "1_load/tensor_files.h"
 #include "1_load/tensor_table.h"
 #include "1_load/content_id.h"
+#include "1_load/lora_config.h"
+#include "1_load/lora_files.h"
 #include "1_load/matrix_desc.h"
 #include "1_load/affine_matrix.h"
+#include "1_load/exl3_matrix.h"
 #include "1_load/exl2_matrix.h"
 #include "1_load/dequantize.h"
+#include "1_load/dequantize_exl3.h"
+#include "1_load/vision_config.h"
+#include "1_load/vision_rows.h"
+#include "1_load/vision_read.h"
+#include "1_load/vision_size.h"
 
 /* ---- 2_graph: the forward pass ---- */
 
+#include "2_graph/lora.h"
 #include "2_graph/phases.h"
 #include "2_graph/span.h"
 #include "2_graph/plan.h"
 #include "2_graph/units.h"
+#include "2_graph/lora_match.h"
 #include "2_graph/weights_rows.h"
 #include "2_graph/weights.h"
 #include "2_graph/weights_headers.h"
 #include "2_graph/weights_load.h"
+#include "2_graph/lora_load.h"
 #include "2_graph/forward.h"
 #include "2_graph/forward_queue.h"
 
@@ -100,6 +113,8 @@ EXL2__SIZE_END
 #include "3_backend/cpu/cpu_phases.h"
 #include "3_backend/cpu/cpu_codes.h"
 #include "3_backend/cpu/cpu_device.h"
+#include "3_backend/cpu/cpu_exl3.h"
+#include "3_backend/cpu/cpu_lora.h"
 #include "3_backend/cpu/cpu_multiply.h"
 #include "3_backend/cpu/cpu_product.h"
 #include "3_backend/cpu/cpu_logits.h"
@@ -113,6 +128,13 @@ EXL2__SIZE_END
 #include "3_backend/cpu/cpu_plain.h"
 #include "3_backend/cpu/cpu_experts.h"
 #include "3_backend/cpu/cpu.h"
+#include "3_backend/vision/pixels.h"
+#include "3_backend/vision/vision_tasks.h"
+#include "3_backend/vision/resize.h"
+#include "3_backend/vision/tower.h"
+#include "3_backend/vision/tower_read.h"
+#include "3_backend/vision/tower_stages.h"
+#include "3_backend/vision/tower_run.h"
 
 EXL2__SIZE_BEGIN
 
@@ -157,9 +179,11 @@ EXL2__SIZE_BEGIN
 
 /* ---- 4_cache: K and V in pages ---- */
 
+#include "4_cache/pictures.h"
 #include "4_cache/vectors.h"
 #include "4_cache/pages.h"
 #include "4_cache/table.h"
+#include "4_cache/roots.h"
 
 /* ---- 5_generate: several jobs in one pass ---- */
 
@@ -286,13 +310,21 @@ EXL2__SIZE_BEGIN
 /* ---- 7_engine: the public functions and the one step ---- */
 
 #include "7_engine/events.h"
+#include "7_engine/image_objects.h"
 #include "7_engine/objects.h"
+#include "7_engine/cards.h"
 #include "7_engine/gate.h"
 #include "7_engine/grammars.h"
 #include "7_engine/jobs.h"
+#include "7_engine/embeddings.h"
+#include "7_engine/loras.h"
+#include "7_engine/images.h"
+#include "7_engine/image_work.h"
 #include "7_engine/draft_models.h"
 #include "7_engine/job_lists.h"
+#include "7_engine/image_prompt.h"
 #include "7_engine/job_prompt.h"
+#include "7_engine/snapshot_pictures.h"
 #include "7_engine/snapshot.h"
 #include "7_engine/job_start.h"
 #include "7_engine/loading.h"
@@ -307,7 +339,9 @@ EXL2__SIZE_BEGIN
 #include "7_engine/api.h"
 #include "7_engine/api_engine.h"
 #include "7_engine/api_models.h"
+#include "7_engine/api_loras.h"
 #include "7_engine/api_text.h"
+#include "7_engine/api_images.h"
 #include "7_engine/api_jobs.h"
 #include "7_engine/public.h"
 
@@ -370,6 +404,7 @@ EXL2__SIZE_END
 #include "8_convert/quantizer/texts.h"
 #include "8_convert/quantizer/convert_write.h"
 #include "8_convert/quantizer/convert_watch.h"
+#include "8_convert/quantizer/convert_lora.h"
 #include "8_convert/quantizer/convert_source.h"
 #include "8_convert/quantizer/options.h"
 #include "8_convert/quantizer/measurement.h"

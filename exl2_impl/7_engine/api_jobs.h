@@ -5,6 +5,7 @@
 #ifndef EXL2__API_JOBS_H
 #define EXL2__API_JOBS_H
 
+#include "api_images.h"
 #include "api_text.h"
 
 /* ---- sessions ---- */
@@ -48,6 +49,10 @@ EXL2__PRIVATE exl2_result exl2__api_session_fork(exl2_engine *e, exl2_session ha
     exl2__model *m = &e->models[from->model];
     EXL2__TRY(exl2__api_new_session(e, m, &to));
     exl2__table_fork(&from->table, &m->pages, &to->table, exl2__objects_final_tokens(e, from));
+    to->base_root = from->base_root;
+    if (m->lora_names) {
+        m->lora_names[to - e->sessions] = m->lora_names[from - e->sessions];
+    }
     exl2__objects_publish(e);
     out->id = to->id;
     return EXL2_OK;
@@ -62,6 +67,7 @@ EXL2__PRIVATE exl2_result exl2__api_session_rewind(exl2_engine *e, exl2_session 
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the session has %u tokens: it cannot be rewound to %u",
                           s->table.tokens, tokens);
     }
+    EXL2__TRY(exl2__api_images_cut(e, s, tokens));
     exl2__table_rewind(&s->table, &e->models[s->model].pages, tokens);
     s->resume.present = false;
     exl2__objects_publish(e);
@@ -77,6 +83,8 @@ EXL2__PRIVATE exl2_result exl2__api_session_trim(exl2_engine *e, exl2_session ha
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the session has %u tokens: %u cannot be taken out from token %u on",
                           s->table.tokens, count, from);
     }
+    EXL2__TRY(exl2__api_images_cut(e, s, from));
+    EXL2__TRY(exl2__api_images_cut(e, s, from + count));
     exl2__table_trim(&s->table, &e->models[s->model].pages, from, count);
     s->resume.present = false;
     exl2__objects_publish(e);
@@ -96,6 +104,7 @@ EXL2__PRIVATE exl2_result exl2__api_session_get(exl2_engine *e, exl2_session han
     out->tokens = exl2__objects_final_tokens(e, s);
     out->resumes = s->resume.present && !s->job;
     out->context_max = m->info.context_max;
+    out->pictures_missing = exl2__api_images_missing(m, t);
     if (t->previous != t) { /* the cache may have changed since its last job */
         exl2__table_remember(t, &m->pages);
     }
@@ -115,8 +124,10 @@ EXL2__PRIVATE exl2_result exl2__api_session_tokens(exl2_engine *e, exl2_session 
     EXL2__TRY(exl2__api_session(e, handle, false, &s));
     uint32_t tokens = exl2__objects_final_tokens(e, s);
     *need = tokens;
-    for (uint32_t i = 0; i < tokens && i < cap; i++) { /* a vector has no id */
-        out[i] = exl2__table_is_vector(&s->table, i) ? -1 : exl2__table_token(&s->table, i);
+    exl2_token row = exl2__api_images_row(&e->models[s->model]);
+    for (uint32_t i = 0; i < tokens && i < cap; i++) { /* a vector has no id; that of a row is its family's */
+        out[i] = exl2__pictures_is(s->table.words[i]) ? row
+               : exl2__table_is_vector(&s->table, i) ? -1 : exl2__table_token(&s->table, i);
     }
     if (tokens > cap && out) { /* with out NULL only the size is asked for */
         return exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the history has %u tokens, but the buffer holds %zu", tokens,
@@ -131,7 +142,8 @@ EXL2__PRIVATE exl2_result exl2__api_session_save(exl2_engine *e, exl2_session ha
     exl2__session *s;
     EXL2__TRY(exl2__api_outside(e, "exl2_session_save"));
     EXL2__TRY(exl2__api_argument(e, (out || !cap) && need, "exl2_session_save", "out or need is NULL"));
-    EXL2__TRY(exl2__api_argument(e, (flags & ~(uint32_t)EXL2_SAVE_KV) == 0, "exl2_session_save", "a flag is unknown"));
+    bool known = (flags & ~(uint32_t)(EXL2_SAVE_KV | EXL2_SAVE_IMAGES)) == 0;
+    EXL2__TRY(exl2__api_argument(e, known, "exl2_session_save", "a flag is unknown"));
     EXL2__TRY(exl2__api_session(e, handle, false, &s));
     return exl2__snapshot_save(e, s, flags, out, cap, need);
 }
@@ -219,9 +231,10 @@ EXL2__PRIVATE exl2_result exl2__api_check_job(exl2_engine *e, const exl2_job_des
     EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, &d->chat, exl2_chat_desc));
     EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, &d->sampler, exl2_sampler_desc));
     EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, &d->draft, exl2_draft_desc));
+    EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, &d->embed, exl2_embed_desc));
     bool whole = exl2__api_prompt_whole(&d->prompt) && exl2__api_prompt_whole(&d->negative_prompt)
               && (d->stop_strings || !d->stop_string_count) && (d->ban_strings || !d->ban_string_count)
-              && (d->stop_tokens || !d->stop_token_count);
+              && (d->stop_tokens || !d->stop_token_count) && (d->loras || !d->lora_count);
     EXL2__TRY(exl2__api_argument(e, d->loop_stop != 1, call, "loop_stop is 1: a text that comes once is no loop"));
     return exl2__api_argument(e, whole, call, "a count is set but its array is NULL");
 }

@@ -128,7 +128,8 @@ struct api_job {
     char text[API_TEXT];
     uint32_t text_bytes;
     float progress;
-    uint32_t scored;
+    uint32_t scored, vectors;
+    uint64_t vector_hash;
     exl2_stop stop;
     exl2_result result;
     exl2_job_stats stats;

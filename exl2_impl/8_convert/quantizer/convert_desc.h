@@ -167,6 +167,30 @@ EXL2__PRIVATE exl2_result exl2__convert_check_paths(exl2__convert *v)
     return exl2__convert_check_apart(c, "work folder", v->work_dir, "source", source);
 }
 
+/* With `bits` the result is a dense folder, so nothing that says how to quantize has a meaning. */
+EXL2__PRIVATE exl2_result exl2__convert_check_bits(exl2__convert *v)
+{
+    const exl2_convert_desc *d = v->d;
+    const struct {
+        const char *name;
+        bool set;
+    } others[] = { { "bpw", d->bpw != 0 }, { "size_bytes", d->size_bytes != 0 }, { "head_bits", d->head_bits != 0 },
+                   { "calibration_files", d->calibration_file_count != 0 }, { "rows", d->rows != 0 },
+                   { "length", d->length != 0 }, { "random_ids", d->random_ids },
+                   { "measurement_file", d->measurement_file != NULL }, { "measure_only", d->measure_only },
+                   { "corrected", d->corrected }, { "shard_bytes", d->shard_bytes != 0 } };
+    if (d->bits != EXL2__IMPORT_DENSE_BITS) {
+        return exl2__fail(v->c, EXL2_ERR_ARG, "bits is %u, expected 16 or 0", d->bits);
+    }
+    for (size_t i = 0; i < EXL2__COUNT(others); i++) {
+        if (others[i].set) {
+            return exl2__fail(v->c, EXL2_ERR_ARG, "bits is 16, so nothing is quantized, and %s must not be set",
+                              others[i].name);
+        }
+    }
+    return exl2__convert_check_paths(v);
+}
+
 EXL2__PRIVATE exl2_result exl2__convert_check(exl2__convert *v)
 {
     const exl2_convert_desc *d = v->d;
@@ -174,6 +198,10 @@ EXL2__PRIVATE exl2_result exl2__convert_check(exl2__convert *v)
     EXL2__TRY(EXL2__CHECK_ZEROED(c, d, exl2_convert_desc));
     if (!d->source_dir || !d->out_dir) {
         return exl2__fail(c, EXL2_ERR_ARG, "exl2_convert_desc.%s is NULL", d->source_dir ? "out_dir" : "source_dir");
+    }
+    EXL2__TRY(exl2__convert_loras_check(c, d));
+    if (d->bits) {
+        return exl2__convert_check_bits(v);
     }
     if (d->size_bytes && (d->bpw != 0 || d->measure_only)) {
         return exl2__fail(c, EXL2_ERR_ARG, "size_bytes and %s are both given", d->bpw != 0 ? "bpw" : "measure_only");

@@ -3,8 +3,8 @@
    gives: exl2__convert_open_source; exl2__convert_layout.
    owns:  nothing; what it opens belongs to exl2__convert.
 
-   A GGUF file or an FP8 folder becomes a dense folder first. Before that is written, everything is checked on its
-   outline: a folder whose tensors have no data. */
+   A GGUF file, an FP8 folder, or a folder with adapters becomes a dense folder first. Before that is written,
+   everything is checked on its outline: a folder whose tensors have no data. */
 #ifndef EXL2__CONVERT_OPEN_H
 #define EXL2__CONVERT_OPEN_H
 
@@ -301,7 +301,7 @@ EXL2__PRIVATE exl2_result exl2__convert_open_source(exl2__convert *v)
         EXL2__TRY(exl2__convert_outline(v));
         EXL2__TRY(exl2__convert_source_make(c, v->d, &v->from, &v->work, v->source_dir));
     }
-    v->copied = v->from.kind != EXL2__CONVERT_SOURCE_FOLDER;
+    v->copied = exl2__convert_source_copies(&v->from);
     v->copy_bytes = v->copied ? exl2__workdir_bytes(c, v->source_dir) : 0;
     EXL2__TRY(exl2__convert_headers_auto(v));
     EXL2__TRY(exl2__convert_keep_hardware(v));
