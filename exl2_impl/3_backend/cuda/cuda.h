@@ -117,7 +117,10 @@ EXL2__PRIVATE uint64_t exl2__cuda_room(const exl2__device *device)
     return asked == 0 ? exl2__min64(room, bytes_free) : room;
 }
 
-static uint32_t exl2__cuda_read_mbps(const exl2__device *device) { return exl2__cuda_of(device)->gpu->memory_mbps; }
+EXL2__PRIVATE uint32_t exl2__cuda_read_mbps(const exl2__device *device)
+{
+    return exl2__cuda_of(device)->gpu->memory_mbps;
+}
 
 /* Rejects a model that would exceed the application's cap before any of its weights are read. */
 EXL2__PRIVATE exl2_result exl2__cuda_check_cap(exl2__cuda_model *m, uint64_t weight_bytes)
