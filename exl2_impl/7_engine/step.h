@@ -263,9 +263,9 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, const
     if (exl2__step_begin_repeated(m)) {
         return EXL2_OK;
     }
-    exl2__draft_models_all_follow(e, m);
+    exl2__draft_models_all_follow(e, m, false);
     exl2__step_admit(e, m, count, active);
-    exl2__draft_models_all_follow(e, m); /* those that have just started */
+    exl2__draft_models_all_follow(e, m, true); /* those that have just started, too */
     exl2__step_reserve_scores(e, m);
     exl2__drafts_ask(e, m);
     m->pass_ns = 0;
