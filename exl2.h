@@ -718,7 +718,8 @@
    exl2_image_make copies the pixels and returns. exl2_step resizes the picture and runs the tower, in units within the
    budget. Pictures that a job waits for have up to half of a step; others have the time that jobs leave. An IMAGE event
    tells that the work begins (PENDING), another one how it ended. exl2_image_get says how far it is, exl2_image_measure
-   how many rows a size would have. The engine decodes no files.
+   how many rows a size would have. exl2_image_seen and exl2_image_rows show what a tower sees and gives, for those who
+   ask why a model does not see. The engine decodes no files.
 
    The picture is resized by its family's own rule, byte for byte as transformers does it with Pillow 11.3. max_rows
    bounds the rows: a larger picture is made smaller. SmolVLM and Idefics 3 cut a large picture into tiles, each with
@@ -1763,6 +1764,14 @@ EXL2_API exl2_result exl2_image_get(exl2_engine *e, exl2_image i, exl2_image_inf
 /* [E nb] The same counts for a picture of this size. Errors as exl2_image_make. */
 EXL2_API exl2_result exl2_image_measure(exl2_engine *e, exl2_model m, uint32_t width, uint32_t height,
                                         exl2_image_info *out);
+/* [E nb] What the tower sees: RGB of all tiles, one below the other, the whole picture last; [tiles * height, width, 3]
+   bytes of exl2_image_info. *need: their number. STATE: not resized yet, or the bytes made room for others. TOO_SMALL
+   when cap is less; OK when out is NULL and cap 0. */
+EXL2_API exl2_result exl2_image_seen(exl2_engine *e, exl2_image i, void *out, size_t cap, size_t *need);
+/* [E nb] What the text model reads: [rows, 1 + D, W] floats, where W is the width of the text model, and D the number
+   of its first layers after which a vector is added to the row. cap, *need: floats. Results as exl2_image_seen; STATE:
+   not encoded, or evicted. */
+EXL2_API exl2_result exl2_image_rows(exl2_engine *e, exl2_image i, float *out, size_t cap, size_t *need);
 /* [E nb] The handle is stale at once. Jobs and sessions keep the picture; its rows stay until others need the room. */
 EXL2_API exl2_result exl2_image_close(exl2_engine *e, exl2_image i);
 /* [E nb] The pictures of the history, in order; *need: their number. TOO_SMALL when cap is less; OK when out is NULL

@@ -25,6 +25,7 @@ static const subcommand subcommands[] = {
     { "score", "how well a model predicts a text", cli_score },
     { "tokenize", "text to ids and back, JSON lines", cli_tokenize },
     { "render", "chat messages to the model's prompt, JSON lines", cli_render },
+    { "vision", "what a model sees of pictures", cli_vision },
     { "bench", "measure tokens per second", cli_bench },
     { "import", "make an EXL2 model from a GGUF file", cli_import },
     { "convert", "make an EXL2 model from a dense one, with calibration", cli_convert },

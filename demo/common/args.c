@@ -25,6 +25,7 @@ static args_result print_help(const args_desc *d)
     printf("%s\n\nusage: %s", d->about, d->program);
     for (size_t i = 0; i < d->positional_count; i++) {
         printf(i < d->positional_needed ? " %s" : " [%s]", d->positional[i].name);
+        printf("%s", d->positional[i].kind == ARG_TEXTS ? " ..." : "");
     }
     printf(d->flag_count ? " [flags]\n\n" : "\n\n");
     for (size_t i = 0; i < d->positional_count; i++) {
@@ -267,6 +268,8 @@ args_result args_parse(const args_desc *d, int argc, char **argv)
             result = parse_flag(d, argc, argv, &at);
         } else if (positionals < d->positional_count) {
             result = store_value(d, &d->positional[positionals++], text);
+        } else if (d->positional_count && d->positional[d->positional_count - 1].kind == ARG_TEXTS) {
+            result = store_value(d, &d->positional[d->positional_count - 1], text);
         } else {
             result = args_wrong(d, "unexpected argument '%s'", text);
         }

@@ -24,7 +24,7 @@ typedef struct arg_numbers { /* "1,8,16" */
 typedef enum arg_kind {
     ARG_BOOL,    /* bool: present or not */
     ARG_TEXT,    /* const char * */
-    ARG_TEXTS,   /* arg_texts */
+    ARG_TEXTS,   /* arg_texts; of the last positional argument: all that follow, too */
     ARG_U32,     /* uint32_t */
     ARG_U64,     /* uint64_t */
     ARG_FLOAT,   /* float */

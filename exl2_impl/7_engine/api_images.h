@@ -158,6 +158,50 @@ EXL2__PRIVATE exl2_result exl2__api_image_measure(exl2_engine *e, exl2_model han
     return r;
 }
 
+EXL2__PRIVATE exl2_result exl2__api_image_seen(exl2_engine *e, exl2_image handle, void *out, size_t cap, size_t *need)
+{
+    exl2__model *m;
+    exl2__image *image;
+    EXL2__TRY(exl2__api_argument(e, (out || !cap) && need, "exl2_image_seen", "out or need is NULL"));
+    EXL2__TRY(exl2__api_image(e, handle, &m, &image));
+    const exl2__image_data *d = &m->images.data[image->picture];
+    if (!d->resized || !d->seen.count) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "exl2_image_seen: the picture is not resized yet, or its bytes made "
+                          "room for others");
+    }
+    *need = (size_t)d->size.seen_bytes;
+    if (out && cap < *need) {
+        return exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the tower sees %zu bytes, but the buffer holds %zu", *need,
+                          cap);
+    }
+    if (out) {
+        memcpy(out, m->images.pixels + d->seen.at, *need);
+    }
+    return EXL2_OK;
+}
+
+EXL2__PRIVATE exl2_result exl2__api_image_rows(exl2_engine *e, exl2_image handle, float *out, size_t cap, size_t *need)
+{
+    exl2__model *m;
+    exl2__image *image;
+    EXL2__TRY(exl2__api_argument(e, (out || !cap) && need, "exl2_image_rows", "out or need is NULL"));
+    EXL2__TRY(exl2__api_image(e, handle, &m, &image));
+    const float *rows = exl2__images_pictures(m)->picture[image->picture].data;
+    if (!rows) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "exl2_image_rows: the picture is not encoded, or its rows made room "
+                          "for others");
+    }
+    uint32_t each = m->images.config.hidden * m->images.config.levels;
+    *need = (size_t)m->images.data[image->picture].size.rows * each;
+    if (out && cap < *need) {
+        return exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the rows are %zu floats, but the buffer holds %zu", *need, cap);
+    }
+    if (out) {
+        memcpy(out, rows, *need * sizeof *out);
+    }
+    return EXL2_OK;
+}
+
 EXL2__PRIVATE exl2_result exl2__api_image_close(exl2_engine *e, exl2_image handle)
 {
     exl2__model *m;
@@ -188,6 +232,18 @@ EXL2__PRIVATE exl2_result exl2__api_image_measure(exl2_engine *e, exl2_model han
 {
     (void)handle, (void)width, (void)height, (void)out;
     return e ? exl2__fail(&e->ctx, EXL2_ERR_UNSUPPORTED, "exl2_image_measure: " EXL2__API_NO_PICTURES) : EXL2_ERR_ARG;
+}
+
+EXL2__PRIVATE exl2_result exl2__api_image_seen(exl2_engine *e, exl2_image handle, void *out, size_t cap, size_t *need)
+{
+    (void)out, (void)cap, (void)need;
+    return e ? exl2__objects_stale(e, "image", handle.id) : EXL2_ERR_ARG;
+}
+
+EXL2__PRIVATE exl2_result exl2__api_image_rows(exl2_engine *e, exl2_image handle, float *out, size_t cap, size_t *need)
+{
+    (void)out, (void)cap, (void)need;
+    return e ? exl2__objects_stale(e, "image", handle.id) : EXL2_ERR_ARG;
 }
 
 EXL2__PRIVATE exl2_result exl2__api_image_close(exl2_engine *e, exl2_image handle)

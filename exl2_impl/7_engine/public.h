@@ -243,6 +243,16 @@ EXL2_API exl2_result exl2_image_measure(exl2_engine *e, exl2_model handle, uint3
     return EXL2__GATED(e, exl2__api_image_measure(e, handle, width, height, out));
 }
 
+EXL2_API exl2_result exl2_image_seen(exl2_engine *e, exl2_image handle, void *out, size_t cap, size_t *need)
+{
+    return EXL2__GATED(e, exl2__api_image_seen(e, handle, out, cap, need));
+}
+
+EXL2_API exl2_result exl2_image_rows(exl2_engine *e, exl2_image handle, float *out, size_t cap, size_t *need)
+{
+    return EXL2__GATED(e, exl2__api_image_rows(e, handle, out, cap, need));
+}
+
 EXL2_API exl2_result exl2_image_close(exl2_engine *e, exl2_image handle)
 {
     return EXL2__GATED(e, exl2__api_image_close(e, handle));

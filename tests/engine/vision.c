@@ -51,6 +51,44 @@ static exl2_image make_picture(const rig *r, const char *name)
     return image;
 }
 
+/* What the tower sees is the golden, byte by byte, and the rows are there. */
+static void check_shown(const rig *r, const char *folder, const char *name, exl2_image image)
+{
+    char file[256];
+    exl2_image_info info = { 0 };
+    size_t bytes = 0, floats = 0, need = 7;
+    snprintf(file, sizeof file, "seen/%s", name);
+    for (uint32_t i = 0; i < 100000 && info.state != EXL2_IMAGE_ENCODED; i++) {
+        CHECK(exl2_step(r->engine, &(exl2_step_desc){ .cpu_us = 100000 }) >= 0);
+        if (!CHECK_INT(exl2_image_get(r->engine, image, &info), EXL2_OK) || info.result < 0) {
+            break;
+        }
+    }
+    CHECK_INT(info.state, EXL2_IMAGE_ENCODED);
+    vision_picture wanted = vision_read(vision_path(folder, file));
+    CHECK_INT(exl2_image_seen(r->engine, image, NULL, 0, &bytes), EXL2_OK);
+    CHECK_INT(bytes, (long long)wanted.width * wanted.height * 3);
+    uint8_t *seen = (uint8_t *)malloc(bytes);
+    CHECK_INT(exl2_image_seen(r->engine, image, seen, bytes - 1, &need), EXL2_ERR_TOO_SMALL);
+    CHECK_INT(need, bytes);
+    CHECK_INT(exl2_image_seen(r->engine, image, seen, bytes, &need), EXL2_OK);
+    CHECK(memcmp(seen, wanted.rgb, bytes) == 0);
+    CHECK_INT(exl2_image_rows(r->engine, image, NULL, 0, &floats), EXL2_OK);
+    CHECK(floats >= info.rows * 64u && floats % (info.rows * 64u) == 0);
+    float *rows = (float *)malloc(floats * sizeof *rows), sum = 0;
+    CHECK_INT(exl2_image_rows(r->engine, image, rows, floats - 1, &need), EXL2_ERR_TOO_SMALL);
+    CHECK_INT(exl2_image_rows(r->engine, image, rows, floats, &need), EXL2_OK);
+    for (size_t i = 0; i < floats; i++) {
+        sum += fabsf(rows[i]);
+    }
+    CHECK(sum > 1 && sum < 1e6f);
+    CHECK_INT(exl2_image_rows(r->engine, image, NULL, 1, &need), EXL2_ERR_ARG);
+    CHECK_INT(exl2_image_seen(r->engine, image, NULL, 0, NULL), EXL2_ERR_ARG);
+    free(rows);
+    free(seen);
+    free(wanted.rgb);
+}
+
 static void text_of(const exl2__json *j, uint32_t object, const char *key, char *out, size_t cap)
 {
     uint32_t at = exl2__json_get(j, object, key);
@@ -140,7 +178,11 @@ static void check_folder(const char *folder, uint32_t chunk)
              i = exl2__json_next(&g.json, list, i)) {
             size_t bytes = exl2__json_text(&g.json, i, name, sizeof name - 1);
             name[bytes] = 0;
-            images[count++] = make_picture(&r, name);
+            images[count] = make_picture(&r, name);
+            if (chunk == 0) {
+                check_shown(&r, folder, name, images[count]);
+            }
+            count++;
         }
         text_of(&g.json, at, "text", text, sizeof text);
         text_of(&g.json, at, "name", name, sizeof name);

@@ -12,6 +12,7 @@
 #define EXL2__RESIZE_H
 
 #include "../../0_base/platform.h"
+#include "../../0_base/simd.h"
 #include "../../1_load/vision_size.h"
 #include "vision_tasks.h"
 
@@ -53,7 +54,7 @@ typedef struct exl2__resize {
     uint32_t group, row;         /* first column of the group; the next source row */
     uint32_t done;               /* outputs of y before it are complete */
     float ns_per_cost;           /* learned; 0: not known yet */
-    bool fast;
+    const struct exl2__resize_ops *ops;
 } exl2__resize;
 
 /* ---- weights ---- */
@@ -125,86 +126,178 @@ static inline uint8_t exl2__resize_byte(int32_t sum)
     return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-/* Source columns [begin, begin + count) of rows [row, row + rows), by columns, channels, rows. Missing rows are 0. */
-EXL2__FORCE_INLINE void exl2__resize_turn(const exl2__resize *r, uint32_t row, uint32_t rows, uint32_t begin,
-                                          uint32_t count, uint8_t *out)
+/* out [count, 8] = bytes [begin, begin + count) of eight rows */
+EXL2__PRIVATE void exl2__resize_turn(const uint8_t *const rows[EXL2__RESIZE_BAND], size_t begin, uint32_t count,
+                                     uint8_t *out)
 {
     for (uint32_t k = 0; k < EXL2__RESIZE_BAND; k++) {
-        const uint8_t *from = r->from + ((size_t)exl2__min32(row + k, row + rows - 1) * r->x.in + begin) * 3;
-        for (uint32_t i = 0; i < count * 3; i++) {
-            out[i * EXL2__RESIZE_BAND + k] = from[i];
+        for (uint32_t i = 0; i < count; i++) {
+            out[(size_t)i * EXL2__RESIZE_BAND + k] = rows[k][begin + i];
         }
     }
 }
 
-/* sum [24] += the inputs [low, end) times their weights. */
-EXL2__FORCE_INLINE void exl2__resize_columns(int32_t *sum, const uint8_t *band, const int32_t *weight, uint32_t count)
+/* sum [24] += count inputs [24] times their weights. */
+EXL2__PRIVATE void exl2__resize_columns(int32_t *sum, const uint8_t *band, const int32_t *weight, uint32_t count)
 {
-    int32_t s[EXL2__RESIZE_LANES];
-    memcpy(s, sum, sizeof s);
-    for (uint32_t j = 0; j < count; j++) {
-        uint8_t x[EXL2__RESIZE_LANES];
-        int32_t w = weight[j];
-        memcpy(x, band + j * EXL2__RESIZE_LANES, sizeof x);
+    for (uint32_t j = 0; j < count; j++, band += EXL2__RESIZE_LANES) {
         for (uint32_t i = 0; i < EXL2__RESIZE_LANES; i++) {
-            s[i] += w * x[i];
+            sum[i] += weight[j] * band[i];
         }
     }
-    memcpy(sum, s, sizeof s);
 }
 
 /* sums [count] += weight * row; with `first` they begin with one half. */
-EXL2__FORCE_INLINE void exl2__resize_rows(int32_t *sums, const uint8_t *row, int32_t weight, uint32_t count, bool first)
+EXL2__PRIVATE void exl2__resize_rows(int32_t *sums, const uint8_t *row, int32_t weight, uint32_t count, bool first)
 {
-    const uint32_t wide = 16;
-    uint32_t i = 0;
-    for (; i + wide <= count; i += wide) {
-        int32_t s[16];
-        uint8_t x[16];
-        memcpy(x, row + i, sizeof x);
-        memcpy(s, sums + i, sizeof s);
-        for (uint32_t j = 0; j < 16; j++) {
-            int32_t before = first ? 1 << (EXL2__RESIZE_BITS - 1) : s[j];
-            s[j] = before + weight * x[j];
-        }
-        memcpy(sums + i, s, sizeof s);
-    }
-    for (; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         sums[i] = (first ? 1 << (EXL2__RESIZE_BITS - 1) : sums[i]) + weight * row[i];
     }
 }
 
-/* One band of rows [row, row + rows), for the group's output columns [begin, end). */
-EXL2__FORCE_INLINE void exl2__resize_band_of(const exl2__resize *r, uint32_t begin, uint32_t end,
-                                             const exl2__resize_task *task)
+/* Bytes of sums [count, 8] to eight rows of out, which are `stride` apart. */
+EXL2__PRIVATE void exl2__resize_bytes(const int32_t *sums, uint32_t count, uint8_t *out, size_t stride)
 {
+    for (uint32_t i = 0; i < count * EXL2__RESIZE_BAND; i++) {
+        out[i % EXL2__RESIZE_BAND * stride + i / EXL2__RESIZE_BAND] = exl2__resize_byte(sums[i]);
+    }
+}
+
+typedef struct exl2__resize_ops {
+    void (*turn)(const uint8_t *const rows[EXL2__RESIZE_BAND], size_t begin, uint32_t count, uint8_t *out);
+    void (*columns)(int32_t *sum, const uint8_t *band, const int32_t *weight, uint32_t count);
+    void (*rows)(int32_t *sums, const uint8_t *row, int32_t weight, uint32_t count, bool first);
+    void (*bytes)(const int32_t *sums, uint32_t count, uint8_t *out, size_t stride);
+} exl2__resize_ops;
+
+static const exl2__resize_ops exl2__resize_plain = { exl2__resize_turn, exl2__resize_columns, exl2__resize_rows,
+                                                     exl2__resize_bytes };
+
+#if EXL2__X86_SIMD
+/* Eight rows of eight bytes, transposed: two of the results in each vector. */
+EXL2__FORCE_INLINE EXL2__TARGET_AVX2 void exl2__resize_transpose(const __m128i in[8], __m128i out[4])
+{
+    __m128i a = _mm_unpacklo_epi8(in[0], in[1]), b = _mm_unpacklo_epi8(in[2], in[3]);
+    __m128i c = _mm_unpacklo_epi8(in[4], in[5]), d = _mm_unpacklo_epi8(in[6], in[7]);
+    __m128i ab = _mm_unpacklo_epi16(a, b), cd = _mm_unpacklo_epi16(c, d);
+    __m128i ab2 = _mm_unpackhi_epi16(a, b), cd2 = _mm_unpackhi_epi16(c, d);
+    out[0] = _mm_unpacklo_epi32(ab, cd);
+    out[1] = _mm_unpackhi_epi32(ab, cd);
+    out[2] = _mm_unpacklo_epi32(ab2, cd2);
+    out[3] = _mm_unpackhi_epi32(ab2, cd2);
+}
+
+EXL2__PRIVATE EXL2__TARGET_AVX2 void exl2__resize_turn_avx2(const uint8_t *const rows[EXL2__RESIZE_BAND], size_t begin,
+                                                            uint32_t count, uint8_t *out)
+{
+    EXL2__UNALIGNED_MOVES();
+    uint32_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        __m128i in[8], turned[4];
+        for (uint32_t k = 0; k < 8; k++) {
+            in[k] = _mm_loadl_epi64((const __m128i *)(const void *)(rows[k] + begin + i));
+        }
+        exl2__resize_transpose(in, turned);
+        for (uint32_t k = 0; k < 4; k++) {
+            _mm_storeu_si128((__m128i *)(void *)(out + (size_t)i * 8 + 16 * k), turned[k]);
+        }
+    }
+    exl2__resize_turn(rows, begin + i, count - i, out + (size_t)i * 8);
+}
+
+EXL2__PRIVATE EXL2__TARGET_AVX2 void exl2__resize_columns_avx2(int32_t *sum, const uint8_t *band, const int32_t *weight,
+                                                               uint32_t count)
+{
+    EXL2__UNALIGNED_MOVES();
+    __m256i s[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        s[i] = _mm256_loadu_si256((const __m256i *)(const void *)(sum + 8 * i));
+    }
+    for (uint32_t j = 0; j < count; j++, band += EXL2__RESIZE_LANES) {
+        __m256i w = _mm256_set1_epi32(weight[j]);
+        for (uint32_t i = 0; i < 3; i++) {
+            __m256i x = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(band + 8 * i)));
+            s[i] = _mm256_add_epi32(s[i], _mm256_mullo_epi32(w, x));
+        }
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        _mm256_storeu_si256((__m256i *)(void *)(sum + 8 * i), s[i]);
+    }
+}
+
+EXL2__PRIVATE EXL2__TARGET_AVX2 void exl2__resize_rows_avx2(int32_t *sums, const uint8_t *row, int32_t weight,
+                                                            uint32_t count, bool first)
+{
+    EXL2__UNALIGNED_MOVES();
+    __m256i w = _mm256_set1_epi32(weight), half = _mm256_set1_epi32(1 << (EXL2__RESIZE_BITS - 1));
+    uint32_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        __m256i x = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(row + i)));
+        __m256i s = first ? half : _mm256_loadu_si256((const __m256i *)(const void *)(sums + i));
+        _mm256_storeu_si256((__m256i *)(void *)(sums + i), _mm256_add_epi32(s, _mm256_mullo_epi32(w, x)));
+    }
+    exl2__resize_rows(sums + i, row + i, weight, count - i, first);
+}
+
+EXL2__PRIVATE EXL2__TARGET_AVX2 void exl2__resize_bytes_avx2(const int32_t *sums, uint32_t count, uint8_t *out,
+                                                             size_t stride)
+{
+    EXL2__UNALIGNED_MOVES();
+    uint32_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        __m128i in[8], turned[4];
+        for (uint32_t k = 0; k < 8; k++) { /* saturation is the clipping */
+            __m256i s = _mm256_loadu_si256((const __m256i *)(const void *)(sums + ((size_t)i + k) * 8));
+            s = _mm256_srai_epi32(s, EXL2__RESIZE_BITS);
+            __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
+            in[k] = _mm_packus_epi16(words, words);
+        }
+        exl2__resize_transpose(in, turned);
+        for (uint32_t k = 0; k < 4; k++) {
+            _mm_storel_epi64((__m128i *)(void *)(out + 2 * k * stride + i), turned[k]);
+            _mm_storel_epi64((__m128i *)(void *)(out + (2 * k + 1) * stride + i),
+                             _mm_unpackhi_epi64(turned[k], turned[k]));
+        }
+    }
+    exl2__resize_bytes(sums + (size_t)i * 8, count - i, out + i, stride);
+}
+
+static const exl2__resize_ops exl2__resize_avx2 = { exl2__resize_turn_avx2, exl2__resize_columns_avx2,
+                                                    exl2__resize_rows_avx2, exl2__resize_bytes_avx2 };
+#endif
+
+/* Items: columns of the group. One band of rows. */
+EXL2__PRIVATE void exl2__resize_band(void *arg, uint32_t begin, uint32_t end, uint32_t number)
+{
+    const exl2__resize *r = (const exl2__resize *)arg;
     const exl2__resize_axis *x = &r->x, *y = &r->y;
+    const exl2__resize_task *task = &r->task[number];
+    const exl2__resize_ops *ops = r->ops;
     uint32_t rows = exl2__min32(EXL2__RESIZE_BAND, y->in - r->row), first = r->group + begin, count = end - begin;
     uint32_t columns = exl2__min32(EXL2__RESIZE_COLUMNS, x->count - r->group);
+    const uint8_t *from[EXL2__RESIZE_BAND];
+    for (uint32_t k = 0; k < EXL2__RESIZE_BAND; k++) { /* the last row in place of missing ones */
+        from[k] = r->from + (size_t)(r->row + exl2__min32(k, rows - 1)) * x->in * 3;
+    }
     for (uint32_t i = 0; i < count * EXL2__RESIZE_LANES; i++) {
         task->sum[i] = 1 << (EXL2__RESIZE_BITS - 1);
     }
     uint32_t c0 = 0, limit = x->end[first + count - 1];
-    for (uint32_t from = x->low[first]; from < limit; from += EXL2__RESIZE_CHUNK) {
-        uint32_t to = exl2__min32(from + EXL2__RESIZE_CHUNK, limit);
-        exl2__resize_turn(r, r->row, rows, from, to - from, task->band);
-        for (; c0 < count && x->end[first + c0] <= from; c0++) {
+    for (uint32_t at = x->low[first]; at < limit; at += EXL2__RESIZE_CHUNK) {
+        uint32_t to = exl2__min32(at + EXL2__RESIZE_CHUNK, limit);
+        ops->turn(from, (size_t)at * 3, (to - at) * 3, task->band);
+        for (; c0 < count && x->end[first + c0] <= at; c0++) {
         }
         for (uint32_t c = c0; c < count && x->low[first + c] < to; c++) {
-            uint32_t low = exl2__max32(x->low[first + c], from), high = exl2__min32(x->end[first + c], to);
+            uint32_t low = exl2__max32(x->low[first + c], at), high = exl2__min32(x->end[first + c], to);
             const int32_t *weight = x->weight + x->at[first + c] + (low - x->low[first + c]);
             if (low < high) {
-                exl2__resize_columns(task->sum + (size_t)c * EXL2__RESIZE_LANES,
-                                     task->band + (size_t)(low - from) * EXL2__RESIZE_LANES, weight, high - low);
+                ops->columns(task->sum + (size_t)c * EXL2__RESIZE_LANES,
+                             task->band + (size_t)(low - at) * EXL2__RESIZE_LANES, weight, high - low);
             }
         }
     }
-    for (uint32_t k = 0; k < rows; k++) {
-        uint8_t *out = task->row + (size_t)k * EXL2__RESIZE_COLUMNS * 3;
-        for (uint32_t i = 0; i < count * 3; i++) {
-            out[i] = exl2__resize_byte(task->sum[i * EXL2__RESIZE_BAND + k]);
-        }
-    }
+    ops->bytes(task->sum, count * 3, task->row, EXL2__RESIZE_COLUMNS * 3);
     uint32_t o = r->done;
     for (uint32_t k = 0; k < rows; k++) {
         uint32_t at = r->row + k;
@@ -214,7 +307,7 @@ EXL2__FORCE_INLINE void exl2__resize_band_of(const exl2__resize *r, uint32_t beg
         for (uint32_t i = o; i < y->count && y->low[i] <= at; i++) {
             int32_t *sums = r->sums + ((size_t)i * columns + begin) * 3;
             if (at < y->end[i]) {
-                exl2__resize_rows(sums, row, y->weight[y->at[i] + (at - y->low[i])], count * 3, at == y->low[i]);
+                ops->rows(sums, row, y->weight[y->at[i] + (at - y->low[i])], count * 3, at == y->low[i]);
             }
             if (at + 1 == y->end[i]) {
                 uint8_t *out = r->to + ((size_t)i * x->count + r->group + begin) * 3;
@@ -224,34 +317,6 @@ EXL2__FORCE_INLINE void exl2__resize_band_of(const exl2__resize *r, uint32_t beg
             }
         }
     }
-}
-
-#if EXL2__X86_SIMD
-EXL2__PRIVATE EXL2__TARGET_AVX2 void exl2__resize_band_avx2(const exl2__resize *r, uint32_t begin, uint32_t end,
-                                                            const exl2__resize_task *task)
-{
-    EXL2__UNALIGNED_MOVES();
-    exl2__resize_band_of(r, begin, end, task);
-}
-#endif
-
-EXL2__PRIVATE void exl2__resize_band_plain(const exl2__resize *r, uint32_t begin, uint32_t end,
-                                           const exl2__resize_task *task)
-{
-    exl2__resize_band_of(r, begin, end, task);
-}
-
-/* Items: columns of the group. */
-EXL2__PRIVATE void exl2__resize_band(void *arg, uint32_t begin, uint32_t end, uint32_t task)
-{
-    const exl2__resize *r = (const exl2__resize *)arg;
-#if EXL2__X86_SIMD
-    if (r->fast) {
-        exl2__resize_band_avx2(r, begin, end, &r->task[task]);
-        return;
-    }
-#endif
-    exl2__resize_band_plain(r, begin, end, &r->task[task]);
 }
 
 /* ---- memory ---- */
@@ -349,8 +414,11 @@ static inline void exl2__resize_begin(exl2__resize *r, const exl2__vision_config
     r->size = *size;
     r->seen = seen;
     r->ns_per_cost = learned;
-    r->fast = cpu && exl2__cpu_of(cpu)->ops != &exl2__cpu_phases_ops
-           && (exl2__cpu_of(cpu)->c->cpu_path == EXL2_CPU_AVX2 || exl2__cpu_of(cpu)->c->cpu_path == EXL2_CPU_AVX512);
+    r->ops = &exl2__resize_plain;
+#if EXL2__X86_SIMD
+    exl2_cpu_path path = cpu ? exl2__cpu_of(cpu)->c->cpu_path : EXL2_CPU_C;
+    r->ops = path == EXL2_CPU_AVX2 || path == EXL2_CPU_AVX512 ? &exl2__resize_avx2 : r->ops;
+#endif
     exl2__resize_layout(r, v, limits, side, exl2__vision_tasks(cpu), &m);
     exl2__resize_open(r, rgb, width, height);
 }

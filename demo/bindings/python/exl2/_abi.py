@@ -396,6 +396,8 @@ _PROTOTYPES = {
     "exl2_image_make": (c_int32, [_E, POINTER(ImageDesc), POINTER(Image)]),
     "exl2_image_get": (c_int32, [_E, Image, POINTER(ImageInfo)]),
     "exl2_image_measure": (c_int32, [_E, Model, c_uint32, c_uint32, POINTER(ImageInfo)]),
+    "exl2_image_seen": (c_int32, [_E, Image, c_void_p, c_size_t, POINTER(c_size_t)]),
+    "exl2_image_rows": (c_int32, [_E, Image, POINTER(c_float), c_size_t, POINTER(c_size_t)]),
     "exl2_image_close": (c_int32, [_E, Image]),
     "exl2_grammar_make": (c_int32, [_E, POINTER(GrammarDesc), POINTER(Grammar)]),
     "exl2_grammar_close": (c_int32, [_E, Grammar]),
