@@ -7,7 +7,6 @@
 #include "fields.h"
 #include "model_rope.h"
 
-#define EXL2__FIELD_NAMES(...) ((const char *const[]){ __VA_ARGS__, NULL })
 /* Where the key of a scaling may be. Newer files have one object for each kind of layer. */
 #define EXL2__ROPE_NAMES(key) \
     EXL2__FIELD_NAMES("rope_scaling->" key, "rope_parameters->full_attention->" key, "rope_parameters->" key)

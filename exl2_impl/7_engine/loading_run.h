@@ -14,6 +14,7 @@
 EXL2__PRIVATE void exl2__loading_free_parked(exl2_engine *e, exl2__model *m)
 {
     exl2__loading_end_reading(e, m);
+    exl2__loras_park(e, m);
     exl2__weights_close(&e->ctx, &m->weights);
     if (!m->desc.keep_packed) {
 #ifndef EXL2_NO_VISION
@@ -135,9 +136,14 @@ EXL2__PRIVATE exl2_result exl2__loading_again_finish(exl2_engine *e, exl2__model
     return EXL2_OK;
 }
 
+EXL2__PRIVATE exl2_result exl2__loading_again_loras(exl2_engine *e, exl2__model *m, exl2__work *work)
+{
+    return exl2__loras_unpark(e, m, work);
+}
+
 static const exl2__loading_stage exl2__loading_again[] = {
     exl2__loading_again_begin, exl2__loading_again_read, exl2__loading_again_towers, exl2__loading_again_allocate,
-    exl2__loading_again_weights, exl2__loading_again_tower, exl2__loading_again_finish,
+    exl2__loading_again_weights, exl2__loading_again_tower, exl2__loading_again_finish, exl2__loading_again_loras,
 };
 
 /* Begins to load a parked model again. */
@@ -291,6 +297,10 @@ EXL2__PRIVATE exl2_result exl2__loading_open(exl2_engine *e, const exl2_model_de
     exl2__format(m->path, sizeof m->path, "%s", d->path);
     m->desc = *d;
     m->desc.path = m->path;
+    m->desc.cards = m->cards;
+    if (d->card_count) {
+        memcpy(m->cards, d->cards, d->card_count * sizeof *m->cards);
+    }
     out->id = id;
     return EXL2_OK;
 }
