@@ -214,6 +214,47 @@
            return !t->speaks || exl2_job_start(e, &d, NULL) == EXL2_OK;
        }
 
+   A memory. An NPC knows a thousand sentences, and the nearest three go into its prompt. `m` is a model for embeddings
+   beside the one that speaks, or that one. Embed the sentences once, and what is said to the NPC each time:
+
+       #define WIDTH 1024                                    // at least exl2_model_info.hidden of m
+       typedef struct fact { const char *text; float values[WIDTH]; bool known; } fact;
+
+       static exl2_flow keep(void *user, const exl2_event *event)
+       {
+           fact *f = user;
+           if (event->kind != EXL2_EVENT_EMBEDDING || event->value_count > WIDTH) return EXL2_CONTINUE;
+           memcpy(f->values, event->values, event->value_count * sizeof *f->values);  // its length is 1
+           f->known = true;
+           return EXL2_CONTINUE;
+       }
+
+       static exl2_result embed(exl2_engine *e, exl2_model m, exl2_embed_pool pool, fact *f)
+       {
+           exl2_job_desc d = { .model = m, .prompt = { .text = f->text, .flags = EXL2_TEXT_PLAIN | EXL2_TEXT_END },
+                               .embed.pool = pool, .on_event = keep, .user = f };
+           return exl2_job_start(e, &d, NULL);               // BUDGET: all max_jobs are in use; step, then again
+       }
+
+       static void nearest(const fact *facts, int count, const fact *said, const fact *found[3])
+       {
+           float best[3] = { -2, -2, -2 };
+           for (int i = 0; i < count; i++) {
+               float dot = 0;
+               for (int k = 0; k < WIDTH; k++) dot += facts[i].values[k] * said->values[k];
+               for (int place = 0; place < 3; place++) {
+                   if (dot <= best[place]) continue;
+                   for (int next = 2; next > place; next--) {
+                       best[next] = best[next - 1];
+                       found[next] = found[next - 1];
+                   }
+                   best[place] = dot;
+                   found[place] = &facts[i];
+                   break;
+               }
+           }
+       }
+
    A talk that outgrows the context. When a start gives EXL2_ERR_CONTEXT_FULL, drop the older half of the turns. The
    system message stays, so its K and V are found; the turns that follow the gap are computed again:
 
@@ -289,10 +330,10 @@
 
    1. BASIC TYPES
 
-   exl2_engine is the one object that you hold by pointer. Models, sessions, jobs and grammars are handles: 64-bit ids
-   that may be copied, stored, and kept longer than their objects. An engine never uses an id twice. A call with the
-   handle of an object that has ended gives EXL2_ERR_STALE and touches nothing. 0 is no handle. A message writes the two
-   halves of a handle, slot and generation, as 3.17.
+   exl2_engine is the one object that you hold by pointer. Models, sessions, jobs, grammars and adapters are handles:
+   64-bit ids that may be copied, stored, and kept longer than their objects. An engine never uses an id twice. A call
+   with the handle of an object that has ended gives EXL2_ERR_STALE and touches nothing. 0 is no handle. A message
+   writes the two halves of a handle, slot and generation, as 3.17 (those of adapters are plain numbers).
 
    Results: a negative result is a failure; EXL2_OK, EXL2_PENDING and EXL2_IDLE are not. exl2_result_name gives the name
    of a result. exl2_last_error gives the message of the most recent error on that engine: file, key or tensor, what was
@@ -381,6 +422,7 @@
        PREFILL   progress of a job's prompt, once a pass; with score_prompt its tokens' log-probabilities instead.
        TEXT      new text, whole code points, with the tokens that made it. A stop string is never shown. Text in which
                  a stop string might begin waits until that is settled.
+       EMBEDDING the vector of a job's prompt, before its DONE; such a job has no other events.
        DONE      the job has ended: why (stop), result, statistics. Exactly one for each job that was started.
 
    on_event returns EXL2_CONTINUE, EXL2_STOP_JOB (the job ends after this text, with stop CALLBACK and EXL2_OK) or
@@ -428,11 +470,11 @@
    because waking the thread is the largest CPU cost of a token. Do not use `wait` in a frame loop.
 
    exl2_stats gives memory, KV pages, jobs, tokens and the slowest step. Once a model is ready, `allocations` stays
-   constant, with three exceptions. The first are conversations that render to more than 256 KiB, that bring a
+   constant, with four exceptions. The first are conversations that render to more than 256 KiB, that bring a
    template_text or special_tokens, or whose reply is begun or has a text after its opening. The second are jobs with
    guidance, or with a grammar and bans (section 9). The third, for a moment, is a text that is not valid UTF-8, has a
    word of more than 4 KiB, or has more than 5 KiB in one stretch that the tokenizer normalizes first (Qwen: text that
-   is not in normal form C).
+   is not in normal form C). The fourth are adapters while they load (exl2_lora_open).
 
    A call needs at most 64 KiB of stack, on whatever thread it runs. Callbacks, hooks and the GPU's driver and compiler
    run on the same stack and need theirs in addition. That is for gcc -O2 (measured: 45 KiB); without optimization a
@@ -505,6 +547,24 @@
    continues later with the same words; it is not preempted again before 16 more tokens. A job that can never fit fails
    at its start, and the message says how much it would need.
 
+   Adapters (LoRA): a model that is opened with lora_max may have adapters of some megabytes, each of which gives a
+   character a voice of its own. exl2_lora_measure reads an adapter's headers, exl2_lora_open begins a load that
+   exl2_step continues beside running jobs, exl2_lora_load waits for it; exl2_lora_state and exl2_lora_get say how it
+   stands, exl2_lora_close ends it after its last job. A job names its adapters and their factors (job_desc.loras),
+   so jobs with different adapters share a pass, and none waits for another. A row computes y = W x + b as without
+   adapters, and then adds scale x alpha / rank x (B (A x)) for each adapter, in the order of their content_ids: its
+   bits depend on its own set, and not on the other rows of the pass. An adapter is what peft writes,
+   adapter_config.json and adapter_model.safetensors, in F16, BF16 or F32: every matrix of the layers, fused ones,
+   experts and routers; rslora, rank_pattern and alpha_pattern. Each tensor of the file must belong to a matrix, or
+   EXL2_ERR_FORMAT names the first that does not. Not supported, each by its name: DoRA, modules_to_save, biases,
+   adapters of the embedding, the head or a vision tower, files of pickle, and models on a GPU.
+
+   K and V depend on the set of adapters, so each set has a cache of its own: equal sets share pages, also in another
+   order of the list; a scale of 0.5 is another set than 1, and a set that leaves all of its adapters out is the model
+   alone. A session may change its set from job to job: its history is then computed again, unless K and V of the new
+   set are still cached. A world of 2,000 tokens that 5 characters with adapters of their own share is computed, and
+   kept, 5 times. What a closed adapter has computed is evicted first, and never found again.
+
    7. TEXT
 
    exl2_tokenize and exl2_detokenize are the model's tokenizer, exact to the id and to the byte. Special tokens written
@@ -515,9 +575,10 @@
    special token, nor an added token that the template contains (Qwen's <tool_call>), whatever the template does to it.
    Only an assistant's message may, because it is the model's own output: let no player write one.
 
-   Before raw text comes BOS where the model wants it; exl2_text_flags has the rules. Conversations have the BOS that
-   their template writes. exl2_chat_render shows what the chat template makes of messages; exl2_chat_desc lists the
-   Jinja that it runs.
+   Before raw text comes BOS where the model wants it; exl2_text_flags has the rules. After it comes nothing, unless
+   EXL2_TEXT_END asks for what the tokenizer's files put there, mostly an end token, which models for embeddings were
+   trained with. Conversations have the BOS that their template writes. exl2_chat_render shows what the chat template
+   makes of messages; exl2_chat_desc lists the Jinja that it runs.
 
    With chat.begun_reply the last message is the beginning of the reply, and the job continues it. The prompt ends right
    after its text, as the template writes it (without white space at its end, if the template trims it). The place is
@@ -661,6 +722,20 @@
    found, and those that another job computed meanwhile. It is final at the first token. The sum of prompt_tokens -
    reused_tokens over all jobs is tokens_in (with guidance, tokens_in counts the negative prompts, too).
 
+   embed makes a vector of a prompt, for the search of texts that mean the same: their vectors have a large dot product.
+   The job computes the prompt's hidden states, and no head. LAST is the state of the last token; what the cache has of
+   the prompt is reused. MEAN and FIRST are of all tokens and of the first one: nothing is reused, but others find the
+   pages. Values are summed in f32 in the order of tokens, so that chunks, budgets, other jobs and threads change no bit
+   of them (on a GPU within a kind of passes, as of all K and V). A history before the prompt is context alone, and the
+   prompt joins it. Up to batch_max prompts share a pass, so start many jobs, then step. The vector lies where other
+   jobs keep text: nothing is allocated.
+
+   A folder of sentence-transformers says which pool it wants and whether vectors are divided by their length:
+   exl2_model_info.embed_pool and embed_raw, of 1_Pooling/config.json and modules.json. A job does what its desc says.
+   Where the folder asks for more (a dense layer after the pooling), every embedding is UNSUPPORTED. A model that was
+   saved without its head loads: it makes embeddings, and text is STATE (has_head). Encoders (BERT) and models with
+   attention to both sides are rejected when they load.
+
    draft.ngram lets one pass confirm several tokens, where a text repeats what was said before: names, phrases, JSON.
    The engine guesses the next tokens by what followed the last 4 to 2 tokens earlier in the history, or else in the
    model's other sessions, and computes their rows in the same pass. Each token is sampled as always, with its own
@@ -738,6 +813,11 @@
    computed again from the resized pixels while these are kept. All of this memory is planned and counted by
    exl2_model_measure: tower_bytes, image_bytes.
 
+   exl2_session_save writes 32 bytes for each picture of the history, and with EXL2_SAVE_IMAGES its pixels, or its rows
+   if they are less. A picture that neither the snapshot nor the engine has is missing
+   (session_info.pictures_missing): a job that needs its rows fails with STATE until exl2_image_make has got the same
+   pixels. With EXL2_SAVE_KV no rows are needed while K and V are in the cache.
+
    ERRORS AND WHAT TO DO (the message names the file, tensor or number)
 
        EXL2_ERR_ARG           an argument is wrong: a bug in the call
@@ -791,6 +871,7 @@ typedef struct exl2_model { uint64_t id; } exl2_model;      /* handles: 0 = none
 typedef struct exl2_session { uint64_t id; } exl2_session;  /* so that a closed one is reported as EXL2_ERR_STALE */
 typedef struct exl2_job { uint64_t id; } exl2_job;          /* and never followed: no id comes twice. */
 typedef struct exl2_grammar { uint64_t id; } exl2_grammar;
+typedef struct exl2_lora { uint64_t id; } exl2_lora;        /* an adapter; ids rise, and none comes twice */
 typedef struct exl2_image { uint64_t id; } exl2_image;
 typedef int32_t exl2_token;                                 /* index into the model's vocabulary */
 
@@ -877,7 +958,9 @@ typedef enum exl2_log_id { /* what a line is about, to filter by; numbers stay a
     EXL2_LOG_ID_SETTING_IGNORED,        /* WARN: a sampler's value in generation_config.json makes no sense */
     EXL2_LOG_ID_GPTQ_VERSION,           /* WARN: zeros of GPTQ are read as those of checkpoint_format gptq_v2 */
     EXL2_LOG_ID_DEQUANTIZED,            /* WARN: the GPU needs some quantized matrices as FP16; the text says why */
-    EXL2_LOG_ID_TOOLS_DROPPED           /* WARN: a job's chat template does not read its tools or tool_calls */
+    EXL2_LOG_ID_TOOLS_DROPPED,          /* WARN: a job's chat template does not read its tools or tool_calls */
+    EXL2_LOG_ID_COPY_IGNORED,           /* WARN: a plain weight beside a matrix of EXL3 is not used */
+    EXL2_LOG_ID_DEVICE_LEFT_OUT         /* WARN: with EXL2_BACKEND_AUTO, one of several GPUs did not open */
 } exl2_log_id;
 
 typedef struct exl2_logger { /* default: silent */
@@ -917,6 +1000,8 @@ typedef enum exl2_pick {
     EXL2_PICK_CONTEXT
 } exl2_pick;
 
+#define EXL2_DEVICES_MAX 8       /* GPUs of an engine */
+
 typedef struct exl2_device_desc {
     uint32_t _start_canary;
     exl2_pick pick;
@@ -925,6 +1010,7 @@ typedef struct exl2_device_desc {
     void *cuda_context;          /* PICK_CONTEXT: your CUcontext, which must outlive the engine */
     uint32_t shared_bytes_max;   /* bytes of shared memory a kernel may use; 0 = all the device has; at least 49152 */
     int32_t stream_priority;     /* CUDA's stream priority; 0 = the lowest, so that rendering goes first */
+    uint64_t bytes_max;          /* hard cap of this GPU's memory, bytes; 0 = the engine's device_bytes_max */
     uint32_t _end_canary;
 } exl2_device_desc;
 
@@ -937,7 +1023,7 @@ typedef struct exl2_device_info {
     char why_not[120];           /* message when not usable, else "" */
 } exl2_device_info;
 
-typedef struct exl2_device_speed { /* memory bandwidth of the engine's GPU */
+typedef struct exl2_device_speed { /* memory bandwidth of exl2_engine_info.device */
     uint32_t index;              /* index in the list of exl2_devices */
     uint64_t read_bytes_s;       /* bytes a second that a kernel reads when it does nothing else */
     uint64_t copy_bytes_s;       /* bytes a second of a copy, bytes read plus bytes written */
@@ -954,11 +1040,11 @@ typedef enum exl2_load_thread {
 typedef struct exl2_engine_desc {
     uint32_t _start_canary;
     exl2_backend backend;    /* AUTO: a supported GPU, else the CPU */
-    const exl2_device_desc *devices; /* NULL = the best one */
-    uint32_t device_count;   /* 0 or 1 */
+    const exl2_device_desc *devices; /* [device_count] different GPUs; NULL = the best one */
+    uint32_t device_count;   /* at most EXL2_DEVICES_MAX */
     exl2_cpu_path cpu_path_max; /* the fastest instruction set to use; AUTO: the fastest that this CPU has; a set of
                                    another kind of CPU limits nothing */
-    uint64_t host_bytes_max, device_bytes_max; /* hard caps, bytes; 0 = no cap */
+    uint64_t host_bytes_max, device_bytes_max; /* hard caps, bytes; 0 = no cap; device: of each GPU without its own */
     uint32_t max_models, max_sessions, max_jobs, max_events; /* 0 = 4, 256, 64, 1024 */
     const char *nvrtc_path;  /* file of the kernel compiler, UTF-8; NULL or "" = system search */
     exl2_allocator allocator;
@@ -974,7 +1060,10 @@ typedef struct exl2_engine_desc {
 
 typedef struct exl2_engine_info { /* decided by exl2_open; constant until exl2_close */
     exl2_backend backend;    /* EXL2_BACKEND_CUDA or EXL2_BACKEND_CPU */
-    exl2_device_info device; /* the GPU; zeros with EXL2_BACKEND_CPU */
+    exl2_device_info device; /* the GPU of models that name none; zeros with EXL2_BACKEND_CPU */
+    exl2_device_info devices[EXL2_DEVICES_MAX]; /* [device_count] as exl2_engine_desc.devices names them; usable false:
+                                one that did not open, with EXL2_BACKEND_AUTO */
+    uint32_t device_count;   /* 0 with EXL2_BACKEND_CPU */
     exl2_cpu_path cpu_path;  /* what the CPU computes with, also when it only samples for a GPU; never AUTO */
     uint32_t max_models, max_sessions, max_jobs, max_events;
     uint64_t host_bytes_max, device_bytes_max; /* bytes; 0 = no cap */
@@ -1037,6 +1126,7 @@ typedef enum exl2_event_kind {
     EXL2_EVENT_PREFILL,
     EXL2_EVENT_TEXT,
     EXL2_EVENT_DONE,
+    EXL2_EVENT_EMBEDDING,
     EXL2_EVENT_IMAGE
 } exl2_event_kind;
 
@@ -1045,7 +1135,7 @@ typedef enum exl2_stop {
     EXL2_STOP_EOS,       /* one of the model's end tokens */
     EXL2_STOP_STRING,    /* one of the job's stop strings */
     EXL2_STOP_TOKEN,     /* one of the job's stop tokens */
-    EXL2_STOP_LENGTH,    /* max_tokens, or a finished prefill_only job */
+    EXL2_STOP_LENGTH,    /* max_tokens, or a finished prefill_only job or embedding */
     EXL2_STOP_GRAMMAR,   /* the grammar's text is complete; nothing may follow */
     EXL2_STOP_CALLBACK,  /* on_event returned EXL2_STOP_JOB */
     EXL2_STOP_CANCELLED,
@@ -1070,16 +1160,17 @@ typedef struct exl2_alt { exl2_token token; float logprob; } exl2_alt; /* natura
 
 /* Members that each kind of event sets, besides kind and user; the other members are 0 or NULL.
 
-                                        LOAD       PREFILL           TEXT        DONE
-       model                            yes        yes               yes         yes
-       session, job                     -          yes               yes         yes
-       progress                         0..1       0..1              -           -
-       text, bytes                      -          -                 yes         -
-       tokens, token_count              -          score_prompt      yes         -
-       alts, alts_per_token             -          score_prompt *    yes *       -
-       logsumexp                        -          score_prompt      -           -
-       result, error                    yes        -                 -           yes
-       stop, stats                      -          -                 -           yes
+                                        LOAD       PREFILL           TEXT        DONE       EMBEDDING
+       model                            yes        yes               yes         yes        yes
+       session, job                     -          yes               yes         yes        yes
+       progress                         0..1       0..1              -           -          -
+       text, bytes                      -          -                 yes         -          -
+       tokens, token_count              -          score_prompt      yes         -          -
+       alts, alts_per_token             -          score_prompt *    yes *       -          -
+       logsumexp                        -          score_prompt      -           -          -
+       values, value_count              -          -                 -           -          yes
+       result, error                    yes        -                 -           yes        -
+       stop, stats                      -          -                 -           yes        -
 
    score_prompt: where the job's desc sets it. *: where the job's desc sets alts_per_token.
    IMAGE sets model, image, progress, result and error (section 13). */
@@ -1088,7 +1179,9 @@ typedef struct exl2_event { /* pointers are valid until the callback returns, or
     exl2_model model;
     exl2_session session;
     exl2_job job;
-    void *user;               /* from the job's desc; LOAD: from the model's; IMAGE: from the picture's */
+    exl2_lora lora;           /* LOAD: the adapter that loads; id 0 = the model itself */
+    void *user;               /* from the job's desc; LOAD: from the model's or the adapter's; IMAGE: from
+                                 the picture's */
     const char *text;         /* TEXT: whole UTF-8 code points, NUL after them */
     size_t bytes;
     const exl2_alt *tokens;   /* TEXT: tokens of the text; PREFILL with score_prompt: prompt tokens from the 2nd on */
@@ -1096,6 +1189,8 @@ typedef struct exl2_event { /* pointers are valid until the callback returns, or
     const exl2_alt *alts;     /* [token_count, alts_per_token] the likeliest tokens; NULL if the job asks for none */
     uint32_t alts_per_token;
     const float *logsumexp;   /* [token_count] with score_prompt; logit = logprob + logsumexp */
+    const float *values;      /* EMBEDDING: [value_count] the vector of the prompt (exl2_embed_desc); as many as */
+    uint32_t value_count;     /* exl2_model_info.hidden */
     float progress;           /* LOAD, PREFILL, IMAGE: 0..1 */
     exl2_stop stop;           /* DONE */
     exl2_result result;       /* DONE; LOAD, IMAGE: PENDING before the last one */
@@ -1119,7 +1214,8 @@ typedef struct exl2_step_desc {
 
 typedef struct exl2_engine_stats {
     uint64_t host_bytes, host_peak;                       /* bytes through the allocator hook: now, maximum */
-    uint64_t device_bytes, device_peak;                   /* the same on the GPU */
+    uint64_t device_bytes, device_peak;                   /* the same on the GPUs: sums */
+    uint64_t devices_bytes[EXL2_DEVICES_MAX], devices_peak[EXL2_DEVICES_MAX]; /* of each GPU */
     uint64_t kernels_compiled;                            /* modules that were not in the cache */
     uint64_t allocations;                                 /* calls of alloc_fn so far */
     uint32_t pages_total, pages_used, pages_shared;       /* of 64 tokens, all models; used: by running jobs; shared: */
@@ -1179,6 +1275,13 @@ typedef struct exl2_vision_desc {
 /* A model folder has config.json, one or more .safetensors files (all are read, or those that
    model.safetensors.index.json names), and, for text, tokenizer.json, tokenizer_config.json (with the chat template; or
    chat_template.jinja) and generation_config.json. Without a tokenizer the model still loads: its jobs use ids. */
+typedef struct exl2_card {     /* a GPU that computes a model, or some of its layers */
+    uint32_t device;           /* index in exl2_engine_desc.devices */
+    uint64_t bytes_max;        /* bytes of this model there, at most; 0 = what is free. Too little on all: BUDGET */
+    float share;               /* how much of the weights, relative to the other cards; 0 = as fast as its memory is. Of
+                                  all cards, or of none */
+} exl2_card;
+
 typedef struct exl2_model_desc {
     uint32_t _start_canary;
     const char *path;          /* the model folder, UTF-8 */
@@ -1190,12 +1293,17 @@ typedef struct exl2_model_desc {
     uint32_t batch_max;        /* sequences per forward pass; 0 = 16 */
     uint32_t experts_active;   /* experts that a token uses, 1 to all of a layer's; 0 = the model's own number. ARG for
                                   more, and for a model without experts */
+    uint32_t lora_max;         /* adapters that may be loaded at once, at most 256; 0 = none */
+    uint32_t lora_rank_max;    /* largest rank of an adapter, at most 256; 0 = 64. Work memory grows with it */
     bool keep_packed;          /* keep a copy of the packed weights in host memory, for exl2_model_park */
     bool grammars;             /* make the grammars' table of tokens while loading, not with the first grammar */
     float rope_scale;          /* RoPE, 0 = as the model has it: positions divided by this (linear), 1 to 1000, */
                                /* 1 = plain RoPE, without the scaling of config.json; */
     float rope_alpha;          /* theta raised for a context about this many times as long (NTK), 1 to 1000; */
     float yarn_factor;         /* YaRN by this, 1 to 1000; not with rope_scale */
+    const exl2_card *cards;    /* [card_count] different GPUs, each with some consecutive layers, in this order; copied.
+                                  NULL = exl2_engine_info.device alone */
+    uint32_t card_count;       /* at most EXL2_DEVICES_MAX and the number of layers */
     exl2_vision_desc vision;   /* pictures as input */
     exl2_event_fn on_event;    /* LOAD events; its result is ignored */
     void *user;
@@ -1208,6 +1316,20 @@ typedef struct exl2_rope_info { /* one table of RoPE, as it is computed for cont
 } exl2_rope_info;
 
 #define EXL2_LAYERS_MAX 4096   /* of a model */
+
+typedef struct exl2_card_info { /* what lies on one GPU of a model */
+    uint32_t device;           /* index in exl2_engine_info.devices */
+    uint32_t first_layer, layers;
+    uint64_t weight_bytes, cache_bytes, scratch_bytes;
+} exl2_card_info;
+
+/* How an embedding is made of the hidden states of a prompt's tokens (section 10). */
+typedef enum exl2_embed_pool {
+    EXL2_EMBED_OFF,
+    EXL2_EMBED_LAST,           /* that of the last token */
+    EXL2_EMBED_MEAN,           /* the mean over all tokens */
+    EXL2_EMBED_FIRST           /* that of the first token */
+} exl2_embed_pool;
 
 typedef struct exl2_model_info { /* constant once the headers are read, but for content_id; its texts are static */
     char arch[64];             /* "LlamaForCausalLM": as config.json names it */
@@ -1229,12 +1351,18 @@ typedef struct exl2_model_info { /* constant once the headers are read, but for 
     uint64_t weight_bytes, cache_bytes, scratch_bytes; /* loading needs their sum */
     uint64_t tower_bytes;      /* weights of the tower, a part of weight_bytes; 0 = no tower is read */
     uint64_t image_bytes;      /* part of scratch_bytes that the tower and pictures need */
-    uint64_t device_bytes;     /* part of the sum on the GPU; 0 = the model runs on the CPU */
+    uint64_t device_bytes;     /* part of the sum on GPUs; 0 = the model runs on the CPU */
+    exl2_card_info cards[EXL2_DEVICES_MAX]; /* [card_count] */
+    uint32_t card_count;       /* 0 = the model runs on the CPU */
     uint64_t cache_bytes_per_token;
     uint64_t pass_bytes;       /* weights that a forward pass of one token reads, as stored in files, without the
                                   embedding and the experts that the token does not use */
     exl2_token bos, eos;       /* -1 = none */
     bool has_tokenizer, has_chat_template;
+    bool has_head;             /* false: the files have none, and config.json does not say that the embedding is it: the
+                                  model makes embeddings, but no text */
+    exl2_embed_pool embed_pool; /* what the folder says of its embeddings (section 10); OFF: nothing, */
+    bool embed_raw;            /* or that they are not normalized */
     bool reads_tools, reads_tool_calls; /* the chat template for jobs with tools does (found by rendering); one that
                                    does not drops them without an error, and the job logs a warning */
     uint8_t content_id[16];    /* of config.json and all weights: a saved session fits models with the same id. Zeros
@@ -1273,6 +1401,44 @@ EXL2_API exl2_result exl2_model_get(exl2_engine *e, exl2_model m, exl2_model_inf
 EXL2_API exl2_result exl2_model_park(exl2_engine *e, exl2_model m, bool parked);
 /* [E wait] Ends its jobs and sessions first; inside a callback STATE. */
 EXL2_API exl2_result exl2_model_close(exl2_engine *e, exl2_model m);
+
+/* ---- adapters: LoRA in peft's format (section 6) ---- */
+
+typedef struct exl2_lora_desc {
+    uint32_t _start_canary;
+    exl2_model model;          /* opened with lora_max */
+    const char *path;          /* the adapter's folder, UTF-8: adapter_config.json, adapter_model.safetensors */
+    exl2_event_fn on_event;    /* LOAD events; its result is ignored */
+    void *user;
+    uint32_t _end_canary;
+} exl2_lora_desc;
+
+typedef struct exl2_lora_info { /* constant once the headers are read, but for content_id */
+    uint8_t content_id[16];    /* of all numbers and what they are for; zeros until the adapter is loaded */
+    uint32_t rank_max;         /* the largest rank of a matrix */
+    uint32_t matrices;         /* pairs A, B in the file */
+    uint64_t bytes;            /* memory of the adapter while it is loaded */
+    uint64_t device_bytes;     /* part of it on the GPU */
+    char warning[128];         /* "", or what may be wrong with the file: a target that no tensor belongs to */
+} exl2_lora_info;
+
+/* [E wait] Reads headers: the adapter's facts and the memory that loading needs. IO, FORMAT, UNSUPPORTED for the files;
+   STATE: the model's headers are not read yet, or lora_max is 0. BUDGET: a rank above lora_rank_max. */
+EXL2_API exl2_result exl2_lora_measure(exl2_engine *e, const exl2_lora_desc *d, exl2_lora_info *out);
+/* [E nb] Begins a load that exl2_step continues beside running jobs; failures come with the last LOAD event. STATE: the
+   model is not loaded, is parked, or lora_max is 0. BUDGET: lora_max adapters are open. */
+EXL2_API exl2_result exl2_lora_open(exl2_engine *e, const exl2_lora_desc *d, exl2_lora *out);
+/* [E wait] exl2_lora_open, then steps until the adapter is ready or has failed. Errors as exl2_lora_measure, and BUDGET
+   when its memory exceeds a cap. An adapter that failed is closed and *out is 0. */
+EXL2_API exl2_result exl2_lora_load(exl2_engine *e, const exl2_lora_desc *d, exl2_lora *out);
+/* [E nb] PENDING while the adapter loads, OK when it is ready, else why it failed, with the message for
+   exl2_last_error. */
+EXL2_API exl2_result exl2_lora_state(exl2_engine *e, exl2_lora l);
+/* [E nb] The same as exl2_lora_measure gives, once the headers are read; zeros before. */
+EXL2_API exl2_result exl2_lora_get(exl2_engine *e, exl2_lora l, exl2_lora_info *out);
+/* [E nb] The handle is stale at once; the adapter is freed after its last job. K and V of its texts are not found any
+   more, also not by an adapter that is loaded from the same folder. */
+EXL2_API exl2_result exl2_lora_close(exl2_engine *e, exl2_lora l);
 
 /* ---- 7. text: usable while a model loads, once its tokenizer is ready ---------------------------------------- */
 
@@ -1328,8 +1494,10 @@ typedef enum exl2_text_flags {
     EXL2_TEXT_NO_BOS = 1,      /* tokenize: do not add BOS before the text */
     EXL2_TEXT_PLAIN = 2,       /* tokenize: markers such as <|end|> are plain text */
     EXL2_TEXT_SKIP_MARKERS = 4, /* detokenize: leave special tokens out */
-    EXL2_TEXT_BYTES = 8        /* detokenize: the tokens' own bytes: parts of characters are not replaced, and a space
+    EXL2_TEXT_BYTES = 8,       /* detokenize: the tokens' own bytes: parts of characters are not replaced, and a space
                                   at the beginning is not stripped */
+    EXL2_TEXT_END = 16         /* tokenize: add what the tokenizer's post-processor puts after a text, if it does; after
+                                  a prompt's text, not after messages */
 } exl2_text_flags;
 
 /* What a model reads before it writes: messages, perhaps with a text after them; or a text; or ids. None of them: a job
@@ -1396,7 +1564,8 @@ typedef struct exl2_session_info {
 } exl2_session_info;
 
 typedef enum exl2_save_flags {
-    EXL2_SAVE_KV = 1           /* with K and V, so that nothing is computed again; many bytes */
+    EXL2_SAVE_KV = 1,          /* with K and V, so that nothing is computed again; many bytes */
+    EXL2_SAVE_IMAGES = 2       /* with pictures: their pixels as the tower sees them, or their rows if that is less */
 } exl2_save_flags;
 
 /* [E nb] An empty history. STATE: the model is not ready. BUDGET: max_sessions. */
@@ -1581,6 +1750,20 @@ typedef struct exl2_draft_desc {
     uint32_t _end_canary;
 } exl2_draft_desc;
 
+/* With pool the job makes a vector of its prompt and samples nothing: one event EXL2_EVENT_EMBEDDING, then DONE with
+   LENGTH. Section 10 says more. ARG with settings that only text has (max_tokens, min_tokens, resume, score_prompt,
+   heal_prompt, grammar, draft, alts_per_token, guidance, on_logits), for a layer that the model does not have, and for
+   an empty prompt. UNSUPPORTED for a layer before the last one on a GPU, for a model with more than 12,160 values, and
+   where the folder asks for a pooling or a module that is not computed, which the message names. */
+typedef struct exl2_embed_desc {
+    uint32_t _start_canary;
+    exl2_embed_pool pool;      /* OFF = no embedding */
+    bool raw;                  /* not divided by its L2 norm */
+    uint32_t layer;            /* 0 = the hidden states after the final norm, which the head multiplies; n = the
+                                  residual after block n, from 1 */
+    uint32_t _end_canary;
+} exl2_embed_desc;
+
 /* ban_strings: the text must not contain them, ASCII letters in either case. Text in which a banned string might begin
    waits, in whole tokens. When a banned string is complete, the history is rewound to the token in which it begins, and
    a different token is sampled there. After 64 tokens that all lead to one banned string (256 rewinds in all) the
@@ -1601,6 +1784,13 @@ typedef struct exl2_draft_desc {
    memory for a row of logits, allocated at the start; the CPU samples.
 
    Log-probabilities and alternatives come from the logits after guidance and on_logits. */
+#define EXL2_JOB_LORAS 8       /* adapters of a job, at most */
+
+typedef struct exl2_lora_use { /* an adapter of a job */
+    exl2_lora lora;
+    float scale;               /* factor of what the adapter adds, -100 to 100; 0 = 1, EXL2_OFF: it is left out */
+} exl2_lora_use;
+
 typedef struct exl2_job_desc {
     uint32_t _start_canary;
     exl2_model model;          /* one-shot: the job gets a session of its own */
@@ -1615,8 +1805,11 @@ typedef struct exl2_job_desc {
     bool show_markers;         /* special tokens appear in the text */
     bool heal_prompt;          /* the prompt's last token may grow: its text is kept */
     exl2_sampler_desc sampler;
+    const exl2_lora_use *loras; /* adapters, in any order, each once; both sequences of guidance have them */
+    uint32_t lora_count;       /* at most EXL2_JOB_LORAS; 0 = the model alone */
     exl2_grammar grammar;      /* what the text may be; id 0 = anything */
     exl2_draft_desc draft;
+    exl2_embed_desc embed;     /* the prompt becomes a vector; no text */
     const char *const *stop_strings; /* strings that end the text */
     uint32_t stop_string_count;
     const char *const *ban_strings; /* strings that must not be in the text */
@@ -1813,18 +2006,21 @@ EXL2_API exl2_result exl2_import_gguf(const exl2_import_desc *d);
 
    Memory: it holds the whole dense model in host memory, or reads one layer at a time where host_bytes_max is less. On
    a GPU (backend) everything runs there except file I/O. Results differ a little from those of the CPU, which is the
-   reference, and a work folder belongs to one of the two. With too little device_bytes_max, CUDA fails with BUDGET, and
-   AUTO chooses the CPU, as it does where host_bytes_max has no room for pinned memory.
+   reference, and between instruction sets and GPUs. So a work folder belongs to the backend, the CPU's instruction set
+   and the GPU (name, compute capability, number of SMs) that it was begun on. With too little device_bytes_max, CUDA
+   fails with BUDGET, and AUTO chooses the CPU, as it does where host_bytes_max has no room for pinned memory.
 
    Text: by default one part is a text of this header, and the model writes the rest; or all of it is the application's
    own files. Text like that of the game is best.
 
    Before the work begins it checks all numbers of the source, the rate, memory and disks, and on_plan says what it will
-   make and need. A GGUF or FP8 source becomes a dense folder in the work folder; all but its numbers is checked before
-   that. What reads images or sound is copied as it is, and all tensors keep the source's names.
+   make and need. A GGUF or FP8 source, and one with adapters, becomes a dense folder in the work folder; all but its
+   numbers is checked before that. What reads images or sound is copied as it is, and all tensors keep the source's
+   names.
 
    All finished parts are kept in the work folder, so that a killed conversion continues where it was when it is called
-   again. If a byte of the source has changed, it is rejected.
+   again. If a byte of the source has changed, it is rejected. What is read of the source is compared with hashes of its
+   blocks, which need a thousandth of its bytes: no part is made of other bytes, even if they change back later.
 
    Several rates: with measure_only it writes measurement.json and calibration.json. Given back as measurement_file and
    as a calibration file, they save more than half of the work at every other rate. ExLlamaV2's own measurement.json is
@@ -1887,6 +2083,12 @@ typedef struct exl2_convert_info {
     double stage_seconds[EXL2_CONVERT_STAGES];
 } exl2_convert_info;
 
+/* An adapter (LoRA, in peft's format) that is merged into the source's weights: W + scale factor B A. */
+typedef struct exl2_convert_lora {
+    const char *folder;      /* with adapter_config.json and adapter_model.safetensors */
+    float scale;             /* 0 = 1; EXL2_OFF: it is left out; -100 to 100 */
+} exl2_convert_lora;
+
 /* Source: a GGUF file, or a folder that exl2_model_load loads, or one with FP8 weights (E4M3, a scale for all or for
    each block of 128 x 128). Matrices that are EXL2, GPTQ or AWQ already are used as they are. Blocks (attention, MLP,
    experts) with inputs that are no multiple of 32 stay FP16. Tensors that the text model does not use are left out. */
@@ -1913,6 +2115,11 @@ typedef struct exl2_convert_desc {
                                 ExLlamaV2's own is accepted, too; with size_bytes it needs head_bits */
     bool measure_only;       /* out_dir gets measurement.json alone, which ExLlamaV2's converter reads, too, and
                                 calibration.json: the ids that it was made of, as a calibration file */
+    const exl2_convert_lora *loras; /* [lora_count] at most 8, DoRA included: merged in f32, in this order, before
+                                calibration, into a dense, FP8 or GGUF source; into another one UNSUPPORTED */
+    uint32_t lora_count;
+    uint32_t bits;           /* 16: out_dir is a dense folder of the source with its adapters (F16; what was BF16 or
+                                F32 and has an adapter becomes F32); bpw and all about quantizing must be 0. Else 0 */
     bool corrected;          /* each matrix makes up for errors of those before: better at low rates, for about twice
                                 the time; needs the default rows, or more. Not with measure_only */
     uint64_t shard_bytes;    /* most bytes of tensors in a file; 0 = 4 GiB. A larger tensor has a file for itself */

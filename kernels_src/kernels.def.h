@@ -69,6 +69,9 @@
     X(exl2k_attend_decode64, "attend_decode64.cu", exl2k_attend_args, BUDGET)   \
     X(exl2k_attend_decode128, "attend_decode128.cu", exl2k_attend_args, BUDGET) \
     X(exl2k_attend_decode256, "attend_decode256.cu", exl2k_attend_args, BUDGET) \
+    X(exl2k_attend_decode_few64, "attend_decode_few64.cu", exl2k_attend_args, BUDGET) \
+    X(exl2k_attend_decode_few128, "attend_decode_few128.cu", exl2k_attend_args, BUDGET) \
+    X(exl2k_attend_decode_few256, "attend_decode_few256.cu", exl2k_attend_args, BUDGET) \
     X(exl2k_attend_codes64, "attend_codes64.cu", exl2k_attend_args, BUDGET)     \
     X(exl2k_attend_codes128, "attend_codes128.cu", exl2k_attend_args, BUDGET)   \
     X(exl2k_attend_codes256, "attend_codes256.cu", exl2k_attend_args, BUDGET)   \

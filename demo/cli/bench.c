@@ -21,9 +21,9 @@ typedef struct bench_options {
     arg_numbers prefill, context, batch, cache;
     uint32_t decode;
     bool json, probe, first_start;
-    const char *draft; /* folder of a draft model */
     exl2_draft_desc guesses;
     host_options host;
+    arg_texts lora_rows;   /* adapters of single sequences */
     exl2_model_desc model; /* RoPE alone */
 } bench_options;
 
@@ -36,6 +36,7 @@ typedef struct bench {
     exl2_device_info device;
     exl2_device_speed speed;
     double core_read_s; /* bytes per second that one core reads from memory; 0: not measured */
+    uint64_t lora_bytes; /* of adapters that a pass of the largest batch reads */
     bench_runs work;
     bench_run *runs; /* [run_count] */
     uint32_t run_count;
@@ -128,7 +129,7 @@ static void print_cpu_json(json_out *j, const bench *b)
 /* Whether jobs guess tokens, so that a pass may give several. */
 static bool guesses(const bench *b)
 {
-    return b->options->guesses.ngram || b->options->draft;
+    return b->options->guesses.ngram || b->options->host.draft;
 }
 
 /* Whether it is known which weights a token reads: those of the experts that a batch uses are not. */
@@ -169,11 +170,14 @@ static void add_run(bench *b, const bench_run *r)
         return;
     }
     if (b->run_count == 1) {
-        printf("%-8s %7s %6s %8s %5s %7s %10s %8s %10s%s\n", "", "tokens", "batch", "context", "cache", "threads",
-               "tokens/s", "CPU us", "GB/s", b->probed || b->core_read_s > 0 ? "  of reads" : "");
+        printf("%-8s %7s %6s %8s %5s %7s %10s %8s %8s %10s%s\n", "", "tokens", "batch", "context", "cache", "threads",
+               "tokens/s", "CPU us", "first ms", "GB/s", b->probed || b->core_read_s > 0 ? "  of reads" : "");
     }
     printf("%-8s %7u %6u %8u %5s %7u %10.1f %8.1f", r->prefill ? "prefill" : "decode", r->tokens, r->batch,
            r->context, r->cache, pool_width(b->host.pool), r->tokens_per_second, r->cpu_us);
+    if (!r->prefill) {
+        printf(" %8.1f", r->first_ms);
+    }
     if (reads_known(b, r)) {
         printf(" %10.1f", read_speed(b, r) * 1e-9);
     }
@@ -201,6 +205,7 @@ static void print_run(json_out *j, const bench *b, const bench_run *r)
     json_out_number(j, "cpu_us_per_token", r->cpu_us);
     if (!r->prefill) {
         json_out_number(j, "tokens_per_pass", r->tokens_per_pass);
+        json_out_number(j, "first_token_ms", r->first_ms);
     }
     if (!r->prefill && b->host.info.experts) {
         json_out_number(j, "experts_touched", experts_touched(b, r));
@@ -248,6 +253,9 @@ static void print_json(const bench *b)
         json_out_string(&j, "cache", b->options->cache.count == 1 ? host_cache_name(&b->host) : NULL);
         json_out_uint(&j, "pass_bytes", b->host.info.pass_bytes);
         json_out_uint(&j, "bytes_per_token", b->host.info.pass_bytes);
+        if (b->lora_bytes) {
+            json_out_uint(&j, "lora_bytes", b->lora_bytes);
+        }
         json_out_array(&j, "runs");
         for (uint32_t i = 0; i < b->run_count; i++) {
             print_run(&j, b, &b->runs[i]);
@@ -333,6 +341,7 @@ static bool load(bench *b)
     model.path = o->path;
     model.batch_max = batch > 16 ? batch : 0;
     model.experts_active = o->host.experts;
+    loras_plan(&model, o->lora_rows.count);
     model.cache.no_reuse = true; /* every round computes its whole prompt */
     if (need > CONTEXT_MAX) {
         fprintf(stderr, "a sequence would have %llu tokens, at most %u are supported\n", (unsigned long long)need,
@@ -377,12 +386,39 @@ static bool run_all(bench *b)
     return good;
 }
 
+/* Loads the adapters of single sequences, and adds up the bytes of adapters that a pass reads. */
+static bool load_rows(bench *b)
+{
+    const arg_texts *rows = &b->options->lora_rows;
+    const host *h = &b->host;
+    uint32_t batch = largest(&b->options->batch), read = rows->count < batch ? rows->count : batch;
+    exl2_lora_info info;
+    b->lora_bytes = 0;
+    for (uint32_t i = 0; i < rows->count; i++) {
+        const arg_texts one = { { rows->items[i] }, 1 };
+        if (!loras_load(h->engine, h->model, &one, &b->work.rows[i])) {
+            return false;
+        }
+    }
+    b->work.row_count = rows->count;
+    for (uint32_t i = 0; i < h->loras.count + read; i++) {
+        exl2_lora l = i < h->loras.count ? h->loras.uses[i].lora : b->work.rows[i - h->loras.count].uses[0].lora;
+        b->lora_bytes += exl2_lora_get(h->engine, l, &info) >= 0 ? info.bytes : 0;
+    }
+    if (b->lora_bytes && !b->options->json) {
+        printf("adapters: a pass of %u sequences reads %.1f MB of them\n", batch, (double)b->lora_bytes * 1e-6);
+    }
+    return true;
+}
+
 /* Loads the model with the present cache, and the draft model beside it. */
 static bool load_all(bench *b)
 {
     const bench_options *o = b->options;
     b->work.draft = o->guesses;
-    return load(b) && (!o->draft || host_load_draft(&b->host, o->draft, largest(&o->batch), &b->work.draft.model));
+    return load(b) && load_rows(b)
+        && (!o->host.draft
+            || host_load_draft(&b->host, o->host.draft, largest(&o->batch), &b->work.draft.model));
 }
 
 static bool run(bench *b)
@@ -417,6 +453,12 @@ static args_result check(const args_desc *d, const bench_options *o)
             return args_wrong(d, "--batch must be 1 to %u", BENCH_BATCH_MAX);
         }
     }
+    if (o->decode == 1) {
+        return args_wrong(d, "--decode must be 0, or at least 2: the speed is that of the tokens after the first one");
+    }
+    if (o->lora_rows.count && o->host.loras.count == EXL2_JOB_LORAS) {
+        return args_wrong(d, "with --lora-row, --lora may be given %d times at most", EXL2_JOB_LORAS - 1);
+    }
     return o->path || o->probe ? ARGS_OK : args_wrong(d, "MODEL is missing");
 }
 
@@ -427,14 +469,16 @@ int cli_bench(int argc, char **argv)
     const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, NULL, "model folder; optional with --probe" } };
     const arg flags[] = {
         { "--prefill", ARG_NUMBERS, &o.prefill, "N,..", "prompt lengths to measure; 0 = none (512)" },
-        { "--decode", ARG_U32, &o.decode, "N", "tokens to generate per sequence; 0 = none (128)" },
+        { "--decode", ARG_U32, &o.decode, "N", "tokens to generate per sequence, at least 2; 0 = none (128)" },
         { "--context", ARG_NUMBERS, &o.context, "N,..", "tokens in the context before (0)" },
         { "--batch", ARG_NUMBERS, &o.batch, "N,..", "sequences per batch (1)" },
         { "--probe", ARG_BOOL, &o.probe, NULL, "measures the GPU's memory, as runs on a GPU do, or a core's reads" },
         { "--ngram", ARG_BOOL, &o.guesses.ngram, NULL, "guesses tokens by what the text said before" },
-        { "--draft", ARG_TEXT, &o.draft, "DIR", "a smaller model of the same vocabulary guesses tokens" },
+        { "--draft", ARG_TEXT, &o.host.draft, "DIR[@N]", "a smaller model of the same vocabulary guesses; on GPU N" },
         { "--draft-tokens", ARG_U32, &o.guesses.tokens, "N", "guesses in a pass, at most (as many as pay, up to 15)" },
         { "--first-start", ARG_BOOL, &o.first_start, NULL, "also measures a start that compiles all kernels" },
+        HOST_LORA_ARG(o.host),
+        { "--lora-row", ARG_TEXTS, &o.lora_rows, "DIR[:S]", "adapter of one sequence: the i-th has the i-th of these" },
         HOST_GPU_ARGS(o.host),
         { "--cache", ARG_CHOICES, &o.cache, "fp16|q8|q6|q4", "formats of K and V, such as fp16,q6 (fp16)" },
         { "--cache-tokens", ARG_U64, &o.host.cache_tokens, "N", "tokens of the cache (what the program needs)" },

@@ -19,8 +19,10 @@ static exl2_flow on_event(void *user, const exl2_event *event)
 {
     bench_runs *b = user;
     if (event->kind == EXL2_EVENT_DONE) {
+        uint64_t first = clock_ns() - event->stats.decode_ns;
         b->jobs_open--;
         b->new_tokens += event->stats.new_tokens;
+        b->first_token_at = b->first_token_at && b->first_token_at < first ? b->first_token_at : first;
     }
     if (b->end.result >= 0) {
         host_end_take(&b->end, event);
@@ -43,14 +45,19 @@ static void make_ids(bench_runs *b, uint32_t count)
     }
 }
 
-/* Starts a job on the session. false: failed, message printed. */
-static bool start(bench_runs *b, exl2_session session, uint32_t prompt_tokens, uint32_t new_tokens)
+/* Starts a job on the session of a sequence of the batch. false: failed, message printed. */
+static bool start(bench_runs *b, uint32_t sequence, exl2_session session, uint32_t prompt_tokens, uint32_t new_tokens)
 {
     exl2_job job;
+    loras all = b->host->loras;
+    if (b->row_count && all.count < EXL2_JOB_LORAS) {
+        all.uses[all.count++] = b->rows[sequence % b->row_count].uses[0];
+    }
     exl2_bias ban = { b->host->info.eos, -INFINITY };
     make_ids(b, prompt_tokens);
     exl2_job_desc d = { .session = session, .prompt = { .tokens = b->ids, .token_count = prompt_tokens },
                         .max_tokens = new_tokens, .prefill_only = new_tokens == 0, .draft = b->draft,
+                        .loras = all.uses, .lora_count = all.count,
                         .on_event = on_event, .user = b };
     d.sampler.preset = EXL2_PRESET_GREEDY;
     if (b->no_end && b->host->info.eos >= 0) {
@@ -98,7 +105,7 @@ bool bench_runs_first_token(bench_runs *b, double *seconds)
     uint64_t begin = clock_ns();
     bool good = open_session(b, &session);
     if (good) {
-        good = start(b, session, 8, 1) && finish(b);
+        good = start(b, 0, session, 8, 1) && finish(b);
         exl2_session_close(b->host->engine, session);
     }
     *seconds = clock_seconds_since(begin);
@@ -115,34 +122,46 @@ bool bench_runs_prefill(bench_runs *b, uint32_t tokens, bench_run *out)
         good = open_session(b, &session);
         if (good) {
             uint64_t cpu_ns = clock_cpu_ns();
-            good = start(b, session, tokens, 1) && finish(b);
+            good = start(b, 0, session, tokens, 1) && finish(b);
             samples_add(&cpu, (double)(clock_cpu_ns() - cpu_ns) * 1e-3 / tokens);
             samples_add(&speeds, tokens / ((double)b->end.stats.prefill_ns * 1e-9));
             exl2_session_close(b->host->engine, session);
         }
     }
-    *out = (bench_run){ true, tokens, 1, 0, samples_median(&speeds), samples_median(&cpu), 0,
-                        host_cache_name(b->host) };
+    *out = (bench_run){ .prefill = true, .tokens = tokens, .batch = 1, .tokens_per_second = samples_median(&speeds),
+                        .cpu_us = samples_median(&cpu), .cache = host_cache_name(b->host) };
     samples_free(&speeds);
     samples_free(&cpu);
     return good;
 }
 
-/* Runs one round of all sessions, and rewinds them. The first pass of a job computes one prompt token, so a job of n
-   tokens needs n passes of equal cost. */
-static bool decode_once(bench_runs *b, const exl2_session *sessions, const bench_run *run, samples *speeds,
-                        samples *cpu)
+/* The rounds of a run: tokens/s; us of CPU time per token; ms to the first token. */
+typedef struct decode_rounds {
+    samples speeds, cpu, first;
+} decode_rounds;
+
+static void rounds_free(decode_rounds *r)
+{
+    samples_free(&r->speeds);
+    samples_free(&r->cpu);
+    samples_free(&r->first);
+}
+
+/* Runs one round of all sessions, and rewinds them. */
+static bool decode_once(bench_runs *b, const exl2_session *sessions, const bench_run *run, decode_rounds *rounds)
 {
     bool good = true;
-    b->new_tokens = 0;
+    b->new_tokens = b->first_token_at = 0;
     uint64_t begin = clock_ns(), cpu_ns = clock_cpu_ns();
     for (uint32_t i = 0; good && i < run->batch; i++) {
-        good = start(b, sessions[i], 1, run->tokens);
+        good = start(b, i, sessions[i], 1, run->tokens);
     }
     good = good && finish(b);
-    double seconds = clock_seconds_since(begin), tokens = (double)(b->new_tokens ? b->new_tokens : 1);
-    samples_add(cpu, (double)(clock_cpu_ns() - cpu_ns) * 1e-3 / tokens);
-    samples_add(speeds, tokens / seconds);
+    if (good && b->new_tokens > run->batch) {
+        samples_add(&rounds->cpu, (double)(clock_cpu_ns() - cpu_ns) * 1e-3 / (double)b->new_tokens);
+        samples_add(&rounds->speeds, (double)(b->new_tokens - run->batch) / clock_seconds_since(b->first_token_at));
+        samples_add(&rounds->first, (double)(b->first_token_at - begin) * 1e-6);
+    }
     for (uint32_t i = 0; good && i < run->batch; i++) {
         good = exl2_session_rewind(b->host->engine, sessions[i], run->context) >= 0;
         if (!good) {
@@ -155,25 +174,24 @@ static bool decode_once(bench_runs *b, const exl2_session *sessions, const bench
 /* The first round is not counted: it shows whether the end token would end the other rounds early. */
 static bool decode_all(bench_runs *b, const exl2_session *sessions, bench_run *run)
 {
-    samples speeds = { 0 }, cpu = { 0 };
+    decode_rounds rounds = { { 0 }, { 0 }, { 0 } };
     b->no_end = false;
-    bool good = decode_once(b, sessions, run, &speeds, &cpu);
+    bool good = decode_once(b, sessions, run, &rounds);
     b->no_end = b->new_tokens < (uint64_t)run->tokens * run->batch;
-    samples_free(&speeds);
-    samples_free(&cpu);
+    rounds_free(&rounds);
     exl2_engine_stats before, after;
     exl2_stats(b->host->engine, &before);
     for (int repeat = 0; good && repeat < BENCH_REPEATS; repeat++) {
         progress_show(&b->host->bar, (double)repeat / BENCH_REPEATS, "decode");
-        good = decode_once(b, sessions, run, &speeds, &cpu);
+        good = decode_once(b, sessions, run, &rounds);
     }
     exl2_stats(b->host->engine, &after);
     double passes = (double)(after.forwards - before.forwards);
     run->tokens_per_pass = passes > 0 ? (double)(after.tokens_out - before.tokens_out) / passes : 0;
-    run->tokens_per_second = samples_median(&speeds);
-    run->cpu_us = samples_median(&cpu);
-    samples_free(&speeds);
-    samples_free(&cpu);
+    run->tokens_per_second = samples_median(&rounds.speeds);
+    run->cpu_us = samples_median(&rounds.cpu);
+    run->first_ms = samples_median(&rounds.first);
+    rounds_free(&rounds);
     return good;
 }
 
@@ -184,7 +202,7 @@ bool bench_runs_decode(bench_runs *b, uint32_t tokens, uint32_t batch, uint32_t 
     *out = (bench_run){ .tokens = tokens, .batch = batch, .context = context,
                         .cache = host_cache_name(b->host) };
     for (uint32_t i = 0; good && i < batch; i++) {
-        good = open_session(b, &sessions[i]) && (!context || (start(b, sessions[i], context, 0) && finish(b)));
+        good = open_session(b, &sessions[i]) && (!context || (start(b, i, sessions[i], context, 0) && finish(b)));
     }
     good = good && decode_all(b, sessions, out);
     for (uint32_t i = 0; i < batch && sessions[i].id; i++) {

@@ -124,7 +124,7 @@ static exl2_flow on_event(void *user, const exl2_event *event)
 static bool reply(chat *c)
 {
     exl2_job job;
-    exl2_job_desc d = { .session = c->session,
+    exl2_job_desc d = { .session = c->session, .loras = c->host.loras.uses, .lora_count = c->host.loras.count,
                         .prompt = { .messages = c->messages, .message_count = c->count }, .chat = c->template,
                         .max_tokens = c->max_tokens, .sampler = c->sampler, .on_event = on_event, .user = c };
     uint32_t quarter = c->host.info.context_max / 4;
@@ -278,6 +278,7 @@ int cli_chat(int argc, char **argv)
 #define SAMPLING_OF sampling
         SAMPLING_ARGS,
 #undef SAMPLING_OF
+        HOST_LORA_ARG(options),
         HOST_CONTEXT_ARGS(model),
         HOST_ARGS(options),
     };

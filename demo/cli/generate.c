@@ -28,7 +28,6 @@ typedef struct generate_options {
     bool chat, json, heal;
     images_options images;
     exl2_draft_desc guesses;
-    const char *draft; /* folder of a draft model */
     const char *save, *load;
     bool save_kv;
     uint32_t save_after; /* tokens; 0 = at the end */
@@ -284,6 +283,7 @@ static int run(generation *g, const exl2_sampler_desc *sampler)
                         .ban_string_count = o->bans.count, .min_tokens = o->min_tokens, .heal_prompt = o->heal,
                         .draft = o->guesses, .stop_tokens = g->stop_tokens,
                         .stop_token_count = o->stop_ids.count,
+                        .loras = g->host->loras.uses, .lora_count = g->host->loras.count,
                         .alts_per_token = g->logprobs.per_token, .guidance = o->guidance, .on_event = on_event,
                         .user = g };
     for (uint32_t i = 0; i < o->stop_ids.count; i++) {
@@ -292,7 +292,7 @@ static int run(generation *g, const exl2_sampler_desc *sampler)
     if (!images_make(&g->images, g->host->engine, g->host->model)) {
         return host_failed(g->host);
     }
-    if (o->draft && !host_load_draft(g->host, o->draft, 1, &d.draft.model)) {
+    if (o->host.draft && !host_load_draft(g->host, o->host.draft, 1, &d.draft.model)) {
         return 1;
     }
     const exl2_message negative[2] = { { .role = "user", .text = o->negative },
@@ -412,7 +412,7 @@ int cli_generate(int argc, char **argv)
         { "--min", ARG_U32, &o.min_tokens, "N", "minimum tokens of the reply (0)" },
         { "--heal", ARG_BOOL, &o.heal, NULL, "token healing: the prompt may end within a word" },
         { "--ngram", ARG_BOOL, &o.guesses.ngram, NULL, "guesses tokens by what the text said before; same text" },
-        { "--draft", ARG_TEXT, &o.draft, "DIR", "a smaller model of the same vocabulary guesses tokens" },
+        { "--draft", ARG_TEXT, &o.host.draft, "DIR[@N]", "a smaller model of the same vocabulary guesses; on GPU N" },
         { "--draft-tokens", ARG_U32, &o.guesses.tokens, "N", "guesses in a pass, at most (as many as pay, up to 15)" },
         { "--one-by-one", ARG_BOOL, &o.guesses.one_by_one, NULL, "samples every token, also forced ones" },
         { "--guidance", ARG_FLOAT, &o.guidance, "X", "above 1: away from --negative; below 1: towards it (off)" },
@@ -427,6 +427,7 @@ int cli_generate(int argc, char **argv)
         { "--save-after", ARG_U32, &o.save_after, "N", "saves after N tokens, in the middle of the text, and ends" },
         { "--load", ARG_TEXT, &o.load, "F", "goes on with the job of a saved session; with the flags of that job" },
         { "--logprobs", ARG_U32, &o.logprobs, "N", "prints log-probabilities of each token and the N likeliest" },
+        HOST_LORA_ARG(o.host),
         HOST_CONTEXT_ARGS(o.model),
         HOST_ARGS(o.host),
         { "--json", ARG_BOOL, &o.json, NULL, "prints one JSON object instead of the text" },

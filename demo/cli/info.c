@@ -19,6 +19,7 @@ typedef struct info {
     uint32_t device_count;
     exl2_engine_info engine;
     exl2_model_info model;
+    exl2_lora_info loras[ARGS_LIST_MAX]; /* of --lora */
     char warnings[INFO_WARNINGS][256]; /* [warning_count] with --json */
     uint32_t warning_count;
 } info;
@@ -98,6 +99,19 @@ static void print_json_model(json_out *j, const info *i)
     json_out_uint(j, "cache_bytes", m->cache_bytes);
     json_out_uint(j, "scratch_bytes", m->scratch_bytes);
     json_out_uint(j, "device_bytes", m->device_bytes);
+    json_out_array(j, "cards");
+    for (uint32_t n = 0; n < m->card_count; n++) {
+        const exl2_card_info *card = &m->cards[n];
+        json_out_object(j, NULL);
+        json_out_uint(j, "device", i->engine.devices[card->device].index);
+        json_out_uint(j, "first_layer", card->first_layer);
+        json_out_uint(j, "layers", card->layers);
+        json_out_uint(j, "weight_bytes", card->weight_bytes);
+        json_out_uint(j, "cache_bytes", card->cache_bytes);
+        json_out_uint(j, "scratch_bytes", card->scratch_bytes);
+        json_out_end(j);
+    }
+    json_out_end(j);
     json_out_uint(j, "cache_bytes_per_token", m->cache_bytes_per_token);
     json_out_string(j, "cache_format", host_cache_name(&i->host));
     json_out_uint(j, "pass_bytes", m->pass_bytes);
@@ -114,12 +128,31 @@ static void print_json_model(json_out *j, const info *i)
     json_out_end(j);
 }
 
+static void print_json_loras(json_out *j, const info *i)
+{
+    json_out_array(j, "loras");
+    for (uint32_t n = 0; n < i->options.loras.count; n++) {
+        const exl2_lora_info *l = &i->loras[n];
+        json_out_object(j, NULL);
+        json_out_string(j, "lora", i->options.loras.items[n]);
+        json_out_uint(j, "rank_max", l->rank_max);
+        json_out_uint(j, "matrices", l->matrices);
+        json_out_uint(j, "bytes", l->bytes);
+        json_out_string(j, "warning", l->warning[0] ? l->warning : NULL);
+        json_out_end(j);
+    }
+    json_out_end(j);
+}
+
 static void print_json(const info *i)
 {
     json_out j = { .file = stdout };
     json_out_object(&j, NULL);
     if (i->desc.path) {
         print_json_model(&j, i);
+    }
+    if (i->options.loras.count) {
+        print_json_loras(&j, i);
     }
     print_json_devices(&j, i);
     json_out_end(&j);
@@ -209,6 +242,13 @@ static void print_text_model(const info *i)
     if (m->device_bytes) {
         print_bytes("of it on the GPU", m->device_bytes);
     }
+    for (uint32_t n = 0; n < m->card_count && m->card_count > 1; n++) {
+        const exl2_card_info *card = &m->cards[n];
+        printf("%-18s layers %u to %u: %.1f MiB of weights, %.1f of cache, %.1f of buffers\n",
+               i->engine.devices[card->device].name, card->first_layer, card->first_layer + card->layers - 1,
+               (double)card->weight_bytes / 1048576.0, (double)card->cache_bytes / 1048576.0,
+               (double)card->scratch_bytes / 1048576.0);
+    }
     printf("%-18s %u tokens, %llu bytes per token\n", "context", m->context_max,
            (unsigned long long)m->cache_bytes_per_token);
 }
@@ -221,6 +261,43 @@ static void on_warning(void *user, const char *text)
     fprintf(stderr, "warning: %s\n", text);
     if (i->warning_count < INFO_WARNINGS) {
         snprintf(i->warnings[i->warning_count++], sizeof i->warnings[0], "%s", text);
+    }
+}
+
+/* Reads the headers of the adapters, and those of the model for them. false: failed, message printed. */
+static bool measure_loras(info *i)
+{
+    exl2_model model;
+    exl2_engine *e = i->host.engine;
+    bool good = i->options.loras.count == 0 || exl2_model_open(e, &i->desc, &model) >= 0;
+    for (uint32_t n = 0; good && n < i->options.loras.count; n++) {
+        char path[LORAS_PATH];
+        float scale;
+        exl2_lora_desc d = { .model = model, .path = path };
+        exl2_step_desc step = { .cpu_us = 1 };
+        if (!loras_split(i->options.loras.items[n], path, &scale)) {
+            fprintf(stderr, "the path of --lora is longer than %d bytes\n", LORAS_PATH - 1);
+            return false;
+        }
+        exl2_result r;
+        while ((r = exl2_lora_measure(e, &d, &i->loras[n])) == EXL2_ERR_STATE
+               && exl2_model_state(e, model) == EXL2_PENDING) { /* the model's headers are not read yet */
+            exl2_step(e, &step);
+        }
+        good = r >= 0;
+    }
+    if (!good) {
+        host_failed(&i->host);
+    }
+    return good;
+}
+
+static void print_text_loras(const info *i)
+{
+    for (uint32_t n = 0; n < i->options.loras.count; n++) {
+        const exl2_lora_info *l = &i->loras[n];
+        printf("adapter %s: rank %u, %u matrices, %.1f MB%s%s\n", i->options.loras.items[n], l->rank_max, l->matrices,
+               (double)l->bytes * 1e-6, l->warning[0] ? "; warning: " : "", l->warning);
     }
 }
 
@@ -238,9 +315,13 @@ static int run(info *i, bool json)
         i->host.on_warning = json ? on_warning : NULL;
         i->host.warning_user = i;
         exl2_engine_get(i->host.engine, &i->engine);
-        host_cache(&i->host, &i->desc);
+        host_place(&i->host, &i->desc);
+        loras_plan(&i->desc, i->options.loras.count);
         if (exl2_model_measure(i->host.engine, &i->desc, &i->model) < 0) {
             return host_failed(&i->host);
+        }
+        if (!measure_loras(i)) {
+            return 1;
         }
     }
     if (json) {
@@ -250,6 +331,7 @@ static int run(info *i, bool json)
     if (i->desc.path) {
         print_text_model(i);
         print_text_place(i);
+        print_text_loras(i);
     }
     print_text_devices(i);
     return 0;
@@ -261,6 +343,7 @@ int cli_info(int argc, char **argv)
     bool json = false;
     const arg positional[] = { { "MODEL", ARG_TEXT, &i.desc.path, NULL, "model folder; default: only lists GPUs" } };
     const arg flags[] = {
+        HOST_LORA_ARG(i.options),
         HOST_CONTEXT_ARGS(i.desc),
         { "--experts", ARG_U32, &i.desc.experts_active, "N", "experts that a token uses (the model's own number)" },
         HOST_GPU_ARGS(i.options),

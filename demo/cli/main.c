@@ -23,6 +23,7 @@ static const subcommand subcommands[] = {
     { "generate", "continue a text or ids, or answer a chat message", cli_generate },
     { "replay", "run conversations from a script of JSON lines", cli_replay },
     { "score", "how well a model predicts a text", cli_score },
+    { "embed", "make vectors of texts", cli_embed },
     { "tokenize", "text to ids and back, JSON lines", cli_tokenize },
     { "render", "chat messages to the model's prompt, JSON lines", cli_render },
     { "vision", "what a model sees of pictures", cli_vision },

@@ -96,6 +96,7 @@ static int read_with_model(score *s)
     exl2_job job;
     exl2_job_desc d = { .model = s->host->model, .prompt = { .tokens = s->text.items, .token_count = s->text.count },
                         .prefill_only = true, .score_prompt = true, .alts_per_token = s->options->top,
+                        .loras = s->host->loras.uses, .lora_count = s->host->loras.count,
                         .on_event = on_event, .user = s };
     s->logprob = memory_take(s->text.count, sizeof *s->logprob);
     s->logsumexp = memory_take(s->text.count, sizeof *s->logsumexp);
@@ -189,6 +190,7 @@ int cli_score(int argc, char **argv)
         { "--ids-file", ARG_TEXT, &o.ids_file, "F", "token ids to score: a JSON array" },
         { "--skip", ARG_U32, &o.skip, "N", "tokens before the first one that is scored (0)" },
         { "--top", ARG_U32, &o.top, "K", "with --json: prints the K largest logits of each position" },
+        HOST_LORA_ARG(o.host),
         HOST_CONTEXT_ARGS(o.model),
         HOST_ARGS(o.host),
         { "--json", ARG_BOOL, &o.json, NULL, "prints JSON" },

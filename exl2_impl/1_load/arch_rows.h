@@ -36,7 +36,9 @@
 
 static const exl2__arch_row exl2__archs[] = {
     { .name = "LlamaForCausalLM", .type = "llama", .family = "Llama",
-      .renames = EXL2__RENAMES(".mlp.swiglu.w3.", ".mlp.down_proj."), /* of old fused checkpoints */
+      /* of old fused checkpoints; of models that were saved without their head */
+      .renames = EXL2__RENAMES(".mlp.swiglu.w3.", ".mlp.down_proj.", "^layers.", "model.layers.", "^embed_tokens.",
+                               "model.embed_tokens.", "^norm.", "model.norm."),
       .names = EXL2__NAMES({ EXL2__NAME_EMBED, "model.embed_tokens" }, { EXL2__NAME_FINAL_NORM, "model.norm" },
                            { EXL2__NAME_HEAD, "lm_head" }, { EXL2__NAME_ATTN_NORM, "input_layernorm" },
                            { EXL2__NAME_MLP_NORM, "post_attention_layernorm" },
@@ -412,6 +414,18 @@ static inline const exl2__arch_row *exl2__arch_find_type(const char *type)
         }
     }
     return NULL;
+}
+
+/* The row of a model that was saved without its head, such as Qwen3Model or Gemma3TextModel of Qwen3ForCausalLM and
+   Gemma3ForCausalLM; or NULL. The type alone does not say it: encoders that were made of such a model keep it. */
+static inline const exl2__arch_row *exl2__arch_find_base(const char *name, const char *type)
+{
+    const exl2__arch_row *row = exl2__arch_find_type(type);
+    const char *end = row ? strstr(row->name, "ForCausalLM") : NULL;
+    end = row && !end ? strstr(row->name, "LMHeadModel") : end;
+    size_t stem = end ? (size_t)(end - row->name) : 0;
+    bool same = end && !row->text_of_multimodal && strncmp(row->name, name, stem) == 0;
+    return same && (strcmp(name + stem, "Model") == 0 || strcmp(name + stem, "TextModel") == 0) ? row : NULL;
 }
 
 /* *out: the row, with what it inherits. Only EXL2__TRAIT_GOLDEN, `text_of_multimodal`, names and renames of the row

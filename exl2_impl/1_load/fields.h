@@ -28,6 +28,8 @@ typedef struct exl2__fields {
 /* Alternative names of one field, in order of preference, ended by NULL; "a->b" is the key b of the object a. */
 typedef const char *const *exl2__field_names;
 
+#define EXL2__FIELD_NAMES(...) ((const char *const[]){ __VA_ARGS__, NULL })
+
 static inline void exl2__fields_close(exl2__fields *f)
 {
     if (f->c) {

@@ -97,6 +97,7 @@ EXL2__PRIVATE exl2_result exl2__config_read_arch(const exl2__fields *f, exl2__co
         exl2__json_text(&f->json, model_type, type, sizeof type - 1);
     }
     const exl2__arch_row *row = exl2__arch_find(found);
+    row = row ? row : exl2__arch_find_base(found, type);
     const char *reason = row ? NULL : exl2__arch_unsupported(found, type);
     if (reason) {
         return exl2__fail(f->c, EXL2_ERR_UNSUPPORTED, "%s: the architecture '%s' is not supported: %s", f->label, found,
@@ -126,6 +127,7 @@ EXL2__PRIVATE exl2_result exl2__config_check_unsupported(const exl2__fields *f, 
         { "scale_attn_by_inverse_layer_idx", "false", 0 }, { "multi_query", "true", 1 },
         { "alibi", "false", 0 }, { "attention_sinks", "0", 0 }, { "scale_attn_weights", "true", 1 },
         { "use_bidirectional_attention", "false", 0 }, { "swiglu_alpha", "1.702", 1.702 },
+        { "is_causal", "true", 1 },
     };
     bool routed = out->arch.traits[EXL2__TRAIT_ROUTING] != EXL2__ROUTING_NONE;
     for (size_t i = routed ? EXL2__CONFIG_EXPERT_KEYS : 0; i < EXL2__COUNT(others); i++) {

@@ -7,7 +7,6 @@
 #include "fields.h"
 #include "model_rope.h"
 
-#define EXL2__FIELD_NAMES(...) ((const char *const[]){ __VA_ARGS__, NULL })
 /* Where the key of a scaling may be. Newer files have one object for each kind of layer. */
 #define EXL2__ROPE_NAMES(key) \
     EXL2__FIELD_NAMES("rope_scaling->" key, "rope_parameters->full_attention->" key, "rope_parameters->" key)
@@ -136,7 +135,6 @@ EXL2__PRIVATE exl2_result exl2__rope_read_longrope(const exl2__fields *f, uint32
                             &rope->attention_factor, NULL);
 }
 
-/* rotary: number of rotated elements of a head. context_max: tokens that the model was trained for. */
 /* The axes of M-RoPE, where a file has them. Text has the same position on all axes, so that what cannot be read is
    left out. */
 EXL2__PRIVATE exl2_result exl2__rope_read_axes(const exl2__fields *f, uint32_t rotary, exl2__rope *rope)
@@ -155,6 +153,7 @@ EXL2__PRIVATE exl2_result exl2__rope_read_axes(const exl2__fields *f, uint32_t r
     return exl2__fields_bool(f, EXL2__ROPE_NAMES("mrope_interleaved"), &rope->interleaved, NULL);
 }
 
+/* rotary: number of rotated elements of a head. context_max: tokens that the model was trained for. */
 EXL2__PRIVATE exl2_result exl2__rope_read(const exl2__fields *f, uint32_t rotary, uint32_t context_max,
                                           exl2__rope *rope)
 {

@@ -1,7 +1,7 @@
 /* tensor_files.h: finds and opens the *.safetensors files of a model folder: all, or those that an index names.
    takes: a folder.
-   gives: exl2__tensor_files, exl2__tensor_files_reader, exl2__tensor_files_names, exl2__tensor_files_mark,
-          exl2__tensor_files_slice, exl2__tensor_files_close.
+   gives: exl2__tensor_files, exl2__tensor_files_reader, exl2__tensor_files_names, exl2__tensor_files_one,
+          exl2__tensor_files_mark, exl2__tensor_files_slice, exl2__tensor_files_close.
    owns:  the open files, until exl2__tensor_files_close. */
 #ifndef EXL2__TENSOR_FILES_H
 #define EXL2__TENSOR_FILES_H
@@ -168,6 +168,14 @@ EXL2__PRIVATE exl2_result exl2__tensor_files_alloc(exl2__ctx *c, const char *dir
     EXL2__TRY(exl2__arena_open(c, &t->memory, bytes, EXL2_MEM_GENERAL));
     t->items = (exl2__tensor_file *)exl2__arena_alloc_zeroed(&t->memory, bytes);
     t->count = count;
+    return EXL2_OK;
+}
+
+/* The list is this one file. After a failure, too, the caller closes *t. */
+EXL2__PRIVATE exl2_result exl2__tensor_files_one(exl2__ctx *c, const char *dir, exl2__tensor_files *t, const char *name)
+{
+    EXL2__TRY(exl2__tensor_files_alloc(c, dir, t, 1));
+    exl2__format(t->items[0].name, sizeof t->items[0].name, "%s", name);
     return EXL2_OK;
 }
 

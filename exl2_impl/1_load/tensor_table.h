@@ -85,6 +85,7 @@ typedef struct exl2__tensors_reader {
     exl2__ctx *c;
     const char *dir;
     const char *const *renames; /* pairs of a text and its replacement (exl2__arch.renames), ended by NULL; or NULL */
+    const char *only;           /* the one file that is read; NULL: all, or those of the index */
     exl2__tensors *t;
     uint32_t stage;
     uint32_t at, key;           /* position in the stage, 0 at its begin: a file and a token of its header; an entry */
@@ -253,6 +254,9 @@ EXL2__PRIVATE exl2_result exl2__tensors_entry(exl2__ctx *c, const exl2__tensor_f
 EXL2__PRIVATE exl2_result exl2__tensors_read_index(exl2__tensors_reader *r, exl2__work *work)
 {
     const exl2__json *j = &r->index.parse.j;
+    if (r->only) {
+        return EXL2_OK;
+    }
     if (!r->index_open) {
         r->index_open = true;
         EXL2__TRY(exl2__json_file_open(r->c, r->dir, "model.safetensors.index.json", EXL2__TENSORS_HEADER_MAX, NULL,
@@ -266,7 +270,8 @@ EXL2__PRIVATE exl2_result exl2__tensors_read_index(exl2__tensors_reader *r, exl2
 
 EXL2__PRIVATE exl2_result exl2__tensors_list_files(exl2__tensors_reader *r, exl2__work *work)
 {
-    return exl2__tensor_files_names(r->c, r->dir, &r->t->files, &r->files, work);
+    return r->only ? exl2__tensor_files_one(r->c, r->dir, &r->t->files, r->only)
+                   : exl2__tensor_files_names(r->c, r->dir, &r->t->files, &r->files, work);
 }
 
 /* The name [EXL2__TENSORS_NAME_MAX] that a token holds; "" if it is no string, too long, or has a NUL. */
@@ -666,6 +671,14 @@ static inline const exl2__tensor *exl2__tensors_find_part(const exl2__tensors *t
     char name[EXL2__TENSORS_NAME_MAX];
     size_t bytes = exl2__format(name, sizeof name, "%s.%s", key, part);
     return bytes == strlen(key) + 1 + strlen(part) ? exl2__tensors_find(t, name) : NULL;
+}
+
+/* Whether the family's renames have given "KEY.weight" its name. */
+static inline bool exl2__tensors_is_renamed(const exl2__tensors *t, const char *key)
+{
+    const exl2__tensor *entry = exl2__tensors_find_part(t, key, "weight");
+    const char *begin = (const char *)t->renamed.base, *name = entry ? entry->name : NULL;
+    return begin && name && name >= begin && name < begin + t->renamed.size;
 }
 
 /* Reads bytes [offset, offset + bytes) of the tensor into dst. */

@@ -1,6 +1,6 @@
 /* phases.h: THE BACKEND BOUNDARY. The code above asks for phases of a forward pass; a backend computes them.
    takes: checked model tensors once, then a step (rows, page tables, sampling) per pass.
-   gives: EXL2__PHASES, exl2__phase, the structs that cross the boundary, exl2__backend and its two optional tables.
+   gives: EXL2__PHASES, exl2__phase, the structs that cross the boundary, exl2__backend and its three optional tables.
    owns:  nothing; a backend owns weights, pages and scratch, in arenas sized by its own *_bytes functions. */
 #ifndef EXL2__PHASES_H
 #define EXL2__PHASES_H
@@ -9,6 +9,7 @@
 #include "../1_load/arch.h"
 #include "../1_load/exl2_matrix.h"
 #include "../1_load/model_experts.h"
+#include "lora.h"
 
 #define EXL2__PAGE_TOKENS 64u /* tokens of a KV page */
 #define EXL2__NO_PAGE UINT32_MAX
@@ -61,6 +62,7 @@ typedef struct exl2__shape {
     exl2__qk_norm qk_norm;      /* NONE, HEADS, HEADS_ROTATED or WHOLE */
     bool windows, unrotated;    /* some layers have a window; some have no RoPE although `rotary` is not 0 */
     bool affine;                /* some matrices are of the kind EXL2__MATRIX_AFFINE */
+    bool exl3;                  /* some matrices are of the kind EXL2__MATRIX_EXL3 */
     bool pre_norms, post_norms; /* layers have norms before their blocks; after them */
     float norm_eps, attn_scale;
     float embed_scale, residual_scale, logit_scale;
@@ -148,6 +150,24 @@ static inline exl2__operand exl2__operand_of_expert(const exl2__layer *layer, ex
     return (exl2__operand){ layer->experts[role - EXL2__ROLE_SINGLES][expert], layer, role, expert };
 }
 
+/* Index of a part of an operand among those of its layer, for exl2__lora_store. */
+static inline uint32_t exl2__role_lora_place(exl2__role role, uint32_t expert, uint32_t part)
+{
+    static const uint8_t first[EXL2__ROLE_COUNT] = { [EXL2__ROLE_QKV] = 0, [EXL2__ROLE_OUT] = 3,
+                                                     [EXL2__ROLE_GATE_UP] = 4, [EXL2__ROLE_DOWN] = 6,
+                                                     [EXL2__ROLE_ROUTER] = 7, [EXL2__ROLE_EXPERT_UP] = 0,
+                                                     [EXL2__ROLE_EXPERT_DOWN] = 2 };
+    uint32_t before = role < EXL2__ROLE_SINGLES ? 0 : EXL2__LORA_PARTS + EXL2__LORA_EXPERT_PARTS * expert;
+    return before + first[role] + part;
+}
+
+/* What an adapter adds to a part of an operand of a layer. */
+static inline const exl2__lora_matrix *exl2__operand_lora(const exl2__lora_store *store, exl2__operand of,
+                                                           uint32_t part)
+{
+    return &store->matrices[(size_t)of.layer->index * store->places + exl2__role_lora_place(of.role, of.expert, part)];
+}
+
 /* What a backend must know before it can prepare. The sizes are final. */
 typedef struct exl2__plan {
     exl2__shape shape;            /* of the whole model */
@@ -158,6 +178,7 @@ typedef struct exl2__plan {
     uint32_t picture_rows;        /* part of rows_max for a picture whose rows see each other, beside other rows */
     uint32_t logit_rows_max;      /* rows of a group: head and sample compute the logits of one group at a time */
     uint32_t sequences_max, pages;
+    uint32_t lora_max, lora_rank_max; /* adapters; the largest rank of one. lora_max 0: rows have no adapters */
     uint32_t context, context_max; /* tokens of a sequence; context_max: rounded up to whole pages */
     exl2_kv kv;                   /* format of K and V in pages */
     exl2__layer *layers;          /* [shape.layers] */
@@ -257,6 +278,8 @@ typedef struct exl2__logit_row { /* a row that wants logits, or its hidden state
     uint32_t alts;                  /* number of most likely tokens wanted, at most EXL2_ALTS_MAX */
     /* Used by SAMPLE and FETCH only: */
     const exl2__sampling *sampling;
+    uint32_t layer;                 /* HIDDEN: 0 = after the final norm; n = the residual after layer n - 1, without
+                                       that norm */
     const float *negative;          /* FETCH: logits [vocab] of the negative sequence; NULL = no guidance */
     float guidance;                 /* FETCH: scale of guidance, 1 = no effect */
     const uint32_t *mask;           /* [ceil(vocab / 32)] one bit per token, 1 = allowed; NULL = all. Filled in while
@@ -289,11 +312,16 @@ typedef struct exl2__step { /* the arrays must live until the pass has ended */
     uint32_t copy_count;
     const exl2__logit_row *logits;
     uint32_t logit_count;
+    const uint16_t *row_loras; /* [row_count] 1 + index into lora_sets, 0: none; NULL: no row has adapters */
+    const exl2__lora_set *lora_sets; /* [lora_set_count] */
+    uint32_t lora_set_count;
     const float *handed; /* [row_count, hidden] for `embed` of a later span: rows that the span before has computed */
     exl2__row_kind kind;
     bool decodes; /* no rows are of prompts, and every row wants logits (not HIDDEN): logits[i].row == i */
     bool repeats; /* besides, every row is the only one of its sequence, and a token is sampled from it */
     bool masked;  /* some rows have masks: `sample` has to wait until the masks are ready */
+    bool tapped;  /* some rows want the residual after a layer before the last one: the pass stops there. Only without a
+                     queue */
 } exl2__step;
 
 /* Whether a row of the group [first, first + count) of logit rows is HIDDEN; all: whether all are. */
@@ -331,8 +359,10 @@ typedef struct exl2__device exl2__device; /* a span of a model on one backend: i
 typedef struct exl2__backend_memory {
     /* Rows of a pass where the application does not choose a number. */
     uint32_t (*prefill_chunk)(uint64_t weight_bytes);
-    /* Bytes that are still free there, and bytes of buffers in addition to weights and pages. */
+    /* Bytes that are still free there; peak read bandwidth of the memory, MB/s, 0: unknown; bytes of buffers in addition
+       to weights and pages. */
     uint64_t (*bytes_free)(const exl2__device *d);
+    uint32_t (*read_mbps)(const exl2__device *d);
     uint64_t (*buffer_bytes)(const exl2__device *d, const exl2__plan *plan);
     /* Peak of the host memory that the backend allocates for the model in addition to the caller's arenas. ready: from
        `prepare` on; else while weights are loaded, in slices of at most slice_bytes. */
@@ -371,10 +401,23 @@ typedef struct exl2__backend_queue {
     uint32_t (*ahead)(const exl2__device *d); /* passes worth repeating at once for a caller that waits for results */
 } exl2__backend_queue;
 
+/* Functions of a backend that computes adapters (lora.h). */
+typedef struct exl2__backend_loras {
+    /* Memory for an adapter. *block: its address there. */
+    exl2_result (*open)(exl2__device *d, uint64_t bytes, uint64_t *block);
+    void (*close)(exl2__device *d, uint64_t block, uint64_t bytes);
+    /* Writes bytes at an address of a block that no pass uses yet. */
+    exl2_result (*write)(exl2__device *d, uint64_t at, const void *data, uint64_t bytes);
+    /* Where a matrix has its inputs and outputs: in_at [inputs of the part], out_at [outputs]: the place of each.
+       NULL: in their natural order. */
+    void (*order)(const exl2__device *d, exl2__operand of, uint32_t part, uint32_t *in_at, uint32_t *out_at);
+} exl2__backend_loras;
+
 typedef struct exl2__backend {
     const char *name; /* "cpu", "cuda" */
     const exl2__backend_memory *memory; /* all of its functions are set; NULL: the backend uses the caller's arenas */
     const exl2__backend_queue *queue;   /* all of its functions are set; NULL: phases have ended when they return */
+    const exl2__backend_loras *loras;   /* NULL: the backend computes no adapters */
 
     /* Opens a model. `hardware` belongs to the engine, and is NULL for "cpu". `close` accepts NULL. */
     exl2_result (*open)(exl2__ctx *c, void *hardware, exl2__device **out);
@@ -389,6 +432,7 @@ typedef struct exl2__backend {
     bool needs_groups; /* matrix_bytes reads the groups of its descs, too */
     bool one_kind;     /* matrices that are packed together are of one kind, and gate and up have codes if down has;
                           the experts of a layer are all affine, or none is */
+    bool has_exl3;     /* computes with matrices and embeddings of EXL3 */
     uint64_t (*matrix_bytes)(const exl2__device *d, const exl2__matrix_desc *parts, uint32_t count);
     uint64_t (*vector_bytes)(const exl2__device *d, uint32_t count);
     /* *parts must live until all rows have been fed. */
@@ -440,9 +484,10 @@ typedef struct exl2__backend {
        changed, and are valid until the next call. sample_row samples from them. */
     exl2_result (*logits)(exl2__device *d, uint32_t row, float **out);
     exl2_result (*sample_row)(exl2__device *d, float *logits, const exl2__logit_row *row, exl2__logit_result *result);
-    /* After collect, before the next pass: the final hidden state of the step's row `row`, out [hidden]: what the head
-       multiplies, r after the model's last norm. */
-    exl2_result (*hidden)(exl2__device *d, uint32_t row, float *out);
+    /* After collect, before the next pass: the final hidden states of the step's rows [row, row + count), out [count,
+       hidden]: what the head multiplies, r after the model's last norm. raw: r itself, which a backend without a queue
+       gives after any layer, too. */
+    exl2_result (*hidden)(exl2__device *d, uint32_t row, uint32_t count, bool raw, float *out);
 
 #define X(name) exl2_result (*name)(exl2__device *d, const exl2__layer *layer, const exl2__range *range);
     EXL2__PHASES(X) /* layer: NULL in phases outside of the layers */

@@ -26,6 +26,7 @@ typedef struct exl2__picture {
     uint32_t rows;     /* 0: the slot is free */
     uint32_t grid[3];  /* frames, lines and columns of rows, of one tile */
     uint32_t handles;  /* the application's, and what else keeps the slot without a word */
+    bool given;            /* its pixels or rows are a snapshot's, which nobody can compare with the id */
     uint64_t uses;     /* words that name it */
     const float *data; /* [rows, levels, hidden] what the rows are; NULL: not there now */
 } exl2__picture;
@@ -70,7 +71,8 @@ static inline uint32_t exl2__pictures_word(uint32_t slot, uint32_t row)
 static inline uint32_t exl2__pictures_find(const exl2__pictures *p, const uint64_t id[2])
 {
     for (uint32_t i = 0; i < p->count; i++) {
-        if (p->picture[i].rows > 0 && p->picture[i].id[0] == id[0] && p->picture[i].id[1] == id[1]) {
+        const exl2__picture *picture = &p->picture[i];
+        if (picture->rows > 0 && !picture->given && picture->id[0] == id[0] && picture->id[1] == id[1]) {
             return i;
         }
     }

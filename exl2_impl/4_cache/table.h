@@ -1,9 +1,9 @@
 /* table.h: a session's history, and the pages that hold its K and V while a job runs.
    takes: the pages of the model.
    gives: exl2__table, exl2__table_text; exl2__table_make, _words, _is_vector, _token, _read, _read_last, _append,
-          _append_words, _forget, _remember, _cached, _computed_tokens, _keep, _rewind, _trim, _fork, _find, _demand,
-          _start, _sync, _reserve, _borrow, _run, _set_sampled, _mark, _computed, _cut, _close, _release, _unpin_all,
-          _pin_all.
+          _append_words, _forget, _remember, _cached, _computed_tokens, _keep, _move, _rewind, _trim, _fork, _find,
+          _demand, _start, _sync, _reserve, _borrow, _run, _set_sampled, _mark, _computed, _cut, _close, _release,
+          _unpin_all, _pin_all.
    owns:  a use of each of its pages while a job runs; both arrays lie in the model's scratch arena.
 
    The session owns its words, each of which is a use of the vector that it names. It owns pages only while a job runs:
@@ -205,6 +205,19 @@ static inline void exl2__table_keep(exl2__table *t, const exl2__pages *p, uint32
     if (tokens < t->tokens) {
         exl2__vectors_drop(p->vectors, t->words + tokens, t->tokens - tokens);
         t->tokens = tokens;
+    }
+}
+
+/* Moves the history into another tree, where its K and V are found or computed anew. No job runs in it. */
+static inline void exl2__table_move(exl2__table *t, exl2__pages *p, uint64_t root)
+{
+    if (t->root != root) {
+        bool listed = t->previous != t;
+        exl2__table_forget(t, p);
+        t->root = root;
+        if (listed) {
+            exl2__table_remember(t, p);
+        }
     }
 }
 

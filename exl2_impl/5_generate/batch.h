@@ -18,6 +18,8 @@ typedef struct exl2__batch {
                                       EXL2__BATCH_NOBODY: nobody needs the result */
     const uint32_t **page_tables;  /* [sequences_max] */
     uint32_t *page_table_memory;   /* [sequences_max, pages_per_table] copies, as sessions may change during a pass */
+    uint16_t *row_loras;           /* [rows_max] as in exl2__step; NULL: the model has no adapters */
+    exl2__lora_set *lora_sets;     /* [sequences_max] copies, as jobs may end during a pass */
     exl2_token *history;           /* [sequences_max, context_max] for penalties */
     exl2_bias *extras;             /* [sequences_max + drafts, EXL2__LOGIT_EXTRAS_MAX] */
     exl2__page_copy *copies;       /* [pages] */
@@ -31,6 +33,7 @@ static inline void exl2__batch_make(exl2__batch *b, exl2__arena *arena, const ex
 {
     uint64_t sampled = (uint64_t)plan->sequences_max + drafts;
     b->copy_count = b->logit_count = 0;
+    b->row_loras = NULL;
     b->context_max = plan->context_max;
     b->pages_per_table = exl2__pages_for(plan->context_max);
     b->rows = (exl2__step_row *)exl2__arena_alloc(arena, (uint64_t)plan->rows_max * sizeof *b->rows);
@@ -41,6 +44,11 @@ static inline void exl2__batch_make(exl2__batch *b, exl2__arena *arena, const ex
         (const uint32_t **)exl2__arena_alloc(arena, (uint64_t)plan->sequences_max * sizeof *b->page_tables);
     b->page_table_memory =
         (uint32_t *)exl2__arena_alloc(arena, (uint64_t)plan->sequences_max * b->pages_per_table * sizeof(uint32_t));
+    if (plan->lora_max) {
+        b->row_loras = (uint16_t *)exl2__arena_alloc(arena, (uint64_t)plan->rows_max * sizeof *b->row_loras);
+        b->lora_sets =
+            (exl2__lora_set *)exl2__arena_alloc(arena, (uint64_t)plan->sequences_max * sizeof *b->lora_sets);
+    }
     b->history =
         (exl2_token *)exl2__arena_alloc(arena, (uint64_t)plan->sequences_max * plan->context_max * sizeof(exl2_token));
     b->extras = (exl2_bias *)exl2__arena_alloc(arena, sampled * EXL2__LOGIT_EXTRAS_MAX * sizeof *b->extras);
@@ -125,14 +133,28 @@ static inline exl2__step_row exl2__batch_row(const exl2__sequence *s, const exl2
     return row;
 }
 
+/* The number of the sequence's set, 1 + its index among the *count sets of the pass; 0: it has none. */
+static inline uint16_t exl2__batch_loras(exl2__batch *b, const exl2__lora_set *set, uint32_t *count)
+{
+    uint32_t i = 0;
+    while (set && i < *count && !exl2__lora_same(set, &b->lora_sets[i])) {
+        i++;
+    }
+    if (set && i == *count) {
+        b->lora_sets[(*count)++] = *set;
+    }
+    return (uint16_t)(set ? i + 1 : 0);
+}
+
 /* Makes a step of the sequences' rows. The logits at position p predict token p + 1: from the last pending row and from
-   drafts a token is sampled; the earlier rows of a scored prompt give the log-probability of the token after them. If a
-   pass of sampled tokens has logits at all, every row has, so that it can run as a captured graph. */
+   drafts a token is sampled; the earlier rows of a scored prompt give the log-probability of the token after them. Rows
+   of an embedding give their hidden states instead. If a pass of sampled tokens has logits at all, every row has, so
+   that it can run as a captured graph. */
 static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, uint32_t count,
                                     const exl2__pages *pages, exl2__row_kind kind, exl2__step *step)
 {
-    uint32_t rows = 0, logits = 0, sequences = 0, sampled = 0, wanted = 0;
-    bool masked = false;
+    uint32_t rows = 0, logits = 0, sequences = 0, sampled = 0, wanted = 0, hidden = 0, sets = 0;
+    bool masked = false, tapped = false;
     for (uint32_t owner = 0; owner < count; owner++) {
         exl2__sequence *s = all[owner];
         if (!s->live || s->rows == 0) {
@@ -142,16 +164,26 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
         uint32_t *table = b->page_table_memory + (size_t)sequences * b->pages_per_table, masks = 0, read = UINT32_MAX;
         memcpy(table, s->table->pages, s->table->page_count * sizeof *table);
         b->page_tables[sequences] = table;
+        uint16_t loras = exl2__batch_loras(b, s->loras, &sets);
         for (uint32_t i = 0; i < s->rows; i++) {
             uint32_t position = s->table->cached + i;
             b->rows[rows] = exl2__batch_row(s, pages, position, sequences, &turner);
+            if (b->row_loras) {
+                b->row_loras[rows] = loras;
+            }
             bool last = position + 1 >= s->table->tokens;
             bool of_prompt = position + 1 >= exl2__sequence_begin(s) && position >= s->computed_end
                           && position + 1 < s->prompt_end;
             exl2__logit_row logit = { .row = rows++, .use = EXL2__LOGIT_SCORE, .alts = s->alts };
             bool needed = true;
             bool scored = !last && s->score_prompt && of_prompt && !exl2__table_is_vector(s->table, position + 1);
-            if (scored) {
+            if (s->pool != EXL2_EMBED_OFF && exl2__sequence_pools(s, position)) {
+                EXL2__ASSERT(kind != EXL2__ROWS_SAMPLED); /* rows of a prompt */
+                logit.use = EXL2__LOGIT_HIDDEN;
+                logit.layer = s->pool_layer;
+                hidden++;
+                tapped = tapped || s->pool_layer;
+            } else if (scored) {
                 logit.target = exl2__table_token(s->table, position + 1);
             } else if (last && !s->prefill_only
                        && exl2__sequence_samples_after(s, position + 1 - s->table->tokens)) {
@@ -175,12 +207,13 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
         sequences++;
     }
     b->logit_count = wanted ? logits : 0;
-    bool decodes = rows > 0 && kind != EXL2__ROWS_PROMPT && b->logit_count == rows;
+    bool decodes = rows > 0 && kind != EXL2__ROWS_PROMPT && b->logit_count == rows && !hidden;
     *step = (exl2__step){ .rows = b->rows, .row_count = rows, .sequence_count = sequences,
                           .page_tables = b->page_tables, .copies = b->copies, .copy_count = b->copy_count,
                           .logits = b->logits, .logit_count = b->logit_count, .kind = kind,
+                          .row_loras = sets ? b->row_loras : NULL, .lora_sets = b->lora_sets, .lora_set_count = sets,
                           .decodes = decodes, .repeats = decodes && sampled == rows && sampled == sequences,
-                          .masked = masked };
+                          .masked = masked, .tapped = tapped };
     b->copy_count = 0;
 }
 
@@ -188,7 +221,8 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
    (sampler, biases), and its result is ignored. */
 static inline void exl2__batch_drop_row(exl2__logit_row *row)
 {
-    *row = (exl2__logit_row){ .row = row->row, .use = EXL2__LOGIT_SCORE, .mask = row->mask };
+    exl2__logit_use use = row->use == EXL2__LOGIT_HIDDEN ? EXL2__LOGIT_HIDDEN : EXL2__LOGIT_SCORE;
+    *row = (exl2__logit_row){ .row = row->row, .use = use, .mask = row->mask };
 }
 
 /* Drops the rows of a sequence that has ended during the pass. */

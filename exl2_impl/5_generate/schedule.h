@@ -11,7 +11,7 @@
 #define EXL2__SCHEDULE_MIXED_ROWS 64 /* prompt rows between two passes that decode, or in a pass that also decodes: long
                                         prompts delay decoding little */
 #define EXL2__SCHEDULE_MISSED_MAX 8  /* a prompt without rows in this many passes comes next, whatever its priority */
-#define EXL2__SCHEDULE_SETTLED 16    /* a preempted sequence gets this many tokens before it is preempted again */
+#define EXL2__SCHEDULE_UNDISTURBED 16 /* a preempted sequence gets this many tokens before it is preempted again */
 
 /* What a sequence needs to start: pages, and a place in the batch. */
 typedef struct exl2__schedule_room {
@@ -118,7 +118,7 @@ static inline void exl2__schedule_preempt(exl2__sequence *s, exl2__pages *pages)
     exl2__table_remember(s->table, pages);
     s->active = false;
     s->passes_missed = 0;
-    s->settled = s->table->tokens + EXL2__SCHEDULE_SETTLED;
+    s->preempt_from = s->table->tokens + EXL2__SCHEDULE_UNDISTURBED;
 }
 
 /* The running sequence that gives way to `s` before all others: held ones, the lowest priority, the newest. */
@@ -128,7 +128,7 @@ static inline exl2__sequence *exl2__schedule_least(exl2__sequence *const *all, u
     for (uint32_t i = 0; i < count; i++) {
         exl2__sequence *a = all[i];
         bool may = a->live && a->active && !a->positive && !a->leaving && a->priority < s->priority
-                && (a->held || a->table->tokens >= a->settled);
+                && (a->held || a->table->tokens >= a->preempt_from);
         if (may && (!least || (a->held != least->held ? a->held : exl2__sequence_before(least, a)))) {
             least = a;
         }

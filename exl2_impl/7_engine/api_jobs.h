@@ -49,6 +49,10 @@ EXL2__PRIVATE exl2_result exl2__api_session_fork(exl2_engine *e, exl2_session ha
     exl2__model *m = &e->models[from->model];
     EXL2__TRY(exl2__api_new_session(e, m, &to));
     exl2__table_fork(&from->table, &m->pages, &to->table, exl2__objects_final_tokens(e, from));
+    to->base_root = from->base_root;
+    if (m->lora_names) {
+        m->lora_names[to - e->sessions] = m->lora_names[from - e->sessions];
+    }
     exl2__objects_publish(e);
     out->id = to->id;
     return EXL2_OK;
@@ -138,7 +142,8 @@ EXL2__PRIVATE exl2_result exl2__api_session_save(exl2_engine *e, exl2_session ha
     exl2__session *s;
     EXL2__TRY(exl2__api_outside(e, "exl2_session_save"));
     EXL2__TRY(exl2__api_argument(e, (out || !cap) && need, "exl2_session_save", "out or need is NULL"));
-    EXL2__TRY(exl2__api_argument(e, (flags & ~(uint32_t)EXL2_SAVE_KV) == 0, "exl2_session_save", "a flag is unknown"));
+    bool known = (flags & ~(uint32_t)(EXL2_SAVE_KV | EXL2_SAVE_IMAGES)) == 0;
+    EXL2__TRY(exl2__api_argument(e, known, "exl2_session_save", "a flag is unknown"));
     EXL2__TRY(exl2__api_session(e, handle, false, &s));
     return exl2__snapshot_save(e, s, flags, out, cap, need);
 }
@@ -226,9 +231,10 @@ EXL2__PRIVATE exl2_result exl2__api_check_job(exl2_engine *e, const exl2_job_des
     EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, &d->chat, exl2_chat_desc));
     EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, &d->sampler, exl2_sampler_desc));
     EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, &d->draft, exl2_draft_desc));
+    EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, &d->embed, exl2_embed_desc));
     bool whole = exl2__api_prompt_whole(&d->prompt) && exl2__api_prompt_whole(&d->negative_prompt)
               && (d->stop_strings || !d->stop_string_count) && (d->ban_strings || !d->ban_string_count)
-              && (d->stop_tokens || !d->stop_token_count);
+              && (d->stop_tokens || !d->stop_token_count) && (d->loras || !d->lora_count);
     EXL2__TRY(exl2__api_argument(e, d->loop_stop != 1, call, "loop_stop is 1: a text that comes once is no loop"));
     return exl2__api_argument(e, whole, call, "a count is set but its array is NULL");
 }

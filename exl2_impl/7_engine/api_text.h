@@ -29,6 +29,12 @@ static inline exl2_result exl2__api_fits_tokens(exl2_engine *e, size_t need, con
     return EXL2_OK;
 }
 
+/* Writes what EXL2_TEXT_END puts after the `count` tokens of a text, as far as it fits; returns its full number. */
+static inline uint32_t exl2__api_suffix(const exl2__model *m, uint32_t flags, exl2_token *out, size_t cap, size_t count)
+{
+    return exl2__vocab_suffix(&m->vocab, flags, count < cap ? out + count : NULL, count < cap ? cap - count : 0);
+}
+
 EXL2__PRIVATE exl2_result exl2__api_tokenize(exl2_engine *e, exl2_model handle, const char *text, size_t bytes,
                                              uint32_t flags, exl2_token *out, size_t cap, size_t *need)
 {
@@ -45,6 +51,7 @@ EXL2__PRIVATE exl2_result exl2__api_tokenize(exl2_engine *e, exl2_model handle, 
         return r;
     }
     *need += bos;
+    *need += exl2__api_suffix(m, flags, out, cap, *need);
     return exl2__api_fits_tokens(e, *need, out, cap);
 }
 
@@ -124,6 +131,7 @@ EXL2__PRIVATE exl2_result exl2__api_prompt_text(exl2_engine *e, exl2__model *m, 
     exl2_result r = exl2__encode(&e->ctx, &m->vocab, text, bytes, marks, flags, skip < cap ? out + skip : NULL,
                                  cap - skip, need);
     *need += begin;
+    *need += r < 0 && r != EXL2_ERR_TOO_SMALL ? 0 : exl2__api_suffix(m, flags, out, cap, *need);
     return r;
 }
 

@@ -55,6 +55,9 @@ EXL2__PRIVATE exl2_result exl2__draft_models_check(exl2_engine *e, exl2__model *
                           found->path);
     }
     EXL2__TRY(exl2__objects_not_closing(e, found));
+    if (found->weights.headless) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s has no head: it cannot draft", found->path);
+    }
     if (m->alike != found->id && !exl2__draft_models_are_alike(m, found)) {
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, "%s cannot draft for %s: its vocabulary is another one", found->path,
                           m->path);

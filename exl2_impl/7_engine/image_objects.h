@@ -12,8 +12,10 @@
 
 #ifndef EXL2_NO_VISION
 
-#define EXL2__IMAGE_ROWS 1280u      /* default of max_rows */
-#define EXL2__IMAGE_PIXELS 8294400u /* default of pixels_max: 3840 x 2160 */
+#define EXL2__IMAGE_ROWS 1280u           /* default of max_rows */
+#define EXL2__IMAGE_PIXELS 8294400u      /* default of pixels_max: 3840 x 2160 */
+#define EXL2__IMAGE_PROMPT_MAX 4096u     /* pictures of a prompt */
+#define EXL2__IMAGE_PROMPT_BYTES 262144u /* of its text; a larger one allocates for the call */
 #define EXL2__IMAGE_NOWHERE UINT64_MAX
 
 /* A handle. Its id is serial << 32 | model's slot << 16 | index + 1; serials of an engine never repeat. */
@@ -40,8 +42,10 @@ typedef struct exl2__image_data {
     bool resized;                  /* `seen` is complete */
     bool fresh;                    /* it was made, and never encoded since */
     bool wanted;                   /* a running job needs its rows next */
-    exl2_result result;            /* why it has no rows, or OK */
-    uint64_t age;                  /* when it was made, found or read, by exl2__images.clock */
+    exl2__vision_limits limits;
+    uint32_t number;    /* scratch of one call: its number in a snapshot */
+    exl2_result result; /* why it has no rows, or OK */
+    uint64_t age;       /* when it was made, found or read, by exl2__images.clock */
     uint64_t encode_ns;
     char error[160];
 } exl2__image_data;
@@ -57,7 +61,7 @@ typedef struct exl2__images {
     exl2__tower tower;
     exl2__tower_reader reader;        /* while the model loads */
     exl2__arena weights;              /* of the tower */
-    uint64_t prepared_at;      /* offset of the tower's part of the model's scratch arena */
+    uint64_t prepared_at;             /* offset of the tower's part of the model's scratch arena */
     uint64_t table_bytes;             /* host memory of the reader's list of tensors */
     exl2_token row_token, mark_token; /* ids of the family's marks; -1: the tokenizer has none */
     exl2__image *image;               /* [count] */
@@ -66,6 +70,8 @@ typedef struct exl2__images {
     float *pool;            /* [rows_max, levels, hidden] */
     uint8_t *pixels;        /* [pixel_bytes] */
     exl2__resize resize;
+    uint32_t *prompt_slots; /* [EXL2__IMAGE_PROMPT_MAX] pictures of the prompt that is read now */
+    char *prompt_text;      /* [EXL2__IMAGE_PROMPT_BYTES] its text with what stands for pictures */
     void *resize_scratch;
     exl2__image_stage stage;
     uint32_t at; /* slot of the picture that is worked on, if stage is not IDLE */

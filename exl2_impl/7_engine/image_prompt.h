@@ -2,7 +2,7 @@
    takes: a prompt's pictures and its text or ids; the family's marks.
    gives: exl2__image_prompt with exl2__image_prompt_open, _close, _rendered, _text, _ids, _words;
           exl2__image_prompt_tokens.
-   owns:  while a call lasts, the list of pictures and the expanded text.
+   owns:  while a call lasts, the expanded text, if it does not fit the memory that the model has for it.
 
    The text is expanded first and tokenized as a whole then, as line ends beside a mark may join with those of the
    text. Every row is written as the family's token of a row; so the k-th such id is the k-th row. What a message says
@@ -13,8 +13,6 @@
 #include "images.h"
 
 #ifndef EXL2_NO_VISION
-
-#define EXL2__IMAGE_PROMPT_MAX 4096u /* pictures of a prompt */
 
 /* A text that is being written; data NULL: its bytes are only counted. */
 typedef struct exl2__image_writer {
@@ -96,7 +94,6 @@ EXL2__PRIVATE void exl2__image_put_picture(exl2__image_writer *w, const exl2__vi
 
 static inline void exl2__image_prompt_close(exl2_engine *e, exl2__image_prompt *p)
 {
-    exl2__free(&e->ctx, p->slots, (uint64_t)p->count * sizeof *p->slots, EXL2_MEM_GENERAL);
     exl2__free(&e->ctx, p->block, p->block_bytes, EXL2_MEM_GENERAL);
     *p = (exl2__image_prompt){ 0 };
 }
@@ -117,8 +114,7 @@ EXL2__PRIVATE const exl2_image *exl2__image_prompt_at(const exl2_prompt *given, 
 EXL2__PRIVATE exl2_result exl2__image_prompt_open(exl2_engine *e, exl2__model *m, const exl2_prompt *given,
                                                   exl2__image_prompt *out)
 {
-    uint64_t count = given->image_count;
-    void *slots = NULL;
+    uint64_t count = exl2__min64(given->image_count, EXL2__IMAGE_PROMPT_MAX + 1);
     *out = (exl2__image_prompt){ 0 };
     for (size_t i = 0; given->messages && i < given->message_count; i++) {
         const exl2_message *message = &given->messages[i];
@@ -140,8 +136,7 @@ EXL2__PRIVATE exl2_result exl2__image_prompt_open(exl2_engine *e, exl2__model *m
                           : count > EXL2__IMAGE_PROMPT_MAX ? "the prompt has more than 4,096 pictures"
                                                            : "the prompt has pictures, but images is NULL");
     }
-    EXL2__TRY(exl2__alloc(&e->ctx, count * sizeof *out->slots, 16, EXL2_MEM_GENERAL, &slots));
-    out->slots = (uint32_t *)slots;
+    out->slots = m->images.prompt_slots;
     out->count = (uint32_t)count;
     for (uint32_t i = 0; i < out->count; i++) {
         exl2__model *other = NULL;
@@ -246,11 +241,15 @@ EXL2__PRIVATE exl2_result exl2__image_prompt_text(exl2_engine *e, exl2__model *m
                                   "can be tokenized at once",
                                   (unsigned long long)w.used, EXL2__ENCODE_BYTES_MAX - 1);
             }
-            p->block_bytes = w.used + w.used / 8 + 2;
-            EXL2__TRY(exl2__alloc(&e->ctx, p->block_bytes, 1, EXL2_MEM_GENERAL, &p->block));
-            memset(p->block, 0, (size_t)p->block_bytes);
-            w.data = (char *)p->block;
-            w.from_message = (uint8_t *)p->block + w.used;
+            uint64_t all = w.used + w.used / 8 + 2;
+            w.data = m->images.prompt_text;
+            if (all > EXL2__IMAGE_PROMPT_BYTES) {
+                EXL2__TRY(exl2__alloc(&e->ctx, all, 1, EXL2_MEM_GENERAL, &p->block));
+                p->block_bytes = all;
+                w.data = (char *)p->block;
+            }
+            memset(w.data, 0, (size_t)all);
+            w.from_message = (uint8_t *)w.data + w.used;
         }
     }
     p->text = w.data;
@@ -292,11 +291,13 @@ EXL2__PRIVATE exl2_result exl2__image_prompt_encode(exl2_engine *e, exl2__model 
     void *block = NULL;
     exl2__image_put_picture(&w, &m->images.config.marks, size);
     uint64_t bytes = w.used;
-    EXL2__TRY(exl2__alloc(&e->ctx, bytes + 1, 1, EXL2_MEM_GENERAL, &block));
-    w = (exl2__image_writer){ .data = (char *)block };
+    if (bytes > EXL2__IMAGE_PROMPT_BYTES) {
+        EXL2__TRY(exl2__alloc(&e->ctx, bytes, 1, EXL2_MEM_GENERAL, &block));
+    }
+    w = (exl2__image_writer){ .data = block ? (char *)block : m->images.prompt_text };
     exl2__image_put_picture(&w, &m->images.config.marks, size);
     exl2_result r = exl2__encode(&e->ctx, &m->vocab, w.data, (size_t)bytes, NULL, EXL2_TEXT_NO_BOS, out, cap, need);
-    exl2__free(&e->ctx, block, bytes + 1, EXL2_MEM_GENERAL);
+    exl2__free(&e->ctx, block, bytes, EXL2_MEM_GENERAL);
     return r;
 }
 

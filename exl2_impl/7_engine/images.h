@@ -127,6 +127,8 @@ EXL2__PRIVATE void exl2__images_layout(exl2__model *m, exl2__arena *scratch)
     g->data = (exl2__image_data *)exl2__arena_alloc_zeroed(scratch, (uint64_t)slots * sizeof *g->data);
     g->pool = (float *)exl2__arena_alloc(scratch, g->rows_max * row_floats * sizeof *g->pool);
     g->pixels = (uint8_t *)exl2__arena_alloc(scratch, g->pixel_bytes);
+    g->prompt_slots = (uint32_t *)exl2__arena_alloc(scratch, EXL2__IMAGE_PROMPT_MAX * sizeof *g->prompt_slots);
+    g->prompt_text = (char *)exl2__arena_alloc(scratch, EXL2__IMAGE_PROMPT_BYTES);
     exl2__device *cpu = m->spans.span[0].device;
     g->resize_scratch =
         exl2__arena_alloc(scratch, exl2__resize_scratch_bytes(&g->config, &g->limits, exl2__images_side(m), cpu));
@@ -425,6 +427,11 @@ EXL2__PRIVATE exl2_result exl2__images_enter(exl2_engine *e, exl2__model *m, con
     exl2__images_copy(d, g->pixels + source.at);
     exl2__images_name(d, &size, g->pixels + source.at, id);
     *slot = exl2__pictures_find(p, id);
+    if (*slot != EXL2__NO_PICTURE &&
+        (p->picture[*slot].rows != size.rows || memcmp(p->picture[*slot].grid, size.grid, sizeof size.grid) != 0)) {
+        p->picture[*slot].given = true; /* a snapshot's, which has the id of a picture that is another one */
+        *slot = exl2__pictures_find(p, id);
+    }
     if (*slot != EXL2__NO_PICTURE) {
         p->picture[*slot].handles++;
     } else if ((*slot = exl2__images_slot_for(m, id, &size)) == EXL2__NO_PICTURE) {
@@ -437,6 +444,7 @@ EXL2__PRIVATE exl2_result exl2__images_enter(exl2_engine *e, exl2__model *m, con
     data->age = ++g->clock;
     if (!exl2__images_can_return(m, *slot)) { /* new, or its pixels are gone */
         data->size = size;
+        data->limits = limits;
         data->width = d->width;
         data->height = d->height;
         data->source = source;
@@ -479,6 +487,39 @@ static inline void exl2__images_close(exl2__model *m, exl2__image *image)
     exl2__pictures *p = exl2__images_pictures(m);
     p->picture[image->picture].handles--;
     *image = (exl2__image){ 0 };
+}
+
+/* Fails if the history that a job begins with needs a picture that is gone: one whose K and V are not in the cache. */
+EXL2__PRIVATE exl2_result exl2__images_check_history(exl2_engine *e, exl2__model *m, const exl2__job *job)
+{
+    const exl2__table *t = job->sequence.table;
+    uint32_t keep = job->sequence.begun ? t->tokens : exl2__min32(job->sequence.keep, t->tokens);
+    uint32_t missing = 0, first = 0, number = 0, at_first = 0;
+    for (uint32_t i = 0; exl2__images_pictures(m)->live > 0 && i < keep; i++) {
+        bool begins = exl2__pictures_is(t->words[i]) && exl2__pictures_row(t->words[i]) == 0;
+        number += begins;
+        if (begins && !exl2__images_can_return(m, exl2__pictures_of(t->words[i]))) {
+            at_first = missing == 0 ? i : at_first;
+            first = missing == 0 ? number : first;
+            missing++;
+        }
+    }
+    if (missing == 0) {
+        return EXL2_OK;
+    }
+    exl2__table_text text = exl2__sequence_text(&job->sequence);
+    uint32_t found = exl2__table_find(&m->pages, &text, exl2__sequence_shared(&job->sequence, text.tokens),
+                                      exl2__sequence_reuse(&job->sequence, text.tokens));
+    for (uint32_t i = found; i < keep; i++) {
+        if (exl2__pictures_is(t->words[i]) && !exl2__images_can_return(m, exl2__pictures_of(t->words[i]))) {
+            const uint64_t *id = exl2__images_pictures(m)->picture[exl2__pictures_of(t->words[at_first])].id;
+            return exl2__fail(&e->ctx, EXL2_ERR_STATE,
+                              "%u pictures of the history are gone; the first is number %u, "
+                              "%016llx%016llx, at token %u: make it again with exl2_image_make",
+                              missing, first, (unsigned long long)id[0], (unsigned long long)id[1], at_first);
+        }
+    }
+    return EXL2_OK;
 }
 
 /* ---- what is known ---- */

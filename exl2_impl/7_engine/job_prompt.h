@@ -309,7 +309,8 @@ EXL2__PRIVATE exl2_result exl2__job_prompt_begun(exl2_engine *e, const exl2__mod
                             "so that the grammar cannot follow it");
 }
 
-/* Keeps the common prefix of history and conversation. The last token is always computed again, for its logits. */
+/* Keeps the common prefix of history and conversation. The last token is always computed again, for its logits. An
+   embedding that needs all tokens keeps none. */
 EXL2__PRIVATE void exl2__job_prompt_keep_prefix(const exl2__table *t, exl2__sequence *s, exl2_token *prompt,
                                                 uint32_t count)
 {
@@ -317,7 +318,7 @@ EXL2__PRIVATE void exl2__job_prompt_keep_prefix(const exl2__table *t, exl2__sequ
     while (keep < t->tokens && keep < count && (t->words[keep] & ~EXL2__WORD_SAMPLED) == (uint32_t)prompt[keep]) {
         keep++;
     }
-    keep = count ? exl2__min32(keep, count - 1) : 0;
+    keep = count && !exl2__sequence_pools_all(s) ? exl2__min32(keep, count - 1) : 0;
     s->keep = keep;
     s->prompt = (const uint32_t *)prompt + keep;
     s->prompt_count = count - keep;
@@ -436,6 +437,18 @@ EXL2__PRIVATE exl2_result exl2__job_prompt_messages(exl2_engine *e, exl2__model 
     return EXL2_OK;
 }
 
+/* Appends the tokens that EXL2_TEXT_END puts after a text. */
+EXL2__PRIVATE exl2_result exl2__job_prompt_end(exl2_engine *e, const exl2__model *m, uint32_t flags, exl2_token *out,
+                                               uint32_t *count)
+{
+    uint32_t more = exl2__vocab_suffix(&m->vocab, flags, out + *count, m->info.context_max - *count), before = *count;
+    *count += more;
+    return before + more <= m->info.context_max
+               ? EXL2_OK
+               : exl2__fail(&e->ctx, EXL2_ERR_CONTEXT_FULL, "the prompt has %u tokens, but a session holds %u", *count,
+                            m->info.context_max);
+}
+
 /* The prompt of a text: encoded, to be appended to the history. */
 EXL2__PRIVATE exl2_result exl2__job_prompt_text(exl2_engine *e, exl2__model *m, exl2__job *job,
                                                 const exl2_prompt *given, const exl2__table *t, exl2_token *prompt,
@@ -449,6 +462,7 @@ EXL2__PRIVATE exl2_result exl2__job_prompt_text(exl2_engine *e, exl2__model *m, 
     flags = marked ? flags & ~(uint32_t)EXL2_TEXT_PLAIN : flags; /* the marks say which bytes are plain */
     exl2_result r = exl2__job_prompt_encode(e, m, pictures->text, pictures->bytes, marked ? &marks : NULL, flags,
                                             prompt, bos, &count);
+    r = r < 0 ? r : exl2__job_prompt_end(e, m, given->flags, prompt, &count);
     job->stats.prompt_tokens = job->sequence.prompt_count = count;
     EXL2__TRY(r);
     return exl2__job_pictures_words(e, m, job, pictures, prompt, count);

@@ -5,8 +5,10 @@
 #define EXL2__JOB_START_H
 
 #include "draft_models.h"
+#include "embeddings.h"
 #include "job_lists.h"
 #include "job_prompt.h"
+#include "loras.h"
 #include "snapshot.h"
 
 #define EXL2__DEFAULT_MAX_TOKENS 512u
@@ -44,7 +46,7 @@ EXL2__PRIVATE exl2_result exl2__job_start_length(exl2_engine *e, const exl2__mod
     exl2__sequence *s = &job->sequence;
     uint64_t prompt_end = (uint64_t)s->keep + s->prompt_count + (job->healed >= 0);
     uint32_t context_max = m->info.context_max;
-    uint64_t new_tokens = d->prefill_only ? 0 : d->max_tokens ? d->max_tokens : EXL2__DEFAULT_MAX_TOKENS;
+    uint64_t new_tokens = s->prefill_only ? 0 : d->max_tokens ? d->max_tokens : EXL2__DEFAULT_MAX_TOKENS;
     if (!d->max_tokens && prompt_end < context_max) { /* the default is limited to the rest of the context */
         new_tokens = exl2__min64(new_tokens, context_max - prompt_end);
     }
@@ -70,6 +72,31 @@ EXL2__PRIVATE exl2_result exl2__job_start_length(exl2_engine *e, const exl2__mod
 
 /* ---- the job ---- */
 
+/* Fails unless the job has the adapters of the saved one. */
+EXL2__PRIVATE exl2_result exl2__job_start_check_loras(exl2_engine *e, const exl2__model *m, const exl2__job *job)
+{
+    const exl2__session_resume *r = &e->sessions[job->session].resume;
+    exl2__lora_names wanted = { r->lora_count ? 1 : 0, { r->lora } }, given = exl2__loras_names(m, job->sequence.loras);
+    wanted = m->lora_names ? m->lora_names[job->session] : wanted;
+    for (uint32_t i = 0; i < wanted.count; i++) {
+        const exl2__lora_name *name = &wanted.names[i];
+        bool found = false;
+        for (uint32_t k = 0; k < given.count; k++) {
+            found = found || (memcmp(name->content_id, given.names[k].content_id, sizeof name->content_id) == 0
+                              && exl2__float_bits(name->scale) == exl2__float_bits(given.names[k].scale));
+        }
+        if (!found) {
+            char id[33];
+            exl2__snapshot_digits(name->content_id, id);
+            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "resume: the saved job had the adapter with content_id %s and "
+                              "scale %g, which the desc lacks", id, (double)name->scale);
+        }
+    }
+    return given.count == wanted.count ? EXL2_OK
+         : exl2__fail(&e->ctx, EXL2_ERR_ARG, "resume: the desc has %u adapters, but the saved job had %u", given.count,
+                      wanted.count);
+}
+
 /* A job that goes on where its session was saved: the prompt and the limits are those of the snapshot. */
 EXL2__PRIVATE exl2_result exl2__job_start_resumed(exl2_engine *e, const exl2__model *m, exl2__job *job,
                                                   const exl2_job_desc *d)
@@ -91,6 +118,7 @@ EXL2__PRIVATE exl2_result exl2__job_start_resumed(exl2_engine *e, const exl2__mo
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, "resume: prefill_only is %s, but the saved job has max_tokens %u",
                           d->prefill_only ? "set" : "not set", r->max_tokens);
     }
+    EXL2__TRY(exl2__job_start_check_loras(e, m, job));
     s->begun = true;
     s->prompt_end = r->prompt_end;
     s->prompt_count = r->prompt_count;
@@ -122,7 +150,26 @@ EXL2__PRIVATE exl2_result exl2__job_start_prompted(exl2_engine *e, exl2__model *
     if (d->heal_prompt && !d->prefill_only) {
         exl2__job_start_heal(m, job);
     }
-    return exl2__job_start_length(e, m, job, d);
+    EXL2__TRY(exl2__job_start_length(e, m, job, d));
+    return s->pool == EXL2_EMBED_OFF || s->prompt_count > 0
+               ? EXL2_OK
+               : exl2__fail(&e->ctx, EXL2_ERR_ARG, "embed: the prompt is empty, so there is nothing to make an "
+                            "embedding of");
+}
+
+/* The job's adapters. The session's history moves into the tree of its set. */
+EXL2__PRIVATE exl2_result exl2__job_start_loras(exl2_engine *e, exl2__model *m, exl2__session *session, exl2__job *job,
+                                                const exl2_job_desc *d)
+{
+    exl2__lora_set set;
+    EXL2__TRY(exl2__loras_of_desc(e, m, d, &set));
+    if (set.count) {
+        exl2__lora_set *own = &m->lora_sets[exl2__pool_slot_of(job->id)];
+        *own = set;
+        job->sequence.loras = own;
+    }
+    exl2__loras_root(m, session, job->sequence.loras);
+    return EXL2_OK;
 }
 
 EXL2__PRIVATE exl2_result exl2__job_start_fill(exl2_engine *e, exl2__model *m, exl2__session *session, exl2__job *job,
@@ -131,10 +178,18 @@ EXL2__PRIVATE exl2_result exl2__job_start_fill(exl2_engine *e, exl2__model *m, e
     exl2__sequence *s = &job->sequence;
     uint32_t used = 0;
     s->table = &session->table;
+    EXL2__TRY(exl2__job_start_loras(e, m, session, job, d));
     s->priority = d->priority;
     s->order = e->order++;
-    s->prefill_only = d->prefill_only;
+    s->pool = d->embed.pool;
+    s->pool_layer = d->embed.layer;
+    job->embeds_raw = d->embed.raw;
+    s->prefill_only = d->prefill_only || s->pool != EXL2_EMBED_OFF;
     s->score_prompt = d->score_prompt;
+    if (m->weights.headless && (!s->prefill_only || s->score_prompt)) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s has no head: it makes embeddings, but no text and no "
+                          "log-probabilities", m->path);
+    }
     s->alts = d->alts_per_token;
     EXL2__TRY(d->resume ? exl2__job_start_resumed(e, m, job, d) : exl2__job_start_prompted(e, m, job, d));
     EXL2__TRY(exl2__job_lists_stops(e, m, job, d, &used));
@@ -229,15 +284,27 @@ EXL2__PRIVATE exl2_result exl2__job_start_one(exl2_engine *e, const exl2_job_des
     job->session = (uint32_t)(session - e->sessions);
     job->block = &m->blocks[slot];
     job->delivery.discard = discard_events;
+    job->root_before = session->table.root;
     *out = job;
     r = exl2__job_start_fill(e, m, session, job, d);
     if (r < 0) {
+        exl2__table_move(&session->table, &m->pages, job->root_before);
         exl2__pool_free(&e->job_ids, slot);
         if (one_shot) {
             exl2__objects_free_session(e, session);
         }
         return r;
     }
+#ifndef EXL2_NO_VISION
+    if ((r = exl2__images_check_history(e, m, job)) < 0) {
+        exl2__grammars_leave(e, job);
+        exl2__pool_free(&e->job_ids, slot);
+        if (one_shot) {
+            exl2__objects_free_session(e, session);
+        }
+        return r;
+    }
+#endif
     if (!job->sequence.begun) {
         exl2__vectors_use(m->pages.vectors, job->sequence.prompt, job->sequence.prompt_count);
     }
@@ -252,6 +319,7 @@ EXL2__PRIVATE exl2_result exl2__job_start_negative(exl2_engine *e, const exl2_jo
     exl2__model *m = &e->models[positive->model];
     exl2_job_desc other = { .session = d->negative_session, .prompt = d->negative_prompt, .chat = d->chat,
                             .max_tokens = positive->max_tokens, .heal_prompt = d->heal_prompt,
+                            .loras = d->loras, .lora_count = d->lora_count,
                             .prefill_only = d->prefill_only, .priority = d->priority };
     other.model.id = m->id;
     exl2__session *session;
@@ -299,15 +367,26 @@ EXL2__PRIVATE exl2_result exl2__job_start_check_guidance(exl2_engine *e, const e
     return EXL2_OK;
 }
 
+/* Frees a job that was never live: its session's history goes back to where it was. */
+EXL2__PRIVATE void exl2__job_start_free(exl2_engine *e, exl2__job *job, uint32_t delivered)
+{
+    exl2__session *session = &e->sessions[job->session];
+    uint64_t root = job->root_before;
+    exl2__jobs_free(e, job, delivered);
+    if (session->id) {
+        exl2__table_move(&session->table, &e->models[session->model].pages, root);
+    }
+}
+
 /* Undoes a job that was filled in and is not live yet, with what belongs to it. */
 EXL2__PRIVATE void exl2__job_start_undo(exl2_engine *e, exl2__job *job)
 {
     exl2__grammars_leave(e, job);
     exl2__jobs_free_drafter(e, job);
     if (job->guidance.negative) {
-        exl2__jobs_free(e, job->guidance.negative, 0);
+        exl2__job_start_free(e, job->guidance.negative, 0);
     }
-    exl2__jobs_free(e, job, job->delivery.delivered); /* not 0 with `resume` */
+    exl2__job_start_free(e, job, job->delivery.delivered); /* not 0 with `resume` */
 }
 
 /* Fills in the job, which is not live yet, and all that it needs: with guidance the job of its negative prompt, with a
@@ -324,6 +403,7 @@ EXL2__PRIVATE exl2_result exl2__job_start_whole(exl2_engine *e, const exl2_job_d
         return exl2__fail(&e->ctx, EXL2_ERR_STATE, "negative_session: the session is busy with the positive prompt of "
                           "the same job");
     }
+    EXL2__TRY(exl2__embeddings_check(e, m, d));
     EXL2__TRY(exl2__draft_models_check(e, m, &d->draft, &draft));
     EXL2__TRY(exl2__job_start_one(e, d, m, session, discard_events, 0, job));
     exl2_result r = d->guidance < 0 || d->guidance > 0 ? exl2__job_start_negative(e, d, *job) : EXL2_OK;
@@ -334,6 +414,16 @@ EXL2__PRIVATE exl2_result exl2__job_start_whole(exl2_engine *e, const exl2_job_d
         exl2__job_start_undo(e, *job);
     }
     return r;
+}
+
+/* The session belongs to the new job. */
+static inline void exl2__job_start_ends_resume(exl2_engine *e, const exl2__job *job)
+{
+    exl2__model *m = &e->models[job->model];
+    e->sessions[job->session].resume.present = false;
+    if (m->lora_names) {
+        m->lora_names[job->session] = exl2__loras_names(m, job->sequence.loras);
+    }
 }
 
 /* Queues the job. On failure nothing has changed. */
@@ -349,9 +439,9 @@ EXL2__PRIVATE exl2_result exl2__job_start_job(exl2_engine *e, const exl2_job_des
     }
     job->sequence.live = true;
     exl2__unlock(&e->lock);
-    e->sessions[job->session].resume.present = false;
+    exl2__job_start_ends_resume(e, job);
     if (negative) {
-        e->sessions[negative->session].resume.present = false;
+        exl2__job_start_ends_resume(e, negative);
     }
     exl2__jobs_publish(e, job);
     exl2__objects_publish(e);

@@ -12,7 +12,10 @@
 #include "../1_load/model_config_read.h"
 #include "../2_graph/weights_load.h"
 #include "../6_text/tokenizer/vocab_read.h"
+#include "cards.h"
 #include "images.h"
+#include "jobs.h"
+#include "loras.h"
 
 #define EXL2__LOADING_STEP 0.01f /* least progress between two LOAD events */
 #define EXL2__LOADING_SAMPLE_PAGES 65536u /* for a dry run that measures the host memory of a page */
@@ -23,6 +26,7 @@ typedef struct exl2__loading {
     exl2__grammar_vocab_maker grammar;
     exl2__template_set_reader chats;
     exl2__weights_reader weights;
+    exl2__arena layers;      /* of exl2__weights.layer_bytes */
     uint64_t opened_bytes;   /* host memory that the backend keeps allocated for the model */
     uint64_t bytes, peak;    /* host memory that the stages have allocated and hold; the most of it at any time */
     bool begun;              /* the current stage's reader has begun */
@@ -39,6 +43,8 @@ EXL2__PRIVATE void exl2__loading_end_reading(exl2_engine *e, exl2__model *m)
         exl2__grammar_vocab_make_end(&l->grammar);
         exl2__template_set_end(&l->chats);
         exl2__weights_read_end(&l->weights);
+        exl2__arena_close(&e->ctx, &l->layers);
+        m->weights.layer_bytes = NULL;
         exl2__free(&e->ctx, l, sizeof *l, EXL2_MEM_GENERAL);
         m->loading = NULL;
     }
@@ -77,6 +83,7 @@ EXL2__PRIVATE void exl2__loading_close(exl2_engine *e, exl2__model *m)
         }
     }
     exl2__loading_end_reading(e, m);
+    exl2__loras_close_all(e, m);
     exl2__weights_close(&e->ctx, &m->weights);
     exl2__template_set_close(&e->ctx, &m->chats);
     exl2__grammars_close_all(e, m);
@@ -120,6 +127,14 @@ EXL2__PRIVATE exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, b
     m->histories = (uint32_t *)exl2__arena_alloc(scratch, e->max_sessions * words * sizeof(uint32_t));
     m->prompts =
         (exl2_token *)exl2__arena_alloc(scratch, (uint64_t)e->max_jobs * m->plan.context_max * sizeof(exl2_token));
+    if (m->plan.lora_max) {
+        exl2__roots_make(&m->roots, scratch, 2 * e->max_sessions);
+        m->loras = (exl2__lora *)exl2__arena_alloc_zeroed(scratch, m->plan.lora_max * (uint64_t)sizeof *m->loras);
+        m->lora_sets =
+            (exl2__lora_set *)exl2__arena_alloc(scratch, (uint64_t)e->max_jobs * sizeof *m->lora_sets);
+        m->lora_names =
+            (exl2__lora_names *)exl2__arena_alloc_zeroed(scratch, (uint64_t)e->max_sessions * sizeof *m->lora_names);
+    }
     m->blocks = (exl2__job_block *)exl2__arena_alloc(scratch, (uint64_t)e->max_jobs * sizeof *m->blocks);
     m->render = exl2__arena_alloc(scratch, EXL2__RENDER_BYTES);
 #ifndef EXL2_NO_VISION
@@ -304,6 +319,7 @@ EXL2__PRIVATE exl2_result exl2__loading_config(exl2_engine *e, exl2__model *m, e
         return exl2__config_read_text(c, m->path, &m->weights.config);
     }
     EXL2__TRY(exl2__config_read(c, m->path, &m->weights.config));
+    EXL2__TRY(exl2__pooling_read(c, m->path, &m->pooling));
     EXL2__TRY(exl2__loading_experts(c, m));
     return exl2__loading_rope(c, m);
 }
@@ -364,7 +380,7 @@ EXL2__PRIVATE exl2_result exl2__loading_chats(exl2_engine *e, exl2__model *m, ex
 #define EXL2__TEST_SPANS(layers, ends) (*(ends) = (layers), 1u)
 #endif
 
-/* Opens the model on the engine's backend: as one span. */
+/* Opens the model on the engine's backend. */
 EXL2__PRIVATE exl2_result exl2__loading_open_backend(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     exl2__ctx *c = &e->ctx;
@@ -377,8 +393,7 @@ EXL2__PRIVATE exl2_result exl2__loading_open_backend(exl2_engine *e, exl2__model
         return EXL2_PENDING;
     }
     uint32_t count = EXL2__TEST_SPANS(m->weights.config.layers, ends);
-    exl2__spans_cut(&m->spans, ends, count);
-    EXL2__TRY(exl2__spans_open(c, &m->spans, e->hardware.backend, e->hardware.device));
+    EXL2__TRY(exl2__cards_open(e, m, ends, count));
     m->loading->opened_bytes = c->host_bytes - before;
     return EXL2_OK;
 }
@@ -394,6 +409,12 @@ EXL2__PRIVATE exl2_result exl2__loading_headers(exl2_engine *e, exl2__model *m, 
         const exl2__span *first = m->spans.span; /* all devices pack alike */
         exl2__weights_read_begin(&l->weights, &e->ctx, &m->weights, m->path, first->backend, first->device);
         exl2__weights_cut(&m->weights, &m->spans);
+        if (m->desc.card_count > 1) {
+            exl2__arena dry = { 0 };
+            exl2__cards_layers(m, &dry);
+            EXL2__TRY(exl2__arena_open(&e->ctx, &l->layers, dry.used, EXL2_MEM_GENERAL));
+            m->weights.layer_bytes = exl2__cards_layers(m, &l->layers);
+        }
     }
     EXL2__TRY_DONE(exl2__weights_read_slice(&l->weights, work));
     exl2__weights_read_end(&l->weights);
@@ -474,6 +495,13 @@ EXL2__PRIVATE exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
     m->plan.logit_rows_max = exl2__max32(m->plan.logit_rows_max, exl2__min32(m->plan.sequences_max,
                                                                              backend->logit_rows));
     m->plan.shape.affine = m->weights.has_affine;
+    m->plan.shape.exl3 = m->weights.has_exl3;
+    m->plan.lora_max = m->desc.lora_max;
+    m->plan.lora_rank_max = m->desc.lora_rank_max ? m->desc.lora_rank_max : EXL2__LORAS_RANK_MAX;
+    if (m->desc.lora_max && !backend->loras) {
+        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: lora_max is %u, but adapters are not computed on the GPU yet: "
+                          "open the engine with EXL2_BACKEND_CPU", m->path, m->desc.lora_max);
+    }
 #ifndef EXL2_NO_VISION
     if (m->images.on) {
         m->plan.shape.row_levels = m->images.config.levels;
@@ -525,10 +553,14 @@ EXL2__PRIVATE exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m
         without_pages = exl2__spans_buffer_bytes(&m->spans, &m->plan);
         uint64_t device_per_page = page_bytes + exl2__div_up(with_pages - without_pages, EXL2__LOADING_SAMPLE_PAGES);
         uint64_t device_fixed = m->weights.weight_bytes + without_pages;
-        const exl2__span *first = m->spans.span; /* all spans are on the engine's device */
+        const exl2__span *first = m->spans.span; /* all spans are on one device, or else the model has several cards */
         uint64_t room = first->backend->memory->bytes_free(first->device);
         uint32_t fitting = exl2__plan_pages(&m->plan, wanted, usual, device_per_page, device_fixed, room);
-        pages = exl2__min32(pages, fitting);
+        pages = m->desc.card_count > 1 ? pages : exl2__min32(pages, fitting);
+    }
+    if (m->desc.card_count > 1) {
+        uint32_t context_pages = m->plan.context_max / EXL2__PAGE_TOKENS;
+        EXL2__TRY(exl2__cards_cut(&e->ctx, m, wanted ? pages : exl2__min32(context_pages, pages), &pages));
     }
     return exl2__loading_scratch_bytes(e, m, pages, &m->scratch_bytes);
 }
@@ -544,10 +576,10 @@ EXL2__PRIVATE void exl2__loading_info_family(exl2__model *m)
     }
     info->family = config->arch.family;
     bool awq = config->quant.method == EXL2__QUANT_AWQ;
-    uint32_t kinds = (uint32_t)m->weights.has_dense + m->weights.has_exl2 + m->weights.has_gptq;
+    uint32_t kinds = (uint32_t)m->weights.has_dense + m->weights.has_exl2 + m->weights.has_gptq + m->weights.has_exl3;
     info->dequantized = m->weights.dequantized;
     info->format = kinds > 1 ? "mixed" : m->weights.has_exl2 ? "exl2" : m->weights.has_dense ? "dense"
-                 : awq ? "awq" : "gptq";
+                 : m->weights.has_exl3 ? "exl3" : awq ? "awq" : "gptq";
     exl2__arch_norms(config, info->norms, sizeof info->norms);
     info->head_dim = config->head_dim;
     info->window = m->plan.shape.windows ? config->window : 0;
@@ -580,6 +612,9 @@ EXL2__PRIVATE void exl2__loading_info(exl2__model *m)
     info->bos = config->bos >= 0 ? config->bos : m->vocab.present ? m->vocab.bos : -1;
     info->eos = config->eos_count ? config->eos[0] : m->vocab.present ? m->vocab.eos : -1;
     info->has_tokenizer = m->vocab.present;
+    info->has_head = !m->desc.text_only && !m->weights.headless;
+    info->embed_pool = m->pooling.pool;
+    info->embed_raw = m->pooling.raw;
     const exl2__template *chat = exl2__template_set_pick(&m->chats, NULL, false);
     const exl2__template *tool_chat = exl2__template_set_pick(&m->chats, NULL, true); /* jobs with tools get this one */
     info->has_chat_template = chat != NULL;
@@ -588,7 +623,7 @@ EXL2__PRIVATE void exl2__loading_info(exl2__model *m)
 }
 
 /* Fills in what exl2_model_info says of memory. opened_bytes: see exl2__loading_open_backend. */
-EXL2__PRIVATE void exl2__loading_info_bytes(exl2__model *m, uint64_t opened_bytes)
+EXL2__PRIVATE void exl2__loading_info_bytes(const exl2_engine *e, exl2__model *m, uint64_t opened_bytes)
 {
     exl2_model_info *info = &m->info;
     uint64_t page_bytes = exl2__spans_page_bytes(&m->spans, &m->plan), buffers = 0;
@@ -604,6 +639,7 @@ EXL2__PRIVATE void exl2__loading_info_bytes(exl2__model *m, uint64_t opened_byte
     if (exl2__objects_has_memory(m)) {
         buffers = exl2__spans_buffer_bytes(&m->spans, &m->plan);
         info->device_bytes = info->weight_bytes + info->cache_bytes + buffers;
+        exl2__cards_info(e, m, info);
     }
     info->pass_bytes = m->weights.pass_bytes;
     info->cache_bytes_per_token = page_bytes / EXL2__PAGE_TOKENS;
@@ -628,7 +664,7 @@ EXL2__PRIVATE exl2_result exl2__loading_sizes(exl2_engine *e, exl2__model *m, ex
     EXL2__TRY(exl2__loading_plan(&e->ctx, m));
     EXL2__TRY(exl2__loading_fit_pages(e, m));
     exl2__loading_info(m);
-    exl2__loading_info_bytes(m, m->loading->opened_bytes);
+    exl2__loading_info_bytes(e, m, m->loading->opened_bytes);
     return EXL2_OK;
 }
 

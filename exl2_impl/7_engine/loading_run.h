@@ -14,6 +14,7 @@
 EXL2__PRIVATE void exl2__loading_free_parked(exl2_engine *e, exl2__model *m)
 {
     exl2__loading_end_reading(e, m);
+    exl2__loras_park(e, m);
     exl2__weights_close(&e->ctx, &m->weights);
     if (!m->desc.keep_packed) {
 #ifndef EXL2_NO_VISION
@@ -60,17 +61,23 @@ EXL2__PRIVATE exl2_result exl2__loading_again_read(exl2_engine *e, exl2__model *
         EXL2__TRY_DONE(exl2__loading_open_backend(e, m, work));
     }
     EXL2__TRY_DONE(exl2__loading_headers(e, m, work));
-#ifndef EXL2_NO_VISION
-    if (m->images.on) {
-        EXL2__TRY_DONE(exl2__loading_tower_headers(&e->ctx, m, work));
-    }
-#endif
     exl2__loading_end_reading(e, m);
     exl2__store64(head, m->weights.content_head[0]);
     exl2__store64(head + 8, m->weights.content_head[1]);
     bool same = memcmp(head, m->content_head, sizeof head) == 0
              && m->weights.weight_bytes + m->info.tower_bytes == m->info.weight_bytes;
     return same ? EXL2_OK : exl2__loading_changed(e, m);
+}
+
+EXL2__PRIVATE exl2_result exl2__loading_again_towers(exl2_engine *e, exl2__model *m, exl2__work *work)
+{
+#ifndef EXL2_NO_VISION
+    if (m->images.on && !m->desc.keep_packed) {
+        return exl2__loading_tower_headers(&e->ctx, m, work);
+    }
+#endif
+    (void)e, (void)m, (void)work;
+    return EXL2_OK;
 }
 
 EXL2__PRIVATE exl2_result exl2__loading_again_allocate(exl2_engine *e, exl2__model *m, exl2__work *work)
@@ -129,9 +136,14 @@ EXL2__PRIVATE exl2_result exl2__loading_again_finish(exl2_engine *e, exl2__model
     return EXL2_OK;
 }
 
+EXL2__PRIVATE exl2_result exl2__loading_again_loras(exl2_engine *e, exl2__model *m, exl2__work *work)
+{
+    return exl2__loras_unpark(e, m, work);
+}
+
 static const exl2__loading_stage exl2__loading_again[] = {
-    exl2__loading_again_begin, exl2__loading_again_read, exl2__loading_again_allocate, exl2__loading_again_weights,
-    exl2__loading_again_tower, exl2__loading_again_finish,
+    exl2__loading_again_begin, exl2__loading_again_read, exl2__loading_again_towers, exl2__loading_again_allocate,
+    exl2__loading_again_weights, exl2__loading_again_tower, exl2__loading_again_finish, exl2__loading_again_loras,
 };
 
 /* Begins to load a parked model again. */
@@ -285,6 +297,10 @@ EXL2__PRIVATE exl2_result exl2__loading_open(exl2_engine *e, const exl2_model_de
     exl2__format(m->path, sizeof m->path, "%s", d->path);
     m->desc = *d;
     m->desc.path = m->path;
+    m->desc.cards = m->cards;
+    if (d->card_count) {
+        memcpy(m->cards, d->cards, d->card_count * sizeof *m->cards);
+    }
     out->id = id;
     return EXL2_OK;
 }

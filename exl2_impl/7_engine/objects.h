@@ -6,9 +6,11 @@
 #define EXL2__OBJECTS_H
 
 #include "../0_base/pool.h"
+#include "../1_load/pooling.h"
 #include "../0_base/thread.h"
 #include "../2_graph/forward.h"
 #include "../2_graph/weights.h"
+#include "../4_cache/roots.h"
 #include "../3_backend/hardware.h"
 #include "../5_generate/batch.h"
 #include "../5_generate/sampler.h"
@@ -32,6 +34,7 @@
 #define EXL2__JOB_DEFERRED_BYTES 8192u    /* ... nor any event while so many bytes are ahead of it */
 #define EXL2__JOB_ALTS 4096              /* alternatives of held tokens */
 #define EXL2__JOB_EVENT_BYTES 49152u     /* bytes of a job's events from one pass that a callback may hear later */
+#define EXL2__JOB_EMBED_MAX 12160u        /* values of an embedding: its event fits into EXL2__JOB_EVENT_BYTES */
 #define EXL2__FIRST_DRAFT_RATE 0.5f      /* a guess; see exl2__job.drafting.rate */
 #define EXL2__FIRST_MASK_NS 40.0f        /* a guess; see exl2__model.mask_ns */
 #define EXL2__FIRST_MASK_BEGIN_NS 2e5f   /* a guess; see exl2__model.mask_begin_ns */
@@ -48,11 +51,27 @@ typedef struct exl2__held_token {
    delivery. */
 typedef struct exl2__job_block {
     uint64_t text[EXL2__JOB_TEXT_BYTES / 8]; /* bytes; the type aligns every block of an array for pointers */
-    char hold[EXL2__JOB_HOLD_BYTES + 1];
-    exl2__held_token held[EXL2__JOB_HELD_TOKENS];
-    exl2_alt alts[EXL2__JOB_ALTS]; /* [held tokens, alts_per_token] */
-    exl2_alt event_tokens[EXL2__JOB_HELD_TOKENS];
+    union {
+        struct {
+            char hold[EXL2__JOB_HOLD_BYTES + 1];
+            exl2__held_token held[EXL2__JOB_HELD_TOKENS];
+            exl2_alt alts[EXL2__JOB_ALTS]; /* [held tokens, alts_per_token] */
+            exl2_alt event_tokens[EXL2__JOB_HELD_TOKENS];
+        };
+        float embedding[EXL2__JOB_EMBED_MAX]; /* of a job that has no text: the sum so far, then the vector */
+    };
 } exl2__job_block;
+
+/* A set of adapters by what they are, for snapshots. */
+typedef struct exl2__lora_name {
+    uint8_t content_id[16];
+    float scale;
+} exl2__lora_name;
+
+typedef struct exl2__lora_names {
+    uint32_t count;
+    exl2__lora_name names[EXL2_JOB_LORAS];
+} exl2__lora_names;
 
 /* PARKED: the model has neither weights nor pages; its jobs wait. LOADS: it loads again. */
 typedef enum exl2__park { EXL2__PARK_NONE, EXL2__PARK_PARKED, EXL2__PARK_LOADS } exl2__park;
@@ -76,16 +95,23 @@ typedef struct exl2__model {
     uint64_t scratch_bytes;
     exl2_model_info info;
     uint8_t content_head[16];    /* of content_id.h: the content_id of saves that releases up to 0.2.0 made */
+    exl2__pooling pooling;       /* what the folder says of embeddings */
     exl2__vocab vocab;
     exl2__template_set chats;
     float mask_ns;               /* learned time of a mask per node of exl2__grammar_mask_cost, in nanoseconds */
     float mask_begin_ns;         /* learned time to begin a mask, before its nodes, in nanoseconds */
     exl2__grammar_vocab grammar_vocab; /* zeroed until the first grammar, or made while loading */
+    exl2_card cards[EXL2__SPANS_MAX]; /* [desc.card_count] the desc's; desc.cards points here */
     exl2__spans spans;           /* devices, with weights and pages */
     uint64_t span_bytes[EXL2__SPANS_MAX]; /* of the weights of each span */
     exl2__plan plan;             /* of the whole model */
     exl2__arena scratch;
     exl2__pages pages;
+    exl2__roots roots;           /* trees of pages of the sets of adapters */
+    struct exl2__lora *loras;    /* [desc.lora_max] adapters (loras.h) */
+    exl2__lora_set *lora_sets;   /* [max_jobs] of each job */
+    exl2__lora_names *lora_names; /* [max_sessions] adapters of the session's newest job, or of its snapshot's; its
+                                    table is in their tree. NULL: lora_max is 0 */
     exl2__vectors vectors;       /* inputs that are no tokens, which words of histories and pages name */
 #ifndef EXL2_NO_VISION
     exl2__images images;
@@ -130,6 +156,8 @@ typedef struct exl2__session_resume {
     exl2_token tried[EXL2__SEQUENCE_TRIED_MAX];
     bool begun;                  /* as in exl2__job_grammar, and the next two */
     uint32_t begun_tokens, begun_skip;
+    uint32_t lora_count;         /* adapters of the job; */
+    exl2__lora_name lora;        /* the first of them */
 } exl2__session_resume;
 
 typedef struct exl2__session {
@@ -137,6 +165,7 @@ typedef struct exl2__session {
     uint32_t model;              /* slot */
     uint64_t job;                /* id of the job that keeps it busy; 0 = none */
     bool one_shot, closing;      /* close at the job's DONE */
+    uint64_t base_root;          /* root of its texts without adapters */
     exl2__table table;
     exl2__session_resume resume;
 } exl2__session;
@@ -165,6 +194,7 @@ typedef struct exl2__job_delivery {
     uint32_t held_tokens_max;
     uint32_t due_bytes, due_tokens; /* the first part of what is held: the next TEXT event */
     bool text_due, progress_due; /* a TEXT or a PREFILL event must be delivered before more work */
+    bool embedding_due;          /* the job's embedding must be delivered before DONE */
     bool done_due;               /* the job has ended, but the ring had no room for DONE. The handles of that event: */
     exl2_model done_model;
     exl2_session done_session;
@@ -253,6 +283,7 @@ struct exl2__job {
     uint32_t model, session;     /* slots */
     exl2__sequence sequence;
     exl2__job_block *block;
+    uint64_t root_before;        /* root of its session's history before the job */
     exl2__job_delivery delivery;
     exl2__job_scores scores;
     exl2__job_stops stops;
@@ -265,6 +296,8 @@ struct exl2__job {
     exl2__job_drafting drafting;
     bool one_by_one;             /* every token is sampled; none is appended because it is forced */
     bool prefilled;              /* all K and V of a prefill_only job are computed */
+    uint32_t embedded;           /* rows that are in its embedding */
+    bool embeds_raw;
     uint32_t computed;           /* tokens of the prompt whose K and V this job has computed */
     exl2_token healed;           /* last token of the prompt, which the first sampled token replaces; -1 = none */
     uint32_t max_tokens;
@@ -311,13 +344,14 @@ struct exl2_engine {
     exl2__arena block;           /* the engine itself lies at its start */
     uint32_t max_models, max_sessions, max_jobs;
     exl2_engine_info info;
-    exl2__hardware hardware;     /* the backend and its device */
+    exl2__hardware hardware;     /* the backend and its devices */
     exl2__pool model_ids, session_ids, job_ids, grammar_ids;
     exl2__model *models;
     exl2__session *sessions;
     exl2__job *jobs;
     exl2__grammar_slot *grammars; /* [max_sessions] */
     exl2__events events;
+    uint64_t loras_made;         /* number of adapters so far: the newest one's id */
     uint64_t order;              /* number of the next job start */
     uint32_t image_serial;       /* of the newest handle of a picture */
     uint32_t first_model;        /* slot that a step begins with; it rotates */
@@ -469,6 +503,10 @@ static inline exl2_result exl2__objects_new_session(exl2_engine *e, exl2__model 
     exl2__table_make(&s->table, m->histories + (size_t)slot * (m->plan.context_max + EXL2__JOB_HELD_TOKENS),
                      m->page_lists + (size_t)slot * exl2__pages_for(m->plan.context_max),
                      m->desc.cache.no_reuse ? ++m->pages.roots : 0);
+    s->base_root = s->table.root;
+    if (m->lora_names) {
+        m->lora_names[slot].count = 0;
+    }
     *out = s;
     return EXL2_OK;
 }

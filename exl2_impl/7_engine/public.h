@@ -8,6 +8,7 @@
 #include "api_engine.h"
 #include "api_images.h"
 #include "api_jobs.h"
+#include "api_loras.h"
 #include "api_models.h"
 #include "api_text.h"
 
@@ -80,7 +81,7 @@ EXL2_API exl2_result exl2_worker_stop(exl2_engine *e)
 }
 #endif
 
-/* ---- models and text ---- */
+/* ---- models ---- */
 
 EXL2_API exl2_result exl2_model_measure(exl2_engine *e, const exl2_model_desc *d, exl2_model_info *out)
 {
@@ -117,6 +118,40 @@ EXL2_API exl2_result exl2_model_close(exl2_engine *e, exl2_model handle)
 {
     return EXL2__HELD(e, exl2__api_model_close(e, handle));
 }
+
+/* ---- adapters ---- */
+
+EXL2_API exl2_result exl2_lora_measure(exl2_engine *e, const exl2_lora_desc *d, exl2_lora_info *out)
+{
+    return EXL2__HELD(e, exl2__api_lora_measure(e, d, out));
+}
+
+EXL2_API exl2_result exl2_lora_open(exl2_engine *e, const exl2_lora_desc *d, exl2_lora *out)
+{
+    return EXL2__GATED(e, exl2__api_lora_open(e, d, out));
+}
+
+EXL2_API exl2_result exl2_lora_load(exl2_engine *e, const exl2_lora_desc *d, exl2_lora *out)
+{
+    return EXL2__HELD(e, exl2__api_lora_load(e, d, out));
+}
+
+EXL2_API exl2_result exl2_lora_state(exl2_engine *e, exl2_lora handle)
+{
+    return EXL2__GATED(e, exl2__api_lora_state(e, handle));
+}
+
+EXL2_API exl2_result exl2_lora_get(exl2_engine *e, exl2_lora handle, exl2_lora_info *out)
+{
+    return EXL2__GATED(e, exl2__api_lora_get(e, handle, out));
+}
+
+EXL2_API exl2_result exl2_lora_close(exl2_engine *e, exl2_lora handle)
+{
+    return EXL2__GATED(e, exl2__api_lora_close(e, handle));
+}
+
+/* ---- text ---- */
 
 EXL2_API exl2_result exl2_tokenize(exl2_engine *e, exl2_model handle, const char *text, size_t bytes, uint32_t flags,
                                    exl2_token *out, size_t cap, size_t *need)

@@ -6,21 +6,25 @@
 
        bytes  what
        8      "EXL2SAVE"
-       4, 4   version 1; flags: 1 = job part, 2 = K and V, 4 = the job's reply was begun, 8 = vectors
+       4, 4   version 1; flags: 1 = job part, 2 = K and V, 4 = the job's reply was begun, 8 = vectors, 16 = adapters,
+              32 = pictures, 64 = with their pixels or rows
        16     content_id of the model; releases up to 0.2.0 wrote its head alone (content_id.h)
        4      words of the history, with those of tokens that were not delivered yet
        4      pages of K and V
        4 n    words: id, and bit 31 if a GPU computes K and V of the token as those of a sampled one; bit 30 and a
               number if the word is a vector's, numbered in the order in which they first occur
        ...    if any word is a vector's: their number (4), then each once, as floats
+       ...    if any word is of a picture: the part of pictures (snapshot_pictures.h)
        ...    the job part (exl2__snapshot_put_job)
        4, 4   if the reply was begun: its tokens in the prompt, bytes before it in the first of them
+       ...    if the newest job had adapters: their number (4), then of each its content_id (16) and its scale (4)
        ...    how K and V were computed (8), tokens with K and V (4), bytes of a page (8), the pages
        8      exl2__hash of all bytes before */
 #ifndef EXL2__SNAPSHOT_H
 #define EXL2__SNAPSHOT_H
 
-#include "jobs.h"
+#include "loras.h"
+#include "snapshot_pictures.h"
 
 #define EXL2__SNAPSHOT_MAGIC "EXL2SAVE"
 #define EXL2__SNAPSHOT_VERSION 1u
@@ -28,9 +32,13 @@
 #define EXL2__SNAPSHOT_HAS_KV 2u
 #define EXL2__SNAPSHOT_IS_BEGUN 4u
 #define EXL2__SNAPSHOT_HAS_VECTORS 8u
+#define EXL2__SNAPSHOT_HAS_LORAS 16u
+#define EXL2__SNAPSHOT_HAS_PICTURES 32u
+#define EXL2__SNAPSHOT_HAS_IMAGES 64u
 #define EXL2__SNAPSHOT_HEAD_BYTES 40u
 #define EXL2__SNAPSHOT_JOB_BYTES 68u /* then the tried tokens, then mirostat's states */
 #define EXL2__SNAPSHOT_BEGUN_BYTES 8u
+#define EXL2__SNAPSHOT_LORA_BYTES 20u
 #define EXL2__SNAPSHOT_KV_BYTES 20u  /* before the pages */
 #define EXL2__SNAPSHOT_SUM_BYTES 8u
 
@@ -40,8 +48,10 @@ typedef struct exl2__snapshot {
     uint64_t computation, page_bytes;
     uint32_t vectors;        /* number of different ones */
     uint64_t vector_bytes;   /* of one */
+    exl2__snapshot_pictures pictures;
     bool earlier;            /* when reading: it names its model as releases up to 0.2.0 did */
     exl2__session_resume job;
+    exl2__lora_names loras;
     uint32_t mu_count;       /* states of mirostat before held tokens */
     const uint8_t *words, *inputs, *mu, *kv; /* when reading; inputs: the vectors */
 } exl2__snapshot;
@@ -70,14 +80,23 @@ EXL2__PRIVATE uint64_t exl2__snapshot_computation(const exl2_engine *e, const ex
     const exl2__shape *s = &m->plan.shape;
     const exl2__backend *backend = exl2__objects_backend(m);
     bool gpu = exl2__backend_has_memory(backend);
-    uint32_t family = gpu ? e->info.device.arch : e->info.cpu_path == EXL2_CPU_C;
+    const exl2_device_info *first = &e->info.devices[gpu ? m->info.cards[0].device : 0];
+    uint32_t family = gpu ? first->arch : e->info.cpu_path == EXL2_CPU_C;
     const uint32_t numbers[] = { EXL2_VERSION, family, 1 + (uint32_t)m->plan.kv, s->layers, s->kv_heads, s->head_dim,
                                  s->rotary, s->pairs, s->experts.active, m->plan.rope_count };
     uint64_t key = 0;
     exl2__snapshot_key_add(&key, m->info.content_id, sizeof m->info.content_id);
     exl2__snapshot_key_add(&key, backend->name, strlen(backend->name));
-    exl2__snapshot_key_add(&key, e->info.device.name, gpu ? strlen(e->info.device.name) : 0);
+    exl2__snapshot_key_add(&key, first->name, gpu ? strlen(first->name) : 0);
     exl2__snapshot_key_add(&key, numbers, sizeof numbers);
+    for (uint32_t i = 1; i < m->info.card_count; i++) { /* equal GPUs give the bits of one, wherever the layers are cut */
+        const exl2_device_info *other = &e->info.devices[m->info.cards[i].device];
+        if (strcmp(other->name, first->name) != 0 || other->arch != first->arch) {
+            exl2__snapshot_key_add(&key, other->name, strlen(other->name));
+            exl2__snapshot_key_add(&key, &m->info.cards[i].first_layer, sizeof m->info.cards[i].first_layer);
+            exl2__snapshot_key_add(&key, &m->info.cards[i].layers, sizeof m->info.cards[i].layers);
+        }
+    }
     for (uint32_t i = 0; i < m->plan.rope_count; i++) {
         const exl2__rope_angles *angles = &m->plan.ropes[i];
         exl2__snapshot_key_add(&key, &angles->magnitude, sizeof angles->magnitude);
@@ -95,8 +114,10 @@ EXL2__PRIVATE uint64_t exl2__snapshot_bytes(const exl2__snapshot *x)
     uint64_t bytes = EXL2__SNAPSHOT_HEAD_BYTES + 4ull * x->tokens + EXL2__SNAPSHOT_SUM_BYTES;
     uint64_t lists = 4ull * (x->job.tried_count + x->mu_count);
     bytes += x->flags & EXL2__SNAPSHOT_HAS_VECTORS ? 4 + x->vectors * x->vector_bytes : 0;
+    bytes += x->pictures.bytes;
     bytes += x->flags & EXL2__SNAPSHOT_HAS_JOB ? EXL2__SNAPSHOT_JOB_BYTES + lists : 0;
     bytes += x->flags & EXL2__SNAPSHOT_IS_BEGUN ? EXL2__SNAPSHOT_BEGUN_BYTES : 0;
+    bytes += x->flags & EXL2__SNAPSHOT_HAS_LORAS ? 4 + (uint64_t)x->loras.count * EXL2__SNAPSHOT_LORA_BYTES : 0;
     return bytes + (x->flags & EXL2__SNAPSHOT_HAS_KV ? EXL2__SNAPSHOT_KV_BYTES + x->pages * x->page_bytes : 0);
 }
 
@@ -146,11 +167,18 @@ EXL2__PRIVATE uint8_t *exl2__snapshot_put_job(uint8_t *at, const exl2__snapshot 
 }
 
 /* Writes the words, and the vectors that they name. */
-EXL2__PRIVATE uint8_t *exl2__snapshot_put_words(uint8_t *at, const exl2__vectors *v, const uint32_t *words,
+EXL2__PRIVATE uint8_t *exl2__snapshot_put_words(uint8_t *at, const exl2__model *m, const uint32_t *words,
                                                 const exl2__snapshot *x)
 {
+    const exl2__vectors *v = &m->vectors;
     uint32_t next = 0;
     for (uint32_t i = 0; i < x->tokens; i++) {
+#ifndef EXL2_NO_VISION
+        if (exl2__pictures_is(words[i])) {
+            at = exl2__snapshot_put(at, exl2__snapshot_pictures_word(m, words[i]));
+            continue;
+        }
+#endif
         uint32_t number = exl2__vectors_is(words[i]) ? v->numbers[exl2__vectors_index(words[i])] : 0;
         at = exl2__snapshot_put(at, !exl2__vectors_is(words[i]) ? words[i]
                                     : (words[i] & EXL2__WORD_SAMPLED) | EXL2__WORD_VECTOR | number);
@@ -159,12 +187,16 @@ EXL2__PRIVATE uint8_t *exl2__snapshot_put_words(uint8_t *at, const exl2__vectors
         at = exl2__snapshot_put(at, x->vectors);
     }
     for (uint32_t i = 0; next < x->vectors; i++) {
-        if (exl2__vectors_is(words[i]) && v->numbers[exl2__vectors_index(words[i])] == next) {
+        bool vector = exl2__vectors_is(words[i]) && !exl2__pictures_is(words[i]);
+        if (vector && v->numbers[exl2__vectors_index(words[i])] == next) {
             memcpy(at, exl2__vectors_data(v, words[i]), (size_t)x->vector_bytes);
             at += x->vector_bytes;
             next++;
         }
     }
+#ifndef EXL2_NO_VISION
+    at = x->pictures.count ? exl2__snapshot_pictures_put(at, m, &x->pictures) : at;
+#endif
     return at;
 }
 
@@ -179,7 +211,7 @@ EXL2__PRIVATE exl2_result exl2__snapshot_write(const exl2__model *m, const exl2_
     memcpy(at, m->info.content_id, 16);
     at = exl2__snapshot_put(at + 16, x->tokens);
     at = exl2__snapshot_put(at, x->pages);
-    at = exl2__snapshot_put_words(at, m->pages.vectors, s->table.words, x);
+    at = exl2__snapshot_put_words(at, m, s->table.words, x);
     if (x->flags & EXL2__SNAPSHOT_HAS_JOB) {
         at = exl2__snapshot_put_job(at, x);
         for (uint32_t i = 0; i < x->mu_count; i++) {
@@ -190,6 +222,13 @@ EXL2__PRIVATE exl2_result exl2__snapshot_write(const exl2__model *m, const exl2_
     if (x->flags & EXL2__SNAPSHOT_IS_BEGUN) {
         at = exl2__snapshot_put(at, x->job.begun_tokens);
         at = exl2__snapshot_put(at, x->job.begun_skip);
+    }
+    if (x->flags & EXL2__SNAPSHOT_HAS_LORAS) {
+        at = exl2__snapshot_put(at, x->loras.count);
+        for (uint32_t i = 0; i < x->loras.count; i++) {
+            memcpy(at, x->loras.names[i].content_id, 16);
+            at = exl2__snapshot_put(at + 16, exl2__float_bits(x->loras.names[i].scale));
+        }
     }
     if (x->flags & EXL2__SNAPSHOT_HAS_KV) {
         exl2__store64(at, x->computation);
@@ -227,6 +266,10 @@ EXL2__PRIVATE exl2_result exl2__snapshot_save(exl2_engine *e, exl2__session *s, 
     if (job && job->guidance.negative) {
         return exl2__fail(&e->ctx, EXL2_ERR_STATE, "a session whose job has guidance can be saved after its DONE");
     }
+    if (job && job->sequence.pool != EXL2_EMBED_OFF) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "a session whose job makes an embedding can be saved after its "
+                          "DONE");
+    }
     bool deferred = job && job->delivery.deferred && !exl2__jobs_is_dropped(job);
     if (deferred && (job->stops.strings.count || job->bans.strings.count || job->sequence.sampling.mirostat_tau > 0
                      || exl2__snapshot_is_cut(m, job))) {
@@ -241,9 +284,21 @@ EXL2__PRIVATE exl2_result exl2__snapshot_save(exl2_engine *e, exl2__session *s, 
     }
     x.flags = x.job.present ? EXL2__SNAPSHOT_HAS_JOB | (x.job.begun ? EXL2__SNAPSHOT_IS_BEGUN : 0) : 0;
     x.tokens = x.job.present ? x.job.tokens : x.tokens;
+    if (m->lora_names) {
+        x.loras = m->lora_names[s - e->sessions];
+    } else if (x.job.present && x.job.lora_count) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the session's saved job has adapters, of which a model with "
+                          "lora_max 0 knows nothing");
+    }
+    x.flags |= x.loras.count ? EXL2__SNAPSHOT_HAS_LORAS : 0;
     x.vectors = exl2__vectors_number(&m->vectors, t->words, x.tokens);
     x.vector_bytes = m->plan.shape.hidden * sizeof(float);
     x.flags |= x.vectors ? EXL2__SNAPSHOT_HAS_VECTORS : 0;
+#ifndef EXL2_NO_VISION
+    bool images = flags & EXL2_SAVE_IMAGES;
+    exl2__snapshot_pictures_number(m, t->words, x.tokens, images, &x.pictures);
+    x.flags |= x.pictures.count ? EXL2__SNAPSHOT_HAS_PICTURES | (images ? EXL2__SNAPSHOT_HAS_IMAGES : 0) : 0;
+#endif
     if (t->previous != t) {
         exl2__table_remember(t, &m->pages);
     }
@@ -313,7 +368,7 @@ EXL2__PRIVATE exl2_result exl2__snapshot_read_job(exl2_engine *e, const exl2__mo
     *r = (exl2__session_resume){ true, false, values[0], values[1], values[2], values[3], x->tokens, values[4],
                                  values[5], values[6], values[7], values[8], (exl2_token)values[9],
                                  values[14] | (uint64_t)values[15] << 32, exl2__bits_float(values[10]),
-                                 values[11], values[12], values[16], { 0 }, false, 0, 0 };
+                                 values[11], values[12], values[16], { 0 }, false, 0, 0, 0, { { 0 }, 0 } };
     x->mu_count = values[13];
     uint64_t heals = r->healed >= 0, said = (uint64_t)x->tokens - r->prompt_end;
     bool counts = r->prompt_end > 0 && r->prompt_end <= x->tokens && r->prompt_count <= r->prompt_end
@@ -374,6 +429,9 @@ EXL2__PRIVATE exl2_result exl2__snapshot_check_words(exl2_engine *e, const exl2_
     uint32_t next = 0;
     for (uint32_t i = 0; i < x->tokens; i++) {
         uint32_t word = exl2__load32(x->words + 4 * (size_t)i) & ~EXL2__WORD_SAMPLED;
+        if (x->pictures.count && exl2__pictures_is(word)) { /* _pictures_check has seen it */
+            continue;
+        }
         bool vector = exl2__vectors_is(word) && exl2__vectors_index(word) < x->vectors
                    && exl2__vectors_index(word) <= next;
         if (!vector && word >= m->plan.shape.vocab) {
@@ -401,6 +459,27 @@ EXL2__PRIVATE exl2_result exl2__snapshot_read_vectors(exl2_engine *e, const uint
     return EXL2_OK;
 }
 
+/* Reads the part of adapters at `at`, of which `bytes` bytes are left. */
+EXL2__PRIVATE exl2_result exl2__snapshot_read_loras(exl2_engine *e, const uint8_t *at, uint64_t bytes,
+                                                    exl2__snapshot *x)
+{
+    uint32_t count = bytes < 4 ? 0 : exl2__load32(at);
+    if (count == 0 || count > EXL2_JOB_LORAS || (bytes - 4) / EXL2__SNAPSHOT_LORA_BYTES < count) {
+        return exl2__snapshot_malformed(e, "it ends in the part of adapters");
+    }
+    for (at += 4; x->loras.count < count; at += EXL2__SNAPSHOT_LORA_BYTES) {
+        exl2__lora_name *name = &x->loras.names[x->loras.count++];
+        memcpy(name->content_id, at, 16);
+        name->scale = exl2__bits_float(exl2__load32(at + 16));
+        if (!(name->scale >= -100 && name->scale <= 100) || (name->scale >= 0 && name->scale <= 0)) {
+            return exl2__snapshot_malformed(e, "the scale of an adapter is out of range");
+        }
+    }
+    x->job.lora_count = count;
+    x->job.lora = x->loras.names[0];
+    return EXL2_OK;
+}
+
 /* Reads the part of K and V, which are `bytes` bytes. */
 EXL2__PRIVATE exl2_result exl2__snapshot_read_kv(exl2_engine *e, const uint8_t *at, uint64_t bytes, exl2__snapshot *x)
 {
@@ -416,18 +495,24 @@ EXL2__PRIVATE exl2_result exl2__snapshot_read_kv(exl2_engine *e, const uint8_t *
     return fits ? EXL2_OK : exl2__snapshot_malformed(e, "the size of K and V is wrong");
 }
 
+/* A content_id for people. */
+EXL2__PRIVATE void exl2__snapshot_digits(const uint8_t id[16], char out[33])
+{
+    static const char digits[] = "0123456789abcdef";
+    for (uint32_t i = 0; i < 16; i++) {
+        out[2 * i] = digits[id[i] >> 4];
+        out[2 * i + 1] = digits[id[i] & 15];
+    }
+    out[32] = 0;
+}
+
 /* Fails unless the snapshot is of this model. *earlier: by the id that releases up to 0.2.0 wrote. */
 EXL2__PRIVATE exl2_result exl2__snapshot_check_model(exl2_engine *e, const exl2__model *m, const uint8_t *id,
                                                      bool *earlier)
 {
-    static const char digits[] = "0123456789abcdef";
-    char theirs[33] = { 0 }, ours[33] = { 0 };
-    for (uint32_t i = 0; i < 16; i++) {
-        theirs[2 * i] = digits[id[i] >> 4];
-        theirs[2 * i + 1] = digits[id[i] & 15];
-        ours[2 * i] = digits[m->info.content_id[i] >> 4];
-        ours[2 * i + 1] = digits[m->info.content_id[i] & 15];
-    }
+    char theirs[33], ours[33];
+    exl2__snapshot_digits(id, theirs);
+    exl2__snapshot_digits(m->info.content_id, ours);
     *earlier = memcmp(id, m->content_head, 16) == 0;
     if (memcmp(id, m->info.content_id, 16) != 0 && !*earlier) {
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the snapshot is of another model: its content_id is %s, but that of "
@@ -457,8 +542,10 @@ EXL2__PRIVATE exl2_result exl2__snapshot_read(exl2_engine *e, const exl2__model 
     x->pages = exl2__load32(data + 36);
     EXL2__TRY(exl2__snapshot_check_model(e, m, data + 16, &x->earlier));
     uint32_t known = EXL2__SNAPSHOT_HAS_JOB | EXL2__SNAPSHOT_HAS_KV | EXL2__SNAPSHOT_IS_BEGUN
-                   | EXL2__SNAPSHOT_HAS_VECTORS;
-    if (x->flags & ~known || x->tokens > (end - at) / 4) {
+                   | EXL2__SNAPSHOT_HAS_VECTORS | EXL2__SNAPSHOT_HAS_LORAS | EXL2__SNAPSHOT_HAS_PICTURES
+                   | EXL2__SNAPSHOT_HAS_IMAGES;
+    bool pictures = !(x->flags & EXL2__SNAPSHOT_HAS_IMAGES) || x->flags & EXL2__SNAPSHOT_HAS_PICTURES;
+    if (x->flags & ~known || !pictures || x->tokens > (end - at) / 4) {
         return exl2__snapshot_malformed(e, "its size does not fit its counts");
     }
     if (x->tokens > m->info.context_max) {
@@ -472,6 +559,17 @@ EXL2__PRIVATE exl2_result exl2__snapshot_read(exl2_engine *e, const exl2__model 
         EXL2__TRY(exl2__snapshot_read_vectors(e, data + at, end - at, x));
         at += 4 + x->vectors * x->vector_bytes;
     }
+    if (x->flags & EXL2__SNAPSHOT_HAS_PICTURES) {
+#ifndef EXL2_NO_VISION
+        bool images = x->flags & EXL2__SNAPSHOT_HAS_IMAGES;
+        EXL2__TRY(exl2__snapshot_pictures_read(e, m, data + at, end - at, images, &x->pictures));
+        EXL2__TRY(exl2__snapshot_pictures_check(e, &x->pictures, x->words, x->tokens));
+        at += x->pictures.bytes;
+#else
+        return exl2__fail(&e->ctx, EXL2_ERR_UNSUPPORTED, "the snapshot has pictures, which are not part of this build "
+                          "(EXL2_NO_VISION)");
+#endif
+    }
     EXL2__TRY(exl2__snapshot_check_words(e, m, x));
     if (x->flags & EXL2__SNAPSHOT_HAS_JOB) {
         EXL2__TRY(exl2__snapshot_read_job(e, m, data + at, end - at, x));
@@ -480,6 +578,10 @@ EXL2__PRIVATE exl2_result exl2__snapshot_read(exl2_engine *e, const exl2__model 
     if (x->flags & EXL2__SNAPSHOT_IS_BEGUN) {
         EXL2__TRY(exl2__snapshot_read_begun(e, data + at, end - at, x));
         at += EXL2__SNAPSHOT_BEGUN_BYTES;
+    }
+    if (x->flags & EXL2__SNAPSHOT_HAS_LORAS) {
+        EXL2__TRY(exl2__snapshot_read_loras(e, data + at, end - at, x));
+        at += 4 + x->loras.count * EXL2__SNAPSHOT_LORA_BYTES;
     }
     if (x->flags & EXL2__SNAPSHOT_HAS_KV) {
         EXL2__TRY(exl2__snapshot_read_kv(e, data + at, end - at, x));
@@ -542,6 +644,22 @@ EXL2__PRIVATE exl2_result exl2__snapshot_add_vectors(exl2_engine *e, exl2__vecto
     return EXL2_OK;
 }
 
+/* Moves the empty cache of the session into the tree of the snapshot's adapters. false: one of them is not loaded, and
+   the tree is one that nothing else finds. */
+EXL2__PRIVATE bool exl2__snapshot_restore_loras(exl2__model *m, exl2__session *s, const exl2__snapshot *x)
+{
+    exl2__lora_set set;
+    if (m->lora_names) {
+        m->lora_names[exl2__pool_slot_of(s->id)] = x->loras;
+    }
+    if (x->loras.count == 0) {
+        return true;
+    }
+    bool loaded = m->lora_names && exl2__loras_of_names(m, &x->loras, &set);
+    s->table.root = loaded ? exl2__roots_of(&m->roots, &m->pages, s->base_root, &set) : ++m->pages.roots;
+    return loaded;
+}
+
 /* Replaces the history of a free session. A snapshot that is rejected leaves it as it was. After an error of the device
    the history is that of the snapshot, whose K and V are computed again. */
 EXL2__PRIVATE exl2_result exl2__snapshot_restore(exl2_engine *e, exl2__session *s, const void *data, size_t bytes)
@@ -551,6 +669,13 @@ EXL2__PRIVATE exl2_result exl2__snapshot_restore(exl2_engine *e, exl2__session *
     exl2__snapshot x;
     EXL2__TRY(exl2__snapshot_read(e, m, (const uint8_t *)data, bytes, &x));
     EXL2__TRY(exl2__snapshot_add_vectors(e, &m->vectors, &x));
+#ifndef EXL2_NO_VISION
+    exl2_result entered = exl2__snapshot_pictures_enter(e, m, &x.pictures);
+    if (entered < 0) {
+        exl2__vectors_drop(&m->vectors, m->vectors.numbers, x.vectors);
+        return entered;
+    }
+#endif
     if (x.earlier) {
         exl2__log(&e->ctx, EXL2_LOG_WARN, EXL2_LOG_ID_SNAPSHOT_EARLIER, "a snapshot for %s is of an earlier release, "
                   "which knew a model by the first bytes of its tensors: its history is restored, and K and V are "
@@ -561,6 +686,13 @@ EXL2__PRIVATE exl2_result exl2__snapshot_restore(exl2_engine *e, exl2__session *
     for (uint32_t i = 0; i < x.tokens; i++) {
         uint32_t word = exl2__load32(x.words + 4 * (size_t)i), sampled = word & m->pages.sampled;
         word &= ~EXL2__WORD_SAMPLED;
+#ifndef EXL2_NO_VISION
+        if (exl2__pictures_is(word)) {
+            uint32_t slot = exl2__snapshot_pictures_slot(m, exl2__pictures_of(word));
+            t->words[i] = exl2__pictures_word(slot, exl2__pictures_row(word));
+            continue;
+        }
+#endif
         t->words[i] = sampled | (exl2__vectors_is(word) ? m->vectors.numbers[exl2__vectors_index(word)] : word);
     }
     for (uint32_t i = 0; i < x.mu_count; i++) {
@@ -570,10 +702,17 @@ EXL2__PRIVATE exl2_result exl2__snapshot_restore(exl2_engine *e, exl2__session *
     t->tokens = x.job.present ? x.job.prompt_end + x.job.delivered : x.tokens;
     exl2__vectors_use(&m->vectors, t->words, t->tokens); /* those behind are tokens */
     exl2__vectors_drop(&m->vectors, m->vectors.numbers, x.vectors);
+#ifndef EXL2_NO_VISION
+    exl2__snapshot_pictures_leave(m, x.pictures.count);
+#endif
     exl2_result r = EXL2_OK;
     bool own = x.flags & EXL2__SNAPSHOT_HAS_KV || m->desc.cache.no_reuse;
-    t->root = own ? ++m->pages.roots : 0; /* K and V of an older snapshot are not found, either */
-    if (x.flags & EXL2__SNAPSHOT_HAS_KV) {
+    s->base_root = t->root = own ? ++m->pages.roots : 0; /* K and V of an older snapshot are not found, either */
+    bool loaded = exl2__snapshot_restore_loras(m, s, &x);
+    if (x.flags & EXL2__SNAPSHOT_HAS_KV && !loaded) {
+        exl2__log(&e->ctx, EXL2_LOG_WARN, EXL2_LOG_ID_SNAPSHOT_KV, "K and V of a snapshot were computed with adapters "
+                  "that are not loaded here: they are computed again");
+    } else if (x.flags & EXL2__SNAPSHOT_HAS_KV) {
         uint32_t tokens = t->tokens;
         t->tokens = x.tokens;
         r = exl2__snapshot_restore_kv(e, m, t, &x);

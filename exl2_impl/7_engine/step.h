@@ -7,6 +7,7 @@
 #define EXL2__STEP_H
 
 #include "../2_graph/forward_queue.h"
+#include "embeddings.h"
 #include "forced.h"
 #include "host_sample.h"
 #include "image_work.h"
@@ -54,6 +55,7 @@ static inline bool exl2__step_read_flags(exl2_engine *e, exl2__job *job)
         exl2__jobs_end_deferred(job);
         exl2__jobs_end(job, EXL2_STOP_CANCELLED, EXL2_ERR_CANCELLED, "the job was cancelled");
         job->delivery.text_due = job->delivery.text_due && job->stop != EXL2_STOP_CANCELLED;
+        job->delivery.embedding_due = job->delivery.embedding_due && job->stop != EXL2_STOP_CANCELLED;
         job->delivery.progress_due = false;
     }
     return paused;
@@ -66,8 +68,10 @@ static inline void exl2__step_update_job(exl2_engine *e, exl2__job *job, exl2__p
     bool paused = exl2__step_read_flags(e, job);
     uint64_t id = job->id;
     bool waits = exl2__jobs_is_deferred(e, job) || exl2__jobs_deferred_first(e, job); /* for its end */
-    bool was_due = job->delivery.text_due || job->delivery.progress_due || (job->ending && !waits);
-    bool clear = exl2__jobs_deliver_progress(e, job) && exl2__jobs_deliver_text(e, job);
+    bool was_due = job->delivery.text_due || job->delivery.progress_due || job->delivery.embedding_due
+                || (job->ending && !waits);
+    bool clear = exl2__jobs_deliver_progress(e, job) && exl2__jobs_deliver_text(e, job)
+              && exl2__embeddings_deliver(e, job);
     waits = exl2__jobs_is_deferred(e, job) || exl2__jobs_deferred_first(e, job);
     if (job->ending && clear && !waits) {
         exl2__jobs_finish(e, job);
@@ -335,7 +339,8 @@ static inline void exl2__step_update_tables(exl2_engine *e, exl2__model *m)
             continue;
         }
         if (!exl2__sequence_decodes(s) && s->attempt == 0) {
-            job->delivery.progress_due = !job->first_token_ns && !s->score_prompt && !exl2__objects_is_hidden(job);
+            bool silent = s->score_prompt || s->pool != EXL2_EMBED_OFF || exl2__objects_is_hidden(job);
+            job->delivery.progress_due = !job->first_token_ns && !silent;
         }
         counts |= !job->drafting.target;
         e->stats.tokens_in += exl2__jobs_computed(job, &m->pages);
@@ -368,7 +373,7 @@ static inline void exl2__step_token(exl2_engine *e, exl2__model *m, exl2__job *j
     if (sampled && !positive->ending) {
         exl2__jobs_accept(e, positive, f->results + row);
         exl2__forced_append(e, positive);
-        exl2__drafts_settle(e, m, job, position);
+        exl2__drafts_confirm(e, m, job, position);
     }
     if (!positive->delivery.progress_due) {
         exl2__jobs_deliver_text(e, positive);
@@ -395,6 +400,10 @@ static inline void exl2__step_results(exl2_engine *e, exl2__model *m)
             if (wanted) {
                 exl2__jobs_score(e, job, f->results + first, count);
             }
+        } else if (rows[first].use == EXL2__LOGIT_HIDDEN) {
+            bool last = rows[first].layer == 0 || rows[first].layer == m->plan.shape.layers;
+            exl2__embeddings_rows(e, m, wanted && last ? job : NULL, exl2__spans_last(&m->spans), f->logit0 + first,
+                                  f->logit0 + f->result_count, &count);
         } else if (wanted) {
             exl2__step_token(e, m, job, first);
         }
@@ -417,6 +426,9 @@ static inline void exl2__step_end_pass(exl2_engine *e, exl2__model *m, exl2_resu
         } else if (result < 0) {
             exl2__jobs_fail(e, exl2__objects_positive(job), result);
         } else if (job->prefilled) {
+            if (job->sequence.pool != EXL2_EMBED_OFF) {
+                exl2__embeddings_finish(e, m, job);
+            }
             job->delivery.text_due = job->delivery.due_bytes > 0 || job->delivery.due_tokens > 0; /* all of it forced */
             exl2__jobs_end(job, job->stop ? job->stop : EXL2_STOP_LENGTH, EXL2_OK, NULL);
         }
@@ -527,6 +539,10 @@ static inline exl2__step_outcome exl2__step_advance(exl2_engine *e, exl2__model 
     if (r >= 0 && status == EXL2__FORWARD_MASKS) {
         return EXL2__STEP_MASKS;
     }
+    if (r >= 0 && status == EXL2__FORWARD_LAYER) {
+        exl2__embeddings_taps(e, m);
+        return EXL2__STEP_RESULTS;
+    }
     if (r >= 0) {
         exl2__step_update_tables(e, m);
     }
@@ -627,7 +643,8 @@ static inline bool exl2__step_has_work(const exl2__model *m, uint32_t kinds)
 {
     bool loads = m->state == EXL2_PENDING || m->park == EXL2__PARK_LOADS;
     bool works = loads || (m->state == EXL2_OK && exl2__objects_backend(m));
-    return m->id && works && (kinds & (loads ? EXL2__STEP_LOADS : EXL2__STEP_PASSES));
+    bool adapters = (kinds & EXL2__STEP_LOADS) && exl2__loras_have_work(m);
+    return m->id && works && (adapters || (kinds & (loads ? EXL2__STEP_LOADS : EXL2__STEP_PASSES)));
 }
 
 /* Counts a step of the application that began at begin_ns. */
@@ -664,11 +681,20 @@ static inline exl2__progress exl2__step_models(exl2_engine *e, const exl2_step_d
         if (m->park != EXL2__PARK_NONE) {
             exl2__step_update_jobs(e, m, &progress); /* they wait, but may be cancelled */
         }
-        if (m->state == EXL2_PENDING || m->park == EXL2__PARK_LOADS) {
+        bool adapters = (kinds & EXL2__STEP_LOADS) && exl2__loras_have_work(m);
+        uint64_t id = m->id;
+        if (adapters) { /* a slice, before passes take the time */
+            exl2__loras_run(e, m, 0, &progress.anything);
+        }
+        bool closed = m->id != id; /* by a callback */
+        if (!closed && (m->state == EXL2_PENDING || m->park == EXL2__PARK_LOADS)) {
             exl2__loading_run(e, m, budget.deadline_ns, &progress.anything);
-        } else if (m->park == EXL2__PARK_NONE) {
+        } else if (!closed && m->park == EXL2__PARK_NONE && (kinds & EXL2__STEP_PASSES)) {
             exl2__step_model(e, m, &budget, &progress);
             gpu_ns -= exl2__min64(gpu_ns, share_ns - budget.gpu_ns);
+        }
+        if (adapters && m->id == id && budget.deadline_ns > exl2__platform_ns()) {
+            exl2__loras_run(e, m, budget.deadline_ns, &progress.anything);
         }
         models -= models > 1;
     }
@@ -736,7 +762,8 @@ EXL2__PRIVATE const char *exl2__step_why_blocked(exl2_engine *e, exl2__job *job)
     exl2__lock(&e->lock);
     bool paused = job->shared.pause == job->id;
     exl2__unlock(&e->lock);
-    bool unread = job->delivery.text_due || job->delivery.progress_due || job->scores.blocked;
+    const exl2__job_delivery *d = &job->delivery;
+    bool unread = d->text_due || d->progress_due || d->embedding_due || job->scores.blocked;
     return paused ? "is paused: resume it, or cancel it"
          : unread ? "has events that were not read: call exl2_next_event, or cancel it" : NULL;
 }

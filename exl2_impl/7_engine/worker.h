@@ -151,6 +151,8 @@ EXL2__PRIVATE bool exl2__worker_deliver_ring(exl2_engine *e, exl2__events *ring,
             job->delivery.put_back = true;
         } else if (job) {
             exl2__worker_deliver_event(e, job, &event);
+        } else if (event.lora.id) {
+            exl2__loras_delivered(e, &event);
         } else if (m && event.kind == EXL2_EVENT_LOAD) {
             exl2__worker_deliver_load(e, m, &event);
         }
@@ -175,7 +177,7 @@ EXL2__PRIVATE bool exl2__worker_deliver(exl2_engine *e, bool paused_too)
             continue;
         }
         exl2__step_read_flags(e, job);
-        if (job->ending && !d->deferred && !d->text_due && !d->progress_due) {
+        if (job->ending && !d->deferred && !d->text_due && !d->progress_due && !d->embedding_due) {
             any = true;
             exl2__jobs_finish(e, job);
         }

@@ -156,7 +156,7 @@ static inline void side_take(side *s, uint32_t first, uint32_t count)
         float *to = s->logits + (size_t)(first + i) * vocab;
         s->drawn[first + i] = s->results[i].token;
         if (s->hidden) {
-            side_need(s, s->b->hidden(s->d, s->logit_rows[first + i].row, to));
+            side_need(s, s->b->hidden(s->d, s->logit_rows[first + i].row, 1, false, to));
         } else if (s->b == &exl2__cuda_backend) {
             const exl2__cuda_buffers *b = &exl2__cuda_of(s->d)->b;
             gpu_read(b->logits + (uint64_t)i * b->stride * 4, to, vocab * sizeof *to);

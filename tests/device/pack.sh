@@ -43,7 +43,7 @@ for name in repack small steps exchange sample products gemm expert_gemm attend 
     program $name tests/device/$name.c
 done
 program solve tests/unit/solve.c -DRIG_BACKEND=EXL2_BACKEND_CUDA
-for name in golden mixed experts sampling guidance grammars bans replay snapshot forced drafts worker park prefix \
+for name in golden mixed experts sampling guidance grammars bans replay snapshot forced drafts worker park prefix embed \
     soak grammar_real; do
     program $name tests/engine/$name.c -DRIG_BACKEND=EXL2_BACKEND_CUDA
 done
@@ -60,7 +60,7 @@ done
 rm -rf "$folder/made" "$folder/shared" "$folder/kernels_src" "$folder/tests/golden/models" "$folder/tests/device"
 mkdir -p "$folder/tests/device"
 cp -r kernels_src "$folder/"
-cp -r tests/golden/models tests/golden/convert "$folder/tests/golden/"
+cp -r tests/golden/models tests/golden/convert tests/golden/embed "$folder/tests/golden/"
 cp tests/device/*.sh tests/device/exchange.cu "$folder/tests/device/"
 cp tests/grammar_judge.py "$folder/tests/"
 shared=${EXL2_TEST_DATA:-../shared}

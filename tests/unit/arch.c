@@ -535,6 +535,9 @@ static void check_renames(void)
     static const struct { const char *arch, *file, *wanted; } names[] = {
         { "LlamaForCausalLM", "model.layers.3.mlp.swiglu.w3.weight", "model.layers.3.mlp.down_proj.weight" },
         { "LlamaForCausalLM", "model.layers.3.mlp.up_proj.weight", "model.layers.3.mlp.up_proj.weight" },
+        { "LlamaForCausalLM", "layers.3.mlp.up_proj.weight", "model.layers.3.mlp.up_proj.weight" },
+        { "Qwen3ForCausalLM", "embed_tokens.weight", "model.embed_tokens.weight" },
+        { "MistralForCausalLM", "norm.weight", "model.norm.weight" },
         { "YiForCausalLM", "model.layers.0.ln1.weight", "model.layers.0.input_layernorm.weight" },
         { "YiForCausalLM", "model.layers.0.ln2.weight", "model.layers.0.post_attention_layernorm.weight" },
         { "InternLM2ForCausalLM", "output.weight", "lm_head.weight" },

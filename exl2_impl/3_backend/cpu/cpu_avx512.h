@@ -40,6 +40,44 @@
 #define EXL2__V_SHIFT(v, n) _mm512_sll_epi32(v, _mm_cvtsi32_si128((int)(n)))
 #define EXL2__V_BYTES(p) _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p)))
 
+#define EXL2__V_SHL(v, n) _mm512_sllv_epi32(v, n)
+#define EXL2__V_SHR(v, n) _mm512_srlv_epi32(v, n)
+#define EXL2__V_SHRI(v, n) _mm512_srli_epi32(v, n)
+#define EXL2__V_SRAI(v, n) _mm512_srai_epi32(v, n)
+#define EXL2__V_OR(a, b) _mm512_or_si512(a, b)
+#define EXL2__V_INT_ADD(a, b) _mm512_add_epi32(a, b)
+#define EXL2__V_INT_SUB(a, b) _mm512_sub_epi32(a, b)
+#define EXL2__V_INT_MUL(a, b) _mm512_mullo_epi32(a, b)
+#define EXL2__V_MASK_XOR(v, m, c) _mm512_ternarylogic_epi32(v, m, c, 0x6A) /* (v & m) ^ c */
+#define EXL2__V_BITS_FLOAT(v) _mm512_castsi512_ps(v)
+#define EXL2__V_SUM_BASE 8388608.0f /* 2^23, whose bits are those of the sum's float */
+#define EXL2__V_SUM_BYTES(v) \
+    _mm512_castsi512_ps(_mm512_or_si512(_mm512_madd_epi16(_mm512_maddubs_epi16(v, _mm512_set1_epi8(1)), \
+                                                          _mm512_set1_epi16(1)), _mm512_set1_epi32(0x4B000000)))
+#define EXL2__V_SUB(a, b) _mm512_sub_ps(a, b)
+#define EXL2__V_MUL(a, b) _mm512_mul_ps(a, b)
+#define EXL2__V_PICK(a, b, i) _mm512_permutex2var_epi32(a, i, b)
+#define EXL2__V_PICK_NEAR(a, i) _mm512_permutexvar_epi32(i, a)
+#define EXL2__V_PICK_INDEX(i) (i)
+#define EXL2__V_NEAR true
+#define EXL2__V_FIRST(v, u) _mm512_mask_set1_epi32(v, 1, (int)(u))
+#define EXL2__V_FOURS(p) _mm512_broadcast_f32x4(_mm_loadu_ps(p))
+#define EXL2__V_SWAP1(v) _mm512_permute_ps(v, 0xB1)
+#define EXL2__V_SWAP2(v) _mm512_permute_ps(v, 0x4E)
+#define EXL2__V_SWAP4(v) _mm512_shuffle_f32x4(v, v, 0xB1)
+#define EXL2__V_SWAP8(v) _mm512_shuffle_f32x4(v, v, 0x4E)
+#define EXL2__V_FOLD(to, v) exl2__cpu_avx512_fold(to, v)
+#define EXL2__V_EXL3_ROWS(X) X(8) X(6) X(4) X(3) X(2) X(1)
+#define EXL2__V_EXL3_ROWS_MOST 8u
+
+EXL2__FORCE_INLINE EXL2__TARGET_AVX512 void exl2__cpu_avx512_fold(float *to, __m512 v)
+{
+    v = _mm512_add_ps(v, _mm512_permute_ps(v, 0xB1));
+    v = _mm512_add_ps(v, _mm512_permute_ps(v, 0x4E));
+    _mm_storeu_ps(to, _mm512_castps512_ps128(_mm512_maskz_compress_ps(0x1111, v)));
+}
+
+#include "cpu_exl3_template.h"
 #include "cpu_simd_template.h"
 
 static const exl2__cpu_ops exl2__cpu_avx512_ops = {
@@ -48,7 +86,8 @@ static const exl2__cpu_ops exl2__cpu_avx512_ops = {
     exl2__cpu_vector_rope, exl2__cpu_vector_half,
     exl2__cpu_avx512_scores, exl2__cpu_vector_softmax, exl2__cpu_avx512_weighted_sum,
     exl2__cpu_avx512_scores_of_codes, exl2__cpu_avx512_weighted_codes, exl2__cpu_vector_activate,
-    exl2__cpu_vector_softcap,
+    exl2__cpu_vector_softcap, EXL2__CPU_EXL3_OPS(avx512)
+    exl2__cpu_vector_shrink, exl2__cpu_vector_expand,
 };
 
 #endif

@@ -65,6 +65,13 @@ typedef struct exl2__cpu_routed {
     uint32_t expert_count, tile_count;
 } exl2__cpu_routed;
 
+/* Adapters: t of rows and slots (cpu_lora.h). */
+typedef struct exl2__cpu_lora {
+    uint32_t rank_stride, stride; /* of one adapter, of a part of a row; 0: the model has none */
+    uint32_t ranks;               /* of the current pass: the ranks of the largest set; 0: no row has adapters */
+    exl2__real *t;                /* [rows_max or slots, 3, stride] */
+} exl2__cpu_lora;
+
 typedef struct exl2__cpu_device {
     exl2__ctx *c;
     const exl2__cpu_ops *ops;
@@ -88,6 +95,7 @@ typedef struct exl2__cpu_device {
     exl2__real *branch;           /* [rows_max, hidden_stride] result of a block before its norm, with post_norms */
     exl2__real *input, *centre;   /* inputs of up to three parts; see exl2__cpu_input */
     exl2__cpu_routed routed;
+    exl2__cpu_lora lora;
     exl2__real *logits;           /* [logit_rows_max, vocab_stride] */
     float *sample_logits;         /* [tasks, vocab], only if exl2__real is not float */
     uint32_t rope_count;
@@ -126,6 +134,8 @@ EXL2__PRIVATE void exl2__cpu_device_measure(exl2__cpu_device *d, const exl2__pla
     d->key_stride = (uint32_t)exl2__align_up(s->kv_heads * s->head_dim, EXL2__CPU_STRIP);
     d->inter_stride = (uint32_t)exl2__align_up(s->inter, EXL2__CPU_STRIP);
     d->vocab_stride = (uint32_t)exl2__align_up(s->vocab, EXL2__CPU_STRIP);
+    d->lora.rank_stride = plan->lora_max ? (uint32_t)exl2__align_up(plan->lora_rank_max, 8) : 0;
+    d->lora.stride = d->lora.rank_stride * exl2__min32(plan->lora_max, EXL2_JOB_LORAS);
     d->kv = plan->kv;
     d->value_stride = (uint32_t)exl2__align_up(s->head_dim, d->kv == EXL2_KV_FP16 ? 16 : EXL2__CPU_CODES_GROUP);
     d->routed.router_stride = (uint32_t)exl2__align_up(s->experts.count, EXL2__CPU_STRIP);
@@ -143,6 +153,31 @@ EXL2__PRIVATE exl2__real *exl2__cpu_device_alloc(exl2__arena *a, uint64_t rows, 
     return (exl2__real *)exl2__arena_alloc(a, rows * stride * sizeof(exl2__real));
 }
 
+/* Elements of the room for an input of `in` features of one row. Parts that are not EXL3 have as much in a model with
+   EXL3, so that inputs of both kinds lie one after the other. */
+static inline uint32_t exl2__cpu_device_room(const exl2__cpu_device *d, uint32_t in)
+{
+    return d->shape.exl3 ? (uint32_t)exl2__align_up(in, EXL2__EXL3_BLOCK) : in;
+}
+
+/* Start values, of EXL2__CPU_BLOCK features each, in the same room. */
+static inline uint32_t exl2__cpu_device_centres(const exl2__cpu_device *d, uint32_t in)
+{
+    return (uint32_t)exl2__div_up(exl2__cpu_device_room(d, in), EXL2__CPU_BLOCK) * (d->shape.affine ? 2 : 1);
+}
+
+/* Strips that are computed at once, as one item: all outputs of a transform in a model with EXL3. */
+static inline uint32_t exl2__cpu_device_item(const exl2__cpu_device *d)
+{
+    return d->shape.exl3 ? EXL2__CPU_EXL3_STRIPS : 1;
+}
+
+/* Items of a row of `stride` elements. */
+static inline uint32_t exl2__cpu_device_items(const exl2__cpu_device *d, uint32_t stride)
+{
+    return (uint32_t)exl2__div_up(stride, exl2__cpu_device_item(d) * EXL2__CPU_STRIP);
+}
+
 EXL2__PRIVATE void exl2__cpu_device_layout_task(const exl2__cpu_device *d, exl2__arena *a, exl2__cpu_task *task)
 {
     uint32_t queries = d->ops->tile_queries;
@@ -155,16 +190,15 @@ EXL2__PRIVATE void exl2__cpu_device_layout_task(const exl2__cpu_device *d, exl2_
     task->sample = exl2__arena_alloc(a, d->logit_rows_max ? exl2__sample_scratch_bytes(d->shape.vocab) : 0);
     if (exl2__experts_any(&d->shape.experts)) {
         task->scores_of_experts = (double *)exl2__arena_alloc(a, 2 * (uint64_t)d->shape.experts.count * sizeof(double));
-        task->gathered = exl2__cpu_device_alloc(a, d->ops->tile_rows, d->hidden_stride);
-        task->centre = exl2__cpu_device_alloc(a, d->ops->tile_rows,
-                                          d->hidden_stride / EXL2__CPU_BLOCK * (d->shape.affine ? 2 : 1));
+        task->gathered = exl2__cpu_device_alloc(a, d->ops->tile_rows, exl2__cpu_device_room(d, d->hidden_stride));
+        task->centre = exl2__cpu_device_alloc(a, d->ops->tile_rows, exl2__cpu_device_centres(d, d->hidden_stride));
     }
 }
 
 EXL2__PRIVATE void exl2__cpu_device_layout_routed(const exl2__cpu_device *d, exl2__arena *a, exl2__cpu_routed *routed)
 {
     uint64_t rows = d->rows_max, active = d->shape.experts.active, slots = rows * active;
-    uint64_t widest = exl2__max32(d->hidden_stride, routed->expert_stride);
+    uint32_t widest = exl2__cpu_device_room(d, exl2__max32(d->hidden_stride, routed->expert_stride));
     routed->x = exl2__cpu_device_alloc(a, rows, d->hidden_stride);
     routed->logits = exl2__cpu_device_alloc(a, rows, routed->router_stride);
     routed->shared = exl2__cpu_device_alloc(a, rows, EXL2__CPU_STRIP);
@@ -176,7 +210,7 @@ EXL2__PRIVATE void exl2__cpu_device_layout_routed(const exl2__cpu_device *d, exl
     routed->experts = (exl2__cpu_expert *)exl2__arena_alloc(a, slots * sizeof *routed->experts);
     routed->next = (uint32_t *)exl2__arena_alloc(a, ((uint64_t)d->shape.experts.count + 1) * sizeof *routed->next);
     routed->input = exl2__cpu_device_alloc(a, slots, widest);
-    routed->centre = exl2__cpu_device_alloc(a, slots, widest / EXL2__CPU_BLOCK * (d->shape.affine ? 2 : 1));
+    routed->centre = exl2__cpu_device_alloc(a, slots, exl2__cpu_device_centres(d, widest));
     routed->h = exl2__cpu_device_alloc(a, slots, routed->expert_stride);
 }
 
@@ -185,7 +219,8 @@ EXL2__PRIVATE void exl2__cpu_device_layout(exl2__cpu_device *d, exl2__arena *a)
     const exl2__shape *s = &d->shape;
     uint64_t rows = d->rows_max, wide = exl2__max32(d->rows_max, d->logit_rows_max);
     uint64_t attention = (uint64_t)d->query_stride + 2 * (uint64_t)d->key_stride;
-    uint64_t input = exl2__max64(3 * (uint64_t)d->hidden_stride, exl2__max32(d->inter_stride, d->query_stride));
+    uint64_t input = exl2__max64(3 * (uint64_t)exl2__cpu_device_room(d, d->hidden_stride),
+                                 exl2__cpu_device_room(d, exl2__max32(d->inter_stride, d->query_stride)));
     d->residual = exl2__cpu_device_alloc(a, rows, d->hidden_stride);
     uint64_t mlp = 2 * (uint64_t)d->inter_stride;
     exl2__real *work = exl2__cpu_device_alloc(a, rows, s->parallel ? attention + mlp : exl2__max64(attention, mlp));
@@ -199,6 +234,10 @@ EXL2__PRIVATE void exl2__cpu_device_layout(exl2__cpu_device *d, exl2__arena *a)
     }
     d->input = exl2__cpu_device_alloc(a, wide, input);
     d->centre = exl2__cpu_device_alloc(a, wide, input / EXL2__CPU_BLOCK * (s->affine ? 2 : 1));
+    if (d->lora.stride) {
+        uint64_t slots = rows * exl2__max32(s->experts.active, 1);
+        d->lora.t = exl2__cpu_device_alloc(a, slots, 3 * (uint64_t)d->lora.stride);
+    }
     if (exl2__experts_any(&s->experts)) {
         exl2__cpu_device_layout_routed(d, a, &d->routed);
     }
@@ -285,6 +324,14 @@ EXL2__PRIVATE void exl2__cpu_device_begin(exl2__cpu_device *d, const exl2__step 
     d->step = step;
     d->attend_count = 0;
     d->attend_keys = 0;
+    d->lora.ranks = 0;
+    for (uint32_t i = 0; i < step->lora_set_count; i++) {
+        uint32_t ranks = 0;
+        for (uint32_t u = 0; u < step->lora_sets[i].count; u++) {
+            ranks += step->lora_sets[i].uses[u].store->rank_max;
+        }
+        d->lora.ranks = exl2__max32(d->lora.ranks, ranks);
+    }
     for (uint32_t r = 0; r < step->row_count; r++) {
         exl2__cpu_rows *last = d->attend_count ? &d->attend_rows[d->attend_count - 1] : NULL;
         if (last && last->count < most && step->rows[last->row].sequence == step->rows[r].sequence) {
@@ -347,6 +394,16 @@ typedef struct exl2__cpu_share {
     uint32_t begin, end;
     uint32_t task;            /* index into d->task, the scratch to use */
 } exl2__cpu_share;
+
+/* The share of items of strips as a share of strips, of a row of `stride` elements. */
+static inline exl2__cpu_share exl2__cpu_device_strips(const exl2__cpu_share *s, uint32_t stride)
+{
+    uint32_t each = exl2__cpu_device_item(s->d), all = (uint32_t)exl2__div_up(stride, EXL2__CPU_STRIP);
+    exl2__cpu_share strips = *s;
+    strips.begin = exl2__min32(s->begin * each, all);
+    strips.end = exl2__min32(s->end * each, all);
+    return strips;
+}
 
 typedef void (*exl2__cpu_work)(const exl2__cpu_share *s);
 

@@ -114,6 +114,12 @@ EXL2__LANES_FN void exl2__lanes_store_half(uint16_t *p, exl2__lanes a)
     _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
 }
 
+/* Eight f16. */
+EXL2__LANES_FN exl2__lanes exl2__lanes_load_half(const uint16_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+
 /* The sum of 16 partial sums: 8..15 are added to 0..7, 4..7 to 0..3, 2..3 to 0..1, and 1 to 0. */
 EXL2__LANES_FN float exl2__lanes_sum(exl2__lanes low, exl2__lanes high)
 {
@@ -232,6 +238,13 @@ EXL2__LANES_FN void exl2__lanes_store_half(uint16_t *p, exl2__lanes x)
 {
     vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x.a)));
     vst1_u16(p + 4, vreinterpret_u16_f16(vcvt_f16_f32(x.b)));
+}
+
+EXL2__LANES_FN exl2__lanes exl2__lanes_load_half(const uint16_t *p)
+{
+    exl2__lanes x = { vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))),
+                      vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + 4))) };
+    return x;
 }
 
 EXL2__LANES_FN float exl2__lanes_sum(exl2__lanes low, exl2__lanes high)

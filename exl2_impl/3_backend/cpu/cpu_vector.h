@@ -9,6 +9,7 @@
 #define EXL2__CPU_VECTOR_H
 
 #include "../../0_base/simd.h"
+#include "cpu_exl3.h"
 #include "cpu_fields.h"
 #include "cpu_lanes.h"
 
@@ -206,6 +207,61 @@ EXL2__CPU_VECTOR void exl2__cpu_vector_softcap(float *x, uint32_t count, float c
         exl2__lanes e = exl2__cpu_vector_exp(exl2__lanes_mul(exl2__lanes_load(x + i), by));
         exl2__lanes y = exl2__lanes_sub(one, exl2__lanes_div(two, exl2__lanes_add(e, one)));
         exl2__lanes_store(x + i, exl2__lanes_mul(y, exl2__lanes_set(cap)));
+    }
+}
+
+/* `n` rows of A at once, 1 or 4. Each has two chains, of i mod 16 below 8 and above. */
+EXL2__CPU_VECTOR_INLINE void exl2__cpu_vector_shrink_rows(const uint16_t *a, size_t stride, uint32_t n, uint32_t in,
+                                                          const float *x, float factor, float *t)
+{
+    exl2__lanes low[4], high[4];
+    for (uint32_t k = 0; k < n; k++) {
+        low[k] = high[k] = exl2__lanes_set(0);
+    }
+    for (uint32_t i = 0; i < in; i += 16) { /* A has zeros behind its rows */
+        exl2__lanes x0 = exl2__cpu_vector_load_upto(x, i, in), x1 = exl2__cpu_vector_load_upto(x, i + 8, in);
+        EXL2__UNROLL
+        for (uint32_t k = 0; k < n; k++) {
+            low[k] = exl2__lanes_fma(exl2__lanes_load_half(a + k * stride + i), x0, low[k]);
+            high[k] = exl2__lanes_fma(exl2__lanes_load_half(a + k * stride + i + 8), x1, high[k]);
+        }
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        t[k] = factor * exl2__lanes_sum(low[k], high[k]);
+    }
+}
+
+EXL2__CPU_VECTOR void exl2__cpu_vector_shrink(const uint16_t *a, size_t stride, uint32_t rank, uint32_t in,
+                                              const float *x, float factor, float *t)
+{
+    EXL2__UNALIGNED_MOVES();
+    uint32_t k = 0;
+    for (; k + 4 <= rank; k += 4) {
+        exl2__cpu_vector_shrink_rows(a + k * stride, stride, 4, in, x, factor, t + k);
+    }
+    for (; k < rank; k++) {
+        exl2__cpu_vector_shrink_rows(a + k * stride, stride, 1, in, x, factor, t + k);
+    }
+}
+
+EXL2__CPU_VECTOR void exl2__cpu_vector_expand(const uint16_t *b, size_t stride, uint32_t rank, uint32_t count,
+                                              const float *t, float add, float *out)
+{
+    EXL2__UNALIGNED_MOVES();
+    const exl2__lanes by = exl2__lanes_set(add);
+    for (uint32_t i = 0; i < count; i += 32) {
+        exl2__lanes sum[4] = { exl2__lanes_set(0), exl2__lanes_set(0), exl2__lanes_set(0), exl2__lanes_set(0) };
+        for (uint32_t k = 0; k < rank; k++) {
+            exl2__lanes tk = exl2__lanes_set(t[k]);
+            EXL2__UNROLL
+            for (uint32_t j = 0; j < 4; j++) {
+                sum[j] = exl2__lanes_fma(exl2__lanes_load_half(b + k * stride + i + 8 * j), tk, sum[j]);
+            }
+        }
+        for (uint32_t j = 0; j < 4; j++) {
+            float *to = out + i + 8 * j;
+            exl2__lanes_store(to, exl2__lanes_fma(sum[j], by, exl2__lanes_load(to)));
+        }
     }
 }
 

@@ -117,6 +117,8 @@ EXL2__PRIVATE uint64_t exl2__cuda_room(const exl2__device *device)
     return asked == 0 ? exl2__min64(room, bytes_free) : room;
 }
 
+static uint32_t exl2__cuda_read_mbps(const exl2__device *device) { return exl2__cuda_of(device)->gpu->memory_mbps; }
+
 /* Rejects a model that would exceed the application's cap before any of its weights are read. */
 EXL2__PRIVATE exl2_result exl2__cuda_check_cap(exl2__cuda_model *m, uint64_t weight_bytes)
 {
@@ -152,6 +154,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t w
                                     .by_wg = exl2__cuda_may_wg(m->gpu, s),
                                     .attend_wg = exl2__cuda_attends_by_wg(m->gpu, s),
                                     .codes = m->plan->kv != EXL2_KV_FP16,
+                                    .attend_few = exl2__cuda_attends_few(s),
                                     .many = exl2__cuda_many_decode(m->plan),
                                     .crowd = m->plan->sequences_max > EXL2__CUDA_GEMV_ROWS };
     }
@@ -219,6 +222,7 @@ EXL2__PHASES(X)
 static const exl2__backend_memory exl2__cuda_backend_memory = {
     .prefill_chunk = exl2__cuda_prefill_chunk,
     .bytes_free = exl2__cuda_room,
+    .read_mbps = exl2__cuda_read_mbps,
     .buffer_bytes = exl2__cuda_buffer_bytes,
     .host_bytes = exl2__cuda_host_bytes,
     .reserve = exl2__cuda_reserve,

@@ -12,6 +12,7 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, byref, c_bool, c_char, c_char
                     c_size_t, c_uint8, c_uint32, c_uint64, c_void_p)
 
 VERSION = 200  # EXL2_VERSION of the exl2.h that this file was made for
+DEVICES_MAX = 8
 OFF = -1000    # turns one setting of the sampler off
 
 RESULTS = {"OK": 0, "PENDING": 1, "IDLE": 2, "ERR_ARG": -1, "ERR_STATE": -2, "ERR_STALE": -3, "ERR_TOO_SMALL": -4,
@@ -22,11 +23,12 @@ BACKENDS = {"auto": 0, "cuda": 1, "cpu": 2}
 CACHE_FORMATS = {"fp16": 0, "q8": 1, "q6": 2, "q4": 3}
 PRESETS = {"model": 0, "neutral": 1, "greedy": 2, "balanced": 3}
 GRAMMARS = {"json": 0, "schema": 1, "regex": 2, "ebnf": 3, "choices": 4}
-EVENT_LOAD, EVENT_PREFILL, EVENT_TEXT, EVENT_DONE = 1, 2, 3, 4
+EVENT_LOAD, EVENT_PREFILL, EVENT_TEXT, EVENT_DONE, EVENT_EMBEDDING = 1, 2, 3, 4, 5
+POOLS = {"off": 0, "last": 1, "mean": 2, "first": 3}
 CONTINUE, STOP_JOB, PAUSE_JOB = 0, 1, 2
 STOPS = ("none", "eos", "string", "token", "length", "grammar", "callback", "cancelled", "error", "loop")
 LOG_LEVELS = {"error": 1, "warn": 2, "info": 3, "debug": 4}
-TEXT_NO_BOS, TEXT_PLAIN, TEXT_SKIP_MARKERS, TEXT_BYTES = 1, 2, 4, 8
+TEXT_NO_BOS, TEXT_PLAIN, TEXT_SKIP_MARKERS, TEXT_BYTES, TEXT_END = 1, 2, 4, 8, 16
 SAVE_KV = 1
 
 
@@ -72,6 +74,10 @@ class Grammar(_Public):
     _fields_ = [("id", c_uint64)]
 
 
+class Lora(_Public):
+    _fields_ = [("id", c_uint64)]
+
+
 class Image(_Public):
     _fields_ = [("id", c_uint64)]
 
@@ -109,7 +115,7 @@ class Parallel(_Public):
 class DeviceDesc(_Public):
     _fields_ = [("_start_canary", c_uint32), ("pick", c_int32), ("index", c_uint32), ("uuid", c_uint8 * 16),
         ("luid", c_uint8 * 8), ("cuda_context", c_void_p), ("shared_bytes_max", c_uint32),
-        ("stream_priority", c_int32), ("_end_canary", c_uint32)]
+        ("stream_priority", c_int32), ("bytes_max", c_uint64), ("_end_canary", c_uint32)]
 
 
 class DeviceInfo(_Public):
@@ -132,7 +138,8 @@ class EngineDesc(_Public):
 
 
 class EngineInfo(_Public):
-    _fields_ = [("backend", c_int32), ("device", DeviceInfo), ("cpu_path", c_int32), ("max_models", c_uint32),
+    _fields_ = [("backend", c_int32), ("device", DeviceInfo), ("devices", DeviceInfo * DEVICES_MAX),
+        ("device_count", c_uint32), ("cpu_path", c_int32), ("max_models", c_uint32),
         ("max_sessions", c_uint32), ("max_jobs", c_uint32), ("max_events", c_uint32),
         ("host_bytes_max", c_uint64), ("device_bytes_max", c_uint64)]
 
@@ -154,11 +161,12 @@ class Alt(_Public):
 
 
 class Event(_Public):
-    _fields_ = [("kind", c_int32), ("model", Model), ("session", Session), ("job", Job), ("user", c_void_p),
-        ("text", c_void_p), ("bytes", c_size_t), ("tokens", POINTER(Alt)), ("token_count", c_uint32),
+    _fields_ = [("kind", c_int32), ("model", Model), ("session", Session), ("job", Job), ("lora", Lora),
+        ("user", c_void_p), ("text", c_void_p), ("bytes", c_size_t), ("tokens", POINTER(Alt)),
+        ("token_count", c_uint32),
         ("alts", POINTER(Alt)), ("alts_per_token", c_uint32), ("logsumexp", POINTER(c_float)),
-        ("progress", c_float), ("stop", c_int32), ("result", c_int32), ("error", c_char_p),
-        ("stats", JobStats), ("image", Image)]
+        ("values", POINTER(c_float)), ("value_count", c_uint32), ("progress", c_float), ("stop", c_int32),
+        ("result", c_int32), ("error", c_char_p), ("stats", JobStats), ("image", Image)]
 
 
 class StepDesc(_Public):
@@ -168,7 +176,8 @@ class StepDesc(_Public):
 
 class EngineStats(_Public):
     _fields_ = [("host_bytes", c_uint64), ("host_peak", c_uint64), ("device_bytes", c_uint64),
-        ("device_peak", c_uint64), ("kernels_compiled", c_uint64), ("allocations", c_uint64),
+        ("device_peak", c_uint64), ("devices_bytes", c_uint64 * DEVICES_MAX),
+        ("devices_peak", c_uint64 * DEVICES_MAX), ("kernels_compiled", c_uint64), ("allocations", c_uint64),
         ("pages_total", c_uint32), ("pages_used", c_uint32), ("pages_shared", c_uint32),
         ("pages_cached", c_uint32), ("jobs_active", c_uint32), ("jobs_waiting", c_uint32),
         ("evictions", c_uint64), ("preemptions", c_uint64), ("steps", c_uint64), ("forwards", c_uint64),
@@ -182,6 +191,10 @@ class CacheDesc(_Public):
         ("_end_canary", c_uint32)]
 
 
+class Card(_Public):
+    _fields_ = [("device", c_uint32), ("bytes_max", c_uint64), ("share", c_float)]
+
+
 class VisionDesc(_Public):
     _fields_ = [("_start_canary", c_uint32), ("images", c_uint32), ("rows", c_uint32), ("pixels_max", c_uint32),
         ("max_rows", c_uint32), ("max_tiles", c_uint32), ("_end_canary", c_uint32)]
@@ -190,13 +203,19 @@ class VisionDesc(_Public):
 class ModelDesc(_Public):
     _fields_ = [("_start_canary", c_uint32), ("path", c_char_p), ("cache", CacheDesc), ("context_max", c_uint32),
         ("text_only", c_bool), ("prefill_chunk", c_uint32), ("batch_max", c_uint32),
-        ("experts_active", c_uint32), ("keep_packed", c_bool), ("grammars", c_bool),
-        ("rope_scale", c_float), ("rope_alpha", c_float), ("yarn_factor", c_float), ("vision", VisionDesc),
+        ("experts_active", c_uint32), ("lora_max", c_uint32), ("lora_rank_max", c_uint32),
+        ("keep_packed", c_bool), ("grammars", c_bool), ("rope_scale", c_float), ("rope_alpha", c_float),
+        ("yarn_factor", c_float), ("cards", POINTER(Card)), ("card_count", c_uint32), ("vision", VisionDesc),
         ("on_event", EVENT_FN), ("user", c_void_p), ("_end_canary", c_uint32)]
 
 
 class RopeInfo(_Public):
     _fields_ = [("kind", c_char_p), ("theta", c_double), ("factor", c_double)]
+
+
+class CardInfo(_Public):
+    _fields_ = [("device", c_uint32), ("first_layer", c_uint32), ("layers", c_uint32), ("weight_bytes", c_uint64),
+        ("cache_bytes", c_uint64), ("scratch_bytes", c_uint64)]
 
 
 class ModelInfo(_Public):
@@ -208,14 +227,27 @@ class ModelInfo(_Public):
         ("context_max", c_uint32), ("experts", c_uint32), ("experts_active", c_uint32),
         ("bits_per_weight", c_float), ("weight_bytes", c_uint64), ("cache_bytes", c_uint64),
         ("scratch_bytes", c_uint64), ("tower_bytes", c_uint64), ("image_bytes", c_uint64),
-        ("device_bytes", c_uint64), ("cache_bytes_per_token", c_uint64), ("pass_bytes", c_uint64), ("bos", c_int32), ("eos", c_int32), ("has_tokenizer", c_bool),
-        ("has_chat_template", c_bool), ("reads_tools", c_bool), ("reads_tool_calls", c_bool),
+        ("device_bytes", c_uint64), ("cards", CardInfo * DEVICES_MAX),
+        ("card_count", c_uint32), ("cache_bytes_per_token", c_uint64),
+        ("pass_bytes", c_uint64), ("bos", c_int32), ("eos", c_int32), ("has_tokenizer", c_bool),
+        ("has_chat_template", c_bool), ("has_head", c_bool), ("embed_pool", c_int32), ("embed_raw", c_bool),
+        ("reads_tools", c_bool), ("reads_tool_calls", c_bool),
         ("content_id", c_uint8 * 16)]
 
 
 class ArchInfo(_Public):
     _fields_ = [("name", c_char_p), ("family", c_char_p), ("reason", c_char_p), ("golden", c_bool),
         ("differs", c_char * 256)]
+
+
+class LoraDesc(_Public):
+    _fields_ = [("_start_canary", c_uint32), ("model", Model), ("path", c_char_p), ("on_event", EVENT_FN),
+        ("user", c_void_p), ("_end_canary", c_uint32)]
+
+
+class LoraInfo(_Public):
+    _fields_ = [("content_id", c_uint8 * 16), ("rank_max", c_uint32), ("matrices", c_uint32),
+        ("bytes", c_uint64), ("device_bytes", c_uint64), ("warning", c_char * 128)]
 
 
 class Message(_Public):
@@ -274,12 +306,22 @@ class DraftDesc(_Public):
         ("one_by_one", c_bool), ("_end_canary", c_uint32)]
 
 
+class EmbedDesc(_Public):
+    _fields_ = [("_start_canary", c_uint32), ("pool", c_int32), ("raw", c_bool), ("layer", c_uint32),
+        ("_end_canary", c_uint32)]
+
+
+class LoraUse(_Public):
+    _fields_ = [("lora", Lora), ("scale", c_float)]
+
+
 class JobDesc(_Public):
     _fields_ = [("_start_canary", c_uint32), ("model", Model), ("session", Session), ("prompt", Prompt),
         ("chat", ChatDesc), ("max_tokens", c_uint32), ("min_tokens", c_uint32), ("resume", c_bool),
         ("prefill_only", c_bool), ("score_prompt", c_bool), ("show_markers", c_bool),
-        ("heal_prompt", c_bool), ("sampler", SamplerDesc), ("grammar", Grammar), ("draft", DraftDesc),
-        ("stop_strings", POINTER(c_char_p)), ("stop_string_count", c_uint32),
+        ("heal_prompt", c_bool), ("sampler", SamplerDesc), ("loras", POINTER(LoraUse)),
+        ("lora_count", c_uint32), ("grammar", Grammar), ("draft", DraftDesc),
+        ("embed", EmbedDesc), ("stop_strings", POINTER(c_char_p)), ("stop_string_count", c_uint32),
         ("ban_strings", POINTER(c_char_p)), ("ban_string_count", c_uint32),
         ("stop_tokens", POINTER(c_int32)), ("stop_token_count", c_uint32), ("loop_stop", c_uint32),
         ("alts_per_token", c_uint32), ("guidance", c_float), ("negative_session", Session),
@@ -374,6 +416,12 @@ _PROTOTYPES = {
     "exl2_model_get": (c_int32, [_E, Model, POINTER(ModelInfo)]),
     "exl2_model_park": (c_int32, [_E, Model, c_bool]),
     "exl2_model_close": (c_int32, [_E, Model]),
+    "exl2_lora_measure": (c_int32, [_E, POINTER(LoraDesc), POINTER(LoraInfo)]),
+    "exl2_lora_open": (c_int32, [_E, POINTER(LoraDesc), POINTER(Lora)]),
+    "exl2_lora_load": (c_int32, [_E, POINTER(LoraDesc), POINTER(Lora)]),
+    "exl2_lora_state": (c_int32, [_E, Lora]),
+    "exl2_lora_get": (c_int32, [_E, Lora, POINTER(LoraInfo)]),
+    "exl2_lora_close": (c_int32, [_E, Lora]),
     "exl2_tokenize": (c_int32, [_E, Model, c_char_p, c_size_t, c_uint32, POINTER(c_int32), c_size_t,
                                 POINTER(c_size_t)]),
     "exl2_detokenize": (c_int32, [_E, Model, POINTER(c_int32), c_size_t, c_uint32, c_char_p, c_size_t,

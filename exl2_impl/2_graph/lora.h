@@ -1,0 +1,79 @@
+/* lora.h: adapters as a pass sees them: what each adds to each matrix, and which rows have which.
+   takes: ranks and sizes of matrices.
+   gives: exl2__lora_matrix, exl2__lora_store, exl2__lora_set, exl2__lora_same, exl2__lora_places;
+          exl2__lora_a_stride, exl2__lora_b_stride, exl2__lora_a_bytes, exl2__lora_b_bytes.
+   owns:  nothing; an adapter's memory belongs to the engine and the backend.
+
+   A row with a set of adapters gets y = W x + b, and then, for each adapter in the order of the set,
+       y += B t, t = scale * factor * (A x)
+   with sums in f32 in the order of inputs, and in that of the rank. A and B are f16, each divided by a power of two
+   that `factor` has:
+       A [rank, inputs rounded up to 16], 0 in the padding
+       B [rank, outputs rounded up to 32], which is the file's B transposed, 0 in the padding
+   A backend may have inputs and outputs in an order of its own. */
+#ifndef EXL2__LORA_H
+#define EXL2__LORA_H
+
+#include "../0_base/arena.h"
+#include "../0_base/half.h"
+
+#define EXL2__LORA_PARTS 9u  /* of a layer, without experts: q, k, v, out, gate, up, down, router, its second part */
+#define EXL2__LORA_EXPERT_PARTS 3u /* of an expert: gate, up, down */
+
+/* What an adapter adds to one part of a matrix. */
+typedef struct exl2__lora_matrix {
+    uint32_t rank;   /* 0: nothing */
+    float factor;    /* alpha / rank, and the powers of two */
+    uint64_t a, b;   /* addresses in the backend's memory */
+    bool shares;     /* A is that of an earlier part, so t is, too */
+} exl2__lora_matrix;
+
+/* An adapter in memory. */
+typedef struct exl2__lora_store {
+    const exl2__lora_matrix *matrices; /* [layers, places] */
+    uint32_t places, rank_max;
+} exl2__lora_store;
+
+typedef struct exl2__lora_use {
+    const exl2__lora_store *store;
+    uint64_t id;     /* of exl2_lora */
+    float scale;     /* not 0 */
+} exl2__lora_use;
+
+/* The adapters of a row, in the order of their sums. */
+typedef struct exl2__lora_set {
+    uint32_t count;  /* at least 1 */
+    exl2__lora_use uses[EXL2_JOB_LORAS];
+} exl2__lora_set;
+
+/* Whether rows of both sets get the same. */
+static inline bool exl2__lora_same(const exl2__lora_set *a, const exl2__lora_set *b)
+{
+    bool same = a->count == b->count;
+    for (uint32_t i = 0; same && i < a->count; i++) {
+        same = a->uses[i].id == b->uses[i].id
+            && exl2__float_bits(a->uses[i].scale) == exl2__float_bits(b->uses[i].scale);
+    }
+    return same;
+}
+
+/* Number of parts of a layer. */
+static inline uint32_t exl2__lora_places(uint32_t experts)
+{
+    return EXL2__LORA_PARTS + EXL2__LORA_EXPERT_PARTS * experts;
+}
+
+static inline uint32_t exl2__lora_a_stride(uint32_t in) { return (uint32_t)exl2__align_up(in, 16); }
+static inline uint32_t exl2__lora_b_stride(uint32_t out) { return (uint32_t)exl2__align_up(out, 32); }
+
+static inline uint64_t exl2__lora_a_bytes(uint32_t rank, uint32_t in)
+{
+    return exl2__align_up((uint64_t)rank * exl2__lora_a_stride(in) * 2, EXL2__ARENA_ALIGN);
+}
+
+static inline uint64_t exl2__lora_b_bytes(uint32_t rank, uint32_t out)
+{
+    return exl2__align_up((uint64_t)rank * exl2__lora_b_stride(out) * 2, EXL2__ARENA_ALIGN);
+}
+
+#endif
