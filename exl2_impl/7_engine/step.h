@@ -608,7 +608,8 @@ static inline void exl2__step_pictures(exl2_engine *e, exl2__model *m, const exl
         exl2__step_passes(e, m, budget, queue_budget, progress);
         bool passed = progress->pass_ended;
         progress->pass_ended = before || passed;
-        bool left = deadline ? exl2__platform_ns() < deadline : !passed || exl2__images_has_wanted(m);
+        bool left = deadline ? exl2__platform_ns() < deadline || !progress->anything
+                             : !passed || exl2__images_has_wanted(m);
         ended = m->id == id && left && exl2__images_run(e, m, deadline, budget->unit_ns, &progress->anything)
              && deadline && exl2__platform_ns() < deadline;
     }
