@@ -341,6 +341,7 @@ EXL2__SIZE_BEGIN
 #include "7_engine/masks.h"
 #include "7_engine/host_sample.h"
 #include "7_engine/step.h"
+#include "7_engine/job_wait.h"
 #include "7_engine/worker.h"
 #include "7_engine/layouts.h"
 #include "7_engine/api.h"

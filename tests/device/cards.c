@@ -1,5 +1,5 @@
-/* cards.c: two GPUs compute the same words as one: models on the second GPU, and models whose layers lie on both, cut by
-   shares; saved K and V move between them; a drafter on the other GPU changes no word. Memory is as planned.
+/* cards.c: two GPUs compute the same words as one: models on the second GPU, and models whose layers lie on both, cut
+   by shares; saved K and V move between them; a drafter on the other GPU changes no word. Memory is as planned.
    takes: the goldens; kernels, as all programs of this folder.
    gives: exit code 0, 1, or 77 with fewer than two GPUs. */
 #define RIG_BACKEND EXL2_BACKEND_CUDA
