@@ -274,8 +274,8 @@ static void damaged(const rig *r)
     static const struct { uint32_t at, value; exl2_result result; const char *piece; } edits[] = {
         { 8, 2, EXL2_ERR_UNSUPPORTED, "version 2" },         { 16, 0, EXL2_ERR_ARG, "content_id" },
         { 32, UINT32_MAX, EXL2_ERR_FORMAT, "counts" },       { 32, 1u << 30, EXL2_ERR_FORMAT, "counts" },
-        { 12, 31, EXL2_ERR_FORMAT, "counts" },               { 12, 1, EXL2_ERR_FORMAT, "counts" },
-        { 12, 7, EXL2_ERR_FORMAT, "begun reply" },
+        { 12, 63, EXL2_ERR_FORMAT, "counts" },               { 12, 1, EXL2_ERR_FORMAT, "counts" },
+        { 12, 7, EXL2_ERR_FORMAT, "begun reply" },           { 12, 19, EXL2_ERR_FORMAT, "adapters" },
         { 36, UINT32_MAX, EXL2_ERR_FORMAT, "K and V" },      { 36, 0, EXL2_ERR_FORMAT, "K and V" },
         { 40, TEXT_VOCAB, EXL2_ERR_FORMAT, "vocabulary" },   { 40, 0x7FFFFFFF, EXL2_ERR_FORMAT, "vocabulary" },
     };
