@@ -214,6 +214,47 @@
            return !t->speaks || exl2_job_start(e, &d, NULL) == EXL2_OK;
        }
 
+   A memory. An NPC knows a thousand sentences, and the nearest three go into its prompt. `m` is a model for embeddings
+   beside the one that speaks, or that one. Embed the sentences once, and what is said to the NPC each time:
+
+       #define WIDTH 1024                                    // at least exl2_model_info.hidden of m
+       typedef struct fact { const char *text; float values[WIDTH]; bool known; } fact;
+
+       static exl2_flow keep(void *user, const exl2_event *event)
+       {
+           fact *f = user;
+           if (event->kind != EXL2_EVENT_EMBEDDING || event->value_count > WIDTH) return EXL2_CONTINUE;
+           memcpy(f->values, event->values, event->value_count * sizeof *f->values);  // its length is 1
+           f->known = true;
+           return EXL2_CONTINUE;
+       }
+
+       static exl2_result embed(exl2_engine *e, exl2_model m, exl2_embed_pool pool, fact *f)
+       {
+           exl2_job_desc d = { .model = m, .prompt = { .text = f->text, .flags = EXL2_TEXT_PLAIN | EXL2_TEXT_END },
+                               .embed.pool = pool, .on_event = keep, .user = f };
+           return exl2_job_start(e, &d, NULL);               // BUDGET: all max_jobs are in use; step, then again
+       }
+
+       static void nearest(const fact *facts, int count, const fact *said, const fact *found[3])
+       {
+           float best[3] = { -2, -2, -2 };
+           for (int i = 0; i < count; i++) {
+               float dot = 0;
+               for (int k = 0; k < WIDTH; k++) dot += facts[i].values[k] * said->values[k];
+               for (int place = 0; place < 3; place++) {
+                   if (dot <= best[place]) continue;
+                   for (int next = 2; next > place; next--) {
+                       best[next] = best[next - 1];
+                       found[next] = found[next - 1];
+                   }
+                   best[place] = dot;
+                   found[place] = &facts[i];
+                   break;
+               }
+           }
+       }
+
    A talk that outgrows the context. When a start gives EXL2_ERR_CONTEXT_FULL, drop the older half of the turns. The
    system message stays, so its K and V are found; the turns that follow the gap are computed again:
 
@@ -257,9 +298,9 @@
    architecture that is not in the list is rejected with the reason. An unknown one is read as Llama, with a warning,
    and rejected if it has other tensors.
 
-   Formats: EXL2; dense (F16, BF16, F32); GPTQ with 2, 3, 4 and 8 bits and AWQ (version gemm), also by auto-round; a
-   folder may mix them. Others (Marlin, AWQ gemv, compressed-tensors, bitsandbytes, FP8, MXFP4, EXL3) are rejected, and
-   the message names them.
+   Formats: EXL2; EXL3 (1 to 8, 1.5, 2.5 and 3.5 bits, all codebooks) on the CPU; dense (F16, BF16, F32); GPTQ with 2,
+   3, 4 and 8 bits and AWQ (version gemm), also by auto-round; a folder may mix them. Others (Marlin, AWQ gemv,
+   compressed-tensors, bitsandbytes, FP8, MXFP4) are rejected, and the message names them.
 
    Text: BPE tokenizers (tokenizer.json), and the constructs of chat templates that exl2_chat_desc lists. A tokenizer or
    template with something unsupported is rejected, and the message names it; the rest of the model still works.
@@ -284,6 +325,8 @@
        EXL2_NO_AVX512        AVX2 at most
        EXL2_NO_MOE           without models that have experts
        EXL2_NO_GPTQ          without GPTQ and AWQ models
+       EXL2_NO_EXL3          without EXL3 models
+       EXL2_NO_VISION        without towers: models for pictures are read as their text models
        EXL2_ASSERT(c)        checks of the engine's own consistency; default: none
 
    1. BASIC TYPES
@@ -380,6 +423,7 @@
        PREFILL   progress of a job's prompt, once a pass; with score_prompt its tokens' log-probabilities instead.
        TEXT      new text, whole code points, with the tokens that made it. A stop string is never shown. Text in which
                  a stop string might begin waits until that is settled.
+       EMBEDDING the vector of a job's prompt, before its DONE; such a job has no other events.
        DONE      the job has ended: why (stop), result, statistics. Exactly one for each job that was started.
 
    on_event returns EXL2_CONTINUE, EXL2_STOP_JOB (the job ends after this text, with stop CALLBACK and EXL2_OK) or
@@ -532,9 +576,10 @@
    special token, nor an added token that the template contains (Qwen's <tool_call>), whatever the template does to it.
    Only an assistant's message may, because it is the model's own output: let no player write one.
 
-   Before raw text comes BOS where the model wants it; exl2_text_flags has the rules. Conversations have the BOS that
-   their template writes. exl2_chat_render shows what the chat template makes of messages; exl2_chat_desc lists the
-   Jinja that it runs.
+   Before raw text comes BOS where the model wants it; exl2_text_flags has the rules. After it comes nothing, unless
+   EXL2_TEXT_END asks for what the tokenizer's files put there, mostly an end token, which models for embeddings were
+   trained with. Conversations have the BOS that their template writes. exl2_chat_render shows what the chat template
+   makes of messages; exl2_chat_desc lists the Jinja that it runs.
 
    With chat.begun_reply the last message is the beginning of the reply, and the job continues it. The prompt ends right
    after its text, as the template writes it (without white space at its end, if the template trims it). The place is
@@ -678,6 +723,20 @@
    found, and those that another job computed meanwhile. It is final at the first token. The sum of prompt_tokens -
    reused_tokens over all jobs is tokens_in (with guidance, tokens_in counts the negative prompts, too).
 
+   embed makes a vector of a prompt, for the search of texts that mean the same: their vectors have a large dot product.
+   The job computes the prompt's hidden states, and no head. LAST is the state of the last token; what the cache has of
+   the prompt is reused. MEAN and FIRST are of all tokens and of the first one: nothing is reused, but others find the
+   pages. Values are summed in f32 in the order of tokens, so that chunks, budgets, other jobs and threads change no bit
+   of them (on a GPU within a kind of passes, as of all K and V). A history before the prompt is context alone, and the
+   prompt joins it. Up to batch_max prompts share a pass, so start many jobs, then step. The vector lies where other
+   jobs keep text: nothing is allocated.
+
+   A folder of sentence-transformers says which pool it wants and whether vectors are divided by their length:
+   exl2_model_info.embed_pool and embed_raw, of 1_Pooling/config.json and modules.json. A job does what its desc says.
+   Where the folder asks for more (a dense layer after the pooling), every embedding is UNSUPPORTED. A model that was
+   saved without its head loads: it makes embeddings, and text is STATE (has_head). Encoders (BERT) and models with
+   attention to both sides are rejected when they load.
+
    draft.ngram lets one pass confirm several tokens, where a text repeats what was said before: names, phrases, JSON.
    The engine guesses the next tokens by what followed the last 4 to 2 tokens earlier in the history, or else in the
    model's other sessions, and computes their rows in the same pass. Each token is sampled as always, with its own
@@ -717,6 +776,48 @@
    exl2_import_gguf makes an EXL2 folder from a GGUF file by rounding to nearest. exl2_convert makes a better one, which
    is calibrated. exl2_compare says how far the logits of two models are apart. The comment above their declarations
    says how they work. These functions are for tools: they allocate with malloc and wait for disks.
+
+   13. PICTURES
+
+   A model for pictures has a tower, which makes rows of a picture: vectors that stand in the prompt as tokens do. Set
+   exl2_model_desc.vision.images to the number of pictures that are open at a time, and the tower is loaded, on the CPU
+   alone so far. SmolVLM, Idefics 3, Qwen2-VL, Qwen2.5-VL, Qwen3-VL, Gemma 3, Mistral 3, Pixtral and LLaVA see.
+
+       exl2_image image;                                     // pixels: of a decoder, or of a render target
+       exl2_image_make(e, &(exl2_image_desc){ .model = m, .format = EXL2_PIXELS_RGBX8, .width = w, .height = h,
+                                              .stride = pitch, .pixels = pixels }, &image);
+       exl2_message turn = { .role = "user", .text = "What do you see?", .images = &image, .image_count = 1 };
+       exl2_job_start(e, &(exl2_job_desc){ .session = npc, .prompt = { .messages = &turn, .message_count = 1 },
+                                           .on_event = speak, .user = &answer }, &job);
+       exl2_image_close(e, image);                           // the job keeps what it needs
+
+   exl2_image_make copies the pixels and returns. exl2_step resizes the picture and runs the tower, in units within the
+   budget. Pictures that a job waits for have up to half of a step; others have the time that jobs leave. An IMAGE event
+   tells that the work begins (PENDING), another one how it ended. exl2_image_get says how far it is, exl2_image_measure
+   how many rows a size would have. exl2_image_seen and exl2_image_rows show what a tower sees and gives, for those who
+   ask why a model does not see. The engine decodes no files.
+
+   The picture is resized by its family's own rule, byte for byte as transformers does it with Pillow 11.3. max_rows
+   bounds the rows: a larger picture is made smaller. SmolVLM and Idefics 3 cut a large picture into tiles, each with
+   rows of its own; max_tiles 1 gives the whole alone, which is what a game wants. Rows of a picture depend on nothing
+   but the picture.
+
+   Marks. A chat template writes a mark for each part of type image; pictures of a message with `text` stand before the
+   text. In exl2_prompt.text and .tokens a mark is the family's: <image>, [IMG], <|image_pad|>, <start_of_image>. The
+   number of marks and that of pictures must be the same, else ARG with both. A mark that a player typed is plain text.
+   stats.prompt_tokens counts rows, and image_rows those alone. Penalties, DRY, bans and drafts do not see them.
+
+   The cache knows a picture by 128 bits of its pixels and settings. The same picture at the same place of a text is
+   found, also by another session; with another one nothing after it is found. A second exl2_image_make of the same
+   pixels costs no pass of the tower. exl2_session_pictures lists the pictures of a history, and a rewind or trim that
+   cuts one is ARG. Rows lie in a pool (vision.rows), from which those used longest ago make room for others; they are
+   computed again from the resized pixels while these are kept. All of this memory is planned and counted by
+   exl2_model_measure: tower_bytes, image_bytes.
+
+   exl2_session_save writes 32 bytes for each picture of the history, and with EXL2_SAVE_IMAGES its pixels, or its rows
+   if they are less. A picture that neither the snapshot nor the engine has is missing
+   (session_info.pictures_missing): a job that needs its rows fails with STATE until exl2_image_make has got the same
+   pixels. With EXL2_SAVE_KV no rows are needed while K and V are in the cache.
 
    ERRORS AND WHAT TO DO (the message names the file, tensor or number)
 
@@ -772,6 +873,7 @@ typedef struct exl2_session { uint64_t id; } exl2_session;  /* so that a closed 
 typedef struct exl2_job { uint64_t id; } exl2_job;          /* and never followed: no id comes twice. */
 typedef struct exl2_grammar { uint64_t id; } exl2_grammar;
 typedef struct exl2_lora { uint64_t id; } exl2_lora;        /* an adapter; ids rise, and none comes twice */
+typedef struct exl2_image { uint64_t id; } exl2_image;
 typedef int32_t exl2_token;                                 /* index into the model's vocabulary */
 
 typedef enum exl2_result {
@@ -857,7 +959,9 @@ typedef enum exl2_log_id { /* what a line is about, to filter by; numbers stay a
     EXL2_LOG_ID_SETTING_IGNORED,        /* WARN: a sampler's value in generation_config.json makes no sense */
     EXL2_LOG_ID_GPTQ_VERSION,           /* WARN: zeros of GPTQ are read as those of checkpoint_format gptq_v2 */
     EXL2_LOG_ID_DEQUANTIZED,            /* WARN: the GPU needs some quantized matrices as FP16; the text says why */
-    EXL2_LOG_ID_TOOLS_DROPPED           /* WARN: a job's chat template does not read its tools or tool_calls */
+    EXL2_LOG_ID_TOOLS_DROPPED,          /* WARN: a job's chat template does not read its tools or tool_calls */
+    EXL2_LOG_ID_COPY_IGNORED,           /* WARN: a plain weight beside a matrix of EXL3 is not used */
+    EXL2_LOG_ID_DEVICE_LEFT_OUT         /* WARN: with EXL2_BACKEND_AUTO, one of several GPUs did not open */
 } exl2_log_id;
 
 typedef struct exl2_logger { /* default: silent */
@@ -897,6 +1001,8 @@ typedef enum exl2_pick {
     EXL2_PICK_CONTEXT
 } exl2_pick;
 
+#define EXL2_DEVICES_MAX 8       /* GPUs of an engine */
+
 typedef struct exl2_device_desc {
     uint32_t _start_canary;
     exl2_pick pick;
@@ -905,6 +1011,7 @@ typedef struct exl2_device_desc {
     void *cuda_context;          /* PICK_CONTEXT: your CUcontext, which must outlive the engine */
     uint32_t shared_bytes_max;   /* bytes of shared memory a kernel may use; 0 = all the device has; at least 49152 */
     int32_t stream_priority;     /* CUDA's stream priority; 0 = the lowest, so that rendering goes first */
+    uint64_t bytes_max;          /* hard cap of this GPU's memory, bytes; 0 = the engine's device_bytes_max */
     uint32_t _end_canary;
 } exl2_device_desc;
 
@@ -917,7 +1024,7 @@ typedef struct exl2_device_info {
     char why_not[120];           /* message when not usable, else "" */
 } exl2_device_info;
 
-typedef struct exl2_device_speed { /* memory bandwidth of the engine's GPU */
+typedef struct exl2_device_speed { /* memory bandwidth of exl2_engine_info.device */
     uint32_t index;              /* index in the list of exl2_devices */
     uint64_t read_bytes_s;       /* bytes a second that a kernel reads when it does nothing else */
     uint64_t copy_bytes_s;       /* bytes a second of a copy, bytes read plus bytes written */
@@ -934,11 +1041,11 @@ typedef enum exl2_load_thread {
 typedef struct exl2_engine_desc {
     uint32_t _start_canary;
     exl2_backend backend;    /* AUTO: a supported GPU, else the CPU */
-    const exl2_device_desc *devices; /* NULL = the best one */
-    uint32_t device_count;   /* 0 or 1 */
+    const exl2_device_desc *devices; /* [device_count] different GPUs; NULL = the best one */
+    uint32_t device_count;   /* at most EXL2_DEVICES_MAX */
     exl2_cpu_path cpu_path_max; /* the fastest instruction set to use; AUTO: the fastest that this CPU has; a set of
                                    another kind of CPU limits nothing */
-    uint64_t host_bytes_max, device_bytes_max; /* hard caps, bytes; 0 = no cap */
+    uint64_t host_bytes_max, device_bytes_max; /* hard caps, bytes; 0 = no cap; device: of each GPU without its own */
     uint32_t max_models, max_sessions, max_jobs, max_events; /* 0 = 4, 256, 64, 1024 */
     const char *nvrtc_path;  /* file of the kernel compiler, UTF-8; NULL or "" = system search */
     exl2_allocator allocator;
@@ -954,7 +1061,10 @@ typedef struct exl2_engine_desc {
 
 typedef struct exl2_engine_info { /* decided by exl2_open; constant until exl2_close */
     exl2_backend backend;    /* EXL2_BACKEND_CUDA or EXL2_BACKEND_CPU */
-    exl2_device_info device; /* the GPU; zeros with EXL2_BACKEND_CPU */
+    exl2_device_info device; /* the GPU of models that name none; zeros with EXL2_BACKEND_CPU */
+    exl2_device_info devices[EXL2_DEVICES_MAX]; /* [device_count] as exl2_engine_desc.devices names them; usable false:
+                                one that did not open, with EXL2_BACKEND_AUTO */
+    uint32_t device_count;   /* 0 with EXL2_BACKEND_CPU */
     exl2_cpu_path cpu_path;  /* what the CPU computes with, also when it only samples for a GPU; never AUTO */
     uint32_t max_models, max_sessions, max_jobs, max_events;
     uint64_t host_bytes_max, device_bytes_max; /* bytes; 0 = no cap */
@@ -1016,7 +1126,9 @@ typedef enum exl2_event_kind {
     EXL2_EVENT_LOAD = 1,
     EXL2_EVENT_PREFILL,
     EXL2_EVENT_TEXT,
-    EXL2_EVENT_DONE
+    EXL2_EVENT_DONE,
+    EXL2_EVENT_EMBEDDING,
+    EXL2_EVENT_IMAGE
 } exl2_event_kind;
 
 typedef enum exl2_stop {
@@ -1024,7 +1136,7 @@ typedef enum exl2_stop {
     EXL2_STOP_EOS,       /* one of the model's end tokens */
     EXL2_STOP_STRING,    /* one of the job's stop strings */
     EXL2_STOP_TOKEN,     /* one of the job's stop tokens */
-    EXL2_STOP_LENGTH,    /* max_tokens, or a finished prefill_only job */
+    EXL2_STOP_LENGTH,    /* max_tokens, or a finished prefill_only job or embedding */
     EXL2_STOP_GRAMMAR,   /* the grammar's text is complete; nothing may follow */
     EXL2_STOP_CALLBACK,  /* on_event returned EXL2_STOP_JOB */
     EXL2_STOP_CANCELLED,
@@ -1041,31 +1153,36 @@ typedef struct exl2_job_stats {
     uint64_t queued_ns, prefill_ns, decode_ns;         /* CPU clock */
     uint32_t bans_avoided, bans_shown;                 /* ban_strings: rewound; shown, as no other text came */
     uint32_t stop_string;                              /* with EXL2_STOP_STRING: its index in stop_strings */
+    uint32_t image_rows;                               /* part of prompt_tokens that are rows of pictures */
+    uint64_t image_ns;                                 /* CPU clock: the job waited for a picture's rows */
 } exl2_job_stats;
 
 typedef struct exl2_alt { exl2_token token; float logprob; } exl2_alt; /* natural log of the raw softmax */
 
 /* Members that each kind of event sets, besides kind and user; the other members are 0 or NULL.
 
-                                        LOAD       PREFILL           TEXT        DONE
-       model                            yes        yes               yes         yes
-       session, job                     -          yes               yes         yes
-       progress                         0..1       0..1              -           -
-       text, bytes                      -          -                 yes         -
-       tokens, token_count              -          score_prompt      yes         -
-       alts, alts_per_token             -          score_prompt *    yes *       -
-       logsumexp                        -          score_prompt      -           -
-       result, error                    yes        -                 -           yes
-       stop, stats                      -          -                 -           yes
+                                        LOAD       PREFILL           TEXT        DONE       EMBEDDING
+       model                            yes        yes               yes         yes        yes
+       session, job                     -          yes               yes         yes        yes
+       progress                         0..1       0..1              -           -          -
+       text, bytes                      -          -                 yes         -          -
+       tokens, token_count              -          score_prompt      yes         -          -
+       alts, alts_per_token             -          score_prompt *    yes *       -          -
+       logsumexp                        -          score_prompt      -           -          -
+       values, value_count              -          -                 -           -          yes
+       result, error                    yes        -                 -           yes        -
+       stop, stats                      -          -                 -           yes        -
 
-   score_prompt: where the job's desc sets it. *: where the job's desc sets alts_per_token. */
+   score_prompt: where the job's desc sets it. *: where the job's desc sets alts_per_token.
+   IMAGE sets model, image, progress, result and error (section 13). */
 typedef struct exl2_event { /* pointers are valid until the callback returns, or until the next exl2_next_event */
     exl2_event_kind kind;
     exl2_model model;
     exl2_session session;
     exl2_job job;
     exl2_lora lora;           /* LOAD: the adapter that loads; id 0 = the model itself */
-    void *user;               /* from the job's desc; LOAD: from the model's or the adapter's */
+    void *user;               /* from the job's desc; LOAD: from the model's or the adapter's; IMAGE: from
+                                 the picture's */
     const char *text;         /* TEXT: whole UTF-8 code points, NUL after them */
     size_t bytes;
     const exl2_alt *tokens;   /* TEXT: tokens of the text; PREFILL with score_prompt: prompt tokens from the 2nd on */
@@ -1073,11 +1190,14 @@ typedef struct exl2_event { /* pointers are valid until the callback returns, or
     const exl2_alt *alts;     /* [token_count, alts_per_token] the likeliest tokens; NULL if the job asks for none */
     uint32_t alts_per_token;
     const float *logsumexp;   /* [token_count] with score_prompt; logit = logprob + logsumexp */
-    float progress;           /* LOAD, PREFILL: 0..1 */
+    const float *values;      /* EMBEDDING: [value_count] the vector of the prompt (exl2_embed_desc); as many as */
+    uint32_t value_count;     /* exl2_model_info.hidden */
+    float progress;           /* LOAD, PREFILL, IMAGE: 0..1 */
     exl2_stop stop;           /* DONE */
-    exl2_result result;       /* DONE; LOAD: PENDING before the last one */
+    exl2_result result;       /* DONE; LOAD, IMAGE: PENDING before the last one */
     const char *error;        /* message for result < 0, else NULL */
     exl2_job_stats stats;     /* DONE */
+    exl2_image image;         /* IMAGE */
 } exl2_event;
 
 typedef enum exl2_flow { EXL2_CONTINUE, EXL2_STOP_JOB, EXL2_PAUSE_JOB } exl2_flow;
@@ -1095,7 +1215,8 @@ typedef struct exl2_step_desc {
 
 typedef struct exl2_engine_stats {
     uint64_t host_bytes, host_peak;                       /* bytes through the allocator hook: now, maximum */
-    uint64_t device_bytes, device_peak;                   /* the same on the GPU */
+    uint64_t device_bytes, device_peak;                   /* the same on the GPUs: sums */
+    uint64_t devices_bytes[EXL2_DEVICES_MAX], devices_peak[EXL2_DEVICES_MAX]; /* of each GPU */
     uint64_t kernels_compiled;                            /* modules that were not in the cache */
     uint64_t allocations;                                 /* calls of alloc_fn so far */
     uint32_t pages_total, pages_used, pages_shared;       /* of 64 tokens, all models; used: by running jobs; shared: */
@@ -1141,9 +1262,27 @@ typedef struct exl2_cache_desc {
     uint32_t _end_canary;
 } exl2_cache_desc;
 
+/* Memory for pictures, all of it planned (section 13). Zeroed: the model's tower is not read. */
+typedef struct exl2_vision_desc {
+    uint32_t _start_canary;
+    uint32_t images;           /* pictures that are open at a time; 0 = none */
+    uint32_t rows;             /* rows of pictures that are kept; 0 = images times max_rows, at most 8 times */
+    uint32_t pixels_max;       /* of all pictures together that wait to be resized; 0 = 8,294,400 (3840 x 2160) */
+    uint32_t max_rows;         /* rows of a picture; a larger one is made smaller by its family's rule; 0 = 1280 */
+    uint32_t max_tiles;        /* tiles of a picture, in families that cut; 1 = the whole alone; 0 = the model's rule */
+    uint32_t _end_canary;
+} exl2_vision_desc;
+
 /* A model folder has config.json, one or more .safetensors files (all are read, or those that
    model.safetensors.index.json names), and, for text, tokenizer.json, tokenizer_config.json (with the chat template; or
    chat_template.jinja) and generation_config.json. Without a tokenizer the model still loads: its jobs use ids. */
+typedef struct exl2_card {     /* a GPU that computes a model, or some of its layers */
+    uint32_t device;           /* index in exl2_engine_desc.devices */
+    uint64_t bytes_max;        /* bytes of this model there, at most; 0 = what is free. Too little on all: BUDGET */
+    float share;               /* how much of the weights, relative to the other cards; 0 = as fast as its memory is. Of
+                                  all cards, or of none */
+} exl2_card;
+
 typedef struct exl2_model_desc {
     uint32_t _start_canary;
     const char *path;          /* the model folder, UTF-8 */
@@ -1163,6 +1302,10 @@ typedef struct exl2_model_desc {
                                /* 1 = plain RoPE, without the scaling of config.json; */
     float rope_alpha;          /* theta raised for a context about this many times as long (NTK), 1 to 1000; */
     float yarn_factor;         /* YaRN by this, 1 to 1000; not with rope_scale */
+    const exl2_card *cards;    /* [card_count] different GPUs, each with some consecutive layers, in this order; copied.
+                                  NULL = exl2_engine_info.device alone */
+    uint32_t card_count;       /* at most EXL2_DEVICES_MAX and the number of layers */
+    exl2_vision_desc vision;   /* pictures as input */
     exl2_event_fn on_event;    /* LOAD events; its result is ignored */
     void *user;
     uint32_t _end_canary;
@@ -1175,11 +1318,26 @@ typedef struct exl2_rope_info { /* one table of RoPE, as it is computed for cont
 
 #define EXL2_LAYERS_MAX 4096   /* of a model */
 
+typedef struct exl2_card_info { /* what lies on one GPU of a model */
+    uint32_t device;           /* index in exl2_engine_info.devices */
+    uint32_t first_layer, layers;
+    uint64_t weight_bytes, cache_bytes, scratch_bytes;
+} exl2_card_info;
+
+/* How an embedding is made of the hidden states of a prompt's tokens (section 10). */
+typedef enum exl2_embed_pool {
+    EXL2_EMBED_OFF,
+    EXL2_EMBED_LAST,           /* that of the last token */
+    EXL2_EMBED_MEAN,           /* the mean over all tokens */
+    EXL2_EMBED_FIRST           /* that of the first token */
+} exl2_embed_pool;
+
 typedef struct exl2_model_info { /* constant once the headers are read, but for content_id; its texts are static */
     char arch[64];             /* "LlamaForCausalLM": as config.json names it */
     char norms[64];            /* "RMSNorm before blocks" */
     const char *family;        /* "Gemma 2": whose computation it is */
-    const char *format;        /* of attention and MLPs: "exl2", "gptq", "awq", "dense" (FP16, BF16, F32) or "mixed" */
+    const char *format;        /* of attention and MLPs: "exl2", "exl3", "gptq", "awq", "dense" (FP16, BF16, F32) or
+                                "mixed" */
     uint32_t dequantized;      /* quantized matrices that the GPU holds as FP16: a block has dense ones, too */
     uint32_t head_dim;
     uint32_t window;           /* tokens that layers with a window look back on; 0 = no layer has one */
@@ -1193,12 +1351,20 @@ typedef struct exl2_model_info { /* constant once the headers are read, but for 
     uint32_t experts, experts_active; /* of a layer, and how many a token uses; 0 = the model has none */
     float bits_per_weight;     /* over all matrices, scales and permutations included */
     uint64_t weight_bytes, cache_bytes, scratch_bytes; /* loading needs their sum */
-    uint64_t device_bytes;     /* part of the sum on the GPU; 0 = the model runs on the CPU */
+    uint64_t tower_bytes;      /* weights of the tower, a part of weight_bytes; 0 = no tower is read */
+    uint64_t image_bytes;      /* part of scratch_bytes that the tower and pictures need */
+    uint64_t device_bytes;     /* part of the sum on GPUs; 0 = the model runs on the CPU */
+    exl2_card_info cards[EXL2_DEVICES_MAX]; /* [card_count] */
+    uint32_t card_count;       /* 0 = the model runs on the CPU */
     uint64_t cache_bytes_per_token;
     uint64_t pass_bytes;       /* weights that a forward pass of one token reads, as stored in files, without the
                                   embedding and the experts that the token does not use */
     exl2_token bos, eos;       /* -1 = none */
     bool has_tokenizer, has_chat_template;
+    bool has_head;             /* false: the files have none, and config.json does not say that the embedding is it: the
+                                  model makes embeddings, but no text */
+    exl2_embed_pool embed_pool; /* what the folder says of its embeddings (section 10); OFF: nothing, */
+    bool embed_raw;            /* or that they are not normalized */
     bool reads_tools, reads_tool_calls; /* the chat template for jobs with tools does (found by rendering); one that
                                    does not drops them without an error, and the job logs a warning */
     uint8_t content_id[16];    /* of config.json and all weights: a saved session fits models with the same id. Zeros
@@ -1286,6 +1452,9 @@ typedef struct exl2_message {
     const char *tool_call_id;  /* the call that this "tool" message answers */
     const char *fields;        /* JSON object: any other key, or content in parts; overrides all members above. With
                                   it, text and role may be NULL, which then has no meaning */
+    const exl2_image *images;  /* [image_count] pictures: they stand before `text`; with content in parts in `fields`,
+                                  the k-th part of type "image" or "image_url" is the k-th picture */
+    size_t image_count;
 } exl2_message;
 
 /* How a chat template renders messages. Each call with template_text parses it again, in memory that is freed before
@@ -1327,8 +1496,10 @@ typedef enum exl2_text_flags {
     EXL2_TEXT_NO_BOS = 1,      /* tokenize: do not add BOS before the text */
     EXL2_TEXT_PLAIN = 2,       /* tokenize: markers such as <|end|> are plain text */
     EXL2_TEXT_SKIP_MARKERS = 4, /* detokenize: leave special tokens out */
-    EXL2_TEXT_BYTES = 8        /* detokenize: the tokens' own bytes: parts of characters are not replaced, and a space
+    EXL2_TEXT_BYTES = 8,       /* detokenize: the tokens' own bytes: parts of characters are not replaced, and a space
                                   at the beginning is not stripped */
+    EXL2_TEXT_END = 16         /* tokenize: add what the tokenizer's post-processor puts after a text, if it does; after
+                                  a prompt's text, not after messages */
 } exl2_text_flags;
 
 /* What a model reads before it writes: messages, perhaps with a text after them; or a text; or ids. None of them: a job
@@ -1342,6 +1513,9 @@ typedef struct exl2_prompt {
     const exl2_message *messages; /* the whole conversation, for the chat template */
     size_t message_count;
     uint32_t flags;            /* exl2_text_flags for text */
+    const exl2_image *images;  /* [image_count] pictures of text or tokens: the k-th mark of the model's family is the
+                                  k-th picture; a text without marks has them before it (section 13) */
+    size_t image_count;
 } exl2_prompt;
 
 /* [E nb] Text -> ids. *need: their number. To get only that, pass NULL for out and 0 for cap (OK). Invalid UTF-8 is
@@ -1388,10 +1562,12 @@ typedef struct exl2_session_info {
     uint32_t tokens, tokens_cached, context_max; /* tokens: in the history; tokens_cached: with K and V */
     uint32_t pages, pages_shared; /* of its job, or of its history in the cache; shared: with other sessions */
     bool resumes;              /* restored with a job that exl2_job_desc.resume goes on with */
+    uint32_t pictures_missing; /* pictures of the history whose rows and pixels are gone: make them again */
 } exl2_session_info;
 
 typedef enum exl2_save_flags {
-    EXL2_SAVE_KV = 1           /* with K and V, so that nothing is computed again; many bytes */
+    EXL2_SAVE_KV = 1,          /* with K and V, so that nothing is computed again; many bytes */
+    EXL2_SAVE_IMAGES = 2       /* with pictures: their pixels as the tower sees them, or their rows if that is less */
 } exl2_save_flags;
 
 /* [E nb] An empty history. STATE: the model is not ready. BUDGET: max_sessions. */
@@ -1576,6 +1752,20 @@ typedef struct exl2_draft_desc {
     uint32_t _end_canary;
 } exl2_draft_desc;
 
+/* With pool the job makes a vector of its prompt and samples nothing: one event EXL2_EVENT_EMBEDDING, then DONE with
+   LENGTH. Section 10 says more. ARG with settings that only text has (max_tokens, min_tokens, resume, score_prompt,
+   heal_prompt, grammar, draft, alts_per_token, guidance, on_logits), for a layer that the model does not have, and for
+   an empty prompt. UNSUPPORTED for a layer before the last one on a GPU, for a model with more than 12,160 values, and
+   where the folder asks for a pooling or a module that is not computed, which the message names. */
+typedef struct exl2_embed_desc {
+    uint32_t _start_canary;
+    exl2_embed_pool pool;      /* OFF = no embedding */
+    bool raw;                  /* not divided by its L2 norm */
+    uint32_t layer;            /* 0 = the hidden states after the final norm, which the head multiplies; n = the
+                                  residual after block n, from 1 */
+    uint32_t _end_canary;
+} exl2_embed_desc;
+
 /* ban_strings: the text must not contain them, ASCII letters in either case. Text in which a banned string might begin
    waits, in whole tokens. When a banned string is complete, the history is rewound to the token in which it begins, and
    a different token is sampled there. After 64 tokens that all lead to one banned string (256 rewinds in all) the
@@ -1621,6 +1811,7 @@ typedef struct exl2_job_desc {
     uint32_t lora_count;       /* at most EXL2_JOB_LORAS; 0 = the model alone */
     exl2_grammar grammar;      /* what the text may be; id 0 = anything */
     exl2_draft_desc draft;
+    exl2_embed_desc embed;     /* the prompt becomes a vector; no text */
     const char *const *stop_strings; /* strings that end the text */
     uint32_t stop_string_count;
     const char *const *ban_strings; /* strings that must not be in the text */
@@ -1703,6 +1894,80 @@ typedef struct exl2_kernel_build_desc {
    before a failure are good. */
 EXL2_API exl2_result exl2_kernels_build(const exl2_kernel_build_desc *d);
 
+/* ---- 13. pictures ---------------------------------------------------------------------------------------------- */
+
+typedef enum exl2_pixels {     /* bytes of a pixel, in their order in memory */
+    EXL2_PIXELS_RGB8,
+    EXL2_PIXELS_RGBA8,         /* composed over white */
+    EXL2_PIXELS_BGRA8,
+    EXL2_PIXELS_RGBX8,         /* the fourth byte is not read: what render targets hold */
+    EXL2_PIXELS_BGRX8,
+    EXL2_PIXELS_GRAY8
+} exl2_pixels;
+
+typedef struct exl2_image_desc {
+    uint32_t _start_canary;
+    exl2_model model;
+    exl2_pixels format;
+    uint32_t width, height;
+    int64_t stride;            /* bytes from a line to the next one; 0 = tight; negative: the last line comes first in
+                                  memory, where `pixels` points to */
+    const void *pixels;        /* copied by the call */
+    uint32_t max_rows, max_tiles; /* less than those of the model's vision; 0 = as many */
+    exl2_event_fn on_event;    /* IMAGE events; its result is ignored. NULL: they wait for exl2_next_event */
+    void *user;
+    bool silent;               /* no IMAGE events */
+    uint32_t _end_canary;
+} exl2_image_desc;
+
+/* WAITING: for steps, or for room among the rows. RESIZED: the tower is next. ENCODED: its rows are there. */
+typedef enum exl2_image_state { EXL2_IMAGE_WAITING, EXL2_IMAGE_RESIZED, EXL2_IMAGE_ENCODED } exl2_image_state;
+
+typedef struct exl2_image_info {
+    exl2_image_state state;
+    exl2_result result;        /* why it cannot be encoded, else OK */
+    uint8_t id[16];            /* of the pixels and of all that changes the rows; zeros of exl2_image_measure */
+    uint32_t width, height;    /* of a tile, as the tower sees it */
+    uint32_t tiles;            /* with the whole picture, which is the last one */
+    uint32_t grid[3];          /* frames, lines and columns of the rows of a tile */
+    uint32_t rows;             /* of all tiles: tokens of the text model */
+    uint32_t tokens;           /* rows and the family's marks around them, where the picture stands alone */
+    uint64_t bytes;            /* of its rows and of its pixels as the tower sees them */
+    uint64_t encode_ns;        /* CPU clock: time in the tower so far */
+} exl2_image_info;
+
+typedef struct exl2_picture {  /* a picture in a history */
+    uint32_t from, count;      /* its places, with the marks between its rows: a cut within them is ARG */
+    uint32_t rows;
+    bool missing;              /* its rows and pixels are gone */
+    uint8_t id[16];
+} exl2_picture;
+
+/* [E nb] Makes a picture of the model, to be encoded by exl2_step. Pixels that the model has a picture of already, in
+   any format, are that picture. ARG: a size, stride or format that cannot be; a shape that the family rejects. STATE:
+   the model is not ready, or has no tower (model_desc.vision.images is 0). BUDGET: more pictures are open than
+   vision.images, or wait to be resized than vision.pixels_max allows. */
+EXL2_API exl2_result exl2_image_make(exl2_engine *e, const exl2_image_desc *d, exl2_image *out);
+/* [E nb] What the picture is, and how far it has come. */
+EXL2_API exl2_result exl2_image_get(exl2_engine *e, exl2_image i, exl2_image_info *out);
+/* [E nb] The same counts for a picture of this size. Errors as exl2_image_make. */
+EXL2_API exl2_result exl2_image_measure(exl2_engine *e, exl2_model m, uint32_t width, uint32_t height,
+                                        exl2_image_info *out);
+/* [E nb] What the tower sees: RGB of all tiles, one below the other, the whole picture last; [tiles * height, width, 3]
+   bytes of exl2_image_info. *need: their number. STATE: not resized yet, or the bytes made room for others. TOO_SMALL
+   when cap is less; OK when out is NULL and cap 0. */
+EXL2_API exl2_result exl2_image_seen(exl2_engine *e, exl2_image i, void *out, size_t cap, size_t *need);
+/* [E nb] What the text model reads: [rows, 1 + D, W] floats, where W is the width of the text model, and D the number
+   of its first layers after which a vector is added to the row. cap, *need: floats. Results as exl2_image_seen; STATE:
+   not encoded, or evicted. */
+EXL2_API exl2_result exl2_image_rows(exl2_engine *e, exl2_image i, float *out, size_t cap, size_t *need);
+/* [E nb] The handle is stale at once. Jobs and sessions keep the picture; its rows stay until others need the room. */
+EXL2_API exl2_result exl2_image_close(exl2_engine *e, exl2_image i);
+/* [E nb] The pictures of the history, in order; *need: their number. TOO_SMALL when cap is less; OK when out is NULL
+   and cap 0. */
+EXL2_API exl2_result exl2_session_pictures(exl2_engine *e, exl2_session s, exl2_picture *out, size_t cap,
+                                           size_t *need);
+
 /* ---- 12. making models: only with EXL2_CONVERT; uses stdio; for tools and build machines, not games ------------ */
 #ifdef EXL2_CONVERT
 /* What an import made. */
@@ -1743,18 +2008,21 @@ EXL2_API exl2_result exl2_import_gguf(const exl2_import_desc *d);
 
    Memory: it holds the whole dense model in host memory, or reads one layer at a time where host_bytes_max is less. On
    a GPU (backend) everything runs there except file I/O. Results differ a little from those of the CPU, which is the
-   reference, and a work folder belongs to one of the two. With too little device_bytes_max, CUDA fails with BUDGET, and
-   AUTO chooses the CPU, as it does where host_bytes_max has no room for pinned memory.
+   reference, and between instruction sets and GPUs. So a work folder belongs to the backend, the CPU's instruction set
+   and the GPU (name, compute capability, number of SMs) that it was begun on. With too little device_bytes_max, CUDA
+   fails with BUDGET, and AUTO chooses the CPU, as it does where host_bytes_max has no room for pinned memory.
 
    Text: by default one part is a text of this header, and the model writes the rest; or all of it is the application's
    own files. Text like that of the game is best.
 
    Before the work begins it checks all numbers of the source, the rate, memory and disks, and on_plan says what it will
-   make and need. A GGUF or FP8 source becomes a dense folder in the work folder; all but its numbers is checked before
-   that. What reads images or sound is copied as it is, and all tensors keep the source's names.
+   make and need. A GGUF or FP8 source, and one with adapters, becomes a dense folder in the work folder; all but its
+   numbers is checked before that. What reads images or sound is copied as it is, and all tensors keep the source's
+   names.
 
    All finished parts are kept in the work folder, so that a killed conversion continues where it was when it is called
-   again. If a byte of the source has changed, it is rejected.
+   again. If a byte of the source has changed, it is rejected. What is read of the source is compared with hashes of its
+   blocks, which need a thousandth of its bytes: no part is made of other bytes, even if they change back later.
 
    Several rates: with measure_only it writes measurement.json and calibration.json. Given back as measurement_file and
    as a calibration file, they save more than half of the work at every other rate. ExLlamaV2's own measurement.json is
@@ -1817,9 +2085,16 @@ typedef struct exl2_convert_info {
     double stage_seconds[EXL2_CONVERT_STAGES];
 } exl2_convert_info;
 
+/* An adapter (LoRA, in peft's format) that is merged into the source's weights: W + scale factor B A. */
+typedef struct exl2_convert_lora {
+    const char *folder;      /* with adapter_config.json and adapter_model.safetensors */
+    float scale;             /* 0 = 1; EXL2_OFF: it is left out; -100 to 100 */
+} exl2_convert_lora;
+
 /* Source: a GGUF file, or a folder that exl2_model_load loads, or one with FP8 weights (E4M3, a scale for all or for
-   each block of 128 x 128). Matrices that are EXL2, GPTQ or AWQ already are used as they are. Blocks (attention, MLP,
-   experts) with inputs that are no multiple of 32 stay FP16. Tensors that the text model does not use are left out. */
+   each block of 128 x 128). Matrices that are EXL2, EXL3, GPTQ or AWQ already are used as they are; those of EXL3 are
+   decoded to F32. Blocks (attention, MLP, experts) with inputs that are no multiple of 32 stay FP16. Tensors that the
+   text model does not use are left out. */
 typedef struct exl2_convert_desc {
     uint32_t _start_canary;
     const char *source_dir, *out_dir;
@@ -1843,6 +2118,11 @@ typedef struct exl2_convert_desc {
                                 ExLlamaV2's own is accepted, too; with size_bytes it needs head_bits */
     bool measure_only;       /* out_dir gets measurement.json alone, which ExLlamaV2's converter reads, too, and
                                 calibration.json: the ids that it was made of, as a calibration file */
+    const exl2_convert_lora *loras; /* [lora_count] at most 8, DoRA included: merged in f32, in this order, before
+                                calibration, into a dense, FP8 or GGUF source; into another one UNSUPPORTED */
+    uint32_t lora_count;
+    uint32_t bits;           /* 16: out_dir is a dense folder of the source with its adapters (F16; what was BF16 or
+                                F32 and has an adapter becomes F32); bpw and all about quantizing must be 0. Else 0 */
     bool corrected;          /* each matrix makes up for errors of those before: better at low rates, for about twice
                                 the time; needs the default rows, or more. Not with measure_only */
     uint64_t shard_bytes;    /* most bytes of tensors in a file; 0 = 4 GiB. A larger tensor has a file for itself */

@@ -1,6 +1,6 @@
 /* attend_decode.cuh: attention in decode, for single rows over their pages: RoPE, storing K and V, softmax, splits.
-   takes: attend_merge.cuh; EXL2K_DIM, EXL2K_DECODE (the kernel's name) and EXL2K_CODES (attend_ring.cuh) from the file
-          that includes it.
+   takes: attend_merge.cuh; EXL2K_DIM, EXL2K_DECODE (the kernel's name), EXL2K_CODES and EXL2K_FEW (attend_ring.cuh) from
+          the file that includes it.
    gives: the kernel EXL2K_DECODE.
 
    Each CTA computes one split of one row, for one K/V head and up to 8 of its query heads. The warps of a CTA share the
@@ -372,7 +372,9 @@ EXL2K_DECODE(exl2k_attend_args a)
     exl2k_codes_prepare(d, a, page, &shared);
 #else
     exl2k_rope_work_load(d, a, false, rope);
-    exl2k_rope_work_norm(d, a, rope);
+    if (!EXL2K_FEW) {
+        exl2k_rope_work_norm(d, a, rope);
+    }
     exl2k_rope_work_store(d, a, rope, &shared);
     exl2k_ring_keep(d, a, &shared);
 #endif

@@ -1,6 +1,6 @@
 /* attend_ring.cuh: attention in decode: the work of a CTA, and its rings of K and V in shared memory.
    takes: attend.cuh; EXL2K_DIM; EXL2K_CODES (default 0): 1: pages are CODES (attend_args.h), and attend_codes.cuh
-          fills the ring.
+          fills the ring; EXL2K_FEW (default 0): 1: a launch has at most EXL2K_KEPT rows and no norms.
    gives: exl2k_decode, exl2k_decode_shared, exl2k_decode_open, exl2k_slot_bytes, exl2k_ring_bytes, exl2k_ring_fill,
           _wait, _keep, _patch.
 
@@ -27,6 +27,9 @@
 
 #ifndef EXL2K_CODES
 #define EXL2K_CODES 0
+#endif
+#ifndef EXL2K_FEW
+#define EXL2K_FEW 0
 #endif
 
 #define EXL2K_UNIT 16u
@@ -234,7 +237,7 @@ EXL2K_FN void exl2k_ring_fill(exl2k_decode &d, const exl2k_attend_args &a, u32 e
 EXL2K_FN f32 exl2k_new_key_rho(const exl2k_decode &d, const exl2k_attend_args &a, u32 row)
 {
     exl2k_rope_input head[EXL2K_DIM / 64];
-    if (a.norm[1] == 0) {
+    if (EXL2K_FEW || a.norm[1] == 0) {
         return 0.0f;
     }
 #pragma unroll
@@ -254,7 +257,7 @@ EXL2K_FN u32 exl2k_new_kv(const exl2k_decode &d, const exl2k_attend_args &a, u32
         return exl2k_value(a, row, d.kv_head, i) | exl2k_value(a, row, d.kv_head, i + a.dim / 2) << 16;
     }
     exl2k_rope_input key = exl2k_rope_load(a, row, position, (a.heads + d.kv_head) * a.dim, i);
-    if (a.norm[1]) {
+    if (!EXL2K_FEW && a.norm[1]) {
         exl2k_norm_apply(key, exl2k_norm_weights(a, a.norm[1] + (u64)d.kv_head * a.dim * 4, i), rho);
     }
     return exl2k_rope_apply(key);
@@ -293,7 +296,7 @@ EXL2K_FN void exl2k_ring_patch(exl2k_decode &d, const exl2k_attend_args &a, u32 
 #pragma unroll 1
     for (u32 position = begin; position < end; position++) {
         u32 n = d.position - position, half = a.dim / 2;
-        if (n < EXL2K_KEPT) {
+        if (EXL2K_FEW || n < EXL2K_KEPT) {
             if (d.lane * 8 < a.dim) {
                 uint4 piece = *(const uint4 *)(shared->new_kv[n][value] + d.lane * 8);
                 exl2k_shared_store4(slot + exl2k_tile_at(position - token, d.lane), piece);

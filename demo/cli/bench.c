@@ -21,7 +21,6 @@ typedef struct bench_options {
     arg_numbers prefill, context, batch, cache;
     uint32_t decode;
     bool json, probe, first_start;
-    const char *draft; /* folder of a draft model */
     exl2_draft_desc guesses;
     host_options host;
     arg_texts lora_rows;   /* adapters of single sequences */
@@ -130,7 +129,7 @@ static void print_cpu_json(json_out *j, const bench *b)
 /* Whether jobs guess tokens, so that a pass may give several. */
 static bool guesses(const bench *b)
 {
-    return b->options->guesses.ngram || b->options->draft;
+    return b->options->guesses.ngram || b->options->host.draft;
 }
 
 /* Whether it is known which weights a token reads: those of the experts that a batch uses are not. */
@@ -171,11 +170,14 @@ static void add_run(bench *b, const bench_run *r)
         return;
     }
     if (b->run_count == 1) {
-        printf("%-8s %7s %6s %8s %5s %7s %10s %8s %10s%s\n", "", "tokens", "batch", "context", "cache", "threads",
-               "tokens/s", "CPU us", "GB/s", b->probed || b->core_read_s > 0 ? "  of reads" : "");
+        printf("%-8s %7s %6s %8s %5s %7s %10s %8s %8s %10s%s\n", "", "tokens", "batch", "context", "cache", "threads",
+               "tokens/s", "CPU us", "first ms", "GB/s", b->probed || b->core_read_s > 0 ? "  of reads" : "");
     }
     printf("%-8s %7u %6u %8u %5s %7u %10.1f %8.1f", r->prefill ? "prefill" : "decode", r->tokens, r->batch,
            r->context, r->cache, pool_width(b->host.pool), r->tokens_per_second, r->cpu_us);
+    if (!r->prefill) {
+        printf(" %8.1f", r->first_ms);
+    }
     if (reads_known(b, r)) {
         printf(" %10.1f", read_speed(b, r) * 1e-9);
     }
@@ -203,6 +205,7 @@ static void print_run(json_out *j, const bench *b, const bench_run *r)
     json_out_number(j, "cpu_us_per_token", r->cpu_us);
     if (!r->prefill) {
         json_out_number(j, "tokens_per_pass", r->tokens_per_pass);
+        json_out_number(j, "first_token_ms", r->first_ms);
     }
     if (!r->prefill && b->host.info.experts) {
         json_out_number(j, "experts_touched", experts_touched(b, r));
@@ -414,7 +417,8 @@ static bool load_all(bench *b)
     const bench_options *o = b->options;
     b->work.draft = o->guesses;
     exl2_model *draft = &b->work.draft.model;
-    return load(b) && load_rows(b) && (!o->draft || host_load_draft(&b->host, o->draft, largest(&o->batch), draft));
+    const char *folder = o->host.draft;
+    return load(b) && load_rows(b) && (!folder || host_load_draft(&b->host, folder, largest(&o->batch), draft));
 }
 
 static bool run(bench *b)
@@ -449,6 +453,9 @@ static args_result check(const args_desc *d, const bench_options *o)
             return args_wrong(d, "--batch must be 1 to %u", BENCH_BATCH_MAX);
         }
     }
+    if (o->decode == 1) {
+        return args_wrong(d, "--decode must be 0, or at least 2: the speed is that of the tokens after the first one");
+    }
     if (o->lora_rows.count && o->host.loras.count == EXL2_JOB_LORAS) {
         return args_wrong(d, "with --lora-row, --lora may be given %d times at most", EXL2_JOB_LORAS - 1);
     }
@@ -462,12 +469,12 @@ int cli_bench(int argc, char **argv)
     const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, NULL, "model folder; optional with --probe" } };
     const arg flags[] = {
         { "--prefill", ARG_NUMBERS, &o.prefill, "N,..", "prompt lengths to measure; 0 = none (512)" },
-        { "--decode", ARG_U32, &o.decode, "N", "tokens to generate per sequence; 0 = none (128)" },
+        { "--decode", ARG_U32, &o.decode, "N", "tokens to generate per sequence, at least 2; 0 = none (128)" },
         { "--context", ARG_NUMBERS, &o.context, "N,..", "tokens in the context before (0)" },
         { "--batch", ARG_NUMBERS, &o.batch, "N,..", "sequences per batch (1)" },
         { "--probe", ARG_BOOL, &o.probe, NULL, "measures the GPU's memory, as runs on a GPU do, or a core's reads" },
         { "--ngram", ARG_BOOL, &o.guesses.ngram, NULL, "guesses tokens by what the text said before" },
-        { "--draft", ARG_TEXT, &o.draft, "DIR", "a smaller model of the same vocabulary guesses tokens" },
+        { "--draft", ARG_TEXT, &o.host.draft, "DIR[@N]", "a smaller model of the same vocabulary guesses; on GPU N" },
         { "--draft-tokens", ARG_U32, &o.guesses.tokens, "N", "guesses in a pass, at most (as many as pay, up to 15)" },
         { "--first-start", ARG_BOOL, &o.first_start, NULL, "also measures a start that compiles all kernels" },
         HOST_LORA_ARG(o.host),

@@ -19,8 +19,10 @@ static exl2_flow on_event(void *user, const exl2_event *event)
 {
     bench_runs *b = user;
     if (event->kind == EXL2_EVENT_DONE) {
+        uint64_t first = clock_ns() - event->stats.decode_ns;
         b->jobs_open--;
         b->new_tokens += event->stats.new_tokens;
+        b->first_token_at = b->first_token_at && b->first_token_at < first ? b->first_token_at : first;
     }
     if (b->end.result >= 0) {
         host_end_take(&b->end, event);
@@ -126,28 +128,40 @@ bool bench_runs_prefill(bench_runs *b, uint32_t tokens, bench_run *out)
             exl2_session_close(b->host->engine, session);
         }
     }
-    *out = (bench_run){ true, tokens, 1, 0, samples_median(&speeds), samples_median(&cpu), 0,
-                        host_cache_name(b->host) };
+    *out = (bench_run){ .prefill = true, .tokens = tokens, .batch = 1, .tokens_per_second = samples_median(&speeds),
+                        .cpu_us = samples_median(&cpu), .cache = host_cache_name(b->host) };
     samples_free(&speeds);
     samples_free(&cpu);
     return good;
 }
 
-/* Runs one round of all sessions, and rewinds them. The first pass of a job computes one prompt token, so a job of n
-   tokens needs n passes of equal cost. */
-static bool decode_once(bench_runs *b, const exl2_session *sessions, const bench_run *run, samples *speeds,
-                        samples *cpu)
+/* The rounds of a run: tokens/s; us of CPU time per token; ms to the first token. */
+typedef struct decode_rounds {
+    samples speeds, cpu, first;
+} decode_rounds;
+
+static void rounds_free(decode_rounds *r)
+{
+    samples_free(&r->speeds);
+    samples_free(&r->cpu);
+    samples_free(&r->first);
+}
+
+/* Runs one round of all sessions, and rewinds them. */
+static bool decode_once(bench_runs *b, const exl2_session *sessions, const bench_run *run, decode_rounds *rounds)
 {
     bool good = true;
-    b->new_tokens = 0;
+    b->new_tokens = b->first_token_at = 0;
     uint64_t begin = clock_ns(), cpu_ns = clock_cpu_ns();
     for (uint32_t i = 0; good && i < run->batch; i++) {
         good = start(b, i, sessions[i], 1, run->tokens);
     }
     good = good && finish(b);
-    double seconds = clock_seconds_since(begin), tokens = (double)(b->new_tokens ? b->new_tokens : 1);
-    samples_add(cpu, (double)(clock_cpu_ns() - cpu_ns) * 1e-3 / tokens);
-    samples_add(speeds, tokens / seconds);
+    if (good && b->new_tokens > run->batch) {
+        samples_add(&rounds->cpu, (double)(clock_cpu_ns() - cpu_ns) * 1e-3 / (double)b->new_tokens);
+        samples_add(&rounds->speeds, (double)(b->new_tokens - run->batch) / clock_seconds_since(b->first_token_at));
+        samples_add(&rounds->first, (double)(b->first_token_at - begin) * 1e-6);
+    }
     for (uint32_t i = 0; good && i < run->batch; i++) {
         good = exl2_session_rewind(b->host->engine, sessions[i], run->context) >= 0;
         if (!good) {
@@ -160,25 +174,24 @@ static bool decode_once(bench_runs *b, const exl2_session *sessions, const bench
 /* The first round is not counted: it shows whether the end token would end the other rounds early. */
 static bool decode_all(bench_runs *b, const exl2_session *sessions, bench_run *run)
 {
-    samples speeds = { 0 }, cpu = { 0 };
+    decode_rounds rounds = { { 0 }, { 0 }, { 0 } };
     b->no_end = false;
-    bool good = decode_once(b, sessions, run, &speeds, &cpu);
+    bool good = decode_once(b, sessions, run, &rounds);
     b->no_end = b->new_tokens < (uint64_t)run->tokens * run->batch;
-    samples_free(&speeds);
-    samples_free(&cpu);
+    rounds_free(&rounds);
     exl2_engine_stats before, after;
     exl2_stats(b->host->engine, &before);
     for (int repeat = 0; good && repeat < BENCH_REPEATS; repeat++) {
         progress_show(&b->host->bar, (double)repeat / BENCH_REPEATS, "decode");
-        good = decode_once(b, sessions, run, &speeds, &cpu);
+        good = decode_once(b, sessions, run, &rounds);
     }
     exl2_stats(b->host->engine, &after);
     double passes = (double)(after.forwards - before.forwards);
     run->tokens_per_pass = passes > 0 ? (double)(after.tokens_out - before.tokens_out) / passes : 0;
-    run->tokens_per_second = samples_median(&speeds);
-    run->cpu_us = samples_median(&cpu);
-    samples_free(&speeds);
-    samples_free(&cpu);
+    run->tokens_per_second = samples_median(&rounds.speeds);
+    run->cpu_us = samples_median(&rounds.cpu);
+    run->first_ms = samples_median(&rounds.first);
+    rounds_free(&rounds);
     return good;
 }
 

@@ -40,7 +40,7 @@ bool bench_start_run(bench_start *s, host *h, const host_options *o, const exl2_
     if (!host_open(h, &watched)) {
         return false;
     }
-    host_cache(h, &model);
+    host_place(h, &model);
     if (exl2_model_measure(h->engine, &model, &s->plan) < 0) {
         host_failed(h);
         return false;

@@ -13,6 +13,7 @@ int cli_chat(int argc, char **argv);
 int cli_generate(int argc, char **argv);
 int cli_replay(int argc, char **argv);
 int cli_score(int argc, char **argv);
+int cli_embed(int argc, char **argv);
 int cli_tokenize(int argc, char **argv);
 int cli_render(int argc, char **argv);
 int cli_bench(int argc, char **argv);
@@ -21,6 +22,7 @@ int cli_convert(int argc, char **argv);
 int cli_compare(int argc, char **argv);
 int cli_kernels(int argc, char **argv);
 int cli_synth(int argc, char **argv);
+int cli_vision(int argc, char **argv);
 
 #define CLI_EXIT_USAGE 2
 

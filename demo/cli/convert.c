@@ -173,6 +173,28 @@ static void report_text(const conversion *v, const exl2_convert_desc *d, const e
            info->nll_after, info->nll_before, info->kl, info->predicted_kl, 100 * info->top1);
 }
 
+/* FOLDER[:SCALE]: what follows the last colon is a scale if it is a decimal number, so that C:\x is a folder. A scale
+   of 0 leaves the adapter out. */
+static bool split_loras(const arg_texts *given, exl2_convert_lora *loras, char (*paths)[1024])
+{
+    for (uint32_t i = 0; i < given->count; i++) {
+        const char *text = given->items[i], *colon = strrchr(text, ':'), *c = colon ? colon + 1 : NULL;
+        size_t digits = c ? strspn(c + (*c == '-'), "0123456789.") : 0;
+        const char *point = c ? strchr(c, '.') : NULL;
+        bool number = digits > 0 && c[(*c == '-') + digits] == 0 && strpbrk(c, "0123456789")
+                   && !(point && strchr(point + 1, '.'));
+        double scale = number ? strtod(c, NULL) : 1;
+        size_t bytes = number ? (size_t)(colon - text) : strlen(text);
+        if (bytes == 0 || bytes >= sizeof paths[0] || scale < -100 || scale > 100) {
+            return false;
+        }
+        memcpy(paths[i], text, bytes);
+        paths[i][bytes] = 0;
+        loras[i] = (exl2_convert_lora){ paths[i], scale < 0 || scale > 0 ? (float)scale : (float)EXL2_OFF };
+    }
+    return true;
+}
+
 int cli_convert(int argc, char **argv)
 {
     conversion v = { 0 };
@@ -180,7 +202,9 @@ int cli_convert(int argc, char **argv)
     exl2_convert_info info = { 0 };
     exl2_convert_desc d = { .progress = on_progress, .on_plan = on_plan, .on_matrix = on_matrix, .user = &v,
                             .error = &error, .info = &info };
-    arg_texts files = { 0 };
+    arg_texts files = { 0 }, adapters = { 0 };
+    exl2_convert_lora loras[ARGS_LIST_MAX];
+    char paths[ARGS_LIST_MAX][1024];
     uint32_t threads = 0, backend = EXL2_BACKEND_AUTO;
     const char *kernels = NULL;
     arg_numbers device = { 0 };
@@ -199,6 +223,9 @@ int cli_convert(int argc, char **argv)
           "chosen)" },
         { "--cal", ARG_TEXTS, &files, "F", "text for calibration: .txt, .json with ids, .jsonl with \"text\" or "
           "\"messages\"; may be repeated (a text of this program and what the model writes)" },
+        { "--lora", ARG_TEXTS, &adapters, "FOLDER[:SCALE]", "merges an adapter into a dense, FP8 or GGUF source; may "
+          "be repeated" },
+        { "--bits", ARG_U32, &d.bits, "16", "makes a dense folder, with the adapters merged; nothing is quantized" },
         { "--rows", ARG_U32, &d.rows, "N", "rows of calibration (64; of files, and on a GPU, at most 128)" },
         { "--length", ARG_U32, &d.length, "N", "tokens of a row (512; on a GPU 2048)" },
         { "--random-ids", ARG_BOOL, &d.random_ids, NULL, "calibrates with random ids, for a model without a tokenizer; "
@@ -224,7 +251,12 @@ int cli_convert(int argc, char **argv)
                              "again.",
                              positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&args, argc, argv);
-    if (parsed == ARGS_OK && d.bpw == 0 && d.size_bytes == 0 && !d.measure_only) {
+    if (parsed == ARGS_OK && !split_loras(&adapters, loras, paths)) {
+        parsed = args_wrong(&args, "--lora must be a folder, or a folder, ':' and a scale from -100 to 100");
+    }
+    d.loras = loras;
+    d.lora_count = adapters.count;
+    if (parsed == ARGS_OK && d.bpw == 0 && d.size_bytes == 0 && !d.measure_only && !d.bits) {
         parsed = args_wrong(&args, "--bpw is missing (or --size)");
     }
     if (parsed == ARGS_OK && device.count > 1) {
@@ -262,6 +294,8 @@ int cli_convert(int argc, char **argv)
         fprintf(stderr, "%s\n", error.text);
     } else if (v.out_of_memory) {
         fprintf(stderr, "there is no memory for the table of matrices\n");
+    } else if (d.bits) {
+        printf("%s: made from %s, %.1f MiB\n", d.out_dir, d.source_dir, mib(info.bytes));
     } else if (d.measure_only) {
         printf("%s/measurement.json: the measurement of %s; calibration.json: the ids of its text\n", d.out_dir,
                d.source_dir);

@@ -3,6 +3,7 @@
    gives: cli_generate. */
 #define _POSIX_C_SOURCE 200809L
 #include "../common/host.h"
+#include "../common/images.h"
 #include "../common/interrupt.h"
 #include "../common/json_out.h"
 #include "../common/memory.h"
@@ -25,8 +26,8 @@ typedef struct generate_options {
     const char *schema, *grammar, *regex, *choices;
     bool strict;
     bool chat, json, heal;
+    images_options images;
     exl2_draft_desc guesses;
-    const char *draft; /* folder of a draft model */
     const char *save, *load;
     bool save_kv;
     uint32_t save_after; /* tokens; 0 = at the end */
@@ -43,6 +44,7 @@ typedef struct generate_options {
 typedef struct generation {
     const generate_options *options;
     host *host;
+    images images;
     char *file_text; /* content of --prompt-file */
     char *grammar_text; /* content of --schema, --grammar or --choices */
     exl2_grammar_desc grammar;
@@ -106,6 +108,9 @@ static args_result check(const args_desc *d, const generate_options *o)
     if (!o->load && sources != 1) {
         return args_wrong(d, "give exactly one of --prompt, --prompt-file and --ids");
     }
+    if (o->load && o->images.files.count > 0) {
+        return args_wrong(d, "--load goes on with what was saved: give no --image");
+    }
     if (!o->save && (o->save_kv || o->save_after)) {
         return args_wrong(d, "%s needs --save", o->save_kv ? "--save-kv" : "--save-after");
     }
@@ -157,6 +162,7 @@ static void print_json(const generation *g, const exl2_token *history, size_t co
     json_out_object(&j, "stats");
     json_out_uint(&j, "prompt_tokens", stats->prompt_tokens);
     json_out_uint(&j, "reused_tokens", stats->reused_tokens);
+    json_out_uint(&j, "image_rows", stats->image_rows);
     json_out_uint(&j, "new_tokens", stats->new_tokens);
     json_out_uint(&j, "forced_tokens", stats->forced_tokens);
     json_out_uint(&j, "drafted", stats->drafted);
@@ -210,6 +216,10 @@ static bool report(const generation *g)
 static void set_prompt(generation *g, exl2_job_desc *d)
 {
     const generate_options *o = g->options;
+    if (!o->chat) {
+        d->prompt.images = g->images.handles;
+        d->prompt.image_count = g->images.made;
+    }
     if (o->ids) {
         d->prompt.tokens = g->prompt_ids.items;
         d->prompt.token_count = g->prompt_ids.count;
@@ -217,7 +227,9 @@ static void set_prompt(generation *g, exl2_job_desc *d)
         if (o->system) {
             g->messages[d->prompt.message_count++] = (exl2_message){ .role = "system", .text = o->system };
         }
-        g->messages[d->prompt.message_count++] = (exl2_message){ .role = "user", .text = g->prompt };
+        g->messages[d->prompt.message_count++] = (exl2_message){ .role = "user", .text = g->prompt,
+                                                                 .images = g->images.handles,
+                                                                 .image_count = g->images.made };
         d->prompt.messages = g->messages;
         d->chat = g->chat;
         if (o->begin) {
@@ -277,7 +289,10 @@ static int run(generation *g, const exl2_sampler_desc *sampler)
     for (uint32_t i = 0; i < o->stop_ids.count; i++) {
         g->stop_tokens[i] = (exl2_token)o->stop_ids.items[i];
     }
-    if (o->draft && !host_load_draft(g->host, o->draft, 1, &d.draft.model)) {
+    if (!images_make(&g->images, g->host->engine, g->host->model)) {
+        return host_failed(g->host);
+    }
+    if (o->host.draft && !host_load_draft(g->host, o->host.draft, 1, &d.draft.model)) {
         return 1;
     }
     const exl2_message negative[2] = { { .role = "user", .text = o->negative },
@@ -344,6 +359,19 @@ static bool read_prompt(generation *g)
     return true;
 }
 
+/* Reads the files of --image, and gives the model room for them. */
+static bool read_images(generation *g, exl2_model_desc *d)
+{
+    const images_options *o = &g->options->images;
+    if (!images_read(&g->images, o)) {
+        return false;
+    }
+    if (g->images.count > 0) {
+        images_room(&g->images, o, g->images.count, d);
+    }
+    return true;
+}
+
 /* Makes the desc of the grammar; reads the files that the flags name. */
 static bool read_grammar(generation *g)
 {
@@ -372,6 +400,7 @@ int cli_generate(int argc, char **argv)
         { "--system", ARG_TEXT, &o.system, "T", "system message, with --chat" },
         { "--begin", ARG_TEXT, &o.begin, "T", "the beginning of the reply, which is continued; with --chat" },
         TEMPLATE_ARG(o.template),
+        IMAGES_ARGS(o.images),
         { "--max-tokens", ARG_U32, &o.max_tokens, "N",
           "maximum tokens of the reply, also --max; 0 = 512, or what fits the context (0)" },
 #define SAMPLING_OF o.sampling
@@ -383,7 +412,7 @@ int cli_generate(int argc, char **argv)
         { "--min", ARG_U32, &o.min_tokens, "N", "minimum tokens of the reply (0)" },
         { "--heal", ARG_BOOL, &o.heal, NULL, "token healing: the prompt may end within a word" },
         { "--ngram", ARG_BOOL, &o.guesses.ngram, NULL, "guesses tokens by what the text said before; same text" },
-        { "--draft", ARG_TEXT, &o.draft, "DIR", "a smaller model of the same vocabulary guesses tokens" },
+        { "--draft", ARG_TEXT, &o.host.draft, "DIR[@N]", "a smaller model of the same vocabulary guesses; on GPU N" },
         { "--draft-tokens", ARG_U32, &o.guesses.tokens, "N", "guesses in a pass, at most (as many as pay, up to 15)" },
         { "--one-by-one", ARG_BOOL, &o.guesses.one_by_one, NULL, "samples every token, also forced ones" },
         { "--guidance", ARG_FLOAT, &o.guidance, "X", "above 1: away from --negative; below 1: towards it (off)" },
@@ -419,16 +448,19 @@ int cli_generate(int argc, char **argv)
         return cli_exit(parsed);
     }
     host h = { 0 };
-    generation g = { .options = &o, .host = &h };
+    static generation g; /* its pictures are many */
+    g.options = &o;
+    g.host = &h;
     g.logprobs.per_token = o.logprobs == UINT32_MAX ? 0 : o.logprobs;
     o.model.path = o.path;
     int code = 1;
     if (o.ids && !ids_from_commas(o.ids, &g.prompt_ids)) {
         code = cli_exit(args_wrong(&d, "--ids must be whole numbers separated by commas, not '%s'", o.ids));
     } else if (template_choose(o.template, &g.chat, &g.template_text) && read_prompt(&g) && read_grammar(&g)
-               && host_open(&h, &o.host) && host_load(&h, &o.model, 1)) {
+               && read_images(&g, &o.model) && host_open(&h, &o.host) && host_load(&h, &o.model, 1)) {
         code = run(&g, &sampler);
     }
+    images_close(&g.images, h.engine);
     host_close(&h);
     free(g.prompt_ids.items);
     free(g.template_text);

@@ -99,6 +99,19 @@ static void print_json_model(json_out *j, const info *i)
     json_out_uint(j, "cache_bytes", m->cache_bytes);
     json_out_uint(j, "scratch_bytes", m->scratch_bytes);
     json_out_uint(j, "device_bytes", m->device_bytes);
+    json_out_array(j, "cards");
+    for (uint32_t n = 0; n < m->card_count; n++) {
+        const exl2_card_info *card = &m->cards[n];
+        json_out_object(j, NULL);
+        json_out_uint(j, "device", i->engine.devices[card->device].index);
+        json_out_uint(j, "first_layer", card->first_layer);
+        json_out_uint(j, "layers", card->layers);
+        json_out_uint(j, "weight_bytes", card->weight_bytes);
+        json_out_uint(j, "cache_bytes", card->cache_bytes);
+        json_out_uint(j, "scratch_bytes", card->scratch_bytes);
+        json_out_end(j);
+    }
+    json_out_end(j);
     json_out_uint(j, "cache_bytes_per_token", m->cache_bytes_per_token);
     json_out_string(j, "cache_format", host_cache_name(&i->host));
     json_out_uint(j, "pass_bytes", m->pass_bytes);
@@ -229,6 +242,13 @@ static void print_text_model(const info *i)
     if (m->device_bytes) {
         print_bytes("of it on the GPU", m->device_bytes);
     }
+    for (uint32_t n = 0; n < m->card_count && m->card_count > 1; n++) {
+        const exl2_card_info *card = &m->cards[n];
+        printf("%-18s layers %u to %u: %.1f MiB of weights, %.1f of cache, %.1f of buffers\n",
+               i->engine.devices[card->device].name, card->first_layer, card->first_layer + card->layers - 1,
+               (double)card->weight_bytes / 1048576.0, (double)card->cache_bytes / 1048576.0,
+               (double)card->scratch_bytes / 1048576.0);
+    }
     printf("%-18s %u tokens, %llu bytes per token\n", "context", m->context_max,
            (unsigned long long)m->cache_bytes_per_token);
 }
@@ -295,7 +315,7 @@ static int run(info *i, bool json)
         i->host.on_warning = json ? on_warning : NULL;
         i->host.warning_user = i;
         exl2_engine_get(i->host.engine, &i->engine);
-        host_cache(&i->host, &i->desc);
+        host_place(&i->host, &i->desc);
         loras_plan(&i->desc, i->options.loras.count);
         if (exl2_model_measure(i->host.engine, &i->desc, &i->model) < 0) {
             return host_failed(&i->host);

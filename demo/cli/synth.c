@@ -8,13 +8,15 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define LAYERS_MAX 1000u
 
 typedef struct synth_options {
     const char *folder;
-    const char *shape, *format_name;
+    const char *shape, *format_name, *codebook_name;
     synth_format format;
+    synth_codebook codebook;
     float bpw;
     uint32_t layers, seed;
     bool json;
@@ -51,11 +53,21 @@ static args_result check(const args_desc *d, synth_options *o)
         return args_wrong(d, "--shape must be one of " SYNTH_SHAPES ", not '%s'", o->shape);
     }
     if (!synth_format_find(o->format_name, &o->format)) {
-        return args_wrong(d, "--format must be exl2, gptq, awq or dense, not '%s'", o->format_name);
+        return args_wrong(d, "--format must be exl2, gptq, awq, dense or exl3, not '%s'", o->format_name);
     }
     if (!synth_bpw_known(o->format, (double)o->bpw)) {
-        static const char *const rates[] = { "one of 2.5, 3, 4, 4.5, 5, 6, 8", "one of 2, 3, 4, 8", "4" };
+        static const char *const rates[] = { "one of 2.5, 3, 4, 4.5, 5, 6, 8", "one of 2, 3, 4, 8", "4", "",
+                                             "one of 1, 1.5, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8" };
         return args_wrong(d, "--bpw must be %s with --format %s", rates[o->format], o->format_name);
+    }
+    static const char *const codebooks[SYNTH_CODEBOOKS] = { "mul1", "mcg", "3inst" };
+    while (o->codebook < SYNTH_CODEBOOKS && strcmp(codebooks[o->codebook], o->codebook_name) != 0) {
+        o->codebook++;
+    }
+    bool half = o->format == SYNTH_EXL3 && o->bpw != (float)(uint32_t)o->bpw;
+    if (o->codebook == SYNTH_CODEBOOKS || (half && o->codebook != SYNTH_MUL1)) {
+        return args_wrong(d, half ? "--codebook must be mul1 with half rates, not '%s'"
+                                  : "--codebook must be mul1, mcg or 3inst, not '%s'", o->codebook_name);
     }
     if (o->layers > LAYERS_MAX) {
         return args_wrong(d, "--layers must be at most %u", LAYERS_MAX);
@@ -65,12 +77,14 @@ static args_result check(const args_desc *d, synth_options *o)
 
 int cli_synth(int argc, char **argv)
 {
-    synth_options o = { .format_name = "exl2", .bpw = 4, .seed = 1 };
+    synth_options o = { .format_name = "exl2", .codebook_name = "mul1", .bpw = 4, .seed = 1 };
     const arg positional[] = { { "OUT", ARG_TEXT, &o.folder, NULL, "folder to make" } };
     const arg flags[] = {
         { "--shape", ARG_TEXT, &o.shape, "S", SYNTH_SHAPES },
-        { "--format", ARG_TEXT, &o.format_name, "F", "exl2, gptq, awq or dense (exl2)" },
-        { "--bpw", ARG_FLOAT, &o.bpw, "X", "bits per weight: 2.5, 3, 4, 4.5, 5, 6, 8; GPTQ 2, 3, 4, 8; AWQ 4 (4)" },
+        { "--format", ARG_TEXT, &o.format_name, "F", "exl2, gptq, awq, dense or exl3 (exl2)" },
+        { "--bpw", ARG_FLOAT, &o.bpw, "X",
+          "bits per weight: 2.5, 3, 4, 4.5, 5, 6, 8; GPTQ 2, 3, 4, 8; AWQ 4; EXL3 1 to 8, 1.5, 2.5, 3.5 (4)" },
+        { "--codebook", ARG_TEXT, &o.codebook_name, "C", "of EXL3: mul1, mcg or 3inst (mul1)" },
         { "--layers", ARG_U32, &o.layers, "N", "number of layers (as the shape has)" },
         { "--seed", ARG_U32, &o.seed, "N", "seed of the random weights (1)" },
         { "--json", ARG_BOOL, &o.json, NULL, "prints JSON" },
@@ -88,7 +102,7 @@ int cli_synth(int argc, char **argv)
     uint64_t file_bytes;
     synth_shape shape = *synth_shape_find(o.shape);
     shape.layers = o.layers ? o.layers : shape.layers;
-    synth_plan plan = synth_plan_make(&shape, o.format, (double)o.bpw, o.seed);
+    synth_plan plan = synth_plan_make(&shape, o.format, o.codebook, (double)o.bpw, o.seed);
     interrupt_watch();
     interrupt_watch_ends();
     bool good = synth_write(&plan, o.folder, &file_bytes);

@@ -146,6 +146,8 @@ static bool put_tensor(sink *s, const synth_tensor *t)
         return put_codes(s, t);
     case SYNTH_INDEX:
         return put_index(s, t);
+    case SYNTH_NUMBER:
+        return put(s, &t->code, sizeof t->code);
     }
     return false;
 }

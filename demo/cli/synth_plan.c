@@ -72,7 +72,7 @@ static const rate *find_rate(double bpw)
     return NULL;
 }
 
-static const char *const format_names[SYNTH_FORMATS] = { "exl2", "gptq", "awq", "dense" };
+static const char *const format_names[SYNTH_FORMATS] = { "exl2", "gptq", "awq", "dense", "exl3" };
 
 bool synth_format_find(const char *name, synth_format *out)
 {
@@ -97,6 +97,10 @@ bool synth_bpw_known(synth_format format, double bpw)
     case SYNTH_EXL2: return find_rate(bpw) != NULL;
     case SYNTH_GPTQ: return four || fabs(bpw - 2) < 1e-6 || fabs(bpw - 3) < 1e-6 || fabs(bpw - 8) < 1e-6;
     case SYNTH_AWQ: return four;
+    case SYNTH_EXL3: {
+        double whole = floor(bpw);
+        return bpw >= 1 && bpw <= 8 && (fabs(bpw - whole) < 1e-6 || (bpw < 4 && fabs(bpw - whole - 0.5) < 1e-6));
+    }
     default: return true;
     }
 }
@@ -197,6 +201,23 @@ static uint64_t add_affine(synth_plan *p, const char *key, uint32_t in, uint32_t
     return (uint64_t)stored * (in * bits + groups * (16 + bits));
 }
 
+/* A trellis of random words, each of which is valid. The head has 6 bits. */
+static uint64_t add_exl3(synth_plan *p, const char *key, uint32_t in, uint32_t out, bool head, uint64_t seed)
+{
+    uint64_t inputs = (in + 127) / 128 * 128, outputs = (out + 127) / 128 * 128;
+    uint64_t words = head ? 96 : (uint64_t)(16 * p->bpw);
+    synth_tensor *t = add(p, key, ".trellis", "I16", inputs / 16, outputs / 16, SYNTH_WORDS, seed);
+    t->shape[2] = words;
+    t->bytes *= words;
+    add_normal(p, key, ".suh", inputs, 0, 0.02f, 0.002f, seed + 1);
+    add_normal(p, key, ".svh", outputs, 0, 1, 0.1f, seed + 2);
+    if (p->codebook != SYNTH_3INST) {
+        add(p, key, p->codebook == SYNTH_MCG ? ".mcg" : ".mul1", "I32", 1, 0, SYNTH_NUMBER, 0)->code =
+            p->codebook == SYNTH_MCG ? 0xCBAC1FEDu : 0x83DCD12Du;
+    }
+    return inputs * outputs * words / 16 + (inputs + outputs) * 16;
+}
+
 /* Matrices that read the same input share perm_seed, and with it their permutation. */
 static uint64_t add_matrix(synth_plan *p, const char *prefix, const char *name, uint32_t in, uint32_t out, bool bias,
                            const synth_mix *mix, uint64_t seed, uint64_t perm_seed)
@@ -207,6 +228,8 @@ static uint64_t add_matrix(synth_plan *p, const char *prefix, const char *name, 
     if (p->format == SYNTH_DENSE) {
         add_normal(p, key, ".weight", out, in, 0, 0.02f, seed);
         bits = (uint64_t)out * in * 16;
+    } else if (p->format == SYNTH_EXL3) {
+        bits = add_exl3(p, key, in, out, mix == &head_mix, seed);
     } else {
         bits = p->format == SYNTH_EXL2 ? add_exl2(p, key, in, out, mix, seed, perm_seed)
                                        : add_affine(p, key, in, out, seed);
@@ -298,9 +321,10 @@ static void add_layer(synth_plan *p, uint32_t layer, const rate *r, uint64_t see
     }
 }
 
-synth_plan synth_plan_make(const synth_shape *shape, synth_format format, double bpw, uint32_t seed)
+synth_plan synth_plan_make(const synth_shape *shape, synth_format format, synth_codebook codebook, double bpw,
+                           uint32_t seed)
 {
-    synth_plan p = { .shape = *shape, .format = format, .bpw = bpw };
+    synth_plan p = { .shape = *shape, .format = format, .codebook = codebook, .bpw = bpw };
     uint64_t base = (uint64_t)seed << 32; /* the seeds of layers and tensors count up from it */
     const rate *r = find_rate(format == SYNTH_EXL2 ? bpw : 4);
     add_normal(&p, "", "model.embed_tokens.weight", shape->vocab, shape->hidden, 0, 1, base);

@@ -12,7 +12,9 @@
 #define SYNTH_MIX_PARTS 3
 #define SYNTH_GROUPS_MAX 1024u /* 28,672 rows in groups of 32 are 896 */
 
-typedef enum synth_format { SYNTH_EXL2, SYNTH_GPTQ, SYNTH_AWQ, SYNTH_DENSE, SYNTH_FORMATS } synth_format;
+typedef enum synth_format { SYNTH_EXL2, SYNTH_GPTQ, SYNTH_AWQ, SYNTH_DENSE, SYNTH_EXL3, SYNTH_FORMATS } synth_format;
+
+typedef enum synth_codebook { SYNTH_MUL1, SYNTH_MCG, SYNTH_3INST, SYNTH_CODEBOOKS } synth_codebook; /* of EXL3 */
 
 typedef struct synth_mix { /* bits of one matrix: parts in descending order of bits; bits 0 ends the list */
     struct {
@@ -31,24 +33,26 @@ typedef enum synth_fill {
     SYNTH_GROUPS,    /* u16 pairs (bits, first word row) */
     SYNTH_PERM,      /* a random permutation, i32 */
     SYNTH_CODES,     /* `bits` bits of each column hold `code`, one after the other */
-    SYNTH_INDEX      /* i32: row / `rows` */
+    SYNTH_INDEX,     /* i32: row / `rows` */
+    SYNTH_NUMBER     /* i32: `code` */
 } synth_fill;
 
 typedef struct synth_tensor {
     char name[80];
     const char *dtype;
-    uint64_t shape[2]; /* shape[1] = 0: one dimension */
+    uint64_t shape[3]; /* 0: there are fewer dimensions */
     uint64_t bytes, seed;
     synth_fill fill;
     float mean, deviation; /* NORMAL */
     const synth_mix *mix;  /* SCALE_MAX, GROUPS */
     uint32_t rows;         /* SCALE_MAX, GROUPS, PERM: rows of the matrix; INDEX: rows of a group */
-    uint32_t bits, code;   /* CODES */
+    uint32_t bits, code;   /* CODES; NUMBER: code */
 } synth_tensor;
 
 typedef struct synth_plan {
     synth_shape shape;
     synth_format format;
+    synth_codebook codebook;
     double bpw;
     synth_tensor *tensors; /* [count] in file order; free() it */
     uint32_t count, cap;
@@ -56,11 +60,13 @@ typedef struct synth_plan {
     uint64_t token_bits;                           /* what a token reads of the layers: of experts, the active ones */
 } synth_plan;
 
-bool synth_format_find(const char *name, synth_format *out); /* exl2, gptq, awq, dense */
+bool synth_format_find(const char *name, synth_format *out); /* exl2, gptq, awq, dense, exl3 */
 const char *synth_format_name(synth_format format);
-/* EXL2: 2.5, 3, 4, 4.5, 5, 6, 8; GPTQ: 2, 3, 4, 8; AWQ: 4; dense: any, it is not used. */
+/* EXL2: 2.5, 3, 4, 4.5, 5, 6, 8; GPTQ: 2, 3, 4, 8; AWQ: 4; EXL3: 1 to 8, 1.5, 2.5, 3.5;
+   dense: any, it is not used. */
 bool synth_bpw_known(synth_format format, double bpw);
-synth_plan synth_plan_make(const synth_shape *shape, synth_format format, double bpw, uint32_t seed);
+synth_plan synth_plan_make(const synth_shape *shape, synth_format format, synth_codebook codebook, double bpw,
+                           uint32_t seed);
 uint32_t synth_groups(const synth_mix *mix, uint32_t rows, synth_group groups[SYNTH_GROUPS_MAX]); /* their count */
 uint32_t synth_group_rows(const synth_shape *shape); /* rows of a group of GPTQ and AWQ */
 

@@ -69,8 +69,9 @@ static bool put_header(writer *w, uint32_t first, uint32_t end)
     for (uint32_t i = first; i < end; i++) {
         const synth_tensor *t = &w->plan->tensors[i];
         unsigned long long begin = offset, stop = offset + t->bytes, rows = t->shape[0], columns = t->shape[1];
-        char shape[48];
-        snprintf(shape, sizeof shape, columns ? "[%llu, %llu]" : "[%llu]", rows, columns);
+        char shape[72];
+        snprintf(shape, sizeof shape, t->shape[2] ? "[%llu, %llu, %llu]" : columns ? "[%llu, %llu]" : "[%llu]", rows,
+                 columns, (unsigned long long)t->shape[2]);
         if (used + 512 > cap) {
             cap = cap ? cap * 2 : 1 << 16;
             text = memory_grow(text, cap, 1);
@@ -130,6 +131,12 @@ static void put_quantization(const synth_plan *p, json_out *j)
         json_out_uint(j, "length", 0);
         json_out_string(j, "dataset", "(synthetic)");
         json_out_end(j);
+    } else if (p->format == SYNTH_EXL3) {
+        static const char *const names[SYNTH_CODEBOOKS] = { "mul1", "mcg", "3inst" };
+        json_out_string(j, "version", "1.6.5");
+        json_out_number(j, "bits", p->bpw);
+        json_out_uint(j, "head_bits", 6);
+        json_out_string(j, "codebook", names[p->codebook]);
     } else {
         json_out_uint(j, "bits", (uint64_t)p->bpw);
         json_out_uint(j, "group_size", synth_group_rows(&p->shape));

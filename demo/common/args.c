@@ -24,7 +24,8 @@ static args_result print_help(const args_desc *d)
 {
     printf("%s\n\nusage: %s", d->about, d->program);
     for (size_t i = 0; i < d->positional_count; i++) {
-        printf(i < d->positional_needed ? " %s" : " [%s]", d->positional[i].name);
+        printf(i < d->positional_needed ? " %s%s" : " [%s%s]", d->positional[i].name,
+               d->positional[i].kind == ARG_TEXTS ? "..." : "");
     }
     printf(d->flag_count ? " [flags]\n\n" : "\n\n");
     for (size_t i = 0; i < d->positional_count; i++) {
@@ -67,14 +68,62 @@ static bool read_numbers(const char *text, arg_numbers *out)
     return *stop == 0;
 }
 
-static bool read_float(const char *text, float *out)
+/* Bytes, with KB, MB or GB of 1,000, 1,000,000 and 1,000,000,000. */
+static bool read_sizes(const char *text, arg_sizes *out)
+{
+    static const struct { const char *name; uint64_t bytes; } units[] = { { "GB", 1000000000 }, { "MB", 1000000 },
+                                                                          { "KB", 1000 }, { "", 1 } };
+    const char *stop = text;
+    out->count = 0;
+    do {
+        uint64_t value, unit = 0;
+        const char *start = out->count ? stop + 1 : stop;
+        if (out->count == ARGS_LIST_MAX || !read_u64(start, UINT64_MAX, &value, &stop)) {
+            return false;
+        }
+        while (strncmp(stop, units[unit].name, strlen(units[unit].name)) != 0) {
+            unit++;
+        }
+        stop += strlen(units[unit].name);
+        if (value > UINT64_MAX / units[unit].bytes) {
+            return false;
+        }
+        out->items[out->count++] = value * units[unit].bytes;
+    } while (*stop == ',');
+    return *stop == 0;
+}
+
+/* Reads a number that ends at the end of the text or at a comma; *stop points there. */
+static bool read_float_at(const char *text, float *out, const char **stop)
 {
     char *end;
-    if (!text[0] || strspn(text, "0123456789+-.eE") != strlen(text)) { /* no "inf", "nan", hexadecimal, space */
+    size_t bytes = strcspn(text, ",");
+    if (!bytes || strspn(text, "0123456789+-.eE") < bytes) { /* no "inf", "nan", hexadecimal, space */
         return false;
     }
     *out = strtof(text, &end);
-    return *end == 0 && *out >= -FLT_MAX && *out <= FLT_MAX;
+    *stop = end;
+    return (*end == 0 || *end == ',') && *out >= -FLT_MAX && *out <= FLT_MAX;
+}
+
+static bool read_float(const char *text, float *out)
+{
+    const char *stop;
+    return read_float_at(text, out, &stop) && *stop == 0;
+}
+
+static bool read_floats(const char *text, arg_floats *out)
+{
+    const char *stop = text;
+    out->count = 0;
+    do {
+        const char *start = out->count ? stop + 1 : stop;
+        if (out->count == ARGS_LIST_MAX || !read_float_at(start, &out->items[out->count], &stop)) {
+            return false;
+        }
+        out->count++;
+    } while (*stop == ',');
+    return *stop == 0;
 }
 
 /* Index of the text [bytes] among the parts of, for example, "auto|cpu". false: it is none of them. */
@@ -155,6 +204,16 @@ static args_result store_value(const args_desc *d, const arg *a, const char *tex
         return read_numbers(text, a->value)
                    ? ARGS_OK
                    : args_wrong(d, "%s must be at most %d whole numbers separated by commas, not '%s'", a->name,
+                                ARGS_LIST_MAX, text);
+    case ARG_SIZES:
+        return read_sizes(text, a->value)
+                   ? ARGS_OK
+                   : args_wrong(d, "%s must be at most %d sizes such as 8GB, separated by commas, not '%s'", a->name,
+                                ARGS_LIST_MAX, text);
+    case ARG_FLOATS:
+        return read_floats(text, a->value)
+                   ? ARGS_OK
+                   : args_wrong(d, "%s must be at most %d numbers separated by commas, not '%s'", a->name,
                                 ARGS_LIST_MAX, text);
     case ARG_CHOICE:
         return read_choice(a->value_name, text, strlen(text), a->value)
@@ -267,6 +326,8 @@ args_result args_parse(const args_desc *d, int argc, char **argv)
             result = parse_flag(d, argc, argv, &at);
         } else if (positionals < d->positional_count) {
             result = store_value(d, &d->positional[positionals++], text);
+        } else if (d->positional_count && d->positional[d->positional_count - 1].kind == ARG_TEXTS) {
+            result = store_value(d, &d->positional[d->positional_count - 1], text);
         } else {
             result = args_wrong(d, "unexpected argument '%s'", text);
         }

@@ -21,14 +21,26 @@ typedef struct arg_numbers { /* "1,8,16" */
     uint32_t count;
 } arg_numbers;
 
+typedef struct arg_sizes { /* "8GB,900MB,4096": bytes */
+    uint64_t items[ARGS_LIST_MAX];
+    uint32_t count;
+} arg_sizes;
+
+typedef struct arg_floats { /* "2,1.5" */
+    float items[ARGS_LIST_MAX];
+    uint32_t count;
+} arg_floats;
+
 typedef enum arg_kind {
     ARG_BOOL,    /* bool: present or not */
     ARG_TEXT,    /* const char * */
-    ARG_TEXTS,   /* arg_texts */
+    ARG_TEXTS,   /* arg_texts; of the last positional argument: all that follow, too */
     ARG_U32,     /* uint32_t */
     ARG_U64,     /* uint64_t */
     ARG_FLOAT,   /* float */
     ARG_NUMBERS, /* arg_numbers */
+    ARG_SIZES,   /* arg_sizes */
+    ARG_FLOATS,  /* arg_floats */
     ARG_CHOICE,  /* uint32_t: index of a part of value_name */
     ARG_CHOICES  /* arg_numbers: indices of parts of value_name, for "auto,cpu" */
 } arg_kind;

@@ -9,6 +9,7 @@
 #include "interrupt.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Is the warning new? Measuring and loading a model give the same warnings, and each is printed once. */
@@ -54,11 +55,73 @@ static void on_line(void *user, exl2_log_level level, exl2_log_id id, exl2_resul
     }
 }
 
+/* The GPU of "DIR@N". false: the text names none. */
+static bool draft_device(const char *draft, uint32_t *out)
+{
+    const char *at = draft ? strrchr(draft, '@') : NULL;
+    if (!at || !at[1] || strspn(at + 1, "0123456789") != strlen(at + 1) || strlen(at + 1) > 9) {
+        return false;
+    }
+    *out = (uint32_t)strtoul(at + 1, NULL, 10);
+    return true;
+}
+
+/* Adds a GPU to the engine's list [EXL2_DEVICES_MAX], unless it is there. Returns its place; EXL2_DEVICES_MAX: the
+   list is full. */
+static uint32_t add_device(exl2_device_desc *devices, uint32_t *count, uint32_t index)
+{
+    uint32_t i = 0;
+    while (i < *count && devices[i].index != index) {
+        i++;
+    }
+    if (i == *count && i < EXL2_DEVICES_MAX) {
+        devices[(*count)++] = (exl2_device_desc){ .pick = EXL2_PICK_INDEX, .index = index };
+    }
+    return i;
+}
+
+/* Fills in the engine's GPUs and the models' cards. false: the flags do not go together, message printed. */
+static bool list_cards(host *h, const host_options *o, exl2_device_desc *devices, uint32_t *count)
+{
+    uint32_t draft, cards = o->cards.count;
+    *count = 0;
+    if (cards > EXL2_DEVICES_MAX || o->device.count > 1 || (cards && o->device.count)) {
+        fputs(cards > EXL2_DEVICES_MAX ? "--cards names more than 8 GPUs\n"
+              : cards ? "--device and --cards are both set\n"
+                      : "--device names one GPU; --cards names several\n", stderr);
+        return false;
+    }
+    if ((o->card_bytes.count && o->card_bytes.count != cards) || (o->shares.count && o->shares.count != cards)) {
+        fprintf(stderr, "%s needs a value for each of the GPUs of --cards\n",
+                o->shares.count && o->shares.count != cards ? "--shares" : "--card-bytes");
+        return false;
+    }
+    for (uint32_t i = 0; i < cards; i++) {
+        devices[i] = (exl2_device_desc){ .pick = EXL2_PICK_INDEX, .index = o->cards.items[i] };
+        h->cards[i] = (exl2_card){ .device = i, .bytes_max = o->card_bytes.count ? o->card_bytes.items[i] : 0,
+                                   .share = o->shares.count ? o->shares.items[i] : 0 };
+    }
+    *count = h->card_count = cards;
+    h->has_draft_card = draft_device(o->draft, &draft);
+    if (!cards && (o->device.count || h->has_draft_card)) { /* the model's GPU comes first */
+        add_device(devices, count, o->device.items[0]);
+    }
+    if (h->has_draft_card) {
+        h->draft_card.device = add_device(devices, count, draft);
+        if (h->draft_card.device == EXL2_DEVICES_MAX) {
+            fprintf(stderr, "--draft and --cards name more than %u GPUs\n", EXL2_DEVICES_MAX);
+            return false;
+        }
+    }
+    return true;
+}
+
 bool host_open(host *h, const host_options *o)
 {
     static const exl2_backend backends[] = { EXL2_BACKEND_AUTO, EXL2_BACKEND_CUDA, EXL2_BACKEND_CPU };
     exl2_error error = { 0 };
-    exl2_device_desc device = { .pick = EXL2_PICK_INDEX, .index = o->device.items[0] };
+    exl2_device_desc devices[EXL2_DEVICES_MAX];
+    uint32_t device_count;
     *h = (host){ .pool = pool_open(o->threads), .says_place = o->says_place, .experts = o->experts,
                  .cache = o->cache, .cache_tokens = o->cache_tokens, .lora_texts = o->loras };
     if (o->threads > POOL_WIDTH_MAX) {
@@ -70,13 +133,17 @@ bool host_open(host *h, const host_options *o)
         fprintf(stderr, "cannot start %u threads\n", o->threads ? o->threads : pool_processors());
         return false;
     }
+    if (!list_cards(h, o, devices, &device_count)) {
+        host_close(h);
+        return false;
+    }
     if (!kernel_folder_open(&h->kernels, o->kernels)) {
         fputs("the path of the kernel folder is too long\n", stderr);
         host_close(h);
         return false;
     }
     exl2_engine_desc d = { .backend = backends[o->backend], .cpu_path_max = (exl2_cpu_path)o->cpu_path,
-                           .devices = &device, .device_count = o->device.count,
+                           .devices = devices, .device_count = device_count,
                            .max_jobs = o->max_jobs, .max_sessions = o->max_sessions,
                            .parallel = pool_hook(h->pool), .zones = o->zones, .host_bytes_max = o->bytes_max,
                            .open_error = &error };
@@ -106,8 +173,10 @@ static exl2_flow on_load(void *user, const exl2_event *event)
     return EXL2_CONTINUE;
 }
 
-void host_cache(const host *h, exl2_model_desc *d)
+void host_place(const host *h, exl2_model_desc *d)
 {
+    d->cards = h->cards;
+    d->card_count = h->card_count;
     d->cache.format = (exl2_kv)h->cache;
     d->cache.tokens = h->cache_tokens ? h->cache_tokens : d->cache.tokens;
 }
@@ -122,7 +191,7 @@ bool host_load(host *h, const exl2_model_desc *d, uint32_t sequences)
 {
     exl2_model_desc with_progress = *d;
     with_progress.experts_active = h->experts ? h->experts : d->experts_active;
-    host_cache(h, &with_progress);
+    host_place(h, &with_progress);
     loras_plan(&with_progress, h->lora_texts.count);
     if (!with_progress.cache.tokens && exl2_model_measure(h->engine, &with_progress, &h->info) >= 0) {
         with_progress.cache.tokens = (uint64_t)h->info.context_max * sequences;
@@ -157,7 +226,11 @@ bool host_load_text(host *h, const char *path)
 
 bool host_load_draft(host *h, const char *path, uint32_t sequences, exl2_model *out)
 {
-    exl2_model_desc d = { .path = path, .context_max = h->info.context_max, .on_event = on_load, .user = h };
+    char folder[1024];
+    size_t bytes = h->has_draft_card ? (size_t)(strrchr(path, '@') - path) : strlen(path);
+    snprintf(folder, sizeof folder, "%.*s", (int)(bytes < sizeof folder ? bytes : sizeof folder - 1), path);
+    exl2_model_desc d = { .path = folder, .context_max = h->info.context_max, .on_event = on_load, .user = h,
+                          .cards = &h->draft_card, .card_count = h->has_draft_card };
     d.cache.tokens = (uint64_t)d.context_max * sequences;
     d.cache.format = (exl2_kv)h->cache;
     exl2_result result = exl2_model_load(h->engine, &d, out);

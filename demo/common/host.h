@@ -1,7 +1,7 @@
 /* host.h: what every program does around the engine: open it with a thread pool, load a model with a progress line,
    record how a job ended, print the engine's warnings and the message of an error.
-   takes: --backend, --device, --cpu-path, --kernels and --threads, a model folder.
-   gives: host_open, host_load, host_load_draft, host_cache, host_step, host_end, host_on_gpu, host_cpu_path,
+   takes: --backend, --device or --cards, --cpu-path, --kernels and --threads, a model folder.
+   gives: host_open, host_load, host_load_draft, host_place, host_step, host_end, host_on_gpu, host_cpu_path,
           host_failed, host_close, HOST_ARGS, HOST_GPU_ARGS, HOST_CACHE_ARGS, HOST_WORK_ARGS, HOST_CONTEXT_ARGS.
    owns:  the engine and the pool. */
 #ifndef DEMO_HOST_H
@@ -19,6 +19,10 @@ enum { HOST_AUTO, HOST_CUDA, HOST_CPU }; /* as --backend lists them */
 typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each logical CPU */
     uint32_t backend;
     arg_numbers device;  /* empty, or one number */
+    arg_numbers cards;   /* GPUs that the model lies on, as `exl2 info` numbers them; empty: that of `device` alone */
+    arg_sizes card_bytes; /* of the model on each card, at most; empty, or as many as cards */
+    arg_floats shares;   /* of each card; empty, or as many as cards */
+    const char *draft;   /* folder of the model that guesses, or DIR@N: it lies on GPU N; NULL: none */
     uint32_t cpu_path;   /* exl2_cpu_path */
     uint32_t threads;
     uint32_t experts;    /* experts that a token uses; 0 = the model's own number */
@@ -37,6 +41,9 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
 #define HOST_GPU_ARGS(options)                                                                                    \
     { "--backend", ARG_CHOICE, &(options).backend, "auto|cuda|cpu", "backend (auto)" },                           \
     { "--device", ARG_NUMBERS, &(options).device, "N", "index of the GPU in 'exl2 info' (fastest memory)" },      \
+    { "--cards", ARG_NUMBERS, &(options).cards, "N,..", "GPUs that share the model's layers, by index" },         \
+    { "--card-bytes", ARG_SIZES, &(options).card_bytes, "SIZE,..", "most bytes of the model on each, such as 8GB" }, \
+    { "--shares", ARG_FLOATS, &(options).shares, "X,..", "how much of the model each has (by its memory's speed)" }, \
     { "--cpu-path", ARG_CHOICE, &(options).cpu_path, "auto|c|avx2|avx512|neon",                                       \
       "fastest instruction set to use (auto)" },                                                                  \
     { "--kernels", ARG_TEXT, &(options).kernels, "DIR", "folder of compiled GPU kernels (your cache folder)" }
@@ -77,6 +84,10 @@ typedef struct host { /* zeroed: closed */
     uint64_t warned[HOST_WARNINGS]; /* hashes of the newest warnings */
     uint32_t warnings;
     uint32_t experts, cache; /* of the options */
+    exl2_card cards[EXL2_DEVICES_MAX]; /* [card_count] of the model */
+    uint32_t card_count;
+    exl2_card draft_card; /* of host_load_draft, if it has one */
+    bool has_draft_card;
     uint64_t cache_tokens;
     exl2_model model;
     exl2_model_info info;
@@ -102,7 +113,7 @@ bool host_load(host *h, const exl2_model_desc *d, uint32_t sequences);
 bool host_load_text(host *h, const char *path);
 bool host_load_draft(host *h, const char *path, uint32_t sequences, exl2_model *out);
 
-void host_cache(const host *h, exl2_model_desc *d);            /* --cache, --cache-tokens into d, as host_load does */
+void host_place(const host *h, exl2_model_desc *d);            /* --cache, --cache-tokens, --cards into d */
 const char *host_cache_name(const host *h);                    /* as --cache names it */
 exl2_result host_step(host *h, exl2_job job, uint32_t cpu_us); /* one step, which may wait; Ctrl-C cancels the job */
 void host_end_take(host_end *end, const exl2_event *event);    /* records a DONE event, ignores others */

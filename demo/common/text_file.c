@@ -52,7 +52,14 @@ char *text_file_load(const char *path, size_t most, size_t *bytes)
     while (got > 0 && !large) {
         if (used + 1 >= cap) {
             cap = cap ? cap * 2 : 1 << 16;
-            text = memory_grow(text, cap, 1);
+            char *more = realloc(text, cap);
+            if (!more) {
+                free(text);
+                fclose(file);
+                errno = ENOMEM;
+                return NULL;
+            }
+            text = more;
         }
         got = fread(text + used, 1, cap - used - 1, file);
         used += got;
@@ -92,7 +99,14 @@ static bool is_device(const char *path)
 #endif
 }
 
-/* The path of the file that a link leads to. */
+static char *copy_of(const char *path)
+{
+    size_t bytes = strlen(path) + 1;
+    char *copy = malloc(bytes);
+    return copy ? memcpy(copy, path, bytes) : NULL;
+}
+
+/* The path of the file that a link leads to. NULL: no memory. */
 static char *target_of(const char *path)
 {
 #ifndef _WIN32
@@ -101,7 +115,7 @@ static char *target_of(const char *path)
         return target;
     }
 #endif
-    return memory_copy_text(path, strlen(path));
+    return copy_of(path);
 }
 
 /* The new file may be read by those who may read the older one. */
@@ -124,7 +138,10 @@ static void sync_folder_of(const char *path)
 #ifdef _WIN32
     (void)path; /* wide_move_over waits */
 #else
-    char *folder = memory_copy_text(path, strlen(path)), *slash = strrchr(folder, '/');
+    char *folder = copy_of(path), *slash = folder ? strrchr(folder, '/') : NULL;
+    if (!folder) {
+        return; /* then the disk has the new name a little later */
+    }
     if (slash) {
         slash[slash == folder] = 0;
     }
@@ -140,12 +157,15 @@ static void sync_folder_of(const char *path)
 bool text_file_begin(text_file_part *f, const char *path)
 {
     *f = (text_file_part){ .path = target_of(path) };
-    if (!is_device(f->path)) {
-        size_t cap = strlen(f->path) + 32;
-        f->part = memory_take(cap, 1);
+    bool part = f->path && !is_device(f->path);
+    size_t cap = part ? strlen(f->path) + 32 : 0;
+    f->part = part ? malloc(cap) : NULL;
+    if (f->part) {
         snprintf(f->part, cap, "%s.part%ld", f->path, (long)process_id());
     }
-    f->file = text_file_open(f->part ? f->part : f->path, "wb");
+    bool memory = f->path && (f->part || !part);
+    errno = memory ? 0 : ENOMEM;
+    f->file = memory ? text_file_open(f->part ? f->part : f->path, "wb") : NULL;
     if (!f->file) {
         int why = errno;
         free(f->path);

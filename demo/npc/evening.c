@@ -89,7 +89,7 @@ bool evening_begin(evening *e)
     d.experts_active = e->host.experts;
     d.cache.tokens = (uint64_t)d.context_max * CAST_SIZE /* the three contexts include the pages of the world */
                    + (uint64_t)o->patrons * PATRONS_CACHE_TOKENS;
-    host_cache(&e->host, &d);
+    host_place(&e->host, &d);
     if (exl2_model_open(e->host.engine, &d, &e->host.model) < 0
         || (o->worker && exl2_worker_start(e->host.engine) < 0)) {
         host_failed(&e->host);

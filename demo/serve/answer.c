@@ -110,7 +110,7 @@ static void send_chunk(call *c)
     }
     buffer_string(b, "\n\n");
     if (b->failed) {
-        call_fail(c, 500, "server_error", "out_of_memory", "There is no memory left for the answer.");
+        call_lacks_memory(c);
     } else if (c->x && c->begun) {
         http_stream_write(c->x, b->data, b->bytes);
     }
@@ -290,12 +290,11 @@ void answer_end(call *c)
     }
 }
 
-void answer_error_event(call *c, const char *type, const char *code, const char *message)
+void answer_error_write(http_exchange *x, const char *type, const char *code, const char *message)
 {
-    if (is_responses(c)) {
-        responses_error(c, code, message);
-        return;
-    }
+    static const char none[] = "data: {\"error\":{\"message\":\"There is no memory left.\",\"type\":\"server_error\","
+                               "\"param\":null,\"code\":\"out_of_memory\"},"
+                               "\"detail\":\"There is no memory left.\"}\n\n";
     buffer b = { 0 };
     buffer_string(&b, "data: ");
     buffer_object(&b, NULL);
@@ -308,10 +307,17 @@ void answer_error_event(call *c, const char *type, const char *code, const char 
     buffer_name(&b, "detail", message);
     buffer_end(&b);
     buffer_string(&b, "\n\n");
-    if (!b.failed) {
-        http_stream_write(c->x, b.data, b.bytes);
-    }
+    http_stream_write(x, b.failed ? none : b.data, b.failed ? sizeof none - 1 : b.bytes);
     buffer_free(&b);
+}
+
+void answer_error_event(call *c, const char *type, const char *code, const char *message)
+{
+    if (is_responses(c)) {
+        responses_error(c, code, message);
+        return;
+    }
+    answer_error_write(c->x, type, code, message);
 }
 
 /* ---- whole answers ---- */
@@ -366,7 +372,6 @@ void answer_whole(const call *c, buffer *b)
         answer_logprobs_put(one, b);
         put_finish(one, b);
         buffer_end(b);
-        b->failed = b->failed || one->content.failed || one->reasoning.failed;
     }
     buffer_end(b);
     put_usage(c, b);

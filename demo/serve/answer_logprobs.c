@@ -25,22 +25,11 @@ static size_t bytes_of(const choice *c, exl2_token token, char out[TOKEN_BYTES])
     return need < TOKEN_BYTES ? need : TOKEN_BYTES - 1;
 }
 
-static bool is_text(const char *bytes, size_t count)
-{
-    for (size_t i = 0, step; i < count; i += step) {
-        step = buffer_character(bytes + i, count - i);
-        if (!step) {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* The text that stands for a token in a completion: its own, or "bytes:\xe2\x96" for a part of a character, so that two
    tokens never have the same name. */
 static void name_of(const char *bytes, size_t count, char out[4 * TOKEN_BYTES + 8])
 {
-    if (is_text(bytes, count)) {
+    if (buffer_is_utf8(bytes, count)) {
         memcpy(out, bytes, count);
         out[count] = 0;
         return;
@@ -123,11 +112,10 @@ static void put_tops(choice *c, const engine_record *r, uint32_t at, const char 
     buffer_end(b);
 }
 
-static void add_completion(choice *c, const engine_record *r, size_t text_bytes, uint32_t points)
+static void add_completion(choice *c, const engine_record *r, uint32_t points)
 {
     char bytes[TOKEN_BYTES], name[4 * TOKEN_BYTES + 8];
     uint32_t within = 0; /* code points of this record's text before the token */
-    (void)text_bytes;
     for (uint32_t i = 0; i < r->token_count; i++) {
         size_t count = bytes_of(c, r->tokens[i].token, bytes);
         name_of(bytes, count, name);
@@ -150,7 +138,7 @@ void answer_logprobs_add(choice *c, const engine_record *record, const char *tex
         if (c->call->request.kind == REQUEST_CHAT) {
             add_chat(c, record);
         } else {
-            add_completion(c, record, bytes, points);
+            add_completion(c, record, points);
         }
     }
     c->offset += points;
@@ -167,7 +155,7 @@ void answer_logprobs_prompt(choice *c, const engine_record *scores)
             one.token_count = 1;
             size_t count = bytes_of(c, one.tokens->token, bytes);
             uint32_t points = code_points(bytes, count);
-            add_completion(c, &one, count, points);
+            add_completion(c, &one, points);
             c->offset += points;
         }
         return;
@@ -188,6 +176,7 @@ static void put_list(buffer *b, const char *key, const buffer *items)
     buffer_array(b, key);
     buffer_add(b, items->data ? items->data : "", items->bytes);
     buffer_end(b);
+    b->failed = b->failed || items->failed;
 }
 
 void answer_logprobs_put(const choice *c, buffer *b)
@@ -207,7 +196,6 @@ void answer_logprobs_put(const choice *c, buffer *b)
         put_list(b, "text_offset", &c->token_offsets);
     }
     buffer_end(b);
-    b->failed = b->failed || c->logprobs.failed || c->token_texts.failed || c->token_tops.failed;
 }
 
 void answer_logprobs_clear(choice *c)

@@ -31,7 +31,9 @@ static void send_event(call *c)
         buffer_end(b);
     }
     buffer_string(b, "\n\n");
-    if (c->x && c->begun && !b->failed) {
+    if (b->failed) {
+        call_lacks_memory(c);
+    } else if (c->x && c->begun) {
         http_stream_write(c->x, b->data, b->bytes);
     }
 }

@@ -8,6 +8,7 @@
 #include "answer.h"
 #include "call_prepare.h"
 #include "metrics.h"
+#include "models.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,6 +51,23 @@ void call_fail(call *c, int status, const char *type, const char *code, const ch
     c->server->metrics.cancelled_error += status >= 500;
 }
 
+void call_lacks_memory(call *c)
+{
+    call_fail(c, 500, "server_error", "out_of_memory", "There is no memory left for the answer.");
+}
+
+/* Is a part of its answer missing? */
+static bool lacks_memory(const choice *c)
+{
+    bool lacks = c->content.failed || c->reasoning.failed || c->logprobs.failed || c->token_texts.failed
+              || c->token_logprobs.failed || c->token_tops.failed || c->token_offsets.failed
+              || c->call->responses.items.failed;
+    for (uint32_t i = 0; i < c->call_count; i++) {
+        lacks = lacks || c->calls[i].name.failed || c->calls[i].arguments.failed;
+    }
+    return lacks;
+}
+
 static void free_call(call *c)
 {
     for (uint32_t i = 0; i < c->count; i++) {
@@ -61,6 +79,7 @@ static void free_call(call *c)
     }
     c->model->calls--;
     request_free(&c->request);
+    free(c->template_text);
     buffer_free(&c->chunk);
     responses_free(&c->responses);
     free(c->choices);
@@ -76,7 +95,7 @@ static void answer_plain(call *c)
     call_headers(c, headers, sizeof headers);
     answer_whole(c, &body);
     if (body.failed) {
-        call_fail(c, 500, "server_error", "out_of_memory", "There is no memory left for the answer.");
+        call_lacks_memory(c);
     } else {
         c->x = NULL;
         http_set_user(x, NULL);
@@ -189,6 +208,9 @@ static void on_text(choice *c, const engine_record *r)
     } else {
         answer_content(c, r->text, r->bytes, r);
     }
+    if (lacks_memory(c)) {
+        call_lacks_memory(c->call);
+    }
 }
 
 static void on_done(choice *c, const engine_record *r)
@@ -217,6 +239,8 @@ static void on_done(choice *c, const engine_record *r)
         call_fail(c->call, 500, "server_error", "engine_failed", r->text ? r->text : "The engine has failed.");
     } else if (cut && c->call->x) {
         call_fail(c->call, 503, "server_error", "unloaded", "The model was unloaded while it wrote.");
+    } else if (!cut && lacks_memory(c)) {
+        call_lacks_memory(c->call);
     } else if (!cut) {
         answer_finish(c);
     }
@@ -229,6 +253,7 @@ void call_record(choice *c, const engine_record *r)
     case ENGINE_REFUSED: on_refused(c, r); break;
     case ENGINE_SCORES: answer_logprobs_prompt(c, r); break;
     case ENGINE_TEXT: on_text(c, r); break;
+    case ENGINE_VECTOR: break; /* of no call */
     case ENGINE_DONE: on_done(c, r); break;
     }
 }
@@ -290,7 +315,10 @@ static call *make_call(server *s, http_exchange *x, model *m, request *r)
     uint32_t count = r->kind == REQUEST_COMPLETION ? r->prompt_count * r->n : r->n;
     choice *choices = calloc(count, sizeof *choices);
     engine_run **runs = calloc(count, sizeof *runs);
-    if (!c || !choices || !runs) {
+    char *template_text = s->template_text ? buffer_copy(s->template_text, strlen(s->template_text)) : NULL;
+    if (!c || !choices || !runs || (s->template_text && !template_text)
+        || !call_short_ids(s, models_template(s, m), r)) {
+        free(template_text);
         free(c);
         free(choices);
         free((void *)runs);
@@ -300,6 +328,7 @@ static call *make_call(server *s, http_exchange *x, model *m, request *r)
     char id[25];
     server_id(s, id);
     *c = (call){ .owner = { OWNER_CALL }, .server = s, .x = x, .model = m, .request = *r, .choices = choices,
+                 .template_text = template_text,
                  .count = count, .runs = runs, .batch = { runs, count, 0, NULL }, .created = (int64_t)time(NULL),
                  .begin_ns = clock_ns() };
     *r = (request){ 0 };

@@ -54,6 +54,7 @@ struct call {
     engine_batch batch;
     engine_run **runs;
     char id[40];              /* "chatcmpl-..." */
+    char *template_text;      /* a copy of --template's, which may be switched while it waits; NULL: the model's */
     int64_t created;
     uint64_t begin_ns;
     bool begun;               /* the stream's head is sent */
@@ -73,5 +74,6 @@ void call_room(call *c);                             /* on_room */
 void call_end_all(server *s, const char *why);       /* fails all calls: the server stops */
 /* Ends all its runs; the client hears the message with this status, or as an error event. */
 void call_fail(call *c, int status, const char *type, const char *code, const char *message);
+void call_lacks_memory(call *c); /* fails it: some of its answer could not be kept */
 
 #endif

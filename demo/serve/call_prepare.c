@@ -1,17 +1,30 @@
 /* call_prepare.c: see call_prepare.h. Texts above 16 KiB become ids here, with the I/O thread's own engine, so that no
    call on the engine's thread takes long.
    takes: a choice, its request.
-   gives: call_prepare, call_choice_free, call_headers, call_echo.
+   gives: call_prepare, call_choice_free, call_headers, call_echo, call_template, call_short_ids.
    owns:  ids of prompts, until call_choice_free. */
 #include "call_prepare.h"
 
 #include "answer.h"
+#include "tools_text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define LONG_TEXT (16u << 10) /* bytes; longer prompts are tokenized here */
+
+const char *call_template(const call *c)
+{
+    return c->template_text ? c->template_text : c->model->template_text;
+}
+
+bool call_short_ids(const server *s, const char *template_text, request *r)
+{
+    tools_format format = (tools_format)s->options->tools;
+    format = format == TOOLS_AUTO ? tools_of_template(template_text) : format;
+    return format != TOOLS_MISTRAL || tools_text_short_ids(r->messages, r->message_count, &r->short_ids);
+}
 
 static size_t length(const char *text)
 {
@@ -75,7 +88,7 @@ static void set_prompt(choice *c)
                                .text_bytes = length(r->prefix) };
     d->chat = (exl2_chat_desc){ .tools = r->tools, .variables = r->variables, .begun_reply = r->begun_reply,
                                 .close_reply = r->close_reply,
-                                .template_text = c->call->server->template_text };
+                                .template_text = c->call->template_text };
 }
 
 static void set_limits(choice *c)

@@ -1,6 +1,7 @@
 /* call_prepare.h: from a checked request to the desc of a job, and helpers of call.c.
    takes: a choice of a call.
-   gives: call_prepare, call_choice_free, call_headers, call_echo; call_turn_text, call_turn_done.
+   gives: call_prepare, call_choice_free, call_headers, call_echo, call_template, call_short_ids; call_turn_text,
+          call_turn_done.
    owns:  the ids of long prompts. */
 #ifndef DEMO_CALL_PREPARE_H
 #define DEMO_CALL_PREPARE_H
@@ -11,6 +12,9 @@
 void call_prepare(choice *c, request_error *error);
 void call_choice_free(choice *c);
 void call_headers(const call *c, char *out, size_t cap); /* x-request-id, x-warning */
+const char *call_template(const call *c); /* its text; NULL: none */
+/* Gives the messages ids of calls that Mistral's templates accept, where this is one. false: no memory. */
+bool call_short_ids(const server *s, const char *template_text, request *r);
 void call_echo(choice *c); /* gives the prompt's text */
 
 /* The part of a turn with reasoning or tools (call_turn.c). done: true if another job was started. */

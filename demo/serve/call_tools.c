@@ -5,6 +5,7 @@
 #include "call_turn.h"
 
 #include "answer.h"
+#include "call_prepare.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -50,6 +51,24 @@ static bool make_schema(choice *c, turn *t, request_error *error)
     return fields_fail(error, "tools", "the schemas of the tools have too many keywords that are not supported");
 }
 
+/* Does the template read tools? Another one than the model's is rendered with them and without. */
+static bool reads_tools(const choice *c)
+{
+    const engine_load *l = &c->call->model->load;
+    const exl2_prompt *p = &c->run.desc.prompt;
+    exl2_chat_desc chat = c->run.desc.chat;
+    size_t with = 0, without = 0;
+    if (!chat.template_text) {
+        return l->info.reads_tools;
+    }
+    exl2_result result =
+        exl2_chat_render(l->text, l->text_model, p->messages, p->message_count, &chat, NULL, 0, &with);
+    chat.tools = NULL;
+    return result < 0 /* the job says why */
+        || exl2_chat_render(l->text, l->text_model, p->messages, p->message_count, &chat, NULL, 0, &without) < 0
+        || with != without;
+}
+
 bool turn_tools_begin(choice *c, turn *t, request_error *error)
 {
     const call *whole = c->call;
@@ -63,10 +82,10 @@ bool turn_tools_begin(choice *c, turn *t, request_error *error)
     if (!tools_open(&t->tools, r->tools)) {
         return fields_fail(error, "tools", "tools must be a list of {\"type\":\"function\",\"function\":{...}}");
     }
-    const char *text = whole->server->template_text ? whole->server->template_text : whole->model->template_text;
+    const char *text = call_template(whole);
     t->format = format == TOOLS_AUTO ? tools_of_template(text) : format;
     t->marks = tools_marks_of(t->format);
-    if (!whole->model->load.info.reads_tools) {
+    if (!reads_tools(c)) {
         if (!tools_text_messages(&t->tools, t->format, r->messages, r->message_count, &t->text)) {
             return fields_fail(error, NULL, "there is no memory left for this request");
         }
@@ -90,6 +109,10 @@ static bool new_call(choice *c, const char *name)
     server_id(c->call->server, id);
     snprintf(one->id, sizeof one->id, "call_%s", id);
     buffer_string(&one->name, name);
+    if (one->name.failed) {
+        call_lacks_memory(c->call);
+        return false;
+    }
     answer_call(c);
     return true;
 }
@@ -108,7 +131,7 @@ void turn_call_text(choice *c, turn *t, const char *text, size_t bytes)
         }
     }
     if (t->json.failed || t->stream.value.failed) {
-        call_fail(c->call, 500, "server_error", "out_of_memory", "There is no memory left for the answer.");
+        call_lacks_memory(c->call);
     }
 }
 
@@ -125,10 +148,12 @@ void turn_held_end(choice *c, turn *t)
             answer_content(c, parsed.content.data, parsed.content.bytes, NULL);
         }
         uint32_t most = c->call->request.parallel_tools ? CALL_TOOLS_MAX : 1;
-        for (uint32_t i = 0; i < parsed.count && c->call_count < most; i++) {
-            new_call(c, parsed.call[i].name);
+        for (uint32_t i = 0; i < parsed.count && c->call_count < most && new_call(c, parsed.call[i].name); i++) {
             answer_arguments(c, parsed.call[i].arguments, parsed.call[i].bytes);
         }
+    }
+    if (parsed.content.failed || parsed.texts.failed) {
+        call_lacks_memory(c->call);
     }
     buffer_clear(&t->held);
     tools_parsed_free(&parsed);

@@ -21,7 +21,7 @@ static bool opens(const choice *c, const turn *t)
     const call *whole = c->call;
     const engine_load *l = &whole->model->load;
     const exl2_prompt *p = &c->run.desc.prompt;
-    const char *text = whole->server->template_text ? whole->server->template_text : whole->model->template_text;
+    const char *text = call_template(whole);
     size_t need = 0;
     bool inside = false;
     if (!text || !strstr(text, t->tags.open)) {
@@ -111,7 +111,7 @@ bool call_turn_begin(choice *c, request_error *error)
 {
     const call *whole = c->call;
     const request *r = &whole->request;
-    const char *text = whole->server->template_text ? whole->server->template_text : whole->model->template_text;
+    const char *text = call_template(whole);
     turn *t = calloc(1, sizeof *t);
     if (!t) {
         return fields_fail(error, NULL, "there is no memory left for this request");
@@ -134,6 +134,9 @@ bool call_turn_begin(choice *c, request_error *error)
         c->run.desc.prompt.text = t->opening.bytes ? t->opening.data : NULL;
         c->run.desc.prompt.text_bytes = t->opening.bytes;
     }
+    if (t->opening.failed) {
+        return fields_fail(error, NULL, "there is no memory left for this request");
+    }
     turn_phase phase = r->has_grammar && r->whole_text ? TURN_HOLD : forced ? TURN_CALL : after_thought(t);
     bool thinks = t->inside && !forced && phase != TURN_HOLD && (t->has_format || r->reasoning_budget >= 0);
     phase = thinks ? TURN_THINK : phase;
@@ -155,7 +158,9 @@ static void content(choice *c, turn *t, const char *text, size_t bytes, const en
     if (r) {
         answer_logprobs_add(c, r, "", 0);
     }
-    if (!tools_may_begin(t->format, t->held.data ? t->held.data : "", t->held.bytes)) {
+    if (t->held.failed) {
+        call_lacks_memory(c->call);
+    } else if (!tools_may_begin(t->format, t->held.data ? t->held.data : "", t->held.bytes)) {
         t->plain = true;
         answer_content(c, t->held.data ? t->held.data : "", t->held.bytes, NULL);
         buffer_clear(&t->held);
@@ -183,7 +188,7 @@ static void give_parts(choice *c, turn *t, const engine_record *r)
         answer_logprobs_add(c, left, "", 0); /* its text is held back */
     }
     if (t->splitter.held.failed) {
-        call_fail(c->call, 500, "server_error", "out_of_memory", "There is no memory left for the answer.");
+        call_lacks_memory(c->call);
     }
 }
 
@@ -196,7 +201,12 @@ void call_turn_text(choice *c, const engine_record *r)
         reasoning_add(&t->splitter, r->text, r->bytes);
         give_parts(c, t, r);
         break;
-    case TURN_HOLD: buffer_add(&t->held, r->text, r->bytes); break;
+    case TURN_HOLD:
+        buffer_add(&t->held, r->text, r->bytes);
+        if (t->held.failed) {
+            call_lacks_memory(c->call);
+        }
+        break;
     case TURN_GRAMMAR: answer_content(c, r->text, r->bytes, r); break;
     case TURN_CALL: turn_call_text(c, t, r->text, r->bytes); break;
     case TURN_PROBE:
@@ -225,7 +235,11 @@ static bool follow(choice *c, turn *t, turn_phase phase, const char *first, cons
     buffer_string(&t->given, first);
     buffer_string(&t->given, second);
     t->given_count = count_tokens(c, &t->given);
-    if (t->given.failed || (r->max_tokens && c->new_tokens + t->given_count >= r->max_tokens)) {
+    if (t->given.failed) {
+        call_lacks_memory(c->call);
+        return false;
+    }
+    if (r->max_tokens && c->new_tokens + t->given_count >= r->max_tokens) {
         c->stop = EXL2_STOP_LENGTH;
         return false;
     }

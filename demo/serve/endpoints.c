@@ -5,6 +5,7 @@
 
 #include "../common/json_in.h"
 #include "call.h"
+#include "embeddings.h"
 #include "models.h"
 #include "page.h"
 
@@ -79,7 +80,7 @@ static const route routes[] = {
     { POST, "/template/unload", KEYS_ADMIN, endpoint_template_unload },
     { POST, "/sampling/override/switch", KEYS_ADMIN, endpoint_override_switch },
     { POST, "/sampling/override/unload", KEYS_ADMIN, endpoint_override_unload },
-    { POST, "/embeddings", KEYS_API, endpoint_unsupported },
+    { POST, "/embeddings", KEYS_API, endpoint_embeddings },
     { POST, "/lora/load", KEYS_ADMIN, endpoint_unsupported },
     { POST, "/lora/unload", KEYS_ADMIN, endpoint_unsupported },
     { POST, "/download", KEYS_ADMIN, endpoint_unsupported },

@@ -14,12 +14,12 @@
 
 static const char *illness(server *s)
 {
-    static engine_times t; /* the I/O thread's alone */
-    engine_watch(s->engine, &t);
-    if (t.lost) {
+    const engine_times *t = &s->times;
+    engine_watch(s->engine, &s->times);
+    if (t->lost) {
         return "device lost";
     }
-    if (t.active && clock_ns() - t.step_end_ns > STALL_NS) {
+    if (t->active && clock_ns() - t->step_end_ns > STALL_NS) {
         return "the engine has not ended a step for 30 seconds";
     }
     if (!models_first(s)) {
@@ -101,7 +101,7 @@ void endpoint_props(const endpoint_request *r)
         endpoint_error(r, 503, "no_model", "No model is loaded.");
         return;
     }
-    const char *text = s->template_text ? s->template_text : m->template_text;
+    const char *text = models_template(s, m);
     buffer_object(&out, NULL);
     buffer_uint(&out, "total_slots", m->load.desc.batch_max ? m->load.desc.batch_max : 16);
     buffer_name(&out, "chat_template", text ? text : "");

@@ -2,6 +2,7 @@
    takes: bodies of /v1/token/... and /v1/internal/...
    gives: endpoint_encode, endpoint_decode, endpoint_count of endpoints.h. */
 #include "../common/json_in.h"
+#include "call_prepare.h"
 #include "endpoints.h"
 #include "models.h"
 #include "request.h"
@@ -88,6 +89,9 @@ static void encode(const endpoint_request *r, bool with_ids)
         }
         buffer_end(&body);
         if (!error.set && request_read(&all, REQUEST_CHAT, body.data ? body.data : "", body.bytes, &limits, &error)) {
+            if (!call_short_ids(r->server, models_template(r->server, models_first(r->server)), &all)) {
+                fields_fail(&error, NULL, "there is no memory left for this request");
+            }
             p.messages = all.messages;
             p.message_count = all.message_count;
             d.variables = all.variables;

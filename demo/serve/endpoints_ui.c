@@ -58,30 +58,31 @@ static void put_job(server *s, buffer *out, const choice *c)
     buffer_end(out);
 }
 
+static void measure_speed(watch_speed *v, uint64_t tokens)
+{
+    uint64_t now = clock_ns();
+    double seconds = (double)(now - v->ns) * 1e-9;
+    if (now - v->ns > WATCH_MS * 500000u) {
+        bool known = v->ns && tokens >= v->tokens && seconds < 2; /* nobody has watched for long before */
+        *v = (watch_speed){ tokens, now, known ? (double)(tokens - v->tokens) / seconds : 0 };
+    }
+}
+
 static void put_frame(server *s, buffer *out)
 {
-    static engine_times t; /* the I/O thread's alone */
-    static uint64_t tokens, before_ns;
-    static double speed;
-    engine_watch(s->engine, &t);
-    uint64_t now = clock_ns();
-    if (now - before_ns > WATCH_MS * 500000u) { /* one speed for all watchers of this moment */
-        double seconds = (double)(now - before_ns) * 1e-9;
-        bool known = before_ns && t.stats.tokens_out >= tokens && seconds < 2;
-        speed = known ? (double)(t.stats.tokens_out - tokens) / seconds : 0;
-        tokens = t.stats.tokens_out;
-        before_ns = now;
-    }
+    engine_times *t = &s->times;
+    engine_watch(s->engine, t);
+    measure_speed(&s->speed, t->stats.tokens_out);
     const model *m = models_first(s);
-    uint32_t free_pages = t.stats.pages_total - t.stats.pages_used - t.stats.pages_cached;
+    uint32_t free_pages = t->stats.pages_total - t->stats.pages_used - t->stats.pages_cached;
     buffer_string(out, "data: ");
     buffer_object(out, NULL);
     buffer_object(out, "pages");
-    buffer_uint(out, "total", t.stats.pages_total);
-    buffer_uint(out, "used", t.stats.pages_used);
-    buffer_uint(out, "shared", t.stats.pages_shared);
-    buffer_uint(out, "cached", t.stats.pages_cached);
-    buffer_uint(out, "free", free_pages <= t.stats.pages_total ? free_pages : 0);
+    buffer_uint(out, "total", t->stats.pages_total);
+    buffer_uint(out, "used", t->stats.pages_used);
+    buffer_uint(out, "shared", t->stats.pages_shared);
+    buffer_uint(out, "cached", t->stats.pages_cached);
+    buffer_uint(out, "free", free_pages <= t->stats.pages_total ? free_pages : 0);
     buffer_end(out);
     buffer_uint(out, "page_bytes", m ? m->load.info.cache_bytes_per_token * 64 : 0);
     buffer_array(out, "jobs");
@@ -95,13 +96,13 @@ static void put_frame(server *s, buffer *out)
         }
     }
     buffer_end(out);
-    buffer_number(out, "tokens_per_second", speed);
-    put_steps(out, &t);
-    buffer_uint(out, "cpu_us", t.cpu_us);
-    buffer_uint(out, "gpu_us", t.gpu_us);
+    buffer_number(out, "tokens_per_second", s->speed.per_second);
+    put_steps(out, t);
+    buffer_uint(out, "cpu_us", t->cpu_us);
+    buffer_uint(out, "gpu_us", t->gpu_us);
     buffer_name(out, "model", m ? m->name : NULL);
-    buffer_uint(out, "host_bytes", t.stats.host_bytes);
-    buffer_uint(out, "device_bytes", t.stats.device_bytes);
+    buffer_uint(out, "host_bytes", t->stats.host_bytes);
+    buffer_uint(out, "device_bytes", t->stats.device_bytes);
     buffer_end(out);
     buffer_string(out, "\n\n");
 }
@@ -161,14 +162,13 @@ void endpoint_watch_end(server *s)
 
 void endpoint_budget(const endpoint_request *r)
 {
-    static engine_times t; /* the I/O thread's alone */
     json_value *tree = endpoint_body(r);
     request_error error = { 0 };
     if (!tree) {
         return;
     }
-    engine_watch(r->server->engine, &t);
-    int64_t cpu = t.cpu_us, gpu = t.gpu_us;
+    engine_watch(r->server->engine, &r->server->times);
+    int64_t cpu = r->server->times.cpu_us, gpu = r->server->times.gpu_us;
     fields f = { tree, &error };
     fields_whole(&f, "cpu_us", 0, 1e7, &cpu);
     fields_whole(&f, "gpu_us", 0, 1e7, &gpu);

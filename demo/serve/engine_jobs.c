@@ -4,6 +4,7 @@
    gives: engine_start_waiting, engine_forget_grammars of engine_inside.h.
    owns:  the compiled grammars that are kept. */
 #include "../common/clock.h"
+#include "buffer.h"
 #include "engine_inside.h"
 
 #include <stdlib.h>
@@ -66,12 +67,9 @@ static exl2_result take_grammar(engine_thread *t, const exl2_grammar_desc *d, ex
         }
         place = g->used < place->used ? g : place;
     }
-    char *source = malloc(d->source_bytes + 1);
+    char *source = buffer_copy(d->source ? d->source : "", d->source_bytes);
     if (!source) {
         return EXL2_ERR_MEMORY;
-    }
-    if (d->source_bytes) {
-        memcpy(source, d->source, d->source_bytes);
     }
     exl2_result result = exl2_grammar_make(t->host->engine, d, out);
     if (result < 0) {
@@ -105,7 +103,8 @@ static bool fill_desc(engine_thread *t, engine_run *run, refusal *r)
     d->user = run;
     d->model = run->keeps_session ? (exl2_model){ 0 } : l->model;
     d->session = run->session;
-    d->draft.model = l->draft && !(d->guidance > 0) ? l->draft->model : (exl2_model){ 0 };
+    bool speaks = d->embed.pool == EXL2_EMBED_OFF;
+    d->draft.model = l->draft && speaks && !(d->guidance > 0) ? l->draft->model : (exl2_model){ 0 };
     d->grammar = (exl2_grammar){ 0 };
     run->slots = slots_of(run);
     if (run->has_grammar) {
@@ -132,11 +131,12 @@ static bool fill_desc(engine_thread *t, engine_run *run, refusal *r)
 static bool measure(engine_thread *t, engine_run *run, refusal *r)
 {
     exl2_job_size size = { 0 };
+    bool speaks = run->desc.embed.pool == EXL2_EMBED_OFF;
     if (run->twin && run->twin->checked) {
         run->room = run->twin->room;
     } else {
         exl2_job_desc d = run->desc;
-        d.max_tokens = 1;
+        d.max_tokens = speaks; /* 0 for a vector */
         d.min_tokens = 0;
         d.grammar = (exl2_grammar){ 0 }; /* its shortest text may need more */
         exl2_result result = exl2_job_measure(t->host->engine, &d, &size);
@@ -145,6 +145,10 @@ static bool measure(engine_thread *t, engine_run *run, refusal *r)
             return false;
         }
         run->room = size.context_max + 1 - size.context_tokens;
+    }
+    if (!speaks) {
+        run->checked = true;
+        return true;
     }
     bool all = run->max_tokens == 0 || run->max_tokens > run->room;
     run->desc.max_tokens = all ? run->room : run->max_tokens;

@@ -75,7 +75,7 @@ static void choose_cache(engine_thread *t, engine_load *l, exl2_model_desc *d)
 static void begin_load(engine_thread *t, engine_load *l)
 {
     exl2_model_desc d = l->desc;
-    host_cache(t->host, &d);
+    host_place(t->host, &d);
     d.experts_active = t->host->experts ? t->host->experts : d.experts_active;
     d.on_event = NULL;
     d.user = l;

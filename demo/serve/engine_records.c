@@ -94,6 +94,10 @@ void engine_put_event(engine_thread *t, const exl2_event *event)
         r.kind = ENGINE_TEXT;
         r.text = event->text;
         r.bytes = event->bytes;
+    } else if (event->kind == EXL2_EVENT_EMBEDDING) {
+        r.kind = ENGINE_VECTOR;
+        r.text = (const char *)event->values;
+        r.bytes = event->value_count * sizeof(float);
     } else if (event->kind == EXL2_EVENT_PREFILL) {
         if (!run->desc.score_prompt || !event->token_count) {
             return;

@@ -76,6 +76,7 @@ typedef enum engine_record_kind {
     ENGINE_REFUSED, /* it was not started; nothing follows */
     ENGINE_SCORES,  /* log-probabilities of the prompt's tokens, from the second one on */
     ENGINE_TEXT,
+    ENGINE_VECTOR,  /* of the prompt: text has the values, f32 */
     ENGINE_DONE     /* nothing follows, unless engine_continue is called */
 } engine_record_kind;
 

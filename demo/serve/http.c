@@ -331,19 +331,9 @@ void http_set_alarm(http *h, uint64_t ms)
     h->alarm_ms = h->desc.system.now_ms(h->desc.system.user) + ms;
 }
 
-void http_clear_alarm(http *h)
-{
-    h->alarm_set = false;
-}
-
 const http_request *http_request_of(const http_exchange *x)
 {
     return &x->parser.request;
-}
-
-const char *http_peer(const http_exchange *x)
-{
-    return x->peer;
 }
 
 void http_set_user(http_exchange *x, void *user)

@@ -13,7 +13,7 @@
                  refused the rest of the request after on_head. The exchange is invalid when the callback returns. Not
                  called for an exchange that the host has finished.
      on_room     Fewer than HTTP_ROOM bytes of a stream wait, after more than HTTP_FULL waited.
-   The host finishes an exchange by http_answer, http_answer_error, http_stream_end or http_drop: the pointer is then
+   The host finishes an exchange by http_answer, http_answer_error or http_stream_end: the pointer is then
    invalid, unless it is used by the running callback for nothing more.
 
    The server itself answers malformed and late requests, OPTIONS, and what the Origin rules forbid; it leaves out the
@@ -39,7 +39,7 @@ typedef struct http_exchange http_exchange;
 typedef struct http_log {
     const char *peer;           /* address of the client */
     const char *method, *path;  /* "" if the request was not readable; path as in http_request: escape controls */
-    int status;                 /* 0: the client left, or http_drop, before there was one */
+    int status;                 /* 0: the client left before there was one */
     uint64_t bytes;             /* of the answer's body */
     uint64_t ms;                /* from the first byte of the request on */
     bool gone;                  /* the answer was cut off */
@@ -80,7 +80,6 @@ void http_stop(http *h);
 void http_wake(http *h); /* from any thread or signal handler: on_wake is called soon, once for many calls */
 uint64_t http_now_ms(const http *h);           /* the server's clock */
 void http_set_alarm(http *h, uint64_t ms);     /* on_alarm once, in so many milliseconds; replaces an earlier alarm */
-void http_clear_alarm(http *h);
 
 /* Exchanges. `headers` are whole lines "Name: value\r\n", or NULL; Date, Content-Length, Transfer-Encoding,
    Connection, X-Content-Type-Options and those of CORS are added. `type` is the Content-Type; NULL: there is none.
@@ -95,10 +94,8 @@ void http_stream_begin(http_exchange *x, int status, const char *type, const cha
 void http_stream_write(http_exchange *x, const void *bytes, size_t count); /* copies; sent at the end of this turn */
 void http_stream_end(http_exchange *x);
 size_t http_stream_pending(const http_exchange *x); /* bytes that the system has not taken yet */
-void http_drop(http_exchange *x); /* closes the connection; nothing more is sent */
 
 const http_request *http_request_of(const http_exchange *x);
-const char *http_peer(const http_exchange *x); /* address of the client, without the port */
 void http_set_user(http_exchange *x, void *user);
 void *http_user(const http_exchange *x); /* NULL before http_set_user */
 

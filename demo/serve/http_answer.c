@@ -1,6 +1,6 @@
 /* http_answer.c: answers and streams of http.h: heads, chunks, errors as JSON, and the buffers they wait in.
    takes: what the host answers.
-   gives: http_answer, http_answer_error, http_stream_*, http_drop; the buffers of http_exchange.h.
+   gives: http_answer, http_answer_error, http_stream_*; the buffers of http_exchange.h.
    owns:  nothing: a buffer belongs to its connection. */
 #include "http_exchange.h"
 
@@ -302,12 +302,4 @@ void http_stream_end(http_exchange *x)
 size_t http_stream_pending(const http_exchange *x)
 {
     return x->out.end - x->out.begin;
-}
-
-void http_drop(http_exchange *x)
-{
-    if (x->handed) {
-        x->handed = false;
-        x->broken = true;
-    }
 }

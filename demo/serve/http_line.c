@@ -1,6 +1,6 @@
 /* http_line.c: see http_line.h, and the questions to a request of http_parse.h.
    takes: lines of a head.
-   gives: what http_line.h declares; http_field_of, http_has_token, http_query.
+   gives: what http_line.h declares; http_field_of, http_has_token.
    owns:  nothing. */
 #include "http_line.h"
 
@@ -62,13 +62,13 @@ static int hex_digit(char c)
     return is_digit(c) ? c - '0' : l >= 'a' && l <= 'f' ? l - 'a' + 10 : -1;
 }
 
-/* Decodes percent signs of text[0..bytes) into out, which has room for bytes + 1 and may be text. `plus` is what a '+'
-   means. false: a percent sign without two digits, or a control character. */
-static bool decode(const char *text, size_t bytes, char plus, char *out)
+/* Decodes percent signs of text[0..bytes) into out, which has room for bytes + 1 and may be text. false: a percent sign
+   without two digits, or a control character. */
+static bool decode(const char *text, size_t bytes, char *out)
 {
     size_t used = 0;
     for (size_t i = 0; i < bytes; i++) {
-        int c = text[i] == '+' ? plus : (unsigned char)text[i];
+        int c = (unsigned char)text[i];
         if (c == '%') {
             int high = i + 2 < bytes ? hex_digit(text[i + 1]) : -1, low = high < 0 ? -1 : hex_digit(text[i + 2]);
             if (low < 0) {
@@ -122,7 +122,7 @@ static bool read_target(http_parser *p, char *target, size_t bytes)
     size_t path_bytes = strcspn(path, "?");
     r->query = path[path_bytes] ? path + path_bytes + 1 : "";
     r->path = path_bytes > 0 ? path : "/";
-    return decode(path, path_bytes, '+', path) || refuse(p, 400, "The path of the request has a bad percent sign.");
+    return decode(path, path_bytes, path) || refuse(p, 400, "The path of the request has a bad percent sign.");
 }
 
 bool http_line_request(http_parser *p, char *line)
@@ -308,19 +308,6 @@ bool http_has_token(const char *list, const char *token)
             return true;
         }
         list += bytes;
-    }
-    return false;
-}
-
-bool http_query(const http_request *r, const char *name, char *out, size_t out_bytes)
-{
-    size_t name_bytes = strlen(name);
-    for (const char *at = r->query; *at;) {
-        size_t bytes = strcspn(at, "&"), value = name_bytes + 1;
-        if (strncmp(at, name, name_bytes) == 0 && at[name_bytes] == '=') {
-            return bytes - value < out_bytes && decode(at + value, bytes - value, ' ', out);
-        }
-        at += bytes + (at[bytes] == '&');
     }
     return false;
 }

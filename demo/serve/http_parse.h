@@ -1,8 +1,7 @@
 /* http_parse.h: an incremental parser of HTTP/1.1 and HTTP/1.0 requests, over pieces of bytes of any size. It reads
    strictly: what two readers could understand differently is refused, never repaired. No system calls, no allocation.
    takes: bytes as they arrive.
-   gives: http_parser, http_request, http_parse_begin, http_parse, http_parse_started, http_field_of, http_has_token,
-   http_query. */
+   gives: http_parser, http_request, http_parse_begin, http_parse, http_parse_started, http_field_of, http_has_token. */
 #ifndef SERVE_HTTP_PARSE_H
 #define SERVE_HTTP_PARSE_H
 
@@ -77,8 +76,5 @@ bool http_parse_started(const http_parser *p); /* at least one byte of the reque
 const char *http_field_of(const http_request *r, const char *name);
 /* The list with commas, such as the value of Connection, has this token; letters may be of either case. */
 bool http_has_token(const char *list, const char *token);
-/* Decodes the value of a parameter of the query ("a=b&c=d"; '+' is a space) into out, which ends with NUL. false:
-   there is none, it has a bad percent sign or a NUL, or it does not fit. */
-bool http_query(const http_request *r, const char *name, char *out, size_t out_bytes);
 
 #endif

@@ -4,6 +4,7 @@
    owns:  the streams that tell the progress of a load. The load goes on when its client leaves. */
 #include "../common/json_in.h"
 #include "../common/text_file.h"
+#include "answer.h"
 #include "endpoints.h"
 #include "models.h"
 #include "request_fields.h"
@@ -43,22 +44,9 @@ static void tell(loader *l, const char *type, uint32_t step, const char *status)
 
 static void tell_error(loader *l, const char *message)
 {
-    buffer b = { 0 };
-    buffer_string(&b, "data: ");
-    buffer_object(&b, NULL);
-    buffer_object(&b, "error");
-    buffer_name(&b, "message", message);
-    buffer_name(&b, "type", "server_error");
-    buffer_null(&b, "param");
-    buffer_name(&b, "code", "load_failed");
-    buffer_end(&b);
-    buffer_name(&b, "detail", message);
-    buffer_end(&b);
-    buffer_string(&b, "\n\n");
-    if (l->x && !b.failed) {
-        http_stream_write(l->x, b.data, b.bytes);
+    if (l->x) {
+        answer_error_write(l->x, "server_error", "load_failed", message);
     }
-    buffer_free(&b);
 }
 
 static void end_loader(loader *l)

@@ -110,10 +110,9 @@ static void put_engine(server *s, buffer *out, const engine_times *t)
 
 void metrics_write(server *s, buffer *out)
 {
-    static engine_times t; /* 4 KiB; the I/O thread's alone */
     const metrics *m = &s->metrics;
-    engine_watch(s->engine, &t);
-    put_engine(s, out, &t);
+    engine_watch(s->engine, &s->times);
+    put_engine(s, out, &s->times);
     put_histogram(out, "exl2_first_token_seconds", m->first_token.buckets, limits, METRICS_BUCKETS, m->first_token.sum);
     put_histogram(out, "exl2_token_seconds", m->token.buckets, limits, METRICS_BUCKETS, m->token.sum);
     put_histogram(out, "exl2_request_seconds", m->request.buckets, limits, METRICS_BUCKETS, m->request.sum);

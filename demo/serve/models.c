@@ -18,16 +18,6 @@
 
 /* ---- names and templates ---- */
 
-static char *copy_text(const char *text, size_t bytes)
-{
-    char *out = malloc(bytes + 1);
-    if (out) {
-        memcpy(out, text, bytes);
-        out[bytes] = 0;
-    }
-    return out;
-}
-
 static bool is_slash(char c)
 {
 #ifdef _WIN32
@@ -45,7 +35,7 @@ char *models_name(const char *path)
     }
     for (begin = end; begin > 0 && !is_slash(path[begin - 1]); begin--) {
     }
-    return copy_text(path + begin, end - begin);
+    return buffer_copy(path + begin, end - begin);
 }
 
 /* chat_template of tokenizer_config.json: a text, or a list of named ones, of which "default" counts. */
@@ -64,7 +54,7 @@ static char *template_of_json(const char *text, size_t bytes)
             }
         }
     }
-    char *out = found && found->kind == JSON_TEXT ? copy_text(found->text, found->text_bytes) : NULL;
+    char *out = found && found->kind == JSON_TEXT ? buffer_copy(found->text, found->text_bytes) : NULL;
     json_free(tree);
     return out;
 }
@@ -86,6 +76,11 @@ static char *read_template(const char *path)
         }
     }
     return out;
+}
+
+const char *models_template(const server *s, const model *m)
+{
+    return s->template_text ? s->template_text : m->template_text;
 }
 
 /* ---- loading ---- */
@@ -125,9 +120,9 @@ model *models_load(server *s, const models_desc *from)
     }
     m->server = s;
     m->name = models_name(from->path);
-    m->path = copy_text(from->path, strlen(from->path));
+    m->path = buffer_copy(from->path, strlen(from->path));
     m->has_draft = from->draft != NULL;
-    m->draft_path = from->draft ? copy_text(from->draft, strlen(from->draft)) : NULL;
+    m->draft_path = from->draft ? buffer_copy(from->draft, strlen(from->draft)) : NULL;
     if (!m->name || !m->path || (m->has_draft && !m->draft_path)) {
         free_model(m);
         return NULL;
@@ -140,7 +135,8 @@ model *models_load(server *s, const models_desc *from)
     d.batch_max = from->batch ? from->batch : o->batch;
     d.rope_scale = from->rope_scale > 0 ? from->rope_scale : d.rope_scale;
     d.rope_alpha = from->rope_alpha > 0 ? from->rope_alpha : d.rope_alpha;
-    d.grammars = true;
+    d.grammars = !from->embeds;
+    m->embeds = from->embeds;
     set_cache(&d, from);
     m->load =
         (engine_load){ .desc = d, .sequences = d.batch_max ? d.batch_max : 16, .on_news = loader_news, .user = m };
@@ -203,7 +199,7 @@ static bool is_ready(const model *m)
 model *models_first(const server *s)
 {
     for (model *m = s->models; m; m = m->next) {
-        if (is_ready(m)) {
+        if (is_ready(m) && !m->embeds) {
             return m;
         }
     }
@@ -248,8 +244,8 @@ model *models_find(const server *s, const char *name, int *status, char *why, si
     uint32_t ready = 0;
     model *first = models_first(s);
     for (model *m = s->models; m; m = m->next) {
-        ready += is_ready(m);
-        if (name && is_ready(m) && has_name(s, m, name)) {
+        ready += is_ready(m) && !m->embeds;
+        if (name && is_ready(m) && !m->embeds && has_name(s, m, name)) {
             return m;
         }
     }
@@ -264,11 +260,23 @@ model *models_find(const server *s, const char *name, int *status, char *why, si
     *status = 404;
     int bytes = snprintf(why, cap, "There is no model '%.100s' here. The models are:", name);
     for (const model *m = s->models; m && bytes > 0 && (size_t)bytes < cap; m = m->next) {
-        if (is_ready(m)) {
+        if (is_ready(m) && !m->embeds) {
             bytes += snprintf(why + bytes, cap - (size_t)bytes, " %s", m->name);
         }
     }
     return NULL;
+}
+
+model *models_embedder(const server *s, const char *name)
+{
+    model *found = NULL;
+    for (model *m = s->models; m; m = m->next) {
+        if (is_ready(m) && name && has_name(s, m, name)) {
+            return m;
+        }
+        found = is_ready(m) && m->embeds ? m : found;
+    }
+    return found ? found : models_first(s);
 }
 
 typedef struct folder_search {
@@ -336,7 +344,7 @@ void models_card(const model *m, buffer *out, const char *key)
     buffer_uint(out, "chunk_size", d->prefill_chunk ? d->prefill_chunk : 1024);
     buffer_name(out, "prompt_template",
                 s->template_text ? s->template_name : info->has_chat_template ? "default" : NULL);
-    buffer_name(out, "prompt_template_content", s->template_text ? s->template_text : m->template_text);
+    buffer_name(out, "prompt_template_content", models_template(s, m));
     buffer_bool(out, "use_vision", false);
     buffer_name(out, "arch", info->arch);
     buffer_number(out, "bits_per_weight", info->bits_per_weight);

@@ -1,6 +1,7 @@
 /* models.h: the models that are loaded, and those that lie in the folder of --models.
    takes: folders.
-   gives: models_load, models_unload, models_sweep, models_close, models_first, models_find, models_all_ready,
+   gives: models_load, models_unload, models_sweep, models_close, models_first, models_find, models_embedder,
+          models_all_ready,
           models_loading, models_in_folder, models_list, models_card, models_name.
    owns:  the models of a server. */
 #ifndef DEMO_MODELS_H
@@ -17,6 +18,7 @@ typedef struct models_desc { /* how to load one; zeroed but for the path: as the
     const char *cache_mode;   /* "FP16", "Q8", "Q6", "Q4"; NULL: as --cache says */
     uint32_t batch;
     float rope_scale, rope_alpha;
+    bool embeds;              /* for /v1/embeddings alone */
 } models_desc;
 
 /* Begins to load it. NULL: there is no memory, or the server has SERVER_MODELS_MAX. */
@@ -24,12 +26,16 @@ model *models_load(server *s, const models_desc *d);
 void models_unload(model *m); /* begins; its calls end with an error */
 /* Frees models that are unloaded and that no call names. */
 void models_sweep(server *s);
+const char *models_template(const server *s, const model *m); /* in use: --template or the model's; NULL: none */
 void models_close(server *s); /* after engine_close */
 
 model *models_first(const server *s); /* the first that is ready; NULL: none */
 /* The model that a request names; name NULL: the first. NULL: *status is 503 (none is ready) or 404, and `why` lists
    the names. With one model every name is taken. */
 model *models_find(const server *s, const char *name, int *status, char *why, size_t cap);
+/* The model of /v1/embeddings: the loaded one of that name, else that of --embeddings, else the first. NULL: none is
+   ready. name may be NULL. */
+model *models_embedder(const server *s, const char *name);
 bool models_all_ready(const server *s);
 bool models_loading(const server *s);
 

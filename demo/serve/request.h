@@ -51,6 +51,7 @@ typedef struct request { /* zeroed: nothing to free */
     /* Chat. */
     exl2_message *messages;
     size_t message_count;
+    buffer short_ids;        /* of tools_text_short_ids */
     const char *tools;       /* JSON array, also with tool_choice none; NULL: none */
     uint32_t tool_count;
     request_choice tool_choice;

@@ -9,7 +9,7 @@
 #include "../common/clock.h"
 #include "../common/interrupt.h"
 #include "call.h"
-#include "endpoints.h"
+#include "embeddings.h"
 #include "metrics.h"
 #include "models.h"
 #include "reasoning.h"
@@ -72,6 +72,7 @@ static void on_gone(void *user, http_exchange *x)
     case OWNER_CALL: call_gone((call *)(void *)o); break;
     case OWNER_LOADER: loader_gone(user, x); break;
     case OWNER_WATCHER: endpoint_watch_gone(user, x); break;
+    case OWNER_EMBEDDINGS: embeddings_gone((embeddings *)(void *)o); break;
     }
 }
 
@@ -87,11 +88,12 @@ static void on_room(void *user, http_exchange *x)
 static void take_news(server *s)
 {
     for (engine_run *run; (run = engine_take(s->engine)) != NULL;) {
-        choice *c = run->user;
+        bool embeds = run->desc.embed.pool != EXL2_EMBED_OFF;
+        void *user = run->user;
         for (engine_record record; engine_read(run, &record);) {
-            call_record(c, &record);
+            embeds ? embeddings_record(run, &record) : call_record(user, &record);
         }
-        call_records_end(c);
+        embeds ? embeddings_records_end(run) : call_records_end(user);
     }
     models_sweep(s);
 }
@@ -131,14 +133,16 @@ static void wake(void *user)
 
 /* ---- start ---- */
 
-static bool check(const args_desc *d, const serve_options *o, const char *const *paths)
+static bool check(const args_desc *d, const serve_options *o)
 {
     reasoning_tags tags;
     const char *address = o->address ? o->address : "127.0.0.1";
     bool loopback = strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0 || strcmp(address, "[::1]") == 0
                  || strcmp(address, "localhost") == 0;
-    if (!paths[0] && !o->folder) {
+    if (!o->models.count && !o->folder) {
         args_wrong(d, "MODEL is missing; or give --models DIR, and load one later");
+    } else if (o->models.count > SERVER_MODELS_MAX) {
+        args_wrong(d, "at most %u models can be served", SERVER_MODELS_MAX);
     } else if (o->port > 65535) {
         args_wrong(d, "--port must be at most 65535, not %u", o->port);
     } else if (o->reasoning && !reasoning_tags_read(o->reasoning, NULL, &tags)) {
@@ -178,15 +182,14 @@ static bool open_engine(server *s)
     if (!s->engine) {
         return false;
     }
-    static engine_times t;
-    engine_watch(s->engine, &t);
-    if (t.info.backend == EXL2_BACKEND_CUDA && o->cpu_us == CPU_US) {
+    engine_watch(s->engine, &s->times);
+    if (s->times.info.backend == EXL2_BACKEND_CUDA && o->cpu_us == CPU_US) {
         engine_budget(s->engine, 0, o->gpu_us); /* the default is meant for the CPU */
     }
     return true;
 }
 
-static bool open_all(server *s, const char *const *paths)
+static bool open_all(server *s)
 {
     const serve_options *o = s->options;
     char why[UI_SESSIONS_WHY_BYTES] = "";
@@ -209,11 +212,15 @@ static bool open_all(server *s, const char *const *paths)
     if (!open_http(s) || !open_engine(s)) {
         return false;
     }
-    for (uint32_t i = 0; i < SERVER_MODELS_MAX && paths[i]; i++) {
-        if (!models_load(s, &(models_desc){ .path = paths[i], .draft = i == 0 ? o->draft : NULL })) {
+    for (uint32_t i = 0; i < o->models.count; i++) {
+        if (!models_load(s, &(models_desc){ .path = o->models.items[i], .draft = i == 0 ? o->draft : NULL })) {
             fputs("out of memory\n", stderr);
             return false;
         }
+    }
+    if (o->embeddings && !models_load(s, &(models_desc){ .path = o->embeddings, .embeds = true })) {
+        fprintf(stderr, "--embeddings: there is no memory, or there are %u models already\n", SERVER_MODELS_MAX);
+        return false;
     }
     return true;
 }
@@ -260,6 +267,7 @@ static void run(server *s)
         if (s->stopping && http_now_ms(s->http) >= s->stop_ms) {
             s->stop_ms = UINT64_MAX;
             call_end_all(s, "The server is shutting down.");
+            embeddings_end_all(s, "The server is shutting down.");
         }
     }
 }
@@ -268,7 +276,8 @@ static void close_all(server *s)
 {
     if (s->engine) {
         call_end_all(s, "The server is shutting down.");
-        while (s->calls) {
+        embeddings_end_all(s, "The server is shutting down.");
+        while (s->calls || s->embeddings) {
             take_news(s);
             clock_sleep_us(500);
         }
@@ -282,12 +291,8 @@ static void close_all(server *s)
 
 int cli_serve(int argc, char **argv)
 {
-    const char *paths[SERVER_MODELS_MAX + 1] = { 0 };
     serve_options o = { .port = 5000, .queue = 256, .ping = 15, .body_max = BODY_MAX, .cpu_us = CPU_US };
-    const arg positional[] = { { "MODEL", ARG_TEXT, &paths[0], NULL, "model folder; up to four" },
-                               { "MODEL2", ARG_TEXT, &paths[1], NULL, "" },
-                               { "MODEL3", ARG_TEXT, &paths[2], NULL, "" },
-                               { "MODEL4", ARG_TEXT, &paths[3], NULL, "" } };
+    const arg positional[] = { { "MODEL", ARG_TEXTS, &o.models, NULL, "model folders, up to four" } };
     const arg flags[] = {
         { "--host", ARG_TEXT, &o.address, "A", "address to listen on (127.0.0.1)" },
         { "--port", ARG_U32, &o.port, "N", "port; 0: a free one (5000)" },
@@ -296,6 +301,7 @@ int cli_serve(int argc, char **argv)
         { "--yes-anyone", ARG_BOOL, &o.anyone, NULL, "allows --no-auth with an address that is not loopback" },
         { "--models", ARG_TEXT, &o.folder, "DIR", "folder of models and templates that an admin may load" },
         { "--draft", ARG_TEXT, &o.draft, "DIR", "a smaller model that guesses for the first one" },
+        { "--embeddings", ARG_TEXT, &o.embeddings, "DIR", "a model for /v1/embeddings, beside the others" },
         { "--ngram", ARG_BOOL, &o.ngram, NULL, "guesses tokens by what the text said before; same text" },
         { "--batch", ARG_U32, &o.batch, "N", "sequences in a pass (16)" },
         { "--sampling", ARG_CHOICE, &o.sampling, "neutral|model|balanced",
@@ -324,7 +330,7 @@ int cli_serve(int argc, char **argv)
     if (parsed != ARGS_OK) {
         return cli_exit(parsed);
     }
-    if (!check(&d, &o, paths)) {
+    if (!check(&d, &o)) {
         return CLI_EXIT_USAGE;
     }
     server *s = calloc(1, sizeof *s);
@@ -335,7 +341,7 @@ int cli_serve(int argc, char **argv)
     s->options = &o;
     interrupt_watch();
     interrupt_watch_ends();
-    bool open = open_all(s, paths);
+    bool open = open_all(s);
     if (open) {
         run(s);
     }

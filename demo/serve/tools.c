@@ -1,7 +1,7 @@
 /* tools.c: the formats of calls, the tools of a request, and a call as it is being written; see tools.h.
    takes: the tools of a request, a template's text, the JSON of a call so far.
-   gives: tools_of_template, tools_format_named, tools_marks_of, tools_open, tools_close, tools_find, tools_may_begin,
-          tools_stream_next, tools_stream_free, tools_id of tools.h.
+   gives: tools_of_template, tools_marks_of, tools_open, tools_close, tools_find, tools_may_begin,
+          tools_stream_next, tools_stream_free of tools.h.
    owns:  the tree of a tools. */
 #include "tools.h"
 
@@ -29,18 +29,6 @@ tools_format tools_of_template(const char *text)
     bool llama3 = !hermes && (strstr(text, "<|python_tag|>") || strstr(text, "\"parameters\":"));
     bool mistral = !hermes && !llama3 && strstr(text, "[TOOL_CALLS]");
     return llama3 ? TOOLS_LLAMA3 : mistral ? TOOLS_MISTRAL : TOOLS_HERMES;
-}
-
-bool tools_format_named(const char *word, tools_format *out)
-{
-    static const char *const words[] = { "auto", "none", "hermes", "llama3", "mistral" }; /* as tools_format */
-    for (int i = 0; i < 5; i++) {
-        if (strcmp(word, words[i]) == 0) {
-            *out = (tools_format)i;
-            return true;
-        }
-    }
-    return false;
 }
 
 bool tools_may_begin(tools_format format, const char *text, size_t bytes)
@@ -156,15 +144,4 @@ void tools_stream_free(tools_stream *s)
 {
     buffer_free(&s->value);
     *s = (tools_stream){ 0 };
-}
-
-void tools_id(const unsigned char random[12], char out[TOOLS_ID_BYTES])
-{
-    static const char digits[] = "0123456789abcdef";
-    memcpy(out, "call_", 5);
-    for (size_t i = 0; i < 12; i++) {
-        out[5 + 2 * i] = digits[random[i] >> 4];
-        out[6 + 2 * i] = digits[random[i] & 15];
-    }
-    out[29] = 0;
 }

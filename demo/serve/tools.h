@@ -1,8 +1,8 @@
 /* tools.h: calls of tools: how each family of models writes them, the schema that a call must fit, and the reading of
    calls out of text.
    takes: the tools of a request as JSON, a template's text, texts of replies.
-   gives: tools_of_template, tools_format_named, tools_marks_of, tools_open, tools_close, tools_find, tools_schema,
-          tools_relax, tools_parse, tools_parsed_free, tools_may_begin, tools_stream_next, tools_stream_free, tools_id.
+   gives: tools_of_template, tools_marks_of, tools_open, tools_close, tools_find, tools_schema,
+          tools_relax, tools_parse, tools_parsed_free, tools_may_begin, tools_stream_next, tools_stream_free.
    owns:  a tools' tree until tools_close; a parsed reply's texts until tools_parsed_free.
 
    Pure functions: nothing here knows a model or a job. `false` from one that writes into a buffer means that memory ran
@@ -19,7 +19,6 @@
 
 #define TOOLS_MAX 128u
 #define TOOLS_CALLS_MAX 8u /* calls of one reply */
-#define TOOLS_ID_BYTES 30u /* "call_", 24 digits, NUL */
 
 /* ---- formats ---- */
 
@@ -37,8 +36,6 @@ typedef struct tools_marks { /* constants; no member is NULL */
 
 /* text: the chat template; NULL counts as one without marks. Never AUTO or NONE: hermes if it has none of the marks. */
 tools_format tools_of_template(const char *text);
-/* "auto", "none", "hermes", "llama3", "mistral" -> *out; false: another word. */
-bool tools_format_named(const char *word, tools_format *out);
 const tools_marks *tools_marks_of(tools_format format); /* AUTO and NONE: those of hermes */
 
 /* ---- the tools of a request ---- */
@@ -112,8 +109,5 @@ typedef struct tools_piece { /* valid until the next call with the same stream *
    value.failed. */
 bool tools_stream_next(tools_stream *s, tools_format format, const char *json, size_t bytes, tools_piece *out);
 void tools_stream_free(tools_stream *s);
-
-/* "call_" and 24 hexadecimal digits of 12 random bytes. */
-void tools_id(const unsigned char random[12], char out[TOOLS_ID_BYTES]);
 
 #endif

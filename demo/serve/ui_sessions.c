@@ -6,9 +6,8 @@
 
 #include "../common/folder.h"
 #include "../common/json_in.h"
-#include "../common/memory.h"
 #include "../common/text_file.h"
-#include "../common/wide.h"
+#include "buffer.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -53,74 +52,40 @@ static ui_sessions_result path_of(char path[PATH_BYTES], const char *folder, con
 
 /* ---- the names in a folder ---- */
 
+typedef char chat_id[UI_SESSIONS_ID_BYTES + 1];
+
 typedef struct id_list {
-    char (*ids)[UI_SESSIONS_ID_BYTES + 1];
-    size_t count, cap;
+    buffer names; /* chat_id, one after another */
+    const chat_id *ids;
+    size_t count;
 } id_list;
 
 /* Adds the file if it is a chat's: what else is in the folder is left alone. */
-static void add_name(id_list *list, const char *name)
+static void add_name(void *user, const char *name)
 {
+    id_list *list = user;
+    chat_id id;
     size_t bytes = strcspn(name, ".");
-    if (!is_id(name, bytes) || strcmp(name + bytes, ENDING) != 0) {
-        return;
+    if (is_id(name, bytes) && strcmp(name + bytes, ENDING) == 0) {
+        snprintf(id, sizeof id, "%.*s", UI_SESSIONS_ID_BYTES, name);
+        buffer_add(&list->names, id, sizeof id);
     }
-    if (list->count == list->cap) {
-        list->cap = list->cap ? list->cap * 2 : 64;
-        list->ids = memory_grow(list->ids, list->cap, sizeof *list->ids);
-    }
-    memcpy(list->ids[list->count], name, UI_SESSIONS_ID_BYTES);
-    list->ids[list->count++][UI_SESSIONS_ID_BYTES] = 0;
 }
 
-#ifdef _WIN32
-#include <io.h>
-
-static bool add_names(const char *folder, id_list *list)
+static ui_sessions_result no_memory(char why[UI_SESSIONS_WHY_BYTES])
 {
-    char pattern[PATH_BYTES], name[UI_SESSIONS_ID_BYTES + sizeof ENDING + 1];
-    wchar_t at[1024];
-    struct _wfinddata64_t entry;
-    snprintf(pattern, sizeof pattern, "%s/*" ENDING, folder);
-    intptr_t found = _wfindfirst64(wide_path(pattern, at, 1024), &entry);
-    if (found == -1) {
-        return errno == ENOENT; /* no file has this ending */
-    }
-    do {
-        size_t bytes = 0;
-        for (; bytes + 1 < sizeof name && entry.name[bytes] && entry.name[bytes] < 128; bytes++) {
-            name[bytes] = (char)entry.name[bytes];
-        }
-        name[bytes] = 0;
-        if (!entry.name[bytes]) {
-            add_name(list, name);
-        }
-    } while (_wfindnext64(found, &entry) == 0);
-    _findclose(found);
-    return true;
+    return fail(UI_SESSIONS_FAILED, why, "There is no memory left for the chats.");
 }
-#else
-#include <dirent.h>
-
-static bool add_names(const char *folder, id_list *list)
-{
-    DIR *entries = opendir(folder);
-    if (!entries) {
-        return false;
-    }
-    for (struct dirent *entry; (entry = readdir(entries)) != NULL;) {
-        add_name(list, entry->d_name);
-    }
-    closedir(entries);
-    return true;
-}
-#endif
 
 static ui_sessions_result read_names(const char *folder, id_list *list, char why[UI_SESSIONS_WHY_BYTES])
 {
     *list = (id_list){ 0 };
-    return add_names(folder, list) ? UI_SESSIONS_OK
-        : fail(UI_SESSIONS_FAILED, why, "The folder of chats cannot be read: %s.", strerror(errno));
+    if (!folder_each(folder, add_name, list)) {
+        return fail(UI_SESSIONS_FAILED, why, "The folder of chats cannot be read: %s.", strerror(errno));
+    }
+    list->ids = (const chat_id *)(const void *)list->names.data;
+    list->count = list->names.bytes / sizeof(chat_id);
+    return list->names.failed ? no_memory(why) : UI_SESSIONS_OK;
 }
 
 /* ---- one file: a line with what the list needs, and then the chat ---- */
@@ -204,7 +169,7 @@ bool ui_sessions_open(const char *folder, char why[UI_SESSIONS_WHY_BYTES])
         return false;
     }
     bool good = read_names(folder, &list, why) == UI_SESSIONS_OK;
-    free(list.ids);
+    buffer_free(&list.names);
     return good;
 }
 
@@ -220,28 +185,48 @@ static int newest_first(const void *a, const void *b)
     return one != other ? (one < other) - (one > other) : strcmp(x->id, y->id);
 }
 
-static void add_row(memory_text *out, const list_row *row, bool first)
+static void add_row(buffer *out, const list_row *row)
 {
     const head *h = &row->head;
-    memory_text_format(out, "%s{\"id\":\"%s\",", first ? "" : ",", row->id);
-    if (h->revision == 0) {
-        memory_text_format(out, "\"title\":\"%s\",\"revision\":0,\"updated\":0,\"damaged\":true}", row->id);
-        return;
+    bool damaged = h->revision == 0;
+    buffer_object(out, NULL);
+    buffer_name(out, "id", row->id);
+    if (damaged) {
+        buffer_name(out, "title", row->id);
+    } else {
+        buffer_raw(out, "title", h->title, strlen(h->title));
     }
-    memory_text_format(out, "\"title\":%s,\"revision\":%" PRIu64 ",\"updated\":%" PRId64 "}", h->title, h->revision,
-                       h->updated);
+    buffer_uint(out, "revision", h->revision);
+    buffer_int(out, "updated", h->updated);
+    if (damaged) {
+        buffer_bool(out, "damaged", true);
+    }
+    buffer_end(out);
+}
+
+/* Gives the text to the caller, or says that there is none. */
+static ui_sessions_result give(buffer *out, char **body, size_t *bytes, char why[UI_SESSIONS_WHY_BYTES])
+{
+    if (out->failed) {
+        buffer_free(out);
+        return no_memory(why);
+    }
+    *body = out->data;
+    *bytes = out->bytes;
+    return UI_SESSIONS_OK;
 }
 
 ui_sessions_result ui_sessions_list(const char *folder, char **body, size_t *bytes, char why[UI_SESSIONS_WHY_BYTES])
 {
     id_list list;
-    memory_text out = { 0 };
-    ui_sessions_result result = read_names(folder, &list, why);
-    if (result != UI_SESSIONS_OK) {
-        return result;
-    }
-    list_row *rows = memory_take(list.count + 1, sizeof *rows);
+    buffer out = { 0 };
     size_t count = 0;
+    ui_sessions_result result = read_names(folder, &list, why);
+    list_row *rows = result == UI_SESSIONS_OK ? calloc(list.count + 1, sizeof *rows) : NULL;
+    if (!rows) {
+        buffer_free(&list.names);
+        return result == UI_SESSIONS_OK ? no_memory(why) : result;
+    }
     for (size_t i = 0; i < list.count; i++) {
         char path[PATH_BYTES], reason[UI_SESSIONS_WHY_BYTES];
         rows[count].id = list.ids[i];
@@ -250,16 +235,16 @@ ui_sessions_result ui_sessions_list(const char *folder, char **body, size_t *byt
         count += result != UI_SESSIONS_MISSING; /* deleted since */
     }
     qsort(rows, count, sizeof *rows, newest_first);
-    memory_text_format(&out, "{\"sessions\":[");
+    buffer_object(&out, NULL);
+    buffer_array(&out, "sessions");
     for (size_t i = 0; i < count; i++) {
-        add_row(&out, &rows[i], i == 0);
+        add_row(&out, &rows[i]);
     }
-    memory_text_add(&out, "]}", 3); /* with the NUL */
+    buffer_end(&out);
+    buffer_end(&out);
     free(rows);
-    free(list.ids);
-    *body = out.data;
-    *bytes = out.bytes - 1;
-    return UI_SESSIONS_OK;
+    buffer_free(&list.names);
+    return give(&out, body, bytes, why);
 }
 
 /* ---- get ---- */
@@ -291,7 +276,7 @@ ui_sessions_result ui_sessions_get(const char *folder, const char *id, char **bo
     const char *session = NULL;
     head h;
     size_t all = 0;
-    memory_text out = { 0 };
+    buffer out = { 0 };
     ui_sessions_result result = path_of(path, folder, id, why);
     if (result != UI_SESSIONS_OK) {
         return result;
@@ -303,12 +288,10 @@ ui_sessions_result ui_sessions_get(const char *folder, const char *id, char **bo
     result = find_session(&h, text, all, id, &session, why);
     if (result == UI_SESSIONS_OK) {
         bool empty = h.bytes == 2;
-        memory_text_format(&out, "{\"revision\":%" PRIu64 ",\"updated\":%" PRId64 "%s", h.revision, h.updated,
-                           empty ? "" : ",");
-        memory_text_add(&out, session + 1, h.bytes - 1);
-        memory_text_add(&out, "", 1);
-        *body = out.data;
-        *bytes = out.bytes - 1;
+        buffer_format(&out, "{\"revision\":%" PRIu64 ",\"updated\":%" PRId64 "%s", h.revision, h.updated,
+                      empty ? "" : ",");
+        buffer_add(&out, session + 1, h.bytes - 1);
+        result = give(&out, body, bytes, why);
     }
     free(text);
     return result;
@@ -337,47 +320,21 @@ static bool is_own_member(const json_value *member)
     return strcmp(member->key, "revision") == 0 || strcmp(member->key, "updated") == 0;
 }
 
-/* What is stored is listed among the others, so one chat with broken characters would break the list. */
-static bool is_utf8(const char *text, size_t bytes)
-{
-    static const uint32_t least[5] = { 0, 0, 0x80, 0x800, 0x10000 };
-    const unsigned char *p = (const unsigned char *)text, *end = p + bytes;
-    while (p < end) {
-        size_t n = *p < 0x80 ? 1 : *p >= 0xC2 && *p < 0xE0 ? 2 : *p >= 0xE0 && *p < 0xF0 ? 3
-            : *p >= 0xF0 && *p < 0xF5 ? 4 : 0;
-        if (n == 0 || n > (size_t)(end - p)) {
-            return false;
-        }
-        uint32_t point = n == 1 ? *p : *p & (0xFFu >> (n + 1));
-        for (size_t i = 1; i < n; i++) {
-            if ((p[i] & 0xC0) != 0x80) {
-                return false;
-            }
-            point = point << 6 | (p[i] & 0x3F);
-        }
-        if (point < least[n] || (point >= 0xD800 && point < 0xE000) || point > 0x10FFFF) {
-            return false;
-        }
-        p += n;
-    }
-    return true;
-}
-
 /* The object's text without the members that the store adds. A member's text begins behind the value before it. */
-static void add_members(memory_text *out, const json_value *session)
+static void add_members(buffer *out, const json_value *session)
 {
     const char *at = session->raw + 1;
     size_t before = out->bytes;
-    memory_text_add(out, "{", 1);
+    buffer_add(out, "{", 1);
     for (const json_value *m = session->child; m; m = m->next) {
         at += strspn(at, " \t\r\n,");
         if (!is_own_member(m)) {
-            memory_text_add(out, ",", out->bytes > before + 1);
-            memory_text_add(out, at, (size_t)(m->raw + m->raw_bytes - at));
+            buffer_add(out, ",", out->bytes > before + 1);
+            buffer_add(out, at, (size_t)(m->raw + m->raw_bytes - at));
         }
         at = m->raw + m->raw_bytes;
     }
-    memory_text_add(out, "}", 1);
+    buffer_add(out, "}", 1);
 }
 
 /* Is the newest revision the one that the caller has read? */
@@ -397,7 +354,7 @@ static ui_sessions_result compare_revision(const char *folder, const char *path,
     if (h.revision == 0) {
         id_list list;
         result = read_names(folder, &list, why);
-        free(list.ids);
+        buffer_free(&list.names);
         if (result == UI_SESSIONS_OK && list.count >= UI_SESSIONS_COUNT_MAX) {
             return fail(UI_SESSIONS_FULL, why, "There are %d chats already; delete one first.", UI_SESSIONS_COUNT_MAX);
         }
@@ -406,17 +363,21 @@ static ui_sessions_result compare_revision(const char *folder, const char *path,
     return UI_SESSIONS_OK;
 }
 
-static ui_sessions_result write_session(const char *path, const char *id, const head *h, const memory_text *session,
+static ui_sessions_result write_session(const char *path, const char *id, const head *h, const buffer *session,
                                         char why[UI_SESSIONS_WHY_BYTES])
 {
-    memory_text out = { 0 };
-    memory_text_format(&out, "{\"revision\":%" PRIu64 ",\"updated\":%" PRId64 ",\"bytes\":%zu,\"title\":%s}\n",
-                       h->revision, h->updated, session->bytes, h->title);
-    memory_text_add(&out, session->data, session->bytes);
-    memory_text_add(&out, "\n", 1);
+    buffer out = { 0 };
+    buffer_format(&out, "{\"revision\":%" PRIu64 ",\"updated\":%" PRId64 ",\"bytes\":%zu,\"title\":%s}\n",
+                  h->revision, h->updated, session->bytes, h->title);
+    buffer_add(&out, session->data ? session->data : "", session->bytes);
+    buffer_add(&out, "\n", 1);
+    if (session->failed || out.failed) {
+        buffer_free(&out);
+        return no_memory(why);
+    }
     bool good = text_file_replace(path, out.data, out.bytes);
     int why_not = errno;
-    free(out.data);
+    buffer_free(&out);
     return good ? UI_SESSIONS_OK
         : fail(UI_SESSIONS_FAILED, why, "The file of chat %s cannot be written: %s.", id, strerror(why_not));
 }
@@ -428,14 +389,14 @@ ui_sessions_result ui_sessions_put(const char *folder, const char *id, const cha
     const char *error = NULL;
     uint64_t read = 0;
     head h = { .updated = now > 0 ? now : 0, .title = "\"\"" };
-    memory_text session = { 0 };
+    buffer session = { 0 };
     *revision = 0;
     ui_sessions_result result = path_of(path, folder, id, why);
     result = result == UI_SESSIONS_OK ? read_revision(if_match, &read, why) : result;
     if (result == UI_SESSIONS_OK && bytes > UI_SESSIONS_BYTES_MAX) {
         result = fail(UI_SESSIONS_FULL, why, "A chat has at most %zu bytes.", UI_SESSIONS_BYTES_MAX);
     }
-    if (result == UI_SESSIONS_OK && !is_utf8(text, bytes)) {
+    if (result == UI_SESSIONS_OK && !buffer_is_utf8(text, bytes)) { /* one such chat would break the list */
         result = fail(UI_SESSIONS_BAD, why, "The chat is no UTF-8.");
     }
     if (result != UI_SESSIONS_OK) {
@@ -443,7 +404,9 @@ ui_sessions_result ui_sessions_put(const char *folder, const char *id, const cha
     }
     json_value *root = json_read(text, bytes, &error);
     const json_value *title = json_member(root, "title");
-    if (!root || root->kind != JSON_OBJECT || (title && !is_title(title))) {
+    if (!root && error == json_no_memory) {
+        result = no_memory(why);
+    } else if (!root || root->kind != JSON_OBJECT || (title && !is_title(title))) {
         result = fail(UI_SESSIONS_BAD, why, "The chat is no JSON object with a title of at most %d bytes%s%s.",
                       UI_SESSIONS_TITLE_BYTES, error ? ": " : "", error ? error : "");
     }
@@ -459,7 +422,7 @@ ui_sessions_result ui_sessions_put(const char *folder, const char *id, const cha
         *revision = result == UI_SESSIONS_OK ? h.revision : 0;
     }
     json_free(root);
-    free(session.data);
+    buffer_free(&session);
     return result;
 }
 

@@ -6,8 +6,7 @@
    A file is ID.jsonl. Its first line is {"revision":N,"updated":SECONDS,"bytes":N,"title":TEXT}, so that a list reads
    no chats; then comes the chat. It is written whole beside the older one, and then renamed. The revision counts the
    changes: who writes a chat names the revision that it has read, so of two tabs the second one is told, and nothing
-   is lost. Any thread may call, one call at a time for a folder. If memory runs out, the program ends, as memory.h
-   says. */
+   is lost. Any thread may call, one call at a time for a folder. */
 #ifndef DEMO_UI_SESSIONS_H
 #define DEMO_UI_SESSIONS_H
 
@@ -27,7 +26,7 @@ typedef enum ui_sessions_result { /* each stands for the status of an answer */
     UI_SESSIONS_MISSING,   /* 404 */
     UI_SESSIONS_CONFLICT,  /* 409: the revision is not the newest */
     UI_SESSIONS_FULL,      /* 413: the text is too large, or there are too many chats */
-    UI_SESSIONS_FAILED     /* 500: the folder or a file cannot be read or written, or a file is damaged */
+    UI_SESSIONS_FAILED     /* 500: a file or the folder cannot be read or written, a file is damaged, or memory ends */
 } ui_sessions_result;
 
 /* The folder is made if it is absent (its parent is not). false: `why` says in one sentence what is wrong. */

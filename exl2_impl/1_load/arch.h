@@ -147,6 +147,8 @@ typedef struct exl2__arch_row {
     const char *const *renames;    /* pairs: text in a tensor's name, its replacement; '^': at the begin only. Applied
                                       in order. NULL: as in `like` */
     bool text_of_multimodal;       /* the model has towers for images, which are not read */
+    const char *tower;             /* of rows of one name, it is the one for models whose vision_config has this
+                                      model_type; NULL: for all others. The first row has NULL */
     const exl2__field_default *defaults; /* numbers that config.json may leave out. NULL: as in `like` */
     const exl2__arch_name *names;
     uint8_t traits[EXL2__TRAIT_COUNT];

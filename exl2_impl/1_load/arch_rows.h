@@ -36,7 +36,9 @@
 
 static const exl2__arch_row exl2__archs[] = {
     { .name = "LlamaForCausalLM", .type = "llama", .family = "Llama",
-      .renames = EXL2__RENAMES(".mlp.swiglu.w3.", ".mlp.down_proj."), /* of old fused checkpoints */
+      /* of old fused checkpoints; of models that were saved without their head */
+      .renames = EXL2__RENAMES(".mlp.swiglu.w3.", ".mlp.down_proj.", "^layers.", "model.layers.", "^embed_tokens.",
+                               "model.embed_tokens.", "^norm.", "model.norm."),
       .names = EXL2__NAMES({ EXL2__NAME_EMBED, "model.embed_tokens" }, { EXL2__NAME_FINAL_NORM, "model.norm" },
                            { EXL2__NAME_HEAD, "lm_head" }, { EXL2__NAME_ATTN_NORM, "input_layernorm" },
                            { EXL2__NAME_MLP_NORM, "post_attention_layernorm" },
@@ -66,8 +68,18 @@ static const exl2__arch_row exl2__archs[] = {
     { .name = "Ministral3ForCausalLM", .type = "ministral3", .family = "Ministral 3", .like = "MistralForCausalLM",
       .defaults = EXL2__DEFAULTS({ "num_attention_heads", 32 }, { "num_key_value_heads", 8 }, { "head_dim", 128 },
                                  { "rms_norm_eps", 1e-5 }, { "rope_theta", 1e6 }, { "max_sequence_length", 262144 }) },
-    { .name = "LlavaForConditionalGeneration", .type = "llava", .family = "Pixtral", .like = "MistralForCausalLM",
+    { .name = "SmolVLMForConditionalGeneration", .type = "smolvlm", .family = "SmolVLM", .like = "LlamaForCausalLM",
+      .defaults = EXL2__DEFAULTS({ "rms_norm_eps", 1e-6 }),
+      .renames = EXL2__RENAMES("^model.text_model.", "model."), .text_of_multimodal = true },
+    { .name = "Idefics3ForConditionalGeneration", .type = "idefics3", .family = "Idefics 3",
+      .like = "SmolVLMForConditionalGeneration" },
+    { .name = "LlavaForConditionalGeneration", .type = "llava", .family = "LLaVA", .like = "LlamaForCausalLM",
+      .defaults = EXL2__DEFAULTS({ "hidden_size", 4096 }, { "intermediate_size", 11008 }, { "num_hidden_layers", 32 },
+                                 { "num_attention_heads", 32 }, { "rms_norm_eps", 1e-6 },
+                                 { "max_sequence_length", 2048 }),
       .renames = EXL2__RENAMES(EXL2__RENAME_WRAPPED), .text_of_multimodal = true },
+    { .name = "LlavaForConditionalGeneration", .type = "llava", .tower = "pixtral", .family = "Pixtral",
+      .like = "MistralForCausalLM", .renames = EXL2__RENAMES(EXL2__RENAME_WRAPPED), .text_of_multimodal = true },
     { .name = "Mistral3ForConditionalGeneration", .type = "mistral3", .family = "Mistral Small 3",
       .like = "MistralForCausalLM",
       .renames = EXL2__RENAMES(EXL2__RENAME_WRAPPED), .text_of_multimodal = true },
@@ -132,6 +144,12 @@ static const exl2__arch_row exl2__archs[] = {
       .like = "Qwen2VLForConditionalGeneration" },
     { .name = "Qwen3ForCausalLM", .type = "qwen3", .family = "Qwen 3", .like = "Qwen2ForCausalLM",
       .traits = { [EXL2__TRAIT_QK_NORM] = EXL2__QK_NORM_HEADS, [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+
+    { .name = "Qwen3VLForConditionalGeneration", .type = "qwen3_vl", .family = "Qwen3-VL", .like = "Qwen3ForCausalLM",
+      .defaults = EXL2__DEFAULTS({ "num_attention_heads", 32 }, { "num_key_value_heads", 32 }, { "head_dim", 128 },
+                                 { "rms_norm_eps", 1e-6 }, { "rope_theta", 5e6 }, { "max_sequence_length", 128000 },
+                                 { "sliding_window", 4096 }, { "max_window_layers", 28 }),
+      .renames = EXL2__RENAMES(EXL2__RENAME_WRAPPED), .text_of_multimodal = true },
 
     /* ---- norms after the blocks ---- */
     { .name = "GemmaForCausalLM", .type = "gemma", .family = "Gemma", .like = "LlamaForCausalLM",
@@ -396,6 +414,18 @@ static inline const exl2__arch_row *exl2__arch_find_type(const char *type)
         }
     }
     return NULL;
+}
+
+/* The row of a model that was saved without its head, such as Qwen3Model or Gemma3TextModel of Qwen3ForCausalLM and
+   Gemma3ForCausalLM; or NULL. The type alone does not say it: encoders that were made of such a model keep it. */
+static inline const exl2__arch_row *exl2__arch_find_base(const char *name, const char *type)
+{
+    const exl2__arch_row *row = exl2__arch_find_type(type);
+    const char *end = row ? strstr(row->name, "ForCausalLM") : NULL;
+    end = row && !end ? strstr(row->name, "LMHeadModel") : end;
+    size_t stem = end ? (size_t)(end - row->name) : 0;
+    bool same = end && !row->text_of_multimodal && strncmp(row->name, name, stem) == 0;
+    return same && (strcmp(name + stem, "Model") == 0 || strcmp(name + stem, "TextModel") == 0) ? row : NULL;
 }
 
 /* *out: the row, with what it inherits. Only EXL2__TRAIT_GOLDEN, `text_of_multimodal`, names and renames of the row

@@ -8,6 +8,7 @@
 #define EXL2__EXL2_MATRIX_H
 
 #include "affine_matrix.h"
+#include "exl3_matrix.h"
 
 #include <math.h>
 
@@ -36,7 +37,7 @@ static inline const exl2__tensor *exl2__matrix_fused(const exl2__tensors *t, con
 static inline bool exl2__matrix_exists(const exl2__tensors *t, const char *key)
 {
     return exl2__tensors_find_part(t, key, "q_weight") || exl2__tensors_find_part(t, key, "qweight") ||
-           exl2__tensors_find_part(t, key, "weight");
+           exl2__tensors_find_part(t, key, "weight") || exl2__exl3_exists(t, key);
 }
 
 /* Finds "<key>.<part>" of the given type and rank. */
@@ -138,7 +139,18 @@ EXL2__PRIVATE exl2_result exl2__matrix_check_shape(exl2__ctx *c, const exl2__ten
     return EXL2_OK;
 }
 
-EXL2__PRIVATE exl2_result exl2__matrix_find_dense(exl2__ctx *c, const exl2__tensors *t, bool transposed,
+/* Is it a tensor of a folder of EXL3 that has its padded size, as ExLlamaV3 leaves matrices out of quantization? */
+static inline bool exl2__matrix_is_padded(const exl2__matrix_source *source, const exl2__matrix_desc *desc)
+{
+    const exl2__tensor *w = desc->data;
+    bool exl3 = source && source->quant && source->quant->method == EXL2__QUANT_EXL3;
+    return exl3 && w->rank == 2 && w->dims[0] == exl2__align_up(desc->out, EXL2__EXL3_BLOCK) &&
+           w->dims[1] == exl2__align_up(desc->in, EXL2__EXL3_BLOCK);
+}
+
+/* source: NULL for an embedding. */
+EXL2__PRIVATE exl2_result exl2__matrix_find_dense(exl2__ctx *c, const exl2__tensors *t,
+                                                  const exl2__matrix_source *source, bool transposed,
                                                   exl2__matrix_desc *desc)
 {
     desc->data = exl2__matrix_data(t, desc->name, true);
@@ -148,6 +160,11 @@ EXL2__PRIVATE exl2_result exl2__matrix_find_dense(exl2__ctx *c, const exl2__tens
     }
     desc->view = (exl2__matrix_view){ 0, desc->out, desc->out, transposed, 0, desc->out };
     EXL2__TRY(exl2__matrix_check_dense(c, t, desc));
+    if (!transposed && exl2__matrix_is_padded(source, desc)) { /* cut to the model's size as it is read */
+        desc->view.columns = desc->data->dims[1];
+        return EXL2_OK;
+    }
+    desc->view.columns = transposed ? desc->out : desc->in;
     return exl2__matrix_check_shape(c, t, desc->data, 0, transposed ? desc->in : desc->out,
                                     transposed ? desc->out : desc->in);
 }
@@ -193,6 +210,20 @@ EXL2__PRIVATE exl2_result exl2__matrix_find_affine(exl2__ctx *c, const exl2__ten
 #endif
 }
 
+/* A matrix of EXL3: "<key>.trellis". */
+EXL2__PRIVATE exl2_result exl2__matrix_find_exl3(exl2__ctx *c, const exl2__tensors *t, exl2__matrix_desc *desc,
+                                                 bool table)
+{
+#if EXL2__EXL3
+    return table ? exl2__exl3_find_table(c, t, desc) : exl2__exl3_find(c, t, desc);
+#else
+    (void)t;
+    (void)table;
+    return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: EXL3 matrices (trellis) are not supported: " EXL2__EXL3_ABSENT,
+                      desc->name);
+#endif
+}
+
 /* Fills *desc from headers, and checks them. source->key must outlive *desc. */
 EXL2__PRIVATE exl2_result exl2__matrix_find_source(exl2__ctx *c, const exl2__tensors *t,
                                                    const exl2__matrix_source *source, uint32_t in, uint32_t out,
@@ -206,6 +237,9 @@ EXL2__PRIVATE exl2_result exl2__matrix_find_source(exl2__ctx *c, const exl2__ten
     desc->out = out;
     desc->out_stored = (uint32_t)exl2__align_up(out, 32);
     bool quantized = false, has_fused = source->fused && source->fused[0];
+    if (exl2__exl3_exists(t, key)) {
+        return exl2__matrix_find_exl3(c, t, desc, false);
+    }
     for (uint32_t i = 0; i < EXL2__COUNT(parts); i++) {
         quantized = quantized || exl2__tensors_find_part(t, key, parts[i]);
     }
@@ -221,10 +255,12 @@ EXL2__PRIVATE exl2_result exl2__matrix_find_source(exl2__ctx *c, const exl2__ten
         }
     }
     EXL2__TRY(quantized ? exl2__matrix_find_exl2(c, t, desc)
-                        : exl2__matrix_find_dense(c, t, source->own_transposed, desc));
+                        : exl2__matrix_find_dense(c, t, source, source->own_transposed, desc));
     desc->bias_data = exl2__tensors_find_part(t, key, "bias");
     desc->has_bias = desc->bias_data != NULL;
-    return desc->has_bias ? exl2__tensor_check_floats(c, t, desc->bias_data->name, out) : EXL2_OK;
+    bool padded = desc->kind == EXL2__MATRIX_DENSE && !desc->view.transposed && desc->view.columns > in;
+    uint64_t values = padded ? exl2__align_up(out, EXL2__EXL3_BLOCK) : out;
+    return desc->has_bias ? exl2__tensor_check_floats(c, t, desc->bias_data->name, (uint32_t)values) : EXL2_OK;
 }
 
 /* The same for a matrix with tensors of its own. */
@@ -235,12 +271,16 @@ static inline exl2_result exl2__matrix_find(exl2__ctx *c, const exl2__tensors *t
     return exl2__matrix_find_source(c, t, &source, in, out, desc);
 }
 
-/* The same for the embedding, which must be dense. desc->out is its number of rows, which may differ from the size of
-   the vocabulary. */
+/* The same for the embedding, which is dense or a table of EXL3. desc->out is its number of rows, which may differ from
+   the size of the vocabulary. */
 EXL2__PRIVATE exl2_result exl2__matrix_find_table(exl2__ctx *c, const exl2__tensors *t, const char *key, uint32_t in,
                                                   uint32_t vocab, exl2__matrix_desc *desc)
 {
     const exl2__tensor *weight = exl2__matrix_data(t, key, true);
+    if (exl2__exl3_exists(t, key)) {
+        *desc = (exl2__matrix_desc){ .name = key, .in = in, .out = vocab };
+        return exl2__matrix_find_exl3(c, t, desc, true);
+    }
     uint64_t rows = weight && weight->rank == 2 ? weight->dims[0] : vocab;
     if (rows == 0 || rows > INT32_MAX) {
         return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s.weight has %llu rows for vocabulary %u",
@@ -252,7 +292,7 @@ EXL2__PRIVATE exl2_result exl2__matrix_find_table(exl2__ctx *c, const exl2__tens
     desc->in = in;
     desc->out = (uint32_t)rows;
     desc->out_stored = (uint32_t)exl2__align_up(rows, 32);
-    return exl2__matrix_find_dense(c, t, false, desc);
+    return exl2__matrix_find_dense(c, t, NULL, false, desc);
 }
 
 /* ---- tables: everything but the weights ---- */
@@ -268,6 +308,7 @@ typedef struct exl2__matrix_tables {
     uint32_t *raw;          /* [group_count] q_groups as stored: bits | word << 16; affine: rows found of each group */
     uint32_t *affine_raw;   /* exl2__affine.raw */
     uint32_t *order, *codes; /* dequantized: see exl2__matrix_desc */
+    uint16_t *in_scales, *out_scales; /* EXL3: see exl2__matrix_desc */
     uint32_t *seen;         /* [in / 32 + 1] one bit per packed row: set if inverse_perm contains the row */
     uint32_t next_group;    /* the first group whose scales have not been read */
     uint64_t others;        /* affine: see exl2__affine_read_zeros */
@@ -282,6 +323,9 @@ static inline void exl2__matrix_tables_close(exl2__ctx *c, exl2__matrix_tables *
 /* Bytes of `codes`: some columns of all rows, or all columns of the three rows that 3 bits may need together. */
 static inline uint64_t exl2__matrix_codes_bytes(const exl2__matrix_desc *desc)
 {
+    if (exl2__matrix_is_exl3(exl2__matrix_stored(desc))) {
+        return exl2__exl3_codes_bytes(desc);
+    }
     uint64_t words = (uint64_t)desc->words * EXL2__MATRIX_COLUMNS;
     return exl2__max64(words, 3 * (uint64_t)desc->out_stored) * sizeof(uint32_t);
 }
@@ -310,8 +354,14 @@ static inline void exl2__matrix_tables_layout(const exl2__matrix_desc *desc, exl
         tables->affine_raw = (uint32_t *)exl2__arena_alloc(a, exl2__affine_raw_bytes(desc));
     }
 #endif
+    if (exl2__matrix_is_exl3(stored)) {
+        tables->in_scales = (uint16_t *)exl2__arena_alloc(a, desc->exl3.in_stored * sizeof(uint16_t));
+        tables->out_scales = (uint16_t *)exl2__arena_alloc(a, stored == EXL2__MATRIX_EXL3
+                                                                  ? desc->out_stored * sizeof(uint16_t) : 0);
+    }
     if (desc->dequantized) {
-        tables->order = (uint32_t *)exl2__arena_alloc(a, in * sizeof(uint32_t));
+        tables->order = exl2__matrix_is_exl3(stored) ? NULL
+                      : (uint32_t *)exl2__arena_alloc(a, in * sizeof(uint32_t));
         tables->codes = (uint32_t *)exl2__arena_alloc(a, exl2__matrix_codes_bytes(desc));
     }
     if (desc->has_bias) {
@@ -448,6 +498,11 @@ EXL2__PRIVATE exl2_result exl2__matrix_read_bias(exl2__ctx *c, const exl2__tenso
     if (desc->kind == EXL2__MATRIX_EXL2) {
         return exl2__tensor_floats_range(c, t, desc->bias_data, 0, desc->out, bias);
     }
+#if EXL2__EXL3
+    if (exl2__matrix_stored(desc) == EXL2__MATRIX_EXL3) {
+        return exl2__exl3_read_bias(c, t, desc, bias);
+    }
+#endif
     const exl2__matrix_view *v = &desc->view;
     for (uint32_t i = 0, n; i < desc->out; i += n) {
         uint64_t first = exl2__matrix_view_at(v, i), span = 1;
@@ -471,12 +526,12 @@ static inline uint64_t exl2__matrix_groups_bytes(const exl2__matrix_desc *desc)
 }
 
 /* Reads and checks only the groups, and sets desc->groups, in the arena `a`. The groups of an affine matrix are known
-   from headers; a dense matrix has none. */
+   from headers; dense matrices and those of EXL3 have none. */
 EXL2__PRIVATE exl2_result exl2__matrix_groups_read(exl2__ctx *c, const exl2__tensors *t, exl2__matrix_desc *desc,
                                                    exl2__arena *a)
 {
     exl2__matrix_tables tables = { 0 };
-    if (desc->kind == EXL2__MATRIX_DENSE) {
+    if (desc->kind == EXL2__MATRIX_DENSE || exl2__matrix_is_exl3(desc->kind)) {
         return EXL2_OK;
     }
     tables.groups = (exl2__group *)exl2__arena_alloc(a, desc->group_count * sizeof *tables.groups);
@@ -508,6 +563,8 @@ EXL2__PRIVATE exl2_result exl2__matrix_tables_begin(exl2__ctx *c, const exl2__te
     desc->bias = tables->bias;
     desc->order = tables->order;
     desc->codes = tables->codes;
+    desc->in_scales = tables->in_scales;
+    desc->out_scales = tables->out_scales;
 #if EXL2__GPTQ
     if (stored == EXL2__MATRIX_AFFINE) {
         desc->affine.raw = tables->affine_raw;
@@ -520,7 +577,12 @@ EXL2__PRIVATE exl2_result exl2__matrix_tables_begin(exl2__ctx *c, const exl2__te
         EXL2__TRY(exl2__matrix_read_scale_max(c, t, desc, prescale, tables));
         EXL2__TRY(exl2__matrix_read_perm(c, t, desc, tables));
     }
-    for (uint32_t i = 0; desc->dequantized && i < desc->in; i++) {
+#if EXL2__EXL3
+    if (exl2__matrix_is_exl3(stored)) {
+        EXL2__TRY(exl2__exl3_read_tables(c, t, desc, tables->in_scales, tables->out_scales));
+    }
+#endif
+    for (uint32_t i = 0; tables->order && i < desc->in; i++) {
         tables->order[tables->inverse_perm[i]] = i;
     }
     return desc->has_bias ? exl2__matrix_read_bias(c, t, desc, tables->bias) : EXL2_OK;

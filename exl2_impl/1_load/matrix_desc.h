@@ -1,23 +1,34 @@
 /* matrix_desc.h: how the loader describes one linear layer to a backend, and where the layer may be in the files.
    takes: the tensor table.
    gives: exl2__dtype, exl2__group, exl2__matrix_kind, exl2__matrix_kind_name, exl2__matrix_view, exl2__affine,
-          exl2__matrix_desc, exl2__matrix_stored, exl2__matrix_dequantize, exl2__matrix_source. */
+          exl2__exl3, exl2__matrix_is_exl3, exl2__matrix_desc, exl2__matrix_stored, exl2__matrix_dequantize,
+          exl2__matrix_source. */
 #ifndef EXL2__MATRIX_DESC_H
 #define EXL2__MATRIX_DESC_H
 
 #include "../0_base/hash_sums.h"
+#include "exl3_decode.h"
 #include "quant_config.h"
 #include "tensor_table.h"
 
 typedef enum exl2__dtype { EXL2__F16, EXL2__BF16, EXL2__F32 } exl2__dtype;
 
 /* Weights of the kinds: EXL2: fp16((code - 2^(bits-1)) * scale). DENSE: floats. AFFINE: fp16((code - zero) * scale),
-   with a zero of its own for each group and column: GPTQ and AWQ. */
-typedef enum exl2__matrix_kind { EXL2__MATRIX_EXL2, EXL2__MATRIX_DENSE, EXL2__MATRIX_AFFINE } exl2__matrix_kind;
+   with a zero of its own for each group and column: GPTQ and AWQ. EXL3: codes of a trellis between two Hadamard
+   transforms; EXL3_TABLE: an embedding in such codes. */
+typedef enum exl2__matrix_kind {
+    EXL2__MATRIX_EXL2, EXL2__MATRIX_DENSE, EXL2__MATRIX_AFFINE, EXL2__MATRIX_EXL3, EXL2__MATRIX_EXL3_TABLE
+} exl2__matrix_kind;
 
 static inline const char *exl2__matrix_kind_name(exl2__matrix_kind kind)
 {
-    return kind == EXL2__MATRIX_EXL2 ? "EXL2" : kind == EXL2__MATRIX_DENSE ? "dense" : "GPTQ or AWQ";
+    static const char *const names[] = { "EXL2", "dense", "GPTQ or AWQ", "EXL3", "EXL3" };
+    return names[kind];
+}
+
+static inline bool exl2__matrix_is_exl3(exl2__matrix_kind kind)
+{
+    return EXL2__EXL3 && kind >= EXL2__MATRIX_EXL3;
 }
 
 /* Input rows [row, row + rows), in packed order, have codes of `bits` bits, which begin at word row `word` of the codes
@@ -29,7 +40,8 @@ typedef struct exl2__group {
 
 /* Where the outputs of a matrix lie in a tensor that may hold others beside it. Output o is row
    first + o / run * step + o % run of the tensor [rows, in]; if transposed, this column of [in, columns], which is the
-   stack-th one of such matrices in the tensor. In GPTQ and AWQ tensors it is always a column, without a stack. */
+   stack-th one of such matrices in the tensor. In GPTQ and AWQ tensors it is always a column, without a stack. A tensor
+   of its own [rows, columns] may have more rows and columns than the matrix: the padding of EXL3. */
 typedef struct exl2__matrix_view {
     uint64_t first;
     uint32_t run, step;
@@ -52,6 +64,19 @@ typedef struct exl2__affine {
                                   not wanted */
 } exl2__affine;
 
+/* How the files hold an EXL3 matrix: y = H (H (x * in_scales) W) * out_scales + bias, with W [in_stored, out_stored] of
+   tiles of 16 x 16 weights (exl3_decode.h) and H the transform of 128 neighbours. `data` is [in_stored / 16, out_stored
+   / 16, words] of 16 bits: its rows, of which `words` of the desc is the number, have out_stored / 16 tiles. x is
+   extended by zeros, and y is cut, to the model's widths. */
+typedef struct exl2__exl3 {
+    exl2__exl3_codebook codebook;
+    uint32_t words;            /* 16-bit words of a tile: 16 K. TABLE: of a ring with its scale: 1 + 16 K; each of the
+                                  `out` rows has in_stored / 256 rings */
+    uint32_t in_stored;        /* in, rounded up to a multiple of 128; TABLE: of 256 */
+    bool in_packed, out_packed; /* the file has signs in the place of scales */
+    const exl2__tensor *in_scales, *out_scales; /* suh, svh; TABLE: signs, NULL */
+} exl2__exl3;
+
 /* PRODUCT: y = x W. ROWS: an embedding, one row per token. Beside PRODUCT: the matrices of an MLP, of an expert, and of
    a router. The outputs of UP (gate and up) are the inputs of the DOWN that is loaded before it. */
 enum {
@@ -63,16 +88,19 @@ enum {
 /* One linear layer y[out] = x[in] W (+ bias), checked by the loader. */
 typedef struct exl2__matrix_desc {
     const char *name;             /* "model.layers.0.self_attn.q_proj", for messages */
-    uint32_t in, out, out_stored; /* out_stored: out rounded up to a multiple of 32; the padding is never used */
+    uint32_t in, out, out_stored; /* out_stored: out rounded up to a multiple of 32, EXL3: of 128; the padding is never
+                                     used */
     exl2__matrix_kind kind;
     exl2__dtype dtype;            /* DENSE, which is [out, in] of this type */
     const exl2__tensor *data, *bias_data; /* the tensor that is read in slices, and that of the bias or NULL */
     exl2__matrix_view view;       /* DENSE, AFFINE: where the matrix lies in `data`, and the bias in `bias_data` */
-    uint32_t group_count, words;  /* EXL2, AFFINE: groups, and word rows of the codes [words, out_stored] */
+    uint32_t group_count, words;  /* EXL2, AFFINE: groups, and word rows of the codes [words, out_stored]; EXL3: rows of
+                                     `data` */
     bool has_bias;
     uint32_t uses;                /* EXL2__USE_*: how the model uses the matrix */
     uint32_t expert, experts;     /* EXPERT: the expert, and the number of experts of its layer */
     exl2__affine affine;          /* AFFINE */
+    exl2__exl3 exl3;              /* EXL3, EXL3_TABLE */
     bool dequantized;             /* `kind` is DENSE for the backend, but the files hold codes of the kind `stored` */
     exl2__matrix_kind stored;
     /* The members above are known from file headers alone (but that a bias of GPTQ with zeros alone is dropped), and
@@ -84,9 +112,12 @@ typedef struct exl2__matrix_desc {
     const uint16_t *scales;       /* AFFINE: [group_count, out_stored] f16; 0 in the padding */
     const uint16_t *zeros;        /* AFFINE: [group_count, out_stored] integers from 0 to 256 */
     const uint32_t *inverse_perm; /* EXL2, AFFINE: [in] packed row of each input feature */
+    const uint16_t *in_scales;    /* EXL3: [in_stored] f16, finite; EXL3_TABLE: signs [in_stored] */
+    const uint16_t *out_scales;   /* EXL3: [out_stored] f16, finite */
     const float *bias;            /* [out] or NULL */
     const uint32_t *order;        /* dequantized: [in] input feature of each packed row */
-    uint32_t *codes;              /* dequantized: [words, EXL2__MATRIX_COLUMNS] memory for codes of some columns */
+    uint32_t *codes;              /* dequantized: [words, EXL2__MATRIX_COLUMNS] memory for codes of some columns; EXL3:
+                                     exl2__exl3_codes_bytes */
 } exl2__matrix_desc;
 
 #define EXL2__MATRIX_COLUMNS 32u /* that are dequantized at once */
@@ -103,8 +134,8 @@ static inline void exl2__matrix_dequantize(exl2__matrix_desc *d)
     d->dequantized = true;
     d->stored = d->kind;
     d->kind = EXL2__MATRIX_DENSE;
-    d->dtype = EXL2__F16;
-    if (d->stored == EXL2__MATRIX_EXL2) {
+    d->dtype = exl2__matrix_is_exl3(d->stored) ? EXL2__F32 : EXL2__F16;
+    if (d->stored != EXL2__MATRIX_AFFINE) {
         d->view = (exl2__matrix_view){ 0, d->out, d->out, false, 0, d->out };
     }
 }

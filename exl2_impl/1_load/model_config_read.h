@@ -13,10 +13,27 @@
 
 /* ---- architecture ---- */
 
+/* The row of the same name for the model's tower. */
+EXL2__PRIVATE const exl2__arch_row *exl2__config_row_of_tower(const exl2__fields *f, const exl2__arch_row *row)
+{
+    char tower[64] = "";
+    uint32_t vision = row->text_of_multimodal ? exl2__json_get(&f->json, 0, "vision_config") : 0;
+    uint32_t token = vision ? exl2__json_get(&f->json, vision, "model_type") : 0;
+    if (token && f->json.tokens[token].kind == EXL2__JSON_STRING) {
+        exl2__json_text(&f->json, token, tower, sizeof tower - 1);
+    }
+    for (size_t i = 0; tower[0] && i < EXL2__COUNT(exl2__archs); i++) {
+        const exl2__arch_row *other = &exl2__archs[i];
+        row = other->tower && strcmp(other->name, row->name) == 0 && strcmp(other->tower, tower) == 0 ? other : row;
+    }
+    return row;
+}
+
 /* Resolves the row. The text model inside of a multimodal one may be of another family than the row says: its
-   model_type decides, if it names a row. */
+   model_type decides, if it names a row, and then that row has the numbers that the file may leave out. */
 EXL2__PRIVATE exl2_result exl2__config_resolve(const exl2__fields *f, const exl2__arch_row *row, exl2__arch *out)
 {
+    row = exl2__config_row_of_tower(f, row);
     exl2__arch_row own = *row;
     char type[64] = "";
     uint32_t token = f->nested ? exl2__json_get(&f->json, f->nested, "model_type") : 0;
@@ -28,7 +45,10 @@ EXL2__PRIVATE exl2_result exl2__config_resolve(const exl2__fields *f, const exl2
             return exl2__fail(f->c, EXL2_ERR_UNSUPPORTED, "%s: the text model '%s' in %s is not supported: %s",
                               f->label, type, row->name, reason);
         }
-        own.like = text && !text->text_of_multimodal ? text->name : row->like;
+        if (text && !text->text_of_multimodal && strcmp(text->name, row->like) != 0) {
+            own.like = text->name;
+            own.defaults = NULL;
+        }
     }
     exl2__arch_resolve(&own, out);
     return EXL2_OK;
@@ -77,6 +97,7 @@ EXL2__PRIVATE exl2_result exl2__config_read_arch(const exl2__fields *f, exl2__co
         exl2__json_text(&f->json, model_type, type, sizeof type - 1);
     }
     const exl2__arch_row *row = exl2__arch_find(found);
+    row = row ? row : exl2__arch_find_base(found, type);
     const char *reason = row ? NULL : exl2__arch_unsupported(found, type);
     if (reason) {
         return exl2__fail(f->c, EXL2_ERR_UNSUPPORTED, "%s: the architecture '%s' is not supported: %s", f->label, found,
@@ -106,6 +127,7 @@ EXL2__PRIVATE exl2_result exl2__config_check_unsupported(const exl2__fields *f, 
         { "scale_attn_by_inverse_layer_idx", "false", 0 }, { "multi_query", "true", 1 },
         { "alibi", "false", 0 }, { "attention_sinks", "0", 0 }, { "scale_attn_weights", "true", 1 },
         { "use_bidirectional_attention", "false", 0 }, { "swiglu_alpha", "1.702", 1.702 },
+        { "is_causal", "true", 1 },
     };
     bool routed = out->arch.traits[EXL2__TRAIT_ROUTING] != EXL2__ROUTING_NONE;
     for (size_t i = routed ? EXL2__CONFIG_EXPERT_KEYS : 0; i < EXL2__COUNT(others); i++) {

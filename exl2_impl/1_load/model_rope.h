@@ -26,6 +26,8 @@ typedef struct exl2__rope {
     double attention_factor;     /* YARN, LONGROPE: the magnitude; 0: computed */
     double mscale, mscale_all;   /* YARN: 0 = not given */
     bool rounded;                /* YARN: the bounds of the ramp are rounded to whole frequencies (`truncate`) */
+    uint32_t section[3];         /* M-RoPE: frequencies of the first, second and third axis; 0, 0, 0: one axis */
+    bool interleaved;            /* the axes take turns, as long as the second and third have frequencies left */
     float short_factor[EXL2__ROPE_HALF_MAX], long_factor[EXL2__ROPE_HALF_MAX]; /* LONGROPE */
 } exl2__rope;
 

@@ -135,6 +135,24 @@ EXL2__PRIVATE exl2_result exl2__rope_read_longrope(const exl2__fields *f, uint32
                             &rope->attention_factor, NULL);
 }
 
+/* The axes of M-RoPE, where a file has them. Text has the same position on all axes, so that what cannot be read is
+   left out. */
+EXL2__PRIVATE exl2_result exl2__rope_read_axes(const exl2__fields *f, uint32_t rotary, exl2__rope *rope)
+{
+    uint32_t list = exl2__fields_find(f, EXL2__ROPE_NAMES("mrope_section"), NULL), sum = 0, i = 0;
+    bool three = list && f->json.tokens[list].kind == EXL2__JSON_ARRAY && f->json.tokens[list].count == 3;
+    for (uint32_t at = three ? exl2__json_first(&f->json, list) : 0; at; at = exl2__json_next(&f->json, list, at)) {
+        double value = 0;
+        three = exl2__json_f64(&f->json, at, &value) && value >= 0 && value <= rotary && three;
+        rope->section[i] = three ? (uint32_t)value : 0;
+        sum += rope->section[i++];
+    }
+    if (!three || sum != rotary / 2) {
+        memset(rope->section, 0, sizeof rope->section);
+    }
+    return exl2__fields_bool(f, EXL2__ROPE_NAMES("mrope_interleaved"), &rope->interleaved, NULL);
+}
+
 /* rotary: number of rotated elements of a head. context_max: tokens that the model was trained for. */
 EXL2__PRIVATE exl2_result exl2__rope_read(const exl2__fields *f, uint32_t rotary, uint32_t context_max,
                                           exl2__rope *rope)
@@ -146,6 +164,7 @@ EXL2__PRIVATE exl2_result exl2__rope_read(const exl2__fields *f, uint32_t rotary
     EXL2__TRY(exl2__fields_f64(f, EXL2__FIELD_NAMES("rope_parameters->full_attention->rope_theta",
                                                     "rope_parameters->rope_theta"), 1, 1e30,
                                "a number of at least 1", &rope->theta, NULL));
+    EXL2__TRY(exl2__rope_read_axes(f, rotary, rope));
     EXL2__TRY(exl2__rope_read_kind(f, rope));
     switch (rope->kind) {
     case EXL2__ROPE_PLAIN:

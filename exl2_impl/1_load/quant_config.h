@@ -9,6 +9,7 @@
 #ifndef EXL2__QUANT_CONFIG_H
 #define EXL2__QUANT_CONFIG_H
 
+#include "exl3_decode.h"
 #include "fields.h"
 
 #ifndef EXL2_NO_GPTQ
@@ -20,7 +21,8 @@
 
 typedef enum exl2__quant_method {
     EXL2__QUANT_NONE, /* the files do not say: EXL2, dense, or GPTQ whose settings are read off its tensors */
-    EXL2__QUANT_EXL2, EXL2__QUANT_GPTQ, EXL2__QUANT_AWQ
+    EXL2__QUANT_EXL2, EXL2__QUANT_GPTQ, EXL2__QUANT_AWQ,
+    EXL2__QUANT_EXL3  /* each matrix describes itself */
 } exl2__quant_method;
 
 typedef struct exl2__quant {
@@ -183,6 +185,7 @@ EXL2__PRIVATE exl2_result exl2__quant_read(const exl2__fields *f, const char *di
     }
     if (method) {
         bool gptq = exl2__json_is(&f->json, method, "gptq"), awq = exl2__json_is(&f->json, method, "awq");
+        bool exl3 = EXL2__EXL3 && exl2__json_is(&f->json, method, "exl3");
         bool rounded = exl2__json_is(&f->json, method, "auto-round") || exl2__json_is(&f->json, method, "auto_round")
                        || exl2__json_is(&f->json, method, "intel/auto-round");
 #if EXL2__GPTQ
@@ -194,14 +197,18 @@ EXL2__PRIVATE exl2_result exl2__quant_read(const exl2__fields *f, const char *di
 #else
         gptq = gptq || rounded;
 #endif
-        if (!gptq && !awq && !exl2__json_is(&f->json, method, "exl2")) {
-            return exl2__fields_unsupported(f, "quant_method", method, "exl2, gptq and awq");
+        if (!EXL2__EXL3 && exl2__json_is(&f->json, method, "exl3")) {
+            return exl2__fail(f->c, EXL2_ERR_UNSUPPORTED, "%s: quant_method='exl3' is not supported: "
+                              EXL2__EXL3_ABSENT, f->label);
+        }
+        if (!gptq && !awq && !exl3 && !exl2__json_is(&f->json, method, "exl2")) {
+            return exl2__fields_unsupported(f, "quant_method", method, "exl2, exl3, gptq and awq");
         }
         if (!EXL2__GPTQ && (gptq || awq)) {
             return exl2__fail(f->c, EXL2_ERR_UNSUPPORTED, "%s: quant_method='%s' is not supported: " EXL2__GPTQ_ABSENT,
                               f->label, gptq ? "gptq" : "awq");
         }
-        out->method = gptq ? EXL2__QUANT_GPTQ : awq ? EXL2__QUANT_AWQ : EXL2__QUANT_EXL2;
+        out->method = gptq ? EXL2__QUANT_GPTQ : awq ? EXL2__QUANT_AWQ : exl3 ? EXL2__QUANT_EXL3 : EXL2__QUANT_EXL2;
     } else if (object && exl2__fields_at(f, object, "checkpoint_format")) {
         out->method = EXL2__QUANT_GPTQ; /* only GPTQ has this key */
     }
@@ -211,7 +218,7 @@ EXL2__PRIVATE exl2_result exl2__quant_read(const exl2__fields *f, const char *di
         uint32_t token = exl2__fields_at(f, object, key);
         if (token && exl2__json_bool(&f->json, token, &loads) && loads) {
             return exl2__fail(f->c, EXL2_ERR_UNSUPPORTED, "%s: %s is true, but bitsandbytes is not supported, only "
-                              "exl2, gptq and awq", f->label, key);
+                              "exl2, exl3, gptq and awq", f->label, key);
         }
     }
 #if EXL2__GPTQ
@@ -219,7 +226,7 @@ EXL2__PRIVATE exl2_result exl2__quant_read(const exl2__fields *f, const char *di
         EXL2__TRY(exl2__quant_read_format(f, object, out));
         EXL2__TRY(exl2__quant_read_sizes(f, object, out));
     }
-    if (out->method == EXL2__QUANT_EXL2) {
+    if (out->method == EXL2__QUANT_EXL2 || out->method == EXL2__QUANT_EXL3) {
         return EXL2_OK;
     }
     EXL2__TRY(exl2__quant_read_file(f->c, dir, "quantize_config.json", EXL2__QUANT_GPTQ, out));

@@ -673,6 +673,14 @@ static inline const exl2__tensor *exl2__tensors_find_part(const exl2__tensors *t
     return bytes == strlen(key) + 1 + strlen(part) ? exl2__tensors_find(t, name) : NULL;
 }
 
+/* Whether the family's renames have given "KEY.weight" its name. */
+static inline bool exl2__tensors_is_renamed(const exl2__tensors *t, const char *key)
+{
+    const exl2__tensor *entry = exl2__tensors_find_part(t, key, "weight");
+    const char *begin = (const char *)t->renamed.base, *name = entry ? entry->name : NULL;
+    return begin && name && name >= begin && name < begin + t->renamed.size;
+}
+
 /* Reads bytes [offset, offset + bytes) of the tensor into dst. */
 static inline exl2_result exl2__tensors_read(exl2__ctx *c, const exl2__tensors *t, const exl2__tensor *entry,
                                              uint64_t offset,

@@ -14,6 +14,8 @@ typedef enum exl2__forward_status {
     EXL2__FORWARD_CONTINUES, /* inside of exl2__forward_run only: the next unit may run */
     EXL2__FORWARD_MORE,      /* the next unit does not fit before the deadline, or results are not ready yet */
     EXL2__FORWARD_MASKS,     /* make the masks of the step's rows, call exl2__forward_masked, run again */
+    EXL2__FORWARD_LAYER,     /* the step is tapped, and layer - 1 has been computed: read the residual of rows that want
+                                it, run again */
     EXL2__FORWARD_RESULTS,   /* the results of logit rows [logit0, logit0 + result_count) are ready; run again */
     EXL2__FORWARD_DONE
 } exl2__forward_status;
@@ -124,10 +126,29 @@ static inline exl2_result exl2__forward_masked(exl2__forward *f)
     return r;
 }
 
-/* Rows of logits of the current group. */
+/* Rows of logits of the current group. Without a queue, rows that want hidden states are groups of their own, so that
+   no head is computed for them; a queue has groups of one size. */
 static inline uint32_t exl2__forward_group(const exl2__forward *f)
 {
-    return exl2__min32(f->step.logit_count - f->logit0, f->plan->logit_rows_max);
+    uint32_t most = exl2__min32(f->step.logit_count - f->logit0, f->plan->logit_rows_max), count = 1;
+    const exl2__logit_row *rows = f->step.logits + f->logit0;
+    if (most == 0 || exl2__backend_is_async(f->spans->span[0].backend)) {
+        return most;
+    }
+    while (count < most && (rows[count].use == EXL2__LOGIT_HIDDEN) == (rows[0].use == EXL2__LOGIT_HIDDEN)) {
+        count++;
+    }
+    return count;
+}
+
+/* Whether a row of a tapped step wants the residual after layer - 1, which is not the last one's. */
+static inline bool exl2__forward_taps(const exl2__forward *f)
+{
+    bool found = false;
+    for (uint32_t i = 0; f->step.tapped && !found && i < f->step.logit_count; i++) {
+        found = f->step.logits[i].use == EXL2__LOGIT_HIDDEN && f->step.logits[i].layer == f->layer;
+    }
+    return found && f->layer < f->plan->shape.layers;
 }
 
 /* ---- learned speed ---- */
@@ -303,7 +324,9 @@ static inline exl2_result exl2__forward_unit(exl2__forward *f, exl2__forward_clo
     if (f->phase == EXL2__PHASE_sample) {
         return exl2__forward_collect(f, clock, status);
     }
+    uint32_t before = f->layer;
     exl2__forward_next(f);
+    *status = f->layer > before && exl2__forward_taps(f) ? EXL2__FORWARD_LAYER : EXL2__FORWARD_CONTINUES;
     return EXL2_OK;
 }
 

@@ -26,7 +26,7 @@
     X(embed)      /* r = table[token] * embed_scale, or the row's vector (+ positions[position]);   \
                      in a later span r = the row that was handed over                     */ \
     X(qkv)        /* q, k, v = norm(r) * W (+ bias); norms and RoPE of q, k; k, v -> pages     */ \
-    X(attend)     /* o = softmax(scale * q K^T, keys of the row's window up to itself) V       */ \
+    X(attend)     /* o = softmax(scale * q K^T, keys of the row's window up to its end) V       */ \
     X(out)        /* r += s * (o * W + bias); with a norm after it: keeps o * W + bias         */ \
     X(gate_up)    /* x = norm(r); h = act(x * Wg) * (x * Wu), or act(x * Wu) without a gate    */ \
     X(down)       /* r += s * (h * W + bias); with a norm after it: keeps h * W + bias         */ \
@@ -62,11 +62,15 @@ typedef struct exl2__shape {
     exl2__qk_norm qk_norm;      /* NONE, HEADS, HEADS_ROTATED or WHOLE */
     bool windows, unrotated;    /* some layers have a window; some have no RoPE although `rotary` is not 0 */
     bool affine;                /* some matrices are of the kind EXL2__MATRIX_AFFINE */
+    uint32_t exl3;              /* matrices of the kind EXL2__MATRIX_EXL3, and embeddings: a bit for each
+                                   exl2__exl3_codebook; 0: there are none */
     bool pre_norms, post_norms; /* layers have norms before their blocks; after them */
     float norm_eps, attn_scale;
     float embed_scale, residual_scale, logit_scale;
     float attn_softcap, final_softcap; /* x = cap * tanh(x / cap) of scores and logits; 0 = none */
     float clip_qkv;                    /* q, k, v are clamped to this absolute value; 0 = none */
+    uint32_t row_levels;        /* vectors of a row that has one: those after the first are added to r after the layers
+                                   0, 1 ..; 0 as 1 */
     float query_growth, query_context; /* q *= 1 + growth * ln(1 + floor(position / context)); growth 0 = none */
 } exl2__shape;
 
@@ -76,6 +80,7 @@ typedef struct exl2__shape {
 typedef struct exl2__rope_angles {
     const double *frequency; /* [shape.rotary / 2] radians per position */
     double magnitude;
+    const uint8_t *axis;     /* [shape.rotary / 2] 0 to 2: whose position turns this frequency; NULL: 0 everywhere */
 } exl2__rope_angles;
 
 /* Some rows of one matrix, in order. EXL2, affine: word rows [row, row + rows) of the codes, u32 [rows, out_stored].
@@ -171,6 +176,7 @@ typedef struct exl2__plan {
     const exl2__rope_angles *ropes; /* [rope_count] */
     uint32_t rope_count;
     uint32_t rows_max;            /* rows of a pass */
+    uint32_t picture_rows;        /* part of rows_max for a picture whose rows see each other, beside other rows */
     uint32_t logit_rows_max;      /* rows of a group: head and sample compute the logits of one group at a time */
     uint32_t sequences_max, pages;
     uint32_t lora_max, lora_rank_max; /* adapters; the largest rank of one. lora_max 0: rows have no adapters */
@@ -210,9 +216,19 @@ static inline bool exl2__plan_has_head(const exl2__plan *p)
 
 typedef struct exl2__step_row { /* one position of one sequence; rows of a sequence are consecutive and ascending */
     exl2_token token;            /* less than shape.vocab; not used if the row has a vector */
-    uint32_t position, sequence; /* sequence: index into exl2__step.page_tables */
-    const float *vector;         /* [hidden] the row's input in place of table[token] * embed_scale; NULL: the token */
+    uint32_t position, sequence; /* its place: where K and V lie. sequence: index into exl2__step.page_tables */
+    const float *vector;         /* [row_levels, hidden] its input in place of table[token] * embed_scale, or NULL */
+    uint32_t later;              /* it sees the keys of so many later places, too, which have rows before or in this
+                                    pass: those of one picture may see each other. 0: causal */
+    int32_t turn[3];             /* its angles are those of the position `position + turn[axis]`, by the axis of each
+                                    frequency; one axis: turn[0] */
 } exl2__step_row;
+
+/* The end of the keys that the row sees. The ends of a sequence's rows in a pass ascend with its rows. */
+static inline uint32_t exl2__step_row_end(const exl2__step_row *row)
+{
+    return row->position + row->later + 1;
+}
 
 typedef struct exl2__page_copy { uint32_t from, to; } exl2__page_copy;
 
@@ -263,6 +279,8 @@ typedef struct exl2__logit_row { /* a row that wants logits, or its hidden state
     uint32_t alts;                  /* number of most likely tokens wanted, at most EXL2_ALTS_MAX */
     /* Used by SAMPLE and FETCH only: */
     const exl2__sampling *sampling;
+    uint32_t layer;                 /* HIDDEN: 0 = after the final norm; n = the residual after layer n - 1, without
+                                       that norm */
     const float *negative;          /* FETCH: logits [vocab] of the negative sequence; NULL = no guidance */
     float guidance;                 /* FETCH: scale of guidance, 1 = no effect */
     const uint32_t *mask;           /* [ceil(vocab / 32)] one bit per token, 1 = allowed; NULL = all. Filled in while
@@ -303,6 +321,8 @@ typedef struct exl2__step { /* the arrays must live until the pass has ended */
     bool decodes; /* no rows are of prompts, and every row wants logits (not HIDDEN): logits[i].row == i */
     bool repeats; /* besides, every row is the only one of its sequence, and a token is sampled from it */
     bool masked;  /* some rows have masks: `sample` has to wait until the masks are ready */
+    bool tapped;  /* some rows want the residual after a layer before the last one: the pass stops there. Only without a
+                     queue */
 } exl2__step;
 
 /* Whether a row of the group [first, first + count) of logit rows is HIDDEN; all: whether all are. */
@@ -340,8 +360,10 @@ typedef struct exl2__device exl2__device; /* a span of a model on one backend: i
 typedef struct exl2__backend_memory {
     /* Rows of a pass where the application does not choose a number. */
     uint32_t (*prefill_chunk)(uint64_t weight_bytes);
-    /* Bytes that are still free there, and bytes of buffers in addition to weights and pages. */
+    /* Bytes that are still free there; peak read bandwidth of the memory, MB/s, 0: unknown; bytes of buffers in
+       addition to weights and pages. */
     uint64_t (*bytes_free)(const exl2__device *d);
+    uint32_t (*read_mbps)(const exl2__device *d);
     uint64_t (*buffer_bytes)(const exl2__device *d, const exl2__plan *plan);
     /* Peak of the host memory that the backend allocates for the model in addition to the caller's arenas. ready: from
        `prepare` on; else while weights are loaded, in slices of at most slice_bytes. */
@@ -412,6 +434,7 @@ typedef struct exl2__backend {
     bool needs_groups; /* matrix_bytes reads the groups of its descs, too */
     bool one_kind;     /* matrices that are packed together are of one kind, and gate and up have codes if down has;
                           the experts of a layer are all affine, or none is */
+    bool has_exl3;     /* computes with matrices and embeddings of EXL3 */
     uint64_t (*matrix_bytes)(const exl2__device *d, const exl2__matrix_desc *parts, uint32_t count);
     uint64_t (*vector_bytes)(const exl2__device *d, uint32_t count);
     /* *parts must live until all rows have been fed. */
@@ -463,9 +486,10 @@ typedef struct exl2__backend {
        changed, and are valid until the next call. sample_row samples from them. */
     exl2_result (*logits)(exl2__device *d, uint32_t row, float **out);
     exl2_result (*sample_row)(exl2__device *d, float *logits, const exl2__logit_row *row, exl2__logit_result *result);
-    /* After collect, before the next pass: the final hidden state of the step's row `row`, out [hidden]: what the head
-       multiplies, r after the model's last norm. */
-    exl2_result (*hidden)(exl2__device *d, uint32_t row, float *out);
+    /* After collect, before the next pass: the final hidden states of the step's rows [row, row + count), out [count,
+       hidden]: what the head multiplies, r after the model's last norm. raw: r itself, which a backend without a queue
+       gives after any layer, too. */
+    exl2_result (*hidden)(exl2__device *d, uint32_t row, uint32_t count, bool raw, float *out);
 
 #define X(name) exl2_result (*name)(exl2__device *d, const exl2__layer *layer, const exl2__range *range);
     EXL2__PHASES(X) /* layer: NULL in phases outside of the layers */

@@ -1,7 +1,7 @@
 /* plan.h: makes the plan of a model (shape, limits, number of pages) from its config and desc, before anything is
    allocated.
    takes: exl2__config, the limits of exl2_model_desc, the backend's size of a page.
-   gives: exl2__plan_make, exl2__plan_layers, exl2__plan_experts, exl2__plan_ropes, exl2__plan_default_pages,
+   gives: exl2__plan_make, exl2__plan_layers, exl2__plan_experts, exl2__plan_ropes, exl2__plan_axes, _default_pages,
           exl2__plan_pages. */
 #ifndef EXL2__PLAN_H
 #define EXL2__PLAN_H
@@ -145,9 +145,23 @@ static inline void exl2__plan_ropes(exl2__plan *p, const exl2__config *config, d
         const exl2__rope *rope = i == 0 ? &config->rope : &config->local_rope;
         double *frequency = frequencies + (size_t)i * (config->rotary / 2);
         ropes[i].frequency = frequency;
+        ropes[i].axis = NULL;
         exl2__rope_frequencies(rope, config->rotary, p->context, frequency, &ropes[i].magnitude);
     }
     p->ropes = ropes;
+}
+
+/* Fills axis [rotary / 2] of the first set of angles: whose position turns a frequency (transformers,
+   apply_multimodal_rotary_pos_emb of Qwen2-VL, apply_interleaved_mrope of Qwen3-VL). */
+static inline void exl2__plan_axes(const exl2__config *config, uint8_t *axis, exl2__rope_angles *ropes)
+{
+    const uint32_t *section = config->rope.section;
+    for (uint32_t i = 0; i < config->rotary / 2; i++) {
+        uint32_t turn = i % 3;
+        axis[i] = config->rope.interleaved ? (uint8_t)(turn > 0 && i < 3 * section[turn] ? turn : 0)
+                                           : (uint8_t)((i >= section[0]) + (i >= section[0] + section[1]));
+    }
+    ropes[0].axis = axis;
 }
 
 /* Number of pages of a default cache: two contexts, or fewer, down to one, so that their K and V are no larger than the

@@ -1,5 +1,5 @@
 /* span.h: a model is a list of spans: consecutive layers, each list of them on a device of its own.
-   takes: a backend, the engine's hardware, the plan of the whole model.
+   takes: a backend, a device of the engine for each span, the plan of the whole model.
    gives: exl2__span, exl2__spans, exl2__spans_backend, exl2__spans_last; exl2__spans_cut, _open, _close;
           exl2__spans_page_bytes, _buffer_bytes, _host_bytes, _prepare; exl2__spans_open_weights, _open_pages,
           _free_pages; exl2__spans_reserve, _keep_packed, _drop, _restore; exl2__spans_commit, _page_get, _page_set;
@@ -15,7 +15,7 @@
 
 #include "phases.h"
 
-#define EXL2__SPANS_MAX 4u
+#define EXL2__SPANS_MAX EXL2_DEVICES_MAX
 
 typedef struct exl2__span {
     const exl2__backend *backend;
@@ -54,12 +54,14 @@ static inline void exl2__spans_cut(exl2__spans *s, const uint32_t *ends, uint32_
     }
 }
 
-/* Opens the devices. After a failure, too, exl2__spans_close closes those that are open. */
-EXL2__PRIVATE exl2_result exl2__spans_open(exl2__ctx *c, exl2__spans *s, const exl2__backend *backend, void *hardware)
+/* Opens the devices. hardware [count]: what each of them runs on, as the backend's `open` takes it. After a failure,
+   too, exl2__spans_close closes those that are open. */
+EXL2__PRIVATE exl2_result exl2__spans_open(exl2__ctx *c, exl2__spans *s, const exl2__backend *backend,
+                                           void *const *hardware)
 {
     for (uint32_t i = 0; i < s->count; i++) {
         s->span[i].backend = backend;
-        EXL2__TRY(backend->open(c, hardware, &s->span[i].device));
+        EXL2__TRY(backend->open(c, hardware[i], &s->span[i].device));
     }
     return EXL2_OK;
 }

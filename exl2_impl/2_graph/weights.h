@@ -19,14 +19,17 @@
 typedef struct exl2__weights {
     exl2__config config;
     exl2__tensors tensors;
-    bool tied;                        /* there is no head: the embedding is used as the head */
+    bool tied;                        /* there is no head: the embedding is used as the head, */
+    bool headless;                    /* but only because it costs nothing: the model was saved without its head */
     bool one_kind;                    /* as the backend says */
+    bool decodes_exl3;                /* the backend gets matrices and embeddings of EXL3 as dense ones of F32 */
     bool has_affine;                  /* the backend gets matrices of GPTQ or AWQ */
     uint32_t span_count, span_end[EXL2__SPANS_MAX]; /* of exl2__spans; 0: one span */
     uint32_t embed_rows, position_rows;
     /* Set by exl2__weights_read_slice: */
     uint64_t weight_bytes;            /* packed, in the backend's memory */
     uint64_t span_bytes[EXL2__SPANS_MAX]; /* the same of each span */
+    uint64_t *layer_bytes;            /* NULL, or [layers + 1]: the same of each layer, and of what follows them */
     uint64_t disk_bytes;              /* all matrices as stored, for bits per weight */
     uint64_t pass_bytes;              /* part of disk_bytes that a pass of one row reads: without tables that are read
                                          by row, and with the experts that a row uses */
@@ -34,6 +37,7 @@ typedef struct exl2__weights {
     uint64_t weight_count;
     bool has_exl2, has_dense;         /* matrices of attention and MLPs, in the files */
     bool has_gptq;                    /* matrices of GPTQ or AWQ, in the files */
+    uint32_t has_exl3;                /* codebooks of EXL3 in the files, as exl2__shape.exl3 */
     uint32_t dequantized;             /* matrices of codes that the backend gets as F16, as it needs one kind */
     uint32_t affine_experts[EXL2__CONFIG_LAYERS_MAX / 32], other_experts[EXL2__CONFIG_LAYERS_MAX / 32]; /* one_kind: a
                                          bit per layer that has such experts */
@@ -93,6 +97,9 @@ static inline void exl2__weights_add_bytes(exl2__weights *w, uint32_t layer, uin
 {
     w->weight_bytes += bytes;
     w->span_bytes[exl2__weights_span_of(w, layer)] += bytes;
+    if (w->layer_bytes) {
+        w->layer_bytes[exl2__min32(layer, w->config.layers)] += bytes;
+    }
 }
 
 /* What the matrix of a unit of a layer is for. */
@@ -193,7 +200,9 @@ EXL2__PRIVATE exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *
         EXL2__TRY(exl2__weights_must_dequantize(c, w, index, u, kinds, &must));
     }
     for (uint32_t part = 0; part < u->count; part++) {
-        if (must && parts[part].kind != EXL2__MATRIX_DENSE) {
+        bool decoded = w->decodes_exl3 && exl2__matrix_is_exl3(parts[part].kind);
+        bool codes = parts[part].kind == EXL2__MATRIX_EXL2 || parts[part].kind == EXL2__MATRIX_AFFINE;
+        if (decoded || (must && codes)) {
             exl2__matrix_dequantize(&parts[part]);
         }
         bool by_row = u->kind == EXL2__UNIT_EMBED || u->kind == EXL2__UNIT_POSITIONS;

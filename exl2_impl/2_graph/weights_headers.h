@@ -61,7 +61,13 @@ EXL2__PRIVATE exl2_result exl2__weights_read_tensors(exl2__weights_reader *r, ex
         w->position_rows = table.out;
         w->config.context_max = exl2__min32(w->config.context_max, table.out);
     }
-    w->tied = w->config.tie_embeddings && !exl2__matrix_exists(&w->tensors, arch->names[EXL2__NAME_HEAD]);
+    bool head = exl2__matrix_exists(&w->tensors, arch->names[EXL2__NAME_HEAD]);
+    w->headless = !head && !w->config.tie_embeddings && exl2__tensors_is_renamed(&w->tensors, embed);
+    w->tied = !head && (w->config.tie_embeddings || w->headless);
+    if (w->tied && table.kind == EXL2__MATRIX_EXL3_TABLE) {
+        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: there is no %s, and %s, which is a trellis, is not supported "
+                          "as a head", r->dir, arch->names[EXL2__NAME_HEAD], embed);
+    }
     w->slice_bytes = exl2__backend_has_memory(r->backend) ? EXL2__SLICE_BYTES * 2 : EXL2__SLICE_BYTES;
     return EXL2_OK;
 }
@@ -94,6 +100,17 @@ EXL2__PRIVATE exl2_result exl2__weights_measure_unit(exl2__weights_reader *r, ui
         w->slice_bytes = exl2__max64(w->slice_bytes, exl2__weights_unit_rows(&parts[part])
                                                          * exl2__weights_row_bytes(&parts[part]));
         w->has_affine = w->has_affine || parts[part].kind == EXL2__MATRIX_AFFINE;
+        w->has_exl3 |= exl2__matrix_is_exl3(stored) ? 1u << parts[part].exl3.codebook : 0;
+        if (exl2__matrix_is_exl3(parts[part].kind) && !r->backend->has_exl3) {
+            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: %s is a matrix of EXL3, which the %s backend does not "
+                              "compute", r->dir, parts[part].name, r->backend->name);
+        }
+        if (r->backend->one_kind && parts[part].kind != parts[0].kind
+            && (exl2__matrix_is_exl3(parts[part].kind) || exl2__matrix_is_exl3(parts[0].kind))) {
+            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: %s and %s are multiplied together, but one is a matrix of "
+                              "EXL3 and the other is not: the %s backend does not compute that", r->dir, parts[0].name,
+                              parts[part].name, r->backend->name);
+        }
     }
     w->tables_bytes = exl2__max64(w->tables_bytes, tables);
     EXL2__TRY(exl2__weights_unit_bytes(r, parts, u.count, &bytes));

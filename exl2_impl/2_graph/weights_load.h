@@ -67,7 +67,13 @@ EXL2__PRIVATE exl2_result exl2__weights_add_tables(const exl2__ctx *c, exl2__wei
             exl2__hash_sums_add(path, &w->content, d->zeros + at, row * sizeof *d->zeros);
         }
     }
-    if (stored != EXL2__MATRIX_DENSE) {
+    if (exl2__matrix_is_exl3(stored)) { /* names and shapes say the rate and the codebook */
+        exl2__hash_sums_add(path, &w->content, d->in_scales, d->exl3.in_stored * sizeof *d->in_scales);
+    }
+    if (stored == EXL2__MATRIX_EXL3) {
+        exl2__hash_sums_add(path, &w->content, d->out_scales, d->out_stored * sizeof *d->out_scales);
+    }
+    if (stored == EXL2__MATRIX_EXL2 || stored == EXL2__MATRIX_AFFINE) {
         exl2__hash_sums_add(path, &w->content, d->groups, d->group_count * sizeof *d->groups);
         exl2__hash_sums_add(path, &w->content, d->inverse_perm, d->in * sizeof *d->inverse_perm);
     }

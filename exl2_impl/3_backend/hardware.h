@@ -1,10 +1,10 @@
-/* hardware.h: chooses what the models of an engine run on: the CPU, or a supported GPU.
+/* hardware.h: chooses what the models of an engine run on: the CPU, or up to EXL2_DEVICES_MAX supported GPUs.
    takes: exl2_engine_desc, exl2_kernel_build_desc.
-   gives: exl2__hardware, exl2__hardware_open, exl2__hardware_close, exl2__hardware_describe, exl2__hardware_count,
-          exl2__hardware_probe, exl2__hardware_list, exl2__hardware_build.
-   owns:  the open CUDA device, until exl2__hardware_close.
+   gives: exl2__hardware, exl2__hardware_open, exl2__hardware_close, exl2__hardware_first, exl2__hardware_describe,
+          exl2__hardware_count, exl2__hardware_probe, exl2__hardware_list, exl2__hardware_build.
+   owns:  the open CUDA devices, until exl2__hardware_close.
 
-   The engine sees only a backend and a pointer for it; it does not depend on CUDA. */
+   The engine sees only a backend and pointers for it; it does not depend on CUDA. */
 #ifndef EXL2__HARDWARE_H
 #define EXL2__HARDWARE_H
 
@@ -21,84 +21,152 @@
 
 typedef struct exl2__hardware { /* zeroed: closed */
     const exl2__backend *backend;
-    void *device; /* given to the backend's `open`; NULL: the CPU */
+    uint32_t count;                  /* of GPUs that the application named, at least 1; 0: the CPU */
+    void *devices[EXL2_DEVICES_MAX]; /* [count] given to the backend's `open`; NULL: with AUTO, one that did not open */
 } exl2__hardware;
+
+/* The GPU of models that name none; NULL: the CPU. */
+static inline void *exl2__hardware_first(const exl2__hardware *h)
+{
+    uint32_t i = 0;
+    while (i < h->count && !h->devices[i]) {
+        i++;
+    }
+    return i < h->count ? h->devices[i] : NULL;
+}
 
 #ifndef EXL2_NO_CUDA
 
 EXL2__PRIVATE void exl2__hardware_close(exl2__ctx *c, exl2__hardware *h)
 {
-    exl2__cuda_device *device = (exl2__cuda_device *)h->device;
-    if (device) {
-        exl2__cuda_device_close(device);
-        exl2__free(c, device, sizeof *device, EXL2_MEM_GENERAL);
+    for (uint32_t i = 0; i < h->count; i++) {
+        exl2__cuda_device *device = (exl2__cuda_device *)h->devices[i];
+        if (device) {
+            exl2__cuda_device_close(device);
+            exl2__free(c, device, sizeof *device, EXL2_MEM_GENERAL);
+        }
     }
     *h = (exl2__hardware){ 0 };
 }
 
-/* On failure *out is closed. */
-EXL2__PRIVATE exl2_result exl2__hardware_cuda(exl2__ctx *c, const exl2_engine_desc *d, exl2__hardware *out)
+/* Opens a GPU. desc NULL: the best one. On failure *out is NULL. */
+EXL2__PRIVATE exl2_result exl2__hardware_cuda_one(exl2__ctx *c, const exl2_engine_desc *d, const exl2_device_desc *desc,
+                                                  void **out)
 {
-    void *memory;
-    exl2__cuda_settings settings = { .device = d->device_count ? d->devices : NULL, .nvrtc_path = d->nvrtc_path,
-                                     .cache = d->kernel_cache, .device_bytes_max = d->device_bytes_max,
+    exl2__cuda_settings settings = { .device = desc, .nvrtc_path = d->nvrtc_path, .cache = d->kernel_cache,
+                                     .device_bytes_max = desc && desc->bytes_max ? desc->bytes_max
+                                                                                 : d->device_bytes_max,
                                      .optional = d->backend == EXL2_BACKEND_AUTO };
-    EXL2__TRY(exl2__alloc(c, sizeof(exl2__cuda_device), sizeof(void *), EXL2_MEM_GENERAL, &memory));
-    exl2__cuda_device *device = (exl2__cuda_device *)memory;
+    EXL2__TRY(exl2__alloc(c, sizeof(exl2__cuda_device), sizeof(void *), EXL2_MEM_GENERAL, out));
+    exl2__cuda_device *device = (exl2__cuda_device *)*out;
     *device = (exl2__cuda_device){ 0 };
     EXL2__CUDA_TABLES(&device->driver, &device->compiler.nvrtc);
-    *out = (exl2__hardware){ &exl2__cuda_backend, device };
     exl2_result result = exl2__cuda_device_open(c, device, &settings);
+    if (result < 0) {
+        exl2__free(c, device, sizeof *device, EXL2_MEM_GENERAL);
+        *out = NULL;
+    }
+    return result;
+}
+
+/* Errors that the application can correct are returned with AUTO, too. */
+static inline bool exl2__hardware_correctable(exl2_result result)
+{
+    return result == EXL2_ERR_ARG || result == EXL2_ERR_MEMORY || result == EXL2_ERR_BUDGET;
+}
+
+/* Rejects a GPU that is open already. */
+EXL2__PRIVATE exl2_result exl2__hardware_check_twice(exl2__ctx *c, const exl2__hardware *h, uint32_t at)
+{
+    const exl2__cuda_device *device = (const exl2__cuda_device *)h->devices[at];
+    for (uint32_t i = 0; i < at; i++) {
+        const exl2__cuda_device *other = (const exl2__cuda_device *)h->devices[i];
+        if (other && other->info.index == device->info.index) {
+            return exl2__fail(c, EXL2_ERR_ARG, "exl2_engine_desc.devices names GPU %u (%s) twice, as %u and %u",
+                              device->info.index, device->info.name, i, at);
+        }
+    }
+    return EXL2_OK;
+}
+
+/* Opens the GPUs. With AUTO and several of them, the engine works with those that open, and a warning names each other
+   one; if none opens, the error is that of the last one. On failure *out is closed. */
+EXL2__PRIVATE exl2_result exl2__hardware_cuda(exl2__ctx *c, const exl2_engine_desc *d, exl2__hardware *out)
+{
+    uint32_t count = exl2__max32(d->device_count, 1);
+    exl2_result result = EXL2_OK, last = EXL2_OK;
+    *out = (exl2__hardware){ .backend = &exl2__cuda_backend, .count = count };
+    for (uint32_t i = 0; result >= 0 && i < count; i++) {
+        result = exl2__hardware_cuda_one(c, d, d->device_count ? &d->devices[i] : NULL, &out->devices[i]);
+        result = result >= 0 ? exl2__hardware_check_twice(c, out, i) : result;
+        last = out->devices[i] ? last : result;
+        if (result < 0 && count > 1 && d->backend == EXL2_BACKEND_AUTO && !exl2__hardware_correctable(result)) {
+            exl2__log(c, EXL2_LOG_WARN, EXL2_LOG_ID_DEVICE_LEFT_OUT, "the engine works without device %u: %s", i,
+                      c->error.text);
+            result = EXL2_OK;
+        }
+    }
+    result = result >= 0 && !exl2__hardware_first(out) ? last : result;
     if (result < 0) {
         exl2__hardware_close(c, out);
     }
     return result;
 }
 
-/* With AUTO, errors that the application can correct (bad argument, out of memory, budget) are returned. Any other
-   error is logged, as the reason why models run on the CPU. */
+/* With AUTO, an error that the application cannot correct is logged, as the reason why models run on the CPU. */
 EXL2__PRIVATE exl2_result exl2__hardware_open(exl2__ctx *c, const exl2_engine_desc *d, exl2__hardware *out)
 {
     exl2_result result = EXL2_ERR_NO_DEVICE;
-    *out = (exl2__hardware){ &exl2__cpu_backend, NULL };
+    *out = (exl2__hardware){ .backend = &exl2__cpu_backend };
     if (d->backend == EXL2_BACKEND_CPU) {
         return EXL2_OK;
     }
     result = exl2__hardware_cuda(c, d, out);
-    bool correctable = result == EXL2_ERR_ARG || result == EXL2_ERR_MEMORY || result == EXL2_ERR_BUDGET;
-    if (result >= 0 || correctable || d->backend == EXL2_BACKEND_CUDA) {
+    if (result >= 0 || exl2__hardware_correctable(result) || d->backend == EXL2_BACKEND_CUDA) {
         return result;
     }
     exl2__log(c, EXL2_LOG_WARN, EXL2_LOG_ID_CPU_FALLBACK, "models run on the CPU: %s", c->error.text);
     c->error = (exl2_error){ EXL2_OK, 0, "" };
-    *out = (exl2__hardware){ &exl2__cpu_backend, NULL };
+    *out = (exl2__hardware){ .backend = &exl2__cpu_backend };
     return EXL2_OK;
 }
 
 static inline void exl2__hardware_describe(const exl2__hardware *h, exl2_engine_info *info)
 {
-    const exl2__cuda_device *device = (const exl2__cuda_device *)h->device;
-    info->backend = device ? EXL2_BACKEND_CUDA : EXL2_BACKEND_CPU;
-    if (device) {
-        info->device = device->info;
+    const exl2__cuda_device *first = (const exl2__cuda_device *)exl2__hardware_first(h);
+    info->backend = first ? EXL2_BACKEND_CUDA : EXL2_BACKEND_CPU;
+    info->device_count = h->count;
+    if (first) {
+        info->device = first->info;
+    }
+    for (uint32_t i = 0; i < h->count; i++) {
+        const exl2__cuda_device *device = (const exl2__cuda_device *)h->devices[i];
+        if (device) {
+            info->devices[i] = device->info;
+        } else {
+            exl2__format(info->devices[i].why_not, sizeof info->devices[i].why_not, "it did not open");
+        }
     }
 }
 
-/* Fills in the statistics of the GPU. */
+/* Fills in the statistics of the GPUs. */
 static inline void exl2__hardware_count(const exl2__hardware *h, exl2_engine_stats *s)
 {
-    const exl2__cuda_device *device = (const exl2__cuda_device *)h->device;
-    if (device) {
-        s->device_bytes = device->bytes;
-        s->device_peak = device->peak;
-        s->kernels_compiled = device->compiler.compiled;
+    s->device_bytes = s->device_peak = s->kernels_compiled = 0;
+    for (uint32_t i = 0; i < h->count; i++) {
+        const exl2__cuda_device *device = (const exl2__cuda_device *)h->devices[i];
+        if (device) {
+            s->device_bytes += s->devices_bytes[i] = device->bytes;
+            s->device_peak += s->devices_peak[i] = device->peak;
+            s->kernels_compiled += device->compiler.compiled;
+        }
     }
 }
 
 /* As exl2_device_probe. */
 EXL2__PRIVATE exl2_result exl2__hardware_probe(exl2__ctx *c, const exl2__hardware *h, exl2_device_speed *out)
 {
-    exl2__cuda_device *device = (exl2__cuda_device *)h->device;
+    exl2__cuda_device *device = (exl2__cuda_device *)exl2__hardware_first(h);
     *out = (exl2_device_speed){ 0 };
     return device ? exl2__cuda_probe(device, out)
                   : exl2__fail(c, EXL2_ERR_NO_DEVICE, "this engine has no GPU: its models run on the CPU");
@@ -138,7 +206,7 @@ static inline void exl2__hardware_close(exl2__ctx *c, exl2__hardware *h)
 
 EXL2__PRIVATE exl2_result exl2__hardware_open(exl2__ctx *c, const exl2_engine_desc *d, exl2__hardware *out)
 {
-    *out = (exl2__hardware){ &exl2__cpu_backend, NULL };
+    *out = (exl2__hardware){ .backend = &exl2__cpu_backend };
     return d->backend != EXL2_BACKEND_CUDA
                ? EXL2_OK
                : exl2__fail(c, EXL2_ERR_UNSUPPORTED, "EXL2_BACKEND_CUDA is not supported: this build has EXL2_NO_CUDA");

@@ -5,19 +5,18 @@
    A vector takes the place of what the embedding gives for a token, after its scale (Gemma multiplies embeddings by
    sqrt(hidden), but not what stands for a picture). Learned positions are added to it as to a token's embedding.
 
-   A word of a history is a token's id, or EXL2__WORD_VECTOR and the index of a vector here. Each word of a history, of
-   a page and of a waiting prompt is a use of its vector. A vector lives until its last use ends, and only then may its
-   index name another one: so equal words are equal inputs, and pages can be compared by their words. Two vectors of
-   the same bytes are one vector, whoever adds them. A row of a pass needs no use of its own: its history has one, and
-   once that has ended nobody looks at what the row gives. */
+   A word of a history is a token's id, or that of a row of a picture (pictures.h), or EXL2__WORD_VECTOR and the index
+   of a vector here. Each word of a history, of a page and of a waiting prompt is a use of its vector. A vector lives
+   until its last use ends, and only then may its index name another one: so equal words are equal inputs, and pages
+   can be compared by their words. Two vectors of the same bytes are one vector, whoever adds them. A row of a pass
+   needs no use of its own: its history has one, and once that has ended nobody looks at what the row gives. */
 #ifndef EXL2__VECTORS_H
 #define EXL2__VECTORS_H
 
-#include "../0_base/arena.h"
 #include "../0_base/hash.h"
+#include "pictures.h"
 
 #define EXL2__WORD_SAMPLED 0x80000000u /* bit of a word, and what exl2__pages.sampled may be */
-#define EXL2__WORD_VECTOR 0x40000000u  /* bit of a word that is no token's; the bits below it are the vector's index */
 #define EXL2__NO_VECTOR UINT32_MAX
 
 typedef struct exl2__vectors {
@@ -29,11 +28,12 @@ typedef struct exl2__vectors {
     uint32_t *buckets;     /* [count] first vector with a hash */
     uint32_t *same_hash;   /* [count] next one in its bucket */
     uint32_t *numbers;     /* [count] scratch of one call: numbers of vectors in a snapshot, or words by number */
+    exl2__pictures pictures;
 } exl2__vectors;
 
 static inline void exl2__vectors_make(exl2__vectors *v, exl2__arena *arena, uint32_t width, uint32_t count)
 {
-    EXL2__ASSERT(count < EXL2__WORD_VECTOR);
+    EXL2__ASSERT(count < EXL2__WORD_PICTURE);
     *v = (exl2__vectors){ .width = width, .count = count, .free_count = count };
     v->data = (float *)exl2__arena_alloc(arena, ((uint64_t)count + 1) * width * sizeof *v->data);
     v->uses = (uint32_t *)exl2__arena_alloc_zeroed(arena, (uint64_t)count * sizeof *v->uses);
@@ -47,7 +47,7 @@ static inline void exl2__vectors_make(exl2__vectors *v, exl2__arena *arena, uint
     }
 }
 
-/* Is the word a vector's? */
+/* Is the word a vector's, or that of a row of a picture? */
 static inline bool exl2__vectors_is(uint32_t word)
 {
     return word & EXL2__WORD_VECTOR;
@@ -67,6 +67,11 @@ static inline float *exl2__vectors_at(const exl2__vectors *v, uint32_t index)
 static inline const float *exl2__vectors_data(const exl2__vectors *v, uint32_t word)
 {
     uint32_t index = exl2__vectors_index(word);
+    if (exl2__pictures_is(word)) {
+        const exl2__picture *picture = &v->pictures.picture[exl2__pictures_of(word)];
+        EXL2__ASSERT(picture->data && exl2__pictures_row(word) < picture->rows);
+        return picture->data + (size_t)exl2__pictures_row(word) * v->pictures.row_floats;
+    }
     EXL2__ASSERT(exl2__vectors_is(word) && index < v->count && v->uses[index] > 0);
     return exl2__vectors_at(v, index);
 }
@@ -108,9 +113,11 @@ static inline uint32_t exl2__vectors_add(exl2__vectors *v, const void *vector)
 /* Each of these words is one use more of its vector. v NULL, or without vectors: the words are tokens. */
 static inline void exl2__vectors_use(exl2__vectors *v, const uint32_t *words, uint32_t count)
 {
-    bool any = v && v->free_count < v->count;
+    bool any = v && (v->free_count < v->count || v->pictures.live > 0);
     for (uint32_t i = 0; any && i < count; i++) {
-        if (exl2__vectors_is(words[i])) {
+        if (exl2__pictures_is(words[i])) {
+            exl2__pictures_use(&v->pictures, words[i], true);
+        } else if (exl2__vectors_is(words[i])) {
             EXL2__ASSERT(exl2__vectors_index(words[i]) < v->count && v->uses[exl2__vectors_index(words[i])] > 0);
             v->uses[exl2__vectors_index(words[i])]++;
         }
@@ -120,9 +127,13 @@ static inline void exl2__vectors_use(exl2__vectors *v, const uint32_t *words, ui
 /* Ends the uses of these words. */
 static inline void exl2__vectors_drop(exl2__vectors *v, const uint32_t *words, uint32_t count)
 {
-    bool any = v && v->free_count < v->count;
+    bool any = v && (v->free_count < v->count || v->pictures.live > 0);
     for (uint32_t i = 0; any && i < count; i++) {
         uint32_t index = exl2__vectors_index(words[i]);
+        if (exl2__pictures_is(words[i])) {
+            exl2__pictures_use(&v->pictures, words[i], false);
+            continue;
+        }
         if (!exl2__vectors_is(words[i])) {
             continue;
         }
@@ -148,7 +159,8 @@ static inline uint32_t exl2__vectors_number(exl2__vectors *v, const uint32_t *wo
     }
     for (uint32_t i = 0; i < count && v->count > 0; i++) {
         uint32_t index = exl2__vectors_index(words[i]);
-        if (exl2__vectors_is(words[i]) && v->numbers[index] == EXL2__NO_VECTOR) {
+        bool vector = exl2__vectors_is(words[i]) && !exl2__pictures_is(words[i]);
+        if (vector && v->numbers[index] == EXL2__NO_VECTOR) {
             v->numbers[index] = next++;
         }
     }

@@ -113,15 +113,24 @@ static inline void exl2__batch_sample(exl2__batch *b, const exl2__sequence *s, c
 /* The input of the row at `position`: a draft, a token of the history, or a vector, which lives until the history ends
    and so at least as long as anybody looks at what the row gives. */
 static inline exl2__step_row exl2__batch_row(const exl2__sequence *s, const exl2__pages *pages, uint32_t position,
-                                             uint32_t sequence)
+                                             uint32_t sequence, exl2__pictures_turner *turner)
 {
     const exl2__table *t = s->table;
-    if (position >= t->tokens) {
-        return (exl2__step_row){ s->draft[position - t->tokens], position, sequence, NULL };
+    exl2__step_row row = { .position = position, .sequence = sequence };
+    const exl2__pictures *pictures = pages->vectors ? &pages->vectors->pictures : NULL;
+    if (pictures && pictures->turns && pictures->live > 0) {
+        exl2__pictures_turn(pictures, turner, t->words, t->tokens, position, row.turn);
     }
-    return exl2__table_is_vector(t, position)
-               ? (exl2__step_row){ -1, position, sequence, exl2__vectors_data(pages->vectors, t->words[position]) }
-               : (exl2__step_row){ exl2__table_token(t, position), position, sequence, NULL };
+    if (position >= t->tokens) {
+        row.token = s->draft[position - t->tokens];
+    } else if (exl2__table_is_vector(t, position)) {
+        row.token = -1;
+        row.vector = exl2__vectors_data(pages->vectors, t->words[position]);
+        row.later = pictures->whole ? exl2__pictures_later(pictures, t->words[position]) : 0;
+    } else {
+        row.token = exl2__table_token(t, position);
+    }
+    return row;
 }
 
 /* The number of the sequence's set, 1 + its index among the *count sets of the pass; 0: it has none. */
@@ -138,25 +147,27 @@ static inline uint16_t exl2__batch_loras(exl2__batch *b, const exl2__lora_set *s
 }
 
 /* Makes a step of the sequences' rows. The logits at position p predict token p + 1: from the last pending row and from
-   drafts a token is sampled; the earlier rows of a scored prompt give the log-probability of the token after them. If a
-   pass of sampled tokens has logits at all, every row has, so that it can run as a captured graph. */
+   drafts a token is sampled; the earlier rows of a scored prompt give the log-probability of the token after them. Rows
+   of an embedding give their hidden states instead. If a pass of sampled tokens has logits at all, every row has, so
+   that it can run as a captured graph. */
 static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, uint32_t count,
                                     const exl2__pages *pages, exl2__row_kind kind, exl2__step *step)
 {
-    uint32_t rows = 0, logits = 0, sequences = 0, sampled = 0, wanted = 0, sets = 0;
-    bool masked = false;
+    uint32_t rows = 0, logits = 0, sequences = 0, sampled = 0, wanted = 0, hidden = 0, sets = 0;
+    bool masked = false, tapped = false;
     for (uint32_t owner = 0; owner < count; owner++) {
         exl2__sequence *s = all[owner];
         if (!s->live || s->rows == 0) {
             continue;
         }
+        exl2__pictures_turner turner = { 0 };
         uint32_t *table = b->page_table_memory + (size_t)sequences * b->pages_per_table, masks = 0, read = UINT32_MAX;
         memcpy(table, s->table->pages, s->table->page_count * sizeof *table);
         b->page_tables[sequences] = table;
         uint16_t loras = exl2__batch_loras(b, s->loras, &sets);
         for (uint32_t i = 0; i < s->rows; i++) {
             uint32_t position = s->table->cached + i;
-            b->rows[rows] = exl2__batch_row(s, pages, position, sequences);
+            b->rows[rows] = exl2__batch_row(s, pages, position, sequences, &turner);
             if (b->row_loras) {
                 b->row_loras[rows] = loras;
             }
@@ -166,7 +177,13 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
             exl2__logit_row logit = { .row = rows++, .use = EXL2__LOGIT_SCORE, .alts = s->alts };
             bool needed = true;
             bool scored = !last && s->score_prompt && of_prompt && !exl2__table_is_vector(s->table, position + 1);
-            if (scored) {
+            if (s->pool != EXL2_EMBED_OFF && exl2__sequence_pools(s, position)) {
+                EXL2__ASSERT(kind != EXL2__ROWS_SAMPLED); /* rows of a prompt */
+                logit.use = EXL2__LOGIT_HIDDEN;
+                logit.layer = s->pool_layer;
+                hidden++;
+                tapped = tapped || s->pool_layer;
+            } else if (scored) {
                 logit.target = exl2__table_token(s->table, position + 1);
             } else if (last && !s->prefill_only
                        && exl2__sequence_samples_after(s, position + 1 - s->table->tokens)) {
@@ -190,14 +207,14 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
         sequences++;
     }
     b->logit_count = wanted ? logits : 0;
-    bool decodes = rows > 0 && kind != EXL2__ROWS_PROMPT && b->logit_count == rows;
+    bool decodes = rows > 0 && kind != EXL2__ROWS_PROMPT && b->logit_count == rows && !hidden;
     *step = (exl2__step){ .rows = b->rows, .row_count = rows, .sequence_count = sequences,
                           .page_tables = b->page_tables, .copies = b->copies, .copy_count = b->copy_count,
                           .logits = b->logits, .logit_count = b->logit_count, .kind = kind,
                           .row_loras = sets ? b->row_loras : NULL, .lora_sets = b->lora_sets, .lora_set_count = sets,
                           .decodes = decodes,
                           .repeats = decodes && sampled == rows && sampled == sequences && sets == 0,
-                          .masked = masked };
+                          .masked = masked, .tapped = tapped };
     b->copy_count = 0;
 }
 
@@ -205,7 +222,8 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
    (sampler, biases), and its result is ignored. */
 static inline void exl2__batch_drop_row(exl2__logit_row *row)
 {
-    *row = (exl2__logit_row){ .row = row->row, .use = EXL2__LOGIT_SCORE, .mask = row->mask };
+    exl2__logit_use use = row->use == EXL2__LOGIT_HIDDEN ? EXL2__LOGIT_HIDDEN : EXL2__LOGIT_SCORE;
+    *row = (exl2__logit_row){ .row = row->row, .use = use, .mask = row->mask };
 }
 
 /* Drops the rows of a sequence that has ended during the pass. */

@@ -11,7 +11,7 @@
 #define EXL2__SCHEDULE_MIXED_ROWS 64 /* prompt rows between two passes that decode, or in a pass that also decodes: long
                                         prompts delay decoding little */
 #define EXL2__SCHEDULE_MISSED_MAX 8  /* a prompt without rows in this many passes comes next, whatever its priority */
-#define EXL2__SCHEDULE_SETTLED 16    /* a preempted sequence gets this many tokens before it is preempted again */
+#define EXL2__SCHEDULE_UNDISTURBED 16 /* a preempted sequence gets this many tokens before it is preempted again */
 
 /* What a sequence needs to start: pages, and a place in the batch. */
 typedef struct exl2__schedule_room {
@@ -118,7 +118,7 @@ static inline void exl2__schedule_preempt(exl2__sequence *s, exl2__pages *pages)
     exl2__table_remember(s->table, pages);
     s->active = false;
     s->passes_missed = 0;
-    s->settled = s->table->tokens + EXL2__SCHEDULE_SETTLED;
+    s->preempt_from = s->table->tokens + EXL2__SCHEDULE_UNDISTURBED;
 }
 
 /* The running sequence that gives way to `s` before all others: held ones, the lowest priority, the newest. */
@@ -128,7 +128,7 @@ static inline exl2__sequence *exl2__schedule_least(exl2__sequence *const *all, u
     for (uint32_t i = 0; i < count; i++) {
         exl2__sequence *a = all[i];
         bool may = a->live && a->active && !a->positive && !a->leaving && a->priority < s->priority
-                && (a->held || a->table->tokens >= a->settled);
+                && (a->held || a->table->tokens >= a->preempt_from);
         if (may && (!least || (a->held != least->held ? a->held : exl2__sequence_before(least, a)))) {
             least = a;
         }
@@ -200,6 +200,7 @@ typedef struct exl2__schedule_limits {
     exl2__row_kind kind;        /* rows of any kind, or of one */
     uint32_t rows, prompt_rows, sequences;
     uint32_t sampled_rows;      /* of kind SAMPLED, unless more sequences than that have a row each */
+    uint32_t picture_rows;      /* besides, of a picture whose rows see each other */
     uint32_t lora_rows;         /* rows with adapters have passes of their own, of so many rows; 0: they need none */
     bool *lora_turn;            /* [EXL2__ROWS_SAMPLED + 1] whether the last pass of a kind was one of these */
 } exl2__schedule_limits;
@@ -219,7 +220,8 @@ static inline bool exl2__schedule_can_run(const exl2__sequence *s)
     const exl2__sequence *pair = exl2__sequence_pair(s);
     uint32_t pending = s->active ? exl2__sequence_pending(s) : 0;
     bool may_run = !pair || pending > 1 || exl2__schedule_ready(pair);
-    return !s->held && !s->drafting && !s->blocked && !s->apart && s->rows == 0 && pending > s->leaves_last && may_run;
+    bool waits = s->held || s->drafting || s->blocked || s->pictured || s->apart;
+    return !waits && s->rows == 0 && pending > s->leaves_last && may_run;
 }
 
 static inline bool exl2__schedule_is_prompt(const exl2__sequence *s, const void *pages)
@@ -267,15 +269,41 @@ static inline void exl2__schedule_kind(exl2__sequence *const *all, uint32_t coun
     limits->prompt_rows = decodes ? exl2__min32(limits->prompt_rows, EXL2__SCHEDULE_MIXED_ROWS) : limits->prompt_rows;
 }
 
+/* Where rows see each other, a picture's rows are in one pass. Returns the number of rows that the sequence gets:
+   those of the picture that is next, if *picture_rows has room for them; or those before the next picture, at most
+   `rows`. */
+static inline uint32_t exl2__schedule_whole(const exl2__table *t, const exl2__pages *pages, uint32_t rows,
+                                            uint32_t *picture_rows)
+{
+    const exl2__pictures *pictures = pages->vectors ? &pages->vectors->pictures : NULL;
+    if (!pictures || !pictures->whole || pictures->live == 0) {
+        return rows;
+    }
+    uint32_t next = t->words[t->cached];
+    if (exl2__pictures_is(next)) {
+        uint32_t need = exl2__pictures_later(pictures, next) + 1;
+        bool fits = need <= *picture_rows;
+        *picture_rows -= fits ? need : 0;
+        return fits ? need : 0;
+    }
+    for (uint32_t i = 1; i < rows; i++) {
+        if (exl2__pictures_is(t->words[t->cached + i])) {
+            return i;
+        }
+    }
+    return rows;
+}
+
 /* Gives the sequence rows, at most `limit`, after K and V that other pages have were found. Page copies are appended to
    copies[]. Returns the number of its rows; 0: it waits for another sequence. */
 static inline uint32_t exl2__schedule_give(exl2__sequence *s, exl2__pages *pages, uint32_t limit,
-                                           exl2__page_copy *copies, uint32_t *copy_count)
+                                           uint32_t *picture_rows, exl2__page_copy *copies, uint32_t *copy_count)
 {
     exl2__table *t = s->table;
     bool pair = exl2__sequence_pair(s) != NULL, copied = false;
     if (exl2__sequence_pending(s) > 1) {
         uint32_t reuse = exl2__sequence_copied(s, t->tokens);
+        reuse = s->picture_at ? exl2__min32(reuse, s->picture_at - 1) : reuse;
         reuse = exl2__min32(reuse, t->cached + exl2__table_run(t, pages) - 1); /* a row of this kind follows the copy */
         if (!exl2__table_borrow(t, pages, reuse, &copies[*copy_count], &copied)) {
             s->blocked = true;
@@ -287,6 +315,12 @@ static inline uint32_t exl2__schedule_give(exl2__sequence *s, exl2__pages *pages
     s->rows = exl2__min32((pair && pending > 1) || s->leaves_last ? pending - 1 : pending, limit);
     s->rows = exl2__min32(s->rows, exl2__table_run(t, pages));
     s->rows = s->rows_most ? exl2__min32(s->rows, s->rows_most) : s->rows;
+    s->rows = s->picture_at ? exl2__min32(s->rows, s->picture_at - t->cached) : s->rows;
+    s->rows = exl2__schedule_whole(t, pages, s->rows, picture_rows);
+    if (s->rows == 0) {
+        s->blocked = true;
+        return 0;
+    }
     exl2__table_reserve(t, pages, exl2__min32(s->tokens_end, t->tokens + EXL2__PAGE_TOKENS));
     exl2__table_mark(t, pages, s->rows);
     s->draft_count = s->rows == pending ? exl2__min32(s->draft_count, limit - s->rows) : 0;
@@ -323,6 +357,7 @@ static inline uint32_t exl2__schedule_rows(exl2__sequence *const *all, uint32_t 
                                            uint32_t *copy_count)
 {
     uint32_t rows = 0, sequences = 0, decoding = 0, rows_max = exl2__schedule_loras(all, count, pages, limits);
+    uint32_t picture_rows = limits->picture_rows;
     for (uint32_t i = 0; i < count; i++) {
         decoding += !all[i]->apart && all[i]->live && all[i]->active && exl2__schedule_decodes(all[i], pages);
     }
@@ -343,11 +378,15 @@ static inline uint32_t exl2__schedule_rows(exl2__sequence *const *all, uint32_t 
                 break;
             }
             uint32_t most = decodes ? exl2__min32(limit - rows, exl2__max32(rows_max / decoding, 1)) : limit - rows;
-            uint32_t given = exl2__schedule_give(s, pages, most, copies, copy_count);
+            uint32_t before = picture_rows;
+            uint32_t given = exl2__schedule_give(s, pages, most, &picture_rows, copies, copy_count);
             if (sampled) {
-                given += exl2__schedule_give(pair, pages, 1, copies, copy_count);
+                given += exl2__schedule_give(pair, pages, 1, &picture_rows, copies, copy_count);
             }
             rows += given;
+            uint32_t beside = exl2__min32(before - picture_rows, given); /* rows of a picture have room of their own */
+            rows_max += beside;
+            limit += beside;
             sequences += (given > 0 ? 1u : 0u) + sampled;
         }
     }

@@ -26,8 +26,12 @@ struct exl2__sequence {
     bool leaves_last;             /* the last row stays pending, as no token is sampled now */
     bool leaving;                 /* while it is decided who is preempted: this one would be */
     bool blocked;                 /* in the current pass another sequence computes what this one needs */
+    bool pictured;                /* its next row is of a picture whose rows are not there yet */
+    uint32_t picture_at;          /* the place of the first row of such a picture, if it is not the next; 0 = none */
     bool apart;                   /* the current pass has rows with adapters alone, or without, and this has others */
     bool prefill_only, score_prompt;
+    exl2_embed_pool pool;         /* of hidden states: those rows of the prompt are wanted */
+    uint32_t pool_layer;          /* as exl2__logit_row.layer */
     int32_t priority;
     uint64_t order;               /* order of the calls that started jobs; of equal priorities the lower is first */
     uint32_t skips;               /* number of later sequences that were started before this one */
@@ -42,7 +46,7 @@ struct exl2__sequence {
     uint32_t final_end;           /* length of the history that no rewind shortens any more: what was delivered */
     uint32_t computed_end;        /* length of the history up to which rows of this job were computed */
     uint32_t passes_missed;       /* passes in a row in which its prompt got no rows */
-    uint32_t settled;             /* length of the history before which it is not preempted (again) */
+    uint32_t preempt_from;        /* length of the history before which it is not preempted (again) */
     uint32_t alts;
     exl2__sampling sampling;
     int32_t penalty_range;        /* tokens; 0 = none, -1 = all */
@@ -133,11 +137,32 @@ static inline uint32_t exl2__sequence_begin(const exl2__sequence *s)
     return s->begun ? s->prompt_end - s->prompt_count : exl2__min32(s->keep, s->table->tokens);
 }
 
+/* Whether the embedding needs all rows of the prompt. FIRST needs its first one, which is as good as all. */
+static inline bool exl2__sequence_pools_all(const exl2__sequence *s)
+{
+    return s->pool == EXL2_EMBED_MEAN || s->pool == EXL2_EMBED_FIRST;
+}
+
+/* Whether the hidden state of the row at `position` is wanted, of an active sequence. What was computed before, as it
+   may be after a preemption, is part of the embedding already. */
+static inline bool exl2__sequence_pools(const exl2__sequence *s, uint32_t position)
+{
+    uint32_t begin = exl2__sequence_begin(s);
+    bool wanted = s->pool == EXL2_EMBED_LAST ? position + 1 == s->prompt_end
+                : s->pool == EXL2_EMBED_FIRST ? position == begin : s->pool == EXL2_EMBED_MEAN;
+    return wanted && position >= begin && position < s->prompt_end
+        && (position >= s->computed_end || s->pool == EXL2_EMBED_LAST);
+}
+
 /* Number of tokens whose K and V may be found: all but the last, whose logits are needed; of a scored prompt only those
-   before the row that scores its first token, and what this job has computed itself. */
+   before the row that scores its first token, of one whose hidden states are needed those before it, and what this job
+   has computed itself. */
 static inline uint32_t exl2__sequence_reuse(const exl2__sequence *s, uint32_t tokens)
 {
     uint32_t begin = exl2__sequence_begin(s), reuse = tokens - 1;
+    if (exl2__sequence_pools_all(s) && s->computed_end < begin + s->prompt_count) {
+        return exl2__min32(reuse, exl2__max32(s->computed_end, begin));
+    }
     if (s->score_prompt && s->computed_end < begin + s->prompt_count) {
         reuse = exl2__min32(reuse, s->computed_end > begin ? s->computed_end : exl2__max32(begin, 1) - 1);
     }

@@ -53,6 +53,7 @@ EXL2__PRIVATE exl2_result exl2__api_hooks(exl2__ctx *c, const exl2_engine_desc *
     c->zones = d->zones;
     c->parallel = d->parallel;
     c->cpu_path = exl2__cpu_path_choose(d->cpu_path_max);
+    c->cpu_vnni = exl2__cpu_path_has_vnni();
     c->host_bytes_max = d->host_bytes_max;
     if (!d->files.open && !d->files.list && !d->files.read && !d->files.close) {
 #ifndef EXL2_NO_FILES
@@ -86,13 +87,13 @@ EXL2__PRIVATE exl2_result exl2__api_check(exl2__ctx *c, const exl2_engine_desc *
         return exl2__fail(c, EXL2_ERR_ARG, "exl2_engine_desc.cpu_path_max is %d, which names no instruction set",
                           (int)d->cpu_path_max);
     }
-    if (d->device_count > 1 || (d->device_count && !d->devices)) {
-        return exl2__fail(c, EXL2_ERR_ARG, d->devices ? "exl2_engine_desc.device_count is %u: an engine uses one device"
-                                                      : "exl2_engine_desc.device_count is %u, and devices is NULL",
-                          d->device_count);
+    if (d->device_count > EXL2_DEVICES_MAX || (d->device_count && !d->devices)) {
+        return exl2__fail(c, EXL2_ERR_ARG,
+                          d->devices ? "exl2_engine_desc.device_count is %u: an engine uses at most 8 GPUs"
+                                     : "exl2_engine_desc.device_count is %u, and devices is NULL", d->device_count);
     }
-    if (d->device_count) {
-        EXL2__TRY(EXL2__CHECK_ZEROED(c, d->devices, exl2_device_desc));
+    for (uint32_t i = 0; i < d->device_count; i++) {
+        EXL2__TRY(EXL2__CHECK_ZEROED(c, &d->devices[i], exl2_device_desc));
     }
     if (d->max_models > 1024 || d->max_sessions > 65535 || d->max_jobs > 65535) {
         return exl2__fail(c, EXL2_ERR_ARG,

@@ -5,7 +5,9 @@
 #ifndef EXL2__API_JOBS_H
 #define EXL2__API_JOBS_H
 
+#include "api_images.h"
 #include "api_text.h"
+#include "job_wait.h"
 
 /* ---- sessions ---- */
 
@@ -66,6 +68,7 @@ EXL2__PRIVATE exl2_result exl2__api_session_rewind(exl2_engine *e, exl2_session 
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the session has %u tokens: it cannot be rewound to %u",
                           s->table.tokens, tokens);
     }
+    EXL2__TRY(exl2__api_images_cut(e, s, tokens));
     exl2__table_rewind(&s->table, &e->models[s->model].pages, tokens);
     s->resume.present = false;
     exl2__objects_publish(e);
@@ -81,6 +84,8 @@ EXL2__PRIVATE exl2_result exl2__api_session_trim(exl2_engine *e, exl2_session ha
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the session has %u tokens: %u cannot be taken out from token %u on",
                           s->table.tokens, count, from);
     }
+    EXL2__TRY(exl2__api_images_cut(e, s, from));
+    EXL2__TRY(exl2__api_images_cut(e, s, from + count));
     exl2__table_trim(&s->table, &e->models[s->model].pages, from, count);
     s->resume.present = false;
     exl2__objects_publish(e);
@@ -100,6 +105,7 @@ EXL2__PRIVATE exl2_result exl2__api_session_get(exl2_engine *e, exl2_session han
     out->tokens = exl2__objects_final_tokens(e, s);
     out->resumes = s->resume.present && !s->job;
     out->context_max = m->info.context_max;
+    out->pictures_missing = exl2__api_images_missing(m, t);
     if (t->previous != t) { /* the cache may have changed since its last job */
         exl2__table_remember(t, &m->pages);
     }
@@ -119,8 +125,10 @@ EXL2__PRIVATE exl2_result exl2__api_session_tokens(exl2_engine *e, exl2_session 
     EXL2__TRY(exl2__api_session(e, handle, false, &s));
     uint32_t tokens = exl2__objects_final_tokens(e, s);
     *need = tokens;
-    for (uint32_t i = 0; i < tokens && i < cap; i++) { /* a vector has no id */
-        out[i] = exl2__table_is_vector(&s->table, i) ? -1 : exl2__table_token(&s->table, i);
+    exl2_token row = exl2__api_images_row(&e->models[s->model]);
+    for (uint32_t i = 0; i < tokens && i < cap; i++) { /* a vector has no id; that of a row is its family's */
+        out[i] = exl2__pictures_is(s->table.words[i]) ? row
+               : exl2__table_is_vector(&s->table, i) ? -1 : exl2__table_token(&s->table, i);
     }
     if (tokens > cap && out) { /* with out NULL only the size is asked for */
         return exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the history has %u tokens, but the buffer holds %zu", tokens,
@@ -135,7 +143,8 @@ EXL2__PRIVATE exl2_result exl2__api_session_save(exl2_engine *e, exl2_session ha
     exl2__session *s;
     EXL2__TRY(exl2__api_outside(e, "exl2_session_save"));
     EXL2__TRY(exl2__api_argument(e, (out || !cap) && need, "exl2_session_save", "out or need is NULL"));
-    EXL2__TRY(exl2__api_argument(e, (flags & ~(uint32_t)EXL2_SAVE_KV) == 0, "exl2_session_save", "a flag is unknown"));
+    bool known = (flags & ~(uint32_t)(EXL2_SAVE_KV | EXL2_SAVE_IMAGES)) == 0;
+    EXL2__TRY(exl2__api_argument(e, known, "exl2_session_save", "a flag is unknown"));
     EXL2__TRY(exl2__api_session(e, handle, false, &s));
     return exl2__snapshot_save(e, s, flags, out, cap, need);
 }
@@ -223,6 +232,7 @@ EXL2__PRIVATE exl2_result exl2__api_check_job(exl2_engine *e, const exl2_job_des
     EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, &d->chat, exl2_chat_desc));
     EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, &d->sampler, exl2_sampler_desc));
     EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, &d->draft, exl2_draft_desc));
+    EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, &d->embed, exl2_embed_desc));
     bool whole = exl2__api_prompt_whole(&d->prompt) && exl2__api_prompt_whole(&d->negative_prompt)
               && (d->stop_strings || !d->stop_string_count) && (d->ban_strings || !d->ban_string_count)
               && (d->stop_tokens || !d->stop_token_count) && (d->loras || !d->lora_count);
@@ -265,7 +275,7 @@ EXL2__PRIVATE exl2_result exl2__api_generate(exl2_engine *e, const exl2_job_desc
             cancelled = true;
             exl2_job_cancel(e, handle);
         } else if (job && r == EXL2_IDLE) {
-            exl2__step_end_stuck(e, job);
+            exl2__job_wait_end_stuck(e, job);
             if (!job->ending) {
                 exl2__platform_sleep_ms();
             }

@@ -19,12 +19,17 @@ EXL2__PRIVATE exl2_result exl2__api_check_model(exl2_engine *e, const exl2_model
     EXL2__TRY(exl2__api_argument(e, d != NULL, call, "the desc is NULL"));
     EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, d, exl2_model_desc));
     EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, &d->cache, exl2_cache_desc));
+    EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, &d->vision, exl2_vision_desc));
     EXL2__TRY(exl2__api_argument(e, d->path != NULL, call, "the desc has no path"));
     bool fits = d->context_max <= 1u << 24 && d->prefill_chunk <= 65536 && d->batch_max <= 1024;
     EXL2__TRY(exl2__api_argument(e, fits, call,
                                  "context_max is at most 16,777,216, prefill_chunk 65,536, batch_max 1,024"));
     EXL2__TRY(exl2__api_argument(e, d->lora_max <= 256 && d->lora_rank_max <= EXL2__LORA_RANK_MAX, call,
                                  "lora_max and lora_rank_max are at most 256"));
+    fits = d->vision.images <= 4096 && d->vision.rows <= 1u << 24 && d->vision.pixels_max <= 1u << 28
+        && d->vision.max_rows < EXL2__PICTURE_ROWS_MAX;
+    EXL2__TRY(exl2__api_argument(e, fits, call, "vision.images is at most 4,096, rows 16,777,216, pixels_max "
+                                                "268,435,456, max_rows 131,071"));
     EXL2__TRY(exl2__api_argument(e, (uint32_t)d->cache.format <= EXL2_KV_Q4, call,
                                  "cache.format is none of exl2_kv"));
     const float rope[3] = { d->rope_scale, d->rope_alpha, d->yarn_factor };
@@ -35,6 +40,7 @@ EXL2__PRIVATE exl2_result exl2__api_check_model(exl2_engine *e, const exl2_model
     }
     fits = !(d->rope_scale > 0 && d->yarn_factor > 0);
     EXL2__TRY(exl2__api_argument(e, fits, call, "rope_scale and yarn_factor are both set"));
+    EXL2__TRY(exl2__cards_check(e, d, call));
     return exl2__api_argument(e, strlen(d->path) < EXL2__PATH_BYTES, call, "the path is longer than 1,023 bytes");
 }
 

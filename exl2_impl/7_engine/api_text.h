@@ -29,6 +29,12 @@ static inline exl2_result exl2__api_fits_tokens(exl2_engine *e, size_t need, con
     return EXL2_OK;
 }
 
+/* Writes what EXL2_TEXT_END puts after the `count` tokens of a text, as far as it fits; returns its full number. */
+static inline uint32_t exl2__api_suffix(const exl2__model *m, uint32_t flags, exl2_token *out, size_t cap, size_t count)
+{
+    return exl2__vocab_suffix(&m->vocab, flags, count < cap ? out + count : NULL, count < cap ? cap - count : 0);
+}
+
 EXL2__PRIVATE exl2_result exl2__api_tokenize(exl2_engine *e, exl2_model handle, const char *text, size_t bytes,
                                              uint32_t flags, exl2_token *out, size_t cap, size_t *need)
 {
@@ -45,6 +51,7 @@ EXL2__PRIVATE exl2_result exl2__api_tokenize(exl2_engine *e, exl2_model handle, 
         return r;
     }
     *need += bos;
+    *need += exl2__api_suffix(m, flags, out, cap, *need);
     return exl2__api_fits_tokens(e, *need, out, cap);
 }
 
@@ -100,18 +107,20 @@ EXL2__PRIVATE exl2_result exl2__api_chat_render(exl2_engine *e, exl2_model handl
 
 static inline bool exl2__api_prompt_whole(const exl2_prompt *p)
 {
-    return (p->text || !p->text_bytes) && (p->tokens || !p->token_count) && (p->messages || !p->message_count);
+    return (p->text || !p->text_bytes) && (p->tokens || !p->token_count) && (p->messages || !p->message_count)
+        && (p->images || !p->image_count);
 }
 
-/* The ids of a text alone, as a job in an empty session has them: BOS before it, unless it begins with BOS. */
-EXL2__PRIVATE exl2_result exl2__api_prompt_text(exl2_engine *e, exl2__model *m, const exl2_prompt *prompt,
-                                                exl2_token *out, size_t cap, size_t *need)
+/* The ids of a text alone, as a job in an empty session has them: BOS before it, unless it begins with BOS. marks: as
+   exl2__encode. */
+EXL2__PRIVATE exl2_result exl2__api_prompt_text(exl2_engine *e, exl2__model *m, const char *text, size_t bytes,
+                                                const exl2__encode_marks *marks, uint32_t flags, exl2_token *out,
+                                                size_t cap, size_t *need)
 {
     exl2_token bos[EXL2__VOCAB_PREFIX_MAX], first[EXL2__VOCAB_PREFIX_MAX];
-    size_t bytes = exl2__job_prompt_text_bytes(prompt);
-    size_t begin = exl2__vocab_prefix(&m->vocab, prompt->flags, bos, EXL2__VOCAB_PREFIX_MAX);
+    size_t begin = exl2__vocab_prefix(&m->vocab, flags, bos, EXL2__VOCAB_PREFIX_MAX);
     if (begin > 0) {
-        exl2_result r = exl2__encode(&e->ctx, &m->vocab, prompt->text, bytes, NULL, prompt->flags, first, begin, need);
+        exl2_result r = exl2__encode(&e->ctx, &m->vocab, text, bytes, marks, flags, first, begin, need);
         EXL2__TRY(r == EXL2_ERR_TOO_SMALL ? EXL2_OK : r);
         begin = *need >= begin && memcmp(first, bos, begin * sizeof *bos) == 0 ? 0 : begin;
     }
@@ -119,9 +128,34 @@ EXL2__PRIVATE exl2_result exl2__api_prompt_text(exl2_engine *e, exl2__model *m, 
     if (skip) {
         memcpy(out, bos, skip * sizeof *bos);
     }
-    exl2_result r = exl2__encode(&e->ctx, &m->vocab, prompt->text, bytes, NULL, prompt->flags,
-                                 skip < cap ? out + skip : NULL, cap - skip, need);
+    exl2_result r = exl2__encode(&e->ctx, &m->vocab, text, bytes, marks, flags, skip < cap ? out + skip : NULL,
+                                 cap - skip, need);
     *need += begin;
+    *need += r < 0 && r != EXL2_ERR_TOO_SMALL ? 0 : exl2__api_suffix(m, flags, out, cap, *need);
+    return r;
+}
+
+/* The ids of a prompt whose pictures are known. */
+EXL2__PRIVATE exl2_result exl2__api_prompt_tokens(exl2_engine *e, exl2__model *m, const exl2_prompt *prompt,
+                                                  const exl2_chat_desc *d, exl2__job_pictures *pictures,
+                                                  exl2_token *out, size_t cap, size_t *need)
+{
+    exl2__rendered rendered;
+    if (!prompt->messages) {
+        EXL2__TRY(exl2__job_pictures_text(e, m, pictures, NULL, prompt));
+        exl2__encode_marks marks = { pictures->from_message, NULL };
+        bool marked = pictures->from_message != NULL;
+        uint32_t flags = marked ? prompt->flags & ~(uint32_t)EXL2_TEXT_PLAIN : prompt->flags;
+        return exl2__api_prompt_text(e, m, pictures->text, pictures->bytes, marked ? &marks : NULL, flags, out, cap,
+                                     need);
+    }
+    EXL2__TRY(exl2__job_prompt_conversation(e, m, prompt, d, &rendered));
+    exl2_result r = exl2__job_pictures_text(e, m, pictures, &rendered, prompt);
+    if (r >= 0) {
+        exl2__encode_marks marks = { pictures->from_message, rendered.guard };
+        r = exl2__encode(&e->ctx, &m->vocab, pictures->text, pictures->bytes, &marks, 0, out, cap, need);
+    }
+    exl2__job_prompt_free(e, &rendered);
     return r;
 }
 
@@ -130,23 +164,17 @@ EXL2__PRIVATE exl2_result exl2__api_chat_tokenize(exl2_engine *e, exl2_model han
 {
     static const char *const call = "exl2_chat_tokenize";
     exl2__model *m;
-    exl2__rendered rendered;
+    exl2__job_pictures pictures;
     EXL2__TRY(exl2__api_argument(e, prompt && (out || !cap) && need, call, "prompt, out or need is NULL"));
     EXL2__TRY(exl2__api_argument(e, !prompt->tokens && (prompt->messages || prompt->text), call,
                                  "the prompt must have messages or a text, and no tokens"));
     EXL2__TRY(exl2__api_argument(e, exl2__api_prompt_whole(prompt), call, "a count is set but its array is NULL"));
     EXL2__TRY(d ? EXL2__CHECK_ZEROED(&e->ctx, d, exl2_chat_desc) : EXL2_OK);
     EXL2__TRY(exl2__api_text_model(e, handle, &m));
-    exl2_result r;
-    if (prompt->messages) {
-        r = exl2__job_prompt_conversation(e, m, prompt, d, &rendered);
-        if (r >= 0) {
-            exl2__encode_marks marks = { rendered.from_message, rendered.guard };
-            r = exl2__encode(&e->ctx, &m->vocab, rendered.text, rendered.bytes, &marks, 0, out, cap, need);
-            exl2__job_prompt_free(e, &rendered);
-        }
-    } else {
-        r = exl2__api_prompt_text(e, m, prompt, out, cap, need);
+    exl2_result r = exl2__job_pictures_open(e, m, prompt, &pictures);
+    if (r >= 0) {
+        r = exl2__api_prompt_tokens(e, m, prompt, d, &pictures, out, cap, need);
+        exl2__job_pictures_close(e, &pictures);
     }
     exl2__objects_publish_memory(e);
     if (r < 0 && r != EXL2_ERR_TOO_SMALL) {

@@ -2,7 +2,7 @@
    is sampled from each of them as if the drafts before it were in the history, and counts if they turn out to be. So
    the text is the same with drafts and without.
    takes: jobs that decode; sampled tokens; times of passes.
-   gives: exl2__drafts_ask, _make, _wait, _settle, _wants, _learn; exl2__drafts_begin, _end for masks.h. */
+   gives: exl2__drafts_ask, _make, _wait, _confirm, _wants, _learn; exl2__drafts_begin, _end for masks.h. */
 #ifndef EXL2__DRAFTS_H
 #define EXL2__DRAFTS_H
 
@@ -327,7 +327,7 @@ static inline bool exl2__drafts_wants(exl2_engine *e, const exl2__job *job, uint
 
 /* After a token was sampled for `position` and appended, perhaps with forced ones after it: K and V of the drafts among
    them are in the cache. */
-static inline void exl2__drafts_settle(exl2_engine *e, exl2__model *m, exl2__job *job, uint64_t position)
+static inline void exl2__drafts_confirm(exl2_engine *e, exl2__model *m, exl2__job *job, uint64_t position)
 {
     exl2__sequence *s = &job->sequence;
     uint32_t kept = s->draft_count ? exl2__drafts_kept(s) : 0, at = (uint32_t)position - s->draft_at;

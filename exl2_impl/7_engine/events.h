@@ -37,7 +37,7 @@ static inline uint32_t exl2__events_size(const exl2_event *event)
 {
     size_t alts = (size_t)event->token_count * event->alts_per_token;
     size_t bytes = sizeof(exl2__event_record) + (event->token_count + alts) * sizeof(exl2_alt)
-                 + (event->logsumexp ? event->token_count : 0) * sizeof(float)
+                 + (event->logsumexp ? event->token_count : 0) * sizeof(float) + event->value_count * sizeof(float)
                  + (event->text ? event->bytes + 1 : 0) + (event->error ? strlen(event->error) + 1 : 0);
     return (uint32_t)exl2__align_up(bytes, 8);
 }
@@ -106,6 +106,9 @@ static inline bool exl2__events_push(exl2__events *q, const exl2_event *event)
     }
     if (event->logsumexp) {
         copy->logsumexp = (float *)exl2__events_copy(&at, event->logsumexp, event->token_count * sizeof(float));
+    }
+    if (event->values) {
+        copy->values = (float *)exl2__events_copy(&at, event->values, event->value_count * sizeof(float));
     }
     if (event->text) {
         copy->text = (char *)exl2__events_copy(&at, event->text, event->bytes + 1);

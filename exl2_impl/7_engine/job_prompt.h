@@ -7,7 +7,7 @@
 #ifndef EXL2__JOB_PROMPT_H
 #define EXL2__JOB_PROMPT_H
 
-#include "jobs.h"
+#include "image_prompt.h"
 
 /* ---- chat template ---- */
 
@@ -309,7 +309,8 @@ EXL2__PRIVATE exl2_result exl2__job_prompt_begun(exl2_engine *e, const exl2__mod
                             "so that the grammar cannot follow it");
 }
 
-/* Keeps the common prefix of history and conversation. The last token is always computed again, for its logits. */
+/* Keeps the common prefix of history and conversation. The last token is always computed again, for its logits. An
+   embedding that needs all tokens keeps none. */
 EXL2__PRIVATE void exl2__job_prompt_keep_prefix(const exl2__table *t, exl2__sequence *s, exl2_token *prompt,
                                                 uint32_t count)
 {
@@ -317,7 +318,7 @@ EXL2__PRIVATE void exl2__job_prompt_keep_prefix(const exl2__table *t, exl2__sequ
     while (keep < t->tokens && keep < count && (t->words[keep] & ~EXL2__WORD_SAMPLED) == (uint32_t)prompt[keep]) {
         keep++;
     }
-    keep = count ? exl2__min32(keep, count - 1) : 0;
+    keep = count && !exl2__sequence_pools_all(s) ? exl2__min32(keep, count - 1) : 0;
     s->keep = keep;
     s->prompt = (const uint32_t *)prompt + keep;
     s->prompt_count = count - keep;
@@ -337,52 +338,172 @@ EXL2__PRIVATE void exl2__job_prompt_warn(exl2_engine *e, const exl2_chat_desc *c
     }
 }
 
+/* ---- pictures ---- */
+
+/* The pictures of a prompt, and its text with what stands for them. Zeroed: a prompt without pictures. */
+#ifdef EXL2_NO_VISION
+typedef struct exl2__job_pictures {
+    const char *text;
+    size_t bytes;
+    const uint8_t *from_message;
+    uint64_t rows;
+} exl2__job_pictures;
+#else
+typedef exl2__image_prompt exl2__job_pictures;
+#endif
+
+EXL2__PRIVATE exl2_result exl2__job_pictures_open(exl2_engine *e, exl2__model *m, const exl2_prompt *given,
+                                                  exl2__job_pictures *out)
+{
+#ifdef EXL2_NO_VISION
+    size_t count = given->image_count;
+    *out = (exl2__job_pictures){ 0 };
+    for (size_t i = 0; given->messages && i < given->message_count; i++) {
+        count += given->messages[i].image_count > 0;
+    }
+    return count == 0 ? EXL2_OK : exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s: pictures are not part of this build "
+                                             "(EXL2_NO_VISION)", m->path);
+#else
+    return exl2__image_prompt_open(e, m, given, out);
+#endif
+}
+
+static inline void exl2__job_pictures_close(exl2_engine *e, exl2__job_pictures *p)
+{
+#ifndef EXL2_NO_VISION
+    exl2__image_prompt_close(e, p);
+#else
+    (void)e, (void)p;
+#endif
+}
+
+/* Puts what stands for pictures in the place of marks. rendered: the text comes from a template. */
+EXL2__PRIVATE exl2_result exl2__job_pictures_text(exl2_engine *e, exl2__model *m, exl2__job_pictures *p,
+                                                  const exl2__rendered *rendered, const exl2_prompt *given)
+{
+    const char *text = rendered ? rendered->text : given->text;
+    size_t bytes = rendered ? rendered->bytes : exl2__job_prompt_text_bytes(given);
+    p->text = text;
+    p->bytes = bytes;
+    p->from_message = rendered ? rendered->from_message : NULL;
+#ifndef EXL2_NO_VISION
+    if (m->images.on) {
+        bool plain = !rendered && (given->flags & EXL2_TEXT_PLAIN) != 0;
+        return exl2__image_prompt_text(e, m, p, text, bytes, p->from_message, rendered != NULL, plain);
+    }
+#else
+    (void)e, (void)m;
+#endif
+    return EXL2_OK;
+}
+
+/* Puts words of rows in the place of the ids of rows. */
+EXL2__PRIVATE exl2_result exl2__job_pictures_words(exl2_engine *e, exl2__model *m, exl2__job *job,
+                                                   const exl2__job_pictures *p, exl2_token *prompt, uint32_t count)
+{
+#ifndef EXL2_NO_VISION
+    job->stats.image_rows = (uint32_t)p->rows;
+    return p->count ? exl2__image_prompt_words(e, m, p, (uint32_t *)prompt, count) : EXL2_OK;
+#else
+    (void)e, (void)m, (void)job, (void)p, (void)prompt, (void)count;
+    return EXL2_OK;
+#endif
+}
+
+/* ---- the kinds of prompts ---- */
+
 /* The prompt of a conversation: rendered, encoded, without the prefix that the history has already. */
 EXL2__PRIVATE exl2_result exl2__job_prompt_messages(exl2_engine *e, exl2__model *m, exl2__job *job,
-                                                    const exl2_job_desc *d, const exl2__table *t, exl2_token *prompt)
+                                                    const exl2_job_desc *d, const exl2__table *t, exl2_token *prompt,
+                                                    exl2__job_pictures *pictures)
 {
     uint32_t count = 0;
     exl2__rendered rendered;
     EXL2__TRY(exl2__job_prompt_conversation(e, m, &d->prompt, &d->chat, &rendered));
     exl2__job_prompt_warn(e, &d->chat, &rendered);
-    exl2__encode_marks marks = { rendered.from_message, rendered.guard };
-    exl2_result r = exl2__job_prompt_encode(e, m, rendered.text, rendered.bytes, &marks, 0, prompt, 0, &count);
+    exl2_result r = exl2__job_pictures_text(e, m, pictures, &rendered, &d->prompt);
+    exl2__encode_marks marks = { pictures->from_message, rendered.guard };
+    if (r == EXL2_OK) {
+        r = exl2__job_prompt_encode(e, m, pictures->text, pictures->bytes, &marks, 0, prompt, 0, &count);
+    }
     if (r == EXL2_OK && rendered.begun) {
         r = exl2__job_prompt_begun(e, m, job, &rendered, prompt, count, d->grammar.id != 0);
     }
     exl2__job_prompt_free(e, &rendered);
     job->stats.prompt_tokens = count;
     EXL2__TRY(r);
+    EXL2__TRY(exl2__job_pictures_words(e, m, job, pictures, prompt, count));
     exl2__job_prompt_keep_prefix(t, &job->sequence, prompt, count);
     return EXL2_OK;
 }
 
+/* Appends the tokens that EXL2_TEXT_END puts after a text. */
+EXL2__PRIVATE exl2_result exl2__job_prompt_end(exl2_engine *e, const exl2__model *m, uint32_t flags, exl2_token *out,
+                                               uint32_t *count)
+{
+    uint32_t more = exl2__vocab_suffix(&m->vocab, flags, out + *count, m->info.context_max - *count), before = *count;
+    *count += more;
+    return before + more <= m->info.context_max
+               ? EXL2_OK
+               : exl2__fail(&e->ctx, EXL2_ERR_CONTEXT_FULL, "the prompt has %u tokens, but a session holds %u", *count,
+                            m->info.context_max);
+}
+
 /* The prompt of a text: encoded, to be appended to the history. */
 EXL2__PRIVATE exl2_result exl2__job_prompt_text(exl2_engine *e, exl2__model *m, exl2__job *job,
-                                                const exl2_prompt *given, const exl2__table *t, exl2_token *prompt)
+                                                const exl2_prompt *given, const exl2__table *t, exl2_token *prompt,
+                                                exl2__job_pictures *pictures)
 {
     uint32_t bos = t->tokens == 0 ? exl2__vocab_prefix(&m->vocab, given->flags, prompt, m->info.context_max) : 0;
-    uint32_t count = 0;
-    size_t bytes = exl2__job_prompt_text_bytes(given);
-    exl2_result r = exl2__job_prompt_encode(e, m, given->text, bytes, NULL, given->flags, prompt, bos, &count);
+    uint32_t count = 0, flags = given->flags;
+    EXL2__TRY(exl2__job_pictures_text(e, m, pictures, NULL, given));
+    exl2__encode_marks marks = { pictures->from_message, NULL };
+    bool marked = pictures->from_message != NULL;
+    flags = marked ? flags & ~(uint32_t)EXL2_TEXT_PLAIN : flags; /* the marks say which bytes are plain */
+    exl2_result r = exl2__job_prompt_encode(e, m, pictures->text, pictures->bytes, marked ? &marks : NULL, flags,
+                                            prompt, bos, &count);
+    r = r < 0 ? r : exl2__job_prompt_end(e, m, given->flags, prompt, &count);
     job->stats.prompt_tokens = job->sequence.prompt_count = count;
-    return r;
+    EXL2__TRY(r);
+    return exl2__job_pictures_words(e, m, job, pictures, prompt, count);
 }
 
 /* The prompt of ids, perhaps none: copied, to be appended to the history. */
-EXL2__PRIVATE exl2_result exl2__job_prompt_ids(exl2_engine *e, const exl2__model *m, exl2__job *job,
-                                               const exl2_prompt *given, exl2_token *prompt)
+EXL2__PRIVATE exl2_result exl2__job_prompt_ids(exl2_engine *e, exl2__model *m, exl2__job *job,
+                                               const exl2_prompt *given, exl2_token *prompt,
+                                               const exl2__job_pictures *pictures)
 {
-    job->stats.prompt_tokens = (uint32_t)exl2__min64(given->token_count, UINT32_MAX);
-    if (given->token_count > m->info.context_max) {
-        return exl2__fail(&e->ctx, EXL2_ERR_CONTEXT_FULL, "the prompt has %zu tokens, but a session holds %u",
-                          given->token_count, m->info.context_max);
+    uint64_t count = given->token_count;
+#ifndef EXL2_NO_VISION
+    if (m->images.on) {
+        EXL2__TRY(exl2__image_prompt_ids(e, m, pictures, given, prompt, m->info.context_max, &count));
+    }
+#endif
+    job->stats.prompt_tokens = (uint32_t)exl2__min64(count, UINT32_MAX);
+    if (count > m->info.context_max) {
+        return exl2__fail(&e->ctx, EXL2_ERR_CONTEXT_FULL, "the prompt has %llu tokens, but a session holds %u",
+                          (unsigned long long)count, m->info.context_max);
     }
     job->sequence.prompt_count = job->stats.prompt_tokens;
-    for (uint32_t i = 0; i < job->sequence.prompt_count; i++) {
-        prompt[i] = given->tokens[i];
+    if (count == given->token_count && pictures->rows == 0) {
+        for (uint32_t i = 0; i < job->sequence.prompt_count; i++) {
+            prompt[i] = given->tokens[i];
+        }
     }
-    return EXL2_OK;
+    return exl2__job_pictures_words(e, m, job, pictures, prompt, job->sequence.prompt_count);
+}
+
+EXL2__PRIVATE exl2_result exl2__job_prompt_any(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2_job_desc *d,
+                                               const exl2__table *t, exl2_token *prompt, exl2__job_pictures *pictures)
+{
+    const exl2_prompt *given = &d->prompt;
+    if (given->messages) {
+        return exl2__job_prompt_messages(e, m, job, d, t, prompt, pictures);
+    }
+    job->sequence.keep = t->tokens;
+    job->sequence.prompt = (const uint32_t *)prompt;
+    return given->text ? exl2__job_prompt_text(e, m, job, given, t, prompt, pictures)
+                       : exl2__job_prompt_ids(e, m, job, given, prompt, pictures);
 }
 
 /* Fills sequence.keep, prompt, prompt_count and stats.prompt_tokens. Text beside messages follows them. */
@@ -398,13 +519,11 @@ EXL2__PRIVATE exl2_result exl2__job_prompt_fill(exl2_engine *e, exl2__model *m, 
         return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s has no tokenizer.json: set the prompt's tokens instead of text",
                           m->path);
     }
-    if (given->messages) {
-        return exl2__job_prompt_messages(e, m, job, d, t, prompt);
-    }
-    job->sequence.keep = t->tokens;
-    job->sequence.prompt = (const uint32_t *)prompt;
-    return given->text ? exl2__job_prompt_text(e, m, job, given, t, prompt)
-                       : exl2__job_prompt_ids(e, m, job, given, prompt);
+    exl2__job_pictures pictures;
+    EXL2__TRY(exl2__job_pictures_open(e, m, given, &pictures));
+    exl2_result r = exl2__job_prompt_any(e, m, job, d, t, prompt, &pictures);
+    exl2__job_pictures_close(e, &pictures);
+    return r;
 }
 
 #endif

@@ -5,6 +5,7 @@
 #define EXL2__JOB_START_H
 
 #include "draft_models.h"
+#include "embeddings.h"
 #include "job_lists.h"
 #include "job_prompt.h"
 #include "loras.h"
@@ -19,7 +20,7 @@ static inline void exl2__job_start_heal(const exl2__model *m, exl2__job *job)
     exl2__sequence *s = &job->sequence;
     size_t bytes;
     exl2_token last = s->prompt_count ? (exl2_token)s->prompt[s->prompt_count - 1] : -1;
-    if (exl2__jobs_healable(m, last, &bytes) && s->keep + s->prompt_count > 1) {
+    if (!exl2__vectors_is((uint32_t)last) && exl2__jobs_healable(m, last, &bytes) && s->keep + s->prompt_count > 1) {
         s->prompt_count--;
         job->healed = last;
         job->grammar.begun_tokens -= job->grammar.begun_tokens > 0;
@@ -45,7 +46,7 @@ EXL2__PRIVATE exl2_result exl2__job_start_length(exl2_engine *e, const exl2__mod
     exl2__sequence *s = &job->sequence;
     uint64_t prompt_end = (uint64_t)s->keep + s->prompt_count + (job->healed >= 0);
     uint32_t context_max = m->info.context_max;
-    uint64_t new_tokens = d->prefill_only ? 0 : d->max_tokens ? d->max_tokens : EXL2__DEFAULT_MAX_TOKENS;
+    uint64_t new_tokens = s->prefill_only ? 0 : d->max_tokens ? d->max_tokens : EXL2__DEFAULT_MAX_TOKENS;
     if (!d->max_tokens && prompt_end < context_max) { /* the default is limited to the rest of the context */
         new_tokens = exl2__min64(new_tokens, context_max - prompt_end);
     }
@@ -138,13 +139,22 @@ EXL2__PRIVATE exl2_result exl2__job_start_prompted(exl2_engine *e, exl2__model *
                                                    const exl2_job_desc *d)
 {
     exl2__sequence *s = &job->sequence;
+    if (d->prompt.tokens && d->prompt.image_count) {
+        EXL2__TRY(exl2__job_lists_check_ids(e, m, d->prompt.tokens, d->prompt.token_count, "prompt token"));
+    }
     EXL2__TRY(exl2__job_prompt_fill(e, m, job, d, s->table));
-    EXL2__TRY(exl2__job_lists_check_ids(e, m, (const exl2_token *)s->prompt, s->prompt_count, "prompt token"));
+    if (job->stats.image_rows == 0) {
+        EXL2__TRY(exl2__job_lists_check_ids(e, m, (const exl2_token *)s->prompt, s->prompt_count, "prompt token"));
+    }
     job->healed = -1;
     if (d->heal_prompt && !d->prefill_only) {
         exl2__job_start_heal(m, job);
     }
-    return exl2__job_start_length(e, m, job, d);
+    EXL2__TRY(exl2__job_start_length(e, m, job, d));
+    return s->pool == EXL2_EMBED_OFF || s->prompt_count > 0
+               ? EXL2_OK
+               : exl2__fail(&e->ctx, EXL2_ERR_ARG, "embed: the prompt is empty, so there is nothing to make an "
+                            "embedding of");
 }
 
 /* The job's adapters. The session's history moves into the tree of its set. */
@@ -171,8 +181,15 @@ EXL2__PRIVATE exl2_result exl2__job_start_fill(exl2_engine *e, exl2__model *m, e
     EXL2__TRY(exl2__job_start_loras(e, m, session, job, d));
     s->priority = d->priority;
     s->order = e->order++;
-    s->prefill_only = d->prefill_only;
+    s->pool = d->embed.pool;
+    s->pool_layer = d->embed.layer;
+    job->embeds_raw = d->embed.raw;
+    s->prefill_only = d->prefill_only || s->pool != EXL2_EMBED_OFF;
     s->score_prompt = d->score_prompt;
+    if (m->weights.headless && (!s->prefill_only || s->score_prompt)) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s has no head: it makes embeddings, but no text and no "
+                          "log-probabilities", m->path);
+    }
     s->alts = d->alts_per_token;
     EXL2__TRY(d->resume ? exl2__job_start_resumed(e, m, job, d) : exl2__job_start_prompted(e, m, job, d));
     EXL2__TRY(exl2__job_lists_stops(e, m, job, d, &used));
@@ -278,6 +295,19 @@ EXL2__PRIVATE exl2_result exl2__job_start_one(exl2_engine *e, const exl2_job_des
         }
         return r;
     }
+#ifndef EXL2_NO_VISION
+    if ((r = exl2__images_check_history(e, m, job)) < 0) {
+        exl2__grammars_leave(e, job);
+        exl2__pool_free(&e->job_ids, slot);
+        if (one_shot) {
+            exl2__objects_free_session(e, session);
+        }
+        return r;
+    }
+#endif
+    if (!job->sequence.begun) {
+        exl2__vectors_use(m->pages.vectors, job->sequence.prompt, job->sequence.prompt_count);
+    }
     session->job = of ? of : job_id;
     session->one_shot = one_shot;
     return EXL2_OK;
@@ -373,6 +403,7 @@ EXL2__PRIVATE exl2_result exl2__job_start_whole(exl2_engine *e, const exl2_job_d
         return exl2__fail(&e->ctx, EXL2_ERR_STATE, "negative_session: the session is busy with the positive prompt of "
                           "the same job");
     }
+    EXL2__TRY(exl2__embeddings_check(e, m, d));
     EXL2__TRY(exl2__draft_models_check(e, m, &d->draft, &draft));
     EXL2__TRY(exl2__job_start_one(e, d, m, session, discard_events, 0, job));
     exl2_result r = d->guidance < 0 || d->guidance > 0 ? exl2__job_start_negative(e, d, *job) : EXL2_OK;

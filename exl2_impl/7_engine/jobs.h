@@ -133,10 +133,10 @@ static inline void exl2__jobs_end_deferred(exl2__job *job)
 EXL2__PRIVATE void exl2__jobs_end_now(exl2__job *job, exl2_result result, const char *text)
 {
     exl2__job_delivery *d = &job->delivery;
-    d->deferred += d->text_due;
+    d->deferred += (uint32_t)d->text_due + d->embedding_due;
     exl2__jobs_end_deferred(job);
     exl2__jobs_end(job, EXL2_STOP_CANCELLED, result, text);
-    d->text_due = d->progress_due = false;
+    d->text_due = d->progress_due = d->embedding_due = false;
     /* Events in the worker's rings name a job that has ended. */
     d->deferred = d->deferred_bytes = d->deferred_tokens = 0;
 }

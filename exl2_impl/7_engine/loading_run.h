@@ -17,6 +17,9 @@ EXL2__PRIVATE void exl2__loading_free_parked(exl2_engine *e, exl2__model *m)
     exl2__loras_park(e, m);
     exl2__weights_close(&e->ctx, &m->weights);
     if (!m->desc.keep_packed) {
+#ifndef EXL2_NO_VISION
+        exl2__images_park(&e->ctx, m);
+#endif
         exl2__spans_close(&e->ctx, &m->spans);
     } else if (exl2__objects_has_memory(m)) {
         exl2__spans_drop(&m->spans);
@@ -61,8 +64,20 @@ EXL2__PRIVATE exl2_result exl2__loading_again_read(exl2_engine *e, exl2__model *
     exl2__loading_end_reading(e, m);
     exl2__store64(head, m->weights.content_head[0]);
     exl2__store64(head + 8, m->weights.content_head[1]);
-    bool same = memcmp(head, m->content_head, sizeof head) == 0 && m->weights.weight_bytes == m->info.weight_bytes;
+    bool same = memcmp(head, m->content_head, sizeof head) == 0
+             && m->weights.weight_bytes + m->info.tower_bytes == m->info.weight_bytes;
     return same ? EXL2_OK : exl2__loading_changed(e, m);
+}
+
+EXL2__PRIVATE exl2_result exl2__loading_again_towers(exl2_engine *e, exl2__model *m, exl2__work *work)
+{
+#ifndef EXL2_NO_VISION
+    if (m->images.on && !m->desc.keep_packed) {
+        return exl2__loading_tower_headers(&e->ctx, m, work);
+    }
+#endif
+    (void)e, (void)m, (void)work;
+    return EXL2_OK;
 }
 
 EXL2__PRIVATE exl2_result exl2__loading_again_allocate(exl2_engine *e, exl2__model *m, exl2__work *work)
@@ -81,6 +96,7 @@ EXL2__PRIVATE exl2_result exl2__loading_again_allocate(exl2_engine *e, exl2__mod
     }
     if (!exl2__objects_has_memory(m)) {
         EXL2__TRY(exl2__spans_open_weights(c, &m->spans, m->span_bytes));
+        EXL2__TRY(exl2__loading_open_tower(c, m));
     }
     return exl2__weights_begin(c, &m->weights);
 }
@@ -91,7 +107,12 @@ EXL2__PRIVATE exl2_result exl2__loading_again_weights(exl2_engine *e, exl2__mode
          : exl2__objects_has_memory(m) ? exl2__spans_restore(&m->spans, work) : EXL2_OK;
 }
 
-/* The backend's part of the scratch memory is laid out again in its place. */
+EXL2__PRIVATE exl2_result exl2__loading_again_tower(exl2_engine *e, exl2__model *m, exl2__work *work)
+{
+    return m->desc.keep_packed ? EXL2_OK : exl2__loading_tower_weights(e, m, work);
+}
+
+/* The backend's part of the scratch memory, and the tower's, are laid out again in their places. */
 EXL2__PRIVATE exl2_result exl2__loading_again_finish(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     exl2__arena scratch = m->scratch;
@@ -105,7 +126,14 @@ EXL2__PRIVATE exl2_result exl2__loading_again_finish(exl2_engine *e, exl2__model
     }
     exl2__weights_close(&e->ctx, &m->weights);
     scratch.used = m->prepared_at;
-    return exl2__spans_prepare(&m->spans, &m->plan, false, &scratch);
+    EXL2__TRY(exl2__spans_prepare(&m->spans, &m->plan, false, &scratch));
+#ifndef EXL2_NO_VISION
+    if (m->images.on && !m->desc.keep_packed) {
+        scratch.used = m->images.prepared_at;
+        exl2__tower_prepare(&m->images.tower, m->spans.span[0].device, &m->images.limits, &scratch);
+    }
+#endif
+    return EXL2_OK;
 }
 
 EXL2__PRIVATE exl2_result exl2__loading_again_loras(exl2_engine *e, exl2__model *m, exl2__work *work)
@@ -114,8 +142,8 @@ EXL2__PRIVATE exl2_result exl2__loading_again_loras(exl2_engine *e, exl2__model 
 }
 
 static const exl2__loading_stage exl2__loading_again[] = {
-    exl2__loading_again_begin, exl2__loading_again_read, exl2__loading_again_allocate, exl2__loading_again_weights,
-    exl2__loading_again_finish, exl2__loading_again_loras,
+    exl2__loading_again_begin, exl2__loading_again_read, exl2__loading_again_towers, exl2__loading_again_allocate,
+    exl2__loading_again_weights, exl2__loading_again_tower, exl2__loading_again_finish, exl2__loading_again_loras,
 };
 
 /* Begins to load a parked model again. */
@@ -269,6 +297,10 @@ EXL2__PRIVATE exl2_result exl2__loading_open(exl2_engine *e, const exl2_model_de
     exl2__format(m->path, sizeof m->path, "%s", d->path);
     m->desc = *d;
     m->desc.path = m->path;
+    m->desc.cards = m->cards;
+    if (d->card_count) {
+        memcpy(m->cards, d->cards, d->card_count * sizeof *m->cards);
+    }
     out->id = id;
     return EXL2_OK;
 }

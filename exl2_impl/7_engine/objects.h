@@ -6,6 +6,7 @@
 #define EXL2__OBJECTS_H
 
 #include "../0_base/pool.h"
+#include "../1_load/pooling.h"
 #include "../0_base/thread.h"
 #include "../2_graph/forward.h"
 #include "../2_graph/weights.h"
@@ -20,6 +21,7 @@
 #include "../6_text/tokenizer/stream.h"
 #include "../6_text/chat/template_set.h"
 #include "events.h"
+#include "image_objects.h"
 
 #define EXL2__PATH_BYTES 1024
 #define EXL2__PIECE_BYTES_MAX 1024       /* text of one token; a vocabulary with longer texts is rejected */
@@ -32,6 +34,7 @@
 #define EXL2__JOB_DEFERRED_BYTES 8192u    /* ... nor any event while so many bytes are ahead of it */
 #define EXL2__JOB_ALTS 4096              /* alternatives of held tokens */
 #define EXL2__JOB_EVENT_BYTES 49152u     /* bytes of a job's events from one pass that a callback may hear later */
+#define EXL2__JOB_EMBED_MAX 12160u        /* values of an embedding: its event fits into EXL2__JOB_EVENT_BYTES */
 #define EXL2__FIRST_DRAFT_RATE 0.5f      /* a guess; see exl2__job.drafting.rate */
 #define EXL2__FIRST_MASK_NS 40.0f        /* a guess; see exl2__model.mask_ns */
 #define EXL2__FIRST_MASK_BEGIN_NS 2e5f   /* a guess; see exl2__model.mask_begin_ns */
@@ -48,10 +51,15 @@ typedef struct exl2__held_token {
    delivery. */
 typedef struct exl2__job_block {
     uint64_t text[EXL2__JOB_TEXT_BYTES / 8]; /* bytes; the type aligns every block of an array for pointers */
-    char hold[EXL2__JOB_HOLD_BYTES + 1];
-    exl2__held_token held[EXL2__JOB_HELD_TOKENS];
-    exl2_alt alts[EXL2__JOB_ALTS]; /* [held tokens, alts_per_token] */
-    exl2_alt event_tokens[EXL2__JOB_HELD_TOKENS];
+    union {
+        struct {
+            char hold[EXL2__JOB_HOLD_BYTES + 1];
+            exl2__held_token held[EXL2__JOB_HELD_TOKENS];
+            exl2_alt alts[EXL2__JOB_ALTS]; /* [held tokens, alts_per_token] */
+            exl2_alt event_tokens[EXL2__JOB_HELD_TOKENS];
+        };
+        float embedding[EXL2__JOB_EMBED_MAX]; /* of a job that has no text: the sum so far, then the vector */
+    };
 } exl2__job_block;
 
 /* A set of adapters by what they are, for snapshots. */
@@ -87,11 +95,13 @@ typedef struct exl2__model {
     uint64_t scratch_bytes;
     exl2_model_info info;
     uint8_t content_head[16];    /* of content_id.h: the content_id of saves that releases up to 0.2.0 made */
+    exl2__pooling pooling;       /* what the folder says of embeddings */
     exl2__vocab vocab;
     exl2__template_set chats;
     float mask_ns;               /* learned time of a mask per node of exl2__grammar_mask_cost, in nanoseconds */
     float mask_begin_ns;         /* learned time to begin a mask, before its nodes, in nanoseconds */
     exl2__grammar_vocab grammar_vocab; /* zeroed until the first grammar, or made while loading */
+    exl2_card cards[EXL2__SPANS_MAX]; /* [desc.card_count] the desc's; desc.cards points here */
     exl2__spans spans;           /* devices, with weights and pages */
     uint64_t span_bytes[EXL2__SPANS_MAX]; /* of the weights of each span */
     exl2__plan plan;             /* of the whole model */
@@ -104,6 +114,9 @@ typedef struct exl2__model {
     exl2__lora_names *lora_names; /* [max_sessions] adapters of the session's newest job, or of its snapshot's; its
                                     table is in their tree. NULL: lora_max is 0 */
     exl2__vectors vectors;       /* inputs that are no tokens, which words of histories and pages name */
+#ifndef EXL2_NO_VISION
+    exl2__images images;
+#endif
     exl2__batch batch;
     exl2__forward forward;
     bool tables_updated;         /* the pass has written all its K and V, and `cached` of its tables is updated */
@@ -182,6 +195,7 @@ typedef struct exl2__job_delivery {
     uint32_t held_tokens_max;
     uint32_t due_bytes, due_tokens; /* the first part of what is held: the next TEXT event */
     bool text_due, progress_due; /* a TEXT or a PREFILL event must be delivered before more work */
+    bool embedding_due;          /* the job's embedding must be delivered before DONE */
     bool done_due;               /* the job has ended, but the ring had no room for DONE. The handles of that event: */
     exl2_model done_model;
     exl2_session done_session;
@@ -283,6 +297,8 @@ struct exl2__job {
     exl2__job_drafting drafting;
     bool one_by_one;             /* every token is sampled; none is appended because it is forced */
     bool prefilled;              /* all K and V of a prefill_only job are computed */
+    uint32_t embedded;           /* rows that are in its embedding */
+    bool embeds_raw;
     uint32_t computed;           /* tokens of the prompt whose K and V this job has computed */
     exl2_token healed;           /* last token of the prompt, which the first sampled token replaces; -1 = none */
     uint32_t max_tokens;
@@ -293,6 +309,7 @@ struct exl2__job {
     exl2_error error;
     exl2_job_stats stats;
     uint64_t start_ns, active_ns, first_token_ns; /* by exl2__platform_ns; 0 = not yet */
+    uint64_t pictured_ns;        /* since when its sequence waits for a picture */
     exl2__job_shared shared;
 };
 
@@ -328,7 +345,7 @@ struct exl2_engine {
     exl2__arena block;           /* the engine itself lies at its start */
     uint32_t max_models, max_sessions, max_jobs;
     exl2_engine_info info;
-    exl2__hardware hardware;     /* the backend and its device */
+    exl2__hardware hardware;     /* the backend and its devices */
     exl2__pool model_ids, session_ids, job_ids, grammar_ids;
     exl2__model *models;
     exl2__session *sessions;
@@ -337,6 +354,7 @@ struct exl2_engine {
     exl2__events events;
     uint64_t loras_made;         /* number of adapters so far: the newest one's id */
     uint64_t order;              /* number of the next job start */
+    uint32_t image_serial;       /* of the newest handle of a picture */
     uint32_t first_model;        /* slot that a step begins with; it rotates */
     bool closing;                /* new models are rejected */
     bool loads_on_caller;        /* the worker loads no models: exl2_step does */

@@ -6,6 +6,7 @@
 #define EXL2__PUBLIC_H
 
 #include "api_engine.h"
+#include "api_images.h"
 #include "api_jobs.h"
 #include "api_loras.h"
 #include "api_models.h"
@@ -253,6 +254,43 @@ EXL2_API exl2_result exl2_job_measure(exl2_engine *e, const exl2_job_desc *d, ex
 EXL2_API exl2_result exl2_generate(exl2_engine *e, const exl2_job_desc *d)
 {
     return EXL2__HELD(e, exl2__api_generate(e, d));
+}
+
+EXL2_API exl2_result exl2_session_pictures(exl2_engine *e, exl2_session handle, exl2_picture *out, size_t cap,
+                                           size_t *need)
+{
+    return EXL2__GATED(e, exl2__api_session_pictures(e, handle, out, cap, need));
+}
+
+EXL2_API exl2_result exl2_image_make(exl2_engine *e, const exl2_image_desc *d, exl2_image *out)
+{
+    return EXL2__GATED(e, exl2__api_image_make(e, d, out));
+}
+
+EXL2_API exl2_result exl2_image_get(exl2_engine *e, exl2_image handle, exl2_image_info *out)
+{
+    return EXL2__GATED(e, exl2__api_image_get(e, handle, out));
+}
+
+EXL2_API exl2_result exl2_image_measure(exl2_engine *e, exl2_model handle, uint32_t width, uint32_t height,
+                                        exl2_image_info *out)
+{
+    return EXL2__GATED(e, exl2__api_image_measure(e, handle, width, height, out));
+}
+
+EXL2_API exl2_result exl2_image_seen(exl2_engine *e, exl2_image handle, void *out, size_t cap, size_t *need)
+{
+    return EXL2__GATED(e, exl2__api_image_seen(e, handle, out, cap, need));
+}
+
+EXL2_API exl2_result exl2_image_rows(exl2_engine *e, exl2_image handle, float *out, size_t cap, size_t *need)
+{
+    return EXL2__GATED(e, exl2__api_image_rows(e, handle, out, cap, need));
+}
+
+EXL2_API exl2_result exl2_image_close(exl2_engine *e, exl2_image handle)
+{
+    return EXL2__GATED(e, exl2__api_image_close(e, handle));
 }
 
 EXL2_API exl2_result exl2_job_priority(exl2_engine *e, exl2_job handle, int32_t priority)

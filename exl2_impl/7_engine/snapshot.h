@@ -6,13 +6,15 @@
 
        bytes  what
        8      "EXL2SAVE"
-       4, 4   version 1; flags: 1 = job part, 2 = K and V, 4 = the job's reply was begun, 8 = vectors, 16 = adapters
+       4, 4   version 1; flags: 1 = job part, 2 = K and V, 4 = the job's reply was begun, 8 = vectors, 16 = adapters,
+              32 = pictures, 64 = with their pixels or rows
        16     content_id of the model; releases up to 0.2.0 wrote its head alone (content_id.h)
        4      words of the history, with those of tokens that were not delivered yet
        4      pages of K and V
        4 n    words: id, and bit 31 if a GPU computes K and V of the token as those of a sampled one; bit 30 and a
               number if the word is a vector's, numbered in the order in which they first occur
        ...    if any word is a vector's: their number (4), then each once, as floats
+       ...    if any word is of a picture: the part of pictures (snapshot_pictures.h)
        ...    the job part (exl2__snapshot_put_job)
        4, 4   if the reply was begun: its tokens in the prompt, bytes before it in the first of them
        ...    if the newest job had adapters: their number (4), then of each its content_id (16) and its scale (4)
@@ -22,6 +24,7 @@
 #define EXL2__SNAPSHOT_H
 
 #include "loras.h"
+#include "snapshot_pictures.h"
 
 #define EXL2__SNAPSHOT_MAGIC "EXL2SAVE"
 #define EXL2__SNAPSHOT_VERSION 1u
@@ -30,6 +33,8 @@
 #define EXL2__SNAPSHOT_IS_BEGUN 4u
 #define EXL2__SNAPSHOT_HAS_VECTORS 8u
 #define EXL2__SNAPSHOT_HAS_LORAS 16u
+#define EXL2__SNAPSHOT_HAS_PICTURES 32u
+#define EXL2__SNAPSHOT_HAS_IMAGES 64u
 #define EXL2__SNAPSHOT_HEAD_BYTES 40u
 #define EXL2__SNAPSHOT_JOB_BYTES 68u /* then the tried tokens, then mirostat's states */
 #define EXL2__SNAPSHOT_BEGUN_BYTES 8u
@@ -43,6 +48,7 @@ typedef struct exl2__snapshot {
     uint64_t computation, page_bytes;
     uint32_t vectors;        /* number of different ones */
     uint64_t vector_bytes;   /* of one */
+    exl2__snapshot_pictures pictures;
     bool earlier;            /* when reading: it names its model as releases up to 0.2.0 did */
     exl2__session_resume job;
     exl2__lora_names loras;
@@ -74,14 +80,23 @@ EXL2__PRIVATE uint64_t exl2__snapshot_computation(const exl2_engine *e, const ex
     const exl2__shape *s = &m->plan.shape;
     const exl2__backend *backend = exl2__objects_backend(m);
     bool gpu = exl2__backend_has_memory(backend);
-    uint32_t family = gpu ? e->info.device.arch : e->info.cpu_path == EXL2_CPU_C;
+    const exl2_device_info *first = &e->info.devices[gpu ? m->info.cards[0].device : 0];
+    uint32_t family = gpu ? first->arch : e->info.cpu_path == EXL2_CPU_C;
     const uint32_t numbers[] = { EXL2_VERSION, family, 1 + (uint32_t)m->plan.kv, s->layers, s->kv_heads, s->head_dim,
                                  s->rotary, s->pairs, s->experts.active, m->plan.rope_count };
     uint64_t key = 0;
     exl2__snapshot_key_add(&key, m->info.content_id, sizeof m->info.content_id);
     exl2__snapshot_key_add(&key, backend->name, strlen(backend->name));
-    exl2__snapshot_key_add(&key, e->info.device.name, gpu ? strlen(e->info.device.name) : 0);
+    exl2__snapshot_key_add(&key, first->name, gpu ? strlen(first->name) : 0);
     exl2__snapshot_key_add(&key, numbers, sizeof numbers);
+    for (uint32_t i = 1; i < m->info.card_count; i++) { /* equal GPUs give the bits of one, cut anywhere */
+        const exl2_device_info *other = &e->info.devices[m->info.cards[i].device];
+        if (strcmp(other->name, first->name) != 0 || other->arch != first->arch) {
+            exl2__snapshot_key_add(&key, other->name, strlen(other->name));
+            exl2__snapshot_key_add(&key, &m->info.cards[i].first_layer, sizeof m->info.cards[i].first_layer);
+            exl2__snapshot_key_add(&key, &m->info.cards[i].layers, sizeof m->info.cards[i].layers);
+        }
+    }
     for (uint32_t i = 0; i < m->plan.rope_count; i++) {
         const exl2__rope_angles *angles = &m->plan.ropes[i];
         exl2__snapshot_key_add(&key, &angles->magnitude, sizeof angles->magnitude);
@@ -99,6 +114,7 @@ EXL2__PRIVATE uint64_t exl2__snapshot_bytes(const exl2__snapshot *x)
     uint64_t bytes = EXL2__SNAPSHOT_HEAD_BYTES + 4ull * x->tokens + EXL2__SNAPSHOT_SUM_BYTES;
     uint64_t lists = 4ull * (x->job.tried_count + x->mu_count);
     bytes += x->flags & EXL2__SNAPSHOT_HAS_VECTORS ? 4 + x->vectors * x->vector_bytes : 0;
+    bytes += x->pictures.bytes;
     bytes += x->flags & EXL2__SNAPSHOT_HAS_JOB ? EXL2__SNAPSHOT_JOB_BYTES + lists : 0;
     bytes += x->flags & EXL2__SNAPSHOT_IS_BEGUN ? EXL2__SNAPSHOT_BEGUN_BYTES : 0;
     bytes += x->flags & EXL2__SNAPSHOT_HAS_LORAS ? 4 + (uint64_t)x->loras.count * EXL2__SNAPSHOT_LORA_BYTES : 0;
@@ -151,11 +167,18 @@ EXL2__PRIVATE uint8_t *exl2__snapshot_put_job(uint8_t *at, const exl2__snapshot 
 }
 
 /* Writes the words, and the vectors that they name. */
-EXL2__PRIVATE uint8_t *exl2__snapshot_put_words(uint8_t *at, const exl2__vectors *v, const uint32_t *words,
+EXL2__PRIVATE uint8_t *exl2__snapshot_put_words(uint8_t *at, const exl2__model *m, const uint32_t *words,
                                                 const exl2__snapshot *x)
 {
+    const exl2__vectors *v = &m->vectors;
     uint32_t next = 0;
     for (uint32_t i = 0; i < x->tokens; i++) {
+#ifndef EXL2_NO_VISION
+        if (exl2__pictures_is(words[i])) {
+            at = exl2__snapshot_put(at, exl2__snapshot_pictures_word(m, words[i]));
+            continue;
+        }
+#endif
         uint32_t number = exl2__vectors_is(words[i]) ? v->numbers[exl2__vectors_index(words[i])] : 0;
         at = exl2__snapshot_put(at, !exl2__vectors_is(words[i]) ? words[i]
                                     : (words[i] & EXL2__WORD_SAMPLED) | EXL2__WORD_VECTOR | number);
@@ -164,12 +187,16 @@ EXL2__PRIVATE uint8_t *exl2__snapshot_put_words(uint8_t *at, const exl2__vectors
         at = exl2__snapshot_put(at, x->vectors);
     }
     for (uint32_t i = 0; next < x->vectors; i++) {
-        if (exl2__vectors_is(words[i]) && v->numbers[exl2__vectors_index(words[i])] == next) {
+        bool vector = exl2__vectors_is(words[i]) && !exl2__pictures_is(words[i]);
+        if (vector && v->numbers[exl2__vectors_index(words[i])] == next) {
             memcpy(at, exl2__vectors_data(v, words[i]), (size_t)x->vector_bytes);
             at += x->vector_bytes;
             next++;
         }
     }
+#ifndef EXL2_NO_VISION
+    at = x->pictures.count ? exl2__snapshot_pictures_put(at, m, &x->pictures) : at;
+#endif
     return at;
 }
 
@@ -184,7 +211,7 @@ EXL2__PRIVATE exl2_result exl2__snapshot_write(const exl2__model *m, const exl2_
     memcpy(at, m->info.content_id, 16);
     at = exl2__snapshot_put(at + 16, x->tokens);
     at = exl2__snapshot_put(at, x->pages);
-    at = exl2__snapshot_put_words(at, m->pages.vectors, s->table.words, x);
+    at = exl2__snapshot_put_words(at, m, s->table.words, x);
     if (x->flags & EXL2__SNAPSHOT_HAS_JOB) {
         at = exl2__snapshot_put_job(at, x);
         for (uint32_t i = 0; i < x->mu_count; i++) {
@@ -239,6 +266,10 @@ EXL2__PRIVATE exl2_result exl2__snapshot_save(exl2_engine *e, exl2__session *s, 
     if (job && job->guidance.negative) {
         return exl2__fail(&e->ctx, EXL2_ERR_STATE, "a session whose job has guidance can be saved after its DONE");
     }
+    if (job && job->sequence.pool != EXL2_EMBED_OFF) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "a session whose job makes an embedding can be saved after its "
+                          "DONE");
+    }
     bool deferred = job && job->delivery.deferred && !exl2__jobs_is_dropped(job);
     if (deferred && (job->stops.strings.count || job->bans.strings.count || job->sequence.sampling.mirostat_tau > 0
                      || exl2__snapshot_is_cut(m, job))) {
@@ -263,6 +294,11 @@ EXL2__PRIVATE exl2_result exl2__snapshot_save(exl2_engine *e, exl2__session *s, 
     x.vectors = exl2__vectors_number(&m->vectors, t->words, x.tokens);
     x.vector_bytes = m->plan.shape.hidden * sizeof(float);
     x.flags |= x.vectors ? EXL2__SNAPSHOT_HAS_VECTORS : 0;
+#ifndef EXL2_NO_VISION
+    bool images = flags & EXL2_SAVE_IMAGES;
+    exl2__snapshot_pictures_number(m, t->words, x.tokens, images, &x.pictures);
+    x.flags |= x.pictures.count ? EXL2__SNAPSHOT_HAS_PICTURES | (images ? EXL2__SNAPSHOT_HAS_IMAGES : 0) : 0;
+#endif
     if (t->previous != t) {
         exl2__table_remember(t, &m->pages);
     }
@@ -393,6 +429,9 @@ EXL2__PRIVATE exl2_result exl2__snapshot_check_words(exl2_engine *e, const exl2_
     uint32_t next = 0;
     for (uint32_t i = 0; i < x->tokens; i++) {
         uint32_t word = exl2__load32(x->words + 4 * (size_t)i) & ~EXL2__WORD_SAMPLED;
+        if (x->pictures.count && exl2__pictures_is(word)) { /* _pictures_check has seen it */
+            continue;
+        }
         bool vector = exl2__vectors_is(word) && exl2__vectors_index(word) < x->vectors
                    && exl2__vectors_index(word) <= next;
         if (!vector && word >= m->plan.shape.vocab) {
@@ -503,8 +542,10 @@ EXL2__PRIVATE exl2_result exl2__snapshot_read(exl2_engine *e, const exl2__model 
     x->pages = exl2__load32(data + 36);
     EXL2__TRY(exl2__snapshot_check_model(e, m, data + 16, &x->earlier));
     uint32_t known = EXL2__SNAPSHOT_HAS_JOB | EXL2__SNAPSHOT_HAS_KV | EXL2__SNAPSHOT_IS_BEGUN
-                   | EXL2__SNAPSHOT_HAS_VECTORS | EXL2__SNAPSHOT_HAS_LORAS;
-    if (x->flags & ~known || x->tokens > (end - at) / 4) {
+                   | EXL2__SNAPSHOT_HAS_VECTORS | EXL2__SNAPSHOT_HAS_LORAS | EXL2__SNAPSHOT_HAS_PICTURES
+                   | EXL2__SNAPSHOT_HAS_IMAGES;
+    bool pictures = !(x->flags & EXL2__SNAPSHOT_HAS_IMAGES) || x->flags & EXL2__SNAPSHOT_HAS_PICTURES;
+    if (x->flags & ~known || !pictures || x->tokens > (end - at) / 4) {
         return exl2__snapshot_malformed(e, "its size does not fit its counts");
     }
     if (x->tokens > m->info.context_max) {
@@ -517,6 +558,11 @@ EXL2__PRIVATE exl2_result exl2__snapshot_read(exl2_engine *e, const exl2__model 
     if (x->flags & EXL2__SNAPSHOT_HAS_VECTORS) {
         EXL2__TRY(exl2__snapshot_read_vectors(e, data + at, end - at, x));
         at += 4 + x->vectors * x->vector_bytes;
+    }
+    if (x->flags & EXL2__SNAPSHOT_HAS_PICTURES) {
+        x->pictures.images = x->flags & EXL2__SNAPSHOT_HAS_IMAGES;
+        EXL2__TRY(exl2__snapshot_pictures_take(e, m, data + at, end - at, x->words, x->tokens, &x->pictures));
+        at += x->pictures.bytes;
     }
     EXL2__TRY(exl2__snapshot_check_words(e, m, x));
     if (x->flags & EXL2__SNAPSHOT_HAS_JOB) {
@@ -617,6 +663,13 @@ EXL2__PRIVATE exl2_result exl2__snapshot_restore(exl2_engine *e, exl2__session *
     exl2__snapshot x;
     EXL2__TRY(exl2__snapshot_read(e, m, (const uint8_t *)data, bytes, &x));
     EXL2__TRY(exl2__snapshot_add_vectors(e, &m->vectors, &x));
+#ifndef EXL2_NO_VISION
+    exl2_result entered = exl2__snapshot_pictures_enter(e, m, &x.pictures);
+    if (entered < 0) {
+        exl2__vectors_drop(&m->vectors, m->vectors.numbers, x.vectors);
+        return entered;
+    }
+#endif
     if (x.earlier) {
         exl2__log(&e->ctx, EXL2_LOG_WARN, EXL2_LOG_ID_SNAPSHOT_EARLIER, "a snapshot for %s is of an earlier release, "
                   "which knew a model by the first bytes of its tensors: its history is restored, and K and V are "
@@ -627,6 +680,13 @@ EXL2__PRIVATE exl2_result exl2__snapshot_restore(exl2_engine *e, exl2__session *
     for (uint32_t i = 0; i < x.tokens; i++) {
         uint32_t word = exl2__load32(x.words + 4 * (size_t)i), sampled = word & m->pages.sampled;
         word &= ~EXL2__WORD_SAMPLED;
+#ifndef EXL2_NO_VISION
+        if (exl2__pictures_is(word)) {
+            uint32_t slot = exl2__snapshot_pictures_slot(m, exl2__pictures_of(word));
+            t->words[i] = exl2__pictures_word(slot, exl2__pictures_row(word));
+            continue;
+        }
+#endif
         t->words[i] = sampled | (exl2__vectors_is(word) ? m->vectors.numbers[exl2__vectors_index(word)] : word);
     }
     for (uint32_t i = 0; i < x.mu_count; i++) {
@@ -636,6 +696,9 @@ EXL2__PRIVATE exl2_result exl2__snapshot_restore(exl2_engine *e, exl2__session *
     t->tokens = x.job.present ? x.job.prompt_end + x.job.delivered : x.tokens;
     exl2__vectors_use(&m->vectors, t->words, t->tokens); /* those behind are tokens */
     exl2__vectors_drop(&m->vectors, m->vectors.numbers, x.vectors);
+#ifndef EXL2_NO_VISION
+    exl2__snapshot_pictures_leave(m, x.pictures.count);
+#endif
     exl2_result r = EXL2_OK;
     bool own = x.flags & EXL2__SNAPSHOT_HAS_KV || m->desc.cache.no_reuse;
     s->base_root = t->root = own ? ++m->pages.roots : 0; /* K and V of an older snapshot are not found, either */

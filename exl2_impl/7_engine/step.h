@@ -7,8 +7,10 @@
 #define EXL2__STEP_H
 
 #include "../2_graph/forward_queue.h"
+#include "embeddings.h"
 #include "forced.h"
 #include "host_sample.h"
+#include "image_work.h"
 #include "loading_run.h"
 #include "masks.h"
 
@@ -53,6 +55,7 @@ static inline bool exl2__step_read_flags(exl2_engine *e, exl2__job *job)
         exl2__jobs_end_deferred(job);
         exl2__jobs_end(job, EXL2_STOP_CANCELLED, EXL2_ERR_CANCELLED, "the job was cancelled");
         job->delivery.text_due = job->delivery.text_due && job->stop != EXL2_STOP_CANCELLED;
+        job->delivery.embedding_due = job->delivery.embedding_due && job->stop != EXL2_STOP_CANCELLED;
         job->delivery.progress_due = false;
     }
     return paused;
@@ -65,8 +68,10 @@ static inline void exl2__step_update_job(exl2_engine *e, exl2__job *job, exl2__p
     bool paused = exl2__step_read_flags(e, job);
     uint64_t id = job->id;
     bool waits = exl2__jobs_is_deferred(e, job) || exl2__jobs_deferred_first(e, job); /* for its end */
-    bool was_due = job->delivery.text_due || job->delivery.progress_due || (job->ending && !waits);
-    bool clear = exl2__jobs_deliver_progress(e, job) && exl2__jobs_deliver_text(e, job);
+    bool was_due = job->delivery.text_due || job->delivery.progress_due || job->delivery.embedding_due
+                || (job->ending && !waits);
+    bool clear = exl2__jobs_deliver_progress(e, job) && exl2__jobs_deliver_text(e, job)
+              && exl2__embeddings_deliver(e, job);
     waits = exl2__jobs_is_deferred(e, job) || exl2__jobs_deferred_first(e, job);
     if (job->ending && clear && !waits) {
         exl2__jobs_finish(e, job);
@@ -243,7 +248,7 @@ static inline uint32_t exl2__step_prompt_rows(const exl2__model *m, const exl2__
     bool queues = exl2__backend_is_async(backend);
     uint64_t budget_ns = queues ? budget->gpu_ns : budget->unit_ns;
     if (budget_ns == 0) {
-        return m->plan.rows_max;
+        return m->plan.rows_max - m->plan.picture_rows;
     }
     uint32_t rows = exl2__forward_rows_for(&m->forward, queues ? budget_ns / 2 : budget_ns);
     return backend->two_kinds ? exl2__min32(rows, backend->exact_rows) : rows;
@@ -258,16 +263,20 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, const
     if (exl2__step_begin_repeated(m)) {
         return EXL2_OK;
     }
-    exl2__draft_models_all_follow(e, m);
+    exl2__draft_models_all_follow(e, m, false);
     exl2__step_admit(e, m, count, active);
-    exl2__draft_models_all_follow(e, m); /* those that have just started */
+    exl2__draft_models_all_follow(e, m, true); /* those that have just started, too */
     exl2__step_reserve_scores(e, m);
     exl2__drafts_ask(e, m);
     m->pass_ns = 0;
-    exl2__schedule_limits limits = { m->forward.step.kind, m->plan.rows_max, exl2__step_prompt_rows(m, budget),
-                                     m->plan.sequences_max, exl2__objects_backend(m)->decode_rows, 0, m->lora_turn };
+    exl2__schedule_limits limits = { .kind = m->forward.step.kind, .rows = m->plan.rows_max - m->plan.picture_rows,
+                                     .prompt_rows = exl2__step_prompt_rows(m, budget),
+                                     .sequences = m->plan.sequences_max,
+                                     .sampled_rows = exl2__objects_backend(m)->decode_rows,
+                                     .picture_rows = m->plan.picture_rows, .lora_turn = m->lora_turn };
     limits.lora_rows = m->plan.lora_max ? exl2__objects_backend(m)->loras->rows : 0;
     exl2__schedule_kind(m->sequences, count, &m->pages, limits.kind, &limits);
+    exl2__images_gate(e, m);
     exl2__drafts_make(e, m, limits.kind);
     uint32_t rows = exl2__schedule_rows(m->sequences, count, &m->pages, &limits, m->batch.copies, &m->batch.copy_count);
     rows -= exl2__step_commit(e, m);
@@ -331,7 +340,8 @@ static inline void exl2__step_update_tables(exl2_engine *e, exl2__model *m)
             continue;
         }
         if (!exl2__sequence_decodes(s) && s->attempt == 0) {
-            job->delivery.progress_due = !job->first_token_ns && !s->score_prompt && !exl2__objects_is_hidden(job);
+            bool silent = s->score_prompt || s->pool != EXL2_EMBED_OFF || exl2__objects_is_hidden(job);
+            job->delivery.progress_due = !job->first_token_ns && !silent;
         }
         counts |= !job->drafting.target;
         e->stats.tokens_in += exl2__jobs_computed(job, &m->pages);
@@ -364,7 +374,7 @@ static inline void exl2__step_token(exl2_engine *e, exl2__model *m, exl2__job *j
     if (sampled && !positive->ending) {
         exl2__jobs_accept(e, positive, f->results + row);
         exl2__forced_append(e, positive);
-        exl2__drafts_settle(e, m, job, position);
+        exl2__drafts_confirm(e, m, job, position);
     }
     if (!positive->delivery.progress_due) {
         exl2__jobs_deliver_text(e, positive);
@@ -391,6 +401,10 @@ static inline void exl2__step_results(exl2_engine *e, exl2__model *m)
             if (wanted) {
                 exl2__jobs_score(e, job, f->results + first, count);
             }
+        } else if (rows[first].use == EXL2__LOGIT_HIDDEN) {
+            bool last = rows[first].layer == 0 || rows[first].layer == m->plan.shape.layers;
+            exl2__embeddings_rows(e, m, wanted && last ? job : NULL, exl2__spans_last(&m->spans), f->logit0 + first,
+                                  f->logit0 + f->result_count, &count);
         } else if (wanted) {
             exl2__step_token(e, m, job, first);
         }
@@ -413,6 +427,9 @@ static inline void exl2__step_end_pass(exl2_engine *e, exl2__model *m, exl2_resu
         } else if (result < 0) {
             exl2__jobs_fail(e, exl2__objects_positive(job), result);
         } else if (job->prefilled) {
+            if (job->sequence.pool != EXL2_EMBED_OFF) {
+                exl2__embeddings_finish(e, m, job);
+            }
             job->delivery.text_due = job->delivery.due_bytes > 0 || job->delivery.due_tokens > 0; /* all of it forced */
             exl2__jobs_end(job, job->stop ? job->stop : EXL2_STOP_LENGTH, EXL2_OK, NULL);
         }
@@ -523,6 +540,10 @@ static inline exl2__step_outcome exl2__step_advance(exl2_engine *e, exl2__model 
     if (r >= 0 && status == EXL2__FORWARD_MASKS) {
         return EXL2__STEP_MASKS;
     }
+    if (r >= 0 && status == EXL2__FORWARD_LAYER) {
+        exl2__embeddings_taps(e, m);
+        return EXL2__STEP_RESULTS;
+    }
     if (r >= 0) {
         exl2__step_update_tables(e, m);
     }
@@ -570,10 +591,45 @@ static inline void exl2__step_passes(exl2_engine *e, exl2__model *m, const exl2_
     } while (outcome == EXL2__STEP_MASKS || !has_deadline || exl2__platform_ns() < budget->deadline_ns);
 }
 
+#ifndef EXL2_NO_VISION
+/* Passes and pictures, which have half of the time first while a job waits for one, and else what passes leave. */
+static inline void exl2__step_pictures(exl2_engine *e, exl2__model *m, const exl2__budget *budget,
+                                       exl2__queue_budget *queue_budget, exl2__progress *progress)
+{
+    uint64_t deadline = budget->deadline_ns, now = deadline ? exl2__platform_ns() : 0, id = m->id;
+    exl2__images_deliver(e, m, &progress->anything);
+    bool ended = m->id == id;
+    if (ended && deadline && exl2__images_has_wanted(m)) {
+        uint64_t half = now + (deadline > now ? (deadline - now) / 2 : 0);
+        exl2__images_run(e, m, half, budget->unit_ns, &progress->anything);
+    }
+    while (ended) {
+        bool before = progress->pass_ended;
+        progress->pass_ended = false;
+        exl2__step_passes(e, m, budget, queue_budget, progress);
+        bool passed = progress->pass_ended;
+        progress->pass_ended = before || passed;
+        bool left = deadline ? exl2__platform_ns() < deadline || !progress->anything
+                             : !passed || exl2__images_has_wanted(m);
+        ended = m->id == id && left && exl2__images_run(e, m, deadline, budget->unit_ns, &progress->anything)
+             && deadline && exl2__platform_ns() < deadline;
+    }
+    if (m->id == id) {
+        exl2__images_deliver(e, m, &progress->anything);
+    }
+}
+#endif
+
 /* A model's share of a step; sets budget->gpu_ns to the GPU time that is left. */
 static inline void exl2__step_model(exl2_engine *e, exl2__model *m, exl2__budget *budget, exl2__progress *progress)
 {
     exl2__queue_budget queue_budget = exl2__step_queue_budget(m, budget);
+#ifndef EXL2_NO_VISION
+    if (m->images.on) {
+        exl2__step_pictures(e, m, budget, &queue_budget, progress);
+        return;
+    }
+#endif
     exl2__step_passes(e, m, budget, &queue_budget, progress);
     budget->gpu_ns = m->id && exl2__objects_is_async(m) ? queue_budget.ns : budget->gpu_ns;
 }
@@ -695,52 +751,6 @@ EXL2__PRIVATE void exl2__step_park(exl2_engine *e, exl2__model *m)
     m->forward.active = false;
     m->forward.ahead = 0;
     exl2__loading_free_parked(e, m);
-}
-
-/* ---- a call that waits for one job ---- */
-
-/* Why an active job gets no rows: it is paused, or its events wait to be read. NULL: it can continue. */
-EXL2__PRIVATE const char *exl2__step_why_blocked(exl2_engine *e, exl2__job *job)
-{
-    exl2__lock(&e->lock);
-    bool paused = job->shared.pause == job->id;
-    exl2__unlock(&e->lock);
-    bool unread = job->delivery.text_due || job->delivery.progress_due || job->scores.blocked;
-    return paused ? "is paused: resume it, or cancel it"
-         : unread ? "has events that were not read: call exl2_next_event, or cancel it" : NULL;
-}
-
-/* Called when no job can advance. The job ends with an error if it waits for a place in the batch or for pages that
-   nothing will free while the caller waits. If the job itself is paused or active, another thread may resume it. */
-EXL2__PRIVATE void exl2__step_end_stuck(exl2_engine *e, exl2__job *job)
-{
-    const exl2__model *m = &e->models[job->model];
-    if (m->park == EXL2__PARK_PARKED) {
-        exl2__jobs_end(job, EXL2_STOP_ERROR, EXL2_ERR_STATE, "the model is parked: call exl2_model_park to load it");
-        return;
-    }
-    if (job->sequence.active || job->sequence.held) {
-        return;
-    }
-    const exl2__job *holder = NULL;
-    const char *why = NULL;
-    for (exl2__job *other = NULL; (other = exl2__objects_next_job(e, m, other)) != NULL;) {
-        if (exl2__objects_is_hidden(other) || !other->sequence.active) {
-            continue;
-        }
-        const char *blocked = exl2__step_why_blocked(e, other);
-        if (!blocked) { /* another thread has just resumed it */
-            return;
-        }
-        holder = holder ? holder : other;
-        why = why ? why : blocked;
-    }
-    char text[sizeof job->error.text];
-    if (holder) { /* alone, a job always fits */
-        exl2__format(text, sizeof text, "the job waits for a place in the batch, or for KV pages, which job "
-                     EXL2__POOL_NAME " holds. That job %s", EXL2__POOL_NAMED(holder->id), why);
-        exl2__jobs_end(job, EXL2_STOP_ERROR, EXL2_ERR_STATE, text);
-    }
 }
 
 #endif

@@ -177,7 +177,7 @@ EXL2__PRIVATE bool exl2__worker_deliver(exl2_engine *e, bool paused_too)
             continue;
         }
         exl2__step_read_flags(e, job);
-        if (job->ending && !d->deferred && !d->text_due && !d->progress_due) {
+        if (job->ending && !d->deferred && !d->text_due && !d->progress_due && !d->embedding_due) {
             any = true;
             exl2__jobs_finish(e, job);
         }
@@ -190,6 +190,11 @@ EXL2__PRIVATE bool exl2__worker_deliver(exl2_engine *e, bool paused_too)
 EXL2__PRIVATE bool exl2__worker_step_caller(exl2_engine *e, const exl2_step_desc *d)
 {
     bool any = exl2__worker_deliver(e, false);
+#ifndef EXL2_NO_VISION
+    for (uint32_t i = 0; i < e->max_models; i++) {
+        exl2__images_deliver(e, &e->models[i], &any);
+    }
+#endif
     any = (e->loads_on_caller && exl2__step_loads(e, d)) || any;
     e->worker.worked = e->worker.worked || any;
     exl2__atomic_add(&e->worker.news, any);

@@ -72,6 +72,25 @@ class Texts(unittest.TestCase):
         self.assertEqual(len(scores), len(self.model.tokenize(PROMPT)) - 1)
         self.assertTrue(all(score.logprob < 0 for score in scores))
 
+    def test_embed_is_a_vector(self):
+        width = self.model.info["hidden"]
+        one = self.model.embed(PROMPT)
+        self.assertEqual(len(one), width)
+        self.assertAlmostEqual(sum(value * value for value in one), 1, places=4)
+        ids = self.model.tokenize(PROMPT)
+        self.assertEqual(self.model.embed(ids), one)  # this tokenizer puts nothing after a text
+        texts = [PROMPT + " " * i for i in range(20)]  # more than max_jobs
+        many = self.model.embed(texts, pool="mean", unit=False)
+        self.assertEqual(len(many), 20)
+        self.assertEqual(many[3], self.model.embed(texts[3], pool="mean", unit=False))
+        self.assertGreater(abs(sum(value * value for value in many[0]) - 1), 0.1)
+        self.assertNotEqual(self.model.embed(PROMPT, layer=1), one)
+        with self.assertRaises(ValueError):
+            self.model.embed(PROMPT, pool="max")
+        with self.assertRaises(exl2.Exl2Error) as failure:
+            self.model.embed(PROMPT, layer=9)
+        self.assertIn("embed.layer is 9", str(failure.exception))
+
     def test_schema_gives_values(self):
         schema = {"type": "object", "required": ["act"], "additionalProperties": False,
                   "properties": {"act": {"enum": ["give", "leave"]}, "say": {"type": "string", "maxLength": 20}}}

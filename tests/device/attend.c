@@ -47,6 +47,10 @@ static void test_decode(const attend_modules *m, const attend_kind *kind, uint32
             s.splits = attend_splits(&s, r, 1);
             attend_decode(m, &s, r, 1, 1);
             attend_same(&s, together, r, 1, "a row alone, with as many splits as it has");
+            s.any_rows = true;
+            attend_decode(m, &s, r, 1, 1);
+            attend_same(&s, together, r, 1, "a row alone, by the kernel for any rows");
+            s.any_rows = false;
         }
         for (uint32_t early = 0; early < 2 && s.rows <= EXL2K_KEPT && s.codes; early++) {
             rig_upload(s.pages, 0, before, (size_t)s.pages.bytes);

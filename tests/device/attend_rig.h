@@ -38,7 +38,7 @@ typedef struct attend_sequence {
 } attend_sequence;
 
 typedef struct attend_modules {
-    rig_module decode[3], codes[3], prefill[3], wg[2], store, prepare, quantize; /* wg: on Hopper only */
+    rig_module decode[3], few[3], codes[3], prefill[3], wg[2], store, prepare, quantize; /* wg: on Hopper only */
 } attend_modules;
 
 typedef struct attend_scene {
@@ -59,6 +59,7 @@ typedef struct attend_scene {
     uint64_t norm[2];         /* of decode: weights of the norms of q and k; 0: none */
     bool stores;              /* decode from codes stores K and V itself */
     bool no_cluster;          /* decode is launched without clusters */
+    bool any_rows;            /* decode of few rows without norms by the kernel for all launches, too */
     uint32_t splits, early;   /* of decode launches; splits 0: EXL2K_SPLITS_MAX; 2 to 8: launched as a cluster */
     rig_buffer step, rows_at, tables, inputs, angles, pages, expanded, out, order, partial, tickets, tiles, sinks;
 } attend_scene;
@@ -70,10 +71,12 @@ static double attend_worst[4][2]; /* largest relative error of decode and of pre
 /* options: NVRTC options separated by blanks, or NULL */
 static attend_modules attend_modules_load(const char *options)
 {
-    static const char *const names[3][3] = { { "attend_decode64.cu", "attend_decode128.cu", "attend_decode256.cu" },
+    static const char *const names[4][3] = { { "attend_decode64.cu", "attend_decode128.cu", "attend_decode256.cu" },
                                              { "attend_prefill64.cu", "attend_prefill128.cu",
                                                "attend_prefill256.cu" },
-                                             { "attend_codes64.cu", "attend_codes128.cu", "attend_codes256.cu" } };
+                                             { "attend_codes64.cu", "attend_codes128.cu", "attend_codes256.cu" },
+                                             { "attend_decode_few64.cu", "attend_decode_few128.cu",
+                                               "attend_decode_few256.cu" } };
     attend_modules m = { .store = rig_load("attend_store.cu", options),
                          .quantize = rig_load("attend_quantize.cu", options),
                          .prepare = rig_load("attend_prepare.cu", options) };
@@ -81,6 +84,7 @@ static attend_modules attend_modules_load(const char *options)
         m.decode[i] = rig_load(names[0][i], options);
         m.prefill[i] = rig_load(names[1][i], options);
         m.codes[i] = rig_load(names[2][i], options);
+        m.few[i] = rig_load(names[3][i], options);
         printf("%s, %s: compiled in %.0f and %.0f ms\n", names[0][i], names[1][i], m.decode[i].compile_ms,
                m.prefill[i].compile_ms);
     }
@@ -459,9 +463,10 @@ static void attend_quantize(const attend_modules *m, const attend_scene *s, uint
 static void attend_decode_launch(const attend_modules *m, const attend_scene *s, uint32_t rows, uint32_t stages,
                                  uint64_t pages)
 {
-    static const char *const names[2][3] = {
+    static const char *const names[3][3] = {
         { "exl2k_attend_decode64", "exl2k_attend_decode128", "exl2k_attend_decode256" },
-        { "exl2k_attend_codes64", "exl2k_attend_codes128", "exl2k_attend_codes256" }
+        { "exl2k_attend_codes64", "exl2k_attend_codes128", "exl2k_attend_codes256" },
+        { "exl2k_attend_decode_few64", "exl2k_attend_decode_few128", "exl2k_attend_decode_few256" }
     };
     static const uint32_t warps[] = { EXL2K_WARPS64, EXL2K_WARPS128, EXL2K_WARPS256 };
     exl2k_attend_args a = attend_args(s, stages, pages);
@@ -480,7 +485,10 @@ static void attend_decode_launch(const attend_modules *m, const attend_scene *s,
     if (s->codes && !s->stores) {
         attend_quantize(m, s, rows, &a);
     }
-    attend_launch(s->codes ? &m->codes[kind] : &m->decode[kind], names[s->codes != NULL][kind],
+    bool few = rows <= EXL2K_KEPT && !s->norm[0] && !s->norm[1] && !s->any_rows; /* as in cuda_attend.h */
+    uint32_t set = s->codes ? 1 : few ? 2 : 0;
+    const rig_module *module = s->codes ? &m->codes[kind] : few ? &m->few[kind] : &m->decode[kind];
+    attend_launch(module, names[set][kind],
                   s->splits ? s->splits : EXL2K_SPLITS_MAX, s->kv_heads * tiles, rows, warps[kind] * 32,
                   warps[kind] * a.ring_bytes + inbox, &a, cluster);
 }

@@ -172,6 +172,12 @@ void *fake_memory(uint64_t address, uint64_t bytes)
     return o ? (uint8_t *)o->memory + (address - o->address) : NULL;
 }
 
+int fake_device_of(uint64_t address)
+{
+    const object *o = memory_of(address, 0);
+    return o ? o->device : -1;
+}
+
 bool fake_stale(uint64_t number)
 {
     return number >= FIRST_ADDRESS && number < next_address && !memory_of(number, 0);

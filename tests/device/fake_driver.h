@@ -46,6 +46,7 @@ typedef struct fake_state {
     size_t kernel_count;
     /* Called when a launch is executed, and may access device memory; NULL: launches do nothing. */
     void (*run)(const char *function, const void *arguments, const unsigned grid[3]);
+    int running;             /* device of the launch that `run` is called for */
     int fresh;               /* what each byte of new device memory is */
     bool eager;              /* queued work is executed at once; else when a call sleeps, waits or queries */
     /* failing */
@@ -83,6 +84,9 @@ extern uint32_t (*fake_spans)(uint32_t layers, uint32_t *ends);
 
 /* Prints each object that still lives and each misuse. Returns their number. */
 int fake_leaks(void);
+
+/* The device whose memory has this address; -1: none. */
+int fake_device_of(uint64_t address);
 
 /* Whether the number is an address of device memory that has been freed. */
 bool fake_stale(uint64_t number);

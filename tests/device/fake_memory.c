@@ -19,7 +19,7 @@ static void *device_bytes(uint64_t address, uint64_t bytes)
 }
 
 /* Checks that no argument is an address of freed memory; then runs the kernel. */
-static void launch(const op *o)
+static void launch(const object *stream, const op *o)
 {
     const uint8_t *arguments = o->owned;
     for (uint64_t at = 0, number; at + 8 <= o->bytes; at += 8) {
@@ -31,6 +31,7 @@ static void launch(const op *o)
     if (fake.fault_at && --fake.fault_at == 0) {
         fake.lost = fake.fault_code;
     } else if (fake.run) {
+        fake.running = stream->context->device;
         fake.run(o->object->name, arguments, o->grid);
     }
 }
@@ -66,7 +67,7 @@ static void execute(object *stream, op *o)
         }
         break;
     case OP_LAUNCH:
-        launch(o);
+        launch(stream, o);
         break;
     case OP_RECORD:
         o->object->ms = (double)++clock_ticks * 0.01;
@@ -125,6 +126,9 @@ int fake_queue(exl2__cuda_stream *handle, op o)
     if (!fake_good(stream, STREAM)) {
         free(o.owned);
         return INVALID_HANDLE;
+    }
+    if (stream->context->device != fake_current()->device) {
+        fake_misuse("work queued on a stream of another device");
     }
     op *copy = malloc(sizeof *copy);
     *copy = o;

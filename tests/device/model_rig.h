@@ -156,7 +156,7 @@ static inline void side_take(side *s, uint32_t first, uint32_t count)
         float *to = s->logits + (size_t)(first + i) * vocab;
         s->drawn[first + i] = s->results[i].token;
         if (s->hidden) {
-            side_need(s, s->b->hidden(s->d, s->logit_rows[first + i].row, to));
+            side_need(s, s->b->hidden(s->d, s->logit_rows[first + i].row, 1, false, to));
         } else if (s->b == &exl2__cuda_backend) {
             const exl2__cuda_buffers *b = &exl2__cuda_of(s->d)->b;
             gpu_read(b->logits + (uint64_t)i * b->stride * 4, to, vocab * sizeof *to);
@@ -217,7 +217,7 @@ static inline void side_run(side *s, const part *parts, uint32_t count, bool eve
         for (uint32_t k = 0; k < parts[i].rows; k++) {
             uint32_t row = s->row_count++, position = parts[i].first + k;
             exl2_token token = texts[parts[i].text][position];
-            s->rows[row] = (exl2__step_row){ token, position, i, NULL };
+            s->rows[row] = (exl2__step_row){ .token = token, .position = position, .sequence = i };
             s->rows[row].vector = s->inputs ? s->inputs + (size_t)token * s->plan.shape.hidden : NULL;
             if (every || k + 1 == parts[i].rows) {
                 s->logit_rows[s->logit_count++] = (exl2__logit_row){ .row = row, .use = EXL2__LOGIT_SAMPLE, .alts = 2,

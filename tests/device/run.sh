@@ -49,6 +49,7 @@ run steps steps
 run sample sample
 run products products
 run gemm gemm
+run exl3 exl3
 run expert_gemm expert_gemm
 run attend attend kernels_src test
 run attend_codes attend kernels_src codes
@@ -65,6 +66,7 @@ run models models
 run golden golden
 run golden_q8 golden q8
 run golden_shared golden shared
+run golden_exl3 golden exl3
 run mixed mixed
 run experts experts
 run sampling sampling
@@ -77,8 +79,10 @@ run snapshot snapshot
 run forced forced
 run drafts drafts
 run worker worker
+run cards cards # two GPUs
 run park park
 run prefix prefix
+run embed embed
 run soak soak 20
 [ -n "$EXL2_TEST_MODEL" ] && run grammar_real grammar_real # a model with a tokenizer
 cat "$logs"/phases.log "$logs"/models*.log "$logs"/golden*.log | grep -v failed: | grep -e ' off by ' -e ' within '

@@ -257,7 +257,8 @@ static void check_bos(void)
 static void check_tower(void)
 {
     snprintf(model.config_json, sizeof model.config_json, "%s",
-             CONFIG("LlavaForConditionalGeneration", "silu", ",\"text_config\":{\"model_type\":\"mistral\"}"));
+             CONFIG("LlavaForConditionalGeneration", "silu", ",\"text_config\":{\"model_type\":\"mistral\"},"
+                    "\"vision_config\":{\"model_type\":\"pixtral\"}"));
     rig r = text_load(&model);
     exl2_model_info info;
     CHECK_INT(exl2_model_get(r.engine, r.model, &info), EXL2_OK);

@@ -50,6 +50,11 @@ static exl2_kv cache_format;
 
 static double worst_logit, worst_logsumexp, worst_nll;
 
+/* Of logsumexps of models of EXL3 (README of those fixtures): f16 K and V move them by up to 0.023, and products with
+   f16 inputs and outputs by up to 0.065. */
+#define EXL3_BOUND (RIG_BACKEND == EXL2_BACKEND_CUDA ? 0.15 : LOGSUMEXP_BOUND < 0.03 ? LOGSUMEXP_BOUND : 0.03)
+static double logsumexp_bound = LOGSUMEXP_BOUND;
+
 static void check_scores(const rig *r, const rig_golden_file *golden, uint32_t sequence)
 {
     static double numbers[8 * TOKENS], ids[8 * TOKENS], sums[TOKENS];
@@ -139,7 +144,7 @@ static void golden_model(const char *path)
         rounded = strstr(path, rounded_heads[i]) ? ROUNDED_HEAD : rounded;
     }
     CHECK(worst_logit <= LOGIT_BOUND * slack + rounded);
-    CHECK(worst_logsumexp <= LOGSUMEXP_BOUND * slack + rounded);
+    CHECK(worst_logsumexp <= logsumexp_bound * slack + rounded);
     CHECK(worst_nll <= NLL_BOUND + rounded);
     rig_close(&r);
     rig_golden_close(&golden);
@@ -322,6 +327,14 @@ int main(int argc, char **argv)
         const char *only = argc > 2 ? argv[2] : NULL;
         uint32_t folders = golden_folders("exl2", only) + golden_folders("arch", only);
         CHECK(only ? folders > 0 : folders >= 60);
+    } else if (argc > 1 && strcmp(argv[1], "exl3") == 0) {
+        const char *only = argc > 2 ? argv[2] : NULL;
+        logsumexp_bound = EXL3_BOUND;
+        if (RIG_BACKEND == EXL2_BACKEND_CUDA && !only) { /* it refuses experts of EXL3 */
+            CHECK(golden_folders("exl3", "llama") + golden_folders("exl3", "qwen") == 3);
+        } else {
+            CHECK(golden_folders("exl3", only) == (only ? 1 : 4));
+        }
     } else {
         for (size_t i = 0; i < sizeof stored / sizeof stored[0]; i++) {
             golden_model(rig_golden(stored[i]));

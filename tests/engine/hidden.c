@@ -22,7 +22,8 @@ static void made_make(const bench *b, made *x, uint32_t count, exl2__logit_use u
     memset(x, 0, sizeof *x);
     bench_seed = 5;
     for (uint32_t i = 0; i < STEP_ROWS; i++) {
-        x->rows[i] = (exl2__step_row){ (exl2_token)(3 + bench_below(b->m->plan.shape.vocab - 3)), i, 0, NULL };
+        exl2_token token = (exl2_token)(3 + bench_below(b->m->plan.shape.vocab - 3));
+        x->rows[i] = (exl2__step_row){ .token = token, .position = i };
     }
     x->greedy = (exl2__sampling){ .greedy = true, .temperature = 1, .top_p = 1, .repeat_penalty = 1 };
     for (uint32_t i = 0; i < count; i++) {
@@ -75,7 +76,8 @@ static void made_run(bench *b, const made *x, float *logits, float *hidden)
             float *at;
             if (row->use == EXL2__LOGIT_HIDDEN) {
                 CHECK_INT(f->results[i].token, -1);
-                CHECK_INT(own->hidden(span->device, row->row, hidden + row->row * b->m->plan.shape.hidden), EXL2_OK);
+                CHECK_INT(own->hidden(span->device, row->row, 1, false,
+                                      hidden + row->row * b->m->plan.shape.hidden), EXL2_OK);
             } else if (row->use == EXL2__LOGIT_FETCH) {
                 CHECK_INT(own->logits(span->device, i, &at), EXL2_OK);
                 memcpy(logits + row->row * b->m->plan.shape.vocab, at, b->m->plan.shape.vocab * sizeof *at);
@@ -168,7 +170,7 @@ static void test_hidden_cuda(const char *name)
     for (uint32_t i = 0; r && i < STEP_ROWS * s->hidden; i++) {
         r[i] = 1 + (float)bench_below(1000) / 100;
     }
-    exl2_result got = exl2__spans_backend(&b.m->spans)->hidden(b.m->spans.span[0].device, 7, hidden);
+    exl2_result got = exl2__spans_backend(&b.m->spans)->hidden(b.m->spans.span[0].device, 7, 1, false, hidden);
     CHECK_INT(got, EXL2_OK);
     double mean = 0, square = 0, worst = 0;
     for (uint32_t i = 0; r && i < s->hidden; i++) {
@@ -185,6 +187,83 @@ static void test_hidden_cuda(const char *name)
     bench_close(&b);
 }
 
+/* The norm of a row, in double. */
+static void norm_of(const bench *b, const float *row, double *out)
+{
+    const exl2__shape *s = &b->m->plan.shape;
+    const exl2__norm *norm = &b->m->plan.final_norm;
+    const float *weight = fake_memory(exl2__cuda_values(norm->weight), s->hidden * sizeof *weight);
+    const float *bias = norm->bias ? fake_memory(exl2__cuda_values(norm->bias), s->hidden * sizeof *bias) : NULL;
+    double mean = 0, square = 0;
+    for (uint32_t i = 0; i < s->hidden; i++) {
+        mean += s->layer_norm ? (double)row[i] / s->hidden : 0;
+    }
+    for (uint32_t i = 0; i < s->hidden; i++) {
+        square += pow((double)row[i] - mean, 2) / s->hidden;
+    }
+    for (uint32_t i = 0; weight && i < s->hidden; i++) {
+        out[i] = ((double)row[i] - mean) / sqrt(square + (double)s->norm_eps) * (double)weight[i];
+        out[i] += bias ? (double)bias[i] : 0;
+    }
+}
+
+static float embedded[1024];
+static uint32_t embeddings;
+
+static exl2_flow hear_vector(void *user, const exl2_event *event)
+{
+    (void)user;
+    if (event->kind == EXL2_EVENT_EMBEDDING) {
+        memcpy(embedded, event->values, event->value_count * sizeof *embedded);
+        embeddings++;
+    }
+    return EXL2_CONTINUE;
+}
+
+/* Over the fake driver: a job of 100 tokens in chunks of 64 has the mean of rows that the test has put into the
+   residual, which no kernel changes there; with and without the norm. Only the last block's residual can be read. */
+static void test_embedding_cuda(const char *name)
+{
+    static double sum[1024], row[1024];
+    static exl2_token ids[100];
+    bench b = bench_open(name, EXL2_BACKEND_CUDA, (exl2_model_desc){ .prefill_chunk = 64, .batch_max = 4 }, 0);
+    const exl2__shape *s = &b.m->plan.shape;
+    float *r = fake_memory(exl2__cuda_of(b.m->spans.span[0].device)->b.residual, 64 * s->hidden * sizeof *r);
+    bench_seed = 9;
+    for (uint32_t i = 0; i < 100; i++) {
+        ids[i] = (exl2_token)(3 + bench_below(s->vocab - 3));
+    }
+    for (uint32_t raw = 0; raw < 2; raw++) {
+        exl2_job_desc d = { .model = b.model, .prompt = { .tokens = ids, .token_count = 100 }, .on_event = hear_vector,
+                            .embed = { .pool = EXL2_EMBED_MEAN, .raw = true, .layer = raw ? s->layers : 0 } };
+        for (uint32_t i = 0; r && i < 64 * s->hidden; i++) {
+            r[i] = 1 + (float)bench_below(1000) / 100;
+        }
+        memset(sum, 0, sizeof sum);
+        for (uint32_t i = 0; r && i < 100; i++) {
+            const float *at = r + i % 64 * s->hidden;
+            norm_of(&b, at, row);
+            for (uint32_t k = 0; k < s->hidden; k++) {
+                sum[k] += (raw ? (double)at[k] : row[k]) / 100;
+            }
+        }
+        embeddings = 0;
+        CHECK_INT(exl2_generate(b.e, &d), EXL2_OK);
+        CHECK_INT(embeddings, 1);
+        double worst = 0;
+        for (uint32_t k = 0; k < s->hidden; k++) {
+            worst = fmax(worst, fabs(sum[k] - (double)embedded[k]));
+        }
+        CHECK(worst < 1e-4);
+        d.embed.layer = 1;
+        exl2_error error = { 0 };
+        CHECK_INT(exl2_job_start(b.e, &d, NULL), EXL2_ERR_UNSUPPORTED);
+        exl2_last_error(b.e, &error);
+        CHECK(strstr(error.text, "embed.layer is 1") != NULL);
+    }
+    bench_close(&b);
+}
+
 int main(int argc, char **argv)
 {
     const char *const models[] = { "exl2-mixed", "gemma2", "starcoder2", "cohere", "granite", "exl2-qwen3-moe" };
@@ -192,6 +271,7 @@ int main(int argc, char **argv)
     for (uint32_t i = 0; i < EXL2__COUNT(models); i++) {
         test_hidden(models[i]);
         test_hidden_cuda(models[i]);
+        test_embedding_cuda(models[i]);
     }
     machine_drop_cache();
     return check_done();

@@ -274,7 +274,8 @@ static void damaged(const rig *r)
     static const struct { uint32_t at, value; exl2_result result; const char *piece; } edits[] = {
         { 8, 2, EXL2_ERR_UNSUPPORTED, "version 2" },         { 16, 0, EXL2_ERR_ARG, "content_id" },
         { 32, UINT32_MAX, EXL2_ERR_FORMAT, "counts" },       { 32, 1u << 30, EXL2_ERR_FORMAT, "counts" },
-        { 12, 63, EXL2_ERR_FORMAT, "counts" },               { 12, 1, EXL2_ERR_FORMAT, "counts" },
+        { 12, 67, EXL2_ERR_FORMAT, "counts" },               { 12, 1, EXL2_ERR_FORMAT, "counts" },
+        { 12, 131, EXL2_ERR_FORMAT, "counts" },
         { 12, 7, EXL2_ERR_FORMAT, "begun reply" },           { 12, 19, EXL2_ERR_FORMAT, "adapters" },
         { 36, UINT32_MAX, EXL2_ERR_FORMAT, "K and V" },      { 36, 0, EXL2_ERR_FORMAT, "K and V" },
         { 40, TEXT_VOCAB, EXL2_ERR_FORMAT, "vocabulary" },   { 40, 0x7FFFFFFF, EXL2_ERR_FORMAT, "vocabulary" },
@@ -571,7 +572,7 @@ static void misuse(const rig *r)
     text_check_refused(r, exl2_session_restore(r->engine, s, bytes, count), EXL2_ERR_STATE, "busy");
     rig_drain(r, 0);
     CHECK_INT(rest.done_events, 1);
-    CHECK_INT(exl2_session_save(r->engine, s, 2, NULL, 0, &need), EXL2_ERR_ARG);
+    CHECK_INT(exl2_session_save(r->engine, s, 4, NULL, 0, &need), EXL2_ERR_ARG);
     text_model small = model; /* the same folder, but with a shorter context */
     exl2_engine_desc e = text_engine(&small);
     exl2_model_desc m = text_folder();

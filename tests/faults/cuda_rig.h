@@ -13,6 +13,9 @@
 
 static exl2_error cuda_error; /* error of the last cuda_open */
 
+static const exl2_card *cuda_cards; /* [cuda_card_count] of the model that cuda_load loads */
+static uint32_t cuda_card_count;
+
 static const exl2_token cuda_prompt[] = { 5, 17, 42, 99, 3, 250, 1, 8 };
 
 /* Opens an engine on the fake GPU. NULL: failed, with the error in cuda_error. */
@@ -33,6 +36,8 @@ static inline exl2_result cuda_load(exl2_engine *e, exl2_model *out)
     d.prefill_chunk = 32;
     d.batch_max = 4;
     d.cache.tokens = 16 * EXL2__PAGE_TOKENS;
+    d.cards = cuda_cards;
+    d.card_count = cuda_card_count;
     return exl2_model_load(e, &d, out);
 }
 

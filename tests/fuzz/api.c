@@ -258,6 +258,7 @@ int main(int argc, char **argv)
     uint32_t operations = 300;
     double seconds = 0;
     bool single = false, going_on = false;
+    api_main = pthread_self();
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "0";
         if (strcmp(argv[i], "--cuda") == 0) {
@@ -321,10 +322,12 @@ int main(int argc, char **argv)
         }
         seed = bad + 1;
     }
-    printf("%llu sequences, %llu calls, %llu jobs, %llu DONE, %llu tokens, %llu replays, %llu refused, %u findings\n",
+    printf("%llu sequences, %llu calls, %llu jobs, %llu DONE, %llu tokens, %llu replays, %llu refused, %llu draft "
+           "models that came back, %llu tokens drafted by models, %u findings\n",
            (unsigned long long)api_shared->sequences, (unsigned long long)api_shared->calls,
            (unsigned long long)api_shared->jobs, (unsigned long long)api_shared->dones,
            (unsigned long long)api_shared->tokens, (unsigned long long)api_shared->replays,
-           (unsigned long long)api_shared->refused, findings);
+           (unsigned long long)api_shared->refused, (unsigned long long)api_shared->restarts,
+           (unsigned long long)api_shared->drafted, findings);
     return check_done();
 }

@@ -502,6 +502,64 @@ static void api_callback_operation(api_job *job, const exl2_event *ev)
     }
 }
 
+/* Whether the job drafts with a model that is open. */
+static api_model *api_drafter_of(const api_job *job)
+{
+    return api_lives(job) ? api_find_model(job->store.d.draft.model.id) : NULL;
+}
+
+/* The draft model of a live job ends and comes back while jobs run: it is parked and loads again, or it is closed and
+   another one of the same folder opens. Then a job begins with it. */
+static void api_op_drafter(void)
+{
+    const exl2_step_desc some = { .cpu_us = 200 };
+    api_model *m = NULL, *target;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < api.job_count; i++) {
+        api_model *of = api_drafter_of(api.jobs[i]);
+        m = of && of->ready && !of->parked && !of->closing && api_draw(++count) == 0 ? of : m;
+    }
+    if (!m) { /* a job that drafts is started */
+        target = api_pick_model(true);
+        for (uint32_t i = 0; target && i < API_MODELS; i++) {
+            api_model *of = &api.models[i];
+            bool fits = of->id && of->ready && of != target && of->vocab == target->vocab;
+            m = fits && of->has_text == target->has_text && api_draw(++count) == 0 ? of : m;
+        }
+        if (!m && target && target->ready) { /* there is no other model of this vocabulary yet */
+            m = api_load_model(&target->desc);
+        }
+    } else {
+        exl2_model_desc again = m->desc;
+        if (api_chance(2)) {
+            api_park_model(m);
+            for (uint32_t i = api_draw(6); i > 0; i--) {
+                api_step(&some);
+            }
+            if (m->id && m->parked && !m->closing) {
+                api_park_model(m);
+            }
+        } else {
+            api_close_model(m);
+            for (uint32_t i = api_draw(6); i > 0; i--) {
+                api_step(&some);
+            }
+            m = api_load_model(&again);
+        }
+    }
+    for (uint32_t i = 0; m && m->id && m->loading && i < 300; i++) {
+        api_step(i % 2 ? NULL : &some);
+    }
+    if (m && m->id && m->ready && !m->parked) {
+        api_next_drafter = m;
+        api_op_start(false, NULL);
+        api_next_drafter = NULL;
+        for (uint32_t i = api_draw(80); i > 0; i--) { /* until it drafts, or until it ends */
+            api_step(NULL);
+        }
+    }
+}
+
 /* A worker that no step allows anything, so that what happens is the same in every run. */
 static void api_op_worker(void)
 {
@@ -555,8 +613,10 @@ static void api_operation(void)
         api_op_text();
     } else if (what < 91) {
         api_op_look();
-    } else if (what < 93) {
+    } else if (what < 92) {
         api_op_stale();
+    } else if (what < 93) {
+        api_op_drafter();
     } else if (what < 94) {
         api_op_nothing();
     } else if (what < 96) {

@@ -275,6 +275,25 @@ static void api_make_ends(api_job_store *s, const api_model *m)
 
 static void api_logits(void *user, exl2_job job, float *logits, uint32_t vocab);
 
+/* Turns a job into one that makes a vector; now and then with a setting that such a job must not have. */
+static void api_make_embed(api_job_store *s)
+{
+    exl2_job_desc *d = &s->d;
+    d->embed.pool = (exl2_embed_pool)(1 + api_draw(3));
+    d->embed.raw = api_chance(3);
+    d->embed.layer = api_chance(3) ? api_draw(4) : 0;
+    if (api_chance(20)) {
+        return;
+    }
+    d->prefill_only = true;
+    d->score_prompt = d->heal_prompt = d->draft.ngram = false;
+    d->max_tokens = d->min_tokens = d->alts_per_token = 0;
+    d->guidance = 0;
+    d->negative_prompt = (exl2_prompt){ 0 };
+    d->on_logits = NULL;
+    s->edit = 0;
+}
+
 /* Makes a job's desc, always the same one for the same `sub_seed`. The caller sets sessions, grammar and callbacks. */
 static void api_make_job(api_job_store *s, const api_model *m, uint64_t sub_seed)
 {
@@ -312,6 +331,9 @@ static void api_make_job(api_job_store *s, const api_model *m, uint64_t sub_seed
         }
     }
     d->draft.ngram = api_chance(2) && !(d->guidance < 0 || d->guidance > 0);
+    if (api_chance(8)) {
+        api_make_embed(s);
+    }
     s->irregular = s->irregular || d->guidance < 0 || d->guidance > 0;
     if (api_chance(150)) {
         *(api_chance(2) ? &d->_end_canary : api_chance(2) ? &d->chat._start_canary

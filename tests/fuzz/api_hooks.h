@@ -218,8 +218,13 @@ uint64_t api_entropy(void)
     return api_mix(++api.ns);
 }
 
+static pthread_t api_main; /* the thread that calls the engine; set by main */
+
 int api_clock(int clock, struct timespec *time)
 {
+    if (!pthread_equal(pthread_self(), api_main)) { /* the engine's worker, which no step allows anything */
+        return clock_gettime(clock, time);
+    }
     if (api.frame_count) {
         api_frame *frame = &api.frames[api.frame_count - 1];
         API_MUST(++frame->looks < API_LOOKS_MAX, "%s does not return", api_shared->call);
@@ -268,7 +273,7 @@ static void api_line(void *user, exl2_log_level level, exl2_log_id id, exl2_resu
     (void)user;
     API_MUST(level >= EXL2_LOG_ERROR && level <= EXL2_LOG_DEBUG && text[0], "a log line of level %d", (int)level);
     API_MUST(code <= 0 && code >= EXL2_ERR_INTERNAL, "a log line with code %d", (int)code);
-    API_MUST(id >= EXL2_LOG_ID_FAILED && id <= EXL2_LOG_ID_TOOLS_DROPPED, "a log line with id %d", (int)id);
+    API_MUST(id >= EXL2_LOG_ID_FAILED && id <= EXL2_LOG_ID_COPY_IGNORED, "a log line with id %d", (int)id);
     API_MUST((id == EXL2_LOG_ID_FAILED) == (code < 0), "a log line with id %d and code %d", (int)id, (int)code);
     api_check_sentence(text, 1 << 20, "the logger");
 }

@@ -252,6 +252,8 @@ static bool api_may_allocate(const api_job_store *s)
     return s->irregular || (s->d.grammar.id && (d->allow_count || d->ban_count || d->bias_count));
 }
 
+static api_model *api_next_drafter; /* the draft model of the next job that starts; NULL: a random one, or none */
+
 /* Sets the objects of the desc: model, session, another session for guidance, grammar. Sometimes one is wrong. */
 static void api_aim(api_job *job, exl2_job_desc *d, api_session *wanted)
 {
@@ -259,6 +261,15 @@ static void api_aim(api_job *job, exl2_job_desc *d, api_session *wanted)
     api_session *s = wanted ? wanted : api_chance(3) ? NULL : api_pick_session(m, !api_chance(8));
     api_grammar *g = api_chance(4) ? api_pick_grammar(api_chance(20) ? NULL : m) : NULL;
     api_model *draft = api_chance(5) ? api_pick_model(!api_chance(8)) : NULL;
+    if (api_next_drafter) { /* a job that lasts long enough to be drafted for, and may be */
+        draft = api_next_drafter;
+        d->guidance = 0;
+        d->negative_prompt = (exl2_prompt){ 0 };
+        d->on_logits = NULL;
+        d->prefill_only = false;
+        d->draft.ngram = d->draft.one_by_one = false;
+        d->max_tokens = 60;
+    }
     d->model.id = (api_id)m->id;
     d->draft.model.id = draft && (draft != m || api_chance(10)) ? (api_id)draft->id : 0;
     if (s) {
@@ -315,6 +326,7 @@ static void api_started(api_job *job)
         job->negative->busy = job;
     }
     api_shared->jobs++;
+    api_shared->restarts += api_next_drafter != NULL;
 }
 
 static void api_keep(api_job *job)

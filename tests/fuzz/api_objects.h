@@ -42,14 +42,19 @@ static void api_refresh_models(void)
     }
 }
 
-static api_model *api_new_model(void)
+/* A record for a model with the desc, or with a random one. */
+static api_model *api_new_model(const exl2_model_desc *given)
 {
     for (uint32_t i = 0; i < API_MODELS; i++) {
         if (!api.models[i].used) {
             api_model *m = &api.models[i];
             memset(m, 0, sizeof *m);
             m->used = true;
-            api_make_model(&m->desc);
+            if (given) {
+                m->desc = *given;
+            } else {
+                api_make_model(&m->desc);
+            }
             m->desc.user = m;
             for (uint32_t k = 0; k < API_FOLDERS; k++) {
                 m->folder = api_folders[k] == m->desc.path ? k : m->folder;
@@ -63,7 +68,7 @@ static api_model *api_new_model(void)
 static void api_op_model_open(void)
 {
     exl2_model handle = { 0 };
-    api_model *m = api_new_model();
+    api_model *m = api_new_model(NULL);
     if (!m) {
         return;
     }
@@ -114,12 +119,13 @@ static void api_model_ended(api_model *m)
     m->loading = m->ready = false;
 }
 
-static void api_op_model_load(void)
+/* Loads a model with the desc, or with a random one. NULL: that failed. */
+static api_model *api_load_model(const exl2_model_desc *given)
 {
     exl2_model handle = { 0 };
-    api_model *m = api_new_model();
+    api_model *m = api_new_model(given);
     if (!m) {
-        return;
+        return NULL;
     }
     m->loading = true;
     api_begin(API_model_load);
@@ -135,21 +141,23 @@ static void api_op_model_load(void)
             api_model_ended(m);
         }
         m->loading = false;
-        return;
+        return NULL;
     }
     API_MUST(!m->id || m->id == handle.id, "the LOAD events name another model than exl2_model_load gives");
     API_MUST(api.depth == 0, "exl2_model_load runs inside a callback");
     m->id = handle.id;
     api_check_new(API_MODEL, m->id);
+    return m;
 }
 
-static void api_op_model_close(void)
+static void api_op_model_load(void)
 {
-    api_model *m = api_pick_model(false);
+    api_load_model(NULL);
+}
+
+static void api_close_model(api_model *m)
+{
     exl2_model handle = { 0 };
-    if (!m) {
-        return;
-    }
     handle.id = (api_id)m->id;
     m->closing = m->closing || api.depth == 0;
     exl2_result r = API_CALL(model_close, exl2_model_close(api.e, handle));
@@ -160,21 +168,27 @@ static void api_op_model_close(void)
     }
 }
 
-/* Parks a model that is ready, or lets one that is parked load again. */
-static void api_op_model_park(void)
+static void api_op_model_close(void)
 {
-    api_model *m = api_pick_model(true);
-    exl2_model handle = { 0 };
-    if (!m) {
-        return;
+    api_model *m = api_pick_model(false);
+    if (m) {
+        api_close_model(m);
     }
+}
+
+/* Parks a model that is ready, or lets one that is parked load again. */
+static void api_park_model(api_model *m)
+{
+    exl2_model handle = { 0 };
     handle.id = (api_id)m->id;
-    bool parks = !m->parked && !m->loading;
+    /* In a callback, loading may have ended since api_refresh_models. */
+    bool loading = m->loading && API_CALL(model_state, exl2_model_state(api.e, handle)) == EXL2_PENDING;
+    bool parks = !m->parked && !loading;
     uint64_t id = m->id;
     exl2_result r = API_CALL(model_park, exl2_model_park(api.e, handle, parks));
     api_trace("exl2_model_park %s, %s: %s", m->desc.path, parks ? "true" : "false", exl2_result_name(r));
     bool inside = parks && api.depth;
-    API_MUST(r == (inside || m->loading ? EXL2_ERR_STATE : EXL2_OK) || m->id != id, "exl2_model_park gives %s",
+    API_MUST(r == (inside || loading ? EXL2_ERR_STATE : EXL2_OK) || m->id != id, "exl2_model_park gives %s",
              exl2_result_name(r));
     if (r == EXL2_OK && m->id == id) {
         m->loading = m->parked;
@@ -184,6 +198,14 @@ static void api_op_model_park(void)
         exl2_result state = API_CALL(model_state, exl2_model_state(api.e, handle));
         API_MUST(state == (parks ? EXL2_IDLE : EXL2_PENDING), "exl2_model_state after exl2_model_park: %s",
                  exl2_result_name(state));
+    }
+}
+
+static void api_op_model_park(void)
+{
+    api_model *m = api_pick_model(true);
+    if (m) {
+        api_park_model(m);
     }
 }
 

@@ -39,6 +39,8 @@ static void api_compare(const api_job *was, const api_job *now)
     API_MUST(!whole || (now->result == EXL2_OK && now->stop == was->stop && now->said_count == count),
              "replay of job %u ends otherwise: %u tokens, stop %d then; %u, stop %d now (%s)", was->number, count,
              (int)was->stop, now->said_count, (int)now->stop, now->error);
+    API_MUST(!whole || (now->vectors == was->vectors && now->vector_hash == was->vector_hash),
+             "replay of job %u has another vector", was->number);
     whole = whole && was->has_text; /* false if opening tokenizer.json failed */
     API_MUST(!whole || (now->text_bytes == was->text_bytes && memcmp(now->text, was->text, was->text_bytes) == 0),
              "replay of job %u says another text", was->number);
@@ -81,7 +83,7 @@ static void api_replay(const api_job *was)
     d->user = now;
     d->sampler.seed = was->stats.seed;
     d->draft.one_by_one = api_chance(2);
-    d->draft.ngram = api_chance(2) && !(d->guidance < 0 || d->guidance > 0);
+    d->draft.ngram = api_chance(2) && !(d->guidance < 0 || d->guidance > 0) && d->embed.pool == EXL2_EMBED_OFF;
     d->draft.model.id = 0;
     d->model.id = was->session_id ? 0 : m.id;
     d->session.id = d->negative_session.id = d->grammar.id = 0;

@@ -447,6 +447,22 @@ static void api_event_prefill(api_job *job, const exl2_event *ev)
     job->scored += ev->token_count;
 }
 
+static void api_event_embedding(api_job *job, const exl2_event *ev)
+{
+    const exl2_job_desc *d = &job->store.d;
+    double square = 0;
+    job->vectors++;
+    job->vector_hash = exl2__hash(ev->values, ev->value_count * sizeof *ev->values);
+    API_MUST(d->embed.pool != EXL2_EMBED_OFF, "job %u has a vector that nobody asked for", job->number);
+    API_MUST(ev->values && ev->value_count, "an empty vector of job %u", job->number);
+    for (uint32_t i = 0; i < ev->value_count; i++) {
+        square += (double)ev->values[i] * (double)ev->values[i];
+    }
+    API_MUST(square < 1e30, "the vector of job %u is not finite", job->number);
+    API_MUST(d->embed.raw || square < 1e-9 || (square > 0.999 && square < 1.001), "the vector of job %u has length %g",
+             job->number, square);
+}
+
 /* If no setting changes the text, it must be the text of the tokens. */
 static void api_check_text(const api_job *job)
 {
@@ -490,11 +506,16 @@ static void api_event_done(api_job *job, const exl2_event *ev)
     API_MUST((r == EXL2_ERR_CANCELLED) == (stop == EXL2_STOP_CANCELLED), "DONE of job %u: stop %d, %s", job->number,
              (int)stop, exl2_result_name(r));
     API_MUST(r != EXL2_ERR_INTERNAL, "DONE of job %u: INTERNAL: %s", job->number, ev->error);
+    bool by_model = job->store.d.draft.model.id && !job->store.d.draft.ngram;
+    api_shared->drafted += by_model ? ev->stats.drafted : 0;
     API_MUST(ev->stats.new_tokens == job->said_count, "DONE of job %u counts %u tokens, its events had %u", job->number,
              ev->stats.new_tokens, job->said_count);
     bool full = d->max_tokens && job->said_count >= d->max_tokens;
     API_MUST(stop != EXL2_STOP_LENGTH || d->prefill_only || !d->max_tokens || full, "job %u ends after %u tokens of %u",
              job->number, job->said_count, d->max_tokens);
+    bool embeds = d->embed.pool != EXL2_EMBED_OFF;
+    API_MUST(job->vectors <= 1 && (!embeds || stop != EXL2_STOP_LENGTH || job->vectors == 1),
+             "job %u ends with %u vectors", job->number, job->vectors);
     API_MUST(stop != EXL2_STOP_STRING || d->stop_string_count, "job %u ends at a stop string, but has none",
              job->number);
     API_MUST(stop != EXL2_STOP_GRAMMAR || job->grammar_spec, "job %u ends by a grammar that it does not have",
@@ -534,6 +555,9 @@ static void api_event(api_job *job, const exl2_event *ev)
         break;
     case EXL2_EVENT_PREFILL:
         api_event_prefill(job, ev);
+        break;
+    case EXL2_EVENT_EMBEDDING:
+        api_event_embedding(job, ev);
         break;
     case EXL2_EVENT_DONE:
         api_event_done(job, ev);

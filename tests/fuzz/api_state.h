@@ -28,6 +28,7 @@
 /* What the parent can read after a child has ended in any way. */
 typedef struct api_report {
     uint64_t seed, calls, sequences, jobs, dones, tokens, replays, refused;
+    uint64_t restarts, drafted; /* jobs that began with a draft model that came back; tokens by draft models */
     uint32_t op;
     char call[32];     /* name of the function that runs, or "" */
     bool found;
@@ -127,7 +128,8 @@ struct api_job {
     char text[API_TEXT];
     uint32_t text_bytes;
     float progress;
-    uint32_t scored;
+    uint32_t scored, vectors;
+    uint64_t vector_hash;
     exl2_stop stop;
     exl2_result result;
     exl2_job_stats stats;

@@ -49,7 +49,6 @@ static bool is_plain(const char *text)
 static void check_head(reading *r)
 {
     const http_request *q = &r->parser.request;
-    char out[64];
     require(q->method && *q->method && q->path && (*q->path == '/' || strcmp(q->path, "*") == 0) && q->query &&
             q->host);
     require((q->minor == 1 && *q->host) || q->minor == 0);
@@ -64,9 +63,6 @@ static void check_head(reading *r)
         add_text(r, q->fields[i].name);
         add_text(r, q->fields[i].value);
         http_has_token(q->fields[i].value, "close");
-    }
-    if (http_query(q, "a", out, sizeof out)) {
-        require(strlen(out) < sizeof out);
     }
 }
 

@@ -27,7 +27,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #define EXL2_NO_CUDA
-#define EXL2_ASSERT(c) ((c) ? (void)0 : (printf("%s:%d: assertion: %s\n", __FILE__, __LINE__, #c), abort()))
+#define EXL2_ASSERT(c) ((c) ? (void)0 : (fprintf(stderr, "%s:%d: assertion: %s\n", __FILE__, __LINE__, #c), abort()))
 #define EXL2__CPU_TASK_COST 1
 #define EXL2_IMPLEMENTATION
 #endif
@@ -775,6 +775,7 @@ int main(int argc, char **argv)
     }
     text_write(&words, plan, EXL2__COUNT(plan), TEXT_CHAT_CONFIG);
     signal(SIGALRM, on_alarm);
+    signal(SIGABRT, on_abort);
     main_thread = pthread_self();
     count = count ? count : seconds > 0 ? UINT64_MAX / 2 : 20;
     uint64_t end_ns = seconds > 0 ? exl2__platform_ns() + (uint64_t)(seconds * 1e9) : UINT64_MAX;

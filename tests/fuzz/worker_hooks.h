@@ -50,6 +50,14 @@ static void on_alarm(int number)
     finding("no end after %u s", HANG_SECONDS);
 }
 
+/* An assertion failed, and its line was printed: its seed. */
+static void on_abort(int number)
+{
+    (void)number;
+    signal(SIGABRT, SIG_DFL);
+    fprintf(stderr, "seed %llu, operation %llu, %s\n", (unsigned long long)seed, (unsigned long long)at, doing);
+}
+
 static uint64_t main_chance, hook_chance, other_chance; /* of the main thread; of hooks; of the second thread */
 
 static uint32_t draw_of(uint64_t *state, uint32_t below)

@@ -63,6 +63,9 @@ static void case_switches(void)
          hosts);
     MUST("%s -std=c11 -O0 %s -DEXL2_NO_MOE -c %s '%s/implementation.c' -o no_moe.o", compiler, WARNINGS, tree, hosts);
     MUST("! grep -q block_sparse_moe no_moe.o"); /* names of tensors of experts */
+    MUST("%s -std=c11 -O0 %s -DEXL2_NO_VISION -c %s '%s/implementation.c' -o no_vision.o", compiler, WARNINGS, tree,
+         hosts);
+    MUST("! grep -q modality_projection no_vision.o"); /* names of tensors of towers */
     MUST("%s -std=c11 -O0 %s -DEXL2_NO_THREADS -c %s '%s/implementation.c' -o no_threads.o", compiler, WARNINGS, tree,
          hosts);
     MUST("! nm no_threads.o | grep pthread");
@@ -561,6 +564,25 @@ static void case_save(void)
     MUST("head -c 200 saved >short && ! ./save model load short >after.txt");
 }
 
+/* The recipe of the manual for an NPC's memory, as it is written, in a program around it: of a thousand sentences the
+   one that was asked for is the nearest, and nothing is allocated. */
+static void case_memory(void)
+{
+    const char *c[2];
+    compilers(c_compilers, c);
+    if (run("test -x '%s/demo/exl2'", build) != 0) {
+        printf("SKIP: a build without the programs\n");
+        exit(77);
+    }
+    MUST("awk '/^   [^ ]/ && found && lines { exit } /^   A memory[.]/ { found = 1 } "
+         "found && /^       / { lines++; print substr($0, 8) }' '%s/exl2.h' >memory_recipe.h && "
+         "grep -q nearest memory_recipe.h", root);
+    MUST("%s -std=c11 -Wall -Wextra -Werror -O1 -I. -I'%s' '%s/memory.c' -o memory -lm -lpthread", c[0], dist, hosts);
+    MUST("'%s/demo/exl2' synth model --shape smollm2-135m --layers 1 --bpw 2.5 >/dev/null && "
+         "cp '%s'/tests/golden/smollm2/* model", build, root);
+    MUST("./memory model >said.txt && test $(wc -l <said.txt) = 3");
+}
+
 /* As a Meson subproject of an application with a build folder of its own. */
 static void case_subproject(void)
 {
@@ -627,7 +649,7 @@ static const struct {
     CASE(macros), CASE(symbols), CASE(size), CASE(fast_math), CASE(threads), CASE(windows), CASE(subproject),
     CASE(install), CASE(languages), CASE(optimizers), CASE(by_hand), CASE(unaligned), CASE(wine), CASE(plain),
     CASE(wine_clang), CASE(msvc), CASE(msvc_run), CASE(bits), CASE(aarch64), CASE(avx2_only), CASE(examples),
-    CASE(save), CASE(library),
+    CASE(memory), CASE(save), CASE(library),
 };
 
 int main(int argc, char **argv)

@@ -246,6 +246,54 @@ static void check_flags(const char *model, const json_value *golden)
     free(list);
 }
 
+/* The vectors of the program are the goldens', for one text and as lines. */
+static void check_embed(void)
+{
+    static const struct { const char *flags, *key; } ways[] = {
+        { "--pool last", "last_unit" }, { "", "last_unit" }, { "--pool mean --no-unit", "mean" },
+        { "--pool first", "first_unit" },
+    };
+    size_t bytes;
+    char *golden_text = check_read(EXL2_GOLDEN_DIR "/embed/qwen3.json", &bytes), *text, lines[2048];
+    json_value *golden = program_parse(golden_text, bytes);
+    const json_value *ids = item(json_member(golden, "tokens"), 1);
+    write_ids("ids.json", ids);
+    snprintf(lines, sizeof lines, "{\"ids\": %.*s}\n[]\n{\"ids\": [5]}\n", (int)ids->raw_bytes, ids->raw);
+    program_write("lines.json", lines);
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        const json_value *wanted = json_member(item(json_member(golden, "sequences"), 1), ways[i].key);
+        json_value *said = program_json(program_run("embed " MODELS "qwen3 --ids-file '%s/ids.json' %s --json", folder,
+                                                    ways[i].flags), &text);
+        const json_value *got = json_member(said, "embedding")->child;
+        double worst = 0;
+        CHECK_INT(json_member(said, "embedding")->child_count, wanted->child_count);
+        for (const json_value *w = wanted->child; w && got; w = w->next, got = got->next) {
+            worst = fmax(worst, fabs(got->number - w->number));
+        }
+        bool raw = strstr(ways[i].flags, "--no-unit") != NULL;
+        CHECK(worst < (raw ? 0.02 : 0.01));
+        CHECK_INT(json_member(said, "unit")->kind, raw ? JSON_FALSE : JSON_TRUE);
+        CHECK_INT(program_number(said, "tokens"), ids->child_count);
+        CHECK(strncmp(program_text(said, "pool"), ways[i].key, strlen(program_text(said, "pool"))) == 0);
+        CHECK_INT(program_run("embed " MODELS "qwen3 --lines '%s/lines.json' %s", folder, ways[i].flags), 0);
+        char *out = program_read("out");
+        size_t first = strlen(text);
+        CHECK(strncmp(out, text, first) == 0); /* the same line as for the text alone */
+        CHECK(strncmp(out + first, "{\"error\": \"the line is not", 26) == 0);
+        CHECK(strstr(out + first, "\"tokens\": 1") != NULL);
+        free(out);
+        json_free(said);
+        free(text);
+    }
+    CHECK_INT(program_run("embed " MODELS "qwen3 --ids-file '%s/ids.json' --no-unit --layer 1", folder), 0);
+    char *out = program_read("out");
+    double wanted = item(json_member(item(json_member(golden, "layers"), 0), "last"), 0)->number;
+    CHECK(fabs(strtod(out, NULL) - wanted) < 0.02); /* plain: numbers on a line */
+    free(out);
+    json_free(golden);
+    free(golden_text);
+}
+
 static void case_numbers(void)
 {
     static const char *const models[] = { "exl2-4bit", "exl2-mixed", "llama3-rope" };
@@ -265,6 +313,7 @@ static void case_numbers(void)
         json_free(golden);
         free(text);
     }
+    check_embed();
 }
 
 /* ---- lines ---- */
@@ -432,15 +481,23 @@ static void check_usage(void)
         { "score m --ids-file f --bytes 3", "--bytes needs --text-file" },
         { "score m --ids-file f --top 2", "--top needs --json" },
         { "score m --ids-file f --json --top 65", "--top must be at most 64" },
+        { "embed m", "there is no text to embed: give --text" },
+        { "embed m --text a --lines f", "give only one of --text" },
+        { "embed m --text a --pool max", "--pool must be one of auto|last|mean|first" },
         { "generate m --prompt a --device first", "--device must be" },
         { "bench", "MODEL is missing" },
         { "bench m --batch 0", "--batch must be 1 to 64" },
         { "bench m --batch 1,", "--batch must be" },
+        { "bench m --decode 1", "--decode must be 0, or at least 2" },
         { "bench m --cache fp16,q5", "--cache must be at most 32 of fp16|q8|q6|q4, separated by commas" },
         { "info m n", "unexpected argument 'n'" },
         { "tokenize m --json", "unknown flag '--json'" },
         { "import g o --bits 7", "7" },
         { "convert m o", "--bpw is missing" },
+        { "convert m o --bpw 4 --lora x:101", "--lora must be a folder" },
+        { "convert m o --bpw 4 --lora :2", "--lora must be a folder" },
+        { "convert m o --bits 8", "bits is 8, expected 16" },
+        { "convert m o --bits 16 --bpw 4", "bits is 16, so nothing is quantized, and bpw" },
         { "convert m o --bpw 4 --size 100", "size_bytes and bpw are both given" },
         { "convert m o --bpw 1", "bpw must be from 2 to 16" },
         { "convert m o --bpw -1", "bpw must be from 2 to 16" },
@@ -455,7 +512,7 @@ static void check_usage(void)
         { "synth o --shape mouse", "--shape must be one of" },
         { "synth o --shape llama2-7b --bpw 7", "--bpw must be one of" },
         { "synth o --shape llama2-7b --format awq --bpw 3", "--bpw must be 4 with --format awq" },
-        { "synth o --shape llama2-7b --format gguf", "--format must be exl2, gptq, awq or dense" },
+        { "synth o --shape llama2-7b --format gguf", "--format must be exl2, gptq, awq, dense or exl3" },
         { "synth o --shape llama2-7b --layers 1001", "--layers must be at most 1000" },
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
@@ -489,9 +546,20 @@ static void check_failures_of_files(void)
     program_sentence(program_run("score '%s' --ids-file '%s/one.json'", tiny, folder), 1, "1 tokens");
     program_sentence(program_run("score '%s' --ids-file '%s/two.json' --skip 1", tiny, folder), 1, "at least 3");
     program_sentence(program_run("score '%s' --ids-file '%s/far.json'", tiny, folder), 1, "999999");
+    program_sentence(program_run("embed '%s' --text a", tiny), 1, "no tokenizer.json");
+    program_sentence(program_run("embed '%s' --text ''", tiny), 2, "no text to embed: --text is empty");
+    program_sentence(program_run("embed '%s' --ids-file '%s/none.json'", tiny, folder), 1, "none.json");
+    program_sentence(program_run("embed '%s' --lines /dev/null", tiny), 2, "no text to embed: /dev/null is empty");
+    program_sentence(program_run("embed '%s' --ids-file '%s/one.json' --layer 99", tiny, folder), 1,
+                     "embed.layer is 99");
     program_sentence(program_run("bench '%s' --decode 4294967295", tiny), 1, "");
     program_sentence(program_run("import '%s/no.json' '%s/made'", folder, folder), 1, "not a GGUF file");
     program_sentence(program_run("convert '%s/none' '%s/made' --bpw 4", folder, folder), 1, "config.json");
+    program_sentence(program_run("convert " MODELS "qwen3 '%s/made' --bpw 4 --lora 'C:\\x'", folder), 1, "C:\\x");
+    program_sentence(program_run("convert " MODELS "qwen3 '%s/made' --bits 16 --lora 'x:-0.5'", folder), 1,
+                     "no adapter_config.json in x");
+    program_sentence(program_run("convert " MODELS "qwen3 '%s/made' --bits 16 --lora x:0", folder), 2, "no adapter to");
+
     program_sentence(program_run("compare '%s' '%s' --ids-file '%s/far.json'", tiny, tiny, folder), 2, "999999");
     program_sentence(program_run("kernels build '%s/k' --arch 89 --nvrtc '%s/none'", folder, folder), 1,
                      "kernels cannot be built: no kernel compiler");
@@ -650,8 +718,9 @@ static void check_stdout(void)
 
 static void case_sentences(void)
 {
-    static const char *const commands[] = { "", "info", "archs", "chat", "generate", "replay", "score", "tokenize",
-                                            "render", "bench", "import", "convert", "compare", "kernels", "synth" };
+    static const char *const commands[] = { "", "info", "archs", "chat", "generate", "replay", "score", "embed",
+                                            "vision", "tokenize", "render", "bench", "import", "convert", "compare",
+                                            "kernels", "synth" };
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         CHECK_INT(program_run("%s --help", commands[i]), 0);
         char *out = program_read("out"), *err = program_read("err");

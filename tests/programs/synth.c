@@ -42,6 +42,7 @@ static void check_bench(const char *model)
         if (!prefill) { /* a decode pass reads the weights once for the whole batch */
             double gb_s = pass_bytes * 1e-9 * speed / program_number(run, "batch");
             CHECK(fabs(program_number(run, "gb_s") - gb_s) < 1e-6 * gb_s);
+            CHECK(program_number(run, "first_token_ms") > 0);
         }
         CHECK_INT(program_number(run, "tokens"), prefill ? 8 << i : 2);
         CHECK_INT(program_number(run, "threads"), 1);

@@ -5,9 +5,8 @@ gives: exit code 0, 1 (the failed checks are printed) or 77 (a package or the mo
 
 import json
 import sys
-import traceback
 
-from server import MODEL, Server, skip
+from server import Server, check, model_of, result, run_tests, skip
 
 try:
     import openai
@@ -16,21 +15,12 @@ try:
 except ImportError:
     skip("the package openai is absent")
 
-failures, checks = [], 0
 TOOLS = [{"type": "function", "function": {"name": "get_weather", "description": "Weather of a city", "parameters": {
     "type": "object", "properties": {"city": {"type": "string", "maxLength": 20}, "unit": {"enum": ["c", "f"]}},
     "required": ["city", "unit"], "additionalProperties": False}}},
     {"type": "function", "function": {"name": "tell_time", "parameters": {"type": "object", "properties": {
         "zone": {"type": "string", "maxLength": 10}}, "required": ["zone"]}}}]
 HELLO = [{"role": "user", "content": "Say hello to Marla."}]
-
-
-def check(holds, what):
-    global checks
-    checks += 1
-    if not holds:
-        failures.append(what)
-        print("failed:", what, flush=True)
 
 
 def strict(kind, data):
@@ -193,24 +183,11 @@ def langchain(s, _):
 
 
 def main():
-    model = sys.argv[2] if len(sys.argv) > 2 else MODEL
-    if not model:
-        skip("EXL2_TEST_MODEL names no model")
-    with Server(sys.argv[1], model=model) as s:
+    with Server(sys.argv[1], model=model_of(sys.argv)) as s:
         s.headers = {"Authorization": "Bearer " + s.keys["api_key"]}
         client = openai.OpenAI(base_url=s.url + "v1", api_key=s.keys["api_key"], max_retries=0)
-        for test in (shapes, package, tools, responses, langchain):
-            if len(sys.argv) > 3 and test.__name__ not in sys.argv[3:]:
-                continue
-            try:
-                test(s, client)
-            except Exception:
-                failures.append(test.__name__)
-                traceback.print_exc()
-            check(s.process.poll() is None, "the server lives after " + test.__name__)
-            print(test.__name__, "done", flush=True)
-    print("%d checks, %d failed" % (checks, len(failures)))
-    return 1 if failures else 0
+        run_tests(s, (shapes, package, tools, responses, langchain), client)
+    return result()
 
 
 if __name__ == "__main__":

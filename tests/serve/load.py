@@ -8,27 +8,16 @@ import pathlib
 import random
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
 import time
-import traceback
 
-from server import MODEL, Connection, Server, skip, wait_for
+from server import Connection, Server, check, model_of, result, run_tests, wait_for
 from tiny import write_tiny
 
 GONE_SECONDS = 1.0  # a watchdog; what was measured is printed
-
-failures, checks = [], 0
-
-
-def check(holds, what):
-    global checks
-    checks += 1
-    if not holds:
-        failures.append(what)
-        print("failed:", what, flush=True)
-
 
 def jobs(s):
     f = s.figures()
@@ -107,19 +96,29 @@ def stream_tokens(s, seed, stop):
     return tokens, broken
 
 
-def load(s, seconds):
+def ask_health(port, seconds):
+    """A process of its own, which the clients' threads do not hold up. Prints how long each answer took."""
+    waits, end = [], time.monotonic() + seconds
+    while time.monotonic() < end:
+        begin = time.monotonic()
+        assert Connection(port, "GET", "/health").answer().status == 200, "healthy under load"
+        waits.append(time.monotonic() - begin)
+        time.sleep(0.02)
+    print(json.dumps(waits))
+
+
+def load(s):
     """64 streaming clients; /health beside them; tokens that clients count are those of the server."""
+    seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 10
     stop = threading.Event()
     before = s.figures()
-    waits = []
     with concurrent.futures.ThreadPoolExecutor(64) as threads:
         clients = [threads.submit(stream_tokens, s, i, stop) for i in range(64)]
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            begin = time.monotonic()
-            check(s.get("/health").status == 200, "healthy under load")
-            waits.append(time.monotonic() - begin)
-            time.sleep(0.05)
+        health = subprocess.Popen([sys.executable, __file__, "--health", str(s.port), str(seconds)],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        time.sleep(seconds / 2)
+        middle = s.figures()
+        waits, why = health.communicate()
         stop.set()
         results = [c.result() for c in clients]
     after = s.figures()
@@ -127,13 +126,19 @@ def load(s, seconds):
     generated = after["exl2_tokens_generated_total"] - before["exl2_tokens_generated_total"]
     check(counted == generated, "clients counted %d tokens, the server %d" % (counted, generated))
     check(sum(r[1] for r in results) == 0, "no stream without [DONE]")
-    waits.sort()
-    print("%d tokens in %.0f s; health p99 %.1f ms; resident %+.1f MiB" % (
-        counted, seconds, 1000 * waits[len(waits) * 99 // 100],
-        (after["process_resident_memory_bytes"] - before["process_resident_memory_bytes"]) / 2 ** 20))
+    check(health.returncode == 0, "healthy under load: %s" % why.decode()[-300:])
+    waits = sorted(json.loads(waits or b"[9]"))
+
+    def grown(name, since, scale=1):
+        return (after[name] - since[name]) * scale / 2 ** 20
+
+    print("%d tokens in %.0f s; health p99 %.1f ms; resident %+.1f MiB (in the second half %+.1f), pages in use or kept "
+          "%+.1f MiB" % (counted, seconds, 1000 * waits[len(waits) * 99 // 100],
+                         grown("process_resident_memory_bytes", before), grown("process_resident_memory_bytes", middle),
+                         grown("exl2_pages_cached", before, after["exl2_page_bytes"])))
 
 
-def loads(s, name):
+def loads(s):
     """An admin unloads and loads the model while clients talk; each gets an answer or an error."""
     streams = [s.open("POST", "/v1/completions", {"prompt": "Once", "max_tokens": 3000, "stream": True,
                                                   "ban_eos_token": True}) for _ in range(4)]
@@ -147,13 +152,13 @@ def loads(s, name):
         check(events[-1] == "[DONE]" and "error" in events[-2], "a stream ends with an error: %r" % events[-2:])
     wait_for(lambda: s.get("/health").status == 503, 20)
     check(s.post("/v1/completions", {"prompt": "x"}).status == 503, "no model: 503")
-    answer = s.post("/v1/model/load", {"name": name, "max_seq_len": 1024})
+    answer = s.post("/v1/model/load", {"name": "tiny", "max_seq_len": 1024})
     events = answer.events()
     check(answer.status == 200 and events[-1]["status"] == "finished", "load tells its progress: %r" % events[-2:])
     check(s.get("/v1/model").json()["parameters"]["max_seq_len"] == 1024, "with its context")
     check(s.post("/v1/completions", {"prompt": "x", "max_tokens": 3}).status == 200, "and answers")
-    check(s.post("/v1/model/load", {"name": name}).events()[-1]["status"] == "finished", "a loaded model is finished")
-    check(s.post("/v1/model/load", {"name": "../" + name}).status == 404, "a name is no path")
+    check(s.post("/v1/model/load", {"name": "tiny"}).events()[-1]["status"] == "finished", "a loaded model is finished")
+    check(s.post("/v1/model/load", {"name": "../tiny"}).status == 404, "a name is no path")
     preset = {"overrides": {"max_tokens": {"override": 2, "force": True}}}
     check(s.post("/v1/sampling/override/switch", preset).status == 200, "overrides")
     check(s.post("/v1/completions", {"prompt": "x", "max_tokens": 9, "ban_eos_token": True}).json()["usage"]
@@ -179,25 +184,14 @@ def stop(s):
 
 
 def main():
-    source = sys.argv[2] if len(sys.argv) > 2 else MODEL
-    seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 10
-    if not source:
-        skip("EXL2_TEST_MODEL names no model")
+    source = model_of(sys.argv)
     with tempfile.TemporaryDirectory(prefix="exl2-tiny-") as folder:
         model = write_tiny(source, pathlib.Path(folder) / "tiny")
         with Server(sys.argv[1], "--no-auth", "--queue", "8", "--models", folder, model=model) as s:
-            for test, more in ((leaves, ()), (slow_reader, ()), (queue, ()), (load, (seconds,)), (watches, ()),
-                               (loads, ("tiny",)), (stop, ())):
-                try:
-                    test(s, *more)
-                except Exception:
-                    failures.append(test.__name__)
-                    traceback.print_exc()
-                check(test is stop or s.process.poll() is None, "the server lives after " + test.__name__)
-                print(test.__name__, "done", flush=True)
-    print("%d checks, %d failed" % (checks, len(failures)))
-    return 1 if failures else 0
+            run_tests(s, (leaves, slow_reader, queue, load, watches, loads))
+            stop(s)
+    return result()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ask_health(int(sys.argv[2]), float(sys.argv[3])) if sys.argv[1] == "--health" else main())

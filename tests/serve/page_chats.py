@@ -6,7 +6,8 @@ import json
 import time
 
 from browser import Keys
-from page_rig import Case, EXPORTED, check
+from page_rig import Case, EXPORTED
+from server import check
 
 WATCHDOG_S = 60
 HOSTILE = ("*", "** a ", "***a ", "[", "[a](", "` `` ", "_a", "~~a ", "> ", "|a", "- ", "http://", "\\", " ", "#",
@@ -261,18 +262,23 @@ class ChatTests(Case):
         self.b.script("document.querySelector('#message').value = arguments[0];"
                       "document.querySelector('#composer').requestSubmit();", text)
 
-    def test_conflict(self):
-        """The store is newer than the tab knows: the answer is 409, and the branches of both are kept."""
-        server = self.fresh()
-        if not self.mock:
-            return
-        b = self.b
+    def change_elsewhere(self, server):
+        """Begins a chat, to which another tab then adds a message in the mock's store. Returns the chat's id."""
         self.say("begin")
         self.stored()
         (chat_id, chat), = server.sessions.items()
         node = {"id": "zzzz", "parent": chat["nodes"][-1]["id"], "role": "user", "content": "of another tab",
                 "made": int(time.time() * 1000)}
         server.sessions[chat_id] = {**chat, "nodes": chat["nodes"] + [node], "revision": chat["revision"] + 1}
+        return chat_id
+
+    def test_conflict(self):
+        """The store is newer than the tab knows: the answer is 409, and the branches of both are kept."""
+        server = self.fresh()
+        if not self.mock:
+            return
+        b = self.b
+        chat_id = self.change_elsewhere(server)
         self.say("of this tab")
         self.stored()
         check(server.conflicts > 0, "the revision was refused once")
@@ -288,12 +294,7 @@ class ChatTests(Case):
         if not self.mock:
             return
         b = self.b
-        self.say("begin")
-        self.stored()
-        (chat_id, chat), = server.sessions.items()
-        node = {"id": "zzzz", "parent": chat["nodes"][-1]["id"], "role": "user", "content": "of another tab",
-                "made": int(time.time() * 1000)}
-        server.sessions[chat_id] = {**chat, "nodes": chat["nodes"] + [node], "revision": chat["revision"] + 1}
+        chat_id = self.change_elsewhere(server)
         server.read_delay, server.slow = 1.0, 0.2
         b.script("dispatchEvent(new Event('focus'))")
         b.wait(lambda: server.requests[-1] == ("GET", f"/ui/sessions/{chat_id}"), "the chat to be asked for")

@@ -7,7 +7,8 @@ import time
 
 from browser import Keys
 from page_mock import MODEL
-from page_rig import Case, check
+from page_rig import Case
+from server import check
 
 
 class PanelTests(Case):

@@ -1,6 +1,6 @@
 """page_rig.py: what the tests of the page share: the servers, and a person's usual steps.
 takes: browser.py, page_mock.py.
-gives: Case, Real, check, failures, EXPORTED."""
+gives: Case, Real, EXPORTED."""
 
 import pathlib
 import socket
@@ -10,21 +10,6 @@ import time
 
 from browser import Keys
 from page_mock import Mock
-
-failures, checks = [], 0
-
-
-def check(holds, what):
-    global checks
-    checks += 1
-    if not holds:
-        failures.append(what)
-        print("failed:", what, flush=True)
-
-
-def check_count():
-    return checks
-
 
 # Catches the exported file instead of storing it.
 EXPORTED = """

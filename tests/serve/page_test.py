@@ -14,7 +14,8 @@ import browser as browsers
 from page_chats import ChatTests
 from page_mock import Mock
 from page_panels import PanelTests
-from page_rig import Real, check, check_count, failures
+from page_rig import Real
+from server import check, result
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "demo" / "serve" / "page"
 PAGE_BYTES_MAX = 150 * 1024
@@ -70,8 +71,7 @@ def main():
         if tests.server:
             tests.server.stop()
         b.close()
-    print(f"{check_count()} checks, {len(failures)} failed")
-    return 1 if failures else 0
+    return result()
 
 
 if __name__ == "__main__":

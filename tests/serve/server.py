@@ -1,6 +1,6 @@
 """server.py: starts `exl2 serve`, and speaks to it with nothing but sockets and JSON.
 takes: the program, a model folder, flags.
-gives: Server, Answer, skip, wait_for."""
+gives: Server, Answer, skip, wait_for, model_of; check, run_tests, result."""
 
 import json
 import os
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 
 SKIPPED = 77
 MODEL = os.environ.get("EXL2_TEST_MODEL", "")
@@ -19,6 +20,47 @@ MODEL = os.environ.get("EXL2_TEST_MODEL", "")
 def skip(why):
     print("skipped:", why)
     sys.exit(SKIPPED)
+
+
+def model_of(argv):
+    """The model folder of the command line, or of EXL2_TEST_MODEL."""
+    model = argv[2] if len(argv) > 2 else MODEL
+    if not model:
+        skip("EXL2_TEST_MODEL names no model")
+    return model
+
+
+failures, checks = [], 0
+
+
+def check(holds, what):
+    global checks
+    checks += 1
+    if not holds:
+        failures.append(what)
+        print("failed:", what, flush=True)
+
+
+def run_tests(s, tests, *more):
+    """Each test, which gets the server and `more`; one that raises is a failure, and the others still run. Names in
+    argv[3:] leave out the others."""
+    wanted = [name for name in sys.argv[3:] if name.isidentifier()]
+    for test in tests:
+        if wanted and test.__name__ not in wanted:
+            continue
+        try:
+            test(s, *more)
+        except Exception:
+            failures.append(test.__name__)
+            traceback.print_exc()
+        check(s.process.poll() is None, "the server lives after " + test.__name__)
+        print(test.__name__, "done", flush=True)
+
+
+def result():
+    """The exit code of a test."""
+    print("%d checks, %d failed" % (checks, len(failures)))
+    return 1 if failures else 0
 
 
 def wait_for(what, seconds=60.0, pause=0.01):
@@ -107,11 +149,12 @@ def unchunked(data):
 class Server:
     """The program, from its first line on stdout to its exit."""
 
-    def __init__(self, program, *flags, model=MODEL, seconds=240):
+    def __init__(self, program, *flags, model=MODEL, seconds=240, stdin=False, more_env=()):
         self.folder = tempfile.TemporaryDirectory(prefix="exl2-serve-")
-        env = dict(os.environ, XDG_CONFIG_HOME=self.folder.name, HOME=self.folder.name)
+        env = dict(os.environ, XDG_CONFIG_HOME=self.folder.name, HOME=self.folder.name, **dict(more_env))
         arguments = [program, "serve"] + ([model] if model else []) + ["--port", "0"] + list(flags)
-        self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+        self.process = subprocess.Popen(arguments, stdin=subprocess.PIPE if stdin else None, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, env=env)
         os.set_blocking(self.process.stdout.fileno(), False)
         line = b""
 

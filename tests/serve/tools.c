@@ -329,21 +329,14 @@ static void short_ids(void)
 
 static void formats(void)
 {
-    tools_format f;
-    char id[TOOLS_ID_BYTES];
     CHECK_INT(tools_of_template("..<tool_call>.. \"parameters\": .."), TOOLS_HERMES);
     CHECK_INT(tools_of_template("<|python_tag|>"), TOOLS_LLAMA3);
     CHECK_INT(tools_of_template("'{\"name\": function name, \"parameters\": dict}'"), TOOLS_LLAMA3);
     CHECK_INT(tools_of_template("[TOOL_CALLS]"), TOOLS_MISTRAL);
     CHECK_INT(tools_of_template("<|im_start|>"), TOOLS_HERMES);
     CHECK_INT(tools_of_template(NULL), TOOLS_HERMES);
-    CHECK(tools_format_named("mistral", &f) && f == TOOLS_MISTRAL);
-    CHECK(tools_format_named("none", &f) && f == TOOLS_NONE);
-    CHECK(!tools_format_named("Hermes", &f));
     CHECK(tools_may_begin(TOOLS_LLAMA3, "\n {\"x", 5) && tools_may_begin(TOOLS_LLAMA3, " ", 1));
     CHECK(!tools_may_begin(TOOLS_LLAMA3, "Well {", 6) && !tools_may_begin(TOOLS_HERMES, "{", 1));
-    tools_id((const unsigned char *)"\x00\x01\x7F\x80\xFF\x10\x20\x30\x40\x50\x60\xAB", id);
-    CHECK_TEXT(id, "call_00017f80ff102030405060ab");
     tools bad = { 0 };
     CHECK(!tools_open(&bad, "[{\"type\":\"function\"}]"));
     CHECK(!tools_open(&bad, "{}"));

@@ -6,9 +6,8 @@ import json
 import pathlib
 import sys
 import tempfile
-import traceback
 
-from server import MODEL, Server, skip, wait_for
+from server import Server, check, model_of, result, run_tests, wait_for
 
 THINKS = ("{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + (m['content'] or '') + '<|im_end|>\n' }}{% endfor %}"
           "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>\n' }}{% endif %}")
@@ -18,17 +17,6 @@ TOOLS = [{"type": "function", "function": {"name": "get_weather", "parameters": 
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {
     "type": "object", "properties": {"answer": {"enum": ["yes", "no"]}}, "required": ["answer"]}}}
 ASK = {"messages": [{"role": "user", "content": "Is water wet?"}], "temperature": 0, "max_tokens": 60}
-
-failures, checks = [], 0
-
-
-def check(holds, what):
-    global checks
-    checks += 1
-    if not holds:
-        failures.append(what)
-        print("failed:", what, flush=True)
-
 
 def both(s, body):
     """The message of the plain answer; the stream must give the same parts."""
@@ -105,24 +93,14 @@ def pages(s):
 
 
 def main():
-    model = sys.argv[2] if len(sys.argv) > 2 else MODEL
-    if not model:
-        skip("EXL2_TEST_MODEL names no model")
+    model = model_of(sys.argv)
     with tempfile.TemporaryDirectory() as folder:
         template = pathlib.Path(folder) / "thinks.jinja"
         template.write_text(THINKS)
         for flags, tests in ((["--template", str(template)], (thoughts, calls, pages)), ([], (calls, pages))):
             with Server(sys.argv[1], "--no-auth", *flags, model=model) as s:
-                for test in tests:
-                    try:
-                        test(s)
-                    except Exception:
-                        failures.append(test.__name__)
-                        traceback.print_exc()
-                    check(s.process.poll() is None, "the server lives after " + test.__name__)
-                    print(test.__name__, "done", flush=True)
-    print("%d checks, %d failed" % (checks, len(failures)))
-    return 1 if failures else 0
+                run_tests(s, tests)
+    return result()
 
 
 if __name__ == "__main__":

@@ -218,6 +218,17 @@ static const row_case rows[] = {
       LLAMA_TENSORS },
     { "Ministral3ForCausalLM", ",'num_key_value_heads':4",
       "rms 1e-05, 4 4 128, halves 128 theta 1e+06, silu; context 262144", NO_WINDOWS, "000000", PLAIN, LLAMA_TENSORS },
+    { "SmolVLMForConditionalGeneration", ",'text_config':{'model_type':'llama','num_key_value_heads':2},"
+      "'vision_config':{'model_type':'smolvlm_vision'}",
+      "rms 1e-06, 4 2 32, halves 32 theta 10000, silu; context 2048", NO_WINDOWS, "000000", PLAIN, LLAMA_TENSORS },
+    { "Idefics3ForConditionalGeneration", ",'text_config':{'model_type':'qwen2'}",
+      "rms 1e-06, 4 4 32, halves 32 theta 10000, silu; context 2048", NO_WINDOWS, "000000", PLAIN, LLAMA_TENSORS },
+    { "LlavaForConditionalGeneration", ",'vision_config':{'model_type':'clip_vision_model'}",
+      "rms 1e-06, 4 4 32, halves 32 theta 10000, silu; context 2048", NO_WINDOWS, "000000", PLAIN, LLAMA_TENSORS },
+    { "LlavaForConditionalGeneration", ",'num_key_value_heads':2,'head_dim':48,"
+      "'vision_config':{'model_type':'pixtral'}",
+      "rms 1e-06, 4 2 48, halves 48 theta 10000, silu; context 131072", "4096 4096 4096 4096 4096 4096", "000000",
+      PLAIN, LLAMA_TENSORS },
     { "LlavaForConditionalGeneration", ",'text_config':{'model_type':'mistral','head_dim':48,"
       "'num_key_value_heads':2,'sliding_window':null}",
       "rms 1e-06, 4 2 48, halves 48 theta 10000, silu; context 131072", NO_WINDOWS, "000000", PLAIN,
@@ -288,6 +299,10 @@ static const row_case rows[] = {
     { "Qwen3ForCausalLM", ",'head_dim':64,'tie_word_embeddings':true",
       "rms 1e-06, 4 4 64, halves 64 theta 10000, silu, qk heads, tied; context 2048", NO_WINDOWS, "000000", PLAIN,
       ATTENTION GATED NORMS QK_NORMS LAST },
+    { "Qwen3VLForConditionalGeneration", ",'text_config':{'model_type':'qwen3_vl_text','num_key_value_heads':2,"
+      "'rope_scaling':{'rope_type':'default','mrope_interleaved':true,'mrope_section':[24,20,20]}}",
+      "rms 1e-06, 4 2 128, halves 128 theta 5e+06, silu, qk heads; context 128000", NO_WINDOWS, "000000", PLAIN,
+      ATTENTION GATED HEAD NORMS QK_NORMS LAST },
     { "GemmaForCausalLM", "",
       "rms+1 1e-06, 4 4 256, halves 256 theta 10000, gelu_tanh, tied, bos, factors 11.3137 1 1; context 8192",
       NO_WINDOWS, "000000", PLAIN, ATTENTION GATED " | input_layernorm.weight+1 post_attention_layernorm.weight+1 | "
@@ -520,6 +535,9 @@ static void check_renames(void)
     static const struct { const char *arch, *file, *wanted; } names[] = {
         { "LlamaForCausalLM", "model.layers.3.mlp.swiglu.w3.weight", "model.layers.3.mlp.down_proj.weight" },
         { "LlamaForCausalLM", "model.layers.3.mlp.up_proj.weight", "model.layers.3.mlp.up_proj.weight" },
+        { "LlamaForCausalLM", "layers.3.mlp.up_proj.weight", "model.layers.3.mlp.up_proj.weight" },
+        { "Qwen3ForCausalLM", "embed_tokens.weight", "model.embed_tokens.weight" },
+        { "MistralForCausalLM", "norm.weight", "model.norm.weight" },
         { "YiForCausalLM", "model.layers.0.ln1.weight", "model.layers.0.input_layernorm.weight" },
         { "YiForCausalLM", "model.layers.0.ln2.weight", "model.layers.0.post_attention_layernorm.weight" },
         { "InternLM2ForCausalLM", "output.weight", "lm_head.weight" },
@@ -553,6 +571,12 @@ static void check_renames(void)
         { "GraniteMoeForCausalLM", "model.layers.0.block_sparse_moe.experts.3.down_proj.weight",
           "model.layers.0.block_sparse_moe.experts.3.down_proj.weight" },
         /* multimodal models before transformers 5, and since */
+        { "SmolVLMForConditionalGeneration", "model.text_model.norm.weight", "model.norm.weight" },
+        { "Idefics3ForConditionalGeneration", "model.text_model.layers.0.mlp.up_proj.weight",
+          "model.layers.0.mlp.up_proj.weight" },
+        { "SmolVLMForConditionalGeneration", "model.vision_model.post_layernorm.weight",
+          "model.vision_model.post_layernorm.weight" },
+        { "Qwen3VLForConditionalGeneration", "model.language_model.norm.weight", "model.norm.weight" },
         { "LlavaForConditionalGeneration", "language_model.model.norm.weight", "model.norm.weight" },
         { "LlavaForConditionalGeneration", "language_model.lm_head.weight", "lm_head.weight" },
         { "Mistral3ForConditionalGeneration", "model.language_model.layers.0.mlp.up_proj.weight",

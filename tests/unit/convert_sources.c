@@ -16,6 +16,8 @@ static bool count_written(void *file, uint64_t offset, const void *data, size_t 
 
 #define exl2__platform_write count_written
 #include "private/convert.h"
+#include "../adapter_maker.h"
+#include "../adapter_maker.h"
 #include "../convert_rig.h"
 #include "../gguf_llama.h"
 #include "../model_maker.h"
@@ -173,6 +175,35 @@ static void test_fp8(void)
     CHECK(strstr(info.warning, "quantized already (FP8)") != NULL);
     free(dense);
     free(fp8);
+}
+
+/* An adapter becomes part of FP8 weights as of the same numbers in FP16, but for their rounding. */
+static void test_adapter(void)
+{
+    static const adapter_matrix one = { "model.layers.0.mlp.down_proj", HIDDEN, 192 };
+    char dir[600], path[700], *files[3]; /* of dense, FP8, FP8 without the adapter */
+    size_t bytes[3];
+    uint32_t off[3] = { 0 }; /* halves that differ from those of dense */
+    snprintf(dir, sizeof dir, "%s/adapter", root);
+    CHECK(exl2__platform_make_dir(dir));
+    adapter_write(dir, &one, 1);
+    for (uint32_t i = 0; i < 3; i++) {
+        exl2_convert_lora lora = { dir, 0.5f };
+        make_model(192, i > 0);
+        remove_folder(out_dir);
+        CHECK_INT(exl2_convert(&(exl2_convert_desc){ .source_dir = source_dir, .out_dir = out_dir, .loras = &lora,
+                                                     .lora_count = i < 2, .bits = 16 }), EXL2_OK);
+        snprintf(path, sizeof path, "%s/model.safetensors", out_dir);
+        files[i] = check_read(path, &bytes[i]);
+        for (size_t at = 4096; at + 2 <= bytes[0] && bytes[i] == bytes[0]; at += 2) { /* after the header */
+            float a = exl2__f16_to_f32(exl2__load16(files[0] + at)), b = exl2__f16_to_f32(exl2__load16(files[i] + at));
+            off[i] += fabsf(a - b) > 1e-3f;
+        }
+    }
+    CHECK(bytes[0] == bytes[1] && bytes[0] == bytes[2] && off[1] == 0 && off[2] > 10000);
+    for (uint32_t i = 0; i < 3; i++) {
+        free(files[i]);
+    }
 }
 
 /* A tensor of the output: its bytes, as many as in `header`, which is what the file says of it up to its place. */
@@ -750,6 +781,7 @@ int main(void)
     rig_open((ROWS + 2) * LENGTH, 64);
     snprintf(source_dir, sizeof source_dir, "%s/source", root);
     test_fp8();
+    test_adapter();
     test_tower();
     test_names();
     test_fp8_rejected();

@@ -98,24 +98,42 @@ typedef struct change {
     const char *stage; /* the source changes when it is first reported */
     uint64_t at;       /* which byte of the weights */
     bool done;
+    const char *back;  /* it changes back when this stage is first reported; NULL: it stays so */
+    uint64_t every;    /* not 0: each of so many bytes from there on changes, too */
+    exl2_convert_plan plan;
 } change;
+
+static void change_bytes(const change *s)
+{
+    char path[700];
+    snprintf(path, sizeof path, "%s/model.safetensors", source_dir);
+    FILE *file = fopen(path, "r+b");
+    if (CHECK(file != NULL)) {
+        uint64_t at = s->at;
+        do {
+            fseek(file, (long)at, SEEK_SET);
+            int byte = fgetc(file);
+            if (byte == EOF) {
+                break;
+            }
+            fseek(file, (long)at, SEEK_SET);
+            fputc(byte ^ 1, file);
+            at += s->every;
+        } while (s->every);
+        fclose(file);
+    }
+}
 
 static bool on_progress(void *user, const char *stage, float done)
 {
     change *s = (change *)user;
     (void)done;
     if (s->stage && !s->done && strcmp(stage, s->stage) == 0) {
-        char path[700];
-        snprintf(path, sizeof path, "%s/model.safetensors", source_dir);
-        FILE *file = fopen(path, "r+b");
-        if (CHECK(file != NULL)) {
-            fseek(file, (long)s->at, SEEK_SET);
-            int byte = fgetc(file);
-            fseek(file, (long)s->at, SEEK_SET);
-            fputc(byte ^ 1, file);
-            fclose(file);
-        }
+        change_bytes(s);
         s->done = true;
+    } else if (s->done && s->back && strcmp(stage, s->back) == 0) {
+        change_bytes(s);
+        s->back = NULL;
     }
     return true;
 }
@@ -131,7 +149,7 @@ static void test_changes(void)
     CHECK(stat(path, &about) == 0);
     for (size_t i = 0; i < EXL2__COUNT(stages); i++) {
         exl2__ctx c = context();
-        change s = { stages[i], (uint64_t)about.st_size * (i + 4) / 8, false };
+        change s = { stages[i], (uint64_t)about.st_size * (i + 4) / 8, false, NULL, 0, { .bytes = 0 } };
         exl2_convert_desc d = rig_desc(source_dir, ROWS, LENGTH);
         d.bpw = 4;
         d.progress = on_progress;
@@ -142,6 +160,99 @@ static void test_changes(void)
         }
         CHECK(access(out_dir, F_OK) != 0 && access(work_dir, F_OK) != 0);
         CHECK_INT(c.host_bytes, 0);
+    }
+}
+
+/* A hash of the files in out_dir; 0: there are none. */
+static uint64_t output_hash(void)
+{
+    char name[EXL2__FILE_NAME_MAX], path[1000];
+    uint64_t sum = 0;
+    for (uint32_t i = 0; exl2__platform_entry(out_dir, i, name, sizeof name); i++) {
+        size_t bytes;
+        snprintf(path, sizeof path, "%s/%s", out_dir, name);
+        char *data = check_read(path, &bytes);
+        sum += CHECK(data != NULL) ? exl2__hash_words(data, bytes, exl2__hash(name, strlen(name))) : 0;
+        free(data);
+    }
+    return sum;
+}
+
+static void on_plan(void *user, const exl2_convert_plan *plan)
+{
+    ((change *)user)->plan = *plan;
+}
+
+/* The source is another one for a while, and at the end it is what it was. A conversion that has read some of the other
+   one, as a streamed one does, fails; the others make what they make of it undisturbed. */
+static void test_changes_back(void)
+{
+    static const struct { const char *stage, *back; bool streamed; } cases[] = {
+        { NULL, NULL, false },          { "measure", "write", false }, { "measure", "quantize", true },
+        { "measure", "write", true },   { "quantize", "write", true }, { "write", "compare", true },
+    };
+    uint64_t host_bytes = 0, clean = 0;
+    for (size_t i = 0; i < EXL2__COUNT(cases); i++) {
+        exl2__ctx c = context();
+        change s = { cases[i].stage, 70001, false, cases[i].back, 512, { .bytes = 0 } };
+        exl2_convert_desc d = rig_desc(source_dir, ROWS, LENGTH);
+        make_source();
+        d.bpw = 4;
+        d.progress = on_progress;
+        d.on_plan = on_plan;
+        d.user = &s;
+        c.host_bytes_max = d.host_bytes_max = cases[i].streamed ? host_bytes - 1 : 0;
+        exl2_result result = exl2__convert_run(&c, &d);
+        host_bytes = i ? host_bytes : s.plan.host_bytes;
+        CHECK(s.plan.streamed == cases[i].streamed && s.done == (i > 0));
+        if (!CHECK(result == (cases[i].streamed ? EXL2_ERR_STATE : EXL2_OK) && (result < 0 || !s.back))) {
+            printf("  %s to %s: %d, %s\n", cases[i].stage, cases[i].back, (int)result, c.error.text);
+        }
+        CHECK(result == EXL2_OK || strstr(c.error.text, "/source has changed while it was converted; convert it "));
+        CHECK((result == EXL2_OK) == (output_hash() != 0) && access(work_dir, F_OK) != 0);
+        clean = clean ? clean : output_hash();
+        CHECK(result != EXL2_OK || output_hash() == clean);
+        CHECK_INT(c.host_bytes, 0);
+        remove_folder(out_dir);
+    }
+}
+
+/* ---- another CPU ---- */
+
+static bool on_progress_stops(void *user, const char *stage, float done)
+{
+    (void)user;
+    return strcmp(stage, "quantize") != 0 || done < 0.5f;
+}
+
+/* A folder that was begun by one path of the CPU is not continued by another one. */
+static void test_paths(void)
+{
+    static const exl2_cpu_path paths[] = { EXL2_CPU_C, EXL2_CPU_AVX2, EXL2_CPU_AVX512 };
+    exl2_cpu_path best = exl2__cpu_path_best();
+    uint64_t clean = 0;
+    make_source();
+    for (size_t i = 0; i < EXL2__COUNT(paths); i++) {
+        exl2__ctx c = context();
+        exl2_convert_desc d = rig_desc(source_dir, ROWS, LENGTH);
+        d.bpw = 4;
+        d.progress = on_progress_stops;
+        if (paths[i] == best || (best > EXL2_CPU_AVX512 && i > 0) || paths[i] > best) {
+            continue; /* it is this one, or this CPU has it not */
+        }
+        CHECK_INT(exl2__convert_run(&c, &d), EXL2_ERR_CANCELLED);
+        c = context();
+        c.cpu_path = paths[i];
+        d.progress = NULL;
+        CHECK_INT(exl2__convert_run(&c, &d), EXL2_ERR_STATE);
+        if (!CHECK(strstr(c.error.text, "another conversion: cpu path differs (it has 'cpu path: ") != NULL)) {
+            printf("  %s\n", c.error.text);
+        }
+        c = context();
+        CHECK_INT(exl2__convert_run(&c, &d), EXL2_OK);
+        clean = clean ? clean : output_hash();
+        CHECK(output_hash() == clean && access(work_dir, F_OK) != 0);
+        remove_folder(out_dir);
     }
 }
 
@@ -291,6 +402,8 @@ int main(void)
     test_names();
     test_parts();
     test_changes();
+    test_changes_back();
+    test_paths();
     test_endings();
     test_random();
     test_places();

@@ -469,7 +469,7 @@ static void check_attention(const synth_shape *s, const attention *a, uint32_t f
         uint32_t count = pass * 7 % 20 + 1;
         exl2__step_row rows[ROWS];
         for (uint32_t i = 0; i < count; i++) {
-            rows[i] = (exl2__step_row){ (exl2_token)(synth_bits() % s->vocab), position + i, 0, NULL };
+            rows[i] = (exl2__step_row){ .token = (exl2_token)(synth_bits() % s->vocab), .position = position + i };
         }
         exl2__step step = { .rows = rows, .row_count = count, .sequence_count = 1, .page_tables = tables };
         CHECK_INT(coded.b->begin(coded.d, &step), EXL2_OK);

@@ -157,7 +157,7 @@ static record run_way(const synth_shape *s, const way *w)
             uint32_t wanted = w->rows ? w->rows : shuffle_bits() % 14;
             for (uint32_t k = 0; k < wanted && done[sequence] < LENGTH && count < ROWS_MAX; k++) {
                 exl2_token token = token_of(s, sequence, done[sequence]);
-                rows[count++] = (exl2__step_row){ token, done[sequence], sequence, NULL };
+                rows[count++] = (exl2__step_row){ .token = token, .position = done[sequence], .sequence = sequence };
                 done[sequence]++;
             }
         }

@@ -553,7 +553,7 @@ static inline void synth_model_open_on(synth_model *m, const exl2__backend *b, v
     for (uint32_t i = 0; i < s->head_dim / 2; i++) {
         m->frequency[i] = pow(10000.0, -2.0 * i / s->head_dim);
     }
-    m->angles = (exl2__rope_angles){ m->frequency, 1 };
+    m->angles = (exl2__rope_angles){ .frequency = m->frequency, .magnitude = 1 };
     p->ropes = &m->angles;
     p->rope_count = 1;
     p->rows_max = rows_max;

@@ -80,7 +80,7 @@ static exl2_result rig_load(void)
     EXL2__TRY(weights_measure(&rig.c, &rig.load, path, b, rig.d));
     exl2__plan_make(&rig.plan, &rig.load.config, rig.load.embed_rows, CONTEXT, 16, ROWS);
     exl2__plan_ropes(&rig.plan, &rig.load.config, rig.frequency, rig.ropes);
-    rig.ropes[1] = (exl2__rope_angles){ rig.ropes[0].frequency, 2 };
+    rig.ropes[1] = (exl2__rope_angles){ .frequency = rig.ropes[0].frequency, .magnitude = 2 };
     rig.plan.rope_count = 2;
     rig.plan.shape.rotary /= 2;
     rig.plan.shape.clip_qkv = 1; /* loads the kernel of norms and bounds, too */
@@ -171,7 +171,7 @@ static void attend_rows_of(uint32_t count, uint32_t tokens, bool prompts)
     exl2__step step = { .rows = rows, .row_count = count, .sequence_count = count, .page_tables = tables,
                         .kind = prompts ? EXL2__ROWS_PROMPT : EXL2__ROWS_SAMPLED };
     for (uint32_t i = 0; i < count; i++) {
-        rows[i] = (exl2__step_row){ 0, tokens - 1 + i % 2, i, NULL };
+        rows[i] = (exl2__step_row){ .token = 0, .position = tokens - 1 + i % 2, .sequence = i };
         tables[i] = table;
     }
     CHECK_INT(exl2__cuda_backend.begin(rig.d, &step), EXL2_OK);
@@ -401,7 +401,7 @@ static void test_prompts(void)
         exl2__step step = { .rows = rows, .row_count = ROWS, .sequence_count = 1, .page_tables = tables,
                             .kind = EXL2__ROWS_PROMPT };
         for (uint32_t r = 0; r < ROWS; r++) {
-            rows[r] = (exl2__step_row){ 0, r, 0, NULL };
+            rows[r] = (exl2__step_row){ .token = 0, .position = r, .sequence = 0 };
         }
         CHECK_INT(exl2__cuda_backend.begin(rig.d, &step), EXL2_OK);
         attend();

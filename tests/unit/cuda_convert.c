@@ -390,20 +390,40 @@ static void test_bytes(void)
     rig_close();
 }
 
-/* A work folder belongs to the backend that it was begun on. */
+/* A work folder belongs to the backend, and the kind of GPU, that it was begun on. */
 static void test_backend(void)
 {
+    static exl2__cuda_device device;
     exl2__ctx c = context();
     exl2__convert v = { .c = &c };
     char work[700];
     rig_open(8 * 32, 320);
-    snprintf(work, sizeof work, "%s/work", root);
-    CHECK_INT(exl2__workdir_open(&c, work, "version: 3\n", &v.work), EXL2_OK);
-    CHECK_INT(exl2__convert_keep_backend(&v), EXL2_OK);
-    CHECK_INT(exl2__convert_keep_backend(&v), EXL2_OK);
-    v.gpu.d = (exl2__cuda_device *)(void *)&c; /* as if one were open */
-    CHECK_INT(exl2__convert_keep_backend(&v), EXL2_ERR_STATE);
-    CHECK(strstr(c.error.text, "was begun on the CPU, and this is a GPU") != NULL);
+    device.info = (exl2_device_info){ .name = "GPU A", .arch = 90 };
+    device.sm_count = 132;
+    for (uint32_t first = 0; first < 2; first++) { /* begun on the CPU; on a GPU */
+        snprintf(work, sizeof work, "%s/work-%u", root, first);
+        CHECK_INT(exl2__workdir_open(&c, work, "version: 3\n", &v.work), EXL2_OK);
+        v.gpu.d = first ? &device : NULL;
+        CHECK_INT(exl2__convert_keep_hardware(&v), EXL2_OK);
+        CHECK_INT(exl2__convert_keep_hardware(&v), EXL2_OK);
+        v.gpu.d = first ? NULL : &device;
+        CHECK_INT(exl2__convert_keep_hardware(&v), EXL2_ERR_STATE);
+        CHECK(strstr(c.error.text, first ? "was begun on a GPU (GPU A, 9.0, 132 SMs), and this is the CPU;"
+                                         : "was begun on the CPU, and this is a GPU (GPU A, 9.0, 132 SMs);") != NULL);
+        for (uint32_t i = 0; first && i < 3; i++) { /* another name, architecture, number of SMs */
+            exl2__cuda_device was = device;
+            device.info.name[4] = i == 0 ? 'B' : 'A';
+            device.info.arch = i == 1 ? 89 : 90;
+            device.sm_count = i == 2 ? 114 : 132;
+            v.gpu.d = &device;
+            CHECK_INT(exl2__convert_keep_hardware(&v), EXL2_ERR_STATE);
+            device = was;
+            CHECK_INT(exl2__convert_keep_hardware(&v), EXL2_OK);
+        }
+        if (first == 0) {
+            exl2__workdir_close(&v.work);
+        }
+    }
     exl2__workdir_close(&v.work);
     CHECK_INT(exl2__workdir_open(&c, work, "version: 4\n", &v.work), EXL2_OK); /* nothing was finished in it */
     exl2__workdir_close(&v.work);

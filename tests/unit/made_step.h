@@ -40,7 +40,8 @@ static inline void made_step_place(made_step *m, const made_rows *sequence, uint
             m->is_context[m->table[i][t / EXL2__PAGE_TOKENS]][t % EXL2__PAGE_TOKENS] = t < first;
         }
         for (uint32_t t = first; t < end; t++) {
-            m->rows[rows++] = (exl2__step_row){ (exl2_token)(synth_bits() % vocab), t, i, NULL };
+            m->rows[rows++] = (exl2__step_row){ .token = (exl2_token)(synth_bits() % vocab), .position = t,
+                                                 .sequence = i };
         }
         m->tables[i] = m->table[i];
         m->step.sequence_count = i + 1;

@@ -431,7 +431,7 @@ static void check_refused(void)
     refuse("'num_local_experts':8", EXL2_ERR_UNSUPPORTED, "num_local_experts=8", "only 0");
     refuse("'logit_scale':'1'", EXL2_ERR_FORMAT, "logit_scale='1'", "a number");
     refuse("'quantization_config':{'quant_method':'fp8'}", EXL2_ERR_UNSUPPORTED, "quant_method='fp8'",
-           "only exl2, gptq and awq");
+           "only exl2, exl3, gptq and awq");
     refuse("'rope_scaling':{'type':'curly','factor':4}", EXL2_ERR_UNSUPPORTED, "type='curly'", "linear, dynamic, yarn");
     refuse("'rope_scaling':{'type':'dynamic'}", EXL2_ERR_FORMAT, "rope_scaling->factor is missing", "config.json");
     refuse("'rope_scaling':{'type':'yarn','factor':4,'beta_fast':1,'beta_slow':32}", EXL2_ERR_FORMAT, "beta_fast",

@@ -319,11 +319,11 @@ static void lower_ones_give_way(void)
     start(c);
     queue(4, 64 * 8, 0, 9);
     CHECK(make_room() == 0); /* b, c and held have just begun again */
-    for (uint32_t i = 0; i < EXL2__SCHEDULE_SETTLED; i++) {
+    for (uint32_t i = 0; i < EXL2__SCHEDULE_UNDISTURBED; i++) {
         exl2__table_reserve(c->table, &pages, c->table->tokens + 1);
         speak(c);
     }
-    CHECK(make_room() == 2 && !c->active && !a->active && c->table->tokens == 64 + EXL2__SCHEDULE_SETTLED);
+    CHECK(make_room() == 2 && !c->active && !a->active && c->table->tokens == 64 + EXL2__SCHEDULE_UNDISTURBED);
 }
 
 int main(void)

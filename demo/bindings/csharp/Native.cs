@@ -13,6 +13,7 @@ namespace Exl2
     [StructLayout(LayoutKind.Sequential)] struct exl2_job { public ulong id; }
     [StructLayout(LayoutKind.Sequential)] struct exl2_grammar { public ulong id; }
     [StructLayout(LayoutKind.Sequential)] struct exl2_lora { public ulong id; }
+    [StructLayout(LayoutKind.Sequential)] struct exl2_image { public ulong id; }
 
     [StructLayout(LayoutKind.Sequential)]
     struct exl2_error
@@ -71,6 +72,7 @@ namespace Exl2
         public IntPtr cuda_context;
         public uint shared_bytes_max;
         public int stream_priority;
+        public ulong bytes_max;
         public uint _end_canary;
     }
 
@@ -108,7 +110,8 @@ namespace Exl2
     {
         public uint prompt_tokens, reused_tokens, new_tokens, forced_tokens, drafted, accepted;
         public ulong seed, queued_ns, prefill_ns, decode_ns;
-        public uint bans_avoided, bans_shown, stop_string;
+        public uint bans_avoided, bans_shown, stop_string, image_rows;
+        public ulong image_ns;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -132,11 +135,13 @@ namespace Exl2
         public uint token_count;
         public IntPtr alts;
         public uint alts_per_token;
-        public IntPtr logsumexp;
+        public IntPtr logsumexp, values;
+        public uint value_count;
         public float progress;
         public int stop, result;
         public IntPtr error;
         public exl2_job_stats stats;
+        public exl2_image image;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -150,7 +155,10 @@ namespace Exl2
     [StructLayout(LayoutKind.Sequential)]
     struct exl2_engine_stats
     {
-        public ulong host_bytes, host_peak, device_bytes, device_peak, kernels_compiled, allocations;
+        public ulong host_bytes, host_peak, device_bytes, device_peak;
+        [MarshalAs(UnmanagedType.ByValArray, SizeConst = 8)] public ulong[] devices_bytes;
+        [MarshalAs(UnmanagedType.ByValArray, SizeConst = 8)] public ulong[] devices_peak;
+        public ulong kernels_compiled, allocations;
         public uint pages_total, pages_used, pages_shared, pages_cached, jobs_active, jobs_waiting;
         public ulong evictions, preemptions, steps, forwards, tokens_in, tokens_out, forced_tokens, drafted,
             accepted, cpu_sampled, last_step_ns, slowest_step_ns;
@@ -167,6 +175,20 @@ namespace Exl2
     }
 
     [StructLayout(LayoutKind.Sequential)]
+    struct exl2_card
+    {
+        public uint device;
+        public ulong bytes_max;
+        public float share;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    struct exl2_vision_desc
+    {
+        public uint _start_canary, images, rows, pixels_max, max_rows, max_tiles, _end_canary;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
     struct exl2_model_desc
     {
         public uint _start_canary;
@@ -177,6 +199,9 @@ namespace Exl2
         public uint prefill_chunk, batch_max, experts_active, lora_max, lora_rank_max;
         [MarshalAs(UnmanagedType.I1)] public bool keep_packed, grammars;
         public float rope_scale, rope_alpha, yarn_factor;
+        public IntPtr cards;
+        public uint card_count;
+        public exl2_vision_desc vision;
         public IntPtr on_event, user;
         public uint _end_canary;
     }
@@ -207,6 +232,13 @@ namespace Exl2
     }
 
     [StructLayout(LayoutKind.Sequential)]
+    struct exl2_card_info
+    {
+        public uint device, first_layer, layers;
+        public ulong weight_bytes, cache_bytes, scratch_bytes;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
     struct exl2_model_info
     {
         [MarshalAs(UnmanagedType.ByValArray, SizeConst = 64)] public byte[] arch;
@@ -219,16 +251,22 @@ namespace Exl2
         [MarshalAs(UnmanagedType.I1)] public bool needs_bos, tower_skipped, parallel;
         public uint vocab, hidden, layers, heads, kv_heads, context_max, experts, experts_active;
         public float bits_per_weight;
-        public ulong weight_bytes, cache_bytes, scratch_bytes, device_bytes, cache_bytes_per_token, pass_bytes;
+        public ulong weight_bytes, cache_bytes, scratch_bytes, tower_bytes, image_bytes, device_bytes;
+        [MarshalAs(UnmanagedType.ByValArray, SizeConst = 8)] public exl2_card_info[] cards;
+        public uint card_count;
+        public ulong cache_bytes_per_token, pass_bytes;
         public int bos, eos;
-        [MarshalAs(UnmanagedType.I1)] public bool has_tokenizer, has_chat_template, reads_tools, reads_tool_calls;
+        [MarshalAs(UnmanagedType.I1)] public bool has_tokenizer, has_chat_template, has_head;
+        public int embed_pool;
+        [MarshalAs(UnmanagedType.I1)] public bool embed_raw, reads_tools, reads_tool_calls;
         [MarshalAs(UnmanagedType.ByValArray, SizeConst = 16)] public byte[] content_id;
     }
 
     [StructLayout(LayoutKind.Sequential)]
     struct exl2_message
     {
-        public IntPtr role, text, name, reasoning, tool_calls, tool_call_id, fields;
+        public IntPtr role, text, name, reasoning, tool_calls, tool_call_id, fields, images;
+        public UIntPtr image_count;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -247,6 +285,7 @@ namespace Exl2
         public exl2_job busy_with;
         public uint tokens, tokens_cached, context_max, pages, pages_shared;
         [MarshalAs(UnmanagedType.I1)] public bool resumes;
+        public uint pictures_missing;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -302,6 +341,8 @@ namespace Exl2
         public IntPtr messages;
         public UIntPtr message_count;
         public uint flags;
+        public IntPtr images;
+        public UIntPtr image_count;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -312,6 +353,15 @@ namespace Exl2
         public uint tokens;
         [MarshalAs(UnmanagedType.I1)] public bool ngram, one_by_one;
         public uint _end_canary;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    struct exl2_embed_desc
+    {
+        public uint _start_canary;
+        public int pool;
+        [MarshalAs(UnmanagedType.I1)] public bool raw;
+        public uint layer, _end_canary;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -336,6 +386,7 @@ namespace Exl2
         public uint lora_count;
         public exl2_grammar grammar;
         public exl2_draft_desc draft;
+        public exl2_embed_desc embed;
         public IntPtr stop_strings;
         public uint stop_string_count;
         public IntPtr ban_strings;
@@ -412,14 +463,16 @@ namespace Exl2
             IntPtr e, exl2_job j, [MarshalAs(UnmanagedType.I1)] bool paused);
 
         static readonly Type[] structs = {
-            typeof(exl2_model), typeof(exl2_session), typeof(exl2_job), typeof(exl2_grammar), typeof(exl2_lora), typeof(exl2_error),
+            typeof(exl2_model), typeof(exl2_session), typeof(exl2_job), typeof(exl2_grammar), typeof(exl2_lora),
+            typeof(exl2_image), typeof(exl2_error), typeof(exl2_vision_desc),
             typeof(exl2_allocator), typeof(exl2_files), typeof(exl2_kernel_cache), typeof(exl2_logger),
             typeof(exl2_zones), typeof(exl2_parallel), typeof(exl2_device_desc), typeof(exl2_engine_desc),
             typeof(exl2_layout), typeof(exl2_job_stats), typeof(exl2_alt), typeof(exl2_event), typeof(exl2_step_desc),
-            typeof(exl2_engine_stats), typeof(exl2_cache_desc), typeof(exl2_model_desc), typeof(exl2_rope_info),
-            typeof(exl2_model_info), typeof(exl2_message), typeof(exl2_chat_desc), typeof(exl2_session_info),
+            typeof(exl2_engine_stats), typeof(exl2_cache_desc), typeof(exl2_card), typeof(exl2_model_desc),
+            typeof(exl2_rope_info), typeof(exl2_card_info), typeof(exl2_model_info), typeof(exl2_message), typeof(exl2_chat_desc), typeof(exl2_session_info),
             typeof(exl2_sampler_desc), typeof(exl2_grammar_desc), typeof(exl2_prompt), typeof(exl2_draft_desc),
-            typeof(exl2_lora_desc), typeof(exl2_lora_info), typeof(exl2_lora_use), typeof(exl2_job_desc) };
+            typeof(exl2_embed_desc), typeof(exl2_lora_desc), typeof(exl2_lora_info), typeof(exl2_lora_use),
+            typeof(exl2_job_desc) };
 
         // The bytes of a member, as the marshaller lays it out.
         static uint Bytes(FieldInfo field)

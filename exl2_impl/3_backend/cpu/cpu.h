@@ -41,6 +41,24 @@ EXL2__PRIVATE void exl2__cpu_embed_handed(const exl2__cpu_share *s)
     }
 }
 
+/* Decodes a row of an embedding of EXL3 into row r of the residual. false: the table is dense. */
+EXL2__PRIVATE bool exl2__cpu_embed_codes(const exl2__cpu_device *d, const exl2__cpu_part *table, uint32_t token,
+                                         uint32_t r)
+{
+#if EXL2__EXL3
+    if (table->source == EXL2__CPU_EXL3_TABLE) {
+        exl2__cpu_exl3_embed(table, token, d->shape.hidden, d->residual + (size_t)r * d->hidden_stride);
+        return true;
+    }
+#else
+    (void)d;
+    (void)table;
+    (void)token;
+    (void)r;
+#endif
+    return false;
+}
+
 /* Items: rows. */
 EXL2__PRIVATE void exl2__cpu_embed(const exl2__cpu_share *s)
 {
@@ -49,11 +67,13 @@ EXL2__PRIVATE void exl2__cpu_embed(const exl2__cpu_share *s)
     for (uint32_t r = s->begin; r < s->end; r++) {
         const exl2__step_row *row = &d->step->rows[r];
         uint32_t token = (uint32_t)row->token;
+        bool decoded = !row->vector && exl2__cpu_embed_codes(d, table, token, r);
         exl2__real *out = d->residual + (size_t)r * d->hidden_stride;
         EXL2__ASSERT(row->vector || token < d->shape.vocab);
         for (uint32_t i = 0; i < d->shape.hidden; i++) {
             out[i] = row->vector ? (exl2__real)row->vector[i]
-                   : (exl2__real)exl2__cpu_matrix_weight(table, i, token) * (exl2__real)d->shape.embed_scale;
+                   : (decoded ? out[i] : (exl2__real)exl2__cpu_matrix_weight(table, i, token))
+                         * (exl2__real)d->shape.embed_scale;
         }
         for (uint32_t i = 0; d->positions && i < d->shape.hidden; i++) {
             const exl2__cpu_part *positions = &exl2__cpu_matrix_of(d->positions)->parts[0];
@@ -93,25 +113,45 @@ EXL2__PRIVATE void exl2__cpu_gather_tiles(const exl2__cpu_share *s, exl2__operan
     }
 }
 
+/* Adds what rows of pictures get after the layer before this one. */
+EXL2__PRIVATE void exl2__cpu_add_levels(const exl2__cpu_share *s)
+{
+    exl2__cpu_device *d = s->d;
+    uint32_t level = s->layer->index, hidden = d->shape.hidden, rows = d->step->row_count, most = d->ops->tile_rows;
+    if (level == 0 || level >= d->shape.row_levels) {
+        return;
+    }
+    uint32_t end = exl2__cpu_tile_start(rows, most, s->end);
+    for (uint32_t r = exl2__cpu_tile_start(rows, most, s->begin); r < end; r++) {
+        const float *vector = d->step->rows[r].vector;
+        exl2__real *out = d->residual + (size_t)r * d->hidden_stride;
+        for (uint32_t i = 0; vector && i < hidden; i++) {
+            out[i] += (exl2__real)vector[(size_t)level * hidden + i];
+        }
+    }
+}
+
 EXL2__PRIVATE void exl2__cpu_qkv_input(const exl2__cpu_share *s)
 {
+    exl2__cpu_add_levels(s);
     exl2__cpu_norm_tiles(s, exl2__operand_of(s->layer, EXL2__ROLE_QKV), &s->layer->attn_norm, NULL,
                          s->d->step->row_count);
 }
 
-/* Items: strips of q, then of k, then of v. */
+/* Items of strips (exl2__cpu_device_item) of q, then of k, then of v. */
 EXL2__PRIVATE void exl2__cpu_qkv_strips(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
-    uint32_t q_strips = d->query_stride / EXL2__CPU_STRIP, k_strips = d->key_stride / EXL2__CPU_STRIP;
-    uint32_t strips[3] = { q_strips, k_strips, k_strips }, first = 0;
     exl2__real *out[3] = { d->query, d->key, d->value };
-    for (uint32_t i = 0; i < 3; i++) {
-        uint32_t begin = exl2__max32(s->begin, first) - first, stride = i ? d->key_stride : d->query_stride;
-        uint32_t end = exl2__max32(exl2__min32(s->end, first + strips[i]), first) - first;
-        exl2__cpu_multiply_rows(d, exl2__operand_of(s->layer, EXL2__ROLE_QKV), i, d->step->row_count, begin, end,
-                                out[i], stride, 0);
-        first += strips[i];
+    for (uint32_t i = 0, first = 0; i < 3; i++) {
+        uint32_t stride = i ? d->key_stride : d->query_stride, items = exl2__cpu_device_items(d, stride);
+        exl2__cpu_share part = *s;
+        part.begin = exl2__max32(s->begin, first) - first;
+        part.end = exl2__max32(exl2__min32(s->end, first + items), first) - first;
+        part = exl2__cpu_device_strips(&part, stride);
+        exl2__cpu_multiply_rows(d, exl2__operand_of(s->layer, EXL2__ROLE_QKV), i, d->step->row_count, part.begin,
+                                part.end, out[i], stride, 0);
+        first += items;
     }
 }
 
@@ -124,8 +164,10 @@ EXL2__PRIVATE void exl2__cpu_out_input(const exl2__cpu_share *s)
 EXL2__PRIVATE void exl2__cpu_block_strips(const exl2__cpu_share *s, exl2__operand of, const exl2__norm *post)
 {
     const exl2__cpu_device *d = s->d;
-    exl2__cpu_multiply_rows(d, of, 0, d->step->row_count, s->begin, s->end, post->weight ? d->branch : d->residual,
-                            d->hidden_stride, post->weight ? 0 : (exl2__real)d->shape.residual_scale);
+    exl2__cpu_share strips = exl2__cpu_device_strips(s, d->hidden_stride);
+    exl2__cpu_multiply_rows(d, of, 0, d->step->row_count, strips.begin, strips.end,
+                            post->weight ? d->branch : d->residual, d->hidden_stride,
+                            post->weight ? 0 : (exl2__real)d->shape.residual_scale);
 }
 
 EXL2__PRIVATE void exl2__cpu_out_strips(const exl2__cpu_share *s)
@@ -139,7 +181,7 @@ EXL2__PRIVATE void exl2__cpu_gate_up_input(const exl2__cpu_share *s)
                          s->d->step->row_count);
 }
 
-/* Items: strips, whose products are there. */
+/* Activation of strips, whose products are there. */
 EXL2__PRIVATE void exl2__cpu_gate_up_act(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
@@ -156,17 +198,18 @@ EXL2__PRIVATE void exl2__cpu_gate_up_act(const exl2__cpu_share *s)
     }
 }
 
-/* Items: a strip of gate together with the same strip of up; without a gate only the latter. */
+/* Items: strips of gate together with the same strips of up; without a gate only the latter. */
 EXL2__PRIVATE void exl2__cpu_gate_up_strips(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
     exl2__operand of = exl2__operand_of(s->layer, EXL2__ROLE_GATE_UP);
     uint32_t rows = d->step->row_count;
-    exl2__cpu_multiply_rows(d, of, 0, rows, s->begin, s->end, d->gate, d->inter_stride, 0);
+    exl2__cpu_share strips = exl2__cpu_device_strips(s, exl2__cpu_part_of(of, 0)->out);
+    exl2__cpu_multiply_rows(d, of, 0, rows, strips.begin, strips.end, d->gate, d->inter_stride, 0);
     if (d->shape.gated) {
-        exl2__cpu_multiply_rows(d, of, 1, rows, s->begin, s->end, d->up, d->inter_stride, 0);
+        exl2__cpu_multiply_rows(d, of, 1, rows, strips.begin, strips.end, d->up, d->inter_stride, 0);
     }
-    exl2__cpu_gate_up_act(s);
+    exl2__cpu_gate_up_act(&strips);
 }
 
 EXL2__PRIVATE void exl2__cpu_down_input(const exl2__cpu_share *s)
@@ -213,7 +256,7 @@ EXL2__PRIVATE void exl2__cpu_head_input(const exl2__cpu_share *s)
                          s->range->logit_count);
 }
 
-/* Items: strips, whose products are there. */
+/* Scale and cap of strips, whose products are there. */
 EXL2__PRIVATE void exl2__cpu_head_scale(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
@@ -233,9 +276,10 @@ EXL2__PRIVATE void exl2__cpu_head_scale(const exl2__cpu_share *s)
 EXL2__PRIVATE void exl2__cpu_head_strips(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
-    exl2__cpu_multiply_rows(d, exl2__cpu_head(d), 0, s->range->logit_count, s->begin, s->end, d->logits,
+    exl2__cpu_share strips = exl2__cpu_device_strips(s, d->vocab_stride);
+    exl2__cpu_multiply_rows(d, exl2__cpu_head(d), 0, s->range->logit_count, strips.begin, strips.end, d->logits,
                             d->vocab_stride, 0);
-    exl2__cpu_head_scale(s);
+    exl2__cpu_head_scale(&strips);
 }
 
 /* ---- phases: stages run one after the other; the items of a stage, except page copies, are independent ---- */
@@ -254,7 +298,7 @@ EXL2__PRIVATE void exl2__cpu_stages(const exl2__cpu_device *d, exl2__phase phase
 {
     const exl2__shape *s = &d->shape;
     uint32_t tiles = exl2__cpu_device_tiles(d, rows);
-    uint64_t strip = (uint64_t)rows * EXL2__CPU_STRIP, tile = d->ops->tile_rows;
+    uint64_t strip = (uint64_t)rows * exl2__cpu_device_item(d) * EXL2__CPU_STRIP, tile = d->ops->tile_rows;
     uint64_t queries = exl2__max32(d->ops->tile_queries, s->heads / s->kv_heads);
     uint64_t inter = exl2__cpu_inter(d, layer);
     exl2__cpu_stage stages[EXL2__CPU_STAGES] = { { NULL, 0, 0 } };
@@ -269,8 +313,8 @@ EXL2__PRIVATE void exl2__cpu_stages(const exl2__cpu_device *d, exl2__phase phase
         break;
     case EXL2__PHASE_qkv:
         stages[0] = (exl2__cpu_stage){ exl2__cpu_qkv_input, tiles, tile * s->hidden * 16 };
-        stages[1] = (exl2__cpu_stage){ exl2__cpu_qkv_strips, (d->query_stride + 2 * d->key_stride) / EXL2__CPU_STRIP,
-                                       strip * s->hidden };
+        stages[1] = (exl2__cpu_stage){ exl2__cpu_qkv_strips, exl2__cpu_device_items(d, d->query_stride)
+                                       + 2 * exl2__cpu_device_items(d, d->key_stride), strip * s->hidden };
         stages[2] = (exl2__cpu_stage){ exl2__cpu_attend_store_tiles, tiles,
                                        tile * (d->query_stride + 2 * d->key_stride) * 16 };
         break;
@@ -280,17 +324,18 @@ EXL2__PRIVATE void exl2__cpu_stages(const exl2__cpu_device *d, exl2__phase phase
         break;
     case EXL2__PHASE_out:
         stages[0] = (exl2__cpu_stage){ exl2__cpu_out_input, tiles, tile * d->query_stride * 8 };
-        stages[1] = (exl2__cpu_stage){ exl2__cpu_out_strips, d->hidden_stride / EXL2__CPU_STRIP,
+        stages[1] = (exl2__cpu_stage){ exl2__cpu_out_strips, exl2__cpu_device_items(d, d->hidden_stride),
                                        strip * d->query_stride };
         break;
     case EXL2__PHASE_gate_up:
         stages[0] = (exl2__cpu_stage){ exl2__cpu_gate_up_input, tiles, tile * s->hidden * 16 };
-        stages[1] = (exl2__cpu_stage){ exl2__cpu_gate_up_strips, (uint32_t)exl2__div_up(inter, EXL2__CPU_STRIP),
+        stages[1] = (exl2__cpu_stage){ exl2__cpu_gate_up_strips, exl2__cpu_device_items(d, (uint32_t)inter),
                                        (1 + (uint64_t)s->gated) * strip * s->hidden };
         break;
     case EXL2__PHASE_down:
         stages[0] = (exl2__cpu_stage){ exl2__cpu_down_input, tiles, tile * inter * 8 };
-        stages[1] = (exl2__cpu_stage){ exl2__cpu_down_strips, d->hidden_stride / EXL2__CPU_STRIP, strip * inter };
+        stages[1] = (exl2__cpu_stage){ exl2__cpu_down_strips, exl2__cpu_device_items(d, d->hidden_stride),
+                                       strip * inter };
         break;
     case EXL2__PHASE_route:
     case EXL2__PHASE_expert_up:
@@ -304,7 +349,8 @@ EXL2__PRIVATE void exl2__cpu_stages(const exl2__cpu_device *d, exl2__phase phase
         break;
     case EXL2__PHASE_head:
         stages[0] = (exl2__cpu_stage){ exl2__cpu_head_input, tiles, tile * s->hidden * 16 };
-        stages[1] = (exl2__cpu_stage){ exl2__cpu_head_strips, d->vocab_stride / EXL2__CPU_STRIP, strip * s->hidden };
+        stages[1] = (exl2__cpu_stage){ exl2__cpu_head_strips, exl2__cpu_device_items(d, d->vocab_stride),
+                                       strip * s->hidden };
         break;
     case EXL2__PHASE_sample:
         stages[0] = (exl2__cpu_stage){ exl2__cpu_sample, rows, (uint64_t)s->vocab * 64 };
@@ -378,6 +424,9 @@ EXL2__PRIVATE exl2_result exl2__cpu_open(exl2__ctx *c, void *hardware, exl2__dev
     *d = (exl2__cpu_device){ 0 };
     d->c = c;
     d->ops = exl2__cpu_choose(c->cpu_path);
+#if defined(EXL2__CPU_FAST) && EXL2__X86_SIMD
+    d->ops = c->cpu_path == EXL2_CPU_AVX512 && c->cpu_vnni ? &exl2__cpu_vnni_ops : d->ops;
+#endif
     d->tasks = c->parallel.run ? exl2__max32(exl2__min32(c->parallel.width, EXL2__CPU_TASKS_MAX), 1) : 1;
     *out = (exl2__device *)memory;
     return EXL2_OK;
@@ -546,6 +595,7 @@ static const exl2__backend exl2__cpu_backend = {
     .close = exl2__cpu_close,
     .loras = &exl2__cpu_loras,
     .decode_rows = 16,
+    .has_exl3 = true,
     .matrix_bytes = exl2__cpu_matrix_bytes_of,
     .vector_bytes = exl2__cpu_vector_bytes,
     .matrix_make = exl2__cpu_matrix_make_in,

@@ -4,7 +4,7 @@
 
    Order of sums: a score is a chain of multiply-adds over the dimensions, ascending; an output element is a chain over
    the tokens that the row sees, ascending; see also exl2__cpu_ops.softmax. The rows of a tile see different keys. Keys
-   after a row's position and before its window get a weight of exactly 0, which changes no bit of a finite sum, so the
+   after a row's end and before its window get a weight of exactly 0, which changes no bit of a finite sum, so the
    result does not depend on how rows are divided into tiles. */
 #ifndef EXL2__CPU_ATTEND_H
 #define EXL2__CPU_ATTEND_H
@@ -242,7 +242,7 @@ EXL2__PRIVATE void exl2__cpu_attend_queries(exl2__cpu_device *d, const exl2__lay
 {
     const exl2__shape *s = &d->shape;
     uint32_t dim = s->head_dim, group = s->heads / s->kv_heads;
-    uint32_t last_row = rows->row + (first + n - 1) / group, keys = d->step->rows[last_row].position + 1;
+    uint32_t last_row = rows->row + (first + n - 1) / group, keys = exl2__step_row_end(&d->step->rows[last_row]);
     uint32_t first_position = d->step->rows[rows->row + first / group].position;
     uint32_t begin = exl2__cpu_attend_begin(layer, first_position) / EXL2__PAGE_TOKENS * EXL2__PAGE_TOKENS;
     for (uint32_t r = 0; r < n; r++) {
@@ -258,10 +258,11 @@ EXL2__PRIVATE void exl2__cpu_attend_queries(exl2__cpu_device *d, const exl2__lay
     }
     exl2__real *inverse = task->query; /* the queries are not needed any more */
     for (uint32_t r = 0; r < n; r++) {
-        uint32_t row_keys = d->step->rows[rows->row + (first + r) / group].position + 1;
+        const exl2__step_row *row = &d->step->rows[rows->row + (first + r) / group];
+        uint32_t row_keys = exl2__step_row_end(row);
         uint32_t end = (uint32_t)exl2__align_up(keys, EXL2__PAGE_TOKENS);
         exl2__real *scores = task->scores + (size_t)r * d->context_max;
-        exl2__cpu_attend_bound(d, scores, begin, exl2__cpu_attend_begin(layer, row_keys - 1), row_keys);
+        exl2__cpu_attend_bound(d, scores, begin, exl2__cpu_attend_begin(layer, row->position), row_keys);
         inverse[r] = exl2__cpu_attend_softmax(d, layer, head * group + (first + r) % group, scores + begin,
                                               row_keys - begin, end - begin);
     }

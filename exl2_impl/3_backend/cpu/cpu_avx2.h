@@ -40,7 +40,57 @@
 #define EXL2__V_SHIFT(v, n) _mm256_sll_epi32(v, _mm_cvtsi32_si128((int)(n)))
 #define EXL2__V_BYTES(p) _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p)))
 
+#define EXL2__V_FUNNEL(a, b, l, r) _mm256_or_si256(_mm256_sllv_epi32(a, l), _mm256_srlv_epi32(b, r))
+#define EXL2__V_JOIN(a, b, n) _mm256_or_si256(_mm256_slli_epi32(a, 32 - (n)), _mm256_srli_epi32(b, n))
+#define EXL2__V_MIDDLES \
+    _mm256_setr_epi32((int)0x80800201, (int)0x80800605, (int)0x80800A09, (int)0x80800E0D, (int)0x80800201, \
+                      (int)0x80800605, (int)0x80800A09, (int)0x80800E0D)
+#define EXL2__V_TAKE(v, n) /* 8: bytes 1 and 2 of each word, by a shuffle */ \
+    ((n) == 8 ? _mm256_shuffle_epi8(v, EXL2__V_MIDDLES) \
+              : _mm256_and_si256(_mm256_srli_epi32(v, n), _mm256_set1_epi32(0xFFFF)))
+#define EXL2__V_TAKE_AT(v, i) _mm256_and_si256(_mm256_srlv_epi32(v, i), _mm256_set1_epi32(0xFFFF))
+#define EXL2__V_TAKE_INDEX(n) _mm256_set1_epi32((int)(n))
+#define EXL2__V_TAKES false
+#define EXL2__V_SHRI(v, n) _mm256_srli_epi32(v, n)
+#define EXL2__V_SRAI(v, n) _mm256_srai_epi32(v, n)
+#define EXL2__V_INT_ADD(a, b) _mm256_add_epi32(a, b)
+#define EXL2__V_INT_SUB(a, b) _mm256_sub_epi32(a, b)
+#define EXL2__V_INT_MUL(a, b) _mm256_mullo_epi32(a, b)
+#define EXL2__V_MASK_XOR(v, m, c) _mm256_xor_si256(_mm256_and_si256(v, m), c)
+#define EXL2__V_BITS_FLOAT(v) _mm256_castsi256_ps(v)
+#define EXL2__V_SUM_BASE 8388608.0f /* 2^23, whose bits are those of the sum's float */
+#define EXL2__V_SUM_BYTES(v) \
+    _mm256_castsi256_ps(_mm256_or_si256(_mm256_madd_epi16(_mm256_maddubs_epi16(v, _mm256_set1_epi8(1)), \
+                                                          _mm256_set1_epi16(1)), _mm256_set1_epi32(0x4B000000)))
+#define EXL2__V_SUB(a, b) _mm256_sub_ps(a, b)
+#define EXL2__V_MUL(a, b) _mm256_mul_ps(a, b)
+#define EXL2__V_PICK(a, b, i) \
+    _mm256_blendv_epi8(_mm256_permutevar8x32_epi32(a, i), _mm256_permutevar8x32_epi32(b, i), \
+                       _mm256_cmpgt_epi32(i, _mm256_set1_epi32(7)))
+#define EXL2__V_PICK_NEAR(a, i) _mm256_permutevar8x32_epi32(a, i)
+#define EXL2__V_PICK_INDEX(i) (i)
+#define EXL2__V_NEAR true
+#define EXL2__V_FIRST(v, u) _mm256_blend_epi32(v, _mm256_castsi128_si256(_mm_cvtsi32_si128((int)(u))), 1)
+#define EXL2__V_FOURS(p) _mm256_broadcast_ps((const __m128 *)(const void *)(p))
+#define EXL2__V_SWAP1(v) _mm256_permute_ps(v, 0xB1)
+#define EXL2__V_SWAP2(v) _mm256_permute_ps(v, 0x4E)
+#define EXL2__V_SWAP4(v) _mm256_permute2f128_ps(v, v, 1)
+#define EXL2__V_SWAP8(v) (v)
+#define EXL2__V_FOLD(to, v) exl2__cpu_avx2_fold(to, v)
+#define EXL2__V_UNROLL EXL2__UNROLL
+#define EXL2__V_EXL3_ROWS(X) X(3) X(2) X(1)
+#define EXL2__V_EXL3_ROWS_MOST 3u
+
+EXL2__FORCE_INLINE EXL2__TARGET_AVX2 void exl2__cpu_avx2_fold(float *to, __m256 v)
+{
+    __m256 two = _mm256_hadd_ps(v, v), one = _mm256_hadd_ps(two, two);
+    to[0] = _mm_cvtss_f32(_mm256_castps256_ps128(one));
+    to[1] = _mm_cvtss_f32(_mm256_extractf128_ps(one, 1));
+}
+
+#include "cpu_exl3_template.h"
 #include "cpu_simd_template.h"
+#undef EXL2__V_MIDDLES
 
 static const exl2__cpu_ops exl2__cpu_avx2_ops = {
     "avx2", 6, 12,
@@ -48,6 +98,7 @@ static const exl2__cpu_ops exl2__cpu_avx2_ops = {
     exl2__cpu_vector_rope, exl2__cpu_vector_half,
     exl2__cpu_avx2_scores, exl2__cpu_vector_softmax, exl2__cpu_avx2_weighted_sum,
     exl2__cpu_avx2_scores_of_codes, exl2__cpu_avx2_weighted_codes, exl2__cpu_vector_activate, exl2__cpu_vector_softcap,
+    EXL2__CPU_EXL3_OPS(avx2)
     exl2__cpu_vector_shrink, exl2__cpu_vector_expand,
 };
 

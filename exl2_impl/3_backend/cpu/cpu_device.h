@@ -101,6 +101,7 @@ typedef struct exl2__cpu_device {
     uint32_t rope_count;
     double *frequency;            /* [rope_count, rotary / 2] */
     double *magnitude;            /* [rope_count] */
+    uint8_t *axis;                /* [rope_count, rotary / 2] */
     float *cosine, *sine;         /* [rope_count, rows_max, rotary / 2] RoPE angles of the step's rows */
     exl2__cpu_rows *attend_rows;  /* [attend_count] the step's rows, divided into tiles for attention */
     exl2__cpu_task *task;         /* [tasks] */
@@ -152,6 +153,31 @@ EXL2__PRIVATE exl2__real *exl2__cpu_device_alloc(exl2__arena *a, uint64_t rows, 
     return (exl2__real *)exl2__arena_alloc(a, rows * stride * sizeof(exl2__real));
 }
 
+/* Elements of the room for an input of `in` features of one row. Parts that are not EXL3 have as much in a model with
+   EXL3, so that inputs of both kinds lie one after the other. */
+static inline uint32_t exl2__cpu_device_room(const exl2__cpu_device *d, uint32_t in)
+{
+    return d->shape.exl3 ? (uint32_t)exl2__align_up(in, EXL2__EXL3_BLOCK) : in;
+}
+
+/* Start values, of EXL2__CPU_BLOCK features each, in the same room. */
+static inline uint32_t exl2__cpu_device_centres(const exl2__cpu_device *d, uint32_t in)
+{
+    return (uint32_t)exl2__div_up(exl2__cpu_device_room(d, in), EXL2__CPU_BLOCK) * (d->shape.affine ? 2 : 1);
+}
+
+/* Strips that are computed at once, as one item: all outputs of a transform in a model with EXL3. */
+static inline uint32_t exl2__cpu_device_item(const exl2__cpu_device *d)
+{
+    return d->shape.exl3 ? EXL2__CPU_EXL3_STRIPS : 1;
+}
+
+/* Items of a row of `stride` elements. */
+static inline uint32_t exl2__cpu_device_items(const exl2__cpu_device *d, uint32_t stride)
+{
+    return (uint32_t)exl2__div_up(stride, exl2__cpu_device_item(d) * EXL2__CPU_STRIP);
+}
+
 EXL2__PRIVATE void exl2__cpu_device_layout_task(const exl2__cpu_device *d, exl2__arena *a, exl2__cpu_task *task)
 {
     uint32_t queries = d->ops->tile_queries;
@@ -164,16 +190,15 @@ EXL2__PRIVATE void exl2__cpu_device_layout_task(const exl2__cpu_device *d, exl2_
     task->sample = exl2__arena_alloc(a, d->logit_rows_max ? exl2__sample_scratch_bytes(d->shape.vocab) : 0);
     if (exl2__experts_any(&d->shape.experts)) {
         task->scores_of_experts = (double *)exl2__arena_alloc(a, 2 * (uint64_t)d->shape.experts.count * sizeof(double));
-        task->gathered = exl2__cpu_device_alloc(a, d->ops->tile_rows, d->hidden_stride);
-        task->centre = exl2__cpu_device_alloc(a, d->ops->tile_rows,
-                                          d->hidden_stride / EXL2__CPU_BLOCK * (d->shape.affine ? 2 : 1));
+        task->gathered = exl2__cpu_device_alloc(a, d->ops->tile_rows, exl2__cpu_device_room(d, d->hidden_stride));
+        task->centre = exl2__cpu_device_alloc(a, d->ops->tile_rows, exl2__cpu_device_centres(d, d->hidden_stride));
     }
 }
 
 EXL2__PRIVATE void exl2__cpu_device_layout_routed(const exl2__cpu_device *d, exl2__arena *a, exl2__cpu_routed *routed)
 {
     uint64_t rows = d->rows_max, active = d->shape.experts.active, slots = rows * active;
-    uint64_t widest = exl2__max32(d->hidden_stride, routed->expert_stride);
+    uint32_t widest = exl2__cpu_device_room(d, exl2__max32(d->hidden_stride, routed->expert_stride));
     routed->x = exl2__cpu_device_alloc(a, rows, d->hidden_stride);
     routed->logits = exl2__cpu_device_alloc(a, rows, routed->router_stride);
     routed->shared = exl2__cpu_device_alloc(a, rows, EXL2__CPU_STRIP);
@@ -185,7 +210,7 @@ EXL2__PRIVATE void exl2__cpu_device_layout_routed(const exl2__cpu_device *d, exl
     routed->experts = (exl2__cpu_expert *)exl2__arena_alloc(a, slots * sizeof *routed->experts);
     routed->next = (uint32_t *)exl2__arena_alloc(a, ((uint64_t)d->shape.experts.count + 1) * sizeof *routed->next);
     routed->input = exl2__cpu_device_alloc(a, slots, widest);
-    routed->centre = exl2__cpu_device_alloc(a, slots, widest / EXL2__CPU_BLOCK * (d->shape.affine ? 2 : 1));
+    routed->centre = exl2__cpu_device_alloc(a, slots, exl2__cpu_device_centres(d, widest));
     routed->h = exl2__cpu_device_alloc(a, slots, routed->expert_stride);
 }
 
@@ -194,7 +219,8 @@ EXL2__PRIVATE void exl2__cpu_device_layout(exl2__cpu_device *d, exl2__arena *a)
     const exl2__shape *s = &d->shape;
     uint64_t rows = d->rows_max, wide = exl2__max32(d->rows_max, d->logit_rows_max);
     uint64_t attention = (uint64_t)d->query_stride + 2 * (uint64_t)d->key_stride;
-    uint64_t input = exl2__max64(3 * (uint64_t)d->hidden_stride, exl2__max32(d->inter_stride, d->query_stride));
+    uint64_t input = exl2__max64(3 * (uint64_t)exl2__cpu_device_room(d, d->hidden_stride),
+                                 exl2__cpu_device_room(d, exl2__max32(d->inter_stride, d->query_stride)));
     d->residual = exl2__cpu_device_alloc(a, rows, d->hidden_stride);
     uint64_t mlp = 2 * (uint64_t)d->inter_stride;
     exl2__real *work = exl2__cpu_device_alloc(a, rows, s->parallel ? attention + mlp : exl2__max64(attention, mlp));
@@ -222,6 +248,7 @@ EXL2__PRIVATE void exl2__cpu_device_layout(exl2__cpu_device *d, exl2__arena *a)
     uint64_t angles = (uint64_t)d->rope_count * (s->rotary / 2);
     d->frequency = (double *)exl2__arena_alloc(a, angles * sizeof(double));
     d->magnitude = (double *)exl2__arena_alloc(a, d->rope_count * sizeof(double));
+    d->axis = (uint8_t *)exl2__arena_alloc(a, (uint64_t)d->rope_count * (d->shape.rotary / 2));
     d->cosine = (float *)exl2__arena_alloc(a, rows * angles * sizeof(float));
     d->sine = (float *)exl2__arena_alloc(a, rows * angles * sizeof(float));
     d->attend_rows = (exl2__cpu_rows *)exl2__arena_alloc(a, rows * sizeof *d->attend_rows);
@@ -254,6 +281,9 @@ EXL2__PRIVATE exl2_result exl2__cpu_device_prepare(exl2__cpu_device *d, const ex
         uint32_t half = d->shape.rotary / 2;
         memcpy(d->frequency + (size_t)i * half, plan->ropes[i].frequency, half * sizeof(double));
         d->magnitude[i] = plan->ropes[i].magnitude;
+        for (uint32_t k = 0; k < half; k++) {
+            d->axis[(size_t)i * half + k] = plan->ropes[i].axis ? plan->ropes[i].axis[k] : 0;
+        }
     }
     d->embed = plan->embed;
     d->positions = plan->positions;
@@ -309,9 +339,10 @@ EXL2__PRIVATE void exl2__cpu_device_begin(exl2__cpu_device *d, const exl2__step 
         } else {
             d->attend_rows[d->attend_count++] = (exl2__cpu_rows){ r, 1 };
         }
-        d->attend_keys = exl2__max32(d->attend_keys, step->rows[r].position + 1);
+        d->attend_keys = exl2__max32(d->attend_keys, exl2__step_row_end(&step->rows[r]));
         for (uint32_t i = 0; i < d->rope_count * half; i++) {
-            double angle = (double)step->rows[r].position * d->frequency[i], magnitude = d->magnitude[i / half];
+            int64_t position = (int64_t)step->rows[r].position + step->rows[r].turn[d->axis[i]];
+            double angle = (double)position * d->frequency[i], magnitude = d->magnitude[i / half];
             size_t at = exl2__cpu_device_angles(d, i / half, r) + i % half;
             d->cosine[at] = (float)(magnitude * cos(angle));
             d->sine[at] = (float)(magnitude * sin(angle));
@@ -363,6 +394,16 @@ typedef struct exl2__cpu_share {
     uint32_t begin, end;
     uint32_t task;            /* index into d->task, the scratch to use */
 } exl2__cpu_share;
+
+/* The share of items of strips as a share of strips, of a row of `stride` elements. */
+static inline exl2__cpu_share exl2__cpu_device_strips(const exl2__cpu_share *s, uint32_t stride)
+{
+    uint32_t each = exl2__cpu_device_item(s->d), all = (uint32_t)exl2__div_up(stride, EXL2__CPU_STRIP);
+    exl2__cpu_share strips = *s;
+    strips.begin = exl2__min32(s->begin * each, all);
+    strips.end = exl2__min32(s->end * each, all);
+    return strips;
+}
 
 typedef void (*exl2__cpu_work)(const exl2__cpu_share *s);
 

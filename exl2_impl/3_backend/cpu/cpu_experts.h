@@ -129,15 +129,15 @@ EXL2__PRIVATE void exl2__cpu_route_input(const exl2__cpu_share *s)
     }
 }
 
-/* Items: strips of the router, then the one strip of the shared expert's switch. */
+/* Items: strips of the router, then one with the one strip of the shared expert's switch. */
 EXL2__PRIVATE void exl2__cpu_route_strips(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
     exl2__operand of = exl2__operand_of(s->layer, EXL2__ROLE_ROUTER);
-    uint32_t rows = d->step->row_count, strips = d->routed.router_stride / EXL2__CPU_STRIP;
-    exl2__cpu_multiply_rows(d, of, 0, rows, s->begin, exl2__min32(s->end, strips), d->routed.logits,
-                            d->routed.router_stride, 0);
-    if (s->end > strips) {
+    uint32_t rows = d->step->row_count, items = exl2__cpu_device_items(d, d->routed.router_stride);
+    exl2__cpu_share strips = exl2__cpu_device_strips(s, d->routed.router_stride);
+    exl2__cpu_multiply_rows(d, of, 0, rows, strips.begin, strips.end, d->routed.logits, d->routed.router_stride, 0);
+    if (s->end > items) {
         exl2__cpu_multiply_rows(d, of, 1, rows, 0, 1, d->routed.shared, EXL2__CPU_STRIP, 0);
     }
 }
@@ -205,24 +205,33 @@ EXL2__PRIVATE void exl2__cpu_route_sort(const exl2__cpu_share *s)
 EXL2__PRIVATE exl2__cpu_input exl2__cpu_expert_input(const exl2__cpu_device *d, const exl2__cpu_part *p,
                                                      const exl2__cpu_slots *tile)
 {
-    return (exl2__cpu_input){ d->routed.input + (size_t)tile->slot * p->in,
-                              d->routed.centre + (size_t)tile->slot * p->blocks * (d->shape.affine ? 2 : 1),
+    return (exl2__cpu_input){ d->routed.input + (size_t)tile->slot * exl2__cpu_device_room(d, p->in),
+                              d->routed.centre + (size_t)tile->slot * exl2__cpu_device_centres(d, p->in),
                               tile->count, d->ops->tile_rows };
 }
 
-/* Pairs of a row of `stride` columns. */
-static inline uint32_t exl2__cpu_expert_pairs(uint32_t stride)
+#define EXL2__CPU_EXPERT_COLUMNS 128u /* of an item, at most */
+
+/* Strips of an item: two, or those of a transform of EXL3. */
+static inline uint32_t exl2__cpu_expert_strips(const exl2__cpu_device *d)
 {
-    return (uint32_t)exl2__div_up(stride, EXL2__CPU_PAIR);
+    return exl2__max32(exl2__cpu_device_item(d), 2);
 }
 
-/* One pair of strips of the product of a tile of slots with a part; the last pair may be a strip alone. */
-EXL2__PRIVATE exl2__cpu_product exl2__cpu_expert_product(exl2__operand of, uint32_t part, exl2__cpu_input input,
-                                                         uint32_t pair)
+/* Items of a row of `stride` columns. */
+static inline uint32_t exl2__cpu_expert_items(const exl2__cpu_device *d, uint32_t stride)
 {
-    exl2__cpu_product p = { .of = of, .part = part, .input = input, .begin = 2 * pair, .first = 2 * pair,
-                            .biased = true, .stride = EXL2__CPU_PAIR };
-    p.end = exl2__min32(p.begin + 2, exl2__cpu_part_of(of, part)->strips);
+    return (uint32_t)exl2__div_up(stride, exl2__cpu_expert_strips(d) * EXL2__CPU_STRIP);
+}
+
+/* One item of the product of a tile of slots with a part; the last one may have fewer strips. */
+EXL2__PRIVATE exl2__cpu_product exl2__cpu_expert_product(const exl2__cpu_device *d, exl2__operand of, uint32_t part,
+                                                         exl2__cpu_input input, uint32_t item)
+{
+    uint32_t strips = exl2__cpu_expert_strips(d);
+    exl2__cpu_product p = { .of = of, .part = part, .input = input, .begin = strips * item, .first = strips * item,
+                            .biased = true, .stride = EXL2__CPU_EXPERT_COLUMNS };
+    p.end = exl2__min32(p.begin + strips, exl2__cpu_part_of(of, part)->strips);
     return p;
 }
 
@@ -261,19 +270,19 @@ EXL2__PRIVATE void exl2__cpu_expert_up_input(const exl2__cpu_share *s)
     }
 }
 
-/* One pair of strips of h for a tile of slots. If up's rows are packed in another order than gate's, they are gathered
+/* One item of h for a tile of slots. If up's rows are packed in another order than gate's, they are gathered
    here. */
-EXL2__PRIVATE void exl2__cpu_expert_up_tile(const exl2__cpu_share *s, exl2__operand of, uint32_t pair,
+EXL2__PRIVATE void exl2__cpu_expert_up_tile(const exl2__cpu_share *s, exl2__operand of, uint32_t index,
                                             const exl2__cpu_slots *tile)
 {
     const exl2__cpu_device *d = s->d;
     const exl2__cpu_task *task = &d->task[s->task];
     const exl2__cpu_matrix *m = exl2__cpu_matrix_of(of.matrix);
     exl2__cpu_input input = exl2__cpu_expert_input(d, m->parts, tile);
-    exl2__real *h = d->routed.h + (size_t)tile->slot * d->routed.expert_stride + (size_t)pair * EXL2__CPU_PAIR;
-    exl2__real up[EXL2__CPU_PHASES_TILE * EXL2__CPU_PAIR];
-    exl2__cpu_product product = exl2__cpu_expert_product(of, 0, input, pair);
-    uint32_t columns = (product.end - product.begin) * EXL2__CPU_STRIP;
+    exl2__real up[EXL2__CPU_PHASES_TILE * EXL2__CPU_EXPERT_COLUMNS];
+    exl2__cpu_product product = exl2__cpu_expert_product(d, of, 0, input, index);
+    uint32_t first = product.begin * EXL2__CPU_STRIP, columns = (product.end - product.begin) * EXL2__CPU_STRIP;
+    exl2__real *h = d->routed.h + (size_t)tile->slot * d->routed.expert_stride + first;
     product.out = h;
     product.stride = d->routed.expert_stride;
     product.rows = exl2__cpu_expert_rows(d, tile);
@@ -283,30 +292,30 @@ EXL2__PRIVATE void exl2__cpu_expert_up_tile(const exl2__cpu_share *s, exl2__oper
         exl2__cpu_expert_gather(d, of, 1, tile, task->rows, &input);
     }
     if (m->count == 2) {
-        product = exl2__cpu_expert_product(of, 1, input, pair);
+        product = exl2__cpu_expert_product(d, of, 1, input, index);
         product.out = up;
         product.rows = exl2__cpu_expert_rows(d, tile);
         exl2__cpu_multiply(d, &product);
     }
     for (uint32_t r = 0; r < tile->count; r++, h += d->routed.expert_stride) {
         exl2__real weight = d->routed.slot_weight[tile->slot + r];
-        exl2__cpu_activate(d, h, m->count == 2 ? up + (size_t)r * EXL2__CPU_PAIR : NULL, columns);
+        exl2__cpu_activate(d, h, m->count == 2 ? up + (size_t)r * EXL2__CPU_EXPERT_COLUMNS : NULL, columns);
         for (uint32_t i = 0; i < columns; i++) {
             h[i] *= weight;
         }
     }
 }
 
-/* Items: pairs of strips of the first chosen expert, then of the next one. */
-EXL2__PRIVATE void exl2__cpu_expert_up_pairs(const exl2__cpu_share *s)
+/* Items: strips of the first chosen expert, then of the next one. */
+EXL2__PRIVATE void exl2__cpu_expert_up_items(const exl2__cpu_share *s)
 {
     const exl2__cpu_routed *routed = &s->d->routed;
-    uint32_t pairs = exl2__cpu_expert_pairs(routed->expert_stride);
+    uint32_t items = exl2__cpu_expert_items(s->d, routed->expert_stride);
     for (uint32_t item = s->begin; item < s->end; item++) {
-        const exl2__cpu_expert *expert = &routed->experts[item / pairs];
+        const exl2__cpu_expert *expert = &routed->experts[item / items];
         exl2__operand of = exl2__operand_of_expert(s->layer, EXL2__ROLE_EXPERT_UP, expert->index);
         for (uint32_t t = 0; t < expert->tiles; t++) {
-            exl2__cpu_expert_up_tile(s, of, item % pairs, &routed->tiles[expert->tile + t]);
+            exl2__cpu_expert_up_tile(s, of, item % items, &routed->tiles[expert->tile + t]);
         }
     }
 }
@@ -330,27 +339,28 @@ EXL2__PRIVATE void exl2__cpu_expert_down_input(const exl2__cpu_share *s)
     }
 }
 
-/* Items: pairs of strips of the residual; each adds the results of all chosen experts. */
-EXL2__PRIVATE void exl2__cpu_expert_down_pairs(const exl2__cpu_share *s)
+/* Items: strips of the residual; each adds the results of all chosen experts. */
+EXL2__PRIVATE void exl2__cpu_expert_down_items(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
-    exl2__real scale = (exl2__real)d->shape.residual_scale, y[EXL2__CPU_PHASES_TILE * EXL2__CPU_PAIR];
-    for (uint32_t pair = s->begin; pair < s->end; pair++) {
+    exl2__real scale = (exl2__real)d->shape.residual_scale, y[EXL2__CPU_PHASES_TILE * EXL2__CPU_EXPERT_COLUMNS];
+    for (uint32_t item = s->begin; item < s->end; item++) {
+        uint32_t first = item * exl2__cpu_expert_strips(d) * EXL2__CPU_STRIP;
         for (uint32_t t = 0; t < d->routed.tile_count; t++) { /* ascending by expert */
             const exl2__cpu_slots *tile = &d->routed.tiles[t];
             exl2__operand of = exl2__operand_of_expert(s->layer, EXL2__ROLE_EXPERT_DOWN, tile->expert);
             const exl2__cpu_part *p = exl2__cpu_part_of(of, 0);
-            const float *bias = p->bias ? p->bias + (size_t)pair * EXL2__CPU_PAIR : NULL;
-            exl2__cpu_product product = exl2__cpu_expert_product(of, 0, exl2__cpu_expert_input(d, p, tile), pair);
+            const float *bias = p->bias ? p->bias + first : NULL;
+            exl2__cpu_product product = exl2__cpu_expert_product(d, of, 0, exl2__cpu_expert_input(d, p, tile), item);
             product.out = y;
             product.biased = false; /* the bias is weighted */
             product.rows = exl2__cpu_expert_rows(d, tile);
             exl2__cpu_multiply(d, &product);
             for (uint32_t r = 0; r < tile->count; r++) {
                 uint32_t slot = tile->slot + r;
-                size_t at = (size_t)d->routed.slot_row[slot] * d->hidden_stride + (size_t)pair * EXL2__CPU_PAIR;
+                size_t at = (size_t)d->routed.slot_row[slot] * d->hidden_stride + first;
                 for (uint32_t i = 0; i < (product.end - product.begin) * EXL2__CPU_STRIP; i++) {
-                    exl2__real sum = y[(size_t)r * EXL2__CPU_PAIR + i];
+                    exl2__real sum = y[(size_t)r * EXL2__CPU_EXPERT_COLUMNS + i];
                     sum += bias ? exl2__cpu_phases_mul(d->routed.slot_weight[slot], (exl2__real)bias[i]) : 0;
                     d->residual[at + i] += exl2__cpu_phases_mul(scale, sum);
                 }
@@ -373,29 +383,31 @@ EXL2__PRIVATE void exl2__cpu_expert_stages(const exl2__cpu_device *d, exl2__phas
     uint32_t tiles = exl2__cpu_device_tiles(d, rows), slots = rows * e->active;
     uint32_t experts = layer ? routed->expert_count : e->active;
     uint32_t slot_tiles = layer ? exl2__max32(routed->tile_count, 1) : tiles * e->active;
-    uint64_t hidden = d->shape.hidden, up_pairs = exl2__cpu_expert_pairs(routed->expert_stride);
-    uint64_t parts = 1u + d->shape.gated, pair = EXL2__CPU_PAIR, read = EXL2__CPU_EXPERT_READ;
+    uint64_t hidden = d->shape.hidden, up_items = exl2__cpu_expert_items(d, routed->expert_stride);
+    uint64_t parts = 1u + d->shape.gated, read = EXL2__CPU_EXPERT_READ;
+    uint64_t columns = (uint64_t)exl2__cpu_expert_strips(d) * EXL2__CPU_STRIP;
     if (e->count == 0) {
         return;
     }
     if (phase == EXL2__PHASE_route) {
-        uint32_t strips = routed->router_stride / EXL2__CPU_STRIP + e->shared_switch;
+        uint32_t items = exl2__cpu_device_items(d, routed->router_stride) + e->shared_switch;
+        uint64_t item = (uint64_t)exl2__cpu_device_item(d) * EXL2__CPU_STRIP;
         stages[0] = (exl2__cpu_stage){ exl2__cpu_route_input, tiles, d->ops->tile_rows * hidden * 16 };
-        stages[1] = (exl2__cpu_stage){ exl2__cpu_route_strips, strips, (uint64_t)rows * EXL2__CPU_STRIP * hidden };
+        stages[1] = (exl2__cpu_stage){ exl2__cpu_route_strips, items, rows * item * hidden };
         stages[2] = (exl2__cpu_stage){ exl2__cpu_route_choose, tiles,
                                        (uint64_t)d->ops->tile_rows * e->count * (64 + e->active) };
         stages[3] = (exl2__cpu_stage){ exl2__cpu_route_sort, 1, (slots + (uint64_t)e->count) * 32 };
     } else if (phase == EXL2__PHASE_expert_up) {
         uint64_t each = (uint64_t)slots / exl2__max32(experts, 1) + read; /* rows of an expert, on average */
         stages[0] = (exl2__cpu_stage){ exl2__cpu_expert_up_input, slot_tiles, slots * hidden * 16 / slot_tiles };
-        stages[1] = (exl2__cpu_stage){ exl2__cpu_expert_up_pairs, (uint32_t)(experts * up_pairs),
-                                       parts * each * pair * hidden };
+        stages[1] = (exl2__cpu_stage){ exl2__cpu_expert_up_items, (uint32_t)(experts * up_items),
+                                       parts * each * columns * hidden };
     } else {
         uint64_t all = slots + experts * read;
         stages[0] = (exl2__cpu_stage){ exl2__cpu_expert_down_input, slot_tiles,
                                        (uint64_t)slots * e->inter * 8 / slot_tiles };
-        stages[1] = (exl2__cpu_stage){ exl2__cpu_expert_down_pairs, exl2__cpu_expert_pairs(d->hidden_stride),
-                                       all * pair * e->inter };
+        stages[1] = (exl2__cpu_stage){ exl2__cpu_expert_down_items, exl2__cpu_expert_items(d, d->hidden_stride),
+                                       all * columns * e->inter };
     }
 }
 
@@ -403,10 +415,10 @@ EXL2__PRIVATE void exl2__cpu_expert_stages(const exl2__cpu_device *d, exl2__phas
    `first`, to the expert of the item. */
 EXL2__PRIVATE void exl2__cpu_expert_run(const exl2__cpu_device *d, uint32_t first, uint32_t item, exl2__item_run *run)
 {
-    uint32_t pairs = exl2__cpu_expert_pairs(d->routed.expert_stride), index = (item - first) / pairs;
+    uint32_t items = exl2__cpu_expert_items(d, d->routed.expert_stride), index = (item - first) / items;
     uint64_t rows = d->routed.experts[index].rows + EXL2__CPU_EXPERT_READ;
-    run->cost = (1u + d->shape.gated) * rows * EXL2__CPU_PAIR * d->shape.hidden;
-    run->end = first + (index + 1) * pairs;
+    run->cost = (1u + d->shape.gated) * rows * exl2__cpu_expert_strips(d) * EXL2__CPU_STRIP * d->shape.hidden;
+    run->end = first + (index + 1) * items;
 }
 
 #endif

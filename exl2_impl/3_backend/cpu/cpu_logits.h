@@ -52,13 +52,19 @@ EXL2__PRIVATE exl2_result exl2__cpu_row_sample(exl2__device *device, float *logi
     return exl2__sample_row(d->c->cpu_path, logits, d->shape.vocab, row, d->task->sample, result);
 }
 
-EXL2__PRIVATE exl2_result exl2__cpu_row_hidden(exl2__device *device, uint32_t row, float *out)
+EXL2__PRIVATE exl2_result exl2__cpu_row_hidden(exl2__device *device, uint32_t row, uint32_t count, bool raw, float *out)
 {
     const exl2__cpu_device *d = exl2__cpu_of(device);
-    exl2__real *x = d->task->rows;
-    exl2__cpu_norm_or_copy(d, &d->final_norm, d->residual + (size_t)row * d->hidden_stride, x);
-    for (uint32_t i = 0; i < d->shape.hidden; i++) {
-        out[i] = (float)x[i];
+    for (uint32_t r = 0; r < count; r++) {
+        const exl2__real *residual = d->residual + (size_t)(row + r) * d->hidden_stride;
+        exl2__real *x = d->task->rows;
+        if (!raw) {
+            exl2__cpu_norm_or_copy(d, &d->final_norm, residual, x);
+        }
+        const exl2__real *from = raw ? residual : x;
+        for (uint32_t i = 0; i < d->shape.hidden; i++) {
+            out[(size_t)r * d->shape.hidden + i] = (float)from[i];
+        }
     }
     return EXL2_OK;
 }

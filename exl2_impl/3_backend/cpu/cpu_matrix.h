@@ -48,7 +48,8 @@
 #define EXL2__CPU_LINE 64u  /* bytes of a strip in a line */
 
 typedef enum exl2__cpu_source {
-    EXL2__CPU_CODES, EXL2__CPU_AFFINE, EXL2__CPU_F16, EXL2__CPU_BF16, EXL2__CPU_F32
+    EXL2__CPU_CODES, EXL2__CPU_AFFINE, EXL2__CPU_F16, EXL2__CPU_BF16, EXL2__CPU_F32,
+    EXL2__CPU_EXL3, EXL2__CPU_EXL3_TABLE
 } exl2__cpu_source;
 
 typedef struct exl2__cpu_block { /* 32 packed rows of one group */
@@ -56,6 +57,14 @@ typedef struct exl2__cpu_block { /* 32 packed rows of one group */
     uint16_t group;
     uint16_t bits;
 } exl2__cpu_block;
+
+typedef struct exl2__cpu_exl3 { /* of parts of the sources EXL3 and EXL3_TABLE; cpu_exl3.h */
+    exl2__exl3_codebook codebook;
+    uint32_t words;              /* of a tile; of a ring with its scale */
+    uint32_t width;              /* inputs of the model; the part's `in` is a multiple of 128 */
+    const uint16_t *in_scales;   /* [in] f16; of a table: signs */
+    const uint16_t *out_scales;  /* [strips * 32, rounded up to 128] f16; 0 beyond `out` */
+} exl2__cpu_exl3;
 
 typedef struct exl2__cpu_part {
     exl2__cpu_source source;
@@ -68,6 +77,7 @@ typedef struct exl2__cpu_part {
     const exl2__cpu_block *block;  /* [blocks] codes only */
     const uint16_t *order;         /* [in] input feature of each packed row, codes only */
     const float *bias;             /* [strips, 32] or NULL */
+    exl2__cpu_exl3 exl3;
     const exl2__matrix_desc *desc; /* only while the matrix is read */
 } exl2__cpu_part;
 
@@ -82,7 +92,13 @@ static inline bool exl2__cpu_matrix_is_affine(exl2__cpu_source source)
     return EXL2__GPTQ && source == EXL2__CPU_AFFINE;
 }
 
-/* Are the weights codes? (Else they are floats.) */
+/* Is it a matrix of EXL3? A build without them leaves out what depends on it. */
+static inline bool exl2__cpu_matrix_is_exl3(exl2__cpu_source source)
+{
+    return EXL2__EXL3 && source == EXL2__CPU_EXL3;
+}
+
+/* Are the weights codes in the packing of this file? (Else they are floats, or EXL3.) */
 static inline bool exl2__cpu_matrix_is_codes(exl2__cpu_source source) { return source <= EXL2__CPU_AFFINE; }
 
 /* Number of start values of the chains of `rows` input rows: one for each block, and a sum of x if the part is
@@ -133,8 +149,35 @@ typedef struct exl2__cpu_part_memory {
     exl2__cpu_block *block;
     uint16_t *order;
     float *bias;
+    uint16_t *in_scales, *out_scales; /* EXL3 */
     uint64_t data_bytes;
 } exl2__cpu_part_memory;
+
+/* Kernels may read, but do not use, so many bytes before and after the tiles of a matrix of EXL3. */
+#define EXL2__CPU_EXL3_MARGIN 128u
+#define EXL2__CPU_EXL3_STRIPS 4u /* of a Hadamard transform of outputs */
+
+/* Bytes of a column of 16 outputs of EXL3; of a row of a table. */
+static inline uint64_t exl2__cpu_matrix_exl3_bytes(const exl2__matrix_desc *desc)
+{
+    uint64_t group = desc->kind == EXL2__MATRIX_EXL3 ? 16 : EXL2__EXL3_TABLE_BLOCK;
+    return desc->exl3.in_stored / group * desc->exl3.words * sizeof(uint16_t);
+}
+
+EXL2__PRIVATE exl2__cpu_part_memory exl2__cpu_matrix_alloc_exl3(exl2__arena *a, const exl2__matrix_desc *desc)
+{
+    exl2__cpu_part_memory m = { 0 };
+    bool table = desc->kind == EXL2__MATRIX_EXL3_TABLE;
+    m.data_bytes = exl2__cpu_matrix_exl3_bytes(desc) * (table ? desc->out : desc->out_stored / 16);
+    m.data = (uint8_t *)exl2__arena_alloc(a, m.data_bytes + (table ? 0 : 2 * EXL2__CPU_EXL3_MARGIN));
+    m.data = m.data && !table ? m.data + EXL2__CPU_EXL3_MARGIN : m.data;
+    m.in_scales = (uint16_t *)exl2__arena_alloc(a, desc->exl3.in_stored * sizeof(uint16_t));
+    m.out_scales = (uint16_t *)exl2__arena_alloc(a, table ? 0 : desc->out_stored * sizeof(uint16_t));
+    if (desc->has_bias) {
+        m.bias = (float *)exl2__arena_alloc_zeroed(a, exl2__align_up(desc->out, EXL2__CPU_STRIP) * sizeof *m.bias);
+    }
+    return m;
+}
 
 /* Lines of a group before its words: scales, and zeros. */
 static inline uint32_t exl2__cpu_matrix_tables(const exl2__matrix_desc *desc)
@@ -146,6 +189,9 @@ static inline uint32_t exl2__cpu_matrix_tables(const exl2__matrix_desc *desc)
 EXL2__PRIVATE exl2__cpu_part_memory exl2__cpu_matrix_alloc(exl2__arena *a, const exl2__matrix_desc *desc)
 {
     exl2__cpu_part_memory m = { 0 };
+    if (exl2__matrix_is_exl3(desc->kind)) {
+        return exl2__cpu_matrix_alloc_exl3(a, desc);
+    }
     uint64_t columns = exl2__align_up(desc->out, EXL2__CPU_STRIP);
     uint64_t element = desc->dtype == EXL2__F32 ? 4 : 2;
     bool dense = desc->kind == EXL2__MATRIX_DENSE;
@@ -192,10 +238,33 @@ EXL2__PRIVATE void exl2__cpu_matrix_fill(const exl2__cpu_part_memory *m, const e
     }
 }
 
+/* The same for EXL3. Nothing lies in the margins and in out_scales beyond `out`. */
+EXL2__PRIVATE void exl2__cpu_matrix_fill_exl3(const exl2__cpu_part_memory *m, const exl2__matrix_desc *desc,
+                                              exl2__cpu_part *p)
+{
+    const exl2__exl3 *e = &desc->exl3;
+    bool table = desc->kind == EXL2__MATRIX_EXL3_TABLE;
+    p->source = table ? EXL2__CPU_EXL3_TABLE : EXL2__CPU_EXL3;
+    p->in = table ? desc->in : e->in_stored;
+    p->blocks = (uint32_t)exl2__div_up(p->in, EXL2__CPU_BLOCK);
+    p->strip_bytes = table ? 0 : 2 * exl2__cpu_matrix_exl3_bytes(desc);
+    p->exl3 = (exl2__cpu_exl3){ e->codebook, e->words, desc->in, m->in_scales, m->out_scales };
+    memcpy(m->in_scales, desc->in_scales, e->in_stored * sizeof *m->in_scales);
+    if (!table) {
+        memset(m->data - EXL2__CPU_EXL3_MARGIN, 0, EXL2__CPU_EXL3_MARGIN);
+        memset(m->data + m->data_bytes, 0, EXL2__CPU_EXL3_MARGIN);
+        memset(m->out_scales, 0, desc->out_stored * sizeof *m->out_scales);
+        memcpy(m->out_scales, desc->out_scales, desc->out * sizeof *m->out_scales);
+    }
+}
+
 /* Can both parts use one gathered input? They do if each packed row has the same feature and the same field in both. */
 EXL2__PRIVATE bool exl2__cpu_matrix_same_input(const exl2__cpu_part *a, const exl2__cpu_part *b)
 {
     bool same = a->source == b->source && a->in == b->in;
+    if (exl2__cpu_matrix_is_exl3(a->source)) { /* each has scales of its own */
+        return false;
+    }
     if (!exl2__cpu_matrix_is_codes(a->source)) {
         return same && !exl2__cpu_matrix_is_codes(b->source);
     }
@@ -214,8 +283,8 @@ EXL2__PRIVATE exl2_result exl2__cpu_matrix_make(exl2__ctx *c, exl2__arena *a, co
     for (uint32_t i = 0; i < count; i++) {
         const exl2__matrix_desc *desc = &descs[i];
         exl2__cpu_part_memory memory = exl2__cpu_matrix_alloc(a, desc);
-        bool dense = desc->kind == EXL2__MATRIX_DENSE;
-        if (!dense && (desc->in > 65536 || desc->in % EXL2__CPU_BLOCK)) {
+        bool dense = desc->kind == EXL2__MATRIX_DENSE, exl3 = exl2__matrix_is_exl3(desc->kind);
+        if (!dense && !exl3 && (desc->in > 65536 || desc->in % EXL2__CPU_BLOCK)) {
             return exl2__fail(c, EXL2_ERR_UNSUPPORTED,
                               "%s has %u input features; only multiples of 32 up to 65536 are supported", desc->name,
                               desc->in);
@@ -239,7 +308,9 @@ EXL2__PRIVATE exl2_result exl2__cpu_matrix_make(exl2__ctx *c, exl2__arena *a, co
         p->order = memory.order;
         p->bias = memory.bias;
         p->desc = desc;
-        if (!dense) {
+        if (exl3) {
+            exl2__cpu_matrix_fill_exl3(&memory, desc, p);
+        } else if (!dense) {
             exl2__cpu_matrix_fill(&memory, desc);
         } else if (desc->out % EXL2__CPU_STRIP) { /* padding columns of the last strip */
             memset(p->data + (p->strips - 1) * p->strip_bytes, 0, (size_t)p->strip_bytes);
@@ -384,17 +455,45 @@ EXL2__PRIVATE void exl2__cpu_matrix_feed_dense(exl2__cpu_part *p, uint32_t row, 
     }
 }
 
+/* Adds one row of EXL3's tiles, or of a table. */
+EXL2__PRIVATE exl2_result exl2__cpu_matrix_feed_exl3(exl2__cpu_part *p, uint32_t row, const uint8_t *data,
+                                                     exl2__work *work)
+{
+    size_t bytes = p->exl3.words * sizeof(uint16_t), columns = p->desc->out_stored / 16;
+    if (p->source == EXL2__CPU_EXL3_TABLE) {
+        bytes = (size_t)exl2__cpu_matrix_exl3_bytes(p->desc);
+        if (!exl2__work_spend(work, 10 + bytes / 8)) {
+            return EXL2_PENDING;
+        }
+        memcpy(p->data + row * bytes, data, bytes);
+        return EXL2_OK;
+    }
+    for (; p->fed_strips < columns; p->fed_strips++) { /* columns of tiles */
+        if (!exl2__work_spend(work, 10 + bytes / 8)) {
+            return EXL2_PENDING;
+        }
+        memcpy(p->data + ((size_t)p->fed_strips * (p->in / 16) + row) * bytes, data + p->fed_strips * bytes, bytes);
+    }
+    p->fed_strips = 0;
+    return EXL2_OK;
+}
+
 /* Adds the next rows of a part. Rows come in file order without gaps, any number per slice. PENDING: the slice of work
    is used up; the next call gets the same rows. */
 EXL2__PRIVATE exl2_result exl2__cpu_matrix_feed(exl2__cpu_part *p, const exl2__rows_slice *slice, exl2__work *work)
 {
-    size_t row_bytes = exl2__cpu_matrix_is_codes(p->source)
+    bool exl3 = exl2__cpu_matrix_is_exl3(p->source) || p->source == EXL2__CPU_EXL3_TABLE;
+    size_t row_bytes = p->source == EXL2__CPU_EXL3_TABLE ? (size_t)exl2__cpu_matrix_exl3_bytes(p->desc)
+                     : exl3 ? (size_t)p->desc->out_stored / 16 * p->exl3.words * sizeof(uint16_t)
+                     : exl2__cpu_matrix_is_codes(p->source)
                      ? (size_t)p->strips * EXL2__CPU_STRIP * sizeof(uint32_t)
                      : (size_t)p->in * exl2__cpu_matrix_dense_bytes(p->source);
     for (uint32_t step = 1; p->fed_rows < slice->rows; p->fed_rows += step) {
         uint32_t row = slice->row + p->fed_rows;
         const uint8_t *data = (const uint8_t *)slice->data + p->fed_rows * row_bytes;
-        if (exl2__cpu_matrix_is_codes(p->source)) {
+        if (exl3) {
+            EXL2__TRY_DONE(exl2__cpu_matrix_feed_exl3(p, row, data, work));
+        } else if (exl2__cpu_matrix_is_codes(p->source)) {
             EXL2__TRY_DONE(exl2__cpu_matrix_feed_codes(p, (const uint32_t *)(const void *)data,
                                                        slice->rows - p->fed_rows, &step, work));
         } else {

@@ -120,6 +120,11 @@ typedef struct exl2__cpu_ops {
     void (*activate)(exl2__act act, exl2__real *gate, const exl2__real *up, uint32_t count);
     /* x[i] = cap * tanh(x[i] / cap); count is a multiple of 8 */
     void (*softcap)(exl2__real *x, uint32_t count, exl2__real cap);
+    /* The same as `gather` and `product` for a matrix of EXL3, the product in whole items of four strips. NULL: those
+       of cpu_exl3.h. */
+    void (*exl3_gather)(const exl2__cpu_part *p, const exl2__real *x, size_t stride, uint32_t n, exl2__real *out);
+    void (*exl3_product)(const exl2__cpu_part *p, const exl2__cpu_input *input, uint32_t begin, uint32_t end,
+                         exl2__real *out, size_t stride, exl2__real add);
     /* Adapters (2_graph/lora.h): t[k] = factor * sum of a[k * stride + i] x[i] for k < rank, i < in; and
        out[i] += add * sum over k of b[k * stride + i] t[k] for i < count, a multiple of 32. a, b: f16. */
     void (*shrink)(const uint16_t *a, size_t stride, uint32_t rank, uint32_t in, const exl2__real *x,
@@ -127,6 +132,12 @@ typedef struct exl2__cpu_ops {
     void (*expand)(const uint16_t *b, size_t stride, uint32_t rank, uint32_t count, const exl2__real *t,
                    exl2__real add, exl2__real *out);
 } exl2__cpu_ops;
+
+#if EXL2__EXL3
+#define EXL2__CPU_EXL3_OPS(isa) exl2__cpu_##isa##_exl3_gather, exl2__cpu_##isa##_exl3_product,
+#else
+#define EXL2__CPU_EXL3_OPS(isa) NULL, NULL,
+#endif
 
 EXL2__PRIVATE void exl2__cpu_phases_norm(const exl2__real *x, const float *weight, uint32_t count, exl2__real eps,
                                          exl2__real *out)
@@ -401,7 +412,8 @@ static const exl2__cpu_ops exl2__cpu_phases_ops = {
     exl2__cpu_phases_rope, exl2__cpu_phases_kv,
     exl2__cpu_phases_scores, exl2__cpu_phases_softmax, exl2__cpu_phases_weighted_sum,
     exl2__cpu_phases_scores_of_codes, exl2__cpu_phases_weighted_codes,
-    exl2__cpu_phases_activate, exl2__cpu_phases_softcap, exl2__cpu_phases_shrink, exl2__cpu_phases_expand,
+    exl2__cpu_phases_activate, exl2__cpu_phases_softcap, NULL, NULL,
+    exl2__cpu_phases_shrink, exl2__cpu_phases_expand,
 };
 
 EXL2__ROUND_TWICE_END

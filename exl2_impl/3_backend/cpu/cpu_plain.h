@@ -10,8 +10,8 @@
 #ifndef EXL2__CPU_PLAIN_H
 #define EXL2__CPU_PLAIN_H
 
+#include "cpu_exl3.h"
 #include "cpu_fields.h"
-#include "cpu_phases.h"
 
 #ifdef EXL2__CPU_AS_SHIPPED
 
@@ -131,6 +131,115 @@ EXL2__CPU_LANES_FN exl2__cpu_lanes_float(exl2__cpu_lanes_int x)
     return y;
 }
 
+#if EXL2__EXL3
+
+/* Shifts by a count for each lane, 0 to 32. */
+EXL2__CPU_LANES_INT_FN exl2__cpu_lanes_shift_each(exl2__cpu_lanes_int x, exl2__cpu_lanes_int n, bool right)
+{
+    EXL2__EACH_LANE(j) {
+        uint32_t once = x.lane[j], count = n.lane[j] & 31u, all = 0u - (n.lane[j] >> 5); /* 32: ~0 */
+        x.lane[j] = (right ? once >> count : once << count) & ~all;
+    }
+    return x;
+}
+
+EXL2__CPU_LANES_INT_FN exl2__cpu_lanes_shift_right(exl2__cpu_lanes_int x, uint32_t bits)
+{
+    EXL2__EACH_LANE(j) { x.lane[j] >>= bits; }
+    return x;
+}
+
+EXL2__CPU_LANES_INT_FN exl2__cpu_lanes_shift_signed(exl2__cpu_lanes_int x, uint32_t bits)
+{
+    EXL2__EACH_LANE(j) { x.lane[j] = x.lane[j] >> bits | (0u - (x.lane[j] >> 31)) << (32 - bits); }
+    return x;
+}
+
+#define EXL2__LANES_INT_2(name, op) \
+    EXL2__CPU_LANES_INT_FN exl2__cpu_lanes_##name(exl2__cpu_lanes_int a, exl2__cpu_lanes_int b) \
+    { \
+        EXL2__EACH_LANE(j) { a.lane[j] = a.lane[j] op b.lane[j]; } \
+        return a; \
+    }
+EXL2__LANES_INT_2(or, |)
+EXL2__LANES_INT_2(int_add, +)
+EXL2__LANES_INT_2(int_sub, -)
+EXL2__LANES_INT_2(int_mul, *)
+#undef EXL2__LANES_INT_2
+
+EXL2__CPU_LANES_INT_FN exl2__cpu_lanes_mask_xor(exl2__cpu_lanes_int v, exl2__cpu_lanes_int m, exl2__cpu_lanes_int c)
+{
+    EXL2__EACH_LANE(j) { v.lane[j] = (v.lane[j] & m.lane[j]) ^ c.lane[j]; }
+    return v;
+}
+
+EXL2__CPU_LANES_FN exl2__cpu_lanes_bits_float(exl2__cpu_lanes_int x)
+{
+    exl2__cpu_lanes y;
+    memcpy(&y, &x, sizeof y);
+    return y;
+}
+
+EXL2__CPU_LANES_FN exl2__cpu_lanes_sum_bytes(exl2__cpu_lanes_int x)
+{
+    EXL2__EACH_LANE(j) {
+        uint32_t two = (x.lane[j] & 0x00FF00FFu) + (x.lane[j] >> 8 & 0x00FF00FFu);
+        x.lane[j] = (two & 0xFFFFu) + (two >> 16) + 1024;
+    }
+    return exl2__cpu_lanes_float(x);
+}
+
+EXL2__CPU_LANES_FN exl2__cpu_lanes_sub(exl2__cpu_lanes a, exl2__cpu_lanes b)
+{
+    EXL2__EACH_LANE(j) { a.lane[j] -= b.lane[j]; }
+    return a;
+}
+
+EXL2__CPU_LANES_FN exl2__cpu_lanes_mul(exl2__cpu_lanes a, exl2__cpu_lanes b)
+{
+    EXL2__EACH_LANE(j) { a.lane[j] *= b.lane[j]; }
+    return a;
+}
+
+EXL2__CPU_LANES_INT_FN exl2__cpu_lanes_words(const exl2__cpu_lanes_int *a, const exl2__cpu_lanes_int *b,
+                                            exl2__cpu_lanes_int i)
+{
+    uint32_t words[2 * EXL2__CPU_LANES];
+    memcpy(words, a, sizeof *a);
+    memcpy(words + EXL2__CPU_LANES, b, sizeof *b);
+    EXL2__EACH_LANE(j) { i.lane[j] = words[i.lane[j] % (2 * EXL2__CPU_LANES)]; }
+    return i;
+}
+
+EXL2__CPU_LANES_INT_FN exl2__cpu_lanes_with_first(exl2__cpu_lanes_int x, uint32_t first)
+{
+    x.lane[0] = first;
+    return x;
+}
+
+EXL2__CPU_LANES_FN exl2__cpu_lanes_fours(const float *from)
+{
+    exl2__cpu_lanes y = { { 0 } };
+    EXL2__EACH_LANE(j) { y.lane[j] = from[j % 4]; }
+    return y;
+}
+
+EXL2__CPU_LANES_FN exl2__cpu_lanes_swap(exl2__cpu_lanes x, uint32_t n)
+{
+    exl2__cpu_lanes y = { { 0 } };
+    EXL2__EACH_LANE(j) { y.lane[j] = x.lane[j ^ n]; }
+    return y;
+}
+
+EXL2__FORCE_INLINE void exl2__cpu_lanes_fold(float *to, exl2__cpu_lanes x)
+{
+    for (uint32_t j = 0; j < EXL2__CPU_LANES; j += 4) {
+        to[j / 4] = (x.lane[j] + x.lane[j + 1]) + (x.lane[j + 2] + x.lane[j + 3]);
+    }
+}
+
+#endif
+
 /* Baseline x86-64 has 16 registers of four lanes. So one row computes two vectors of columns at a time, and more rows
    one: then 4 rows by 2 registers of sums, and what they need beside them, stay in registers. */
 #define EXL2__V_NAME(name) exl2__cpu_plain_##name
@@ -163,6 +272,42 @@ EXL2__CPU_LANES_FN exl2__cpu_lanes_float(exl2__cpu_lanes_int x)
 #define EXL2__V_SHIFT(v, n) exl2__cpu_lanes_shift(v, n)
 #define EXL2__V_BYTES(p) exl2__cpu_lanes_bytes(p)
 
+#define EXL2__V_FUNNEL(a, b, l, r) \
+    exl2__cpu_lanes_or(exl2__cpu_lanes_shift_each(a, l, false), exl2__cpu_lanes_shift_each(b, r, true))
+#define EXL2__V_JOIN(a, b, n) \
+    exl2__cpu_lanes_or(exl2__cpu_lanes_shift(a, 32 - (n)), exl2__cpu_lanes_shift_right(b, n))
+#define EXL2__V_TAKE(v, n) exl2__cpu_lanes_and(exl2__cpu_lanes_shift_right(v, n), exl2__cpu_lanes_set_bits(0xFFFF))
+#define EXL2__V_TAKE_AT(v, i) \
+    exl2__cpu_lanes_and(exl2__cpu_lanes_shift_each(v, i, true), exl2__cpu_lanes_set_bits(0xFFFF))
+#define EXL2__V_TAKE_INDEX(n) exl2__cpu_lanes_set_bits(n)
+#define EXL2__V_TAKES false
+#define EXL2__V_SHRI(v, n) exl2__cpu_lanes_shift_right(v, n)
+#define EXL2__V_SRAI(v, n) exl2__cpu_lanes_shift_signed(v, n)
+#define EXL2__V_INT_ADD(a, b) exl2__cpu_lanes_int_add(a, b)
+#define EXL2__V_INT_SUB(a, b) exl2__cpu_lanes_int_sub(a, b)
+#define EXL2__V_INT_MUL(a, b) exl2__cpu_lanes_int_mul(a, b)
+#define EXL2__V_MASK_XOR(v, m, c) exl2__cpu_lanes_mask_xor(v, m, c)
+#define EXL2__V_BITS_FLOAT(v) exl2__cpu_lanes_bits_float(v)
+#define EXL2__V_SUM_BASE 1024.0f /* so that the product that follows is exact, too */
+#define EXL2__V_SUM_BYTES(v) exl2__cpu_lanes_sum_bytes(v)
+#define EXL2__V_SUB(a, b) exl2__cpu_lanes_sub(a, b)
+#define EXL2__V_MUL(a, b) exl2__cpu_lanes_mul(a, b)
+#define EXL2__V_PICK(a, b, i) exl2__cpu_lanes_words(&a, &b, i)
+#define EXL2__V_PICK_NEAR(a, i) exl2__cpu_lanes_words(&a, &a, i)
+#define EXL2__V_PICK_INDEX(i) (i)
+#define EXL2__V_NEAR true
+#define EXL2__V_FIRST(v, u) exl2__cpu_lanes_with_first(v, u)
+#define EXL2__V_FOURS(p) exl2__cpu_lanes_fours(p)
+#define EXL2__V_SWAP1(v) exl2__cpu_lanes_swap(v, 1)
+#define EXL2__V_SWAP2(v) exl2__cpu_lanes_swap(v, 2)
+#define EXL2__V_SWAP4(v) exl2__cpu_lanes_swap(v, 4)
+#define EXL2__V_SWAP8(v) (v)
+#define EXL2__V_FOLD(to, v) exl2__cpu_lanes_fold(to, v)
+#define EXL2__V_UNROLL /* a lane is an instruction on some CPUs */
+#define EXL2__V_EXL3_ROWS(X) X(2) X(1)
+#define EXL2__V_EXL3_ROWS_MOST 2u
+
+#include "cpu_exl3_template.h"
 #include "cpu_simd_template.h"
 
 /* ---- what is not a product ---- */
@@ -324,6 +469,7 @@ static const exl2__cpu_ops exl2__cpu_plain_ops = {
     exl2__cpu_phases_rope, exl2__cpu_phases_kv,
     exl2__cpu_plain_scores, exl2__cpu_plain_softmax, exl2__cpu_plain_weighted_sum,
     exl2__cpu_plain_scores_of_codes, exl2__cpu_plain_weighted_codes, exl2__cpu_plain_activate, exl2__cpu_plain_softcap,
+    EXL2__CPU_EXL3_OPS(plain)
     exl2__cpu_phases_shrink, exl2__cpu_phases_expand,
 };
 

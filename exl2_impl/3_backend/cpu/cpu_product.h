@@ -12,8 +12,8 @@ EXL2__PRIVATE exl2__cpu_input exl2__cpu_product_input(const exl2__cpu_device *d,
 {
     const exl2__cpu_part *p = exl2__cpu_part_of(of, part);
     size_t before = (size_t)p->input_part * exl2__max32(d->rows_max, d->logit_rows_max);
-    exl2__cpu_input input = { d->input + before * p->in, d->centre + before * p->blocks * (d->shape.affine ? 2 : 1),
-                              rows, d->ops->tile_rows };
+    exl2__cpu_input input = { d->input + before * exl2__cpu_device_room(d, p->in),
+                              d->centre + before * exl2__cpu_device_centres(d, p->in), rows, d->ops->tile_rows };
     return input;
 }
 
@@ -29,7 +29,7 @@ EXL2__PRIVATE void exl2__cpu_gather(const exl2__cpu_device *d, exl2__operand of,
             exl2__cpu_gather_part(d, of, i, &input, row, n, x, stride);
         }
         if (exl2__cpu_lora_any(d, of)) {
-            exl2__cpu_lora_shrink(d, of, i, exl2__cpu_part_of(of, i)->in, &all, n, x, stride);
+            exl2__cpu_lora_shrink(d, of, i, exl2__cpu_part_width(of, i), &all, n, x, stride);
         }
     }
 }

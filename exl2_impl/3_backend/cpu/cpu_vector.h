@@ -9,6 +9,7 @@
 #define EXL2__CPU_VECTOR_H
 
 #include "../../0_base/simd.h"
+#include "cpu_exl3.h"
 #include "cpu_fields.h"
 #include "cpu_lanes.h"
 

@@ -118,6 +118,11 @@ EXL2__PRIVATE uint64_t exl2__cuda_room(const exl2__device *device)
     return asked == 0 ? exl2__min64(room, bytes_free) : room;
 }
 
+EXL2__PRIVATE uint32_t exl2__cuda_read_mbps(const exl2__device *device)
+{
+    return exl2__cuda_of(device)->gpu->memory_mbps;
+}
+
 /* Rejects a model that would exceed the application's cap before any of its weights are read. */
 EXL2__PRIVATE exl2_result exl2__cuda_check_cap(exl2__cuda_model *m, uint64_t weight_bytes)
 {
@@ -148,11 +153,13 @@ EXL2__PRIVATE exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t w
     if (s) {
         needs = (exl2__cuda_needs){ .arch = m->gpu->info.arch, .head_class = 64u << exl2__cuda_head_class(s->head_dim),
                                     .any = exl2__cuda_needs_any(s), .large = exl2__cuda_is_large(m->gpu, s),
-                                    .affine = s->affine,
+                                    .affine = s->affine, .exl3 = s->exl3,
+                                    .exl3_wg = exl2__cuda_exl3_by_wg(m->gpu),
                                     .settles = !exl2__cuda_folds(s), .experts = exl2__experts_any(&s->experts),
                                     .by_wg = exl2__cuda_may_wg(m->gpu, s),
                                     .attend_wg = exl2__cuda_attends_by_wg(m->gpu, s),
                                     .codes = m->plan->kv != EXL2_KV_FP16, .loras = m->plan->lora_max > 0,
+                                    .attend_few = exl2__cuda_attends_few(s),
                                     .many = exl2__cuda_many_decode(m->plan),
                                     .crowd = m->plan->sequences_max > EXL2__CUDA_GEMV_ROWS };
     }
@@ -226,6 +233,7 @@ EXL2__PHASES(X)
 static const exl2__backend_memory exl2__cuda_backend_memory = {
     .prefill_chunk = exl2__cuda_prefill_chunk,
     .bytes_free = exl2__cuda_room,
+    .read_mbps = exl2__cuda_read_mbps,
     .buffer_bytes = exl2__cuda_buffer_bytes,
     .host_bytes = exl2__cuda_host_bytes,
     .reserve = exl2__cuda_reserve,
@@ -260,6 +268,7 @@ static const exl2__backend exl2__cuda_backend = {
     .two_kinds = true,
     .needs_groups = true,
     .one_kind = true,
+    .has_exl3 = EXL2__EXL3,
     .matrix_bytes = exl2__cuda_matrix_bytes,
     .vector_bytes = exl2__cuda_vector_bytes,
     .matrix_make = exl2__cuda_matrix_make,

@@ -1,6 +1,7 @@
 /* cuda_attend.h: phase attend: which kernels it launches, with which arguments.
    takes: a model with a current pass; q, k, v of its rows.
-   gives: exl2__cuda_splits, exl2__cuda_head_class, exl2__cuda_attends_by_wg, exl2__cuda_attend_prepares,
+   gives: exl2__cuda_splits, exl2__cuda_head_class, exl2__cuda_attends_by_wg, exl2__cuda_attends_few,
+          exl2__cuda_attend_prepares,
           exl2__cuda_do_attend. */
 #ifndef EXL2__CUDA_ATTEND_H
 #define EXL2__CUDA_ATTEND_H
@@ -30,6 +31,9 @@ static inline bool exl2__cuda_attends_by_wg(const exl2__cuda_device *gpu, const 
         && EXL2K_ATTEND_SHARED(64u << exl2__cuda_head_class(s->head_dim)) <= gpu->shared_bytes;
 }
 
+/* Whether decode of at most EXL2K_KEPT rows runs by the kernels without norms. */
+static inline bool exl2__cuda_attends_few(const exl2__shape *s) { return s->qk_norm != EXL2__QK_NORM_HEADS; }
+
 /* Stores K and V of all rows in a quantized cache. */
 EXL2__PRIVATE exl2_result exl2__cuda_quantize(exl2__cuda_model *m, const exl2k_attend_args *a)
 {
@@ -40,10 +44,12 @@ EXL2__PRIVATE exl2_result exl2__cuda_quantize(exl2__cuda_model *m, const exl2k_a
 /* Attention of rows of sampled tokens. The kernel stores their K and V, too, unless many are quantized. */
 EXL2__PRIVATE exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args a)
 {
-    static const exl2__cuda_kernel kernels[2][3] = {
+    static const exl2__cuda_kernel kernels[3][3] = {
         { EXL2__KERNEL_exl2k_attend_decode64, EXL2__KERNEL_exl2k_attend_decode128,
           EXL2__KERNEL_exl2k_attend_decode256 },
-        { EXL2__KERNEL_exl2k_attend_codes64, EXL2__KERNEL_exl2k_attend_codes128, EXL2__KERNEL_exl2k_attend_codes256 }
+        { EXL2__KERNEL_exl2k_attend_codes64, EXL2__KERNEL_exl2k_attend_codes128, EXL2__KERNEL_exl2k_attend_codes256 },
+        { EXL2__KERNEL_exl2k_attend_decode_few64, EXL2__KERNEL_exl2k_attend_decode_few128,
+          EXL2__KERNEL_exl2k_attend_decode_few256 }
     };
     static const uint32_t warps[] = { EXL2K_WARPS64, EXL2K_WARPS128, EXL2K_WARPS256 };
     bool codes = m->plan->kv != EXL2_KV_FP16;
@@ -75,7 +81,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_ar
     }
     a.stores = grid.z <= EXL2K_KEPT;
     EXL2__TRY(codes && !a.stores ? exl2__cuda_quantize(m, &a) : EXL2_OK);
-    return exl2__cuda_chain(m, kernels[codes][kind], grid, &a);
+    uint32_t set = codes ? 1 : grid.z <= EXL2K_KEPT && exl2__cuda_attends_few(&m->plan->shape) ? 2 : 0;
+    return exl2__cuda_chain(m, kernels[set][kind], grid, &a);
 }
 
 /* Attention of rows of prompts. */

@@ -87,6 +87,7 @@ EXL2__PRIVATE void exl2__cuda_fill_rows(const exl2__step *step, bool later, uint
         const exl2__step_row *row = &step->rows[i];
         uint32_t pages = exl2__cuda_last_position(step, i) / EXL2K_PAGE_TOKENS + 1;
         EXL2__ASSERT(row->vector || (uint32_t)row->token < vocab);
+        EXL2__ASSERT(!row->later && !row->turn[0] && !row->turn[1] && !row->turn[2]); /* kernels know positions alone */
         rows[i] = (exl2k_row){ later ? i : (exl2k_u32)row->token, row->position, row->sequence, 0 };
         rows[i].flags = row->vector && !later ? EXL2K_ROW_VECTOR : 0;
         if (i + 1 < step->row_count && row[1].sequence == row->sequence) {

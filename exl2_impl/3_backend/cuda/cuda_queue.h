@@ -360,7 +360,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_row_sample(exl2__device *device, float *log
 }
 
 /* Copies floats [at, at + count) of a vector in device memory to pinned memory; count is at most the vocabulary. */
-EXL2__PRIVATE exl2_result exl2__cuda_copy_floats(exl2__cuda_model *m, uint64_t from, uint32_t at, uint32_t count)
+EXL2__PRIVATE exl2_result exl2__cuda_copy_floats(exl2__cuda_model *m, uint64_t from, size_t at, uint32_t count)
 {
     const exl2__cuda_driver *driver = &m->gpu->driver;
     int result = driver->copy_down(m->host_logits, from + at * sizeof(float), count * sizeof(float), m->gpu->stream);
@@ -368,50 +368,70 @@ EXL2__PRIVATE exl2_result exl2__cuda_copy_floats(exl2__cuda_model *m, uint64_t f
     return exl2__cuda_device_check(m->gpu, result, "copying a hidden state to host memory");
 }
 
-/* The residual has the row in f32, and one row costs the CPU nothing: no kernel needs to know of it. Sums in double. */
-EXL2__PRIVATE exl2_result exl2__cuda_hidden_row(exl2__cuda_model *m, uint32_t row, float *out)
+/* Copies `count` floats to host memory, as many at once as pinned memory holds. */
+EXL2__PRIVATE exl2_result exl2__cuda_copy_hidden(exl2__cuda_model *m, uint64_t from, size_t count, float *out)
+{
+    for (size_t at = 0; at < count;) {
+        uint32_t some = (uint32_t)exl2__min64(m->plan->shape.vocab, count - at);
+        EXL2__TRY(exl2__cuda_copy_floats(m, from, at, some));
+        memcpy(out + at, m->host_logits, some * sizeof *out);
+        at += some;
+    }
+    return EXL2_OK;
+}
+
+/* Divides a row by its length, as the norm does. Sums in double. */
+static inline void exl2__cuda_hidden_scale(const exl2__shape *s, float *row)
+{
+    double sum = 0, square = 0;
+    for (uint32_t i = 0; i < s->hidden; i++) {
+        sum += (double)row[i];
+    }
+    double mean = s->layer_norm ? sum / s->hidden : 0;
+    for (uint32_t i = 0; i < s->hidden; i++) {
+        square += exl2__mul_double((double)row[i] - mean, (double)row[i] - mean);
+    }
+    double factor = 1 / sqrt(square / s->hidden + (double)s->norm_eps);
+    for (uint32_t i = 0; i < s->hidden; i++) {
+        row[i] = (float)(((double)row[i] - mean) * factor);
+    }
+}
+
+/* The residual has the rows in f32, and they cost the CPU little: no kernel needs to know of it. */
+EXL2__PRIVATE exl2_result exl2__cuda_hidden_rows(exl2__cuda_model *m, uint32_t row, uint32_t rows, bool raw, float *out)
 {
     const exl2__shape *s = &m->plan->shape;
     const exl2__norm *norm = &m->plan->final_norm;
     uint64_t weight = exl2__cuda_values_or_none(norm->weight), bias = exl2__cuda_values_or_none(norm->bias);
     uint64_t residual = m->b.residual + (uint64_t)row * s->hidden * sizeof(float);
     uint32_t most = exl2__min32(s->vocab, s->hidden), count;
-    double sum = 0, square = 0;
-    for (uint32_t at = 0; at < s->hidden; at += count) {
-        count = exl2__min32(most, s->hidden - at);
-        EXL2__TRY(exl2__cuda_copy_floats(m, residual, at, count));
-        memcpy(out + at, m->host_logits, count * sizeof *out);
+    EXL2__TRY(exl2__cuda_copy_hidden(m, residual, (size_t)rows * s->hidden, out));
+    for (uint32_t r = 0; r < rows && !raw; r++) {
+        exl2__cuda_hidden_scale(s, out + (size_t)r * s->hidden);
     }
-    for (uint32_t i = 0; i < s->hidden; i++) {
-        sum += (double)out[i];
-    }
-    double mean = s->layer_norm ? sum / s->hidden : 0;
-    for (uint32_t i = 0; i < s->hidden; i++) {
-        square += exl2__mul_double((double)out[i] - mean, (double)out[i] - mean);
-    }
-    double factor = 1 / sqrt(square / s->hidden + (double)s->norm_eps);
-    for (uint32_t at = 0; weight && at < s->hidden; at += count) {
+    for (uint32_t at = 0; weight && !raw && at < s->hidden; at += count) {
         count = exl2__min32(most, s->hidden - at);
         EXL2__TRY(exl2__cuda_copy_floats(m, weight, at, count));
-        for (uint32_t i = 0; i < count; i++) {
-            out[at + i] = (float)(((double)out[at + i] - mean) * factor * (double)m->host_logits[i]);
+        for (size_t i = 0; i < (size_t)rows * count; i++) {
+            out[i / count * s->hidden + at + i % count] *= m->host_logits[i % count];
         }
     }
-    for (uint32_t at = 0; bias && at < s->hidden; at += count) {
+    for (uint32_t at = 0; bias && !raw && at < s->hidden; at += count) {
         count = exl2__min32(most, s->hidden - at);
         EXL2__TRY(exl2__cuda_copy_floats(m, bias, at, count));
-        for (uint32_t i = 0; i < count; i++) {
-            out[at + i] += m->host_logits[i];
+        for (size_t i = 0; i < (size_t)rows * count; i++) {
+            out[i / count * s->hidden + at + i % count] += m->host_logits[i % count];
         }
     }
     return EXL2_OK;
 }
 
-EXL2__PRIVATE exl2_result exl2__cuda_row_hidden(exl2__device *device, uint32_t row, float *out)
+EXL2__PRIVATE exl2_result exl2__cuda_row_hidden(exl2__device *device, uint32_t row, uint32_t count, bool raw,
+                                                float *out)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_hidden_row(m, row, out));
+    return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_hidden_rows(m, row, count, raw, out));
 }
 
 #endif

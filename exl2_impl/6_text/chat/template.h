@@ -167,6 +167,33 @@ EXL2__PRIVATE const exl2__template_value *exl2__template_member(const exl2__temp
     return NULL;
 }
 
+/* Content in parts: the message's pictures, then its text. */
+EXL2__PRIVATE exl2_result exl2__template_picture_parts(exl2__template_run *r, const exl2_message *m,
+                                                       exl2__template_value *out)
+{
+    exl2__template_value *items = NULL;
+    uint64_t count = (uint64_t)m->image_count + (m->text != NULL);
+    EXL2__TRY(exl2__template_alloc_values(r, count, &items));
+    for (uint64_t i = 0; i < count; i++) {
+        bool picture = i < m->image_count;
+        exl2__template_value type = exl2__template_text(picture ? "image" : "text", picture ? 5 : 4);
+        exl2__template_entry *entries = NULL;
+        EXL2__TRY(exl2__template_alloc_entries(r, 2, &entries));
+        items[i] = exl2__template_items(EXL2__TEMPLATE_KIND_DICT, NULL, 0);
+        items[i].as.entries = entries;
+        items[i].marked = !r->trusted;
+        EXL2__TRY(exl2__template_put_key(r, &items[i], "type", &type));
+        if (i == m->image_count) {
+            exl2__template_value text;
+            EXL2__TRY(exl2__template_copy_text(r, m->text, strlen(m->text), !r->trusted, &text));
+            text.marked = !r->trusted;
+            EXL2__TRY(exl2__template_put_key(r, &items[i], "text", &text));
+        }
+    }
+    *out = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, items, (uint32_t)count);
+    return EXL2_OK;
+}
+
 /* One message as a dict: role, content, ... and the members of `fields`, which override the former. If `fields` has a
    role, its members come first. */
 EXL2__PRIVATE exl2_result exl2__template_message(exl2__template_run *r, const exl2_message *m,
@@ -197,13 +224,17 @@ EXL2__PRIVATE exl2_result exl2__template_message(exl2__template_run *r, const ex
     out->count = exl2__template_member(&fields, "role") ? fields.count : 0;
     for (size_t i = 0; i < EXL2__COUNT(members); i++) {
         const char *key = members[i].key, *text = members[i].text;
-        bool absent = !text && !members[i].none;
+        bool parts = i == 1 && m->image_count > 0; /* of the content */
+        bool absent = !text && !members[i].none && !parts;
         if (absent || exl2__template_member(&fields, key)) {
             continue;
         }
         value = exl2__template_none();
         value.marked = !r->trusted;
-        if (text && members[i].json) {
+        if (parts) {
+            EXL2__TRY(exl2__template_picture_parts(r, m, &value));
+            value.marked = !r->trusted;
+        } else if (text && members[i].json) {
             EXL2__TRY(exl2__template_parse_json(r, key, text, strlen(text), &value));
         } else if (text) {
             EXL2__TRY(exl2__template_copy_text(r, text, strlen(text), !r->trusted, &value));

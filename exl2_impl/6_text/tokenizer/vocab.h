@@ -1,7 +1,7 @@
 /* vocab.h: a model's tokenizer in memory: bytes of every token, merges, added tokens, rules for words.
    takes: what vocab_read.h fills in.
    gives: exl2__vocab, exl2__vocab_close, exl2__vocab_piece, exl2__vocab_choose_bos, exl2__vocab_prefix,
-          exl2__vocab_token.
+          exl2__vocab_suffix, exl2__vocab_token.
    owns:  one block for all of it, until exl2__vocab_close. */
 #ifndef EXL2__VOCAB_H
 #define EXL2__VOCAB_H
@@ -25,7 +25,8 @@ typedef struct exl2__vocab {
     uint32_t piece_bytes_max;       /* size of the longest piece */
     exl2_token bos, eos, unk, pad;  /* from tokenizer_config.json; bos: the post-processor's, if any; -1 = none */
     exl2_token prefix[EXL2__VOCAB_PREFIX_MAX]; /* tokens put before raw text, mostly bos */
-    uint32_t prefix_count;
+    exl2_token suffix[EXL2__VOCAB_PREFIX_MAX]; /* tokens that EXL2_TEXT_END puts after raw text */
+    uint32_t prefix_count, suffix_count;
     int8_t add_bos;                 /* 1 or 0 as the files say; -1: they do not say */
     const char *bos_text, *eos_text, *unk_text, *pad_text; /* from tokenizer_config.json, for templates; NULL = none */
 
@@ -72,6 +73,16 @@ static inline uint32_t exl2__vocab_prefix(const exl2__vocab *v, uint32_t flags, 
     uint32_t count = flags & EXL2_TEXT_NO_BOS ? 0 : v->prefix_count;
     for (uint32_t i = 0; i < count && i < cap; i++) {
         out[i] = v->prefix[i];
+    }
+    return count;
+}
+
+/* The same for the tokens that come after raw text. */
+static inline uint32_t exl2__vocab_suffix(const exl2__vocab *v, uint32_t flags, exl2_token *out, size_t cap)
+{
+    uint32_t count = flags & EXL2_TEXT_END ? v->suffix_count : 0;
+    for (uint32_t i = 0; i < count && i < cap; i++) {
+        out[i] = v->suffix[i];
     }
     return count;
 }

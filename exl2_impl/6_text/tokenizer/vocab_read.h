@@ -254,20 +254,31 @@ EXL2__PRIVATE void exl2__vocab_fill_names(exl2__vocab_reader *r)
     }
 }
 
+/* Fails if a token that the post-processor adds does not exist. */
+EXL2__PRIVATE exl2_result exl2__vocab_check_added(const exl2__vocab_reader *r, const exl2_token *tokens, uint32_t count,
+                                                  const char *where)
+{
+    size_t bytes;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!exl2__pieces_text(&r->v->pieces, (uint32_t)tokens[i], &bytes)) {
+            return exl2__fail(r->c, EXL2_ERR_FORMAT,
+                              EXL2__VOCAB_RULES_FILE ": post_processor puts token %d %s the text, but no token has "
+                              "that id", tokens[i], where);
+        }
+    }
+    return EXL2_OK;
+}
+
 /* tokenizer_config.json decides whether tokens come before raw text. If it does not say, they do so if the
    post-processor has any. */
 EXL2__PRIVATE exl2_result exl2__vocab_fill_bos(exl2__vocab_reader *r)
 {
     exl2__vocab *v = r->v;
     int32_t add_bos = exl2__vocab_names_flag(&r->config, "add_bos_token");
-    size_t bytes;
-    for (uint32_t i = 0; i < r->rules.prefix_count; i++) {
-        if (!exl2__pieces_text(&v->pieces, (uint32_t)r->rules.prefix[i], &bytes)) {
-            return exl2__fail(r->c, EXL2_ERR_FORMAT,
-                              EXL2__VOCAB_RULES_FILE ": post_processor puts token %d before the text, but no token has "
-                              "that id", r->rules.prefix[i]);
-        }
-    }
+    EXL2__TRY(exl2__vocab_check_added(r, r->rules.prefix, r->rules.prefix_count, "before"));
+    EXL2__TRY(exl2__vocab_check_added(r, r->rules.suffix, r->rules.suffix_count, "after"));
+    memcpy(v->suffix, r->rules.suffix, sizeof v->suffix);
+    v->suffix_count = r->rules.suffix_count;
     v->bos = r->rules.prefix_count == 1 ? r->rules.prefix[0] : v->bos;
     v->add_bos = (int8_t)(add_bos < 0 && r->rules.prefix_count ? 1 : add_bos);
     if (v->add_bos == 1 && r->rules.prefix_count) {

@@ -8,19 +8,23 @@
 
 /* ---- post_processor ---- */
 
-EXL2__PRIVATE exl2_result exl2__vocab_rules_prefix(exl2__vocab_rules_reader *r, uint32_t id)
+/* Adds a token that comes before the text, or after it. */
+EXL2__PRIVATE exl2_result exl2__vocab_rules_put(exl2__vocab_rules_reader *r, uint32_t id, bool after)
 {
-    if (r->out->prefix_count == EXL2__VOCAB_PREFIX_MAX) {
+    exl2_token *list = after ? r->out->suffix : r->out->prefix;
+    uint32_t *count = after ? &r->out->suffix_count : &r->out->prefix_count;
+    if (*count == EXL2__VOCAB_PREFIX_MAX) {
         return exl2__fail(r->c, EXL2_ERR_UNSUPPORTED,
-                          EXL2__VOCAB_RULES_FILE ": post_processor puts more than %d tokens before the text, which is "
-                          "not supported", EXL2__VOCAB_PREFIX_MAX);
+                          EXL2__VOCAB_RULES_FILE ": post_processor puts more than %d tokens %s the text, which is "
+                          "not supported", EXL2__VOCAB_PREFIX_MAX, after ? "after" : "before");
     }
-    r->out->prefix[r->out->prefix_count++] = (exl2_token)id;
+    list[(*count)++] = (exl2_token)id;
     return EXL2_OK;
 }
 
-/* Adds the ids of a special token that a template puts before the text. */
-EXL2__PRIVATE exl2_result exl2__vocab_rules_template_bos(exl2__vocab_rules_reader *r, uint32_t processor, uint32_t name)
+/* Adds the ids of a special token that a template puts before the text, or after it. */
+EXL2__PRIVATE exl2_result exl2__vocab_rules_template_special(exl2__vocab_rules_reader *r, uint32_t processor,
+                                                             uint32_t name, bool after)
 {
     uint32_t tokens = exl2__json_get(r->j, processor, "special_tokens"), ids = 0;
     for (uint32_t m = tokens ? exl2__json_first(r->j, tokens) : 0; m && !ids; m = exl2__json_next(r->j, tokens, m)) {
@@ -32,12 +36,12 @@ EXL2__PRIVATE exl2_result exl2__vocab_rules_template_bos(exl2__vocab_rules_reade
     for (uint32_t id = exl2__json_first(r->j, ids); id; id = exl2__json_next(r->j, ids, id)) {
         uint32_t value;
         EXL2__TRY(exl2__vocab_rules_id(r, "an id of post_processor.special_tokens", id, &value));
-        EXL2__TRY(exl2__vocab_rules_prefix(r, value));
+        EXL2__TRY(exl2__vocab_rules_put(r, value, after));
     }
     return EXL2_OK;
 }
 
-/* Adds the tokens before Sequence A, mostly BOS. Tokens after it are those of add_eos_token, which is ignored. */
+/* Adds the tokens before Sequence A, mostly BOS, and those after it, which EXL2_TEXT_END asks for. */
 EXL2__PRIVATE exl2_result exl2__vocab_rules_template(exl2__vocab_rules_reader *r, uint32_t processor)
 {
     uint32_t single = exl2__json_get(r->j, processor, "single");
@@ -48,15 +52,31 @@ EXL2__PRIVATE exl2_result exl2__vocab_rules_template(exl2__vocab_rules_reader *r
     for (uint32_t item = exl2__json_first(r->j, single); item; item = exl2__json_next(r->j, single, item)) {
         uint32_t special = exl2__vocab_rules_get(r, exl2__json_get(r->j, item, "SpecialToken"), "id");
         uint32_t text = exl2__vocab_rules_get(r, exl2__json_get(r->j, item, "Sequence"), "id");
-        if (special && !text_seen) {
-            EXL2__TRY(exl2__vocab_rules_template_bos(r, processor, special));
+        if (special) {
+            EXL2__TRY(exl2__vocab_rules_template_special(r, processor, special, text_seen));
         } else if (text && !text_seen && exl2__json_is(r->j, text, "A")) {
             text_seen = true;
-        } else if (!special) {
+        } else {
             return exl2__vocab_rules_unsupported(r, "post_processor.single with the item", item);
         }
     }
     return EXL2_OK;
+}
+
+/* "cls": ["<s>", 1] comes before the text, "sep" after it. */
+EXL2__PRIVATE exl2_result exl2__vocab_rules_pair(exl2__vocab_rules_reader *r, uint32_t processor, const char *key,
+                                                 bool after)
+{
+    char name[32];
+    uint32_t pair = exl2__json_get(r->j, processor, key), text = pair ? exl2__json_first(r->j, pair) : 0, id;
+    uint32_t number = text && r->j->tokens[pair].count == 2 ? exl2__json_next(r->j, pair, text) : 0;
+    if (number == 0) {
+        exl2__format(name, sizeof name, "post_processor.%s", key);
+        return exl2__vocab_rules_malformed(r, name, "a token and its id");
+    }
+    exl2__format(name, sizeof name, "the id of post_processor.%s", key);
+    EXL2__TRY(exl2__vocab_rules_id(r, name, number, &id));
+    return exl2__vocab_rules_put(r, id, after);
 }
 
 EXL2__PRIVATE exl2_result exl2__vocab_rules_processor(exl2__vocab_rules_reader *r, uint32_t processor)
@@ -65,14 +85,9 @@ EXL2__PRIVATE exl2_result exl2__vocab_rules_processor(exl2__vocab_rules_reader *
         return EXL2_OK;
     }
     if (exl2__vocab_rules_is_type(r, processor, "BertProcessing") ||
-        exl2__vocab_rules_is_type(r, processor, "RobertaProcessing")) { /* "cls": ["<s>", 1] comes before the text */
-        uint32_t cls = exl2__json_get(r->j, processor, "cls"), name = cls ? exl2__json_first(r->j, cls) : 0, id;
-        uint32_t number = name && r->j->tokens[cls].count == 2 ? exl2__json_next(r->j, cls, name) : 0;
-        if (number == 0) {
-            return exl2__vocab_rules_malformed(r, "post_processor.cls", "a token and its id");
-        }
-        EXL2__TRY(exl2__vocab_rules_id(r, "the id of post_processor.cls", number, &id));
-        return exl2__vocab_rules_prefix(r, id);
+        exl2__vocab_rules_is_type(r, processor, "RobertaProcessing")) {
+        EXL2__TRY(exl2__vocab_rules_pair(r, processor, "cls", false));
+        return exl2__json_get(r->j, processor, "sep") ? exl2__vocab_rules_pair(r, processor, "sep", true) : EXL2_OK;
     }
     if (exl2__vocab_rules_is_type(r, processor, "TemplateProcessing")) {
         return exl2__vocab_rules_template(r, processor);

@@ -28,7 +28,8 @@ typedef struct exl2__vocab_rules {
     uint32_t unk_token;  /* JSON token of model.unk_token; 0 = none: text without a token is dropped */
     uint32_t vocab, merges, added; /* JSON tokens of model.vocab, model.merges, added_tokens (0 = none) */
     exl2_token prefix[EXL2__VOCAB_PREFIX_MAX]; /* tokens that the post-processor puts before the text */
-    uint32_t prefix_count;
+    exl2_token suffix[EXL2__VOCAB_PREFIX_MAX]; /* and after it */
+    uint32_t prefix_count, suffix_count;
 } exl2__vocab_rules;
 
 typedef struct exl2__vocab_rules_reader {

@@ -342,7 +342,7 @@ EXL2__PRIVATE exl2_result exl2__gpu_open(exl2__ctx *c, const exl2_engine_desc *d
 {
     *g = (exl2__gpu){ 0 };
     exl2_result result = exl2__hardware_open(c, desc, &g->hardware);
-    g->d = (exl2__cuda_device *)g->hardware.device;
+    g->d = (exl2__cuda_device *)exl2__hardware_first(&g->hardware);
     if (result >= 0 && g->d) {
         result = exl2__cuda_device_enter(g->d);
         result = result < 0 ? result : exl2__cuda_device_leave_with(g->d, exl2__gpu_open_steps(g));

@@ -6,7 +6,7 @@
 #define EXL2__COMPARE_H
 
 #include "../../0_base/sort.h"
-#include "runner_pass.h"
+#include "runner_logits.h"
 
 /* A row of the first model: its probabilities, and what else its KL divergence needs. */
 typedef struct exl2__compare_row {

@@ -8,6 +8,7 @@
 #ifndef EXL2__CONVERT_H
 #define EXL2__CONVERT_H
 
+#include "convert_allocate.h"
 #include "convert_measure.h"
 
 /* ---- quantize ---- */
@@ -458,14 +459,33 @@ EXL2__PRIVATE exl2_result exl2__convert_write_measured(exl2__convert *v)
     return exl2__convert_write_ids(v);
 }
 
-/* Before the result is kept: the source must still be what it was. If not, some parts are of what it was in between. */
-EXL2__PRIVATE exl2_result exl2__convert_check_source(exl2__convert *v)
+/* With `bits`: a dense folder of what the source becomes before it would be quantized. */
+EXL2__PRIVATE exl2_result exl2__convert_dense(exl2__convert *v)
 {
-    exl2_result result = exl2__convert_source_check(v->c, v->d, &v->from);
-    if (result == EXL2_ERR_STATE) {
-        exl2__workdir_remove(&v->work);
+    exl2__ctx *c = v->c;
+    exl2_convert_info info = { .backend = EXL2_BACKEND_CPU };
+    EXL2__TRY(exl2__convert_progress(v, "load", 0));
+    v->watch.under = c->files;
+    EXL2__TRY(exl2__convert_source_identify(c, v->d, &v->watch, &v->from));
+    c->files = exl2__convert_watch_files(&v->watch);
+    if (!exl2__convert_source_copies(&v->from)) {
+        return exl2__fail(c, EXL2_ERR_ARG, "bits is 16, but %s is a folder without FP8 weights, and there is no "
+                          "adapter to merge into it", v->d->source_dir);
     }
-    return result;
+    EXL2__TRY(exl2__convert_source_run(c, v->d, &v->from, v->out_dir, NULL));
+    exl2_result result = exl2__convert_source_check(c, v->d, &v->from, &v->watch);
+    if (result < 0) {
+        exl2__folder_remove(v->out_dir);
+        return result;
+    }
+    info.bytes = exl2__workdir_bytes(c, v->out_dir);
+    info.host_peak = c->host_peak;
+    exl2__convert_time(v, EXL2_CONVERT_FILES);
+    info.stage_seconds[EXL2_CONVERT_FILES] = (double)v->stage_ns[EXL2_CONVERT_FILES] * 1e-9;
+    if (v->d->info) {
+        *v->d->info = info;
+    }
+    return EXL2_OK;
 }
 
 EXL2__PRIVATE exl2_result exl2__convert_steps(exl2__convert *v)
@@ -475,6 +495,9 @@ EXL2__PRIVATE exl2_result exl2__convert_steps(exl2__convert *v)
     exl2__arena dry = { 0 };
     v->started_ns = exl2__platform_ns();
     EXL2__TRY(exl2__convert_check(v));
+    if (v->d->bits) {
+        return exl2__convert_dense(v);
+    }
     EXL2__TRY(exl2__convert_open_gpu(v));
     EXL2__TRY(exl2__folder_begin(c, &v->folder, v->out_dir)); /* fails before hours of work, not after */
     EXL2__TRY(exl2__convert_progress(v, "load", 0));
@@ -493,7 +516,7 @@ EXL2__PRIVATE exl2_result exl2__convert_steps(exl2__convert *v)
 #endif
     EXL2__TRY(exl2__convert_measure(v));
     EXL2__TRY(v->d->measure_only ? exl2__convert_write_measured(v) : exl2__convert_make(v, &info));
-    EXL2__TRY(exl2__convert_check_source(v));
+    EXL2__TRY(exl2__convert_source_check(c, v->d, &v->from, &v->watch));
     EXL2__TRY(exl2__folder_commit(c, &v->folder));
     if (!v->d->work_dir) {
         exl2__workdir_remove(&v->work);
@@ -520,6 +543,16 @@ EXL2__PRIVATE exl2_result exl2__convert_run(exl2__ctx *c, const exl2_convert_des
     exl2__runner_close(&v.source);
     exl2__gpu_close(c, &v.gpu);
     exl2__folder_abandon(&v.folder);
+    if (exl2__convert_watch_changed(&v.watch) && result < 0 && result != EXL2_ERR_CANCELLED) {
+        result = exl2__convert_source_changed(c, d);
+        if (v.work.lock) {
+            exl2__workdir_remove(&v.work); /* the next conversion may be that of another source */
+        }
+    }
+    if (v.watch.under.open) {
+        c->files = v.watch.under;
+    }
+    exl2__convert_watch_close(c, &v.watch);
     if (result < 0 && !d->work_dir && v.work.lock && !exl2__workdir_has_parts(&v.work)) {
         exl2__workdir_remove(&v.work); /* there is nothing to continue from */
     }

@@ -3,12 +3,14 @@
    gives: exl2__convert_open_source; exl2__convert_layout.
    owns:  nothing; what it opens belongs to exl2__convert.
 
-   A GGUF file or an FP8 folder becomes a dense folder first. Before that is written, everything is checked on its
-   outline: a folder whose tensors have no data. */
+   A GGUF file, an FP8 folder, or a folder with adapters becomes a dense folder first. Before that is written,
+   everything is checked on its outline: a folder whose tensors have no data. */
 #ifndef EXL2__CONVERT_OPEN_H
 #define EXL2__CONVERT_OPEN_H
 
-#include "convert_plan.h"
+#include "convert_values.h"
+
+#define EXL2__CONVERT_HARDWARE_MAX 128u
 
 /* ---- the work folder ---- */
 
@@ -25,9 +27,11 @@ EXL2__PRIVATE exl2_result exl2__convert_file_hash(exl2__convert *v, const char *
     return EXL2_OK;
 }
 
-/* The text that says what a conversion is: all that its parts depend on. */
+/* The text that says what a conversion is: all that its parts depend on. Paths of the CPU may differ in bits, on a
+   machine with a GPU, too: some blocks are computed on the CPU. */
 EXL2__PRIVATE exl2_result exl2__convert_job_text(exl2__convert *v, char *text, size_t cap)
 {
+    static const char *const paths[] = { "C", "C", "AVX2", "AVX512", "NEON" }; /* of exl2_cpu_path */
     const exl2_convert_desc *d = v->d;
     uint64_t files = 0, measurement = 0;
     for (uint32_t i = 0; i < d->calibration_file_count; i++) {
@@ -36,7 +40,8 @@ EXL2__PRIVATE exl2_result exl2__convert_job_text(exl2__convert *v, char *text, s
     if (d->measurement_file) {
         EXL2__TRY(exl2__convert_file_hash(v, d->measurement_file, &measurement));
     }
-    size_t used = exl2__format(text, cap, EXL2__WORKDIR_TEXT_BEGIN "5\nprogram: %u\n", (uint32_t)EXL2_VERSION);
+    size_t used = exl2__format(text, cap, EXL2__WORKDIR_TEXT_BEGIN "6\nprogram: %u\ncpu path: %s\n",
+                               (uint32_t)EXL2_VERSION, paths[v->c->cpu_path]);
     used += exl2__format(text + used, cap - used, "source: %llx\ntokenizer: %llx\ncalibration: %llx\n"
                          "measurement: %llx\n", (unsigned long long)v->from.weights,
                          (unsigned long long)v->from.text, (unsigned long long)files,
@@ -56,19 +61,33 @@ EXL2__PRIVATE exl2_result exl2__convert_open_work(exl2__convert *v)
     return exl2__workdir_open(v->c, v->work_dir, text, &v->work);
 }
 
-/* Once the plan has decided where the conversion runs: the rest of a folder is made there, too. */
-EXL2__PRIVATE exl2_result exl2__convert_keep_backend(exl2__convert *v)
+/* What computes the conversion. Kernels of another architecture, or for another number of SMs, may differ in bits. */
+EXL2__PRIVATE void exl2__convert_hardware(exl2__convert *v, char out[EXL2__CONVERT_HARDWARE_MAX])
 {
-    static const char *const names[2] = { "the CPU", "a GPU" };
-    uint32_t backend, own = exl2__convert_gpu(v) ? 1 : 0;
-    exl2__workdir_piece piece = { &backend, sizeof backend };
-    bool found;
-    EXL2__TRY(exl2__workdir_load(&v->work, EXL2__WORKDIR_TEXT "-backend", &piece, 1, &found));
-    if (found && backend != own) {
-        return exl2__fail(v->c, EXL2_ERR_STATE, "%s was begun on %s, and this is %s; remove that folder, or choose the "
-                          "same backend", v->work.dir, names[!own], names[own]);
+    memset(out, 0, EXL2__CONVERT_HARDWARE_MAX);
+    exl2__format(out, EXL2__CONVERT_HARDWARE_MAX, "the CPU");
+#ifndef EXL2_NO_CUDA
+    const exl2__gpu *gpu = exl2__convert_gpu(v);
+    if (gpu) {
+        exl2__format(out, EXL2__CONVERT_HARDWARE_MAX, "a GPU (%s, %u.%u, %u SMs)", gpu->d->info.name,
+                     gpu->d->info.arch / 10, gpu->d->info.arch % 10, gpu->d->sm_count);
     }
-    backend = own;
+#endif
+}
+
+/* Once the plan has decided where the conversion runs: the rest of a folder is made there, too. */
+EXL2__PRIVATE exl2_result exl2__convert_keep_hardware(exl2__convert *v)
+{
+    char begun[EXL2__CONVERT_HARDWARE_MAX], own[EXL2__CONVERT_HARDWARE_MAX];
+    exl2__workdir_piece piece = { begun, sizeof begun };
+    bool found;
+    exl2__convert_hardware(v, own);
+    EXL2__TRY(exl2__workdir_load(&v->work, EXL2__WORKDIR_TEXT "-backend", &piece, 1, &found));
+    if (found && memcmp(begun, own, sizeof own) != 0) {
+        return exl2__fail(v->c, EXL2_ERR_STATE, "%s was begun on %s, and this is %s; remove that folder, or convert "
+                          "where it was begun", v->work.dir, begun, own);
+    }
+    piece.data = own;
     return found ? EXL2_OK : exl2__workdir_save(&v->work, EXL2__WORKDIR_TEXT "-backend", &piece, 1);
 }
 
@@ -274,19 +293,21 @@ EXL2__PRIVATE exl2_result exl2__convert_outline(exl2__convert *v)
 EXL2__PRIVATE exl2_result exl2__convert_open_source(exl2__convert *v)
 {
     exl2__ctx *c = v->c;
-    EXL2__TRY(exl2__convert_source_identify(c, v->d, &v->from));
+    v->watch.under = c->files;
+    EXL2__TRY(exl2__convert_source_identify(c, v->d, &v->watch, &v->from));
+    c->files = exl2__convert_watch_files(&v->watch);
     EXL2__TRY(exl2__convert_open_work(v));
     if (!exl2__convert_source_find(v->d, &v->from, &v->work, v->source_dir)) {
         EXL2__TRY(exl2__convert_outline(v));
         EXL2__TRY(exl2__convert_source_make(c, v->d, &v->from, &v->work, v->source_dir));
     }
-    v->copied = v->from.kind != EXL2__CONVERT_SOURCE_FOLDER;
+    v->copied = exl2__convert_source_copies(&v->from);
     v->copy_bytes = v->copied ? exl2__workdir_bytes(c, v->source_dir) : 0;
     EXL2__TRY(exl2__convert_headers_auto(v));
-    EXL2__TRY(exl2__convert_keep_backend(v));
+    EXL2__TRY(exl2__convert_keep_hardware(v));
     EXL2__TRY(exl2__runner_load(&v->source));
     EXL2__TRY(exl2__runner_decode(&v->source));
-    EXL2__TRY(exl2__convert_plan_values(v));
+    EXL2__TRY(exl2__convert_values(v));
     if (v->d->on_plan) {
         v->d->on_plan(v->d->user, &v->plan);
     }

@@ -1,8 +1,9 @@
-/* convert_source.h: the folder that a conversion reads. A GGUF file, or a folder with FP8 weights, first becomes a
-   dense folder, which is kept in the work folder.
+/* convert_source.h: the folder that a conversion reads. A GGUF file, a folder with FP8 weights, or one into which
+   adapters are merged, first becomes a dense folder, which is kept in the work folder.
    takes: a path.
    gives: exl2__convert_source_identify, exl2__convert_source_check, exl2__convert_source_find,
-          exl2__convert_source_outline, exl2__convert_source_make; exl2__convert_source; exl2__convert_source_files.
+          exl2__convert_source_outline, exl2__convert_source_make, exl2__convert_source_run;
+          exl2__convert_source_copies; exl2__convert_source; exl2__convert_source_files.
    owns:  nothing in memory; the folders "source" and "source-outline" in the work folder.
 
    The dense folder is as large as the model in FP16, so all that can be checked is checked before it is written, on its
@@ -10,11 +11,16 @@
 
    FP8: E4M3 numbers and, in a tensor of F32, F16 or BF16, their scales: one for all, or one for each block of
    128 x 128. Its name is that of the weight with _scale_inv or _scale (DeepSeek and compressed-tensors have different
-   names for the same factor). The product is rounded to FP16. */
+   names for the same factor). The product is rounded to FP16.
+
+   Matrices that adapters change are merged row by row in f32. They become F16 where the source has F16 or FP8, else
+   F32, so that what a small adapter adds to BF16 is not lost. */
 #ifndef EXL2__CONVERT_SOURCE_H
 #define EXL2__CONVERT_SOURCE_H
 
 #include "../gguf/import.h"
+#include "convert_lora.h"
+#include "convert_watch.h"
 #include "convert_write.h"
 
 #define EXL2__CONVERT_SOURCE_NAME "source" /* folders in the work folder */
@@ -31,7 +37,14 @@ typedef struct exl2__convert_source {
     exl2__convert_source_kind kind;
     uint64_t weights; /* a hash of all bytes of the files with tensors, and of those that say what they mean */
     uint64_t text;    /* the same of the files that text depends on: the tokenizer, the chat template */
+    bool merges;      /* adapters are merged into it; `weights` depends on them and on their scales, too */
 } exl2__convert_source;
+
+/* Whether a dense folder is made of it. */
+static inline bool exl2__convert_source_copies(const exl2__convert_source *s)
+{
+    return s->kind != EXL2__CONVERT_SOURCE_FOLDER || s->merges;
+}
 
 /* ---- what it is ---- */
 
@@ -52,6 +65,7 @@ typedef struct exl2__convert_source_chunks {
     uint8_t *data;      /* [EXL2__TASKS_TRY_MAX * EXL2__CONVERT_SOURCE_HASHED] */
     uint64_t at, bytes; /* the first of them in the file; the file's size */
     uint64_t hash[EXL2__TASKS_TRY_MAX];
+    exl2__convert_watch_file *watched; /* gets the hashes of the file's blocks; NULL: they are known */
 } exl2__convert_source_chunks;
 
 /* Part: one chunk. */
@@ -62,6 +76,9 @@ EXL2__PRIVATE exl2_result exl2__convert_source_chunk(exl2__ctx *c, void *arg, ui
     uint64_t bytes = exl2__min64(k->bytes - at, EXL2__CONVERT_SOURCE_HASHED);
     EXL2__TRY(exl2__file_read_at(c, k->name, k->file, at, k->data + first, bytes));
     k->hash[index] = exl2__workdir_hash(EXL2__WORKDIR_HASH, k->data + first, bytes);
+    if (k->watched) {
+        exl2__convert_watch_fill(k->watched, at, k->data + first, bytes);
+    }
     return EXL2_OK;
 }
 
@@ -98,35 +115,49 @@ EXL2__PRIVATE exl2_result exl2__convert_source_hash_chunks(exl2__ctx *c, const e
 }
 
 /* Adds a hash of a file's name, size and bytes to a sum: folders list their files in any order. A file that does not
-   exist adds nothing. */
-EXL2__PRIVATE exl2_result exl2__convert_source_add_file(exl2__ctx *c, const exl2_convert_desc *d, const char *dir,
-                                                        const char *name, uint64_t *sum)
+   exist adds nothing. watch: gets the file; NULL: no one does. */
+EXL2__PRIVATE exl2_result exl2__convert_source_add_path(exl2__ctx *c, const exl2_convert_desc *d, const char *path,
+                                                        exl2__convert_watch *watch, uint64_t *sum)
 {
+    const char *name = exl2__folder_name(path);
     exl2__convert_source_chunks k = { .name = name };
-    EXL2__TRY(exl2__file_open(c, dir, name, &k.file, &k.bytes));
+    k.file = c->files.open(c->files.user, path, &k.bytes);
     if (!k.file) {
         return EXL2_OK;
     }
     uint64_t hash = exl2__workdir_hash(exl2__workdir_hash(EXL2__WORKDIR_HASH, name, strlen(name)), &k.bytes,
                                        sizeof k.bytes);
-    exl2_result result = exl2__convert_source_hash_chunks(c, d, &k, &hash);
+    exl2_result result = watch ? exl2__convert_watch_add(c, watch, path, k.bytes, &k.watched) : EXL2_OK;
+    result = result < 0 ? result : exl2__convert_source_hash_chunks(c, d, &k, &hash);
     c->files.close(c->files.user, k.file);
     *sum += hash;
     return result;
 }
 
+/* The same for a file of the source's folder. */
+EXL2__PRIVATE exl2_result exl2__convert_source_add_file(exl2__ctx *c, const exl2_convert_desc *d, const char *dir,
+                                                        const char *name, exl2__convert_watch *watch, uint64_t *sum)
+{
+    char path[EXL2__FILE_PATH_MAX];
+    if (exl2__format(path, sizeof path, "%s/%s", dir, name) != strlen(dir) + 1 + strlen(name)) {
+        return exl2__fail(c, EXL2_ERR_ARG, "the path of %s is longer than %d bytes: %s", name, EXL2__FILE_PATH_MAX - 1,
+                          dir);
+    }
+    return exl2__convert_source_add_path(c, d, path, watch, sum);
+}
+
 /* Fills in the hashes of a folder. Notices and licenses are copied at the end and change nothing else: a new one does
    not make a conversion another one. */
 EXL2__PRIVATE exl2_result exl2__convert_source_hash_folder(exl2__ctx *c, const exl2_convert_desc *d,
-                                                           exl2__convert_source *out)
+                                                           exl2__convert_watch *watch, exl2__convert_source *out)
 {
     static const char *const notices[] = { "LICENSE", "LICENSE.txt", "NOTICE", "README.md" };
     char name[EXL2__FILE_NAME_MAX];
-    EXL2__TRY(exl2__convert_source_add_file(c, d, d->source_dir, "config.json", &out->weights));
-    EXL2__TRY(exl2__convert_source_add_file(c, d, d->source_dir, "quantize_config.json", &out->weights));
+    EXL2__TRY(exl2__convert_source_add_file(c, d, d->source_dir, "config.json", watch, &out->weights));
+    EXL2__TRY(exl2__convert_source_add_file(c, d, d->source_dir, "quantize_config.json", watch, &out->weights));
     for (uint32_t i = 0; c->files.list(c->files.user, d->source_dir, i, name, sizeof name); i++) {
         if (exl2__tensor_files_is_safetensors(name)) {
-            EXL2__TRY(exl2__convert_source_add_file(c, d, d->source_dir, name, &out->weights));
+            EXL2__TRY(exl2__convert_source_add_file(c, d, d->source_dir, name, watch, &out->weights));
         }
     }
     for (uint32_t i = 0; exl2__folder_copied[i]; i++) {
@@ -135,7 +166,7 @@ EXL2__PRIVATE exl2_result exl2__convert_source_hash_folder(exl2__ctx *c, const e
             notice = notice || strcmp(exl2__folder_copied[i], notices[k]) == 0;
         }
         if (!notice) {
-            EXL2__TRY(exl2__convert_source_add_file(c, d, d->source_dir, exl2__folder_copied[i], &out->text));
+            EXL2__TRY(exl2__convert_source_add_file(c, d, d->source_dir, exl2__folder_copied[i], watch, &out->text));
         }
     }
     return EXL2_OK;
@@ -149,30 +180,47 @@ EXL2__PRIVATE bool exl2__convert_source_is_gguf(const char *path)
 
 /* Fills in the hash of a GGUF file, or of all files of a model that is split. */
 EXL2__PRIVATE exl2_result exl2__convert_source_hash_gguf(exl2__ctx *c, const exl2_convert_desc *d,
-                                                         exl2__convert_source *out)
+                                                         exl2__convert_watch *watch, exl2__convert_source *out)
 {
     exl2__gguf g;
-    char dir[EXL2__FILE_PATH_MAX];
     exl2_result result = exl2__gguf_split_open(c, d->source_dir, &g);
-    exl2__folder_parent(d->source_dir, dir);
     for (uint32_t i = 0; i < (g.parts ? g.part_count : 1) && result >= 0; i++) {
         const char *path = g.parts ? g.parts[i].path : d->source_dir;
-        result = exl2__convert_source_add_file(c, d, dir, exl2__folder_name(path), &out->weights);
+        result = exl2__convert_source_add_path(c, d, path, watch, &out->weights);
     }
     exl2__gguf_close(&g);
     return result;
 }
 
-/* Finds out what a source is, and hashes it: all bytes are read. Headers are checked before. */
-EXL2__PRIVATE exl2_result exl2__convert_source_identify(exl2__ctx *c, const exl2_convert_desc *d,
-                                                        exl2__convert_source *out)
+/* Adds the adapters, in their order, with their scales. */
+EXL2__PRIVATE exl2_result exl2__convert_source_hash_loras(exl2__ctx *c, const exl2_convert_desc *d,
+                                                          exl2__convert_watch *watch, exl2__convert_source *out)
+{
+    for (uint32_t i = 0; i < d->lora_count; i++) {
+        double scale = exl2__convert_loras_scale(&d->loras[i]);
+        uint64_t files = 0;
+        if (!(scale < 0 || scale > 0)) {
+            continue;
+        }
+        out->merges = true;
+        EXL2__TRY(exl2__convert_source_add_file(c, d, d->loras[i].folder, "adapter_config.json", watch, &files));
+        EXL2__TRY(exl2__convert_source_add_file(c, d, d->loras[i].folder, EXL2__LORA_FILE, watch, &files));
+        out->weights = exl2__workdir_hash(out->weights, &files, sizeof files);
+        out->weights = exl2__workdir_hash(out->weights, &scale, sizeof scale);
+    }
+    return EXL2_OK;
+}
+
+/* What a source is without its adapters. */
+EXL2__PRIVATE exl2_result exl2__convert_source_identify_plain(exl2__ctx *c, const exl2_convert_desc *d,
+                                                              exl2__convert_watch *watch, exl2__convert_source *out)
 {
     exl2__tensors t = { 0 };
     exl2__blob config;
-    *out = (exl2__convert_source){ EXL2__CONVERT_SOURCE_FOLDER, 0, 0 };
+    *out = (exl2__convert_source){ EXL2__CONVERT_SOURCE_FOLDER, 0, 0, false };
     if (exl2__convert_source_is_gguf(d->source_dir)) {
         out->kind = EXL2__CONVERT_SOURCE_GGUF;
-        return exl2__convert_source_hash_gguf(c, d, out);
+        return exl2__convert_source_hash_gguf(c, d, watch, out);
     }
     EXL2__TRY(exl2__file_read_all(c, d->source_dir, "config.json", EXL2__CONVERT_WRITE_JSON_MAX, &config));
     exl2__blob_close(c, &config);
@@ -181,17 +229,33 @@ EXL2__PRIVATE exl2_result exl2__convert_source_identify(exl2__ctx *c, const exl2
         out->kind = t.entries[i].type == EXL2__TENSOR_F8_E4M3 ? EXL2__CONVERT_SOURCE_FP8 : out->kind;
     }
     exl2__tensors_close(c, &t);
-    return result < 0 ? result : exl2__convert_source_hash_folder(c, d, out);
+    return result < 0 ? result : exl2__convert_source_hash_folder(c, d, watch, out);
 }
 
-/* Fails if the source has changed since it was identified: what was made may then be of both. */
+/* Finds out what a source is, and hashes it: all bytes are read. Headers are checked before. watch: gets the files;
+   NULL: no one does. */
+EXL2__PRIVATE exl2_result exl2__convert_source_identify(exl2__ctx *c, const exl2_convert_desc *d,
+                                                        exl2__convert_watch *watch, exl2__convert_source *out)
+{
+    EXL2__TRY(exl2__convert_source_identify_plain(c, d, watch, out));
+    return exl2__convert_source_hash_loras(c, d, watch, out);
+}
+
+EXL2__PRIVATE exl2_result exl2__convert_source_changed(exl2__ctx *c, const exl2_convert_desc *d)
+{
+    return exl2__fail(c, EXL2_ERR_STATE, "%s has changed while it was converted; convert it again", d->source_dir);
+}
+
+/* Fails if the source is not what was identified, or was not when some of it was read. */
 EXL2__PRIVATE exl2_result exl2__convert_source_check(exl2__ctx *c, const exl2_convert_desc *d,
-                                                     const exl2__convert_source *before)
+                                                     const exl2__convert_source *before, exl2__convert_watch *watch)
 {
     exl2__convert_source now;
-    EXL2__TRY(exl2__convert_source_identify(c, d, &now));
-    return now.weights == before->weights && now.text == before->text ? EXL2_OK
-        : exl2__fail(c, EXL2_ERR_STATE, "%s has changed while it was converted; convert it again", d->source_dir);
+    EXL2__TRY(exl2__convert_source_identify(c, d, NULL, &now));
+    if (now.weights != before->weights || now.text != before->text) {
+        exl2__atomic_store(&watch->changed, 1);
+    }
+    return exl2__convert_watch_changed(watch) ? exl2__convert_source_changed(c, d) : EXL2_OK;
 }
 
 /* ---- FP8 ---- */
@@ -292,21 +356,50 @@ EXL2__PRIVATE bool exl2__convert_source_is_kept(const exl2__tensors *t, const ex
     return exl2__tensor_is_float(e) || e->type == EXL2__TENSOR_F8_E4M3;
 }
 
-/* Lists the tensors: FP8 as FP16, all others as they are. Checks the scales of FP8. */
-EXL2__PRIVATE exl2_result exl2__convert_source_list(exl2__ctx *c, const exl2__tensors *t, exl2__shards *shards)
+/* The type of a matrix after the merge. */
+static inline exl2__tensor_type exl2__convert_source_merged(const exl2__tensor *e)
+{
+    bool half = e->type == EXL2__TENSOR_F16 || e->type == EXL2__TENSOR_F8_E4M3;
+    return half ? EXL2__TENSOR_F16 : EXL2__TENSOR_F32;
+}
+
+/* Fails for a source that is quantized in another way than FP8, if adapters are to be merged. */
+EXL2__PRIVATE exl2_result exl2__convert_source_check_dense(exl2__ctx *c, const exl2__convert_loras *loras,
+                                                           const exl2__tensor *e)
+{
+    static const char *const ends[] = { ".qweight", ".q_weight" };
+    size_t bytes = strlen(e->name);
+    for (size_t i = 0; i < EXL2__COUNT(ends) && loras->count; i++) {
+        size_t end = strlen(ends[i]);
+        if (bytes > end && strcmp(e->name + bytes - end, ends[i]) == 0) {
+            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "adapters are merged into dense, FP8 or GGUF models, but '%s' "
+                              "is EXL2, GPTQ or AWQ: rounding it twice would hide the adapter", e->name);
+        }
+    }
+    return EXL2_OK;
+}
+
+/* Lists the tensors: FP8 as FP16, those that adapters change, all others as they are. Checks the scales of FP8, and
+   that every adapter's tensors are used. */
+EXL2__PRIVATE exl2_result exl2__convert_source_list(exl2__ctx *c, const exl2__tensors *t,
+                                                    const exl2__convert_loras *loras, exl2__shards *shards)
 {
     for (uint32_t i = 0; i < t->count; i++) {
         const exl2__tensor *e = &t->entries[i];
-        bool fp8 = e->type == EXL2__TENSOR_F8_E4M3;
+        bool fp8 = e->type == EXL2__TENSOR_F8_E4M3, merged;
+        EXL2__TRY(exl2__convert_source_check_dense(c, loras, e));
         if (!exl2__convert_source_is_kept(t, e)) {
             continue;
         }
+        EXL2__TRY(exl2__convert_loras_find(loras, e, &merged));
         if (!exl2__shards_fits(e) || (fp8 && e->dims[1] > EXL2__CONVERT_WRITE_PIECE)) {
             return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "the tensor '%s' has too long a name, too many dimensions, or "
                               "too many columns", e->name);
         }
-        if (!fp8) {
+        if (!fp8 && !merged) {
             exl2__shards_add_copy(shards, e);
+        } else if (!fp8) {
+            exl2__shards_add(shards, e->name, "", exl2__convert_source_merged(e), e->rank, e->dims[0], e->dims[1]);
         } else {
             exl2__convert_source_scales scales;
             exl2__shards_add(shards, e->name, "", EXL2__TENSOR_F16, e->rank, e->dims[0], e->dims[1]);
@@ -315,20 +408,81 @@ EXL2__PRIVATE exl2_result exl2__convert_source_list(exl2__ctx *c, const exl2__te
             EXL2__TRY(result);
         }
     }
+    return exl2__convert_loras_check_used(loras);
+}
+
+/* Reads row `index` of a matrix as f32. codes [columns]: scratch. */
+EXL2__PRIVATE exl2_result exl2__convert_source_row(exl2__ctx *c, const exl2__tensors *t, const exl2__tensor *e,
+                                                   const exl2__convert_source_scales *scales, uint32_t index,
+                                                   uint8_t *codes, float *row)
+{
+    uint32_t columns = (uint32_t)e->dims[1];
+    if (e->type != EXL2__TENSOR_F8_E4M3) {
+        return exl2__tensor_floats_range(c, t, e, (uint64_t)index * columns, columns, row);
+    }
+    const float *scale = scales->values + (scales->rows ? index / EXL2__CONVERT_SOURCE_BLOCK * scales->columns : 0);
+    EXL2__TRY(exl2__tensors_read(c, t, e, (uint64_t)index * columns, codes, columns));
+    for (uint32_t i = 0; i < columns; i++) {
+        row[i] = exl2__convert_source_e4m3(codes[i]) * scale[scales->rows ? i / EXL2__CONVERT_SOURCE_BLOCK : 0];
+    }
     return EXL2_OK;
 }
 
+/* Writes row `index` of a merged matrix. */
+EXL2__PRIVATE exl2_result exl2__convert_source_put_row(exl2__ctx *c, const exl2__tensor *e, exl2__shards *shards,
+                                                       uint32_t number, uint32_t index, exl2__convert_merge *m)
+{
+    uint64_t columns = e->dims[1];
+    bool half = exl2__convert_source_merged(e) == EXL2__TENSOR_F16;
+    for (uint64_t i = 0; i < columns; i++) {
+        m->halves[i] = exl2__f32_to_f16(m->row[i]);
+        if (!exl2__float_is_finite(m->row[i]) || (half && (m->halves[i] & 0x7C00) == 0x7C00)) {
+            return exl2__fail(c, EXL2_ERR_FORMAT, "%s with its adapters has a weight (row %u, column %llu) that is not "
+                              "finite%s", e->name, index, (unsigned long long)i, half ? ", or larger than 65504" : "");
+        }
+    }
+    return half ? exl2__shards_write(shards, number, index * columns * 2, m->halves, columns * 2)
+                : exl2__shards_write(shards, number, index * columns * 4, m->row, columns * 4);
+}
+
+/* Merges the adapters into a matrix, and writes it. */
+EXL2__PRIVATE exl2_result exl2__convert_source_merge(exl2__ctx *c, const exl2__tensors *t,
+                                                     const exl2__convert_loras *loras, const exl2__tensor *e,
+                                                     exl2__shards *shards, uint32_t number)
+{
+    exl2__convert_source_scales scales = { 0 };
+    exl2__convert_merge m;
+    bool fp8 = e->type == EXL2__TENSOR_F8_E4M3;
+    exl2_result result = exl2__convert_merge_begin(loras, e, &m);
+    result = result < 0 || !fp8 ? result : exl2__convert_source_find_scales(c, t, e, &scales);
+    for (uint32_t row = 0; row < e->dims[0] && result >= 0; row++) {
+        result = exl2__convert_source_row(c, t, e, &scales, row, m.codes, m.row);
+        if (result >= 0) {
+            exl2__convert_merge_row(&m, row);
+            result = exl2__convert_source_put_row(c, e, shards, number, row, &m);
+        }
+    }
+    exl2__free(c, scales.values, scales.bytes, EXL2_MEM_SCRATCH);
+    exl2__convert_merge_end(c, &m);
+    return result;
+}
+
 /* Writes the listed tensors. numbers [PIECE]: scratch. */
-EXL2__PRIVATE exl2_result exl2__convert_source_write(exl2__ctx *c, const exl2__tensors *t, exl2__shards *shards,
+EXL2__PRIVATE exl2_result exl2__convert_source_write(exl2__ctx *c, const exl2__tensors *t,
+                                                     const exl2__convert_loras *loras, exl2__shards *shards,
                                                      const char *dir, float *numbers)
 {
     EXL2__TRY(exl2__shards_open(shards, dir));
     for (uint32_t i = 0, number = 0; i < t->count; i++) {
         const exl2__tensor *e = &t->entries[i];
+        bool merged;
         if (!exl2__convert_source_is_kept(t, e)) {
             continue;
         }
-        if (e->type == EXL2__TENSOR_F8_E4M3) {
+        EXL2__TRY(exl2__convert_loras_find(loras, e, &merged));
+        if (merged) {
+            EXL2__TRY(exl2__convert_source_merge(c, t, loras, e, shards, number));
+        } else if (e->type == EXL2__TENSOR_F8_E4M3) {
             exl2__convert_source_scales scales;
             uint8_t *codes = (uint8_t *)(numbers + EXL2__CONVERT_WRITE_PIECE / 2);
             exl2_result result = exl2__convert_source_find_scales(c, t, e, &scales);
@@ -355,28 +509,34 @@ EXL2__PRIVATE exl2_result exl2__convert_source_others(exl2__convert_write *w, co
     return EXL2_OK;
 }
 
-/* outline: NULL, or only headers are written of the files of tensors, and it gets their size. */
-EXL2__PRIVATE exl2_result exl2__convert_source_fp8(exl2__ctx *c, const char *path, const char *out, uint64_t *outline)
+/* Copies a folder with FP8 weights, or one that adapters are merged into, to a dense folder. outline: NULL, or only
+   headers are written of the files of tensors, and it gets their size. */
+EXL2__PRIVATE exl2_result exl2__convert_source_dense(exl2__ctx *c, const exl2_convert_desc *d, const char *path,
+                                                     const char *out, uint64_t *outline)
 {
     exl2__convert_write w = { .c = c, .source_dir = path };
     exl2__folder folder = { { 0 }, { 0 }, { 0 }, NULL };
     exl2__tensors t = { 0 };
     exl2__shards shards = { 0 };
+    exl2__convert_loras loras;
     void *numbers = NULL;
     uint64_t bytes = EXL2__CONVERT_WRITE_PIECE * sizeof(float);
-    exl2_result result = exl2__convert_source_tensors(c, path, &t);
+    exl2_result result = exl2__convert_loras_open(c, d, path, &loras);
+    result = result < 0 ? result : exl2__convert_source_tensors(c, path, &t);
     result = result < 0 ? result : exl2__shards_begin(c, &shards, "model", t.count, EXL2__SHARDS_BYTES);
-    result = result < 0 ? result : exl2__convert_source_list(c, &t, &shards);
+    result = result < 0 ? result : exl2__convert_source_list(c, &t, &loras, &shards);
     result = result < 0 ? result : exl2__folder_begin(c, &folder, out);
     if (outline) {
         result = result < 0 ? result : exl2__shards_outline(&shards, folder.work_path, outline);
     } else {
         result = result < 0 ? result : exl2__alloc(c, bytes, EXL2__ARENA_ALIGN, EXL2_MEM_SCRATCH, &numbers);
-        result = result < 0 ? result : exl2__convert_source_write(c, &t, &shards, folder.work_path, (float *)numbers);
+        result = result < 0 ? result : exl2__convert_source_write(c, &t, &loras, &shards, folder.work_path,
+                                                                  (float *)numbers);
         exl2__free(c, numbers, numbers ? bytes : 0, EXL2_MEM_SCRATCH);
     }
     exl2__shards_close(&shards);
     exl2__tensors_close(c, &t);
+    exl2__convert_loras_close(&loras);
     result = result < 0 ? result : exl2__convert_source_others(&w, folder.work_path);
     result = result < 0 ? result : exl2__folder_commit(c, &folder);
     exl2__folder_abandon(&folder);
@@ -439,7 +599,7 @@ EXL2__PRIVATE bool exl2__convert_source_find(const exl2_convert_desc *d, const e
                                              const exl2__workdir *work, char dir[EXL2__FILE_PATH_MAX])
 {
     char name[EXL2__FILE_NAME_MAX];
-    if (source->kind == EXL2__CONVERT_SOURCE_FOLDER) {
+    if (!exl2__convert_source_copies(source)) {
         exl2__format(dir, EXL2__FILE_PATH_MAX, "%s", d->source_dir);
         return true;
     }
@@ -454,15 +614,11 @@ EXL2__PRIVATE bool exl2__convert_source_progress(void *user, float done, const c
     return !d->progress || d->progress(d->user, "import", done);
 }
 
-/* Makes the folder `dir`. outline: as above. */
-EXL2__PRIVATE exl2_result exl2__convert_source_run(exl2__ctx *c, const exl2_convert_desc *d,
-                                                   const exl2__convert_source *source, const char *dir,
-                                                   uint64_t *outline)
+/* Imports the GGUF file into the folder `dir`. outline: as above. */
+EXL2__PRIVATE exl2_result exl2__convert_source_import(exl2__ctx *c, const exl2_convert_desc *d, const char *dir,
+                                                      uint64_t *outline)
 {
     exl2_import_desc import = { 0 };
-    if (source->kind == EXL2__CONVERT_SOURCE_FP8) {
-        return exl2__convert_source_fp8(c, d->source_dir, dir, outline);
-    }
     import.gguf_path = d->source_dir;
     import.out_dir = dir;
     import.bits = EXL2__IMPORT_DENSE_BITS;
@@ -470,6 +626,28 @@ EXL2__PRIVATE exl2_result exl2__convert_source_run(exl2__ctx *c, const exl2_conv
     import.progress = exl2__convert_source_progress;
     import.user = (void *)(uintptr_t)d; /* only read */
     return outline ? exl2__import_outline(c, &import, outline) : exl2__import_gguf(c, &import);
+}
+
+/* Makes the folder `dir`. outline: as above; of a GGUF file it is that without adapters, which is as large. */
+EXL2__PRIVATE exl2_result exl2__convert_source_run(exl2__ctx *c, const exl2_convert_desc *d,
+                                                   const exl2__convert_source *source, const char *dir,
+                                                   uint64_t *outline)
+{
+    char plain[EXL2__FILE_PATH_MAX];
+    if (source->kind != EXL2__CONVERT_SOURCE_GGUF) {
+        return exl2__convert_source_dense(c, d, d->source_dir, dir, outline);
+    }
+    if (outline || !source->merges) {
+        return exl2__convert_source_import(c, d, dir, outline);
+    }
+    if (exl2__format(plain, sizeof plain, "%s.unmerged", dir) >= sizeof plain) {
+        return exl2__fail(c, EXL2_ERR_ARG, "the path %s is too long", dir);
+    }
+    exl2__folder_remove(plain); /* of a killed run */
+    exl2_result result = exl2__convert_source_import(c, d, plain, NULL);
+    result = result < 0 ? result : exl2__convert_source_dense(c, d, plain, dir, NULL);
+    exl2__folder_remove(plain);
+    return result;
 }
 
 /* Makes the outline, after that of a killed run was removed. *bytes: of the dense folder's tensors. */

@@ -32,6 +32,8 @@ typedef struct exl2__convert_write {
     bool dense;     /* nothing is quantized */
     bool dry;       /* nothing is written */
     uint64_t shard_bytes;
+    exl2__matrix_desc table; /* the embedding, if it is one of EXL3, which is written as FP16 */
+    char table_key[EXL2__SHARDS_NAME_MAX];
     exl2__shards shards;
     uint64_t bytes; /* of all tensors */
     uint64_t other_bytes; /* of the files without tensors */
@@ -55,12 +57,13 @@ EXL2__PRIVATE void exl2__convert_write_codes_name(const exl2__linears *s, uint32
 EXL2__PRIVATE void exl2__convert_write_mark(const exl2__tensors *t, const exl2__matrix_desc *d, uint32_t *number)
 {
     static const char *const parts[] = { "q_weight", "q_scale", "q_scale_max", "q_groups", "q_invperm", "q_perm",
-                                         "qweight", "qzeros", "scales", "g_idx", "bias" };
+                                         "qweight", "qzeros", "scales", "g_idx", "bias",
+                                         "trellis", "suh", "svh", "su", "sv", "mcg", "mul1", "signs", "weight" };
     const exl2__tensor *found[EXL2__COUNT(parts) + 2] = { d->data, d->bias_data };
-    if (d->kind != EXL2__MATRIX_DENSE) {
+    if (exl2__matrix_stored(d) != EXL2__MATRIX_DENSE) {
         char key[EXL2__KEY_BYTES]; /* of the tensors that the matrix may be a part of */
         exl2__format(key, sizeof key, "%s", d->data->name);
-        *strrchr(key, '.') = 0; /* .q_weight or .qweight */
+        *strrchr(key, '.') = 0; /* .q_weight, .qweight or .trellis */
         for (size_t i = 0; i < EXL2__COUNT(parts); i++) {
             found[i + 2] = exl2__tensors_find_part(t, key, parts[i]);
         }
@@ -106,6 +109,22 @@ EXL2__PRIVATE bool exl2__convert_write_is_tower(const exl2__convert_write *w, co
     return other;
 }
 
+/* Finds an embedding of EXL3, and marks its signs. */
+EXL2__PRIVATE exl2_result exl2__convert_write_find_table(exl2__convert_write *w, uint32_t *number)
+{
+    exl2__unit u;
+    exl2__matrix_desc parts[3];
+    EXL2__TRY(exl2__weights_find(w->c, &w->source->load, 0, &u, parts));
+    if (!parts->dequantized || parts->stored != EXL2__MATRIX_EXL3_TABLE) {
+        return EXL2_OK;
+    }
+    w->table = *parts;
+    exl2__convert_write_mark(&w->source->load.tensors, parts, number);
+    exl2__format(w->table_key, sizeof w->table_key, "%s", exl2__linears_own_name(w->linears, parts->data));
+    *strrchr(w->table_key, '.') = 0; /* .trellis */
+    return EXL2_OK;
+}
+
 /* Adds the source's other tensors that the text model uses, and towers. number [tensors]: index in the output, or
    UINT32_MAX. */
 EXL2__PRIVATE exl2_result exl2__convert_write_list(exl2__convert_write *w, uint32_t *number)
@@ -113,8 +132,14 @@ EXL2__PRIVATE exl2_result exl2__convert_write_list(exl2__convert_write *w, uint3
     const exl2__tensors *t = &w->source->load.tensors;
     memset(number, 0, t->count * sizeof *number);
     EXL2__TRY(exl2__convert_write_mark_all(w, number));
+    EXL2__TRY(exl2__convert_write_find_table(w, number));
     for (uint32_t i = 0; i < t->count; i++) {
         const exl2__tensor *entry = &t->entries[i];
+        if (entry == w->table.data) {
+            number[i] = w->shards.count;
+            exl2__shards_add(&w->shards, w->table_key, ".weight", EXL2__TENSOR_F16, 2, w->table.out, w->table.in);
+            continue;
+        }
         bool is_tower = exl2__convert_write_is_tower(w, entry);
         bool other = entry->used && exl2__tensor_is_float(entry) && number[i] != EXL2__CONVERT_WRITE_MATRIX;
         number[i] = UINT32_MAX;
@@ -207,10 +232,44 @@ EXL2__PRIVATE exl2_result exl2__convert_write_share(exl2__ctx *c, void *arg, uin
     return exl2__convert_write_halves(c, job->entry->name, numbers, count, job->halves + first);
 }
 
+/* The embedding, row by row. */
+EXL2__PRIVATE exl2_result exl2__convert_write_table(exl2__convert_write *w, uint32_t number, float *numbers,
+                                                    uint16_t *halves)
+{
+#if EXL2__EXL3
+    const exl2__tensors *t = &w->source->load.tensors;
+    exl2__matrix_tables tables;
+    exl2__matrix_desc table = w->table;
+    uint32_t most = exl2__max32(EXL2__CONVERT_WRITE_PIECE / table.in, 1);
+    exl2__unit u;
+    exl2__unit_make(&w->source->load.config, 0, &u);
+    table.name = u.keys[0];
+    exl2_result result = exl2__matrix_tables_open(w->c, t, 1.0f, &table, &tables);
+    for (uint32_t row = 0, rows; result >= 0 && row < table.out; row += rows) {
+        rows = exl2__min32(most, table.out - row);
+        uint64_t count = (uint64_t)rows * table.in;
+        result = exl2__dequantize_exl3_rows(w->c, t, &table, row, rows, numbers);
+        result = result < 0 ? result : exl2__convert_write_halves(w->c, table.data->name, numbers, count, halves);
+        result = result < 0 ? result : exl2__shards_write(&w->shards, number, (uint64_t)row * table.in * 2, halves,
+                                                          count * 2);
+    }
+    exl2__matrix_tables_close(w->c, &tables);
+    return result;
+#else
+    (void)number;
+    (void)numbers;
+    (void)halves;
+    return exl2__fail(w->c, EXL2_ERR_INTERNAL, "%s: " EXL2__EXL3_ABSENT, w->table_key);
+#endif
+}
+
 /* numbers, halves [PIECE]: scratch. */
 EXL2__PRIVATE exl2_result exl2__convert_write_tensor(exl2__convert_write *w, const exl2__tensor *entry, uint32_t number,
                                                      float *numbers, uint16_t *halves)
 {
+    if (entry == w->table.data) {
+        return w->dry ? EXL2_OK : exl2__convert_write_table(w, number, numbers, halves);
+    }
     if (exl2__convert_write_is_tower(w, entry)) {
         return w->dry ? EXL2_OK : exl2__convert_write_raw(w->c, &w->source->load.tensors, entry, &w->shards, number,
                                                           numbers);

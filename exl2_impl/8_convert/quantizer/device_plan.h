@@ -10,6 +10,7 @@
 #define EXL2__DEVICE_PLAN_H
 
 #include "linears.h"
+#include "measure_probe.h"
 
 #ifndef EXL2_NO_CUDA
 

@@ -264,7 +264,8 @@ EXL2__PRIVATE exl2_result exl2__linears_add(exl2__ctx *c, const exl2__runner *r,
                           .has_bias = parts[part].has_bias };
     exl2__linears_own_key(s, parts[part].data, u.keys[part], linear->name);
     linear->columns = (uint32_t)exl2__align_up(linear->out, EXL2__PANELS_LANES);
-    s->source = parts[part].kind != EXL2__MATRIX_DENSE ? parts[part].kind : s->source;
+    exl2__matrix_kind stored = exl2__matrix_stored(&parts[part]);
+    s->source = stored != EXL2__MATRIX_DENSE ? stored : s->source;
     return EXL2_OK;
 }
 

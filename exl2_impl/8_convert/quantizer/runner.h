@@ -113,9 +113,11 @@ EXL2__PRIVATE exl2_result exl2__runner_measure(exl2__runner *r, const char *dir)
     exl2__weights_reader reader;
     exl2__work all = exl2__work_all();
     exl2__weights_read_begin(&reader, r->c, &r->load, dir, &exl2__cpu_backend, r->device);
+    r->load.decodes_exl3 = true; /* their codes say nothing in the model's basis */
     exl2_result result = exl2__weights_read_slice(&reader, &all);
     exl2__weights_read_end(&reader);
-    return result;
+    return result < 0 || !r->load.headless ? result
+         : exl2__fail(r->c, EXL2_ERR_UNSUPPORTED, "%s has no head, so its text cannot be compared", dir);
 }
 
 /* First unit of a layer; of the number of layers: that of the head. */

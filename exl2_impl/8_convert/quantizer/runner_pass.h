@@ -1,73 +1,13 @@
-/* runner_pass.h: passes of whole sequences through a model: on the CPU, through the phases of the CPU backend, the same
-   code that the engine runs; or on a GPU.
+/* runner_pass.h: passes of whole sequences through a model, layer by layer: on the CPU, through the phases of the CPU
+   backend, the same code that the engine runs; or on a GPU.
    takes: exl2__runner with its weights; tokens, or states.
-   gives: exl2__runner_use, exl2__runner_layout_copies, exl2__runner_can, exl2__runner_on_gpu, exl2__runner_fits;
-          exl2__runner_together_on, exl2__runner_together, exl2__runner_begin, exl2__runner_begin_all;
-          exl2__runner_states with at, copy and sync, exl2__runner_get, exl2__runner_put; exl2__runner_embed,
-          exl2__runner_layer, exl2__runner_until, exl2__runner_logits, exl2__runner_logits_strips, exl2__runner_head;
-          exl2__runner_inputs, exl2__runner_input_size, exl2__runner_input, exl2__runner_expert.
-
-   With a GPU, all phases run there, from the residual to the residual. Blocks with matrices whose inputs are no
-   multiple of 32 stay on the CPU: the residual then moves where the next phase needs it. */
+   gives: exl2__runner_begin_all, exl2__runner_begin; exl2__runner_inputs, exl2__runner_input_size, exl2__runner_input,
+          exl2__runner_expert; exl2__runner_embed, exl2__runner_layer, exl2__runner_until; exl2__runner_use,
+          exl2__runner_layout_copies. */
 #ifndef EXL2__RUNNER_PASS_H
 #define EXL2__RUNNER_PASS_H
 
-#include "runner.h"
-
-#define EXL2__RUNNER_GPU_TOKENS 4096u /* of a pass on a GPU, unless one sequence has more */
-
-/* ---- what runs where ---- */
-
-/* Can matrices that read an input of a layer, or of the head (layer UINT32_MAX), run on a GPU? Needs no weights. */
-EXL2__PRIVATE bool exl2__runner_can(const exl2__runner *r, uint32_t layer, uint32_t input)
-{
-#ifndef EXL2_NO_CUDA
-    const exl2__shape *s = &r->plan.shape;
-    const exl2__config *config = &r->load.config;
-    bool hidden = s->hidden % EXL2__CPU_STRIP == 0;
-    if (layer == UINT32_MAX || !hidden) {
-        return hidden;
-    }
-    bool attention = s->heads * s->head_dim % EXL2__CPU_STRIP == 0 && exl2__gpu_pass_attends(s);
-    uint32_t sizes = exl2__unit_sparse(config, layer) ? s->experts.inter | s->experts.shared_inter : config->inter;
-    bool mlp = sizes % EXL2__CPU_STRIP == 0; /* all of them */
-    if (s->parallel) {
-        return attention && mlp;
-    }
-    return input == EXL2__RUNNER_QKV || input == EXL2__RUNNER_OUT ? attention : mlp;
-#else
-    (void)r;
-    (void)layer;
-    (void)input;
-    return false;
-#endif
-}
-
-/* Do they? */
-static inline bool exl2__runner_on_gpu(const exl2__runner *r, uint32_t layer, uint32_t input)
-{
-    return r->gpu && exl2__runner_can(r, layer, input);
-}
-
-/* Does all of a layer run on the GPU? */
-static inline bool exl2__runner_fits(const exl2__runner *r, uint32_t layer)
-{
-    return exl2__runner_on_gpu(r, layer, EXL2__RUNNER_QKV) && exl2__runner_on_gpu(r, layer, EXL2__RUNNER_UP);
-}
-
-/* Sequences of `each` tokens that a pass can have, all of it on the GPU or not. */
-static inline uint32_t exl2__runner_together_on(const exl2__runner *r, bool on_gpu, uint32_t each)
-{
-    uint32_t pages = (uint32_t)exl2__div_up(each, EXL2__PAGE_TOKENS);
-    uint32_t count = on_gpu ? EXL2__RUNNER_GPU_TOKENS / each : exl2__min32(r->length / each, r->plan.pages / pages);
-    return exl2__max32(count, 1);
-}
-
-/* The same of a pass through a layer; layer UINT32_MAX: one on the CPU. */
-static inline uint32_t exl2__runner_together(const exl2__runner *r, uint32_t layer, uint32_t each)
-{
-    return exl2__runner_together_on(r, layer != UINT32_MAX && exl2__runner_fits(r, layer), each);
-}
+#include "runner_states.h"
 
 /* ---- begin ---- */
 
@@ -88,7 +28,8 @@ EXL2__PRIVATE exl2_result exl2__runner_begin_all(exl2__runner *r, const exl2_tok
         return EXL2_OK;
     }
     for (uint32_t i = 0; i < r->row_count; i++) {
-        r->rows[i] = (exl2__step_row){ tokens ? tokens[i / each][i % each] : 0, i % each, i / each, NULL };
+        r->rows[i] = (exl2__step_row){ .token = tokens ? tokens[i / each][i % each] : 0, .position = i % each,
+                                         .sequence = i / each };
     }
     if (r->count == count && r->each == each) {
         return EXL2_OK;
@@ -155,130 +96,6 @@ EXL2__PRIVATE void exl2__runner_input(const exl2__runner *r, const exl2__layer *
         exl2__cpu_norm_or_copy(d, !layer ? &r->plan.final_norm
                                   : input == EXL2__RUNNER_QKV ? &layer->attn_norm : &layer->mlp_norm, residual, x);
     }
-}
-
-/* ---- states: residuals of many tokens, between the layers ---- */
-
-typedef struct exl2__runner_states {
-    float *host;  /* [tokens, hidden] */
-    uint64_t gpu; /* 0, or the address of the same in device memory, which then counts */
-} exl2__runner_states;
-
-static inline exl2__runner_states exl2__runner_states_at(const exl2__runner *r, const exl2__runner_states *s,
-                                                         uint64_t token)
-{
-    uint64_t at = token * r->plan.shape.hidden;
-    return (exl2__runner_states){ s->host ? s->host + at : NULL, s->gpu ? s->gpu + at * sizeof(float) : 0 };
-}
-
-/* Copies `tokens` states, which may be those of the other memory. */
-EXL2__PRIVATE exl2_result exl2__runner_states_copy(const exl2__runner *r, const exl2__runner_states *to,
-                                                   const exl2__runner_states *from, uint64_t tokens)
-{
-    uint64_t bytes = tokens * r->plan.shape.hidden * sizeof(float);
-#ifndef EXL2_NO_CUDA
-    if (to->gpu || from->gpu) {
-        EXL2__TRY(exl2__cuda_device_enter(r->gpu->d));
-        return exl2__cuda_device_leave_with(r->gpu->d, !from->gpu ? exl2__gpu_up(r->gpu, to->gpu, from->host, bytes)
-            : to->gpu ? exl2__gpu_copy(r->gpu, to->gpu, from->gpu, bytes)
-                      : exl2__gpu_down(r->gpu, to->host, from->gpu, bytes));
-    }
-#endif
-    memcpy(to->host, from->host, (size_t)bytes);
-    return EXL2_OK;
-}
-
-/* Has the host's copy up to date, or the device's after the host's has changed. */
-EXL2__PRIVATE exl2_result exl2__runner_states_sync(const exl2__runner *r, const exl2__runner_states *s, uint64_t tokens,
-                                                   bool to_host)
-{
-    exl2__runner_states host = { s->host, 0 };
-    return s->gpu ? exl2__runner_states_copy(r, to_host ? &host : s, to_host ? s : &host, tokens) : EXL2_OK;
-}
-
-#ifndef EXL2_NO_CUDA
-/* Copies the pass's residual between the CPU backend and the GPU, if it is not there yet. */
-EXL2__PRIVATE exl2_result exl2__runner_move(exl2__runner *r, bool to_gpu)
-{
-    exl2__cpu_device *d = exl2__runner_cpu(r);
-    uint64_t bytes = (uint64_t)r->row_count * d->shape.hidden * sizeof(float); /* hidden is a multiple of 32 */
-    if (r->residual_on_gpu == to_gpu) {
-        return EXL2_OK;
-    }
-    if (!r->pass.residual) {
-        EXL2__TRY(exl2__gpu_pass_own(&r->pass));
-    }
-    r->residual_on_gpu = to_gpu;
-    EXL2__TRY(exl2__cuda_device_enter(r->gpu->d));
-    return exl2__cuda_device_leave_with(r->gpu->d, to_gpu ? exl2__gpu_up(r->gpu, r->pass.residual, d->residual, bytes)
-                                                   : exl2__gpu_down(r->gpu, d->residual, r->pass.residual, bytes));
-}
-
-/* The pass's residual from or to states on a GPU: nothing is copied if it is in place. */
-EXL2__PRIVATE exl2_result exl2__runner_get_gpu(exl2__runner *r, const exl2__runner_states *s, uint64_t first, bool keep)
-{
-    uint64_t row = r->plan.shape.hidden * sizeof(float), from = s->gpu + first * row;
-    r->residual_on_gpu = true;
-    if (s->gpu && !keep) {
-        r->pass.residual = from;
-        return EXL2_OK;
-    }
-    EXL2__TRY(exl2__gpu_pass_own(&r->pass));
-    EXL2__TRY(exl2__cuda_device_enter(r->gpu->d));
-    return exl2__cuda_device_leave_with(r->gpu->d, s->gpu
-        ? exl2__gpu_copy(r->gpu, r->pass.residual, from, r->row_count * row)
-        : exl2__gpu_up(r->gpu, r->pass.residual, s->host + first * r->plan.shape.hidden, r->row_count * row));
-}
-
-EXL2__PRIVATE exl2_result exl2__runner_put_gpu(exl2__runner *r, const exl2__runner_states *s, uint64_t first)
-{
-    uint64_t row = r->plan.shape.hidden * sizeof(float), to = s->gpu + first * row;
-    if (s->gpu && !r->residual_on_gpu) {
-        r->pass.residual = to;
-    }
-    EXL2__TRY(exl2__runner_move(r, true));
-    if (s->gpu && r->pass.residual == to) {
-        return EXL2_OK;
-    }
-    EXL2__TRY(exl2__cuda_device_enter(r->gpu->d));
-    return exl2__cuda_device_leave_with(r->gpu->d, s->gpu
-        ? exl2__gpu_copy(r->gpu, to, r->pass.residual, r->row_count * row)
-        : exl2__gpu_down(r->gpu, s->host + first * r->plan.shape.hidden, r->pass.residual, r->row_count * row));
-}
-#endif
-
-/* The states of r->row_count tokens from `first` on become the residual of the pass begun. keep: the states must not
-   change with it. */
-EXL2__PRIVATE exl2_result exl2__runner_get(exl2__runner *r, const exl2__runner_states *s, uint64_t first, bool keep)
-{
-    const exl2__cpu_device *d = exl2__runner_cpu(r);
-    size_t hidden = d->shape.hidden;
-#ifndef EXL2_NO_CUDA
-    if (exl2__runner_on_gpu(r, UINT32_MAX, EXL2__RUNNER_QKV)) {
-        return exl2__runner_get_gpu(r, s, first, keep);
-    }
-#endif
-    (void)keep;
-    for (uint32_t i = 0; i < r->row_count; i++) {
-        memcpy(d->residual + (size_t)i * d->hidden_stride, s->host + (first + i) * hidden, hidden * sizeof(float));
-    }
-    return EXL2_OK;
-}
-
-/* The other direction. */
-EXL2__PRIVATE exl2_result exl2__runner_put(exl2__runner *r, const exl2__runner_states *s, uint64_t first)
-{
-    const exl2__cpu_device *d = exl2__runner_cpu(r);
-    size_t hidden = d->shape.hidden;
-#ifndef EXL2_NO_CUDA
-    if (exl2__runner_on_gpu(r, UINT32_MAX, EXL2__RUNNER_QKV) && (s->gpu || r->residual_on_gpu)) {
-        return exl2__runner_put_gpu(r, s, first);
-    }
-#endif
-    for (uint32_t i = 0; i < r->row_count; i++) {
-        memcpy(s->host + (first + i) * hidden, d->residual + (size_t)i * d->hidden_stride, hidden * sizeof(float));
-    }
-    return EXL2_OK;
 }
 
 /* ---- phases ---- */
@@ -459,107 +276,6 @@ EXL2__PRIVATE const float *exl2__runner_expert(const exl2__runner *r, uint32_t n
     *count = one->rows;
     *stride = routed->expert_stride;
     return routed->h + (size_t)routed->tiles[one->tile].slot * routed->expert_stride;
-}
-
-/* ---- logits ---- */
-
-/* Called with the logits [vocab] of each row, in any order, by the application's threads. */
-typedef void (*exl2__runner_logits_fn)(void *user, uint32_t row, const float *logits);
-
-typedef struct exl2__runner_rows { /* the logits that were computed */
-    const exl2__cpu_device *d;
-    uint32_t first;
-    exl2__runner_logits_fn fn;
-    void *user;
-} exl2__runner_rows;
-
-/* Task: one row. */
-EXL2__PRIVATE void exl2__runner_logits_row(void *arg, uint32_t index)
-{
-    const exl2__runner_rows *rows = (const exl2__runner_rows *)arg;
-    rows->fn(rows->user, rows->first + index, rows->d->logits + (size_t)index * rows->d->vocab_stride);
-}
-
-#ifndef EXL2_NO_CUDA
-EXL2__PRIVATE exl2_result exl2__runner_head_steps(exl2__runner *r, exl2__range range)
-{
-    exl2__cpu_device *d = exl2__runner_cpu(r);
-    uint32_t columns = exl2__cpu_matrix_of(r->plan.head)->parts->strips * EXL2__CPU_STRIP;
-    exl2k_u64 logits;
-    uint64_t bytes = (uint64_t)range.logit_count * columns * sizeof(float);
-    EXL2__TRY(exl2__gpu_need(r->gpu, bytes, EXL2__GPU_Y, &logits));
-    EXL2__TRY(exl2__gpu_pass_logits(&r->pass, range.logit0, range.logit_count, logits));
-    bool more = columns > d->vocab_stride; /* an embedding that is the head may have more columns */
-    EXL2__TRY(exl2__gpu_down(r->gpu, more ? r->output : d->logits, logits, bytes));
-    for (uint32_t i = 0; more && i < range.logit_count; i++) {
-        memcpy(d->logits + (size_t)i * d->vocab_stride, r->output + (size_t)i * columns,
-               d->vocab_stride * sizeof *d->logits);
-    }
-    exl2__cpu_share all = { d, NULL, &range, 0, d->vocab_stride / EXL2__CPU_STRIP, 0 };
-    exl2__cpu_device_split(exl2__cpu_head_scale, &all, (uint64_t)range.logit_count * d->vocab_stride * 16);
-    return EXL2_OK;
-}
-#endif
-
-/* The logits of the rows of a range, which the CPU backend has then. */
-EXL2__PRIVATE exl2_result exl2__runner_head(exl2__runner *r, exl2__range range)
-{
-#ifndef EXL2_NO_CUDA
-    if (exl2__runner_on_gpu(r, UINT32_MAX, EXL2__RUNNER_QKV)) {
-        EXL2__TRY(exl2__runner_move(r, true));
-        EXL2__TRY(exl2__cuda_device_enter(r->gpu->d));
-        return exl2__cuda_device_leave_with(r->gpu->d, exl2__runner_head_steps(r, range));
-    }
-#endif
-    return exl2__runner_phase(r, EXL2__PHASE_head, NULL, range);
-}
-
-typedef struct exl2__runner_strips { /* of the head, that are computed */
-    exl2__cpu_device *d;
-    const exl2__range *range;
-    const uint32_t *strips;
-} exl2__runner_strips;
-
-/* Task: one strip. */
-EXL2__PRIVATE void exl2__runner_strip(void *arg, uint32_t index)
-{
-    const exl2__runner_strips *s = (const exl2__runner_strips *)arg;
-    exl2__cpu_share share = { s->d, NULL, s->range, s->strips[index], s->strips[index] + 1, 0 };
-    exl2__cpu_head_strips(&share);
-}
-
-/* The logits of some strips of the head alone, on the CPU. */
-EXL2__PRIVATE exl2_result exl2__runner_head_strips(exl2__runner *r, exl2__range range, const uint32_t *strips,
-                                                   uint32_t count)
-{
-    exl2__cpu_device *d = exl2__runner_cpu(r);
-    exl2__runner_strips some = { d, &range, strips };
-    range.end = exl2__cpu_device_tiles(d, range.logit_count); /* the head's input */
-    EXL2__TRY(exl2__cpu_run(r->device, EXL2__PHASE_head, NULL, &range));
-    exl2__tasks_run(r->c, count, exl2__runner_strip, &some);
-    return EXL2_OK;
-}
-
-/* Computes the logits of all rows from the residual. count: 0, or strips [count] of the head alone are computed, on the
-   CPU, where the residual is; the others have no logits then. */
-EXL2__PRIVATE exl2_result exl2__runner_logits_strips(exl2__runner *r, const uint32_t *strips, uint32_t count,
-                                                     exl2__runner_logits_fn fn, void *user)
-{
-    exl2__runner_rows rows = { exl2__runner_cpu(r), 0, fn, user };
-    for (uint32_t row = 0; row < r->row_count; row += r->plan.logit_rows_max) {
-        exl2__range range = { 0 };
-        range.logit0 = row;
-        range.logit_count = exl2__min32(r->row_count - row, r->plan.logit_rows_max);
-        EXL2__TRY(count ? exl2__runner_head_strips(r, range, strips, count) : exl2__runner_head(r, range));
-        rows.first = row;
-        exl2__tasks_run(r->c, range.logit_count, exl2__runner_logits_row, &rows);
-    }
-    return EXL2_OK;
-}
-
-static inline exl2_result exl2__runner_logits(exl2__runner *r, exl2__runner_logits_fn fn, void *user)
-{
-    return exl2__runner_logits_strips(r, NULL, 0, fn, user);
 }
 
 #endif

@@ -3,7 +3,7 @@
    gives: exl2__runner_read_bytes, exl2__runner_read_until.
 
    Slices of dense weights are whole strips, those of EXL2 codes whole blocks, so that no two of them write to the same
-   memory. GPTQ and AWQ are read in order, as their reader has memory for one slice. */
+   memory. GPTQ, AWQ and EXL3 are read in order, as their reader has memory for one slice. */
 #ifndef EXL2__RUNNER_READ_H
 #define EXL2__RUNNER_READ_H
 
@@ -71,7 +71,7 @@ EXL2__PRIVATE exl2__runner_slice exl2__runner_read_cut(const exl2__runner_slices
 EXL2__PRIVATE bool exl2__runner_read_fits(const exl2__matrix_desc *desc)
 {
     uint64_t rows = desc->kind == EXL2__MATRIX_DENSE ? EXL2__CPU_STRIP : 8; /* bits of a block */
-    return desc->kind != EXL2__MATRIX_AFFINE
+    return desc->kind != EXL2__MATRIX_AFFINE && !desc->dequantized
         && rows * exl2__weights_row_bytes(desc) + 2 * EXL2__RUNNER_READ_SLICE <= EXL2__RUNNER_READ_MOST;
 }
 

@@ -337,7 +337,7 @@ EXL2__FORCE_INLINE void exl2__solve_descend(const exl2__factor *f, exl2__solve_p
 
 EXL2__PRIVATE void exl2__solve_try_plain(exl2__solve_trial *t, bool first) { exl2__solve_try(t, first); }
 
-EXL2__PRIVATE void exl2__solve_settle_plain(const exl2__factor *f, exl2__solve_place *p)
+EXL2__PRIVATE void exl2__solve_improve_plain(const exl2__factor *f, exl2__solve_place *p)
 {
     exl2__solve_relevel(f, p);
     exl2__solve_descend(f, p);
@@ -350,7 +350,7 @@ EXL2__PRIVATE EXL2__TARGET_AVX2 void exl2__solve_try_avx2(exl2__solve_trial *t, 
     exl2__solve_try(t, first);
 }
 
-EXL2__PRIVATE EXL2__TARGET_AVX2 void exl2__solve_settle_avx2(const exl2__factor *f, exl2__solve_place *p)
+EXL2__PRIVATE EXL2__TARGET_AVX2 void exl2__solve_improve_avx2(const exl2__factor *f, exl2__solve_place *p)
 {
     EXL2__UNALIGNED_MOVES();
     exl2__solve_relevel(f, p);
@@ -358,7 +358,7 @@ EXL2__PRIVATE EXL2__TARGET_AVX2 void exl2__solve_settle_avx2(const exl2__factor 
 }
 #else
 #define exl2__solve_try_avx2 exl2__solve_try_plain
-#define exl2__solve_settle_avx2 exl2__solve_settle_plain
+#define exl2__solve_improve_avx2 exl2__solve_improve_plain
 #endif
 
 EXL2__ROUND_TWICE_END
@@ -481,7 +481,7 @@ EXL2__PRIVATE void exl2__solve_polish(void *arg, uint32_t strip)
             p.q[k] = (float)codes[first + k] - zero;
         }
         exl2__panels_product(&f->hessian, p.group->row, p.group->rows, 0, f->in, errors, p.r);
-        (s->path >= EXL2_CPU_AVX2 ? exl2__solve_settle_avx2 : exl2__solve_settle_plain)(f, &p);
+        (s->path >= EXL2_CPU_AVX2 ? exl2__solve_improve_avx2 : exl2__solve_improve_plain)(f, &p);
         for (uint32_t k = 0; k < count; k++) {
             codes[first + k] = (uint8_t)(int32_t)(p.q[k] + zero);
         }

@@ -10,7 +10,7 @@
 #define EXL2__STREAMS_H
 
 #include "correct.h"
-#include "measure.h"
+#include "measure_trial.h"
 
 typedef struct exl2__streams {
     exl2__measure *m;

@@ -12,6 +12,7 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, byref, c_bool, c_char, c_char
                     c_size_t, c_uint8, c_uint32, c_uint64, c_void_p)
 
 VERSION = 200  # EXL2_VERSION of the exl2.h that this file was made for
+DEVICES_MAX = 8
 OFF = -1000    # turns one setting of the sampler off
 
 RESULTS = {"OK": 0, "PENDING": 1, "IDLE": 2, "ERR_ARG": -1, "ERR_STATE": -2, "ERR_STALE": -3, "ERR_TOO_SMALL": -4,
@@ -22,11 +23,12 @@ BACKENDS = {"auto": 0, "cuda": 1, "cpu": 2}
 CACHE_FORMATS = {"fp16": 0, "q8": 1, "q6": 2, "q4": 3}
 PRESETS = {"model": 0, "neutral": 1, "greedy": 2, "balanced": 3}
 GRAMMARS = {"json": 0, "schema": 1, "regex": 2, "ebnf": 3, "choices": 4}
-EVENT_LOAD, EVENT_PREFILL, EVENT_TEXT, EVENT_DONE = 1, 2, 3, 4
+EVENT_LOAD, EVENT_PREFILL, EVENT_TEXT, EVENT_DONE, EVENT_EMBEDDING = 1, 2, 3, 4, 5
+POOLS = {"off": 0, "last": 1, "mean": 2, "first": 3}
 CONTINUE, STOP_JOB, PAUSE_JOB = 0, 1, 2
 STOPS = ("none", "eos", "string", "token", "length", "grammar", "callback", "cancelled", "error", "loop")
 LOG_LEVELS = {"error": 1, "warn": 2, "info": 3, "debug": 4}
-TEXT_NO_BOS, TEXT_PLAIN, TEXT_SKIP_MARKERS, TEXT_BYTES = 1, 2, 4, 8
+TEXT_NO_BOS, TEXT_PLAIN, TEXT_SKIP_MARKERS, TEXT_BYTES, TEXT_END = 1, 2, 4, 8, 16
 SAVE_KV = 1
 
 
@@ -76,6 +78,10 @@ class Lora(_Public):
     _fields_ = [("id", c_uint64)]
 
 
+class Image(_Public):
+    _fields_ = [("id", c_uint64)]
+
+
 class Error(_Public):
     _fields_ = [("code", c_int32), ("native", c_int32), ("text", c_char * 248)]
 
@@ -109,7 +115,7 @@ class Parallel(_Public):
 class DeviceDesc(_Public):
     _fields_ = [("_start_canary", c_uint32), ("pick", c_int32), ("index", c_uint32), ("uuid", c_uint8 * 16),
         ("luid", c_uint8 * 8), ("cuda_context", c_void_p), ("shared_bytes_max", c_uint32),
-        ("stream_priority", c_int32), ("_end_canary", c_uint32)]
+        ("stream_priority", c_int32), ("bytes_max", c_uint64), ("_end_canary", c_uint32)]
 
 
 class DeviceInfo(_Public):
@@ -132,7 +138,8 @@ class EngineDesc(_Public):
 
 
 class EngineInfo(_Public):
-    _fields_ = [("backend", c_int32), ("device", DeviceInfo), ("cpu_path", c_int32), ("max_models", c_uint32),
+    _fields_ = [("backend", c_int32), ("device", DeviceInfo), ("devices", DeviceInfo * DEVICES_MAX),
+        ("device_count", c_uint32), ("cpu_path", c_int32), ("max_models", c_uint32),
         ("max_sessions", c_uint32), ("max_jobs", c_uint32), ("max_events", c_uint32),
         ("host_bytes_max", c_uint64), ("device_bytes_max", c_uint64)]
 
@@ -145,7 +152,8 @@ class JobStats(_Public):
     _fields_ = [("prompt_tokens", c_uint32), ("reused_tokens", c_uint32), ("new_tokens", c_uint32),
         ("forced_tokens", c_uint32), ("drafted", c_uint32), ("accepted", c_uint32), ("seed", c_uint64),
         ("queued_ns", c_uint64), ("prefill_ns", c_uint64), ("decode_ns", c_uint64),
-        ("bans_avoided", c_uint32), ("bans_shown", c_uint32), ("stop_string", c_uint32)]
+        ("bans_avoided", c_uint32), ("bans_shown", c_uint32), ("stop_string", c_uint32),
+        ("image_rows", c_uint32), ("image_ns", c_uint64)]
 
 
 class Alt(_Public):
@@ -154,10 +162,11 @@ class Alt(_Public):
 
 class Event(_Public):
     _fields_ = [("kind", c_int32), ("model", Model), ("session", Session), ("job", Job), ("lora", Lora),
-        ("user", c_void_p), ("text", c_void_p), ("bytes", c_size_t), ("tokens", POINTER(Alt)), ("token_count", c_uint32),
+        ("user", c_void_p), ("text", c_void_p), ("bytes", c_size_t), ("tokens", POINTER(Alt)),
+        ("token_count", c_uint32),
         ("alts", POINTER(Alt)), ("alts_per_token", c_uint32), ("logsumexp", POINTER(c_float)),
-        ("progress", c_float), ("stop", c_int32), ("result", c_int32), ("error", c_char_p),
-        ("stats", JobStats)]
+        ("values", POINTER(c_float)), ("value_count", c_uint32), ("progress", c_float), ("stop", c_int32),
+        ("result", c_int32), ("error", c_char_p), ("stats", JobStats), ("image", Image)]
 
 
 class StepDesc(_Public):
@@ -167,7 +176,8 @@ class StepDesc(_Public):
 
 class EngineStats(_Public):
     _fields_ = [("host_bytes", c_uint64), ("host_peak", c_uint64), ("device_bytes", c_uint64),
-        ("device_peak", c_uint64), ("kernels_compiled", c_uint64), ("allocations", c_uint64),
+        ("device_peak", c_uint64), ("devices_bytes", c_uint64 * DEVICES_MAX),
+        ("devices_peak", c_uint64 * DEVICES_MAX), ("kernels_compiled", c_uint64), ("allocations", c_uint64),
         ("pages_total", c_uint32), ("pages_used", c_uint32), ("pages_shared", c_uint32),
         ("pages_cached", c_uint32), ("jobs_active", c_uint32), ("jobs_waiting", c_uint32),
         ("evictions", c_uint64), ("preemptions", c_uint64), ("steps", c_uint64), ("forwards", c_uint64),
@@ -181,17 +191,31 @@ class CacheDesc(_Public):
         ("_end_canary", c_uint32)]
 
 
+class Card(_Public):
+    _fields_ = [("device", c_uint32), ("bytes_max", c_uint64), ("share", c_float)]
+
+
+class VisionDesc(_Public):
+    _fields_ = [("_start_canary", c_uint32), ("images", c_uint32), ("rows", c_uint32), ("pixels_max", c_uint32),
+        ("max_rows", c_uint32), ("max_tiles", c_uint32), ("_end_canary", c_uint32)]
+
+
 class ModelDesc(_Public):
     _fields_ = [("_start_canary", c_uint32), ("path", c_char_p), ("cache", CacheDesc), ("context_max", c_uint32),
         ("text_only", c_bool), ("prefill_chunk", c_uint32), ("batch_max", c_uint32),
         ("experts_active", c_uint32), ("lora_max", c_uint32), ("lora_rank_max", c_uint32),
-        ("keep_packed", c_bool), ("grammars", c_bool),
-        ("rope_scale", c_float), ("rope_alpha", c_float), ("yarn_factor", c_float), ("on_event", EVENT_FN),
-        ("user", c_void_p), ("_end_canary", c_uint32)]
+        ("keep_packed", c_bool), ("grammars", c_bool), ("rope_scale", c_float), ("rope_alpha", c_float),
+        ("yarn_factor", c_float), ("cards", POINTER(Card)), ("card_count", c_uint32), ("vision", VisionDesc),
+        ("on_event", EVENT_FN), ("user", c_void_p), ("_end_canary", c_uint32)]
 
 
 class RopeInfo(_Public):
     _fields_ = [("kind", c_char_p), ("theta", c_double), ("factor", c_double)]
+
+
+class CardInfo(_Public):
+    _fields_ = [("device", c_uint32), ("first_layer", c_uint32), ("layers", c_uint32), ("weight_bytes", c_uint64),
+        ("cache_bytes", c_uint64), ("scratch_bytes", c_uint64)]
 
 
 class ModelInfo(_Public):
@@ -202,9 +226,12 @@ class ModelInfo(_Public):
         ("hidden", c_uint32), ("layers", c_uint32), ("heads", c_uint32), ("kv_heads", c_uint32),
         ("context_max", c_uint32), ("experts", c_uint32), ("experts_active", c_uint32),
         ("bits_per_weight", c_float), ("weight_bytes", c_uint64), ("cache_bytes", c_uint64),
-        ("scratch_bytes", c_uint64), ("device_bytes", c_uint64), ("cache_bytes_per_token", c_uint64),
+        ("scratch_bytes", c_uint64), ("tower_bytes", c_uint64), ("image_bytes", c_uint64),
+        ("device_bytes", c_uint64), ("cards", CardInfo * DEVICES_MAX),
+        ("card_count", c_uint32), ("cache_bytes_per_token", c_uint64),
         ("pass_bytes", c_uint64), ("bos", c_int32), ("eos", c_int32), ("has_tokenizer", c_bool),
-        ("has_chat_template", c_bool), ("reads_tools", c_bool), ("reads_tool_calls", c_bool),
+        ("has_chat_template", c_bool), ("has_head", c_bool), ("embed_pool", c_int32), ("embed_raw", c_bool),
+        ("reads_tools", c_bool), ("reads_tool_calls", c_bool),
         ("content_id", c_uint8 * 16)]
 
 
@@ -225,7 +252,8 @@ class LoraInfo(_Public):
 
 class Message(_Public):
     _fields_ = [("role", c_char_p), ("text", c_char_p), ("name", c_char_p), ("reasoning", c_char_p),
-        ("tool_calls", c_char_p), ("tool_call_id", c_char_p), ("fields", c_char_p)]
+        ("tool_calls", c_char_p), ("tool_call_id", c_char_p), ("fields", c_char_p), ("images", POINTER(Image)),
+        ("image_count", c_size_t)]
 
 
 class ChatDesc(_Public):
@@ -237,7 +265,8 @@ class ChatDesc(_Public):
 
 class SessionInfo(_Public):
     _fields_ = [("model", Model), ("busy_with", Job), ("tokens", c_uint32), ("tokens_cached", c_uint32),
-        ("context_max", c_uint32), ("pages", c_uint32), ("pages_shared", c_uint32), ("resumes", c_bool)]
+        ("context_max", c_uint32), ("pages", c_uint32), ("pages_shared", c_uint32), ("resumes", c_bool),
+        ("pictures_missing", c_uint32)]
 
 
 class Bias(_Public):
@@ -269,12 +298,17 @@ class GrammarDesc(_Public):
 class Prompt(_Public):
     _fields_ = [("text", c_char_p), ("text_bytes", c_size_t), ("tokens", POINTER(c_int32)),
         ("token_count", c_size_t), ("messages", POINTER(Message)), ("message_count", c_size_t),
-        ("flags", c_uint32)]
+        ("flags", c_uint32), ("images", POINTER(Image)), ("image_count", c_size_t)]
 
 
 class DraftDesc(_Public):
     _fields_ = [("_start_canary", c_uint32), ("model", Model), ("tokens", c_uint32), ("ngram", c_bool),
         ("one_by_one", c_bool), ("_end_canary", c_uint32)]
+
+
+class EmbedDesc(_Public):
+    _fields_ = [("_start_canary", c_uint32), ("pool", c_int32), ("raw", c_bool), ("layer", c_uint32),
+        ("_end_canary", c_uint32)]
 
 
 class LoraUse(_Public):
@@ -287,7 +321,7 @@ class JobDesc(_Public):
         ("prefill_only", c_bool), ("score_prompt", c_bool), ("show_markers", c_bool),
         ("heal_prompt", c_bool), ("sampler", SamplerDesc), ("loras", POINTER(LoraUse)),
         ("lora_count", c_uint32), ("grammar", Grammar), ("draft", DraftDesc),
-        ("stop_strings", POINTER(c_char_p)), ("stop_string_count", c_uint32),
+        ("embed", EmbedDesc), ("stop_strings", POINTER(c_char_p)), ("stop_string_count", c_uint32),
         ("ban_strings", POINTER(c_char_p)), ("ban_string_count", c_uint32),
         ("stop_tokens", POINTER(c_int32)), ("stop_token_count", c_uint32), ("loop_stop", c_uint32),
         ("alts_per_token", c_uint32), ("guidance", c_float), ("negative_session", Session),
@@ -309,6 +343,24 @@ class KernelBuildDesc(_Public):
     _fields_ = [("_start_canary", c_uint32), ("archs", POINTER(c_uint32)), ("arch_count", c_uint32),
         ("converter", c_bool), ("nvrtc_path", c_char_p), ("into", KernelCache), ("allocator", Allocator),
         ("log", Logger), ("parallel", Parallel), ("error", POINTER(Error)), ("_end_canary", c_uint32)]
+
+
+class ImageDesc(_Public):
+    _fields_ = [("_start_canary", c_uint32), ("model", Model), ("format", c_int32), ("width", c_uint32),
+        ("height", c_uint32), ("stride", c_int64), ("pixels", c_void_p), ("max_rows", c_uint32),
+        ("max_tiles", c_uint32), ("on_event", EVENT_FN), ("user", c_void_p), ("silent", c_bool),
+        ("_end_canary", c_uint32)]
+
+
+class ImageInfo(_Public):
+    _fields_ = [("state", c_int32), ("result", c_int32), ("id", c_uint8 * 16), ("width", c_uint32),
+        ("height", c_uint32), ("tiles", c_uint32), ("grid", c_uint32 * 3), ("rows", c_uint32), ("tokens", c_uint32),
+        ("bytes", c_uint64), ("encode_ns", c_uint64)]
+
+
+class Picture(_Public):
+    _fields_ = [("from", c_uint32), ("count", c_uint32), ("rows", c_uint32), ("missing", c_bool),
+        ("id", c_uint8 * 16)]
 
 
 _STRUCTS = [one for one in list(globals().values())
@@ -388,6 +440,13 @@ _PROTOTYPES = {
     "exl2_session_save": (c_int32, [_E, Session, c_uint32, c_char_p, c_size_t, POINTER(c_size_t)]),
     "exl2_session_restore": (c_int32, [_E, Session, c_char_p, c_size_t]),
     "exl2_session_close": (c_int32, [_E, Session]),
+    "exl2_session_pictures": (c_int32, [_E, Session, POINTER(Picture), c_size_t, POINTER(c_size_t)]),
+    "exl2_image_make": (c_int32, [_E, POINTER(ImageDesc), POINTER(Image)]),
+    "exl2_image_get": (c_int32, [_E, Image, POINTER(ImageInfo)]),
+    "exl2_image_measure": (c_int32, [_E, Model, c_uint32, c_uint32, POINTER(ImageInfo)]),
+    "exl2_image_seen": (c_int32, [_E, Image, c_void_p, c_size_t, POINTER(c_size_t)]),
+    "exl2_image_rows": (c_int32, [_E, Image, POINTER(c_float), c_size_t, POINTER(c_size_t)]),
+    "exl2_image_close": (c_int32, [_E, Image]),
     "exl2_grammar_make": (c_int32, [_E, POINTER(GrammarDesc), POINTER(Grammar)]),
     "exl2_grammar_close": (c_int32, [_E, Grammar]),
     "exl2_job_start": (c_int32, [_E, POINTER(JobDesc), POINTER(Job)]),

@@ -391,6 +391,27 @@ class Model(_Handle):
         return job.prompt_tokens
 
 
+    def embed(self, text, *, pool=None, unit=None, layer=0, plain=False):
+        """The vector of a text, or of a list of ids, as a list of floats; of a list of texts, a list of vectors.
+
+        pool: "last", "mean" or "first"; None: what the folder says, else "last". unit: divided by its length; None: as
+        the folder says. layer: 0, or the block whose residual it is. A text gets the tokens that the tokenizer's
+        post-processor puts after it. plain: special tokens written in it are plain text."""
+        info = self.info
+        many = not isinstance(text, str) and len(text) > 0 and not isinstance(text[0], int)
+        values = {"pool": _named(_abi.POOLS, pool, "pool") if pool else info["embed_pool"] or _abi.POOLS["last"],
+                  "raw": info["embed_raw"] if unit is None else not unit, "layer": layer,
+                  "flags": _abi.TEXT_END | (_abi.TEXT_PLAIN if plain else 0)}
+        most = max(self.engine.info["max_jobs"] // 2, 1)  # at a time; other jobs go on meanwhile
+        texts, vectors = list(text) if many else [text], []
+        for first in range(0, len(texts), most):
+            jobs = [Job(self.engine, self, None, one, {"embed": values}) for one in texts[first:first + most]]
+            for job in jobs:
+                job.wait()
+            vectors += [job.embedding for job in jobs]
+        return vectors if many else vectors[0]
+
+
 class Session(_Handle):
     """A history of tokens, to which jobs append."""
 
@@ -476,6 +497,7 @@ class Job:
         self.tokens = []          # Tokens of the text
         self.prompt_tokens = []   # with score_prompt: Tokens of the prompt, from the second one on
         self.progress = 0.0       # of the prompt
+        self.embedding = None     # of Model.embed: the vector
         self.done = False
         self.stop = "none"        # why it ended: "eos", "length" ...
         self.stats = None         # exl2_job_stats, once it is done
@@ -491,6 +513,10 @@ class Job:
         else:
             desc.model = model._handle
         _set_prompt(desc.prompt, prompt, keep)
+        embed = settings.pop("embed", None)
+        if embed:
+            desc.embed.pool, desc.embed.raw, desc.embed.layer = embed["pool"], embed["raw"], embed["layer"]
+            desc.prompt.flags = embed["flags"]
         grammar = _own_grammar(desc, model, settings)
         try:
             _set_job(desc, settings, keep)
@@ -520,6 +546,8 @@ class Job:
                 self._pending.append(piece)
             if self._on_text:
                 return self._on_text(piece)
+        elif event.kind == _abi.EVENT_EMBEDDING:
+            self.embedding = event.values[:event.value_count]
         elif event.kind == _abi.EVENT_DONE:
             self.stop = _abi.STOPS[event.stop]
             self.stats = event.stats.as_dict()

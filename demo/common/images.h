@@ -1,0 +1,46 @@
+/* images.h: files that become pictures of a model: --image, --max-rows, --max-tiles.
+   takes: paths, an engine with a loaded model.
+   gives: images, images_read, images_room, images_make_one, images_make, images_close, IMAGES_ARGS, IMAGES_LIMITS.
+   owns:  the pixels of files until images_make, and then handles, until images_close. */
+#ifndef DEMO_IMAGES_H
+#define DEMO_IMAGES_H
+
+#include "args.h"
+#include "exl2.h"
+#include "picture_file.h"
+
+typedef struct images_options { /* zeroed: no pictures */
+    arg_texts files;
+    uint32_t max_rows, max_tiles; /* 0 = the engine's, the model's own */
+} images_options;
+
+/* Rows of a flag table. */
+#define IMAGES_LIMITS(options)                                                                                      \
+    { "--max-rows", ARG_U32, &(options).max_rows, "N", "rows of a picture, at most (1280)" },                       \
+    { "--max-tiles", ARG_U32, &(options).max_tiles, "N",                                                            \
+      "tiles of a picture, at most; 1: the whole alone (the model's)" }
+#define IMAGES_ARGS(options)                                                                                        \
+    { "--image", ARG_TEXTS, &(options).files, "FILE", "a picture of the prompt; may be repeated" },                  \
+    IMAGES_LIMITS(options)
+
+typedef struct images { /* zeroed: none */
+    picture_file files[ARGS_LIST_MAX];
+    exl2_image handles[ARGS_LIST_MAX];
+    uint32_t count, made;
+} images;
+
+/* Reads all files. false: failed, message on stderr. */
+bool images_read(images *i, const images_options *o);
+
+/* Room for these pictures in the model: `open` at a time. */
+void images_room(const images *i, const images_options *o, uint32_t open, exl2_model_desc *d);
+
+/* Makes the picture of a file. silent: without events. Results as exl2_image_make. */
+exl2_result images_make_one(exl2_engine *e, exl2_model m, const picture_file *p, exl2_image *out);
+
+/* Makes all pictures, and frees the pixels. false: failed; the engine's newest error says why. */
+bool images_make(images *i, exl2_engine *e, exl2_model m);
+
+void images_close(images *i, exl2_engine *e); /* e NULL: the engine is closed, and its pictures with it */
+
+#endif

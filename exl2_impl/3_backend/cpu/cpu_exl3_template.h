@@ -1,0 +1,428 @@
+/* cpu_exl3_template.h: products with matrices of EXL3 with SIMD, written once and included once per instruction set.
+   takes: the macros EXL2__V_* of cpu_simd_template.h, before it, and those below.
+   gives: the functions exl3_gather and exl3_product of one instruction set, named by the macros of the includer.
+
+   A vector has the positions 8 L + q of a tile, for neighbouring L and one q: so a lane is an L, and each of the two
+   vectors of sums of a group of lanes has chains of SUMS in cpu_exl3.h, whose order is kept. Rows of a batch share
+   decoded weights: some tiles are decoded to the stack, then multiplied by all rows of a chunk.
+
+   A window is 32 neighbouring ring bits, for each lane its own: words of the tile are brought to the lanes and shifted.
+   The states of two or four q lie in a window. With 4 bits a lane's bits are a word, which needs no such thing.
+
+   Half precision is kept: (x * 8193) - (x * 8193 - x) is x, rounded to 11 bits. It is exact for all values that the
+   codebooks have, as tests/unit/exl3.c sees.
+
+   EXL2__V_SHRI(v, n) EXL2__V_SRAI(v, n) shifts by a constant, logical and arithmetic
+   EXL2__V_FUNNEL(a, b, l, r)            a << l | b >> r for each lane, l + r = 32
+   EXL2__V_JOIN(a, b, n)                 a << (32 - n) | b >> n, n a constant
+   EXL2__V_TAKE(v, n)                    v >> n & 0xFFFF, n a constant
+   EXL2__V_TAKE_AT(v, i) EXL2__V_TAKE_INDEX(n)  the same, i made of n before
+   EXL2__V_TAKES                         is EXL2__V_TAKE one instruction?
+   EXL2__V_INT_ADD(a, b) EXL2__V_INT_SUB(a, b) EXL2__V_INT_MUL(a, b)  the low 32 bits
+   EXL2__V_MASK_XOR(v, m, c)             (v & m) ^ c
+   EXL2__V_BITS_FLOAT(v)                 the same bits as floats
+   EXL2__V_SUM_BYTES(v)                  EXL2__V_SUM_BASE + the sum of a lane's four bytes, as float
+   EXL2__V_SUB(a, b) EXL2__V_MUL(a, b)   of floats
+   EXL2__V_PICK(a, b, i)                 words i of a and b, one after the other; of a alone, if EXL2__V_NEAR
+   EXL2__V_PICK_NEAR(a, i)               words i of a
+   EXL2__V_PICK_INDEX(i)                 i as EXL2__V_PICK needs it
+   EXL2__V_NEAR                          does one vector hold the words of a window up to 3.5 bits?
+   EXL2__V_FIRST(v, u)                   v with the word u in lane 0
+   EXL2__V_FOURS(p)                      four floats at p, again and again
+   EXL2__V_SWAP1(v), 2, 4, 8             lane i becomes lane i ^ 1, ...; those below EXL2__V_LANES
+   EXL2__V_FOLD(to, v)                   (v0 + v1) + (v2 + v3) of each four lanes
+   EXL2__V_UNROLL                        EXL2__UNROLL, or nothing where code grows too much
+   EXL2__V_EXL3_ROWS(X), EXL2__V_EXL3_ROWS_MOST   X(n) for the numbers of rows that are multiplied together; 1 to the
+                                         most, not all of them */
+
+#if EXL2__EXL3
+
+#define EXL2__V_INLINE EXL2__FORCE_INLINE EXL2__V_TARGET
+#define EXL2__V_GROUPS (32 / EXL2__V_LANES) /* vectors of the 32 L */
+#define EXL2__V_PANEL 16u                   /* tiles that are decoded at once, for several rows */
+#define EXL2__V_CHUNK 24u                   /* rows that share them, at most */
+#define EXL2__V_BLOCKS (EXL2__EXL3_BLOCK / EXL2__V_LANES)
+
+/* How the windows of a rate are found. FOUR: 4 bits. NEAR: up to 3.5 bits, two windows. FAR: 5 bits and more, four. */
+enum { EXL2__V_NAME(exl3_four), EXL2__V_NAME(exl3_near), EXL2__V_NAME(exl3_far) };
+
+typedef struct EXL2__V_NAME(exl3_ring) {
+    const uint16_t *data;       /* of a column of tiles */
+    uint32_t words, group;      /* 32-bit words of a tile */
+    uint32_t factor, add;       /* of 3INST and MCG */
+    int32_t at[4];              /* first word of each window; -1: the last one of the ring, then the first ones */
+    EXL2__V_INT high[4], low[4], left[4], right[4]; /* which words of a window, and by how much they are shifted */
+    EXL2__V_INT shift[8];       /* of each q in its window */
+} EXL2__V_NAME(exl3_ring);
+
+EXL2__V_INLINE void EXL2__V_NAME(exl3_ring_make)(const exl2__cpu_part *p, uint32_t column, uint32_t group, uint32_t how,
+                                                 EXL2__V_NAME(exl3_ring) *r)
+{
+    static const uint32_t lanes[16] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
+    uint32_t words = p->exl3.words, windows = how == EXL2__V_NAME(exl3_far) ? 4 : 2, each = 8 / windows;
+    r->data = (const uint16_t *)(const void *)p->data + (size_t)column * (p->in / 16) * words;
+    r->words = words / 2;
+    r->group = group;
+    r->factor = p->exl3.codebook == EXL2__EXL3_MCG ? EXL2__EXL3_MCG_FACTOR : 89226354u;
+    r->add = p->exl3.codebook == EXL2__EXL3_MCG ? 0 : 64248484u;
+    for (uint32_t w = 0; w < windows && how != EXL2__V_NAME(exl3_four); w++) {
+        uint32_t end = exl2__exl3_end(words, w * each), step = words / 2; /* bits of a lane */
+        uint32_t first = end + 16 + step * EXL2__V_LANES * group; /* 32 bits more than where the window begins */
+        r->at[w] = (int32_t)(first / 32) - 1;
+        EXL2__V_INT bits = EXL2__V_INT_MUL(EXL2__V_BITS(lanes), EXL2__V_SET_BITS(step));
+        bits = EXL2__V_INT_ADD(bits, EXL2__V_SET_BITS(first % 32));
+        EXL2__V_INT word = EXL2__V_SHRI(bits, 5);
+        r->high[w] = EXL2__V_PICK_INDEX(word);
+        r->low[w] = EXL2__V_PICK_INDEX(EXL2__V_INT_ADD(word, EXL2__V_SET_BITS(1)));
+        r->left[w] = EXL2__V_AND(bits, EXL2__V_SET_BITS(31));
+        r->right[w] = EXL2__V_INT_SUB(EXL2__V_SET_BITS(32), r->left[w]);
+        for (uint32_t q = w * each; q < (w + 1) * each; q++) {
+            r->shift[q] = EXL2__V_TAKE_INDEX(16 + end - exl2__exl3_end(words, q));
+        }
+    }
+}
+
+/* The weights of states. */
+EXL2__V_INLINE EXL2__V EXL2__V_NAME(exl3_value)(const EXL2__V_NAME(exl3_ring) *r, bool mul1, EXL2__V_INT state)
+{
+    EXL2__V value;
+    if (mul1) { /* exact, as EXL2__V_SUM_BASE and the factor have few bits */
+        EXL2__V_INT x = EXL2__V_INT_MUL(state, EXL2__V_SET_BITS(EXL2__EXL3_MUL1_FACTOR));
+        const float a = 0.00676727294921875f, b = -10.3828125f; /* halves 1EEE, C931 */
+        value = EXL2__V_FMA(EXL2__V_SUM_BYTES(x), EXL2__V_SET(a), EXL2__V_SET(b + (1024.0f - EXL2__V_SUM_BASE) * a));
+    } else { /* the two halves, whose exponents are 12 to 15, as floats */
+        EXL2__V_INT mask = EXL2__V_SET_BITS(0x81FFE000u), flip = EXL2__V_SET_BITS(0x3F6C0000u);
+        EXL2__V_INT x = EXL2__V_INT_ADD(EXL2__V_INT_MUL(state, EXL2__V_SET_BITS(r->factor)), EXL2__V_SET_BITS(r->add));
+        EXL2__V_INT high = EXL2__V_SRAI(x, 3), low = EXL2__V_SRAI(EXL2__V_SHIFT(x, 16), 3);
+        value = EXL2__V_ADD(EXL2__V_BITS_FLOAT(EXL2__V_MASK_XOR(high, mask, flip)),
+                            EXL2__V_BITS_FLOAT(EXL2__V_MASK_XOR(low, mask, flip)));
+    }
+    EXL2__V wide = EXL2__V_MUL(value, EXL2__V_SET(8193.0f));
+    return EXL2__V_SUB(wide, EXL2__V_SUB(wide, value));
+}
+
+/* The states of q = 0..7 in tile `tile`. */
+EXL2__V_INLINE void EXL2__V_NAME(exl3_states)(const EXL2__V_NAME(exl3_ring) *r, uint32_t tile, uint32_t how,
+                                              EXL2__V_INT state[8])
+{
+    const uint32_t *u = (const uint32_t *)(const void *)r->data + (size_t)tile * r->words;
+    const EXL2__V_INT low16 = EXL2__V_SET_BITS(0xFFFF);
+    if (how == EXL2__V_NAME(exl3_four)) {
+        const uint32_t *at = u + r->group * EXL2__V_LANES;
+        EXL2__V_INT own = EXL2__V_BITS(at), before = EXL2__V_BITS(at - 1);
+        before = r->group ? before : EXL2__V_FIRST(before, u[31]);
+        EXL2__V_INT whole = EXL2__V_TAKES ? own : EXL2__V_SHRI(own, 4); /* two states begin at bytes of it */
+        before = EXL2__V_JOIN(before, own, 12);
+        state[0] = EXL2__V_SHRI(before, 16);
+        state[1] = EXL2__V_TAKE(before, 12);
+        state[2] = EXL2__V_TAKE(before, 8);
+        state[3] = EXL2__V_SHRI(own, 16);
+        state[4] = EXL2__V_TAKES ? EXL2__V_TAKE(own, 12) : EXL2__V_TAKE(whole, 8);
+        state[5] = EXL2__V_TAKE(own, 8);
+        state[6] = EXL2__V_TAKES ? EXL2__V_TAKE(own, 4) : EXL2__V_AND(whole, low16);
+        state[7] = EXL2__V_AND(own, low16);
+        return;
+    }
+    const uint32_t each = how == EXL2__V_NAME(exl3_far) ? 2 : 4;
+    EXL2__V_UNROLL
+    for (uint32_t w = 0; w < 8 / each; w++) {
+        const uint32_t *at = u + r->at[w];
+        EXL2__V_INT a = EXL2__V_BITS(at), high, low;
+        if (w < 2) { /* only these begin before the first bit */
+            a = r->at[w] >= 0 ? a : EXL2__V_FIRST(a, u[r->words - 1]);
+        }
+        if (EXL2__V_NEAR && how == EXL2__V_NAME(exl3_near)) {
+            high = EXL2__V_PICK_NEAR(a, r->high[w]);
+            low = EXL2__V_PICK_NEAR(a, r->low[w]);
+        } else {
+            EXL2__V_INT b = EXL2__V_BITS(at + EXL2__V_LANES);
+            high = EXL2__V_PICK(a, b, r->high[w]);
+            low = EXL2__V_PICK(a, b, r->low[w]);
+        }
+        EXL2__V_INT window = EXL2__V_FUNNEL(high, low, r->left[w], r->right[w]);
+        state[w * each] = EXL2__V_SHRI(window, 16);
+        EXL2__V_UNROLL
+        for (uint32_t q = w * each + 1; q < (w + 1) * each; q++) {
+            state[q] = EXL2__V_TAKE_AT(window, r->shift[q]);
+        }
+    }
+}
+
+/* Sums of one row x [in / 16][16] for a column of tiles: z [16]. */
+EXL2__V_INLINE void EXL2__V_NAME(exl3_one)(const exl2__cpu_part *p, uint32_t column, uint32_t how, bool mul1,
+                                           const float *x, float *z)
+{
+    for (uint32_t g = 0; g < EXL2__V_GROUPS; g++, z += EXL2__V_LANES / 4) {
+        EXL2__V_NAME(exl3_ring) r;
+        EXL2__V sum[2] = { EXL2__V_SET(0), EXL2__V_SET(0) };
+        EXL2__V_NAME(exl3_ring_make)(p, column, g, how, &r);
+        for (uint32_t i = 0; i < p->in / 16; i++) {
+            EXL2__V_INT state[8];
+            EXL2__V_NAME(exl3_states)(&r, i, how, state);
+            EXL2__V_UNROLL
+            for (uint32_t q = 0; q < 8; q++) {
+                EXL2__V value = EXL2__V_NAME(exl3_value)(&r, mul1, state[q]);
+                sum[q / 4] = EXL2__V_FMA(EXL2__V_FOURS(x + 16 * (size_t)i + 4 * (q % 4)), value, sum[q / 4]);
+            }
+        }
+        EXL2__V_FOLD(z, sum[0]);
+        EXL2__V_FOLD(z + 8, sum[1]);
+    }
+}
+
+/* Decodes `count` tiles of a group of lanes from tile `tile` on: out [count][8][lanes]. */
+EXL2__V_INLINE void EXL2__V_NAME(exl3_fill)(const EXL2__V_NAME(exl3_ring) *r, uint32_t tile, uint32_t count,
+                                            uint32_t how, bool mul1, float *out)
+{
+    for (uint32_t i = tile; i < tile + count; i++, out += 8 * EXL2__V_LANES) {
+        EXL2__V_INT state[8];
+        EXL2__V_NAME(exl3_states)(r, i, how, state);
+        EXL2__V_UNROLL
+        for (uint32_t q = 0; q < 8; q++) {
+            EXL2__V_STORE(out + q * EXL2__V_LANES, EXL2__V_NAME(exl3_value)(r, mul1, state[q]));
+        }
+    }
+}
+
+/* Every way of finding states with every kind of codebook: a function of one row, and one that decodes. */
+#define EXL2__V_EXL3(how, mul1, name)                                                                                 \
+    EXL2__NOINLINE                                                                                                    \
+    EXL2__V_TARGET static void EXL2__V_NAME(exl3_one_##name)(const exl2__cpu_part *p, uint32_t column,                \
+                                                             const float *x, float *z)                                \
+    {                                                                                                                 \
+        EXL2__UNALIGNED_MOVES();                                                                                      \
+        EXL2__V_NAME(exl3_one)(p, column, how, mul1, x, z);                                                           \
+    }                                                                                                                 \
+    EXL2__NOINLINE                                                                                                    \
+    EXL2__V_TARGET static void EXL2__V_NAME(exl3_fill_##name)(const exl2__cpu_part *p, uint32_t column,               \
+                                                              uint32_t group, uint32_t tile, uint32_t count,          \
+                                                              float *out)                                             \
+    {                                                                                                                 \
+        EXL2__UNALIGNED_MOVES();                                                                                      \
+        EXL2__V_NAME(exl3_ring) r;                                                                                    \
+        EXL2__V_NAME(exl3_ring_make)(p, column, group, how, &r);                                                      \
+        EXL2__V_NAME(exl3_fill)(&r, tile, count, how, mul1, out);                                                     \
+    }
+
+EXL2__V_EXL3(EXL2__V_NAME(exl3_four), true, four_mul1)
+EXL2__V_EXL3(EXL2__V_NAME(exl3_near), true, near_mul1)
+EXL2__V_EXL3(EXL2__V_NAME(exl3_far), true, far_mul1)
+EXL2__V_EXL3(EXL2__V_NAME(exl3_four), false, four_halves)
+EXL2__V_EXL3(EXL2__V_NAME(exl3_near), false, near_halves)
+EXL2__V_EXL3(EXL2__V_NAME(exl3_far), false, far_halves)
+
+typedef struct EXL2__V_NAME(exl3_kernels) {
+    void (*one)(const exl2__cpu_part *p, uint32_t column, const float *x, float *z);
+    void (*fill)(const exl2__cpu_part *p, uint32_t column, uint32_t group, uint32_t tile, uint32_t count, float *out);
+} EXL2__V_NAME(exl3_kernels);
+
+EXL2__V_TARGET static EXL2__V_NAME(exl3_kernels) EXL2__V_NAME(exl3_choose)(const exl2__cpu_part *p)
+{
+#define EXL2__V_KERNELS(name) { EXL2__V_NAME(exl3_one_##name), EXL2__V_NAME(exl3_fill_##name) }
+    static const EXL2__V_NAME(exl3_kernels) kernels[2][3] = {
+        { EXL2__V_KERNELS(four_halves), EXL2__V_KERNELS(near_halves), EXL2__V_KERNELS(far_halves) },
+        { EXL2__V_KERNELS(four_mul1), EXL2__V_KERNELS(near_mul1), EXL2__V_KERNELS(far_mul1) },
+    };
+#undef EXL2__V_KERNELS
+    uint32_t how = p->exl3.words == 64 ? 0 : p->exl3.words < 64 ? 1 : 2;
+    return kernels[p->exl3.codebook == EXL2__EXL3_MUL1][how];
+}
+
+/* Adds to sums [n][2][lanes] the products of n rows x [count][pitch], 16 of each row, with decoded weights. */
+EXL2__V_INLINE void EXL2__V_NAME(exl3_rows)(const float *weights, uint32_t count, const float *x, size_t pitch,
+                                            uint32_t n, float *sums)
+{
+    EXL2__V sum[2 * EXL2__V_EXL3_ROWS_MOST];
+    EXL2__V_UNROLL
+    for (uint32_t i = 0; i < 2 * n; i++) {
+        sum[i] = EXL2__V_LOAD(sums + i * EXL2__V_LANES);
+    }
+    for (uint32_t i = 0; i < count; i++, weights += 8 * EXL2__V_LANES, x += pitch) {
+        EXL2__V_UNROLL
+        for (uint32_t q = 0; q < 4; q++) {
+            EXL2__V a = EXL2__V_LOAD(weights + q * EXL2__V_LANES), b = EXL2__V_LOAD(weights + (q + 4) * EXL2__V_LANES);
+            EXL2__V_UNROLL
+            for (uint32_t k = 0; k < n; k++) {
+                EXL2__V factor = EXL2__V_FOURS(x + k * 16 + 4 * q);
+                sum[2 * k] = EXL2__V_FMA(factor, a, sum[2 * k]);
+                sum[2 * k + 1] = EXL2__V_FMA(factor, b, sum[2 * k + 1]);
+            }
+        }
+    }
+    EXL2__V_UNROLL
+    for (uint32_t i = 0; i < 2 * n; i++) {
+        EXL2__V_STORE(sums + i * EXL2__V_LANES, sum[i]);
+    }
+}
+
+#define EXL2__V_EXL3_FN(n)                                                                                            \
+    EXL2__NOINLINE                                                                                                    \
+    EXL2__V_TARGET static void EXL2__V_NAME(exl3_rows_##n)(const float *weights, uint32_t count, const float *x,      \
+                                                           size_t pitch, float *sums)                                 \
+    {                                                                                                                 \
+        EXL2__UNALIGNED_MOVES();                                                                                      \
+        EXL2__V_NAME(exl3_rows)(weights, count, x, pitch, n, sums);                                                   \
+    }
+
+EXL2__V_EXL3_ROWS(EXL2__V_EXL3_FN)
+
+/* The same for any number of rows. */
+EXL2__V_TARGET static void EXL2__V_NAME(exl3_multiply)(const float *weights, uint32_t count, const float *x,
+                                                       uint32_t n, float *sums)
+{
+    EXL2__UNALIGNED_MOVES();
+    size_t pitch = (size_t)n * 16;
+    for (uint32_t left = n, some = 0; left > 0; left -= some, x += some * 16, sums += some * 2 * EXL2__V_LANES) {
+        some = 0;
+#define EXL2__V_CASE(m)                                                                                               \
+        if (some == 0 && left >= m) {                                                                                 \
+            some = m;                                                                                                 \
+            EXL2__V_NAME(exl3_rows_##m)(weights, count, x, pitch, sums);                                              \
+        }
+        EXL2__V_EXL3_ROWS(EXL2__V_CASE)
+#undef EXL2__V_CASE
+    }
+}
+
+/* x [128] = H x / sqrt(128). */
+EXL2__V_TARGET static void EXL2__V_NAME(exl3_transform)(float *x)
+{
+    static const float signs[4][16] = { { 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1 },
+                                        { 1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1 },
+                                        { 1, 1, 1, 1, -1, -1, -1, -1, 1, 1, 1, 1, -1, -1, -1, -1 },
+                                        { 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1, -1 } };
+    EXL2__UNALIGNED_MOVES();
+    EXL2__V v[EXL2__V_BLOCKS];
+    EXL2__V_UNROLL
+    for (uint32_t j = 0; j < EXL2__V_BLOCKS; j++) { /* a lane's sum with its neighbour: exact products with 1 and -1 */
+        v[j] = EXL2__V_LOAD(x + j * EXL2__V_LANES);
+        v[j] = EXL2__V_FMA(v[j], EXL2__V_LOAD(signs[0]), EXL2__V_SWAP1(v[j]));
+        v[j] = EXL2__V_FMA(v[j], EXL2__V_LOAD(signs[1]), EXL2__V_SWAP2(v[j]));
+        if (EXL2__V_LANES > 4) {
+            v[j] = EXL2__V_FMA(v[j], EXL2__V_LOAD(signs[2]), EXL2__V_SWAP4(v[j]));
+        }
+        if (EXL2__V_LANES > 8) {
+            v[j] = EXL2__V_FMA(v[j], EXL2__V_LOAD(signs[3]), EXL2__V_SWAP8(v[j]));
+        }
+    }
+    for (uint32_t half = 1; half < EXL2__V_BLOCKS; half *= 2) {
+        for (uint32_t i = 0; i < EXL2__V_BLOCKS; i += 2 * half) {
+            for (uint32_t j = i; j < i + half; j++) {
+                EXL2__V a = v[j], b = v[j + half];
+                v[j] = EXL2__V_ADD(a, b);
+                v[j + half] = EXL2__V_SUB(a, b);
+            }
+        }
+    }
+    EXL2__V_UNROLL
+    for (uint32_t j = 0; j < EXL2__V_BLOCKS; j++) {
+        EXL2__V_STORE(x + j * EXL2__V_LANES, EXL2__V_MUL(v[j], EXL2__V_SET((float)EXL2__EXL3_SCALE)));
+    }
+}
+
+/* As exl2__cpu_exl3_gather. */
+EXL2__V_TARGET static void EXL2__V_NAME(exl3_gather)(const exl2__cpu_part *p, const float *x, size_t stride, uint32_t n,
+                                                     float *out)
+{
+    EXL2__UNALIGNED_MOVES();
+    for (uint32_t i = 0; i < p->in; i += EXL2__EXL3_BLOCK) {
+        uint32_t count = exl2__min32(p->exl3.width > i ? p->exl3.width - i : 0, EXL2__EXL3_BLOCK);
+        for (uint32_t r = 0; r < n; r++) {
+            float block[EXL2__EXL3_BLOCK], *to = out + ((size_t)i / 16 * n + r) * 16;
+            memcpy(block, x + r * stride + i, count * sizeof *block);
+            memset(block + count, 0, (EXL2__EXL3_BLOCK - count) * sizeof *block);
+            for (uint32_t k = 0; k < EXL2__EXL3_BLOCK; k += EXL2__V_LANES) {
+                EXL2__V scaled = EXL2__V_MUL(EXL2__V_LOAD(block + k), EXL2__V_HALF(p->exl3.in_scales + i + k));
+                EXL2__V_STORE(block + k, scaled);
+            }
+            EXL2__V_NAME(exl3_transform)(block);
+            for (uint32_t k = 0; k < EXL2__EXL3_BLOCK; k += 8, to += k % 16 ? 8 : 16 * n - 8) {
+                for (uint32_t l = 0; l < 4; l++) {
+                    to[l] = block[k + 2 * l];
+                    to[l + 4] = block[k + 2 * l + 1];
+                }
+            }
+        }
+    }
+}
+
+/* As exl2__cpu_exl3_finish. */
+EXL2__V_TARGET static void EXL2__V_NAME(exl3_finish)(const exl2__cpu_part *p, uint32_t strip, uint32_t count, float *z,
+                                                     float *out, float add)
+{
+    EXL2__UNALIGNED_MOVES();
+    uint32_t first = strip * EXL2__CPU_STRIP;
+    EXL2__V_NAME(exl3_transform)(z);
+    for (uint32_t i = 0; i < count; i += EXL2__V_LANES) {
+        float *to = out + first + i;
+        EXL2__V y = EXL2__V_MUL(EXL2__V_LOAD(z + i), EXL2__V_HALF(p->exl3.out_scales + first + i));
+        y = p->bias ? EXL2__V_ADD(y, EXL2__V_LOAD(p->bias + first + i)) : y;
+        EXL2__V_STORE(to, add != 0 ? EXL2__V_FMA(EXL2__V_SET(add), y, EXL2__V_LOAD(to)) : y);
+    }
+}
+
+/* Sums of the rows of tiles [t0, t1) of the input, at most EXL2__V_CHUNK rows, for a column of tiles: z [rows][128]. */
+EXL2__V_TARGET static void EXL2__V_NAME(exl3_chunk)(const exl2__cpu_part *p, const exl2__cpu_input *input, uint32_t t0,
+                                                    uint32_t t1, uint32_t column, float *z)
+{
+    EXL2__UNALIGNED_MOVES();
+    EXL2__V_NAME(exl3_kernels) kernels = EXL2__V_NAME(exl3_choose)(p);
+    float weights[EXL2__V_PANEL * 8 * EXL2__V_LANES], sums[EXL2__V_CHUNK * 2 * EXL2__V_LANES];
+    uint32_t first = exl2__cpu_tile_start(input->rows, input->tile_rows, t0), tiles = p->in / 16;
+    uint32_t rows = exl2__cpu_tile_start(input->rows, input->tile_rows, t1) - first;
+    for (uint32_t g = 0; g < EXL2__V_GROUPS; g++, z += EXL2__V_LANES / 4) {
+        memset(sums, 0, rows * 2 * EXL2__V_LANES * sizeof *sums);
+        for (uint32_t i = 0, count; i < tiles; i += count) {
+            count = exl2__min32(tiles - i, EXL2__V_PANEL);
+            kernels.fill(p, column, g, i, count, weights);
+            for (uint32_t t = t0; t < t1; t++) {
+                uint32_t row = exl2__cpu_tile_start(input->rows, input->tile_rows, t);
+                uint32_t n = exl2__cpu_tile_start(input->rows, input->tile_rows, t + 1) - row;
+                EXL2__V_NAME(exl3_multiply)(weights, count, input->x + (size_t)row * p->in + (size_t)i * n * 16, n,
+                                            sums + (row - first) * 2 * EXL2__V_LANES);
+            }
+        }
+        for (uint32_t r = 0; r < rows; r++) {
+            EXL2__V_FOLD(z + (size_t)r * EXL2__EXL3_BLOCK, EXL2__V_LOAD(sums + 2 * r * EXL2__V_LANES));
+            EXL2__V_FOLD(z + (size_t)r * EXL2__EXL3_BLOCK + 8, EXL2__V_LOAD(sums + (2 * r + 1) * EXL2__V_LANES));
+        }
+    }
+}
+
+/* As exl2__cpu_exl3_product. */
+EXL2__V_TARGET static void EXL2__V_NAME(exl3_product)(const exl2__cpu_part *p, const exl2__cpu_input *input,
+                                                      uint32_t begin, uint32_t end, float *out, size_t stride,
+                                                      float add)
+{
+    EXL2__UNALIGNED_MOVES();
+    uint32_t tiles = exl2__cpu_tiles(input->rows, input->tile_rows), most = EXL2__V_CHUNK / input->tile_rows;
+    for (uint32_t strip = begin; strip < end; strip += EXL2__CPU_EXL3_STRIPS) {
+        uint32_t count = exl2__min32(end - strip, EXL2__CPU_EXL3_STRIPS) * EXL2__CPU_STRIP;
+        float z[EXL2__V_CHUNK * EXL2__EXL3_BLOCK];
+        for (uint32_t t = 0, next; t < tiles; t = next) {
+            next = exl2__min32(t + most, tiles);
+            uint32_t first = exl2__cpu_tile_start(input->rows, input->tile_rows, t);
+            uint32_t rows = exl2__cpu_tile_start(input->rows, input->tile_rows, next) - first;
+            for (uint32_t i = 0; i < EXL2__EXL3_BLOCK / 16; i++) {
+                if (rows == 1) {
+                    EXL2__V_NAME(exl3_choose)(p).one(p, 2 * strip + i, input->x + (size_t)first * p->in, z + 16 * i);
+                } else {
+                    EXL2__V_NAME(exl3_chunk)(p, input, t, next, 2 * strip + i, z + 16 * i);
+                }
+            }
+            for (uint32_t r = 0; r < rows; r++) {
+                EXL2__V_NAME(exl3_finish)(p, strip, count, z + (size_t)r * EXL2__EXL3_BLOCK,
+                                          out + (size_t)(first + r) * stride, add);
+            }
+        }
+    }
+}
+
+#undef EXL2__V_INLINE
+#undef EXL2__V_GROUPS
+#undef EXL2__V_PANEL
+#undef EXL2__V_CHUNK
+#undef EXL2__V_BLOCKS
+#undef EXL2__V_EXL3
+#undef EXL2__V_EXL3_FN
+#endif

@@ -1,0 +1,210 @@
+/* cards.h: which GPUs a model lies on, and where its layers are cut.
+   takes: the engine's devices; exl2_model_desc.cards; the bytes of the model's layers.
+   gives: exl2__cards_check, exl2__cards_open, exl2__cards_layers, exl2__cards_cut, exl2__cards_info.
+
+   The cut has two conditions. Each card has room for the weights and the K and V of its layers and for its buffers,
+   with the whole cache. And the card that needs the longest to read its weights needs as little time as can be; or,
+   where shares are given, the largest quotient of weights and share is as small as can be. */
+#ifndef EXL2__CARDS_H
+#define EXL2__CARDS_H
+
+#include "../2_graph/weights_headers.h"
+#include "objects.h"
+
+/* The engine's device of the model's card i. */
+static inline uint32_t exl2__cards_device(const exl2_engine *e, const exl2__model *m, uint32_t i)
+{
+    uint32_t first = 0;
+    while (!m->desc.card_count && first + 1 < e->hardware.count && !e->hardware.devices[first]) {
+        first++;
+    }
+    return m->desc.card_count ? m->cards[i].device : first;
+}
+
+/* Checks the list of a desc. */
+EXL2__PRIVATE exl2_result exl2__cards_check(exl2_engine *e, const exl2_model_desc *d, const char *call)
+{
+    exl2__ctx *c = &e->ctx;
+    uint32_t shares = 0;
+    if (d->card_count > EXL2_DEVICES_MAX || (d->card_count && !d->cards)) {
+        return exl2__fail(c, EXL2_ERR_ARG, d->cards ? "%s: card_count is %u, more than EXL2_DEVICES_MAX"
+                                                    : "%s: card_count is %u, and cards is NULL", call, d->card_count);
+    }
+    for (uint32_t i = 0; i < d->card_count; i++) {
+        const exl2_card *card = &d->cards[i];
+        if (e->info.backend != EXL2_BACKEND_CUDA) {
+            return exl2__fail(c, EXL2_ERR_NO_DEVICE, "%s: the desc names cards, but this engine's models run on the "
+                              "CPU", call);
+        }
+        if (card->device >= e->hardware.count || !e->hardware.devices[card->device]) {
+            return exl2__fail(c, EXL2_ERR_ARG, card->device < e->hardware.count
+                              ? "%s: cards[%u] is device %u, which did not open"
+                              : "%s: cards[%u] is device %u, but the engine has %u", call, i, card->device,
+                              e->hardware.count);
+        }
+        for (uint32_t k = 0; k < i; k++) {
+            if (d->cards[k].device == card->device) {
+                return exl2__fail(c, EXL2_ERR_ARG, "%s: cards[%u] and cards[%u] are the same device", call, k, i);
+            }
+        }
+        if (!(card->share >= 0 && card->share <= 1e6f)) { /* false for NaN */
+            return exl2__fail(c, EXL2_ERR_ARG, "%s: cards[%u].share is not from 0 to 1,000,000", call, i);
+        }
+        shares += card->share > 0;
+    }
+    if (shares && shares < d->card_count) {
+        return exl2__fail(c, EXL2_ERR_ARG, "%s: %u of %u cards have a share", call, shares, d->card_count);
+    }
+    return EXL2_OK;
+}
+
+/* Opens the model on its cards, cut anywhere; on the CPU as one span. A model that is opened again keeps its cut. */
+EXL2__PRIVATE exl2_result exl2__cards_open(exl2_engine *e, exl2__model *m, const uint32_t *ends, uint32_t count)
+{
+    void *hardware[EXL2__SPANS_MAX] = { NULL };
+    uint32_t cut[EXL2__SPANS_MAX], layers = m->weights.config.layers, cards = m->desc.card_count;
+    if (cards > layers) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "%s: the model has %u layers, too few for %u cards", m->path, layers,
+                          cards);
+    }
+    for (uint32_t i = 0; i < cards; i++) {
+        cut[i] = (uint32_t)((uint64_t)layers * (i + 1) / cards);
+    }
+    if (m->spans.count == 0) {
+        exl2__spans_cut(&m->spans, cards ? cut : ends, cards ? cards : count);
+    }
+    for (uint32_t i = 0; i < m->spans.count && e->hardware.count; i++) {
+        hardware[i] = e->hardware.devices[exl2__cards_device(e, m, i)];
+    }
+    return exl2__spans_open(&e->ctx, &m->spans, e->hardware.backend, hardware);
+}
+
+/* What a cut needs to know from the headers, exl2__weights.layer_bytes. */
+static inline uint64_t *exl2__cards_layers(const exl2__model *m, exl2__arena *arena)
+{
+    return (uint64_t *)exl2__arena_alloc_zeroed(arena, ((uint64_t)m->weights.config.layers + 1) * sizeof(uint64_t));
+}
+
+typedef struct exl2__cards { /* of a cut that is looked for */
+    uint64_t room[EXL2__SPANS_MAX]; /* bytes for layers: without buffers */
+    double speed[EXL2__SPANS_MAX];  /* read bandwidth, or share */
+    uint32_t ends[EXL2__SPANS_MAX];
+    uint64_t page_bytes;            /* K and V of one layer, of all pages */
+} exl2__cards;
+
+/* Gives each card as many layers as it has room for and as it reads in `time`. false: layers are left. */
+EXL2__PRIVATE bool exl2__cards_fill(exl2__cards *x, const exl2__model *m, double time)
+{
+    const exl2__weights *w = &m->weights;
+    uint32_t layers = w->config.layers, layer = 0, count = m->spans.count;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t taken = 0, weights = 0;
+        uint32_t most = layers - (count - 1 - i), first = layer; /* each later card needs a layer */
+        for (; layer < most; layer++) {
+            bool last = layer + 1 == layers;
+            uint64_t more = w->layer_bytes[layer] + (last ? w->layer_bytes[layers] : 0);
+            bool fits = taken + more + x->page_bytes <= x->room[i] && (double)(weights + more) <= time * x->speed[i];
+            if (!fits) {
+                break;
+            }
+            taken += more + x->page_bytes;
+            weights += more;
+        }
+        if (layer == first) {
+            return false;
+        }
+        x->ends[i] = layer;
+    }
+    return layer == layers;
+}
+
+/* Finds the best cut of the model with so many pages. false: there is none. */
+EXL2__PRIVATE bool exl2__cards_find(exl2__model *m, uint32_t pages, exl2__cards *x)
+{
+    m->plan.pages = pages;
+    x->page_bytes = exl2__spans_page_bytes(&m->spans, &m->plan) / m->weights.config.layers * pages;
+    double slowest = 0;
+    for (uint32_t i = 0; i < m->spans.count; i++) {
+        const exl2__span *span = &m->spans.span[i];
+        const exl2__backend_memory *memory = span->backend->memory;
+        uint64_t buffers = memory->buffer_bytes(span->device, &span->plan);
+        uint64_t room = memory->bytes_free(span->device), most = m->cards[i].bytes_max;
+        room = most ? exl2__min64(room, most) : room;
+        x->room[i] = room - exl2__min64(room, buffers);
+        x->speed[i] = m->cards[i].share > 0 ? (double)m->cards[i].share
+                                            : (double)exl2__max32(memory->read_mbps(span->device), 1);
+        slowest = i == 0 || x->speed[i] < slowest ? x->speed[i] : slowest;
+    }
+    /* The shortest time lies between 0 and the time of all layers on the slowest card. */
+    double low = 0, high = (double)m->weights.weight_bytes / slowest;
+    bool found = exl2__cards_fill(x, m, high);
+    for (uint32_t step = 0; found && step < 40; step++) {
+        exl2__cards trial = *x;
+        double middle = (low + high) / 2;
+        if (exl2__cards_fill(&trial, m, middle)) {
+            *x = trial;
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    return found;
+}
+
+/* Cuts a model that has several cards. *pages: the number that it is to have; if it may have fewer, down to `least`,
+   then as many as fit. BUDGET: the model does not fit. */
+EXL2__PRIVATE exl2_result exl2__cards_cut(exl2__ctx *c, exl2__model *m, uint32_t least, uint32_t *pages)
+{
+    exl2__cards best, trial;
+    exl2__weights *w = &m->weights;
+    uint32_t low = exl2__min32(least, *pages), high = *pages;
+    if (!exl2__cards_find(m, low, &best)) {
+        char rooms[160] = "";
+        size_t used = 0;
+        for (uint32_t i = 0; i < m->spans.count && used < sizeof rooms; i++) {
+            exl2__format(rooms + used, sizeof rooms - used, "%s%llu", i ? ", " : "",
+                         (unsigned long long)best.room[i]);
+            used += strlen(rooms + used);
+        }
+        return exl2__fail(c, EXL2_ERR_BUDGET, "%s: %llu bytes of weights and %llu of K and V (%u tokens) do not fit on "
+                          "%u cards that have room for %s besides their buffers", m->path,
+                          (unsigned long long)w->weight_bytes,
+                          (unsigned long long)(best.page_bytes * w->config.layers), low * EXL2__PAGE_TOKENS,
+                          m->spans.count, rooms);
+    }
+    while (low < high) {
+        uint32_t middle = high - (high - low) / 2;
+        if (exl2__cards_find(m, middle, &trial)) {
+            low = middle;
+            best = trial;
+        } else {
+            high = middle - 1;
+        }
+    }
+    *pages = low;
+    exl2__spans_cut(&m->spans, best.ends, m->spans.count);
+    exl2__weights_cut(w, &m->spans);
+    memset(w->span_bytes, 0, sizeof w->span_bytes);
+    for (uint32_t layer = 0; layer <= w->config.layers; layer++) {
+        w->span_bytes[exl2__weights_span_of(w, layer)] += w->layer_bytes[layer];
+    }
+    return EXL2_OK;
+}
+
+/* Fills in what exl2_model_info says of the cards. The plan is final. */
+EXL2__PRIVATE void exl2__cards_info(const exl2_engine *e, const exl2__model *m, exl2_model_info *info)
+{
+    info->card_count = exl2__objects_has_memory(m) ? m->spans.count : 0;
+    for (uint32_t i = 0; i < info->card_count; i++) {
+        const exl2__span *span = &m->spans.span[i];
+        exl2_card_info *card = &info->cards[i];
+        card->device = exl2__cards_device(e, m, i);
+        card->first_layer = i ? m->spans.span[i - 1].end : 0;
+        card->layers = span->end - card->first_layer;
+        card->weight_bytes = m->weights.span_bytes[i];
+        card->cache_bytes = exl2__span_page_bytes(span) * m->plan.pages;
+        card->scratch_bytes = span->backend->memory->buffer_bytes(span->device, &span->plan);
+    }
+}
+
+#endif

@@ -1,0 +1,345 @@
+/* image_prompt.h: pictures in a prompt: marks become what a family writes for a picture, and its rows become words.
+   takes: a prompt's pictures and its text or ids; the family's marks.
+   gives: exl2__image_prompt with exl2__image_prompt_open, _close, _rendered, _text, _ids, _words;
+          exl2__image_prompt_tokens.
+   owns:  while a call lasts, the expanded text, if it does not fit the memory that the model has for it.
+
+   The text is expanded first and tokenized as a whole then, as line ends beside a mark may join with those of the
+   text. Every row is written as the family's token of a row; so the k-th such id is the k-th row. What a message says
+   is never a mark. */
+#ifndef EXL2__IMAGE_PROMPT_H
+#define EXL2__IMAGE_PROMPT_H
+
+#include "images.h"
+
+#ifndef EXL2_NO_VISION
+
+/* A text that is being written; data NULL: its bytes are only counted. */
+typedef struct exl2__image_writer {
+    char *data;
+    uint8_t *from_message; /* bits; NULL: none */
+    uint64_t used;
+} exl2__image_writer;
+
+typedef struct exl2__image_prompt {
+    uint32_t *slots; /* [count] the pictures, in order */
+    uint32_t count;
+    uint64_t rows; /* of all of them */
+    void *block;   /* the expanded text */
+    uint64_t block_bytes;
+    const char *text;
+    size_t bytes;
+    const uint8_t *from_message;
+} exl2__image_prompt;
+
+static inline void exl2__image_put(exl2__image_writer *w, const char *text, size_t bytes)
+{
+    if (w->data && bytes) {
+        memcpy(w->data + w->used, text, bytes);
+    }
+    w->used += bytes;
+}
+
+static inline void exl2__image_puts(exl2__image_writer *w, const char *text)
+{
+    exl2__image_put(w, text, strlen(text));
+}
+
+static inline void exl2__image_put_rows(exl2__image_writer *w, const char *row, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        exl2__image_puts(w, row);
+    }
+}
+
+/* Tiles line by line, each with its place, and the whole picture (transformers, SmolVLMProcessor). */
+EXL2__PRIVATE void exl2__image_put_tiles(exl2__image_writer *w, const exl2__vision_marks *marks,
+                                         const exl2__vision_size *s)
+{
+    static const char around[] = "<fake_token_around_image>";
+    uint32_t rows = s->rows / s->tiles;
+    for (uint32_t y = 0; y < s->tile_rows; y++) {
+        for (uint32_t x = 0; x < s->tile_columns; x++) {
+            char place[48];
+            exl2__format(place, sizeof place, "<row_%u_col_%u>", y + 1, x + 1);
+            exl2__image_puts(w, around);
+            exl2__image_puts(w, place);
+            exl2__image_put_rows(w, marks->row, rows);
+        }
+        exl2__image_puts(w, "\n");
+    }
+    exl2__image_puts(w, s->tile_rows ? "\n" : "");
+    exl2__image_puts(w, around);
+    exl2__image_puts(w, "<global-img>");
+    exl2__image_put_rows(w, marks->row, rows);
+    exl2__image_puts(w, around);
+}
+
+/* What stands for a picture. */
+EXL2__PRIVATE void exl2__image_put_picture(exl2__image_writer *w, const exl2__vision_marks *marks,
+                                           const exl2__vision_size *s)
+{
+    if (marks->expand == EXL2__VISION_EXPAND_TILES) {
+        exl2__image_put_tiles(w, marks, s);
+        return;
+    }
+    bool lines = marks->expand == EXL2__VISION_EXPAND_LINES;
+    uint32_t count = lines ? s->grid[1] : 1, rows = s->rows / count;
+    exl2__image_puts(w, marks->before);
+    for (uint32_t i = 0; i < count; i++) {
+        exl2__image_put_rows(w, marks->row, rows);
+        exl2__image_puts(w, i + 1 < count ? marks->line : marks->after);
+    }
+}
+
+static inline void exl2__image_prompt_close(exl2_engine *e, exl2__image_prompt *p)
+{
+    exl2__free(&e->ctx, p->block, p->block_bytes, EXL2_MEM_GENERAL);
+    *p = (exl2__image_prompt){ 0 };
+}
+
+/* The slot of the k-th picture of a prompt: those of its messages in order, or its own. */
+EXL2__PRIVATE const exl2_image *exl2__image_prompt_at(const exl2_prompt *given, uint64_t k)
+{
+    for (size_t i = 0; given->messages && i < given->message_count; i++) {
+        if (k < given->messages[i].image_count) {
+            return &given->messages[i].images[k];
+        }
+        k -= given->messages[i].image_count;
+    }
+    return k < given->image_count ? &given->images[k] : NULL;
+}
+
+/* Finds the pictures of a prompt. *out has none if the prompt has none. */
+EXL2__PRIVATE exl2_result exl2__image_prompt_open(exl2_engine *e, exl2__model *m, const exl2_prompt *given,
+                                                  exl2__image_prompt *out)
+{
+    uint64_t count = exl2__min64(given->image_count, EXL2__IMAGE_PROMPT_MAX + 1);
+    *out = (exl2__image_prompt){ 0 };
+    for (size_t i = 0; given->messages && i < given->message_count; i++) {
+        const exl2_message *message = &given->messages[i];
+        if (message->image_count && !message->images) {
+            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "message %zu has %zu pictures, but images is NULL", i,
+                              message->image_count);
+        }
+        count += exl2__min64(message->image_count, EXL2__IMAGE_PROMPT_MAX + 1);
+    }
+    if (count == 0) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__images_check(e, m));
+    if ((given->image_count && !given->images) || count > EXL2__IMAGE_PROMPT_MAX ||
+        (given->image_count && given->messages)) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG,
+                          given->image_count && given->messages
+                              ? "the prompt has messages: its pictures belong to them, not to the prompt"
+                          : count > EXL2__IMAGE_PROMPT_MAX ? "the prompt has more than 4,096 pictures"
+                                                           : "the prompt has pictures, but images is NULL");
+    }
+    out->slots = m->images.prompt_slots;
+    out->count = (uint32_t)count;
+    for (uint32_t i = 0; i < out->count; i++) {
+        exl2__model *other = NULL;
+        exl2_image handle = *exl2__image_prompt_at(given, i);
+        const exl2__image *image = exl2__images_handle(e, handle, &other);
+        exl2_result r = !image       ? exl2__objects_stale(e, "image", handle.id)
+                        : other != m ? exl2__fail(&e->ctx, EXL2_ERR_ARG, "picture %u belongs to another model", i)
+                                     : EXL2_OK;
+        const exl2__image_data *data = image && other == m ? &m->images.data[image->picture] : NULL;
+        if (data && data->result < 0) {
+            r = exl2__fail(&e->ctx, data->result, "%s", data->error);
+        }
+        if (r < 0) {
+            exl2__image_prompt_close(e, out);
+            return r;
+        }
+        out->slots[i] = image->picture;
+        out->rows += data->size.rows;
+    }
+    return EXL2_OK;
+}
+
+/* Where the next mark begins in the text, from `at` on; `bytes`: there is none. */
+EXL2__PRIVATE size_t exl2__image_prompt_mark(const char *text, size_t bytes, const uint8_t *from_message,
+                                             const char *mark, size_t at)
+{
+    size_t length = strlen(mark);
+    for (; at + length <= bytes; at++) {
+        bool same = length > 0 && text[at] == mark[0] && memcmp(text + at, mark, length) == 0;
+        for (size_t i = at; same && from_message && i < at + length; i++) {
+            same = !(from_message[i / 8] >> (i % 8) & 1);
+        }
+        if (same) {
+            return at;
+        }
+    }
+    return bytes;
+}
+
+EXL2__PRIVATE exl2_result exl2__image_prompt_disagree(exl2_engine *e, const exl2__model *m, uint64_t marks,
+                                                      uint32_t count, bool rendered)
+{
+    return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the prompt has %llu marks for pictures ('%s') and %u pictures%s",
+                      (unsigned long long)marks, m->images.config.marks.mark, count,
+                      rendered && marks < count ? ": the chat template writes no mark for parts; use another template, "
+                                                  "or a text with marks"
+                                                : "");
+}
+
+/* The text with what stands for pictures, into p->text. rendered: it comes from a template; else `all_plain` says that
+   its bytes form no special tokens, and a text without marks has the pictures before it. The text stays in its place
+   if there are no pictures. */
+EXL2__PRIVATE exl2_result exl2__image_prompt_text(exl2_engine *e, exl2__model *m, exl2__image_prompt *p,
+                                                  const char *text, size_t bytes, const uint8_t *from_message,
+                                                  bool rendered, bool all_plain)
+{
+    const exl2__vision_marks *marks = &m->images.config.marks;
+    size_t length = strlen(marks->mark);
+    uint64_t found = 0;
+    for (size_t at = 0;
+         !all_plain && (at = exl2__image_prompt_mark(text, bytes, from_message, marks->mark, at)) < bytes;
+         at += length) {
+        found++;
+    }
+    p->text = text;
+    p->bytes = bytes;
+    p->from_message = from_message;
+    if (p->count == 0 && found == 0) {
+        return EXL2_OK;
+    }
+    bool before = !rendered && found == 0;
+    if (!before && found != p->count) {
+        return exl2__image_prompt_disagree(e, m, found, p->count, rendered);
+    }
+    exl2__image_writer w = { 0 };
+    for (uint32_t pass = 0; pass < 2; pass++) {
+        size_t from = 0;
+        w.used = 0;
+        for (uint32_t i = 0; i < p->count; i++) {
+            size_t at = before ? 0 : exl2__image_prompt_mark(text, bytes, from_message, marks->mark, from);
+            for (size_t k = from; w.from_message && (from_message || all_plain) && k < at; k++) {
+                uint64_t bit = w.used + (k - from);
+                bool marked = all_plain || (from_message[k / 8] >> (k % 8) & 1);
+                w.from_message[bit / 8] = (uint8_t)(w.from_message[bit / 8] | (unsigned)marked << (bit % 8));
+            }
+            exl2__image_put(&w, text + from, at - from);
+            exl2__image_puts(&w, before ? marks->open : "");
+            exl2__image_put_picture(&w, marks, &m->images.data[p->slots[i]].size);
+            exl2__image_puts(&w, before ? marks->close : "");
+            from = before ? 0 : at + length;
+        }
+        for (size_t k = from; w.from_message && (from_message || all_plain) && k < bytes; k++) {
+            uint64_t bit = w.used + (k - from);
+            bool marked = all_plain || (from_message[k / 8] >> (k % 8) & 1);
+            w.from_message[bit / 8] = (uint8_t)(w.from_message[bit / 8] | (unsigned)marked << (bit % 8));
+        }
+        exl2__image_put(&w, text + from, bytes - from);
+        if (pass == 0) {
+            if (w.used >= EXL2__ENCODE_BYTES_MAX) {
+                return exl2__fail(&e->ctx, EXL2_ERR_ARG,
+                                  "the prompt's text has %llu bytes with its pictures, at most %u "
+                                  "can be tokenized at once",
+                                  (unsigned long long)w.used, EXL2__ENCODE_BYTES_MAX - 1);
+            }
+            uint64_t all = w.used + w.used / 8 + 2;
+            w.data = m->images.prompt_text;
+            if (all > EXL2__IMAGE_PROMPT_BYTES) {
+                EXL2__TRY(exl2__alloc(&e->ctx, all, 1, EXL2_MEM_GENERAL, &p->block));
+                p->block_bytes = all;
+                w.data = (char *)p->block;
+            }
+            memset(w.data, 0, (size_t)all);
+            w.from_message = (uint8_t *)w.data + w.used;
+        }
+    }
+    p->text = w.data;
+    p->bytes = (size_t)w.used;
+    p->from_message = w.from_message;
+    return EXL2_OK;
+}
+
+/* Puts words of rows in the place of the ids of rows. */
+EXL2__PRIVATE exl2_result exl2__image_prompt_words(exl2_engine *e, exl2__model *m, const exl2__image_prompt *p,
+                                                   uint32_t *ids, uint32_t count)
+{
+    uint32_t picture = 0, row = 0;
+    uint64_t rows = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        rows += ids[i] == (uint32_t)m->images.row_token;
+    }
+    if (rows != p->rows) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG,
+                          "the prompt has %llu rows of pictures ('%s'), but its pictures have %llu",
+                          (unsigned long long)rows, m->images.config.marks.row, (unsigned long long)p->rows);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (ids[i] == (uint32_t)m->images.row_token) {
+            ids[i] = exl2__pictures_word(p->slots[picture], row++);
+            bool last = row == m->images.data[p->slots[picture]].size.rows;
+            picture += last;
+            row = last ? 0 : row;
+        }
+    }
+    return EXL2_OK;
+}
+
+/* The ids that stand for a picture. */
+EXL2__PRIVATE exl2_result exl2__image_prompt_encode(exl2_engine *e, exl2__model *m, const exl2__vision_size *size,
+                                                    exl2_token *out, size_t cap, size_t *need)
+{
+    exl2__image_writer w = { 0 };
+    void *block = NULL;
+    exl2__image_put_picture(&w, &m->images.config.marks, size);
+    uint64_t bytes = w.used;
+    if (bytes > EXL2__IMAGE_PROMPT_BYTES) {
+        EXL2__TRY(exl2__alloc(&e->ctx, bytes, 1, EXL2_MEM_GENERAL, &block));
+    }
+    w = (exl2__image_writer){ .data = block ? (char *)block : m->images.prompt_text };
+    exl2__image_put_picture(&w, &m->images.config.marks, size);
+    exl2_result r = exl2__encode(&e->ctx, &m->vocab, w.data, (size_t)bytes, NULL, EXL2_TEXT_NO_BOS, out, cap, need);
+    exl2__free(&e->ctx, block, bytes, EXL2_MEM_GENERAL);
+    return r;
+}
+
+/* A prompt of ids, with what stands for pictures in the place of marks. *count may exceed the room. */
+EXL2__PRIVATE exl2_result exl2__image_prompt_ids(exl2_engine *e, exl2__model *m, const exl2__image_prompt *p,
+                                                 const exl2_prompt *given, exl2_token *out, uint32_t cap,
+                                                 uint64_t *count)
+{
+    uint64_t marks = 0, used = 0;
+    for (size_t i = 0; i < given->token_count; i++) {
+        marks += m->images.mark_token >= 0 && given->tokens[i] == m->images.mark_token;
+    }
+    if (marks != p->count) {
+        return exl2__image_prompt_disagree(e, m, marks, p->count, false);
+    }
+    for (size_t i = 0, k = 0; p->count > 0 && i < given->token_count; i++) {
+        if (given->tokens[i] != m->images.mark_token) {
+            if (used < cap) {
+                out[used] = given->tokens[i];
+            }
+            used++;
+            continue;
+        }
+        size_t need = 0, room = used < cap ? (size_t)(cap - used) : 0;
+        exl2_result r =
+            exl2__image_prompt_encode(e, m, &m->images.data[p->slots[k++]].size, room ? out + used : NULL, room, &need);
+        EXL2__TRY(r == EXL2_ERR_TOO_SMALL ? EXL2_OK : r);
+        used += need;
+    }
+    *count = p->count ? used : given->token_count;
+    return EXL2_OK;
+}
+
+/* Tokens of a prompt of this picture alone, without BOS. */
+EXL2__PRIVATE exl2_result exl2__image_prompt_tokens(exl2_engine *e, exl2__model *m, const exl2__vision_size *size,
+                                                    uint32_t *tokens)
+{
+    size_t need = 0;
+    exl2_result r = exl2__image_prompt_encode(e, m, size, NULL, 0, &need);
+    *tokens = (uint32_t)need;
+    return r == EXL2_ERR_TOO_SMALL ? EXL2_OK : r;
+}
+
+#endif
+#endif

@@ -1,0 +1,558 @@
+/* images.h: the pictures of a model: their handles, their memory, and what is evicted for others.
+   takes: pixels of the application; the words of histories.
+   gives: exl2__images_layout, _measure; exl2__images_handle, _make, _close, _info; exl2__images_room_for_rows,
+          exl2__images_can_return.
+   owns:  nothing; exl2__images is part of the model.
+
+   A slot of pictures.h lives while a word, a handle or rows in the pool need it. Rows are evicted for others, those
+   first that were used longest ago; then the picture can be encoded again from `seen`, which stays while the picture
+   has a name and the area has room. */
+#ifndef EXL2__IMAGES_H
+#define EXL2__IMAGES_H
+
+#include "../3_backend/vision/pixels.h"
+#include "jobs.h"
+
+#ifndef EXL2_NO_VISION
+
+static inline exl2__pictures *exl2__images_pictures(exl2__model *m)
+{
+    return &m->vectors.pictures;
+}
+
+/* ---- loading ---- */
+
+/* Fails for a text model that does not fit its pictures. */
+EXL2__PRIVATE exl2_result exl2__images_supports(exl2__ctx *c, const exl2__model *m)
+{
+    const exl2__vision_config *v = &m->images.config;
+    const exl2__config *text = &m->weights.config;
+    const uint32_t *section = text->rope.section;
+    if (v->mrope && section[0] + section[1] + section[2] == 0) {
+        return exl2__fail(c, EXL2_ERR_FORMAT,
+                          "%s/config.json: mrope_section has no three numbers whose sum is half of a "
+                          "head (%u), which pictures of %s need",
+                          m->path, text->rotary / 2, v->family);
+    }
+    if (v->levels > text->layers) {
+        return exl2__fail(c, EXL2_ERR_FORMAT,
+                          "%s/config.json: rows of pictures are added after %u layers, but the text "
+                          "model has %u",
+                          m->path, v->levels - 1, text->layers);
+    }
+    if (v->levels > 1 && exl2__experts_any(&text->experts)) {
+        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: pictures of %s are not supported in a text model with experts",
+                          m->path, v->family);
+    }
+    return EXL2_OK;
+}
+
+/* The id of a mark: config.json's, or the tokenizer's. */
+EXL2__PRIVATE exl2_token exl2__images_mark(const exl2__model *m, const char *text, uint32_t id)
+{
+    exl2_token found = m->vocab.present && text[0] ? exl2__vocab_token(&m->vocab, text, strlen(text)) : -1;
+    return found >= 0 || id == UINT32_MAX ? found : (exl2_token)id;
+}
+
+/* Finds the ids of the family's marks. Every mark must be a token of the tokenizer, if there is one. */
+EXL2__PRIVATE exl2_result exl2__images_find_marks(exl2__ctx *c, exl2__model *m)
+{
+    exl2__images *g = &m->images;
+    const exl2__vision_marks *marks = &g->config.marks;
+    const char *const tokens[] = { marks->mark, marks->row, marks->line, marks->open, marks->close };
+    for (uint32_t i = 0; m->vocab.present && i < EXL2__COUNT(tokens); i++) {
+        if (tokens[i][0] && exl2__vocab_token(&m->vocab, tokens[i], strlen(tokens[i])) < 0) {
+            return exl2__fail(c, EXL2_ERR_FORMAT,
+                              "%s/tokenizer.json has no token '%s', which stands for pictures of %s", m->path,
+                              tokens[i], g->config.family);
+        }
+    }
+    g->row_token = exl2__images_mark(m, marks->row, g->config.row_id);
+    g->mark_token = exl2__images_mark(m, marks->mark, g->config.mark_id);
+    return EXL2_OK;
+}
+
+/* ---- memory ---- */
+
+/* Slots: for all handles, and for pictures that histories name. */
+static inline uint32_t exl2__images_slots(const exl2__model *m)
+{
+    return exl2__min32(m->images.count + exl2__max32(m->images.count, 64), EXL2__PICTURES_MAX);
+}
+
+/* Sizes of all areas, from the desc and the tower's config. */
+EXL2__PRIVATE exl2_result exl2__images_sizes(exl2__ctx *c, exl2__model *m)
+{
+    exl2__images *g = &m->images;
+    const exl2_vision_desc *d = &m->desc.vision;
+    g->count = d->images;
+    g->limits = (exl2__vision_limits){ d->max_rows ? d->max_rows : EXL2__IMAGE_ROWS, d->max_tiles };
+    exl2__vision_largest(&g->config, &g->limits, &g->largest);
+    g->rows_max = d->rows ? d->rows : (uint64_t)g->largest.rows * exl2__min32(d->images, 8);
+    if (g->largest.rows == 0 || g->largest.rows >= EXL2__PICTURE_ROWS_MAX) {
+        return exl2__fail(c, EXL2_ERR_ARG, "%s: vision.max_rows is %u, but a picture of %s can have from 1 to %u rows",
+                          m->path, g->limits.max_rows, g->config.family, EXL2__PICTURE_ROWS_MAX - 1);
+    }
+    if (g->rows_max < g->largest.rows) {
+        return exl2__fail(c, EXL2_ERR_ARG,
+                          "%s: vision.rows is %u, but one picture can have %u rows: raise it, or lower "
+                          "max_rows or max_tiles",
+                          m->path, d->rows, g->largest.rows);
+    }
+    uint64_t pixels = d->pixels_max ? d->pixels_max : EXL2__IMAGE_PIXELS, seen;
+    exl2__mul64(g->largest.seen_bytes, exl2__max32(d->images, 8), &seen);
+    g->pixel_bytes = pixels * 3 + seen;
+    return EXL2_OK;
+}
+
+/* The longest side of a picture. */
+static inline uint32_t exl2__images_side(const exl2__model *m)
+{
+    uint32_t pixels = m->desc.vision.pixels_max ? m->desc.vision.pixels_max : EXL2__IMAGE_PIXELS;
+    return exl2__min32(pixels, EXL2__VISION_SIDE_MAX);
+}
+
+/* The parts of the scratch arena that pictures need; a dry run only counts. */
+EXL2__PRIVATE void exl2__images_layout(exl2__model *m, exl2__arena *scratch)
+{
+    exl2__images *g = &m->images;
+    if (!g->on) {
+        return;
+    }
+    uint32_t slots = exl2__images_slots(m), row_floats = g->config.hidden * g->config.levels;
+    exl2__pictures *p = exl2__images_pictures(m);
+    exl2__pictures_make(p, scratch, slots, row_floats);
+    p->turns = g->config.mrope;
+    p->whole = g->config.whole;
+    g->image = (exl2__image *)exl2__arena_alloc_zeroed(scratch, (uint64_t)g->count * sizeof *g->image);
+    g->data = (exl2__image_data *)exl2__arena_alloc_zeroed(scratch, (uint64_t)slots * sizeof *g->data);
+    g->pool = (float *)exl2__arena_alloc(scratch, g->rows_max * row_floats * sizeof *g->pool);
+    g->pixels = (uint8_t *)exl2__arena_alloc(scratch, g->pixel_bytes);
+    g->prompt_slots = (uint32_t *)exl2__arena_alloc(scratch, EXL2__IMAGE_PROMPT_MAX * sizeof *g->prompt_slots);
+    g->prompt_text = (char *)exl2__arena_alloc(scratch, EXL2__IMAGE_PROMPT_BYTES);
+    exl2__device *cpu = m->spans.span[0].device;
+    g->resize_scratch =
+        exl2__arena_alloc(scratch, exl2__resize_scratch_bytes(&g->config, &g->limits, exl2__images_side(m), cpu));
+    g->prepared_at = scratch->used;
+    exl2__tower_prepare(&g->tower, cpu, &g->limits, scratch);
+}
+
+/* The tower of a model that is parked without its weights is gone: what it was at begins again. */
+static inline void exl2__images_park(exl2__ctx *c, exl2__model *m)
+{
+    exl2__images *g = &m->images;
+    exl2__tower_read_end(&g->reader);
+    exl2__arena_close(c, &g->weights);
+    if (g->stage == EXL2__IMAGE_ENCODES) {
+        g->data[g->at].rows = (exl2__image_room){ 0 };
+        g->stage = EXL2__IMAGE_IDLE;
+    }
+}
+
+/* Bytes of that. */
+EXL2__PRIVATE uint64_t exl2__images_bytes(exl2__model *m)
+{
+    exl2__arena dry = { 0 };
+    exl2__images_layout(m, &dry);
+    return dry.used;
+}
+
+/* ---- areas ---- */
+
+/* The first gap of `count` units in an area of `all`: that of pixels, or that of rows. EXL2__IMAGE_NOWHERE: none. */
+EXL2__PRIVATE uint64_t exl2__images_gap(exl2__model *m, bool pixels, uint64_t count)
+{
+    const exl2__images *g = &m->images;
+    uint64_t all = pixels ? g->pixel_bytes : g->rows_max, at = 0;
+    bool moved = true;
+    while (moved && at + count <= all) {
+        moved = false;
+        for (uint32_t i = 0; i < exl2__images_pictures(m)->count; i++) {
+            const exl2__image_data *d = &g->data[i];
+            const exl2__image_room *rooms[2] = { pixels ? &d->source : &d->rows, pixels ? &d->seen : &d->rows };
+            for (uint32_t k = 0; k < 2; k++) {
+                if (rooms[k]->count && rooms[k]->at < at + count && at < rooms[k]->at + rooms[k]->count) {
+                    at = rooms[k]->at + rooms[k]->count;
+                    moved = true;
+                }
+            }
+        }
+    }
+    return count <= all && at + count <= all ? at : EXL2__IMAGE_NOWHERE;
+}
+
+static inline void exl2__images_drop_rows(exl2__model *m, uint32_t slot)
+{
+    m->images.data[slot].rows = (exl2__image_room){ 0 };
+    exl2__images_pictures(m)->picture[slot].data = NULL;
+}
+
+/* Whether the picture is being worked on. */
+static inline bool exl2__images_is_busy(const exl2__model *m, uint32_t slot)
+{
+    return m->images.stage != EXL2__IMAGE_IDLE && m->images.at == slot;
+}
+
+/* Frees a slot that nobody names, with all that it holds. */
+static inline void exl2__images_free_slot(exl2__model *m, uint32_t slot)
+{
+    exl2__images_drop_rows(m, slot);
+    m->images.data[slot] = (exl2__image_data){ 0 };
+    exl2__pictures_free(exl2__images_pictures(m), slot);
+}
+
+/* The slot that nobody names and that was used longest ago, or EXL2__NO_PICTURE. */
+EXL2__PRIVATE uint32_t exl2__images_oldest_unused(exl2__model *m)
+{
+    exl2__pictures *p = exl2__images_pictures(m);
+    uint32_t oldest = EXL2__NO_PICTURE;
+    for (uint32_t i = 0; i < p->count; i++) {
+        bool unused = exl2__pictures_is_unused(p, i) && !exl2__images_is_busy(m, i);
+        if (unused && (oldest == EXL2__NO_PICTURE || m->images.data[i].age < m->images.data[oldest].age)) {
+            oldest = i;
+        }
+    }
+    return oldest;
+}
+
+/* The first picture that a running job needs from its next row on, or EXL2__NO_PICTURE. */
+EXL2__PRIVATE uint32_t exl2__images_next_of(const exl2__job *job, uint32_t *at)
+{
+    const exl2__table *t = job->sequence.table;
+    for (*at = t->cached; job->sequence.active && *at < t->tokens; ++*at) {
+        if (exl2__pictures_is(t->words[*at])) {
+            return exl2__pictures_of(t->words[*at]);
+        }
+    }
+    return EXL2__NO_PICTURE;
+}
+
+EXL2__PRIVATE bool exl2__images_is_needed(exl2_engine *e, const exl2__model *m, uint32_t slot)
+{
+    uint32_t at;
+    for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
+        if (exl2__images_next_of(job, &at) == slot) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether rows of picture `a` are evicted before those of `b`: those that can be computed again, or that nobody names,
+   come first; then those that were used longest ago. */
+static inline bool exl2__images_goes_before(exl2__model *m, uint32_t a, uint32_t b)
+{
+    const exl2__image_data *d = m->images.data;
+    bool last_a = d[a].seen.count == 0 && !exl2__pictures_is_unused(exl2__images_pictures(m), a);
+    bool last_b = d[b].seen.count == 0 && !exl2__pictures_is_unused(exl2__images_pictures(m), b);
+    return last_a != last_b ? last_b : d[a].age < d[b].age;
+}
+
+/* Room for the rows of a picture, for which rows of others are evicted: never those that running jobs need next, nor
+   any while a pass runs, which may read them. EXL2__IMAGE_NOWHERE: not now. */
+EXL2__PRIVATE uint64_t exl2__images_room_for_rows(exl2_engine *e, exl2__model *m, uint32_t rows)
+{
+    exl2__pictures *p = exl2__images_pictures(m);
+    uint64_t at;
+    while ((at = exl2__images_gap(m, false, rows)) == EXL2__IMAGE_NOWHERE && !m->forward.active) {
+        uint32_t oldest = EXL2__NO_PICTURE;
+        for (uint32_t i = 0; i < p->count; i++) {
+            bool may = p->picture[i].data && !exl2__images_is_needed(e, m, i);
+            oldest = may && (oldest == EXL2__NO_PICTURE || exl2__images_goes_before(m, i, oldest)) ? i : oldest;
+        }
+        if (oldest == EXL2__NO_PICTURE) {
+            break;
+        }
+        exl2__images_drop_rows(m, oldest);
+    }
+    return at;
+}
+
+/* Room for pixels. Pixels of pictures that nobody names go first, then those of pictures that have their rows. */
+EXL2__PRIVATE uint64_t exl2__images_room_for_pixels(exl2__model *m, uint64_t bytes)
+{
+    exl2__pictures *p = exl2__images_pictures(m);
+    uint64_t at;
+    while ((at = exl2__images_gap(m, true, bytes)) == EXL2__IMAGE_NOWHERE) {
+        uint32_t oldest = EXL2__NO_PICTURE;
+        bool unused = false;
+        for (uint32_t i = 0; i < p->count; i++) {
+            const exl2__image_data *d = &m->images.data[i];
+            bool nobody = exl2__pictures_is_unused(p, i), may = d->seen.count && !exl2__images_is_busy(m, i);
+            may = may && (nobody || (p->picture[i].data && d->source.count == 0));
+            if (may && (oldest == EXL2__NO_PICTURE || nobody > unused ||
+                        (nobody == unused && d->age < m->images.data[oldest].age))) {
+                oldest = i;
+                unused = nobody;
+            }
+        }
+        if (oldest == EXL2__NO_PICTURE) {
+            break;
+        }
+        m->images.data[oldest].seen = m->images.data[oldest].source = (exl2__image_room){ 0 };
+        m->images.data[oldest].resized = m->images.data[oldest].fresh = false;
+    }
+    return at;
+}
+
+/* Whether the picture's rows are there, or can be computed. */
+static inline bool exl2__images_can_return(exl2__model *m, uint32_t slot)
+{
+    return exl2__images_pictures(m)->picture[slot].data || m->images.data[slot].seen.count;
+}
+
+/* A slot for the picture. Pictures that nobody names give way, then cached pages that name pictures. */
+EXL2__PRIVATE uint32_t exl2__images_slot_for(exl2__model *m, const uint64_t id[2], const exl2__vision_size *size)
+{
+    exl2__pictures *p = exl2__images_pictures(m);
+    uint32_t slot, page, unused;
+    while ((slot = exl2__pictures_add(p, id, size->rows, size->grid)) == EXL2__NO_PICTURE) {
+        if ((unused = exl2__images_oldest_unused(m)) != EXL2__NO_PICTURE) {
+            exl2__images_free_slot(m, unused);
+        } else if ((page = exl2__pages_oldest(&m->pages)) != EXL2__NO_PAGE) {
+            exl2__table_drop_page(&m->pages, page);
+        } else {
+            return EXL2__NO_PICTURE;
+        }
+    }
+    m->images.data[slot] = (exl2__image_data){ .size = *size };
+    return slot;
+}
+
+/* ---- handles ---- */
+
+static inline uint64_t exl2__images_id(uint32_t serial, uint32_t model, uint32_t index)
+{
+    return (uint64_t)serial << 32 | ((uint64_t)model << 16 | (index + 1));
+}
+
+/* The picture and the model of a handle; NULL: it is stale. */
+EXL2__PRIVATE exl2__image *exl2__images_handle(exl2_engine *e, exl2_image handle, exl2__model **model)
+{
+    uint32_t slot = (uint32_t)handle.id >> 16, index = ((uint32_t)handle.id & 0xFFFF) - 1;
+    exl2__model *m = slot < e->max_models && e->models[slot].id ? &e->models[slot] : NULL;
+    if (!m || m->state != EXL2_OK || !m->images.on || index >= m->images.count ||
+        m->images.image[index].id != handle.id) {
+        return NULL;
+    }
+    *model = m;
+    return &m->images.image[index];
+}
+
+/* Fails if the model can have no pictures. */
+EXL2__PRIVATE exl2_result exl2__images_check(exl2_engine *e, const exl2__model *m)
+{
+    if (m->state != EXL2_OK) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE,
+                          m->state == EXL2_PENDING ? "%s: the model is still loading" : "%s: the model did not load",
+                          m->path);
+    }
+    if (!m->images.on) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE,
+                          "%s: the model was opened without its tower: set vision.images of "
+                          "exl2_model_desc to the number of pictures",
+                          m->path);
+    }
+    return EXL2_OK;
+}
+
+/* Checks format, size and stride; *limits: those of this picture; *size: what it becomes. */
+EXL2__PRIVATE exl2_result exl2__images_check_desc(exl2_engine *e, const exl2__model *m, const exl2_image_desc *d,
+                                                  exl2__vision_limits *limits, exl2__vision_size *size)
+{
+    exl2__ctx *c = &e->ctx;
+    if ((uint32_t)d->format > EXL2_PIXELS_GRAY8) {
+        return exl2__fail(c, EXL2_ERR_ARG, "exl2_image_make: the format %u is none of exl2_pixels",
+                          (uint32_t)d->format);
+    }
+    uint32_t most = exl2__images_side(m);
+    if (d->width == 0 || d->height == 0 || d->width > most || d->height > most) {
+        return exl2__fail(c, EXL2_ERR_ARG, "a picture has sides of 1 to %u pixels, but this one is %u x %u", most,
+                          d->width, d->height);
+    }
+    uint64_t line = (uint64_t)d->width * exl2__pixels_bytes((exl2__pixels_format)d->format);
+    uint64_t stride = d->stride < 0 ? 0 - (uint64_t)d->stride : (uint64_t)d->stride;
+    if (stride && (stride < line || stride > (uint64_t)PTRDIFF_MAX / d->height)) {
+        return exl2__fail(c, EXL2_ERR_ARG, "exl2_image_make: the stride is %lld bytes, but a line has %llu",
+                          (long long)d->stride, (unsigned long long)line);
+    }
+    *limits = m->images.limits;
+    limits->max_rows = d->max_rows ? exl2__min32(d->max_rows, limits->max_rows) : limits->max_rows;
+    limits->max_tiles = !d->max_tiles       ? limits->max_tiles
+                        : limits->max_tiles ? exl2__min32(d->max_tiles, limits->max_tiles)
+                                            : d->max_tiles;
+    return exl2__vision_sizes(c, &m->images.config, limits, d->width, d->height, 1, size);
+}
+
+/* Copies the pixels as RGB, lines from the top. */
+EXL2__PRIVATE void exl2__images_copy(const exl2_image_desc *d, uint8_t *rgb)
+{
+    uint64_t line = (uint64_t)d->width * exl2__pixels_bytes((exl2__pixels_format)d->format);
+    uint64_t stride = d->stride < 0 ? 0 - (uint64_t)d->stride : d->stride ? (uint64_t)d->stride : line;
+    for (uint32_t y = 0; y < d->height; y++) {
+        uint64_t at = (d->stride < 0 ? d->height - 1 - y : y) * stride;
+        exl2__pixels_line((exl2__pixels_format)d->format, (const uint8_t *)d->pixels + at, d->width,
+                          rgb + (size_t)y * d->width * 3);
+    }
+}
+
+/* Names the picture: its bytes as RGB, its size, and what changes its rows. */
+EXL2__PRIVATE void exl2__images_name(const exl2_image_desc *d, const exl2__vision_size *size, const uint8_t *rgb,
+                                     uint64_t id[2])
+{
+    uint32_t head[8] = { d->width,        d->height,          size->width, size->height,
+                         size->tile_rows, size->tile_columns, size->tiles, size->rows };
+    for (uint32_t i = 0; i < 2; i++) {
+        uint64_t seed = exl2__hash_words(head, sizeof head, i ? 0x6A09E667F3BCC908u : 0xBB67AE8584CAA73Bu);
+        id[i] = exl2__hash_mix(exl2__hash_words(rgb, (size_t)d->width * d->height * 3, seed));
+    }
+}
+
+/* Makes the picture known, or finds it. *slot has one handle more. */
+EXL2__PRIVATE exl2_result exl2__images_enter(exl2_engine *e, exl2__model *m, const exl2_image_desc *d, uint32_t *slot)
+{
+    exl2__images *g = &m->images;
+    exl2__pictures *p = exl2__images_pictures(m);
+    exl2__vision_limits limits;
+    exl2__vision_size size;
+    uint64_t id[2];
+    EXL2__TRY(exl2__images_check_desc(e, m, d, &limits, &size));
+    exl2__image_room source = { 0, (uint64_t)d->width * d->height * 3 };
+    source.at = exl2__images_room_for_pixels(m, source.count + size.seen_bytes);
+    if (source.at == EXL2__IMAGE_NOWHERE) {
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET,
+                          "exl2_image_make: pictures of %llu pixels wait to be resized: step "
+                          "the engine, or raise vision.pixels_max",
+                          (unsigned long long)d->width * d->height);
+    }
+    exl2__images_copy(d, g->pixels + source.at);
+    exl2__images_name(d, &size, g->pixels + source.at, id);
+    *slot = exl2__pictures_find(p, id);
+    if (*slot != EXL2__NO_PICTURE &&
+        (p->picture[*slot].rows != size.rows || memcmp(p->picture[*slot].grid, size.grid, sizeof size.grid) != 0)) {
+        p->picture[*slot].given = true; /* a snapshot's, which has the id of a picture that is another one */
+        *slot = exl2__pictures_find(p, id);
+    }
+    if (*slot != EXL2__NO_PICTURE) {
+        p->picture[*slot].handles++;
+    } else if ((*slot = exl2__images_slot_for(m, id, &size)) == EXL2__NO_PICTURE) {
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET,
+                          "exl2_image_make: histories name %u pictures: close sessions, or "
+                          "raise vision.images",
+                          p->live);
+    }
+    exl2__image_data *data = &g->data[*slot];
+    data->age = ++g->clock;
+    if (!exl2__images_can_return(m, *slot)) { /* new, or its pixels are gone */
+        data->size = size;
+        data->limits = limits;
+        data->width = d->width;
+        data->height = d->height;
+        data->source = source;
+        data->seen = (exl2__image_room){ source.at + source.count, size.seen_bytes };
+        data->resized = false;
+        data->result = EXL2_OK;
+    }
+    data->fresh = data->fresh || !p->picture[*slot].data;
+    return EXL2_OK;
+}
+
+EXL2__PRIVATE exl2_result exl2__images_make(exl2_engine *e, exl2__model *m, const exl2_image_desc *d, exl2_image *out)
+{
+    exl2__images *g = &m->images;
+    uint32_t index = 0, slot;
+    EXL2__TRY(exl2__images_check(e, m));
+    EXL2__TRY(exl2__objects_not_closing(e, m));
+    while (index < g->count && g->image[index].id) {
+        index++;
+    }
+    if (index == g->count) {
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u pictures are open: close some, or raise vision.images",
+                          g->count);
+    }
+    EXL2__TRY(exl2__images_enter(e, m, d, &slot));
+    uint64_t id = exl2__images_id(++e->image_serial, (uint32_t)(m - e->models), index);
+    g->image[index] = (exl2__image){ .id = id,
+                                     .picture = slot,
+                                     .on_event = d->on_event,
+                                     .user = d->user,
+                                     .silent = d->silent,
+                                     .begun_due = !exl2__images_pictures(m)->picture[slot].data,
+                                     .end_due = exl2__images_pictures(m)->picture[slot].data != NULL };
+    out->id = id;
+    return EXL2_OK;
+}
+
+static inline void exl2__images_close(exl2__model *m, exl2__image *image)
+{
+    exl2__pictures *p = exl2__images_pictures(m);
+    p->picture[image->picture].handles--;
+    *image = (exl2__image){ 0 };
+}
+
+/* Fails if the history that a job begins with needs a picture that is gone: one whose K and V are not in the cache. */
+EXL2__PRIVATE exl2_result exl2__images_check_history(exl2_engine *e, exl2__model *m, const exl2__job *job)
+{
+    const exl2__table *t = job->sequence.table;
+    uint32_t keep = job->sequence.begun ? t->tokens : exl2__min32(job->sequence.keep, t->tokens);
+    uint32_t missing = 0, first = 0, number = 0, at_first = 0;
+    for (uint32_t i = 0; exl2__images_pictures(m)->live > 0 && i < keep; i++) {
+        bool begins = exl2__pictures_is(t->words[i]) && exl2__pictures_row(t->words[i]) == 0;
+        number += begins;
+        if (begins && !exl2__images_can_return(m, exl2__pictures_of(t->words[i]))) {
+            at_first = missing == 0 ? i : at_first;
+            first = missing == 0 ? number : first;
+            missing++;
+        }
+    }
+    if (missing == 0) {
+        return EXL2_OK;
+    }
+    exl2__table_text text = exl2__sequence_text(&job->sequence);
+    uint32_t found = exl2__table_find(&m->pages, &text, exl2__sequence_shared(&job->sequence, text.tokens),
+                                      exl2__sequence_reuse(&job->sequence, text.tokens));
+    for (uint32_t i = found; i < keep; i++) {
+        if (exl2__pictures_is(t->words[i]) && !exl2__images_can_return(m, exl2__pictures_of(t->words[i]))) {
+            const uint64_t *id = exl2__images_pictures(m)->picture[exl2__pictures_of(t->words[at_first])].id;
+            return exl2__fail(&e->ctx, EXL2_ERR_STATE,
+                              "%u pictures of the history are gone; the first is number %u, "
+                              "%016llx%016llx, at token %u: make it again with exl2_image_make",
+                              missing, first, (unsigned long long)id[0], (unsigned long long)id[1], at_first);
+        }
+    }
+    return EXL2_OK;
+}
+
+/* ---- what is known ---- */
+
+static inline void exl2__images_put_id(const uint64_t id[2], uint8_t out[16])
+{
+    exl2__store64(out, id[0]);
+    exl2__store64(out + 8, id[1]);
+}
+
+EXL2__PRIVATE void exl2__images_info_of(const exl2__model *m, const exl2__vision_size *size, exl2_image_info *out)
+{
+    memset(out, 0, sizeof *out);
+    out->width = size->width;
+    out->height = size->height;
+    out->tiles = size->tiles;
+    memcpy(out->grid, size->grid, sizeof out->grid);
+    out->rows = size->rows;
+    out->bytes = size->seen_bytes + (uint64_t)size->rows * m->images.config.hidden * m->images.config.levels * 4;
+}
+
+EXL2__PRIVATE void exl2__images_info(exl2__model *m, uint32_t slot, exl2_image_info *out)
+{
+    const exl2__image_data *d = &m->images.data[slot];
+    exl2__images_info_of(m, &d->size, out);
+    exl2__images_put_id(exl2__images_pictures(m)->picture[slot].id, out->id);
+    out->state = exl2__images_pictures(m)->picture[slot].data ? EXL2_IMAGE_ENCODED
+                 : d->resized                                 ? EXL2_IMAGE_RESIZED
+                                                              : EXL2_IMAGE_WAITING;
+    out->result = d->result;
+    out->encode_ns = d->encode_ns;
+}
+
+#endif
+#endif

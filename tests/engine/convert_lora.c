@@ -1,0 +1,255 @@
+/* convert_lora.c: adapters that a conversion merges, DoRA included: the folders of 16 bits have the goldens' logits of
+   each set, and so has one with 8 bits per weight. Another adapter or scale is another conversion; what cannot be
+   merged is refused by name.
+   takes: the shared fixtures lora and arch.
+   gives: exit code 0, 1, or 77 without the fixtures.
+   owns:  a folder that it removes. */
+#define _GNU_SOURCE /* mkdtemp */
+#include "rig.h"
+
+#include "../adapter_maker.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TOKENS 64
+#define PATH 1024
+
+static char root[PATH];
+
+static void shell(const char *command)
+{
+    CHECK_INT(system(command), 0);
+}
+
+/* Removes a folder that the test made. */
+static void remove_folder(const char *path)
+{
+    char command[PATH + 16];
+    snprintf(command, sizeof command, "rm -rf '%s'", path);
+    shell(command);
+}
+
+static void fixture(const char *name, char out[PATH])
+{
+    const char *data = check_env("EXL2_TEST_DATA");
+    snprintf(out, PATH, "%s/fixtures/%s", data ? data : "../shared", name);
+}
+
+/* ---- goldens ---- */
+
+static double worst;       /* error of a logsumexp */
+static uint32_t decided, missed; /* positions with a clear winner; those where another token won */
+
+static void check_sequence(const rig *r, const rig_golden_file *g, uint32_t set, uint32_t sequence)
+{
+    static rig_said said;
+    static double sums[TOKENS], ids[8 * TOKENS], logits[8 * TOKENS];
+    exl2_token tokens[TOKENS];
+    uint32_t count = rig_golden_ids(g, rig_golden_at(g, 0, "tokens", sequence), tokens, TOKENS);
+    uint32_t width = rig_golden_numbers(g, rig_golden_at(g, set, "top_ids", sequence), ids, 8 * TOKENS) / count;
+    rig_golden_numbers(g, rig_golden_at(g, set, "top_logits", sequence), logits, 8 * TOKENS);
+    rig_golden_numbers(g, rig_golden_at(g, set, "logsumexp", sequence), sums, TOKENS);
+    memset(&said, 0, sizeof said);
+    exl2_job_desc d = rig_job(r, tokens, count, 0, &said);
+    d.prefill_only = d.score_prompt = true;
+    d.alts_per_token = 1;
+    rig_run(r, &d);
+    CHECK_INT(said.scored, count - 1);
+    for (uint32_t p = 0; p + 1 < count; p++) {
+        worst = fmax(worst, fabs((double)said.logsumexp[p] - sums[p]));
+        if (logits[p * width] - logits[p * width + 1] > 0.3) {
+            decided++;
+            missed += said.alts[p][0].token != (exl2_token)ids[p * width];
+        }
+    }
+}
+
+static void check_folder(const char *path, const rig_golden_file *g, uint32_t set, const char *name, double bound)
+{
+    double context = 0;
+    exl2__json_f64(&g->json, exl2__json_get(&g->json, 0, "context"), &context);
+    exl2_model_desc m = { .path = path, .context_max = (uint32_t)context };
+    rig r = rig_open(NULL, &m);
+    worst = 0;
+    decided = missed = 0;
+    check_sequence(&r, g, set, 0);
+    check_sequence(&r, g, set, 1);
+    printf("%s: logsumexp within %.2g, %u of %u clear positions differ\n", name, worst, missed, decided);
+    CHECK(worst < bound && missed == 0 && decided > 10);
+    rig_close(&r);
+}
+
+/* ---- conversions ---- */
+
+/* Reads the adapters of a set. Returns their number. */
+static uint32_t read_set(const rig_golden_file *g, uint32_t set, const char *folder, exl2_convert_lora *loras,
+                         char paths[4][PATH])
+{
+    uint32_t list = exl2__json_get(&g->json, set, "adapters"), count = 0;
+    for (uint32_t a = exl2__json_first(&g->json, list); a; a = exl2__json_next(&g->json, list, a)) {
+        char name[64] = "";
+        double scale = 0;
+        exl2__json_text(&g->json, exl2__json_get(&g->json, a, "folder"), name, sizeof name - 1);
+        exl2__json_f64(&g->json, exl2__json_get(&g->json, a, "scale"), &scale);
+        snprintf(paths[count], PATH, "%s/%s", folder, name);
+        loras[count] = (exl2_convert_lora){ paths[count], scale < 0 || scale > 0 ? (float)scale : (float)EXL2_OFF };
+        count++;
+    }
+    return count;
+}
+
+static exl2_result convert(exl2_convert_desc d, const char *words)
+{
+    exl2_error error = { EXL2_OK, 0, "" };
+    d.error = &error;
+    d.backend = EXL2_BACKEND_CPU;
+    exl2_result r = exl2_convert(&d);
+    if (!CHECK(r < 0 ? words && strstr(error.text, words) : !words)) {
+        printf("  '%s', expected '%s'\n", error.text, words ? words : "success");
+    }
+    return r;
+}
+
+static void test_case(const char *name, bool rounds)
+{
+    char folder[PATH], base[64] = "", source[PATH], out[PATH + 16], relative[128], file[PATH + 32], paths[4][PATH];
+    rig_golden_file g;
+    snprintf(relative, sizeof relative, "lora/%s", name);
+    fixture(relative, folder);
+    snprintf(file, sizeof file, "%s/golden.json", folder);
+    rig_golden_open(file, &g);
+    exl2__json_text(&g.json, exl2__json_get(&g.json, 0, "base"), base, sizeof base - 1);
+    fixture(base, source);
+    snprintf(out, sizeof out, "%s/out", root);
+    uint32_t sets = exl2__json_get(&g.json, 0, "sets");
+    for (uint32_t set = exl2__json_first(&g.json, sets); set; set = exl2__json_next(&g.json, sets, set)) {
+        exl2_convert_lora loras[4];
+        uint32_t count = read_set(&g, set, folder, loras, paths);
+        exl2_convert_desc d = { .source_dir = source, .out_dir = out, .loras = loras, .lora_count = count, .bits = 16 };
+        exl2_result made = convert(d, count ? NULL : "no adapter");
+        if (made >= 0) {
+            check_folder(out, &g, set, name, 0.1);
+            remove_folder(out);
+        }
+        d = (exl2_convert_desc){ .source_dir = source, .out_dir = out, .loras = loras, .lora_count = count, .bpw = 8,
+                                 .head_bits = 8, .random_ids = true, .rows = 16, .length = 64 };
+        if (rounds && convert(d, NULL) >= 0) {
+            check_folder(out, &g, set, "8 bits per weight", 0.25); /* the base alone: 0.12 */
+            remove_folder(out);
+        }
+    }
+    rig_golden_close(&g);
+}
+
+/* ---- the kinds of sources ---- */
+
+/* Makes the 16-bit folder of a source with the adapter, and reads its tensors. */
+static char *merged(const char *source, const char *adapter, bool merges, size_t *bytes)
+{
+    char out[PATH + 16], file[PATH + 64];
+    exl2_convert_lora lora = { adapter, -0.5f };
+    snprintf(out, sizeof out, "%s/out", root);
+    convert((exl2_convert_desc){ .source_dir = source, .out_dir = out, .loras = &lora, .lora_count = merges,
+                                 .bits = 16 }, NULL);
+    snprintf(file, sizeof file, "%s/model.safetensors", out);
+    char *data = check_read(file, bytes);
+    remove_folder(out);
+    return data;
+}
+
+/* A GGUF file with an adapter is what its import is with the adapter. */
+static void test_gguf(void)
+{
+    static const adapter_matrix matrices[] = { { "model.layers.0.self_attn.q_proj", 64, 64 },
+                                               { "model.layers.1.self_attn.k_proj", 32, 64 },
+                                               { "model.layers.1.mlp.down_proj", 64, 128 } };
+    char adapter[PATH + 16], imported[PATH + 16], gguf[PATH];
+    exl2_error error = { EXL2_OK, 0, "" };
+    size_t bytes[3];
+    snprintf(adapter, sizeof adapter, "%s/adapter", root);
+    snprintf(imported, sizeof imported, "%s/imported", root);
+    snprintf(gguf, sizeof gguf, "%s/model.gguf", rig_golden("granite"));
+    CHECK_INT(mkdir(adapter, 0700), 0);
+    adapter_write(adapter, matrices, 3);
+    exl2_import_desc d = { .gguf_path = gguf, .out_dir = imported, .bits = 16, .no_tokenizer = true, .error = &error };
+    if (!CHECK_INT(exl2_import_gguf(&d), EXL2_OK)) {
+        printf("  %s\n", error.text);
+    }
+    char *direct = merged(gguf, adapter, true, &bytes[0]), *later = merged(imported, adapter, true, &bytes[1]);
+    char *without = merged(gguf, adapter, false, &bytes[2]);
+    CHECK(bytes[0] == bytes[1] && memcmp(direct, later, bytes[0]) == 0);
+    CHECK(bytes[0] == bytes[2] && memcmp(direct, without, bytes[0]) != 0);
+    free(direct);
+    free(later);
+    free(without);
+}
+
+/* ---- refusals, and the key of the work folder ---- */
+
+static void test_refused(void)
+{
+    char dora[PATH], llama[PATH], mixed[PATH], gptq[PATH], head[PATH], qwen[PATH], work[PATH + 16], out[PATH + 16];
+    fixture("lora/dora/a", dora);
+    fixture("arch/llama", llama);
+    fixture("exl2/exl2-mixed", mixed);
+    fixture("arch/gptq-8bit", gptq);
+    fixture("lora/embed-head/a", head);
+    fixture("arch/qwen3", qwen);
+    snprintf(out, sizeof out, "%s/out", root);
+    snprintf(work, sizeof work, "%s/work", root);
+    exl2_convert_lora one = { dora, 0 }, nine[9] = { { dora, 0 } };
+    exl2_convert_desc good = { .source_dir = llama, .out_dir = out, .loras = &one, .lora_count = 1, .bits = 16 }, d;
+#define REFUSED(change, result, words) (d = good, change, (void)CHECK_INT(convert(d, words), result))
+    REFUSED(d.source_dir = mixed, EXL2_ERR_UNSUPPORTED, "EXL2, GPTQ or AWQ");
+    REFUSED(d.source_dir = gptq, EXL2_ERR_UNSUPPORTED, "EXL2, GPTQ or AWQ");
+    REFUSED(d.source_dir = qwen, EXL2_ERR_FORMAT, "of the source has the shape");
+    REFUSED(one.folder = head, EXL2_ERR_UNSUPPORTED, "embedding");
+    one.folder = dora;
+    REFUSED(one.folder = llama, EXL2_ERR_IO, "adapter_config.json");
+    one.folder = dora;
+    REFUSED(one.scale = 101, EXL2_ERR_ARG, "loras[0].scale");
+    one.scale = 0;
+    REFUSED(one.folder = NULL, EXL2_ERR_ARG, "loras[0].folder is NULL");
+    one.folder = dora;
+    REFUSED((d.loras = nine, d.lora_count = 9), EXL2_ERR_ARG, "at most 8");
+    REFUSED(d.loras = NULL, EXL2_ERR_ARG, "loras is NULL");
+    REFUSED(one.scale = (float)EXL2_OFF, EXL2_ERR_ARG, "no adapter to merge");
+    one.scale = 0;
+    REFUSED(d.bits = 8, EXL2_ERR_ARG, "bits is 8");
+    REFUSED(d.bpw = 4, EXL2_ERR_ARG, "bpw must not be set");
+    REFUSED(d.rows = 4, EXL2_ERR_ARG, "rows must not be set");
+    CHECK(access(out, F_OK) != 0); /* nothing was left */
+    good = (exl2_convert_desc){ .source_dir = llama, .out_dir = out, .work_dir = work, .loras = &one, .lora_count = 1,
+                                .bpw = 4, .random_ids = true, .rows = 4, .length = 32 };
+    CHECK_INT(convert(good, NULL), EXL2_OK);
+    remove_folder(out);
+    CHECK_INT(convert(good, NULL), EXL2_OK); /* again from the work folder */
+    remove_folder(out);
+    REFUSED(one.scale = 0.5f, EXL2_ERR_STATE, "another");
+    one.scale = 0;
+    REFUSED(d.lora_count = 0, EXL2_ERR_STATE, "another");
+    char plain[PATH];
+    fixture("lora/plain/a", plain);
+    REFUSED(one.folder = plain, EXL2_ERR_STATE, "another");
+}
+
+int main(void)
+{
+    static const char *const cases[] = { "dora", "plain", "two-rslora", "patterns", "fused-phi3", "gemma3-f32",
+                                         "experts", "bias-base" };
+    const char *temporary = check_env("TMPDIR");
+    check_shared("fixtures/lora/dora/golden.json");
+    snprintf(root, sizeof root, "%s/exl2-convert-lora-XXXXXX", temporary ? temporary : "/tmp");
+    if (!CHECK(mkdtemp(root) != NULL)) {
+        return check_done();
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        test_case(cases[i], i == 0);
+    }
+    test_gguf();
+    test_refused();
+    remove_folder(root);
+    return check_done();
+}

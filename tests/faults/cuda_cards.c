@@ -1,0 +1,398 @@
+/* cuda_cards.c: engines with several fake GPUs: which of them open; models on different ones, and models whose layers
+   lie on several. Device memory is as planned, for each GPU; a kernel gets addresses of its own GPU alone; tokens are
+   those of the fake model; allocations and calls that fail once.
+   takes: the goldens.
+   gives: exit code 0 or 1. */
+#include "cuda_rig.h"
+
+#include <math.h>
+
+#define CARDS 3u
+#define STRIDE (CHECK_SANITIZED ? 9u : 3u)
+
+static const exl2_device_desc picks[CARDS] = { { .pick = EXL2_PICK_INDEX, .index = 0 },
+                                               { .pick = EXL2_PICK_INDEX, .index = 1 },
+                                               { .pick = EXL2_PICK_INDEX, .index = 2 } };
+
+/* ---- the fake GPUs ---- */
+
+static void run(const char *function, const void *arguments, const unsigned grid[3])
+{
+    const fake_kernel *kernel = machine_kernels;
+    bool own = true;
+    while (strcmp(kernel->function, function) != 0) {
+        kernel++;
+    }
+    for (size_t at = 0; at + 8 <= kernel->argument_bytes; at += 8) {
+        uint64_t word;
+        memcpy(&word, (const uint8_t *)arguments + at, sizeof word);
+        int device = fake_device_of(word);
+        own = own && (device < 0 || device == fake.running);
+    }
+    if (!CHECK(own)) {
+        printf("  %s on GPU %d has an address of another one\n", function, fake.running);
+    }
+    if (strcmp(function, "exl2k_embed") == 0) { /* of a later span: rows that were handed over, as in cuda_spans.c */
+        const exl2k_embed_args *a = arguments;
+        const exl2k_pass *pass = fake_model_at(a->pass, sizeof *pass);
+        for (uint32_t i = 0; i < grid[0] && i < pass->row_count; i++) {
+            exl2k_row *row = fake_model_at(a->rows + i * sizeof *row, sizeof *row);
+            if (a->table_rows < CUDA_VOCAB) {
+                uint64_t from = a->table + (uint64_t)row->token * a->hidden * sizeof(float);
+                row->token = (uint32_t)*(float *)fake_model_at(from, sizeof(float));
+            }
+            uint64_t to = a->residual + (uint64_t)i * a->residual_pitch * sizeof(float);
+            *(float *)fake_model_at(to, sizeof(float)) = (float)row->token;
+        }
+    }
+    fake_model_run(function, arguments, grid);
+}
+
+/* A machine with three GPUs; the memory of the last one is half as fast. */
+static void make(void)
+{
+    machine_make();
+    fake.run = run;
+    fake.device_count = CARDS;
+    for (int i = 1; i < (int)CARDS; i++) {
+        fake.devices[i] = fake.devices[0];
+        fake.devices[i].uuid[0] = (uint8_t)(10 + i);
+    }
+    fake.devices[2].memory_width /= 2;
+}
+
+static exl2_engine *open_cards(exl2_backend backend, const exl2_device_desc *devices, uint32_t count,
+                               exl2_result wanted)
+{
+    exl2_engine *e = NULL;
+    exl2_engine_desc d = machine_desc(backend, &cuda_error);
+    d.devices = devices;
+    d.device_count = count;
+    cuda_error = (exl2_error){ EXL2_OK, 0, "" };
+    CHECK_INT(exl2_open(&d, &e), wanted);
+    CHECK((e != NULL) == (wanted >= 0));
+    return e;
+}
+
+static void expect_text(const char *text, const char *part)
+{
+    if (!CHECK(strstr(text, part) != NULL)) {
+        printf("  \"%s\" should name \"%s\"\n", text, part);
+    }
+}
+
+/* ---- opening ---- */
+
+static void test_open(void)
+{
+    exl2_engine_info info;
+    make();
+    exl2_engine *e = open_cards(EXL2_BACKEND_CUDA, picks, CARDS, EXL2_OK);
+    exl2_engine_get(e, &info);
+    CHECK_INT(info.device_count, CARDS);
+    CHECK(info.device.index == 0);
+    for (uint32_t i = 0; i < CARDS; i++) {
+        CHECK(info.devices[i].index == i && info.devices[i].usable && fake.devices[i].retained == 1);
+    }
+    exl2_close(e);
+    const exl2_device_desc twice[] = { picks[1], picks[0], { .pick = EXL2_PICK_UUID, .uuid = { 11 } } };
+    exl2_device_desc same[3];
+    memcpy(same, twice, sizeof same);
+    memcpy(same[2].uuid, fake.devices[1].uuid, sizeof same[2].uuid);
+    open_cards(EXL2_BACKEND_CUDA, same, 3, EXL2_ERR_ARG);
+    expect_text(cuda_error.text, "names GPU 1 (FakeForce 4090) twice, as 0 and 2");
+    open_cards(EXL2_BACKEND_AUTO, same, 3, EXL2_ERR_ARG); /* a mistake of the application */
+    open_cards(EXL2_BACKEND_CUDA, picks, 9, EXL2_ERR_ARG);
+    open_cards(EXL2_BACKEND_CUDA, NULL, 2, EXL2_ERR_ARG);
+    exl2_device_desc dirty[2] = { picks[0], { ._end_canary = 1 } };
+    open_cards(EXL2_BACKEND_CUDA, dirty, 2, EXL2_ERR_ARG);
+    machine_end();
+}
+
+/* One GPU of three is too old. */
+static void test_left_out(void)
+{
+    exl2_engine_info info;
+    make();
+    fake.devices[0].arch_major = 6;
+    open_cards(EXL2_BACKEND_CUDA, picks, CARDS, EXL2_ERR_NO_DEVICE);
+    machine.warnings = 0;
+    exl2_engine *e = open_cards(EXL2_BACKEND_AUTO, picks, CARDS, EXL2_OK);
+    CHECK_INT(machine.warnings, 1);
+    CHECK_INT(machine.warning_id, EXL2_LOG_ID_DEVICE_LEFT_OUT);
+    expect_text(machine.warning, "the engine works without device 0: GPU 0 (FakeForce 4090) cannot be used");
+    exl2_engine_get(e, &info);
+    CHECK(info.backend == EXL2_BACKEND_CUDA && info.device_count == CARDS && info.device.index == 1);
+    CHECK(!info.devices[0].usable && info.devices[0].why_not[0] && info.devices[2].usable);
+    exl2_model m;
+    exl2_card card = { .device = 0 };
+    exl2_model_desc d = { .path = rig_golden("exl2-mixed"), .cards = &card, .card_count = 1 };
+    CHECK_INT(exl2_model_load(e, &d, &m), EXL2_ERR_ARG);
+    exl2_last_error(e, &cuda_error);
+    expect_text(cuda_error.text, "cards[0] is device 0, which did not open");
+    d.card_count = 0; /* the first one that opened */
+    CHECK_INT(exl2_model_load(e, &d, &m), EXL2_OK);
+    exl2_model_info model;
+    CHECK_INT(exl2_model_get(e, m, &model), EXL2_OK);
+    CHECK(model.card_count == 1 && model.cards[0].device == 1 && fake.devices[1].bytes_used > 0);
+    CHECK_INT(fake.devices[2].bytes_used, 0);
+    exl2_close(e);
+    for (uint32_t i = 0; i < CARDS; i++) {
+        fake.devices[i].arch_major = 6;
+    }
+    e = open_cards(EXL2_BACKEND_AUTO, picks, CARDS, EXL2_OK); /* none opens: the CPU */
+    exl2_engine_get(e, &info);
+    CHECK(info.backend == EXL2_BACKEND_CPU && info.device_count == 0);
+    d.card_count = 1;
+    CHECK_INT(exl2_model_load(e, &d, &m), EXL2_ERR_NO_DEVICE);
+    exl2_close(e);
+    machine_end();
+}
+
+static void test_lists(void)
+{
+    static const struct { exl2_card cards[4]; uint32_t count; const char *text; } bad[] = {
+        { { { .device = 3 } }, 1, "cards[0] is device 3, but the engine has 3" },
+        { { { .device = 1 }, { .device = 0 }, { .device = 1 } }, 3, "cards[0] and cards[2] are the same device" },
+        { { { .device = 0, .share = -1 } }, 1, "cards[0].share is not from 0 to 1,000,000" },
+        { { { .device = 0, .share = NAN } }, 1, "cards[0].share is not from 0 to 1,000,000" },
+        { { { .device = 0, .share = INFINITY } }, 1, "cards[0].share is not from 0 to 1,000,000" },
+        { { { .device = 0, .share = 1 }, { .device = 1 } }, 2, "1 of 2 cards have a share" },
+        { { { .device = 0 } }, 9, "card_count is 9, more than EXL2_DEVICES_MAX" },
+        { { { .device = 0 }, { .device = 1 }, { .device = 2 } }, 3, "the model has 2 layers, too few for 3 cards" },
+    };
+    make();
+    exl2_engine *e = open_cards(EXL2_BACKEND_CUDA, picks, CARDS, EXL2_OK);
+    for (size_t i = 0; i < EXL2__COUNT(bad); i++) {
+        exl2_model m;
+        exl2_model_info info;
+        exl2_model_desc d = { .path = rig_golden("exl2-mixed"), .cards = bad[i].cards, .card_count = bad[i].count };
+        CHECK_INT(exl2_model_measure(e, &d, &info), EXL2_ERR_ARG);
+        CHECK_INT(exl2_model_load(e, &d, &m), EXL2_ERR_ARG);
+        exl2_last_error(e, &cuda_error);
+        expect_text(cuda_error.text, bad[i].text);
+    }
+    exl2_model_desc none = { .path = rig_golden("exl2-mixed"), .card_count = 1 };
+    exl2_model m;
+    CHECK_INT(exl2_model_load(e, &none, &m), EXL2_ERR_ARG);
+    exl2_close(e);
+    machine_end();
+}
+
+/* ---- plans ---- */
+
+static uint64_t card_bytes(const exl2_card_info *c) { return c->weight_bytes + c->cache_bytes + c->scratch_bytes; }
+
+/* Loads the model, and compares its plan with the memory of each GPU. */
+static exl2_model_info load_planned(exl2_engine *e, const exl2_model_desc *d, exl2_model *m)
+{
+    exl2_model_info measured, info = { .vocab = 0 };
+    exl2_engine_stats stats;
+    uint64_t before[CARDS], weights = 0, cache = 0, all = 0;
+    for (uint32_t i = 0; i < CARDS; i++) {
+        before[i] = fake.devices[i].bytes_used;
+    }
+    CHECK_INT(exl2_model_measure(e, d, &measured), EXL2_OK);
+    if (!CHECK_INT(exl2_model_load(e, d, m), EXL2_OK)) {
+        rig_fail(e, "exl2_model_load", EXL2_ERR_INTERNAL);
+    }
+    CHECK_INT(exl2_model_get(e, *m, &info), EXL2_OK);
+    CHECK(memcmp(measured.cards, info.cards, sizeof info.cards) == 0 && measured.card_count == info.card_count);
+    exl2_stats(e, &stats);
+    uint32_t layer = 0;
+    for (uint32_t i = 0; i < info.card_count; i++) {
+        const exl2_card_info *c = &info.cards[i];
+        CHECK(c->first_layer == layer && c->layers > 0);
+        layer += c->layers;
+        weights += c->weight_bytes;
+        cache += c->cache_bytes;
+        all += card_bytes(c);
+        CHECK_INT(fake.devices[c->device].bytes_used - before[c->device], card_bytes(c));
+        CHECK_INT(stats.devices_bytes[c->device], fake.devices[c->device].bytes_used);
+        CHECK(d->card_count == 0 || !d->cards[i].bytes_max || card_bytes(c) <= d->cards[i].bytes_max);
+    }
+    CHECK(layer == info.layers && weights == info.weight_bytes && cache == info.cache_bytes);
+    CHECK_INT(all, info.device_bytes);
+    return info;
+}
+
+/* A model of four layers: cut by the speed of memory, by shares, and by caps that leave no other way. */
+static void test_cuts(void)
+{
+    make();
+    exl2_engine *e = open_cards(EXL2_BACKEND_CUDA, picks, CARDS, EXL2_OK);
+    exl2_card cards[2] = { { .device = 0 }, { .device = 1 } };
+    exl2_model_desc d = { .path = rig_golden("smollm3"), .prefill_chunk = 32, .batch_max = 4, .cards = cards,
+                          .card_count = 2, .cache.tokens = 16 * EXL2__PAGE_TOKENS };
+    exl2_model m;
+    exl2_model_info even = load_planned(e, &d, &m);
+    CHECK_INT(even.layers, 4);
+    CHECK(even.cards[0].layers <= 2); /* the embedding lies on the first card, the head on the last one */
+    CHECK_INT(exl2_model_close(e, m), EXL2_OK);
+    for (uint32_t n = 1; n <= 3; n++) { /* so many layers on the first card, by caps */
+        cards[0].share = 1;
+        cards[1].share = n == 1 ? 100.0f : n == 2 ? 1.0f : 0.01f;
+        exl2_model_info shared = load_planned(e, &d, &m);
+        CHECK(n == 2 || shared.cards[0].layers == n);
+        CHECK_INT(exl2_model_close(e, m), EXL2_OK);
+        cards[0].share = cards[1].share = 0;
+        cards[0].bytes_max = card_bytes(&shared.cards[0]); /* just what this cut needs */
+        cards[1].bytes_max = card_bytes(&shared.cards[1]);
+        exl2_model_info capped = load_planned(e, &d, &m);
+        CHECK_INT(capped.cards[0].layers, shared.cards[0].layers);
+        CHECK_INT(exl2_model_close(e, m), EXL2_OK);
+        cards[1].bytes_max--;
+        CHECK_INT(exl2_model_load(e, &d, &m), EXL2_ERR_BUDGET);
+        exl2_last_error(e, &cuda_error);
+        expect_text(cuda_error.text, "do not fit on 2 cards that have room for ");
+        cards[1].bytes_max++;
+        cards[0].bytes_max--;
+        CHECK_INT(exl2_model_load(e, &d, &m), EXL2_ERR_BUDGET);
+        cards[0].bytes_max = cards[1].bytes_max = 0;
+    }
+    cards[1].device = 2; /* half as fast */
+    exl2_model_info uneven = load_planned(e, &d, &m);
+    CHECK(uneven.cards[0].layers > even.cards[0].layers);
+    CHECK_INT(exl2_model_close(e, m), EXL2_OK);
+    /* The default cache has as many pages as there is room for on the card with the least. */
+    cards[1].device = 1;
+    d.cache.tokens = 0;
+    exl2_model_info most = load_planned(e, &d, &m);
+    CHECK_INT(exl2_model_close(e, m), EXL2_OK);
+    cards[0].bytes_max = card_bytes(&most.cards[0]) - 1;
+    cards[1].bytes_max = card_bytes(&most.cards[1]) - 1;
+    exl2_model_info fewer = load_planned(e, &d, &m);
+    CHECK(fewer.cache_bytes < most.cache_bytes && fewer.cache_bytes > 0);
+    exl2_close(e);
+    machine_end();
+}
+
+/* A GPU's own cap holds for all models on it. */
+static void test_caps(void)
+{
+    make();
+    exl2_device_desc capped[2] = { picks[0], picks[1] };
+    exl2_card card = { .device = 1 };
+    exl2_model_desc d = { .path = rig_golden("exl2-mixed"), .prefill_chunk = 32, .batch_max = 4, .cards = &card,
+                          .card_count = 1, .cache.tokens = 16 * EXL2__PAGE_TOKENS };
+    exl2_engine *e = open_cards(EXL2_BACKEND_CUDA, capped, 2, EXL2_OK);
+    exl2_model a, b;
+    exl2_model_info info = load_planned(e, &d, &a);
+    CHECK(info.card_count == 1 && info.cards[0].device == 1 && fake.devices[0].bytes_used == 0);
+    exl2_close(e);
+    capped[1].bytes_max = info.device_bytes;
+    e = open_cards(EXL2_BACKEND_CUDA, capped, 2, EXL2_OK);
+    load_planned(e, &d, &a);
+    CHECK_INT(exl2_model_load(e, &d, &b), EXL2_ERR_BUDGET);
+    card.device = 0; /* no cap: the engine's, and that is none */
+    load_planned(e, &d, &b);
+    exl2_close(e);
+    machine_end();
+}
+
+/* ---- words ---- */
+
+/* A speaker on one GPU and its drafter on another one; both work, and the words are those of the speaker. */
+static void test_drafter(void)
+{
+    make();
+    exl2_engine *e = open_cards(EXL2_BACKEND_CUDA, picks, CARDS, EXL2_OK);
+    const exl2_card on[2] = { { .device = 0 }, { .device = 2 } };
+    exl2_model model[2];
+    exl2_session s;
+    for (uint32_t i = 0; i < 2; i++) {
+        cuda_cards = &on[i];
+        cuda_card_count = 1;
+        CHECK_INT(cuda_load(e, &model[i]), EXL2_OK);
+    }
+    CHECK_INT(exl2_session_open(e, model[0], &s), EXL2_OK);
+    exl2_job_desc d = cuda_job(s, cuda_prompt, 8, 40, &cuda_said[0]);
+    d.draft.model = model[1];
+    CHECK_INT(exl2_job_start(e, &d, NULL), EXL2_OK);
+    cuda_step_all(e, false, 0);
+    CHECK_INT(cuda_said[0].result, EXL2_OK);
+    CHECK(cuda_said[0].stats.drafted > 0 && cuda_said[0].stats.accepted > 0);
+    cuda_expect_history(e, s, 8, 48);
+    exl2_close(e);
+    machine_end();
+}
+
+typedef struct way {
+    const char *what, *name;
+    int code, nvrtc;
+    bool eager, late;
+    uint32_t each;
+} way;
+
+/* Uses a model on two GPUs, in which the n-th call after opening fails; 0: none. Returns whether one failed. */
+static bool life(const way *w, uint32_t n)
+{
+    static const exl2_card cards[2] = { { .device = 2 }, { .device = 0 } };
+    make();
+    fake.eager = w->eager;
+    fake.fail_code = w->code;
+    fake.fail_nvrtc = w->nvrtc;
+    fake.fail_name = w->name;
+    cuda_cards = cards;
+    cuda_card_count = 2;
+    cuda_life l = { .e = open_cards(EXL2_BACKEND_CUDA, picks, CARDS, EXL2_OK), .late = w->late };
+    fake.fail_at = n;
+    exl2_result r = cuda_use(&l);
+    bool failed = fake.failed[0] != 0;
+    fake.fail_at = 0;
+    CHECK(r >= 0 || (failed && l.error.code == r && strlen(l.error.text) > 20));
+    CHECK(failed || fake.devices[1].retained == 1);
+    if (r < 0 && l.model.id) {
+        exl2_model_close(l.e, l.model);
+    }
+    cuda_life again = { .e = l.e, .late = w->late };
+    if (r < 0 && !fake.lost && !CHECK_INT(cuda_use(&again), EXL2_OK)) {
+        printf("  not usable after %s: %s\n", fake.failed, again.error.text);
+    }
+    exl2_close(l.e);
+    int before = check_failures;
+    machine_end();
+    if (check_failures != before) {
+        printf("  %s, after call %u: %s\n", w->what, n, fake.failed);
+    }
+    return failed;
+}
+
+static void sweep(const way *w)
+{
+    uint32_t n = 1;
+    while (n < 20000 && life(w, n)) {
+        n += w->each;
+    }
+    printf("%s: %u can fail\n", w->what, n - 1);
+    CHECK(n > 2 && n < 20000);
+}
+
+int main(void)
+{
+    static const way good[] = { { "at once", NULL, 0, 0, true, false, 0 },
+                                { "while the host sleeps", NULL, 0, 0, false, false, 0 },
+                                { "late", NULL, 0, 0, false, true, 0 } };
+    static const way bad[] = {
+        { "device allocations", "cuMemAlloc", EXL2__CUDA_OUT_OF_MEMORY, 1, true, false, 1 },
+        { "pinned allocations", "cuMemHostAlloc", EXL2__CUDA_OUT_OF_MEMORY, 1, true, false, 1 },
+        { "calls", NULL, 1, 11, true, false, 5 * STRIDE },
+        { "calls of a late device", NULL, 1, 11, false, true, 13 * STRIDE },
+    };
+    machine_drop_cache();
+    test_open();
+    test_left_out();
+    test_lists();
+    test_cuts();
+    test_caps();
+    test_drafter();
+    for (size_t i = 0; i < EXL2__COUNT(good); i++) {
+        CHECK(!life(&good[i], 0));
+    }
+    for (size_t i = 0; i < EXL2__COUNT(bad); i++) {
+        sweep(&bad[i]);
+    }
+    machine_drop_cache();
+    fake_reset();
+    return check_done();
+}

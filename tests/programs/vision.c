@@ -1,0 +1,165 @@
+/* vision.c: `exl2 vision` from outside: what it says of pictures of the shared fixtures, the picture that it writes,
+   byte by byte, the rows; its messages.
+   takes: vision PROGRAM FOLDER.
+   gives: exit code 0, 1, or 77 without the fixtures or stb_image.
+   owns:  FOLDER. */
+#include "../../demo/common/text_file.c"
+
+#if defined(__has_include)
+#if __has_include(<stb/stb_image.h>)
+#define HAVE_STB_IMAGE
+#endif
+#endif
+#include "../../demo/common/folder.c"
+#include "../../demo/common/picture_file.c"
+#include "program.h"
+
+#define FIXTURES "fixtures/vision"
+
+static picture_file read_picture(const char *path)
+{
+    char error[256] = "";
+    picture_file p;
+    if (!CHECK(picture_file_read(path, &p, error, sizeof error))) {
+        printf("  %s: %s\n", path, error);
+        exit(1);
+    }
+    return p;
+}
+
+/* The first row of the file is that of the golden. */
+static void check_rows(const char *path, const json_value *wanted, size_t rows)
+{
+    size_t bytes = 0;
+    char *data = check_read(path, &bytes);
+    const json_value *value = wanted ? wanted->child : NULL;
+    CHECK_INT(bytes, rows * wanted->child_count * sizeof(float));
+    for (size_t i = 0; value; value = value->next, i++) {
+        float x;
+        memcpy(&x, data + i * sizeof x, sizeof x);
+        CHECK(fabs((double)x - value->number) < 2e-4);
+    }
+    free(data);
+}
+
+/* One picture, and the first prompt of the golden, which has it. */
+static void check_picture(const char *root, const char *model)
+{
+    char path[1024], seen[1200], rows[1200], *golden_text, *text;
+    snprintf(path, sizeof path, "%s/%s/golden.json", root, model);
+    golden_text = check_read(path, NULL);
+    json_value *golden = program_parse(golden_text, strlen(golden_text));
+    const json_value *prompt = json_member(golden, "prompts")->child;
+    const char *name = json_member(prompt, "images")->child->text;
+    const json_value *facts = json_member(json_member(golden, "pictures"), name);
+    snprintf(seen, sizeof seen, "%s/seen.png", folder);
+    snprintf(rows, sizeof rows, "%s/rows.f32", folder);
+    int code = program_run("vision '%s/%s' '%s/images/%s' --seen '%s' --rows '%s' --json --threads 2", root, model,
+                           root, name, seen, rows);
+    json_value *out = program_json(code, &text);
+    const json_value *said = out->child;
+    CHECK(program_number(said, "width") == program_number(facts, "width"));
+    CHECK(program_number(said, "height") == program_number(facts, "height"));
+    CHECK(program_number(said, "tiles") == program_number(facts, "tiles"));
+    CHECK(program_number(said, "rows") == program_number(prompt, "rows"));
+    CHECK(program_number(said, "tokens") >= program_number(said, "rows"));
+    CHECK(program_number(said, "encode_ms") > 0 && strlen(program_text(said, "id")) == 32);
+    snprintf(path, sizeof path, "%s/%s/seen/%s", root, model, name);
+    picture_file got = read_picture(seen), wanted = read_picture(path);
+    CHECK(got.width == wanted.width && got.height == wanted.height && got.channels == 3 && wanted.channels == 3);
+    CHECK(memcmp(got.pixels, wanted.pixels, (size_t)got.width * got.height * 3) == 0);
+    check_rows(rows, json_member(prompt, "embeddings_first"), (size_t)program_number(said, "rows"));
+    picture_file_close(&got);
+    picture_file_close(&wanted);
+    json_free(out);
+    json_free(golden);
+    free(golden_text);
+    free(text);
+}
+
+/* The greedy ids of the first prompts of the golden, from ids and from text, with all pictures of the last one. */
+static void check_generate(const char *root, const char *model)
+{
+    char path[1024], *golden_text, *text;
+    snprintf(path, sizeof path, "%s/%s/golden.json", root, model);
+    golden_text = check_read(path, NULL);
+    json_value *golden = program_parse(golden_text, strlen(golden_text));
+    for (const json_value *prompt = json_member(golden, "prompts")->child; prompt; prompt = prompt->next) {
+        const json_value *list = json_member(prompt, "ids"), *wanted = json_member(prompt, "greedy");
+        char flags[3500] = "", *ids = memory_copy_text(list->raw + 1, list->raw_bytes - 2), *to = ids;
+        if (strcmp(program_text(prompt, "name"), "one-0") != 0 && strcmp(program_text(prompt, "name"), "two") != 0) {
+            free(ids);
+            continue;
+        }
+        for (const char *from = ids; *from; from++) { /* without blanks */
+            *to = *from;
+            to += *from != ' ';
+        }
+        *to = 0;
+        for (const json_value *image = json_member(prompt, "images")->child; image; image = image->next) {
+            snprintf(flags + strlen(flags), sizeof flags - strlen(flags), " --image '%s/images/%s'", root, image->text);
+        }
+        int code = program_run("generate '%s/%s' --ids %s%s --max %zu --temperature 0 --json --backend cpu", root,
+                               model, ids, flags, wanted->child_count);
+        json_value *out = program_json(code, &text);
+        const json_value *got = json_member(out, "ids")->child;
+        for (const json_value *id = wanted->child; id; id = id->next, got = got ? got->next : NULL) {
+            CHECK(got && (int)got->number == (int)id->number);
+        }
+        CHECK(program_number(json_member(out, "stats"), "image_rows") == program_number(prompt, "rows"));
+        json_free(out);
+        free(text);
+        free(ids);
+    }
+    json_free(golden);
+    free(golden_text);
+}
+
+static void check_sentences(const char *root)
+{
+    char *out, command[4096];
+    CHECK_INT(program_run("vision '%s/smolvlm' '%s/images/gray-64x64.png' '%s/images/alpha-50x70.png' --max-tiles 1",
+                          root, root, root), 0);
+    out = program_read("out");
+    CHECK(strstr(out, "gray-64x64.png: 64 x 64, seen as 1 tile of 64 x 64; 4 rows") != NULL);
+    CHECK(strstr(out, "alpha-50x70.png: 50 x 70, seen as 1 tile of 64 x 64; 4 rows") != NULL);
+    free(out);
+    program_sentence(program_run("generate '%s/smolvlm' --prompt 'What is it?' --image none.png", root), 1,
+                     "none.png: No such file");
+    program_sentence(program_run("vision '%s/smolvlm' none.png", root), 1, "none.png: No such file");
+    program_sentence(program_run("vision '%s/smolvlm' '%s/README.md'", root, root), 1, "not a picture of a format");
+    program_sentence(program_run("vision '%s/smolvlm'", root), 2, "FILE is missing");
+    program_sentence(program_run("vision '%s/smolvlm' a.png b.png --seen x.png", root), 2, "of one picture, not of 2");
+    program_sentence(program_run("vision '" EXL2_GOLDEN_DIR "/models/exl2-4bit' '%s/images/gray-64x64.png'", root), 1,
+                     "no tower for pictures");
+    snprintf(command, sizeof command, "head -c 100 '%s/images/gray-64x64.png' >'%s/cut.png'", root, folder);
+    CHECK_INT(system(command), 0);
+    program_sentence(program_run("vision '%s/smolvlm' '%s/cut.png'", root, folder), 1, "cut.png: it cannot be decoded");
+    program_write("long.ppm", "P6 1 300 255 ");
+    snprintf(command, sizeof command, "head -c 900 /dev/zero >>'%s/long.ppm'", folder);
+    CHECK_INT(system(command), 0);
+    program_sentence(program_run("vision '%s/qwen2-vl' '%s/long.ppm'", root, folder), 1, "200 times");
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const models[] = { "smolvlm", "qwen2.5-vl", "gemma3", "pixtral" };
+    char root[1024];
+    if (argc != 3) {
+        printf("usage: vision PROGRAM FOLDER\n");
+        return 1;
+    }
+    snprintf(root, sizeof root, "%s", check_shared(FIXTURES "/README.md"));
+    *strrchr(root, '/') = 0;
+#ifndef HAVE_STB_IMAGE
+    check_skip("no stb_image, which reads the pictures (Debian: libstb-dev)");
+#endif
+    program_set(argv[1], argv[2]);
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        check_picture(root, models[i]);
+    }
+    check_generate(root, "smolvlm");
+    check_generate(root, "qwen2.5-vl");
+    check_sentences(root);
+    return check_done();
+}

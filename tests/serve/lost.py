@@ -1,0 +1,79 @@
+"""lost.py: `exl2 serve` over the fake driver loses its GPU while jobs run. Streams end with an error event, and the engine
+is closed and opened once: on the CPU with --backend auto; with --backend cuda the server stays, and says that it is ill.
+takes: lost.py PROGRAM GOLDEN: PROGRAM is test_serve_fake_gpu, GOLDEN the model folder exl2-mixed.
+gives: exit code 0 or 1 (the failed checks are printed)."""
+
+import json
+import pathlib
+import shutil
+import sys
+import tempfile
+
+from server import Server, check, result, wait_for
+
+BODY = {"prompt": "Once", "max_tokens": 7000, "stream": True, "ban_eos_token": True, "temperature": 0}
+
+
+def byte_letters():
+    """GPT-2's letters of the bytes."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [b for b in range(256) if b not in plain]
+    return {b: chr(b) if b in plain else chr(256 + others.index(b)) for b in range(256)}
+
+
+def write_model(golden, folder):
+    """The golden model, with a tokenizer that has an id for each byte."""
+    shutil.copytree(golden, folder)
+    vocab = {"<pad>": 0, "<s>": 1, "</s>": 2}
+    vocab.update({letter: 3 + byte for byte, letter in byte_letters().items()})
+    vocab.update({"x%d" % i: i for i in range(len(vocab), 320)})
+    added = [{"id": i, "content": text, "special": True} for text, i in vocab.items() if i < 3]
+    (folder / "tokenizer.json").write_text(json.dumps({
+        "added_tokens": added, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
+        "decoder": {"type": "ByteLevel"}, "model": {"type": "BPE", "merges": [], "vocab": vocab}}))
+    return str(folder)
+
+
+def lose(s):
+    """Streams, one that waits, and one that is not streamed, when the device is lost."""
+    opened = [s.open("POST", "/v1/completions", dict(BODY, seed=i)) for i in range(3)]
+    plain = s.open("POST", "/v1/completions", dict(BODY, stream=False))
+    for one in opened:
+        one.read_until(b"data: ")
+    s.process.stdin.write(b"\n")
+    s.process.stdin.flush()
+    for one in opened:
+        events = one.answer().events()
+        check(events[-1] == "[DONE]" and events[-2]["error"]["type"] == "server_error" and
+              "lost" in events[-2]["error"]["message"], "an error event says it: %r" % events[-2:])
+    answer = plain.answer()
+    check(answer.status in (500, 503) and answer.json()["error"]["message"], "a plain answer is an error: %s" % answer.body)
+
+
+def main():
+    program, golden = sys.argv[1:3]
+    with tempfile.TemporaryDirectory() as folder:
+        model = write_model(golden, pathlib.Path(folder) / "mixed")
+        for backend, heals in (("auto", True), ("cuda", False)):
+            with Server(program, "--no-auth", "--backend", backend, "--context", "8000", model=model, stdin=True) as s:
+                check(s.get("/health").status == 200 and s.figures()["exl2_device_bytes"] > 0, "it runs on the GPU")
+                lose(s)
+                if heals:
+                    wait_for(lambda: s.get("/health").status == 200, 30)
+                    check(s.figures()["exl2_device_bytes"] == 0, "then it runs on the CPU")
+                    events = s.post("/v1/completions", dict(BODY, max_tokens=20)).events()
+                    check(events[-1] == "[DONE]" and "choices" in events[-2], "and answers: %r" % events[-2:])
+                else:
+                    health = s.get("/health")
+                    check(health.status == 503 and b"lost" in health.body, "it says that it is ill: %s" % health.body)
+                    answer = s.post("/v1/completions", BODY)
+                    check(answer.status == 503, "and takes no requests: %s" % answer.body)
+                    check(s.get("/v1/models").status == 200, "what needs no engine is answered")
+                s.process.terminate()
+                check(s.process.wait(30) == 0, "a signal ends it with 0")
+            print(backend, "done", flush=True)
+    return result()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

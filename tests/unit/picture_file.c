@@ -1,0 +1,214 @@
+/* picture_file.c: the pictures that programs read: PPM, PGM, PNG, JPEG with each orientation, limits before decoding,
+   files that are cut or changed at any byte. */
+#if defined(__has_include)
+#if __has_include(<stb/stb_image.h>) && __has_include(<stb/stb_image_write.h>)
+#define HAVE_STB_IMAGE
+#define HAVE_STB_IMAGE_WRITE
+#endif
+#endif
+#include "../../demo/common/text_file.c"
+
+#include "../../demo/common/folder.c"
+#include "../../demo/common/memory.c"
+#include "../../demo/common/picture_file.c"
+#include "../check.h"
+
+#ifdef HAVE_STB_IMAGE_WRITE
+#if defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+#endif
+#define STB_IMAGE_WRITE_STATIC
+#define STB_IMAGE_WRITE_IMPLEMENTATION
+#include <stb/stb_image_write.h>
+#if defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
+#endif
+
+static char error[256];
+
+static bool decode(const void *bytes, size_t count, picture_file *out)
+{
+    error[0] = 0;
+    bool good = picture_file_decode((const uint8_t *)bytes, count, out, error, sizeof error);
+    CHECK(good ? out->pixels != NULL : !out->pixels && strlen(error) > 10);
+    return good;
+}
+
+static void bad(const void *bytes, size_t count, const char *piece)
+{
+    picture_file p;
+    CHECK(!decode(bytes, count, &p));
+    if (!CHECK(strstr(error, piece) != NULL)) {
+        printf("  %s\n", error);
+    }
+}
+
+static void bad_text(const char *text, const char *piece) { bad(text, strlen(text), piece); }
+
+static void pnm(void)
+{
+    picture_file p;
+    static const uint8_t ppm[] = "P6\n# a comment\n2 1\n255\n\x01\x02\x03\xFF\x80\x00";
+    CHECK(decode(ppm, sizeof ppm - 1, &p));
+    CHECK(p.width == 2 && p.height == 1 && p.channels == 3 && memcmp(p.pixels, "\x01\x02\x03\xFF\x80", 5) == 0);
+    picture_file_close(&p);
+    static const uint8_t pgm[] = "P5 1 2 100 \x00\x64";
+    CHECK(decode(pgm, sizeof pgm - 1, &p));
+    CHECK(p.width == 1 && p.height == 2 && p.channels == 1 && p.pixels[0] == 0 && p.pixels[1] == 255);
+    picture_file_close(&p);
+    bad_text("P6 2 2 255 123", "cut short");
+    bad_text("P6", "header");
+    bad_text("P6 2 2 65535 ", "header");
+    bad_text("P6 -2 2 255 ", "header");
+    bad_text("P6 99999999999 2 255 ", "header");
+    bad_text("P6 0 2 255 ", "0 x 2");
+    bad_text("P6 16385 2 255 ", "16385 x 2");
+    bad_text("P6 16384 16384 255 ", "64 megapixels");
+    bad_text("GIF89a", "not a picture");
+    bad_text("", "not a picture");
+    CHECK(!picture_file_read("tests/unit/none.png", &p, error, sizeof error) && strlen(error) > 5);
+}
+
+#if defined(HAVE_STB_IMAGE) && defined(HAVE_STB_IMAGE_WRITE)
+static void add_bytes(void *context, void *data, int count)
+{
+    memory_text_add(context, data, (size_t)count);
+}
+
+/* 16 x 24, a quarter each red, green, blue, white, from the top left on. */
+static void quarters(uint8_t *rgb)
+{
+    static const uint8_t colors[4][3] = { { 255, 0, 0 }, { 0, 255, 0 }, { 0, 0, 255 }, { 255, 255, 255 } };
+    for (int i = 0; i < 16 * 24; i++) {
+        memcpy(rgb + i * 3, colors[(i / 16 >= 12) * 2 + (i % 16 >= 8)], 3);
+    }
+}
+
+/* quarters() as JPEG, by Pillow. */
+static const uint8_t quarters_jpeg[] = {
+    255, 216, 255, 224, 0, 16, 74, 70, 73, 70, 0, 1, 1, 0, 0, 1, 0, 1, 0, 0, 255, 219, 0, 67, 0, 13, 9, 10, 11, 10, 8,
+    13, 11, 10, 11, 14, 14, 13, 15, 19, 32, 21, 19, 18, 18, 19, 39, 28, 30, 23, 32, 46, 41, 49, 48, 46, 41, 45, 44, 51,
+    58, 74, 62, 51, 54, 70, 55, 44, 45, 64, 87, 65, 70, 76, 78, 82, 83, 82, 50, 62, 90, 97, 90, 80, 96, 74, 81, 82, 79,
+    255, 219, 0, 67, 1, 14, 14, 14, 19, 17, 19, 38, 21, 21, 38, 79, 53, 45, 53, 79, 79, 79, 79, 79, 79, 79, 79, 79, 79,
+    79, 79, 79, 79, 79, 79, 79, 79, 79, 79, 79, 79, 79, 79, 79, 79, 79, 79, 79, 79, 79, 79, 79, 79, 79, 79, 79, 79, 79,
+    79, 79, 79, 79, 79, 79, 79, 79, 79, 79, 79, 255, 192, 0, 17, 8, 0, 24, 0, 16, 3, 1, 17, 0, 2, 17, 1, 3, 17, 1, 255,
+    196, 0, 22, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 6, 7, 8, 255, 196, 0, 27, 16, 1, 0, 1, 5, 1, 0, 0,
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 225, 21, 22, 99, 100, 162, 163, 255, 196, 0, 24, 1, 0, 3, 1, 1, 0, 0, 0, 0, 0, 0, 0,
+    0, 0, 0, 0, 0, 5, 6, 7, 4, 8, 255, 196, 0, 28, 17, 1, 0, 0, 7, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 21, 22, 98,
+    99, 161, 162, 225, 226, 255, 218, 0, 12, 3, 1, 0, 2, 17, 3, 17, 0, 63, 0, 62, 12, 164, 151, 4, 57, 228, 14, 163,
+    139, 168, 82, 37, 59, 218, 250, 86, 230, 107, 91, 113, 92, 182, 119, 60, 164, 159, 9, 175, 29, 33, 64, 238, 99,
+    168, 162, 194, 38, 209, 105, 179, 99, 255, 217,
+};
+
+/* The color at a corner: 'r', 'g', 'b' or 'w'. */
+static char corner(const picture_file *p, bool bottom, bool right)
+{
+    const uint8_t *at = p->pixels + ((size_t)(bottom ? p->height - 2 : 1) * p->width + (right ? p->width - 2 : 1)) * 3;
+    return at[0] > 128 ? at[1] > 128 ? 'w' : 'r' : at[1] > 128 ? 'g' : 'b';
+}
+
+/* The file with an Exif segment; big: in the other order of bytes. */
+static memory_text with_exif(const memory_text *jpeg, uint32_t orientation, bool big)
+{
+    uint8_t exif[36] = { 0xFF, 0xE1, 0, 34, 'E', 'x', 'i', 'f', 0, 0 };
+    static const uint8_t little[] = { 'I', 'I', 42, 0, 8, 0, 0, 0, 1, 0, 0x12, 1, 3, 0, 1, 0, 0, 0 };
+    static const uint8_t large[] = { 'M', 'M', 0, 42, 0, 0, 0, 8, 0, 1, 1, 0x12, 0, 3, 0, 0, 0, 1 };
+    memory_text out = { 0 };
+    memcpy(exif + 10, big ? large : little, sizeof large);
+    exif[28 + big] = (uint8_t)orientation;
+    memory_text_add(&out, jpeg->data, 2);
+    memory_text_add(&out, (const char *)exif, sizeof exif);
+    memory_text_add(&out, jpeg->data + 2, jpeg->bytes - 2);
+    return out;
+}
+
+static void orientations(void)
+{
+    /* Corners of what is shown: top left, top right, bottom left, bottom right. Exif 2.3, table of Orientation. */
+    static const char shown[9][5] = { "", "rgbw", "grwb", "wbgr", "bwrg", "rbgw", "brwg", "wgbr", "gwrb" };
+    memory_text jpeg = { 0 };
+    memory_text_add(&jpeg, (const char *)quarters_jpeg, sizeof quarters_jpeg);
+    for (uint32_t i = 1; i <= 8; i++) {
+        for (uint32_t big = 0; big < 2; big++) {
+            memory_text file = with_exif(&jpeg, i, big != 0);
+            picture_file p;
+            CHECK(decode(file.data, file.bytes, &p));
+            CHECK_INT(p.width, i >= 5 ? 24 : 16);
+            CHECK_INT(p.height, i >= 5 ? 16 : 24);
+            char got[5] = { corner(&p, false, false), corner(&p, false, true), corner(&p, true, false),
+                            corner(&p, true, true), 0 };
+            CHECK_TEXT(got, shown[i]);
+            picture_file_close(&p);
+            free(file.data);
+        }
+    }
+    for (uint32_t i = 0; i < 300; i++) { /* 0 and 9 are none; then bytes of the segment that are damaged */
+        memory_text file = with_exif(&jpeg, i == 0 ? 0 : i == 1 ? 9 : 6, false);
+        picture_file p;
+        file.data[4 + i % 34] = (char)(i < 2 ? file.data[4 + i % 34] : file.data[4 + i % 34] ^ (1 << i % 8));
+        if (decode(file.data, file.bytes, &p)) {
+            CHECK(i >= 2 || p.width == 16);
+        }
+        picture_file_close(&p);
+        free(file.data);
+    }
+    free(jpeg.data);
+}
+
+/* Every prefix, and a changed byte at every place: an error, or a picture. */
+static void damaged(const memory_text *file)
+{
+    picture_file p;
+    for (size_t i = 0; i < file->bytes; i += 1 + i / 64) {
+        char *copy = memory_copy_text(file->data, file->bytes);
+        decode(copy, i, &p);
+        picture_file_close(&p);
+        copy[i] = (char)(copy[i] ^ 0x55);
+        decode(copy, file->bytes, &p);
+        picture_file_close(&p);
+        free(copy);
+    }
+}
+
+static void coded(void)
+{
+    uint8_t rgb[16 * 24 * 3];
+    memory_text png = { 0 }, jpeg = { 0 }, gray = { 0 };
+    picture_file p;
+    quarters(rgb);
+    CHECK(stbi_write_png_to_func(add_bytes, &png, 16, 24, 3, rgb, 48) != 0);
+    memory_text_add(&jpeg, (const char *)quarters_jpeg, sizeof quarters_jpeg);
+    CHECK(stbi_write_png_to_func(add_bytes, &gray, 8, 4, 2, rgb, 16) != 0);
+    CHECK(decode(png.data, png.bytes, &p));
+    CHECK(p.width == 16 && p.height == 24 && p.channels == 3 && memcmp(p.pixels, rgb, sizeof rgb) == 0);
+    picture_file_close(&p);
+    CHECK(decode(gray.data, gray.bytes, &p)); /* gray and alpha: four channels */
+    CHECK(p.channels == 4 && p.pixels[0] == p.pixels[1] && p.pixels[3] == rgb[1]);
+    picture_file_close(&p);
+    damaged(&png);
+    damaged(&jpeg);
+    memcpy(png.data + 16, "\x00\x00\xFF\xFF\x00\x00\xFF\xFF", 8); /* 65535 x 65535: refused before it is decoded */
+    bad(png.data, png.bytes, "larger than 16384");
+    memcpy(png.data + 16, "\x00\x00\x40\x00\x00\x00\x40\x00", 8);
+    bad(png.data, png.bytes, "64 megapixels");
+    free(png.data);
+    free(jpeg.data);
+    free(gray.data);
+}
+#endif
+
+int main(void)
+{
+    pnm();
+#if defined(HAVE_STB_IMAGE) && defined(HAVE_STB_IMAGE_WRITE)
+    orientations();
+    coded();
+#else
+    printf("no PNG and JPEG: there is no stb_image\n");
+#endif
+    return check_done();
+}

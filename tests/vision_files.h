@@ -1,0 +1,99 @@
+/* vision_files.h: pictures, as PNG, and towers of the shared fixtures (fixtures/vision), for tests of vision. */
+#ifndef VISION_FILES_H
+#define VISION_FILES_H
+
+#include "private/json.h"
+#include "private/pixels.h"
+#include "private/platform.h"
+#include "check.h"
+
+#if defined(__has_include)
+#if __has_include(<stb/stb_image.h>)
+#define VISION_FILES_READ 1
+#endif
+#endif
+
+#ifdef VISION_FILES_READ
+#if defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+#pragma GCC diagnostic ignored "-Wunused-function"
+#pragma GCC diagnostic ignored "-Wcast-qual"
+#pragma GCC diagnostic ignored "-Wshadow"
+#endif
+#define STB_IMAGE_STATIC
+#define STB_IMAGE_IMPLEMENTATION
+#define STBI_ONLY_PNG
+#include <stb/stb_image.h>
+#if defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
+#endif
+
+static const char *const vision_folders[] = { "smolvlm", "qwen2.5-vl", "qwen2-vl", "gemma3", "mistral3", "pixtral",
+                                              "qwen3-vl", "llava-clip" };
+
+typedef struct vision_picture {
+    uint32_t width, height;
+    uint8_t *rgb;
+} vision_picture;
+
+/* A path below the fixtures. */
+static inline const char *vision_path(const char *folder, const char *name)
+{
+    char path[512];
+    snprintf(path, sizeof path, "fixtures/vision/%s/%s", folder, name);
+    return check_shared(path);
+}
+
+/* A PNG file of 1, 3 or 4 channels, through the engine's formats. Skips the test if there is no stb_image. */
+static inline vision_picture vision_read(const char *path)
+{
+    vision_picture p = { 0, 0, NULL };
+#ifdef VISION_FILES_READ
+    int width = 0, height = 0, channels = 0;
+    unsigned char *pixels = stbi_load(path, &width, &height, &channels, 0);
+    exl2__pixels_format format = channels == 1 ? EXL2__PIXELS_GRAY8 : channels == 4 ? EXL2__PIXELS_RGBA8
+                                                                                    : EXL2__PIXELS_RGB8;
+    if (!CHECK(pixels && channels != 2)) {
+        printf("  %s\n", path);
+        exit(1);
+    }
+    p.width = (uint32_t)width;
+    p.height = (uint32_t)height;
+    p.rgb = (uint8_t *)malloc((size_t)width * (size_t)height * 3);
+    for (uint32_t y = 0; y < p.height; y++) {
+        exl2__pixels_line(format, pixels + (size_t)y * p.width * exl2__pixels_bytes(format), p.width,
+                          p.rgb + (size_t)y * p.width * 3);
+    }
+    stbi_image_free(pixels);
+#else
+    (void)path;
+    check_skip("no stb_image, which reads the pictures (Debian: libstb-dev)");
+#endif
+    return p;
+}
+
+/* golden.json of a folder; the text must be freed after exl2__json_close. */
+static inline char *vision_golden(exl2__ctx *c, const char *folder, exl2__json *out)
+{
+    size_t bytes;
+    char *text = check_read(vision_path(folder, "golden.json"), &bytes);
+    if (!CHECK_INT(exl2__json_open(c, "golden.json", text, bytes, out), EXL2_OK)) {
+        exit(1);
+    }
+    return text;
+}
+
+/* Numbers of a list, at most `most`. */
+static inline uint32_t vision_numbers(const exl2__json *j, uint32_t list, double *out, uint32_t most)
+{
+    uint32_t n = 0;
+    for (uint32_t at = list ? exl2__json_first(j, list) : 0; at && n < most; at = exl2__json_next(j, list, at)) {
+        CHECK(exl2__json_f64(j, at, &out[n++]));
+    }
+    return n;
+}
+
+#endif
