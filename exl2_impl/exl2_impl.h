@@ -327,6 +327,7 @@ EXL2__SIZE_BEGIN
 #include "7_engine/snapshot_pictures.h"
 #include "7_engine/snapshot.h"
 #include "7_engine/job_start.h"
+#include "7_engine/loading_tokens.h"
 #include "7_engine/loading.h"
 #include "7_engine/loading_run.h"
 #include "7_engine/forced.h"

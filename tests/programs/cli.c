@@ -494,8 +494,8 @@ static void check_usage(void)
         { "tokenize m --json", "unknown flag '--json'" },
         { "import g o --bits 7", "7" },
         { "convert m o", "--bpw is missing" },
-        { "convert m o --bpw 4 --lora x:101", "--lora must be a folder" },
-        { "convert m o --bpw 4 --lora :2", "--lora must be a folder" },
+        { "convert m o --bpw 4 --lora x:101", "loras[0].scale must be" },
+        { "convert m o --bpw 4 --lora :2", "loras[0].folder is an empty string" },
         { "convert m o --bits 8", "bits is 8, expected 16" },
         { "convert m o --bits 16 --bpw 4", "bits is 16, so nothing is quantized, and bpw" },
         { "convert m o --bpw 4 --size 100", "size_bytes and bpw are both given" },
@@ -719,8 +719,8 @@ static void check_stdout(void)
 static void case_sentences(void)
 {
     static const char *const commands[] = { "", "info", "archs", "chat", "generate", "replay", "score", "embed",
-                                            "vision", "tokenize", "render", "bench", "import", "convert", "compare", "kernels",
-                                            "synth" };
+                                            "vision", "tokenize", "render", "bench", "import", "convert", "compare",
+                                            "kernels", "synth" };
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         CHECK_INT(program_run("%s --help", commands[i]), 0);
         char *out = program_read("out"), *err = program_read("err");
