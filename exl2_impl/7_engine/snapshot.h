@@ -9,8 +9,7 @@
        4, 4   version 1; flags: 1 = job part, 2 = K and V, 4 = the job's reply was begun, 8 = vectors, 16 = adapters,
               32 = pictures, 64 = with their pixels or rows
        16     content_id of the model; releases up to 0.2.0 wrote its head alone (content_id.h)
-       4      words of the history, with those of tokens that were not delivered yet
-       4      pages of K and V
+       4, 4   words of the history, with those of tokens that were not delivered yet; pages of K and V
        4 n    words: id, and bit 31 if a GPU computes K and V of the token as those of a sampled one; bit 30 and a
               number if the word is a vector's, numbered in the order in which they first occur
        ...    if any word is a vector's: their number (4), then each once, as floats
@@ -263,12 +262,9 @@ EXL2__PRIVATE exl2_result exl2__snapshot_save(exl2_engine *e, exl2__session *s, 
     exl2__table *t = &s->table;
     const exl2__job *job = s->job ? exl2__objects_job(e, (exl2_job){ s->job }) : NULL;
     exl2__snapshot x = { .tokens = exl2__objects_final_tokens(e, s), .job = s->resume };
-    if (job && job->guidance.negative) {
-        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "a session whose job has guidance can be saved after its DONE");
-    }
-    if (job && job->sequence.pool != EXL2_EMBED_OFF) {
-        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "a session whose job makes an embedding can be saved after its "
-                          "DONE");
+    if (job && (job->guidance.negative || job->sequence.pool != EXL2_EMBED_OFF)) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "a session whose job %s can be saved after its DONE",
+                          job->guidance.negative ? "has guidance" : "makes an embedding");
     }
     bool deferred = job && job->delivery.deferred && !exl2__jobs_is_dropped(job);
     if (deferred && (job->stops.strings.count || job->bans.strings.count || job->sequence.sampling.mirostat_tau > 0

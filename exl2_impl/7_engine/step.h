@@ -316,16 +316,6 @@ static inline uint32_t exl2__step_repeats(exl2_engine *e, exl2__model *m)
     return others || more == 0 ? 0 : more - 1;
 }
 
-/* Counts the guesses of the pass, without the forced tokens among the drafts. */
-static inline void exl2__step_count_drafts(exl2_engine *e, exl2__job *job)
-{
-    for (uint32_t i = 0; i < job->sequence.draft_count; i++) {
-        uint32_t guessed = !(job->sequence.draft_forced >> i & 1);
-        job->stats.drafted += guessed;
-        e->stats.drafted += guessed;
-    }
-}
-
 /* After the layers: K and V of the pass's rows are in the cache, and the tables are updated. */
 static inline void exl2__step_update_tables(exl2_engine *e, exl2__model *m)
 {
@@ -345,7 +335,7 @@ static inline void exl2__step_update_tables(exl2_engine *e, exl2__model *m)
         }
         counts |= !job->drafting.target;
         e->stats.tokens_in += exl2__jobs_computed(job, &m->pages);
-        exl2__step_count_drafts(e, job);
+        exl2__drafts_count(e, job);
         if (s->prefill_only && s->table->cached == s->table->tokens) {
             job->prefilled = true;
         }
