@@ -83,6 +83,30 @@
     X(exl2k_attend_wg64, "attend_wg64.cu", exl2k_attend_args, BUDGET)           \
     X(exl2k_attend_wg128, "attend_wg128.cu", exl2k_attend_args, BUDGET)
 
+#ifndef EXL2_NO_EXL3
+#define EXL2__KERNELS_EXL3(X)                               \
+    X(exl2k_exl3_wg256_mul1, "exl3_wg_mul1.cu", exl2k_exl3_args, BUDGET)        \
+    X(exl2k_exl3_wg128_mul1, "exl3_wg_mul1.cu", exl2k_exl3_args, BUDGET)        \
+    X(exl2k_exl3_wg256_mcg, "exl3_wg_mcg.cu", exl2k_exl3_args, BUDGET)          \
+    X(exl2k_exl3_wg128_mcg, "exl3_wg_mcg.cu", exl2k_exl3_args, BUDGET)          \
+    X(exl2k_exl3_wg256_3inst, "exl3_wg_3inst.cu", exl2k_exl3_args, BUDGET)      \
+    X(exl2k_exl3_wg128_3inst, "exl3_wg_3inst.cu", exl2k_exl3_args, BUDGET)      \
+    X(exl2k_exl3_gemm_mul1, "exl3_gemm_mul1.cu", exl2k_exl3_args, BUDGET)       \
+    X(exl2k_exl3_gemv8_mul1, "exl3_gemv_mul1.cu", exl2k_exl3_args, BUDGET)      \
+    X(exl2k_exl3_gemv16_mul1, "exl3_gemv_mul1.cu", exl2k_exl3_args, BUDGET)     \
+    X(exl2k_exl3_gemm_mcg, "exl3_gemm_mcg.cu", exl2k_exl3_args, BUDGET)         \
+    X(exl2k_exl3_gemv8_mcg, "exl3_gemv_mcg.cu", exl2k_exl3_args, BUDGET)        \
+    X(exl2k_exl3_gemv16_mcg, "exl3_gemv_mcg.cu", exl2k_exl3_args, BUDGET)       \
+    X(exl2k_exl3_gemm_3inst, "exl3_gemm_3inst.cu", exl2k_exl3_args, BUDGET)     \
+    X(exl2k_exl3_gemv8_3inst, "exl3_gemv_3inst.cu", exl2k_exl3_args, BUDGET)    \
+    X(exl2k_exl3_gemv16_3inst, "exl3_gemv_3inst.cu", exl2k_exl3_args, BUDGET)   \
+    X(exl2k_exl3_rotate, "exl3_rotate.cu", exl2k_exl3_rotate_args, NONE)        \
+    X(exl2k_exl3_dump, "exl3_rotate.cu", exl2k_exl3_dump_args, NONE)            \
+    X(exl2k_exl3_embed, "exl3_embed.cu", exl2k_exl3_embed_args, NONE)
+#else
+#define EXL2__KERNELS_EXL3(X)
+#endif
+
 #ifdef EXL2_CONVERT
 #define EXL2__KERNELS_CONVERT(X)                                                \
     X(exl2k_half_rows, "convert/half.cu", exl2k_half_rows_args, NONE)           \
@@ -127,6 +151,6 @@
 #define EXL2__KERNELS_CONVERT(X)
 #endif
 
-#define EXL2__KERNELS(X) EXL2__KERNELS_MODEL(X) EXL2__KERNELS_CONVERT(X)
+#define EXL2__KERNELS(X) EXL2__KERNELS_MODEL(X) EXL2__KERNELS_EXL3(X) EXL2__KERNELS_CONVERT(X)
 
 #endif

@@ -62,7 +62,8 @@ typedef struct exl2__shape {
     exl2__qk_norm qk_norm;      /* NONE, HEADS, HEADS_ROTATED or WHOLE */
     bool windows, unrotated;    /* some layers have a window; some have no RoPE although `rotary` is not 0 */
     bool affine;                /* some matrices are of the kind EXL2__MATRIX_AFFINE */
-    bool exl3;                  /* some matrices are of the kind EXL2__MATRIX_EXL3 */
+    uint32_t exl3;              /* matrices of the kind EXL2__MATRIX_EXL3, and embeddings: a bit for each
+                                   exl2__exl3_codebook; 0: there are none */
     bool pre_norms, post_norms; /* layers have norms before their blocks; after them */
     float norm_eps, attn_scale;
     float embed_scale, residual_scale, logit_scale;

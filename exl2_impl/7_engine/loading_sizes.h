@@ -108,7 +108,8 @@ EXL2__PRIVATE void exl2__loading_info_family(exl2__model *m)
     }
     info->family = config->arch.family;
     bool awq = config->quant.method == EXL2__QUANT_AWQ;
-    uint32_t kinds = (uint32_t)m->weights.has_dense + m->weights.has_exl2 + m->weights.has_gptq + m->weights.has_exl3;
+    uint32_t kinds = (uint32_t)m->weights.has_dense + m->weights.has_exl2 + m->weights.has_gptq
+                   + (m->weights.has_exl3 != 0);
     info->dequantized = m->weights.dequantized;
     info->format = kinds > 1 ? "mixed" : m->weights.has_exl2 ? "exl2" : m->weights.has_dense ? "dense"
                  : m->weights.has_exl3 ? "exl3" : awq ? "awq" : "gptq";

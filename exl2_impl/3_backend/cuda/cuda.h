@@ -152,7 +152,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t w
     if (s) {
         needs = (exl2__cuda_needs){ .arch = m->gpu->info.arch, .head_class = 64u << exl2__cuda_head_class(s->head_dim),
                                     .any = exl2__cuda_needs_any(s), .large = exl2__cuda_is_large(m->gpu, s),
-                                    .affine = s->affine,
+                                    .affine = s->affine, .exl3 = s->exl3,
+                                    .exl3_wg = exl2__cuda_exl3_by_wg(m->gpu),
                                     .settles = !exl2__cuda_folds(s), .experts = exl2__experts_any(&s->experts),
                                     .by_wg = exl2__cuda_may_wg(m->gpu, s),
                                     .attend_wg = exl2__cuda_attends_by_wg(m->gpu, s),
@@ -259,6 +260,7 @@ static const exl2__backend exl2__cuda_backend = {
     .two_kinds = true,
     .needs_groups = true,
     .one_kind = true,
+    .has_exl3 = EXL2__EXL3,
     .matrix_bytes = exl2__cuda_matrix_bytes,
     .vector_bytes = exl2__cuda_vector_bytes,
     .matrix_make = exl2__cuda_matrix_make,

@@ -8,6 +8,7 @@
 #include "../../../kernels_src/attend_args.h"
 #include "../../../kernels_src/expert_args.h"
 #include "../../../kernels_src/gemv_args.h"
+#include "cuda_exl3_plan.h"
 #include "cuda_grouped_plan.h"
 #include "cuda_timing.h"
 #include "cuda_sample.h"
@@ -58,6 +59,7 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint64_t sums[EXL2__CUDA_SUMS]; /* f32 [R, EXL2K_SLOTS_MAX] */
     uint64_t partial, attend_tickets; /* exl2k_attend_args, for D rows; partial begins at logits */
     uint64_t gemm_partial, gemm_tickets; /* exl2k_gemm_args; gemm_partial begins at logits */
+    uint64_t exl3_partial, exl3_tickets, exl3_rotated; /* exl2k_exl3_args; exl3_partial begins at logits */
     uint64_t head_x;     /* fp16 [L, x_pitch] */
     uint64_t head_sums[2]; /* f32 [L, EXL2K_SLOTS_MAX]: for the current norm, for the previous one */
     uint64_t split_x, split_out; /* cuda_split.h: fp16 [16, x_pitch]; f32 [16, 2 inter] */
@@ -238,9 +240,15 @@ EXL2__PRIVATE void exl2__cuda_buffers_scratch(exl2__cuda_buffers *b, const exl2_
     b->adjusted = exl2__cuda_arena_take(a, rows * b->stride * sizeof(float));
     b->keys = exl2__cuda_arena_take(a, rows * 2 * blocks * sizeof(uint32_t));
     b->key_sums = exl2__cuda_arena_take(a, rows * blocks * sizeof(uint64_t));
-    b->partial = b->gemm_partial = b->logits;
+    b->partial = b->gemm_partial = b->exl3_partial = b->logits;
     others = exl2__max64(others, exl2__cuda_gemm_partial_max(sms));
+#if EXL2__EXL3
+    others = exl2__max64(others, exl2__cuda_exl3_partial_max(s, sms));
+#endif
     exl2__cuda_arena_take(a, others - exl2__min64(others, a->used - begin));
+#if EXL2__EXL3
+    b->exl3_rotated = exl2__cuda_arena_take(a, exl2__cuda_exl3_rotated_max(s, p->rows_max));
+#endif
 }
 
 /* Buffers that must be zero before the first pass: padding that kernels read, and counters. h and qkv, x and attended
@@ -270,6 +278,9 @@ EXL2__PRIVATE void exl2__cuda_buffers_zeroed(exl2__cuda_buffers *b, const exl2__
         b->sums[i] = exl2__cuda_arena_take(a, rows * EXL2K_SLOTS_MAX * sizeof(float));
     }
     b->gemm_tickets = exl2__cuda_arena_take(a, exl2__cuda_gemm_tickets_max(sms));
+#if EXL2__EXL3
+    b->exl3_tickets = exl2__cuda_arena_take(a, exl2__cuda_exl3_tickets_max(s));
+#endif
     b->attend_tickets = exl2__cuda_arena_take(a, (uint64_t)exl2__cuda_sampled_rows(p) * s->kv_heads
                                                       * b->head_rows * 4);
     b->sample_states = exl2__cuda_arena_take(a, logits * sizeof(exl2k_sample_state));

@@ -10,6 +10,7 @@
 #include "../../../kernels_src/shuffle_args.h"
 #include "../../2_graph/weights.h"
 #include "cuda_buffers.h"
+#include "cuda_exl3_plan.h"
 #include "cuda_matrix.h"
 #include "cuda_order.h"
 #include "cuda_ring.h"
@@ -36,6 +37,7 @@ typedef struct exl2__cuda_matrix {
     uint32_t in, pitch;             /* pitch: elements from one input row to the next */
     uint32_t chunk_bytes;           /* bytes of the largest chunk */
     exl2__cuda_order order;
+    exl2__cuda_exl3 exl3;           /* device.parts is 0 then */
     bool affine;                    /* GPTQ or AWQ: products need the kernels for affine matrices */
     uint64_t table;                 /* [feed[0].rows, in] in natural order; 0: the matrix is not read by rows */
     uint64_t tables[EXL2K_PARTS_MAX]; /* router: each part, as `table`, in natural order */
@@ -195,6 +197,16 @@ EXL2__PRIVATE uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const
     if (parts->uses & EXL2__USE_ROWS) {
         bytes += exl2__cuda_round(parts->out * exl2__weights_row_bytes(parts));
     }
+#if EXL2__EXL3
+    bool exl3 = false; /* the loader refuses parts of which only some are */
+    for (uint32_t i = 0; i < count && exl2__matrix_is_exl3(parts[i].kind); i++) {
+        bytes += exl2__cuda_exl3_bytes(&parts[i]);
+        exl3 = true;
+    }
+    if (exl3) {
+        return bytes;
+    }
+#endif
     if (!(parts->uses & EXL2__USE_PRODUCT)) {
         return bytes;
     }

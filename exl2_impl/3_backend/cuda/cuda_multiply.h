@@ -2,12 +2,14 @@
    takes: a model with a current pass; operands (phases.h); rows in device memory.
    gives: exl2__cuda_multiply, exl2__cuda_head_by_wg.
 
-   It chooses among products of few rows, GEMM, and products whose parts order their inputs differently. It knows layer
-   and role, so whatever is added to a product, such as a matrix of low rank, is added here. The experts of a layer are
-   not among its operands: their kernels multiply by all of them at once (cuda_experts.h). */
+   It chooses among products of few rows, GEMM, those of EXL3 matrices, and products whose parts order their inputs
+   differently. It knows layer and role, so whatever is added to a product, such as a matrix of low rank, is added
+   here. The experts of a layer are not among its operands: their kernels multiply by all of them at once
+   (cuda_experts.h). */
 #ifndef EXL2__CUDA_MULTIPLY_H
 #define EXL2__CUDA_MULTIPLY_H
 
+#include "cuda_exl3.h"
 #include "cuda_split.h"
 
 /* Whether the head's products of `rows` rows run by wgmma; else they are products of few rows, in any pass. */
@@ -37,6 +39,11 @@ EXL2__PRIVATE exl2_result exl2__cuda_multiply_many(exl2__cuda_model *m, const ex
 EXL2__PRIVATE exl2_result exl2__cuda_multiply(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
                                               exl2k_gemv_args *a, uint32_t rows)
 {
+#if EXL2__EXL3
+    if (exl2__cuda_matrix_of(of.matrix)->exl3.parts > 0) {
+        return exl2__cuda_exl3_product(m, of, kind, a, rows);
+    }
+#endif
     if (exl2__cuda_matrix_of(of.matrix)->order.apart) {
         return exl2__cuda_split_product(m, of.matrix, kind, *a, rows);
     }
