@@ -169,6 +169,7 @@ EXL2__SIZE_BEGIN
 #include "3_backend/cuda/cuda_experts.h"
 #include "3_backend/cuda/cuda_split.h"
 #include "3_backend/cuda/cuda_exl3.h"
+#include "3_backend/cuda/cuda_lora.h"
 #include "3_backend/cuda/cuda_multiply.h"
 #include "3_backend/cuda/cuda_phases.h"
 #include "3_backend/cuda/cuda_graph.h"

@@ -404,14 +404,15 @@ typedef struct exl2__backend_queue {
 
 /* Functions of a backend that computes adapters (lora.h). */
 typedef struct exl2__backend_loras {
+    uint32_t rows; /* rows with adapters have passes of their own, of at most so many rows; 0: they have none */
     /* Memory for an adapter. *block: its address there. */
     exl2_result (*open)(exl2__device *d, uint64_t bytes, uint64_t *block);
     void (*close)(exl2__device *d, uint64_t block, uint64_t bytes);
     /* Writes bytes at an address of a block that no pass uses yet. */
     exl2_result (*write)(exl2__device *d, uint64_t at, const void *data, uint64_t bytes);
-    /* Where a matrix has its inputs and outputs: in_at [inputs of the part], out_at [outputs]: the place of each.
-       NULL: in their natural order. */
-    void (*order)(const exl2__device *d, exl2__operand of, uint32_t part, uint32_t *in_at, uint32_t *out_at);
+    /* Where a matrix has its inputs and outputs: in_at [inputs of the part], out_at [outputs]: the place of each, which
+       is the natural one before. NULL: all are in their natural order. Fails for an operand without adapters. */
+    exl2_result (*order)(const exl2__device *d, exl2__operand of, uint32_t part, uint32_t *in_at, uint32_t *out_at);
 } exl2__backend_loras;
 
 typedef struct exl2__backend {

@@ -560,15 +560,9 @@ EXL2__PRIVATE exl2_result exl2__snapshot_read(exl2_engine *e, const exl2__model 
         at += 4 + x->vectors * x->vector_bytes;
     }
     if (x->flags & EXL2__SNAPSHOT_HAS_PICTURES) {
-#ifndef EXL2_NO_VISION
-        bool images = x->flags & EXL2__SNAPSHOT_HAS_IMAGES;
-        EXL2__TRY(exl2__snapshot_pictures_read(e, m, data + at, end - at, images, &x->pictures));
-        EXL2__TRY(exl2__snapshot_pictures_check(e, &x->pictures, x->words, x->tokens));
+        x->pictures.images = x->flags & EXL2__SNAPSHOT_HAS_IMAGES;
+        EXL2__TRY(exl2__snapshot_pictures_take(e, m, data + at, end - at, x->words, x->tokens, &x->pictures));
         at += x->pictures.bytes;
-#else
-        return exl2__fail(&e->ctx, EXL2_ERR_UNSUPPORTED, "the snapshot has pictures, which are not part of this build "
-                          "(EXL2_NO_VISION)");
-#endif
     }
     EXL2__TRY(exl2__snapshot_check_words(e, m, x));
     if (x->flags & EXL2__SNAPSHOT_HAS_JOB) {

@@ -271,11 +271,10 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, const
     m->pass_ns = 0;
     exl2__schedule_limits limits = { m->forward.step.kind, m->plan.rows_max - m->plan.picture_rows,
                                      exl2__step_prompt_rows(m, budget), m->plan.sequences_max,
-                                     exl2__objects_backend(m)->decode_rows, m->plan.picture_rows };
+                                     exl2__objects_backend(m)->decode_rows, m->plan.picture_rows, 0, m->lora_turn };
+    limits.lora_rows = m->plan.lora_max ? exl2__objects_backend(m)->loras->rows : 0;
     exl2__schedule_kind(m->sequences, count, &m->pages, limits.kind, &limits);
-#ifndef EXL2_NO_VISION
     exl2__images_gate(e, m);
-#endif
     exl2__drafts_make(e, m, limits.kind);
     uint32_t rows = exl2__schedule_rows(m->sequences, count, &m->pages, &limits, m->batch.copies, &m->batch.copy_count);
     rows -= exl2__step_commit(e, m);
@@ -591,26 +590,30 @@ static inline void exl2__step_passes(exl2_engine *e, exl2__model *m, const exl2_
 }
 
 #ifndef EXL2_NO_VISION
-/* Passes and pictures. While a job waits for a picture, pictures have half of the time first; else what passes leave.
-   */
+/* Passes and pictures, which have half of the time first while a job waits for one, and else what passes leave. */
 static inline void exl2__step_pictures(exl2_engine *e, exl2__model *m, const exl2__budget *budget,
                                        exl2__queue_budget *queue_budget, exl2__progress *progress)
 {
     uint64_t deadline = budget->deadline_ns, now = deadline ? exl2__platform_ns() : 0, id = m->id;
-    if (deadline && exl2__images_has_wanted(m)) {
-        exl2__images_run(e, m, now + (deadline > now ? (deadline - now) / 2 : 0), budget->unit_ns,
-                         &progress->anything);
+    exl2__images_deliver(e, m, &progress->anything);
+    bool ended = m->id == id;
+    if (ended && deadline && exl2__images_has_wanted(m)) {
+        uint64_t half = now + (deadline > now ? (deadline - now) / 2 : 0);
+        exl2__images_run(e, m, half, budget->unit_ns, &progress->anything);
     }
-    bool ended = true;
     while (ended) {
         bool before = progress->pass_ended;
         progress->pass_ended = false;
         exl2__step_passes(e, m, budget, queue_budget, progress);
         bool passed = progress->pass_ended;
         progress->pass_ended = before || passed;
-        bool left = deadline ? exl2__platform_ns() < deadline : !passed || exl2__images_has_wanted(m);
+        bool left = deadline ? exl2__platform_ns() < deadline || !progress->anything
+                             : !passed || exl2__images_has_wanted(m);
         ended = m->id == id && left && exl2__images_run(e, m, deadline, budget->unit_ns, &progress->anything)
              && deadline && exl2__platform_ns() < deadline;
+    }
+    if (m->id == id) {
+        exl2__images_deliver(e, m, &progress->anything);
     }
 }
 #endif
@@ -621,13 +624,7 @@ static inline void exl2__step_model(exl2_engine *e, exl2__model *m, exl2__budget
     exl2__queue_budget queue_budget = exl2__step_queue_budget(m, budget);
 #ifndef EXL2_NO_VISION
     if (m->images.on) {
-        exl2__images_deliver(e, m, &progress->anything);
-        if (m->id && m->images.on) {
-            exl2__step_pictures(e, m, budget, &queue_budget, progress);
-        }
-        if (m->id) {
-            exl2__images_deliver(e, m, &progress->anything);
-        }
+        exl2__step_pictures(e, m, budget, &queue_budget, progress);
         return;
     }
 #endif

@@ -33,6 +33,7 @@ EXL2__PRIVATE void exl2__cuda_close(exl2__device *device)
     exl2__ctx *c = m->c;
     exl2__cuda_release(m);
     exl2__cuda_packed_free(m);
+    exl2__free(c, m->orders, m->orders_max * sizeof *m->orders, EXL2_MEM_GENERAL);
     while (m->matrices) {
         exl2__cuda_matrix *next = m->matrices->next;
         exl2__free(c, m->matrices, sizeof *m->matrices, EXL2_MEM_GENERAL);
@@ -157,7 +158,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t w
                                     .settles = !exl2__cuda_folds(s), .experts = exl2__experts_any(&s->experts),
                                     .by_wg = exl2__cuda_may_wg(m->gpu, s),
                                     .attend_wg = exl2__cuda_attends_by_wg(m->gpu, s),
-                                    .codes = m->plan->kv != EXL2_KV_FP16,
+                                    .codes = m->plan->kv != EXL2_KV_FP16, .loras = m->plan->lora_max > 0,
                                     .attend_few = exl2__cuda_attends_few(s),
                                     .many = exl2__cuda_many_decode(m->plan),
                                     .crowd = m->plan->sequences_max > EXL2__CUDA_GEMV_ROWS };
@@ -170,6 +171,12 @@ EXL2__PRIVATE exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t w
                             : exl2__cuda_device_kernels(m->gpu, NULL);
     if (r != EXL2_OK) {
         return r;
+    }
+    if (m->plan && exl2__cuda_orders_max(m->plan) && !m->orders) {
+        void *orders;
+        EXL2__TRY(exl2__alloc(m->c, exl2__cuda_orders_max(m->plan) * sizeof *m->orders, 16, EXL2_MEM_GENERAL, &orders));
+        m->orders = (uint16_t *)orders;
+        m->orders_max = exl2__cuda_orders_max(m->plan);
     }
     EXL2__TRY(exl2__cuda_ring_open(m->gpu, &m->ring, EXL2__CUDA_SLOTS, EXL2__CUDA_SLOT_BYTES, m->gpu->stream));
     return exl2__cuda_arena_open(m->gpu, &m->weights, weight_bytes, EXL2_MEM_WEIGHTS);
@@ -252,6 +259,7 @@ static const exl2__backend exl2__cuda_backend = {
     .name = "cuda",
     .memory = &exl2__cuda_backend_memory,
     .queue = &exl2__cuda_backend_queue,
+    .loras = &exl2__cuda_loras,
     .open = exl2__cuda_open,
     .close = exl2__cuda_close,
     .decode_rows = EXL2__CUDA_SAMPLED_ROWS,

@@ -81,6 +81,7 @@ typedef struct exl2__cuda_needs {
     bool codes;          /* a quantized cache */
     bool attend_few;     /* attention in decode of up to 8 rows by kernels without norms */
     bool many, crowd;    /* more than 8, more than 16 rows may decode together */
+    bool loras;          /* the model may have adapters */
 } exl2__cuda_needs;
 
 /* Whether the module has products of EXL3 matrices that the model has. */
@@ -116,6 +117,9 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     }
     if (n->by_wg && strncmp(module, "gemm", 4) == 0) {
         return false; /* loaded late if the model's matrices need it */
+    }
+    if (strcmp(module, "lora.cu") == 0) {
+        return n->loras;
     }
     if (strcmp(module, "gemm.cu") == 0) {
         return !n->any;

@@ -89,6 +89,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_host_bytes(const exl2__device *device, const e
     uint64_t matrices = (s->experts.count ? 5 : 4) * layers + 3, vectors = EXL2__UNIT_VECTORS_MAX * layers + 2;
     uint64_t bytes = matrices * sizeof(exl2__cuda_matrix) + vectors * sizeof(exl2__cuda_vector);
     (void)device;
+    bytes += exl2__cuda_orders_max(p) * sizeof(uint16_t);
     if (exl2__experts_any(&s->experts)) { /* records of layers, and the order of their inputs */
         bytes += layers * (sizeof(exl2__cuda_experts) + s->hidden * sizeof(uint16_t));
     }
