@@ -89,7 +89,7 @@ EXL2__PRIVATE uint64_t exl2__snapshot_computation(const exl2_engine *e, const ex
     exl2__snapshot_key_add(&key, backend->name, strlen(backend->name));
     exl2__snapshot_key_add(&key, first->name, gpu ? strlen(first->name) : 0);
     exl2__snapshot_key_add(&key, numbers, sizeof numbers);
-    for (uint32_t i = 1; i < m->info.card_count; i++) { /* equal GPUs give the bits of one, however layers are cut */
+    for (uint32_t i = 1; i < m->info.card_count; i++) { /* equal GPUs give the bits of one, cut anywhere */
         const exl2_device_info *other = &e->info.devices[m->info.cards[i].device];
         if (strcmp(other->name, first->name) != 0 || other->arch != first->arch) {
             exl2__snapshot_key_add(&key, other->name, strlen(other->name));

@@ -263,15 +263,16 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, const
     if (exl2__step_begin_repeated(m)) {
         return EXL2_OK;
     }
-    exl2__draft_models_all_follow(e, m);
+    exl2__draft_models_all_follow(e, m, false);
     exl2__step_admit(e, m, count, active);
-    exl2__draft_models_all_follow(e, m); /* those that have just started */
+    exl2__draft_models_all_follow(e, m, true); /* those that have just started, too */
     exl2__step_reserve_scores(e, m);
     exl2__drafts_ask(e, m);
     m->pass_ns = 0;
     exl2__schedule_limits limits = { m->forward.step.kind, m->plan.rows_max - m->plan.picture_rows,
                                      exl2__step_prompt_rows(m, budget), m->plan.sequences_max,
-                                     exl2__objects_backend(m)->decode_rows, m->plan.picture_rows };
+                                     exl2__objects_backend(m)->decode_rows, m->plan.picture_rows, 0, m->lora_turn };
+    limits.lora_rows = m->plan.lora_max ? exl2__objects_backend(m)->loras->rows : 0;
     exl2__schedule_kind(m->sequences, count, &m->pages, limits.kind, &limits);
     exl2__images_gate(e, m);
     exl2__drafts_make(e, m, limits.kind);

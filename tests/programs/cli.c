@@ -718,8 +718,8 @@ static void check_stdout(void)
 
 static void case_sentences(void)
 {
-    static const char *const commands[] = { "", "info", "archs", "chat", "generate", "replay", "score", "embed", "vision",
-                                            "tokenize", "render", "bench", "import", "convert", "compare", "kernels",
+    static const char *const commands[] = { "", "info", "archs", "chat", "generate", "replay", "score", "embed",
+                                            "vision", "tokenize", "render", "bench", "import", "convert", "compare", "kernels",
                                             "synth" };
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         CHECK_INT(program_run("%s --help", commands[i]), 0);

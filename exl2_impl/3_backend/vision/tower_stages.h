@@ -492,15 +492,23 @@ EXL2__PRIVATE void exl2__tower_combine_row(const exl2__tower *t, uint32_t o, flo
     }
 }
 
-/* Items: chunks of the result's rows. */
+/* Tiles of a chunk, at most: the last chunk of a block may have one more, of few rows. */
+static inline uint32_t exl2__tower_tiles_most(const exl2__tower *t)
+{
+    return EXL2__TOWER_CHUNK / t->ops->tile_rows + 1;
+}
+
+/* Items: tiles of the result's rows, as many of each chunk as one can have, for a row is made of many patches. */
 EXL2__PRIVATE void exl2__tower_combine(void *arg, uint32_t begin, uint32_t end, uint32_t task)
 {
     const exl2__tower *t = (const exl2__tower *)arg;
     const exl2__cpu_part *p = exl2__tower_first_matrix(t);
+    uint32_t most = exl2__tower_tiles_most(t);
     float *x = t->task[task].rows;
-    for (uint32_t chunk = begin; chunk < end; chunk++) {
-        uint32_t rows = exl2__tower_chunk_rows(t, chunk), first = exl2__tower_block_row(t) + chunk * EXL2__TOWER_CHUNK;
-        for (uint32_t i = 0; i < exl2__cpu_tiles(rows, t->ops->tile_rows); i++) {
+    for (uint32_t item = begin; item < end; item++) {
+        uint32_t chunk = item / most, rows = exl2__tower_chunk_rows(t, chunk), i = item % most;
+        uint32_t first = exl2__tower_block_row(t) + chunk * EXL2__TOWER_CHUNK;
+        if (i < exl2__cpu_tiles(rows, t->ops->tile_rows)) {
             exl2__tower_tile tile = exl2__tower_tile_of(t, rows, i);
             for (uint32_t r = 0; r < tile.count; r++) {
                 exl2__tower_combine_row(t, first + tile.row + r, t->task[task].patch, x + (size_t)r * p->in);
@@ -656,7 +664,10 @@ EXL2__PRIVATE exl2__tower_items exl2__tower_items_now(const exl2__tower *t)
     case EXL2__TOWER_DOWN:
         return exl2__tower_items_product(t, exl2__tower_down, layer->down);
     case EXL2__TOWER_COMBINE:
-        return exl2__tower_items_chunks(t, exl2__tower_combine, v->merge * v->merge * v->width);
+        items = exl2__tower_items_chunks(t, exl2__tower_combine, v->merge * v->merge * v->width);
+        items.count *= exl2__tower_tiles_most(t);
+        items.cost /= exl2__tower_tiles_most(t) - 1;
+        return items;
     case EXL2__TOWER_MERGE:
         return exl2__tower_items_product(t, exl2__tower_merge, p->merge);
     case EXL2__TOWER_LINEAR1_INPUT:
