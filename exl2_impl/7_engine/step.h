@@ -590,8 +590,7 @@ static inline void exl2__step_pictures(exl2_engine *e, exl2__model *m, const exl
     exl2__images_deliver(e, m, &progress->anything);
     bool ended = m->id == id;
     if (ended && deadline && exl2__images_has_wanted(m)) {
-        uint64_t half = now + (deadline > now ? (deadline - now) / 2 : 0);
-        exl2__images_run(e, m, half, budget->unit_ns, &progress->anything);
+        exl2__images_run(e, m, now + (deadline - exl2__min64(now, deadline)) / 2, budget->unit_ns, &progress->anything);
     }
     while (ended) {
         bool before = progress->pass_ended;
