@@ -298,9 +298,9 @@
    architecture that is not in the list is rejected with the reason. An unknown one is read as Llama, with a warning,
    and rejected if it has other tensors.
 
-   Formats: EXL2; EXL3 (1 to 8, 1.5, 2.5 and 3.5 bits, all codebooks) on the CPU; dense (F16, BF16, F32); GPTQ with 2,
-   3, 4 and 8 bits and AWQ (version gemm), also by auto-round; a folder may mix them. Others (Marlin, AWQ gemv,
-   compressed-tensors, bitsandbytes, FP8, MXFP4) are rejected, and the message names them.
+   Formats: EXL2; EXL3 (1 to 8, 1.5, 2.5 and 3.5 bits, all codebooks; with experts on the CPU alone); dense (F16, BF16,
+   F32); GPTQ with 2, 3, 4 and 8 bits and AWQ (version gemm), also by auto-round; a folder may mix them. Others (Marlin,
+   AWQ gemv, compressed-tensors, bitsandbytes, FP8, MXFP4) are rejected, and the message names them.
 
    Text: BPE tokenizers (tokenizer.json), and the constructs of chat templates that exl2_chat_desc lists. A tokenizer or
    template with something unsupported is rejected, and the message names it; the rest of the model still works.

@@ -14,7 +14,7 @@
 #include "cuda_device.h"
 
 #define EXL2__CUDA_EXL3_SPLITS_MAX 64u
-#define EXL2__CUDA_EXL3_CTAS 6u /* of a product of several splits, at most, for each SM */
+#define EXL2__CUDA_EXL3_CTAS 8u /* of a product of several splits, at most, for each SM */
 
 /* A matrix of EXL3, or an embedding. */
 typedef struct exl2__cuda_exl3 {
@@ -24,6 +24,14 @@ typedef struct exl2__cuda_exl3 {
     exl2k_u64 signs; /* embedding: fp16 [rings of a row, 256]; 0: another kind */
     uint32_t bits;   /* embedding: K */
 } exl2__cuda_exl3;
+
+/* Whether products of many rows run by wgmma. */
+static inline bool exl2__cuda_exl3_by_wg(const exl2__cuda_device *gpu)
+{
+    return gpu->info.arch == 90 && gpu->shared_bytes >= EXL2K_EXL3_WG_SHARED(EXL2K_EXL3_TILE_MAX);
+}
+
+#if EXL2__EXL3
 
 /* Strips of parts [first, first + count). */
 static inline uint32_t exl2__cuda_exl3_strips(const exl2k_exl3_part *parts, uint32_t first, uint32_t count)
@@ -55,14 +63,6 @@ EXL2__PRIVATE uint32_t exl2__cuda_exl3_splits(uint32_t strips, uint32_t blocks, 
     }
     return best;
 }
-
-/* Whether products of many rows run by wgmma. */
-static inline bool exl2__cuda_exl3_by_wg(const exl2__cuda_device *gpu)
-{
-    return gpu->info.arch == 90 && gpu->shared_bytes >= EXL2K_EXL3_WG_SHARED(EXL2K_EXL3_TILE_MAX);
-}
-
-#if EXL2__EXL3
 
 static inline uint64_t exl2__cuda_exl3_round(uint64_t bytes) { return exl2__align_up(bytes, EXL2__CUDA_ALIGN); }
 
