@@ -298,9 +298,9 @@
    architecture that is not in the list is rejected with the reason. An unknown one is read as Llama, with a warning,
    and rejected if it has other tensors.
 
-   Formats: EXL2; dense (F16, BF16, F32); GPTQ with 2, 3, 4 and 8 bits and AWQ (version gemm), also by auto-round; a
-   folder may mix them. Others (Marlin, AWQ gemv, compressed-tensors, bitsandbytes, FP8, MXFP4, EXL3) are rejected, and
-   the message names them.
+   Formats: EXL2; EXL3 (1 to 8, 1.5, 2.5 and 3.5 bits, all codebooks; with experts on the CPU alone); dense (F16, BF16,
+   F32); GPTQ with 2, 3, 4 and 8 bits and AWQ (version gemm), also by auto-round; a folder may mix them. Others (Marlin,
+   AWQ gemv, compressed-tensors, bitsandbytes, FP8, MXFP4) are rejected, and the message names them.
 
    Text: BPE tokenizers (tokenizer.json), and the constructs of chat templates that exl2_chat_desc lists. A tokenizer or
    template with something unsupported is rejected, and the message names it; the rest of the model still works.
@@ -325,6 +325,7 @@
        EXL2_NO_AVX512        AVX2 at most
        EXL2_NO_MOE           without models that have experts
        EXL2_NO_GPTQ          without GPTQ and AWQ models
+       EXL2_NO_EXL3          without EXL3 models
        EXL2_NO_VISION        without towers: models for pictures are read as their text models
        EXL2_ASSERT(c)        checks of the engine's own consistency; default: none
 
@@ -1335,7 +1336,8 @@ typedef struct exl2_model_info { /* constant once the headers are read, but for 
     char arch[64];             /* "LlamaForCausalLM": as config.json names it */
     char norms[64];            /* "RMSNorm before blocks" */
     const char *family;        /* "Gemma 2": whose computation it is */
-    const char *format;        /* of attention and MLPs: "exl2", "gptq", "awq", "dense" (FP16, BF16, F32) or "mixed" */
+    const char *format;        /* of attention and MLPs: "exl2", "exl3", "gptq", "awq", "dense" (FP16, BF16, F32) or
+                                "mixed" */
     uint32_t dequantized;      /* quantized matrices that the GPU holds as FP16: a block has dense ones, too */
     uint32_t head_dim;
     uint32_t window;           /* tokens that layers with a window look back on; 0 = no layer has one */
@@ -2090,8 +2092,9 @@ typedef struct exl2_convert_lora {
 } exl2_convert_lora;
 
 /* Source: a GGUF file, or a folder that exl2_model_load loads, or one with FP8 weights (E4M3, a scale for all or for
-   each block of 128 x 128). Matrices that are EXL2, GPTQ or AWQ already are used as they are. Blocks (attention, MLP,
-   experts) with inputs that are no multiple of 32 stay FP16. Tensors that the text model does not use are left out. */
+   each block of 128 x 128). Matrices that are EXL2, EXL3, GPTQ or AWQ already are used as they are; those of EXL3 are
+   decoded to F32. Blocks (attention, MLP, experts) with inputs that are no multiple of 32 stay FP16. Tensors that the
+   text model does not use are left out. */
 typedef struct exl2_convert_desc {
     uint32_t _start_canary;
     const char *source_dir, *out_dir;

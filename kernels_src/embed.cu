@@ -29,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_EMBED_THREADS) exl2k_embed(ex
     }
     /* Write the residual and the weighted input, and add up the squares. */
     u64 token = own.x, position = own.y;
-    bool given = own.w & EXL2K_ROW_VECTOR, in_table = token < a.table_rows, placed = position < a.position_rows;
+    bool given = own.w & EXL2K_ROW_VECTOR || a.kind == EXL2K_TABLE_GIVEN, in_table = token < a.table_rows, placed = position < a.position_rows;
     f32 square = 0.0f;
     for (u32 n = part * EXL2K_EMBED_THREADS + thread; n < a.hidden; n += parts * EXL2K_EMBED_THREADS) {
         u64 residual = a.residual + ((u64)row * a.residual_pitch + n) * 4;

@@ -8,11 +8,11 @@
 
 #define EXL2K_EMBED_THREADS 256
 
-enum { EXL2K_TABLE_F16, EXL2K_TABLE_BF16, EXL2K_TABLE_F32 };
+enum { EXL2K_TABLE_F16, EXL2K_TABLE_BF16, EXL2K_TABLE_F32, EXL2K_TABLE_GIVEN };
 
 /* Grid (rows, parts of a row: at most `slots`), block EXL2K_EMBED_THREADS. residual = table[token] * scale +
-   positions[position]; a row beyond the end of a table gives zeros. Of a row with EXL2K_ROW_VECTOR the residual is
-   in place of table[token] * scale. */
+   positions[position]; a row beyond the end of a table gives zeros. Of a row with EXL2K_ROW_VECTOR, and of all
+   rows of a table EXL2K_TABLE_GIVEN, the residual is in place of table[token] * scale. */
 typedef struct exl2k_embed_args {
     exl2k_u64 pass, rows; /* exl2k_pass, exl2k_row [rows] */
     exl2k_u64 table;      /* [table_rows, hidden] of `kind` */

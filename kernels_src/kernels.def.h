@@ -61,6 +61,9 @@
     X(exl2k_expert8_affine, "expert8_affine.cu", exl2k_expert_args, BUDGET)     \
     X(exl2k_gather, "gather.cu", exl2k_gather_args, NONE)                       \
     X(exl2k_act_mul, "gather.cu", exl2k_act_mul_args, NONE)                     \
+    X(exl2k_lora_shrink, "lora.cu", exl2k_lora_args, NONE)                      \
+    X(exl2k_lora_expand, "lora.cu", exl2k_lora_args, NONE)                      \
+    X(exl2k_lora_act, "lora.cu", exl2k_lora_args, NONE)                         \
     X(exl2k_copy_pages, "copy.cu", exl2k_copy_args, NONE)                       \
     X(exl2k_head_rows, "copy.cu", exl2k_head_rows_args, NONE)                   \
     X(exl2k_attend_prepare, "attend_prepare.cu", exl2k_prepare_args, NONE)      \
@@ -82,6 +85,30 @@
     X(exl2k_attend_prefill256, "attend_prefill256.cu", exl2k_attend_args, NONE) \
     X(exl2k_attend_wg64, "attend_wg64.cu", exl2k_attend_args, BUDGET)           \
     X(exl2k_attend_wg128, "attend_wg128.cu", exl2k_attend_args, BUDGET)
+
+#ifndef EXL2_NO_EXL3
+#define EXL2__KERNELS_EXL3(X)                               \
+    X(exl2k_exl3_wg256_mul1, "exl3_wg_mul1.cu", exl2k_exl3_args, BUDGET)        \
+    X(exl2k_exl3_wg128_mul1, "exl3_wg_mul1.cu", exl2k_exl3_args, BUDGET)        \
+    X(exl2k_exl3_wg256_mcg, "exl3_wg_mcg.cu", exl2k_exl3_args, BUDGET)          \
+    X(exl2k_exl3_wg128_mcg, "exl3_wg_mcg.cu", exl2k_exl3_args, BUDGET)          \
+    X(exl2k_exl3_wg256_3inst, "exl3_wg_3inst.cu", exl2k_exl3_args, BUDGET)      \
+    X(exl2k_exl3_wg128_3inst, "exl3_wg_3inst.cu", exl2k_exl3_args, BUDGET)      \
+    X(exl2k_exl3_gemm_mul1, "exl3_gemm_mul1.cu", exl2k_exl3_args, BUDGET)       \
+    X(exl2k_exl3_gemv8_mul1, "exl3_gemv_mul1.cu", exl2k_exl3_args, BUDGET)      \
+    X(exl2k_exl3_gemv16_mul1, "exl3_gemv_mul1.cu", exl2k_exl3_args, BUDGET)     \
+    X(exl2k_exl3_gemm_mcg, "exl3_gemm_mcg.cu", exl2k_exl3_args, BUDGET)         \
+    X(exl2k_exl3_gemv8_mcg, "exl3_gemv_mcg.cu", exl2k_exl3_args, BUDGET)        \
+    X(exl2k_exl3_gemv16_mcg, "exl3_gemv_mcg.cu", exl2k_exl3_args, BUDGET)       \
+    X(exl2k_exl3_gemm_3inst, "exl3_gemm_3inst.cu", exl2k_exl3_args, BUDGET)     \
+    X(exl2k_exl3_gemv8_3inst, "exl3_gemv_3inst.cu", exl2k_exl3_args, BUDGET)    \
+    X(exl2k_exl3_gemv16_3inst, "exl3_gemv_3inst.cu", exl2k_exl3_args, BUDGET)   \
+    X(exl2k_exl3_rotate, "exl3_rotate.cu", exl2k_exl3_rotate_args, NONE)        \
+    X(exl2k_exl3_dump, "exl3_rotate.cu", exl2k_exl3_dump_args, NONE)            \
+    X(exl2k_exl3_embed, "exl3_embed.cu", exl2k_exl3_embed_args, NONE)
+#else
+#define EXL2__KERNELS_EXL3(X)
+#endif
 
 #ifdef EXL2_CONVERT
 #define EXL2__KERNELS_CONVERT(X)                                                \
@@ -127,6 +154,6 @@
 #define EXL2__KERNELS_CONVERT(X)
 #endif
 
-#define EXL2__KERNELS(X) EXL2__KERNELS_MODEL(X) EXL2__KERNELS_CONVERT(X)
+#define EXL2__KERNELS(X) EXL2__KERNELS_MODEL(X) EXL2__KERNELS_EXL3(X) EXL2__KERNELS_CONVERT(X)
 
 #endif

@@ -416,9 +416,9 @@ static bool load_all(bench *b)
 {
     const bench_options *o = b->options;
     b->work.draft = o->guesses;
-    return load(b) && load_rows(b)
-        && (!o->host.draft
-            || host_load_draft(&b->host, o->host.draft, largest(&o->batch), &b->work.draft.model));
+    exl2_model *draft = &b->work.draft.model;
+    const char *folder = o->host.draft;
+    return load(b) && load_rows(b) && (!folder || host_load_draft(&b->host, folder, largest(&o->batch), draft));
 }
 
 static bool run(bench *b)
@@ -478,7 +478,7 @@ int cli_bench(int argc, char **argv)
         { "--draft-tokens", ARG_U32, &o.guesses.tokens, "N", "guesses in a pass, at most (as many as pay, up to 15)" },
         { "--first-start", ARG_BOOL, &o.first_start, NULL, "also measures a start that compiles all kernels" },
         HOST_LORA_ARG(o.host),
-        { "--lora-row", ARG_TEXTS, &o.lora_rows, "DIR[:S]", "adapter of one sequence: the i-th has the i-th of these" },
+        { "--lora-row", ARG_TEXTS, &o.lora_rows, "DIR[:S]", "adapter of one sequence; may be repeated" },
         HOST_GPU_ARGS(o.host),
         { "--cache", ARG_CHOICES, &o.cache, "fp16|q8|q6|q4", "formats of K and V, such as fp16,q6 (fp16)" },
         { "--cache-tokens", ARG_U64, &o.host.cache_tokens, "N", "tokens of the cache (what the program needs)" },

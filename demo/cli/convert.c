@@ -5,6 +5,7 @@
 #include "../common/interrupt.h"
 #include "../common/json_out.h"
 #include "../common/kernel_folder.h"
+#include "../common/loras.h"
 #include "../common/pool.h"
 #include "../common/progress.h"
 #include "cli.h"
@@ -173,24 +174,14 @@ static void report_text(const conversion *v, const exl2_convert_desc *d, const e
            info->nll_after, info->nll_before, info->kl, info->predicted_kl, 100 * info->top1);
 }
 
-/* FOLDER[:SCALE]: what follows the last colon is a scale if it is a decimal number, so that C:\x is a folder. A scale
-   of 0 leaves the adapter out. */
-static bool split_loras(const arg_texts *given, exl2_convert_lora *loras, char (*paths)[1024])
+/* The adapters of --lora. false: a path is too long. */
+static bool split_loras(const arg_texts *given, exl2_convert_lora *out, char (*paths)[LORAS_PATH])
 {
     for (uint32_t i = 0; i < given->count; i++) {
-        const char *text = given->items[i], *colon = strrchr(text, ':'), *c = colon ? colon + 1 : NULL;
-        size_t digits = c ? strspn(c + (*c == '-'), "0123456789.") : 0;
-        const char *point = c ? strchr(c, '.') : NULL;
-        bool number = digits > 0 && c[(*c == '-') + digits] == 0 && strpbrk(c, "0123456789")
-                   && !(point && strchr(point + 1, '.'));
-        double scale = number ? strtod(c, NULL) : 1;
-        size_t bytes = number ? (size_t)(colon - text) : strlen(text);
-        if (bytes == 0 || bytes >= sizeof paths[0] || scale < -100 || scale > 100) {
+        out[i].folder = paths[i];
+        if (!loras_split(given->items[i], paths[i], &out[i].scale)) {
             return false;
         }
-        memcpy(paths[i], text, bytes);
-        paths[i][bytes] = 0;
-        loras[i] = (exl2_convert_lora){ paths[i], scale < 0 || scale > 0 ? (float)scale : (float)EXL2_OFF };
     }
     return true;
 }
@@ -203,8 +194,8 @@ int cli_convert(int argc, char **argv)
     exl2_convert_desc d = { .progress = on_progress, .on_plan = on_plan, .on_matrix = on_matrix, .user = &v,
                             .error = &error, .info = &info };
     arg_texts files = { 0 }, adapters = { 0 };
-    exl2_convert_lora loras[ARGS_LIST_MAX];
-    char paths[ARGS_LIST_MAX][1024];
+    exl2_convert_lora merged[ARGS_LIST_MAX];
+    char paths[ARGS_LIST_MAX][LORAS_PATH];
     uint32_t threads = 0, backend = EXL2_BACKEND_AUTO;
     const char *kernels = NULL;
     arg_numbers device = { 0 };
@@ -251,10 +242,10 @@ int cli_convert(int argc, char **argv)
                              "again.",
                              positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&args, argc, argv);
-    if (parsed == ARGS_OK && !split_loras(&adapters, loras, paths)) {
-        parsed = args_wrong(&args, "--lora must be a folder, or a folder, ':' and a scale from -100 to 100");
+    if (parsed == ARGS_OK && !split_loras(&adapters, merged, paths)) {
+        parsed = args_wrong(&args, "the path of --lora is longer than %d bytes", LORAS_PATH - 1);
     }
-    d.loras = loras;
+    d.loras = merged;
     d.lora_count = adapters.count;
     if (parsed == ARGS_OK && d.bpw == 0 && d.size_bytes == 0 && !d.measure_only && !d.bits) {
         parsed = args_wrong(&args, "--bpw is missing (or --size)");

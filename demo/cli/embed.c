@@ -61,7 +61,8 @@ static exl2_flow on_event(void *user, const exl2_event *event)
 static void start(embed *x, exl2_prompt prompt)
 {
     embed_item *item = &x->items[x->count++];
-    exl2_job_desc d = { .model = x->h.model, .prompt = prompt, .embed = x->desc, .on_event = on_event, .user = item };
+    exl2_job_desc d = { .model = x->h.model, .prompt = prompt, .embed = x->desc, .loras = x->h.loras.uses,
+                        .lora_count = x->h.loras.count, .on_event = on_event, .user = item };
     item->done = item->good = false;
     item->error[0] = 0;
     if (exl2_job_start(x->h.engine, &d, NULL) < 0) {
@@ -274,6 +275,7 @@ int cli_embed(int argc, char **argv)
         { "--no-unit", ARG_BOOL, &o.no_unit, NULL, "does not divide the vector by its length" },
         { "--layer", ARG_U32, &o.layer, "N", "the residual after block N, without the final norm" },
         HOST_CONTEXT_ARGS(o.model),
+        HOST_LORA_ARG(o.host),
         HOST_ARGS(o.host),
         { "--json", ARG_BOOL, &o.json, NULL, "prints JSON" },
     };

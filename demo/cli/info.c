@@ -5,6 +5,7 @@
 #include "../common/host.h"
 #include "../common/json_out.h"
 #include "cli.h"
+#include "exl3.h"
 
 #include <stdio.h>
 
@@ -22,6 +23,8 @@ typedef struct info {
     exl2_lora_info loras[ARGS_LIST_MAX]; /* of --lora */
     char warnings[INFO_WARNINGS][256]; /* [warning_count] with --json */
     uint32_t warning_count;
+    bool has_exl3;
+    exl3_summary exl3;
 } info;
 
 /* ---- JSON ---- */
@@ -80,6 +83,9 @@ static void print_json_model(json_out *j, const info *i)
     json_out_string(j, "family", m->family);
     json_out_string(j, "format", m->format);
     json_out_uint(j, "dequantized", m->dequantized);
+    if (i->has_exl3) {
+        exl3_print_json(j, &i->exl3);
+    }
     json_out_uint(j, "vocab", m->vocab);
     json_out_uint(j, "hidden", m->hidden);
     json_out_uint(j, "layers", m->layers);
@@ -222,6 +228,9 @@ static void print_text_model(const info *i)
 {
     const exl2_model_info *m = &i->model;
     print_text_family(m);
+    if (i->has_exl3) {
+        exl3_print(&i->exl3);
+    }
     printf("%-18s %u tokens, bos %d, eos %d\n", "vocabulary", m->vocab, m->bos, m->eos);
     printf("%-18s %s\n", "tokenizer", m->has_tokenizer ? "yes" : "no");
     printf("%-18s %s\n", "chat template", m->has_chat_template ? "yes" : "no");
@@ -323,6 +332,7 @@ static int run(info *i, bool json)
         if (!measure_loras(i)) {
             return 1;
         }
+        i->has_exl3 = exl3_read(i->desc.path, &i->exl3);
     }
     if (json) {
         print_json(i);

@@ -213,8 +213,8 @@ static args_result store_value(const args_desc *d, const arg *a, const char *tex
     case ARG_FLOATS:
         return read_floats(text, a->value)
                    ? ARGS_OK
-                   : args_wrong(d, "%s must be at most %d numbers separated by commas, not '%s'", a->name, ARGS_LIST_MAX,
-                                text);
+                   : args_wrong(d, "%s must be at most %d numbers separated by commas, not '%s'", a->name,
+                                ARGS_LIST_MAX, text);
     case ARG_CHOICE:
         return read_choice(a->value_name, text, strlen(text), a->value)
                    ? ARGS_OK

@@ -66,8 +66,8 @@ static bool draft_device(const char *draft, uint32_t *out)
     return true;
 }
 
-/* Adds a GPU to the engine's list [EXL2_DEVICES_MAX], unless it is there. Returns its place; EXL2_DEVICES_MAX: the list is
-   full. */
+/* Adds a GPU to the engine's list [EXL2_DEVICES_MAX], unless it is there. Returns its place; EXL2_DEVICES_MAX: the
+   list is full. */
 static uint32_t add_device(exl2_device_desc *devices, uint32_t *count, uint32_t index)
 {
     uint32_t i = 0;
@@ -86,9 +86,9 @@ static bool list_cards(host *h, const host_options *o, exl2_device_desc *devices
     uint32_t draft, cards = o->cards.count;
     *count = 0;
     if (cards > EXL2_DEVICES_MAX || o->device.count > 1 || (cards && o->device.count)) {
-        fprintf(stderr, cards > EXL2_DEVICES_MAX ? "--cards names more than %u GPUs\n"
-                      : cards ? "--device and --cards are both set\n" : "--device names more than one GPU: --cards does\n",
-                EXL2_DEVICES_MAX);
+        fputs(cards > EXL2_DEVICES_MAX ? "--cards names more than 8 GPUs\n"
+              : cards ? "--device and --cards are both set\n"
+                      : "--device names one GPU; --cards names several\n", stderr);
         return false;
     }
     if ((o->card_bytes.count && o->card_bytes.count != cards) || (o->shares.count && o->shares.count != cards)) {

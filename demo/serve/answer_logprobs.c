@@ -25,22 +25,11 @@ static size_t bytes_of(const choice *c, exl2_token token, char out[TOKEN_BYTES])
     return need < TOKEN_BYTES ? need : TOKEN_BYTES - 1;
 }
 
-static bool is_text(const char *bytes, size_t count)
-{
-    for (size_t i = 0, step; i < count; i += step) {
-        step = buffer_character(bytes + i, count - i);
-        if (!step) {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* The text that stands for a token in a completion: its own, or "bytes:\xe2\x96" for a part of a character, so that two
    tokens never have the same name. */
 static void name_of(const char *bytes, size_t count, char out[4 * TOKEN_BYTES + 8])
 {
-    if (is_text(bytes, count)) {
+    if (buffer_is_utf8(bytes, count)) {
         memcpy(out, bytes, count);
         out[count] = 0;
         return;

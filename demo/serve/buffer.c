@@ -99,6 +99,16 @@ void buffer_free(buffer *b)
     *b = (buffer){ 0 };
 }
 
+char *buffer_copy(const char *text, size_t bytes)
+{
+    char *out = malloc(bytes + 1);
+    if (out) {
+        memcpy(out, text, bytes);
+        out[bytes] = 0;
+    }
+    return out;
+}
+
 size_t buffer_character(const char *text, size_t bytes)
 {
     static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
@@ -117,6 +127,17 @@ size_t buffer_character(const char *text, size_t bytes)
     }
     bool good = point >= least[count] && point <= 0x10FFFF && (point < 0xD800 || point > 0xDFFF);
     return good ? count : 0;
+}
+
+bool buffer_is_utf8(const char *text, size_t bytes)
+{
+    for (size_t i = 0, count; i < bytes; i += count) {
+        count = buffer_character(text + i, bytes - i);
+        if (count == 0) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* ---- JSON ---- */

@@ -45,7 +45,11 @@ void buffer_bool(buffer *b, const char *key, bool value);
 void buffer_null(buffer *b, const char *key);
 void buffer_raw(buffer *b, const char *key, const char *json, size_t bytes); /* a value that is JSON already */
 
+/* The text and a NUL; the caller frees it. NULL: no memory. */
+char *buffer_copy(const char *text, size_t bytes);
+
 /* Bytes of the UTF-8 character that text begins with, 1 to 4; 0: it is none. */
 size_t buffer_character(const char *text, size_t bytes);
+bool buffer_is_utf8(const char *text, size_t bytes); /* all of it */
 
 #endif

@@ -315,18 +315,14 @@ static call *make_call(server *s, http_exchange *x, model *m, request *r)
     uint32_t count = r->kind == REQUEST_COMPLETION ? r->prompt_count * r->n : r->n;
     choice *choices = calloc(count, sizeof *choices);
     engine_run **runs = calloc(count, sizeof *runs);
-    size_t template_bytes = s->template_text ? strlen(s->template_text) + 1 : 0;
-    char *template_text = template_bytes ? malloc(template_bytes) : NULL;
-    if (!c || !choices || !runs || (template_bytes && !template_text)
+    char *template_text = s->template_text ? buffer_copy(s->template_text, strlen(s->template_text)) : NULL;
+    if (!c || !choices || !runs || (s->template_text && !template_text)
         || !call_short_ids(s, models_template(s, m), r)) {
         free(template_text);
         free(c);
         free(choices);
         free((void *)runs);
         return NULL;
-    }
-    if (template_text) {
-        memcpy(template_text, s->template_text, template_bytes);
     }
     static const char *const prefixes[] = { "cmpl-", "chatcmpl-", "resp_" };
     char id[25];

@@ -4,6 +4,7 @@
    gives: engine_start_waiting, engine_forget_grammars of engine_inside.h.
    owns:  the compiled grammars that are kept. */
 #include "../common/clock.h"
+#include "buffer.h"
 #include "engine_inside.h"
 
 #include <stdlib.h>
@@ -66,12 +67,9 @@ static exl2_result take_grammar(engine_thread *t, const exl2_grammar_desc *d, ex
         }
         place = g->used < place->used ? g : place;
     }
-    char *source = malloc(d->source_bytes + 1);
+    char *source = buffer_copy(d->source ? d->source : "", d->source_bytes);
     if (!source) {
         return EXL2_ERR_MEMORY;
-    }
-    if (d->source_bytes) {
-        memcpy(source, d->source, d->source_bytes);
     }
     exl2_result result = exl2_grammar_make(t->host->engine, d, out);
     if (result < 0) {

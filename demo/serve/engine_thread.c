@@ -150,6 +150,7 @@ LOCK_THREAD(work)
             close_sessions(t);
             engine_begin_loads(t);
             engine_start_waiting(t);
+            wake(t); /* a stream's first bytes go out while its prompt is read */
             any = step(t);
         }
         wake(t);

@@ -18,16 +18,6 @@
 
 /* ---- names and templates ---- */
 
-static char *copy_text(const char *text, size_t bytes)
-{
-    char *out = malloc(bytes + 1);
-    if (out) {
-        memcpy(out, text, bytes);
-        out[bytes] = 0;
-    }
-    return out;
-}
-
 static bool is_slash(char c)
 {
 #ifdef _WIN32
@@ -45,7 +35,7 @@ char *models_name(const char *path)
     }
     for (begin = end; begin > 0 && !is_slash(path[begin - 1]); begin--) {
     }
-    return copy_text(path + begin, end - begin);
+    return buffer_copy(path + begin, end - begin);
 }
 
 /* chat_template of tokenizer_config.json: a text, or a list of named ones, of which "default" counts. */
@@ -64,7 +54,7 @@ static char *template_of_json(const char *text, size_t bytes)
             }
         }
     }
-    char *out = found && found->kind == JSON_TEXT ? copy_text(found->text, found->text_bytes) : NULL;
+    char *out = found && found->kind == JSON_TEXT ? buffer_copy(found->text, found->text_bytes) : NULL;
     json_free(tree);
     return out;
 }
@@ -130,9 +120,9 @@ model *models_load(server *s, const models_desc *from)
     }
     m->server = s;
     m->name = models_name(from->path);
-    m->path = copy_text(from->path, strlen(from->path));
+    m->path = buffer_copy(from->path, strlen(from->path));
     m->has_draft = from->draft != NULL;
-    m->draft_path = from->draft ? copy_text(from->draft, strlen(from->draft)) : NULL;
+    m->draft_path = from->draft ? buffer_copy(from->draft, strlen(from->draft)) : NULL;
     if (!m->name || !m->path || (m->has_draft && !m->draft_path)) {
         free_model(m);
         return NULL;

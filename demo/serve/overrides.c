@@ -15,16 +15,6 @@ const char overrides_safe_defaults[] = "temperature:\n  override: 0.8\n  force: 
 
 /* ---- reading ---- */
 
-static char *copy_text(const char *text, size_t bytes)
-{
-    char *out = malloc(bytes + 1);
-    if (out) {
-        memcpy(out, text, bytes);
-        out[bytes] = 0;
-    }
-    return out;
-}
-
 /* Would a request with this value be refused? */
 static bool check_row(const overrides_row *row, uint32_t vocab, request_error *error)
 {
@@ -75,8 +65,8 @@ static bool read_row(const json_value *v, uint32_t vocab, overrides *out, reques
     if (out->count == OVERRIDES_MAX) {
         return fields_fail(error, v->key, "there are more than %u overrides", OVERRIDES_MAX);
     }
-    row.field = copy_text(v->key, strlen(v->key));
-    row.value = copy_text(value->raw, value->raw_bytes);
+    row.field = buffer_copy(v->key, strlen(v->key));
+    row.value = buffer_copy(value->raw, value->raw_bytes);
     out->row[out->count++] = row;
     if (!row.field || !row.value) {
         return fields_fail(error, NULL, "there is no memory left for the overrides");

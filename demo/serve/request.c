@@ -234,31 +234,18 @@ static void read_grammars(request *r, fields *f)
     }
 }
 
-static bool is_utf8(const char *text, size_t bytes)
-{
-    for (size_t at = 0, count; at < bytes; at += count) {
-        count = buffer_character(text + at, bytes - at);
-        if (!count) {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* Copies a body and reads it. What was made is in *copy and *tree, also if it is refused. */
 static bool read_tree(const char *body, size_t bytes, char **copy, json_value **tree, request_error *error)
 {
     const char *why = "there is no memory left for this request";
     json_rules rules = { .values_max = REQUEST_VALUES_MAX, .strict_numbers = true };
-    *copy = malloc(bytes + 1);
+    *copy = buffer_copy(body, bytes);
     if (*copy) {
-        memcpy(*copy, body, bytes);
-        (*copy)[bytes] = 0;
         *tree = json_read_rules(*copy, bytes, &rules, &why);
     }
     if (!*tree || (*tree)->kind != JSON_OBJECT) {
         fields_fail(error, NULL, "The body is no JSON object%s%s.", *tree ? "" : ": ", *tree ? "" : why);
-    } else if (!is_utf8(*copy, bytes)) {
+    } else if (!buffer_is_utf8(*copy, bytes)) {
         fields_fail(error, NULL, "The body is not UTF-8.");
     } else {
         fields_unique(*tree, error);

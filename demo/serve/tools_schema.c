@@ -188,12 +188,18 @@ static const json_value *arguments_of(const tools *t, const json_value *call, co
     return *tool ? properties->child->next : NULL; /* as put_tool writes it */
 }
 
-static const json_value *find_arguments(const tools *t, const json_value *tree, const char *place,
-                                        const tools_tool **tool)
+/* The first schema of a call in that of the reply; the others follow it. NULL: none. */
+static const json_value *first_call(const json_value *tree)
 {
     const json_value *items = json_member(tree, "items");
     const json_value *calls = json_member(items ? items : tree, "anyOf");
-    for (const json_value *call = calls ? calls->child : NULL; call; call = call->next) {
+    return calls ? calls->child : NULL;
+}
+
+static const json_value *find_arguments(const tools *t, const json_value *tree, const char *place,
+                                        const tools_tool **tool)
+{
+    for (const json_value *call = first_call(tree); call; call = call->next) {
         const json_value *arguments = arguments_of(t, call, tool);
         if (arguments && place >= arguments->raw && place < arguments->raw + arguments->raw_bytes) {
             return arguments;
@@ -221,9 +227,7 @@ static spot find_keyword(const json_value *at, const char *keyword, bool is_map)
 static const json_value *find_pattern(const tools *t, const json_value *tree, const char *keyword, spot *out,
                                       const tools_tool **tool)
 {
-    const json_value *items = json_member(tree, "items");
-    const json_value *calls = json_member(items ? items : tree, "anyOf");
-    for (const json_value *call = calls ? calls->child : NULL; call; call = call->next) {
+    for (const json_value *call = first_call(tree); call; call = call->next) {
         const json_value *arguments = arguments_of(t, call, tool);
         *out = arguments && !(*tool)->strict ? find_keyword(arguments, keyword, false) : (spot){ 0 };
         if (out->member) {

@@ -320,18 +320,6 @@ static bool is_own_member(const json_value *member)
     return strcmp(member->key, "revision") == 0 || strcmp(member->key, "updated") == 0;
 }
 
-/* What is stored is listed among the others, so one chat with broken characters would break the list. */
-static bool is_utf8(const char *text, size_t bytes)
-{
-    for (size_t i = 0, step; i < bytes; i += step) {
-        step = buffer_character(text + i, bytes - i);
-        if (step == 0) {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* The object's text without the members that the store adds. A member's text begins behind the value before it. */
 static void add_members(buffer *out, const json_value *session)
 {
@@ -408,7 +396,7 @@ ui_sessions_result ui_sessions_put(const char *folder, const char *id, const cha
     if (result == UI_SESSIONS_OK && bytes > UI_SESSIONS_BYTES_MAX) {
         result = fail(UI_SESSIONS_FULL, why, "A chat has at most %zu bytes.", UI_SESSIONS_BYTES_MAX);
     }
-    if (result == UI_SESSIONS_OK && !is_utf8(text, bytes)) {
+    if (result == UI_SESSIONS_OK && !buffer_is_utf8(text, bytes)) { /* one such chat would break the list */
         result = fail(UI_SESSIONS_BAD, why, "The chat is no UTF-8.");
     }
     if (result != UI_SESSIONS_OK) {

@@ -93,6 +93,7 @@ EXL2__UNALIGNED_MOVES();
 #if EXL2__X86_SIMD && EXL2__MSVC
 #define EXL2__TARGET_AVX2
 #define EXL2__TARGET_AVX512
+#define EXL2__TARGET_VNNI
 static inline void exl2__cpuid(uint32_t leaf, uint32_t out[4]) /* eax, ebx, ecx, edx of subleaf 0 */
 {
     int part[4];
@@ -110,6 +111,8 @@ static inline uint32_t exl2__xgetbv(void)
 #elif EXL2__X86_SIMD
 #define EXL2__TARGET_AVX2 __attribute__((target("avx2,fma,f16c")))
 #define EXL2__TARGET_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")))
+#define EXL2__TARGET_VNNI \
+    __attribute__((target("avx512vnni,avx512vbmi,avx512vbmi2,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")))
 /* CPUID by hand: __builtin_cpu_supports needs compiler-rt, which clang-cl does not link. */
 static inline void exl2__cpuid(uint32_t leaf, uint32_t out[4]) /* eax, ebx, ecx, edx of subleaf 0 */
 {

@@ -1,6 +1,7 @@
 /* cpu_path.h: which instruction set the CPU code uses: detection by CPUID, and the limit that the application sets.
    takes: CPUID leaves 1 and 7, XCR0, exl2_engine_desc.cpu_path_max.
-   gives: exl2__cpu_bits, exl2__cpu_path_of, exl2__cpu_path_best, exl2__cpu_path_choose.
+   gives: exl2__cpu_bits, exl2__cpu_path_of, exl2__cpu_path_best, exl2__cpu_path_has_vnni,
+          exl2__cpu_path_choose.
    owns:  nothing. CPUID traps in a virtual machine, so exl2_open reads it once. */
 #ifndef EXL2__CPU_PATH_H
 #define EXL2__CPU_PATH_H
@@ -51,6 +52,22 @@ static inline exl2_cpu_path exl2__cpu_path_best(void)
 #else
     return EXL2_CPU_C;
 #endif
+}
+
+/* Does this CPU, which has AVX-512, also have VNNI, VBMI and VBMI2? They are no path of their own: results are the same
+   to the bit. */
+static inline bool exl2__cpu_path_has_vnni(void)
+{
+    bool has = false;
+#if EXL2__X86_SIMD
+    uint32_t leaf[4], needed = 1u << 1 | 1u << 6 | 1u << 11;
+    exl2__cpuid(0, leaf);
+    if (leaf[0] >= 7) {
+        exl2__cpuid(7, leaf);
+        has = (leaf[2] & needed) == needed;
+    }
+#endif
+    return has;
 }
 
 /* The path of an engine. most: the application's limit, or EXL2_CPU_AUTO. Instruction sets of other CPUs limit nothing,

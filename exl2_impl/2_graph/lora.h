@@ -25,13 +25,15 @@ typedef struct exl2__lora_matrix {
     uint32_t rank;   /* 0: nothing */
     float factor;    /* alpha / rank, and the powers of two */
     uint64_t a, b;   /* addresses in the backend's memory */
-    bool shares;     /* A is that of an earlier part, so t is, too */
-} exl2__lora_matrix;
+    uint32_t shares; /* 1: A is that of the part before, so t is, too */
+    uint32_t unused;
+} exl2__lora_matrix; /* kernels read it, too: exl2k_lora_matrix */
 
 /* An adapter in memory. */
 typedef struct exl2__lora_store {
     const exl2__lora_matrix *matrices; /* [layers, places] */
     uint32_t places, rank_max;
+    uint64_t device; /* address of the same table in the memory of a backend that has its own; else 0 */
 } exl2__lora_store;
 
 typedef struct exl2__lora_use {

@@ -18,7 +18,7 @@
 #define EXL2__LORA_EXPONENT_MIN (-24)
 #define EXL2__LORA_EXPONENT_MAX 60
 
-/* An adapter's memory. On a backend without memory of its own the table is the end of the block. */
+/* An adapter's memory. The end of the block is the table; where a backend has memory of its own, a copy of it. */
 typedef struct exl2__lora_memory {
     exl2__lora_matrix *table;      /* [layers, places] */
     uint64_t block, block_bytes, table_bytes;
@@ -96,7 +96,7 @@ EXL2__PRIVATE exl2_result exl2__lora_load_add_up(exl2__lora_loader *l, exl2__wor
     l->unit = 0;
     uint64_t places = (uint64_t)l->config->layers * exl2__lora_places(l->config->experts.count);
     l->memory.table_bytes = exl2__align_up(places * sizeof *l->memory.table, EXL2__ARENA_ALIGN);
-    l->memory.block_bytes = l->bytes + (exl2__backend_has_memory(l->backend) ? 0 : l->memory.table_bytes);
+    l->memory.block_bytes = l->bytes + l->memory.table_bytes;
     return EXL2_OK;
 }
 
@@ -248,7 +248,7 @@ EXL2__PRIVATE exl2_result exl2__lora_load_half(exl2__lora_loader *l, exl2__work 
 }
 
 /* Where the backend has the part's inputs and outputs. */
-EXL2__PRIVATE void exl2__lora_load_order(exl2__lora_loader *l, exl2__role role)
+EXL2__PRIVATE exl2_result exl2__lora_load_order(exl2__lora_loader *l, exl2__role role)
 {
     exl2__layer *layer = &l->plan->layers[l->u.layer];
     exl2__operand of = { *exl2__layer_matrix(layer, role, l->u.expert), layer, role, l->u.expert };
@@ -256,9 +256,10 @@ EXL2__PRIVATE void exl2__lora_load_order(exl2__lora_loader *l, exl2__role role)
         l->order[i] = l->order[l->widest + i] = i;
     }
     if (l->backend->loras->order) {
-        l->backend->loras->order(l->device, of, l->part, l->order, l->order + l->widest);
+        EXL2__TRY(l->backend->loras->order(l->device, of, l->part, l->order, l->order + l->widest));
     }
     l->ordered = true;
+    return EXL2_OK;
 }
 
 /* Reads the current part, and fills in its place of the table. */
@@ -273,7 +274,7 @@ EXL2__PRIVATE exl2_result exl2__lora_load_part(exl2__lora_loader *l, exl2__work 
         const uint32_t key[] = { l->u.layer, (uint32_t)role, l->u.expert, l->part, part->pair->rank };
         exl2__content_id_add(l->content, key, sizeof key);
         exl2__content_id_add(l->content, &part->pair->factor, sizeof part->pair->factor);
-        exl2__lora_load_order(l, role);
+        EXL2__TRY(exl2__lora_load_order(l, role));
         m->a = part->shares ? m[-1].a : l->memory.block + l->next;
         l->exponent[l->part][0] = part->shares ? l->exponent[l->part - 1][0] : 0;
         l->second = part->shares;
@@ -287,7 +288,7 @@ EXL2__PRIVATE exl2_result exl2__lora_load_part(exl2__lora_loader *l, exl2__work 
     int *exponent = l->exponent[l->part];
     m->factor = (float)(part->pair->factor * (double)exl2__lora_load_power(-exponent[0])
                         * (double)exl2__lora_load_power(-exponent[1]));
-    m->shares = part->shares;
+    m->shares = part->shares ? 1 : 0;
     m->rank = part->pair->rank;
     l->second = l->ordered = false;
     return EXL2_OK;
@@ -313,7 +314,8 @@ EXL2__PRIVATE exl2_result exl2__lora_load_numbers(exl2__lora_loader *l, exl2__wo
         }
     }
     EXL2__ASSERT(l->next == l->bytes);
-    return EXL2_OK;
+    return !exl2__backend_has_memory(l->backend) ? EXL2_OK
+         : l->backend->loras->write(l->device, l->memory.block + l->bytes, l->memory.table, l->memory.table_bytes);
 }
 
 /* ---- the stages ---- */

@@ -62,7 +62,8 @@ typedef struct exl2__shape {
     exl2__qk_norm qk_norm;      /* NONE, HEADS, HEADS_ROTATED or WHOLE */
     bool windows, unrotated;    /* some layers have a window; some have no RoPE although `rotary` is not 0 */
     bool affine;                /* some matrices are of the kind EXL2__MATRIX_AFFINE */
-    bool exl3;                  /* some matrices are of the kind EXL2__MATRIX_EXL3 */
+    uint32_t exl3;              /* matrices of the kind EXL2__MATRIX_EXL3, and embeddings: a bit for each
+                                   exl2__exl3_codebook; 0: there are none */
     bool pre_norms, post_norms; /* layers have norms before their blocks; after them */
     float norm_eps, attn_scale;
     float embed_scale, residual_scale, logit_scale;
@@ -359,8 +360,8 @@ typedef struct exl2__device exl2__device; /* a span of a model on one backend: i
 typedef struct exl2__backend_memory {
     /* Rows of a pass where the application does not choose a number. */
     uint32_t (*prefill_chunk)(uint64_t weight_bytes);
-    /* Bytes that are still free there; peak read bandwidth of the memory, MB/s, 0: unknown; bytes of buffers in addition
-       to weights and pages. */
+    /* Bytes that are still free there; peak read bandwidth of the memory, MB/s, 0: unknown; bytes of buffers in
+       addition to weights and pages. */
     uint64_t (*bytes_free)(const exl2__device *d);
     uint32_t (*read_mbps)(const exl2__device *d);
     uint64_t (*buffer_bytes)(const exl2__device *d, const exl2__plan *plan);
@@ -403,14 +404,15 @@ typedef struct exl2__backend_queue {
 
 /* Functions of a backend that computes adapters (lora.h). */
 typedef struct exl2__backend_loras {
+    uint32_t rows; /* rows with adapters have passes of their own, of at most so many rows; 0: they have none */
     /* Memory for an adapter. *block: its address there. */
     exl2_result (*open)(exl2__device *d, uint64_t bytes, uint64_t *block);
     void (*close)(exl2__device *d, uint64_t block, uint64_t bytes);
     /* Writes bytes at an address of a block that no pass uses yet. */
     exl2_result (*write)(exl2__device *d, uint64_t at, const void *data, uint64_t bytes);
-    /* Where a matrix has its inputs and outputs: in_at [inputs of the part], out_at [outputs]: the place of each.
-       NULL: in their natural order. */
-    void (*order)(const exl2__device *d, exl2__operand of, uint32_t part, uint32_t *in_at, uint32_t *out_at);
+    /* Where a matrix has its inputs and outputs: in_at [inputs of the part], out_at [outputs]: the place of each, which
+       is the natural one before. NULL: all are in their natural order. Fails for an operand without adapters. */
+    exl2_result (*order)(const exl2__device *d, exl2__operand of, uint32_t part, uint32_t *in_at, uint32_t *out_at);
 } exl2__backend_loras;
 
 typedef struct exl2__backend {

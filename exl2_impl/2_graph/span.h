@@ -54,8 +54,8 @@ static inline void exl2__spans_cut(exl2__spans *s, const uint32_t *ends, uint32_
     }
 }
 
-/* Opens the devices. hardware [count]: what each of them runs on, as the backend's `open` takes it. After a failure, too,
-   exl2__spans_close closes those that are open. */
+/* Opens the devices. hardware [count]: what each of them runs on, as the backend's `open` takes it. After a failure,
+   too, exl2__spans_close closes those that are open. */
 EXL2__PRIVATE exl2_result exl2__spans_open(exl2__ctx *c, exl2__spans *s, const exl2__backend *backend,
                                            void *const *hardware)
 {

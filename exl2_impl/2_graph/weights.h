@@ -36,7 +36,8 @@ typedef struct exl2__weights {
     uint64_t expert_bytes;            /* part of disk_bytes that experts are */
     uint64_t weight_count;
     bool has_exl2, has_dense;         /* matrices of attention and MLPs, in the files */
-    bool has_gptq, has_exl3;          /* matrices of GPTQ or AWQ, or of EXL3, in the files */
+    bool has_gptq;                    /* matrices of GPTQ or AWQ, in the files */
+    uint32_t has_exl3;                /* codebooks of EXL3 in the files, as exl2__shape.exl3 */
     uint32_t dequantized;             /* matrices of codes that the backend gets as F16, as it needs one kind */
     uint32_t affine_experts[EXL2__CONFIG_LAYERS_MAX / 32], other_experts[EXL2__CONFIG_LAYERS_MAX / 32]; /* one_kind: a
                                          bit per layer that has such experts */
@@ -200,7 +201,8 @@ EXL2__PRIVATE exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *
     }
     for (uint32_t part = 0; part < u->count; part++) {
         bool decoded = w->decodes_exl3 && exl2__matrix_is_exl3(parts[part].kind);
-        if (decoded || (must && parts[part].kind != EXL2__MATRIX_DENSE)) {
+        bool codes = parts[part].kind == EXL2__MATRIX_EXL2 || parts[part].kind == EXL2__MATRIX_AFFINE;
+        if (decoded || (must && codes)) {
             exl2__matrix_dequantize(&parts[part]);
         }
         bool by_row = u->kind == EXL2__UNIT_EMBED || u->kind == EXL2__UNIT_POSITIONS;

@@ -100,10 +100,16 @@ EXL2__PRIVATE exl2_result exl2__weights_measure_unit(exl2__weights_reader *r, ui
         w->slice_bytes = exl2__max64(w->slice_bytes, exl2__weights_unit_rows(&parts[part])
                                                          * exl2__weights_row_bytes(&parts[part]));
         w->has_affine = w->has_affine || parts[part].kind == EXL2__MATRIX_AFFINE;
-        w->has_exl3 = w->has_exl3 || stored == EXL2__MATRIX_EXL3;
+        w->has_exl3 |= exl2__matrix_is_exl3(stored) ? 1u << parts[part].exl3.codebook : 0;
         if (exl2__matrix_is_exl3(parts[part].kind) && !r->backend->has_exl3) {
             return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: %s is a matrix of EXL3, which the %s backend does not "
                               "compute", r->dir, parts[part].name, r->backend->name);
+        }
+        if (r->backend->one_kind && parts[part].kind != parts[0].kind
+            && (exl2__matrix_is_exl3(parts[part].kind) || exl2__matrix_is_exl3(parts[0].kind))) {
+            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: %s and %s are multiplied together, but one is a matrix of "
+                              "EXL3 and the other is not: the %s backend does not compute that", r->dir, parts[0].name,
+                              parts[part].name, r->backend->name);
         }
     }
     w->tables_bytes = exl2__max64(w->tables_bytes, tables);

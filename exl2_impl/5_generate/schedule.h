@@ -201,6 +201,8 @@ typedef struct exl2__schedule_limits {
     uint32_t rows, prompt_rows, sequences;
     uint32_t sampled_rows;      /* of kind SAMPLED, unless more sequences than that have a row each */
     uint32_t picture_rows;      /* besides, of a picture whose rows see each other */
+    uint32_t lora_rows;         /* rows with adapters have passes of their own, of so many rows; 0: they need none */
+    bool *lora_turn;            /* [EXL2__ROWS_SAMPLED + 1] whether the last pass of a kind was one of these */
 } exl2__schedule_limits;
 
 /* Whether an active sequence decodes. With one kind of rows: only the rows of its newest tokens are pending. With two:
@@ -218,7 +220,7 @@ static inline bool exl2__schedule_can_run(const exl2__sequence *s)
     const exl2__sequence *pair = exl2__sequence_pair(s);
     uint32_t pending = s->active ? exl2__sequence_pending(s) : 0;
     bool may_run = !pair || pending > 1 || exl2__schedule_ready(pair);
-    bool waits = s->held || s->drafting || s->blocked || s->pictured;
+    bool waits = s->held || s->drafting || s->blocked || s->pictured || s->apart;
     return !waits && s->rows == 0 && pending > s->leaves_last && may_run;
 }
 
@@ -251,7 +253,7 @@ static inline void exl2__schedule_kind(exl2__sequence *const *all, uint32_t coun
     pages->pass++;
     for (uint32_t i = 0; i < count; i++) {
         all[i]->rows = 0;
-        all[i]->blocked = false;
+        all[i]->blocked = all[i]->apart = false;
         if (all[i]->live && all[i]->active) {
             exl2__table_sync(all[i]->table, pages);
             exl2__table_close(all[i]->table, pages, all[i]->final_end - 1);
@@ -326,15 +328,38 @@ static inline uint32_t exl2__schedule_give(exl2__sequence *s, exl2__pages *pages
     return s->rows;
 }
 
+/* Rows with adapters, and rows without, take turns. Sets `apart` of the sequences that have none in this pass, and
+   returns the most rows of it. */
+EXL2__PRIVATE uint32_t exl2__schedule_loras(exl2__sequence *const *all, uint32_t count, const exl2__pages *pages,
+                                            const exl2__schedule_limits *limits)
+{
+    bool any[2] = { false, false };
+    if (limits->lora_rows == 0) {
+        return limits->rows;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        bool decodes = all[i]->live && all[i]->active && exl2__schedule_decodes(all[i], pages);
+        bool kind = limits->kind == EXL2__ROWS_MIXED || decodes == (limits->kind == EXL2__ROWS_SAMPLED);
+        any[all[i]->loras != NULL] |= all[i]->live && kind && exl2__schedule_can_run(all[i]);
+    }
+    bool loras = any[1] && (!any[0] || !limits->lora_turn[limits->kind]);
+    limits->lora_turn[limits->kind] = loras;
+    for (uint32_t i = 0; i < count; i++) {
+        all[i]->apart = (all[i]->loras != NULL) != loras;
+    }
+    return loras ? exl2__min32(limits->rows, limits->lora_rows) : limits->rows;
+}
+
 /* After exl2__schedule_kind, sets the rows of every sequence for the next pass: first those of each that decodes, of
    which no one gets more than its share, then prompt rows by priority. Returns the number of rows. */
 static inline uint32_t exl2__schedule_rows(exl2__sequence *const *all, uint32_t count, exl2__pages *pages,
                                            const exl2__schedule_limits *limits, exl2__page_copy *copies,
                                            uint32_t *copy_count)
 {
-    uint32_t rows = 0, sequences = 0, decoding = 0, rows_max = limits->rows, picture_rows = limits->picture_rows;
+    uint32_t rows = 0, sequences = 0, decoding = 0, rows_max = exl2__schedule_loras(all, count, pages, limits);
+    uint32_t picture_rows = limits->picture_rows;
     for (uint32_t i = 0; i < count; i++) {
-        decoding += all[i]->live && all[i]->active && exl2__schedule_decodes(all[i], pages);
+        decoding += !all[i]->apart && all[i]->live && all[i]->active && exl2__schedule_decodes(all[i], pages);
     }
     if (limits->kind == EXL2__ROWS_SAMPLED) {
         rows_max = exl2__min32(rows_max, exl2__max32(limits->sampled_rows, decoding));

@@ -28,6 +28,7 @@ struct exl2__sequence {
     bool blocked;                 /* in the current pass another sequence computes what this one needs */
     bool pictured;                /* its next row is of a picture whose rows are not there yet */
     uint32_t picture_at;          /* the place of the first row of such a picture, if it is not the next; 0 = none */
+    bool apart;                   /* the current pass has rows with adapters alone, or without, and this has others */
     bool prefill_only, score_prompt;
     exl2_embed_pool pool;         /* of hidden states: those rows of the prompt are wanted */
     uint32_t pool_layer;          /* as exl2__logit_row.layer */

@@ -53,6 +53,7 @@ EXL2__PRIVATE exl2_result exl2__api_hooks(exl2__ctx *c, const exl2_engine_desc *
     c->zones = d->zones;
     c->parallel = d->parallel;
     c->cpu_path = exl2__cpu_path_choose(d->cpu_path_max);
+    c->cpu_vnni = exl2__cpu_path_has_vnni();
     c->host_bytes_max = d->host_bytes_max;
     if (!d->files.open && !d->files.list && !d->files.read && !d->files.close) {
 #ifndef EXL2_NO_FILES
@@ -87,9 +88,9 @@ EXL2__PRIVATE exl2_result exl2__api_check(exl2__ctx *c, const exl2_engine_desc *
                           (int)d->cpu_path_max);
     }
     if (d->device_count > EXL2_DEVICES_MAX || (d->device_count && !d->devices)) {
-        return exl2__fail(c, EXL2_ERR_ARG, d->devices ? "exl2_engine_desc.device_count is %u: an engine uses at most 8 GPUs"
-                                                      : "exl2_engine_desc.device_count is %u, and devices is NULL",
-                          d->device_count);
+        return exl2__fail(c, EXL2_ERR_ARG,
+                          d->devices ? "exl2_engine_desc.device_count is %u: an engine uses at most 8 GPUs"
+                                     : "exl2_engine_desc.device_count is %u, and devices is NULL", d->device_count);
     }
     for (uint32_t i = 0; i < d->device_count; i++) {
         EXL2__TRY(EXL2__CHECK_ZEROED(c, &d->devices[i], exl2_device_desc));

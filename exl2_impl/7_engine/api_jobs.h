@@ -7,6 +7,7 @@
 
 #include "api_images.h"
 #include "api_text.h"
+#include "job_wait.h"
 
 /* ---- sessions ---- */
 
@@ -274,7 +275,7 @@ EXL2__PRIVATE exl2_result exl2__api_generate(exl2_engine *e, const exl2_job_desc
             cancelled = true;
             exl2_job_cancel(e, handle);
         } else if (job && r == EXL2_IDLE) {
-            exl2__step_end_stuck(e, job);
+            exl2__job_wait_end_stuck(e, job);
             if (!job->ending) {
                 exl2__platform_sleep_ms();
             }

@@ -2,9 +2,9 @@
    takes: the engine's devices; exl2_model_desc.cards; the bytes of the model's layers.
    gives: exl2__cards_check, exl2__cards_open, exl2__cards_layers, exl2__cards_cut, exl2__cards_info.
 
-   The cut has two conditions. Each card has room for the weights and the K and V of its layers and for its buffers, with
-   the whole cache. And the card that needs the longest to read its weights needs as little time as can be; or, where
-   shares are given, the largest quotient of weights and share is as small as can be. */
+   The cut has two conditions. Each card has room for the weights and the K and V of its layers and for its buffers,
+   with the whole cache. And the card that needs the longest to read its weights needs as little time as can be; or,
+   where shares are given, the largest quotient of weights and share is as small as can be. */
 #ifndef EXL2__CARDS_H
 #define EXL2__CARDS_H
 
@@ -33,8 +33,8 @@ EXL2__PRIVATE exl2_result exl2__cards_check(exl2_engine *e, const exl2_model_des
     for (uint32_t i = 0; i < d->card_count; i++) {
         const exl2_card *card = &d->cards[i];
         if (e->info.backend != EXL2_BACKEND_CUDA) {
-            return exl2__fail(c, EXL2_ERR_NO_DEVICE, "%s: the desc names cards, but this engine's models run on the CPU",
-                              call);
+            return exl2__fail(c, EXL2_ERR_NO_DEVICE, "%s: the desc names cards, but this engine's models run on the "
+                              "CPU", call);
         }
         if (card->device >= e->hardware.count || !e->hardware.devices[card->device]) {
             return exl2__fail(c, EXL2_ERR_ARG, card->device < e->hardware.count
@@ -151,8 +151,8 @@ EXL2__PRIVATE bool exl2__cards_find(exl2__model *m, uint32_t pages, exl2__cards 
     return found;
 }
 
-/* Cuts a model that has several cards. *pages: the number that it is to have; if it may have fewer, down to `least`, then
-   as many as fit. BUDGET: the model does not fit. */
+/* Cuts a model that has several cards. *pages: the number that it is to have; if it may have fewer, down to `least`,
+   then as many as fit. BUDGET: the model does not fit. */
 EXL2__PRIVATE exl2_result exl2__cards_cut(exl2__ctx *c, exl2__model *m, uint32_t least, uint32_t *pages)
 {
     exl2__cards best, trial;

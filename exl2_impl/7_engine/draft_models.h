@@ -125,8 +125,10 @@ static inline bool exl2__draft_models_owes(const exl2__job *drafter)
 /* Brings a drafter's history to the end of its job's, between two passes of its model; with what it has drafted, if the
    job has not gone on. Without a question it computes K and V of the prompt alone: where drafts do not pay, following
    each token would cost more than they do. It ends where it cannot follow: at the end of its context, at a vector, and
-   at a token that only the job's model has, whose matrices may have more rows than the tokenizer has tokens. */
-EXL2__PRIVATE void exl2__draft_models_follow(exl2_engine *e, exl2__model *m, exl2__job *drafter)
+   at a token that only the job's model has, whose matrices may have more rows than the tokenizer has tokens.
+   started: the pass's sequences have started. Before that its history may grow to the end of its job's, and pages are
+   promised for all of it: it may give way to another sequence and start again, for the same pass. */
+EXL2__PRIVATE void exl2__draft_models_follow(exl2_engine *e, exl2__model *m, exl2__job *drafter, bool started)
 {
     exl2__job *job = drafter->drafting.target;
     const exl2__sequence *of = &job->sequence;
@@ -165,7 +167,7 @@ EXL2__PRIVATE void exl2__draft_models_follow(exl2_engine *e, exl2__model *m, exl
     s->prompt_end = of->prompt_end;
     s->final_end = of->final_end;
     bool owes = exl2__draft_models_owes(drafter);
-    s->tokens_end = s->active && owes ? exl2__min32(end, s->draft_at + drafter->drafting.wanted) : end;
+    s->tokens_end = started && s->active && owes ? exl2__min32(end, s->draft_at + drafter->drafting.wanted) : end;
     if (s->active && owes && t->cached == t->tokens) {
         exl2__table_cut(t, &m->pages, t->tokens, t->tokens - 1);
     }
@@ -173,11 +175,11 @@ EXL2__PRIVATE void exl2__draft_models_follow(exl2_engine *e, exl2__model *m, exl
     s->leaves_last = !owes;
 }
 
-static inline void exl2__draft_models_all_follow(exl2_engine *e, exl2__model *m)
+static inline void exl2__draft_models_all_follow(exl2_engine *e, exl2__model *m, bool started)
 {
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         if (job->drafting.target) {
-            exl2__draft_models_follow(e, m, job);
+            exl2__draft_models_follow(e, m, job, started);
         }
     }
 }

@@ -2,7 +2,7 @@
    is sampled from each of them as if the drafts before it were in the history, and counts if they turn out to be. So
    the text is the same with drafts and without.
    takes: jobs that decode; sampled tokens; times of passes.
-   gives: exl2__drafts_ask, _make, _wait, _confirm, _wants, _learn; exl2__drafts_begin, _end for masks.h. */
+   gives: exl2__drafts_ask, _make, _wait, _confirm, _wants, _learn, _count; exl2__drafts_begin, _end for masks.h. */
 #ifndef EXL2__DRAFTS_H
 #define EXL2__DRAFTS_H
 
@@ -341,6 +341,16 @@ static inline void exl2__drafts_confirm(exl2_engine *e, exl2__model *m, exl2__jo
         job->drafting.rate += exl2__mul_float(0.08f, (accepted ? 1.0f : 0.0f) - job->drafting.rate);
         job->stats.accepted += accepted;
         e->stats.accepted += accepted;
+    }
+}
+
+/* Counts the guesses of the pass, without the forced tokens among the drafts. */
+static inline void exl2__drafts_count(exl2_engine *e, exl2__job *job)
+{
+    for (uint32_t i = 0; i < job->sequence.draft_count; i++) {
+        uint32_t guessed = !(job->sequence.draft_forced >> i & 1);
+        job->stats.drafted += guessed;
+        e->stats.drafted += guessed;
     }
 }
 

@@ -239,5 +239,12 @@ EXL2__PRIVATE void exl2__images_deliver(exl2_engine *e, exl2__model *m, bool *an
     }
 }
 
+#else
+
+static inline void exl2__images_gate(const exl2_engine *e, const exl2__model *m)
+{
+    (void)e, (void)m;
+}
+
 #endif
 #endif

@@ -10,6 +10,7 @@
 #ifndef EXL2__IMAGES_H
 #define EXL2__IMAGES_H
 
+#include "../3_backend/vision/pixels.h"
 #include "jobs.h"
 
 #ifndef EXL2_NO_VISION

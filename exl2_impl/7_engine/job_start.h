@@ -9,7 +9,7 @@
 #include "job_lists.h"
 #include "job_prompt.h"
 #include "loras.h"
-#include "snapshot.h"
+#include "snapshot_resume.h"
 
 #define EXL2__DEFAULT_MAX_TOKENS 512u
 

@@ -216,8 +216,9 @@ EXL2__PRIVATE exl2_result exl2__loras_read(exl2_engine *e, exl2__model *m, exl2_
     EXL2__TRY_DONE(r);
     l->memory = loader->memory;
     loader->memory = (exl2__lora_memory){ 0 };
+    bool on_device = exl2__objects_has_memory(m);
     l->store = (exl2__lora_store){ l->memory.table, exl2__lora_places(m->weights.config.experts.count),
-                                   l->info.rank_max };
+                                   l->info.rank_max, on_device ? l->memory.block + loader->bytes : 0 };
     exl2__store64(id, loader->content[0]);
     exl2__store64(id + 8, loader->content[1]);
     return EXL2_OK;

@@ -109,6 +109,7 @@ typedef struct exl2__model {
     exl2__pages pages;
     exl2__roots roots;           /* trees of pages of the sets of adapters */
     struct exl2__lora *loras;    /* [desc.lora_max] adapters (loras.h) */
+    bool lora_turn[EXL2__ROWS_SAMPLED + 1]; /* as in exl2__schedule_limits */
     exl2__lora_set *lora_sets;   /* [max_jobs] of each job */
     exl2__lora_names *lora_names; /* [max_sessions] adapters of the session's newest job, or of its snapshot's; its
                                     table is in their tree. NULL: lora_max is 0 */

@@ -1,6 +1,6 @@
 /* snapshot.h: a session as bytes: its history, what its running job needs to go on, and K and V if wanted.
    takes: a session; bytes that may come from anywhere.
-   gives: exl2__snapshot, exl2__snapshot_save, exl2__snapshot_restore, exl2__snapshot_resume.
+   gives: exl2__snapshot, exl2__snapshot_save, exl2__snapshot_restore. snapshot_resume.h lets a job go on.
 
    Little endian, without padding. All counts are checked before anything changes.
 
@@ -9,8 +9,7 @@
        4, 4   version 1; flags: 1 = job part, 2 = K and V, 4 = the job's reply was begun, 8 = vectors, 16 = adapters,
               32 = pictures, 64 = with their pixels or rows
        16     content_id of the model; releases up to 0.2.0 wrote its head alone (content_id.h)
-       4      words of the history, with those of tokens that were not delivered yet
-       4      pages of K and V
+       4, 4   words of the history, with those of tokens that were not delivered yet; pages of K and V
        4 n    words: id, and bit 31 if a GPU computes K and V of the token as those of a sampled one; bit 30 and a
               number if the word is a vector's, numbered in the order in which they first occur
        ...    if any word is a vector's: their number (4), then each once, as floats
@@ -89,7 +88,7 @@ EXL2__PRIVATE uint64_t exl2__snapshot_computation(const exl2_engine *e, const ex
     exl2__snapshot_key_add(&key, backend->name, strlen(backend->name));
     exl2__snapshot_key_add(&key, first->name, gpu ? strlen(first->name) : 0);
     exl2__snapshot_key_add(&key, numbers, sizeof numbers);
-    for (uint32_t i = 1; i < m->info.card_count; i++) { /* equal GPUs give the bits of one, wherever the layers are cut */
+    for (uint32_t i = 1; i < m->info.card_count; i++) { /* equal GPUs give the bits of one, cut anywhere */
         const exl2_device_info *other = &e->info.devices[m->info.cards[i].device];
         if (strcmp(other->name, first->name) != 0 || other->arch != first->arch) {
             exl2__snapshot_key_add(&key, other->name, strlen(other->name));
@@ -263,12 +262,9 @@ EXL2__PRIVATE exl2_result exl2__snapshot_save(exl2_engine *e, exl2__session *s, 
     exl2__table *t = &s->table;
     const exl2__job *job = s->job ? exl2__objects_job(e, (exl2_job){ s->job }) : NULL;
     exl2__snapshot x = { .tokens = exl2__objects_final_tokens(e, s), .job = s->resume };
-    if (job && job->guidance.negative) {
-        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "a session whose job has guidance can be saved after its DONE");
-    }
-    if (job && job->sequence.pool != EXL2_EMBED_OFF) {
-        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "a session whose job makes an embedding can be saved after its "
-                          "DONE");
+    if (job && (job->guidance.negative || job->sequence.pool != EXL2_EMBED_OFF)) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "a session whose job %s can be saved after its DONE",
+                          job->guidance.negative ? "has guidance" : "makes an embedding");
     }
     bool deferred = job && job->delivery.deferred && !exl2__jobs_is_dropped(job);
     if (deferred && (job->stops.strings.count || job->bans.strings.count || job->sequence.sampling.mirostat_tau > 0
@@ -560,15 +556,9 @@ EXL2__PRIVATE exl2_result exl2__snapshot_read(exl2_engine *e, const exl2__model 
         at += 4 + x->vectors * x->vector_bytes;
     }
     if (x->flags & EXL2__SNAPSHOT_HAS_PICTURES) {
-#ifndef EXL2_NO_VISION
-        bool images = x->flags & EXL2__SNAPSHOT_HAS_IMAGES;
-        EXL2__TRY(exl2__snapshot_pictures_read(e, m, data + at, end - at, images, &x->pictures));
-        EXL2__TRY(exl2__snapshot_pictures_check(e, &x->pictures, x->words, x->tokens));
+        x->pictures.images = x->flags & EXL2__SNAPSHOT_HAS_IMAGES;
+        EXL2__TRY(exl2__snapshot_pictures_take(e, m, data + at, end - at, x->words, x->tokens, &x->pictures));
         at += x->pictures.bytes;
-#else
-        return exl2__fail(&e->ctx, EXL2_ERR_UNSUPPORTED, "the snapshot has pictures, which are not part of this build "
-                          "(EXL2_NO_VISION)");
-#endif
     }
     EXL2__TRY(exl2__snapshot_check_words(e, m, x));
     if (x->flags & EXL2__SNAPSHOT_HAS_JOB) {
@@ -720,85 +710,6 @@ EXL2__PRIVATE exl2_result exl2__snapshot_restore(exl2_engine *e, exl2__session *
     }
     exl2__table_remember(t, &m->pages);
     return r;
-}
-
-/* ---- resume ---- */
-
-/* Can a text end after `bytes` bytes of this one, which has `end` bytes? Not within a code point. */
-static inline bool exl2__snapshot_ends_at(const char *text, uint32_t bytes, uint32_t end)
-{
-    return bytes == end || (bytes < end && (text[bytes] & 0xC0) != 0x80);
-}
-
-/* Decodes the job's tokens again, so that the text which was held at the save is held again. */
-EXL2__PRIVATE exl2_result exl2__snapshot_hold(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2__session *s)
-{
-    const exl2__session_resume *r = &s->resume;
-    exl2__table *t = job->sequence.table;
-    exl2__job_delivery *d = &job->delivery;
-    size_t room = m->vocab.present ? exl2__stream_room(&m->vocab) + 16 : 0;
-    uint32_t shown = r->shown; /* and what was delivered of a code point that the last delivered token begins */
-    for (uint32_t i = 0; i < r->tokens - r->prompt_end; i++) {
-        t->tokens = r->prompt_end + i + 1; /* a healed token is recognized by it */
-        exl2__logit_result held = { .token = exl2__table_token(t, t->tokens - 1) };
-        if (d->held_bytes + room > EXL2__JOB_HOLD_BYTES || d->held_tokens == d->held_tokens_max) {
-            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the snapshot holds back more text than a job may");
-        }
-        if (r->states && i >= r->delivered) {
-            job->sequence.sampling.mirostat_mu =
-                exl2__bits_float(exl2__snapshot_states(m, s)[i - r->delivered]);
-        }
-        exl2__jobs_hold(m, job, &held, false);
-        if (i < r->delivered) {
-            d->held_tokens = d->held_bytes = 0;
-            shown = r->shown + exl2__stream_pending(&d->stream);
-        }
-    }
-    if (shown > d->held_bytes) {
-        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the snapshot has shown %u bytes of held text, but there are %u",
-                          shown, d->held_bytes);
-    }
-    if (!exl2__snapshot_ends_at(job->block->hold, shown, d->held_bytes)) {
-        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the text that the snapshot has shown ends within a character");
-    }
-    d->held_bytes -= shown;
-    memmove(job->block->hold, job->block->hold + shown, d->held_bytes);
-    for (uint32_t i = 0; i < d->held_tokens; i++) {
-        job->block->held[i].end -= exl2__min32(job->block->held[i].end, shown);
-    }
-    if (shown) { /* as after a delivery: a rewind cannot change what was shown */
-        job->block->held[0].stream.held_bytes = 0;
-    }
-    d->shown = r->shown;
-    job->bans.from = exl2__min32(r->from, d->held_bytes);
-    if (d->held_tokens == d->held_tokens_max) { /* no more can be held */
-        exl2__jobs_set_due(job, d->held_bytes);
-    }
-    return EXL2_OK;
-}
-
-/* Makes the job the one of the snapshot. Its lists and its sampler are made already. */
-EXL2__PRIVATE exl2_result exl2__snapshot_resume(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2_job_desc *d)
-{
-    const exl2__session *session = &e->sessions[job->session];
-    const exl2__session_resume *r = &session->resume;
-    exl2__sequence *s = &job->sequence;
-    uint32_t before = s->table->tokens;
-    if (d->sampler.seed && d->sampler.seed != r->seed) {
-        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the job's seed is %llu, but that of the snapshot is %llu",
-                          (unsigned long long)d->sampler.seed, (unsigned long long)r->seed);
-    }
-    job->stats.seed = s->sampling.seed = r->seed;
-    s->attempt = r->attempt;
-    s->tried_count = r->tried_count;
-    s->tried_at = r->tried_at;
-    memcpy(s->tried, r->tried, r->tried_count * sizeof *s->tried);
-    job->bans.rewinds = r->rewinds;
-    job->delivery.delivered = job->delivery.resumed = r->delivered;
-    exl2_result result = exl2__snapshot_hold(e, m, job, session);
-    s->sampling.mirostat_mu = r->mu;
-    s->table->tokens = result < 0 ? before : r->tokens;
-    return result;
 }
 
 #endif

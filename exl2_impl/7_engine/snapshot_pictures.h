@@ -1,7 +1,7 @@
 /* snapshot_pictures.h: pictures in the snapshot of a session.
    takes: a session's words; bytes of a snapshot, untrusted.
    gives: exl2__snapshot_pictures with exl2__snapshot_pictures_number, _word, _slot, _put, _read,
-          _check, _enter, _leave.
+          _check, _take, _enter, _leave.
 
    The part of pictures, in bytes:
 
@@ -322,6 +322,27 @@ EXL2__PRIVATE exl2_result exl2__snapshot_pictures_enter(exl2_engine *e, exl2__mo
         m->images.data[slot].number = i;
     }
     return EXL2_OK;
+}
+
+/* Reads and checks the part of pictures at `at`, of which `left` bytes are left; out->images is set. words: [tokens] as
+   bytes. */
+EXL2__PRIVATE exl2_result exl2__snapshot_pictures_take(exl2_engine *e, const exl2__model *m, const uint8_t *at,
+                                                       uint64_t left, const uint8_t *words, uint32_t tokens,
+                                                       exl2__snapshot_pictures *out)
+{
+    EXL2__TRY(exl2__snapshot_pictures_read(e, m, at, left, out->images, out));
+    return exl2__snapshot_pictures_check(e, out, words, tokens);
+}
+
+#else
+
+EXL2__PRIVATE exl2_result exl2__snapshot_pictures_take(exl2_engine *e, const exl2__model *m, const uint8_t *at,
+                                                       uint64_t left, const uint8_t *words, uint32_t tokens,
+                                                       exl2__snapshot_pictures *out)
+{
+    (void)m, (void)at, (void)left, (void)words, (void)tokens, (void)out;
+    return exl2__fail(&e->ctx, EXL2_ERR_UNSUPPORTED, "the snapshot has pictures, which are not part of this build "
+                      "(EXL2_NO_VISION)");
 }
 
 #endif

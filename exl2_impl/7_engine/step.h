@@ -263,19 +263,20 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, const
     if (exl2__step_begin_repeated(m)) {
         return EXL2_OK;
     }
-    exl2__draft_models_all_follow(e, m);
+    exl2__draft_models_all_follow(e, m, false);
     exl2__step_admit(e, m, count, active);
-    exl2__draft_models_all_follow(e, m); /* those that have just started */
+    exl2__draft_models_all_follow(e, m, true); /* those that have just started, too */
     exl2__step_reserve_scores(e, m);
     exl2__drafts_ask(e, m);
     m->pass_ns = 0;
-    exl2__schedule_limits limits = { m->forward.step.kind, m->plan.rows_max - m->plan.picture_rows,
-                                     exl2__step_prompt_rows(m, budget), m->plan.sequences_max,
-                                     exl2__objects_backend(m)->decode_rows, m->plan.picture_rows };
+    exl2__schedule_limits limits = { .kind = m->forward.step.kind, .rows = m->plan.rows_max - m->plan.picture_rows,
+                                     .prompt_rows = exl2__step_prompt_rows(m, budget),
+                                     .sequences = m->plan.sequences_max,
+                                     .sampled_rows = exl2__objects_backend(m)->decode_rows,
+                                     .picture_rows = m->plan.picture_rows, .lora_turn = m->lora_turn };
+    limits.lora_rows = m->plan.lora_max ? exl2__objects_backend(m)->loras->rows : 0;
     exl2__schedule_kind(m->sequences, count, &m->pages, limits.kind, &limits);
-#ifndef EXL2_NO_VISION
     exl2__images_gate(e, m);
-#endif
     exl2__drafts_make(e, m, limits.kind);
     uint32_t rows = exl2__schedule_rows(m->sequences, count, &m->pages, &limits, m->batch.copies, &m->batch.copy_count);
     rows -= exl2__step_commit(e, m);
@@ -315,16 +316,6 @@ static inline uint32_t exl2__step_repeats(exl2_engine *e, exl2__model *m)
     return others || more == 0 ? 0 : more - 1;
 }
 
-/* Counts the guesses of the pass, without the forced tokens among the drafts. */
-static inline void exl2__step_count_drafts(exl2_engine *e, exl2__job *job)
-{
-    for (uint32_t i = 0; i < job->sequence.draft_count; i++) {
-        uint32_t guessed = !(job->sequence.draft_forced >> i & 1);
-        job->stats.drafted += guessed;
-        e->stats.drafted += guessed;
-    }
-}
-
 /* After the layers: K and V of the pass's rows are in the cache, and the tables are updated. */
 static inline void exl2__step_update_tables(exl2_engine *e, exl2__model *m)
 {
@@ -344,7 +335,7 @@ static inline void exl2__step_update_tables(exl2_engine *e, exl2__model *m)
         }
         counts |= !job->drafting.target;
         e->stats.tokens_in += exl2__jobs_computed(job, &m->pages);
-        exl2__step_count_drafts(e, job);
+        exl2__drafts_count(e, job);
         if (s->prefill_only && s->table->cached == s->table->tokens) {
             job->prefilled = true;
         }
@@ -591,17 +582,17 @@ static inline void exl2__step_passes(exl2_engine *e, exl2__model *m, const exl2_
 }
 
 #ifndef EXL2_NO_VISION
-/* Passes and pictures. While a job waits for a picture, pictures have half of the time first; else what passes leave.
-   */
+/* Passes and pictures, which have half of the time first while a job waits for one, and else what passes leave. */
 static inline void exl2__step_pictures(exl2_engine *e, exl2__model *m, const exl2__budget *budget,
                                        exl2__queue_budget *queue_budget, exl2__progress *progress)
 {
     uint64_t deadline = budget->deadline_ns, now = deadline ? exl2__platform_ns() : 0, id = m->id;
-    if (deadline && exl2__images_has_wanted(m)) {
-        exl2__images_run(e, m, now + (deadline > now ? (deadline - now) / 2 : 0), budget->unit_ns,
-                         &progress->anything);
+    exl2__images_deliver(e, m, &progress->anything);
+    bool ended = m->id == id;
+    if (ended && deadline && exl2__images_has_wanted(m)) {
+        uint64_t half = now + (deadline > now ? (deadline - now) / 2 : 0);
+        exl2__images_run(e, m, half, budget->unit_ns, &progress->anything);
     }
-    bool ended = true;
     while (ended) {
         bool before = progress->pass_ended;
         progress->pass_ended = false;
@@ -613,6 +604,9 @@ static inline void exl2__step_pictures(exl2_engine *e, exl2__model *m, const exl
         ended = m->id == id && left && exl2__images_run(e, m, deadline, budget->unit_ns, &progress->anything)
              && deadline && exl2__platform_ns() < deadline;
     }
+    if (m->id == id) {
+        exl2__images_deliver(e, m, &progress->anything);
+    }
 }
 #endif
 
@@ -622,13 +616,7 @@ static inline void exl2__step_model(exl2_engine *e, exl2__model *m, exl2__budget
     exl2__queue_budget queue_budget = exl2__step_queue_budget(m, budget);
 #ifndef EXL2_NO_VISION
     if (m->images.on) {
-        exl2__images_deliver(e, m, &progress->anything);
-        if (m->id && m->images.on) {
-            exl2__step_pictures(e, m, budget, &queue_budget, progress);
-        }
-        if (m->id) {
-            exl2__images_deliver(e, m, &progress->anything);
-        }
+        exl2__step_pictures(e, m, budget, &queue_budget, progress);
         return;
     }
 #endif
@@ -723,83 +711,6 @@ static inline exl2_result exl2__step_engine(exl2_engine *e, const exl2_step_desc
     }
     exl2__objects_publish(e);
     return progress.pass_ended ? EXL2_OK : progress.anything ? EXL2_PENDING : EXL2_IDLE;
-}
-
-/* ---- parking ---- */
-
-/* Ends the pass in flight, if there is one. */
-EXL2__PRIVATE void exl2__step_end_active_pass(exl2_engine *e, exl2__model *m)
-{
-    exl2__progress ignored = { false, false };
-    uint64_t id = m->id;
-    while (m->id == id && m->forward.active) { /* a callback may close the model */
-        exl2__budget budget = { .wait = true };
-        exl2__step_model(e, m, &budget, &ignored);
-    }
-}
-
-/* Gives back the memory of weights and pages. The model's jobs wait again; histories stay. */
-EXL2__PRIVATE void exl2__step_park(exl2_engine *e, exl2__model *m)
-{
-    for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
-        if (job->sequence.active) {
-            exl2__schedule_preempt(&job->sequence, &m->pages);
-            exl2__jobs_publish(e, job);
-        }
-    }
-    for (uint32_t page; (page = exl2__pages_oldest(&m->pages)) != EXL2__NO_PAGE;) {
-        exl2__table_drop_page(&m->pages, page);
-    }
-    m->forward.active = false;
-    m->forward.ahead = 0;
-    exl2__loading_free_parked(e, m);
-}
-
-/* ---- a call that waits for one job ---- */
-
-/* Why an active job gets no rows: it is paused, or its events wait to be read. NULL: it can continue. */
-EXL2__PRIVATE const char *exl2__step_why_blocked(exl2_engine *e, exl2__job *job)
-{
-    exl2__lock(&e->lock);
-    bool paused = job->shared.pause == job->id;
-    exl2__unlock(&e->lock);
-    const exl2__job_delivery *d = &job->delivery;
-    bool unread = d->text_due || d->progress_due || d->embedding_due || job->scores.blocked;
-    return paused ? "is paused: resume it, or cancel it"
-         : unread ? "has events that were not read: call exl2_next_event, or cancel it" : NULL;
-}
-
-/* Called when no job can advance. The job ends with an error if it waits for a place in the batch or for pages that
-   nothing will free while the caller waits. If the job itself is paused or active, another thread may resume it. */
-EXL2__PRIVATE void exl2__step_end_stuck(exl2_engine *e, exl2__job *job)
-{
-    const exl2__model *m = &e->models[job->model];
-    if (m->park == EXL2__PARK_PARKED) {
-        exl2__jobs_end(job, EXL2_STOP_ERROR, EXL2_ERR_STATE, "the model is parked: call exl2_model_park to load it");
-        return;
-    }
-    if (job->sequence.active || job->sequence.held) {
-        return;
-    }
-    const exl2__job *holder = NULL;
-    const char *why = NULL;
-    for (exl2__job *other = NULL; (other = exl2__objects_next_job(e, m, other)) != NULL;) {
-        if (exl2__objects_is_hidden(other) || !other->sequence.active) {
-            continue;
-        }
-        const char *blocked = exl2__step_why_blocked(e, other);
-        if (!blocked) { /* another thread has just resumed it */
-            return;
-        }
-        holder = holder ? holder : other;
-        why = why ? why : blocked;
-    }
-    char text[sizeof job->error.text];
-    if (holder) { /* alone, a job always fits */
-        exl2__format(text, sizeof text, "the job waits for a place in the batch, or for KV pages, which job "
-                     EXL2__POOL_NAME " holds. That job %s", EXL2__POOL_NAMED(holder->id), why);
-        exl2__jobs_end(job, EXL2_STOP_ERROR, EXL2_ERR_STATE, text);
-    }
 }
 
 #endif

@@ -10,7 +10,7 @@
 #ifndef EXL2__WORKER_H
 #define EXL2__WORKER_H
 
-#include "step.h"
+#include "step_park.h"
 
 #ifndef EXL2_NO_THREADS
 #define EXL2__WORKER_POLL_US 50u   /* how often the worker looks whether the GPU has results */

@@ -18,7 +18,7 @@
 
 #define PATH_BYTES 1024
 #define NAME_BYTES 48 /* EXL2__CUDA_SOURCE_NAME_MAX */
-#define FILES_MAX 128
+#define FILES_MAX 256
 #define PIECE_BYTES 4096 /* with the NUL */
 #define LIST "kernels.def.h"
 #define TEXT_COLUMNS 110 /* a literal of a document continues on the next line from here on */

@@ -1,8 +1,8 @@
 /* models.c: whole models on the GPU: logits and greedy text compared with the CPU's, and logits that stay equal bit for
    bit whatever rows of their kind share the pass. Rows that are given as the embeddings of their tokens have the bits
    of the tokens; final hidden states are compared with the CPU's.
-   takes: [folders of models; default: the goldens]; a GPU; $EXL2_TEST_KERNELS, $EXL2_TEST_LARGE. A folder with a
-          tokenizer.json counts as a trained model.
+   takes: [folders of models; default: the goldens, and those of EXL3 in $EXL2_TEST_DATA]; a GPU; $EXL2_TEST_KERNELS,
+          $EXL2_TEST_LARGE. A folder with a tokenizer.json counts as a trained model.
    gives: exit code 0, 1, or 77 without a GPU; the largest difference of logits of each model. */
 #define EXL2__CUDA_UNIT_NS 4u /* heads are cut, too, where passes run unit by unit */
 #define EXL2__CUDA_LARGE_HIDDEN (check_env("EXL2_TEST_LARGE") ? 0u : 4096u) /* 0: all matrices are large */
@@ -409,6 +409,7 @@ static void run_model(const char *path)
 int main(int argc, char **argv)
 {
     static const char *const stored[] = { "exl2-mixed", "exl2-4bit", "llama3-rope", "qwen3" };
+    static const char *const of_exl3[] = { "exl3-llama", "exl3-qwen3", "exl3-qwen2-padded" };
     const char *golden = check_env("EXL2_GOLDEN_DIR") ? check_env("EXL2_GOLDEN_DIR") : EXL2_GOLDEN_DIR;
     char path[1024];
     for (int i = 1; i < argc; i++) {
@@ -423,6 +424,11 @@ int main(int argc, char **argv)
     off_max = OFF_MAX_SENSITIVE;
     for (size_t i = 0; i < EXL2__COUNT(stored) && argc < 2; i++) {
         snprintf(path, sizeof path, "%s/models/%s", golden, stored[i]);
+        run_model(path);
+    }
+    const char *shared = check_env("EXL2_TEST_DATA");
+    for (size_t i = 0; i < EXL2__COUNT(of_exl3) && argc < 2 && shared; i++) {
+        snprintf(path, sizeof path, "%s/fixtures/exl3/%s", shared, of_exl3[i]);
         run_model(path);
     }
     return check_done();

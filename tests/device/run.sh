@@ -49,6 +49,7 @@ run steps steps
 run sample sample
 run products products
 run gemm gemm
+run exl3 exl3
 run expert_gemm expert_gemm
 run attend attend kernels_src test
 run attend_codes attend kernels_src codes
@@ -65,6 +66,7 @@ run models models
 run golden golden
 run golden_q8 golden q8
 run golden_shared golden shared
+run golden_exl3 golden exl3
 run mixed mixed
 run experts experts
 run sampling sampling
@@ -77,6 +79,7 @@ run snapshot snapshot
 run forced forced
 run drafts drafts
 run worker worker
+run cards cards # two GPUs
 run park park
 run prefix prefix
 run embed embed

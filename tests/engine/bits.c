@@ -164,6 +164,10 @@ int main(int argc, char **argv)
     }
     check_model_bits(rig_golden("gemma2"), EXL2_KV_Q6);
     check_model_bits(rig_golden("exl2-4bit"), EXL2_KV_Q4);
+    static const char *const exl3[] = { "fixtures/exl3/exl3-mixtral", "fixtures/exl3/exl3-qwen2-padded" };
+    for (size_t i = 0; check_env("EXL2_TEST_DATA") && i < sizeof exl3 / sizeof exl3[0]; i++) {
+        check_model_bits(check_shared(exl3[i]), EXL2_KV_FP16);
+    }
     for (int i = 1; i < argc; i++) {
         check_model_bits(argv[i], EXL2_KV_FP16);
     }

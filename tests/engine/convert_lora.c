@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define TOKENS 64
+#define VALUES 256 /* of an embedding */
 #define PATH 1024
 
 static char root[PATH];
@@ -81,6 +82,47 @@ static void check_folder(const char *path, const rig_golden_file *g, uint32_t se
     rig_close(&r);
 }
 
+/* ---- embeddings ---- */
+
+static exl2_flow keep_vector(void *user, const exl2_event *event)
+{
+    if (event->kind == EXL2_EVENT_EMBEDDING) {
+        memcpy(user, event->values, (event->value_count < VALUES ? event->value_count : VALUES) * sizeof(float));
+    }
+    return EXL2_CONTINUE;
+}
+
+/* A vector by an adapter of the job is that of the model with the adapter merged, and not that of the base alone. */
+static void check_vector(const char *source, const char *merged, const char *adapter)
+{
+    static float vectors[3][VALUES];
+    static const exl2_token ids[] = { 5, 100, 7, 30, 200, 9, 12, 64 };
+    double same = 0, other = 0;
+    memset(vectors, 0, sizeof vectors);
+    for (uint32_t i = 0; i < 3; i++) { /* with the adapter, merged, the base */
+        exl2_model_desc m = { .path = i == 1 ? merged : source, .lora_max = 1, .lora_rank_max = 64 };
+        rig r = rig_open(NULL, &m);
+        exl2_lora_use use = { .scale = 0 };
+        exl2_lora_desc l = { .model = r.model, .path = adapter };
+        if (i == 0 && !CHECK_INT(exl2_lora_load(r.engine, &l, &use.lora), EXL2_OK)) {
+            exl2_error error;
+            exl2_last_error(r.engine, &error);
+            printf("  %s\n", error.text);
+        }
+        exl2_job_desc d = { .model = r.model, .prompt = { .tokens = ids, .token_count = 8 }, .loras = &use,
+                            .lora_count = i == 0, .embed.pool = EXL2_EMBED_MEAN, .on_event = keep_vector,
+                            .user = vectors[i] };
+        rig_run(&r, &d);
+        rig_close(&r);
+    }
+    for (uint32_t k = 0; k < VALUES; k++) {
+        same += (double)vectors[0][k] * (double)vectors[1][k];
+        other += (double)vectors[0][k] * (double)vectors[2][k];
+    }
+    printf("cosine of an embedding with the adapter: %.6f merged, %.4f without\n", same, other);
+    CHECK(same > 0.9995 && other < 0.99);
+}
+
 /* ---- conversions ---- */
 
 /* Reads the adapters of a set. Returns their number. */
@@ -131,6 +173,9 @@ static void test_case(const char *name, bool rounds)
         exl2_result made = convert(d, count ? NULL : "no adapter");
         if (made >= 0) {
             check_folder(out, &g, set, name, 0.1);
+            if (strcmp(name, "plain") == 0 && count == 1 && loras[0].scale >= 1) {
+                check_vector(source, out, loras[0].folder);
+            }
             remove_folder(out);
         }
         d = (exl2_convert_desc){ .source_dir = source, .out_dir = out, .loras = loras, .lora_count = count, .bpw = 8,

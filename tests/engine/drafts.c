@@ -457,6 +457,39 @@ static void narrow_drafts(void)
     rig_close(&r);
 }
 
+/* A job of the draft model takes a part of its pages, at any time of a job that drafts: the drafter gives way, and goes
+   on only when it can be promised all of its own again. Asserts see a drafter that takes more than it was promised. */
+static void squeezed_drafts(void)
+{
+    static rig_said with, without, own;
+    exl2_engine_desc engine = text_engine(&model);
+    exl2_model_desc folder = text_folder();
+    engine.max_jobs = 3;
+    rig r = rig_open(&engine, &folder);
+    folder.cache.tokens = 320;
+    exl2_model small;
+    CHECK_INT(exl2_model_load(r.engine, &folder, &small), EXL2_OK);
+    exl2_job_desc d = job_of(&r, 0, 9, &without), o;
+    d.max_tokens = 240;
+    rig_run(&r, &d);
+    for (uint32_t wait = 0; wait < 60; wait++) {
+        d = job_of(&r, 0, 9, &with);
+        o = job_of(&r, 0, 9, &own);
+        d.max_tokens = 240;
+        o.max_tokens = 60;
+        d.draft.model = o.model = small;
+        CHECK_INT(exl2_job_start(r.engine, &d, NULL), EXL2_OK);
+        for (uint32_t i = 0; i < wait; i++) {
+            exl2_step(r.engine, NULL);
+        }
+        CHECK_INT(exl2_job_start(r.engine, &o, NULL), EXL2_OK);
+        rig_drain(&r, 0);
+        compare(&with, &without, 0, 9);
+        CHECK(own.done_events == 1 && own.result == EXL2_OK);
+    }
+    rig_close(&r);
+}
+
 static void refuse(const rig *r, exl2_draft_desc draft, exl2_result wanted, const char *piece)
 {
     static rig_said said;
@@ -526,5 +559,6 @@ int main(void)
     rig_close(&r);
     narrow_ring();
     narrow_drafts();
+    squeezed_drafts();
     return check_done();
 }

@@ -1,12 +1,14 @@
 /* loras.c: jobs with adapters. Scores and greedy texts of all sets of fixtures/lora against float64; rows with
    different sets beside each other give the bits that they give alone; K and V never cross sets; errors, closing,
-   memory. */
+   memory. -DRIG_BACKEND=EXL2_BACKEND_CUDA: on a GPU, whose rows without adapters may differ in their last bits. */
 #include "rig.h"
+
+#define ON_GPU (RIG_BACKEND == EXL2_BACKEND_CUDA)
 
 #define TOKENS 64
 #define TOPS 6
-#define LOGIT_BOUND 0.1
-#define LOGSUMEXP_BOUND 0.1
+#define LOGIT_BOUND (ON_GPU ? 0.15 : 0.1)
+#define LOGSUMEXP_BOUND LOGIT_BOUND
 
 static const char *lora_path(const char *name, const char *folder)
 {
@@ -26,6 +28,11 @@ static exl2_lora load(const rig *r, const char *path)
         rig_fail(r->engine, path, result);
     }
     return l;
+}
+
+static uint64_t memory_of(const exl2_engine_stats *s)
+{
+    return s->host_bytes + s->device_bytes;
 }
 
 static rig open_base(const char *base, uint32_t context, uint32_t loras)
@@ -154,9 +161,9 @@ static void check_case(const char *name)
     rig_golden_close(&g);
 }
 
-static void check_refused(const char *name, const char *word)
+static void check_refused(const char *base, const char *name, const char *word)
 {
-    rig r = open_base("arch/llama", 0, 1);
+    rig r = open_base(base, 0, 1);
     exl2_lora l = { 1 };
     exl2_lora_desc d = { .model = r.model, .path = lora_path(name, "a") };
     exl2_error error;
@@ -172,10 +179,14 @@ static void check_goldens(void)
     static const char *const cases[] = { "plain", "two-rslora", "patterns", "fused-phi3", "gemma3-f32", "experts",
                                          "bias-base", "exl2-mixed", "gptq-act-order" };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        if (ON_GPU && strcmp(cases[i], "experts") == 0) {
+            check_refused("arch/mixtral", cases[i], "experts");
+            continue;
+        }
         check_case(cases[i]);
     }
-    check_refused("dora", "use_dora");
-    check_refused("embed-head", "embedding");
+    check_refused("arch/llama", "dora", "use_dora");
+    check_refused("arch/llama", "embed-head", "embedding");
 }
 
 /* ---- rows with different sets ---- */
@@ -240,6 +251,19 @@ static bool said_same(const rig_said *a, const rig_said *b)
         && memcmp(a->logsumexp, b->logsumexp, a->scored * sizeof *a->logsumexp) == 0;
 }
 
+/* On a GPU passes of other sizes have other products, but those of rows with adapters. */
+static bool said_alike(const rig_said *a, const rig_said *b, uint32_t set)
+{
+    bool alike = a->scored == b->scored;
+    if (!ON_GPU || set_class[set] != 0) {
+        return said_same(a, b);
+    }
+    for (uint32_t i = 0; i < a->scored && alike; i++) {
+        alike = fabs((double)a->scores[i] - (double)b->scores[i]) < LOGIT_BOUND;
+    }
+    return alike;
+}
+
 #define MIXED 18
 
 /* Jobs with every set beside each other, twice, in passes cut by budgets and chunks: the bits of each job alone. */
@@ -265,13 +289,14 @@ static void check_mixes(void)
         rig_drain(&p.r, ways[way].budget_us);
         for (uint32_t i = 0; i < MIXED; i++) {
             CHECK(beside[i].done_events == 1 && beside[i].count > 0);
-            CHECK(said_same(&alone[i], &beside[i]));
+            CHECK(said_alike(&alone[i], &beside[i], i % SETS));
         }
         for (uint32_t i = 0; i < SETS; i++) { /* sets differ in what they say */
             exl2_job_desc d = mixed_job(&p, i, ids[8], 64, &alone[i]);
             rig_run(&p.r, &d);
             for (uint32_t k = 0; k < i; k++) {
-                CHECK(said_same(&alone[i], &alone[k]) == (set_class[i] == set_class[k]));
+                bool same = set_class[i] == set_class[k];
+                CHECK(same ? said_alike(&alone[i], &alone[k], i) : !said_same(&alone[i], &alone[k]));
             }
         }
         rig_close(&p.r);
@@ -279,6 +304,12 @@ static void check_mixes(void)
 }
 
 /* ---- K and V never cross sets ---- */
+
+/* A GPU may compute the last rows of a prompt again, in products of another size. */
+static void check_reused(uint32_t got, uint32_t wanted)
+{
+    CHECK(got <= wanted && got >= (ON_GPU ? wanted / 64 * 64 : wanted));
+}
 
 /* Tokens that a job with the set finds in the cache. The estimate must agree. */
 static uint32_t reused(const pair_rig *p, exl2_session session, uint32_t set, const exl2_token *ids, uint32_t count)
@@ -303,10 +334,10 @@ static void check_pairs_of_sets(void)
     for (uint32_t first = 0; first < SETS; first++) {
         for (uint32_t second = 0; second < SETS; second++) {
             make_prompt(ids, 150, 1000 + first * SETS + second);
-            CHECK_INT(reused(&p, none, first, ids, 150), 0);
+            check_reused(reused(&p, none, first, ids, 150), 0);
             bool same = set_class[first] == set_class[second];
-            CHECK_INT(reused(&p, none, second, ids, 150), same ? 149 : 0);
-            CHECK_INT(reused(&p, none, first, ids, 150), 149);
+            check_reused(reused(&p, none, second, ids, 150), same ? 149 : 0);
+            check_reused(reused(&p, none, first, ids, 150), 149);
         }
     }
     rig_close(&p.r);
@@ -322,22 +353,22 @@ static void check_session_sets(bool no_reuse)
     pair_rig p = open_pair(NULL, m);
     make_prompt(ids, 150, 7);
     CHECK_INT(exl2_session_open(p.r.engine, p.r.model, &s), EXL2_OK);
-    CHECK_INT(reused(&p, s, 1, ids, 150), 0);
+    check_reused(reused(&p, s, 1, ids, 150), 0);
     for (uint32_t round = 0; round < 2; round++) {
         for (uint32_t set = 0; set < 6; set++) {
             exl2_session_info info;
             CHECK_INT(exl2_session_rewind(p.r.engine, s, 0), EXL2_OK);
             uint32_t wanted = round || set == 1 || set == 4 ? 149 : 0;
-            CHECK_INT(reused(&p, s, set, ids, 150), wanted);
+            check_reused(reused(&p, s, set, ids, 150), wanted);
             CHECK_INT(exl2_session_get(p.r.engine, s, &info), EXL2_OK);
             CHECK_INT(info.tokens_cached, 150);
         }
     }
     CHECK_INT(exl2_session_fork(p.r.engine, s, &fork), EXL2_OK);
     CHECK_INT(exl2_session_rewind(p.r.engine, fork, 0), EXL2_OK);
-    CHECK_INT(reused(&p, fork, 5, ids, 150), 149);
+    check_reused(reused(&p, fork, 5, ids, 150), 149);
     CHECK_INT(exl2_session_rewind(p.r.engine, fork, 0), EXL2_OK);
-    CHECK_INT(reused(&p, fork, 0, ids, 150), 149);
+    check_reused(reused(&p, fork, 0, ids, 150), 149);
     rig_close(&p.r);
 }
 
@@ -349,19 +380,19 @@ static void check_loaded_again(void)
     exl2_engine_stats before, after;
     pair_rig p = open_pair(NULL, (exl2_model_desc){ 0 });
     make_prompt(ids, 150, 3);
-    CHECK_INT(reused(&p, none, 1, ids, 150), 0);
-    CHECK_INT(reused(&p, none, 0, ids, 150), 0);
+    check_reused(reused(&p, none, 1, ids, 150), 0);
+    check_reused(reused(&p, none, 0, ids, 150), 0);
     exl2_lora old = p.a;
     exl2_stats(p.r.engine, &before);
     CHECK_INT(exl2_lora_close(p.r.engine, old), EXL2_OK);
     CHECK_INT(exl2_lora_close(p.r.engine, old), EXL2_ERR_STALE);
     p.a = load(&p.r, lora_path("plain", "a"));
     exl2_stats(p.r.engine, &after);
-    CHECK(before.host_bytes == after.host_bytes && p.a.id != old.id);
+    CHECK(memory_of(&before) == memory_of(&after) && p.a.id != old.id);
     p.sets[1].uses[0].lora = p.a;
-    CHECK_INT(reused(&p, none, 1, ids, 150), 0);
-    CHECK_INT(reused(&p, none, 1, ids, 150), 149);
-    CHECK_INT(reused(&p, none, 0, ids, 150), 149);
+    check_reused(reused(&p, none, 1, ids, 150), 0);
+    check_reused(reused(&p, none, 1, ids, 150), 149);
+    check_reused(reused(&p, none, 0, ids, 150), 149);
     rig_close(&p.r);
 }
 
@@ -390,11 +421,11 @@ static void check_close_under_job(uint32_t steps)
     CHECK_INT(exl2_lora_close(p.r.engine, p.a), EXL2_OK);
     CHECK_INT(exl2_job_start(p.r.engine, &d, NULL), EXL2_ERR_STALE);
     exl2_stats(p.r.engine, &after);
-    CHECK(after.host_bytes == loaded.host_bytes);
+    CHECK(memory_of(&after) == memory_of(&loaded));
     rig_drain(&p.r, 0);
     CHECK(said.done_events == 1 && said.result == EXL2_OK && said_same(&whole, &said));
     exl2_stats(p.r.engine, &after);
-    CHECK_INT(loaded.host_bytes - after.host_bytes, info.bytes);
+    CHECK_INT(memory_of(&loaded) - memory_of(&after), info.bytes);
     rig_close(&p.r);
 }
 
@@ -544,13 +575,14 @@ static void check_memory(void)
     exl2_stats(r.engine, &before);
     exl2_lora l = load(&r, d.path);
     exl2_stats(r.engine, &after);
-    CHECK_INT(after.host_bytes - before.host_bytes, measured.bytes);
+    CHECK_INT(memory_of(&after) - memory_of(&before), measured.bytes);
     CHECK_INT(exl2_lora_get(r.engine, l, &info), EXL2_OK);
-    CHECK(info.bytes == measured.bytes && info.rank_max == 16 && info.matrices == 14 && info.device_bytes == 0);
+    CHECK(info.bytes == measured.bytes && info.rank_max == 16 && info.matrices == 14);
+    CHECK(ON_GPU ? info.device_bytes > 0 && info.device_bytes < info.bytes : info.device_bytes == 0);
     CHECK(info.content_id[0] | info.content_id[5] | info.content_id[9]);
     CHECK_INT(exl2_lora_close(r.engine, l), EXL2_OK);
     exl2_stats(r.engine, &after);
-    CHECK_INT(after.host_bytes, before.host_bytes);
+    CHECK_INT(memory_of(&after), memory_of(&before));
     rig_close(&r);
 }
 
@@ -668,9 +700,11 @@ static void check_snapshot(uint32_t set, uint32_t flags)
     CHECK_INT(exl2_job_start(p.r.engine, &d, NULL), EXL2_OK);
     rig_drain(&p.r, 0);
     CHECK_INT(rest.result, EXL2_OK);
-    CHECK_INT(first.count + rest.count, whole.count);
-    CHECK(memcmp(whole.ids, first.ids, first.count * sizeof *first.ids) == 0);
-    CHECK(memcmp(whole.ids + first.count, rest.ids, rest.count * sizeof *rest.ids) == 0);
+    if (!ON_GPU || set != 0) {
+        CHECK_INT(first.count + rest.count, whole.count);
+        CHECK(memcmp(whole.ids, first.ids, first.count * sizeof *first.ids) == 0);
+        CHECK(memcmp(whole.ids + first.count, rest.ids, rest.count * sizeof *rest.ids) == 0);
+    }
 
     /* K and V of the snapshot serve its set alone, and this session. */
     for (uint32_t other = 0; other < 6; other++) {
@@ -680,7 +714,9 @@ static void check_snapshot(uint32_t set, uint32_t flags)
         CHECK_INT(exl2_session_rewind(p.r.engine, s, 0), EXL2_OK);
         make_prompt(ids, 100, 21);
         uint32_t found = reused(&p, s, other, ids, 100);
-        CHECK(!flags || found == (set_class[other] == set_class[set] ? 99 : 0));
+        if (flags) {
+            check_reused(found, set_class[other] == set_class[set] ? 99 : 0);
+        }
     }
     rig_close(&p.r);
 
@@ -704,7 +740,7 @@ static void check_park(bool keep_packed)
 {
     static rig_said whole, said;
     exl2_token ids[64];
-    exl2_engine_stats loaded, parked, again;
+    exl2_engine_stats loaded, parked;
     exl2_lora_info info;
     exl2_lora l;
     pair_rig p = open_pair(NULL, (exl2_model_desc){ .keep_packed = keep_packed });
@@ -724,7 +760,7 @@ static void check_park(bool keep_packed)
     exl2_stats(p.r.engine, &loaded);
     CHECK_INT(exl2_model_park(p.r.engine, p.r.model, true), EXL2_OK);
     exl2_stats(p.r.engine, &parked);
-    CHECK(loaded.host_bytes - parked.host_bytes >= (keep_packed ? 0 : info.bytes));
+    CHECK(memory_of(&loaded) - memory_of(&parked) >= (keep_packed ? info.device_bytes : info.bytes));
     check_said(p.r.engine, exl2_lora_open(p.r.engine, &more, &l), EXL2_ERR_STATE, "parked");
     CHECK_INT(exl2_lora_close(p.r.engine, p.b), EXL2_OK); /* the job has it */
     CHECK_INT(exl2_model_park(p.r.engine, p.r.model, false), EXL2_OK);
@@ -733,7 +769,6 @@ static void check_park(bool keep_packed)
     CHECK_INT(said.count, whole.count);
     CHECK(memcmp(said.ids, whole.ids, said.count * sizeof *said.ids) == 0);
     CHECK_INT(exl2_lora_state(p.r.engine, l), EXL2_ERR_STALE); /* the failed open has set no handle */
-    exl2_stats(p.r.engine, &again);
     rig_close(&p.r);
 }
 
@@ -752,15 +787,13 @@ int main(int argc, char **argv)
     }
     for (uint32_t i = 0; i < 4; i++) {
         check_load_beside(i % 2, i / 2);
-    }
-    for (uint32_t set = 0; set < 4; set++) {
-        check_snapshot(set, 0);
-        check_snapshot(set, EXL2_SAVE_KV);
+        check_snapshot(i, 0);
+        check_snapshot(i, EXL2_SAVE_KV);
     }
     check_park(false);
     check_park(true);
     check_errors();
     check_memory();
-    check_cap();
+    ON_GPU ? (void)0 : check_cap(); /* of host memory */
     return check_done();
 }

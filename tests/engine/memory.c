@@ -173,6 +173,19 @@ int main(void)
         m.cache.tokens = 65536;
         check_model_memory(&m, 64);
     }
+    static const char *const exl3[] = { "exl3-llama", "exl3-qwen3", "exl3-qwen2-padded", "exl3-mixtral" };
+    bool shared = RIG_BACKEND == EXL2_BACKEND_CPU && check_env("EXL2_TEST_DATA");
+    for (uint32_t i = 0; shared && i < EXL2__COUNT(exl3); i++) {
+        char name[64];
+        snprintf(name, sizeof name, "fixtures/exl3/%s", exl3[i]);
+        exl2_model_desc m = { .path = check_shared(name) };
+        check_model_memory(&m, 0);
+        m.context_max = 96;
+        m.cache.tokens = 640;
+        m.batch_max = 3;
+        m.prefill_chunk = 17;
+        check_model_memory(&m, 7);
+    }
     exl2_model_desc text = { 0 };
     text.path = rig_golden("../smollm2");
     text.text_only = true;

@@ -28,6 +28,9 @@ static void no_engine(void)
     exl2_model model = { 1 };
     exl2_session session = { 1 };
     exl2_job job = { 1 };
+    exl2_lora lora = { 1 };
+    exl2_lora_desc ld = { .path = "." };
+    exl2_lora_info li;
     exl2_model_desc md = { 0 };
     exl2_model_info mi;
     exl2_session_info si;
@@ -69,6 +72,12 @@ static void no_engine(void)
     CHECK_INT(exl2_model_close(NULL, model), EXL2_ERR_ARG);
     CHECK_INT(exl2_model_park(NULL, model, true), EXL2_ERR_ARG);
     CHECK_INT(exl2_model_park(NULL, model, false), EXL2_ERR_ARG);
+    CHECK_INT(exl2_lora_measure(NULL, &ld, &li), EXL2_ERR_ARG);
+    CHECK_INT(exl2_lora_open(NULL, &ld, &lora), EXL2_ERR_ARG);
+    CHECK_INT(exl2_lora_load(NULL, &ld, &lora), EXL2_ERR_ARG);
+    CHECK_INT(exl2_lora_get(NULL, lora, &li), EXL2_ERR_ARG);
+    CHECK_INT(exl2_lora_state(NULL, lora), EXL2_ERR_ARG);
+    CHECK_INT(exl2_lora_close(NULL, lora), EXL2_ERR_ARG);
     CHECK_INT(exl2_tokenize(NULL, model, "x", 1, 0, &id, 1, &need), EXL2_ERR_ARG);
     CHECK_INT(exl2_detokenize(NULL, model, &id, 1, 0, text, 4, &need), EXL2_ERR_ARG);
     CHECK_INT(exl2_chat_render(NULL, model, &message, 1, NULL, text, 4, &need), EXL2_ERR_ARG);
@@ -89,7 +98,7 @@ static void no_engine(void)
     CHECK_INT(exl2_job_get(NULL, job, &ji), EXL2_ERR_ARG);
     CHECK_INT(exl2_job_pause(NULL, job, true), EXL2_ERR_ARG);
     CHECK_INT(exl2_job_priority(NULL, job, 1), EXL2_ERR_ARG);
-    CHECK(model.id == 1 && session.id == 1 && job.id == 1);
+    CHECK(model.id == 1 && session.id == 1 && job.id == 1 && lora.id == 1);
     CHECK_TEXT(exl2_result_name(EXL2_ERR_TOO_SMALL), "EXL2_ERR_TOO_SMALL");
     CHECK_TEXT(exl2_result_name((exl2_result)-99), "unknown result");
     CHECK_INT(exl2_version(), EXL2_VERSION);
@@ -454,6 +463,9 @@ static void stale_handle(uint64_t id)
     exl2_model model = { id };
     exl2_session session = { id }, to = { 77 };
     exl2_job job = { id };
+    exl2_lora lora = { id };
+    exl2_lora_desc lora_desc = { .model = model, .path = "." };
+    exl2_lora_info li;
     exl2_model_info mi;
     exl2_session_info si;
     exl2_job_info ji;
@@ -464,6 +476,12 @@ static void stale_handle(uint64_t id)
     REFUSED(exl2_model_get(engine, model, &mi), EXL2_ERR_STALE);
     REFUSED(exl2_model_state(engine, model), EXL2_ERR_STALE);
     REFUSED(exl2_model_close(engine, model), EXL2_ERR_STALE);
+    REFUSED(exl2_lora_measure(engine, &lora_desc, &li), EXL2_ERR_STALE);
+    REFUSED(exl2_lora_open(engine, &lora_desc, &lora), EXL2_ERR_STALE);
+    REFUSED(exl2_lora_load(engine, &lora_desc, &lora), EXL2_ERR_STALE);
+    REFUSED(exl2_lora_get(engine, lora, &li), EXL2_ERR_STALE);
+    REFUSED(exl2_lora_state(engine, lora), EXL2_ERR_STALE);
+    REFUSED(exl2_lora_close(engine, lora), EXL2_ERR_STALE);
     REFUSED(exl2_tokenize(engine, model, "x", 1, 0, NULL, 0, &need), EXL2_ERR_STALE);
     REFUSED(exl2_detokenize(engine, model, &token, 1, 0, NULL, 0, &need), EXL2_ERR_STALE);
     REFUSED(exl2_chat_render(engine, model, &message, 1, NULL, NULL, 0, &need), EXL2_ERR_STALE);

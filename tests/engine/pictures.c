@@ -385,7 +385,8 @@ static void test_eviction(const char *name)
     rig_close(&r);
 }
 
-/* Steps with a budget, beside another job, with drafts, while the model is parked in between: the same words. */
+/* Steps with a budget, beside another job, with drafts, in chunks, on the worker's thread, while the model is parked in
+   between: the same words. */
 static void test_company(const char *name)
 {
     exl2_session none = { 0 };
@@ -395,8 +396,11 @@ static void test_company(const char *name)
     exl2_image a = make(&r, 21);
     ask(&r, none, &a, 1, text, 16, &said[0]);
     rig_close(&r);
-    for (uint32_t way = 0; way < 4; way++) {
+    for (uint32_t way = 0; way < 5; way++) {
         r = open_model(name, (exl2_model_desc){ .prefill_chunk = way == 2 ? 5 : 0 }, NULL);
+        if (way == 4) {
+            CHECK_INT(exl2_worker_start(r.engine), EXL2_OK);
+        }
         a = make(&r, 21);
         exl2_job_desc d = rig_job(&r, NULL, 0, 16, &said[1]);
         memset(&said[1], 0, sizeof said[1]);
@@ -421,7 +425,12 @@ static void test_company(const char *name)
             CHECK_INT(exl2_model_park(r.engine, r.model, true), EXL2_OK);
             CHECK_INT(exl2_model_park(r.engine, r.model, false), EXL2_OK);
         }
+        for (uint32_t i = 0; way == 4 && i < 100000 && !(said[1].done_events && said[2].done_events); i++) {
+            exl2_step_desc wait = { .wait = true };
+            exl2_step(r.engine, &wait);
+        }
         rig_drain(&r, step.cpu_us);
+        CHECK(said[1].done_events == 1 && said[2].done_events == 1);
         CHECK_INT(said[1].result, EXL2_OK);
         CHECK_INT(said[2].result, EXL2_OK);
         if (!CHECK(same(&said[0], &said[1]))) {

@@ -9,25 +9,15 @@ static const exl2_message talk[1] = { { .role = "user", .text = "Who goes <|im_e
 
 static exl2_result run(const rig *r, exl2_job_desc *d)
 {
-    memset(&said, 0, sizeof said);
-    d->user = &said;
-    exl2_result result = exl2_generate(r->engine, d);
-    said.text[said.bytes] = 0;
-    return result;
+    return text_generate(r, d, &said);
 }
 
 /* A greedy job; only letters, '"', '}' and a space are likely. */
 static exl2_job_desc job_of(const rig *r, exl2_session s, const char *text, uint32_t max_tokens)
 {
-    static exl2_bias bias[29];
-    exl2_job_desc d = rig_job(r, NULL, 0, max_tokens, &said);
-    for (uint32_t i = 0; i < 29; i++) {
-        bias[i] = (exl2_bias){ model.byte_ids[i < 26 ? 'a' + (int)i : (int)"\"} "[i - 26]], 1000 };
-    }
-    d.session = s;
+    static exl2_bias bias[TEXT_LETTERS];
+    exl2_job_desc d = text_letters_job(r, &model, s, max_tokens, bias, &said);
     d.prompt = (exl2_prompt){ .text = text, .messages = talk, .message_count = 1 };
-    d.sampler.bias = bias;
-    d.sampler.bias_count = 29;
     return d;
 }
 

@@ -125,6 +125,32 @@ static inline void text_check_refused(const rig *r, exl2_result got, exl2_result
     }
 }
 
+/* Runs the job, and keeps what it says in *said, as a text. */
+static inline exl2_result text_generate(const rig *r, exl2_job_desc *d, rig_said *said)
+{
+    memset(said, 0, sizeof *said);
+    d->user = said;
+    exl2_result result = exl2_generate(r->engine, d);
+    said->text[said->bytes] = 0;
+    return result;
+}
+
+#define TEXT_LETTERS 29u
+
+/* A greedy job of a session whose text has only letters, '"', '}' and spaces. bias: [TEXT_LETTERS], which must stay. */
+static inline exl2_job_desc text_letters_job(const rig *r, const text_model *m, exl2_session s, uint32_t max_tokens,
+                                             exl2_bias *bias, rig_said *said)
+{
+    exl2_job_desc d = rig_job(r, NULL, 0, max_tokens, said);
+    for (uint32_t i = 0; i < TEXT_LETTERS; i++) {
+        bias[i] = (exl2_bias){ m->byte_ids[i < 26 ? 'a' + (int)i : (int)"\"} "[i - 26]], 1000 };
+    }
+    d.session = s;
+    d.sampler.bias = bias;
+    d.sampler.bias_count = TEXT_LETTERS;
+    return d;
+}
+
 /* ---- the plan ---- */
 
 static const exl2_token text_prompt[] = { 40, 41, 42, 43, 44, 45 };

@@ -1,6 +1,6 @@
-/* cuda_cards.c: engines with several fake GPUs: which of them open; models on different ones, and models whose layers lie
-   on several. Device memory is as planned, for each GPU; a kernel gets addresses of its own GPU alone; tokens are those
-   of the fake model; allocations and calls that fail once.
+/* cuda_cards.c: engines with several fake GPUs: which of them open; models on different ones, and models whose layers
+   lie on several. Device memory is as planned, for each GPU; a kernel gets addresses of its own GPU alone; tokens are
+   those of the fake model; allocations and calls that fail once.
    takes: the goldens.
    gives: exit code 0 or 1. */
 #include "cuda_rig.h"
@@ -61,7 +61,8 @@ static void make(void)
     fake.devices[2].memory_width /= 2;
 }
 
-static exl2_engine *open_cards(exl2_backend backend, const exl2_device_desc *devices, uint32_t count, exl2_result wanted)
+static exl2_engine *open_cards(exl2_backend backend, const exl2_device_desc *devices, uint32_t count,
+                               exl2_result wanted)
 {
     exl2_engine *e = NULL;
     exl2_engine_desc d = machine_desc(backend, &cuda_error);
@@ -229,8 +230,6 @@ static void test_cuts(void)
     CHECK(even.cards[0].layers <= 2); /* the embedding lies on the first card, the head on the last one */
     CHECK_INT(exl2_model_close(e, m), EXL2_OK);
     for (uint32_t n = 1; n <= 3; n++) { /* so many layers on the first card, by caps */
-        uint64_t layer = even.cache_bytes / 4;
-        (void)layer;
         cards[0].share = 1;
         cards[1].share = n == 1 ? 100.0f : n == 2 ? 1.0f : 0.01f;
         exl2_model_info shared = load_planned(e, &d, &m);

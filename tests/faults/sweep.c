@@ -1,7 +1,7 @@
 /* sweep.c: makes the n-th host allocation, then the n-th file open or read, fail, for n = 0, 1, 2 ... until the whole
    scenario (open, measure, load, generate, fork, generate, close) succeeds. Each time the engine must return an error
-   code with a message, or succeed; nothing may leak; and the engine must stay usable. After that, allocations are
-   counted where there must be none. */
+   code with a message, or succeed; nothing may leak; and the engine must stay usable. So do grammars and adapters.
+   After that, allocations are counted where there must be none. */
 #include "../engine/rig.h"
 
 /* ---- hooks that fail ---- */
@@ -258,6 +258,66 @@ static void sweep_grammars(void)
     CHECK_INT(live_bytes, 0);
 }
 
+/* ---- adapters: a load that fails keeps nothing, and the next one succeeds ---- */
+
+static const char *lora_file(const char *name)
+{
+    static char path[1024];
+    const char *root = check_env("EXL2_TEST_DATA");
+    snprintf(path, sizeof path, "%s/fixtures/lora/exl2-mixed/a/%s", root ? root : "../shared", name);
+    return path;
+}
+
+/* Measures, loads, uses and closes an adapter while the n-th call fails. */
+static exl2_result use_lora(const rig *r, uint32_t n)
+{
+    static rig_said said;
+    exl2_lora_info info;
+    exl2_lora l = { 0 };
+    exl2_lora_desc d = { .model = r->model };
+    d.path = lora_file("");
+    calls_left = n;
+    failed = false;
+    exl2_result result = exl2_lora_measure(r->engine, &d, &info);
+    result = result < 0 ? result : exl2_lora_load(r->engine, &d, &l);
+    calls_left = UINT32_MAX;
+    if (result < 0) {
+        CHECK(l.id == 0);
+        return explain(r->engine, result);
+    }
+    memset(&said, 0, sizeof said);
+    exl2_lora_use use = { l, 1 };
+    exl2_job_desc job = rig_job(r, prompt, 8, 3, &said);
+    job.loras = &use;
+    job.lora_count = 1;
+    rig_run(r, &job);
+    CHECK(said.done_events == 1 && said.result == EXL2_OK);
+    return exl2_lora_close(r->engine, l);
+}
+
+static void sweep_loras(bool files)
+{
+    exl2_engine_desc d = { .backend = EXL2_BACKEND_CPU };
+    exl2_model_desc m = { .path = rig_golden("exl2-mixed"), .lora_max = 1 };
+    d.allocator = (exl2_allocator){ .alloc_fn = failing_alloc, .free_fn = counting_free };
+    d.files = (exl2_files){ failing_open, exl2__platform_list, failing_read, counting_close, NULL };
+    sweep_files = files;
+    calls_left = UINT32_MAX;
+    rig r = rig_open(&d, &m);
+    uint32_t n = 0;
+    CHECK_INT(use_lora(&r, UINT32_MAX), EXL2_OK);
+    uint64_t before = live_bytes;
+    for (failed = true; failed && n < 1000; n++) {
+        use_lora(&r, n);
+        CHECK_INT(live_bytes, before);
+        CHECK_INT(open_files, 0);
+    }
+    printf("adapters: %u %s can fail\n", n - 1, files ? "file opens and reads" : "allocations");
+    CHECK(n > 6 && n < 1000);
+    rig_close(&r);
+    CHECK_INT(live_bytes, 0);
+}
+
 int main(void)
 {
     char path[1024];
@@ -273,5 +333,11 @@ int main(void)
         check_load_allocations(path);
     }
     sweep_grammars();
+    FILE *adapter = fopen(lora_file("adapter_config.json"), "rb"); /* shared data */
+    if (adapter) {
+        fclose(adapter);
+        sweep_loras(false);
+        sweep_loras(true);
+    }
     return check_done();
 }

@@ -1,8 +1,8 @@
 /* convert.c: a fuzzer of conversions that are stopped, meet failing disks and other processes, and whose source
    changes. A sequence is some runs of one conversion, of a tiny model, into one folder. At a random call that writes,
    syncs, renames or removes, the process is killed (also in the middle of a write), the call or all calls from there on
-   fail, the source becomes another one, or a second process converts the same. Between runs the source may change, or
-   only its times, and folders may be removed. These hold:
+   fail, the source becomes another one, perhaps only for a while, or a second process converts the same. Between runs
+   the source may change, or only its times, and folders may be removed. These hold:
      - after a success the output is, byte for byte, that of a clean conversion of the source as it is, or, if it
        changed meanwhile, as it was;
      - at any time the output folder is whole, or it is empty or does not exist;
@@ -35,7 +35,7 @@ enum { ROWS = 6, LENGTH = 32, VOCAB = 320, RUNS = 6 };
    tensors, or another file that is copied. */
 enum { BASE, WEIGHTS, CONFIG, LONGER, COPIED, SOURCES };
 
-enum { NOTHING, KILL, TEAR, FAIL, FAIL_ALL, CHANGE, SECOND, THINGS };
+enum { NOTHING, KILL, TEAR, FAIL, FAIL_ALL, CHANGE, SECOND, THINGS, BACK };
 
 static char source_dir[600], work_dir[700];
 static uint64_t clean[SOURCES]; /* hashes of the outputs */
@@ -48,6 +48,7 @@ static struct disturbance {
     uint32_t what, at, calls; /* before call `at` */
     uint32_t source;          /* CHANGE: becomes this one */
     bool replaced;            /* CHANGE: by new files, else in the old ones */
+    uint32_t back, origin;    /* CHANGE: after so many more calls it becomes `origin` again; 0: never */
 } now;
 
 /* What a run tells the fuzzer. */
@@ -182,7 +183,7 @@ static outcome run(struct disturbance disturbance)
         o.result = convert(o.text, sizeof o.text);
         o.killed = false;
         o.calls = now.calls;
-        o.changed = disturbance.what == CHANGE && now.what == NOTHING;
+        o.changed = disturbance.what == CHANGE && now.what != CHANGE && now.source != disturbance.origin;
         fflush(stdout);
         _exit(write(ends[1], &o, sizeof o) == (ssize_t)sizeof o && check_failures == 0 ? 0 : 1);
     }
@@ -230,8 +231,13 @@ int fuzz_at(void)
         return 1;
     }
     now.what = NOTHING;
-    if (was.what == CHANGE) {
-        put_source(was.source, was.replaced);
+    if (was.what == CHANGE || was.what == BACK) {
+        now.source = was.what == BACK ? was.origin : was.source;
+        put_source(now.source, was.replaced);
+        if (was.what == CHANGE && was.back) {
+            now.what = BACK;
+            now.at = now.calls + was.back - 1;
+        }
     } else {
         run_second();
     }
@@ -309,7 +315,8 @@ static void make_clean(void)
 /* One disturbed run. Gives the source that it leaves. */
 static uint32_t run_disturbed(uint32_t source)
 {
-    struct disturbance d = { draw(THINGS), draw(calls_most + 2), 0, draw(SOURCES), draw(2) == 0 };
+    struct disturbance d = { draw(THINGS), draw(calls_most + 2), 0, draw(SOURCES), draw(2) == 0,
+                             draw(2) * (1 + draw(calls_most)), source };
     bool existed = folder_hash(out_dir) != 0;
     outcome o = run(d);
     /* A change may have come before a run was killed, or be the last thing that it did. */

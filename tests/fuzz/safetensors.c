@@ -6,6 +6,7 @@
 #include "../tensors_open.h"
 
 #include "private/arch_rows.h"
+#include "private/dequantize_exl3.h"
 #include "private/exl2_matrix.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -36,7 +37,7 @@ static void read_matrix(memory_files *m, const exl2__tensors *t, const char *key
         row += group->rows;
         word += group->rows * group->bits / 32;
     }
-    require(desc.kind == EXL2__MATRIX_DENSE || (row == desc.in && word == desc.words));
+    require(desc.kind == EXL2__MATRIX_DENSE || exl2__matrix_is_exl3(desc.kind) || (row == desc.in && word == desc.words));
     exl2__matrix_tables_close(&m->c, &tables);
 }
 
@@ -68,6 +69,32 @@ static void read_affine(memory_files *m, const exl2__tensors *t, const char *key
         free(words);
         exl2__matrix_tables_close(&m->c, &tables);
     }
+}
+
+/* Decodes the first outputs of a matrix of EXL3, or the first rows of an embedding, with the sizes that the file
+   claims. */
+static void read_exl3(memory_files *m, const exl2__tensors *t, const char *key)
+{
+    const exl2__tensor *trellis = exl2__tensors_find_part(t, key, "trellis");
+    exl2__matrix_desc desc;
+    exl2__matrix_tables tables;
+    uint64_t in = trellis ? trellis->dims[0] * 16 : 0, out = trellis ? trellis->dims[1] * 16 : 0;
+    bool table = trellis && trellis->rank == 2;
+    if (!trellis || trellis->dims[0] > 256 || trellis->dims[1] > 1024 ||
+        (table ? exl2__matrix_find_table(&m->c, t, key, 300, 1, &desc)
+               : exl2__matrix_find(&m->c, t, key, (uint32_t)in, (uint32_t)out, &desc)) < 0) {
+        return;
+    }
+    require(exl2__matrix_is_exl3(desc.kind) && exl2__exl3_is_tile(table ? 16 : desc.exl3.words));
+    exl2__matrix_dequantize(&desc);
+    if (exl2__matrix_tables_open(&m->c, t, 1.0f, &desc, &tables) < 0) {
+        return;
+    }
+    uint32_t rows = exl2__min32(desc.out, 2);
+    float *values = (float *)malloc((size_t)rows * desc.in * sizeof *values);
+    require(exl2__dequantize_exl3_rows(&m->c, t, &desc, 0, rows, values) == EXL2_OK);
+    free(values);
+    exl2__matrix_tables_close(&m->c, &tables);
 }
 
 /* The same bytes as an index beside two files with copies of a tensor. */
@@ -108,6 +135,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             snprintf(key, sizeof key, "%.*s", (int)(dot ? dot - e->name : 0), e->name);
             read_matrix(&m, &t, key);
             read_affine(&m, &t, key);
+            read_exl3(&m, &t, key);
             exl2__tensor_floats(&m.c, &t, e->name, e->dims[0] < 64 ? (uint32_t)e->dims[0] : 64, values);
         }
         exl2__tensors_close(&m.c, &t);

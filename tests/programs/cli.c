@@ -494,8 +494,8 @@ static void check_usage(void)
         { "tokenize m --json", "unknown flag '--json'" },
         { "import g o --bits 7", "7" },
         { "convert m o", "--bpw is missing" },
-        { "convert m o --bpw 4 --lora x:101", "--lora must be a folder" },
-        { "convert m o --bpw 4 --lora :2", "--lora must be a folder" },
+        { "convert m o --bpw 4 --lora x:101", "loras[0].scale must be" },
+        { "convert m o --bpw 4 --lora :2", "loras[0].folder is an empty string" },
         { "convert m o --bits 8", "bits is 8, expected 16" },
         { "convert m o --bits 16 --bpw 4", "bits is 16, so nothing is quantized, and bpw" },
         { "convert m o --bpw 4 --size 100", "size_bytes and bpw are both given" },
@@ -665,6 +665,33 @@ static void check_archs(void)
     free(families);
 }
 
+/* What info says of folders of EXL3, whose figures were computed from the headers by another program. */
+static void check_info_exl3(void)
+{
+    static const struct { const char *name, *text; } cases[] = {
+        { "exl3-llama", "\"exl3\": {\"version\": \"0.0.20\", \"bits\": \"4\", \"head_bits\": \"6\", "
+                        "\"average\": 4.90" },
+        { "exl3-qwen3", "\"head\": 6.16666667, \"embedding\": 5.1125, \"rates\": [{\"bits\": 1.5, \"matrices\": 2}, "
+                        "{\"bits\": 2, \"matrices\": 2}, {\"bits\": 2.5, \"matrices\": 4}" },
+        { "exl3-qwen2-padded", "\"codebooks\": {\"3inst\": 15, \"mcg\": 0, \"mul1\": 0}, \"others\": []}" },
+        { "exl3-mixtral", "\"others\": [\"model.layers.0.block_sparse_moe.gate.weight\", "
+                          "\"model.layers.0.self_attn.o_proj.weight\", "
+                          "\"model.layers.1.block_sparse_moe.gate.weight\"]}" },
+    };
+    const char *data = getenv("EXL2_TEST_DATA");
+    for (size_t i = 0; data && i < sizeof cases / sizeof *cases; i++) {
+        char *text;
+        json_value *said = program_json(program_run("info '%s/fixtures/exl3/%s' --backend cpu --json", data,
+                                                    cases[i].name), &text);
+        CHECK_TEXT(program_text(said, "format"), i == 3 ? "mixed" : "exl3");
+        if (!CHECK(strstr(text, cases[i].text) != NULL)) {
+            printf("  %s: %s\n", cases[i].name, text);
+        }
+        json_free(said);
+        free(text);
+    }
+}
+
 /* What info says of families, and RoPE settings. */
 static void check_info(void)
 {
@@ -719,8 +746,8 @@ static void check_stdout(void)
 static void case_sentences(void)
 {
     static const char *const commands[] = { "", "info", "archs", "chat", "generate", "replay", "score", "embed",
-                                            "vision", "tokenize", "render", "bench", "import", "convert", "compare", "kernels",
-                                            "synth" };
+                                            "vision", "tokenize", "render", "bench", "import", "convert", "compare",
+                                            "kernels", "synth" };
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         CHECK_INT(program_run("%s --help", commands[i]), 0);
         char *out = program_read("out"), *err = program_read("err");
@@ -734,6 +761,7 @@ static void case_sentences(void)
     check_all_of_the_sampler();
     check_archs();
     check_info();
+    check_info_exl3();
     check_warnings();
     check_stdout();
 }

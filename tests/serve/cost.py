@@ -1,6 +1,7 @@
 """cost.py: processor time of a token by `exl2 serve` and by `exl2 bench` of the same shape, side by side. By hand.
 takes: cost.py PROGRAM [MODEL] [ROUNDS]; the model of EXL2_TEST_MODEL, both on the CPU with one thread.
-gives: a line for 1, 8 and 16 streams: medians of ROUNDS (3) in turns, and the part of the I/O thread."""
+gives: how long the first byte of a stream takes; a line for 1, 8 and 16 streams: medians of ROUNDS (3) in turns, and the
+       part of the I/O thread."""
 
 import concurrent.futures
 import json
@@ -8,6 +9,7 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 
 from server import MODEL, Server, skip
 
@@ -41,6 +43,21 @@ def bench(program, model, streams):
     return row["cpu_us_per_token"]
 
 
+def first_bytes(s, rounds=300):
+    """Milliseconds from a request, its connection included, to the first byte of its stream, which comes before any pass
+    of the model: the median, the 99th percentile."""
+    waits = []
+    for i in range(rounds):
+        begin = time.monotonic()
+        one = s.open("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello %d" % i}],
+                                                      "max_tokens": 1, "stream": True})
+        one.read_until(b"data: ")
+        waits.append(1000 * (time.monotonic() - begin))
+        one.answer()
+    waits.sort()
+    return waits[rounds // 2], waits[rounds * 99 // 100]
+
+
 def main():
     model = sys.argv[2] if len(sys.argv) > 2 else MODEL
     rounds = int(sys.argv[3]) if len(sys.argv) > 3 else 3
@@ -48,6 +65,7 @@ def main():
         skip("EXL2_TEST_MODEL names no model")
     with Server(sys.argv[1], "--no-auth", "--backend", "cpu", "--threads", "1", "--cpu-us", "0", model=model) as s:
         serve(s, 16)
+        print("first byte of a stream, idle: %.2f ms in the median, p99 %.2f" % first_bytes(s), flush=True)
         for streams in (1, 8, 16):
             rows = [serve(s, streams) + (bench(sys.argv[1], model, streams),) for _ in range(rounds)]
             whole, own, plain = (statistics.median(column) for column in zip(*rows))

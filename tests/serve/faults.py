@@ -32,6 +32,7 @@ REQUESTS = (
     ("POST", "/v1/chat/completions", dict(GREEDY, messages=ASK, reasoning_budget=3, response_format={
         "type": "json_schema", "json_schema": {"name": "n", "schema": TOOL["function"]["parameters"]}})),
     ("POST", "/v1/responses", {"input": "Hello.", "max_output_tokens": 16, "stream": True, "temperature": 0}),
+    ("POST", "/v1/embeddings", {"input": ["One", "Two"], "encoding_format": "base64", "dimensions": 8}),
     ("POST", "/v1/token/encode", {"text": ASK}),
     ("GET", "/v1/models", None), ("GET", "/metrics", None), ("GET", "/ui/sessions", None),
 )
@@ -105,7 +106,7 @@ def main():
         env = {"LD_PRELOAD": library, "SERVE_FAULTS": str(faults.path)}
         with Server(program, "--no-auth", "--threads", "1", "--sessions", name, model=model, more_env=env) as s:
             wanted = [ask(s, row) for row in REQUESTS]
-            check([row[0] for row in wanted] == [200, 400] + [200] * 8, "without faults: %r" % wanted)
+            check([row[0] for row in wanted] == [200, 400] + [200] * 9, "without faults: %r" % wanted)
             for call, what in enumerate(CALLS, 1):
                 at, tried, made = 1, 0, 1
                 while made >= at:

@@ -37,6 +37,7 @@ BODIES = [
                                                                                          "schema": SCHEMA}}}),
     ("/v1/responses", {"input": [{"role": "user", "content": "x"}], "max_output_tokens": 16, "stream": True,
                        "tools": [dict(TOOL["function"], type="function")]}),
+    ("/v1/embeddings", {"input": ["a", "b"], "dimensions": 8, "encoding_format": "base64", "user": "u"}),
     ("/v1/token/encode", {"text": "some text", "add_bos_token": True}),
     ("/v1/token/decode", {"tokens": [1, 2, 3]}),
     ("/v1/model/load", {"name": "none", "max_seq_len": 10, "draft": {"draft_model_name": "x"}}),

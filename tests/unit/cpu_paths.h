@@ -10,6 +10,7 @@ static const exl2__cpu_ops *const all_ops[] = {
 #if defined(EXL2__CPU_FAST) && EXL2__X86_SIMD
     &exl2__cpu_avx2_ops,
     &exl2__cpu_avx512_ops,
+    &exl2__cpu_vnni_ops,
 #elif defined(EXL2__CPU_FAST)
     &exl2__cpu_neon_ops,
 #endif
@@ -25,8 +26,8 @@ static bool runs(const exl2__cpu_ops *ops)
     }
 #if defined(EXL2__CPU_FAST) && EXL2__X86_SIMD
     exl2_cpu_path needs = ops == &exl2__cpu_avx2_ops ? EXL2_CPU_AVX2
-                        : ops == &exl2__cpu_avx512_ops ? EXL2_CPU_AVX512 : EXL2_CPU_C;
-    return exl2__cpu_path_best() >= needs;
+                        : ops == &exl2__cpu_avx512_ops || ops == &exl2__cpu_vnni_ops ? EXL2_CPU_AVX512 : EXL2_CPU_C;
+    return exl2__cpu_path_best() >= needs && (ops != &exl2__cpu_vnni_ops || exl2__cpu_path_has_vnni());
 #else
     return true;
 #endif

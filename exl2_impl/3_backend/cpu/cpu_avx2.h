@@ -40,11 +40,19 @@
 #define EXL2__V_SHIFT(v, n) _mm256_sll_epi32(v, _mm_cvtsi32_si128((int)(n)))
 #define EXL2__V_BYTES(p) _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p)))
 
-#define EXL2__V_SHL(v, n) _mm256_sllv_epi32(v, n)
-#define EXL2__V_SHR(v, n) _mm256_srlv_epi32(v, n)
+#define EXL2__V_FUNNEL(a, b, l, r) _mm256_or_si256(_mm256_sllv_epi32(a, l), _mm256_srlv_epi32(b, r))
+#define EXL2__V_JOIN(a, b, n) _mm256_or_si256(_mm256_slli_epi32(a, 32 - (n)), _mm256_srli_epi32(b, n))
+#define EXL2__V_MIDDLES \
+    _mm256_setr_epi32((int)0x80800201, (int)0x80800605, (int)0x80800A09, (int)0x80800E0D, (int)0x80800201, \
+                      (int)0x80800605, (int)0x80800A09, (int)0x80800E0D)
+#define EXL2__V_TAKE(v, n) /* 8: bytes 1 and 2 of each word, by a shuffle */ \
+    ((n) == 8 ? _mm256_shuffle_epi8(v, EXL2__V_MIDDLES) \
+              : _mm256_and_si256(_mm256_srli_epi32(v, n), _mm256_set1_epi32(0xFFFF)))
+#define EXL2__V_TAKE_AT(v, i) _mm256_and_si256(_mm256_srlv_epi32(v, i), _mm256_set1_epi32(0xFFFF))
+#define EXL2__V_TAKE_INDEX(n) _mm256_set1_epi32((int)(n))
+#define EXL2__V_TAKES false
 #define EXL2__V_SHRI(v, n) _mm256_srli_epi32(v, n)
 #define EXL2__V_SRAI(v, n) _mm256_srai_epi32(v, n)
-#define EXL2__V_OR(a, b) _mm256_or_si256(a, b)
 #define EXL2__V_INT_ADD(a, b) _mm256_add_epi32(a, b)
 #define EXL2__V_INT_SUB(a, b) _mm256_sub_epi32(a, b)
 #define EXL2__V_INT_MUL(a, b) _mm256_mullo_epi32(a, b)
@@ -69,6 +77,7 @@
 #define EXL2__V_SWAP4(v) _mm256_permute2f128_ps(v, v, 1)
 #define EXL2__V_SWAP8(v) (v)
 #define EXL2__V_FOLD(to, v) exl2__cpu_avx2_fold(to, v)
+#define EXL2__V_UNROLL EXL2__UNROLL
 #define EXL2__V_EXL3_ROWS(X) X(3) X(2) X(1)
 #define EXL2__V_EXL3_ROWS_MOST 3u
 
@@ -81,6 +90,7 @@ EXL2__FORCE_INLINE EXL2__TARGET_AVX2 void exl2__cpu_avx2_fold(float *to, __m256 
 
 #include "cpu_exl3_template.h"
 #include "cpu_simd_template.h"
+#undef EXL2__V_MIDDLES
 
 static const exl2__cpu_ops exl2__cpu_avx2_ops = {
     "avx2", 6, 12,

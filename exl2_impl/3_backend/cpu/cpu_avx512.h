@@ -1,6 +1,6 @@
 /* cpu_avx512.h: products and attention in sixteen lanes, for CPUs with AVX-512 (F, BW, DQ, VL).
    takes: cpu_simd_template.h.
-   gives: exl2__cpu_avx512_ops. */
+   gives: exl2__cpu_avx512_ops, exl2__cpu_vnni_ops. */
 #ifndef EXL2__CPU_AVX512_H
 #define EXL2__CPU_AVX512_H
 
@@ -40,11 +40,17 @@
 #define EXL2__V_SHIFT(v, n) _mm512_sll_epi32(v, _mm_cvtsi32_si128((int)(n)))
 #define EXL2__V_BYTES(p) _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p)))
 
-#define EXL2__V_SHL(v, n) _mm512_sllv_epi32(v, n)
-#define EXL2__V_SHR(v, n) _mm512_srlv_epi32(v, n)
+#define EXL2__V_FUNNEL(a, b, l, r) _mm512_or_si512(_mm512_sllv_epi32(a, l), _mm512_srlv_epi32(b, r))
+#define EXL2__V_JOIN(a, b, n) _mm512_or_si512(_mm512_slli_epi32(a, 32 - (n)), _mm512_srli_epi32(b, n))
+#define EXL2__V_TAKE(v, n) /* 8: bytes 1 and 2 of each word, by a shuffle */ \
+    ((n) == 8 ? _mm512_shuffle_epi8(v, _mm512_set4_epi32((int)0x80800E0D, (int)0x80800A09, (int)0x80800605, \
+                                                         (int)0x80800201)) \
+              : _mm512_and_si512(_mm512_srli_epi32(v, n), _mm512_set1_epi32(0xFFFF)))
+#define EXL2__V_TAKE_AT(v, i) _mm512_and_si512(_mm512_srlv_epi32(v, i), _mm512_set1_epi32(0xFFFF))
+#define EXL2__V_TAKE_INDEX(n) _mm512_set1_epi32((int)(n))
+#define EXL2__V_TAKES false
 #define EXL2__V_SHRI(v, n) _mm512_srli_epi32(v, n)
 #define EXL2__V_SRAI(v, n) _mm512_srai_epi32(v, n)
-#define EXL2__V_OR(a, b) _mm512_or_si512(a, b)
 #define EXL2__V_INT_ADD(a, b) _mm512_add_epi32(a, b)
 #define EXL2__V_INT_SUB(a, b) _mm512_sub_epi32(a, b)
 #define EXL2__V_INT_MUL(a, b) _mm512_mullo_epi32(a, b)
@@ -67,6 +73,7 @@
 #define EXL2__V_SWAP4(v) _mm512_shuffle_f32x4(v, v, 0xB1)
 #define EXL2__V_SWAP8(v) _mm512_shuffle_f32x4(v, v, 0x4E)
 #define EXL2__V_FOLD(to, v) exl2__cpu_avx512_fold(to, v)
+#define EXL2__V_UNROLL EXL2__UNROLL
 #define EXL2__V_EXL3_ROWS(X) X(8) X(6) X(4) X(3) X(2) X(1)
 #define EXL2__V_EXL3_ROWS_MOST 8u
 
@@ -78,17 +85,52 @@ EXL2__FORCE_INLINE EXL2__TARGET_AVX512 void exl2__cpu_avx512_fold(float *to, __m
 }
 
 #include "cpu_exl3_template.h"
+
+/* Matrices of EXL3 once more, for CPUs that sum bytes and move bits across them (VNNI, VBMI, VBMI2: Ice Lake, Zen 4).
+   The bits are the same. */
+#undef EXL2__V_NAME
+#undef EXL2__V_TARGET
+#undef EXL2__V_FUNNEL
+#undef EXL2__V_JOIN
+#undef EXL2__V_TAKE
+#undef EXL2__V_TAKE_AT
+#undef EXL2__V_TAKE_INDEX
+#undef EXL2__V_TAKES
+#undef EXL2__V_SUM_BYTES
+#define EXL2__V_NAME(name) exl2__cpu_vnni_##name
+#define EXL2__V_TARGET EXL2__TARGET_VNNI
+#define EXL2__V_FUNNEL(a, b, l, r) _mm512_shldv_epi32(a, b, l)
+#define EXL2__V_JOIN(a, b, n) _mm512_shldi_epi32(a, b, 32 - (n))
+#define EXL2__V_TAKE(v, n) EXL2__V_TAKE_AT(v, EXL2__V_TAKE_INDEX(n))
+#define EXL2__V_TAKE_AT(v, i) _mm512_maskz_multishift_epi64_epi8(0x3333333333333333, i, v)
+#define EXL2__V_TAKE_INDEX(n) /* first bits of bytes 0, 1 of both halves of 64 bits */ \
+    _mm512_set1_epi64((long long)(0x0000282000000800 + (n) * 0x0101010101010101ull))
+#define EXL2__V_TAKES true
+#define EXL2__V_SUM_BYTES(v) \
+    _mm512_castsi512_ps(_mm512_dpbusd_epi32(_mm512_set1_epi32(0x4B000000), v, _mm512_set1_epi8(1)))
+
+#include "cpu_exl3_template.h"
+
+#undef EXL2__V_NAME
+#undef EXL2__V_TARGET
+#define EXL2__V_NAME(name) exl2__cpu_avx512_##name
+#define EXL2__V_TARGET EXL2__TARGET_AVX512
+
 #include "cpu_simd_template.h"
 
-static const exl2__cpu_ops exl2__cpu_avx512_ops = {
-    "avx512", 12, 12,
-    exl2__cpu_vector_norm, exl2__cpu_vector_gather, exl2__cpu_avx512_product,
-    exl2__cpu_vector_rope, exl2__cpu_vector_half,
-    exl2__cpu_avx512_scores, exl2__cpu_vector_softmax, exl2__cpu_avx512_weighted_sum,
-    exl2__cpu_avx512_scores_of_codes, exl2__cpu_avx512_weighted_codes, exl2__cpu_vector_activate,
-    exl2__cpu_vector_softcap, EXL2__CPU_EXL3_OPS(avx512)
-    exl2__cpu_vector_shrink, exl2__cpu_vector_expand,
-};
+/* All but EXL3 is the same. */
+#define EXL2__CPU_AVX512_OPS(name, isa) { \
+    name, 12, 12, \
+    exl2__cpu_vector_norm, exl2__cpu_vector_gather, exl2__cpu_avx512_product, \
+    exl2__cpu_vector_rope, exl2__cpu_vector_half, \
+    exl2__cpu_avx512_scores, exl2__cpu_vector_softmax, exl2__cpu_avx512_weighted_sum, \
+    exl2__cpu_avx512_scores_of_codes, exl2__cpu_avx512_weighted_codes, exl2__cpu_vector_activate, \
+    exl2__cpu_vector_softcap, EXL2__CPU_EXL3_OPS(isa) \
+    exl2__cpu_vector_shrink, exl2__cpu_vector_expand, \
+}
+
+static const exl2__cpu_ops exl2__cpu_avx512_ops = EXL2__CPU_AVX512_OPS("avx512", avx512);
+static const exl2__cpu_ops exl2__cpu_vnni_ops = EXL2__CPU_AVX512_OPS("vnni", vnni);
 
 #endif
 #endif

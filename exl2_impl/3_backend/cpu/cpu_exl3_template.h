@@ -12,9 +12,13 @@
    Half precision is kept: (x * 8193) - (x * 8193 - x) is x, rounded to 11 bits. It is exact for all values that the
    codebooks have, as tests/unit/exl3.c sees.
 
-   EXL2__V_SHL(v, n) EXL2__V_SHR(v, n)   shifts by a count for each lane, 0 to 32: 32 gives 0
    EXL2__V_SHRI(v, n) EXL2__V_SRAI(v, n) shifts by a constant, logical and arithmetic
-   EXL2__V_OR(a, b) EXL2__V_INT_ADD(a, b) EXL2__V_INT_SUB(a, b) EXL2__V_INT_MUL(a, b)  the low 32 bits
+   EXL2__V_FUNNEL(a, b, l, r)            a << l | b >> r for each lane, l + r = 32
+   EXL2__V_JOIN(a, b, n)                 a << (32 - n) | b >> n, n a constant
+   EXL2__V_TAKE(v, n)                    v >> n & 0xFFFF, n a constant
+   EXL2__V_TAKE_AT(v, i) EXL2__V_TAKE_INDEX(n)  the same, i made of n before
+   EXL2__V_TAKES                         is EXL2__V_TAKE one instruction?
+   EXL2__V_INT_ADD(a, b) EXL2__V_INT_SUB(a, b) EXL2__V_INT_MUL(a, b)  the low 32 bits
    EXL2__V_MASK_XOR(v, m, c)             (v & m) ^ c
    EXL2__V_BITS_FLOAT(v)                 the same bits as floats
    EXL2__V_SUM_BYTES(v)                  EXL2__V_SUM_BASE + the sum of a lane's four bytes, as float
@@ -27,6 +31,7 @@
    EXL2__V_FOURS(p)                      four floats at p, again and again
    EXL2__V_SWAP1(v), 2, 4, 8             lane i becomes lane i ^ 1, ...; those below EXL2__V_LANES
    EXL2__V_FOLD(to, v)                   (v0 + v1) + (v2 + v3) of each four lanes
+   EXL2__V_UNROLL                        EXL2__UNROLL, or nothing where code grows too much
    EXL2__V_EXL3_ROWS(X), EXL2__V_EXL3_ROWS_MOST   X(n) for the numbers of rows that are multiplied together; 1 to the
                                          most, not all of them */
 
@@ -72,7 +77,7 @@ EXL2__V_INLINE void EXL2__V_NAME(exl3_ring_make)(const exl2__cpu_part *p, uint32
         r->left[w] = EXL2__V_AND(bits, EXL2__V_SET_BITS(31));
         r->right[w] = EXL2__V_INT_SUB(EXL2__V_SET_BITS(32), r->left[w]);
         for (uint32_t q = w * each; q < (w + 1) * each; q++) {
-            r->shift[q] = EXL2__V_SET_BITS(16 + end - exl2__exl3_end(words, q));
+            r->shift[q] = EXL2__V_TAKE_INDEX(16 + end - exl2__exl3_end(words, q));
         }
     }
 }
@@ -106,19 +111,20 @@ EXL2__V_INLINE void EXL2__V_NAME(exl3_states)(const EXL2__V_NAME(exl3_ring) *r, 
         const uint32_t *at = u + r->group * EXL2__V_LANES;
         EXL2__V_INT own = EXL2__V_BITS(at), before = EXL2__V_BITS(at - 1);
         before = r->group ? before : EXL2__V_FIRST(before, u[31]);
-        before = EXL2__V_OR(EXL2__V_SHIFT(before, 20), EXL2__V_SHRI(own, 12));
+        EXL2__V_INT whole = EXL2__V_TAKES ? own : EXL2__V_SHRI(own, 4); /* two states begin at bytes of it */
+        before = EXL2__V_JOIN(before, own, 12);
         state[0] = EXL2__V_SHRI(before, 16);
-        state[1] = EXL2__V_AND(EXL2__V_SHRI(before, 12), low16);
-        state[2] = EXL2__V_AND(EXL2__V_SHRI(before, 8), low16);
+        state[1] = EXL2__V_TAKE(before, 12);
+        state[2] = EXL2__V_TAKE(before, 8);
         state[3] = EXL2__V_SHRI(own, 16);
-        state[4] = EXL2__V_AND(EXL2__V_SHRI(own, 12), low16);
-        state[5] = EXL2__V_AND(EXL2__V_SHRI(own, 8), low16);
-        state[6] = EXL2__V_AND(EXL2__V_SHRI(own, 4), low16);
+        state[4] = EXL2__V_TAKES ? EXL2__V_TAKE(own, 12) : EXL2__V_TAKE(whole, 8);
+        state[5] = EXL2__V_TAKE(own, 8);
+        state[6] = EXL2__V_TAKES ? EXL2__V_TAKE(own, 4) : EXL2__V_AND(whole, low16);
         state[7] = EXL2__V_AND(own, low16);
         return;
     }
     const uint32_t each = how == EXL2__V_NAME(exl3_far) ? 2 : 4;
-    EXL2__UNROLL
+    EXL2__V_UNROLL
     for (uint32_t w = 0; w < 8 / each; w++) {
         const uint32_t *at = u + r->at[w];
         EXL2__V_INT a = EXL2__V_BITS(at), high, low;
@@ -133,11 +139,11 @@ EXL2__V_INLINE void EXL2__V_NAME(exl3_states)(const EXL2__V_NAME(exl3_ring) *r, 
             high = EXL2__V_PICK(a, b, r->high[w]);
             low = EXL2__V_PICK(a, b, r->low[w]);
         }
-        EXL2__V_INT window = EXL2__V_OR(EXL2__V_SHL(high, r->left[w]), EXL2__V_SHR(low, r->right[w]));
+        EXL2__V_INT window = EXL2__V_FUNNEL(high, low, r->left[w], r->right[w]);
         state[w * each] = EXL2__V_SHRI(window, 16);
-        EXL2__UNROLL
+        EXL2__V_UNROLL
         for (uint32_t q = w * each + 1; q < (w + 1) * each; q++) {
-            state[q] = EXL2__V_AND(EXL2__V_SHR(window, r->shift[q]), low16);
+            state[q] = EXL2__V_TAKE_AT(window, r->shift[q]);
         }
     }
 }
@@ -153,7 +159,7 @@ EXL2__V_INLINE void EXL2__V_NAME(exl3_one)(const exl2__cpu_part *p, uint32_t col
         for (uint32_t i = 0; i < p->in / 16; i++) {
             EXL2__V_INT state[8];
             EXL2__V_NAME(exl3_states)(&r, i, how, state);
-            EXL2__UNROLL
+            EXL2__V_UNROLL
             for (uint32_t q = 0; q < 8; q++) {
                 EXL2__V value = EXL2__V_NAME(exl3_value)(&r, mul1, state[q]);
                 sum[q / 4] = EXL2__V_FMA(EXL2__V_FOURS(x + 16 * (size_t)i + 4 * (q % 4)), value, sum[q / 4]);
@@ -171,7 +177,7 @@ EXL2__V_INLINE void EXL2__V_NAME(exl3_fill)(const EXL2__V_NAME(exl3_ring) *r, ui
     for (uint32_t i = tile; i < tile + count; i++, out += 8 * EXL2__V_LANES) {
         EXL2__V_INT state[8];
         EXL2__V_NAME(exl3_states)(r, i, how, state);
-        EXL2__UNROLL
+        EXL2__V_UNROLL
         for (uint32_t q = 0; q < 8; q++) {
             EXL2__V_STORE(out + q * EXL2__V_LANES, EXL2__V_NAME(exl3_value)(r, mul1, state[q]));
         }
@@ -227,15 +233,15 @@ EXL2__V_INLINE void EXL2__V_NAME(exl3_rows)(const float *weights, uint32_t count
                                             uint32_t n, float *sums)
 {
     EXL2__V sum[2 * EXL2__V_EXL3_ROWS_MOST];
-    EXL2__UNROLL
+    EXL2__V_UNROLL
     for (uint32_t i = 0; i < 2 * n; i++) {
         sum[i] = EXL2__V_LOAD(sums + i * EXL2__V_LANES);
     }
     for (uint32_t i = 0; i < count; i++, weights += 8 * EXL2__V_LANES, x += pitch) {
-        EXL2__UNROLL
+        EXL2__V_UNROLL
         for (uint32_t q = 0; q < 4; q++) {
             EXL2__V a = EXL2__V_LOAD(weights + q * EXL2__V_LANES), b = EXL2__V_LOAD(weights + (q + 4) * EXL2__V_LANES);
-            EXL2__UNROLL
+            EXL2__V_UNROLL
             for (uint32_t k = 0; k < n; k++) {
                 EXL2__V factor = EXL2__V_FOURS(x + k * 16 + 4 * q);
                 sum[2 * k] = EXL2__V_FMA(factor, a, sum[2 * k]);
@@ -243,7 +249,7 @@ EXL2__V_INLINE void EXL2__V_NAME(exl3_rows)(const float *weights, uint32_t count
             }
         }
     }
-    EXL2__UNROLL
+    EXL2__V_UNROLL
     for (uint32_t i = 0; i < 2 * n; i++) {
         EXL2__V_STORE(sums + i * EXL2__V_LANES, sum[i]);
     }
@@ -287,7 +293,7 @@ EXL2__V_TARGET static void EXL2__V_NAME(exl3_transform)(float *x)
                                         { 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1, -1 } };
     EXL2__UNALIGNED_MOVES();
     EXL2__V v[EXL2__V_BLOCKS];
-    EXL2__UNROLL
+    EXL2__V_UNROLL
     for (uint32_t j = 0; j < EXL2__V_BLOCKS; j++) { /* a lane's sum with its neighbour: exact products with 1 and -1 */
         v[j] = EXL2__V_LOAD(x + j * EXL2__V_LANES);
         v[j] = EXL2__V_FMA(v[j], EXL2__V_LOAD(signs[0]), EXL2__V_SWAP1(v[j]));
@@ -308,7 +314,7 @@ EXL2__V_TARGET static void EXL2__V_NAME(exl3_transform)(float *x)
             }
         }
     }
-    EXL2__UNROLL
+    EXL2__V_UNROLL
     for (uint32_t j = 0; j < EXL2__V_BLOCKS; j++) {
         EXL2__V_STORE(x + j * EXL2__V_LANES, EXL2__V_MUL(v[j], EXL2__V_SET((float)EXL2__EXL3_SCALE)));
     }
@@ -420,31 +426,3 @@ EXL2__V_TARGET static void EXL2__V_NAME(exl3_product)(const exl2__cpu_part *p, c
 #undef EXL2__V_EXL3
 #undef EXL2__V_EXL3_FN
 #endif
-
-#undef EXL2__V_SHL
-#undef EXL2__V_SHR
-#undef EXL2__V_SHRI
-#undef EXL2__V_SRAI
-#undef EXL2__V_OR
-#undef EXL2__V_INT_ADD
-#undef EXL2__V_INT_SUB
-#undef EXL2__V_INT_MUL
-#undef EXL2__V_MASK_XOR
-#undef EXL2__V_BITS_FLOAT
-#undef EXL2__V_SUM_BYTES
-#undef EXL2__V_SUM_BASE
-#undef EXL2__V_SUB
-#undef EXL2__V_MUL
-#undef EXL2__V_PICK
-#undef EXL2__V_PICK_NEAR
-#undef EXL2__V_PICK_INDEX
-#undef EXL2__V_NEAR
-#undef EXL2__V_FIRST
-#undef EXL2__V_FOURS
-#undef EXL2__V_SWAP1
-#undef EXL2__V_SWAP2
-#undef EXL2__V_SWAP4
-#undef EXL2__V_SWAP8
-#undef EXL2__V_FOLD
-#undef EXL2__V_EXL3_ROWS
-#undef EXL2__V_EXL3_ROWS_MOST

@@ -482,7 +482,7 @@ EXL2__PRIVATE exl2_result exl2__cpu_matrix_feed_exl3(exl2__cpu_part *p, uint32_t
    is used up; the next call gets the same rows. */
 EXL2__PRIVATE exl2_result exl2__cpu_matrix_feed(exl2__cpu_part *p, const exl2__rows_slice *slice, exl2__work *work)
 {
-    bool exl3 = p->desc && exl2__matrix_is_exl3(p->desc->kind); /* a tower's matrices have none */
+    bool exl3 = exl2__cpu_matrix_is_exl3(p->source) || p->source == EXL2__CPU_EXL3_TABLE;
     size_t row_bytes = p->source == EXL2__CPU_EXL3_TABLE ? (size_t)exl2__cpu_matrix_exl3_bytes(p->desc)
                      : exl3 ? (size_t)p->desc->out_stored / 16 * p->exl3.words * sizeof(uint16_t)
                      : exl2__cpu_matrix_is_codes(p->source)

@@ -1,6 +1,7 @@
 /* cpu_multiply.h: the one function of the CPU backend that multiplies rows by a matrix of some role.
    takes: a device; operands (phases.h); rows of activations.
-   gives: exl2__cpu_matrix_of, exl2__cpu_part_of, exl2__cpu_gather_part, exl2__cpu_product, exl2__cpu_multiply.
+   gives: exl2__cpu_matrix_of, exl2__cpu_part_of, exl2__cpu_part_width, exl2__cpu_gather_part,
+          exl2__cpu_product, exl2__cpu_multiply.
 
    A product is two calls, in two stages of a phase: exl2__cpu_gather_part brings rows into the order of the packed
    weights, then exl2__cpu_multiply multiplies them, strip by strip. Every phase goes through these two, and both know
@@ -21,6 +22,13 @@ static inline const exl2__cpu_matrix *exl2__cpu_matrix_of(const exl2__matrix *m)
 static inline const exl2__cpu_part *exl2__cpu_part_of(exl2__operand of, uint32_t part)
 {
     return &exl2__cpu_matrix_of(of.matrix)->parts[part];
+}
+
+/* Features of a row, without the padding that inputs of EXL3 have. */
+static inline uint32_t exl2__cpu_part_width(exl2__operand of, uint32_t part)
+{
+    const exl2__cpu_part *p = exl2__cpu_part_of(of, part);
+    return exl2__cpu_matrix_is_exl3(p->source) ? p->exl3.width : p->in;
 }
 
 /* Makes one tile of an input, which begins at `row`, from rows x [n, stride] in the order of the features. */

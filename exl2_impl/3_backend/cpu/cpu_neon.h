@@ -39,11 +39,15 @@
 #define EXL2__V_BYTES(p) \
     vreinterpretq_u32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(exl2__load32(p)))))))
 
-#define EXL2__V_SHL(v, n) vshlq_u32(v, vreinterpretq_s32_u32(n))
-#define EXL2__V_SHR(v, n) vshlq_u32(v, vnegq_s32(vreinterpretq_s32_u32(n)))
+#define EXL2__V_RIGHT(v, n) vshlq_u32(v, vnegq_s32(vreinterpretq_s32_u32(n)))
+#define EXL2__V_FUNNEL(a, b, l, r) vorrq_u32(vshlq_u32(a, vreinterpretq_s32_u32(l)), EXL2__V_RIGHT(b, r))
+#define EXL2__V_JOIN(a, b, n) vsliq_n_u32(vshrq_n_u32(b, n), a, 32 - (n))
+#define EXL2__V_TAKE(v, n) vandq_u32(vshrq_n_u32(v, n), vdupq_n_u32(0xFFFF))
+#define EXL2__V_TAKE_AT(v, i) vandq_u32(vshlq_u32(v, vreinterpretq_s32_u32(i)), vdupq_n_u32(0xFFFF))
+#define EXL2__V_TAKE_INDEX(n) vreinterpretq_u32_s32(vdupq_n_s32(-(int32_t)(n)))
+#define EXL2__V_TAKES false
 #define EXL2__V_SHRI(v, n) vshrq_n_u32(v, n)
 #define EXL2__V_SRAI(v, n) vreinterpretq_u32_s32(vshrq_n_s32(vreinterpretq_s32_u32(v), n))
-#define EXL2__V_OR(a, b) vorrq_u32(a, b)
 #define EXL2__V_INT_ADD(a, b) vaddq_u32(a, b)
 #define EXL2__V_INT_SUB(a, b) vsubq_u32(a, b)
 #define EXL2__V_INT_MUL(a, b) vmulq_u32(a, b)
@@ -67,11 +71,13 @@
 #define EXL2__V_SWAP4(v) (v)
 #define EXL2__V_SWAP8(v) (v)
 #define EXL2__V_FOLD(to, v) (*(to) = vaddvq_f32(v))
+#define EXL2__V_UNROLL EXL2__UNROLL
 #define EXL2__V_EXL3_ROWS(X) X(8) X(6) X(4) X(3) X(2) X(1)
 #define EXL2__V_EXL3_ROWS_MOST 8u
 
 #include "cpu_exl3_template.h"
 #include "cpu_simd_template.h"
+#undef EXL2__V_RIGHT
 
 static const exl2__cpu_ops exl2__cpu_neon_ops = {
     "neon", 12, 8,

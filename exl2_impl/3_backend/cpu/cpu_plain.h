@@ -272,11 +272,17 @@ EXL2__FORCE_INLINE void exl2__cpu_lanes_fold(float *to, exl2__cpu_lanes x)
 #define EXL2__V_SHIFT(v, n) exl2__cpu_lanes_shift(v, n)
 #define EXL2__V_BYTES(p) exl2__cpu_lanes_bytes(p)
 
-#define EXL2__V_SHL(v, n) exl2__cpu_lanes_shift_each(v, n, false)
-#define EXL2__V_SHR(v, n) exl2__cpu_lanes_shift_each(v, n, true)
+#define EXL2__V_FUNNEL(a, b, l, r) \
+    exl2__cpu_lanes_or(exl2__cpu_lanes_shift_each(a, l, false), exl2__cpu_lanes_shift_each(b, r, true))
+#define EXL2__V_JOIN(a, b, n) \
+    exl2__cpu_lanes_or(exl2__cpu_lanes_shift(a, 32 - (n)), exl2__cpu_lanes_shift_right(b, n))
+#define EXL2__V_TAKE(v, n) exl2__cpu_lanes_and(exl2__cpu_lanes_shift_right(v, n), exl2__cpu_lanes_set_bits(0xFFFF))
+#define EXL2__V_TAKE_AT(v, i) \
+    exl2__cpu_lanes_and(exl2__cpu_lanes_shift_each(v, i, true), exl2__cpu_lanes_set_bits(0xFFFF))
+#define EXL2__V_TAKE_INDEX(n) exl2__cpu_lanes_set_bits(n)
+#define EXL2__V_TAKES false
 #define EXL2__V_SHRI(v, n) exl2__cpu_lanes_shift_right(v, n)
 #define EXL2__V_SRAI(v, n) exl2__cpu_lanes_shift_signed(v, n)
-#define EXL2__V_OR(a, b) exl2__cpu_lanes_or(a, b)
 #define EXL2__V_INT_ADD(a, b) exl2__cpu_lanes_int_add(a, b)
 #define EXL2__V_INT_SUB(a, b) exl2__cpu_lanes_int_sub(a, b)
 #define EXL2__V_INT_MUL(a, b) exl2__cpu_lanes_int_mul(a, b)
@@ -297,6 +303,7 @@ EXL2__FORCE_INLINE void exl2__cpu_lanes_fold(float *to, exl2__cpu_lanes x)
 #define EXL2__V_SWAP4(v) exl2__cpu_lanes_swap(v, 4)
 #define EXL2__V_SWAP8(v) (v)
 #define EXL2__V_FOLD(to, v) exl2__cpu_lanes_fold(to, v)
+#define EXL2__V_UNROLL /* a lane is an instruction on some CPUs */
 #define EXL2__V_EXL3_ROWS(X) X(2) X(1)
 #define EXL2__V_EXL3_ROWS_MOST 2u
 

@@ -29,7 +29,7 @@ EXL2__PRIVATE void exl2__cpu_gather(const exl2__cpu_device *d, exl2__operand of,
             exl2__cpu_gather_part(d, of, i, &input, row, n, x, stride);
         }
         if (exl2__cpu_lora_any(d, of)) {
-            exl2__cpu_lora_shrink(d, of, i, exl2__cpu_part_of(of, i)->in, &all, n, x, stride);
+            exl2__cpu_lora_shrink(d, of, i, exl2__cpu_part_width(of, i), &all, n, x, stride);
         }
     }
 }

@@ -553,3 +553,36 @@ EXL2__V_TARGET static void EXL2__V_NAME(weighted_codes)(const float *weights, si
 #undef EXL2__V_SHIFT
 #undef EXL2__V_BYTES
 #undef EXL2__V_PREFETCH
+
+/* Those of cpu_exl3_template.h, which is included before. */
+#undef EXL2__V_FUNNEL
+#undef EXL2__V_JOIN
+#undef EXL2__V_TAKE
+#undef EXL2__V_TAKE_AT
+#undef EXL2__V_TAKE_INDEX
+#undef EXL2__V_TAKES
+#undef EXL2__V_SHRI
+#undef EXL2__V_SRAI
+#undef EXL2__V_INT_ADD
+#undef EXL2__V_INT_SUB
+#undef EXL2__V_INT_MUL
+#undef EXL2__V_MASK_XOR
+#undef EXL2__V_BITS_FLOAT
+#undef EXL2__V_SUM_BYTES
+#undef EXL2__V_SUM_BASE
+#undef EXL2__V_SUB
+#undef EXL2__V_MUL
+#undef EXL2__V_PICK
+#undef EXL2__V_PICK_NEAR
+#undef EXL2__V_PICK_INDEX
+#undef EXL2__V_NEAR
+#undef EXL2__V_FIRST
+#undef EXL2__V_FOURS
+#undef EXL2__V_SWAP1
+#undef EXL2__V_SWAP2
+#undef EXL2__V_SWAP4
+#undef EXL2__V_SWAP8
+#undef EXL2__V_FOLD
+#undef EXL2__V_UNROLL
+#undef EXL2__V_EXL3_ROWS
+#undef EXL2__V_EXL3_ROWS_MOST

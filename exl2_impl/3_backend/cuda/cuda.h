@@ -33,6 +33,7 @@ EXL2__PRIVATE void exl2__cuda_close(exl2__device *device)
     exl2__ctx *c = m->c;
     exl2__cuda_release(m);
     exl2__cuda_packed_free(m);
+    exl2__free(c, m->orders, m->orders_max * sizeof *m->orders, EXL2_MEM_GENERAL);
     while (m->matrices) {
         exl2__cuda_matrix *next = m->matrices->next;
         exl2__free(c, m->matrices, sizeof *m->matrices, EXL2_MEM_GENERAL);
@@ -117,7 +118,10 @@ EXL2__PRIVATE uint64_t exl2__cuda_room(const exl2__device *device)
     return asked == 0 ? exl2__min64(room, bytes_free) : room;
 }
 
-static uint32_t exl2__cuda_read_mbps(const exl2__device *device) { return exl2__cuda_of(device)->gpu->memory_mbps; }
+EXL2__PRIVATE uint32_t exl2__cuda_read_mbps(const exl2__device *device)
+{
+    return exl2__cuda_of(device)->gpu->memory_mbps;
+}
 
 /* Rejects a model that would exceed the application's cap before any of its weights are read. */
 EXL2__PRIVATE exl2_result exl2__cuda_check_cap(exl2__cuda_model *m, uint64_t weight_bytes)
@@ -149,11 +153,12 @@ EXL2__PRIVATE exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t w
     if (s) {
         needs = (exl2__cuda_needs){ .arch = m->gpu->info.arch, .head_class = 64u << exl2__cuda_head_class(s->head_dim),
                                     .any = exl2__cuda_needs_any(s), .large = exl2__cuda_is_large(m->gpu, s),
-                                    .affine = s->affine,
+                                    .affine = s->affine, .exl3 = s->exl3,
+                                    .exl3_wg = exl2__cuda_exl3_by_wg(m->gpu),
                                     .settles = !exl2__cuda_folds(s), .experts = exl2__experts_any(&s->experts),
                                     .by_wg = exl2__cuda_may_wg(m->gpu, s),
                                     .attend_wg = exl2__cuda_attends_by_wg(m->gpu, s),
-                                    .codes = m->plan->kv != EXL2_KV_FP16,
+                                    .codes = m->plan->kv != EXL2_KV_FP16, .loras = m->plan->lora_max > 0,
                                     .attend_few = exl2__cuda_attends_few(s),
                                     .many = exl2__cuda_many_decode(m->plan),
                                     .crowd = m->plan->sequences_max > EXL2__CUDA_GEMV_ROWS };
@@ -166,6 +171,12 @@ EXL2__PRIVATE exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t w
                             : exl2__cuda_device_kernels(m->gpu, NULL);
     if (r != EXL2_OK) {
         return r;
+    }
+    if (m->plan && exl2__cuda_orders_max(m->plan) && !m->orders) {
+        void *orders;
+        EXL2__TRY(exl2__alloc(m->c, exl2__cuda_orders_max(m->plan) * sizeof *m->orders, 16, EXL2_MEM_GENERAL, &orders));
+        m->orders = (uint16_t *)orders;
+        m->orders_max = exl2__cuda_orders_max(m->plan);
     }
     EXL2__TRY(exl2__cuda_ring_open(m->gpu, &m->ring, EXL2__CUDA_SLOTS, EXL2__CUDA_SLOT_BYTES, m->gpu->stream));
     return exl2__cuda_arena_open(m->gpu, &m->weights, weight_bytes, EXL2_MEM_WEIGHTS);
@@ -248,6 +259,7 @@ static const exl2__backend exl2__cuda_backend = {
     .name = "cuda",
     .memory = &exl2__cuda_backend_memory,
     .queue = &exl2__cuda_backend_queue,
+    .loras = &exl2__cuda_loras,
     .open = exl2__cuda_open,
     .close = exl2__cuda_close,
     .decode_rows = EXL2__CUDA_SAMPLED_ROWS,
@@ -256,6 +268,7 @@ static const exl2__backend exl2__cuda_backend = {
     .two_kinds = true,
     .needs_groups = true,
     .one_kind = true,
+    .has_exl3 = EXL2__EXL3,
     .matrix_bytes = exl2__cuda_matrix_bytes,
     .vector_bytes = exl2__cuda_vector_bytes,
     .matrix_make = exl2__cuda_matrix_make,

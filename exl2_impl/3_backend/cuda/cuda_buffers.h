@@ -5,9 +5,11 @@
 #ifndef EXL2__CUDA_BUFFERS_H
 #define EXL2__CUDA_BUFFERS_H
 
+#include "../../../kernels_src/lora_args.h"
 #include "../../../kernels_src/attend_args.h"
 #include "../../../kernels_src/expert_args.h"
 #include "../../../kernels_src/gemv_args.h"
+#include "cuda_exl3_plan.h"
 #include "cuda_grouped_plan.h"
 #include "cuda_timing.h"
 #include "cuda_sample.h"
@@ -16,6 +18,7 @@
 #define EXL2__CUDA_GEMM_ROWS_MIN 17u /* rows of sampled tokens from which GEMM is faster than GEMV (H200) */
 #endif
 #define EXL2__CUDA_GEMV_ROWS (EXL2__CUDA_GEMM_ROWS_MIN - 1) /* most rows of sampled tokens by GEMV */
+#define EXL2__CUDA_LORA_ROWS 8u /* most rows of a pass with adapters; at most EXL2__CUDA_SAMPLED_ROWS */
 #define EXL2__CUDA_SAMPLED_ROWS 8u /* rows of sampled tokens in a pass, unless more sequences have one each */
 #define EXL2__CUDA_LOGIT_ROWS 64u  /* up to so many rows of sampled tokens are one group, and a pass can repeat */
 #define EXL2__CUDA_BIASES_MAX (1024u + EXL2__LOGIT_EXTRAS_MAX) /* for each row; a job's text block has room for 1024 */
@@ -58,8 +61,10 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint64_t sums[EXL2__CUDA_SUMS]; /* f32 [R, EXL2K_SLOTS_MAX] */
     uint64_t partial, attend_tickets; /* exl2k_attend_args, for D rows; partial begins at logits */
     uint64_t gemm_partial, gemm_tickets; /* exl2k_gemm_args; gemm_partial begins at logits */
+    uint64_t exl3_partial, exl3_tickets, exl3_rotated; /* exl2k_exl3_args; exl3_partial begins at logits */
     uint64_t head_x;     /* fp16 [L, x_pitch] */
     uint64_t head_sums[2]; /* f32 [L, EXL2K_SLOTS_MAX]: for the current norm, for the previous one */
+    uint64_t lora_t;     /* exl2k_lora_args.t; 0: the model has no adapters */
     uint64_t split_x, split_out; /* cuda_split.h: fp16 [16, x_pitch]; f32 [16, 2 inter] */
     uint64_t logits, adjusted, keys, key_sums, sample_states, sample_bins; /* exl2k_sample_args */
     uint64_t data;       /* [data_bytes] data that changes from pass to pass */
@@ -77,6 +82,7 @@ typedef struct exl2__cuda_pass {
     uint64_t groups;     /* exl2k_pass, one for each group of logit rows; at least one */
     uint64_t rows, samplings, copies;
     uint64_t masks;      /* masks of the rows that have one, each aligned to 16 bytes */
+    uint64_t loras;      /* exl2k_lora_row of each row, if rows have adapters */
     uint32_t row_count;  /* rows of launches; of a captured pass those of its class: exl2k_pass has its own */
     uint32_t longest_context; /* tokens that the row with the longest context attends to */
     uint32_t splits;     /* splits of attention that a graph is captured for; 0: what longest_context needs */
@@ -84,6 +90,7 @@ typedef struct exl2__cuda_pass {
     bool first_norm;     /* that norm is the first one of the pass */
     bool captured;       /* decodes few enough rows: offsets of its data depend on row_count only, as graphs need */
     bool decodes;        /* as exl2__step.decodes: the head reads all rows */
+    bool adapted;        /* rows have adapters (cuda_lora.h) */
     bool prompts;        /* rows of prompts: attention for prefill */
     bool by_gemm;        /* rows of prompts, or many of sampled tokens: then norms are separate kernels */
     bool by_wg;          /* by wgmma: inputs of products are tiles (kernels_src/wg_tiles.cuh) */
@@ -208,6 +215,17 @@ static inline uint32_t exl2__cuda_sampled_rows(const exl2__plan *p)
     return exl2__max32(p->sequences_max, EXL2__CUDA_SAMPLED_ROWS);
 }
 
+/* Values of t of one adapter, and of a part of a row (exl2k_lora_args). */
+static inline uint32_t exl2__cuda_lora_rank_stride(const exl2__plan *p)
+{
+    return (uint32_t)exl2__align_up(p->lora_rank_max, 8);
+}
+
+static inline uint32_t exl2__cuda_lora_stride(const exl2__plan *p)
+{
+    return exl2__cuda_lora_rank_stride(p) * exl2__min32(p->lora_max, EXL2_JOB_LORAS);
+}
+
 /* Upper bound of the data of a pass: passes and rows, page tables, tiles, samplings and their lists, each aligned to
    16. */
 EXL2__PRIVATE uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
@@ -221,6 +239,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
     bytes += (uint64_t)p->pages * sizeof(exl2__page_copy) + rows * sizeof(exl2k_sampling);
     bytes += sampled * ((uint64_t)p->context_max * sizeof(uint32_t) + EXL2__CUDA_BIASES_MAX * sizeof(exl2k_bias));
     bytes += sampled * exl2__bit_words(p->shape.vocab) * sizeof(uint32_t); /* masks */
+    bytes += p->lora_max ? EXL2__CUDA_LORA_ROWS * sizeof(exl2k_lora_row) : 0;
     return exl2__align_up(bytes + 64 + sampled * 3 * 16, EXL2__CUDA_ALIGN);
 }
 
@@ -238,9 +257,15 @@ EXL2__PRIVATE void exl2__cuda_buffers_scratch(exl2__cuda_buffers *b, const exl2_
     b->adjusted = exl2__cuda_arena_take(a, rows * b->stride * sizeof(float));
     b->keys = exl2__cuda_arena_take(a, rows * 2 * blocks * sizeof(uint32_t));
     b->key_sums = exl2__cuda_arena_take(a, rows * blocks * sizeof(uint64_t));
-    b->partial = b->gemm_partial = b->logits;
+    b->partial = b->gemm_partial = b->exl3_partial = b->logits;
     others = exl2__max64(others, exl2__cuda_gemm_partial_max(sms));
+#if EXL2__EXL3
+    others = exl2__max64(others, exl2__cuda_exl3_partial_max(s, sms));
+#endif
     exl2__cuda_arena_take(a, others - exl2__min64(others, a->used - begin));
+#if EXL2__EXL3
+    b->exl3_rotated = exl2__cuda_arena_take(a, exl2__cuda_exl3_rotated_max(s, p->rows_max));
+#endif
 }
 
 /* Buffers that must be zero before the first pass: padding that kernels read, and counters. h and qkv, x and attended
@@ -270,6 +295,9 @@ EXL2__PRIVATE void exl2__cuda_buffers_zeroed(exl2__cuda_buffers *b, const exl2__
         b->sums[i] = exl2__cuda_arena_take(a, rows * EXL2K_SLOTS_MAX * sizeof(float));
     }
     b->gemm_tickets = exl2__cuda_arena_take(a, exl2__cuda_gemm_tickets_max(sms));
+#if EXL2__EXL3
+    b->exl3_tickets = exl2__cuda_arena_take(a, exl2__cuda_exl3_tickets_max(s));
+#endif
     b->attend_tickets = exl2__cuda_arena_take(a, (uint64_t)exl2__cuda_sampled_rows(p) * s->kv_heads
                                                       * b->head_rows * 4);
     b->sample_states = exl2__cuda_arena_take(a, logits * sizeof(exl2k_sample_state));
@@ -301,6 +329,8 @@ EXL2__PRIVATE void exl2__cuda_buffers_layout(exl2__cuda_buffers *b, const exl2__
     b->handed = later ? exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float)) : 0;
     b->branch = s->post_norms ? exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float)) : 0;
     b->split_out = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * 2 * (uint64_t)s->inter * sizeof(float));
+    uint64_t lora_rows = p->lora_max ? EXL2__CUDA_LORA_ROWS * EXL2K_LORA_PARTS : 0;
+    b->lora_t = lora_rows ? exl2__cuda_arena_take(a, lora_rows * exl2__cuda_lora_stride(p) * sizeof(float)) : 0;
     b->data = exl2__cuda_arena_take(a, b->data_bytes);
     exl2__cuda_buffers_routed(b, p, a);
     exl2__cuda_buffers_scratch(b, p, sms, a);

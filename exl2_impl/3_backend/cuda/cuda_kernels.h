@@ -72,6 +72,8 @@ typedef struct exl2__cuda_needs {
     bool any;            /* products for any family, in place of those for Llama */
     bool large;          /* products of large matrices, in place of those for Llama */
     bool affine;         /* products of affine matrices, beside the others */
+    uint32_t exl3;       /* products of EXL3 matrices: bit EXL2K_EXL3_* for each codebook */
+    bool exl3_wg;        /* those of many rows by wgmma */
     bool settles;        /* norms are not folded into products */
     bool experts;        /* some layers have experts */
     bool by_wg;          /* products of many rows by wgmma, unless the matrices are of other kinds */
@@ -79,7 +81,23 @@ typedef struct exl2__cuda_needs {
     bool codes;          /* a quantized cache */
     bool attend_few;     /* attention in decode of up to 8 rows by kernels without norms */
     bool many, crowd;    /* more than 8, more than 16 rows may decode together */
+    bool loras;          /* the model may have adapters */
 } exl2__cuda_needs;
+
+/* Whether the module has products of EXL3 matrices that the model has. */
+static inline bool exl2__cuda_module_exl3(const exl2__cuda_needs *n, const char *module)
+{
+    static const char *const books[] = { "_3inst.cu", "_mcg.cu", "_mul1.cu" };
+    bool wg = strncmp(module, "exl3_wg", 7) == 0, gemm = strncmp(module, "exl3_gemm", 9) == 0;
+    bool wanted = n->exl3 && (strcmp(module, "exl3_rotate.cu") == 0 || strcmp(module, "exl3_embed.cu") == 0);
+    if (n->exl3_wg ? gemm : wg) {
+        return false;
+    }
+    for (uint32_t i = 0; i < EXL2__COUNT(books); i++) {
+        wanted = wanted || (n->exl3 >> i & 1 && strstr(module, books[i]));
+    }
+    return wanted;
+}
 
 static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const char *module)
 {
@@ -89,6 +107,9 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     bool wg = strncmp(module, "attend_wg", 9) == 0, prefill = strncmp(module, "attend_prefill", 14) == 0;
     bool codes = strncmp(module, "attend_codes", 12) == 0 || strcmp(module, "attend_quantize.cu") == 0;
     bool expert = strncmp(module, "expert", 6) == 0 || strncmp(module, "grouped", 7) == 0;
+    if (strncmp(module, "exl3", 4) == 0) {
+        return exl2__cuda_module_exl3(n, module);
+    }
     if (strncmp(module, "gemm_wg", 7) == 0) {
         bool kind = (strstr(module, "_affine") != NULL) == n->affine && other == n->any;
         kind = kind || strcmp(module, "gemm_wg_order.cu") == 0;
@@ -96,6 +117,9 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     }
     if (n->by_wg && strncmp(module, "gemm", 4) == 0) {
         return false; /* loaded late if the model's matrices need it */
+    }
+    if (strcmp(module, "lora.cu") == 0) {
+        return n->loras;
     }
     if (strcmp(module, "gemm.cu") == 0) {
         return !n->any;

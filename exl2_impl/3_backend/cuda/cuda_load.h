@@ -5,6 +5,7 @@
 #define EXL2__CUDA_LOAD_H
 
 #include "cuda_make_experts.h"
+#include "cuda_make_exl3.h"
 
 /* ---- making ---- */
 
@@ -31,6 +32,11 @@ EXL2__PRIVATE exl2_result exl2__cuda_matrix_build(exl2__cuda_model *m, const exl
     if (parts->uses & EXL2__USE_ROWS) {
         matrix->table = exl2__cuda_arena_take(&m->weights, parts->out * exl2__weights_row_bytes(parts));
     }
+#if EXL2__EXL3
+    if (exl2__matrix_is_exl3(parts->kind)) {
+        return exl2__cuda_make_exl3(m, parts, count, matrix);
+    }
+#endif
     if (parts->uses & EXL2__USE_PRODUCT) {
         EXL2__TRY(exl2__cuda_make_product(m, parts, count, matrix));
     }
@@ -175,6 +181,12 @@ EXL2__PRIVATE exl2_result exl2__cuda_feed_slice(exl2__cuda_model *m, const exl2_
                                                 const exl2__rows_slice *slice)
 {
     EXL2__ASSERT(slice->data == m->ring.memory + m->ring.next * m->ring.slot_bytes + m->ring.used); /* of stage */
+#if EXL2__EXL3
+    if (matrix->exl3.parts > 0) {
+        EXL2__TRY(exl2__cuda_feed_exl3(m, matrix, index, slice));
+        return exl2__cuda_ring_next(m->gpu, &m->ring);
+    }
+#endif
     EXL2__TRY(matrix->table           ? exl2__cuda_feed_table(m, matrix, slice)
               : matrix->tables[index] ? exl2__cuda_feed_router(m, matrix, index, slice)
                                       : exl2__cuda_feed_staged(m, matrix, index, slice));

@@ -18,6 +18,21 @@ EXL2__PRIVATE exl2_result exl2__cuda_make_map(exl2__cuda_model *m, const exl2__m
     return exl2__cuda_upload(m, *out, map, bytes);
 }
 
+/* Keeps the order of inputs in host memory, for adapters. */
+EXL2__PRIVATE void exl2__cuda_make_order_host(exl2__cuda_model *m, const exl2__matrix_desc *part,
+                                              exl2__cuda_matrix *out)
+{
+    if (part->kind == EXL2__MATRIX_DENSE || exl2__cuda_is_expert(part) || m->orders_max - m->orders_used < part->in) {
+        return;
+    }
+    uint16_t *order = m->orders + m->orders_used;
+    for (uint32_t i = 0; i < part->in; i++) {
+        order[i] = exl2__cuda_order_in_memory(part, i);
+    }
+    m->orders_used += part->in;
+    out->order_host = order;
+}
+
 /* The order of inputs of `down`. */
 EXL2__PRIVATE exl2_result exl2__cuda_make_order(exl2__cuda_model *m, const exl2__matrix_desc *down)
 {
@@ -35,6 +50,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_make_order(exl2__cuda_model *m, const exl2_
 EXL2__PRIVATE exl2_result exl2__cuda_make_maps(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
                                                uint16_t *map, exl2__cuda_matrix *out)
 {
+    exl2__cuda_make_order_host(m, parts, out);
     if (exl2__cuda_is_down(parts)) {
         return exl2__cuda_make_order(m, parts);
     }

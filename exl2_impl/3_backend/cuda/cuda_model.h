@@ -10,6 +10,7 @@
 #include "../../../kernels_src/shuffle_args.h"
 #include "../../2_graph/weights.h"
 #include "cuda_buffers.h"
+#include "cuda_exl3_plan.h"
 #include "cuda_matrix.h"
 #include "cuda_order.h"
 #include "cuda_ring.h"
@@ -36,6 +37,9 @@ typedef struct exl2__cuda_matrix {
     uint32_t in, pitch;             /* pitch: elements from one input row to the next */
     uint32_t chunk_bytes;           /* bytes of the largest chunk */
     exl2__cuda_order order;
+    exl2__cuda_exl3 exl3;           /* device.parts is 0 then */
+    const uint16_t *order_host;     /* [in] exl2__cuda_order_in_memory of each input, for adapters; NULL: as in the
+                                       file, or the model has no adapters */
     bool affine;                    /* GPTQ or AWQ: products need the kernels for affine matrices */
     uint64_t table;                 /* [feed[0].rows, in] in natural order; 0: the matrix is not read by rows */
     uint64_t tables[EXL2K_PARTS_MAX]; /* router: each part, as `table`, in natural order */
@@ -85,6 +89,8 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     uint64_t making_bytes;
     uint16_t ends[EXL2K_PARTS_MAX][EXL2__CUDA_ENDS_MAX]; /* word rows where the chunks of the loaded matrix end */
     exl2__cuda_down_order down;
+    uint16_t *orders;               /* [orders_max] of all order_host */
+    uint64_t orders_max, orders_used;
     uint64_t results_bytes;
     exl2__cuda_buffers b;
     const exl2__plan *plan;
@@ -195,6 +201,16 @@ EXL2__PRIVATE uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const
     if (parts->uses & EXL2__USE_ROWS) {
         bytes += exl2__cuda_round(parts->out * exl2__weights_row_bytes(parts));
     }
+#if EXL2__EXL3
+    bool exl3 = false; /* the loader refuses parts of which only some are */
+    for (uint32_t i = 0; i < count && exl2__matrix_is_exl3(parts[i].kind); i++) {
+        bytes += exl2__cuda_exl3_bytes(&parts[i]);
+        exl3 = true;
+    }
+    if (exl3) {
+        return bytes;
+    }
+#endif
     if (!(parts->uses & EXL2__USE_PRODUCT)) {
         return bytes;
     }
@@ -228,6 +244,14 @@ EXL2__PRIVATE uint64_t exl2__cuda_vector_bytes(const exl2__device *device, uint3
 }
 
 /* ---- transfers; the context must be current ---- */
+
+/* Elements of the orders of all matrices, if the model may have adapters. */
+static inline uint64_t exl2__cuda_orders_max(const exl2__plan *p)
+{
+    const exl2__shape *s = &p->shape;
+    uint64_t layer = 2 * (uint64_t)s->hidden + s->heads * s->head_dim + exl2__max32(s->inter, s->experts.shared_inter);
+    return p->lora_max ? layer * exl2__plan_span(p) : 0;
+}
 
 /* Copies through the pinned ring. `data` may be freed when it returns. */
 EXL2__PRIVATE exl2_result exl2__cuda_upload(exl2__cuda_model *m, uint64_t to, const void *data, uint64_t bytes)

@@ -2,13 +2,16 @@
    takes: a model with a current pass; operands (phases.h); rows in device memory.
    gives: exl2__cuda_multiply, exl2__cuda_head_by_wg.
 
-   It chooses among products of few rows, GEMM, and products whose parts order their inputs differently. It knows layer
-   and role, so whatever is added to a product, such as a matrix of low rank, is added here. The experts of a layer are
-   not among its operands: their kernels multiply by all of them at once (cuda_experts.h). */
+   It chooses among products of few rows, GEMM, those of EXL3 matrices, and products whose parts order their inputs
+   differently. It knows layer and role, so whatever is added to a product, such as a matrix of low rank, is added
+   here. The experts of a layer are not among its operands: their kernels multiply by all of them at once
+   (cuda_experts.h). */
 #ifndef EXL2__CUDA_MULTIPLY_H
 #define EXL2__CUDA_MULTIPLY_H
 
+#include "cuda_exl3.h"
 #include "cuda_split.h"
+#include "cuda_lora.h"
 
 /* Whether the head's products of `rows` rows run by wgmma; else they are products of few rows, in any pass. */
 EXL2__PRIVATE bool exl2__cuda_head_by_wg(const exl2__cuda_model *m, uint32_t rows)
@@ -32,17 +35,41 @@ EXL2__PRIVATE exl2_result exl2__cuda_multiply_many(exl2__cuda_model *m, const ex
     return exl2__cuda_gemm(m, matrix, kind, &gemm, rows);
 }
 
-/* Multiplies `rows` rows, as `kind` says (gemv_args.h). `a` holds all but the matrix, rows, activation and shared
-   memory, and is changed; GEMM uses what it needs of it, and expects rows that are normalised already. */
-EXL2__PRIVATE exl2_result exl2__cuda_multiply(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
-                                              exl2k_gemv_args *a, uint32_t rows)
+/* The product, without what adapters add. */
+EXL2__PRIVATE exl2_result exl2__cuda_multiply_base(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
+                                                   exl2k_gemv_args *a, uint32_t rows)
 {
+#if EXL2__EXL3
+    if (exl2__cuda_matrix_of(of.matrix)->exl3.parts > 0) {
+        return exl2__cuda_exl3_product(m, of, kind, a, rows);
+    }
+#endif
     if (exl2__cuda_matrix_of(of.matrix)->order.apart) {
         return exl2__cuda_split_product(m, of.matrix, kind, *a, rows);
     }
     bool many = of.layer ? m->pass.by_gemm : exl2__cuda_head_by_wg(m, rows);
     return many ? exl2__cuda_multiply_many(m, of.matrix, kind, a, rows)
                 : exl2__cuda_product(m, of.matrix, kind, a, rows);
+}
+
+/* Multiplies `rows` rows, as `kind` says (gemv_args.h). `a` holds all but the matrix, rows, activation and shared
+   memory, and is changed; GEMM uses what it needs of it, and expects rows that are normalised already. */
+EXL2__PRIVATE exl2_result exl2__cuda_multiply(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
+                                              exl2k_gemv_args *a, uint32_t rows)
+{
+    if (!exl2__cuda_lora_needs(m, of)) {
+        return exl2__cuda_multiply_base(m, of, kind, a, rows);
+    }
+    exl2k_gemv_args given = *a;
+    exl2k_lora_args lora = exl2__cuda_lora_args(m, of, a);
+    EXL2__TRY(exl2__cuda_lora_shrink(m, &lora));
+    if (kind == EXL2__CUDA_RESIDUAL) {
+        EXL2__TRY(exl2__cuda_lora_expand(m, lora, a->residual, a->residual_pitch));
+    }
+    EXL2__TRY(exl2__cuda_multiply_base(m, of, kind, a, rows));
+    return kind == EXL2__CUDA_RESIDUAL ? EXL2_OK
+         : kind == EXL2__CUDA_ACT ? exl2__cuda_lora_act(m, of, lora, &given)
+                                  : exl2__cuda_lora_expand(m, lora, given.out, given.out_pitch);
 }
 
 #endif

@@ -134,6 +134,9 @@ EXL2__PRIVATE void exl2__cuda_move_matrix(exl2__cuda_matrix *matrix, uint64_t by
 {
     exl2__cuda_move_product(&matrix->device, by);
     exl2__cuda_move(&matrix->table, by);
+#if EXL2__EXL3
+    exl2__cuda_move_exl3(&matrix->exl3, by);
+#endif
     for (uint32_t i = 0; i < EXL2K_PARTS_MAX; i++) {
         exl2__cuda_move(&matrix->order.inputs[i], by);
         exl2__cuda_move(&matrix->tables[i], by);

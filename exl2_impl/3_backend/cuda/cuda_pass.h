@@ -129,6 +129,22 @@ static inline uint64_t exl2__cuda_mask_bytes(const exl2__cuda_model *m)
     return exl2__align_up(exl2__bit_words(m->plan->shape.vocab) * sizeof(uint32_t), 16);
 }
 
+/* Packs the sets of adapters of the step's rows. */
+EXL2__PRIVATE bool exl2__cuda_pack_loras(exl2__cuda_model *m, exl2__cuda_packer *k)
+{
+    const exl2__step *step = m->step;
+    exl2k_lora_row *rows =
+        (exl2k_lora_row *)exl2__cuda_pack(k, step->row_count * sizeof *rows, &m->pass.loras);
+    for (uint32_t i = 0; rows && i < step->row_count; i++) {
+        rows[i] = (exl2k_lora_row){ 0 };
+        const exl2__lora_set *set = step->row_loras[i] ? &step->lora_sets[step->row_loras[i] - 1] : NULL;
+        for (uint32_t u = 0; set && u < set->count; u++) {
+            rows[i].uses[rows[i].count++] = (exl2k_lora_use){ set->uses[u].store->device, set->uses[u].scale, 0 };
+        }
+    }
+    return rows != NULL;
+}
+
 /* Gives the masks their addresses, after everything else; they are uploaded later. */
 EXL2__PRIVATE bool exl2__cuda_pack_masks(exl2__cuda_model *m, const exl2__cuda_packer *k, exl2k_sampling *samplings)
 {
@@ -170,7 +186,7 @@ EXL2__PRIVATE bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k
     if (step->copy_count) {
         memcpy(k->slot + at->copies, step->copies, step->copy_count * sizeof *step->copies);
     }
-    bool good = true;
+    bool good = !m->pass.adapted || exl2__cuda_pack_loras(m, k);
     for (uint32_t i = 0; i < step->logit_count && good; i++) {
         good = exl2__cuda_pack_sampling(k, &step->logits[i], step->repeats, &samplings[i]);
     }
@@ -232,8 +248,11 @@ EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     exl2__cuda_pass *pass = &m->pass;
     EXL2__ASSERT(!step->decodes || !exl2__step_has_hidden(step, 0, step->logit_count, false));
     *pass = (exl2__cuda_pass){ .row_count = step->row_count, .first_norm = true, .decodes = step->decodes,
-                               .prompts = step->kind == EXL2__ROWS_PROMPT,
-                               .captured = step->decodes && step->row_count <= exl2__cuda_graph_rows(m->plan) };
+                               .adapted = step->row_loras != NULL,
+                               .prompts = step->kind == EXL2__ROWS_PROMPT && !step->row_loras,
+                               .captured = step->decodes && step->row_count <= exl2__cuda_graph_rows(m->plan)
+                                           && !step->row_loras };
+    EXL2__ASSERT(!pass->adapted || step->row_count <= EXL2__CUDA_LORA_ROWS);
     if (pass->captured) {
         pass->row_count = exl2__cuda_class_rows(m->plan, exl2__cuda_row_class(step->row_count));
     }

@@ -101,6 +101,11 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__l
                            .out_pitch = m->b.x_pitch, .slots_pitch = EXL2K_SLOTS_MAX,
                            .slots = exl2__cuda_residual_ctas(m) };
     exl2__cuda_embed_table(m, &a);
+#if EXL2__EXL3
+    if (a.table == exl2__cuda_matrix_of(m->plan->embed)->table && exl2__cuda_matrix_of(m->plan->embed)->exl3.signs) {
+        EXL2__TRY(exl2__cuda_exl3_embed(m, &a));
+    }
+#endif
     if (positions) {
         a.positions = positions->table;
         a.position_rows = positions->feed[0].rows;
@@ -268,6 +273,14 @@ EXL2__PRIVATE exl2__cuda_matrix exl2__cuda_head_columns(const exl2__cuda_model *
 {
     exl2__cuda_matrix w = *exl2__cuda_matrix_of(m->plan->head);
     exl2k_part *p = &w.device.part[0];
+#if EXL2__EXL3
+    if (w.exl3.parts > 0) {
+        uint32_t strips = exl2__cuda_exl3_blocks(w.exl3.part[0].columns);
+        w.exl3 = exl2__cuda_exl3_range(&w.exl3, strips * range->begin / m->head_units,
+                                       strips * range->end / m->head_units);
+        return w;
+    }
+#endif
     uint32_t real = (uint32_t)exl2__div_up(p->columns, EXL2__CUDA_STRIP), first = real * range->begin / m->head_units;
     uint32_t end = range->end == m->head_units ? p->strips : real * range->end / m->head_units;
     p->base += (uint64_t)first * p->pitch;

@@ -59,7 +59,7 @@ EXL2__PRIVATE void exl2__cuda_prepare_units(exl2__cuda_model *m)
     m->whole_graphs = exl2__cuda_read_ns(m, m->layer_bytes * layers + m->head_bytes) < EXL2__CUDA_WHOLE_NS;
     m->layers_per_unit = (uint32_t)exl2__min64(exl2__max64(fit, 1), layers);
     uint64_t head_units = exl2__div_up(exl2__cuda_read_ns(m, m->head_bytes), EXL2__CUDA_UNIT_NS);
-    uint64_t strips = exl2__div_up(s->vocab, EXL2__CUDA_STRIP);
+    uint64_t strips = exl2__div_up(s->vocab, s->exl3 ? EXL2K_EXL3_BLOCK : EXL2__CUDA_STRIP);
     head_units = exl2__min64(head_units, exl2__min64(strips, EXL2__CUDA_HEAD_UNITS_MAX));
     m->head_units = has_head ? (uint32_t)head_units : 0;
 }
@@ -89,6 +89,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_host_bytes(const exl2__device *device, const e
     uint64_t matrices = (s->experts.count ? 5 : 4) * layers + 3, vectors = EXL2__UNIT_VECTORS_MAX * layers + 2;
     uint64_t bytes = matrices * sizeof(exl2__cuda_matrix) + vectors * sizeof(exl2__cuda_vector);
     (void)device;
+    bytes += exl2__cuda_orders_max(p) * sizeof(uint16_t);
     if (exl2__experts_any(&s->experts)) { /* records of layers, and the order of their inputs */
         bytes += layers * (sizeof(exl2__cuda_experts) + s->hidden * sizeof(uint16_t));
     }
@@ -163,6 +164,7 @@ EXL2__PRIVATE const char *exl2__cuda_missing(const exl2__shape *s)
     return exl2__experts_any(&s->experts) && s->post_norms ? "experts with norms after their blocks"
          : exl2__experts_any(&s->experts) && s->parallel ? "experts in parallel blocks"
          : s->affine && s->act == EXL2__ACT_CLAMPED ? "clamped activations of GPTQ and AWQ matrices"
+         : s->exl3 && exl2__experts_any(&s->experts) ? "EXL3 matrices in models with experts"
          : s->parallel && s->post_norms ? "norms after parallel blocks" : NULL;
 }
 

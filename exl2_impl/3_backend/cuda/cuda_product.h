@@ -32,10 +32,11 @@ typedef enum exl2__cuda_kind {
     EXL2__CUDA_STORE = EXL2K_GEMV_STORE, EXL2__CUDA_RESIDUAL = EXL2K_GEMV_RESIDUAL, EXL2__CUDA_ACT = EXL2K_GEMV_ACT
 } exl2__cuda_kind;
 
-/* Whether norms are folded into products: each block has an RMSNorm before it, and no other norm. */
+/* Whether norms are folded into products: each block has an RMSNorm before it, and no other norm. Products of EXL3
+   matrices know no norms. */
 static inline bool exl2__cuda_folds(const exl2__shape *s)
 {
-    return s->pre_norms && !s->post_norms && !s->layer_norm && !s->parallel;
+    return !s->exl3 && s->pre_norms && !s->post_norms && !s->layer_norm && !s->parallel;
 }
 
 /* Whether products need the kernels for any family, not those for Llama (gemv_args.h). */
@@ -210,7 +211,7 @@ static inline bool exl2__cuda_by_wg(const exl2__shape *s, const exl2__matrix *ma
    experts, rows that `settle` can write as tiles, and with parallel blocks room in x2 for those of attention. */
 static inline bool exl2__cuda_may_wg(const exl2__cuda_device *gpu, const exl2__shape *s)
 {
-    bool known = !s->affine && s->gated && (s->act == EXL2__ACT_SILU || s->act == EXL2__ACT_GELU_TANH)
+    bool known = !s->affine && !s->exl3 && s->gated && (s->act == EXL2__ACT_SILU || s->act == EXL2__ACT_GELU_TANH)
                  && !exl2__experts_any(&s->experts);
     bool room = !s->parallel || s->heads * s->head_dim <= s->hidden;
     room = exl2__cuda_folds(s) || (room && s->hidden <= EXL2K_SETTLE_STAGED);

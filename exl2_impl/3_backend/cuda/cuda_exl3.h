@@ -1,0 +1,101 @@
+/* cuda_exl3.h: launches of EXL3 matrices in a pass: products, embeddings.
+   takes: a model with a current pass.
+   gives: exl2__cuda_exl3_product, exl2__cuda_exl3_embed. */
+#ifndef EXL2__CUDA_EXL3_H
+#define EXL2__CUDA_EXL3_H
+
+#include "cuda_settle.h"
+
+#if EXL2__EXL3
+
+/* The launches of one product, which `e` describes but for the parts of each launch. tile_rows: of many rows, those of
+   a tile; 0: a product of few rows. */
+EXL2__PRIVATE exl2_result exl2__cuda_exl3_launch(exl2__cuda_model *m, exl2k_exl3_args e, uint32_t tile_rows)
+{
+    bool few = tile_rows == 0, pair = !few && e.kind == EXL2K_EXL3_ACT && e.parts == 2;
+    for (e.first = 0; e.first < e.parts; e.first += e.count) {
+        exl2k_exl3_args one = e;
+        e.count = one.count = pair ? 1 : exl2__cuda_exl3_run(e.part, e.first, e.parts);
+        if (pair && e.first == 0) { /* gate: up's launch reads it */
+            one.kind = EXL2K_EXL3_STORE;
+            one.out_half = 1;
+        }
+        uint32_t book = one.part[one.first].book;
+        exl2__cuda_grid grid = { .x = exl2__cuda_exl3_strips(one.part, one.first, one.count),
+                                 .y = few ? one.splits : one.rotated_rows / tile_rows,
+                                 .threads = EXL2K_EXL3_THREADS,
+                                 .shared_bytes = few ? exl2__cuda_exl3_shared(&one)
+                                                     : exl2__cuda_exl3_gemm_shared(tile_rows) };
+        exl2__cuda_kernel kernel = few ? exl2__cuda_exl3_gemv(book, one.rows) : exl2__cuda_exl3_gemm(book, tile_rows);
+        EXL2__TRY(exl2__cuda_chain(m, kernel, grid, &one));
+    }
+    return EXL2_OK;
+}
+
+/* Many rows of a layer's matrix: their inputs are transformed first. */
+EXL2__PRIVATE exl2_result exl2__cuda_exl3_many(exl2__cuda_model *m, exl2k_exl3_args e)
+{
+    uint32_t tile_rows = exl2__cuda_exl3_tile_rows(exl2__cuda_exl3_by_wg(m->gpu), e.rows);
+    e.rotated = m->b.exl3_rotated;
+    e.rotated_rows = (uint32_t)exl2__align_up(e.rows, tile_rows);
+    exl2k_exl3_rotate_args r = { .x = e.x, .rotated = e.rotated, .rows = e.rows, .rotated_rows = e.rotated_rows,
+                                 .in = e.in, .blocks = e.blocks, .x_pitch = e.x_pitch,
+                                 .natural = tile_rows >= 128 };
+    for (uint32_t i = 0; i < e.parts; i++) {
+        r.suh[i] = e.part[i].suh;
+    }
+    exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(e.blocks, EXL2K_EXL3_WARPS), .y = e.rotated_rows * e.parts,
+                             .threads = EXL2K_EXL3_THREADS };
+    EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_exl3_rotate, grid, &r));
+    return exl2__cuda_exl3_launch(m, e, tile_rows);
+}
+
+/* Multiplies `rows` rows, as exl2__cuda_multiply. Norms are not folded, so the inputs are normalised, and RESIDUAL only
+   adds. The head is a product of few rows in any pass. */
+EXL2__PRIVATE exl2_result exl2__cuda_exl3_product(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
+                                                  const exl2k_gemv_args *a, uint32_t rows)
+{
+    const exl2__cuda_matrix *w = exl2__cuda_matrix_of(of.matrix);
+    exl2k_exl3_args e = { .x = a->x, .x_pitch = a->x_pitch, .out = a->out, .out_pitch = a->out_pitch,
+                          .partial = m->b.exl3_partial, .tickets = m->b.exl3_tickets, .parts = w->exl3.parts,
+                          .in = w->in, .blocks = w->exl3.blocks, .splits = of.layer ? w->exl3.splits : 1,
+                          .kind = kind == EXL2__CUDA_ACT ? EXL2K_EXL3_ACT : kind == EXL2__CUDA_RESIDUAL
+                                ? EXL2K_EXL3_RESIDUAL : EXL2K_EXL3_STORE,
+                          .out_half = a->out_half, .scale = a->scale, .cap = a->cap, .act = exl2__cuda_act(m),
+                          .act_limit = m->plan->shape.act_limit };
+    memcpy(e.part, w->exl3.part, sizeof e.part);
+    if (kind == EXL2__CUDA_RESIDUAL) {
+        e.out = a->residual;
+        e.out_pitch = a->residual_pitch;
+    }
+    if (of.layer && m->pass.by_gemm) {
+        e.rows = rows;
+        return exl2__cuda_exl3_many(m, e);
+    }
+    bool half = kind == EXL2__CUDA_ACT || a->out_half;
+    e.rows_at = exl2__cuda_rows_at(m);
+    for (uint32_t done = 0; done < rows; done += e.rows) {
+        e.rows = exl2__min32(rows - done, EXL2K_EXL3_ROWS);
+        e.before = done;
+        e.x = a->x + (uint64_t)done * e.x_pitch * 2;
+        uint64_t out = kind == EXL2__CUDA_RESIDUAL ? a->residual : a->out;
+        e.out = out + (uint64_t)done * e.out_pitch * (half ? 2 : 4);
+        EXL2__TRY(exl2__cuda_exl3_launch(m, e, 0));
+    }
+    return EXL2_OK;
+}
+
+/* Decodes the rows of a trellis embedding into the residual, where the kernel that `a` is for finds them. */
+EXL2__PRIVATE exl2_result exl2__cuda_exl3_embed(exl2__cuda_model *m, exl2k_embed_args *a)
+{
+    const exl2__cuda_exl3 *e = &exl2__cuda_matrix_of(m->plan->embed)->exl3;
+    exl2k_exl3_embed_args rows = { .pass = a->pass, .rows = a->rows, .table = a->table, .signs = e->signs,
+                                   .residual = a->residual, .table_rows = a->table_rows, .hidden = a->hidden,
+                                   .bits = e->bits, .residual_pitch = a->residual_pitch, .scale = a->scale };
+    exl2__cuda_grid grid = { .x = m->pass.row_count, .y = (uint32_t)exl2__div_up(a->hidden, 256), .threads = 32 };
+    a->kind = EXL2K_TABLE_GIVEN;
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_exl3_embed, grid, &rows);
+}
+
+#endif
+#endif

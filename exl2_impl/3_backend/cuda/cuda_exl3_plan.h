@@ -1,0 +1,185 @@
+/* cuda_exl3_plan.h: EXL3 matrices in device memory: their records, their sizes, and how their products are divided
+   among CTAs.
+   takes: checked matrix descriptions; kernels_src/exl3_args.h.
+   gives: exl2__cuda_exl3, exl2__cuda_exl3_by_wg, exl2__cuda_exl3_bytes, exl2__cuda_exl3_strips, exl2__cuda_exl3_splits,
+          exl2__cuda_exl3_partial_max, exl2__cuda_exl3_tickets_max, exl2__cuda_exl3_rotated_max,
+          exl2__cuda_exl3_shared, exl2__cuda_exl3_gemv, exl2__cuda_exl3_tile_rows,
+          exl2__cuda_exl3_gemm, exl2__cuda_exl3_gemm_shared, exl2__cuda_exl3_run,
+          exl2__cuda_exl3_range. */
+#ifndef EXL2__CUDA_EXL3_PLAN_H
+#define EXL2__CUDA_EXL3_PLAN_H
+
+#include "../../../kernels_src/exl3_args.h"
+#include "../../2_graph/phases.h"
+#include "cuda_device.h"
+
+#define EXL2__CUDA_EXL3_SPLITS_MAX 64u
+#define EXL2__CUDA_EXL3_CTAS 8u /* of a product of several splits, at most, for each SM */
+
+/* A matrix of EXL3, or an embedding. */
+typedef struct exl2__cuda_exl3 {
+    exl2k_exl3_part part[EXL2K_EXL3_PARTS];
+    uint32_t parts;  /* 0: another kind */
+    uint32_t blocks, splits; /* splits: of products in layers; the head has one */
+    exl2k_u64 signs; /* embedding: fp16 [rings of a row, 256]; 0: another kind */
+    uint32_t bits;   /* embedding: K */
+} exl2__cuda_exl3;
+
+/* Whether products of many rows run by wgmma. */
+static inline bool exl2__cuda_exl3_by_wg(const exl2__cuda_device *gpu)
+{
+    return gpu->info.arch == 90 && gpu->shared_bytes >= EXL2K_EXL3_WG_SHARED(EXL2K_EXL3_TILE_MAX);
+}
+
+#if EXL2__EXL3
+
+/* Strips of parts [first, first + count). */
+static inline uint32_t exl2__cuda_exl3_strips(const exl2k_exl3_part *parts, uint32_t first, uint32_t count)
+{
+    uint32_t strips = 0;
+    for (uint32_t i = first; i < first + count; i++) {
+        strips += parts[i].out / EXL2K_EXL3_BLOCK;
+    }
+    return strips;
+}
+
+/* Splits of a product of few rows whose matrix has `strips` strips of `blocks` blocks: those whose busiest SM has least
+   to do. They depend on nothing else, as the bits of a row follow from them. A CTA costs about half a block by itself,
+   and an SM hides latencies with two or more of them. */
+EXL2__PRIVATE uint32_t exl2__cuda_exl3_splits(uint32_t strips, uint32_t blocks, uint32_t sms)
+{
+    uint32_t best = 1, most = exl2__min32(blocks, EXL2__CUDA_EXL3_SPLITS_MAX);
+    uint64_t least = UINT64_MAX;
+    for (uint32_t splits = 1; splits <= most; splits++) {
+        uint64_t ctas = exl2__div_up((uint64_t)strips * splits, sms), each = exl2__div_up(blocks, splits);
+        uint64_t cost = ctas * (2 * each + 1) * (ctas == 1 ? 12 : ctas == 2 ? 9 : 8);
+        if (splits > 1 && ctas > EXL2__CUDA_EXL3_CTAS) {
+            break;
+        }
+        if (cost < least) {
+            least = cost;
+            best = splits;
+        }
+    }
+    return best;
+}
+
+static inline uint64_t exl2__cuda_exl3_round(uint64_t bytes) { return exl2__align_up(bytes, EXL2__CUDA_ALIGN); }
+
+/* Bytes of one part of a matrix, or of an embedding. */
+EXL2__PRIVATE uint64_t exl2__cuda_exl3_bytes(const exl2__matrix_desc *d)
+{
+    uint64_t scales = exl2__cuda_exl3_round(d->exl3.in_stored * sizeof(uint16_t));
+    if (d->kind == EXL2__MATRIX_EXL3) {
+        scales += exl2__cuda_exl3_round(d->out_stored * sizeof(uint16_t));
+        scales += d->has_bias ? exl2__cuda_exl3_round(d->out * sizeof(float)) : 0;
+        return scales + exl2__cuda_exl3_round((uint64_t)d->words * (d->out_stored / 16) * d->exl3.words * 2);
+    }
+    return scales; /* the rows are counted as those of any table */
+}
+
+/* ---- scratch memory of a model; sms: multiprocessors of the device ---- */
+
+static inline uint32_t exl2__cuda_exl3_blocks(uint64_t values)
+{
+    return (uint32_t)exl2__div_up(values, EXL2K_EXL3_BLOCK);
+}
+
+/* Most strips of a matrix of a layer. */
+EXL2__PRIVATE uint32_t exl2__cuda_exl3_widest(const exl2__shape *s)
+{
+    uint32_t heads = exl2__cuda_exl3_blocks((uint64_t)s->heads * s->head_dim);
+    uint32_t qkv = heads + 2 * exl2__cuda_exl3_blocks((uint64_t)s->kv_heads * s->head_dim);
+    return exl2__max32(exl2__max32(qkv, 2 * exl2__cuda_exl3_blocks(s->inter)), exl2__cuda_exl3_blocks(s->hidden));
+}
+
+/* Bytes of the sums of all splits. The head has one split, so that it needs none. */
+EXL2__PRIVATE uint64_t exl2__cuda_exl3_partial_max(const exl2__shape *s, uint32_t sms)
+{
+    uint64_t ctas = exl2__max32(exl2__cuda_exl3_widest(s), EXL2__CUDA_EXL3_CTAS * sms);
+    return s->exl3 ? ctas * EXL2K_EXL3_ROWS * EXL2K_EXL3_BLOCK * sizeof(float) : 0;
+}
+
+EXL2__PRIVATE uint64_t exl2__cuda_exl3_tickets_max(const exl2__shape *s)
+{
+    return s->exl3 ? exl2__cuda_exl3_widest(s) * sizeof(uint32_t) : 0;
+}
+
+/* Bytes of transformed inputs of `rows` rows. */
+EXL2__PRIVATE uint64_t exl2__cuda_exl3_rotated_max(const exl2__shape *s, uint64_t rows)
+{
+    uint64_t blocks = 3 * (uint64_t)exl2__cuda_exl3_blocks(s->hidden);
+    blocks = exl2__max64(blocks, exl2__cuda_exl3_blocks((uint64_t)s->heads * s->head_dim));
+    blocks = exl2__max64(blocks, exl2__cuda_exl3_blocks(s->inter));
+    return s->exl3 ? exl2__align_up(rows, EXL2K_EXL3_TILE_MAX) * blocks * EXL2K_EXL3_BLOCK * sizeof(uint16_t) : 0;
+}
+
+/* ---- launches ---- */
+
+/* Dynamic shared memory of a product of few rows. */
+static inline uint32_t exl2__cuda_exl3_shared(const exl2k_exl3_args *a)
+{
+    uint32_t blocks = (uint32_t)exl2__div_up(a->blocks, a->splits);
+    return EXL2K_EXL3_SHARED(a->rows, blocks);
+}
+
+/* The kernel of a product of few rows. */
+static inline exl2__cuda_kernel exl2__cuda_exl3_gemv(uint32_t book, uint32_t rows)
+{
+    static const exl2__cuda_kernel kernels[][2] = {
+        { EXL2__KERNEL_exl2k_exl3_gemv8_3inst, EXL2__KERNEL_exl2k_exl3_gemv16_3inst },
+        { EXL2__KERNEL_exl2k_exl3_gemv8_mcg, EXL2__KERNEL_exl2k_exl3_gemv16_mcg },
+        { EXL2__KERNEL_exl2k_exl3_gemv8_mul1, EXL2__KERNEL_exl2k_exl3_gemv16_mul1 },
+    };
+    return kernels[book][rows > 8];
+}
+
+/* Rows of a tile of a product of many rows. wg: by wgmma, on sm_90a. */
+static inline uint32_t exl2__cuda_exl3_tile_rows(bool wg, uint32_t rows)
+{
+    return !wg ? EXL2K_EXL3_GEMM_ROWS : rows <= 128 ? 128 : EXL2K_EXL3_TILE_MAX;
+}
+
+/* The kernel of a product of many rows, in tiles of so many. */
+static inline exl2__cuda_kernel exl2__cuda_exl3_gemm(uint32_t book, uint32_t tile_rows)
+{
+    static const exl2__cuda_kernel kernels[][3] = {
+        { EXL2__KERNEL_exl2k_exl3_gemm_3inst, EXL2__KERNEL_exl2k_exl3_wg128_3inst, EXL2__KERNEL_exl2k_exl3_wg256_3inst
+        }, { EXL2__KERNEL_exl2k_exl3_gemm_mcg, EXL2__KERNEL_exl2k_exl3_wg128_mcg, EXL2__KERNEL_exl2k_exl3_wg256_mcg },
+        { EXL2__KERNEL_exl2k_exl3_gemm_mul1, EXL2__KERNEL_exl2k_exl3_wg128_mul1, EXL2__KERNEL_exl2k_exl3_wg256_mul1 },
+    };
+    return kernels[book][tile_rows / 128];
+}
+
+/* Dynamic shared memory of such a product. */
+static inline uint32_t exl2__cuda_exl3_gemm_shared(uint32_t tile_rows)
+{
+    return tile_rows < 128 ? EXL2K_EXL3_GEMM_SHARED : EXL2K_EXL3_WG_SHARED(tile_rows);
+}
+
+/* Parts that one launch computes, from `first` on: those that have one codebook. */
+static inline uint32_t exl2__cuda_exl3_run(const exl2k_exl3_part *parts, uint32_t first, uint32_t count)
+{
+    uint32_t end = first + 1;
+    while (end < count && parts[end].book == parts[first].book) {
+        end++;
+    }
+    return end - first;
+}
+
+/* Strips [first, end) of a matrix of one part, as a matrix. Their results keep their places. */
+EXL2__PRIVATE exl2__cuda_exl3 exl2__cuda_exl3_range(const exl2__cuda_exl3 *whole, uint32_t first, uint32_t end)
+{
+    exl2__cuda_exl3 some = *whole;
+    exl2k_exl3_part *p = &some.part[0];
+    p->trellis += (uint64_t)first * (EXL2K_EXL3_BLOCK / EXL2K_EXL3_TILE) * 16 * p->rate;
+    p->svh += (uint64_t)first * EXL2K_EXL3_BLOCK * sizeof(uint16_t);
+    p->bias += p->bias ? (uint64_t)first * EXL2K_EXL3_BLOCK * sizeof(float) : 0;
+    p->column += first * EXL2K_EXL3_BLOCK;
+    p->columns = exl2__min32(p->columns, end * EXL2K_EXL3_BLOCK) - first * EXL2K_EXL3_BLOCK;
+    p->out = (end - first) * EXL2K_EXL3_BLOCK;
+    return some;
+}
+
+#endif
+#endif

@@ -1,0 +1,233 @@
+/* exl3.cuh: decodes EXL3's trellis tiles in registers, and transforms blocks of 128 values.
+   takes: base.cuh, exl3_args.h.
+   gives: exl2k_exl3_words, exl2k_exl3_fetch, exl2k_exl3_decode; exl2k_exl3_hadamard, exl2k_exl3_place,
+          exl2k_exl3_input.
+
+   A tile has 256 weights on a ring of 256 K bits. Bit b of the ring is bit 31 - b % 32 of the little-endian 32-bit word
+   b / 32. Position t ends behind bit e(t); its state is the 16 bits before that, modulo the ring. Lane L decodes the
+   positions 8 L .. 8 L + 7, whose states lie in a row of at most 72 bits. Position 8 L + q is input 2 (L % 4) + q % 2 +
+   8 (q / 2 % 2) and output L / 4 + 8 (q / 4) of the tile, so a lane's weights are its own four registers of operand A
+   of an mma (base.cuh) whose rows are the outputs: a[0] has q 0 and 1, a[1] 4 and 5, a[2] 2 and 3, a[3] 6 and 7. */
+#ifndef EXL2K_EXL3_CUH
+#define EXL2K_EXL3_CUH
+
+#include "base.cuh"
+#include "exl3_args.h"
+
+/* ---- where bits lie. RATE is 2 K, so that half rates are integers ---- */
+
+/* Bits from the end of position 8 L to that of position 8 L + q. Two positions bring RATE bits, the first one RATE / 2
+   of them, rounded down. */
+template <u32 RATE> EXL2K_FN constexpr u32 exl2k_exl3_offset(u32 q)
+{
+    return (q + 1) / 2 * RATE - (q % 2) * (RATE / 2);
+}
+
+/* Where the state of position 8 L begins on the ring. */
+template <u32 RATE> EXL2K_FN constexpr u32 exl2k_exl3_begin(u32 lane)
+{
+    return (4 * lane * RATE + RATE / 2 + 128 * RATE - 16) % (128 * RATE);
+}
+
+/* 32-bit words that the states of a lane touch: the most of all lanes. */
+template <u32 RATE> EXL2K_FN constexpr u32 exl2k_exl3_words(void)
+{
+    u32 most = 0;
+    for (u32 lane = 0; lane < 32; lane++) {
+        u32 bits = exl2k_exl3_begin<RATE>(lane) % 32 + exl2k_exl3_offset<RATE>(7) + 16;
+        most = bits > most ? bits : most;
+    }
+    return (most + 31) / 32;
+}
+
+/* Whether every lane's first state begins at the same bit of a word. */
+template <u32 RATE> EXL2K_FN constexpr bool exl2k_exl3_aligned(void) { return 4 * RATE % 32 == 0; }
+
+/* The words of a lane's states, and the bit of the first word where they begin. */
+template <u32 RATE> struct exl2k_exl3_place_of {
+    u32 at[exl2k_exl3_words<RATE>()]; /* byte offsets in a tile */
+    u32 shift;
+};
+
+template <u32 RATE> EXL2K_FN exl2k_exl3_place_of<RATE> exl2k_exl3_places(u32 lane)
+{
+    exl2k_exl3_place_of<RATE> p;
+    u32 begin = exl2k_exl3_begin<RATE>(lane);
+#pragma unroll
+    for (u32 i = 0; i < exl2k_exl3_words<RATE>(); i++) {
+        p.at[i] = (begin / 32 + i) % (4 * RATE) * 4;
+    }
+    p.shift = begin % 32;
+    return p;
+}
+
+template <u32 RATE>
+EXL2K_FN void exl2k_exl3_fetch(u32 words[exl2k_exl3_words<RATE>()], u64 tile, const exl2k_exl3_place_of<RATE> &p)
+{
+#pragma unroll
+    for (u32 i = 0; i < exl2k_exl3_words<RATE>(); i++) {
+        words[i] = exl2k_load_constant(tile + p.at[i]);
+    }
+}
+
+/* The upper word of (high : low) << by; by < 32. */
+EXL2K_FN u32 exl2k_funnel_left(u32 low, u32 high, u32 by)
+{
+    u32 d;
+    asm("shf.l.wrap.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(low), "r"(high), "r"(by));
+    return d;
+}
+
+/* The lower word of (high : low) >> by; by < 32. */
+EXL2K_FN u32 exl2k_funnel_right(u32 low, u32 high, u32 by)
+{
+    u32 d;
+    asm("shf.r.wrap.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(low), "r"(high), "r"(by));
+    return d;
+}
+
+/* Bits [FROM, FROM + 16) of words whose top bit is bit 0. */
+template <u32 FROM> EXL2K_FN u32 exl2k_exl3_state(const u32 *words)
+{
+    constexpr u32 word = FROM / 32, bit = FROM % 32;
+    if constexpr (bit <= 16) {
+        return words[word] >> (16 - bit) & 0xFFFFu;
+    } else {
+        return exl2k_funnel_right(words[word + 1], words[word], 48 - bit) & 0xFFFFu;
+    }
+}
+
+/* ---- codebooks: states to halves ---- */
+
+EXL2K_FN u32 exl2k_add2(u32 a, u32 b)
+{
+    u32 d;
+    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
+
+/* Sum of the four bytes of a, plus c. */
+EXL2K_FN u32 exl2k_byte_sum(u32 a, u32 c)
+{
+    u32 d;
+    asm("dp4a.u32.u32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(0x01010101u), "r"(c));
+    return d;
+}
+
+/* The two halves whose sum is the value of a state of 3INST or MCG. */
+EXL2K_FN u32 exl2k_exl3_terms(u32 product)
+{
+    u32 d;
+    asm("lop3.b32 %0, %1, %2, %3, 0x6A;" : "=r"(d) : "r"(product), "r"(0x8FFF8FFFu), "r"(0x3B603B60u));
+    return d; /* (product & b) ^ c */
+}
+
+/* The values of two states, as a half pair. Each is rounded once, as the format says. */
+template <u32 BOOK> EXL2K_FN u32 exl2k_exl3_values(u32 low, u32 high)
+{
+    if constexpr (BOOK == EXL2K_EXL3_MUL1) {
+        /* 0x6400 + n are the bits of the half 1024 + n. */
+        u32 a = exl2k_byte_sum(low * 0x83DCD12Du, 0x6400u), b = exl2k_byte_sum(high * 0x83DCD12Du, 0x6400u);
+        return exl2k_fma2(exl2k_permute_bytes(a, b, 0x5410), 0x1EEE1EEEu, 0xC931C931u);
+    } else {
+        constexpr u32 factor = BOOK == EXL2K_EXL3_MCG ? 0xCBAC1FEDu : 89226354u;
+        constexpr u32 more = BOOK == EXL2K_EXL3_MCG ? 0u : 64248484u;
+        u32 a = exl2k_exl3_terms(low * factor + more), b = exl2k_exl3_terms(high * factor + more);
+        return exl2k_add2(exl2k_permute_bytes(a, b, 0x5410), exl2k_permute_bytes(a, b, 0x7632));
+    }
+}
+
+/* Decodes a lane's weights of a tile into operand A. */
+template <u32 RATE, u32 BOOK>
+EXL2K_FN void exl2k_exl3_decode(u32 a[4], const u32 fetched[exl2k_exl3_words<RATE>()], u32 shift)
+{
+    constexpr u32 count = exl2k_exl3_words<RATE>(), last = exl2k_exl3_offset<RATE>(7) + 16;
+    constexpr u32 skip = exl2k_exl3_aligned<RATE>() ? exl2k_exl3_begin<RATE>(0) % 32 : 0;
+    u32 words[3];
+#pragma unroll
+    for (u32 i = 0; i < 3; i++) {
+        if (i >= count) {
+            words[i] = 0;
+        } else if (exl2k_exl3_aligned<RATE>()) {
+            words[i] = fetched[i];
+        } else if (32 * i < last) {
+            words[i] = exl2k_funnel_left(i + 1 < count ? fetched[i + 1] : 0, fetched[i], shift);
+        } else {
+            words[i] = 0;
+        }
+    }
+    a[0] = exl2k_exl3_values<BOOK>(exl2k_exl3_state<skip + exl2k_exl3_offset<RATE>(0)>(words),
+                                   exl2k_exl3_state<skip + exl2k_exl3_offset<RATE>(1)>(words));
+    a[2] = exl2k_exl3_values<BOOK>(exl2k_exl3_state<skip + exl2k_exl3_offset<RATE>(2)>(words),
+                                   exl2k_exl3_state<skip + exl2k_exl3_offset<RATE>(3)>(words));
+    a[1] = exl2k_exl3_values<BOOK>(exl2k_exl3_state<skip + exl2k_exl3_offset<RATE>(4)>(words),
+                                   exl2k_exl3_state<skip + exl2k_exl3_offset<RATE>(5)>(words));
+    a[3] = exl2k_exl3_values<BOOK>(exl2k_exl3_state<skip + exl2k_exl3_offset<RATE>(6)>(words),
+                                   exl2k_exl3_state<skip + exl2k_exl3_offset<RATE>(7)>(words));
+}
+
+/* ---- transforms: a warp has 128 values, lane L those with the indices 4 L .. 4 L + 3 ---- */
+
+EXL2K_FN void exl2k_exl3_hadamard(f32 v[4], u32 lane)
+{
+    f32 a = v[0] + v[1], b = v[0] - v[1], c = v[2] + v[3], d = v[2] - v[3];
+    v[0] = a + c;
+    v[1] = b + d;
+    v[2] = a - c;
+    v[3] = b - d;
+#pragma unroll
+    for (u32 step = 1; step < EXL2K_WARP; step *= 2) {
+        f32 sign = lane & step ? -1.0f : 1.0f;
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            v[i] = fmaf(sign, v[i], __shfl_xor_sync(EXL2K_ALL, v[i], step));
+        }
+    }
+#pragma unroll
+    for (u32 i = 0; i < 4; i++) {
+        v[i] *= 0.08838834764831845f;
+    }
+}
+
+/* Operand B of two tiles, 32 inputs, is 16 bytes of a lane with t = lane % 4: the inputs 2 t, 2 t + 1, 2 t + 8, 2 t +
+   9 of the first tile, then those of the second one. Byte offset, among the inputs of a row, of a pair of inputs that
+   begins with input `i`. */
+EXL2K_FN u32 exl2k_exl3_place(u32 i)
+{
+    return (i & ~31u) * 2 + i % 8 / 2 * 16 + i % 32 / 16 * 8 + i % 16 / 8 * 4;
+}
+
+/* Four scales. The asm is volatile, because otherwise the compiler may load before it is known that there are any. */
+EXL2K_FN uint2 exl2k_exl3_scales(u64 at)
+{
+    uint2 v;
+    asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(at));
+    return v;
+}
+
+/* Inputs 128 `block` + 4 lane .. + 3 of a row, times suh, transformed: two half pairs. */
+EXL2K_FN uint2 exl2k_exl3_input(u64 x, u64 suh, u32 block, u32 in, u32 lane)
+{
+    f32 v[4] = { 0, 0, 0, 0 };
+    u32 i = block * EXL2K_EXL3_BLOCK + 4 * lane;
+    uint2 scale = exl2k_exl3_scales(suh + (u64)i * 2);
+    if (i + 4 <= in) {
+        u32 low = exl2k_load(x + (u64)i * 2), high = exl2k_load(x + (u64)i * 2 + 4);
+        v[0] = exl2k_low(low) * exl2k_low(scale.x);
+        v[1] = exl2k_high(low) * exl2k_high(scale.x);
+        v[2] = exl2k_low(high) * exl2k_low(scale.y);
+        v[3] = exl2k_high(high) * exl2k_high(scale.y);
+    } else {
+#pragma unroll
+        for (u32 k = 0; k < 3; k++) { /* the last one is beyond the inputs */
+            if (i + k < in) {
+                u32 factor = (k < 2 ? scale.x : scale.y) >> k % 2 * 16;
+                v[k] = exl2k_low(exl2k_load_u16(x + (u64)(i + k) * 2)) * exl2k_low(factor);
+            }
+        }
+    }
+    exl2k_exl3_hadamard(v, lane);
+    return make_uint2(exl2k_pack_f16(v[0], v[1]), exl2k_pack_f16(v[2], v[3]));
+}
+
+#endif

@@ -1,0 +1,124 @@
+/* exl3_args.h: arguments of the kernels of EXL3 matrices: trellises between two Hadamard transforms.
+   takes: types.h.
+   gives: exl2k_exl3_part, exl2k_exl3_args, exl2k_exl3_rotate_args, exl2k_exl3_embed_args,
+          exl2k_exl3_dump_args; EXL2K_EXL3_*.
+   owns:  nothing; the addresses point to device memory that the backend owns.
+
+   MATRIX   Up to three parts (q, k and v; gate and up) that read one input. A part has inputs and outputs in multiples
+            of 128, padding included, and lies as in the file: tiles of 16 inputs times 16 outputs, 16 K 16-bit words
+            each, [in / 16, out / 16]. exl3.cuh says how a tile is decoded.
+   PRODUCT  y = (H (H (x suh) W)) svh + bias, where H is the Hadamard transform of each 128 neighbours.
+   STRIP    128 outputs of a part. The unit of work of a CTA is a strip, or some of its blocks of 128 inputs.
+   INPUT    x: fp16 [rows, x_pitch], in natural order and normalised; each row is aligned to 8 bytes. Inputs from `in`
+            on count as 0, whatever is there.
+   OUTPUT   by kind: STORE    out = scale * (value + bias), soft-capped if cap > 0; f32 or fp16 [rows, out_pitch]
+                     RESIDUAL out += scale * (value + bias), f32 [rows, out_pitch]
+                     ACT      out = fp16 act(gate) * up, or act(value) of a matrix of one part; [rows, out_pitch]
+            Only the first `columns` outputs of a part are stored. Many rows: ACT of two parts is two launches, as a
+            CTA has one part: the first one STOREs gate in `out`, as fp16, and that of up (`first` is 1) reads it there.
+   SPLITS   of the inputs, for few rows. Split i has the blocks [blocks * i / splits, blocks * (i + 1) / splits). Each
+            CTA writes its sums to `partial`, and the last CTA of a strip (ACT: of gate's and up's) adds them up in the
+            order of the splits. So the bits of a row depend on the matrix and the number of splits only. One split of
+            anything but ACT of two parts needs neither `partial` nor `tickets`.
+   SLAB     the blocks whose inputs a CTA of few rows has in shared memory at a time. */
+#ifndef EXL2K_EXL3_ARGS_H
+#define EXL2K_EXL3_ARGS_H
+
+#include "types.h"
+
+#define EXL2K_EXL3_PARTS 3
+#define EXL2K_EXL3_BLOCK 128   /* values of a Hadamard transform */
+#define EXL2K_EXL3_TILE 16
+#define EXL2K_EXL3_THREADS 256 /* of products: a warp for each column of tiles of a strip */
+#define EXL2K_EXL3_WARPS 8
+#define EXL2K_EXL3_ROWS 16     /* most rows of a product of few rows */
+#define EXL2K_EXL3_SLAB 8      /* blocks */
+#define EXL2K_EXL3_PITCH 132   /* floats of a row of sums in shared memory */
+#define EXL2K_EXL3_SPARE 64    /* bytes after each row of inputs in shared memory, against bank conflicts */
+#define EXL2K_EXL3_STEP 64     /* inputs of a stage of the product of many rows */
+
+/* Dynamic shared memory of a product of few rows whose longest split has `blocks` blocks; of many rows. */
+#define EXL2K_EXL3_SHARED(rows, blocks)                                                    \
+    ((rows) * ((blocks) < 2 ? EXL2K_EXL3_PITCH * 4                                         \
+                            : ((blocks) < EXL2K_EXL3_SLAB ? (blocks) : EXL2K_EXL3_SLAB) * 256 + EXL2K_EXL3_SPARE))
+#define EXL2K_EXL3_GEMM_ROWS 64 /* rows of a tile */
+/* By wgmma: tiles of 128 or 256 rows in four stages of 64 inputs; then sums, which need a little more. */
+#define EXL2K_EXL3_WG_STAGES 4
+#define EXL2K_EXL3_TILE_MAX 256
+#define EXL2K_EXL3_WG_SHARED(tile_rows) ((tile_rows) * EXL2K_EXL3_PITCH * 4 + 1024)
+#define EXL2K_EXL3_GEMM_SHARED (EXL2K_EXL3_GEMM_ROWS * EXL2K_EXL3_PITCH * 4)
+
+enum { EXL2K_EXL3_STORE, EXL2K_EXL3_RESIDUAL, EXL2K_EXL3_ACT };
+enum { EXL2K_EXL3_3INST, EXL2K_EXL3_MCG, EXL2K_EXL3_MUL1 }; /* codebooks */
+
+typedef struct exl2k_exl3_part {
+    exl2k_u64 trellis; /* u16 [in / 16, out / 16, 8 * rate], aligned to 16 bytes */
+    exl2k_u64 suh;     /* fp16 [in] */
+    exl2k_u64 svh;     /* fp16 [out] */
+    exl2k_u64 bias;    /* f32 [columns] or 0 */
+    exl2k_u32 out;     /* outputs with padding, a multiple of 128 */
+    exl2k_u32 row_tiles; /* tiles of a row of the trellis: out / 16 of the whole part, if these are some of its strips
+    */
+    exl2k_u32 columns; /* the model's outputs */
+    exl2k_u32 column;  /* column of the whole output where this part begins */
+    exl2k_u32 rate;    /* 2 K: 2 to 16; 3, 5 and 7 are half rates */
+    exl2k_u32 book;    /* EXL2K_EXL3_3INST ... */
+} exl2k_exl3_part;
+
+typedef struct exl2k_exl3_args {
+    exl2k_exl3_part part[EXL2K_EXL3_PARTS];
+    exl2k_u64 x;
+    exl2k_u64 out;
+    exl2k_u64 rows_at;   /* address of the number of rows of the pass, u32 in device memory, of which `before` come
+                            before those of this launch; 0: use `rows` */
+    exl2k_u64 partial;   /* few rows: f32 [strips of all parts, splits, rows, 128] */
+    exl2k_u64 tickets;   /* few rows: u32 [strips; ACT: of one part], zero before and after the launch */
+    exl2k_u64 rotated;   /* many rows: fp16 [parts, rotated_rows, blocks * 128], what exl2k_exl3_rotate wrote */
+    exl2k_u32 rows, before;
+    exl2k_u32 rotated_rows; /* many rows: `rows`, rounded up to the rows of a tile */
+    exl2k_u32 parts;
+    exl2k_u32 first, count; /* the parts that this launch computes; they have one codebook */
+    exl2k_u32 in, blocks;   /* the model's inputs, and their blocks of 128 */
+    exl2k_u32 splits;
+    exl2k_u32 x_pitch, out_pitch; /* in elements */
+    exl2k_u32 kind;
+    exl2k_u32 out_half;     /* STORE: 1: out is fp16 */
+    exl2k_f32 scale, cap;
+    exl2k_u32 act;          /* EXL2K_ACT_* */
+    exl2k_f32 act_limit;    /* of EXL2K_ACT_CLAMPED */
+} exl2k_exl3_args;
+
+/* Writes H (x suh) of every part, with the inputs in the order of exl2k_exl3_place, or (natural) in their own. Grid:
+   blocks / 8 rounded up, rotated_rows * parts; rows from `rows` on become 0. */
+typedef struct exl2k_exl3_rotate_args {
+    exl2k_u64 suh[EXL2K_EXL3_PARTS];
+    exl2k_u64 x, rotated;
+    exl2k_u64 rows_at;
+    exl2k_u32 rows, before, rotated_rows, in, blocks, x_pitch;
+    exl2k_u32 natural, unused;
+} exl2k_exl3_rotate_args;
+
+/* Writes rows of a trellis embedding into the residual, times `scale`, before exl2k_embed. A row of the table has ceil(
+   hidden / 256) rings: a scale, fp16, and 16 K words of 16 bits, whose bits are counted from the low end. Symbol c(i)
+   of a ring is its bits [i K, (i + 1) K), and the state of value i is c(i) + c(i - 1) 2^K + ... modulo 2^16, indices
+   modulo 256; the codebook is MUL1. 256 values times the scale, transformed, times `signs` are elements of the row.
+   Grid: rows, rings; 32 threads. */
+typedef struct exl2k_exl3_embed_args {
+    exl2k_u64 pass, rows; /* exl2k_pass, exl2k_row [rows] */
+    exl2k_u64 table;      /* u16 [table_rows, rings, 1 + 16 bits] */
+    exl2k_u64 signs;      /* fp16 [rings, 256] */
+    exl2k_u64 residual;   /* f32 [rows, residual_pitch] */
+    exl2k_u32 table_rows, hidden, bits, residual_pitch;
+    exl2k_f32 scale;
+    exl2k_u32 unused;
+} exl2k_exl3_embed_args;
+
+/* Writes the decoded values of a part, fp16 [in, out], in the basis of the trellis: for tests and tools. Grid: in / 16,
+   out / 128. */
+typedef struct exl2k_exl3_dump_args {
+    exl2k_u64 trellis, out;
+    exl2k_u32 columns; /* outputs with padding */
+    exl2k_u32 rate, book, unused;
+} exl2k_exl3_dump_args;
+
+#endif

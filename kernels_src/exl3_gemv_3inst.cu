@@ -1,0 +1,16 @@
+/* exl3_gemv_3inst.cu: products of 1 to 16 rows with EXL3 matrices of the codebook 3INST (exl3_args.h).
+   takes: exl3_gemv.cuh.
+   gives: exl2k_exl3_gemv8_3inst, exl2k_exl3_gemv16_3inst. */
+#include "exl3_gemv.cuh"
+
+extern "C" __global__ void __launch_bounds__(EXL2K_EXL3_THREADS, 4)
+exl2k_exl3_gemv8_3inst(const __grid_constant__ exl2k_exl3_args a)
+{
+    exl2k_exl3_gemv<1, EXL2K_EXL3_3INST>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(EXL2K_EXL3_THREADS, 3)
+exl2k_exl3_gemv16_3inst(const __grid_constant__ exl2k_exl3_args a)
+{
+    exl2k_exl3_gemv<2, EXL2K_EXL3_3INST>(a);
+}

@@ -1,0 +1,691 @@
+/* exl3.c: EXL3 matrices on the GPU: decoded values to the bit, and products of few and of many rows.
+   takes: [kernels_src [few | speed [2 K ...]]]; $EXL2_TEST_DATA: fixtures/exl3/matrix; a GPU.
+   gives: exit code 0, 1, or 77 without a GPU or without the fixtures; the largest errors. speed: figures of one layer
+          of 8B instead, for each rate and codebook.
+
+   The fixtures pin the decoder (exl2k_exl3_dump). Products of other shapes are compared with a reference in double that
+   starts from what the decoder gave. */
+#include "private/bytes.h"
+#include "private/half.h"
+#include "private/cuda_exl3_plan.h"
+#include "rig.h"
+
+#include <math.h>
+
+#define ROWS 130 /* of inputs */
+
+static rig_module gemv[3], gemm[3], wg[3], rotate; /* wg: not loaded: the GPU has none */
+static bool by_wg; /* products of many rows run by wgmma */
+static double worst_single, worst_half;
+static uint64_t random_state = 0x9E3779B97F4A7C15u;
+
+static uint32_t random_bits(void)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (uint32_t)(random_state >> 20);
+}
+
+static float uniform(void) { return (float)(random_bits() & 0xFFFFFF) * (2.0f / 0x1000000) - 1.0f; }
+
+static void *take(size_t count, size_t size)
+{
+    void *memory = calloc(count ? count : 1, size);
+    if (!memory) {
+        printf("out of memory\n");
+        exit(1);
+    }
+    return memory;
+}
+
+/* ---- one matrix of one part ---- */
+
+typedef struct matrix {
+    uint32_t in, out, columns, rate, book; /* in, out: with padding */
+    uint16_t *words, *suh, *svh;
+    float *bias;        /* [columns] or NULL */
+    uint16_t *inner;    /* [in, out] as decoded on the GPU */
+    rig_buffer trellis, suh_at, svh_at, bias_at;
+} matrix;
+
+static size_t matrix_words(const matrix *m) { return (size_t)m->in / 16 * (m->out / 16) * m->rate * 8; }
+
+/* Uploads the matrix and decodes it. */
+static void matrix_open(matrix *m)
+{
+    m->trellis = rig_buffer_of(m->words, matrix_words(m) * 2);
+    m->suh_at = rig_buffer_of(m->suh, m->in * 2u);
+    m->svh_at = rig_buffer_of(m->svh, m->out * 2u);
+    m->bias_at = m->bias ? rig_buffer_of(m->bias, m->columns * sizeof(float)) : (rig_buffer){ 0, 0 };
+    rig_buffer inner = rig_buffer_make((uint64_t)m->in * m->out * 2);
+    exl2k_exl3_dump_args a = { .trellis = m->trellis.address, .out = inner.address, .columns = m->out,
+                               .rate = m->rate, .book = m->book };
+    rig_launch(&rotate, "exl2k_exl3_dump", m->in / 16, m->out / 128, EXL2K_EXL3_THREADS, 0, &a, sizeof a);
+    m->inner = take((size_t)m->in * m->out, 2);
+    rig_download(inner, 0, m->inner, (size_t)m->in * m->out * 2);
+    rig_buffer_free(&inner);
+}
+
+static void matrix_close(matrix *m)
+{
+    rig_buffer_free(&m->trellis);
+    rig_buffer_free(&m->suh_at);
+    rig_buffer_free(&m->svh_at);
+    rig_buffer_free(&m->bias_at);
+    free(m->words);
+    free(m->suh);
+    free(m->svh);
+    free(m->bias);
+    free(m->inner);
+    *m = (matrix){ 0 };
+}
+
+/* A random matrix: any words are a valid trellis. Outputs have about the size of the inputs. */
+static matrix matrix_random(uint32_t in, uint32_t columns, uint32_t rate, uint32_t book, bool bias)
+{
+    matrix m = { .in = (uint32_t)exl2__align_up(in, 128), .out = (uint32_t)exl2__align_up(columns, 128),
+                 .columns = columns, .rate = rate, .book = book };
+    m.words = take(matrix_words(&m), 2);
+    m.suh = take(m.in, 2);
+    m.svh = take(m.out, 2);
+    for (size_t i = 0; i < matrix_words(&m); i++) {
+        m.words[i] = (uint16_t)random_bits();
+    }
+    for (uint32_t i = 0; i < m.in; i++) {
+        m.suh[i] = exl2__f32_to_f16((uniform() + (uniform() < 0 ? -1.5f : 1.5f)) / sqrtf((float)in));
+    }
+    for (uint32_t i = 0; i < m.out; i++) { /* also in the padding, which must not matter */
+        m.svh[i] = exl2__f32_to_f16(random_bits() % 50 ? uniform() + (uniform() < 0 ? -1.5f : 1.5f) : 0.0f);
+    }
+    m.bias = bias ? take(columns, sizeof(float)) : NULL;
+    for (uint32_t i = 0; bias && i < columns; i++) {
+        m.bias[i] = uniform();
+    }
+    matrix_open(&m);
+    return m;
+}
+
+static exl2k_exl3_part matrix_part(const matrix *m, uint32_t column)
+{
+    return (exl2k_exl3_part){ .trellis = m->trellis.address, .suh = m->suh_at.address, .svh = m->svh_at.address,
+                              .bias = m->bias_at.address, .out = m->out, .row_tiles = m->out / 16,
+                              .columns = m->columns, .column = column, .rate = m->rate, .book = m->book };
+}
+
+/* ---- the reference ---- */
+
+static void hadamard(double *v, uint32_t count)
+{
+    for (uint32_t first = 0; first < count; first += 128) {
+        double *x = v + first;
+        for (uint32_t h = 1; h < 128; h *= 2) {
+            for (uint32_t i = 0; i < 128; i++) {
+                if (!(i & h)) {
+                    double a = x[i], b = x[i + h];
+                    x[i] = a + b;
+                    x[i + h] = a - b;
+                }
+            }
+        }
+        for (uint32_t i = 0; i < 128; i++) {
+            x[i] /= sqrt(128.0);
+        }
+    }
+}
+
+/* y[columns] = x[in] times the matrix, with its bias. */
+static void multiply(double *y, const matrix *m, const uint16_t *x, uint32_t in)
+{
+    double *turned = take(m->in, sizeof(double)), *sums = take(m->out, sizeof(double));
+    for (uint32_t i = 0; i < in; i++) {
+        turned[i] = (double)exl2__f16_to_f32(x[i]) * (double)exl2__f16_to_f32(m->suh[i]);
+    }
+    hadamard(turned, m->in);
+    for (uint32_t i = 0; i < m->in; i++) {
+        for (uint32_t n = 0; n < m->out; n++) {
+            sums[n] += turned[i] * (double)exl2__f16_to_f32(m->inner[(size_t)i * m->out + n]);
+        }
+    }
+    hadamard(sums, m->out);
+    for (uint32_t n = 0; n < m->columns; n++) {
+        y[n] = sums[n] * (double)exl2__f16_to_f32(m->svh[n]) + (m->bias ? (double)m->bias[n] : 0);
+    }
+    free(turned);
+    free(sums);
+}
+
+/* ---- launches, as the engine makes them ---- */
+
+/* few: a->rows is at most 16, and a->splits, partial and tickets are set. Else rows are rotated first. */
+static void launch_product(exl2k_exl3_args a, bool few, uint64_t rotated)
+{
+    uint32_t tile_rows = exl2__cuda_exl3_tile_rows(by_wg, a.rows);
+    a.rotated = rotated;
+    a.rotated_rows = (uint32_t)exl2__align_up(a.rows, tile_rows);
+    if (!few) {
+        exl2k_exl3_rotate_args r = { .x = a.x, .rotated = rotated, .rows_at = a.rows_at, .rows = a.rows,
+                                     .before = a.before, .rotated_rows = a.rotated_rows, .in = a.in,
+                                     .blocks = a.blocks, .x_pitch = a.x_pitch, .natural = by_wg };
+        for (uint32_t i = 0; i < a.parts; i++) {
+            r.suh[i] = a.part[i].suh;
+        }
+        rig_launch(&rotate, "exl2k_exl3_rotate", (uint32_t)exl2__div_up(a.blocks, EXL2K_EXL3_WARPS),
+                   a.rotated_rows * a.parts, EXL2K_EXL3_THREADS, 0, &r, sizeof r);
+    }
+    bool pair = !few && a.kind == EXL2K_EXL3_ACT && a.parts == 2;
+    for (a.first = 0; a.first < a.parts; a.first += a.count) {
+        exl2k_exl3_args one = a;
+        a.count = one.count = pair ? 1 : exl2__cuda_exl3_run(a.part, a.first, a.parts);
+        if (pair && a.first == 0) {
+            one.kind = EXL2K_EXL3_STORE;
+            one.out_half = 1;
+            one.scale = 1;
+        }
+        uint32_t book = one.part[one.first].book, strips = exl2__cuda_exl3_strips(one.part, one.first, one.count);
+        exl2__cuda_kernel kernel = few ? exl2__cuda_exl3_gemv(book, one.rows) : exl2__cuda_exl3_gemm(book, tile_rows);
+        rig_launch(few ? &gemv[book] : by_wg ? &wg[book] : &gemm[book], exl2__cuda_kernel_rows[kernel].function, strips,
+                   few ? one.splits : one.rotated_rows / tile_rows, EXL2K_EXL3_THREADS,
+                   few ? exl2__cuda_exl3_shared(&one) : exl2__cuda_exl3_gemm_shared(tile_rows), &one, sizeof one);
+    }
+}
+
+/* ---- a matrix of one to three parts, with inputs and expected values ---- */
+
+typedef struct bench {
+    matrix part[EXL2K_EXL3_PARTS];
+    uint32_t parts, in, columns, x_pitch, rows;
+    uint16_t *x;
+    double *value; /* [rows, columns] */
+    float *before; /* [rows, columns]: what RESIDUAL adds to */
+    rig_buffer x_at, out, partial, tickets, rotated, rows_at;
+} bench;
+
+static void bench_open(bench *b, uint32_t in, uint32_t rows)
+{
+    b->in = in;
+    b->rows = rows;
+    b->x_pitch = (uint32_t)exl2__align_up(in, 64) + 64;
+    b->columns = 0;
+    b->x = take((size_t)rows * b->x_pitch, 2);
+    for (uint32_t i = 0; i < b->parts; i++) {
+        b->columns += b->part[i].columns;
+    }
+    b->value = take((size_t)rows * b->columns, sizeof(double));
+    b->before = take((size_t)rows * b->columns, sizeof(float));
+    for (uint32_t row = 0; row < rows; row++) {
+        for (uint32_t i = 0; i < b->x_pitch; i++) { /* NaN beyond the inputs, which must not matter */
+            b->x[(size_t)row * b->x_pitch + i] = i < in ? exl2__f32_to_f16(uniform()) : 0x7FFF;
+        }
+        for (uint32_t i = 0, column = 0; i < b->parts; column += b->part[i++].columns) {
+            multiply(b->value + (size_t)row * b->columns + column, &b->part[i], b->x + (size_t)row * b->x_pitch, in);
+        }
+        for (uint32_t n = 0; n < b->columns; n++) {
+            b->before[(size_t)row * b->columns + n] = uniform();
+        }
+    }
+    b->x_at = rig_buffer_of(b->x, (size_t)rows * b->x_pitch * 2);
+    b->out = rig_buffer_make((uint64_t)rows * b->columns * 4);
+    b->partial = rig_buffer_make((uint64_t)(b->columns + 3 * 127) / 128 * 64 * 16 * 128 * sizeof(float));
+    b->tickets = rig_buffer_make(4096);
+    b->rotated = rig_buffer_make((uint64_t)EXL2K_EXL3_PARTS * exl2__align_up(rows, 256) * exl2__align_up(in, 128) * 2);
+    b->rows_at = rig_buffer_make(16);
+    static const uint8_t zeros[4096];
+    rig_upload(b->tickets, 0, zeros, sizeof zeros);
+}
+
+static void bench_close(bench *b)
+{
+    rig_buffer *buffers[] = { &b->x_at, &b->out, &b->partial, &b->tickets, &b->rotated, &b->rows_at };
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
+        rig_buffer_free(buffers[i]);
+    }
+    for (uint32_t i = 0; i < b->parts; i++) {
+        matrix_close(&b->part[i]);
+    }
+    free(b->x);
+    free(b->value);
+    free(b->before);
+}
+
+typedef struct shot {
+    uint32_t kind, first, rows, splits, out_half; /* first: row of the inputs where the launch begins */
+    bool few, fewer;                              /* fewer: device memory says one row less than the launch has */
+    float scale, cap;
+} shot;
+
+/* Runs a product; returns its results as floats [rows, width]. */
+static float *shoot(bench *b, const shot *s, uint32_t *width)
+{
+    exl2k_exl3_args a = { .x = b->x_at.address + (uint64_t)s->first * b->x_pitch * 2, .out = b->out.address,
+                          .partial = b->partial.address, .tickets = b->tickets.address, .rows = s->rows,
+                          .parts = b->parts, .in = b->in, .blocks = (uint32_t)exl2__div_up(b->in, 128),
+                          .splits = s->splits, .x_pitch = b->x_pitch, .kind = s->kind, .out_half = s->out_half,
+                          .scale = s->scale, .cap = s->cap, .act = EXL2K_ACT_SILU };
+    bool act = s->kind == EXL2K_EXL3_ACT, half = act || s->out_half;
+    *width = act ? b->part[0].columns : b->columns;
+    a.out_pitch = *width;
+    for (uint32_t i = 0, column = 0; i < b->parts; column += b->part[i++].columns) {
+        a.part[i] = matrix_part(&b->part[i], act ? 0 : column);
+    }
+    rig_poison(b->out);
+    if (s->kind == EXL2K_EXL3_RESIDUAL) {
+        rig_upload(b->out, 0, b->before + (size_t)s->first * b->columns, (size_t)s->rows * b->columns * 4);
+    }
+    if (s->fewer) {
+        uint32_t rows = s->rows - 1 + 3;
+        a.before = 3;
+        a.rows_at = b->rows_at.address;
+        rig_upload(b->rows_at, 0, &rows, 4);
+    }
+    rig_poison(b->rotated);
+    launch_product(a, s->few, b->rotated.address);
+    size_t count = (size_t)s->rows * *width;
+    float *got = take(count, 4);
+    uint16_t *halves = take(count, 2);
+    rig_download(b->out, 0, half ? (void *)halves : (void *)got, count * (half ? 2 : 4));
+    for (size_t i = 0; half && i < count; i++) {
+        got[i] = exl2__f16_to_f32(halves[i]);
+    }
+    free(halves);
+    return got;
+}
+
+static double expected(const bench *b, const shot *s, uint32_t row, uint32_t n)
+{
+    const double *value = b->value + (size_t)(s->first + row) * b->columns;
+    if (s->kind == EXL2K_EXL3_ACT) {
+        double gate = value[n] / (1 + exp(-value[n]));
+        return b->parts == 1 ? gate : gate * value[b->part[0].columns + n];
+    }
+    if (s->kind == EXL2K_EXL3_RESIDUAL) {
+        return (double)b->before[(size_t)(s->first + row) * b->columns + n] + (double)s->scale * value[n];
+    }
+    double y = (double)s->scale * value[n];
+    return s->cap > 0 ? (double)s->cap * tanh(y / (double)s->cap) : y;
+}
+
+/* The largest error of a shot, against the largest value. Rows that the pass does not have must not be written. */
+static double shot_error(bench *b, const shot *s, float **keep)
+{
+    uint32_t width, rows = s->rows - s->fewer, untouched = 0;
+    float *got = shoot(b, s, &width);
+    double error = 0, most = 0;
+    for (uint32_t row = 0; row < rows; row++) {
+        for (uint32_t n = 0; n < width; n++) {
+            double e = expected(b, s, row, n), d = fabs((double)got[(size_t)row * width + n] - e);
+            most = fmax(most, fabs(e));
+            error = d <= error ? error : d;
+        }
+    }
+    for (uint32_t n = 0; n < width && s->fewer; n++) {
+        float v = got[(size_t)rows * width + n];
+        untouched += s->kind == EXL2K_EXL3_RESIDUAL ? v == b->before[(size_t)(s->first + rows) * b->columns + n]
+                                                    : isnan(v) != 0;
+    }
+    CHECK_INT(untouched, s->fewer ? width : 0);
+    if (keep) {
+        *keep = got;
+    } else {
+        free(got);
+    }
+    return error / most;
+}
+
+static void check_shot(bench *b, const shot *s)
+{
+    double error = shot_error(b, s, NULL);
+    double *worst = s->kind == EXL2K_EXL3_ACT || s->out_half ? &worst_half : &worst_single;
+    *worst = error > *worst ? error : *worst;
+    if (!CHECK(error < 2e-3)) {
+        printf("    in %u, parts %u, rate %u, book %u, kind %u, first %u, rows %u, splits %u, %s: error %.2e\n", b->in,
+               b->parts, b->part[0].rate, b->part[0].book, s->kind, s->first, s->rows, s->splits,
+               s->few ? "few" : "many", error);
+    }
+}
+
+/* A row has the same bits alone and among others. */
+static void check_alone(bench *b, shot s, uint32_t row)
+{
+    uint32_t width, alone_width;
+    float *all = shoot(b, &s, &width);
+    shot one = s;
+    one.first += row;
+    one.rows = 1;
+    float *alone = shoot(b, &one, &alone_width);
+    if (!CHECK_INT(memcmp(alone, all + (size_t)row * width, width * sizeof(float)), 0)) {
+        printf("    in %u, rate %u, kind %u: row %u of %u, %s\n", b->in, b->part[0].rate, s.kind, row, s.rows,
+               s.few ? "few" : "many");
+    }
+    free(all);
+    free(alone);
+}
+
+static void check_bench(bench *b)
+{
+    static const uint32_t few[] = { 1, 2, 7, 8, 9, 16 }, many[] = { 1, 17, 64, 65, 130 };
+    uint32_t blocks = (uint32_t)exl2__div_up(b->in, 128);
+    uint32_t kinds[3] = { EXL2K_EXL3_STORE, EXL2K_EXL3_RESIDUAL, EXL2K_EXL3_ACT };
+    for (uint32_t k = 0; k < (b->parts == 3 ? 1 : 3); k++) {
+        if (kinds[k] == EXL2K_EXL3_RESIDUAL && b->parts != 1) {
+            continue;
+        }
+        shot s = { .kind = kinds[k], .scale = k == 1 ? 0.5f : 1, .few = true };
+        for (size_t i = 0; i < sizeof few / sizeof few[0]; i++) {
+            s.rows = few[i];
+            s.first = random_bits() % 20;
+            s.splits = 1 + random_bits() % blocks;
+            s.splits = i == 0 ? 1 : i == 1 ? blocks : s.splits;
+            s.fewer = i % 2 == 1;
+            s.cap = k == 0 && i == 2 ? 3.0f : 0;
+            s.out_half = k == 0 && i == 3;
+            check_shot(b, &s);
+        }
+        s = (shot){ .kind = kinds[k], .scale = 1, .few = true, .rows = 16, .splits = 1 + random_bits() % blocks };
+        check_alone(b, s, 0);
+        check_alone(b, s, 5);
+        check_alone(b, s, 13);
+        s.rows = 8;
+        check_alone(b, s, 7);
+        s = (shot){ .kind = kinds[k], .scale = 1, .splits = 1 };
+        for (size_t i = 0; i < sizeof many / sizeof many[0]; i++) {
+            s.rows = many[i];
+            s.fewer = i % 2 == 1;
+            check_shot(b, &s);
+        }
+        s = (shot){ .kind = kinds[k], .scale = 1, .splits = 1, .rows = 130 };
+        check_alone(b, s, 3);
+        check_alone(b, s, 129);
+        if (wg[0].module) {
+            by_wg = true;
+            for (size_t i = 0; i < sizeof many / sizeof many[0]; i++) {
+                s.rows = many[i];
+                s.fewer = i % 2 == 1;
+                check_shot(b, &s);
+            }
+            s.fewer = false;
+            check_alone(b, s, 3);
+            check_alone(b, s, 129);
+            by_wg = false;
+        }
+    }
+    uint32_t tickets[1024], left = 0;
+    rig_download(b->tickets, 0, tickets, sizeof tickets);
+    for (uint32_t i = 0; i < 1024; i++) {
+        left += tickets[i] != 0;
+    }
+    CHECK_INT(left, 0);
+}
+
+/* ---- fixtures ---- */
+
+typedef struct file {
+    char *bytes, *data;
+    uint32_t shape[3];
+} file;
+
+/* Finds a tensor of a safetensors file; NULL: it has none. */
+static void *tensor(file *f, const char *name)
+{
+    char key[64];
+    unsigned long long begin = 0;
+    snprintf(key, sizeof key, "\"%s\"", name);
+    char *at = strstr(f->bytes + 8, key), *offsets = at ? strstr(at, "\"data_offsets\"") : NULL;
+    char *shape = at ? strstr(at, "\"shape\"") : NULL;
+    if (!offsets || !shape || sscanf(strchr(offsets, '['), "[%llu", &begin) != 1) {
+        return NULL;
+    }
+    f->shape[0] = f->shape[1] = f->shape[2] = 0;
+    sscanf(strchr(shape, '['), "[%u, %u, %u]", &f->shape[0], &f->shape[1], &f->shape[2]);
+    if (f->shape[1] == 0) {
+        sscanf(strchr(shape, '['), "[%u,%u,%u]", &f->shape[0], &f->shape[1], &f->shape[2]);
+    }
+    return f->data + begin;
+}
+
+static bool file_open(file *f, const char *path)
+{
+    FILE *from = fopen(path, "rb");
+    long bytes = 0;
+    uint64_t head = 0;
+    if (!from) {
+        return false;
+    }
+    bool good = fseek(from, 0, SEEK_END) == 0 && (bytes = ftell(from)) > 8 && fseek(from, 0, SEEK_SET) == 0;
+    f->bytes = take((size_t)bytes + 1, 1);
+    good = good && fread(f->bytes, 1, (size_t)bytes, from) == (size_t)bytes;
+    fclose(from);
+    memcpy(&head, f->bytes, 8);
+    f->data = f->bytes + 8 + head;
+    return good;
+}
+
+static void *copy_of(const void *from, size_t bytes)
+{
+    void *to = take(bytes, 1);
+    memcpy(to, from, bytes);
+    return to;
+}
+
+static const char *const book_names[] = { "3inst", "mcg", "mul1" };
+
+/* One of the 27 matrices: decoded values are the fixture's to the bit, y follows from x. */
+static void check_fixture(const char *folder, uint32_t book, uint32_t rate)
+{
+    char path[1200];
+    file f = { 0 };
+    bench b = { .parts = 1 };
+    matrix *m = &b.part[0];
+    snprintf(path, sizeof path, rate % 2 ? "%s/%s-%u.5.safetensors" : "%s/%s-%u.safetensors", folder,
+             book_names[book], rate / 2);
+    if (!CHECK(file_open(&f, path))) {
+        printf("    %s cannot be read\n", path);
+        return;
+    }
+    void *words = tensor(&f, "trellis");
+    *m = (matrix){ .in = f.shape[0] * 16, .out = f.shape[1] * 16, .columns = f.shape[1] * 16, .rate = f.shape[2] / 8,
+                   .book = book };
+    CHECK_INT(m->rate, rate);
+    m->words = copy_of(words, matrix_words(m) * 2);
+    m->suh = copy_of(tensor(&f, "suh"), m->in * 2u);
+    m->svh = copy_of(tensor(&f, "svh"), m->out * 2u);
+    matrix_open(m);
+    uint32_t wrong = 0;
+    const uint16_t *inner = tensor(&f, "inner"), *x = tensor(&f, "x");
+    for (size_t i = 0; i < (size_t)m->in * m->out; i++) {
+        wrong += inner[i] != m->inner[i];
+    }
+    if (!CHECK_INT(wrong, 0)) {
+        printf("    %s: %u of %u values differ\n", path, wrong, m->in * m->out);
+    }
+    bench_open(&b, m->in, 2);
+    for (uint32_t row = 0; row < 2; row++) {
+        memcpy(b.x + (size_t)row * b.x_pitch, x + (size_t)row * m->in, m->in * 2u);
+    }
+    rig_upload(b.x_at, 0, b.x, 2u * b.x_pitch * 2);
+    memcpy(b.value, tensor(&f, "y"), 2u * m->out * sizeof(double));
+    shot s = { .kind = EXL2K_EXL3_STORE, .rows = 2, .splits = 1, .scale = 1, .few = true };
+    check_shot(&b, &s);
+    s.few = false;
+    check_shot(&b, &s);
+    bench_close(&b);
+    free(f.bytes);
+}
+
+static void check_fixtures(void)
+{
+    char folder[1000];
+    snprintf(folder, sizeof folder, "%s/fixtures/exl3/matrix", check_env("EXL2_TEST_DATA"));
+    for (uint32_t book = 0; book < 3; book++) {
+        for (uint32_t rate = 2; rate <= 16; rate++) {
+            if (rate % 2 == 0 || (book == EXL2K_EXL3_MUL1 && rate < 8)) {
+                check_fixture(folder, book, rate);
+            }
+        }
+    }
+}
+
+static void check_random(uint32_t count)
+{
+    static const uint32_t rates[] = { 2, 4, 6, 8, 10, 12, 14, 16, 3, 5, 7 };
+    for (uint32_t i = 0; i < count; i++) { /* every rate and codebook; sizes with padding; one, two and three parts */
+        uint32_t book = i / 2 % 3, rate = rates[i % 11], parts = 1 + i % 3, in = 100 + random_bits() % 1100;
+        book = rate % 2 ? EXL2K_EXL3_MUL1 : book;
+        bench b = { .parts = parts };
+        for (uint32_t p = 0; p < parts; p++) {
+            uint32_t columns = parts == 2 && p == 1 ? b.part[0].columns : 50 + random_bits() % 250;
+            bool other = i % 5 == 4 && p == 1; /* another rate and codebook in one matrix */
+            b.part[p] = matrix_random(in, columns, other ? rates[(i + 3) % 8] : rate, other ? (book + 1) % 3 : book,
+                                      i % 2 == 0 && p == 0);
+        }
+        bench_open(&b, in, ROWS);
+        check_bench(&b);
+        bench_close(&b);
+    }
+}
+
+/* ---- speed ---- */
+
+#define LAYERS 4
+#define UNITS 4
+#define REPEATS 9
+
+typedef struct unit {
+    const char *name;
+    uint32_t in, parts, out[3], kind;
+} unit;
+
+static const unit units[UNITS] = { { "qkv", 4096, 3, { 4096, 1024, 1024 }, EXL2K_EXL3_STORE },
+                                   { "out", 4096, 1, { 4096, 0, 0 }, EXL2K_EXL3_RESIDUAL },
+                                   { "gate_up", 4096, 2, { 14336, 14336, 0 }, EXL2K_EXL3_ACT },
+                                   { "down", 14336, 1, { 4096, 0, 0 }, EXL2K_EXL3_RESIDUAL } };
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Median microseconds of LAYERS launches, one after the other, as a graph. */
+static double time_unit(const unit *u, uint32_t rate, uint32_t book, uint32_t rows, rig_buffer weights, rig_buffer x,
+                        rig_buffer out, rig_buffer scratch, rig_buffer rotated)
+{
+    double us[REPEATS];
+    uint64_t at = weights.address;
+    uint32_t strips = 0, sms = (uint32_t)rig.sm_count;
+    for (uint32_t i = 0; i < u->parts; i++) {
+        strips += u->out[i] / 128;
+    }
+    rig_capture();
+    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        exl2k_exl3_args a = { .x = x.address, .out = out.address, .partial = scratch.address + 65536,
+                              .tickets = scratch.address, .rows = rows, .parts = u->parts, .in = u->in,
+                              .blocks = u->in / 128, .x_pitch = u->in, .out_pitch = u->out[0] + u->out[1] + u->out[2],
+                              .kind = u->kind, .scale = 1, .act = EXL2K_ACT_SILU };
+        a.splits = exl2__cuda_exl3_splits(strips, a.blocks, sms);
+        for (uint32_t i = 0, column = 0; i < u->parts; column += u->out[i++]) {
+            a.part[i] = (exl2k_exl3_part){ .trellis = at, .suh = x.address, .svh = x.address, .out = u->out[i],
+                                           .row_tiles = u->out[i] / 16, .columns = u->out[i],
+                                           .column = u->kind == EXL2K_EXL3_ACT ? 0 : column, .rate = rate,
+                                           .book = book };
+            at += (uint64_t)u->in * u->out[i] * rate / 16;
+        }
+        launch_product(a, rows <= 16, rotated.address);
+    }
+    exl2__cuda_graph_exec *graph = rig_captured();
+    for (uint32_t i = 0; i < REPEATS; i++) {
+        rig_start();
+        rig_replay(graph);
+        us[i] = rig_stop() / LAYERS;
+    }
+    rig_try(rig.driver.graph_exec_free(graph), "cuGraphExecDestroy");
+    qsort(us, REPEATS, sizeof us[0], compare_doubles);
+    return us[REPEATS / 2];
+}
+
+static rig_buffer random_buffer(uint64_t bytes, bool halves)
+{
+    uint16_t *values = take(bytes / 2, 2);
+    for (uint64_t i = 0; i < bytes / 2; i++) {
+        values[i] = halves ? exl2__f32_to_f16(uniform() * 0.1f) : (uint16_t)random_bits();
+    }
+    rig_buffer b = rig_buffer_of(values, bytes);
+    free(values);
+    return b;
+}
+
+static void speed(int count, char **rates)
+{
+    static const uint32_t rows[] = { 1, 8, 16, 128, 2048 };
+    static const char *const few[] = { "8", "6", "5" };
+    uint64_t largest = 4096ull * 28672 * 2 * LAYERS; /* bytes at 16 bits */
+    rig_buffer weights = random_buffer(largest / 2, false), x = random_buffer(2048ull * 14336 * 2, true);
+    rig_buffer out = rig_buffer_make(2048ull * 28672 * 4), rotated = rig_buffer_make(3ull * 2048 * 14336 * 2);
+    rig_buffer scratch = rig_buffer_make(64 << 20);
+    static const uint8_t zeros[65536];
+    rig_upload(scratch, 0, zeros, sizeof zeros);
+    rig.programmatic = true;
+    printf("us of a product of 8B, median of %d; TB/s of one row\n", REPEATS);
+    for (uint32_t book = 0; book < 3; book++) {
+        for (int i = 0; i < (count ? count : 3); i++) {
+            uint32_t rate = (uint32_t)strtoul(count ? rates[i] : few[i], NULL, 10);
+            if (rate < 2 || rate > 16 || (rate % 2 && (rate > 7 || book != EXL2K_EXL3_MUL1))) {
+                continue;
+            }
+            for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+                by_wg = wg[book].module != NULL;
+                double sum = 0, bytes = 0;
+                printf("%-5s %3.1f bits %4u rows:", book_names[book], rate / 2.0, rows[r]);
+                for (uint32_t k = 0; k < UNITS; k++) {
+                    const unit *u = &units[k];
+                    double us = time_unit(u, rate, book, rows[r], weights, x, out, scratch, rotated);
+                    uint32_t outs = u->out[0] + u->out[1] + u->out[2];
+                    sum += us;
+                    bytes += (double)u->in * outs * rate / 16;
+                    printf("  %s %.1f", u->name, us);
+                }
+                printf("  sum %.1f us, %.2f TB/s\n", sum, bytes / sum * 1e-6);
+                fflush(stdout);
+            }
+        }
+    }
+    rig_buffer *buffers[] = { &weights, &x, &out, &rotated, &scratch };
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
+        rig_buffer_free(buffers[i]);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (!check_env("EXL2_TEST_DATA")) {
+        check_skip("no EXL2_TEST_DATA");
+    }
+    rig_open(argc > 1 ? argv[1] : "kernels_src");
+    rotate = rig_load("exl3_rotate.cu", NULL);
+    for (uint32_t book = 0; book < 3; book++) {
+        char name[64];
+        snprintf(name, sizeof name, "exl3_gemv_%s.cu", book_names[book]);
+        gemv[book] = rig_load(name, NULL);
+        snprintf(name, sizeof name, "exl3_gemm_%s.cu", book_names[book]);
+        gemm[book] = rig_load(name, NULL);
+        snprintf(name, sizeof name, "exl3_wg_%s.cu", book_names[book]);
+        wg[book] = rig_exists(name) ? rig_load(name, NULL) : (rig_module){ 0 };
+    }
+    if (argc > 2 && strcmp(argv[2], "speed") == 0) {
+        speed(argc - 3, argv + 3);
+    } else {
+        check_fixtures();
+        check_random(argc > 2 && strcmp(argv[2], "few") == 0 ? 4 : 22);
+        printf("largest errors: %.2e of f32 results, %.2e of halves\n", worst_single, worst_half);
+    }
+    rig_unload(&rotate);
+    for (uint32_t book = 0; book < 3; book++) {
+        rig_unload(&gemv[book]);
+        rig_unload(&gemm[book]);
+        if (wg[book].module) {
+            rig_unload(&wg[book]);
+        }
+    }
+    rig_close();
+    return check_done();
+}

@@ -1,0 +1,100 @@
+/* cuda_loras.c: adapters over the fake driver: memory as it was predicted, tables, passes of their own that capture no
+   graph, text of the fake model with and without, closing, parking, faults of each driver call while one loads. */
+#include "cuda_rig.h"
+
+static rig_said said[6];
+
+static const char *adapter(const char *name)
+{
+    static char path[2][1100];
+    static uint32_t next;
+    char *out = path[next++ % 2];
+    snprintf(out, sizeof path[0], "%s/fixtures/lora/exl2-mixed/%s", check_env("EXL2_TEST_DATA"), name);
+    return out;
+}
+
+static exl2_result load_model(exl2_engine *e, uint32_t loras, bool keep_packed, exl2_model *out)
+{
+    exl2_model_desc d = { .path = rig_golden("exl2-mixed"), .prefill_chunk = 32, .batch_max = 4, .lora_max = loras,
+                          .keep_packed = keep_packed };
+    d.cache.tokens = 16 * EXL2__PAGE_TOKENS;
+    return exl2_model_load(e, &d, out);
+}
+
+static exl2_engine_stats stats_of(exl2_engine *e)
+{
+    exl2_engine_stats stats;
+    exl2_stats(e, &stats);
+    return stats;
+}
+
+/* Jobs with a, b, both and none beside each other. */
+static void run_jobs(exl2_engine *e, exl2_model model, exl2_lora a, exl2_lora b)
+{
+    const exl2_lora_use uses[2] = { { a, 1 }, { b, 0.5f } };
+    exl2_session sessions[6];
+    for (uint32_t i = 0; i < 6; i++) {
+        CHECK_INT(exl2_session_open(e, model, &sessions[i]), EXL2_OK);
+        exl2_job_desc d = cuda_job(sessions[i], cuda_prompt, EXL2__COUNT(cuda_prompt), 20, &said[i]);
+        d.loras = uses + (i % 4 == 2);
+        d.lora_count = i % 4 == 3 ? 2 : i % 4 > 0;
+        CHECK_INT(exl2_job_start(e, &d, NULL), EXL2_OK);
+    }
+    for (uint32_t i = 0; i < 10000 && exl2_step(e, &(exl2_step_desc){ .wait = true }) != EXL2_IDLE; i++) {
+    }
+    for (uint32_t i = 0; i < 6; i++) {
+        CHECK(said[i].done_events == 1 && said[i].result == EXL2_OK);
+        cuda_expect_history(e, sessions[i], EXL2__COUNT(cuda_prompt), EXL2__COUNT(cuda_prompt) + 20);
+        CHECK_INT(exl2_session_close(e, sessions[i]), EXL2_OK);
+    }
+}
+
+static void check_use(bool keep_packed)
+{
+    machine_make();
+    fake.run = fake_model_run;
+    exl2_engine *e = cuda_open();
+    exl2_model model;
+    exl2_lora a, b;
+    exl2_lora_info info;
+    CHECK_INT(load_model(e, 2, keep_packed, &model), EXL2_OK);
+    exl2_engine_stats before = stats_of(e), loaded;
+    exl2_lora_desc d = { .model = model, .path = adapter("a") };
+    CHECK_INT(exl2_lora_measure(e, &d, &info), EXL2_OK);
+    CHECK_INT(exl2_lora_load(e, &d, &a), EXL2_OK);
+    loaded = stats_of(e);
+    CHECK_INT(loaded.device_bytes - before.device_bytes, info.device_bytes);
+    CHECK_INT(loaded.host_bytes - before.host_bytes, info.bytes - info.device_bytes);
+    d.path = adapter("b");
+    CHECK_INT(exl2_lora_load(e, &d, &b), EXL2_OK);
+    loaded = stats_of(e);
+    run_jobs(e, model, a, b);
+    CHECK_INT(stats_of(e).allocations, loaded.allocations);
+    CHECK_INT(exl2_model_park(e, model, true), EXL2_OK);
+    CHECK(stats_of(e).device_bytes < before.device_bytes);
+    CHECK_INT(exl2_model_park(e, model, false), EXL2_OK);
+    for (uint32_t i = 0; i < 100000 && exl2_model_state(e, model) == EXL2_PENDING; i++) {
+        exl2_step(e, NULL);
+    }
+    CHECK_INT(exl2_model_state(e, model), EXL2_OK);
+    CHECK_INT(stats_of(e).device_bytes, loaded.device_bytes);
+    run_jobs(e, model, a, b);
+    CHECK_INT(exl2_lora_close(e, a), EXL2_OK);
+    CHECK_INT(exl2_lora_close(e, b), EXL2_OK);
+    CHECK_INT(stats_of(e).device_bytes, before.device_bytes);
+    CHECK_INT(exl2_model_close(e, model), EXL2_OK);
+    CHECK_INT(stats_of(e).device_bytes, 0);
+    exl2_close(e);
+    machine_end();
+}
+
+int main(void)
+{
+    check_shared("fixtures/lora/README.md");
+    machine_drop_cache();
+    check_use(false);
+    check_use(true);
+    machine_drop_cache();
+    fake_reset();
+    return check_done();
+}
