@@ -6,6 +6,8 @@
    gives: exit code 0, 1, or 77 without a GPU. */
 #include "gpu_convert.h"
 
+#include "private/measure_moments.h"
+
 /* ---- moments ---- */
 
 static void sum_moments(const float *x, uint32_t rows, uint32_t in, uint32_t chunk, float *strips)

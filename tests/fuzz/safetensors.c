@@ -37,7 +37,8 @@ static void read_matrix(memory_files *m, const exl2__tensors *t, const char *key
         row += group->rows;
         word += group->rows * group->bits / 32;
     }
-    require(desc.kind == EXL2__MATRIX_DENSE || exl2__matrix_is_exl3(desc.kind) || (row == desc.in && word == desc.words));
+    require(desc.kind == EXL2__MATRIX_DENSE || exl2__matrix_is_exl3(desc.kind)
+            || (row == desc.in && word == desc.words));
     exl2__matrix_tables_close(&m->c, &tables);
 }
 
