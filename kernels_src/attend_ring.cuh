@@ -236,8 +236,11 @@ EXL2K_FN void exl2k_ring_fill(exl2k_decode &d, const exl2k_attend_args &a, u32 e
 /* The factor of the norm of a row's K; 0 if there is no norm. */
 EXL2K_FN f32 exl2k_new_key_rho(const exl2k_decode &d, const exl2k_attend_args &a, u32 row)
 {
+#if EXL2K_FEW
+    return 0.0f;
+#else
     exl2k_rope_input head[EXL2K_DIM / 64];
-    if (EXL2K_FEW || a.norm[1] == 0) {
+    if (a.norm[1] == 0) {
         return 0.0f;
     }
 #pragma unroll
@@ -246,6 +249,7 @@ EXL2K_FN f32 exl2k_new_key_rho(const exl2k_decode &d, const exl2k_attend_args &a
         exl2k_rope_load_elements(a, row, (a.heads + d.kv_head) * a.dim, i, a.rope_split, head[k]);
     }
     return exl2k_norm_rho(d, a, head);
+#endif
 }
 
 /* What a page holds at i and i + dim / 2, of a row of this launch: a rotated pair of K, whose norm has the factor rho.

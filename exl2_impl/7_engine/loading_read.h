@@ -5,6 +5,7 @@
 #ifndef EXL2__LOADING_READ_H
 #define EXL2__LOADING_READ_H
 
+#include "../1_load/vision_read.h"
 #include "loading_layout.h"
 
 /* Adds the tokenizer's end token to those of the config files: any of them ends a job. */

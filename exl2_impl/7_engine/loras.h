@@ -286,6 +286,7 @@ EXL2__PRIVATE bool exl2__loras_deliver(exl2_engine *e, const exl2__model *m, con
     return exl2__jobs_deliver(e, exl2__loras_way(e, l), l->on_event, &event, &ignored);
 }
 
+#ifndef EXL2_NO_THREADS
 /* Delivers a LOAD event that the worker wrote. The last one ends the load. */
 EXL2__PRIVATE void exl2__loras_delivered(exl2_engine *e, const exl2_event *event)
 {
@@ -302,6 +303,7 @@ EXL2__PRIVATE void exl2__loras_delivered(exl2_engine *e, const exl2_event *event
         l->state = l->load_result;
     }
 }
+#endif
 
 #define EXL2__LORAS_STEP 0.05f /* least progress between two LOAD events */
 

@@ -65,7 +65,8 @@ static exl2__sequence *next(void)
 
 static uint32_t rows(uint32_t rows_max, uint32_t prompt_rows_max, uint32_t sequences_max)
 {
-    exl2__schedule_limits limits = { last, rows_max, prompt_rows_max, sequences_max, 8 };
+    exl2__schedule_limits limits = { .kind = last, .rows = rows_max, .prompt_rows = prompt_rows_max,
+                                     .sequences = sequences_max, .sampled_rows = 8 };
     exl2__schedule_kind(all, COUNT, &pages, last, &limits);
     last = limits.kind;
     return exl2__schedule_rows(all, COUNT, &pages, &limits, copies, &copy_count);

@@ -102,7 +102,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__l
                            .slots = exl2__cuda_residual_ctas(m) };
     exl2__cuda_embed_table(m, &a);
 #if EXL2__EXL3
-    if (a.table == exl2__cuda_matrix_of(m->plan->embed)->table && exl2__cuda_matrix_of(m->plan->embed)->exl3.signs) {
+    const exl2__cuda_matrix *embed = exl2__cuda_matrix_of(m->plan->embed); /* NULL in a later span */
+    if (embed && a.table == embed->table && embed->exl3.signs) {
         EXL2__TRY(exl2__cuda_exl3_embed(m, &a));
     }
 #endif
