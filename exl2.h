@@ -558,7 +558,8 @@
    adapter_config.json and adapter_model.safetensors, in F16, BF16 or F32: every matrix of the layers, fused ones,
    experts and routers; rslora, rank_pattern and alpha_pattern. Each tensor of the file must belong to a matrix, or
    EXL2_ERR_FORMAT names the first that does not. Not supported, each by its name: DoRA, modules_to_save, biases,
-   adapters of the embedding, the head or a vision tower, files of pickle, and models on a GPU.
+   adapters of the embedding, the head or a vision tower, files of pickle; on a GPU also those of
+   experts, routers, EXL3 matrices, of models on several GPUs, and of q, k, v or gate and up in different orders.
 
    K and V depend on the set of adapters, so each set has a cache of its own: equal sets share pages, also in another
    order of the list; a scale of 0.5 is another set than 1, and a set that leaves all of its adapters out is the model

@@ -30,12 +30,6 @@ EXL2__PRIVATE exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
     m->plan.shape.exl3 = m->weights.has_exl3;
     m->plan.lora_max = m->desc.lora_max;
     m->plan.lora_rank_max = m->desc.lora_rank_max ? m->desc.lora_rank_max : EXL2__LORAS_RANK_MAX;
-#ifndef EXL2__TEST_CUDA_LORAS /* until tests/engine/loras.c has passed on a GPU */
-    if (m->desc.lora_max && exl2__objects_has_memory(m)) {
-        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: lora_max is %u, but adapters are not computed on the GPU yet: "
-                          "open the engine with EXL2_BACKEND_CPU", m->path, m->desc.lora_max);
-    }
-#endif
     if (m->desc.lora_max && exl2__objects_has_memory(m) && (m->plan.shape.exl3 || m->desc.card_count > 1)) {
         return exl2__fail(c, EXL2_ERR_UNSUPPORTED, m->plan.shape.exl3
                           ? "%s: lora_max is %u, but adapters are not computed for EXL3 matrices on a GPU yet"

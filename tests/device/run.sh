@@ -83,6 +83,7 @@ run cards cards # two GPUs
 run park park
 run prefix prefix
 run embed embed
+run loras loras
 run soak soak 20
 [ -n "$EXL2_TEST_MODEL" ] && run grammar_real grammar_real # a model with a tokenizer
 cat "$logs"/phases.log "$logs"/models*.log "$logs"/golden*.log | grep -v failed: | grep -e ' off by ' -e ' within '

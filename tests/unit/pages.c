@@ -289,8 +289,8 @@ static void run_pass(bool lost)
 {
     uint32_t copy_count = 0, before = pages.used + pages.cached;
     static exl2__row_kind last;
-    exl2__schedule_limits limits = { .kind = last, .rows = 1 + below(200), .prompt_rows = 1 + below(200), .sequences = 6,
-                                     .sampled_rows = 8 };
+    exl2__schedule_limits limits = { .kind = last, .rows = 1 + below(200), .prompt_rows = 1 + below(200),
+                                     .sequences = 6, .sampled_rows = 8 };
     exl2__schedule_kind(all, SESSIONS, &pages, last, &limits);
     last = limits.kind;
     uint32_t rows = exl2__schedule_rows(all, SESSIONS, &pages, &limits, copies, &copy_count);
