@@ -427,7 +427,7 @@ EXL2__PRIVATE exl2_result exl2__loras_of_desc(exl2_engine *e, const exl2__model 
     const exl2__lora *sorted[EXL2_JOB_LORAS];
     for (uint32_t i = 0; i < d->lora_count; i++) {
         const exl2_lora_use *use = &d->loras[i];
-        exl2__lora *l;
+        exl2__lora *l = NULL;
         EXL2__TRY(exl2__loras_check_use(e, m, use, &l));
         for (uint32_t k = 0; k < i; k++) {
             if (d->loras[k].lora.id == l->id) {

@@ -88,13 +88,10 @@ EXL2__PRIVATE uint64_t exl2__snapshot_computation(const exl2_engine *e, const ex
     exl2__snapshot_key_add(&key, backend->name, strlen(backend->name));
     exl2__snapshot_key_add(&key, first->name, gpu ? strlen(first->name) : 0);
     exl2__snapshot_key_add(&key, numbers, sizeof numbers);
-    for (uint32_t i = 1; i < m->info.card_count; i++) { /* equal GPUs give the bits of one, cut anywhere */
+    for (uint32_t i = 1; i < m->info.card_count; i++) { /* bits depend on where a model is cut (2_graph/ADDING.md) */
         const exl2_device_info *other = &e->info.devices[m->info.cards[i].device];
-        if (strcmp(other->name, first->name) != 0 || other->arch != first->arch) {
-            exl2__snapshot_key_add(&key, other->name, strlen(other->name));
-            exl2__snapshot_key_add(&key, &m->info.cards[i].first_layer, sizeof m->info.cards[i].first_layer);
-            exl2__snapshot_key_add(&key, &m->info.cards[i].layers, sizeof m->info.cards[i].layers);
-        }
+        exl2__snapshot_key_add(&key, other->name, strlen(other->name));
+        exl2__snapshot_key_add(&key, &m->info.cards[i].first_layer, sizeof m->info.cards[i].first_layer);
     }
     for (uint32_t i = 0; i < m->plan.rope_count; i++) {
         const exl2__rope_angles *angles = &m->plan.ropes[i];

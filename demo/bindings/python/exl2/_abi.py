@@ -8,7 +8,7 @@ import ctypes
 import os
 import re
 import sys
-from ctypes import (CFUNCTYPE, POINTER, Structure, byref, c_bool, c_char, c_char_p, c_double, c_float, c_int32,
+from ctypes import (CFUNCTYPE, POINTER, Structure, byref, c_bool, c_char, c_char_p, c_double, c_float, c_int32, c_int64,
                     c_size_t, c_uint8, c_uint32, c_uint64, c_void_p)
 
 VERSION = 200  # EXL2_VERSION of the exl2.h that this file was made for
