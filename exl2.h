@@ -405,9 +405,9 @@
    context of yours the engine uses the device's primary context.
 
    An engine may have several GPUs (exl2_engine_desc.devices), each with a cap of its own. A model lies on the first
-   one, or on those of exl2_model_desc.cards: on one, such as a drafter on another GPU than the speaker, or its layers on
-   several, each with their K and V. exl2_model_measure says which layers lie where, and the bytes, before anything is
-   read.
+   one, or on those of exl2_model_desc.cards: on one, such as a drafter on another GPU than the speaker, or its layers
+   on several, each with their K and V. exl2_model_measure says which layers lie where, and the bytes, before anything
+   is read.
    Between two GPUs rows pass through host memory; one works while the other waits. The last bits of a text may depend
    on where its model is cut, so saved K and V are used only where it is cut alike.
 
