@@ -559,7 +559,8 @@
    character a voice of its own. exl2_lora_measure reads an adapter's headers, exl2_lora_open begins a load that
    exl2_step continues beside running jobs, exl2_lora_load waits for it; exl2_lora_state and exl2_lora_get say how it
    stands, exl2_lora_close ends it after its last job. A job names its adapters and their factors (job_desc.loras),
-   so jobs with different adapters share a pass, and none waits for another. A row computes y = W x + b as without
+   so jobs with different adapters share a pass, and none waits for another. On a GPU, jobs with adapters and jobs
+   without take turns, and those with adapters are slower (docs/measured.md). A row computes y = W x + b as without
    adapters, and then adds scale x alpha / rank x (B (A x)) for each adapter, in the order of their content_ids: its
    bits depend on its own set, and not on the other rows of the pass. An adapter is what peft writes,
    adapter_config.json and adapter_model.safetensors, in F16, BF16 or F32: every matrix of the layers, fused ones,
