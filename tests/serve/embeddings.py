@@ -13,18 +13,9 @@ import subprocess
 import sys
 import tempfile
 
-from server import MODEL, Server, skip, wait_for
+from server import Server, check, model_of, result, wait_for
 
 TEXTS = ["The key lies under the third stone.", "Bread is sold on Mondays.", "x"]
-failures, checks = [], 0
-
-
-def check(holds, what):
-    global checks
-    checks += 1
-    if not holds:
-        failures.append(what)
-        print("failed:", what, flush=True)
 
 
 def near(a, b, most=1e-4):
@@ -130,16 +121,13 @@ def second_model(program, model):
 
 
 def main():
-    program, model = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else MODEL
-    if not model:
-        skip("EXL2_TEST_MODEL names no model")
+    program, model = sys.argv[1], model_of(sys.argv)
     with Server(program, "--no-auth", "--backend", "cpu", model=model) as s:
         forms(s, program, model)
         errors(s)
         check(s.process.poll() is None, "the server lives")
     second_model(program, model)
-    print("%d checks, %d failed" % (checks, len(failures)))
-    return 1 if failures else 0
+    return result()
 
 
 if __name__ == "__main__":
