@@ -174,16 +174,7 @@ static inline bool exl2__embeddings_deliver(exl2_engine *e, exl2__job *job)
     exl2_event event = exl2__jobs_event(e, job, EXL2_EVENT_EMBEDDING);
     event.values = job->block->embedding;
     event.value_count = e->models[job->model].plan.shape.hidden;
-    exl2__way way = exl2__jobs_way(e, job);
-    exl2_flow flow;
-    if (!exl2__jobs_deliver(e, way, job->delivery.on_event, &event, &flow)) {
-        return false;
-    }
-    job->delivery.embedding_due = false;
-    job->delivery.deferred += way == EXL2__WAY_DEFERRED;
-    job->delivery.deferred_bytes += way == EXL2__WAY_DEFERRED ? exl2__events_size(&event) : 0;
-    exl2__jobs_flow(e, job, flow);
-    return true;
+    return exl2__jobs_deliver_due(e, job, &event, &job->delivery.embedding_due);
 }
 
 #endif

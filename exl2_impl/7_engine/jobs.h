@@ -688,6 +688,21 @@ static inline float exl2__jobs_progress(exl2__job *job)
     return done <= begin || s->prompt_count == 0 ? 0 : (float)(done - begin) / (float)s->prompt_count;
 }
 
+/* Delivers an event that was due, and does what its callback says. false: the ring is full; nothing has changed. */
+EXL2__PRIVATE bool exl2__jobs_deliver_due(exl2_engine *e, exl2__job *job, const exl2_event *event, bool *due)
+{
+    exl2__way way = exl2__jobs_way(e, job);
+    exl2_flow flow;
+    if (!exl2__jobs_deliver(e, way, job->delivery.on_event, event, &flow)) {
+        return false;
+    }
+    *due = false;
+    job->delivery.deferred += way == EXL2__WAY_DEFERRED;
+    job->delivery.deferred_bytes += way == EXL2__WAY_DEFERRED ? exl2__events_size(event) : 0;
+    exl2__jobs_flow(e, job, flow);
+    return true;
+}
+
 /* Delivers the prompt's progress, once a pass; later if the ring is full. false: it is full. */
 static inline bool exl2__jobs_deliver_progress(exl2_engine *e, exl2__job *job)
 {
@@ -699,16 +714,7 @@ static inline bool exl2__jobs_deliver_progress(exl2_engine *e, exl2__job *job)
     }
     exl2_event event = exl2__jobs_event(e, job, EXL2_EVENT_PREFILL);
     event.progress = exl2__jobs_progress(job);
-    exl2__way way = exl2__jobs_way(e, job);
-    exl2_flow flow;
-    if (!exl2__jobs_deliver(e, way, job->delivery.on_event, &event, &flow)) {
-        return false;
-    }
-    job->delivery.progress_due = false;
-    job->delivery.deferred += way == EXL2__WAY_DEFERRED;
-    job->delivery.deferred_bytes += way == EXL2__WAY_DEFERRED ? exl2__events_size(&event) : 0;
-    exl2__jobs_flow(e, job, flow);
-    return true;
+    return exl2__jobs_deliver_due(e, job, &event, &job->delivery.progress_due);
 }
 
 /* Number of the first `tokens` tokens of the history that belong to the prompt, which ends at prompt_end. A healed
