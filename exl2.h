@@ -555,6 +555,12 @@
    continues later with the same words; it is not preempted again before 16 more tokens. A job that can never fit fails
    at its start, and the message says how much it would need.
 
+   Where max_tokens is large and texts are mostly short, few such jobs fill the cache with promises. Set
+   job_desc.reserve then: pages are promised for the prompt and so many new tokens (64 at least), and for as many more
+   whenever the job has used them up. If the cache has none left at that moment, jobs are preempted until it has: paused
+   jobs first, then the lowest priority, then the newest, which may be the job itself. So more jobs run at once, the
+   first of them always goes on, and the words are the same.
+
    Adapters (LoRA): a model that is opened with lora_max may have adapters of some megabytes, each of which gives a
    character a voice of its own. exl2_lora_measure reads an adapter's headers, exl2_lora_open begins a load that
    exl2_step continues beside running jobs, exl2_lora_load waits for it; exl2_lora_state and exl2_lora_get say how it
@@ -1808,8 +1814,9 @@ typedef struct exl2_job_desc {
     exl2_session session;      /* or continue this session, which is busy until DONE */
     exl2_prompt prompt;
     exl2_chat_desc chat;       /* how the messages of both prompts are rendered */
-    uint32_t max_tokens;       /* 0 = 512, or what is left of the context; their pages are promised at the start */
+    uint32_t max_tokens;       /* 0 = 512, or what is left of the context */
     uint32_t min_tokens;       /* no end token or stop token before this many */
+    uint32_t reserve;          /* new tokens that pages are promised for, again and again; 0 = max_tokens: section 6 */
     bool resume;               /* go on with the job of a restored session: same desc, but no prompt */
     bool prefill_only;         /* the job ends when the prompt is in the cache */
     bool score_prompt;         /* PREFILL events carry log-probabilities of the prompt's tokens */

@@ -81,8 +81,8 @@ static bool is_set(const replay *r, const char *key)
 static const struct { const char *key; json_kind kind; } keys[] = {
     { "op", JSON_TEXT }, { "s", JSON_TEXT }, { "from", JSON_TEXT }, { "file", JSON_TEXT }, { "text", JSON_TEXT },
     { "ids", JSON_ARRAY }, { "messages", JSON_ARRAY }, { "schema", JSON_OBJECT },
-    { "max", JSON_NULL }, { "seed", JSON_NULL }, { "tokens", JSON_NULL }, { "count", JSON_NULL },
-    { "from_token", JSON_NULL }, { "temperature", JSON_NUMBER }, { "priority", JSON_NUMBER },
+    { "max", JSON_NULL }, { "reserve", JSON_NULL }, { "seed", JSON_NULL }, { "tokens", JSON_NULL },
+    { "count", JSON_NULL }, { "from_token", JSON_NULL }, { "temperature", JSON_NUMBER }, { "priority", JSON_NUMBER },
     { "greedy", JSON_TRUE }, { "prefill", JSON_TRUE }, { "ngram", JSON_TRUE }, { "one_by_one", JSON_TRUE },
     { "hold", JSON_TRUE }, { "kv", JSON_TRUE }, { "begun", JSON_TRUE },
 };
@@ -349,7 +349,8 @@ static void start(replay *r, talk *t, bool resume)
 {
     void *memory = NULL;
     double priority = number_of(r, "priority", 0);
-    exl2_job_desc d = { .session = t->session, .max_tokens = count_of(r, "max"), .resume = resume,
+    exl2_job_desc d = { .session = t->session, .max_tokens = count_of(r, "max"),
+                        .reserve = count_of(r, "reserve"), .resume = resume,
                         .prefill_only = is_set(r, "prefill"),
                         .priority = (int32_t)(priority < -1e9 ? -1e9 : priority > 1e9 ? 1e9 : priority),
                         .draft = { .ngram = is_set(r, "ngram"), .one_by_one = is_set(r, "one_by_one") },

@@ -401,6 +401,21 @@ static inline void exl2__table_start(exl2__table *t, exl2__pages *p, uint32_t to
     EXL2__ASSERT(exl2__pages_add_up(p));
 }
 
+/* Number of pages that the table has or was promised. */
+static inline uint32_t exl2__table_promised(const exl2__table *t)
+{
+    return t->page_count + t->owed;
+}
+
+/* Promises more pages, `count` in all, those that the table has included. The pool must have room for them. */
+static inline void exl2__table_promise(exl2__table *t, exl2__pages *p, uint32_t count)
+{
+    uint32_t more = count > exl2__table_promised(t) ? count - exl2__table_promised(t) : 0;
+    t->owed += more;
+    p->owed += more;
+    EXL2__ASSERT(exl2__pages_add_up(p));
+}
+
 /* Takes promised pages, so that the table has those of the first `tokens` tokens. */
 static inline void exl2__table_reserve(exl2__table *t, exl2__pages *p, uint32_t tokens)
 {

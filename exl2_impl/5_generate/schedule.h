@@ -1,7 +1,7 @@
 /* schedule.h: decides which sequences may start, which are preempted, and how many rows each gets in the next pass.
    takes: the sequences of a model, its pages, the row limit that a budget allows.
-   gives: exl2__schedule_room, exl2__schedule_limits, exl2__schedule_next, _make_room, _outranks, _start, _preempt,
-          _demand, _demand_all, _kind, _rows. */
+   gives: exl2__schedule_room, exl2__schedule_limits, exl2__schedule_next, _make_room, _outranks, _start, _grow,
+          _preempt, _demand, _demand_all, _kind, _rows. */
 #ifndef EXL2__SCHEDULE_H
 #define EXL2__SCHEDULE_H
 
@@ -46,7 +46,7 @@ static inline exl2__sequence *exl2__schedule_first(exl2__sequence *const *all, u
 static inline uint32_t exl2__schedule_demand(const exl2__sequence *s, const exl2__pages *p)
 {
     exl2__table_text text = exl2__sequence_text(s);
-    return exl2__table_demand(p, &text, exl2__sequence_shared(s, text.tokens), s->tokens_end);
+    return exl2__table_demand(p, &text, exl2__sequence_shared(s, text.tokens), exl2__sequence_promise(s, text.tokens));
 }
 
 /* The same for both sequences of a pair, which start together. */
@@ -104,7 +104,7 @@ static inline void exl2__schedule_start(exl2__sequence *s, exl2__sequence *const
         s->prompt_end = s->final_end = t->tokens;
         s->begun = true;
     }
-    exl2__table_start(t, pages, s->tokens_end, exl2__sequence_shared(s, t->tokens),
+    exl2__table_start(t, pages, exl2__sequence_promise(s, t->tokens), exl2__sequence_shared(s, t->tokens),
                       exl2__sequence_reuse(s, t->tokens));
     s->active = true;
 }
@@ -176,6 +176,72 @@ static inline uint32_t exl2__schedule_make_room(exl2__sequence *const *all, uint
             a->leaving = false;
             room->places++;
         }
+    }
+    return preempted;
+}
+
+/* ---- growth ---- */
+
+#define EXL2__SCHEDULE_AHEAD 32 /* forced tokens and drafts that a step may add before promises are looked at again */
+
+/* Number of pages that an active sequence lacks for the next step; with a pair, those of both. */
+static inline uint32_t exl2__schedule_lacks(const exl2__sequence *s)
+{
+    uint32_t wanted = exl2__pages_for(exl2__min32(s->tokens_end, s->table->tokens + EXL2__SCHEDULE_AHEAD));
+    uint32_t promised = exl2__table_promised(s->table);
+    return (wanted > promised ? wanted - promised : 0) + (s->negative ? exl2__schedule_lacks(s->negative) : 0);
+}
+
+static inline bool exl2__schedule_outgrew(const exl2__sequence *s, const void *arg)
+{
+    (void)arg;
+    return s->active && !s->held && !s->positive && exl2__schedule_lacks(s) > 0;
+}
+
+/* The active sequence that gives way to all others: held ones, the lowest priority, the newest. */
+static inline exl2__sequence *exl2__schedule_last(exl2__sequence *const *all, uint32_t count)
+{
+    exl2__sequence *last = NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        exl2__sequence *a = all[i];
+        if (a->live && a->active && !a->positive
+            && (!last || (a->held != last->held ? a->held : exl2__sequence_before(last, a)))) {
+            last = a;
+        }
+    }
+    return last;
+}
+
+/* Promises the sequence, and the other one of its pair, pages for `reserve` tokens more, or fewer if there are fewer;
+   the room is enough for what they lack. */
+static inline void exl2__schedule_promise(exl2__sequence *s, exl2__pages *pages)
+{
+    for (exl2__sequence *a = s; a; a = a->negative) {
+        uint32_t rest = a->negative ? exl2__schedule_lacks(a->negative) : 0;
+        uint32_t wanted = exl2__pages_for(exl2__sequence_promise(a, a->table->tokens));
+        uint32_t most = exl2__table_promised(a->table) + exl2__pages_room(pages) - rest;
+        exl2__table_promise(a->table, pages, exl2__min32(wanted, most));
+    }
+}
+
+/* Promises pages to the sequences that outgrew what they were promised, the first ones first. If the pool has too few,
+   the last active sequences are preempted, which may be the one that grows: so the first one always gets on. Returns
+   the number of sequences preempted. */
+static inline uint32_t exl2__schedule_grow(exl2__sequence *const *all, uint32_t count, exl2__pages *pages,
+                                           exl2__schedule_room *room)
+{
+    exl2__sequence *s;
+    uint32_t preempted = 0;
+    while ((s = exl2__schedule_first(all, count, exl2__schedule_outgrew, NULL)) != NULL) {
+        if (exl2__schedule_lacks(s) <= exl2__pages_room(pages)) {
+            exl2__schedule_promise(s, pages);
+            continue;
+        }
+        for (exl2__sequence *last = exl2__schedule_last(all, count); last; last = last->negative) {
+            exl2__schedule_preempt(last, pages);
+            room->places++;
+        }
+        preempted++;
     }
     return preempted;
 }
@@ -321,7 +387,8 @@ static inline uint32_t exl2__schedule_give(exl2__sequence *s, exl2__pages *pages
         s->blocked = true;
         return 0;
     }
-    exl2__table_reserve(t, pages, exl2__min32(s->tokens_end, t->tokens + EXL2__PAGE_TOKENS));
+    uint32_t promised = exl2__table_promised(t) * EXL2__PAGE_TOKENS;
+    exl2__table_reserve(t, pages, exl2__min32(exl2__min32(s->tokens_end, promised), t->tokens + EXL2__PAGE_TOKENS));
     exl2__table_mark(t, pages, s->rows);
     s->draft_count = s->rows == pending ? exl2__min32(s->draft_count, limit - s->rows) : 0;
     s->rows += s->draft_count;

@@ -42,7 +42,8 @@ struct exl2__sequence {
     uint32_t prompt_count;
     uint32_t keep;                /* while waiting: tokens of the old history to keep */
     uint32_t prompt_end;          /* length of the history including the prompt */
-    uint32_t tokens_end;          /* length of the history that pages are promised for */
+    uint32_t tokens_end;          /* largest length of the history */
+    uint32_t reserve;             /* pages are promised for so many tokens after the history; 0 = up to tokens_end */
     uint32_t final_end;           /* length of the history that no rewind shortens any more: what was delivered */
     uint32_t computed_end;        /* length of the history up to which rows of this job were computed */
     uint32_t passes_missed;       /* passes in a row in which its prompt got no rows */
@@ -79,6 +80,13 @@ struct exl2__sequence {
 static inline bool exl2__sequence_before(const exl2__sequence *a, const exl2__sequence *b)
 {
     return a->priority != b->priority ? a->priority > b->priority : a->order < b->order;
+}
+
+/* Length of the history that pages are promised for when it has `tokens` tokens. */
+static inline uint32_t exl2__sequence_promise(const exl2__sequence *s, uint32_t tokens)
+{
+    uint32_t reserve = exl2__max32(s->reserve, EXL2__PAGE_TOKENS); /* fewer would have to be promised at each step */
+    return s->reserve && s->tokens_end > tokens && s->tokens_end - tokens > reserve ? tokens + reserve : s->tokens_end;
 }
 
 /* The other sequence of the pair under guidance, or NULL. */

@@ -180,6 +180,7 @@ EXL2__PRIVATE exl2_result exl2__job_start_fill(exl2_engine *e, exl2__model *m, e
     s->table = &session->table;
     EXL2__TRY(exl2__job_start_loras(e, m, session, job, d));
     s->priority = d->priority;
+    s->reserve = d->reserve;
     s->order = e->order++;
     s->pool = d->embed.pool;
     s->pool_layer = d->embed.layer;
@@ -318,7 +319,7 @@ EXL2__PRIVATE exl2_result exl2__job_start_negative(exl2_engine *e, const exl2_jo
 {
     exl2__model *m = &e->models[positive->model];
     exl2_job_desc other = { .session = d->negative_session, .prompt = d->negative_prompt, .chat = d->chat,
-                            .max_tokens = positive->max_tokens, .heal_prompt = d->heal_prompt,
+                            .max_tokens = positive->max_tokens, .reserve = d->reserve, .heal_prompt = d->heal_prompt,
                             .loras = d->loras, .lora_count = d->lora_count,
                             .prefill_only = d->prefill_only, .priority = d->priority };
     other.model.id = m->id;

@@ -203,6 +203,7 @@ static const exl2_layout exl2__layouts_members[] = {
     EXL2__MEMBER(exl2_job_desc, _start_canary), EXL2__MEMBER(exl2_job_desc, model),
     EXL2__MEMBER(exl2_job_desc, session), EXL2__MEMBER(exl2_job_desc, prompt), EXL2__MEMBER(exl2_job_desc, chat),
     EXL2__MEMBER(exl2_job_desc, max_tokens), EXL2__MEMBER(exl2_job_desc, min_tokens),
+    EXL2__MEMBER(exl2_job_desc, reserve),
     EXL2__MEMBER(exl2_job_desc, resume), EXL2__MEMBER(exl2_job_desc, prefill_only),
     EXL2__MEMBER(exl2_job_desc, score_prompt), EXL2__MEMBER(exl2_job_desc, show_markers),
     EXL2__MEMBER(exl2_job_desc, heal_prompt), EXL2__MEMBER(exl2_job_desc, sampler),

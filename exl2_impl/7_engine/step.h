@@ -112,11 +112,13 @@ static inline uint32_t exl2__step_sequences(exl2_engine *e, exl2__model *m, uint
     return e->job_ids.end;
 }
 
-/* Starts waiting sequences while the batch and the cache have room; one of a high priority may preempt others. */
+/* Promises pages to jobs that outgrew theirs, then starts waiting sequences while the batch and the cache have room;
+   one of a high priority may preempt others. */
 static inline void exl2__step_admit(exl2_engine *e, exl2__model *m, uint32_t count, uint32_t active)
 {
     exl2__schedule_room room = { &m->pages, m->plan.sequences_max - active };
     exl2__sequence *next;
+    e->stats.preemptions += exl2__schedule_grow(m->sequences, count, &m->pages, &room);
     e->stats.preemptions += exl2__schedule_make_room(m->sequences, count, &m->pages, &room);
     while ((next = exl2__schedule_next(m->sequences, count, &room)) != NULL) {
         exl2__schedule_start(next, m->sequences, count, &m->pages);

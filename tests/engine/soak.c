@@ -46,6 +46,7 @@ static void say(const rig *r, talker *t)
     }
     exl2_job_desc d = { .session = t->session, .prompt = { .tokens = ids, .token_count = count },
                         .max_tokens = 1 + any(30), .priority = (int32_t)any(3), .draft.ngram = any(2) == 0,
+                        .reserve = any(2) ? 1 + any(100) : 0,
                         .on_event = hear, .user = t };
     d.sampler.seed = 1 + any(1000);
     exl2_result result = jobs < JOBS ? exl2_job_start(r->engine, &d, &t->job) : EXL2_ERR_BUDGET;

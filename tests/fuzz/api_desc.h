@@ -306,6 +306,7 @@ static void api_make_job(api_job_store *s, const api_model *m, uint64_t sub_seed
     api_make_ends(s, m);
     d->max_tokens = api_chance(8) ? 0 : 1 + api_draw(api_chance(5) ? 100 : 12);
     d->min_tokens = api_chance(8) ? api_draw(12) : 0;
+    d->reserve = api_chance(4) ? 1 + api_draw(api_chance(10) ? 1000 : 80) : 0;
     d->prefill_only = api_chance(14);
     d->score_prompt = api_chance(6);
     d->show_markers = api_chance(4);

@@ -109,7 +109,8 @@ namespace Exl2
     /// <summary>Settings of a job. 0, null and false keep the engine's defaults.</summary>
     public sealed class JobOptions
     {
-        public uint MaxTokens, MinTokens, TopK;
+        /// <summary>Reserve: new tokens that KV pages are promised for at a time; 0: MaxTokens.</summary>
+        public uint MaxTokens, MinTokens, Reserve, TopK;
         /// <summary>Null: as the model's files say. 0: the likeliest token.</summary>
         public float? Temperature;
         public float TopP, MinP, RepeatPenalty, FrequencyPenalty, PresencePenalty;
@@ -626,6 +627,7 @@ namespace Exl2
         exl2_job_desc Describe(Texts texts)
         {
             var d = new exl2_job_desc { max_tokens = options.MaxTokens, min_tokens = options.MinTokens,
+                                        reserve = options.Reserve,
                                         resume = options.Resume, prefill_only = options.PrefillOnly,
                                         heal_prompt = options.HealPrompt, priority = options.Priority };
             d.sampler.greedy = options.Temperature == 0;

@@ -379,7 +379,7 @@ namespace Exl2
         public exl2_session session;
         public exl2_prompt prompt;
         public exl2_chat_desc chat;
-        public uint max_tokens, min_tokens;
+        public uint max_tokens, min_tokens, reserve;
         [MarshalAs(UnmanagedType.I1)] public bool resume, prefill_only, score_prompt, show_markers, heal_prompt;
         public exl2_sampler_desc sampler;
         public IntPtr loras;

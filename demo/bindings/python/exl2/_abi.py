@@ -317,8 +317,8 @@ class LoraUse(_Public):
 
 class JobDesc(_Public):
     _fields_ = [("_start_canary", c_uint32), ("model", Model), ("session", Session), ("prompt", Prompt),
-        ("chat", ChatDesc), ("max_tokens", c_uint32), ("min_tokens", c_uint32), ("resume", c_bool),
-        ("prefill_only", c_bool), ("score_prompt", c_bool), ("show_markers", c_bool),
+        ("chat", ChatDesc), ("max_tokens", c_uint32), ("min_tokens", c_uint32), ("reserve", c_uint32),
+        ("resume", c_bool), ("prefill_only", c_bool), ("score_prompt", c_bool), ("show_markers", c_bool),
         ("heal_prompt", c_bool), ("sampler", SamplerDesc), ("loras", POINTER(LoraUse)),
         ("lora_count", c_uint32), ("grammar", Grammar), ("draft", DraftDesc),
         ("embed", EmbedDesc), ("stop_strings", POINTER(c_char_p)), ("stop_string_count", c_uint32),
