@@ -9,8 +9,10 @@
 #include "../common/interrupt.h"
 #include "../common/memory.h"
 #include "../common/text_file.h"
-#include "../common/wrap.h"
+#include "chat_file.h"
 #include "cli.h"
+#include "formats.h"
+#include "reply_view.h"
 #include "sampling.h"
 #include "template.h"
 
@@ -27,10 +29,12 @@ typedef struct chat {
     exl2_message *messages; /* [count] the whole conversation; its texts are on the heap */
     size_t count, cap;
     char *system; /* NULL: none */
-    wrap wrap;
+    reply_view view;
     exl2_chat_desc template;
+    template_ending ending;
     uint32_t max_tokens;
     exl2_sampler_desc sampler;
+    bool timings; /* each reply is followed by its figures */
     memory_text reply; /* text so far */
     host_end end;
 } chat;
@@ -114,10 +118,17 @@ static exl2_flow on_event(void *user, const exl2_event *event)
     host_end_take(&c->end, event);
     if (event->kind == EXL2_EVENT_TEXT) {
         memory_text_add(&c->reply, event->text, event->bytes);
-        wrap_text(&c->wrap, event->text, event->bytes);
+        reply_view_text(&c->view, event->text, event->bytes);
         fflush(stdout);
     }
     return ferror(stdout) ? EXL2_STOP_JOB : EXL2_CONTINUE;
+}
+
+static void print_timings(const exl2_job_stats *s)
+{
+    double first = (double)(s->queued_ns + s->prefill_ns) * 1e-9, rest = (double)s->decode_ns * 1e-9;
+    fprintf(stderr, "(prompt: %u tokens, %u of them known; first token after %.2f s; %u tokens, %.1f a second)\n",
+            s->prompt_tokens, s->reused_tokens, first, s->new_tokens, rest > 0 ? s->new_tokens / rest : 0);
 }
 
 /* Streams the reply to the messages; Ctrl-C ends it early. false: failed, message printed. */
@@ -126,7 +137,9 @@ static bool reply(chat *c)
     exl2_job job;
     exl2_job_desc d = { .session = c->session, .loras = c->host.loras.uses, .lora_count = c->host.loras.count,
                         .prompt = { .messages = c->messages, .message_count = c->count }, .chat = c->template,
-                        .max_tokens = c->max_tokens, .sampler = c->sampler, .on_event = on_event, .user = c };
+                        .max_tokens = c->max_tokens, .sampler = c->sampler, .stop_tokens = c->ending.tokens,
+                        .stop_token_count = c->ending.token_count, .stop_strings = c->ending.strings,
+                        .stop_string_count = c->ending.string_count, .on_event = on_event, .user = c };
     uint32_t quarter = c->host.info.context_max / 4;
     uint32_t least = c->max_tokens ? c->max_tokens : quarter < 512 ? quarter : 512; /* tokens of a reply */
     exl2_job_size size = { 0 };
@@ -141,7 +154,7 @@ static bool reply(chat *c)
     }
     c->reply.bytes = 0;
     c->end = (host_end){ 0 };
-    wrap_open(&c->wrap);
+    reply_view_open(&c->view);
     exl2_result result = exl2_job_start(c->host.engine, &d, &job);
     while (result >= 0 && !c->end.done) {
         result = host_step(&c->host, job, CHAT_STEP_US);
@@ -151,29 +164,45 @@ static bool reply(chat *c)
         host_failed(&c->host);
         return false;
     }
-    wrap_end(&c->wrap);
+    reply_view_end(&c->view);
     fflush(stdout);
     if (c->end.stop != EXL2_STOP_CANCELLED && !host_end_good(&c->host, &c->end)) {
         return false;
     }
     add_message(c, "assistant", c->reply.data, c->reply.bytes);
+    if (c->timings) {
+        print_timings(&c->end.stats);
+    }
     return true;
 }
 
-/* Reads the user's next line. false: /quit, the end of stdin, or Ctrl-C at the prompt. */
-static bool ask(bool terminal, char **line, size_t *cap, size_t *bytes)
+/* Reads what the user says next: a line, and those after it as long as each ends with a backslash. false: /quit, the
+   end of stdin, or Ctrl-C at the prompt. */
+static bool ask(bool terminal, memory_text *said)
 {
+    char *line = NULL;
+    size_t cap = 0, bytes = 0;
+    bool more = true, good = true;
+    said->bytes = 0;
+    while (more && good) {
+        if (terminal) {
+            fprintf(stdout, "%s%s ", reply_view_color(), said->bytes ? "." : ">");
+            fflush(stdout);
+        }
+        good = !interrupted() && text_line_read(stdin, &line, &cap, &bytes) && !interrupted();
+        more = good && bytes > 0 && line[bytes - 1] == '\\';
+        if (good) {
+            memory_text_add(said, line, more ? bytes - 1 : bytes);
+            memory_text_add(said, more ? "\n" : "", 1); /* the NUL is not part of the text */
+        }
+    }
+    free(line);
     if (terminal) {
-        fputs("> ", stdout);
+        fprintf(stdout, "%s%s", reply_view_plain(), good ? "" : "\n");
         fflush(stdout);
     }
-    if (!interrupted() && text_line_read(stdin, line, cap, bytes) && !interrupted()) {
-        return strcmp(*line, "/quit") != 0;
-    }
-    if (terminal) {
-        fputc('\n', stdout);
-    }
-    return false;
+    said->bytes -= good;
+    return good && strcmp(said->data, "/quit") != 0;
 }
 
 static void set_system(chat *c, const char *text)
@@ -183,37 +212,139 @@ static void set_system(chat *c, const char *text)
     begin_conversation(c);
 }
 
-/* Runs a line that begins with a slash. */
-static void obey(chat *c, const char *line)
+/* ---- commands; false: failed, message printed ---- */
+
+static bool reset(chat *c, const char *argument)
 {
-    static const char system[] = "/system";
-    size_t bytes = sizeof system - 1;
-    if (strcmp(line, "/reset") == 0) {
-        begin_conversation(c);
-    } else if (strcmp(line, "/help") == 0) {
-        fputs("/reset         forgets the conversation, but not the system message\n"
-              "/system TEXT   forgets the conversation and sets the system message; without TEXT removes it\n"
-              "/quit          quits, as does the end of the input\n"
-              "Ctrl-C         stops a reply\n", stdout);
-    } else if (strncmp(line, system, bytes) == 0 && (line[bytes] == ' ' || line[bytes] == 0)) {
-        set_system(c, line + bytes + strspn(line + bytes, " "));
-    } else {
-        fprintf(stderr, "unknown command '%s'; /help lists the commands\n", line);
+    (void)argument;
+    begin_conversation(c);
+    return true;
+}
+
+static bool begin_again(chat *c, const char *argument)
+{
+    set_system(c, argument);
+    return true;
+}
+
+/* The number of messages before the last reply and, if `said`, before what it replies to. */
+static size_t before_reply(const chat *c, bool said)
+{
+    size_t first = c->system != NULL, count = c->count;
+    count -= count > first && strcmp(c->messages[count - 1].role, "assistant") == 0;
+    return count - (said && count > first);
+}
+
+static bool undo(chat *c, const char *argument)
+{
+    (void)argument;
+    keep_messages(c, before_reply(c, true));
+    return true;
+}
+
+/* A seed that the user chose would give the same reply, so it counts up. */
+static bool retry(chat *c, const char *argument)
+{
+    (void)argument;
+    size_t count = before_reply(c, false);
+    if (count == (c->system != NULL)) {
+        fputs("there is nothing to reply to\n", stderr);
+        return true;
     }
+    c->sampler.seed += c->sampler.seed != 0;
+    keep_messages(c, count);
+    return reply(c);
+}
+
+static bool save(chat *c, const char *argument)
+{
+    if (!*argument) {
+        fputs("/save needs the name of a file\n", stderr);
+        return false;
+    }
+    return chat_file_write(argument, c->messages, c->count);
+}
+
+static bool load(chat *c, const char *argument)
+{
+    exl2_message *messages;
+    size_t count;
+    if (!*argument) {
+        fputs("/load needs the name of a file\n", stderr);
+        return false;
+    }
+    if (!chat_file_read(argument, &messages, &count)) {
+        return false;
+    }
+    bool system = count > 0 && strcmp(messages[0].role, "system") == 0;
+    set_system(c, system ? messages[0].text : NULL);
+    for (size_t i = system; i < count; i++) {
+        add_message(c, messages[i].role, messages[i].text, strlen(messages[i].text));
+    }
+    chat_file_free(messages, count);
+    fprintf(stderr, "(%zu messages)\n", count);
+    return true;
+}
+
+static bool switch_timings(chat *c, const char *argument)
+{
+    (void)argument;
+    c->timings = !c->timings;
+    return true;
+}
+
+static bool help(chat *c, const char *argument);
+
+static const struct { const char *name, *argument, *does; bool (*run)(chat *, const char *argument); } commands[] = {
+    { "/reset", "", "forgets the conversation, but not the system message", reset },
+    { "/system", " TEXT", "forgets the conversation and sets the system message; no TEXT: none", begin_again },
+    { "/retry", "", "replies again to what you said last", retry },
+    { "/undo", "", "forgets what you said last, and its reply", undo },
+    { "/save", " FILE", "writes the conversation to a file, as JSON", save },
+    { "/load", " FILE", "goes on with the conversation of such a file", load },
+    { "/timings", "", "prints the times of each reply, or no longer", switch_timings },
+    { "/help", "", "lists the commands", help },
+    { "/quit", "", "quits, as does the end of the input", NULL }, /* never gets here: see ask */
+};
+
+static bool help(chat *c, const char *argument)
+{
+    (void)c;
+    (void)argument;
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        fprintf(stdout, "%s%-*s %s\n", commands[i].name, (int)(14 - strlen(commands[i].name)), commands[i].argument,
+                commands[i].does);
+    }
+    fputs("A line that ends with \\ goes on in the next one. Ctrl-C stops a reply.\n", stdout);
+    return true;
+}
+
+/* Runs a line that begins with a slash. */
+static bool obey(chat *c, const char *line)
+{
+    size_t bytes = strcspn(line, " "), i = 0, count = sizeof commands / sizeof commands[0];
+    const char *argument = line + bytes + strspn(line + bytes, " ");
+    while (i < count && (strlen(commands[i].name) != bytes || strncmp(commands[i].name, line, bytes) != 0)) {
+        i++;
+    }
+    if (i == count || (!commands[i].argument[0] && *argument)) {
+        fprintf(stderr, "unknown command '%s'; /help lists the commands\n", line);
+        return true;
+    }
+    return commands[i].run(c, argument);
 }
 
 /* Runs a command or answers a message. false: there was no reply, so the message is dropped; the error was printed. */
-static bool answer(chat *c, const char *line, size_t bytes)
+static bool answer(chat *c, const memory_text *said)
 {
-    if (bytes == 0) {
+    if (said->bytes == 0) {
         return true;
     }
-    if (line[0] == '/') {
-        obey(c, line);
-        return true;
+    if (said->data[0] == '/') {
+        return obey(c, said->data);
     }
     size_t before = c->count;
-    add_message(c, "user", line, bytes);
+    add_message(c, "user", said->data, said->bytes);
     bool good = reply(c);
     if (!good) {
         keep_messages(c, before);
@@ -224,16 +355,15 @@ static bool answer(chat *c, const char *line, size_t bytes)
 /* After an error a person may continue, a script may not. Returns the exit code. */
 static int talk(chat *c)
 {
-    char *line = NULL;
-    size_t cap = 0, bytes;
+    memory_text said = { 0 };
     bool terminal = isatty(STDIN_FILENO) != 0, good = true;
     if (terminal) {
         fputs("Type what you want to say; /help lists the commands.\n", stdout);
     }
-    while (!ferror(stdout) && (good || terminal) && ask(terminal, &line, &cap, &bytes)) {
-        good = answer(c, line, bytes);
+    while (!ferror(stdout) && (good || terminal) && ask(terminal, &said)) {
+        good = answer(c, &said);
     }
-    free(line);
+    free(said.data);
     if (ferror(stdin) && !interrupted()) {
         fputs("stdin cannot be read\n", stderr);
         return 1;
@@ -242,21 +372,25 @@ static int talk(chat *c)
 }
 
 /* Fails if the model has no chat template. Returns the exit code. */
-static int open_and_talk(chat *c, const exl2_model_desc *model, const char *system)
+static int open_and_talk(chat *c, const exl2_model_desc *model, const char *system, const char *template)
 {
     if (!host_load(&c->host, model, 1)) {
         return 1;
     }
     if (!(c->host.info.has_chat_template || c->template.template_text || c->template.template_name) ||
         !c->host.info.has_tokenizer) {
-        fprintf(stderr, "%s has no %s; use 'exl2 generate' with %s\n", model->path,
-                c->host.info.has_tokenizer ? "chat template" : "tokenizer.json",
-                c->host.info.has_tokenizer ? "plain text" : "ids");
+        if (c->host.info.has_tokenizer) {
+            fprintf(stderr, "%s has no chat template: name a format, such as '--template raw' (%s), or use "
+                    "'exl2 generate' with plain text\n", model->path, format_names);
+        } else {
+            fprintf(stderr, "%s has no tokenizer.json; use 'exl2 generate' with ids\n", model->path);
+        }
         return 1;
     }
     if (exl2_session_open(c->host.engine, c->host.model, &c->session) < 0) {
         return host_failed(&c->host);
     }
+    c->ending = template_end(template, c->host.engine, c->host.model);
     set_system(c, system);
     return talk(c);
 }
@@ -295,7 +429,7 @@ int cli_chat(int argc, char **argv)
     }
     c.max_tokens = max_tokens;
     bool good = template_choose(template, &c.template, &template_text) && host_open(&c.host, &options);
-    int code = good ? open_and_talk(&c, &model, system) : 1;
+    int code = good ? open_and_talk(&c, &model, system, template) : 1;
     keep_messages(&c, 0);
     host_close(&c.host);
     free(template_text);

@@ -57,7 +57,8 @@ typedef struct generation {
     exl2_session session;
     memory_text text; /* --json: the whole text */
     logprobs logprobs;
-    exl2_token stop_tokens[ARGS_LIST_MAX];
+    exl2_token stop_tokens[ARGS_LIST_MAX + 1];
+    const char *stop_strings[ARGS_LIST_MAX + 1];
     uint32_t written; /* ids printed, if there is no tokenizer */
     uint32_t delivered; /* tokens */
     host_end end;
@@ -274,21 +275,36 @@ static bool load_session(const generation *g, bool *resumes)
     return good;
 }
 
+/* What ends the reply: the lists of the command line, and the end of a built-in chat format. */
+static void set_stops(generation *g, exl2_job_desc *d)
+{
+    const generate_options *o = g->options;
+    template_ending end = template_end(o->template, g->host->engine, g->host->model);
+    for (uint32_t i = 0; i < o->stop_ids.count; i++) {
+        g->stop_tokens[i] = (exl2_token)o->stop_ids.items[i];
+    }
+    for (uint32_t i = 0; i < o->stops.count; i++) {
+        g->stop_strings[i] = o->stops.items[i];
+    }
+    g->stop_tokens[o->stop_ids.count] = end.tokens[0];
+    g->stop_strings[o->stops.count] = end.strings[0];
+    d->stop_tokens = g->stop_tokens;
+    d->stop_token_count = o->stop_ids.count + end.token_count;
+    d->stop_strings = g->stop_strings;
+    d->stop_string_count = o->stops.count + end.string_count;
+}
+
 static int run(generation *g, const exl2_sampler_desc *sampler)
 {
     const generate_options *o = g->options;
     exl2_job job;
-    exl2_job_desc d = { .max_tokens = o->max_tokens, .sampler = *sampler, .stop_strings = o->stops.items,
-                        .stop_string_count = o->stops.count, .ban_strings = o->bans.items,
+    exl2_job_desc d = { .max_tokens = o->max_tokens, .sampler = *sampler, .ban_strings = o->bans.items,
                         .ban_string_count = o->bans.count, .min_tokens = o->min_tokens, .heal_prompt = o->heal,
-                        .draft = o->guesses, .stop_tokens = g->stop_tokens,
-                        .stop_token_count = o->stop_ids.count,
+                        .draft = o->guesses,
                         .loras = g->host->loras.uses, .lora_count = g->host->loras.count,
                         .alts_per_token = g->logprobs.per_token, .guidance = o->guidance, .on_event = on_event,
                         .user = g };
-    for (uint32_t i = 0; i < o->stop_ids.count; i++) {
-        g->stop_tokens[i] = (exl2_token)o->stop_ids.items[i];
-    }
+    set_stops(g, &d);
     if (!images_make(&g->images, g->host->engine, g->host->model)) {
         return host_failed(g->host);
     }

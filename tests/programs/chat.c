@@ -41,6 +41,7 @@ int main(int argc, char **argv)
         return 1;
     }
     model = check_model();
+    setenv("NO_COLOR", "1", 1);
     program_set(argv[1], argv[2]);
     program_write("typed", "Tell me about the sea.\n/system Answer in French.\n/help\n/sing\n/reset\n");
     CHECK_INT(program_run("chat '%s' --greedy --max 40 --threads 2 --backend cpu <'%s/typed'", model, folder), 0);

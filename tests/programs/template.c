@@ -28,6 +28,48 @@ static void check_render(const char *model, const char *flags, const char *line,
     free(text);
 }
 
+#define FORMATS_LINE "{\"messages\": [{\"role\": \"system\", \"content\": \"S\"}, {\"role\": \"user\", " \
+    "\"content\": \"U1\"}, {\"role\": \"assistant\", \"content\": \"A1\"}, {\"role\": \"user\", \"content\": " \
+    "\"U2\"}], \"add_generation_prompt\": true}\n"
+
+/* The formats that have a name, as their authors describe them. */
+static void check_formats(void)
+{
+    static const char *const formats[][2] = {
+        { "alpaca", "S\n\n### Instruction:\nU1\n\n### Response:\nA1\n\n### Instruction:\nU2\n\n### Response:\n" },
+        { "chatml", "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU1<|im_end|>\n<|im_start|>assistant\nA1"
+                    "<|im_end|>\n<|im_start|>user\nU2<|im_end|>\n<|im_start|>assistant\n" },
+        { "cohere", "<s><|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>S<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|>"
+                    "<|USER_TOKEN|>U1<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>A1"
+                    "<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|USER_TOKEN|>U2<|END_OF_TURN_TOKEN|>"
+                    "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>" },
+        { "gemma", "<s><start_of_turn>user\nS\n\nU1<end_of_turn>\n<start_of_turn>model\nA1<end_of_turn>\n"
+                   "<start_of_turn>user\nU2<end_of_turn>\n<start_of_turn>model\n" },
+        { "glm", "[gMASK]<sop><|system|>\nS<|user|>\nU1<|assistant|>\nA1<|user|>\nU2<|assistant|>\n" },
+        { "granite", "<|start_of_role|>system<|end_of_role|>S<|end_of_text|>\n<|start_of_role|>user<|end_of_role|>U1"
+                     "<|end_of_text|>\n<|start_of_role|>assistant<|end_of_role|>A1<|end_of_text|>\n<|start_of_role|>"
+                     "user<|end_of_role|>U2<|end_of_text|>\n<|start_of_role|>assistant<|end_of_role|>" },
+        { "llama2", "<s>[INST] <<SYS>>\nS\n<</SYS>>\n\nU1 [/INST] A1 </s><s>[INST] U2 [/INST]" },
+        { "llama3", "<s><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user"
+                    "<|end_header_id|>\n\nU1<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nA1<|eot_id|>"
+                    "<|start_header_id|>user<|end_header_id|>\n\nU2<|eot_id|><|start_header_id|>assistant"
+                    "<|end_header_id|>\n\n" },
+        { "mistral", "<s>[INST] S\n\nU1[/INST] A1</s>[INST] U2[/INST]" },
+        { "phi3", "<|system|>\nS<|end|>\n<|user|>\nU1<|end|>\n<|assistant|>\nA1<|end|>\n<|user|>\nU2<|end|>\n"
+                  "<|assistant|>\n" },
+        { "raw", "S\n\nUser: U1\nAssistant: A1\nUser: U2\nAssistant:" },
+        { "vicuna", "S USER: U1 ASSISTANT: A1</s>USER: U2 ASSISTANT:" },
+        { "zephyr", "<|system|>\nS</s>\n<|user|>\nU1</s>\n<|assistant|>\nA1</s>\n<|user|>\nU2</s>\n"
+                    "<|assistant|>\n" },
+    };
+    char flags[2048];
+    program_write("ends.json", "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}");
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+        snprintf(flags, sizeof flags, "--template %s --tokens '%s/ends.json'", formats[i][0], folder);
+        check_render(TOKENIZER, flags, FORMATS_LINE, formats[i][1], NULL);
+    }
+}
+
 static void case_render(void)
 {
     char flags[4096], command[4096];
@@ -55,6 +97,8 @@ static void case_render(void)
     program_sentence(program_run("generate '%s' --begin x --prompt a", TOKENIZER), 2, "--begin needs --chat");
     program_sentence(program_run("render '%s' --tokens '%s/none'", TOKENIZER, folder), 1, "none: No such file");
     program_sentence(program_run("generate '%s' --template x --prompt a", TOKENIZER), 2, "--template needs --chat");
+
+    check_formats();
 
     /* a folder with several templates: chosen by flag, by the line, by tools */
     snprintf(command, sizeof command, "mkdir '%s/named' && cp '" TOKENIZER "/tokenizer.json' '%s/named'", folder,
