@@ -235,7 +235,7 @@ static bool show(chat *c, const char *path)
                  "the number of pictures in a conversation");
     } else if (c->shown_count == ARGS_LIST_MAX) {
         snprintf(sentence, sizeof sentence, "a message has at most %d pictures", ARGS_LIST_MAX);
-    } else if (images_make_file(c->host.engine, c->host.model, path, image, sentence, sizeof sentence)) {
+    } else if (images_make_file(c->host.engine, c->host.model, path, image, sentence, sizeof sentence) >= 0) {
         exl2_image_get(c->host.engine, *image, &info);
         c->shown_count++;
         fprintf(stderr, "(%s: %u tokens of the next message)\n", path, info.tokens);

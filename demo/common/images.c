@@ -44,14 +44,15 @@ exl2_result images_make_one(exl2_engine *e, exl2_model m, const picture_file *p,
     return exl2_image_make(e, &d, out);
 }
 
-bool images_make_file(exl2_engine *e, exl2_model m, const char *path, exl2_image *out, char *sentence, size_t cap)
+exl2_result images_make_file(exl2_engine *e, exl2_model m, const char *path, exl2_image *out, char *sentence,
+                             size_t cap)
 {
     char why[256];
     picture_file p;
     exl2_error error;
     if (!picture_file_read(path, &p, why, sizeof why)) {
         snprintf(sentence, cap, "%s: %s", path, why);
-        return false;
+        return EXL2_ERR_IO;
     }
     exl2_result r = images_make_one(e, m, &p, out);
     picture_file_close(&p);
@@ -59,7 +60,7 @@ bool images_make_file(exl2_engine *e, exl2_model m, const char *path, exl2_image
         exl2_last_error(e, &error);
         snprintf(sentence, cap, "%s: %s", path, error.text);
     }
-    return r >= 0;
+    return r;
 }
 
 bool images_make(images *i, exl2_engine *e, exl2_model m)

@@ -47,8 +47,10 @@ void images_room(const images *i, const images_options *o, uint32_t needed, exl2
 /* Makes a picture, without events. Results as exl2_image_make. */
 exl2_result images_make_one(exl2_engine *e, exl2_model m, const picture_file *p, exl2_image *out);
 
-/* Reads a file and makes its picture. false: sentence [cap] says why, with the path. */
-bool images_make_file(exl2_engine *e, exl2_model m, const char *path, exl2_image *out, char *sentence, size_t cap);
+/* Reads a file and makes its picture. IO: it cannot be read; else as exl2_image_make. sentence [cap]: why it failed,
+   with the path. */
+exl2_result images_make_file(exl2_engine *e, exl2_model m, const char *path, exl2_image *out, char *sentence,
+                             size_t cap);
 
 /* Makes all pictures, and frees the pixels. false: failed; the engine's newest error says why. */
 bool images_make(images *i, exl2_engine *e, exl2_model m);

@@ -186,6 +186,58 @@ static void check_score(const char *root)
                      "--image needs --ids-file");
 }
 
+/* Pictures of a script: of a prompt, of a message, kept, saved with their session; files that are not there. */
+static void check_replay(const char *root)
+{
+    static const char *const errors[] = { "", "", "", "", "", "", "EXL2_ERR_IO", "EXL2_ERR_ARG", "EXL2_ERR_ARG",
+                                          "EXL2_ERR_BUDGET", "", "", "", "", "", "" };
+    char script[8192], *text, *line;
+    json_value *said[2] = { NULL, NULL };
+    snprintf(script, sizeof script,
+             "{\"op\":\"open\",\"s\":\"a\"}\n"
+             "{\"op\":\"image\",\"file\":\"%s/images/gray-64x64.png\"}\n"
+             "{\"op\":\"say\",\"s\":\"a\",\"text\":\"A<image>B\",\"images\":[\"%s/images/gray-64x64.png\"],"
+             "\"max\":2}\n"
+             "{\"op\":\"save\",\"s\":\"a\",\"file\":\"%s/saved\"}\n"
+             "{\"op\":\"open\",\"s\":\"b\"}\n"
+             "{\"op\":\"load\",\"s\":\"b\",\"file\":\"%s/saved\"}\n"
+             "{\"op\":\"say\",\"s\":\"a\",\"text\":\"x\",\"images\":[\"none.png\"],\"max\":2}\n"
+             "{\"op\":\"say\",\"s\":\"a\",\"text\":\"x\",\"images\":[7],\"max\":2}\n"
+             "{\"op\":\"image\"}\n", root, root, folder, folder);
+    snprintf(script + strlen(script), sizeof script - strlen(script),
+             "{\"op\":\"say\",\"s\":\"a\",\"text\":\"x\",\"images\":[\"%s/images/text-93x61.png\","
+             "\"%s/images/alpha-50x70.png\"],\"max\":2}\n"
+             "{\"op\":\"images_close\"}\n"
+             "{\"op\":\"say\",\"s\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":\"x\",\"images\":"
+             "[\"%s/images/text-93x61.png\"]}],\"images\":[\"%s/images/alpha-50x70.png\"],\"max\":2}\n"
+             "{\"op\":\"open\",\"s\":\"c\"}\n"
+             "{\"op\":\"say\",\"s\":\"b\",\"text\":\" And then?\",\"max\":8,\"greedy\":true}\n"
+             "{\"op\":\"load\",\"s\":\"c\",\"file\":\"%s/saved\"}\n"
+             "{\"op\":\"say\",\"s\":\"c\",\"text\":\" And then?\",\"max\":8,\"greedy\":true}\n", root, root, root, root,
+             folder);
+    program_write("script", script);
+    CHECK_INT(program_run("replay '%s/smolvlm' '%s/script' --images 2 --backend cpu", root, folder), 0);
+    line = text = program_read("out");
+    for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
+        char *end = strchr(line, '\n');
+        json_value *answer = program_parse(line, end ? (size_t)(end - line) : strlen(line));
+        const char *error = program_text(answer, "error");
+        CHECK_TEXT(error ? error : "", errors[i]);
+        CHECK((i != 2 && i != 11) || program_number(answer, "image_rows") == (i == 2 ? 20 : 40));
+        if (i == 13 || i == 15) {
+            said[i == 15] = answer;
+        } else {
+            json_free(answer);
+        }
+        line = end ? end + 1 : line + strlen(line);
+    }
+    const json_value *a = json_member(said[0], "ids"), *b = json_member(said[1], "ids");
+    CHECK(a && b && a->child_count == 8 && a->raw_bytes == b->raw_bytes && memcmp(a->raw, b->raw, a->raw_bytes) == 0);
+    json_free(said[0]);
+    json_free(said[1]);
+    free(text);
+}
+
 static void check_sentences(const char *root)
 {
     char *out, command[4096];
@@ -233,6 +285,7 @@ int main(int argc, char **argv)
     check_generate(root, "qwen2.5-vl");
     check_chat(root);
     check_score(root);
+    check_replay(root);
     check_sentences(root);
     return check_done();
 }
