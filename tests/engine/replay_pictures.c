@@ -1,9 +1,9 @@
 /* replay_pictures.c: what replay.c says of texts, for prompts with pictures: a job's tokens are the same however they
    are computed: alone, beside others, in any steps and chunks, with pages found, evicted or never shared, with rows of
    pictures that were evicted and computed again, on forks, after preemptions, cancelled and continued, saved and
-   restored, with drafts. Four prompts, each greedy, sampled, with a grammar that forces words and with banned texts; ids
-   and log-probabilities bit for bit. Families: tiles; M-RoPE; pictures that are one pass; rows that are added after
-   layers.
+   restored, with drafts. Four prompts, each greedy, sampled, with a grammar that forces words and with banned texts;
+   ids and log-probabilities bit for bit. Families: tiles; M-RoPE; pictures that are one pass; rows that are added
+   after layers.
    takes: the shared fixtures (fixtures/vision).
    gives: exit code 0 or 1; 77 without fixtures. */
 #include "rig.h"
