@@ -1,11 +1,12 @@
 /* chat.c: `exl2 chat`: a conversation in the terminal. The engine gets the whole conversation every time and reuses
    the part that its session already holds. When the context is too short for a reply, the older half of the turns is
-   forgotten, and its tokens are trimmed from the session.
-   takes: a model folder, lines on stdin.
+   forgotten, and its tokens are trimmed from the session. A picture stays open as long as a message has it.
+   takes: a model folder, lines on stdin, pictures.
    gives: cli_chat. */
 #define _POSIX_C_SOURCE 200809L
 #include "../common/gap.h"
 #include "../common/host.h"
+#include "../common/images.h"
 #include "../common/interrupt.h"
 #include "../common/memory.h"
 #include "../common/text_file.h"
@@ -26,8 +27,11 @@
 typedef struct chat {
     host host;
     exl2_session session;
-    exl2_message *messages; /* [count] the whole conversation; its texts are on the heap */
+    exl2_message *messages; /* [count] the whole conversation; its texts and lists of pictures are on the heap */
     size_t count, cap;
+    exl2_image shown[ARGS_LIST_MAX]; /* [shown_count] pictures of the next message */
+    uint32_t shown_count;
+    const images_options *images;
     char *system; /* NULL: none */
     reply_view view;
     exl2_chat_desc template;
@@ -48,11 +52,33 @@ static void add_message(chat *c, const char *role, const char *text, size_t byte
     c->messages[c->count++] = (exl2_message){ .role = role, .text = memory_copy_text(text, bytes) };
 }
 
+/* Gives the newest message the pictures that were shown. */
+static void add_shown(chat *c)
+{
+    exl2_message *m = &c->messages[c->count - 1];
+    if (c->shown_count > 0) {
+        exl2_image *list = memory_take(c->shown_count, sizeof *list);
+        memcpy(list, c->shown, c->shown_count * sizeof *list);
+        m->images = list;
+        m->image_count = c->shown_count;
+        c->shown_count = 0;
+    }
+}
+
+static void free_message(const chat *c, exl2_message *m)
+{
+    for (size_t i = 0; i < m->image_count; i++) {
+        exl2_image_close(c->host.engine, m->images[i]);
+    }
+    free((void *)(uintptr_t)m->images);
+    free((void *)(uintptr_t)m->text);
+}
+
 /* Cuts the conversation back to its first `count` messages. */
 static void keep_messages(chat *c, size_t count)
 {
     while (c->count > count) {
-        free((void *)(uintptr_t)c->messages[--c->count].text);
+        free_message(c, &c->messages[--c->count]);
     }
 }
 
@@ -61,7 +87,7 @@ static bool forget_turns(chat *c)
 {
     size_t first = c->system != NULL, turns = (c->count - first - 1) / 2, drop = 2 * ((turns + 1) / 2);
     for (size_t i = first; i < first + drop; i++) {
-        free((void *)(uintptr_t)c->messages[i].text);
+        free_message(c, &c->messages[i]);
     }
     memmove(c->messages + first, c->messages + first + drop, (c->count - first - drop) * sizeof *c->messages);
     c->count -= drop;
@@ -69,14 +95,19 @@ static bool forget_turns(chat *c)
 }
 
 /* Takes the tokens of `turns` forgotten turns out of the session. The system message before them stays as it is, and
-   the turns after them are computed again, by the next job. false: failed, message printed. */
+   the turns after them are computed again, by the next job. A history with pictures is left to that job, as it has
+   rows where a rendered text has marks. false: failed, message printed. */
 static bool trim_history(chat *c, size_t turns)
 {
     exl2_engine *e = c->host.engine;
-    size_t bytes = 0, now_count = 0, old_count = 0;
+    size_t bytes = 0, now_count = 0, old_count = 0, pictures = 0;
     uint32_t from = 0, gap = 0;
     char *text = NULL;
     exl2_token *now = NULL, *old = NULL;
+    if (exl2_session_pictures(e, c->session, NULL, 0, &pictures) >= 0 && pictures > 0) {
+        fprintf(stderr, "(forgot the oldest %zu turns)\n", turns);
+        return true;
+    }
     exl2_result r = exl2_chat_render(e, c->host.model, c->messages, c->count, &c->template, NULL, 0, &bytes);
     if (r >= 0) {
         text = memory_take(bytes + 1, 1);
@@ -104,9 +135,17 @@ static bool trim_history(chat *c, size_t turns)
     return true;
 }
 
+static void forget_shown(chat *c)
+{
+    while (c->shown_count > 0) {
+        exl2_image_close(c->host.engine, c->shown[--c->shown_count]);
+    }
+}
+
 static void begin_conversation(chat *c)
 {
     keep_messages(c, 0);
+    forget_shown(c);
     if (c->system) {
         add_message(c, "system", c->system, strlen(c->system));
     }
@@ -212,6 +251,29 @@ static void set_system(chat *c, const char *text)
     begin_conversation(c);
 }
 
+/* Shows a picture, which stands in the next message. false: it cannot be; a message was printed. */
+static bool show(chat *c, const char *path)
+{
+    char sentence[1280] = "";
+    exl2_image_info info = { 0 };
+    exl2_image *image = &c->shown[c->shown_count];
+    if (!*path) {
+        snprintf(sentence, sizeof sentence, "/image needs a file");
+    } else if (c->images->open + c->images->files.count == 0) {
+        snprintf(sentence, sizeof sentence, "the model was loaded without its tower for pictures: give --images N, "
+                 "the number of pictures in a conversation");
+    } else if (c->shown_count == ARGS_LIST_MAX) {
+        snprintf(sentence, sizeof sentence, "a message has at most %d pictures", ARGS_LIST_MAX);
+    } else if (images_make_file(c->host.engine, c->host.model, path, image, sentence, sizeof sentence) >= 0) {
+        exl2_image_get(c->host.engine, *image, &info);
+        c->shown_count++;
+        fprintf(stderr, "(%s: %u tokens of the next message)\n", path, info.tokens);
+        return true;
+    }
+    fprintf(stderr, "%s\n", sentence);
+    return false;
+}
+
 /* ---- commands; false: failed, message printed ---- */
 
 static bool reset(chat *c, const char *argument)
@@ -262,6 +324,12 @@ static bool save(chat *c, const char *argument)
         fputs("/save needs the name of a file\n", stderr);
         return false;
     }
+    for (size_t i = 0; i < c->count; i++) {
+        if (c->messages[i].image_count) {
+            fputs("a conversation with pictures cannot be saved: the file has texts alone\n", stderr);
+            return false;
+        }
+    }
     return chat_file_write(argument, c->messages, c->count);
 }
 
@@ -296,6 +364,7 @@ static bool switch_timings(chat *c, const char *argument)
 static bool help(chat *c, const char *argument);
 
 static const struct { const char *name, *argument, *does; bool (*run)(chat *, const char *argument); } commands[] = {
+    { "/image", " FILE", "shows a picture, which stands in the next message; needs --images", show },
     { "/reset", "", "forgets the conversation, but not the system message", reset },
     { "/system", " TEXT", "forgets the conversation and sets the system message; no TEXT: none", begin_again },
     { "/retry", "", "replies again to what you said last", retry },
@@ -345,6 +414,7 @@ static bool answer(chat *c, const memory_text *said)
     }
     size_t before = c->count;
     add_message(c, "user", said->data, said->bytes);
+    add_shown(c);
     bool good = reply(c);
     if (!good) {
         keep_messages(c, before);
@@ -392,6 +462,11 @@ static int open_and_talk(chat *c, const exl2_model_desc *model, const char *syst
     }
     c->ending = template_end(template, c->host.engine, c->host.model);
     set_system(c, system);
+    for (uint32_t i = 0; i < c->images->files.count; i++) {
+        if (!show(c, c->images->files.items[i])) {
+            return 1;
+        }
+    }
     return talk(c);
 }
 
@@ -403,10 +478,13 @@ int cli_chat(int argc, char **argv)
     uint32_t max_tokens = 0;
     sampling_options sampling = sampling_defaults();
     host_options options = { 0 };
+    images_options pictures = { 0 };
     const arg positional[] = { { "MODEL", ARG_TEXT, &model.path, NULL, "model folder" } };
     const arg flags[] = {
         { "--system", ARG_TEXT, &system, "T", "system message" },
         TEMPLATE_ARG(template),
+        { "--image", ARG_TEXTS, &pictures.files, "FILE", "a picture of the first message; may be repeated" },
+        IMAGES_ROOM(pictures),
         { "--max-tokens", ARG_U32, &max_tokens, "N",
           "maximum tokens of a reply, also --max; 0 = 512, or what fits the context (0)" },
 #define SAMPLING_OF sampling
@@ -419,7 +497,7 @@ int cli_chat(int argc, char **argv)
     const args_desc d = { "exl2 chat",
                           "Chats in the terminal. /help lists the commands.",
                           positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
-    chat c = { 0 };
+    chat c = { .images = &pictures };
     args_result parsed = args_parse(&d, argc, argv);
     if (parsed == ARGS_OK) {
         parsed = sampling_desc(&d, &sampling, &c.sampler);
@@ -428,8 +506,10 @@ int cli_chat(int argc, char **argv)
         return cli_exit(parsed);
     }
     c.max_tokens = max_tokens;
+    images_room(&(images){ 0 }, &pictures, pictures.files.count, &model);
     bool good = template_choose(template, &c.template, &template_text) && host_open(&c.host, &options);
     int code = good ? open_and_talk(&c, &model, system, template) : 1;
+    forget_shown(&c);
     keep_messages(&c, 0);
     host_close(&c.host);
     free(template_text);

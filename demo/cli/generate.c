@@ -110,7 +110,7 @@ static args_result check(const args_desc *d, const generate_options *o)
         return args_wrong(d, "give exactly one of --prompt, --prompt-file and --ids");
     }
     if (o->load && o->images.files.count > 0) {
-        return args_wrong(d, "--load goes on with what was saved: give no --image");
+        return args_wrong(d, "--load goes on with what was saved: give no --image, but --images N for its pictures");
     }
     if (!o->save && (o->save_kv || o->save_after)) {
         return args_wrong(d, "%s needs --save", o->save_kv ? "--save-kv" : "--save-after");
@@ -247,7 +247,7 @@ static void set_prompt(generation *g, exl2_job_desc *d)
 static bool save_session(const generation *g)
 {
     size_t need = 0;
-    uint32_t flags = g->options->save_kv ? EXL2_SAVE_KV : 0;
+    uint32_t flags = (g->options->save_kv ? EXL2_SAVE_KV : 0) | EXL2_SAVE_IMAGES;
     bool good = exl2_session_save(g->host->engine, g->session, flags, NULL, 0, &need) >= 0;
     void *data = memory_take(need, 1);
     good = good && exl2_session_save(g->host->engine, g->session, flags, data, need, &need) >= 0;
@@ -382,9 +382,7 @@ static bool read_images(generation *g, exl2_model_desc *d)
     if (!images_read(&g->images, o)) {
         return false;
     }
-    if (g->images.count > 0) {
-        images_room(&g->images, o, g->images.count, d);
-    }
+    images_room(&g->images, o, g->images.count, d);
     return true;
 }
 

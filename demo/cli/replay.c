@@ -1,10 +1,11 @@
 /* replay.c: `exl2 replay`: conversations as JSON lines, each answered by a JSON line: what a script does to sessions
    and jobs, so that the same texts can be made in many ways and compared.
-   takes: a model folder, a script.
+   takes: a model folder, a script, pictures that it names.
    gives: cli_replay. */
 #define _POSIX_C_SOURCE 200809L
 #include "../common/clock.h"
 #include "../common/host.h"
+#include "../common/images.h"
 #include "../common/interrupt.h"
 #include "../common/json_in.h"
 #include "../common/json_out.h"
@@ -19,6 +20,7 @@
 
 #define REPLAY_SESSIONS 1024
 #define REPLAY_NAME 64
+#define REPLAY_PICTURES 64 /* of a line */
 
 /* A session of the script, and its newest job. */
 typedef struct talk {
@@ -36,12 +38,22 @@ typedef struct talk {
     uint64_t *delivered;    /* tokens of all jobs */
 } talk;
 
+typedef struct pictures {
+    exl2_image handles[REPLAY_PICTURES];
+    uint32_t count;
+    exl2_result result;  /* of making them */
+    char sentence[1280]; /* why it failed */
+} pictures;
+
 typedef struct replay {
     host host;
     const char *path, *script;
     exl2_model_desc model;
     exl2_step_desc step;
     host_options options;
+    images_options images;
+    exl2_image *kept; /* [kept_count] pictures of the operation "image" */
+    size_t kept_count;
     bool worker; /* --worker */
     bool json; /* accepted: the answers are JSON in any case */
     talk talks[REPLAY_SESSIONS];
@@ -80,7 +92,7 @@ static bool is_set(const replay *r, const char *key)
 /* What a line may have. A boolean has the kind JSON_TRUE here, a number that counts something JSON_NULL. */
 static const struct { const char *key; json_kind kind; } keys[] = {
     { "op", JSON_TEXT }, { "s", JSON_TEXT }, { "from", JSON_TEXT }, { "file", JSON_TEXT }, { "text", JSON_TEXT },
-    { "ids", JSON_ARRAY }, { "messages", JSON_ARRAY }, { "schema", JSON_OBJECT },
+    { "ids", JSON_ARRAY }, { "messages", JSON_ARRAY }, { "images", JSON_ARRAY }, { "schema", JSON_OBJECT },
     { "max", JSON_NULL }, { "reserve", JSON_NULL }, { "seed", JSON_NULL }, { "tokens", JSON_NULL },
     { "count", JSON_NULL }, { "from_token", JSON_NULL }, { "temperature", JSON_NUMBER }, { "priority", JSON_NUMBER },
     { "greedy", JSON_TRUE }, { "prefill", JSON_TRUE }, { "ngram", JSON_TRUE }, { "one_by_one", JSON_TRUE },
@@ -181,6 +193,7 @@ static void answer_job(talk *t)
     }
     json_out_uint(&j, "prompt_tokens", s->prompt_tokens);
     json_out_uint(&j, "reused_tokens", s->reused_tokens);
+    json_out_uint(&j, "image_rows", s->image_rows);
     json_out_uint(&j, "new_tokens", s->new_tokens);
     json_out_uint(&j, "forced_tokens", s->forced_tokens);
     json_out_uint(&j, "drafted", s->drafted);
@@ -246,7 +259,7 @@ static void save(replay *r, talk *t)
 {
     const char *path = text_of(r, "file");
     size_t need = 0;
-    uint32_t flags = is_set(r, "kv") ? EXL2_SAVE_KV : 0;
+    uint32_t flags = (is_set(r, "kv") ? EXL2_SAVE_KV : 0) | EXL2_SAVE_IMAGES;
     exl2_result result = exl2_session_save(r->host.engine, t->session, flags, NULL, 0, &need);
     uint8_t *data = memory_take(need, 1);
     result = result < 0 ? result : exl2_session_save(r->host.engine, t->session, flags, data, need, &need);
@@ -307,12 +320,55 @@ static exl2_result step(replay *r)
     return result;
 }
 
-/* The prompt of the line. *memory: what it needs, to be freed. */
-static void set_prompt(const replay *r, exl2_job_desc *d, void **memory)
+/* Makes the pictures that `list` names, after those that p has. Returns how many. */
+static size_t show(const replay *r, const json_value *list, pictures *p)
+{
+    size_t before = p->count;
+    for (const json_value *v = list && list->kind == JSON_ARRAY ? list->child : NULL; v && p->result >= 0;
+         v = v->next) {
+        if (v->kind != JSON_TEXT || p->count == REPLAY_PICTURES) {
+            snprintf(p->sentence, sizeof p->sentence, "\"images\" must be a list of at most 64 files");
+            p->result = EXL2_ERR_ARG;
+        } else {
+            p->result = images_make_file(r->host.engine, r->host.model, v->text, &p->handles[p->count], p->sentence,
+                                         sizeof p->sentence);
+            p->count += p->result >= 0;
+        }
+    }
+    return p->count - before;
+}
+
+/* The messages of the line; pictures of the line itself stand in the last one. */
+static exl2_message *read_messages(const replay *r, const json_value *messages, pictures *p)
+{
+    exl2_message *list = memory_take(messages->child_count + 1, sizeof *list);
+    size_t n = 0;
+    for (const json_value *v = messages->child; v; v = v->next) {
+        const json_value *role = json_member(v, "role"), *content = json_member(v, "content");
+        exl2_message *m = &list[n++];
+        *m = (exl2_message){ .role = role && role->kind == JSON_TEXT ? role->text : NULL,
+                             .text = content && content->kind == JSON_TEXT ? content->text : "",
+                             .images = p->handles + p->count };
+        m->image_count = show(r, json_member(v, "images"), p);
+        m->image_count += v->next ? 0 : show(r, json_member(r->line, "images"), p);
+    }
+    return list;
+}
+
+/* The prompt of the line. *memory: what it needs, to be freed; *p: its pictures, to be closed. */
+static void set_prompt(const replay *r, exl2_job_desc *d, void **memory, pictures *p)
 {
     const json_value *ids = json_member(r->line, "ids"), *messages = json_member(r->line, "messages");
     const json_value *text = json_member(r->line, "text");
     size_t n = 0;
+    if (messages) {
+        d->prompt.messages = *memory = read_messages(r, messages, p);
+        d->prompt.message_count = messages->child_count;
+        d->chat.begun_reply = is_set(r, "begun");
+        return;
+    }
+    d->prompt.images = p->handles;
+    d->prompt.image_count = show(r, json_member(r->line, "images"), p);
     if (ids) {
         exl2_token *tokens = memory_take(ids->child_count + 1, sizeof *tokens);
         for (const json_value *v = ids->child; v; v = v->next) {
@@ -321,19 +377,16 @@ static void set_prompt(const replay *r, exl2_job_desc *d, void **memory)
         }
         d->prompt.tokens = *memory = tokens;
         d->prompt.token_count = n;
-    } else if (messages) {
-        exl2_message *list = memory_take(messages->child_count + 1, sizeof *list);
-        for (const json_value *v = messages->child; v; v = v->next) {
-            const json_value *role = json_member(v, "role"), *content = json_member(v, "content");
-            list[n++] = (exl2_message){ .role = role && role->kind == JSON_TEXT ? role->text : NULL,
-                                        .text = content && content->kind == JSON_TEXT ? content->text : "" };
-        }
-        d->prompt.messages = *memory = list;
-        d->prompt.message_count = n;
-        d->chat.begun_reply = is_set(r, "begun");
     } else if (text && text->kind == JSON_TEXT) {
         d->prompt.text = text->text;
         d->prompt.text_bytes = text->text_bytes;
+    }
+}
+
+static void close_pictures(const replay *r, const exl2_image *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        exl2_image_close(r->host.engine, list[i]);
     }
 }
 
@@ -356,12 +409,13 @@ static void start(replay *r, talk *t, bool resume)
                         .draft = { .ngram = is_set(r, "ngram"), .one_by_one = is_set(r, "one_by_one") },
                         .on_event = on_event, .user = t };
     const json_value *schema = json_member(r->line, "schema");
+    pictures shown = { .count = 0 };
     exl2_result result = EXL2_OK;
     if (t->running || t->ended) {
         answer(r, EXL2_ERR_STATE, "the session has a job whose end was not answered yet: run first");
         return;
     }
-    set_prompt(r, &d, &memory);
+    set_prompt(r, &d, &memory, &shown);
     set_sampler(r, &d.sampler);
     if (schema) {
         exl2_grammar_desc g = { .model = r->host.model, .kind = EXL2_GRAMMAR_JSON_SCHEMA, .source = schema->raw,
@@ -371,9 +425,10 @@ static void start(replay *r, talk *t, bool resume)
     t->id_count = t->text.bytes = 0;
     t->end = (host_end){ 0 };
     t->delivered = &r->delivered;
+    result = shown.result < 0 ? shown.result : result;
     result = result < 0 ? result : exl2_job_start(r->host.engine, &d, &t->job);
     if (result < 0) {
-        answer(r, result, NULL);
+        answer(r, result, shown.result < 0 ? shown.sentence : NULL);
     } else {
         free(t->id);
         t->id = line_id(r);
@@ -383,6 +438,7 @@ static void start(replay *r, talk *t, bool resume)
     if (d.grammar.id) {
         exl2_grammar_close(r->host.engine, d.grammar);
     }
+    close_pictures(r, shown.handles, shown.count); /* the job keeps what it needs */
     free(memory);
     if (result >= 0 && is_set(r, "hold")) {
         answer(r, EXL2_OK, NULL);
@@ -456,6 +512,30 @@ static void unpark(replay *r, talk *none)
     answer_timed(r, parked ? error.code : result, NULL, (double)(clock_ns() - begin) * 1e-6);
 }
 
+/* Makes a picture, which stays open until "images_close". */
+static void keep_picture(replay *r, talk *none)
+{
+    (void)none;
+    const char *path = text_of(r, "file");
+    char sentence[1280] = "\"file\" is missing";
+    r->kept = memory_grow(r->kept, r->kept_count + 1, sizeof *r->kept);
+    exl2_result result = EXL2_ERR_ARG;
+    if (path && path[0]) {
+        result = images_make_file(r->host.engine, r->host.model, path, &r->kept[r->kept_count], sentence,
+                                  sizeof sentence);
+    }
+    r->kept_count += result >= 0;
+    answer(r, result, sentence);
+}
+
+static void forget_pictures(replay *r, talk *none)
+{
+    (void)none;
+    close_pictures(r, r->kept, r->kept_count);
+    r->kept_count = 0;
+    answer(r, EXL2_OK, NULL);
+}
+
 static void stats(replay *r, talk *none)
 {
     (void)none;
@@ -517,6 +597,7 @@ static const struct { const char *name, *session; void (*obey)(replay *r, talk *
     { "open", NULL, open_session }, { "fork", "from", open_session }, { "close", "s", close_session },
     { "say", "s", say }, { "resume", "s", resume }, { "cancel", "s", cancel },
     { "rewind", "s", rewind_session }, { "trim", "s", trim }, { "save", "s", save }, { "load", "s", load },
+    { "image", NULL, keep_picture }, { "images_close", NULL, forget_pictures },
     { "run", NULL, run }, { "stats", NULL, stats }, { "park", NULL, park }, { "unpark", NULL, unpark },
 };
 
@@ -602,6 +683,7 @@ int cli_replay(int argc, char **argv)
         { "--no-reuse", ARG_BOOL, &r->model.cache.no_reuse, NULL, "sessions share K and V with their forks only" },
         { "--batch", ARG_U32, &r->model.batch_max, "N", "sequences of a pass (16)" },
         { "--prefill-chunk", ARG_U32, &r->model.prefill_chunk, "N", "rows of a pass (1024)" },
+        IMAGES_ROOM(r->images),
         HOST_CONTEXT_ARGS(r->model),
         HOST_ARGS(r->options),
     };
@@ -612,6 +694,7 @@ int cli_replay(int argc, char **argv)
     int code = cli_exit(parsed);
     if (parsed == ARGS_OK) {
         r->model.path = r->path;
+        images_room(&(images){ 0 }, &r->images, 0, &r->model);
         r->step.wait = r->worker || (r->step.cpu_us == 0 && r->step.gpu_us == 0);
         bool loaded = host_open(&r->host, &r->options) && host_load(&r->host, &r->model, 2);
         bool works = loaded && (!r->worker || exl2_worker_start(r->host.engine) == EXL2_OK);
@@ -621,6 +704,7 @@ int cli_replay(int argc, char **argv)
     for (size_t i = 0; i < REPLAY_SESSIONS; i++) {
         forget(&r->talks[i]);
     }
+    free(r->kept);
     free(r);
     return code;
 }

@@ -19,17 +19,20 @@ bool images_read(images *i, const images_options *o)
     return true;
 }
 
-void images_room(const images *i, const images_options *o, uint32_t open, exl2_model_desc *d)
+void images_room(const images *i, const images_options *o, uint32_t needed, exl2_model_desc *d)
 {
+    uint32_t open = needed > o->open ? needed : o->open;
     uint64_t pixels = 0;
     d->vision.images = open;
+    d->vision.rows = o->rows;
     d->vision.max_rows = o->max_rows;
     d->vision.max_tiles = o->max_tiles;
     for (uint32_t k = 0; k < i->count; k++) { /* no side may be longer than the number of pixels */
         uint64_t area = (uint64_t)i->files[k].width * i->files[k].height;
         pixels = open > 1 || area < pixels ? pixels + (open > 1 ? area : 0) : area;
     }
-    d->vision.pixels_max = (uint32_t)(pixels > UINT32_MAX / 4 ? UINT32_MAX / 4 : pixels);
+    pixels = open > i->count && pixels < IMAGES_PIXELS ? IMAGES_PIXELS : pixels;
+    d->vision.pixels_max = (uint32_t)(pixels > 1u << 28 ? 1u << 28 : pixels);
 }
 
 exl2_result images_make_one(exl2_engine *e, exl2_model m, const picture_file *p, exl2_image *out)
@@ -39,6 +42,25 @@ exl2_result images_make_one(exl2_engine *e, exl2_model m, const picture_file *p,
     exl2_image_desc d = { .model = m, .format = formats[p->channels], .width = p->width, .height = p->height,
                           .pixels = p->pixels, .silent = true };
     return exl2_image_make(e, &d, out);
+}
+
+exl2_result images_make_file(exl2_engine *e, exl2_model m, const char *path, exl2_image *out, char *sentence,
+                             size_t cap)
+{
+    char why[256];
+    picture_file p;
+    exl2_error error;
+    if (!picture_file_read(path, &p, why, sizeof why)) {
+        snprintf(sentence, cap, "%s: %s", path, why);
+        return EXL2_ERR_IO;
+    }
+    exl2_result r = images_make_one(e, m, &p, out);
+    picture_file_close(&p);
+    if (r < 0) {
+        exl2_last_error(e, &error);
+        snprintf(sentence, cap, "%s: %s", path, error.text);
+    }
+    return r;
 }
 
 bool images_make(images *i, exl2_engine *e, exl2_model m)

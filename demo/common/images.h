@@ -1,6 +1,7 @@
-/* images.h: files that become pictures of a model: --image, --max-rows, --max-tiles.
+/* images.h: files that become pictures of a model: --image, --images, --image-rows, --max-rows, --max-tiles.
    takes: paths, an engine with a loaded model.
-   gives: images, images_read, images_room, images_make_one, images_make, images_close, IMAGES_ARGS, IMAGES_LIMITS.
+   gives: images, images_read, images_room, images_make_one, images_make_file, images_make, images_close, IMAGES_ARGS,
+          IMAGES_ROOM, IMAGES_LIMITS.
    owns:  the pixels of files until images_make, and then handles, until images_close. */
 #ifndef DEMO_IMAGES_H
 #define DEMO_IMAGES_H
@@ -12,16 +13,23 @@
 typedef struct images_options { /* zeroed: no pictures */
     arg_texts files;
     uint32_t max_rows, max_tiles; /* 0 = the engine's, the model's own */
+    uint32_t open, rows;          /* pictures at a time, 0 = as many as are named; rows of the pool, 0 = the engine's */
 } images_options;
+
+#define IMAGES_PIXELS 24000000u /* of pictures that are named later, at a time */
 
 /* Rows of a flag table. */
 #define IMAGES_LIMITS(options)                                                                                      \
     { "--max-rows", ARG_U32, &(options).max_rows, "N", "rows of a picture, at most (1280)" },                       \
     { "--max-tiles", ARG_U32, &(options).max_tiles, "N",                                                            \
       "tiles of a picture, at most; 1: the whole alone (the model's)" }
+#define IMAGES_ROOM(options)                                                                                        \
+    { "--images", ARG_U32, &(options).open, "N", "pictures at a time; loads the tower (those that are named)" },     \
+    { "--image-rows", ARG_U32, &(options).rows, "N", "rows of pictures that are kept (those of 8 pictures)" },       \
+    IMAGES_LIMITS(options)
 #define IMAGES_ARGS(options)                                                                                        \
     { "--image", ARG_TEXTS, &(options).files, "FILE", "a picture of the prompt; may be repeated" },                  \
-    IMAGES_LIMITS(options)
+    IMAGES_ROOM(options)
 
 typedef struct images { /* zeroed: none */
     picture_file files[ARGS_LIST_MAX];
@@ -32,11 +40,17 @@ typedef struct images { /* zeroed: none */
 /* Reads all files. false: failed, message on stderr. */
 bool images_read(images *i, const images_options *o);
 
-/* Room for these pictures in the model: `open` at a time. */
-void images_room(const images *i, const images_options *o, uint32_t open, exl2_model_desc *d);
+/* Room in the model for `needed` pictures at a time, or for as many as --images says, if these are more. Without any
+   the tower is not loaded. */
+void images_room(const images *i, const images_options *o, uint32_t needed, exl2_model_desc *d);
 
-/* Makes the picture of a file. silent: without events. Results as exl2_image_make. */
+/* Makes a picture, without events. Results as exl2_image_make. */
 exl2_result images_make_one(exl2_engine *e, exl2_model m, const picture_file *p, exl2_image *out);
+
+/* Reads a file and makes its picture. IO: it cannot be read; else as exl2_image_make. sentence [cap]: why it failed,
+   with the path. */
+exl2_result images_make_file(exl2_engine *e, exl2_model m, const char *path, exl2_image *out, char *sentence,
+                             size_t cap);
 
 /* Makes all pictures, and frees the pixels. false: failed; the engine's newest error says why. */
 bool images_make(images *i, exl2_engine *e, exl2_model m);

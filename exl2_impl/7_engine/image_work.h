@@ -16,14 +16,14 @@
 /* Ends a job whose next picture is gone. */
 EXL2__PRIVATE void exl2__images_miss(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t slot, uint32_t at)
 {
-    const uint64_t *id = exl2__images_pictures(m)->picture[slot].id;
+    char id[33];
     exl2_result why = m->images.data[slot].result;
     exl2__job *positive = exl2__objects_positive(job);
+    exl2__images_id_text(exl2__images_pictures(m)->picture[slot].id, id);
     exl2_result r = why < 0 ? exl2__fail(&e->ctx, why, "%s", m->images.data[slot].error)
                             : exl2__fail(&e->ctx, EXL2_ERR_STATE,
-                                         "the picture %016llx%016llx at token %u of the history "
-                                         "is gone: make it again with exl2_image_make",
-                                         (unsigned long long)id[0], (unsigned long long)id[1], at);
+                                         "the picture %s at token %u of the history "
+                                         "is gone: make it again with exl2_image_make", id, at);
     exl2__jobs_fail(e, positive, r);
 }
 
@@ -69,16 +69,17 @@ EXL2__PRIVATE void exl2__images_gate(exl2_engine *e, exl2__model *m)
 
 /* ---- the work ---- */
 
-/* The picture that is next: one that a job needs, then the one that was made first. */
+/* The picture that is next: one that a job needs, then the one that was made first. One that has its rows and was made
+   again is only resized, as its rows may be evicted. */
 EXL2__PRIVATE uint32_t exl2__images_next(exl2__model *m)
 {
     const exl2__pictures *p = exl2__images_pictures(m);
     uint32_t next = EXL2__NO_PICTURE;
     for (uint32_t i = 0; i < p->count; i++) {
         const exl2__image_data *d = &m->images.data[i];
-        bool open = p->picture[i].rows && !p->picture[i].data && d->seen.count && d->result >= 0;
-        bool named = p->picture[i].uses || p->picture[i].handles;
-        if (!open || !(d->wanted || (d->fresh && named))) {
+        bool open = p->picture[i].rows && d->seen.count && d->result >= 0;
+        bool named = p->picture[i].uses || p->picture[i].handles, has_rows = p->picture[i].data;
+        if (!open || (has_rows && d->resized) || !(d->wanted || (named && (d->fresh || has_rows)))) {
             continue;
         }
         const exl2__image_data *best = next == EXL2__NO_PICTURE ? NULL : &m->images.data[next];

@@ -279,7 +279,7 @@ EXL2__PRIVATE uint64_t exl2__images_room_for_pixels(exl2__model *m, uint64_t byt
         for (uint32_t i = 0; i < p->count; i++) {
             const exl2__image_data *d = &m->images.data[i];
             bool nobody = exl2__pictures_is_unused(p, i), may = d->seen.count && !exl2__images_is_busy(m, i);
-            may = may && (nobody || (p->picture[i].data && d->source.count == 0));
+            may = may && (nobody || p->picture[i].data);
             if (may && (oldest == EXL2__NO_PICTURE || nobody > unused ||
                         (nobody == unused && d->age < m->images.data[oldest].age))) {
                 oldest = i;
@@ -408,6 +408,39 @@ EXL2__PRIVATE void exl2__images_name(const exl2_image_desc *d, const exl2__visio
     }
 }
 
+/* Pictures of snapshots that have the same id, but no pixels, get them: their rows may be evicted, and else would be
+   gone. Without room in the area they stay as they are. */
+EXL2__PRIVATE void exl2__images_supply(exl2__model *m, uint32_t from)
+{
+    exl2__images *g = &m->images;
+    const exl2__pictures *p = exl2__images_pictures(m);
+    for (uint32_t i = 0; i < p->count; i++) {
+        const exl2__picture *a = &p->picture[i], *b = &p->picture[from];
+        exl2__image_data *to = &g->data[i];
+        bool same = a->rows == b->rows && a->given && a->id[0] == b->id[0] && a->id[1] == b->id[1] &&
+                    memcmp(a->grid, b->grid, sizeof a->grid) == 0;
+        if (!same || to->seen.count || exl2__images_is_busy(m, i)) {
+            continue;
+        }
+        uint64_t source = g->data[from].source.count, at;
+        at = exl2__images_room_for_pixels(m, source + g->data[from].size.seen_bytes);
+        const exl2__image_data *d = &g->data[from];
+        if (at == EXL2__IMAGE_NOWHERE || !d->seen.count) {
+            return;
+        }
+        memcpy(g->pixels + at, g->pixels + d->source.at, (size_t)source);
+        memcpy(g->pixels + at + source, g->pixels + d->seen.at, (size_t)d->seen.count);
+        to->size = d->size;
+        to->limits = d->limits;
+        to->width = d->width;
+        to->height = d->height;
+        to->source = (exl2__image_room){ at, source };
+        to->seen = (exl2__image_room){ at + source, d->seen.count };
+        to->resized = d->resized;
+        to->result = EXL2_OK;
+    }
+}
+
 /* Makes the picture known, or finds it. *slot has one handle more. */
 EXL2__PRIVATE exl2_result exl2__images_enter(exl2_engine *e, exl2__model *m, const exl2_image_desc *d, uint32_t *slot)
 {
@@ -443,7 +476,7 @@ EXL2__PRIVATE exl2_result exl2__images_enter(exl2_engine *e, exl2__model *m, con
     }
     exl2__image_data *data = &g->data[*slot];
     data->age = ++g->clock;
-    if (!exl2__images_can_return(m, *slot)) { /* new, or its pixels are gone */
+    if (!data->seen.count && !exl2__images_is_busy(m, *slot)) { /* new, or its pixels are gone, if not its rows */
         data->size = size;
         data->limits = limits;
         data->width = d->width;
@@ -454,6 +487,7 @@ EXL2__PRIVATE exl2_result exl2__images_enter(exl2_engine *e, exl2__model *m, con
         data->result = EXL2_OK;
     }
     data->fresh = data->fresh || !p->picture[*slot].data;
+    exl2__images_supply(m, *slot);
     return EXL2_OK;
 }
 
@@ -490,6 +524,16 @@ static inline void exl2__images_close(exl2__model *m, exl2__image *image)
     *image = (exl2__image){ 0 };
 }
 
+/* The id as hexadecimal digits of its bytes in order, as exl2_image_info.id has them. */
+static inline void exl2__images_id_text(const uint64_t id[2], char out[33])
+{
+    for (uint32_t i = 0; i < 32; i++) {
+        uint32_t byte = (uint32_t)(id[i / 16] >> 8 * (i / 2 % 8)) & 0xFF;
+        out[i] = "0123456789abcdef"[i % 2 ? byte & 15 : byte >> 4];
+    }
+    out[32] = 0;
+}
+
 /* Fails if the history that a job begins with needs a picture that is gone: one whose K and V are not in the cache. */
 EXL2__PRIVATE exl2_result exl2__images_check_history(exl2_engine *e, exl2__model *m, const exl2__job *job)
 {
@@ -513,11 +557,12 @@ EXL2__PRIVATE exl2_result exl2__images_check_history(exl2_engine *e, exl2__model
                                       exl2__sequence_reuse(&job->sequence, text.tokens));
     for (uint32_t i = found; i < keep; i++) {
         if (exl2__pictures_is(t->words[i]) && !exl2__images_can_return(m, exl2__pictures_of(t->words[i]))) {
-            const uint64_t *id = exl2__images_pictures(m)->picture[exl2__pictures_of(t->words[at_first])].id;
+            char id[33];
+            exl2__images_id_text(exl2__images_pictures(m)->picture[exl2__pictures_of(t->words[at_first])].id, id);
             return exl2__fail(&e->ctx, EXL2_ERR_STATE,
                               "%u pictures of the history are gone; the first is number %u, "
-                              "%016llx%016llx, at token %u: make it again with exl2_image_make",
-                              missing, first, (unsigned long long)id[0], (unsigned long long)id[1], at_first);
+                              "%s, at token %u: make it again with exl2_image_make",
+                              missing, first, id, at_first);
         }
     }
     return EXL2_OK;

@@ -115,6 +115,129 @@ static void check_generate(const char *root, const char *model)
     free(golden_text);
 }
 
+/* Pictures of a chat are those of `generate`, also in the second turn; the tower is loaded for --images alone. */
+static void check_chat(const char *root)
+{
+    char lines[4096], *said, *wanted;
+    snprintf(lines, sizeof lines, "/image %s/images/gray-64x64.png\n/image %s/images/alpha-50x70.png\nWhat is it?\n",
+             root, root);
+    program_write("typed", lines);
+    CHECK_INT(program_run("chat '%s/smolvlm' --images 2 --temperature 0 --max 8 --backend cpu <'%s/typed'", root,
+                          folder), 0);
+    said = program_read("out");
+    CHECK_INT(program_run("generate '%s/smolvlm' --chat --prompt 'What is it?' --image '%s/images/gray-64x64.png' "
+                          "--image '%s/images/alpha-50x70.png' --temperature 0 --max 8 --backend cpu", root, root,
+                          root), 0);
+    wanted = program_read("out");
+    CHECK_TEXT(said, wanted);
+    free(said);
+    program_write("typed", "What is it?\n");
+    CHECK_INT(program_run("chat '%s/smolvlm' --image '%s/images/gray-64x64.png' --image '%s/images/alpha-50x70.png' "
+                          "--temperature 0 --max 8 --backend cpu <'%s/typed'", root, root, root, folder), 0);
+    said = program_read("out");
+    CHECK_TEXT(said, wanted);
+    free(said);
+    free(wanted);
+    /* Both are closed by /reset, so that there is room for two others. */
+    snprintf(lines, sizeof lines, "/image %s/images/gray-64x64.png\nHello\n/image %s/images/alpha-50x70.png\n/reset\n"
+             "/image %s/images/noise-17x150.png\n/image %s/images/text-93x61.png\nAnd now?\nReally?\n", root, root,
+             root, root);
+    program_write("typed", lines);
+    CHECK_INT(program_run("chat '%s/smolvlm' --images 2 --max 4 --context 200 --backend cpu <'%s/typed'", root,
+                          folder), 0);
+    program_sentence(program_run("chat '%s/smolvlm' --backend cpu <'%s/typed'", root, folder), 1, "give --images N");
+}
+
+/* Ids with a mark, as the model reads them; a row has no likelihood. */
+static void check_score(const char *root)
+{
+    char path[1024], *golden_text, *text;
+    snprintf(path, sizeof path, "%s/smolvlm/golden.json", root);
+    golden_text = check_read(path, NULL);
+    json_value *golden = program_parse(golden_text, strlen(golden_text));
+    const json_value *prompt = json_member(golden, "prompts")->child, *ids = json_member(prompt, "ids");
+    const json_value *wanted = json_member(prompt, "ids_expanded"), *sums = json_member(prompt, "logsumexp");
+    char *list = memory_copy_text(ids->raw, ids->raw_bytes);
+    program_write("ids", list);
+    snprintf(path, sizeof path, "--image '%s/images/%s'", root, json_member(prompt, "images")->child->text);
+    json_value *out = program_json(program_run("score '%s/smolvlm' --ids-file '%s/ids' %s --json --top 1 --backend cpu",
+                                               root, folder, path), &text);
+    const json_value *got = json_member(out, "ids"), *sum = json_member(out, "logsumexp")->child;
+    double rows = program_number(prompt, "rows"), row = item(wanted, 9)->number;
+    CHECK(program_number(out, "image_rows") == rows);
+    CHECK_INT(got->child_count, wanted->child_count);
+    CHECK(json_member(out, "logsumexp")->child_count + (size_t)rows + 1 == wanted->child_count);
+    for (size_t i = 0; i < wanted->child_count; i++) {
+        CHECK(item(got, i)->number == item(wanted, i)->number);
+        if (i > 0 && item(wanted, i)->number != row && CHECK(sum != NULL)) {
+            CHECK(fabs(sum->number - item(sums, i - 1)->number) < 0.02);
+            sum = sum->next;
+        }
+    }
+    CHECK(program_number(out, "nll") > 5 && program_number(out, "nll") < 15);
+    json_free(out);
+    json_free(golden);
+    free(golden_text);
+    free(list);
+    free(text);
+    program_sentence(program_run("score '%s/smolvlm' --ids-file '%s/ids' %s %s --backend cpu", root, folder, path,
+                                 path), 1, "1 marks for pictures ('<image>') and 2 pictures");
+    program_sentence(program_run("score '%s/smolvlm' --text-file '%s/ids' %s", root, folder, path), 2,
+                     "--image needs --ids-file");
+}
+
+/* Pictures of a script: of a prompt, of a message, kept, saved with their session; files that are not there. */
+static void check_replay(const char *root)
+{
+    static const char *const errors[] = { "", "", "", "", "", "", "EXL2_ERR_IO", "EXL2_ERR_ARG", "EXL2_ERR_ARG",
+                                          "EXL2_ERR_BUDGET", "", "", "", "", "", "" };
+    char script[8192], *text, *line;
+    json_value *said[2] = { NULL, NULL };
+    snprintf(script, sizeof script,
+             "{\"op\":\"open\",\"s\":\"a\"}\n"
+             "{\"op\":\"image\",\"file\":\"%s/images/gray-64x64.png\"}\n"
+             "{\"op\":\"say\",\"s\":\"a\",\"text\":\"A<image>B\",\"images\":[\"%s/images/gray-64x64.png\"],"
+             "\"max\":2}\n"
+             "{\"op\":\"save\",\"s\":\"a\",\"file\":\"%s/saved\"}\n"
+             "{\"op\":\"open\",\"s\":\"b\"}\n"
+             "{\"op\":\"load\",\"s\":\"b\",\"file\":\"%s/saved\"}\n"
+             "{\"op\":\"say\",\"s\":\"a\",\"text\":\"x\",\"images\":[\"none.png\"],\"max\":2}\n"
+             "{\"op\":\"say\",\"s\":\"a\",\"text\":\"x\",\"images\":[7],\"max\":2}\n"
+             "{\"op\":\"image\"}\n", root, root, folder, folder);
+    snprintf(script + strlen(script), sizeof script - strlen(script),
+             "{\"op\":\"say\",\"s\":\"a\",\"text\":\"x\",\"images\":[\"%s/images/text-93x61.png\","
+             "\"%s/images/alpha-50x70.png\"],\"max\":2}\n"
+             "{\"op\":\"images_close\"}\n"
+             "{\"op\":\"say\",\"s\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":\"x\",\"images\":"
+             "[\"%s/images/text-93x61.png\"]}],\"images\":[\"%s/images/alpha-50x70.png\"],\"max\":2}\n"
+             "{\"op\":\"open\",\"s\":\"c\"}\n"
+             "{\"op\":\"say\",\"s\":\"b\",\"text\":\" And then?\",\"max\":8,\"greedy\":true}\n"
+             "{\"op\":\"load\",\"s\":\"c\",\"file\":\"%s/saved\"}\n"
+             "{\"op\":\"say\",\"s\":\"c\",\"text\":\" And then?\",\"max\":8,\"greedy\":true}\n", root, root, root, root,
+             folder);
+    program_write("script", script);
+    CHECK_INT(program_run("replay '%s/smolvlm' '%s/script' --images 2 --backend cpu", root, folder), 0);
+    line = text = program_read("out");
+    for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
+        char *end = strchr(line, '\n');
+        json_value *answer = program_parse(line, end ? (size_t)(end - line) : strlen(line));
+        const char *error = program_text(answer, "error");
+        CHECK_TEXT(error ? error : "", errors[i]);
+        CHECK((i != 2 && i != 11) || program_number(answer, "image_rows") == (i == 2 ? 20 : 40));
+        if (i == 13 || i == 15) {
+            said[i == 15] = answer;
+        } else {
+            json_free(answer);
+        }
+        line = end ? end + 1 : line + strlen(line);
+    }
+    const json_value *a = json_member(said[0], "ids"), *b = json_member(said[1], "ids");
+    CHECK(a && b && a->child_count == 8 && a->raw_bytes == b->raw_bytes && memcmp(a->raw, b->raw, a->raw_bytes) == 0);
+    json_free(said[0]);
+    json_free(said[1]);
+    free(text);
+}
+
 static void check_sentences(const char *root)
 {
     char *out, command[4096];
@@ -144,7 +267,7 @@ static void check_sentences(const char *root)
 int main(int argc, char **argv)
 {
     static const char *const models[] = { "smolvlm", "qwen2.5-vl", "gemma3", "pixtral" };
-    char root[1024];
+    char root[600];
     if (argc != 3) {
         printf("usage: vision PROGRAM FOLDER\n");
         return 1;
@@ -160,6 +283,9 @@ int main(int argc, char **argv)
     }
     check_generate(root, "smolvlm");
     check_generate(root, "qwen2.5-vl");
+    check_chat(root);
+    check_score(root);
+    check_replay(root);
     check_sentences(root);
     return check_done();
 }
