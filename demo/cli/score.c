@@ -1,5 +1,6 @@
-/* score.c: `exl2 score`: computes how likely each token of a text is. Rows of pictures are read, but not scored.
-   takes: a model folder; a text, or ids with pictures.
+/* score.c: `exl2 score`: computes how likely each token of a text is, in one piece or in windows. Rows of pictures are
+   read, but not scored.
+   takes: a model folder; texts, or ids with pictures.
    gives: cli_score. */
 #include "../common/host.h"
 #include "../common/images.h"
@@ -13,24 +14,39 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define SCORE_STEP_US 100000u /* Ctrl-C is checked after each step of this length */
 
 typedef struct score_options {
-    const char *path, *text_file, *ids_file;
+    const char *path, *ids_file;
+    arg_texts text_files;
     uint64_t bytes;
     uint32_t skip, top;
-    bool json;
+    uint32_t length, stride; /* of the windows, in tokens; 0 = the whole text, and `length` */
+    bool bos, by_position, json;
     images_options images;
     host_options host;
     exl2_model_desc model;
 } score_options;
 
-/* Position p predicts token p + 1, so n tokens have n - 1 positions, less those that would predict a picture's row. */
+/* Sums over scored tokens. */
+typedef struct sum {
+    double nll;
+    uint64_t tokens;
+} sum;
+
+/* Tokens that have so many tokens before them in their window: the k-th row has 8 * 2^k to 16 * 2^k - 1, the first one
+   0 to 15. */
+#define SCORE_RANGES 20
+
+/* Position p predicts token p + 1, so n tokens have n - 1 positions, less those that would predict a picture's row.
+   What belongs to a window is that of the last one. */
 typedef struct score {
     const score_options *options;
     host *host;
-    ids text;           /* as given; after expand() with what stands for pictures */
+    ids text;           /* as given, but with pictures: after expand() with what stands for them */
+    ids window;         /* what the model reads: part of the text, after BOS with --bos */
     images images;
     bool *is_row;       /* [n] */
     exl2_session session;
@@ -39,6 +55,9 @@ typedef struct score {
     float *logprob;     /* [positions] log-probability of the token that is predicted */
     float *logsumexp;   /* [positions] */
     exl2_alt *top;      /* [positions, options->top] most likely first */
+    uint32_t windows;
+    uint64_t tokens;    /* of all texts */
+    sum all, ranges[SCORE_RANGES];
     host_end end;
 } score;
 
@@ -60,19 +79,23 @@ static exl2_flow on_event(void *user, const exl2_event *event)
     return EXL2_CONTINUE;
 }
 
-static bool read_text(score *s)
+/* path NULL: --ids-file. */
+static bool read_text(score *s, const char *path)
 {
     const score_options *o = s->options;
-    if (o->ids_file) {
+    free(s->text.items);
+    s->text = (ids){ NULL, 0 };
+    if (!path) {
         return ids_from_json_file(o->ids_file, &s->text);
     }
     size_t bytes;
-    char *text = text_file_read(o->text_file, &bytes);
+    char *text = text_file_read(path, &bytes);
     if (!text) {
         return false;
     }
     bytes = o->bytes < bytes ? (size_t)o->bytes : bytes;
-    exl2_result result = ids_from_text(s->host->engine, s->host->model, text, bytes, 0, &s->text);
+    uint32_t flags = o->bos ? EXL2_TEXT_NO_BOS : 0;
+    exl2_result result = ids_from_text(s->host->engine, s->host->model, text, bytes, flags, &s->text);
     free(text);
     if (result < 0) {
         host_failed(s->host);
@@ -80,18 +103,26 @@ static bool read_text(score *s)
     return result >= 0;
 }
 
+/* Tokens of a window, BOS not counted. */
+static size_t window_length(const score *s)
+{
+    return s->options->length ? s->options->length : s->text.count;
+}
+
 /* false, with a printed message: fewer tokens than a score needs, or more than the context holds. */
 static bool check_length(const score *s)
 {
-    size_t least = (size_t)s->options->skip + 2;
+    const score_options *o = s->options;
+    size_t least = (size_t)o->skip + 2 - o->bos, length = window_length(s);
     if (s->text.count < least) {
-        fprintf(stderr, "the text has %zu tokens; with --skip %u at least %zu are needed\n", s->text.count,
-                s->options->skip, least);
+        fprintf(stderr, "the text has %zu tokens; with --skip %u at least %zu are needed\n", s->text.count, o->skip,
+                least);
         return false;
     }
-    if (s->text.count > s->host->info.context_max) {
-        fprintf(stderr, "the text has %zu tokens, but the model's context holds %u; score less, see --bytes\n",
-                s->text.count, s->host->info.context_max);
+    if (length + o->bos > s->host->info.context_max) {
+        fprintf(stderr, o->length ? "--length is %zu, but the model's context holds %u\n"
+                : "the text has %zu tokens, but the model's context holds %u; score windows of it, see --length and "
+                  "--stride\n", length, s->host->info.context_max);
         return false;
     }
     return true;
@@ -104,29 +135,31 @@ static exl2_result expand(score *s)
     size_t count = 0, pictures = 0;
     exl2_result r = exl2_session_tokens(e, s->session, NULL, 0, &count);
     if (r >= 0) {
-        s->text.items = memory_grow(s->text.items, count + 1, sizeof *s->text.items);
-        r = exl2_session_tokens(e, s->session, s->text.items, count, &count);
+        s->window.items = memory_grow(s->window.items, count + 1, sizeof *s->window.items);
+        r = exl2_session_tokens(e, s->session, s->window.items, count, &count);
     }
     r = r < 0 ? r : exl2_session_pictures(e, s->session, NULL, 0, &pictures);
     exl2_picture *list = memory_take(pictures + 1, sizeof *list);
     r = r < 0 ? r : exl2_session_pictures(e, s->session, list, pictures, &pictures);
-    s->text.count = r < 0 ? 0 : count;
+    s->window.count = r < 0 ? 0 : count;
+    free(s->is_row);
     s->is_row = memory_take(count + 1, sizeof *s->is_row);
     for (size_t k = 0; r >= 0 && k < pictures; k++) {
         for (uint32_t i = list[k].from; i < list[k].from + list[k].count; i++) {
-            s->is_row[i] = s->text.items[i] == s->text.items[list[k].from]; /* the first place is a row */
+            s->is_row[i] = s->window.items[i] == s->window.items[list[k].from]; /* the first place is a row */
         }
     }
     free(list);
     return r;
 }
 
-static int read_with_model(score *s)
+/* Runs the model over the window. false: failed, message printed. */
+static bool read_window(score *s)
 {
     exl2_job job;
     exl2_job_size size;
     exl2_engine *e = s->host->engine;
-    exl2_job_desc d = { .prompt = { .tokens = s->text.items, .token_count = s->text.count,
+    exl2_job_desc d = { .prompt = { .tokens = s->window.items, .token_count = s->window.count,
                                     .images = s->images.handles, .image_count = s->images.made },
                         .prefill_only = true, .score_prompt = true, .alts_per_token = s->options->top,
                         .loras = s->host->loras.uses, .lora_count = s->host->loras.count,
@@ -134,23 +167,69 @@ static int read_with_model(score *s)
     exl2_result result = exl2_session_open(e, s->host->model, &s->session);
     d.session = s->session;
     result = result < 0 ? result : exl2_job_measure(e, &d, &size);
-    if (result < 0) {
-        return host_failed(s->host);
+    if (result >= 0 && size.prompt_tokens > s->count) {
+        s->logprob = memory_grow(s->logprob, size.prompt_tokens, sizeof *s->logprob);
+        s->logsumexp = memory_grow(s->logsumexp, size.prompt_tokens, sizeof *s->logsumexp);
+        s->top = memory_grow(s->top, (size_t)size.prompt_tokens * s->options->top + 1, sizeof *s->top);
     }
-    s->count = size.prompt_tokens;
-    s->logprob = memory_take(s->count, sizeof *s->logprob);
-    s->logsumexp = memory_take(s->count, sizeof *s->logsumexp);
-    s->top = memory_take((size_t)s->count * s->options->top, sizeof *s->top);
-    result = exl2_job_start(e, &d, &job);
+    s->count = result < 0 ? 0 : size.prompt_tokens;
+    s->positions = 0;
+    s->end = (host_end){ 0 };
+    result = result < 0 ? result : exl2_job_start(e, &d, &job);
     while (result >= 0 && !s->end.done) {
         result = host_step(s->host, job, SCORE_STEP_US);
     }
-    progress_end(&s->host->bar);
     if (result >= 0 && !host_end_good(s->host, &s->end)) {
-        return 1;
+        return false;
     }
     result = result < 0 ? result : expand(s);
-    return result < 0 ? host_failed(s->host) : 0;
+    exl2_session_close(e, s->session);
+    s->windows++;
+    return result >= 0 || host_failed(s->host) == 0;
+}
+
+/* Adds the window's tokens from `first` on to the sums. */
+static void add_window(score *s, size_t first, sum *file)
+{
+    uint32_t p = 0;
+    for (size_t i = 1; i < s->window.count && p < s->positions; i++) {
+        if (s->is_row[i]) {
+            continue;
+        }
+        double nll = -(double)s->logprob[p++];
+        size_t before = i - s->options->bos, range = 0;
+        while (range + 1 < SCORE_RANGES && before >= (size_t)16 << range) {
+            range++;
+        }
+        sum *sums[] = { file, &s->all, &s->ranges[range] };
+        for (size_t k = 0; k < 3 && i >= first && before + s->options->bos > s->options->skip; k++) {
+            sums[k]->nll += nll;
+            sums[k]->tokens++;
+        }
+    }
+}
+
+/* Scores the text in windows that begin every `stride` tokens, each token in the first window that has it, as
+   Hugging Face's "Perplexity of fixed-length models" does. false: failed, message printed. */
+static bool score_text(score *s, sum *file)
+{
+    const score_options *o = s->options;
+    size_t length = window_length(s), stride = o->stride ? o->stride : length, end = 0;
+    for (size_t begin = 0; end < s->text.count; begin += stride) {
+        size_t scored = end;
+        end = s->text.count - begin < length ? s->text.count : begin + length;
+        s->window.count = end - begin + o->bos;
+        s->window.items = memory_grow(s->window.items, s->window.count, sizeof *s->window.items);
+        s->window.items[0] = s->host->info.bos;
+        memcpy(s->window.items + o->bos, s->text.items + begin, (end - begin) * sizeof *s->window.items);
+        if (!read_window(s)) {
+            return false;
+        }
+        add_window(s, scored - begin + o->bos, file);
+        progress_show(&s->host->bar, (double)end / (double)s->text.count, "reading the text");
+    }
+    progress_end(&s->host->bar);
+    return true;
 }
 
 static void print_tops(json_out *j, const score *s)
@@ -181,30 +260,82 @@ static void print_tops(json_out *j, const score *s)
     json_out_end(j);
 }
 
-static void print_score(const score *s)
+static double mean(const sum *s)
 {
-    double sum = 0;
-    uint32_t scored = 0, p = 0;
-    for (size_t i = 1; i < s->text.count && p < s->positions; i++) {
-        if (!s->is_row[i]) {
-            sum -= i > s->options->skip ? (double)s->logprob[p] : 0;
-            scored += i > s->options->skip;
-            p++;
-        }
+    return s->nll / (double)(s->tokens ? s->tokens : 1);
+}
+
+static void print_ranges(const score *s, json_out *j)
+{
+    if (j) {
+        json_out_array(j, "by_position");
     }
-    double nll = sum / (double)(scored ? scored : 1);
-    if (!s->options->json) {
-        printf("%zu tokens, nll %.5f, perplexity %.3f\n", s->text.count, nll, exp(nll));
+    for (uint32_t k = 0; k < SCORE_RANGES; k++) {
+        uint32_t from = k ? 8u << k : 0, to = (16u << k) - 1;
+        if (s->ranges[k].tokens == 0) {
+            continue;
+        }
+        if (!j) {
+            printf("after %7u to %7u tokens: %8llu scored, nll %.5f, perplexity %.3f\n", from, to,
+                   (unsigned long long)s->ranges[k].tokens, mean(&s->ranges[k]), exp(mean(&s->ranges[k])));
+            continue;
+        }
+        json_out_object(j, NULL);
+        json_out_uint(j, "from", from);
+        json_out_uint(j, "to", to);
+        json_out_uint(j, "scored", s->ranges[k].tokens);
+        json_out_number(j, "nll", mean(&s->ranges[k]));
+        json_out_number(j, "perplexity", exp(mean(&s->ranges[k])));
+        json_out_end(j);
+    }
+    if (j) {
+        json_out_end(j);
+    }
+}
+
+static void print_score(const score *s, const sum *files)
+{
+    const score_options *o = s->options;
+    double nll = mean(&s->all);
+    uint32_t count = o->text_files.count;
+    if (!o->json) {
+        for (uint32_t i = 0; i < count && count > 1; i++) {
+            printf("%s: %llu tokens scored, nll %.5f, perplexity %.3f\n", o->text_files.items[i],
+                   (unsigned long long)files[i].tokens, mean(&files[i]), exp(mean(&files[i])));
+        }
+        printf("%llu tokens, nll %.5f, perplexity %.3f\n", (unsigned long long)s->tokens, nll, exp(nll));
+        if (o->by_position) {
+            print_ranges(s, NULL);
+        }
         return;
     }
     json_out j = { .file = stdout };
     json_out_object(&j, NULL);
-    json_out_uint(&j, "tokens", s->text.count);
+    json_out_uint(&j, "tokens", s->tokens);
+    json_out_uint(&j, "scored", s->all.tokens);
+    json_out_uint(&j, "windows", s->windows);
     json_out_number(&j, "nll", nll);
     json_out_number(&j, "perplexity", exp(nll));
-    json_out_uint(&j, "image_rows", s->end.stats.image_rows);
-    json_out_ids(&j, "ids", s->text.items, s->text.count);
-    if (s->options->top) {
+    if (count > 1) {
+        json_out_array(&j, "files");
+        for (uint32_t i = 0; i < count; i++) {
+            json_out_object(&j, NULL);
+            json_out_string(&j, "file", o->text_files.items[i]);
+            json_out_uint(&j, "scored", files[i].tokens);
+            json_out_number(&j, "nll", mean(&files[i]));
+            json_out_number(&j, "perplexity", exp(mean(&files[i])));
+            json_out_end(&j);
+        }
+        json_out_end(&j);
+    }
+    if (o->by_position) {
+        print_ranges(s, &j);
+    }
+    if (s->windows == 1) {
+        json_out_uint(&j, "image_rows", s->end.stats.image_rows);
+        json_out_ids(&j, "ids", s->window.items, s->window.count);
+    }
+    if (o->top) {
         print_tops(&j, s);
     }
     json_out_end(&j);
@@ -212,8 +343,23 @@ static void print_score(const score *s)
 
 static args_result check_flags(const args_desc *d, const score_options *o)
 {
-    if (!o->text_file == !o->ids_file) {
-        return args_wrong(d, "give exactly one of --text-file and --ids-file");
+    if (!o->text_files.count == !o->ids_file) {
+        return args_wrong(d, "give either --text-file or --ids-file");
+    }
+    if (o->stride && !o->length) {
+        return args_wrong(d, "--stride needs --length");
+    }
+    if (o->stride > o->length) {
+        return args_wrong(d, "--stride must be at most --length, or tokens between two windows would be left out");
+    }
+    if (o->length == 1 && !o->bos) {
+        return args_wrong(d, "--length must be at least 2: the first token of a window is not scored");
+    }
+    if (o->images.files.count > 0 && (o->length || o->bos)) {
+        return args_wrong(d, "--image cannot be combined with --length and --bos");
+    }
+    if (o->top && (o->length || o->text_files.count > 1)) {
+        return args_wrong(d, "--top needs one text, in one piece");
     }
     if (o->bytes < UINT64_MAX && o->ids_file) {
         return args_wrong(d, "--bytes needs --text-file");
@@ -235,13 +381,17 @@ int cli_score(int argc, char **argv)
     score_options o = { .bytes = UINT64_MAX };
     const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, NULL, "model folder" } };
     const arg flags[] = {
-        { "--text-file", ARG_TEXT, &o.text_file, "F", "text to score" },
-        { "--bytes", ARG_U64, &o.bytes, "N", "scores only the first N bytes (all)" },
+        { "--text-file", ARG_TEXTS, &o.text_files, "F", "text to score; may be repeated" },
+        { "--bytes", ARG_U64, &o.bytes, "N", "scores only the first N bytes of each text (all)" },
         { "--ids-file", ARG_TEXT, &o.ids_file, "F", "token ids to score: a JSON array" },
         { "--image", ARG_TEXTS, &o.images.files, "FILE",
           "a picture, for which --ids-file has the id of the model's mark once; may be repeated" },
         IMAGES_LIMITS(o.images),
-        { "--skip", ARG_U32, &o.skip, "N", "tokens before the first one that is scored (0)" },
+        { "--skip", ARG_U32, &o.skip, "N", "tokens of a window before the first one that is scored (0)" },
+        { "--length", ARG_U32, &o.length, "N", "reads windows of N tokens, not the whole text at once" },
+        { "--stride", ARG_U32, &o.stride, "N", "tokens from one window to the next (--length)" },
+        { "--bos", ARG_BOOL, &o.bos, NULL, "begins each window with BOS, so that its first token is scored, too" },
+        { "--by-position", ARG_BOOL, &o.by_position, NULL, "prints figures by the number of tokens before a token" },
         { "--top", ARG_U32, &o.top, "K", "with --json: prints the K largest logits of each position" },
         HOST_LORA_ARG(o.host),
         HOST_CONTEXT_ARGS(o.model),
@@ -260,25 +410,37 @@ int cli_score(int argc, char **argv)
     }
     host h = { 0 };
     static score s; /* its pictures are many */
+    sum files[ARGS_LIST_MAX] = { { 0, 0 } };
     s.options = &o;
     s.host = &h;
     o.model.path = o.path;
-    int code = 1;
-    if (images_read(&s.images, &o.images)) {
+    bool good = images_read(&s.images, &o.images);
+    if (good) {
         images_room(&s.images, &o.images, s.images.count, &o.model);
-        if (host_open(&h, &o.host) && host_load(&h, &o.model, 1) && read_text(&s) && check_length(&s)) {
-            code = images_make(&s.images, h.engine, h.model) ? read_with_model(&s) : host_failed(&h);
-        }
+        good = host_open(&h, &o.host) && host_load(&h, &o.model, 1);
     }
-    if (code == 0) {
-        print_score(&s);
+    if (good && !images_make(&s.images, h.engine, h.model)) {
+        good = host_failed(&h) == 0;
+    }
+    if (good && o.bos && h.info.bos < 0) {
+        fprintf(stderr, "%s has no BOS token, which --bos needs\n", o.path);
+        good = false;
+    }
+    for (uint32_t i = 0; good && i < (o.ids_file ? 1 : o.text_files.count); i++) {
+        good = read_text(&s, o.ids_file ? NULL : o.text_files.items[i]) && check_length(&s)
+               && score_text(&s, &files[i]);
+        s.tokens += s.images.count ? s.window.count : s.text.count;
+    }
+    if (good) {
+        print_score(&s, files);
     }
     images_close(&s.images, h.engine);
     host_close(&h);
     free(s.is_row);
     free(s.text.items);
+    free(s.window.items);
     free(s.logprob);
     free(s.logsumexp);
     free(s.top);
-    return code;
+    return good ? 0 : 1;
 }
