@@ -1,5 +1,5 @@
-/* compare.c: `exl2 compare`: how far the predictions of two models are apart.
-   takes: two model folders; a text or ids.
+/* compare.c: `exl2 compare`: how far the predictions of models are from those of another one.
+   takes: two or more model folders; a text or ids.
    gives: cli_compare. */
 #include "../common/host.h"
 #include "../common/interrupt.h"
@@ -36,38 +36,66 @@ static bool read_text(const char *model, const char *path, ids *out)
     return good;
 }
 
-static void report(const exl2_compare_info *info, bool json)
+static void report_json(const char *const *folders, const exl2_compare_info *infos, uint32_t count)
 {
-    if (json) {
-        json_out j = { .file = stdout };
-        json_out_object(&j, NULL);
-        json_out_uint(&j, "tokens", info->tokens);
-        json_out_number(&j, "nll_a", info->nll_a);
-        json_out_number(&j, "nll_b", info->nll_b);
-        json_out_number(&j, "kl", info->kl);
-        json_out_number(&j, "kl_p99", info->kl_p99);
-        json_out_number(&j, "top1", info->top1);
+    json_out j = { .file = stdout };
+    json_out_object(&j, NULL);
+    json_out_uint(&j, "tokens", infos[0].tokens);
+    json_out_number(&j, "nll_a", infos[0].nll_a);
+    if (count > 1) {
+        json_out_array(&j, "models");
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (count > 1) {
+            json_out_object(&j, NULL);
+            json_out_string(&j, "folder", folders[i]);
+        }
+        json_out_number(&j, "nll_b", infos[i].nll_b);
+        json_out_number(&j, "kl", infos[i].kl);
+        json_out_number(&j, "kl_p99", infos[i].kl_p99);
+        json_out_number(&j, "top1", infos[i].top1);
+        if (count > 1) {
+            json_out_end(&j);
+        }
+    }
+    if (count > 1) {
         json_out_end(&j);
-    } else {
+    }
+    json_out_end(&j);
+}
+
+static void report(const char *a, const char *const *folders, const exl2_compare_info *infos, uint32_t count)
+{
+    const exl2_compare_info *first = infos;
+    if (count == 1) {
         printf("%llu tokens: nll of A %.4f, of B %.4f; KL of B from A %.5f, 99 %% of positions below %.4f; same top "
-               "token %.1f %%\n", (unsigned long long)info->tokens, info->nll_a, info->nll_b, info->kl, info->kl_p99,
-               100 * info->top1);
+               "token %.1f %%\n", (unsigned long long)first->tokens, first->nll_a, first->nll_b, first->kl,
+               first->kl_p99, 100 * first->top1);
+        return;
+    }
+    printf("%llu tokens; KL from A, its 99th percentile over positions, and how often the top token is A's\n"
+           "    nll       KL    99 %%  top %%  model\n%7.4f                         %s\n",
+           (unsigned long long)first->tokens, first->nll_a, a);
+    for (uint32_t i = 0; i < count; i++) {
+        printf("%7.4f  %7.5f %7.4f  %5.1f  %s\n", infos[i].nll_b, infos[i].kl, infos[i].kl_p99, 100 * infos[i].top1,
+               folders[i]);
     }
 }
 
 int cli_compare(int argc, char **argv)
 {
     exl2_error error = { 0 };
-    exl2_compare_info info;
+    exl2_compare_info infos[ARGS_LIST_MAX];
     progress bar = { 0 };
     exl2_compare_desc d = { .progress = on_progress, .user = &bar, .error = &error };
     const char *text_file = NULL, *ids_file = NULL;
     uint32_t threads = 0;
     bool json = false;
     ids tokens = { 0 };
+    arg_texts others = { 0 };
     const arg positional[] = {
         { "A", ARG_TEXT, &d.a_dir, NULL, "model folder, such as the original" },
-        { "B", ARG_TEXT, &d.b_dir, NULL, "model folder with the same vocabulary" },
+        { "B", ARG_TEXTS, &others, NULL, "folders of models with the same vocabulary, one or more" },
     };
     const arg flags[] = {
         { "--text", ARG_TEXT, &text_file, "F", "file with a text" },
@@ -77,7 +105,7 @@ int cli_compare(int argc, char **argv)
         { "--threads", ARG_U32, &threads, "N", "CPU threads, with the main one (all cores)" },
     };
     const args_desc args = { "exl2 compare",
-                             "Runs two models over a text, on the CPU, and compares their probabilities.",
+                             "Runs models over a text, on the CPU, and compares their probabilities with those of A.",
                              positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&args, argc, argv);
     if (parsed == ARGS_OK && !text_file == !ids_file) {
@@ -93,14 +121,20 @@ int cli_compare(int argc, char **argv)
         d.tokens = tokens.items;
         d.token_count = tokens.count;
         interrupt_watch();
-        exl2_result result = exl2_compare(&d, &info);
-        progress_end(&bar);
+        exl2_result result = EXL2_OK;
+        for (uint32_t i = 0; i < others.count && result >= 0; i++) {
+            d.b_dir = others.items[i];
+            result = exl2_compare(&d, &infos[i]);
+            progress_end(&bar);
+        }
         pool_close(threads_pool);
         code = result == EXL2_ERR_ARG ? CLI_EXIT_USAGE : result < 0;
         if (result < 0) {
             fprintf(stderr, "%s\n", error.text);
+        } else if (json) {
+            report_json(others.items, infos, others.count);
         } else {
-            report(&info, json);
+            report(d.a_dir, others.items, infos, others.count);
         }
     }
     free(tokens.items);

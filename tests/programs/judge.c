@@ -1,12 +1,13 @@
-/* score_windows.c: `exl2 score --length N --stride N`: the figures are those of the windows by themselves, with and
-   without BOS; and --by-position. On a tiny model, by ids.
-   takes: score_windows PROGRAM FOLDER: the program exl2, a folder to write to.
+/* judge.c: `exl2 score --length N --stride N`: the figures are those of the windows by themselves, with and
+   without BOS; --by-position. `exl2 compare` of several models. On tiny models, by ids.
+   takes: judge PROGRAM FOLDER: the program exl2, a folder to write to.
    gives: exit code 0 or 1.
    owns:  FOLDER. */
 #define _POSIX_C_SOURCE 200809L
 #include "program.h"
 
-#define MODEL EXL2_GOLDEN_DIR "/models/exl2-4bit"
+#define MODELS EXL2_GOLDEN_DIR "/models/"
+#define MODEL MODELS "exl2-4bit"
 #define BOS 1 /* of the model */
 
 /* Writes the ids from `from` to before `to`, after the id `first` unless it is -1. */
@@ -74,10 +75,43 @@ static void check_windows(const json_value *ids)
     }
 }
 
+/* Several models are each compared with the first one, as by themselves. */
+static void check_compare(void)
+{
+    static const char *const others[] = { "exl2-mixed", "exl2-4bit" };
+    static const char *const figures[] = { "nll_b", "kl", "kl_p99", "top1" };
+    const char *ids = "[1,5,9,33,21,88,120,45,67,3,9,14,77,60]";
+    char *text, *texts[2];
+    program_write("few.json", ids);
+    json_value *all = program_json(program_run("compare " MODEL " " MODELS "%s " MODELS "%s --ids-file '%s/few.json' "
+                                               "--json", others[0], others[1], folder), &text);
+    const json_value *list = json_member(all, "models");
+    if (CHECK(list && list->child_count == 2)) {
+        for (size_t i = 0; i < 2; i++) {
+            json_value *one = program_json(program_run("compare " MODEL " " MODELS "%s --ids-file '%s/few.json' --json",
+                                                       others[i], folder), &texts[i]);
+            CHECK_TEXT(program_text(item(list, i), "folder") + sizeof MODELS - 1, others[i]);
+            CHECK(program_number(all, "nll_a") == program_number(one, "nll_a"));
+            for (size_t k = 0; k < sizeof figures / sizeof figures[0]; k++) {
+                CHECK(program_number(item(list, i), figures[k]) == program_number(one, figures[k]));
+            }
+            json_free(one);
+            free(texts[i]);
+        }
+        CHECK(program_number(item(list, 0), "kl") > 0.1 && program_number(item(list, 1), "kl") == 0);
+    }
+    json_free(all);
+    free(text);
+    CHECK_INT(program_run("compare " MODEL " " MODELS "exl2-mixed " MODEL " --ids-file '%s/few.json'", folder), 0);
+    text = program_read("out");
+    CHECK(strstr(text, "14 tokens; KL from A") && strstr(text, "100.0  " MODEL "\n"));
+    free(text);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 3) {
-        printf("usage: score_windows PROGRAM FOLDER\n");
+        printf("usage: judge PROGRAM FOLDER\n");
         return 1;
     }
     program_set(argv[1], argv[2]);
@@ -87,5 +121,6 @@ int main(int argc, char **argv)
     check_windows(item(json_member(golden, "tokens"), 0));
     json_free(golden);
     free(text);
+    check_compare();
     return check_done();
 }
