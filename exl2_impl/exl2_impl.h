@@ -15,6 +15,9 @@
 EXL2__SIZE_BEGIN
 
 #include "0_base/platform.h"
+#include "0_base/platform_library.h"
+#include "0_base/platform_alloc.h"
+#include "0_base/platform_files.h"
 #include "0_base/platform_write.h"
 #include "0_base/thread.h"
 
