@@ -6,7 +6,6 @@
 #define EXL2__WEIGHTS_HEADERS_H
 
 #include "../1_load/content_id.h"
-#include "../1_load/matrix_tables.h"
 #include "weights.h"
 
 /* The state of reading headers. It works in stages, each of them in slices. */
