@@ -1,8 +1,8 @@
 /* kernels.c: every kernel compiles for every architecture that it exists for, without spills, stack, local memory,
    warnings, serialized wgmma, or more than 48 KiB of static shared memory. The list of kernels is complete and has no
    others.
-   While the kernels are those of tests/golden/kernels.txt, every sixth module is compiled, for 9.0, unless EXL2_TEST_ALL
-   is set (tests/run.sh --all). When all architectures have passed, it prints what to write there.
+   While the kernels are those of tests/golden/kernels.txt, every sixth module is compiled, for 9.0, unless
+   EXL2_TEST_ALL is set (tests/run.sh --all). When all architectures have passed, it prints what to write there.
    takes: NVRTC: EXL2_NVRTC, or the one next to the nvcc on PATH; run in the root of the tree. By hand also a module and
           an architecture: `kernels gemv1.cu 89` compiles and prints the assembler's report. nvdisasm (sass.h), if there
           is one, to count the instructions of products of one row.

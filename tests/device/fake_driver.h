@@ -18,7 +18,7 @@ int fake_sleep(const struct timespec *time, struct timespec *left);
 int fake_clock(int clock, struct timespec *time);
 
 /* Functions that fake_engine.c calls in place of those two, before a sleep of a call that has nothing to do, and for
-   random seeds; NULL: none. The fuzzer of the API sets all four, so that a sequence of calls depends on its seed alone. */
+   random seeds; NULL: none. The fuzzer of the API sets all four: its sequences depend on their seeds alone. */
 typedef struct fake_hooks {
     int (*sleep)(const struct timespec *time, struct timespec *left);
     int (*clock)(int clock, struct timespec *time);

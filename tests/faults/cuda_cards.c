@@ -336,7 +336,7 @@ static bool life(const cuda_way *w, uint32_t n)
 
 int main(void)
 {
-    static const cuda_way bad[] = {
+    const cuda_way bad[] = {
         { "device allocations", "cuMemAlloc", EXL2__CUDA_OUT_OF_MEMORY, 1, true, false, false, 1 },
         { "pinned allocations", "cuMemHostAlloc", EXL2__CUDA_OUT_OF_MEMORY, 1, true, false, false, 1 },
         { "calls", NULL, 1, 11, true, false, false, 5 * CUDA_WAY_STRIDE },

@@ -227,7 +227,7 @@ static void park(bool keep)
 
 int main(void)
 {
-    static const cuda_way bad[] = {
+    const cuda_way bad[] = {
         { "device allocations", "cuMemAlloc", EXL2__CUDA_OUT_OF_MEMORY, 1, true, false, false, 1 },
         { "pinned allocations", "cuMemHostAlloc", EXL2__CUDA_OUT_OF_MEMORY, 1, true, false, false, 1 },
         { "host allocations", NULL, 0, 0, true, false, true, 1 },

@@ -259,8 +259,8 @@ static void case_size(void)
 {
     need("gcc");
     need("size");
-    MUST("gcc -std=c11 -O2 %s -g -U_FORTIFY_SOURCE -fno-asynchronous-unwind-tables -c %s '%s/implementation.c' -o size.o",
-         WARNINGS, tree, hosts);
+    MUST("gcc -std=c11 -O2 %s -g -U_FORTIFY_SOURCE -fno-asynchronous-unwind-tables -c %s "
+         "'%s/implementation.c' -o size.o", WARNINGS, tree, hosts);
     check_symbols("size.o", engine_symbols);
     MUST("nm -S -l -t d size.o > symbols.txt");
     MUST("awk '$4 == \"exl2__kernel_text\" { print $2 + 0 }' symbols.txt > kernels.txt");
@@ -561,16 +561,15 @@ static void case_examples(void)
          "exit 1;; esac; done");
 }
 
-/* Compiles tests/hosts/NAME.c, which includes a recipe of the manual. Each commit links the engine of the programs. */
-static void build_recipe(const char *compiler, const char *name)
+/* Compiles a file of tests/hosts, which includes a recipe of the manual. Each commit links the engine of the programs. */
+static void build_recipe(const char *compiler, const char *file, const char *program)
 {
     char engine[1200] = "";
     if (!everything()) {
         snprintf(engine, sizeof engine, "'%s/libengine.a'", build);
     }
-    MUST("sed '%s' '%s/%s.c' >%s.c && "
-         "%s -std=c11 -Wall -Wextra -Werror -O1 -I. -I'%s' %s.c %s -o %s -lm -lpthread -ldl",
-         engine[0] ? "/define EXL2_IMPLEMENTATION/d" : "", hosts, name, name, compiler, dist, name, engine, name);
+    MUST("sed '%s' '%s/%s' >%s && %s -std=c11 -Wall -Wextra -Werror -O1 -I. -I'%s' %s %s -o %s -lm -lpthread -ldl",
+         engine[0] ? "/define EXL2_IMPLEMENTATION/d" : "", hosts, file, file, compiler, dist, file, engine, program);
 }
 
 /* The recipe of the manual that saves and loads in mid-sentence, as it is written, in a program around it. A talk that
@@ -586,7 +585,7 @@ static void case_save(void)
     MUST("awk '/^   [^ ]/ && found && lines { exit } /^   Save and load in mid-sentence/ { found = 1 } "
          "found && /^       / { lines++; print substr($0, 8) }' '%s/exl2.h' >save_recipe.h && "
          "grep -q load_talk save_recipe.h", root);
-    build_recipe(c[0], "save");
+    build_recipe(c[0], "save.c", "save");
     MUST("'%s/demo/exl2' synth model --shape smollm2-135m --layers 1 --bpw 2.5 >/dev/null && "
          "cp '%s'/tests/golden/smollm2/* model", build, root);
     MUST("./save model whole >whole.txt && test $(wc -c <whole.txt) -ge 100");
@@ -609,7 +608,7 @@ static void case_memory(void)
     MUST("awk '/^   [^ ]/ && found && lines { exit } /^   A memory[.]/ { found = 1 } "
          "found && /^       / { lines++; print substr($0, 8) }' '%s/exl2.h' >memory_recipe.h && "
          "grep -q nearest memory_recipe.h", root);
-    build_recipe(c[0], "memory");
+    build_recipe(c[0], "memory.c", "memory");
     MUST("'%s/demo/exl2' synth model --shape smollm2-135m --layers 1 --bpw 2.5 >/dev/null && "
          "cp '%s'/tests/golden/smollm2/* model", build, root);
     MUST("./memory model >said.txt && test $(wc -l <said.txt) = 3");
