@@ -561,7 +561,7 @@ static void case_examples(void)
          "exit 1;; esac; done");
 }
 
-/* Compiles a file of tests/hosts, which includes a recipe of the manual. Each commit links the engine of the programs. */
+/* Compiles a file of tests/hosts, which includes a recipe of the manual. Each commit links the programs' engine. */
 static void build_recipe(const char *compiler, const char *file, const char *program)
 {
     char engine[1200] = "";
