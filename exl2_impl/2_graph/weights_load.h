@@ -4,7 +4,6 @@
 #ifndef EXL2__WEIGHTS_LOAD_H
 #define EXL2__WEIGHTS_LOAD_H
 
-#include "../1_load/matrix_dense.h"
 #include "weights_headers.h"
 
 EXL2__PRIVATE exl2_result exl2__weights_begin(exl2__ctx *c, exl2__weights *w)
