@@ -1374,6 +1374,8 @@ typedef struct exl2_model_info { /* constant once the headers are read, but for 
     uint64_t cache_bytes_per_token;
     uint64_t pass_bytes;       /* weights that a forward pass of one token reads, as stored in files, without the
                                   embedding and the experts that the token does not use */
+    uint64_t row_weights;      /* elements of the matrices of all layers that a row is multiplied with: two operations
+                                  each, beside attention and the head */
     exl2_token bos, eos;       /* -1 = none */
     bool has_tokenizer, has_chat_template;
     bool has_head;             /* false: the files have none, and config.json does not say that the embedding is it: the
@@ -1950,6 +1952,8 @@ typedef struct exl2_image_info {
     uint32_t tokens;           /* rows and the family's marks around them, where the picture stands alone */
     uint64_t bytes;            /* of its rows and of its pixels as the tower sees them */
     uint64_t encode_ns;        /* CPU clock: time in the tower so far */
+    uint64_t operations;       /* of the products and of attention in the tower and the projector, for all tiles: a
+                                  multiplication and an addition are two */
 } exl2_image_info;
 
 typedef struct exl2_picture {  /* a picture in a history */

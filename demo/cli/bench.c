@@ -1,11 +1,14 @@
-/* bench.c: `exl2 bench`: tokens/s and CPU time of prefill and decode; speed of the GPU's memory or of a core's reads.
+/* bench.c: `exl2 bench`: tokens/s and CPU time of prefill and decode; speed of a tower for pictures, of the GPU's
+   memory, or of a core's reads.
    takes: a model folder; lengths, contexts, batch sizes and formats of the cache.
    gives: cli_bench. */
 #define _POSIX_C_SOURCE 200809L
 #include "../common/clock.h"
 #include "../common/cpu_name.h"
+#include "../common/images.h"
 #include "../common/interrupt.h"
 #include "../common/memory.h"
+#include "bench_image.h"
 #include "bench_runs.h"
 #include "bench_start.h"
 #include "cli.h"
@@ -24,6 +27,8 @@ typedef struct bench_options {
     exl2_draft_desc guesses;
     host_options host;
     arg_texts lora_rows;   /* adapters of single sequences */
+    const char *image;     /* WxH; NULL: none */
+    images_options images; /* limits alone */
     exl2_model_desc model; /* RoPE alone */
 } bench_options;
 
@@ -38,6 +43,7 @@ typedef struct bench {
     double core_read_s; /* bytes per second that one core reads from memory; 0: not measured */
     uint64_t lora_bytes; /* of adapters that a pass of the largest batch reads */
     bench_runs work;
+    bench_image picture; /* of --image */
     bench_run *runs; /* [run_count] */
     uint32_t run_count;
 } bench;
@@ -261,6 +267,9 @@ static void print_json(const bench *b)
             print_run(&j, b, &b->runs[i]);
         }
         json_out_end(&j);
+        if (b->options->image) {
+            bench_image_json(&b->picture, &j);
+        }
     }
     for (int prefill = 1; prefill >= 0; prefill--) { /* the first of each kind, for scripts with one run */
         for (uint32_t i = 0; i < b->run_count; i++) {
@@ -334,6 +343,7 @@ static bool load(bench *b)
 {
     const bench_options *o = b->options;
     uint32_t prefill = largest(&o->prefill), context = largest(&o->context), batch = largest(&o->batch);
+    prefill = o->image && prefill < BENCH_IMAGE_PROMPT ? BENCH_IMAGE_PROMPT : prefill;
     uint64_t decode_need = o->decode ? (uint64_t)context + o->decode + 1 : 0;
     uint64_t prefill_need = prefill ? (uint64_t)prefill + 1 : 0;
     uint64_t need = decode_need > prefill_need ? decode_need : prefill_need; /* tokens of a session */
@@ -342,6 +352,10 @@ static bool load(bench *b)
     model.batch_max = batch > 16 ? batch : 0;
     model.experts_active = o->host.experts;
     loras_plan(&model, o->lora_rows.count);
+    if (o->image) {
+        images_room(&(images){ 0 }, &o->images, 1, &model);
+        model.vision.pixels_max = b->picture.width * b->picture.height;
+    }
     model.cache.no_reuse = true; /* every round computes its whole prompt */
     if (need > CONTEXT_MAX) {
         fprintf(stderr, "a sequence would have %llu tokens, at most %u are supported\n", (unsigned long long)need,
@@ -439,7 +453,13 @@ static bool run(bench *b)
         b->cache = o->cache.items[i];
         good = (i == 0 || load_all(b)) && run_all(b);
     }
+    if (good && o->image) {
+        good = bench_image_run(&b->host, &b->work, &b->picture);
+    }
     progress_end(&b->host.bar);
+    if (good && o->image && !o->json) {
+        bench_image_print(&b->picture);
+    }
     if (good && o->json) {
         print_json(b);
     }
@@ -448,6 +468,11 @@ static bool run(bench *b)
 
 static args_result check(const args_desc *d, const bench_options *o)
 {
+    uint32_t width, height;
+    if (o->image && (!o->path || !bench_image_size(o->image, &width, &height) || width > 16384 || height > 16384)) {
+        return args_wrong(d, o->path ? "--image must be WxH, such as 512x288, with sides of 1 to 16384"
+                                     : "--image needs MODEL");
+    }
     for (uint32_t i = 0; i < o->batch.count; i++) {
         if (o->batch.items[i] == 0 || o->batch.items[i] > BENCH_BATCH_MAX) {
             return args_wrong(d, "--batch must be 1 to %u", BENCH_BATCH_MAX);
@@ -476,6 +501,8 @@ int cli_bench(int argc, char **argv)
         { "--ngram", ARG_BOOL, &o.guesses.ngram, NULL, "guesses tokens by what the text said before" },
         { "--draft", ARG_TEXT, &o.host.draft, "DIR[@N]", "a smaller model of the same vocabulary guesses; on GPU N" },
         { "--draft-tokens", ARG_U32, &o.guesses.tokens, "N", "guesses in a pass, at most (as many as pay, up to 15)" },
+        { "--image", ARG_TEXT, &o.image, "WxH", "encodes pictures of this size, too, such as 512x288" },
+        IMAGES_LIMITS(o.images),
         { "--first-start", ARG_BOOL, &o.first_start, NULL, "also measures a start that compiles all kernels" },
         HOST_LORA_ARG(o.host),
         { "--lora-row", ARG_TEXTS, &o.lora_rows, "DIR[:S]", "adapter of one sequence; may be repeated" },
@@ -487,7 +514,8 @@ int cli_bench(int argc, char **argv)
         { "--json", ARG_BOOL, &o.json, NULL, "prints JSON" },
     };
     const args_desc d = { "exl2 bench",
-                          "Measures tokens per second and CPU time per token (medians of five), loading, GPU memory.",
+                          "Measures tokens per second and CPU time per token (medians of five), loading, pictures, "
+                          "GPU memory.",
                           positional, ARGS_COUNT(positional), 0, flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&d, argc, argv);
     if (parsed == ARGS_OK) {
@@ -499,6 +527,9 @@ int cli_bench(int argc, char **argv)
     bench *b = memory_take(1, sizeof *b);
     b->options = &o;
     b->work.host = &b->host;
+    if (o.image) {
+        bench_image_size(o.image, &b->picture.width, &b->picture.height);
+    }
     bool good = run(b);
     host_close(&b->host);
     bench_runs_free(&b->work);

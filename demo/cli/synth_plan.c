@@ -288,15 +288,21 @@ static void add_experts(synth_plan *p, const char *prefix, const rate *r, uint64
     p->token_bits += all / s->experts * s->active + router;
 }
 
+/* How the names of the text model begin. */
+static const char *text_names(const synth_shape *s)
+{
+    return s->tower ? s->tower->text : "model.";
+}
+
 static void add_layer(synth_plan *p, uint32_t layer, const rate *r, uint64_t seed)
 {
     const synth_shape *s = &p->shape;
     const synth_family *f = s->family;
     uint32_t hidden = s->hidden, q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
-    bool bias = f->attention_biases, whole = f->qk_norm == SYNTH_QK_WHOLE;
-    char prefix[32];
+    bool bias = f->attention_biases, qkv = bias || f->qkv_biases, whole = f->qk_norm == SYNTH_QK_WHOLE;
+    char prefix[64];
     uint64_t bits = 0;
-    snprintf(prefix, sizeof prefix, "model.layers.%u.", layer);
+    snprintf(prefix, sizeof prefix, "%slayers.%u.", text_names(s), layer);
     seed += ((uint64_t)layer + 1) << 8;
     for (uint32_t i = 0; i < SYNTH_NORMS_MAX && f->norms[i]; i++) {
         add_norm(p, prefix, f->norms[i], hidden, seed + (i < 2 ? i : 100 + i));
@@ -308,9 +314,9 @@ static void add_layer(synth_plan *p, uint32_t layer, const rate *r, uint64_t see
     if (f->sinks) {
         add_normal(p, prefix, "self_attn.sinks", s->heads, 0, 0, 1, seed + 106);
     }
-    bits += add_matrix(p, prefix, "self_attn.q_proj", hidden, q, bias, &r->attn, seed + 10, seed + 2);
-    bits += add_matrix(p, prefix, "self_attn.k_proj", hidden, kv, bias, &r->attn, seed + 20, seed + 2);
-    bits += add_matrix(p, prefix, "self_attn.v_proj", hidden, kv, bias, &r->v, seed + 30, seed + 2);
+    bits += add_matrix(p, prefix, "self_attn.q_proj", hidden, q, qkv, &r->attn, seed + 10, seed + 2);
+    bits += add_matrix(p, prefix, "self_attn.k_proj", hidden, kv, qkv, &r->attn, seed + 20, seed + 2);
+    bits += add_matrix(p, prefix, "self_attn.v_proj", hidden, kv, qkv, &r->v, seed + 30, seed + 2);
     bits += add_matrix(p, prefix, "self_attn.o_proj", q, hidden, bias, &r->attn, seed + 40, seed + 3);
     p->layer_weights += (uint64_t)hidden * (2 * q + 2 * kv);
     bits += f->router ? 0 : add_mlp(p, prefix, 0, r, seed);
@@ -321,21 +327,62 @@ static void add_layer(synth_plan *p, uint32_t layer, const rate *r, uint64_t see
     }
 }
 
+/* A tensor of the tower, and its bias. */
+static void add_part(synth_plan *p, const synth_part *part, uint32_t layer, uint64_t seed)
+{
+    const synth_tower *tower = p->shape.tower;
+    const char *mark = strchr(part->name, '#');
+    uint32_t rows = synth_tower_size(&p->shape, part->rows), columns = synth_tower_size(&p->shape, part->columns);
+    char key[80];
+    if (mark) {
+        snprintf(key, sizeof key, "%.*s%u%s", (int)(mark - part->name), part->name, layer, mark + 1);
+    } else {
+        snprintf(key, sizeof key, "%s", part->name);
+    }
+    add_normal(p, key, part->bare ? "" : ".weight", rows, columns, part->norm ? 1 : 0, 0.02f, seed);
+    if (part->columns == 'p') { /* a convolution */
+        synth_tensor *t = &p->tensors[p->count - 1];
+        uint32_t side = 1, frames = tower->frames > 1;
+        t->shape[side++] = 3;
+        if (frames) {
+            t->shape[side++] = tower->frames;
+        }
+        t->shape[side++] = tower->patch;
+        t->shape[side] = tower->patch;
+    }
+    if (part->bias) {
+        add_normal(p, key, ".bias", rows, 0, 0, 0.02f, seed + 1);
+    }
+}
+
+static void add_tower(synth_plan *p, uint64_t seed)
+{
+    const synth_tower *t = p->shape.tower;
+    for (uint32_t i = 0; t && t->parts[i].name; i++) {
+        uint32_t count = strchr(t->parts[i].name, '#') ? t->layers : 1;
+        for (uint32_t layer = 0; layer < count; layer++) {
+            add_part(p, &t->parts[i], layer, seed + ((uint64_t)layer << 8) + 2 * i);
+        }
+    }
+}
+
 synth_plan synth_plan_make(const synth_shape *shape, synth_format format, synth_codebook codebook, double bpw,
                            uint32_t seed)
 {
     synth_plan p = { .shape = *shape, .format = format, .codebook = codebook, .bpw = bpw };
     uint64_t base = (uint64_t)seed << 32; /* the seeds of layers and tensors count up from it */
     const rate *r = find_rate(format == SYNTH_EXL2 ? bpw : 4);
-    add_normal(&p, "", "model.embed_tokens.weight", shape->vocab, shape->hidden, 0, 1, base);
+    add_normal(&p, text_names(shape), "embed_tokens.weight", shape->vocab, shape->hidden, 0, 1, base);
     for (uint32_t layer = 0; layer < shape->layers; layer++) {
         add_layer(&p, layer, r, base);
     }
-    add_norm(&p, "", "model.norm", shape->hidden, base + 1);
+    add_norm(&p, text_names(shape), "norm", shape->hidden, base + 1);
+    add_tower(&p, base + (UINT64_C(1) << 24));
     if (format == SYNTH_DENSE && shape->family->tied) {
         p.head_bits = (uint64_t)shape->vocab * shape->hidden * 16;
     } else {
-        p.head_bits = add_matrix(&p, "", "lm_head", shape->hidden, shape->vocab, false, &head_mix, base + 2, base + 4);
+        const char *head = shape->tower ? shape->tower->head : "lm_head";
+        p.head_bits = add_matrix(&p, "", head, shape->hidden, shape->vocab, false, &head_mix, base + 2, base + 4);
     }
     return p;
 }

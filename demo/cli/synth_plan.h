@@ -40,7 +40,7 @@ typedef enum synth_fill {
 typedef struct synth_tensor {
     char name[80];
     const char *dtype;
-    uint64_t shape[3]; /* 0: there are fewer dimensions */
+    uint64_t shape[5]; /* 0: there are fewer dimensions */
     uint64_t bytes, seed;
     synth_fill fill;
     float mean, deviation; /* NORMAL */

@@ -21,6 +21,7 @@
 #define SHARD_BYTES_MAX ((uint64_t)4 << 30)
 #define INDEX_NAME "output.safetensors.index.json"
 #define CONFIG_NAME "config.json"
+#define PICTURES_NAME "preprocessor_config.json"
 
 typedef struct writer {
     const synth_plan *plan;
@@ -68,16 +69,18 @@ static bool put_header(writer *w, uint32_t first, uint32_t end)
     uint64_t offset = 0;
     for (uint32_t i = first; i < end; i++) {
         const synth_tensor *t = &w->plan->tensors[i];
-        unsigned long long begin = offset, stop = offset + t->bytes, rows = t->shape[0], columns = t->shape[1];
-        char shape[72];
-        snprintf(shape, sizeof shape, t->shape[2] ? "[%llu, %llu, %llu]" : columns ? "[%llu, %llu]" : "[%llu]", rows,
-                 columns, (unsigned long long)t->shape[2]);
+        unsigned long long begin = offset, stop = offset + t->bytes;
+        char shape[128] = "[";
+        for (uint32_t k = 0; k < sizeof t->shape / sizeof t->shape[0] && t->shape[k]; k++) {
+            size_t at = strlen(shape);
+            snprintf(shape + at, sizeof shape - at, "%s%llu", k ? ", " : "", (unsigned long long)t->shape[k]);
+        }
         if (used + 512 > cap) {
             cap = cap ? cap * 2 : 1 << 16;
             text = memory_grow(text, cap, 1);
         }
         used += (size_t)snprintf(text + used, cap - used,
-                                 "%s\"%s\": {\"dtype\": \"%s\", \"shape\": %s, \"data_offsets\": [%llu, %llu]}",
+                                 "%s\"%s\": {\"dtype\": \"%s\", \"shape\": %s], \"data_offsets\": [%llu, %llu]}",
                                  i == first ? "{" : ", ", t->name, t->dtype, shape, begin, stop);
         offset += t->bytes;
     }
@@ -152,15 +155,10 @@ static void put_quantization(const synth_plan *p, json_out *j)
     json_out_end(j);
 }
 
-static void put_config(const synth_plan *p, json_out *j)
+/* The members of config.json that say what the text model is. */
+static void put_text(const synth_shape *s, json_out *j)
 {
-    const synth_shape *s = &p->shape;
     const synth_family *f = s->family;
-    json_out_object(j, NULL);
-    json_out_array(j, "architectures");
-    json_out_string(j, NULL, f->architecture);
-    json_out_end(j);
-    json_out_string(j, "model_type", f->model_type);
     json_out_uint(j, "hidden_size", s->hidden);
     json_out_uint(j, "intermediate_size", s->inter);
     json_out_uint(j, "num_hidden_layers", s->layers);
@@ -175,13 +173,36 @@ static void put_config(const synth_plan *p, json_out *j)
     json_out_bool(j, "tie_word_embeddings", f->tied);
     json_out_uint(j, "bos_token_id", 1);
     json_out_uint(j, "eos_token_id", 2);
-    json_out_string(j, "torch_dtype", "float16");
     if (s->experts) {
         json_out_uint(j, f->experts_key, s->experts);
         json_out_uint(j, "num_experts_per_tok", s->active);
     }
     if (f->members) {
         fprintf(j->file, ", %s", f->members);
+    }
+}
+
+static void put_config(const synth_plan *p, json_out *j)
+{
+    const synth_shape *s = &p->shape;
+    const synth_tower *t = s->tower;
+    json_out_object(j, NULL);
+    json_out_array(j, "architectures");
+    json_out_string(j, NULL, t ? t->architecture : s->family->architecture);
+    json_out_end(j);
+    json_out_string(j, "model_type", t ? t->model_type : s->family->model_type);
+    json_out_string(j, "torch_dtype", "float16");
+    if (t) {
+        fprintf(j->file, ", %s", t->members);
+    }
+    if (t && !t->flat) {
+        json_out_bool(j, "tie_word_embeddings", s->family->tied);
+        json_out_object(j, "text_config");
+        json_out_string(j, "model_type", s->family->model_type);
+    }
+    put_text(s, j);
+    if (t && !t->flat) {
+        json_out_end(j);
     }
     if (p->format != SYNTH_DENSE) {
         put_quantization(p, j);
@@ -207,7 +228,7 @@ static void put_index(const writer *w, json_out *j)
     json_out_end(j);
 }
 
-static bool write_json(const writer *w, const char *name, bool index)
+static bool write_json(const writer *w, const char *name)
 {
     char path[4096];
     file_path(w, name, path);
@@ -215,8 +236,10 @@ static bool write_json(const writer *w, const char *name, bool index)
     bool good = file != NULL;
     if (good) {
         json_out j = { .file = file };
-        if (index) {
+        if (strcmp(name, INDEX_NAME) == 0) {
             put_index(w, &j);
+        } else if (strcmp(name, PICTURES_NAME) == 0) {
+            fputs(w->plan->shape.tower->preprocessor, file);
         } else {
             put_config(w->plan, &j);
         }
@@ -259,6 +282,7 @@ static void remove_all(const writer *w)
     }
     remove_file(w, INDEX_NAME);
     remove_file(w, CONFIG_NAME);
+    remove_file(w, PICTURES_NAME);
     if (w->made_folder) {
         folder_remove(w->folder);
     }
@@ -293,7 +317,8 @@ bool synth_write(const synth_plan *p, const char *folder, uint64_t *file_bytes)
         good = write_shard(&w, shard);
     }
     progress_end(&w.bar);
-    good = good && (w.shards == 1 || write_json(&w, INDEX_NAME, true)) && write_json(&w, CONFIG_NAME, false);
+    good = good && (w.shards == 1 || write_json(&w, INDEX_NAME)) && (!p->shape.tower || write_json(&w, PICTURES_NAME));
+    good = good && write_json(&w, CONFIG_NAME);
     if (!good) {
         remove_all(&w);
     }

@@ -36,6 +36,7 @@ typedef struct exl2__weights {
                                          by row, and with the experts that a row uses */
     uint64_t expert_bytes;            /* part of disk_bytes that experts are */
     uint64_t weight_count;
+    uint64_t row_weights, expert_weights; /* elements of matrices of layers that a row is multiplied with; of experts */
     bool has_exl2, has_dense;         /* matrices of attention and MLPs, in the files */
     bool has_gptq;                    /* matrices of GPTQ or AWQ, in the files */
     uint32_t has_exl3;                /* codebooks of EXL3 in the files, as exl2__shape.exl3 */

@@ -91,6 +91,8 @@ EXL2__PRIVATE exl2_result exl2__weights_measure_unit(exl2__weights_reader *r, ui
         uint64_t *sum = exl2__weights_is_expert(&u) ? &w->expert_bytes : &w->pass_bytes;
         *sum += read ? exl2__weights_file_bytes(&parts[part]) : 0;
         w->weight_count += copy ? 0 : (uint64_t)u.in * parts[part].out;
+        uint64_t *count = exl2__weights_is_expert(&u) ? &w->expert_weights : &w->row_weights;
+        *count += read && u.kind != EXL2__UNIT_HEAD ? (uint64_t)u.in * parts[part].out : 0;
         bool block = !u.table && u.kind != EXL2__UNIT_HEAD && u.kind != EXL2__UNIT_ROUTER;
         w->has_exl2 = w->has_exl2 || (block && stored == EXL2__MATRIX_EXL2);
         w->has_dense = w->has_dense || (block && stored == EXL2__MATRIX_DENSE);
@@ -262,6 +264,7 @@ EXL2__PRIVATE exl2_result exl2__weights_measure_vectors(exl2__weights_reader *r,
     w->staging_bytes = exl2__max64(w->staging_bytes, exl2__backend_has_memory(r->backend) ? 0 : w->slice_bytes);
     if (exl2__experts_any(&w->config.experts)) {
         w->pass_bytes += w->expert_bytes / w->config.experts.count * w->config.experts.active;
+        w->row_weights += w->expert_weights / w->config.experts.count * w->config.experts.active;
     }
     return EXL2_OK;
 }

@@ -584,6 +584,7 @@ EXL2__PRIVATE void exl2__images_info_of(const exl2__model *m, const exl2__vision
     out->tiles = size->tiles;
     memcpy(out->grid, size->grid, sizeof out->grid);
     out->rows = size->rows;
+    out->operations = exl2__tower_operations(&m->images.config, size);
     out->bytes = size->seen_bytes + (uint64_t)size->rows * m->images.config.hidden * m->images.config.levels * 4;
 }
 

@@ -132,7 +132,8 @@ static const exl2_layout exl2__layouts_members[] = {
     EXL2__MEMBER(exl2_model_info, tower_bytes), EXL2__MEMBER(exl2_model_info, image_bytes),
     EXL2__MEMBER(exl2_model_info, device_bytes), EXL2__MEMBER(exl2_model_info, cards),
     EXL2__MEMBER(exl2_model_info, card_count), EXL2__MEMBER(exl2_model_info, cache_bytes_per_token),
-    EXL2__MEMBER(exl2_model_info, pass_bytes), EXL2__MEMBER(exl2_model_info, bos),
+    EXL2__MEMBER(exl2_model_info, pass_bytes), EXL2__MEMBER(exl2_model_info, row_weights),
+    EXL2__MEMBER(exl2_model_info, bos),
     EXL2__MEMBER(exl2_model_info, eos), EXL2__MEMBER(exl2_model_info, has_tokenizer),
     EXL2__MEMBER(exl2_model_info, has_chat_template), EXL2__MEMBER(exl2_model_info, has_head),
     EXL2__MEMBER(exl2_model_info, embed_pool), EXL2__MEMBER(exl2_model_info, embed_raw),
@@ -239,6 +240,7 @@ static const exl2_layout exl2__layouts_members[] = {
     EXL2__MEMBER(exl2_image_info, width), EXL2__MEMBER(exl2_image_info, height), EXL2__MEMBER(exl2_image_info, tiles),
     EXL2__MEMBER(exl2_image_info, grid), EXL2__MEMBER(exl2_image_info, rows), EXL2__MEMBER(exl2_image_info, tokens),
     EXL2__MEMBER(exl2_image_info, bytes), EXL2__MEMBER(exl2_image_info, encode_ns),
+    EXL2__MEMBER(exl2_image_info, operations),
     EXL2__MEMBER(exl2_picture, from), EXL2__MEMBER(exl2_picture, count), EXL2__MEMBER(exl2_picture, rows),
     EXL2__MEMBER(exl2_picture, missing), EXL2__MEMBER(exl2_picture, id),
 #ifdef EXL2_CONVERT

@@ -177,6 +177,7 @@ EXL2__PRIVATE void exl2__loading_info_bytes(const exl2_engine *e, exl2__model *m
         exl2__cards_info(e, m, info);
     }
     info->pass_bytes = m->weights.pass_bytes;
+    info->row_weights = m->weights.row_weights;
     info->cache_bytes_per_token = page_bytes / EXL2__PAGE_TOKENS;
     info->bits_per_weight = (float)((double)m->weights.disk_bytes * 8 / (double)m->weights.weight_count);
     info->scratch_bytes = m->scratch_bytes + opened_bytes + exl2__loading_peak(m) + exl2__loading_text_bytes(m)

@@ -254,7 +254,7 @@ namespace Exl2
         public ulong weight_bytes, cache_bytes, scratch_bytes, tower_bytes, image_bytes, device_bytes;
         [MarshalAs(UnmanagedType.ByValArray, SizeConst = 8)] public exl2_card_info[] cards;
         public uint card_count;
-        public ulong cache_bytes_per_token, pass_bytes;
+        public ulong cache_bytes_per_token, pass_bytes, row_weights;
         public int bos, eos;
         [MarshalAs(UnmanagedType.I1)] public bool has_tokenizer, has_chat_template, has_head;
         public int embed_pool;

@@ -1,6 +1,6 @@
 /* tower.h: a tower for pictures on the CPU: its weights, and the layout of its memory.
    takes: an exl2__vision_config, an application's limits, the CPU backend's device of the model.
-   gives: exl2__tower, exl2__tower_prepare.
+   gives: exl2__tower, exl2__tower_prepare, exl2__tower_operations.
    owns:  nothing; weights and scratch lie in the caller's arenas.
 
    Everything is float but the weights. A tile is one pass of `rows_max` rows at most, which are patches in the order of
@@ -122,6 +122,29 @@ static inline uint32_t exl2__tower_patch_inputs(const exl2__vision_config *v)
 static inline uint32_t exl2__tower_middle(const exl2__vision_config *v)
 {
     return v->row->pairs_of_frames ? exl2__tower_merged(v) : v->hidden;
+}
+
+/* Operations of products and of attention for a picture of this size, by the shapes in the files. */
+static inline uint64_t exl2__tower_operations(const exl2__vision_config *v, const exl2__vision_size *s)
+{
+    uint64_t width = v->width, rows = s->patches + v->class_row, side = (uint64_t)v->patch * v->merge;
+    uint64_t cell = (uint64_t)v->merge * v->merge, merged = exl2__tower_merged(v), middle = exl2__tower_middle(v);
+    uint64_t lines = s->height / side, cells = s->width / side, near = 0;
+    for (uint64_t y = 0; v->window && y < lines; y += v->window) {
+        for (uint64_t x = 0; x < cells; x += v->window) {
+            uint64_t seen = exl2__min64(v->window, lines - y) * exl2__min64(v->window, cells - x) * cell;
+            near += seen * seen;
+        }
+    }
+    uint64_t all = 2 * (uint64_t)s->patches * exl2__tower_patch_inputs(v) * width;
+    for (uint32_t i = 0; i < v->layers; i++) {
+        all += 2 * rows * width * (4 * width + (v->row->gated ? 3u : 2u) * (uint64_t)v->inter);
+        all += 4 * (v->full[i] ? rows * rows : near) * width;
+    }
+    uint64_t first = v->row->names.merge ? merged * width : 0, second = v->row->names.linear2 ? middle * v->hidden : 0;
+    uint64_t linear1 = (v->row->names.merge ? width : merged) * (v->row->names.linear2 ? middle : v->hidden);
+    all += 2 * (uint64_t)(s->rows / s->tiles) * v->levels * (first + linear1 + second);
+    return all * s->tiles;
 }
 
 static inline uint32_t exl2__tower_pad(uint32_t count)

@@ -229,7 +229,7 @@ class ModelInfo(_Public):
         ("scratch_bytes", c_uint64), ("tower_bytes", c_uint64), ("image_bytes", c_uint64),
         ("device_bytes", c_uint64), ("cards", CardInfo * DEVICES_MAX),
         ("card_count", c_uint32), ("cache_bytes_per_token", c_uint64),
-        ("pass_bytes", c_uint64), ("bos", c_int32), ("eos", c_int32), ("has_tokenizer", c_bool),
+        ("pass_bytes", c_uint64), ("row_weights", c_uint64), ("bos", c_int32), ("eos", c_int32), ("has_tokenizer", c_bool),
         ("has_chat_template", c_bool), ("has_head", c_bool), ("embed_pool", c_int32), ("embed_raw", c_bool),
         ("reads_tools", c_bool), ("reads_tool_calls", c_bool),
         ("content_id", c_uint8 * 16)]
@@ -355,7 +355,7 @@ class ImageDesc(_Public):
 class ImageInfo(_Public):
     _fields_ = [("state", c_int32), ("result", c_int32), ("id", c_uint8 * 16), ("width", c_uint32),
         ("height", c_uint32), ("tiles", c_uint32), ("grid", c_uint32 * 3), ("rows", c_uint32), ("tokens", c_uint32),
-        ("bytes", c_uint64), ("encode_ns", c_uint64)]
+        ("bytes", c_uint64), ("encode_ns", c_uint64), ("operations", c_uint64)]
 
 
 class Picture(_Public):
