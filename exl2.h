@@ -1366,7 +1366,8 @@ typedef struct exl2_model_info { /* constant once the headers are read, but for 
     uint32_t experts, experts_active; /* of a layer, and how many a token uses; 0 = the model has none */
     float bits_per_weight;     /* over all matrices, scales and permutations included */
     uint64_t weight_bytes, cache_bytes, scratch_bytes; /* loading needs their sum */
-    uint64_t tower_bytes;      /* weights of the tower, a part of weight_bytes; 0 = no tower is read */
+    const char *tower;         /* "Pixtral": whose pictures it reads; NULL = no tower is read */
+    uint64_t tower_bytes;      /* weights of the tower, a part of weight_bytes */
     uint64_t image_bytes;      /* part of scratch_bytes that the tower and pictures need */
     uint64_t device_bytes;     /* part of the sum on GPUs; 0 = the model runs on the CPU */
     exl2_card_info cards[EXL2_DEVICES_MAX]; /* [card_count] */
@@ -1970,7 +1971,8 @@ typedef struct exl2_picture {  /* a picture in a history */
 EXL2_API exl2_result exl2_image_make(exl2_engine *e, const exl2_image_desc *d, exl2_image *out);
 /* [E nb] What the picture is, and how far it has come. */
 EXL2_API exl2_result exl2_image_get(exl2_engine *e, exl2_image i, exl2_image_info *out);
-/* [E nb] The same counts for a picture of this size. Errors as exl2_image_make. */
+/* [E nb] The same counts for a picture of this size; before the model is ready, but once its headers are read, without
+   `tokens`. Errors as exl2_image_make. */
 EXL2_API exl2_result exl2_image_measure(exl2_engine *e, exl2_model m, uint32_t width, uint32_t height,
                                         exl2_image_info *out);
 /* [E nb] What the tower sees: RGB of all tiles, one below the other, the whole picture last; [tiles * height, width, 3]

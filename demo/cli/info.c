@@ -25,7 +25,12 @@ typedef struct info {
     uint32_t warning_count;
     bool has_exl3;
     exl3_summary exl3;
+    exl2_model_info sees;        /* with room for one picture; tower NULL: there is none, or why_blind says why */
+    exl2_image_info pictures[2]; /* of the sizes of info_pictures */
+    char why_blind[256];
 } info;
+
+static const uint32_t info_pictures[2][2] = { { 512, 512 }, { 1280, 720 } };
 
 /* ---- JSON ---- */
 
@@ -134,6 +139,27 @@ static void print_json_model(json_out *j, const info *i)
     json_out_end(j);
 }
 
+static void print_json_tower(json_out *j, const info *i)
+{
+    const exl2_model_info *m = &i->sees;
+    json_out_object(j, "tower");
+    json_out_string(j, "family", m->tower);
+    json_out_uint(j, "weight_bytes", m->tower_bytes);
+    json_out_uint(j, "image_bytes", m->image_bytes);
+    json_out_uint(j, "total_bytes", m->weight_bytes + m->scratch_bytes + m->cache_bytes);
+    json_out_array(j, "pictures");
+    for (uint32_t n = 0; n < 2; n++) {
+        json_out_object(j, NULL);
+        json_out_uint(j, "width", info_pictures[n][0]);
+        json_out_uint(j, "height", info_pictures[n][1]);
+        json_out_uint(j, "tiles", i->pictures[n].tiles);
+        json_out_uint(j, "rows", i->pictures[n].rows);
+        json_out_end(j);
+    }
+    json_out_end(j);
+    json_out_end(j);
+}
+
 static void print_json_loras(json_out *j, const info *i)
 {
     json_out_array(j, "loras");
@@ -156,6 +182,9 @@ static void print_json(const info *i)
     json_out_object(&j, NULL);
     if (i->desc.path) {
         print_json_model(&j, i);
+    }
+    if (i->sees.tower) {
+        print_json_tower(&j, i);
     }
     if (i->options.loras.count) {
         print_json_loras(&j, i);
@@ -262,6 +291,57 @@ static void print_text_model(const info *i)
            (unsigned long long)m->cache_bytes_per_token);
 }
 
+static void print_text_tower(const info *i)
+{
+    const exl2_model_info *m = &i->sees;
+    if (i->why_blind[0]) {
+        printf("%-18s %s\n", "pictures", i->why_blind);
+    }
+    if (!m->tower) {
+        return;
+    }
+    printf("%-18s of %s\n", "tower", m->tower);
+    print_bytes("its weights", m->tower_bytes);
+    for (uint32_t n = 0; n < 2; n++) {
+        const exl2_image_info *p = &i->pictures[n];
+        printf("a picture %4u x %-3u %u rows, %u tile%s of %u x %u, %.2f TFLOP\n", info_pictures[n][0],
+               info_pictures[n][1], p->rows, p->tiles, p->tiles == 1 ? "" : "s", p->width, p->height,
+               (double)p->operations * 1e-12);
+    }
+    print_bytes("for one picture", m->image_bytes);
+    print_bytes("total with it", m->weight_bytes + m->scratch_bytes + m->cache_bytes);
+}
+
+/* Measures the model again with room for one picture, if it has a tower. */
+static void measure_tower(info *i)
+{
+    exl2_engine *e = i->host.engine;
+    exl2_model model = { 0 };
+    exl2_model_desc d = i->desc;
+    exl2_step_desc step = { .cpu_us = 1 };
+    exl2_error error;
+    if (!i->model.tower_skipped) {
+        return;
+    }
+    d.vision.images = 1;
+    exl2_result r = exl2_model_measure(e, &d, &i->sees);
+    r = r < 0 ? r : exl2_model_open(e, &d, &model);
+    for (uint32_t n = 0; n < 2 && r >= 0; n++) {
+        while ((r = exl2_image_measure(e, model, info_pictures[n][0], info_pictures[n][1], &i->pictures[n]))
+                   == EXL2_ERR_STATE && exl2_model_state(e, model) == EXL2_PENDING) { /* its headers are not read yet */
+            exl2_step(e, &step);
+        }
+    }
+    if (r < 0) {
+        exl2_last_error(e, &error);
+        snprintf(i->why_blind, sizeof i->why_blind, "%s", error.text);
+        i->sees.tower = NULL;
+    }
+    if (model.id) {
+        exl2_model_close(e, model);
+    }
+}
+
 /* Keeps a warning for the JSON, and prints it, too. */
 static void on_warning(void *user, const char *text)
 {
@@ -332,6 +412,7 @@ static int run(info *i, bool json)
         if (!measure_loras(i)) {
             return 1;
         }
+        measure_tower(i);
         i->has_exl3 = exl3_read(i->desc.path, &i->exl3);
     }
     if (json) {
@@ -340,6 +421,7 @@ static int run(info *i, bool json)
     }
     if (i->desc.path) {
         print_text_model(i);
+        print_text_tower(i);
         print_text_place(i);
         print_text_loras(i);
     }

@@ -148,12 +148,13 @@ EXL2__PRIVATE exl2_result exl2__api_image_measure(exl2_engine *e, exl2_model han
     exl2_image_desc d = { 0 };
     EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_image_measure", "out is NULL"));
     EXL2__TRY(exl2__api_model(e, handle, &m));
-    EXL2__TRY(exl2__images_check(e, m));
+    EXL2__TRY(exl2__images_check(e, m, true));
     d.width = width;
     d.height = height;
     EXL2__TRY(exl2__images_check_desc(e, m, &d, &limits, &size));
     exl2__images_info_of(m, &size, out);
-    exl2_result r = m->vocab.present ? exl2__image_prompt_tokens(e, m, &size, &out->tokens) : EXL2_OK;
+    bool reads = m->state == EXL2_OK && m->vocab.present;
+    exl2_result r = reads ? exl2__image_prompt_tokens(e, m, &size, &out->tokens) : EXL2_OK;
     exl2__objects_publish_memory(e);
     return r;
 }

@@ -127,7 +127,7 @@ EXL2__PRIVATE exl2_result exl2__image_prompt_open(exl2_engine *e, exl2__model *m
     if (count == 0) {
         return EXL2_OK;
     }
-    EXL2__TRY(exl2__images_check(e, m));
+    EXL2__TRY(exl2__images_check(e, m, false));
     if ((given->image_count && !given->images) || count > EXL2__IMAGE_PROMPT_MAX ||
         (given->image_count && given->messages)) {
         return exl2__fail(&e->ctx, EXL2_ERR_ARG,

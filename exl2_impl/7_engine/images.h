@@ -339,10 +339,10 @@ EXL2__PRIVATE exl2__image *exl2__images_handle(exl2_engine *e, exl2_image handle
     return &m->images.image[index];
 }
 
-/* Fails if the model can have no pictures. */
-EXL2__PRIVATE exl2_result exl2__images_check(exl2_engine *e, const exl2__model *m)
+/* Fails if the model can have no pictures. headers: it is enough that its headers are read. */
+EXL2__PRIVATE exl2_result exl2__images_check(exl2_engine *e, const exl2__model *m, bool headers)
 {
-    if (m->state != EXL2_OK) {
+    if (m->state != EXL2_OK && !(headers && m->state == EXL2_PENDING && m->images.on)) {
         return exl2__fail(&e->ctx, EXL2_ERR_STATE,
                           m->state == EXL2_PENDING ? "%s: the model is still loading" : "%s: the model did not load",
                           m->path);
@@ -495,7 +495,7 @@ EXL2__PRIVATE exl2_result exl2__images_make(exl2_engine *e, exl2__model *m, cons
 {
     exl2__images *g = &m->images;
     uint32_t index = 0, slot;
-    EXL2__TRY(exl2__images_check(e, m));
+    EXL2__TRY(exl2__images_check(e, m, false));
     EXL2__TRY(exl2__objects_not_closing(e, m));
     while (index < g->count && g->image[index].id) {
         index++;

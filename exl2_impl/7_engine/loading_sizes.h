@@ -168,6 +168,7 @@ EXL2__PRIVATE void exl2__loading_info_bytes(const exl2_engine *e, exl2__model *m
     info->weight_bytes = m->weights.weight_bytes + info->tower_bytes;
 #ifndef EXL2_NO_VISION
     info->image_bytes = exl2__images_bytes(m);
+    info->tower = m->images.on ? m->images.config.family : NULL;
 #endif
     memcpy(m->span_bytes, m->weights.span_bytes, sizeof m->span_bytes);
     info->cache_bytes = page_bytes * m->plan.pages;

@@ -96,6 +96,21 @@ static void check_family(const char *model, const char *shape, const char *famil
     CHECK_INT(system(command), 0);
 }
 
+/* A shape with a tower: every tensor of it is there, and none is left over. */
+static void check_tower(const char *model, const char *shape, const char *family, double rows)
+{
+    char *text, command[2300];
+    CHECK_INT(program_run("synth '%s' --shape %s --layers 1", model, shape), 0);
+    json_value *said = program_json(program_run("info '%s' --json", model), &text);
+    const json_value *tower = json_member(said, "tower");
+    CHECK(tower && strcmp(program_text(tower, "family"), family) == 0);
+    CHECK(tower && program_number(item(json_member(tower, "pictures"), 0), "rows") == rows);
+    json_free(said);
+    free(text);
+    snprintf(command, sizeof command, "rm -rf '%s'", model);
+    CHECK_INT(system(command), 0);
+}
+
 static void case_synth(void)
 {
     char *text, model[1100], command[2300];
@@ -129,6 +144,7 @@ static void case_synth(void)
     CHECK_INT(system(command), 0);
     check_family(model, "starcoder2-3b --format gptq", "StarCoder 2", 0);
     check_family(model, "olmoe-1b-7b", "OLMoE", 15); /* 64 (1 - (56 / 64)^2) */
+    check_tower(model, "smolvlm-256m", "SmolVLM", 1088); /* 16 tiles and the whole */
 }
 
 int main(int argc, char **argv)

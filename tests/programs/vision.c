@@ -238,6 +238,39 @@ static void check_replay(const char *root)
     free(text);
 }
 
+/* What `info` says of a tower by its headers, and `bench` of its speed. */
+static void check_figures(const char *root)
+{
+    char *text;
+    json_value *out = program_json(program_run("info '%s/qwen2.5-vl' --json", root), &text);
+    const json_value *tower = json_member(out, "tower"), *pictures = json_member(tower, "pictures");
+    CHECK_TEXT(program_text(tower, "family"), "Qwen2.5-VL");
+    CHECK(program_number(tower, "weight_bytes") > 100000 && program_number(tower, "image_bytes") > 1000000);
+    CHECK(program_number(tower, "total_bytes") > program_number(out, "weight_bytes")
+          + program_number(out, "scratch_bytes") + program_number(out, "cache_bytes"));
+    CHECK(program_number(item(pictures, 0), "rows") == 36 && program_number(item(pictures, 1), "width") == 1280);
+    json_free(out);
+    free(text);
+    CHECK_INT(program_run("info '%s/qwen2.5-vl'", root), 0);
+    text = program_read("out");
+    CHECK(strstr(text, "tower              of Qwen2.5-VL\n") != NULL);
+    CHECK(strstr(text, "a picture  512 x 512 36 rows, 1 tile of 168 x 168") != NULL);
+    free(text);
+    out = program_json(program_run("bench '%s/smolvlm' --image 100x75 --prefill 0 --decode 0 --threads 1 --backend cpu "
+                                   "--json", root), &text);
+    const json_value *image = json_member(out, "image");
+    CHECK(program_number(image, "width") == 100 && program_number(image, "tiles") == 5);
+    CHECK(program_number(image, "tower_ms") > 0 && program_number(image, "tower_cpu_ms") > 0);
+    CHECK(program_number(image, "tower_gflops") > 0 && program_number(image, "prefill_gflops") > 0);
+    /* 5 tiles of 16 patches; 3 layers, 48 wide, MLP 72; 4 rows a tile from 192 to 64 */
+    double tflop = 5 * (2.0 * 16 * 768 * 48 + 3 * (2.0 * 16 * 48 * (4 * 48 + 2 * 72) + 4.0 * 16 * 16 * 48)
+                        + 2.0 * 4 * 192 * 64) * 1e-12;
+    CHECK(fabs(program_number(image, "tflop") / tflop - 1) < 1e-6);
+    json_free(out);
+    free(text);
+    program_sentence(program_run("bench '%s/smolvlm' --image 100", root), 2, "--image must be WxH");
+}
+
 static void check_sentences(const char *root)
 {
     char *out, command[4096];
@@ -286,6 +319,7 @@ int main(int argc, char **argv)
     check_chat(root);
     check_score(root);
     check_replay(root);
+    check_figures(root);
     check_sentences(root);
     return check_done();
 }

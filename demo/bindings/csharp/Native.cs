@@ -251,7 +251,9 @@ namespace Exl2
         [MarshalAs(UnmanagedType.I1)] public bool needs_bos, tower_skipped, parallel;
         public uint vocab, hidden, layers, heads, kv_heads, context_max, experts, experts_active;
         public float bits_per_weight;
-        public ulong weight_bytes, cache_bytes, scratch_bytes, tower_bytes, image_bytes, device_bytes;
+        public ulong weight_bytes, cache_bytes, scratch_bytes;
+        public IntPtr tower;
+        public ulong tower_bytes, image_bytes, device_bytes;
         [MarshalAs(UnmanagedType.ByValArray, SizeConst = 8)] public exl2_card_info[] cards;
         public uint card_count;
         public ulong cache_bytes_per_token, pass_bytes, row_weights;

@@ -226,11 +226,11 @@ class ModelInfo(_Public):
         ("hidden", c_uint32), ("layers", c_uint32), ("heads", c_uint32), ("kv_heads", c_uint32),
         ("context_max", c_uint32), ("experts", c_uint32), ("experts_active", c_uint32),
         ("bits_per_weight", c_float), ("weight_bytes", c_uint64), ("cache_bytes", c_uint64),
-        ("scratch_bytes", c_uint64), ("tower_bytes", c_uint64), ("image_bytes", c_uint64),
+        ("scratch_bytes", c_uint64), ("tower", c_char_p), ("tower_bytes", c_uint64), ("image_bytes", c_uint64),
         ("device_bytes", c_uint64), ("cards", CardInfo * DEVICES_MAX),
         ("card_count", c_uint32), ("cache_bytes_per_token", c_uint64),
-        ("pass_bytes", c_uint64), ("row_weights", c_uint64), ("bos", c_int32), ("eos", c_int32), ("has_tokenizer", c_bool),
-        ("has_chat_template", c_bool), ("has_head", c_bool), ("embed_pool", c_int32), ("embed_raw", c_bool),
+        ("pass_bytes", c_uint64), ("row_weights", c_uint64), ("bos", c_int32), ("eos", c_int32),
+        ("has_tokenizer", c_bool), ("has_chat_template", c_bool), ("has_head", c_bool), ("embed_pool", c_int32), ("embed_raw", c_bool),
         ("reads_tools", c_bool), ("reads_tool_calls", c_bool),
         ("content_id", c_uint8 * 16)]
 
