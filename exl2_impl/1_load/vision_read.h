@@ -371,8 +371,8 @@ EXL2__PRIVATE exl2_result exl2__vision_read_open(exl2__ctx *c, const char *path,
         }
     }
     f->c = c;
-    f->label = f->label ? f->label : "preprocessor_config.json";
     if (!f->text.data) {
+        f->label = "preprocessor_config.json";
         exl2__log(c, EXL2_LOG_WARN, EXL2_LOG_ID_SETTING_IGNORED, "preprocessor_config.json is missing: pictures are "
                   "prepared by the defaults of the family");
     }

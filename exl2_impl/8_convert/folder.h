@@ -27,8 +27,9 @@ typedef struct exl2__folder {
 /* Files that a conversion copies from its source, NULL at the end. An import writes some of them, too. */
 static const char *const exl2__folder_copied[] = {
     "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json",
-    "added_tokens.json", "chat_template.jinja", "chat_template.json", "vocab.json", "merges.txt", "LICENSE",
-    "LICENSE.txt", "NOTICE", "README.md", NULL
+    "added_tokens.json", "chat_template.jinja", "chat_template.json", "preprocessor_config.json",
+    "processor_config.json", "video_preprocessor_config.json", "vocab.json", "merges.txt", "LICENSE", "LICENSE.txt",
+    "NOTICE", "README.md", NULL
 };
 
 /* Can an import or a conversion have written a file of this name? No other file is ever deleted. */

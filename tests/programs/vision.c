@@ -271,6 +271,30 @@ static void check_figures(const char *root)
     program_sentence(program_run("bench '%s/smolvlm' --image 100", root), 2, "--image must be WxH");
 }
 
+/* A model that is converted sees as its source does: the same rows, bit for bit. */
+static void check_convert(const char *root, const char *model, const char *rate)
+{
+    char path[1200], *a, *b;
+    size_t bytes, wanted;
+    snprintf(path, sizeof path, "rm -rf '%s/made'", folder);
+    CHECK_INT(system(path), 0);
+    CHECK_INT(program_run("convert '%s/%s' '%s/made' %s --backend cpu", root, model, folder, rate),
+              0);
+    CHECK_INT(program_run("vision '%s/made' '%s/images/gradient-100x75.png' --rows '%s/made.f32'", folder, root,
+                          folder), 0);
+    CHECK_INT(program_run("vision '%s/%s' '%s/images/gradient-100x75.png' --rows '%s/source.f32'", root, model, root,
+                          folder), 0);
+    snprintf(path, sizeof path, "%s/made.f32", folder);
+    a = check_read(path, &bytes);
+    snprintf(path, sizeof path, "%s/source.f32", folder);
+    b = check_read(path, &wanted);
+    CHECK(bytes == wanted && bytes > 1000 && memcmp(a, b, bytes) == 0);
+    CHECK_INT(program_run("generate '%s/made' --chat --prompt 'What?' --image '%s/images/gradient-100x75.png' --max 3",
+                          folder, root), 0);
+    free(a);
+    free(b);
+}
+
 static void check_sentences(const char *root)
 {
     char *out, command[4096];
@@ -320,6 +344,9 @@ int main(int argc, char **argv)
     check_score(root);
     check_replay(root);
     check_figures(root);
+    check_convert(root, "smolvlm", "--bpw 6 --rows 2 --length 64");
+    check_convert(root, "pixtral", "--bpw 5 --rows 2 --length 64");
+    check_convert(root, "qwen3-vl", "--bits 16");
     check_sentences(root);
     return check_done();
 }
