@@ -317,6 +317,114 @@ static void test_bad_input(void)
     rig_close(&r);
 }
 
+/* Pictures of another model, closed while they are encoded, made while the model loads or is parked; rows that exceed
+   the context. The engine goes on. */
+static void test_states(void)
+{
+    static uint8_t rgb[SIDE * SIDE * 3];
+    rig r = open_model("smolvlm", (exl2_model_desc){ .context_max = 64 }, NULL);
+    exl2_model_desc desc = { .path = folder_of("qwen2.5-vl"), .vision = { .images = 1, .pixels_max = 40000 } };
+    exl2_model other;
+    exl2_image image = make(&r, 1), two[2], unknown;
+    exl2_image_info info;
+    exl2_image_desc d = desc_of(&r, rgb, SIDE, SIDE);
+    exl2_error error;
+    CHECK_INT(exl2_model_open(r.engine, &desc, &other), EXL2_OK);
+    d.model = other;
+    CHECK_INT(exl2_image_make(r.engine, &d, &unknown), EXL2_ERR_STATE);
+    exl2_last_error(r.engine, &error);
+    CHECK(strstr(error.text, "loading") != NULL);
+    rig_drain(&r, 0);
+    CHECK_INT(exl2_model_state(r.engine, other), EXL2_OK);
+    CHECK_INT(exl2_image_make(r.engine, &d, &two[0]), EXL2_OK);
+    exl2_prompt p = { .text = "x<image>", .images = two, .image_count = 1 };
+    refused(&r, p, EXL2_ERR_ARG, "another model");
+    CHECK_INT(exl2_model_close(r.engine, other), EXL2_OK);
+    refused(&r, p, EXL2_ERR_STALE, "image handle");
+
+    two[0] = image;
+    two[1] = make(&r, 2);
+    p = (exl2_prompt){ .text = "x<image>y<image>", .images = two, .image_count = 2 };
+    refused(&r, p, EXL2_ERR_CONTEXT_FULL, "64");
+    exl2_job_desc job = rig_job(&r, NULL, 0, 4, &said[0]);
+    exl2_job_size size;
+    job.prompt = p;
+    CHECK_INT(exl2_job_measure(r.engine, &job, &size), EXL2_ERR_CONTEXT_FULL);
+    CHECK(size.prompt_tokens > 64);
+
+    CHECK_INT(exl2_image_close(r.engine, image), EXL2_OK);
+    image = make(&r, 3);
+    while (exl2_image_get(r.engine, image, &info) >= 0 && info.encode_ns == 0) { /* in the middle of the tower */
+        exl2_step(r.engine, &(exl2_step_desc){ .cpu_us = 1 });
+    }
+    CHECK(info.state != EXL2_IMAGE_ENCODED);
+    CHECK_INT(exl2_image_close(r.engine, image), EXL2_OK);
+    CHECK_INT(exl2_image_close(r.engine, two[1]), EXL2_OK);
+    rig_drain(&r, 0);
+    CHECK_INT(exl2_model_park(r.engine, r.model, true), EXL2_OK);
+    d.model = r.model;
+    CHECK_INT(exl2_image_make(r.engine, &d, &image), EXL2_OK); /* it waits, as jobs do */
+    rig_drain(&r, 0);
+    CHECK_INT(exl2_image_get(r.engine, image, &info), EXL2_OK);
+    CHECK(info.state != EXL2_IMAGE_ENCODED);
+    CHECK_INT(exl2_model_park(r.engine, r.model, false), EXL2_OK);
+    rig_drain(&r, 0);
+    CHECK_INT(exl2_image_get(r.engine, image, &info), EXL2_OK);
+    CHECK_INT(info.state, EXL2_IMAGE_ENCODED);
+    ask(&r, (exl2_session){ 0 }, &image, 1, "x<image>", 4, &said[0]);
+    CHECK_INT(said[0].result, EXL2_OK);
+    rig_close(&r);
+}
+
+/* A session with a picture, closed and opened a hundred times while another picture takes its rows: the same words. */
+static void test_again(void)
+{
+    rig r = open_model("smolvlm", (exl2_model_desc){ .vision = { .images = 2, .max_rows = 20, .rows = 20 } }, NULL);
+    exl2_session s;
+    memset(&said[0], 0, sizeof said[0]);
+    for (uint32_t i = 0; i < 100; i++) {
+        for (uint32_t k = 0; k < 2; k++) {
+            exl2_image image = make(&r, k);
+            CHECK_INT(exl2_session_open(r.engine, r.model, &s), EXL2_OK);
+            ask(&r, s, &image, 1, PROMPT, 3, &said[2 + k]);
+            CHECK_INT(exl2_image_close(r.engine, image), EXL2_OK);
+            CHECK_INT(exl2_session_close(r.engine, s), EXL2_OK);
+            CHECK(i == 0 || same(&said[k], &said[2 + k]));
+        }
+        memcpy(said, said + 2, 2 * sizeof *said);
+    }
+    CHECK(!same(&said[0], &said[1]));
+    rig_close(&r);
+}
+
+/* Aspects from 1:40 to 40:1, in every family. */
+static void test_aspects(void)
+{
+    static const char *const names[] = { "smolvlm", "pixtral",    "mistral3", "llava-clip",
+                                         "qwen2-vl", "qwen2.5-vl", "qwen3-vl", "gemma3" };
+    static uint8_t rgb[8 * 320 * 3];
+    draw(rgb, 8, 320, 5);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        rig r = open_model(names[i], (exl2_model_desc){ 0 }, NULL);
+        for (uint32_t k = 0; k < 5; k++) {
+            static const uint32_t sides[5][2] = { { 8, 320 }, { 320, 8 }, { 8, 80 }, { 160, 16 }, { 50, 50 } };
+            exl2_image_desc d = desc_of(&r, rgb, sides[k][0], sides[k][1]);
+            exl2_image image;
+            exl2_image_info made, measured;
+            CHECK_INT(exl2_image_make(r.engine, &d, &image), EXL2_OK);
+            rig_drain(&r, 0);
+            CHECK_INT(exl2_image_get(r.engine, image, &made), EXL2_OK);
+            CHECK_INT(exl2_image_measure(r.engine, r.model, sides[k][0], sides[k][1], &measured), EXL2_OK);
+            if (!CHECK(made.state == EXL2_IMAGE_ENCODED && made.rows > 0 && made.rows == measured.rows
+                       && made.operations == measured.operations)) {
+                printf("  %s, %u x %u\n", names[i], (unsigned)sides[k][0], (unsigned)sides[k][1]);
+            }
+            CHECK_INT(exl2_image_close(r.engine, image), EXL2_OK);
+        }
+        rig_close(&r);
+    }
+}
+
 /* 1,000 pictures in a pool that holds few: rows come again bit by bit, and nothing is allocated. */
 static void test_pool(void)
 {
@@ -587,6 +695,21 @@ static void test_events(void)
     CHECK(info.tower_bytes > 0 && info.image_bytes > 0 && !info.tower_skipped);
     CHECK(info.weight_bytes == measured.weight_bytes && info.scratch_bytes == measured.scratch_bytes);
     rig_close(&r);
+    /* The plan is the peak, of loading and of work. */
+    exl2_engine_stats before, after;
+    engine.backend = EXL2_BACKEND_CPU;
+    desc.vision.pixels_max = 0;
+    CHECK_INT(exl2_open(&engine, &r.engine), EXL2_OK);
+    exl2_stats(r.engine, &before);
+    CHECK_INT(exl2_model_load(r.engine, &desc, &r.model), EXL2_OK);
+    a = make(&r, 1);
+    ask(&r, (exl2_session){ 0 }, &a, 1, PROMPT, 4, &said[0]);
+    exl2_stats(r.engine, &after);
+    CHECK_INT(exl2_model_measure(r.engine, &desc, &measured), EXL2_OK);
+    double plan = (double)(measured.weight_bytes + measured.scratch_bytes + measured.cache_bytes);
+    CHECK((double)(after.host_peak - before.host_bytes) <= plan * 1.01);
+    CHECK((double)(after.host_peak - before.host_bytes) >= plan * 0.99);
+    rig_close(&r);
 }
 
 int main(void)
@@ -598,6 +721,9 @@ int main(void)
     test_history();
     test_marks();
     test_bad_input();
+    test_states();
+    test_again();
+    test_aspects();
     test_pool();
     test_events();
     test_snapshots("smolvlm");

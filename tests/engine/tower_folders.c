@@ -280,13 +280,96 @@ static void check_quantized(bool gptq)
     check_same(gptq ? "GPTQ" : "AWQ");
 }
 
+/* Adds a file of the fixture, with `to` in the place of each `from`; both have as many bytes. */
+static void add_file(const char *name, const char *from, const char *to)
+{
+    size_t bytes;
+    char *text = check_read(fixture(name), &bytes);
+    for (char *at = text; from && (at = strstr(at, from)) != NULL; at += strlen(to)) {
+        memcpy(at, to, strlen(to));
+    }
+    memory_add(&files, name, text, bytes);
+    free(text);
+}
+
+/* Rows that are not finite end the job that needs them, and no other. */
+static void check_not_finite(void)
+{
+    static rig_said sees, talks;
+    static uint8_t rgb[SIDE * SIDE * 3];
+    rig r = { 0 };
+    exl2_error error;
+    exl2_image image;
+    exl2_image_info info;
+    make_as(F32);
+    for (uint32_t i = 0; i < made_count; i++) {
+        for (size_t k = 0; strstr(made[i].name, "post_layernorm.weight") && k < made[i].bytes; k += 4) {
+            exl2__store32(made[i].data + k, exl2__float_bits(3e38f)); /* finite, but not its products */
+        }
+    }
+    write_folder(1, false, "");
+    add_file("tokenizer.json", NULL, NULL);
+    add_file("tokenizer_config.json", NULL, NULL);
+    if (!CHECK_INT(open_folder(&r, &error), EXL2_OK)) {
+        printf("  %s\n", error.text);
+        return;
+    }
+    exl2_image_desc d = { .model = r.model, .width = SIDE, .height = SIDE, .pixels = rgb, .silent = true };
+    CHECK_INT(exl2_image_make(r.engine, &d, &image), EXL2_OK);
+    exl2_job_desc job = rig_job(&r, NULL, 0, 8, &sees), other = rig_job(&r, NULL, 0, 8, &talks);
+    job.prompt = (exl2_prompt){ .text = "A<image>B", .images = &image, .image_count = 1 };
+    other.prompt = (exl2_prompt){ .text = "Hello" };
+    CHECK_INT(exl2_job_start(r.engine, &job, NULL), EXL2_OK);
+    CHECK_INT(exl2_job_start(r.engine, &other, NULL), EXL2_OK);
+    rig_drain(&r, 0);
+    CHECK_INT(sees.result, EXL2_ERR_FORMAT);
+    CHECK(strstr(sees.error, "not finite") != NULL && sees.count == 0 && sees.done_events == 1);
+    CHECK_INT(talks.result, EXL2_OK);
+    CHECK_INT(talks.count, 8);
+    CHECK_INT(exl2_image_get(r.engine, image, &info), EXL2_OK);
+    CHECK_INT(info.result, EXL2_ERR_FORMAT);
+    CHECK_INT(exl2_job_start(r.engine, &job, NULL), EXL2_ERR_FORMAT); /* it is known now */
+    rig_close(&r);
+    memory_free(&files);
+}
+
+/* A mark that the tokenizer does not have; an id of config.json beyond the vocabulary, where the tokenizer's holds. */
+static void check_marks(void)
+{
+    rig r = { 0 };
+    exl2_error error;
+    make_as(F16);
+    write_folder(1, false, "");
+    add_file("tokenizer.json", "<image>", "<pixel>");
+    CHECK_INT(open_folder(&r, &error), EXL2_ERR_FORMAT);
+    CHECK(strstr(error.text, "no token '<image>'") != NULL);
+    rig_close(&r);
+    memory_free(&files);
+    write_folder(1, false, "");
+    for (uint32_t i = 0; i < files.count; i++) {
+        char *at = strcmp(files.files[i].name, "config.json") == 0
+                 ? strstr((char *)files.files[i].data, "\"image_token_id\": 309") : NULL;
+        if (at) {
+            memcpy(at + strlen("\"image_token_id\": "), "999", 3);
+        }
+    }
+    add_file("tokenizer.json", NULL, NULL);
+    check_same("an id beyond the vocabulary");
+}
+
 static void check_family(const char *name)
 {
     family = name;
+    drop(source, &source_count);
     read_source();
     make_as(F16);
     write_folder(1, false, "");
     encode(wanted, &wanted_count, "F16");
+    if (strcmp(name, "smolvlm") == 0) {
+        check_not_finite();
+        check_marks();
+        make_as(F16);
+    }
     write_folder(3, false, "");
     check_same("three shards");
     write_folder(3, true, "");
@@ -310,8 +393,6 @@ static void check_family(const char *name)
     make_as(MIXED_OF_BF16);
     write_folder(3, false, "");
     check_same("BF16 and F32");
-    drop(made, &made_count);
-    drop(source, &source_count);
 }
 
 int main(void)
@@ -321,5 +402,7 @@ int main(void)
     check_family("qwen3-vl");
     check_family("llava-clip");
     check_family("pixtral");
+    drop(made, &made_count);
+    drop(source, &source_count);
     return check_done();
 }
