@@ -3,6 +3,7 @@
    gives: what commands.h declares. */
 #include "commands.h"
 
+#include "../common/images.h"
 #include "line_edit.h"
 #include "saved.h"
 #include "transcript.h"
@@ -82,12 +83,51 @@ static bool run_leave(visitor *v, const char *rest)
     return true;
 }
 
+/* Shows the partner a picture. Its id is in the transcript. */
+static bool run_look(visitor *v, const char *rest)
+{
+    char sentence[1280], id[33];
+    exl2_session_info session = { 0 };
+    exl2_model_info model;
+    exl2_image image;
+    exl2_image_info info;
+    exl2_engine *e = v->tavern->engine;
+    if (!rest[0] || !v->partner) {
+        visitor_note(v, "%s", rest[0] ? "To whom? Begin with a name: 'marla, good evening'."
+                                      : "/look needs a picture's file.");
+        return true;
+    }
+    exl2_session_get(e, v->partner->session, &session);
+    if (exl2_model_get(e, session.model, &model) < 0 || !model.tower) {
+        visitor_note(v, "Nobody here sees pictures: that needs a model with a tower, and --images 1.");
+        return true;
+    }
+    if (images_make_file(e, session.model, rest, &image, sentence, sizeof sentence) < 0) {
+        visitor_note(v, "%s", sentence);
+        return true;
+    }
+    exl2_image_get(e, image, &info);
+    for (uint32_t i = 0; i < sizeof info.id; i++) {
+        snprintf(id + 2 * i, 3, "%02x", info.id[i]);
+    }
+    bool good = tavern_look(v->tavern, v->partner, image, id);
+    exl2_image_close(e, image); /* the turn keeps it */
+    return good;
+}
+
 #define SAVE_PATH "lantern.save" /* in the working folder */
 
 static bool run_save(visitor *v, const char *rest)
 {
     char why[SAVED_WHY_BYTES];
     const char *path = rest[0] ? rest : SAVE_PATH;
+    for (uint32_t i = 0; i < CAST_SIZE; i++) {
+        const npc *n = &v->tavern->npcs[i];
+        if (n->job.id && n->picture.id) {
+            visitor_note(v, "%s looks at a picture: save when the answer is there.", n->who->name);
+            return true;
+        }
+    }
     if (saved_write(v->tavern, v->partner, path, why)) {
         visitor_note(v, "%s: the evening so far; /load goes on with it", path);
     } else {
@@ -137,6 +177,7 @@ static const struct {
 } commands[] = {
     { "/who", "/who", "who is here, what they have in mind, how full their context is", run_who },
     { "/talk", "/talk NAME", "turn to somebody; a line that begins with 'name,' does it too", run_talk },
+    { "/look", "/look FILE", "show a picture to whom you talk with; needs --images", run_look },
     { "/shout", "/shout TEXT", "all three answer at once", run_shout },
     { "/leave", "/leave", "walk away: whoever speaks stops mid-word", run_leave },
     { "/save", "/save [FILE]", "keep the evening, mid-sentence too (F5; lantern.save)", run_save },

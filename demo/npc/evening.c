@@ -86,6 +86,7 @@ bool evening_begin(evening *e)
     d.on_event = on_load;
     d.user = e;
     d.grammars = true;
+    images_room(&(images){ 0 }, &o->images, 0, &d);
     d.experts_active = e->host.experts;
     d.cache.tokens = (uint64_t)d.context_max * CAST_SIZE /* the three contexts include the pages of the world */
                    + (uint64_t)o->patrons * PATRONS_CACHE_TOKENS;

@@ -11,6 +11,7 @@
 
 #include "../common/args.h"
 #include "../common/host.h"
+#include "../common/images.h"
 #include "../common/trace.h"
 #include "commands.h"
 #include "end_card.h"
@@ -28,6 +29,7 @@ typedef struct evening_options {
     bool worker;
     tavern_options tavern;
     exl2_model_desc desc; /* of the model: what the flags say */
+    images_options images;
     host_options host;
 } evening_options;
 
@@ -56,6 +58,7 @@ typedef struct evening_options {
     { "--people", ARG_TEXT, &(o).people, "DIR", "folder with world.txt and the people's files" },                  \
     { "--context", ARG_U32, &(o).desc.context_max, "N", "tokens that each person remembers (2048)" },              \
     { "--memory", ARG_U32, &(o).memory_mib, "MB", "cap of the engine's memory in MiB; more is refused (no cap)" },   \
+    IMAGES_ROOM((o).images),                                                                                       \
     HOST_ROPE_ARGS((o).desc),                                                                                      \
     HOST_ARGS((o).host)
 

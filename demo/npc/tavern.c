@@ -203,6 +203,17 @@ static void count_grammar(tavern *t, const exl2_job_desc *d, const exl2_engine_s
     }
 }
 
+/* The prompt of a turn with a picture, which stands before the talk that the session does not hold yet. All of it is
+   rewound after the turn; the talk is read again without the picture. */
+static void set_look(const npc *n, const char *ask, char *text, size_t cap, exl2_job_desc *d)
+{
+    snprintf(text, cap, "%s%s", n->talk + n->talk_known, ask);
+    d->prompt.text = text;
+    d->prompt.flags = EXL2_TEXT_PLAIN | EXL2_TEXT_NO_BOS;
+    d->prompt.images = &n->picture;
+    d->prompt.image_count = 1;
+}
+
 /* Starts a job with the talk that the session does not hold yet, followed by `ask`. The talk stays in the session;
    `ask` is rewound after the turn. */
 static exl2_result start_job(npc *n, const char *ask, exl2_grammar grammar, exl2_job *job)
@@ -212,21 +223,30 @@ static exl2_result start_job(npc *n, const char *ask, exl2_grammar grammar, exl2
     exl2_token *ids = n->place->ids;
     size_t said = 0, asked = 0, room = n->place->context;
     exl2_job_desc d = desc_of(n, grammar);
+    bool looks = grammar.id && n->picture.id;
+    char *text = NULL;
     exl2_stats(n->place->engine, &before);
-    d.prompt.tokens = ids;
     d.max_tokens = TAVERN_TURN_TOKENS;
     exl2_result result = exl2_session_get(n->place->engine, n->session, &info);
-    result = result < 0 ? result : tokens_of(n, info.model, n->talk + n->talk_known, n->talk_bytes - n->talk_known, ids,
-                                             room, &said);
-    result = result < 0 ? result : tokens_of(n, info.model, ask, strlen(ask), ids + said, room - said, &asked);
-    d.prompt.token_count = said + asked;
+    if (looks) {
+        size_t cap = n->talk_bytes - n->talk_known + strlen(ask) + 1;
+        text = memory_take(cap, 1);
+        set_look(n, ask, text, cap, &d);
+    } else {
+        d.prompt.tokens = ids;
+        result = result < 0 ? result : tokens_of(n, info.model, n->talk + n->talk_known, n->talk_bytes - n->talk_known,
+                                                 ids, room, &said);
+        result = result < 0 ? result : tokens_of(n, info.model, ask, strlen(ask), ids + said, room - said, &asked);
+        d.prompt.token_count = said + asked;
+    }
     if (result >= 0 && (result = exl2_job_start(n->place->engine, &d, job)) >= 0) {
         n->known_tokens = info.tokens + (uint32_t)said;
-        n->talk_known = n->talk_bytes;
+        n->talk_known = looks ? n->talk_known : n->talk_bytes;
         n->reused_tokens = info.tokens_cached;
         n->place->prompt_reused += info.tokens_cached;
     }
     count_grammar(n->place, &d, &before);
+    free(text);
     return result;
 }
 
@@ -358,8 +378,12 @@ static bool is_of_plot(const npc *n, const char *question)
 /* Writes what comes before the question, and goes with it after the turn; sets the state of the turn. */
 static void recall_for(npc *n, const char *question, char *out, size_t cap)
 {
-    const example *known = recall(n->who, &n->recalled, question);
     n->state = state_of(n);
+    if (n->picture.id) { /* nothing that was written before */
+        n->recalled.last = NULL;
+        return;
+    }
+    const example *known = recall(n->who, &n->recalled, question);
     n->state.whole = is_of_plot(n, question);
     follow_example(n, &n->state);
     if (!known && !n->place->own_words) {
@@ -485,7 +509,7 @@ static void on_line_end(npc *n, const exl2_event *event)
     if (evaded) {
         recall_used(n->who, &n->recalled, l->text ? l->text : "");
     }
-    if (kept && !n->place->own_words) {
+    if (kept && !n->place->own_words && !n->picture.id) {
         keep_question(n);
     }
     if (exl2_session_rewind(n->place->engine, n->session, n->known_tokens) < 0) {
@@ -621,8 +645,20 @@ bool tavern_is_unsaid(const tavern_line *l)
 
 bool tavern_ask(tavern *t, npc *n, const char *text)
 {
-    const char *heard = add_player_line(t, n->who->name, text);
-    return speak(n, question_of(n, heard));
+    const char *heard = add_player_line(t, n->who->name, text), *question = question_of(n, heard);
+    n->picture = (exl2_image){ 0 };
+    return speak(n, question);
+}
+
+bool tavern_look(tavern *t, npc *n, exl2_image picture, const char *id)
+{
+    static const char words[] = "Look at this. What do you see?";
+    char line[128];
+    snprintf(line, sizeof line, "%s [picture %s]", words, id);
+    add_player_line(t, n->who->name, line);
+    const char *question = question_of(n, words);
+    n->picture = picture;
+    return speak(n, question);
 }
 
 bool tavern_shout(tavern *t, const char *text)
@@ -633,6 +669,7 @@ bool tavern_shout(tavern *t, const char *text)
         questions[i] = question_of(&t->npcs[i], heard);
     }
     for (uint32_t i = 0; good && i < CAST_SIZE; i++) {
+        t->npcs[i].picture = (exl2_image){ 0 };
         good = speak(&t->npcs[i], questions[i]);
     }
     return good;

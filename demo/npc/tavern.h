@@ -4,8 +4,8 @@
    from the current state of the game: words, mood, act, target, trust. The words stream; the act is done when the turn
    has ended. Only the words of a turn stay in the session, because a small model repeats what it reads often.
    takes: a loaded model, a cast.
-   gives: tavern_open, tavern_ask, tavern_is_unsaid, tavern_shout, tavern_hush, tavern_resume, tavern_failed,
-          tavern_close.
+   gives: tavern_open, tavern_ask, tavern_look, tavern_is_unsaid, tavern_shout, tavern_hush, tavern_resume,
+          tavern_failed, tavern_close.
    owns:  the conversations and all lines. The sessions end with the engine. */
 #ifndef NPC_TAVERN_H
 #define NPC_TAVERN_H
@@ -50,6 +50,7 @@ struct npc {
     uint32_t reused_tokens;   /* tokens that the newest job found in the cache */
     recollection recalled;    /* examples and evasions that were used lately; its `last` is of the current turn */
     const char *asked;        /* question of the current turn; NULL: of a restored evening */
+    exl2_image picture;       /* of the current turn, which it leaves the session with; id 0: none */
     char together[2 * TURN_BYTES]; /* two questions in one, as the first was not answered */
     exl2_token banned[TAVERN_BANNED_MAX]; /* [banned_count] words of the plot, for answers in the model's own words */
     uint32_t banned_count;
@@ -119,6 +120,8 @@ bool tavern_open(tavern *t, const host *h, const cast *c, const tavern_options *
 bool tavern_is_ready(const tavern *t);                /* becomes true some frames after tavern_open */
 /* Ends a turn that the person is speaking. If it has not begun, the person hears both lines as one. */
 bool tavern_ask(tavern *t, npc *n, const char *text);
+/* Asks what the person sees. Only this turn has the picture; what was said of it stays. id: for the transcript. */
+bool tavern_look(tavern *t, npc *n, exl2_image picture, const char *id);
 bool tavern_is_unsaid(const tavern_line *l);          /* a turn that was ended before its first word: it is not shown */
 bool tavern_shout(tavern *t, const char *text);       /* asks all three, in one batch */
 uint32_t tavern_hush(tavern *t);                      /* ends all turns, mid-word; returns their number */

@@ -31,6 +31,11 @@ static void no_engine(void)
     exl2_lora lora = { 1 };
     exl2_lora_desc ld = { .path = "." };
     exl2_lora_info li;
+    exl2_image image = { 1 };
+    exl2_image_desc id_of = { .width = 1, .height = 1, .pixels = "abc" };
+    exl2_image_info ii;
+    exl2_picture picture;
+    float row;
     exl2_model_desc md = { 0 };
     exl2_model_info mi;
     exl2_session_info si;
@@ -78,6 +83,13 @@ static void no_engine(void)
     CHECK_INT(exl2_lora_get(NULL, lora, &li), EXL2_ERR_ARG);
     CHECK_INT(exl2_lora_state(NULL, lora), EXL2_ERR_ARG);
     CHECK_INT(exl2_lora_close(NULL, lora), EXL2_ERR_ARG);
+    CHECK_INT(exl2_image_make(NULL, &id_of, &image), EXL2_ERR_ARG);
+    CHECK_INT(exl2_image_get(NULL, image, &ii), EXL2_ERR_ARG);
+    CHECK_INT(exl2_image_measure(NULL, model, 1, 1, &ii), EXL2_ERR_ARG);
+    CHECK_INT(exl2_image_seen(NULL, image, text, 4, &need), EXL2_ERR_ARG);
+    CHECK_INT(exl2_image_rows(NULL, image, &row, 1, &need), EXL2_ERR_ARG);
+    CHECK_INT(exl2_image_close(NULL, image), EXL2_ERR_ARG);
+    CHECK_INT(exl2_session_pictures(NULL, session, &picture, 1, &need), EXL2_ERR_ARG);
     CHECK_INT(exl2_tokenize(NULL, model, "x", 1, 0, &id, 1, &need), EXL2_ERR_ARG);
     CHECK_INT(exl2_detokenize(NULL, model, &id, 1, 0, text, 4, &need), EXL2_ERR_ARG);
     CHECK_INT(exl2_chat_render(NULL, model, &message, 1, NULL, text, 4, &need), EXL2_ERR_ARG);
@@ -98,7 +110,7 @@ static void no_engine(void)
     CHECK_INT(exl2_job_get(NULL, job, &ji), EXL2_ERR_ARG);
     CHECK_INT(exl2_job_pause(NULL, job, true), EXL2_ERR_ARG);
     CHECK_INT(exl2_job_priority(NULL, job, 1), EXL2_ERR_ARG);
-    CHECK(model.id == 1 && session.id == 1 && job.id == 1 && lora.id == 1);
+    CHECK(model.id == 1 && session.id == 1 && job.id == 1 && lora.id == 1 && image.id == 1);
     CHECK_TEXT(exl2_result_name(EXL2_ERR_TOO_SMALL), "EXL2_ERR_TOO_SMALL");
     CHECK_TEXT(exl2_result_name((exl2_result)-99), "unknown result");
     CHECK_INT(exl2_version(), EXL2_VERSION);
@@ -466,6 +478,9 @@ static void stale_handle(uint64_t id)
     exl2_lora lora = { id };
     exl2_lora_desc lora_desc = { .model = model, .path = "." };
     exl2_lora_info li;
+    exl2_image image = { id };
+    exl2_image_desc image_desc = { .model = model, .width = 1, .height = 1, .pixels = "abc" };
+    exl2_image_info ii;
     exl2_model_info mi;
     exl2_session_info si;
     exl2_job_info ji;
@@ -482,6 +497,13 @@ static void stale_handle(uint64_t id)
     REFUSED(exl2_lora_get(engine, lora, &li), EXL2_ERR_STALE);
     REFUSED(exl2_lora_state(engine, lora), EXL2_ERR_STALE);
     REFUSED(exl2_lora_close(engine, lora), EXL2_ERR_STALE);
+    REFUSED(exl2_image_make(engine, &image_desc, &image), EXL2_ERR_STALE);
+    REFUSED(exl2_image_get(engine, image, &ii), EXL2_ERR_STALE);
+    REFUSED(exl2_image_measure(engine, model, 1, 1, &ii), EXL2_ERR_STALE);
+    REFUSED(exl2_image_seen(engine, image, NULL, 0, &need), EXL2_ERR_STALE);
+    REFUSED(exl2_image_rows(engine, image, NULL, 0, &need), EXL2_ERR_STALE);
+    REFUSED(exl2_image_close(engine, image), EXL2_ERR_STALE);
+    REFUSED(exl2_session_pictures(engine, session, NULL, 0, &need), EXL2_ERR_STALE);
     REFUSED(exl2_tokenize(engine, model, "x", 1, 0, NULL, 0, &need), EXL2_ERR_STALE);
     REFUSED(exl2_detokenize(engine, model, &token, 1, 0, NULL, 0, &need), EXL2_ERR_STALE);
     REFUSED(exl2_chat_render(engine, model, &message, 1, NULL, NULL, 0, &need), EXL2_ERR_STALE);
