@@ -1,6 +1,6 @@
-/* vision.c: `exl2 vision` from outside: what it says of pictures of the shared fixtures, the picture that it writes,
-   byte by byte, the rows; its messages.
-   takes: vision PROGRAM FOLDER.
+/* vision.c: pictures in programs: what `exl2 vision` says of those of the shared fixtures, the picture that it writes,
+   byte by byte, the rows; chats, scores, scripts, conversions, figures, the tavern; messages.
+   takes: vision PROGRAM FOLDER NPC: the programs exl2 and npc, a folder to write to.
    gives: exit code 0, 1, or 77 without the fixtures or stb_image.
    owns:  FOLDER. */
 #include "../../demo/common/text_file.c"
@@ -238,6 +238,36 @@ static void check_replay(const char *root)
     free(text);
 }
 
+/* The tavern with a tiny model that has room for it: a picture is shown, and the next question has none. */
+static void check_look(const char *root, const char *npc)
+{
+    char command[4096], script[2048], exl2[sizeof program], *text;
+    snprintf(command, sizeof command, "rm -rf '%s/seeing' && cp -r '%s/smolvlm' '%s/seeing' && "
+             "chmod -R u+w '%s/seeing' && sed -i 's/\"max_position_embeddings\": 1024/\"max_position_embeddings\": 16384/' "
+             "'%s/seeing/config.json'", folder, root, folder, folder, folder);
+    CHECK_INT(system(command), 0);
+    snprintf(script, sizeof script, "/look x.png\nmarla, good evening\n/look none.png\n"
+             "/look %s/images/gray-64x64.png\nAnd now?\n/transcript %s/said\n", root, folder);
+    program_write("script", script);
+    snprintf(exl2, sizeof exl2, "%s", program);
+    snprintf(program, sizeof program, "%s", npc);
+    int code = program_run("--model '%s/seeing' --script '%s/script' --images 1 --context 16384 --threads 1 "
+                           "--cpu-us 50000 --backend cpu --transcript '%s/said'", folder, folder, folder);
+    text = program_read("out");
+    CHECK_INT(code, 0);
+    CHECK(strstr(text, "To whom?") != NULL && strstr(text, "none.png: No such file") != NULL);
+    free(text);
+    text = program_read("said");
+    const char *look = strstr(text, "You, to Marla: Look at this. What do you see? [picture ");
+    CHECK(look && strspn(strstr(look, "[picture ") + 9, "0123456789abcdef") == 32);
+    CHECK(look && strstr(look, "\nMarla: ") && strstr(look, "You, to Marla: And now?\nMarla: "));
+    if (code) {
+        printf("%s\n", text);
+    }
+    free(text);
+    snprintf(program, sizeof program, "%s", exl2);
+}
+
 /* What `info` says of a tower by its headers, and `bench` of its speed. */
 static void check_figures(const char *root)
 {
@@ -325,8 +355,8 @@ int main(int argc, char **argv)
 {
     static const char *const models[] = { "smolvlm", "qwen2.5-vl", "gemma3", "pixtral" };
     char root[600];
-    if (argc != 3) {
-        printf("usage: vision PROGRAM FOLDER\n");
+    if (argc != 4) {
+        printf("usage: vision PROGRAM FOLDER NPC\n");
         return 1;
     }
     snprintf(root, sizeof root, "%s", check_shared(FIXTURES "/README.md"));
@@ -347,6 +377,7 @@ int main(int argc, char **argv)
     check_convert(root, "smolvlm", "--bpw 6 --rows 2 --length 64");
     check_convert(root, "pixtral", "--bpw 5 --rows 2 --length 64");
     check_convert(root, "qwen3-vl", "--bits 16");
+    check_look(root, argv[3]);
     check_sentences(root);
     return check_done();
 }
