@@ -242,9 +242,10 @@ static void check_replay(const char *root)
 static void check_look(const char *root, const char *npc)
 {
     char command[4096], script[2048], exl2[sizeof program], *text;
-    snprintf(command, sizeof command, "rm -rf '%s/seeing' && cp -r '%s/smolvlm' '%s/seeing' && "
-             "chmod -R u+w '%s/seeing' && sed -i 's/\"max_position_embeddings\": 1024/\"max_position_embeddings\": 16384/' "
-             "'%s/seeing/config.json'", folder, root, folder, folder, folder);
+    snprintf(command, sizeof command,
+             "rm -rf '%s/seeing' && cp -r '%s/smolvlm' '%s/seeing' && chmod -R u+w '%s/seeing' && "
+             "sed -i 's/\"max_position_embeddings\": 1024/\"max_position_embeddings\": 16384/' '%s/seeing/config.json'",
+             folder, root, folder, folder, folder);
     CHECK_INT(system(command), 0);
     snprintf(script, sizeof script, "/look x.png\nmarla, good evening\n/look none.png\n"
              "/look %s/images/gray-64x64.png\nAnd now?\n/transcript %s/said\n", root, folder);
