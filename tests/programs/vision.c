@@ -241,7 +241,7 @@ static void check_replay(const char *root)
 /* The tavern with a tiny model that has room for it: a picture is shown, and the next question has none. */
 static void check_look(const char *root, const char *npc)
 {
-    char command[4096], script[2048], exl2[sizeof program], *text;
+    char command[8192], script[4096], exl2[sizeof program], *text;
     snprintf(command, sizeof command,
              "rm -rf '%s/seeing' && cp -r '%s/smolvlm' '%s/seeing' && chmod -R u+w '%s/seeing' && "
              "sed -i 's/\"max_position_embeddings\": 1024/\"max_position_embeddings\": 16384/' '%s/seeing/config.json'",
@@ -377,7 +377,7 @@ int main(int argc, char **argv)
     check_figures(root);
     check_convert(root, "smolvlm", "--bpw 6 --rows 2 --length 64");
     check_convert(root, "pixtral", "--bpw 5 --rows 2 --length 64");
-    check_convert(root, "qwen3-vl", "--bits 16");
+    check_convert(root, "qwen3-vl", "--bpw 4 --rows 2 --length 64");
     check_look(root, argv[3]);
     check_sentences(root);
     return check_done();
