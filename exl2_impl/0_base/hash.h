@@ -1,6 +1,6 @@
 /* hash.h: 64-bit hashes of strings and of bytes, and an index table over strings that the caller owns.
    takes: byte strings.
-   gives: exl2__hash, exl2__hash_words, exl2__strtab.
+   gives: exl2__hash, exl2__hash_words, exl2__hash_words_twice, exl2__strtab.
    owns:  nothing; the table's slots come from the caller's arena. */
 #ifndef EXL2__HASH_H
 #define EXL2__HASH_H
@@ -36,6 +36,23 @@ static inline uint64_t exl2__hash_words(const void *data, size_t bytes, uint64_t
         h ^= h >> 32;
     }
     return h ^ exl2__hash(p, bytes) * 0x94D049BB133111EBu;
+}
+
+/* out [2]: exl2__hash_words with either seed, in one pass. */
+static inline void exl2__hash_words_twice(const void *data, size_t bytes, const uint64_t seed[2], uint64_t out[2])
+{
+    const uint8_t *p = (const uint8_t *)data;
+    uint64_t a = seed[0] ^ bytes * 0x9E3779B97F4A7C15u, b = seed[1] ^ bytes * 0x9E3779B97F4A7C15u;
+    for (; bytes >= 8; bytes -= 8, p += 8) {
+        uint64_t word = exl2__load64(p);
+        a = (a ^ word) * 0x9FB21C651E98DF25u;
+        b = (b ^ word) * 0x9FB21C651E98DF25u;
+        a ^= a >> 32;
+        b ^= b >> 32;
+    }
+    uint64_t rest = exl2__hash(p, bytes) * 0x94D049BB133111EBu;
+    out[0] = a ^ rest;
+    out[1] = b ^ rest;
 }
 
 /* A hash table with open addressing that holds entry numbers; the caller's callback gives the name of an entry. */

@@ -402,10 +402,11 @@ EXL2__PRIVATE void exl2__images_name(const exl2_image_desc *d, const exl2__visio
 {
     uint32_t head[8] = { d->width,        d->height,          size->width, size->height,
                          size->tile_rows, size->tile_columns, size->tiles, size->rows };
-    for (uint32_t i = 0; i < 2; i++) {
-        uint64_t seed = exl2__hash_words(head, sizeof head, i ? 0x6A09E667F3BCC908u : 0xBB67AE8584CAA73Bu);
-        id[i] = exl2__hash_mix(exl2__hash_words(rgb, (size_t)d->width * d->height * 3, seed));
-    }
+    const uint64_t seeds[2] = { exl2__hash_words(head, sizeof head, 0xBB67AE8584CAA73Bu),
+                                exl2__hash_words(head, sizeof head, 0x6A09E667F3BCC908u) };
+    exl2__hash_words_twice(rgb, (size_t)d->width * d->height * 3, seeds, id);
+    id[0] = exl2__hash_mix(id[0]);
+    id[1] = exl2__hash_mix(id[1]);
 }
 
 /* Pictures of snapshots that have the same id, but no pixels, get them: their rows may be evicted, and else would be

@@ -218,8 +218,25 @@ static void check_sums(void)
     }
 }
 
+/* Two seeds in one pass are two passes. */
+static void check_words(void)
+{
+    static const uint64_t seeds[2] = { 5, 0x6A09E667F3BCC908u };
+    uint8_t bytes[41];
+    for (uint32_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = (uint8_t)(i * 77 + 3);
+    }
+    for (uint32_t count = 0; count <= sizeof bytes; count++) {
+        uint64_t out[2];
+        exl2__hash_words_twice(bytes, count, seeds, out);
+        CHECK(out[0] == exl2__hash_words(bytes, count, seeds[0]) && out[1] == exl2__hash_words(bytes, count, seeds[1]));
+        CHECK(out[0] != out[1]);
+    }
+}
+
 int main(void)
 {
+    check_words();
     exl2__ctx c = { 0 };
     check_sums();
     c.allocator = exl2__platform_allocator();

@@ -157,6 +157,21 @@ static void check_formats(void)
         CHECK_INT(exl2__pixels_bytes(cases[i].format), cases[i].bytes);
         CHECK(memcmp(rgb, cases[i].rgb, 6) == 0);
     }
+    for (uint32_t width = 1; width < 20; width++) { /* several pixels at a time, and the rest */
+        uint8_t pixels[80], rgb[2][61];
+        for (uint32_t i = 0; i < sizeof pixels; i++) {
+            pixels[i] = (uint8_t)(i * 37 + 11);
+        }
+        for (uint32_t k = 0; k < 2; k++) {
+            memset(rgb[k], 0xA5, sizeof rgb[k]);
+            exl2__pixels_line(k ? EXL2__PIXELS_BGRX8 : EXL2__PIXELS_RGBX8, pixels, width, rgb[k]);
+            CHECK_INT(rgb[k][3 * width], 0xA5);
+        }
+        for (uint32_t i = 0; i < 3 * width; i++) {
+            CHECK_INT(rgb[0][i], pixels[i / 3 * 4 + i % 3]);
+            CHECK_INT(rgb[1][i], pixels[i / 3 * 4 + 2 - i % 3]);
+        }
+    }
 }
 
 int main(void)
