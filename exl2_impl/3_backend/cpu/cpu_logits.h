@@ -50,10 +50,6 @@ EXL2__PRIVATE void exl2__cpu_sample_rows(const exl2__cpu_share *s)
 
 /* ---- with a budget: one row after the other, in parts ---- */
 
-/* Items are parts of the passes of exl2__sample_run. How many a row has is known at its end, so the phase has more
-   items than it needs, until the last row has ended. */
-
-
 /* Begins the first row from d->sampled_row on that is sampled. */
 EXL2__PRIVATE void exl2__cpu_sample_next_row(exl2__cpu_device *d, const exl2__range *range)
 {
@@ -73,7 +69,8 @@ EXL2__PRIVATE void exl2__cpu_sample_parts(const exl2__cpu_share *s)
     exl2__sample_part(&s->d->sampling, s->begin, s->end);
 }
 
-/* The phase begins with its first item. */
+/* Items are parts of the passes of exl2__sample_run. How many a row has is known at its end, so the phase has more
+   items than it needs, until the last row has ended. It begins with item 0. */
 EXL2__PRIVATE uint32_t exl2__cpu_sample_items(exl2__cpu_device *d, const exl2__range *range)
 {
     if (range->begin == 0) {
@@ -111,16 +108,22 @@ EXL2__PRIVATE uint32_t exl2__cpu_sample_kind(exl2__sample_pass pass)
         return 6;
     case EXL2__SAMPLE_SHAPE:
         return 7;
-    default:
+    case EXL2__SAMPLE_MASK:
         return 8;
+    case EXL2__SAMPLE_PENALTIES:
+        return 9;
+    default:
+        return 10;
     }
 }
 
-/* A part's multiply-adds, roughly. */
+/* A part's multiply-adds, roughly. A pass of few elements takes some time, too: it counts as one of 64. */
 EXL2__PRIVATE exl2__item_run exl2__cpu_sample_item_run(const exl2__cpu_device *d, uint32_t item)
 {
     const exl2__sample_run *x = &d->sampling;
-    uint64_t elements = x->pass == EXL2__SAMPLE_SHAPE ? 16ull * x->w.list.count : EXL2__SAMPLE_PART;
+    uint64_t elements = exl2__min32(exl2__sample_part_elements(x), x->elements);
+    elements *= exl2__sample_of_blocks(x->pass) ? EXL2__WEIGHT_BLOCK : 1;
+    elements = exl2__max64(x->pass == EXL2__SAMPLE_SHAPE ? 16ull * x->w.list.count : elements, 64);
     uint32_t left = exl2__sample_parts(x) - d->sampled_parts;
     return (exl2__item_run){ 16 * elements, exl2__cpu_sample_kind(x->pass), item + left };
 }
@@ -129,19 +132,21 @@ EXL2__PRIVATE exl2__item_run exl2__cpu_sample_item_run(const exl2__cpu_device *d
 EXL2__PRIVATE void exl2__cpu_sample(exl2__cpu_device *d, const exl2__range *range)
 {
     uint32_t most = range->logit_count * exl2__sample_parts_most(d->shape.vocab), left = range->end - range->begin;
+    bool to_the_end = range->end >= most;
     exl2__cpu_share share = { d, NULL, range, 0, range->logit_count, 0 };
-    if (left >= most) {
+    if (to_the_end && range->begin == 0) {
         exl2__cpu_device_split(exl2__cpu_sample_rows, &share, (uint64_t)range->logit_count * d->shape.vocab * 64);
         d->sampled_row = range->logit_count;
     }
-    while (d->sampled_row < range->logit_count && (left > 0 || range->end >= most)) {
+    while (d->sampled_row < range->logit_count && (to_the_end || left > 0)) {
         exl2__sample_run *x = &d->sampling;
-        uint32_t parts = exl2__sample_parts(x), most_now = range->end >= most ? parts : left;
+        uint32_t parts = exl2__sample_parts(x), now = parts - d->sampled_parts;
+        now = to_the_end ? now : exl2__min32(now, left);
         share.begin = d->sampled_parts;
-        share.end = d->sampled_parts += exl2__min32(most_now, parts - d->sampled_parts);
-        left -= exl2__min32(left, share.end - share.begin);
-        uint64_t cost = (share.end - share.begin) * 16ull * EXL2__SAMPLE_PART;
-        exl2__cpu_device_split(exl2__cpu_sample_parts, &share, exl2__sample_is_parallel(x) ? cost : 0);
+        share.end = d->sampled_parts = share.begin + now;
+        uint64_t cost = exl2__sample_is_parallel(x) ? now * 16ull * EXL2__SAMPLE_PART : 0;
+        exl2__cpu_device_split(exl2__cpu_sample_parts, &share, cost);
+        left -= to_the_end ? 0 : now;
         if (d->sampled_parts == parts || x->found) {
             d->sampled_parts = 0;
             exl2__sample_next(x);

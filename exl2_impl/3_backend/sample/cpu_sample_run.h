@@ -41,7 +41,8 @@ typedef enum exl2__sample_pass {
 typedef struct exl2__sample_run {
     exl2__sample_work w;
     float *logits;
-    const exl2__logit_row *row;
+    exl2__logit_row row;         /* copies: between two parts the row's job may end, and another one get its slot */
+    exl2__sampling sampling;
     exl2__logit_result *result;
     exl2__sample_pass pass;
     uint32_t elements;           /* of the pass */
@@ -68,7 +69,7 @@ static inline bool exl2__sample_all_count(const exl2__sampling *s)
 /* Top-p over the whole row: the end of the prefix is searched among ever smaller weights. */
 static inline bool exl2__sample_is_nucleus(const exl2__sample_run *x)
 {
-    const exl2__sampling *s = x->row->sampling;
+    const exl2__sampling *s = x->row.sampling;
     return s->top_k == 0 && s->top_p < 1 && !x->curve.square;
 }
 
@@ -80,7 +81,7 @@ static inline bool exl2__sample_has_penalties(const exl2__logit_row *row)
 
 static inline uint32_t exl2__sample_alts(const exl2__sample_run *x)
 {
-    return exl2__min32(x->row->alts, EXL2_ALTS_MAX);
+    return exl2__min32(x->row.alts, EXL2_ALTS_MAX);
 }
 
 /* ---- what a pass begins with: its number of elements ---- */
@@ -125,7 +126,7 @@ static inline uint32_t exl2__sample_begin_keep(exl2__sample_run *x)
 /* Step 4: how weights depend on logits, and the least that min-p leaves. */
 static inline void exl2__sample_begin_weights(exl2__sample_run *x)
 {
-    const exl2__sampling *s = x->row->sampling;
+    const exl2__sampling *s = x->row.sampling;
     float temperature = s->temperature_last ? 1 : s->temperature;
     x->curve = s->smoothing > 0 ? exl2__weight_curve_smooth(x->top_key, temperature, s->smoothing)
                                 : exl2__weight_curve_make(x->top_key, temperature);
@@ -145,7 +146,7 @@ static inline uint64_t exl2__sample_nucleus_weight(const exl2__sample_run *x)
 
 static inline void exl2__sample_set_least_key(exl2__sample_run *x)
 {
-    const exl2__sampling *s = x->row->sampling;
+    const exl2__sampling *s = x->row.sampling;
     if (exl2__sample_is_nucleus(x)) {
         x->least_key = exl2__weight_least_key(&x->curve, exl2__sample_nucleus_weight(x));
     } else if (s->top_k == 0) {
@@ -156,7 +157,7 @@ static inline void exl2__sample_set_least_key(exl2__sample_run *x)
 
 EXL2__PRIVATE uint32_t exl2__sample_begin_pass(exl2__sample_run *x)
 {
-    const exl2__logit_row *row = x->row;
+    const exl2__logit_row *row = &x->row;
     const exl2__sampling *s = row->sampling;
     exl2__sample_work *w = &x->w;
     uint32_t alts = exl2__sample_alts(x);
@@ -231,7 +232,7 @@ static inline bool exl2__sample_of_blocks(exl2__sample_pass pass)
 
 EXL2__PRIVATE void exl2__sample_elements(exl2__sample_run *x, uint32_t begin, uint32_t end)
 {
-    const exl2__sampling *s = x->row->sampling;
+    const exl2__sampling *s = x->row.sampling;
     exl2__sample_work *w = &x->w;
     switch (x->pass) {
     case EXL2__SAMPLE_RAW_MAXIMA:
@@ -261,10 +262,10 @@ EXL2__PRIVATE void exl2__sample_elements(exl2__sample_run *x, uint32_t begin, ui
         exl2__sample_keep_part(&w->list, w->list.keys, &x->cut, true, begin, end, &x->kept);
         break;
     case EXL2__SAMPLE_MASK:
-        exl2__sample_mask(x->logits, x->row->mask, begin, end);
+        exl2__sample_mask(x->logits, x->row.mask, begin, end);
         break;
     case EXL2__SAMPLE_PENALTIES:
-        exl2__sample_penalize(w, x->logits, x->row, begin, end);
+        exl2__sample_penalize(w, x->logits, &x->row, begin, end);
         break;
     case EXL2__SAMPLE_WEIGH:
         x->sum += exl2__sample_weigh(w, &x->curve, begin, end);
@@ -280,7 +281,7 @@ EXL2__PRIVATE void exl2__sample_elements(exl2__sample_run *x, uint32_t begin, ui
         break;
     case EXL2__SAMPLE_FIND:
         if (s->skew > 0 || s->skew < 0) {
-            uint64_t random = exl2__sample_random(s->seed, x->row->sample_position, x->row->attempt);
+            uint64_t random = exl2__sample_random(s->seed, x->row.sample_position, x->row.attempt);
             x->place = exl2__sample_pick_skewed(w, s->skew, random);
         } else if (!x->found) {
             x->place = exl2__sample_find(&w->list, x->target, begin, end, &x->running);
@@ -314,7 +315,7 @@ static inline exl2__sample_pass exl2__sample_end_raw(exl2__sample_run *x)
 
 static inline exl2__sample_pass exl2__sample_end_alts(exl2__sample_run *x)
 {
-    const exl2__logit_row *row = x->row;
+    const exl2__logit_row *row = &x->row;
     if (row->alts > 0) {
         exl2__sample_alternatives(&x->w, &x->raw, x->result);
     }
@@ -334,13 +335,13 @@ static inline exl2__sample_pass exl2__sample_end_adjusted(exl2__sample_run *x)
     if (x->top_key == EXL2__WEIGHT_KEY_NONE) {
         return EXL2__SAMPLE_ENDED;
     }
-    return x->row->sampling->greedy ? exl2__sample_end_with(x, exl2__sample_greedy(&x->w, x->top_key))
+    return x->row.sampling->greedy ? exl2__sample_end_with(x, exl2__sample_greedy(&x->w, x->top_key))
                                     : EXL2__SAMPLE_SUMS;
 }
 
 static inline exl2__sample_pass exl2__sample_end_weigh(exl2__sample_run *x)
 {
-    const exl2__sampling *s = x->row->sampling;
+    const exl2__sampling *s = x->row.sampling;
     x->cuts = s->top_p < 1;
     x->need = x->cuts ? exl2__sample_need(exl2__sample_is_nucleus(x) ? x->w.sum : x->sum, x->share) : 0;
     if (exl2__sample_is_nucleus(x) && x->sum < x->need) {
@@ -355,7 +356,7 @@ static inline exl2__sample_pass exl2__sample_end_weigh(exl2__sample_run *x)
 
 EXL2__PRIVATE exl2__sample_pass exl2__sample_end_pass(exl2__sample_run *x)
 {
-    const exl2__sampling *s = x->row->sampling;
+    const exl2__sampling *s = x->row.sampling;
     exl2__sample_work *w = &x->w;
     uint32_t blocks = exl2__weight_blocks(w->vocab);
     switch (x->pass) {
@@ -369,7 +370,7 @@ EXL2__PRIVATE exl2__sample_pass exl2__sample_end_pass(exl2__sample_run *x)
             w->slope = x->curve.slope;
         }
         if (x->pass == EXL2__SAMPLE_SUMS && exl2__sample_all_count(s)) {
-            uint64_t random = exl2__sample_random(s->seed, x->row->sample_position, x->row->attempt);
+            uint64_t random = exl2__sample_random(s->seed, x->row.sample_position, x->row.attempt);
             return exl2__sample_end_with(x, exl2__sample_pick_all(w, &x->curve, random));
         }
         return x->pass == EXL2__SAMPLE_SUMS ? EXL2__SAMPLE_TOP_BLOCKS : exl2__sample_end_raw(x);
@@ -391,7 +392,7 @@ EXL2__PRIVATE exl2__sample_pass exl2__sample_end_pass(exl2__sample_run *x)
         break;
     case EXL2__SAMPLE_PENALTIES:
         exl2__sample_add(w, x->logits, s->bias, s->bias_count);
-        exl2__sample_add(w, x->logits, x->row->extras, x->row->extra_count);
+        exl2__sample_add(w, x->logits, x->row.extras, x->row.extra_count);
         break;
     case EXL2__SAMPLE_MAXIMA:
         if (x->elements) { /* logits have changed */
@@ -478,7 +479,11 @@ EXL2__PRIVATE exl2_result exl2__sample_begin(exl2__sample_run *x, exl2_cpu_path 
     exl2__sample_layout(&arena, vocab, &x->w);
     x->w.path = path;
     x->w.logits = x->logits = logits;
-    x->row = row;
+    x->row = *row;
+    if (row->sampling) {
+        x->sampling = *row->sampling;
+        x->row.sampling = &x->sampling;
+    }
     x->result = result;
     result->token = -1;
     result->alt_count = 0;
