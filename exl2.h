@@ -463,7 +463,8 @@
    more. The generated text does not change. Callbacks run where they did, on the thread that calls exl2_step, and
    meanwhile the worker goes on. `allow`, on_logits, exl2_parallel, the allocator, zones and the logger are called on
    the worker's thread, too, but never by both at once. A call tagged [E] waits until the worker has finished its
-   present unit (on the CPU about 0.25 ms). A call tagged wait does all work itself, and may deliver events before it
+   present unit (on the CPU about 0.25 ms). A worker that had to wait gets a turn before the next exl2_step, so a loop
+   that polls exl2_step does not stop it. A call tagged wait does all work itself, and may deliver events before it
    begins. The worker may write ahead of what callbacks have heard, at most 32 texts of each job. If a callback says
    stop, or the job is cancelled, the rest is dropped, and the history keeps what was heard. If it is paused, the rest
    waits until it goes on. IDLE means that nothing was done since the last step, and that there is nothing to do.

@@ -114,6 +114,7 @@ EXL2__SIZE_END
 #include "3_backend/sample/cpu_sample_list.h"
 #include "3_backend/sample/cpu_sample_shape.h"
 #include "3_backend/sample/cpu_sample.h"
+#include "3_backend/sample/cpu_sample_run.h"
 #include "3_backend/cpu/cpu_matrix.h"
 #include "3_backend/cpu/cpu_phases.h"
 #include "3_backend/cpu/cpu_codes.h"

@@ -3,7 +3,7 @@
 #ifndef SAMPLE_REFERENCE_H
 #define SAMPLE_REFERENCE_H
 
-#include "private/cpu_sample.h"
+#include "private/cpu_sample_run.h"
 #include "check.h"
 
 #include <math.h>
@@ -376,37 +376,37 @@ static uint32_t reference(const float *logits, uint32_t vocab, const exl2__sampl
 static void implied(float *logits, uint32_t vocab, const exl2__sampling *s, const exl2_token *history,
                     uint32_t history_count, double *p)
 {
-    uint64_t scratch_bytes = exl2__sample_scratch_bytes(vocab);
-    exl2__arena arena = { take(scratch_bytes), scratch_bytes, 0, EXL2_MEM_SCRATCH };
+    void *scratch = take(exl2__sample_scratch_bytes(vocab));
     exl2__logit_row row = { 0 };
-    exl2__sample_work w;
+    exl2__logit_result result = { 0 };
+    exl2__sample_run x;
     row.sampling = s;
     row.history = history;
     row.history_count = history_count;
-    exl2__sample_layout(&arena, vocab, &w);
-    w.path = exl2__cpu_path_best();
-    w.logits = logits;
-    int32_t top_key = exl2__weight_maxima(w.path, logits, vocab, w.block_keys);
-    top_key = exl2__sample_adjust(&w, logits, &row, top_key);
-    exl2__weight_curve curve = exl2__weight_curve_make(top_key, s->temperature);
-    if (s->top_k == 0 && s->top_p >= 1 && s->min_p <= 0 && !exl2__sample_is_shaped(s)) {
-        exl2__sample_collect(&w, EXL2__WEIGHT_KEY_LEAST);
-        CHECK(exl2__sample_weigh(&w, &curve) == exl2__sample_sum(&w, &curve));
-    } else {
-        exl2__sample_survivors(&w, s, top_key);
+    exl2__sample_begin(&x, exl2__cpu_path_best(), logits, vocab, &row, scratch, &result);
+    while (x.pass != EXL2__SAMPLE_SUM && x.pass != EXL2__SAMPLE_ENDED) {
+        exl2__sample_part(&x, 0, exl2__sample_parts(&x));
+        exl2__sample_next(&x);
     }
+    if (x.pass == EXL2__SAMPLE_ENDED) { /* no filter is on: there is no list */
+        x.w.list.count = x.block = 0;
+        exl2__sample_collect(&x.w, EXL2__WEIGHT_KEY_LEAST, &x.block,
+                             exl2__sample_collected_blocks(&x.w, EXL2__WEIGHT_KEY_LEAST));
+        CHECK(exl2__sample_weigh(&x.w, &x.curve, 0, x.w.list.count) == x.w.sum);
+    }
+    const exl2__sample_list *list = &x.w.list;
     uint64_t sum = 0;
     uint32_t disorder = 0;
     memset(p, 0, vocab * sizeof *p);
-    for (uint32_t i = 0; i < w.list.count; i++) {
-        sum += w.list.weights[i];
+    for (uint32_t i = 0; i < list->count; i++) {
+        sum += list->weights[i];
     }
-    for (uint32_t i = 0; i < w.list.count; i++) {
-        disorder += i > 0 && w.list.ids[i] <= w.list.ids[i - 1];
-        p[w.list.ids[i]] = (double)w.list.weights[i] / (double)sum;
+    for (uint32_t i = 0; i < list->count; i++) {
+        disorder += i > 0 && list->ids[i] <= list->ids[i - 1];
+        p[list->ids[i]] = (double)list->weights[i] / (double)sum;
     }
     CHECK_INT(disorder, 0);
-    free(arena.base);
+    free(scratch);
 }
 
 /* The remaining tokens are equal, except for those within 1e-6 of a threshold; probabilities differ by at most 1e-6 of

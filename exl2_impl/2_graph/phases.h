@@ -344,7 +344,7 @@ typedef struct exl2__range {
     exl2__phase before; /* of phase `settle`: the phase whose result it uses, out or down */
 } exl2__range;
 
-#define EXL2__PHASE_KINDS 4 /* kinds of items in a phase */
+#define EXL2__PHASE_KINDS 11 /* kinds of items in a phase */
 
 /* Consecutive items of equal cost, for budgets. */
 typedef struct exl2__item_run {

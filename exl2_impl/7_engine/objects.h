@@ -319,6 +319,8 @@ typedef struct exl2__worker {
     bool stepping;               /* the worker is in a step, and holds the gate */
     uint32_t news;               /* atomic: calls and deliveries that may have made work, counted */
     uint32_t wanted;             /* atomic: calls that wait for the gate */
+    uint32_t asked;              /* atomic: odd while the worker waits for the gate */
+    uint32_t overtakes;          /* calls in a row that the worker has waited for */
     uint32_t held;               /* calls that wait: meanwhile the worker does nothing */
     exl2__events events;         /* deferred: of jobs and models with on_event, until exl2_step delivers them */
     exl2__events paused;         /* those of them whose jobs were paused meanwhile */
@@ -328,6 +330,7 @@ typedef struct exl2__worker {
     exl2__mutex gate;            /* guards the engine; see gate.h */
     exl2__signal wake;           /* for the worker: there may be work */
     exl2__signal done;           /* for exl2_step: a pass has ended, or the worker can do nothing more */
+    exl2__signal turn;           /* for a call that lets the worker go first: the worker has the gate */
     bool quit;
     bool idle;                   /* its newest step found nothing to do, */
     uint32_t idle_news;          /* and had seen so many news before it looked */

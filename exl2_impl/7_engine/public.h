@@ -40,6 +40,7 @@ EXL2_API exl2_result exl2_device_probe(exl2_engine *e, exl2_device_speed *out)
 
 EXL2_API exl2_result exl2_step(exl2_engine *e, const exl2_step_desc *d)
 {
+    exl2__gate_yield(e);
     exl2__gate_close(e); /* not a call that makes work */
     exl2_result r = exl2__api_step(e, d);
     exl2__gate_open(e);

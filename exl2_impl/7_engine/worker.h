@@ -4,17 +4,16 @@
           that wait, and exl2__worker_step_held in them.
    owns:  the thread, and the ring of events for callbacks.
 
-   The worker and the application's calls take turns: each holds the gate. The worker calls no on_event: these events go
-   into a ring of their own, and exl2_step delivers them. A job with on_event ends on the application's thread, once all
-   its events were heard, so that its callback can still stop it earlier. */
+   The worker and the application's calls take turns: each holds the gate (gate.h says who goes first). The worker calls
+   no on_event: these events go into a ring of their own, and exl2_step delivers them. A job with on_event ends on the
+   application's thread, once all its events were heard, so that its callback can still stop it earlier. */
 #ifndef EXL2__WORKER_H
 #define EXL2__WORKER_H
 
 #include "step_park.h"
 
 #ifndef EXL2_NO_THREADS
-#define EXL2__WORKER_POLL_US 50u   /* how often the worker looks whether the GPU has results */
-#define EXL2__WORKER_YIELD_US 1000u /* how often it looks whether a call of the application still waits */
+#define EXL2__WORKER_POLL_US 50u /* how often the worker looks whether the GPU has results */
 
 /* ---- the worker's thread ---- */
 
@@ -65,7 +64,7 @@ EXL2__PRIVATE void exl2__worker_run(void *arg)
     bool quit = false;
     while (!quit) {
         exl2_step_desc allowed;
-        exl2__mutex_lock(&w->gate);
+        exl2__gate_take(e);
         bool may = exl2__worker_may(e, &allowed);
         uint32_t sleep_us = may ? exl2__worker_work(e, &allowed) : EXL2__FOREVER;
         if (!may) {
@@ -75,10 +74,6 @@ EXL2__PRIVATE void exl2__worker_run(void *arg)
         exl2__mutex_unlock(&w->gate);
         if (sleep_us && !quit) {
             exl2__signal_wait(&w->wake, sleep_us);
-        }
-        while (exl2__atomic_load(&w->wanted)) { /* a call that waits goes first, and raises `wake` when it ends: the
-                                                   lock is not fair, and might be locked here again and again */
-            exl2__signal_wait(&w->wake, EXL2__WORKER_YIELD_US);
         }
     }
 }
@@ -282,6 +277,7 @@ EXL2__PRIVATE exl2_result exl2__worker_start(exl2_engine *e)
     exl2__events_make(&w->paused, &w->memory, exl2__worker_paused_events(e));
     w->quit = w->idle = w->passed = w->worked = w->granted = w->unlimited = false;
     w->deadline_ns = 0;
+    w->asked = w->overtakes = 0;
     exl2__mutex_lock(&w->gate); /* the new thread begins when it knows itself */
     w->runs = exl2__thread_start(&w->thread, exl2__worker_run, e);
     exl2__mutex_unlock(&w->gate);

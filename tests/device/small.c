@@ -3,7 +3,7 @@
    takes: nothing; a GPU.
    gives: exit code 0, 1, or 77 without a GPU. */
 #include "private/half.h"
-#include "private/cpu_sample.h"
+#include "private/cpu_sample_run.h"
 #include "../../kernels_src/copy_args.h"
 #include "../../kernels_src/embed_args.h"
 #include "../../kernels_src/gather_args.h"

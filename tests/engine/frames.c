@@ -1,5 +1,6 @@
 /* frames.c: steps of the CPU keep their budget, whatever work falls into them: prompts, grammars whose masks are
-   walked, guesses, several sessions in a pass, copies of pages. The clock counts the basic blocks of the engine
+   walked, guesses, several sessions in a pass, copies of pages, tokens that are sampled from almost all of a large
+   vocabulary. The clock counts the basic blocks of the engine
    (counted_engine.c), so the test does not depend on how fast the machine is that runs it, but on the instruction set:
    it needs AVX2. Two machines are emulated: one on which a block lasts four nanoseconds, and one on which it lasts one,
    but each share of work of the CPU backend N = 8 times as long; EXL2_TEST_SLOW in the environment is another N, of
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #define VOCAB 49152u
+#define LARGE_VOCAB 151936u
 #define SPEAKERS 3u
 #define NEW 60u
 #define SLOW 8u
@@ -138,6 +140,89 @@ static void check_budget(const char *dir, uint32_t budget_us, bool one_by_one)
     }
 }
 
+/* ---- sampling ---- */
+
+typedef struct sampling {
+    uint64_t predicted_most_ns, most_ns; /* of a unit of sampling */
+    uint32_t units;
+    exl2_token tokens[8];
+    uint32_t count;
+} sampling;
+
+static void on_sampling(void *user, const char *name, uint64_t predicted_ns, uint64_t ns)
+{
+    sampling *x = (sampling *)user;
+    if (strcmp(name, "exl2 sample") == 0) {
+        x->units++;
+        x->predicted_most_ns = predicted_ns > x->predicted_most_ns ? predicted_ns : x->predicted_most_ns;
+        x->most_ns = ns > x->most_ns ? ns : x->most_ns;
+    }
+}
+
+static exl2_flow hear_token(void *user, const exl2_event *event)
+{
+    sampling *x = (sampling *)user;
+    for (uint32_t i = 0; event->kind == EXL2_EVENT_TEXT && i < event->token_count; i++) {
+        x->tokens[x->count++ % 8] = event->tokens[i].token;
+    }
+    return EXL2_CONTINUE;
+}
+
+/* Samples a few tokens at a temperature that makes almost all of the vocabulary alike. budget_us 0: no budget. */
+static sampling sample_flat(const char *dir, exl2_cpu_path path, uint32_t budget_us, const exl2_sampler_desc *sampler)
+{
+    static const exl2_token ids[] = { 5, 6, 7 };
+    sampling x = { 0 };
+    exl2_engine *e = NULL;
+    exl2_error error;
+    exl2_engine_desc d = machine_desc(EXL2_BACKEND_CPU, &error);
+    d.cpu_path_max = path;
+    d.zones = (exl2_zones){ .unit = on_sampling, .user = &x };
+    exl2_model_desc desc = { .path = dir, .context_max = 64 };
+    exl2_model m;
+    machine_make();
+    CHECK_INT(exl2_open(&d, &e), EXL2_OK);
+    CHECK_INT(exl2_model_load(e, &desc, &m), EXL2_OK);
+    exl2_job_desc job = { .model = m, .prompt = { .tokens = ids, .token_count = 3 }, .max_tokens = 4,
+                          .on_event = hear_token, .user = &x, .sampler = *sampler };
+    exl2_job started;
+    CHECK_INT(exl2_job_start(e, &job, &started), EXL2_OK);
+    exl2_result r = EXL2_OK;
+    for (uint32_t i = 0; r != EXL2_IDLE && r >= 0 && i < STEPS_MAX; i++) {
+        r = exl2_step(e, &(exl2_step_desc){ .cpu_us = budget_us });
+    }
+    CHECK_INT(r, EXL2_IDLE);
+    CHECK_INT(x.count, 4);
+    exl2_close(e);
+    machine_drop_cache();
+    return x;
+}
+
+/* A row is sampled in units of at most an eighth of the budget, predicted and, as the counted time is even, nearly so
+   measured; as one unit it would last `whole` of them or more. The tokens are the same. */
+static void check_sampling(const char *dir, exl2_cpu_path path, const exl2_sampler_desc *sampler, uint32_t whole)
+{
+    sampling at_once = sample_flat(dir, path, 0, sampler), x = sample_flat(dir, path, 4000, sampler);
+    printf("path %d, sampling of %u tokens: %u units, the longest predicted %.3f ms, counted %.3f ms\n", (int)path,
+           x.count, x.units, (double)x.predicted_most_ns * 1e-6, (double)x.most_ns * 1e-6);
+    CHECK(x.predicted_most_ns <= 500000 && x.most_ns <= 600000);
+    CHECK(x.units > x.count * whole);
+    CHECK(memcmp(x.tokens, at_once.tokens, sizeof x.tokens) == 0);
+}
+
+static void check_flat_rows(const char *dir)
+{
+    static const exl2_token banned[] = { 3 };
+    exl2_sampler_desc first = { .preset = EXL2_PRESET_NEUTRAL, .temperature = 100, .seed = 7, .top_k = 40 };
+    exl2_sampler_desc nucleus = { .preset = EXL2_PRESET_NEUTRAL, .temperature = 100, .seed = 7, .top_p = 0.9f,
+                                  .ban = banned, .ban_count = 1 };
+    block_ns = 4;
+    slow = 1;
+    check_sampling(dir, EXL2_CPU_AVX2, &nucleus, 8);
+    check_sampling(dir, EXL2_CPU_C, &nucleus, 16);
+    check_sampling(dir, EXL2_CPU_C, &first, 4);
+}
+
 static void check_machine(const char *dir, uint32_t machine_block_ns, uint32_t machine_slow)
 {
     block_ns = machine_block_ns;
@@ -165,6 +250,8 @@ int main(void)
         check_machine(dir, 4, 1);
     }
     check_machine(dir, 1, n ? n : SLOW);
+    maker_write_wide(dir, LARGE_VOCAB);
+    check_flat_rows(dir);
     snprintf(command, sizeof command, "rm -rf '%s'", dir);
     CHECK_INT(system(command), 0);
     return check_done();

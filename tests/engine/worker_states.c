@@ -1,10 +1,11 @@
 /* worker_states.c: what the application is told while the worker runs: IDLE only when nothing is left to do or to hear,
    one DONE for each job, states of jobs and models that agree with the events; which thread the hooks are called on; a
-   call goes before the worker's next unit. Run it by hand with TSan, too. */
+   call goes before the worker's next unit, and calls in a row leave the worker its turns. Run it by hand with TSan,
+   too. */
 #include "rig.h"
 #include "text_model.h"
 
-#include "private/objects.h"
+#include "private/gate.h"
 
 #include <pthread.h>
 
@@ -461,9 +462,9 @@ static void calls_go_first(void)
     calls_from = pthread_self();
     CHECK_INT(exl2_worker_start(r.engine), EXL2_OK);
     CHECK_INT(exl2_job_start(r.engine, &job, &id), EXL2_OK);
-    for (uint32_t i = 0; i < 40; i++) { /* in each round at most as many texts as the worker may write ahead */
-        exl2_step(r.engine, NULL);
+    for (uint32_t i = 0; i < 40; i++) {
         exl2__atomic_add(&call, 1);
+        exl2_step(r.engine, NULL); /* the worker may have written as many texts as it may: now it begins a unit */
         while (exl2__atomic_load(&begun) != call) {
             exl2__platform_sleep_ms();
         }
@@ -475,6 +476,77 @@ static void calls_go_first(void)
     busy = NULL;
     printf("%u units of the worker began while one of 40 calls waited\n", late);
     CHECK(late <= 4);
+    rig_close(&r);
+}
+
+/* ---- the worker gets its turn ---- */
+
+static bool watching;
+static uint32_t worker_steps;            /* that have begun. Atomic */
+static uint32_t steps_before, turns;     /* at the end of the last call; calls before which the worker has had a step */
+
+/* Runs within a call of the application, which holds the engine: returns once the worker waits for the engine, too. */
+static void hold_until_the_worker_waits(void)
+{
+    turns += exl2__atomic_load(&worker_steps) != steps_before;
+    while (!(exl2__atomic_load(&busy->worker.asked) & 1)) {
+        exl2__signal_raise(&busy->worker.wake); /* it may sleep, with nothing to do */
+        exl2__platform_sleep_ms();
+    }
+    steps_before = exl2__atomic_load(&worker_steps);
+}
+
+static void noted_zone(void *user, const char *name)
+{
+    (void)user;
+    if (strcmp(name, "exl2_step") != 0) {
+        return;
+    }
+    if (!pthread_equal(pthread_self(), calls_from)) {
+        exl2__atomic_add(&worker_steps, 1);
+    } else if (watching) {
+        hold_until_the_worker_waits();
+    }
+}
+
+static void noted_line(void *user, exl2_log_level level, exl2_log_id id, exl2_result code, const char *text)
+{
+    (void)user, (void)level, (void)id, (void)code, (void)text;
+    if (watching) {
+        hold_until_the_worker_waits();
+    }
+}
+
+/* The worker waits for the engine while an application polls, which leaves the engine and enters it again at once. It
+   gets a step between any two calls of exl2_step, and one between many other calls. */
+#define POLLS 300u
+static void polling_leaves_turns(void)
+{
+    exl2_model_desc m = { .path = rig_golden("exl2-mixed"), .context_max = 4096 };
+    exl2_engine_desc d = { .zones = { noted_zone, end_zone, NULL }, .log = { .line = noted_line },
+                           .load_thread = EXL2_LOAD_CALLER };
+    const exl2_model none = { 0 };
+    calls_from = pthread_self();
+    rig r = rig_open(&d, &m);
+    exl2_job_desc job = job_of(&r, 1500, &said[0]);
+    busy = r.engine;
+    CHECK_INT(exl2_worker_start(r.engine), EXL2_OK);
+    CHECK_INT(exl2_job_start(r.engine, &job, NULL), EXL2_OK);
+    watching = true;
+    exl2_step(r.engine, NULL);
+    turns = 0;
+    for (uint32_t i = 0; i < POLLS; i++) {
+        exl2_step(r.engine, NULL);
+    }
+    CHECK_INT(turns, POLLS);
+    turns = 0;
+    for (uint32_t i = 0; i < POLLS; i++) {
+        CHECK_INT(exl2_model_state(r.engine, none), EXL2_ERR_STALE);
+    }
+    CHECK(turns >= POLLS / (EXL2__GATE_OVERTAKES + 1));
+    watching = false;
+    CHECK_INT(exl2_worker_stop(r.engine), EXL2_OK);
+    busy = NULL;
     rig_close(&r);
 }
 
@@ -496,6 +568,7 @@ int main(void)
     threads_of_hooks();
     if (RIG_BACKEND == EXL2_BACKEND_CPU) { /* on a GPU the worker waits for nothing */
         calls_go_first();
+        polling_leaves_turns();
     }
     return check_done();
 }

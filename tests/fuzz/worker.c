@@ -64,6 +64,7 @@ struct job {
     uint32_t made; /* of `said`: tokens that the model of the save had sampled, but that were not heard before it */
     session *in;
     bool live, polled, moved;
+    bool replaced; /* its session was restored after it had ended, and before its DONE was read */
     exl2_stop stop;
     exl2_result result;
     uint32_t dones;
@@ -74,6 +75,7 @@ static session sessions[SESSIONS];
 static job *jobs[JOBS];
 static uint32_t job_count, depth;
 static bool closes; /* exl2_close runs */
+static session *restored; /* a restore into it runs */
 static uint64_t total_jobs, total_tokens, total_replays, total_idles;
 static uint32_t rewinds; /* of sessions */
 
@@ -94,7 +96,7 @@ static void check_history(const job *j)
 {
     static exl2_token now[HISTORY];
     uint32_t prompt = (uint32_t)j->desc.prompt.token_count;
-    if (!j->in || j->in->busy) {
+    if (!j->in || j->in->busy || j->replaced) {
         return;
     }
     uint32_t count = history(j->in->id, now), begun = j->before_count + prompt;
@@ -138,10 +140,15 @@ static void hear_event(job *j, const exl2_event *event)
     }
 }
 
+static void start_and_cancel(session *s);
+
 static exl2_flow hear(void *user, const exl2_event *event)
 {
     MUST(pthread_equal(main_thread, pthread_self()), "on_event is called on the worker's thread");
     hear_event(user, event);
+    if (restored && restored->id.id && !restored->busy && chance(2)) {
+        start_and_cancel(restored);
+    }
     if (depth < 3 && chance(6)) {
         depth++;
         operate(event);
@@ -193,26 +200,6 @@ static model *pick_model(void)
         }
     }
     return NULL;
-}
-
-static void make_model(exl2_model_desc *d)
-{
-    static const char *const names[] = { "exl2-mixed", "exl2-qwen3-moe", "llama3-rope" };
-    static char paths[3][1024];
-    static const uint32_t contexts[] = { 192, 256, 512 };
-    uint32_t folder = chance(4) ? 0 : draw(3);
-    snprintf(paths[folder], sizeof paths[folder], "%s", rig_golden(names[folder]));
-    *d = (exl2_model_desc){ .path = paths[folder], .context_max = contexts[draw(3)], .keep_packed = chance(3) };
-    d->batch_max = chance(3) ? 1 + draw(3) : 0;
-    d->prefill_chunk = chance(3) ? 1 + draw(32) : 0;
-    d->cache.tokens = 512 + 512 * draw(4);
-    d->cache.format = chance(4) ? (exl2_kv)draw(4) : EXL2_KV_FP16;
-    if (chance(3)) {
-        *(chance(2) ? &d->rope_scale : chance(2) ? &d->rope_alpha : &d->yarn_factor) = 1.5f + (float)draw(3);
-    }
-    if (folder == 1 && chance(2)) {
-        d->experts_active = 1 + draw(3);
-    }
 }
 
 static void end_model(model *m)
@@ -369,6 +356,21 @@ static bool start(job *j)
     return r == EXL2_OK;
 }
 
+/* In a callback while the session waits to be restored: the job may end before that, and its DONE is read after it. */
+static void start_and_cancel(session *s)
+{
+    if (job_count < JOBS) {
+        job *j = new_job(s->of, s);
+        j->polled = true;
+        j->desc.session = s->id;
+        j->desc.prompt = (exl2_prompt){ .tokens = j->prompt, .token_count = 10 };
+        j->desc.max_tokens = 5;
+        if (start(j)) {
+            CALL(exl2_job_cancel, j->id);
+        }
+    }
+}
+
 static void start_job(const exl2_event *event)
 {
     session *s = chance(3) ? NULL : pick_session(true);
@@ -431,7 +433,14 @@ static void save_and_go_on(void)
         same = false;
     }
     uint32_t changes = rewinds + job_count;
+    restored = to;
     r = CALL(exl2_session_restore, into, saved, need);
+    restored = NULL;
+    if (r == EXL2_OK && to->id.id == into.id && to->busy) { /* a callback has started its job, which has ended */
+        MUST(to->busy->polled, "a session is restored while its job runs");
+        to->busy->replaced = true;
+        to->moved = from->of != to->of;
+    }
     if (to->id.id != into.id || to->busy || rewinds + job_count != changes) { /* the same */
         return;
     }

@@ -1,7 +1,7 @@
 /* worker_hooks.h: what the fuzzer of the worker gives to the engine: an allocator and files that fail at random, and a
    logger; each hook checks its thread, and that no other hook runs. With findings and random numbers.
    takes: the golden models.
-   gives: MUST, finding; draw, chance; the hook_* functions; check_sentence; CALL, CALL_WORKER. */
+   gives: MUST, finding; draw, chance; the hook_* functions; make_model; check_sentence; CALL, CALL_WORKER. */
 #ifndef WORKER_HOOKS_H
 #define WORKER_HOOKS_H
 
@@ -178,6 +178,28 @@ static void hook_run(void *user, uint32_t count, void (*task)(void *arg, uint32_
     (void)user;
     for (uint32_t i = count; i-- > 0;) {
         task(arg, i);
+    }
+}
+
+/* ---- models ---- */
+
+static void make_model(exl2_model_desc *d)
+{
+    static const char *const names[] = { "exl2-mixed", "exl2-qwen3-moe", "llama3-rope" };
+    static char paths[3][1024];
+    static const uint32_t contexts[] = { 192, 256, 512 };
+    uint32_t folder = chance(4) ? 0 : draw(3);
+    snprintf(paths[folder], sizeof paths[folder], "%s", rig_golden(names[folder]));
+    *d = (exl2_model_desc){ .path = paths[folder], .context_max = contexts[draw(3)], .keep_packed = chance(3) };
+    d->batch_max = chance(3) ? 1 + draw(3) : 0;
+    d->prefill_chunk = chance(3) ? 1 + draw(32) : 0;
+    d->cache.tokens = 512 + 512 * draw(4);
+    d->cache.format = chance(4) ? (exl2_kv)draw(4) : EXL2_KV_FP16;
+    if (chance(3)) {
+        *(chance(2) ? &d->rope_scale : chance(2) ? &d->rope_alpha : &d->yarn_factor) = 1.5f + (float)draw(3);
+    }
+    if (folder == 1 && chance(2)) {
+        d->experts_active = 1 + draw(3);
     }
 }
 

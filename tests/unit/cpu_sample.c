@@ -1,5 +1,5 @@
 /* cpu_sample.c: the sampling chain compared with a simple one in double, with its own statistics, and at its edges. */
-#include "private/cpu_sample.h"
+#include "private/cpu_sample_run.h"
 #include "../check.h"
 #include "../sample_draws.h"
 
@@ -308,6 +308,13 @@ static void test_scores(void)
 
 /* ---- sampling ---- */
 
+/* The token that is sampled from a list. */
+static int pick_list(const exl2__sample_list *list, uint64_t random)
+{
+    uint64_t sum = exl2__weight_total(list->weights, list->count), running = 0;
+    return (int)list->ids[exl2__sample_find(list, exl2__weight_scale(random, sum), 0, list->count, &running)];
+}
+
 /* The smallest and the largest random number give the first and the last token of nonzero weight. */
 static void test_draw_edges(void)
 {
@@ -328,8 +335,8 @@ static void test_draw_edges(void)
     }
     CHECK_INT(exl2__sample_pick_all(&w, &curve, 0), 2);
     CHECK_INT(exl2__sample_pick_all(&w, &curve, UINT64_MAX), 4);
-    CHECK_INT((int)ids[exl2__sample_pick_list(&w.list, 0)], 2);
-    CHECK_INT((int)ids[exl2__sample_pick_list(&w.list, UINT64_MAX)], 4);
+    CHECK_INT(pick_list(&w.list, 0), 2);
+    CHECK_INT(pick_list(&w.list, UINT64_MAX), 4);
     float far[128]; /* a block without weight, then one with weight */
     uint64_t far_sums[2];
     exl2__sample_work blocks = { 0 };
@@ -353,8 +360,54 @@ static void test_draw_edges(void)
     }
     CHECK_INT(exl2__sample_pick_all(&w, &curve, low), 3);
     CHECK_INT(exl2__sample_pick_all(&w, &curve, low - 1), 2);
-    CHECK_INT((int)ids[exl2__sample_pick_list(&w.list, low)], 3);
-    CHECK_INT((int)ids[exl2__sample_pick_list(&w.list, low - 1)], 2);
+    CHECK_INT(pick_list(&w.list, low), 3);
+    CHECK_INT(pick_list(&w.list, low - 1), 2);
+}
+
+/* A row that is sampled in parts of any size gives what it gives at once, also if its settings change meanwhile,
+   because its job has ended. */
+static void test_parts(void)
+{
+    static float logits[5000], copy[5000];
+    static exl2_token history[3000];
+    static exl2_alt alts[2][EXL2_ALTS_MAX];
+    uint32_t vocab = 5000, state = 1;
+    void *scratch = take(exl2__sample_scratch_bytes(vocab));
+    for (uint32_t i = 0; i < 3000; i++) {
+        history[i] = (exl2_token)(i * 7 % vocab);
+    }
+    for (uint32_t n = 0; n < 240; n++) {
+        exl2__sampling s = { .temperature = n % 2 ? 50 : 0.7f, .top_p = n % 3 ? 0.9f : 1, .min_p = n % 5 ? 0 : 0.1f,
+                             .top_k = n % 4 ? 0 : 300, .repeat_penalty = n % 7 ? 1 : 1.1f, .seed = n + 1 };
+        s.typical = n % 11 ? 0 : 0.8f;
+        exl2__logit_row row = { .sampling = &s, .sample_position = n, .history = history, .alts = n % 6 };
+        row.history_count = n % 7 ? 0 : 3000;
+        exl2__logit_result at_once = { .alts = alts[0] }, in_parts = { .alts = alts[1] };
+        exl2__sample_run x;
+        fill_logits(logits, vocab, n, 6);
+        memcpy(copy, logits, sizeof copy);
+        CHECK_INT(exl2__sample_row(exl2__cpu_path_best(), copy, vocab, &row, scratch, &at_once), EXL2_OK);
+        memcpy(copy, logits, sizeof copy);
+        CHECK_INT(exl2__sample_begin(&x, exl2__cpu_path_best(), copy, vocab, &row, scratch, &in_parts), EXL2_OK);
+        memset(&s, 0, sizeof s);
+        memset(&row, 0, sizeof row);
+        uint32_t all = 0;
+        for (uint32_t parts; (parts = exl2__sample_parts(&x)) > 0; exl2__sample_next(&x)) {
+            for (uint32_t begin = 0, end; begin < parts; begin = end) {
+                state = state * 1664525u + 1013904223u;
+                end = begin + 1 + (state >> 30);
+                end = end < parts ? end : parts;
+                exl2__sample_part(&x, begin, end);
+            }
+            all += parts;
+        }
+        CHECK(all > 0 && all < exl2__sample_parts_most(vocab));
+        CHECK_INT(in_parts.token, at_once.token);
+        CHECK(memcmp(&in_parts.logprob, &at_once.logprob, sizeof(float)) == 0);
+        CHECK_INT(in_parts.alt_count, at_once.alt_count);
+        CHECK(memcmp(alts[1], alts[0], at_once.alt_count * sizeof **alts) == 0);
+    }
+    free(scratch);
 }
 
 /* With filters that keep every token, the path over a list samples the same tokens as the path over blocks. */
@@ -397,6 +450,7 @@ int main(void)
     check_draws(300, 6, settings(1.3f, 40, 0.9f, 0, 1), 13);
     check_draws(2, 6, settings(1, 0, 1, 0, 1), 14);
     test_draw_edges();
+    test_parts();
     test_draw_paths();
     return check_done();
 }

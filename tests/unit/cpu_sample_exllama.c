@@ -4,7 +4,7 @@
    same tokens remain. Its typical sampling sorts by p + ln p: rows that use it are compared with the definition
    only. */
 #include "../text_rows.h"
-#include "private/cpu_sample.h"
+#include "private/cpu_sample_run.h"
 #include "private/dry.h"
 #include "../vocab_open.h"
 #include "../check.h"

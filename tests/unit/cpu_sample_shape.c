@@ -1,6 +1,6 @@
 /* cpu_sample_shape.c: filters, penalties and samplers beyond the plain chain, compared with the chain in double, with
    small distributions computed by hand, and with their own statistics. */
-#include "private/cpu_sample.h"
+#include "private/cpu_sample_run.h"
 #include "../check.h"
 #include "../sample_draws.h"
 

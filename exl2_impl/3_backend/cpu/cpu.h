@@ -284,7 +284,7 @@ EXL2__PRIVATE void exl2__cpu_head_strips(const exl2__cpu_share *s)
 
 /* ---- phases: stages run one after the other; the items of a stage, except page copies, are independent ---- */
 
-#define EXL2__CPU_STAGES EXL2__PHASE_KINDS
+#define EXL2__CPU_STAGES 4u
 
 /* Width of the layer's MLP or shared expert; layer NULL: of the widest one. */
 EXL2__PRIVATE uint32_t exl2__cpu_inter(const exl2__cpu_device *d, const exl2__layer *layer)
@@ -352,9 +352,7 @@ EXL2__PRIVATE void exl2__cpu_stages(const exl2__cpu_device *d, exl2__phase phase
         stages[1] = (exl2__cpu_stage){ exl2__cpu_head_strips, exl2__cpu_device_items(d, d->vocab_stride),
                                        strip * s->hidden };
         break;
-    case EXL2__PHASE_sample:
-        stages[0] = (exl2__cpu_stage){ exl2__cpu_sample, rows, (uint64_t)s->vocab * 64 };
-        break;
+    case EXL2__PHASE_sample: /* has none: see cpu_logits.h */
     case EXL2__PHASE_COUNT:
         break;
     }
@@ -376,6 +374,10 @@ EXL2__PRIVATE exl2_result exl2__cpu_run(exl2__device *device, exl2__phase phase,
     exl2__cpu_stage stages[EXL2__CPU_STAGES];
     uint32_t first = 0;
     bool in_order = phase == EXL2__PHASE_copy_pages; /* a copy may overwrite what an earlier copy reads */
+    if (phase == EXL2__PHASE_sample) {
+        exl2__cpu_sample(d, range);
+        return EXL2_OK;
+    }
     exl2__cpu_stages(d, phase, layer, exl2__cpu_rows_of(d, phase, range), stages);
     for (uint32_t i = 0; i < EXL2__CPU_STAGES; i++) {
         const exl2__cpu_stage *stage = &stages[i];
@@ -508,8 +510,11 @@ EXL2__PRIVATE exl2_result exl2__cpu_begin(exl2__device *d, const exl2__step *ste
 EXL2__PRIVATE uint32_t exl2__cpu_items(const exl2__device *device, exl2__phase phase, const exl2__layer *layer,
                                        const exl2__range *range)
 {
-    const exl2__cpu_device *d = exl2__cpu_of(device);
+    exl2__cpu_device *d = exl2__cpu_of(device);
     exl2__cpu_stage stages[EXL2__CPU_STAGES];
+    if (phase == EXL2__PHASE_sample) {
+        return exl2__cpu_sample_items(d, range);
+    }
     exl2__cpu_stages(d, phase, layer, exl2__cpu_rows_of(d, phase, range), stages);
     return stages[0].items + stages[1].items + stages[2].items + stages[3].items;
 }
@@ -519,6 +524,9 @@ EXL2__PRIVATE exl2__item_run exl2__cpu_item_run(const exl2__device *d, exl2__pha
 {
     exl2__cpu_stage stages[EXL2__CPU_STAGES];
     uint32_t end = 0;
+    if (phase == EXL2__PHASE_sample) {
+        return exl2__cpu_sample_item_run(exl2__cpu_of(d), item);
+    }
     exl2__cpu_stages(exl2__cpu_of(d), phase, layer, rows, stages);
     for (uint32_t i = 0; i < EXL2__CPU_STAGES; i++) {
         end += stages[i].items;

@@ -9,7 +9,7 @@
 
 #include "../../2_graph/phases.h"
 #include "cpu_codes.h"
-#include "../sample/cpu_sample.h"
+#include "../sample/cpu_sample_run.h"
 
 #define EXL2__CPU_TASKS_MAX 64u
 #ifndef EXL2__CPU_TASK_COST
@@ -107,6 +107,8 @@ typedef struct exl2__cpu_device {
     exl2__cpu_task *task;         /* [tasks] */
     exl2__logit_result *results;  /* [logit_rows_max] */
     exl2_alt *alts;               /* [logit_rows_max, EXL2_ALTS_MAX] */
+    exl2__sample_run sampling;    /* in a step with a budget: a row that is sampled in parts, */
+    uint32_t sampled_row, sampled_parts; /* which one of the group, and parts of its pass that are done */
     const exl2__step *step;
     uint32_t attend_count, attend_keys; /* attend_keys: the longest context of the step's rows */
 } exl2__cpu_device;

@@ -1,6 +1,7 @@
 /* cpu_logits.h: rows of logits on the CPU: the phase `sample`, and rows whose logits the engine fetches.
    takes: the logits of one group, which the phase `head` has computed.
-   gives: exl2__cpu_sample, exl2__cpu_row_logits, exl2__cpu_row_sample, exl2__cpu_row_hidden. */
+   gives: exl2__cpu_sample, exl2__cpu_sample_items, exl2__cpu_sample_item_run; exl2__cpu_row_logits,
+          exl2__cpu_row_sample, exl2__cpu_row_hidden. */
 #ifndef EXL2__CPU_LOGITS_H
 #define EXL2__CPU_LOGITS_H
 
@@ -21,20 +22,138 @@ EXL2__PRIVATE float *exl2__cpu_sample_logits(const exl2__cpu_device *d, uint32_t
 #endif
 }
 
-/* Items: logit rows. A row that fails gets the token -1, as if no token were allowed. */
-EXL2__PRIVATE void exl2__cpu_sample(const exl2__cpu_share *s)
+/* Begins a row's result. false: nothing is sampled from the row here. */
+EXL2__PRIVATE bool exl2__cpu_sample_result(exl2__cpu_device *d, const exl2__range *range, uint32_t r)
+{
+    exl2__logit_use use = d->step->logits[range->logit0 + r].use;
+    d->results[r] = (exl2__logit_result){ .token = -1, .alts = d->alts + (size_t)r * EXL2_ALTS_MAX };
+    return use != EXL2__LOGIT_FETCH && use != EXL2__LOGIT_HIDDEN;
+}
+
+/* ---- whole rows: items are rows. One that fails gets the token -1, as if no token were allowed ---- */
+
+EXL2__PRIVATE void exl2__cpu_sample_rows(const exl2__cpu_share *s)
 {
     exl2__cpu_device *d = s->d;
     for (uint32_t r = s->begin; r < s->end; r++) {
         const exl2__logit_row *row = &d->step->logits[s->range->logit0 + r];
         exl2__logit_result *result = &d->results[r];
-        *result = (exl2__logit_result){ .token = -1, .alts = d->alts + (size_t)r * EXL2_ALTS_MAX };
-        if (row->use == EXL2__LOGIT_FETCH || row->use == EXL2__LOGIT_HIDDEN) {
+        if (!exl2__cpu_sample_result(d, s->range, r)) {
             continue;
         }
         float *logits = exl2__cpu_sample_logits(d, r, s->task);
         if (exl2__sample_row(d->c->cpu_path, logits, d->shape.vocab, row, d->task[s->task].sample, result) < 0) {
             result->token = -1;
+        }
+    }
+}
+
+/* ---- with a budget: one row after the other, in parts ---- */
+
+/* Begins the first row from d->sampled_row on that is sampled. */
+EXL2__PRIVATE void exl2__cpu_sample_next_row(exl2__cpu_device *d, const exl2__range *range)
+{
+    bool begun = false;
+    d->sampled_parts = 0;
+    while (d->sampled_row < range->logit_count && !begun) {
+        uint32_t r = d->sampled_row;
+        begun = exl2__cpu_sample_result(d, range, r)
+             && exl2__sample_begin(&d->sampling, d->c->cpu_path, exl2__cpu_sample_logits(d, r, 0), d->shape.vocab,
+                                   &d->step->logits[range->logit0 + r], d->task->sample, &d->results[r]) >= 0;
+        d->sampled_row += !begun;
+    }
+}
+
+EXL2__PRIVATE void exl2__cpu_sample_parts(const exl2__cpu_share *s)
+{
+    exl2__sample_part(&s->d->sampling, s->begin, s->end);
+}
+
+/* Items are parts of the passes of exl2__sample_run. How many a row has is known at its end, so the phase has more
+   items than it needs, until the last row has ended. It begins with item 0. */
+EXL2__PRIVATE uint32_t exl2__cpu_sample_items(exl2__cpu_device *d, const exl2__range *range)
+{
+    if (range->begin == 0) {
+        d->sampled_row = 0;
+        exl2__cpu_sample_next_row(d, range);
+    }
+    return d->sampled_row < range->logit_count ? range->logit_count * exl2__sample_parts_most(d->shape.vocab)
+                                               : range->begin;
+}
+
+/* Passes that need about the same time for an element are of one kind. */
+EXL2__PRIVATE uint32_t exl2__cpu_sample_kind(exl2__sample_pass pass)
+{
+    switch (pass) {
+    case EXL2__SAMPLE_RAW_MAXIMA:
+    case EXL2__SAMPLE_MAXIMA:
+        return 0;
+    case EXL2__SAMPLE_RAW_SUMS:
+    case EXL2__SAMPLE_SUMS:
+        return 1;
+    case EXL2__SAMPLE_ALTS_LIST:
+    case EXL2__SAMPLE_LIST:
+        return 2;
+    case EXL2__SAMPLE_ALTS_BLOCKS:
+    case EXL2__SAMPLE_ALTS_SEARCH:
+    case EXL2__SAMPLE_TOP_BLOCKS:
+    case EXL2__SAMPLE_TOP_SEARCH:
+    case EXL2__SAMPLE_SEARCH:
+        return 3;
+    case EXL2__SAMPLE_WEIGH:
+        return 4;
+    case EXL2__SAMPLE_SUM:
+        return 5;
+    case EXL2__SAMPLE_FIND:
+        return 6;
+    case EXL2__SAMPLE_SHAPE:
+        return 7;
+    case EXL2__SAMPLE_MASK:
+        return 8;
+    case EXL2__SAMPLE_PENALTIES:
+        return 9;
+    default:
+        return 10;
+    }
+}
+
+/* A part's multiply-adds, roughly. A pass of few elements takes some time, too: it counts as one of 64. */
+EXL2__PRIVATE exl2__item_run exl2__cpu_sample_item_run(const exl2__cpu_device *d, uint32_t item)
+{
+    const exl2__sample_run *x = &d->sampling;
+    uint64_t elements = exl2__min32(exl2__sample_part_elements(x), x->elements);
+    elements *= exl2__sample_of_blocks(x->pass) ? EXL2__WEIGHT_BLOCK : 1;
+    elements = exl2__max64(x->pass == EXL2__SAMPLE_SHAPE ? 16ull * x->w.list.count : elements, 64);
+    uint32_t left = exl2__sample_parts(x) - d->sampled_parts;
+    return (exl2__item_run){ 16 * elements, exl2__cpu_sample_kind(x->pass), item + left };
+}
+
+/* Items [range->begin, range->end); all that are left, if the range ends with the last one. */
+EXL2__PRIVATE void exl2__cpu_sample(exl2__cpu_device *d, const exl2__range *range)
+{
+    uint32_t most = range->logit_count * exl2__sample_parts_most(d->shape.vocab), left = range->end - range->begin;
+    bool to_the_end = range->end >= most;
+    exl2__cpu_share share = { d, NULL, range, 0, range->logit_count, 0 };
+    if (to_the_end && range->begin == 0) {
+        exl2__cpu_device_split(exl2__cpu_sample_rows, &share, (uint64_t)range->logit_count * d->shape.vocab * 64);
+        d->sampled_row = range->logit_count;
+    }
+    while (d->sampled_row < range->logit_count && (to_the_end || left > 0)) {
+        exl2__sample_run *x = &d->sampling;
+        uint32_t parts = exl2__sample_parts(x), now = parts - d->sampled_parts;
+        now = to_the_end ? now : exl2__min32(now, left);
+        share.begin = d->sampled_parts;
+        share.end = d->sampled_parts = share.begin + now;
+        uint64_t cost = exl2__sample_is_parallel(x) ? now * 16ull * EXL2__SAMPLE_PART : 0;
+        exl2__cpu_device_split(exl2__cpu_sample_parts, &share, cost);
+        left -= to_the_end ? 0 : now;
+        if (d->sampled_parts == parts || x->found) {
+            d->sampled_parts = 0;
+            exl2__sample_next(x);
+        }
+        if (x->pass == EXL2__SAMPLE_ENDED) {
+            d->sampled_row++;
+            exl2__cpu_sample_next_row(d, range);
         }
     }
 }

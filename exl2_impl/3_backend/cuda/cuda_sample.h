@@ -5,7 +5,7 @@
 #define EXL2__CUDA_SAMPLE_H
 
 #include "../../../kernels_src/sample_args.h"
-#include "../sample/cpu_sample.h"
+#include "../sample/cpu_sample_run.h"
 
 /* Device addresses of a row's lists. An address may be 0 if its count is 0. */
 typedef struct exl2__cuda_lists {
@@ -26,7 +26,7 @@ EXL2__PRIVATE bool exl2__cuda_sample_supports(const exl2__sampling *s)
     return !exl2__sample_is_penalized(s) && !exl2__sample_is_shaped(s);
 }
 
-/* Computes the same numbers as exl2__sample_filter and exl2__sample_adjust. advance: the kernel advances the row to its
+/* Computes the same numbers as the passes of cpu_sample_run.h. advance: the kernel advances the row to its
    next position, for at most `left` tokens. */
 EXL2__PRIVATE exl2k_sampling exl2__cuda_sample_settings(const exl2__logit_row *row, const exl2__cuda_lists *lists,
                                                         bool advance, uint32_t left)

@@ -1,7 +1,8 @@
 /* cpu_sample_list.h: the candidates of sampling: a list of tokens by id, and prefixes of it in order of weight.
    takes: a row of logits, its block maxima, scratch.
-   gives: exl2__sample_work, exl2__sample_list, exl2__sample_scratch_bytes, exl2__sample_collect, exl2__sample_weigh,
-          exl2__sample_prefix, exl2__sample_first, exl2__sample_sort.
+   gives: exl2__sample_work, exl2__sample_list, exl2__sample_scratch_bytes, exl2__sample_collect, exl2__sample_weigh;
+          exl2__sample_search and exl2__sample_keep_part, or exl2__sample_prefix and exl2__sample_keep_prefix, which
+          are the same at once; exl2__sample_sort.
    owns:  nothing; scratch belongs to the caller. */
 #ifndef EXL2__CPU_SAMPLE_LIST_H
 #define EXL2__CPU_SAMPLE_LIST_H
@@ -58,23 +59,35 @@ EXL2__PRIVATE uint64_t exl2__sample_scratch_bytes(uint32_t vocab)
     return dry.used;
 }
 
-/* ---- lists ---- */
+/* ---- lists. A pass over the row or over a list can be made in parts, in order; without parts it is one call ---- */
 
-/* The list becomes all tokens whose key is at least `least` (above EXL2__WEIGHT_KEY_NONE). Weights are not set. */
-EXL2__PRIVATE void exl2__sample_collect(exl2__sample_work *w, int32_t least)
+/* Number of blocks that exl2__sample_collect goes through. */
+static inline uint32_t exl2__sample_collected_blocks(const exl2__sample_work *w, int32_t least)
 {
     uint32_t count = 0;
-    for (uint32_t begin = 0, block = 0; begin < w->vocab; begin += EXL2__WEIGHT_BLOCK, block++) {
-        if (w->block_keys[block] < least) {
+    for (uint32_t block = 0; block < exl2__weight_blocks(w->vocab); block++) {
+        count += w->block_keys[block] >= least;
+    }
+    return count;
+}
+
+/* Adds to the list all tokens whose key is at least `least` (above EXL2__WEIGHT_KEY_NONE), of the next `blocks` blocks
+   from *block on that have any. Weights are not set. */
+EXL2__PRIVATE void exl2__sample_collect(exl2__sample_work *w, int32_t least, uint32_t *block, uint32_t blocks)
+{
+    uint32_t count = w->list.count;
+    for (; blocks > 0; ++*block) {
+        if (w->block_keys[*block] < least) {
             continue;
         }
-        uint32_t end = exl2__min32(w->vocab, begin + EXL2__WEIGHT_BLOCK);
+        uint32_t begin = *block * EXL2__WEIGHT_BLOCK, end = exl2__min32(w->vocab, begin + EXL2__WEIGHT_BLOCK);
         for (uint32_t id = begin; id < end; id++) {
             int32_t key = exl2__weight_key(w->logits[id]);
             w->list.ids[count] = id; /* overwritten by the next token if this one is not added */
             w->list.keys[count] = key;
             count += key >= least;
         }
+        blocks--;
     }
     w->list.count = count;
 }
@@ -89,11 +102,12 @@ EXL2__PRIVATE uint64_t exl2__sample_sum(exl2__sample_work *w, const exl2__weight
     return w->sum;
 }
 
-/* Sets the weights of the list; returns their sum. */
-EXL2__PRIVATE uint64_t exl2__sample_weigh(exl2__sample_work *w, const exl2__weight_curve *curve)
+/* Sets the weights of tokens [begin, end) of the list; returns their sum. */
+EXL2__PRIVATE uint64_t exl2__sample_weigh(exl2__sample_work *w, const exl2__weight_curve *curve, uint32_t begin,
+                                          uint32_t end)
 {
     uint64_t sum = 0;
-    for (uint32_t i = 0; i < w->list.count; i++) {
+    for (uint32_t i = begin; i < end; i++) {
         w->list.weights[i] = exl2__weight_of(curve, w->logits[w->list.ids[i]]);
         sum += w->list.weights[i];
     }
@@ -106,66 +120,93 @@ typedef struct exl2__sample_cut {
     uint64_t rest;
 } exl2__sample_cut;
 
-/* The shortest prefix whose measure is at least `need`. The measure is the sum of `weights`, or the number of tokens if
-   weights is NULL. 1 <= need <= measure of all. Four passes; each finds one byte of the key's distance to `top_key`. */
+/* The search for the shortest prefix whose measure is at least `need`. The measure is the sum of `weights`, or the
+   number of tokens if weights is NULL. 1 <= need <= measure of all. EXL2__SAMPLE_PASSES passes; each finds one byte of
+   the key's distance to `top_key`. */
+#define EXL2__SAMPLE_PASSES 4u
+typedef struct exl2__sample_search {
+    const int32_t *keys;     /* [count] */
+    const uint64_t *weights; /* [count] or NULL */
+    uint32_t count;
+    int32_t top_key;
+    uint64_t need;
+    uint32_t distance, mask; /* distance of the prefix's last key; mask: its bytes that are known */
+    uint64_t bins[256];
+} exl2__sample_search;
+
+EXL2__PRIVATE void exl2__sample_search_begin(exl2__sample_search *x, const int32_t *keys, const uint64_t *weights,
+                                             uint32_t count, int32_t top_key, uint64_t need)
+{
+    *x = (exl2__sample_search){ keys, weights, count, top_key, need, 0, 0, { 0 } };
+}
+
+/* Keys [begin, end) of EXL2__SAMPLE_PASSES times `count`: the passes follow each other. */
+EXL2__PRIVATE void exl2__sample_search_run(exl2__sample_search *x, uint32_t begin, uint32_t end)
+{
+    while (begin < end) {
+        uint32_t pass = begin / x->count, first = pass * x->count, last = exl2__min32(end, first + x->count);
+        uint32_t shift = 8 * (EXL2__SAMPLE_PASSES - 1 - pass);
+        for (uint32_t i = begin - first; i < last - first; i++) {
+            uint32_t below = (uint32_t)x->top_key - (uint32_t)x->keys[i];
+            uint64_t counts = 0 - (uint64_t)((below & x->mask) == x->distance); /* a mask: every key lasts as long */
+            x->bins[below >> shift & 255] += counts & (x->weights ? x->weights[i] : 1);
+        }
+        if (last == first + x->count) {
+            uint32_t bin = 0;
+            while (bin < 255 && x->bins[bin] < x->need) {
+                x->need -= x->bins[bin++];
+            }
+            x->distance |= bin << shift;
+            x->mask |= 255u << shift;
+            memset(x->bins, 0, sizeof x->bins);
+        }
+        begin = last;
+    }
+}
+
+static inline exl2__sample_cut exl2__sample_search_end(const exl2__sample_search *x)
+{
+    return (exl2__sample_cut){ (int32_t)((uint32_t)x->top_key - x->distance), x->need };
+}
+
 EXL2__PRIVATE exl2__sample_cut exl2__sample_prefix(const int32_t *keys, const uint64_t *weights, uint32_t count,
                                                    int32_t top_key, uint64_t need)
 {
-    uint32_t distance = 0, mask = 0; /* distance of the prefix's last key; mask: its bytes that are known */
-    for (int shift = 24; shift >= 0; shift -= 8) {
-        uint64_t bins[256] = { 0 };
-        for (uint32_t i = 0; i < count; i++) {
-            uint32_t below = (uint32_t)top_key - (uint32_t)keys[i];
-            if ((below & mask) == distance) {
-                bins[below >> shift & 255] += weights ? weights[i] : 1;
-            }
-        }
-        uint32_t bin = 0;
-        while (bin < 255 && bins[bin] < need) {
-            need -= bins[bin++];
-        }
-        distance |= bin << shift;
-        mask |= 255u << shift;
-    }
-    exl2__sample_cut cut = { (int32_t)((uint32_t)top_key - distance), need };
-    return cut;
+    exl2__sample_search x;
+    exl2__sample_search_begin(&x, keys, weights, count, top_key, need);
+    exl2__sample_search_run(&x, 0, EXL2__SAMPLE_PASSES * count);
+    return exl2__sample_search_end(&x);
 }
 
-/* Keeps the tokens of a prefix. `order` [count]: the keys, and `weighted`: were weights given, in its computation? */
+/* Moves the tokens of a prefix, of [begin, end) of the list, behind the first *kept ones. `order` [count]: the keys,
+   and `weighted`: were weights given, in the search? After the last part *kept is the length of the list. */
+EXL2__PRIVATE void exl2__sample_keep_part(exl2__sample_list *list, const int32_t *order, exl2__sample_cut *cut,
+                                          bool weighted, uint32_t begin, uint32_t end, uint32_t *kept)
+{
+    uint32_t to = *kept;
+    for (uint32_t i = begin; i < end; i++) {
+        int32_t key = order[i]; /* which may be list->keys, overwritten below */
+        bool tie = key == cut->key && cut->rest > 0;
+        if (tie) {
+            cut->rest -= exl2__min64(cut->rest, weighted ? list->weights[i] : 1);
+        }
+        if (tie || key > cut->key) {
+            list->ids[to] = list->ids[i];
+            list->keys[to] = list->keys[i];
+            list->weights[to] = weighted ? list->weights[i] : 0;
+            to++;
+        }
+    }
+    *kept = to;
+}
+
+/* Keeps the tokens of a prefix. */
 EXL2__PRIVATE void exl2__sample_keep_prefix(exl2__sample_list *list, const int32_t *order, exl2__sample_cut cut,
                                             bool weighted)
 {
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < list->count; i++) {
-        int32_t key = order[i]; /* which may be list->keys, overwritten below */
-        bool tie = key == cut.key && cut.rest > 0;
-        if (tie) {
-            cut.rest -= exl2__min64(cut.rest, weighted ? list->weights[i] : 1);
-        }
-        if (tie || key > cut.key) {
-            list->ids[kept] = list->ids[i];
-            list->keys[kept] = list->keys[i];
-            list->weights[kept] = weighted ? list->weights[i] : 0;
-            kept++;
-        }
-    }
+    exl2__sample_keep_part(list, order, &cut, weighted, 0, list->count, &kept);
     list->count = kept;
-}
-
-/* The list becomes the first k tokens in order, or all allowed tokens if there are fewer. k > 0. */
-EXL2__PRIVATE void exl2__sample_first(exl2__sample_work *w, int32_t top_key, uint32_t k)
-{
-    uint32_t blocks = exl2__weight_blocks(w->vocab);
-    int32_t least = EXL2__WEIGHT_KEY_LEAST;
-    if (k <= blocks) { /* the k blocks with the largest maxima hold k tokens that are no smaller */
-        int32_t key = exl2__sample_prefix(w->block_keys, NULL, blocks, top_key, k).key;
-        least = key > least ? key : least;
-    }
-    exl2__sample_collect(w, least);
-    if (w->list.count > k) {
-        exl2__sample_cut cut = exl2__sample_prefix(w->list.keys, NULL, w->list.count, top_key, k);
-        exl2__sample_keep_prefix(&w->list, w->list.keys, cut, false);
-    }
 }
 
 /* Returns w->order[0]: indices into the list, by key descending, ties by lowest id. keys [count] are at most `top_key`.

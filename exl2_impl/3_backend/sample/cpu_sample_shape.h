@@ -48,15 +48,22 @@ static inline void exl2__sample_copy(exl2__sample_list *list, uint32_t to, uint3
     list->weights[to] = list->weights[from];
 }
 
-/* Keeps tokens whose weight is at least `least`. */
-EXL2__PRIVATE void exl2__sample_keep_least(exl2__sample_list *list, uint64_t least)
+/* Of tokens [begin, end), moves those whose weight is at least `least` behind the first `kept` ones. Returns how many
+   are kept now; after the last part that is the length of the list. */
+EXL2__PRIVATE uint32_t exl2__sample_keep_least_part(exl2__sample_list *list, uint64_t least, uint32_t begin,
+                                                    uint32_t end, uint32_t kept)
 {
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < list->count; i++) {
+    for (uint32_t i = begin; i < end; i++) {
         exl2__sample_copy(list, kept, i); /* overwritten by the next token if this one is removed */
         kept += list->weights[i] >= least;
     }
-    list->count = kept;
+    return kept;
+}
+
+/* Keeps tokens whose weight is at least `least`. */
+EXL2__PRIVATE void exl2__sample_keep_least(exl2__sample_list *list, uint64_t least)
+{
+    list->count = exl2__sample_keep_least_part(list, least, 0, list->count, 0);
 }
 
 /* Index of the most likely token, of equal ones that with the lowest id. count > 0. */
@@ -180,7 +187,7 @@ EXL2__PRIVATE void exl2__sample_reshape(exl2__sample_work *w, const exl2__weight
     now.top = exl2__weight_key_logit(now.top_key);
     now.slope = (float)((double)curve->slope * inverse);
     if (!curve->square) {
-        exl2__sample_weigh(w, &now);
+        exl2__sample_weigh(w, &now, 0, w->list.count);
         return;
     }
     for (uint32_t i = 0; i < w->list.count; i++) {

@@ -1,7 +1,7 @@
 /* cpu_weight.h: the arithmetic of sampling: logits as ordered integer keys, probabilities as integer weights.
    takes: a row of logits [vocab] f32, any bit pattern.
-   gives: exl2__weight_key, exl2__weight_curve, exl2__weight_of, exl2__weight_least_key, exl2__weight_maxima,
-          exl2__weight_sums. */
+   gives: exl2__weight_key, exl2__weight_curve, exl2__weight_of, exl2__weight_least_key; exl2__weight_maxima and
+          exl2__weight_sums, and both in parts: _maxima_of, _most, _sums_of, _total. */
 #ifndef EXL2__CPU_WEIGHT_H
 #define EXL2__CPU_WEIGHT_H
 
@@ -250,43 +250,70 @@ EXL2__PRIVATE void exl2__weight_sums_avx2(const exl2__weight_curve *curve, const
 }
 #endif
 
-/* Writes the largest key of each block, and returns that of the row; EXL2__WEIGHT_KEY_NONE if no token is allowed. */
-EXL2__PRIVATE int32_t exl2__weight_maxima(exl2_cpu_path path, const float *logits, uint32_t vocab, int32_t *block_keys)
+/* Writes the largest key of each of the blocks [first, last). */
+EXL2__PRIVATE void exl2__weight_maxima_of(exl2_cpu_path path, const float *logits, uint32_t vocab, uint32_t first,
+                                          uint32_t last, int32_t *block_keys)
 {
-    uint32_t begin = 0;
+    uint32_t begin = first * EXL2__WEIGHT_BLOCK;
     (void)path;
 #if EXL2__X86_SIMD
-    if (path >= EXL2_CPU_AVX2) {
-        begin = vocab / EXL2__WEIGHT_BLOCK * EXL2__WEIGHT_BLOCK;
-        exl2__weight_maxima_avx2(logits, vocab / EXL2__WEIGHT_BLOCK, block_keys);
+    uint32_t whole = exl2__min32(last, vocab / EXL2__WEIGHT_BLOCK);
+    if (path >= EXL2_CPU_AVX2 && first < whole) {
+        exl2__weight_maxima_avx2(logits + begin, whole - first, block_keys + first);
+        begin = whole * EXL2__WEIGHT_BLOCK;
     }
 #endif
-    exl2__weight_maxima_scalar(logits, begin, vocab, block_keys);
+    exl2__weight_maxima_scalar(logits, begin, exl2__min32(vocab, last * EXL2__WEIGHT_BLOCK), block_keys);
+}
+
+/* The largest of the blocks' keys. */
+static inline int32_t exl2__weight_most(const int32_t *block_keys, uint32_t blocks)
+{
     int32_t most = EXL2__WEIGHT_KEY_NONE;
-    for (uint32_t b = 0; b < exl2__weight_blocks(vocab); b++) {
+    for (uint32_t b = 0; b < blocks; b++) {
         most = block_keys[b] > most ? block_keys[b] : most;
     }
     return most;
+}
+
+/* Writes the largest key of each block, and returns that of the row; EXL2__WEIGHT_KEY_NONE if no token is allowed. */
+EXL2__PRIVATE int32_t exl2__weight_maxima(exl2_cpu_path path, const float *logits, uint32_t vocab, int32_t *block_keys)
+{
+    exl2__weight_maxima_of(path, logits, vocab, 0, exl2__weight_blocks(vocab), block_keys);
+    return exl2__weight_most(block_keys, exl2__weight_blocks(vocab));
+}
+
+/* Writes the sum of the weights of each of the blocks [first, last). */
+EXL2__PRIVATE void exl2__weight_sums_of(exl2_cpu_path path, const exl2__weight_curve *curve, const float *logits,
+                                        uint32_t vocab, uint32_t first, uint32_t last, uint64_t *block_sums)
+{
+    uint32_t begin = first * EXL2__WEIGHT_BLOCK;
+    (void)path;
+#if EXL2__X86_SIMD
+    uint32_t whole = exl2__min32(last, vocab / EXL2__WEIGHT_BLOCK);
+    if (path >= EXL2_CPU_AVX2 && curve->top_key != EXL2__WEIGHT_KEY_INF && first < whole) {
+        exl2__weight_sums_avx2(curve, logits + begin, whole - first, block_sums + first);
+        begin = whole * EXL2__WEIGHT_BLOCK;
+    }
+#endif
+    exl2__weight_sums_scalar(curve, logits, begin, exl2__min32(vocab, last * EXL2__WEIGHT_BLOCK), block_sums);
+}
+
+static inline uint64_t exl2__weight_total(const uint64_t *block_sums, uint32_t blocks)
+{
+    uint64_t sum = 0;
+    for (uint32_t b = 0; b < blocks; b++) {
+        sum += block_sums[b];
+    }
+    return sum;
 }
 
 /* Writes the sum of the weights of each block, and returns that of the row. */
 EXL2__PRIVATE uint64_t exl2__weight_sums(exl2_cpu_path path, const exl2__weight_curve *curve, const float *logits,
                                          uint32_t vocab, uint64_t *block_sums)
 {
-    uint32_t begin = 0;
-    (void)path;
-#if EXL2__X86_SIMD
-    if (path >= EXL2_CPU_AVX2 && curve->top_key != EXL2__WEIGHT_KEY_INF) {
-        begin = vocab / EXL2__WEIGHT_BLOCK * EXL2__WEIGHT_BLOCK;
-        exl2__weight_sums_avx2(curve, logits, vocab / EXL2__WEIGHT_BLOCK, block_sums);
-    }
-#endif
-    exl2__weight_sums_scalar(curve, logits, begin, vocab, block_sums);
-    uint64_t sum = 0;
-    for (uint32_t b = 0; b < exl2__weight_blocks(vocab); b++) {
-        sum += block_sums[b];
-    }
-    return sum;
+    exl2__weight_sums_of(path, curve, logits, vocab, 0, exl2__weight_blocks(vocab), block_sums);
+    return exl2__weight_total(block_sums, exl2__weight_blocks(vocab));
 }
 
 #endif
