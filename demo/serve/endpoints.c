@@ -272,7 +272,9 @@ static void generate(const endpoint_request *r, request_kind kind)
         endpoint_error(r, 503, "no_model", models_loading(s) ? "The model is still loading." : "No model is loaded.");
         return;
     }
-    request_limits limits = { .vocab = m->load.info.vocab, .preset = presets[s->options->sampling] };
+    request_limits limits = { .vocab = m->load.info.vocab, .preset = presets[s->options->sampling],
+                              .pictures_max = m->load.info.tower_bytes ? m->load.desc.vision.images : 0,
+                              .no_pictures = m->load.blind[0] ? m->load.blind : NULL };
     const char *body = r->http->body ? r->http->body : "";
     size_t bytes = r->http->body_bytes;
     buffer changed = { 0 };

@@ -44,6 +44,8 @@ struct engine_thread {
     uint32_t epoch; /* counts the engines that were opened; changed under the lock */
     engine_grammar grammars[ENGINE_GRAMMARS];
     uint64_t grammar_uses, steps;
+    bool works;     /* the newest step did something */
+    bool try_again; /* a batch waits for what that step did: pictures were resized */
 };
 
 /* ---- records: the lock is held ---- */

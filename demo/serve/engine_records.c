@@ -135,6 +135,7 @@ static void tell_load(engine_thread *t)
     l->progress = l->new_progress;
     l->info = l->new_info;
     memcpy(l->error, l->new_error, sizeof l->error);
+    memcpy(l->blind, l->new_blind, sizeof l->blind);
     bool ready = l->new_state == ENGINE_READY && l->state != ENGINE_READY;
     l->state = l->new_state;
     if (ready && l->text_loading) { /* from now on it is the I/O thread's */

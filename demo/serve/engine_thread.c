@@ -74,7 +74,7 @@ static bool step(engine_thread *t)
     uint64_t begin = clock_ns();
     exl2_result result = exl2_step(t->host->engine, &d);
     uint64_t end = clock_ns();
-    bool any = result != EXL2_IDLE;
+    bool any = t->works = result != EXL2_IDLE;
     bool texts = engine_step_loads(t);
     lock_take(&t->lock);
     t->times.step_end_ns = end;
@@ -94,7 +94,7 @@ static bool step(engine_thread *t)
     if (lost) {
         engine_reopen(t);
     }
-    return any || texts || lost;
+    return any || texts || lost || t->try_again;
 }
 
 /* Wakes the I/O thread if there is something for it and it does not know yet. */

@@ -12,6 +12,7 @@
 #define DEMO_ENGINE_THREAD_H
 
 #include "../common/host.h"
+#include "../common/images.h"
 #include "exl2.h"
 
 #include <stdbool.h>
@@ -42,7 +43,8 @@ typedef struct engine_desc {
 typedef enum engine_load_state { ENGINE_UNLOADED, ENGINE_LOADING, ENGINE_READY, ENGINE_FAILED } engine_load_state;
 
 struct engine_load { /* a model; zeroed but for the first part */
-    exl2_model_desc desc;   /* on_event, user are set here. The path must stay */
+    exl2_model_desc desc;   /* on_event, user are set here. The path must stay. desc.vision counts where the model has a
+                               tower that this engine computes; info.tower_bytes says whether it is loaded */
     uint32_t sequences;     /* the cache holds so many contexts if memory allows, where desc.cache.tokens is 0 */
     bool no_text;           /* a draft model: needs no engine for texts */
     engine_load *draft;     /* guesses for this model; loaded before it; NULL: none */
@@ -52,6 +54,7 @@ struct engine_load { /* a model; zeroed but for the first part */
     engine_load_state state;
     float progress;          /* 0..1 */
     char error[sizeof(((exl2_error *)0)->text)];
+    char blind[sizeof(((exl2_error *)0)->text)]; /* READY: why the tower that it has is not loaded; "" = no reason */
     exl2_model_info info;
     exl2_engine *text;       /* READY: an engine with the tokenizer and the template alone, for the I/O thread */
     exl2_model text_model;
@@ -64,6 +67,7 @@ struct engine_load { /* a model; zeroed but for the first part */
     engine_load_state new_state;
     float new_progress;
     char new_error[sizeof(((exl2_error *)0)->text)];
+    char new_blind[sizeof(((exl2_error *)0)->text)];
     exl2_model_info new_info;
     bool begun, closing, listed;
     engine_load *next_ready, *next;
@@ -132,11 +136,14 @@ struct engine_run { /* a job, and the ones that follow it in its session; zeroed
     bool taken_end, told_end;
 };
 
-struct engine_batch { /* the runs of one request, which are refused or started together; zeroed but for these two */
+struct engine_batch { /* the runs of a request, refused or started together; zeroed but for the first part */
     engine_run **runs;
     uint32_t count;
+    const picture_file *pictures; /* [picture_count] of the prompts of all runs; read until one run has STARTED */
+    exl2_image *images;           /* [picture_count] what the descs of the runs name; made here, and closed here */
+    uint32_t picture_count;
     /* Of the engine's thread and under the lock. */
-    uint32_t next_run;
+    uint32_t next_run, images_made, images_epoch;
     engine_batch *next;
 };
 

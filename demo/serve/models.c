@@ -136,6 +136,7 @@ model *models_load(server *s, const models_desc *from)
     d.rope_scale = from->rope_scale > 0 ? from->rope_scale : d.rope_scale;
     d.rope_alpha = from->rope_alpha > 0 ? from->rope_alpha : d.rope_alpha;
     d.grammars = !from->embeds;
+    d.vision = from->embeds ? (exl2_vision_desc){ 0 } : d.vision;
     m->embeds = from->embeds;
     set_cache(&d, from);
     m->load =
@@ -345,7 +346,7 @@ void models_card(const model *m, buffer *out, const char *key)
     buffer_name(out, "prompt_template",
                 s->template_text ? s->template_name : info->has_chat_template ? "default" : NULL);
     buffer_name(out, "prompt_template_content", models_template(s, m));
-    buffer_bool(out, "use_vision", false);
+    buffer_bool(out, "use_vision", info->tower_bytes > 0);
     buffer_name(out, "arch", info->arch);
     buffer_number(out, "bits_per_weight", info->bits_per_weight);
     buffer_object(out, "memory");

@@ -272,6 +272,7 @@ bool request_read(request *r, request_kind kind, const char *body, size_t bytes,
                   request_error *error)
 {
     r->kind = kind;
+    r->limits = limits;
     r->parallel_tools = true;
     r->reasoning_budget = -1;
     if (kind == REQUEST_RESPONSES ? !read_responses(r, body, bytes, error)
@@ -316,6 +317,8 @@ void request_free(request *r)
         free(r->prompts[i].tokens);
     }
     free(r->messages);
+    request_free_pixels(r);
+    free(r->images);
     free(r->stop_tokens);
     sampling_free(&r->sampling);
     buffer_free(&r->texts);

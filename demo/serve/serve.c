@@ -32,7 +32,8 @@
 #define TURN_MS 200         /* a signal is seen after that, at the latest */
 #define STREAMS_END_MS 5000 /* after a signal, streams may end by themselves */
 #define CPU_US 20000u       /* of a step, so that long prompts can be left */
-#define BODY_MAX ((uint64_t)4 << 20)
+#define BODY_MAX ((uint64_t)16 << 20) /* a screenshot of 3840 x 2160 has some 10 MB as PNG and base64 */
+#define IMAGES 8u           /* open at a time, and in a request */
 #define JOBS_PER_PLACE 4u   /* jobs in the engine for each place of a batch; the others wait in the queue */
 
 /* ---- ids ---- */
@@ -292,6 +293,7 @@ static void close_all(server *s)
 int cli_serve(int argc, char **argv)
 {
     serve_options o = { .port = 5000, .queue = 256, .ping = 15, .body_max = BODY_MAX, .cpu_us = CPU_US };
+    o.model.vision = (exl2_vision_desc){ .images = IMAGES, .pixels_max = REQUEST_PIXELS_MAX };
     const arg positional[] = { { "MODEL", ARG_TEXTS, &o.models, NULL, "model folders, up to four" } };
     const arg flags[] = {
         { "--host", ARG_TEXT, &o.address, "A", "address to listen on (127.0.0.1)" },
@@ -312,7 +314,11 @@ int cli_serve(int argc, char **argv)
         { "--tools", ARG_CHOICE, &o.tools, "auto|none|hermes|llama3|mistral", "how calls of tools are written (auto)" },
         { "--alias", ARG_TEXTS, &o.aliases, "NAME", "another name of the first model; may be repeated" },
         { "--cors", ARG_TEXT, &o.cors, "ORIGIN", "the one origin whose pages may use the server" },
-        { "--body-max", ARG_U64, &o.body_max, "BYTES", "of a request's body (4194304)" },
+        { "--body-max", ARG_U64, &o.body_max, "BYTES", "of a request's body (16777216)" },
+        { "--images", ARG_U32, &o.model.vision.images, "N",
+          "pictures of a request, where the model reads pictures; 0: none (8)" },
+        { "--image-rows", ARG_U32, &o.model.vision.rows, "N", "rows of pictures that are kept (those of 8 pictures)" },
+        IMAGES_LIMITS(o.model.vision),
         { "--queue", ARG_U32, &o.queue, "N", "requests that may wait (256)" },
         { "--ping", ARG_U32, &o.ping, "S", "seconds of silence before a stream gets a comment (15)" },
         { "--cpu-us", ARG_U32, &o.cpu_us, "N", "budget of a step; 0: one pass (20000 on the CPU)" },

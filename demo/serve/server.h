@@ -12,6 +12,7 @@
 #include "overrides.h"
 
 #define SERVER_MODELS_MAX 4u /* as the engine's default */
+#define SERVER_PICTURE_BYTES ((uint64_t)512 << 20) /* pixels of pictures in requests that wait */
 
 typedef struct serve_options {
     arg_texts models;         /* folders */
@@ -24,7 +25,7 @@ typedef struct serve_options {
     uint32_t tools;           /* a tools_format */
     arg_texts aliases;        /* of the first model */
     bool no_auth, anyone, ngram, log_requests, log_prompts;
-    exl2_model_desc model;    /* --context and RoPE */
+    exl2_model_desc model;    /* --context, RoPE, room for pictures */
     host_options host;
 } serve_options;
 
@@ -90,6 +91,7 @@ struct server {
     keys keys;
     model *models;
     call *calls;
+    uint64_t picture_bytes;   /* pixels of pictures that the calls hold */
     struct embeddings *embeddings; /* requests of /v1/embeddings */
     metrics metrics;
     char *template_text;      /* --template FILE, or of /v1/template/switch; NULL: the models' own */
