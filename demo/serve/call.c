@@ -5,6 +5,7 @@
 #include "call.h"
 
 #include "../common/clock.h"
+#include "adapters.h"
 #include "answer.h"
 #include "call_prepare.h"
 #include "metrics.h"
@@ -84,6 +85,7 @@ static void free_call(call *c)
     if (c->next) {
         c->next->link = c->link;
     }
+    adapters_leave(c);
     c->model->calls--;
     drop_pixels(c);
     request_free(&c->request);
@@ -363,7 +365,7 @@ void call_begin(server *s, http_exchange *x, model *m, request *r)
     request_error error = { 0 };
     if (s->stopping) {
         refuse(x, 503, "server_error", "shutting_down", "The server is shutting down.");
-    } else if (m->load.state != ENGINE_READY || !m->load.text || m->leaving) {
+    } else if (m->load.state != ENGINE_READY || !m->load.text || m->leaving || m->adapters_lost) {
         refuse(x, 503, "server_error", "loading", "The model is not ready.");
     } else if (engine_waiting(s->engine) >= s->options->queue
                || (r->picture_count && s->picture_bytes + r->picture_bytes > SERVER_PICTURE_BYTES)) {
@@ -374,6 +376,7 @@ void call_begin(server *s, http_exchange *x, model *m, request *r)
             refuse(x, 500, "server_error", "out_of_memory", "There is no memory left for the request.");
             return;
         }
+        adapters_join(c, &error);
         for (uint32_t i = 0; i < c->count && !error.set; i++) {
             call_prepare(&c->choices[i], &error);
         }

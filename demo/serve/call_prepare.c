@@ -111,6 +111,9 @@ static void set_limits(choice *c)
     d->ban_strings = r->bans;
     d->ban_string_count = r->ban_count;
     d->alts_per_token = r->logprobs ? r->top_logprobs : 0;
+    d->loras = whole->uses;
+    d->lora_count = whole->use_count;
+    run->loras_epoch = whole->uses_epoch;
     d->sampler = r->sampling.desc;
     if (d->sampler.seed) {
         d->sampler.seed += c->index % r->n;

@@ -4,7 +4,7 @@
 #include "endpoints.h"
 
 #include "../common/json_in.h"
-#include "call.h"
+#include "adapters.h"
 #include "embeddings.h"
 #include "models.h"
 #include "page.h"
@@ -65,7 +65,7 @@ static const route routes[] = {
     { GET, "/sampling/overrides", KEYS_API, endpoint_overrides },
     { GET, "/sampling/override/list", KEYS_API, endpoint_overrides },
     { GET, "/sampling/overrides/list", KEYS_API, endpoint_overrides },
-    { GET, "/lora", KEYS_API, endpoint_loras },
+    { GET, "/lora", KEYS_API, endpoint_lora },
     { GET, "/loras", KEYS_API, endpoint_loras },
     { GET, "/lora/list", KEYS_API, endpoint_loras },
     { GET, "/loras/list", KEYS_API, endpoint_loras },
@@ -81,8 +81,8 @@ static const route routes[] = {
     { POST, "/sampling/override/switch", KEYS_ADMIN, endpoint_override_switch },
     { POST, "/sampling/override/unload", KEYS_ADMIN, endpoint_override_unload },
     { POST, "/embeddings", KEYS_API, endpoint_embeddings },
-    { POST, "/lora/load", KEYS_ADMIN, endpoint_unsupported },
-    { POST, "/lora/unload", KEYS_ADMIN, endpoint_unsupported },
+    { POST, "/lora/load", KEYS_ADMIN, endpoint_lora_load },
+    { POST, "/lora/unload", KEYS_ADMIN, endpoint_lora_unload },
     { POST, "/download", KEYS_ADMIN, endpoint_unsupported },
     { GET | POST, "/api/", KEYS_API, endpoint_unsupported }, /* of Kobold */
 };

@@ -46,7 +46,6 @@ void endpoint_props(const endpoint_request *r);
 void endpoint_permission(const endpoint_request *r);
 void endpoint_templates(const endpoint_request *r);
 void endpoint_overrides(const endpoint_request *r);
-void endpoint_loras(const endpoint_request *r);
 void endpoint_metrics(const endpoint_request *r);
 void endpoint_internal_model(const endpoint_request *r);
 

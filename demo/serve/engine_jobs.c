@@ -135,6 +135,10 @@ static bool fill_desc(engine_thread *t, engine_run *run, refusal *r)
         *r = (refusal){ EXL2_ERR_STATE, ENGINE_BY_MODEL, "the model is not ready", 0, 0 };
         return false;
     }
+    if (d->lora_count && run->loras_epoch != t->epoch) {
+        *r = (refusal){ EXL2_ERR_STATE, ENGINE_BY_MODEL, "the adapters are being loaded again", 0, 0 };
+        return false;
+    }
     d->user = run;
     d->model = run->keeps_session ? (exl2_model){ 0 } : l->model;
     d->session = run->session;

@@ -16,8 +16,10 @@ const double engine_step_limits[ENGINE_STEP_BUCKETS - 1] = { 0.0005, 0.001, 0.00
 
 /* ---- the thread ---- */
 
-static void do_tasks(engine_thread *t)
+/* Whether some are not done. */
+static bool do_tasks(engine_thread *t, exl2_engine *e)
 {
+    bool more = false;
     lock_take(&t->lock);
     engine_task *task = t->tasks;
     t->tasks = NULL;
@@ -25,13 +27,21 @@ static void do_tasks(engine_thread *t)
     lock_release(&t->lock);
     while (task) {
         engine_task *next = task->next;
-        task->work(task, t->host->engine);
+        bool done = task->work(task, e) || !e;
         lock_take(&t->lock);
-        task->next = t->done_tasks;
-        t->done_tasks = task;
+        if (done) {
+            task->next = t->done_tasks;
+            t->done_tasks = task;
+        } else {
+            task->next = NULL;
+            *t->task_end = task;
+            t->task_end = &task->next;
+        }
         lock_release(&t->lock);
+        more = more || !done;
         task = next;
     }
+    return more;
 }
 
 static void close_sessions(engine_thread *t)
@@ -145,13 +155,15 @@ LOCK_THREAD(work)
         }
         lock_release(&t->lock);
         bool any = false;
-        if (!quit && !dead) {
-            do_tasks(t);
+        if (!quit && dead) {
+            do_tasks(t, NULL);
+        } else if (!quit) {
+            bool more = do_tasks(t, t->host->engine);
             close_sessions(t);
             engine_begin_loads(t);
             engine_start_waiting(t);
             wake(t); /* a stream's first bytes go out while its prompt is read */
-            any = step(t);
+            any = step(t) || more;
         }
         wake(t);
         lock_take(&t->lock);
@@ -343,6 +355,14 @@ uint32_t engine_waiting(engine_thread *t)
     uint32_t waiting = t->waiting > places ? t->waiting - places : 0; /* the others only wait for the next step */
     lock_release(&t->lock);
     return waiting;
+}
+
+uint32_t engine_epoch(engine_thread *t)
+{
+    lock_take(&t->lock);
+    uint32_t epoch = t->epoch;
+    lock_release(&t->lock);
+    return epoch;
 }
 
 bool engine_job(engine_thread *t, const engine_run *run, exl2_job_info *out)

@@ -117,6 +117,7 @@ struct engine_run { /* a job, and the ones that follow it in its session; zeroed
     bool no_end;             /* no end token before max_tokens */
     bool keeps_session;      /* a session of its own, so that engine_continue can follow */
     bool draws_back;         /* engine_continue: first takes off all that came after the newest job's prompt */
+    uint32_t loras_epoch;    /* engine_epoch of the handles of desc.loras: those of an engine that was lost name others */
     engine_run *twin;        /* an earlier run of the batch with the same prompt and limits; NULL: none */
     void *user;
     /* Of the engine's thread. */
@@ -147,9 +148,10 @@ struct engine_batch { /* the runs of a request, refused or started together; zer
     engine_batch *next;
 };
 
-typedef struct engine_task { /* something that the engine's thread does once, between two steps; at most 20 ms */
-    void (*work)(struct engine_task *t, exl2_engine *e); /* on the engine's thread */
-    void (*done)(struct engine_task *t);                 /* on the I/O thread, by engine_take */
+typedef struct engine_task { /* something that the engine's thread does between steps; at most 20 ms each time */
+    bool (*work)(struct engine_task *t, exl2_engine *e); /* on the engine's thread; false: again after the next step.
+                                                            e NULL: the engine is lost, and this is the last call */
+    void (*done)(struct engine_task *t);                 /* on the I/O thread, by engine_take; it may free the task */
     struct engine_task *next;
 } engine_task;
 
@@ -202,6 +204,7 @@ bool engine_read(engine_run *run, engine_record *out);
 void engine_budget(engine_thread *t, uint32_t cpu_us, uint32_t gpu_us);
 void engine_watch(engine_thread *t, engine_times *out);
 uint32_t engine_waiting(engine_thread *t); /* batches for which the engine has no place now */
+uint32_t engine_epoch(engine_thread *t);   /* engines that were opened after the first; for any thread */
 /* State and figures of a run's job; false: it has not started or has ended. */
 bool engine_job(engine_thread *t, const engine_run *run, exl2_job_info *out);
 

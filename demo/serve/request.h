@@ -1,6 +1,6 @@
 /* request.h: the JSON of a request to generate, checked, as one struct.
    takes: the body of /v1/completions, /v1/chat/completions, /v1/responses.
-   gives: request_read, request_free, request_free_pixels.
+   gives: request_read, request_read_loras, request_free, request_free_pixels.
    owns:  a request's texts and lists, until request_free.
 
    Nothing here knows the model but by the limits. Values that need it (the length of the prompt, a template's refusal,
@@ -33,6 +33,11 @@ typedef struct request_prompt { /* of a completion: a text or ids */
     exl2_token *tokens; /* NULL: it is a text */
     size_t token_count;
 } request_prompt;
+
+typedef struct request_lora {
+    const char *name;
+    double scaling; /* 0: it is left out */
+} request_lora;
 
 typedef enum request_choice { REQUEST_TOOL_AUTO, REQUEST_TOOL_NONE, REQUEST_TOOL_REQUIRED } request_choice;
 
@@ -77,6 +82,8 @@ typedef struct request { /* zeroed: nothing to free */
     bool begun_reply;        /* the last message is continued */
     bool close_reply;        /* the prompt ends without the opening of a reply */
     int64_t reasoning_budget; /* tokens; -1: no limit */
+    request_lora loras[EXL2_JOB_LORAS]; /* adapters */
+    uint32_t lora_count;     /* 0: none named */
     /* Limits. */
     uint32_t max_tokens;     /* 0: what the context leaves */
     bool no_new_tokens;      /* echo with max_tokens 0: the prompt is scored only */
@@ -109,6 +116,8 @@ bool request_read(request *r, request_kind kind, const char *body, size_t bytes,
 void request_free(request *r);
 void request_free_pixels(request *r); /* of its pictures; the handles stay */
 
+/* [{"name", "scaling"}] of a member named loras. false: it is absent or wrong. Names must differ. */
+bool request_read_loras(fields *f, request_lora *out, uint32_t most, uint32_t *count);
 /* The part about messages, tools and template; by request_read. */
 bool request_read_chat(request *r, fields *f);
 /* The tools, and which of them must be called; by request_read_chat. *at: where r->texts has the list. */

@@ -8,7 +8,7 @@
 #include "../cli/cli.h"
 #include "../common/clock.h"
 #include "../common/interrupt.h"
-#include "call.h"
+#include "adapters.h"
 #include "embeddings.h"
 #include "metrics.h"
 #include "models.h"
@@ -74,6 +74,7 @@ static void on_gone(void *user, http_exchange *x)
     case OWNER_LOADER: loader_gone(user, x); break;
     case OWNER_WATCHER: endpoint_watch_gone(user, x); break;
     case OWNER_EMBEDDINGS: embeddings_gone((embeddings *)(void *)o); break;
+    case OWNER_ADAPTERS: adapters_gone(user, x); break;
     }
 }
 
@@ -262,7 +263,7 @@ static void run(server *s)
         if ((interrupted() || s->failed) && !s->stopping) {
             begin_stop(s);
         }
-        if (!s->announced && !s->failed && (models_all_ready(s) || !s->models)) {
+        if (!s->announced && !s->failed && (models_all_ready(s) || !s->models) && !s->adapters_load) {
             announce(s);
         }
         if (s->stopping && http_now_ms(s->http) >= s->stop_ms) {
@@ -303,6 +304,8 @@ int cli_serve(int argc, char **argv)
         { "--yes-anyone", ARG_BOOL, &o.anyone, NULL, "allows --no-auth with an address that is not loopback" },
         { "--models", ARG_TEXT, &o.folder, "DIR", "folder of models and templates that an admin may load" },
         { "--draft", ARG_TEXT, &o.draft, "DIR", "a smaller model that guesses for the first one" },
+        HOST_LORA_ARG(o.host),
+        { "--loras", ARG_TEXT, &o.adapters, "DIR", "folder of adapters that an admin may load" },
         { "--embeddings", ARG_TEXT, &o.embeddings, "DIR", "a model for /v1/embeddings, beside the others" },
         { "--ngram", ARG_BOOL, &o.ngram, NULL, "guesses tokens by what the text said before; same text" },
         { "--batch", ARG_U32, &o.batch, "N", "sequences in a pass (16)" },

@@ -24,6 +24,7 @@ typedef struct serve_options {
     uint32_t sampling;        /* index in neutral|model|balanced */
     uint32_t tools;           /* a tools_format */
     arg_texts aliases;        /* of the first model */
+    const char *adapters;     /* folder of adapters that an admin may load; those of --lora are in host.loras */
     bool no_auth, anyone, ngram, log_requests, log_prompts;
     exl2_model_desc model;    /* --context, RoPE, room for pictures */
     host_options host;
@@ -34,13 +35,14 @@ typedef struct model model;
 typedef struct call call;
 
 /* What http_user of an exchange points to, if anything: the first member of what waits for something. */
-typedef enum owner_kind { OWNER_CALL, OWNER_LOADER, OWNER_WATCHER, OWNER_EMBEDDINGS } owner_kind;
+typedef enum owner_kind { OWNER_CALL, OWNER_LOADER, OWNER_WATCHER, OWNER_EMBEDDINGS, OWNER_ADAPTERS } owner_kind;
 typedef struct owner {
     owner_kind kind;
 } owner;
 
 typedef struct watcher watcher; /* a stream of /ui/watch */
 typedef struct loader loader;   /* a stream of /v1/model/load */
+typedef struct adapter adapter; /* a LoRA (adapters.h) */
 
 struct model { /* one that is loaded, or that some call still names */
     server *server;
@@ -55,6 +57,8 @@ struct model { /* one that is loaded, or that some call still names */
     bool embeds;              /* the model of --embeddings, which no request to generate gets */
     bool failed_at_start;
     loader *loader;           /* streams the progress of its load; NULL: none */
+    adapter *adapters;        /* that are loaded: the set of requests that name none, and those that leave it */
+    bool adapters_lost;       /* the engine was opened again, and they are not yet loaded again */
     model *next;
 };
 
@@ -93,6 +97,7 @@ struct server {
     call *calls;
     uint64_t picture_bytes;   /* pixels of pictures that the calls hold */
     struct embeddings *embeddings; /* requests of /v1/embeddings */
+    struct adapters_load *adapters_load; /* adapters that are being loaded; NULL: none */
     metrics metrics;
     char *template_text;      /* --template FILE, or of /v1/template/switch; NULL: the models' own */
     char template_name[128];
