@@ -220,8 +220,9 @@ static void unload(engine_thread *t, engine_load *l)
     set_state(t, l, ENGINE_UNLOADED, "");
 }
 
-void engine_end_loads(engine_thread *t)
+bool engine_end_loads(engine_thread *t)
 {
+    bool any = false;
     for (engine_load *l = first_load(t), *next; l; l = next) {
         lock_take(&t->lock);
         bool closing = l->closing;
@@ -230,10 +231,13 @@ void engine_end_loads(engine_thread *t)
         lock_release(&t->lock);
         if (closing) {
             unload(t, l);
+            any = true;
         } else if (loading && l->model.id && l->model_done) {
             end_load(t, l);
+            any = true;
         }
     }
+    return any;
 }
 
 void engine_reopen(engine_thread *t)

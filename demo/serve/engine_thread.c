@@ -100,11 +100,11 @@ static bool step(engine_thread *t)
     }
     bool lost = t->lost && t->active == 0;
     lock_release(&t->lock);
-    engine_end_loads(t);
+    bool loads = engine_end_loads(t);
     if (lost) {
         engine_reopen(t);
     }
-    return any || texts || lost || t->try_again;
+    return any || texts || loads || lost || t->try_again;
 }
 
 /* Wakes the I/O thread if there is something for it and it does not know yet. */

@@ -117,7 +117,7 @@ struct engine_run { /* a job, and the ones that follow it in its session; zeroed
     bool no_end;             /* no end token before max_tokens */
     bool keeps_session;      /* a session of its own, so that engine_continue can follow */
     bool draws_back;         /* engine_continue: first takes off all that came after the newest job's prompt */
-    uint32_t loras_epoch;    /* engine_epoch of the handles of desc.loras: those of an engine that was lost name others */
+    uint32_t loras_epoch;    /* engine_epoch of the handles of desc.loras: in another engine they name others */
     engine_run *twin;        /* an earlier run of the batch with the same prompt and limits; NULL: none */
     void *user;
     /* Of the engine's thread. */

@@ -10,6 +10,7 @@
 #include "../common/interrupt.h"
 #include "adapters.h"
 #include "embeddings.h"
+#include "inline_load.h"
 #include "metrics.h"
 #include "models.h"
 #include "reasoning.h"
@@ -31,6 +32,7 @@
 
 #define TURN_MS 200         /* a signal is seen after that, at the latest */
 #define STREAMS_END_MS 5000 /* after a signal, streams may end by themselves */
+#define CUT_MS 1000         /* and then what was written may be read */
 #define CPU_US 20000u       /* of a step, so that long prompts can be left */
 #define BODY_MAX ((uint64_t)16 << 20) /* a screenshot of 3840 x 2160 has some 10 MB as PNG and base64 */
 #define IMAGES 8u           /* open at a time, and in a request */
@@ -75,6 +77,7 @@ static void on_gone(void *user, http_exchange *x)
     case OWNER_WATCHER: endpoint_watch_gone(user, x); break;
     case OWNER_EMBEDDINGS: embeddings_gone((embeddings *)(void *)o); break;
     case OWNER_ADAPTERS: adapters_gone(user, x); break;
+    case OWNER_WAITER: inline_load_gone(user, x); break;
     }
 }
 
@@ -98,6 +101,7 @@ static void take_news(server *s)
         embeds ? embeddings_records_end(run) : call_records_end(user);
     }
     models_sweep(s);
+    inline_load_look(s);
 }
 
 static void on_wake(void *user)
@@ -151,6 +155,8 @@ static bool check(const args_desc *d, const serve_options *o)
         args_wrong(d, "--reasoning must be auto, none, or two tags with a comma between them, not '%s'", o->reasoning);
     } else if (o->no_auth && o->keys) {
         args_wrong(d, "--keys and --no-auth exclude each other");
+    } else if (o->inline_load && !o->folder) {
+        args_wrong(d, "--inline-load needs --models DIR");
     } else if (o->no_auth && !loopback && !o->anyone) {
         args_wrong(d, "--no-auth with the address %s lets everybody in: add --yes-anyone if that is meant", address);
     } else {
@@ -266,10 +272,15 @@ static void run(server *s)
         if (!s->announced && !s->failed && (models_all_ready(s) || !s->models) && !s->adapters_load) {
             announce(s);
         }
-        if (s->stopping && http_now_ms(s->http) >= s->stop_ms) {
-            s->stop_ms = UINT64_MAX;
+        if (s->cut && http_now_ms(s->http) >= s->stop_ms) {
+            return; /* these clients do not read */
+        }
+        if (s->stopping && !s->cut && http_now_ms(s->http) >= s->stop_ms) {
+            s->cut = true;
+            s->stop_ms = http_now_ms(s->http) + CUT_MS;
             call_end_all(s, "The server is shutting down.");
             embeddings_end_all(s, "The server is shutting down.");
+            inline_load_end(s, "The server is shutting down.");
         }
     }
 }
@@ -286,6 +297,7 @@ static void close_all(server *s)
         engine_close(s->engine);
     }
     http_close(s->http);
+    inline_load_close(s);
     models_close(s);
     overrides_free(&s->overrides);
     free(s->template_text);
@@ -303,6 +315,7 @@ int cli_serve(int argc, char **argv)
         { "--no-auth", ARG_BOOL, &o.no_auth, NULL, "no keys: whoever reaches the port may do all" },
         { "--yes-anyone", ARG_BOOL, &o.anyone, NULL, "allows --no-auth with an address that is not loopback" },
         { "--models", ARG_TEXT, &o.folder, "DIR", "folder of models and templates that an admin may load" },
+        { "--inline-load", ARG_BOOL, &o.inline_load, NULL, "an admin's request loads the model of --models it names" },
         { "--draft", ARG_TEXT, &o.draft, "DIR", "a smaller model that guesses for the first one" },
         HOST_LORA_ARG(o.host),
         { "--loras", ARG_TEXT, &o.adapters, "DIR", "folder of adapters that an admin may load" },

@@ -25,7 +25,7 @@ typedef struct serve_options {
     uint32_t tools;           /* a tools_format */
     arg_texts aliases;        /* of the first model */
     const char *adapters;     /* folder of adapters that an admin may load; those of --lora are in host.loras */
-    bool no_auth, anyone, ngram, log_requests, log_prompts;
+    bool no_auth, anyone, inline_load, ngram, log_requests, log_prompts;
     exl2_model_desc model;    /* --context, RoPE, room for pictures */
     host_options host;
 } serve_options;
@@ -35,7 +35,9 @@ typedef struct model model;
 typedef struct call call;
 
 /* What http_user of an exchange points to, if anything: the first member of what waits for something. */
-typedef enum owner_kind { OWNER_CALL, OWNER_LOADER, OWNER_WATCHER, OWNER_EMBEDDINGS, OWNER_ADAPTERS } owner_kind;
+typedef enum owner_kind {
+    OWNER_CALL, OWNER_LOADER, OWNER_WATCHER, OWNER_EMBEDDINGS, OWNER_ADAPTERS, OWNER_WAITER
+} owner_kind;
 typedef struct owner {
     owner_kind kind;
 } owner;
@@ -98,6 +100,7 @@ struct server {
     uint64_t picture_bytes;   /* pixels of pictures that the calls hold */
     struct embeddings *embeddings; /* requests of /v1/embeddings */
     struct adapters_load *adapters_load; /* adapters that are being loaded; NULL: none */
+    struct waiter *waiters;   /* requests that wait for a model (inline_load.h) */
     metrics metrics;
     char *template_text;      /* --template FILE, or of /v1/template/switch; NULL: the models' own */
     char template_name[128];
@@ -107,7 +110,8 @@ struct server {
     bool stopping;            /* a signal has arrived */
     bool failed;              /* the command fails */
     bool announced;           /* the line with the address was written */
-    uint64_t stop_ms;         /* when streams are cut off */
+    bool cut;                 /* streams were cut off */
+    uint64_t stop_ms;         /* when they are, or when connections are */
     watcher *watchers;
     watch_speed speed;
     engine_times times;       /* what engine_watch gave last; 4 KiB */
