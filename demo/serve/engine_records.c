@@ -23,30 +23,6 @@ static size_t aligned(size_t bytes)
     return (bytes + RECORD_ALIGN - 1) / RECORD_ALIGN * RECORD_ALIGN;
 }
 
-static char *make_room(engine_bytes *b, size_t bytes)
-{
-    if (b->failed || bytes > SIZE_MAX / 4 - b->bytes) {
-        b->failed = true;
-        return NULL;
-    }
-    if (b->bytes + bytes > b->cap) {
-        size_t cap = b->cap ? b->cap : 1024;
-        while (cap < b->bytes + bytes) {
-            cap *= 2;
-        }
-        char *data = realloc(b->data, cap);
-        if (!data) {
-            b->failed = true;
-            return NULL;
-        }
-        b->data = data;
-        b->cap = cap;
-    }
-    char *at = b->data + b->bytes;
-    b->bytes += bytes;
-    return at;
-}
-
 static void list_run(engine_thread *t, engine_run *run)
 {
     if (!run->listed) {
@@ -68,10 +44,11 @@ void engine_put(engine_thread *t, engine_run *run, const engine_record *r)
         run->ended = true; /* also when there is no memory for the record: engine_read then makes one */
     }
     list_run(t, run);
-    char *at = make_room(&run->inbox, head.size);
-    if (!at) {
+    if (!buffer_room(&run->inbox, head.size)) {
         return;
     }
+    char *at = run->inbox.data + run->inbox.bytes;
+    run->inbox.bytes += head.size;
     memcpy(at, &head, sizeof head);
     if (tokens) {
         memcpy(at + start, r->tokens, tokens);
@@ -179,7 +156,7 @@ engine_run *engine_take(engine_thread *t)
         t->ready_end = &t->ready;
     }
     run->listed = false;
-    engine_bytes old = run->outbox;
+    buffer old = run->outbox;
     run->outbox = run->inbox;
     run->inbox = old;
     run->inbox.bytes = 0;

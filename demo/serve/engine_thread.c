@@ -309,9 +309,8 @@ void engine_run_free(engine_thread *t, engine_run *run)
     }
     run->session = (exl2_session){ 0 };
     lock_release(&t->lock);
-    free(run->inbox.data);
-    free(run->outbox.data);
-    run->inbox = run->outbox = (engine_bytes){ 0 };
+    buffer_free(&run->inbox);
+    buffer_free(&run->outbox);
 }
 
 void engine_do(engine_thread *t, engine_task *task)

@@ -13,6 +13,7 @@
 
 #include "../common/host.h"
 #include "../common/images.h"
+#include "buffer.h"
 #include "exl2.h"
 
 #include <stdbool.h>
@@ -102,12 +103,6 @@ typedef struct engine_record { /* what engine_read gives; its pointers are valid
     uint32_t given_tokens;    /* STARTED after engine_continue: tokens that its prompt appended to the session */
 } engine_record;
 
-typedef struct engine_bytes { /* a text that grows; failed: memory ran out, and something is missing */
-    char *data;
-    size_t bytes, cap;
-    bool failed;
-} engine_bytes;
-
 struct engine_run { /* a job, and the ones that follow it in its session; zeroed but for the first part */
     exl2_job_desc desc;      /* model, session, grammar, draft.model, user and max_tokens are set here */
     engine_load *load;       /* the model */
@@ -129,10 +124,10 @@ struct engine_run { /* a job, and the ones that follow it in its session; zeroed
     exl2_job job;
     bool started, ended, cancelled, listed;
     uint64_t started_ns;
-    engine_bytes inbox;
+    buffer inbox;            /* records; failed: memory ran out, and something is missing */
     engine_run *next_ready, *next_urgent;
     /* Of the I/O thread. */
-    engine_bytes outbox;
+    buffer outbox;
     size_t read;
     bool taken_end, told_end;
 };
