@@ -33,7 +33,6 @@ typedef struct adapters_load {
     model *model;
     http_exchange *x;    /* NULL: nobody waits for the answer */
     adapter *first, **end;
-    uint32_t count;
     bool opened;         /* of the engine's thread */
 } adapters_load;
 
@@ -199,6 +198,7 @@ static void loaded(engine_task *t)
         answer_load(l);
     }
     leave_set(m);
+    adapter **at = &m->adapters;
     for (adapter *a = l->first, *next; a; a = next) {
         next = a->next;
         if (a->error[0]) {
@@ -206,8 +206,9 @@ static void loaded(engine_task *t)
             s->failed = s->failed || !s->announced; /* one of --lora */
             free_adapter(a);
         } else {
-            a->next = m->adapters;
-            m->adapters = a;
+            a->next = *at;
+            *at = a;
+            at = &a->next;
         }
     }
     m->calls--;
@@ -243,7 +244,6 @@ static bool add(adapters_load *l, const char *path, float scale)
     if (a) {
         *l->end = a;
         l->end = &a->next;
-        l->count++;
     }
     return a != NULL;
 }

@@ -1,6 +1,6 @@
 /* adapters.h: adapters (LoRA) of the models: those that are loaded, and those that lie in the folder of --loras.
    takes: folders; calls.
-   gives: adapters_start, adapters_ready, adapters_join, adapters_leave, adapters_gone, adapters_list, adapters_close;
+   gives: adapters_ready, adapters_join, adapters_leave, adapters_gone, adapters_names, adapters_close;
           the handlers endpoint_loras, endpoint_lora, endpoint_lora_load, endpoint_lora_unload.
    owns:  the adapters of a model, and the requests that load some.
 
