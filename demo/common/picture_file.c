@@ -7,7 +7,6 @@
    is, 2 = mirrored, 3 = upside down, 4 = both, and 5 to 8 the same with lines and columns exchanged. */
 #include "picture_file.h"
 
-#include "memory.h"
 #include "text_file.h"
 
 #include <errno.h>
@@ -44,15 +43,21 @@ const char *picture_file_formats(void)
 #endif
 }
 
-static bool check_size(uint64_t width, uint64_t height, char *error, size_t bytes)
+static bool check_size(uint64_t width, uint64_t height, uint64_t pixels_max, char *error, size_t bytes)
 {
     if (width == 0 || height == 0 || width > PICTURE_FILE_SIDE || height > PICTURE_FILE_SIDE
-        || width * height > PICTURE_FILE_PIXELS) {
+        || width * height > pixels_max) {
         return picture_fail(error, bytes,
-                            "it has %llu x %llu pixels; sides of 1 to %u and 64 megapixels are accepted",
-                            (unsigned long long)width, (unsigned long long)height, PICTURE_FILE_SIDE);
+                            "it has %llu x %llu pixels; sides of 1 to %u and %llu pixels in all are accepted",
+                            (unsigned long long)width, (unsigned long long)height, PICTURE_FILE_SIDE,
+                            (unsigned long long)pixels_max);
     }
     return true;
+}
+
+static bool no_memory(char *error, size_t bytes)
+{
+    return picture_fail(error, bytes, "there is no memory for its pixels");
 }
 
 /* ---- PPM and PGM ---- */
@@ -75,7 +80,8 @@ static bool header_number(const uint8_t *bytes, size_t count, size_t *at, uint32
     return digits > 0 && value <= 1000000;
 }
 
-static bool decode_pnm(const uint8_t *bytes, size_t count, picture_file *out, char *error, size_t error_bytes)
+static bool decode_pnm(const uint8_t *bytes, size_t count, uint64_t pixels_max, picture_file *out, char *error,
+                       size_t error_bytes)
 {
     uint32_t most = 0;
     size_t at = 2;
@@ -84,7 +90,7 @@ static bool decode_pnm(const uint8_t *bytes, size_t count, picture_file *out, ch
         || !header_number(bytes, count, &at, &most) || most == 0 || most > 255) {
         return picture_fail(error, error_bytes, "its header has no width, height and maximum of at most 255");
     }
-    if (!check_size(out->width, out->height, error, error_bytes)) {
+    if (!check_size(out->width, out->height, pixels_max, error, error_bytes)) {
         return false;
     }
     at++; /* one blank */
@@ -92,7 +98,10 @@ static bool decode_pnm(const uint8_t *bytes, size_t count, picture_file *out, ch
     if (have < wanted) {
         return picture_fail(error, error_bytes, "it is cut short: %zu bytes of pixels, of %zu", have, wanted);
     }
-    out->pixels = memory_take(wanted, 1);
+    out->pixels = malloc(wanted);
+    if (!out->pixels) {
+        return no_memory(error, error_bytes);
+    }
     for (size_t i = 0; i < wanted; i++) {
         uint32_t value = bytes[at + i] < most ? bytes[at + i] : most;
         out->pixels[i] = (uint8_t)((value * 255 + most / 2) / most);
@@ -154,17 +163,20 @@ static uint32_t jpeg_orientation(const uint8_t *bytes, size_t count)
     return 1;
 }
 
-/* Turns the picture as its orientation says. */
-static void orient(picture_file *p, uint32_t orientation)
+/* Turns the picture as its orientation says. false: there is no memory. */
+static bool orient(picture_file *p, uint32_t orientation)
 {
     bool exchange = orientation >= 5;
     bool mirror = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
     bool flip = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
     uint32_t width = exchange ? p->height : p->width, height = exchange ? p->width : p->height;
     if (orientation == 1) {
-        return;
+        return true;
     }
-    uint8_t *turned = memory_take((size_t)width * height, p->channels);
+    uint8_t *turned = malloc((size_t)width * height * p->channels);
+    if (!turned) {
+        return false;
+    }
     for (uint32_t y = 0; y < p->height; y++) {
         for (uint32_t x = 0; x < p->width; x++) {
             /* 5 to 8: the stored line is a column of what is shown; mirror and flip are of what is stored */
@@ -179,58 +191,77 @@ static void orient(picture_file *p, uint32_t orientation)
     p->pixels = turned;
     p->width = width;
     p->height = height;
+    return true;
 }
 
-static bool decode_stb(const uint8_t *bytes, size_t count, picture_file *out, char *error, size_t error_bytes)
+/* stb's reason, as a sentence about the file. */
+static bool stb_fail(char *error, size_t bytes, const char *what)
+{
+    const char *reason = stbi_failure_reason();
+    if (reason && strcmp(reason, "outofmem") == 0) {
+        return no_memory(error, bytes);
+    }
+    return picture_fail(error, bytes, "%s: %s", what, reason ? reason : "no reason is known");
+}
+
+static bool decode_stb(const uint8_t *bytes, size_t count, uint64_t pixels_max, picture_file *out, char *error,
+                       size_t error_bytes)
 {
     int width = 0, height = 0, channels = 0, w = 0, h = 0, stored = 0;
     bool jpeg = bytes[0] == 0xFF;
     if (!stbi_info_from_memory(bytes, (int)count, &width, &height, &channels) || width < 0 || height < 0) {
-        const char *reason = stbi_failure_reason();
-        return picture_fail(error, error_bytes, "it is damaged, or larger than %u pixels: %s", PICTURE_FILE_SIDE,
-                    reason ? reason : "no reason is known");
+        return stb_fail(error, error_bytes, "it is damaged, or larger than 16384 pixels");
     }
-    if (!check_size((uint64_t)width, (uint64_t)height, error, error_bytes)) {
+    if (!check_size((uint64_t)width, (uint64_t)height, pixels_max, error, error_bytes)) {
         return false;
     }
     int wanted = channels == 2 ? 4 : channels == 1 || channels == 4 ? channels : 3;
     uint8_t *pixels = stbi_load_from_memory(bytes, (int)count, &w, &h, &stored, wanted);
-    if (!pixels || w != width || h != height) {
-        const char *reason = pixels ? "its size changed" : stbi_failure_reason();
-        stbi_image_free(pixels);
-        return picture_fail(error, error_bytes, "it cannot be decoded: %s", reason ? reason : "no reason is known");
+    if (!pixels) {
+        return stb_fail(error, error_bytes, "it cannot be decoded");
     }
-    size_t total = (size_t)width * (size_t)height * (size_t)wanted;
+    if (w != width || h != height) {
+        stbi_image_free(pixels);
+        return picture_fail(error, error_bytes, "it cannot be decoded: its size changed");
+    }
     out->width = (uint32_t)width;
     out->height = (uint32_t)height;
     out->channels = (uint32_t)wanted;
-    out->pixels = memory_take(total, 1); /* so that free() is right, whatever stb allocates with */
-    memcpy(out->pixels, pixels, total);
-    stbi_image_free(pixels);
-    orient(out, jpeg ? jpeg_orientation(bytes, count) : 1);
-    return true;
+    out->pixels = pixels; /* stb takes it from malloc */
+    return orient(out, jpeg ? jpeg_orientation(bytes, count) : 1) || no_memory(error, error_bytes);
 }
 #endif
 
-bool picture_file_decode(const uint8_t *bytes, size_t count, picture_file *out, char *error, size_t error_bytes)
+static bool decode_any(const uint8_t *bytes, size_t count, uint64_t pixels_max, picture_file *out, char *error,
+                       size_t error_bytes)
 {
     static const uint8_t png[8] = { 0x89, 'P', 'N', 'G', 13, 10, 26, 10 };
-    *out = (picture_file){ 0 };
     bool coded = (count >= 8 && memcmp(bytes, png, 8) == 0) || (count >= 4 && bytes[0] == 0xFF && bytes[1] == 0xD8);
     if (count > PICTURE_FILE_BYTES) {
         return picture_fail(error, error_bytes, "it has more than 64 MiB");
     }
     if (count >= 2 && bytes[0] == 'P' && (bytes[1] == '6' || bytes[1] == '5')) {
-        return decode_pnm(bytes, count, out, error, error_bytes);
+        return decode_pnm(bytes, count, pixels_max, out, error, error_bytes);
     }
 #ifdef HAVE_STB_IMAGE
     if (coded) {
-        return decode_stb(bytes, count, out, error, error_bytes);
+        return decode_stb(bytes, count, pixels_max, out, error, error_bytes);
     }
 #endif
     return picture_fail(error, error_bytes, coded ? "this build cannot read it: it reads %s"
                                                   : "it is not a picture of a format that is read: %s",
                         picture_file_formats());
+}
+
+bool picture_file_decode(const uint8_t *bytes, size_t count, uint64_t pixels_max, picture_file *out, char *error,
+                         size_t error_bytes)
+{
+    *out = (picture_file){ 0 };
+    bool good = decode_any(bytes, count, pixels_max, out, error, error_bytes);
+    if (!good) {
+        picture_file_close(out);
+    }
+    return good;
 }
 
 bool picture_file_read(const char *path, picture_file *out, char *error, size_t error_bytes)
@@ -242,7 +273,7 @@ bool picture_file_read(const char *path, picture_file *out, char *error, size_t 
         return errno == EFBIG ? picture_fail(error, error_bytes, "it has more than 64 MiB")
                               : picture_fail(error, error_bytes, "%s", strerror(errno));
     }
-    bool decoded = picture_file_decode((const uint8_t *)bytes, count, out, error, error_bytes);
+    bool decoded = picture_file_decode((const uint8_t *)bytes, count, PICTURE_FILE_PIXELS, out, error, error_bytes);
     free(bytes);
     return decoded;
 }

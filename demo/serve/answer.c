@@ -102,7 +102,7 @@ static buffer *begin_chunk(call *c)
     return b;
 }
 
-static void send_chunk(call *c)
+void answer_send(call *c)
 {
     buffer *b = &c->chunk;
     while (b->depth) {
@@ -141,7 +141,7 @@ static void send_text(choice *c, const char *key, const char *text, size_t bytes
         buffer_null(b, "logprobs");
     }
     buffer_null(b, "finish_reason");
-    send_chunk(c->call);
+    answer_send(c->call);
 }
 
 void answer_started(choice *c)
@@ -160,7 +160,7 @@ void answer_started(choice *c)
     buffer_raw(b, "delta", first, sizeof first - 1);
     buffer_null(b, "logprobs");
     buffer_null(b, "finish_reason");
-    send_chunk(c->call);
+    answer_send(c->call);
 }
 
 void answer_content(choice *c, const char *text, size_t bytes, const engine_record *record)
@@ -231,7 +231,7 @@ void answer_call(choice *c)
         buffer *b = begin_call_chunk(c, true);
         buffer_text(b, "name", t->name.data ? t->name.data : "", t->name.bytes);
         buffer_name(b, "arguments", "");
-        send_chunk(c->call);
+        answer_send(c->call);
     }
 }
 
@@ -245,7 +245,7 @@ void answer_arguments(choice *c, const char *text, size_t bytes)
     if (streams(c) && bytes) {
         buffer *b = begin_call_chunk(c, false);
         buffer_text(b, "arguments", text, bytes);
-        send_chunk(c->call);
+        answer_send(c->call);
     }
 }
 
@@ -269,7 +269,7 @@ void answer_finish(choice *c)
     }
     buffer_null(b, "logprobs");
     put_finish(c, b);
-    send_chunk(c->call);
+    answer_send(c->call);
 }
 
 void answer_end(call *c)
@@ -283,7 +283,7 @@ void answer_end(call *c)
         buffer *b = begin_chunk(c);
         buffer_end(b);
         put_usage(c, b);
-        send_chunk(c);
+        answer_send(c);
     }
     if (c->x) {
         http_stream_write(c->x, done, sizeof done - 1);

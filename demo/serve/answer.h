@@ -21,6 +21,7 @@ void answer_arguments(choice *c, const char *text, size_t bytes); /* more of the
 void answer_finish(choice *c);                /* the choice has ended */
 void answer_end(call *c);                     /* all have: usage, [DONE] */
 void answer_whole(const call *c, buffer *out); /* the answer that is not streamed */
+void answer_send(call *c);                    /* ends c->chunk, and sends it if the call streams */
 void answer_error_write(http_exchange *x, const char *type, const char *code, const char *message); /* as an event */
 void answer_error_event(call *c, const char *type, const char *code, const char *message);
 const char *answer_finish_reason(const choice *c);

@@ -24,20 +24,6 @@ static buffer *begin_event(call *c, const char *type)
     return b;
 }
 
-static void send_event(call *c)
-{
-    buffer *b = &c->chunk;
-    while (b->depth) {
-        buffer_end(b);
-    }
-    buffer_string(b, "\n\n");
-    if (b->failed) {
-        call_lacks_memory(c);
-    } else if (c->x && c->begun) {
-        http_stream_write(c->x, b->data, b->bytes);
-    }
-}
-
 static bool streams(const call *c)
 {
     return c->request.stream && c->x && !c->failed;
@@ -183,7 +169,7 @@ static void send_part_done(choice *c)
         buffer *b = begin_item_event(whole, "response.function_call_arguments.done", false);
         buffer_text(b, "name", t && t->name.data ? t->name.data : "", t ? t->name.bytes : 0);
         buffer_text(b, "arguments", t && t->arguments.data ? t->arguments.data : "", t ? t->arguments.bytes : 0);
-        send_event(whole);
+        answer_send(whole);
         return;
     }
     buffer *b = begin_item_event(whole, message ? "response.output_text.done" : "response.reasoning_text.done", true);
@@ -191,10 +177,10 @@ static void send_part_done(choice *c)
     if (message) {
         buffer_raw(b, "logprobs", "[]", 2);
     }
-    send_event(whole);
+    answer_send(whole);
     b = begin_item_event(whole, "response.content_part.done", true);
     put_part(c, b, "part");
-    send_event(whole);
+    answer_send(whole);
 }
 
 static void close_item(choice *c)
@@ -209,7 +195,7 @@ static void close_item(choice *c)
         buffer *b = begin_event(whole, "response.output_item.done");
         buffer_uint(b, "output_index", r->index);
         put_item(c, b, "item", true);
-        send_event(whole);
+        answer_send(whole);
     }
     if (r->items.bytes) {
         buffer_add(&r->items, ",", 1);
@@ -236,11 +222,11 @@ static void open_item(choice *c, responses_item kind)
     buffer *b = begin_event(whole, "response.output_item.added");
     buffer_uint(b, "output_index", r->index);
     put_item(c, b, "item", false);
-    send_event(whole);
+    answer_send(whole);
     if (kind != RESPONSES_CALL) {
         b = begin_item_event(whole, "response.content_part.added", true);
         put_part(c, b, "part");
-        send_event(whole);
+        answer_send(whole);
     }
 }
 
@@ -252,7 +238,7 @@ void responses_started(choice *c)
     for (int i = 0; i < 2 && streams(c->call); i++) {
         buffer *b = begin_event(c->call, types[i]);
         put_response(c->call, b, "response", "in_progress");
-        send_event(c->call);
+        answer_send(c->call);
     }
 }
 
@@ -272,7 +258,7 @@ void responses_text(choice *c, responses_item kind, const char *text, size_t byt
         if (message) {
             buffer_raw(b, "logprobs", "[]", 2);
         }
-        send_event(c->call);
+        answer_send(c->call);
     }
 }
 
@@ -289,7 +275,7 @@ void responses_arguments(choice *c, const char *text, size_t bytes)
     if (streams(c->call) && bytes) {
         buffer *b = begin_item_event(c->call, "response.function_call_arguments.delta", false);
         buffer_text(b, "delta", text, bytes);
-        send_event(c->call);
+        answer_send(c->call);
     }
 }
 
@@ -304,7 +290,7 @@ void responses_end(call *c)
         const char *status = status_of(c);
         buffer *b = begin_event(c, strcmp(status, "incomplete") == 0 ? "response.incomplete" : "response.completed");
         put_response(c, b, "response", status);
-        send_event(c);
+        answer_send(c);
     }
 }
 
@@ -319,7 +305,7 @@ void responses_error(call *c, const char *code, const char *message)
     buffer_name(b, "code", code);
     buffer_name(b, "message", message);
     buffer_null(b, "param");
-    send_event(c);
+    answer_send(c);
 }
 
 void responses_free(responses *r)

@@ -5,6 +5,7 @@
 #include "call.h"
 
 #include "../common/clock.h"
+#include "adapters.h"
 #include "answer.h"
 #include "call_prepare.h"
 #include "metrics.h"
@@ -68,6 +69,13 @@ static bool lacks_memory(const choice *c)
     return lacks;
 }
 
+/* The pixels of its pictures are not needed any more. */
+static void drop_pixels(call *c)
+{
+    c->server->picture_bytes -= c->request.picture_bytes;
+    request_free_pixels(&c->request);
+}
+
 static void free_call(call *c)
 {
     for (uint32_t i = 0; i < c->count; i++) {
@@ -77,7 +85,9 @@ static void free_call(call *c)
     if (c->next) {
         c->next->link = c->link;
     }
+    adapters_leave(c);
     c->model->calls--;
+    drop_pixels(c);
     request_free(&c->request);
     free(c->template_text);
     buffer_free(&c->chunk);
@@ -148,6 +158,7 @@ static void on_started(choice *c, const engine_record *r)
     }
     c->started = true;
     c->prompt_tokens = r->prompt_tokens;
+    drop_pixels(whole);
     begin_stream(whole);
     answer_started(c);
     if (whole->paused) {
@@ -329,9 +340,11 @@ static call *make_call(server *s, http_exchange *x, model *m, request *r)
     server_id(s, id);
     *c = (call){ .owner = { OWNER_CALL }, .server = s, .x = x, .model = m, .request = *r, .choices = choices,
                  .template_text = template_text,
-                 .count = count, .runs = runs, .batch = { runs, count, 0, NULL }, .created = (int64_t)time(NULL),
-                 .begin_ns = clock_ns() };
+                 .count = count, .runs = runs, .created = (int64_t)time(NULL), .begin_ns = clock_ns() };
     *r = (request){ 0 };
+    c->batch = (engine_batch){ .runs = runs, .count = count, .pictures = c->request.pictures,
+                               .images = c->request.images, .picture_count = c->request.picture_count };
+    s->picture_bytes += c->request.picture_bytes;
     snprintf(c->id, sizeof c->id, "%s%s", prefixes[c->request.kind], id);
     for (uint32_t i = 0; i < count; i++) {
         choices[i] = (choice){ .call = c, .index = i, .prompt = i / c->request.n };
@@ -352,9 +365,10 @@ void call_begin(server *s, http_exchange *x, model *m, request *r)
     request_error error = { 0 };
     if (s->stopping) {
         refuse(x, 503, "server_error", "shutting_down", "The server is shutting down.");
-    } else if (m->load.state != ENGINE_READY || !m->load.text || m->leaving) {
+    } else if (m->load.state != ENGINE_READY || !m->load.text || m->leaving || m->adapters_lost) {
         refuse(x, 503, "server_error", "loading", "The model is not ready.");
-    } else if (engine_waiting(s->engine) >= s->options->queue) {
+    } else if (engine_waiting(s->engine) >= s->options->queue
+               || (r->picture_count && s->picture_bytes + r->picture_bytes > SERVER_PICTURE_BYTES)) {
         refuse(x, 429, "rate_limit_error", "queue_full", "Too many requests wait already. Try again later.");
     } else {
         call *c = make_call(s, x, m, r);
@@ -362,6 +376,7 @@ void call_begin(server *s, http_exchange *x, model *m, request *r)
             refuse(x, 500, "server_error", "out_of_memory", "There is no memory left for the request.");
             return;
         }
+        adapters_join(c, &error);
         for (uint32_t i = 0; i < c->count && !error.set; i++) {
             call_prepare(&c->choices[i], &error);
         }

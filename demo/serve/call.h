@@ -62,6 +62,9 @@ struct call {
     bool paused;              /* the stream is full */
     buffer chunk;             /* scratch of a chunk */
     responses responses;      /* of /v1/responses */
+    adapter *adapters[EXL2_JOB_LORAS]; /* that it uses, and how */
+    exl2_lora_use uses[EXL2_JOB_LORAS];
+    uint32_t use_count, uses_epoch; /* uses_epoch: engine_epoch of the handles */
     call *next, **link;
 };
 

@@ -1,5 +1,5 @@
 /* call_prepare.c: see call_prepare.h. Texts above 16 KiB become ids here, with the I/O thread's own engine, so that no
-   call on the engine's thread takes long.
+   call on the engine's thread takes long; but not beside pictures, which that engine does not know.
    takes: a choice, its request.
    gives: call_prepare, call_choice_free, call_headers, call_echo, call_template, call_short_ids.
    owns:  ids of prompts, until call_choice_free. */
@@ -111,6 +111,9 @@ static void set_limits(choice *c)
     d->ban_strings = r->bans;
     d->ban_string_count = r->ban_count;
     d->alts_per_token = r->logprobs ? r->top_logprobs : 0;
+    d->loras = whole->uses;
+    d->lora_count = whole->use_count;
+    run->loras_epoch = whole->uses_epoch;
     d->sampler = r->sampling.desc;
     if (d->sampler.seed) {
         d->sampler.seed += c->index % r->n;
@@ -148,7 +151,8 @@ void call_prepare(choice *c, request_error *error)
         if (c->ids) {
             run->desc.prompt = first->run.desc.prompt;
         }
-    } else if (!run->desc.prompt.tokens && (prompt_bytes(c) > LONG_TEXT || (r->echo && r->logprobs))) {
+    } else if (!r->picture_count && !run->desc.prompt.tokens
+               && (prompt_bytes(c) > LONG_TEXT || (r->echo && r->logprobs))) {
         if (!to_ids(c, error)) {
             return;
         }

@@ -4,8 +4,9 @@
 #include "endpoints.h"
 
 #include "../common/json_in.h"
-#include "call.h"
+#include "adapters.h"
 #include "embeddings.h"
+#include "inline_load.h"
 #include "models.h"
 #include "page.h"
 
@@ -65,7 +66,7 @@ static const route routes[] = {
     { GET, "/sampling/overrides", KEYS_API, endpoint_overrides },
     { GET, "/sampling/override/list", KEYS_API, endpoint_overrides },
     { GET, "/sampling/overrides/list", KEYS_API, endpoint_overrides },
-    { GET, "/lora", KEYS_API, endpoint_loras },
+    { GET, "/lora", KEYS_API, endpoint_lora },
     { GET, "/loras", KEYS_API, endpoint_loras },
     { GET, "/lora/list", KEYS_API, endpoint_loras },
     { GET, "/loras/list", KEYS_API, endpoint_loras },
@@ -81,8 +82,8 @@ static const route routes[] = {
     { POST, "/sampling/override/switch", KEYS_ADMIN, endpoint_override_switch },
     { POST, "/sampling/override/unload", KEYS_ADMIN, endpoint_override_unload },
     { POST, "/embeddings", KEYS_API, endpoint_embeddings },
-    { POST, "/lora/load", KEYS_ADMIN, endpoint_unsupported },
-    { POST, "/lora/unload", KEYS_ADMIN, endpoint_unsupported },
+    { POST, "/lora/load", KEYS_ADMIN, endpoint_lora_load },
+    { POST, "/lora/unload", KEYS_ADMIN, endpoint_lora_unload },
     { POST, "/download", KEYS_ADMIN, endpoint_unsupported },
     { GET | POST, "/api/", KEYS_API, endpoint_unsupported }, /* of Kobold */
 };
@@ -228,28 +229,44 @@ void endpoints_head(server *s, http_exchange *x, const http_request *r)
     }
 }
 
-void endpoints_request(server *s, http_exchange *x, const http_request *r)
+static void run_route(server *s, http_exchange *x, const http_request *r, bool again)
 {
     const char *tail;
     const route *found = find_route(r->path, &tail);
-    endpoint_request all = { .server = s, .x = x, .http = r, .tail = tail,
-                             .admin = level_of(s, r) == KEYS_ADMIN };
+    endpoint_request all = { .server = s, .x = x, .http = r, .tail = tail, .admin = level_of(s, r) == KEYS_ADMIN,
+                             .again = again };
     found->run(&all);
 }
 
+void endpoints_request(server *s, http_exchange *x, const http_request *r)
+{
+    run_route(s, x, r, false);
+}
+
+void endpoints_again(server *s, http_exchange *x)
+{
+    run_route(s, x, http_request_of(x), true);
+}
+
 /* ---- generation ---- */
+
+bool endpoint_names_model(const endpoint_request *r, char *name, size_t cap)
+{
+    const char *error;
+    json_value *tree = r->http->body_bytes ? json_read(r->http->body, r->http->body_bytes, &error) : NULL;
+    const json_value *named = json_member(tree, "model");
+    bool given = named && named->kind == JSON_TEXT && named->text_bytes;
+    snprintf(name, cap, "%s", given ? named->text : "");
+    json_free(tree);
+    return given;
+}
 
 /* The model that the body names, as models_find says it. A body that is no object is refused by request_read. */
 static model *find_model(const endpoint_request *r)
 {
     char why[1024], name[256];
     int status = 503;
-    const char *error;
-    json_value *tree = r->http->body_bytes ? json_read(r->http->body, r->http->body_bytes, &error) : NULL;
-    const json_value *named = json_member(tree, "model");
-    bool given = named && named->kind == JSON_TEXT && named->text_bytes;
-    snprintf(name, sizeof name, "%s", given ? named->text : "");
-    json_free(tree);
+    bool given = endpoint_names_model(r, name, sizeof name);
     model *m = models_find(r->server, given ? name : NULL, &status, why, sizeof why);
     if (!m) {
         endpoint_error(r, status, status == 404 ? "model_not_found" : "no_model", why);
@@ -263,6 +280,9 @@ static void generate(const endpoint_request *r, request_kind kind)
     server *s = r->server;
     request_error error = { 0 };
     request all = { 0 };
+    if (s->options->inline_load && !r->again && inline_load_wait(r)) {
+        return;
+    }
     model *m = s->models && s->models->next ? find_model(r) : NULL;
     if (!m && s->models && s->models->next) {
         return;
@@ -272,7 +292,9 @@ static void generate(const endpoint_request *r, request_kind kind)
         endpoint_error(r, 503, "no_model", models_loading(s) ? "The model is still loading." : "No model is loaded.");
         return;
     }
-    request_limits limits = { .vocab = m->load.info.vocab, .preset = presets[s->options->sampling] };
+    request_limits limits = { .vocab = m->load.info.vocab, .preset = presets[s->options->sampling],
+                              .pictures_max = m->load.info.tower_bytes ? m->load.desc.vision.images : 0,
+                              .no_pictures = m->load.blind[0] ? m->load.blind : NULL };
     const char *body = r->http->body ? r->http->body : "";
     size_t bytes = r->http->body_bytes;
     buffer changed = { 0 };

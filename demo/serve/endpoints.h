@@ -1,6 +1,7 @@
 /* endpoints.h: which path is what, for whom, and the answers that need no job.
    takes: exchanges of http.h.
-   gives: endpoints_head, endpoints_request, endpoints_path; the handlers of the files endpoints_*.c and loader.c.
+   gives: endpoints_head, endpoints_request, endpoints_again, endpoints_path, endpoint_*; the handlers of the files
+          endpoints_*.c and loader.c.
    owns:  nothing. */
 #ifndef DEMO_ENDPOINTS_H
 #define DEMO_ENDPOINTS_H
@@ -13,6 +14,7 @@ typedef struct endpoint_request { /* what a handler gets */
     const http_request *http;
     const char *tail;   /* what follows the route's path, for routes that end in '/'; else "" */
     bool admin;         /* the key is an admin's */
+    bool again;         /* of endpoints_again */
 } endpoint_request;
 
 typedef void (*endpoint_fn)(const endpoint_request *r);
@@ -21,6 +23,9 @@ typedef void (*endpoint_fn)(const endpoint_request *r);
    read. */
 void endpoints_head(server *s, http_exchange *x, const http_request *r);
 void endpoints_request(server *s, http_exchange *x, const http_request *r);
+void endpoints_again(server *s, http_exchange *x); /* runs the handler of a request that waited for a model */
+/* The member `model` of the body, cut to fit. false: it names none. */
+bool endpoint_names_model(const endpoint_request *r, char *name, size_t cap);
 const char *endpoints_path(const char *path); /* the route's path, for figures; "other": none */
 
 /* Answers. The text is JSON. */
@@ -46,7 +51,6 @@ void endpoint_props(const endpoint_request *r);
 void endpoint_permission(const endpoint_request *r);
 void endpoint_templates(const endpoint_request *r);
 void endpoint_overrides(const endpoint_request *r);
-void endpoint_loras(const endpoint_request *r);
 void endpoint_metrics(const endpoint_request *r);
 void endpoint_internal_model(const endpoint_request *r);
 

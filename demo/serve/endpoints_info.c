@@ -3,7 +3,7 @@
    gives: endpoint_health ... endpoint_internal_model of endpoints.h. */
 #include "../common/clock.h"
 #include "../common/folder.h"
-#include "endpoints.h"
+#include "adapters.h"
 #include "metrics.h"
 #include "models.h"
 
@@ -151,13 +151,6 @@ void endpoint_templates(const endpoint_request *r)
     endpoint_json(r, 200, &out);
 }
 
-void endpoint_loras(const endpoint_request *r)
-{
-    buffer out = { 0 };
-    buffer_string(&out, "{\"object\":\"list\",\"data\":[]}");
-    endpoint_json(r, 200, &out);
-}
-
 void endpoint_metrics(const endpoint_request *r)
 {
     buffer out = { 0 };
@@ -176,8 +169,11 @@ void endpoint_internal_model(const endpoint_request *r)
     buffer out = { 0 };
     buffer_object(&out, NULL);
     buffer_name(&out, "model_name", m ? m->name : "None");
-    buffer_array(&out, "lora_names");
-    buffer_end(&out);
+    buffer names = { 0 };
+    adapters_names(m, &names);
+    buffer_raw(&out, "lora_names", names.data ? names.data : "[]", names.data ? names.bytes : 2);
+    out.failed = out.failed || names.failed;
+    buffer_free(&names);
     buffer_end(&out);
     endpoint_json(r, 200, &out);
 }

@@ -81,7 +81,8 @@ static void encode(const endpoint_request *r, bool with_ids)
         p.flags = (bos ? 0u : EXL2_TEXT_NO_BOS) | (special ? 0u : EXL2_TEXT_PLAIN);
     } else if (text && text->kind == JSON_ARRAY) {
         buffer body = { 0 }; /* read as a chat is */
-        request_limits limits = { .vocab = l->info.vocab };
+        request_limits limits = { .vocab = l->info.vocab, .no_pictures = "rows of pictures are not counted here: "
+                                  "usage.prompt_tokens of an answer counts them" };
         buffer_object(&body, NULL);
         buffer_raw(&body, "messages", text->raw, text->raw_bytes);
         if (fields_object(&f, "template_vars|chat_template_kwargs", &variables)) {

@@ -44,6 +44,8 @@ struct engine_thread {
     uint32_t epoch; /* counts the engines that were opened; changed under the lock */
     engine_grammar grammars[ENGINE_GRAMMARS];
     uint64_t grammar_uses, steps;
+    bool works;     /* the newest step did something */
+    bool try_again; /* a batch waits for what that step did: pictures were resized */
 };
 
 /* ---- records: the lock is held ---- */
@@ -61,7 +63,8 @@ void engine_forget_grammars(engine_thread *t, exl2_model model); /* id 0: of all
 void engine_begin_loads(engine_thread *t);
 bool engine_step_loads(engine_thread *t);                         /* false: none was loading texts */
 void engine_load_event(engine_thread *t, const exl2_event *event); /* the lock is held */
-void engine_end_loads(engine_thread *t);                          /* news of loads that are ready, failed or closed */
+/* News of loads that are ready, failed or closed. true: there were some, so that a load that waits may begin. */
+bool engine_end_loads(engine_thread *t);
 void engine_reopen(engine_thread *t);                             /* after the device was lost */
 
 #endif

@@ -84,6 +84,41 @@ static exl2_result take_grammar(engine_thread *t, const exl2_grammar_desc *d, ex
     return EXL2_OK;
 }
 
+/* ---- pictures ---- */
+
+static void close_pictures(engine_thread *t, engine_batch *b)
+{
+    for (; b->images_made && b->images_epoch == t->epoch; b->images_made--) {
+        exl2_image_close(t->host->engine, b->images[b->images_made - 1]); /* jobs keep what they need */
+    }
+    b->images_made = 0;
+}
+
+/* Makes the pictures of a batch. PENDING: there is room for all only after more steps. A model that is not ready has
+   none; then the runs are refused. */
+static exl2_result make_pictures(engine_thread *t, engine_batch *b, refusal *r)
+{
+    exl2_engine *e = t->host->engine;
+    exl2_model m = b->runs[0]->load->model;
+    b->images_made = b->images_epoch == t->epoch ? b->images_made : 0;
+    b->images_epoch = t->epoch;
+    uint32_t before = b->images_made;
+    while (b->images_made < b->picture_count && m.id && exl2_model_state(e, m) == EXL2_OK) {
+        exl2_result result = images_make_one(e, m, &b->pictures[b->images_made], &b->images[b->images_made]);
+        bool steps = t->works || b->images_made > before; /* which give back the pixels of pictures */
+        if (result == EXL2_ERR_BUDGET && (steps || t->active)) {
+            t->try_again = steps;
+            return EXL2_PENDING;
+        }
+        if (result < 0) {
+            *r = (refusal){ result, ENGINE_BY_JOB, NULL, 0, 0 };
+            return result;
+        }
+        b->images_made++;
+    }
+    return EXL2_OK;
+}
+
 /* ---- one run ---- */
 
 static uint32_t slots_of(const engine_run *run)
@@ -98,6 +133,10 @@ static bool fill_desc(engine_thread *t, engine_run *run, refusal *r)
     exl2_job_desc *d = &run->desc;
     if (!l->model.id || exl2_model_state(t->host->engine, l->model) != EXL2_OK) {
         *r = (refusal){ EXL2_ERR_STATE, ENGINE_BY_MODEL, "the model is not ready", 0, 0 };
+        return false;
+    }
+    if (d->lora_count && run->loras_epoch != t->epoch) {
+        *r = (refusal){ EXL2_ERR_STATE, ENGINE_BY_MODEL, "the adapters are being loaded again", 0, 0 };
         return false;
     }
     d->user = run;
@@ -274,36 +313,41 @@ static engine_batch *find_cancelled(engine_thread *t)
     return b;
 }
 
-static void refuse_cancelled(engine_thread *t)
+/* Takes a batch out of the list and refuses all its runs. */
+static void refuse_batch(engine_thread *t, engine_batch *b, refusal *r)
 {
-    for (engine_batch *b; (b = find_cancelled(t)) != NULL;) {
-        engine_run **runs = b->runs; /* after the last refusal they may be gone */
-        leave_list(t, b);
-        for (uint32_t i = 0, count = b->count; i < count; i++) {
-            refuse(t, runs[i], &by_cancel);
-        }
+    exl2_error error;
+    exl2_last_error(t->host->engine, &error);
+    r->why = r->why ? r->why : error.text;
+    engine_run **runs = b->runs; /* after the last refusal they may be gone */
+    leave_list(t, b);
+    close_pictures(t, b);
+    for (uint32_t i = 0, count = b->count; i < count; i++) {
+        refuse(t, runs[i], r);
     }
 }
 
-/* Checks all runs of a batch; the first that cannot start refuses all. A cancelled batch is refused, too. */
-static bool check_batch(engine_thread *t, engine_batch *b)
+static void refuse_cancelled(engine_thread *t)
 {
-    for (uint32_t i = 0; i < b->count; i++) {
+    for (engine_batch *b; (b = find_cancelled(t)) != NULL;) {
         refusal r = by_cancel;
-        if (!is_cancelled(t, b->runs[i]) && check(t, b->runs[i], &r)) {
-            continue;
-        }
-        exl2_error error;
-        exl2_last_error(t->host->engine, &error);
-        r.why = r.why ? r.why : error.text;
-        leave_list(t, b);
-        uint32_t count = b->count;
-        for (uint32_t j = 0; j < count; j++) {
-            refuse(t, b->runs[j], &r);
-        }
-        return false;
+        refuse_batch(t, b, &r);
     }
-    return true;
+}
+
+/* Checks all runs of a batch; the first that cannot start refuses all. PENDING: its pictures must wait. */
+static exl2_result check_batch(engine_thread *t, engine_batch *b)
+{
+    refusal r = by_cancel;
+    exl2_result result = make_pictures(t, b, &r);
+    for (uint32_t i = 0; i < b->count && result == EXL2_OK; i++) {
+        r = by_cancel;
+        result = !is_cancelled(t, b->runs[i]) && check(t, b->runs[i], &r) ? EXL2_OK : r.result;
+    }
+    if (result < 0) {
+        refuse_batch(t, b, &r);
+    }
+    return result;
 }
 
 /* Starts the runs of a batch for which there is room. false: some must wait. */
@@ -320,7 +364,11 @@ static bool start_batch(engine_thread *t, engine_batch *b)
         if (last) {
             leave_list(t, b);
         }
-        if (cancelled || !start(t, run, &r)) {
+        bool started = !cancelled && start(t, run, &r);
+        if (last) {
+            close_pictures(t, b);
+        }
+        if (!started) {
             refuse(t, run, &r);
         }
     }
@@ -329,6 +377,7 @@ static bool start_batch(engine_thread *t, engine_batch *b)
 
 void engine_start_waiting(engine_thread *t)
 {
+    t->try_again = false;
     refuse_cancelled(t);
     start_urgent(t);
     for (;;) {
@@ -338,7 +387,8 @@ void engine_start_waiting(engine_thread *t)
         if (!b || (t->slots >= t->max_jobs && !is_cancelled(t, b->runs[b->next_run]))) {
             return; /* with no place left the engine would refuse even to measure */
         }
-        if ((b->next_run > 0 || check_batch(t, b)) && !start_batch(t, b)) {
+        exl2_result result = b->next_run > 0 ? EXL2_OK : check_batch(t, b);
+        if (result == EXL2_PENDING || (result == EXL2_OK && !start_batch(t, b))) {
             return;
         }
     }

@@ -72,6 +72,25 @@ static void choose_cache(engine_thread *t, engine_load *l, exl2_model_desc *d)
     d->cache.tokens = tokens > info.context_max ? tokens : info.context_max;
 }
 
+/* A tower is loaded where the model has one. Where this engine does not compute it, the model reads texts alone. */
+static void choose_tower(engine_thread *t, engine_load *l, exl2_model_desc *d)
+{
+    exl2_vision_desc wanted = d->vision;
+    exl2_model_info info;
+    exl2_error error = { 0 };
+    d->vision = (exl2_vision_desc){ 0 };
+    if (wanted.images && exl2_model_measure(t->host->engine, d, &info) >= 0 && info.tower_skipped) {
+        d->vision = wanted;
+        if (exl2_model_measure(t->host->engine, d, &info) == EXL2_ERR_UNSUPPORTED) {
+            exl2_last_error(t->host->engine, &error);
+            d->vision = (exl2_vision_desc){ 0 };
+        }
+    }
+    lock_take(&t->lock);
+    snprintf(l->new_blind, sizeof l->new_blind, "%s", error.text);
+    lock_release(&t->lock);
+}
+
 static void begin_load(engine_thread *t, engine_load *l)
 {
     exl2_model_desc d = l->desc;
@@ -79,6 +98,7 @@ static void begin_load(engine_thread *t, engine_load *l)
     d.experts_active = t->host->experts ? t->host->experts : d.experts_active;
     d.on_event = NULL;
     d.user = l;
+    choose_tower(t, l, &d);
     choose_cache(t, l, &d);
     l->model_done = false;
     if (exl2_model_open(t->host->engine, &d, &l->model) < 0) {
@@ -200,8 +220,9 @@ static void unload(engine_thread *t, engine_load *l)
     set_state(t, l, ENGINE_UNLOADED, "");
 }
 
-void engine_end_loads(engine_thread *t)
+bool engine_end_loads(engine_thread *t)
 {
+    bool any = false;
     for (engine_load *l = first_load(t), *next; l; l = next) {
         lock_take(&t->lock);
         bool closing = l->closing;
@@ -210,10 +231,13 @@ void engine_end_loads(engine_thread *t)
         lock_release(&t->lock);
         if (closing) {
             unload(t, l);
+            any = true;
         } else if (loading && l->model.id && l->model_done) {
             end_load(t, l);
+            any = true;
         }
     }
+    return any;
 }
 
 void engine_reopen(engine_thread *t)

@@ -23,30 +23,6 @@ static size_t aligned(size_t bytes)
     return (bytes + RECORD_ALIGN - 1) / RECORD_ALIGN * RECORD_ALIGN;
 }
 
-static char *make_room(engine_bytes *b, size_t bytes)
-{
-    if (b->failed || bytes > SIZE_MAX / 4 - b->bytes) {
-        b->failed = true;
-        return NULL;
-    }
-    if (b->bytes + bytes > b->cap) {
-        size_t cap = b->cap ? b->cap : 1024;
-        while (cap < b->bytes + bytes) {
-            cap *= 2;
-        }
-        char *data = realloc(b->data, cap);
-        if (!data) {
-            b->failed = true;
-            return NULL;
-        }
-        b->data = data;
-        b->cap = cap;
-    }
-    char *at = b->data + b->bytes;
-    b->bytes += bytes;
-    return at;
-}
-
 static void list_run(engine_thread *t, engine_run *run)
 {
     if (!run->listed) {
@@ -68,10 +44,11 @@ void engine_put(engine_thread *t, engine_run *run, const engine_record *r)
         run->ended = true; /* also when there is no memory for the record: engine_read then makes one */
     }
     list_run(t, run);
-    char *at = make_room(&run->inbox, head.size);
-    if (!at) {
+    if (!buffer_room(&run->inbox, head.size)) {
         return;
     }
+    char *at = run->inbox.data + run->inbox.bytes;
+    run->inbox.bytes += head.size;
     memcpy(at, &head, sizeof head);
     if (tokens) {
         memcpy(at + start, r->tokens, tokens);
@@ -126,49 +103,51 @@ void engine_put_event(engine_thread *t, const exl2_event *event)
     }
 }
 
-/* Calls on_news of the loads and done of the tasks that have something new, without the lock. */
-static void tell(engine_thread *t)
+/* Takes the first load with news out of the list. The lock is held, and let go while on_news runs. */
+static void tell_load(engine_thread *t)
 {
-    lock_take(&t->lock);
-    while (t->ready_loads) {
-        engine_load *l = t->ready_loads;
-        t->ready_loads = l->next_ready;
-        l->listed = false;
-        l->progress = l->new_progress;
-        l->info = l->new_info;
-        memcpy(l->error, l->new_error, sizeof l->error);
-        bool ready = l->new_state == ENGINE_READY && l->state != ENGINE_READY;
-        l->state = l->new_state;
-        if (ready && l->text_loading) { /* from now on it is the I/O thread's */
-            l->text = l->text_loading;
-            l->text_model = l->text_loading_model;
-            l->text_loading = NULL;
-        }
-        lock_release(&t->lock);
-        if (l->on_news) {
-            l->on_news(l);
-        }
-        lock_take(&t->lock);
-    }
-    while (t->done_tasks) {
-        engine_task *task = t->done_tasks;
-        t->done_tasks = task->next;
-        lock_release(&t->lock);
-        if (task->done) {
-            task->done(task);
-        }
-        lock_take(&t->lock);
+    engine_load *l = t->ready_loads;
+    t->ready_loads = l->next_ready;
+    l->listed = false;
+    l->progress = l->new_progress;
+    l->info = l->new_info;
+    memcpy(l->error, l->new_error, sizeof l->error);
+    memcpy(l->blind, l->new_blind, sizeof l->blind);
+    bool ready = l->new_state == ENGINE_READY && l->state != ENGINE_READY;
+    l->state = l->new_state;
+    if (ready && l->text_loading) { /* from now on it is the I/O thread's */
+        l->text = l->text_loading;
+        l->text_model = l->text_loading_model;
+        l->text_loading = NULL;
     }
     lock_release(&t->lock);
+    if (l->on_news) {
+        l->on_news(l);
+    }
+    lock_take(&t->lock);
+}
+
+/* The same for the first task that is done. */
+static void tell_task(engine_thread *t)
+{
+    engine_task *task = t->done_tasks;
+    t->done_tasks = task->next;
+    lock_release(&t->lock);
+    if (task->done) {
+        task->done(task);
+    }
+    lock_take(&t->lock);
 }
 
 engine_run *engine_take(engine_thread *t)
 {
-    tell(t);
     lock_take(&t->lock);
+    while (t->ready_loads || t->done_tasks) {
+        t->ready_loads ? tell_load(t) : tell_task(t);
+    }
     engine_run *run = t->ready;
     if (!run) {
-        t->woken = t->ready_loads || t->done_tasks;
+        t->woken = false; /* all lists are empty under this lock: the engine's thread wakes for what comes next */
         lock_release(&t->lock);
         return NULL;
     }
@@ -177,7 +156,7 @@ engine_run *engine_take(engine_thread *t)
         t->ready_end = &t->ready;
     }
     run->listed = false;
-    engine_bytes old = run->outbox;
+    buffer old = run->outbox;
     run->outbox = run->inbox;
     run->inbox = old;
     run->inbox.bytes = 0;

@@ -16,8 +16,10 @@ const double engine_step_limits[ENGINE_STEP_BUCKETS - 1] = { 0.0005, 0.001, 0.00
 
 /* ---- the thread ---- */
 
-static void do_tasks(engine_thread *t)
+/* Whether some are not done. */
+static bool do_tasks(engine_thread *t, exl2_engine *e)
 {
+    bool more = false;
     lock_take(&t->lock);
     engine_task *task = t->tasks;
     t->tasks = NULL;
@@ -25,13 +27,21 @@ static void do_tasks(engine_thread *t)
     lock_release(&t->lock);
     while (task) {
         engine_task *next = task->next;
-        task->work(task, t->host->engine);
+        bool done = task->work(task, e) || !e;
         lock_take(&t->lock);
-        task->next = t->done_tasks;
-        t->done_tasks = task;
+        if (done) {
+            task->next = t->done_tasks;
+            t->done_tasks = task;
+        } else {
+            task->next = NULL;
+            *t->task_end = task;
+            t->task_end = &task->next;
+        }
         lock_release(&t->lock);
+        more = more || !done;
         task = next;
     }
+    return more;
 }
 
 static void close_sessions(engine_thread *t)
@@ -74,7 +84,7 @@ static bool step(engine_thread *t)
     uint64_t begin = clock_ns();
     exl2_result result = exl2_step(t->host->engine, &d);
     uint64_t end = clock_ns();
-    bool any = result != EXL2_IDLE;
+    bool any = t->works = result != EXL2_IDLE;
     bool texts = engine_step_loads(t);
     lock_take(&t->lock);
     t->times.step_end_ns = end;
@@ -90,11 +100,11 @@ static bool step(engine_thread *t)
     }
     bool lost = t->lost && t->active == 0;
     lock_release(&t->lock);
-    engine_end_loads(t);
+    bool loads = engine_end_loads(t);
     if (lost) {
         engine_reopen(t);
     }
-    return any || texts || lost;
+    return any || texts || loads || lost || t->try_again;
 }
 
 /* Wakes the I/O thread if there is something for it and it does not know yet. */
@@ -145,13 +155,15 @@ LOCK_THREAD(work)
         }
         lock_release(&t->lock);
         bool any = false;
-        if (!quit && !dead) {
-            do_tasks(t);
+        if (!quit && dead) {
+            do_tasks(t, NULL);
+        } else if (!quit) {
+            bool more = do_tasks(t, t->host->engine);
             close_sessions(t);
             engine_begin_loads(t);
             engine_start_waiting(t);
             wake(t); /* a stream's first bytes go out while its prompt is read */
-            any = step(t);
+            any = step(t) || more;
         }
         wake(t);
         lock_take(&t->lock);
@@ -297,9 +309,8 @@ void engine_run_free(engine_thread *t, engine_run *run)
     }
     run->session = (exl2_session){ 0 };
     lock_release(&t->lock);
-    free(run->inbox.data);
-    free(run->outbox.data);
-    run->inbox = run->outbox = (engine_bytes){ 0 };
+    buffer_free(&run->inbox);
+    buffer_free(&run->outbox);
 }
 
 void engine_do(engine_thread *t, engine_task *task)
@@ -343,6 +354,14 @@ uint32_t engine_waiting(engine_thread *t)
     uint32_t waiting = t->waiting > places ? t->waiting - places : 0; /* the others only wait for the next step */
     lock_release(&t->lock);
     return waiting;
+}
+
+uint32_t engine_epoch(engine_thread *t)
+{
+    lock_take(&t->lock);
+    uint32_t epoch = t->epoch;
+    lock_release(&t->lock);
+    return epoch;
 }
 
 bool engine_job(engine_thread *t, const engine_run *run, exl2_job_info *out)

@@ -12,6 +12,8 @@
 #define DEMO_ENGINE_THREAD_H
 
 #include "../common/host.h"
+#include "../common/images.h"
+#include "buffer.h"
 #include "exl2.h"
 
 #include <stdbool.h>
@@ -42,7 +44,8 @@ typedef struct engine_desc {
 typedef enum engine_load_state { ENGINE_UNLOADED, ENGINE_LOADING, ENGINE_READY, ENGINE_FAILED } engine_load_state;
 
 struct engine_load { /* a model; zeroed but for the first part */
-    exl2_model_desc desc;   /* on_event, user are set here. The path must stay */
+    exl2_model_desc desc;   /* on_event, user are set here. The path must stay. desc.vision counts where the model has a
+                               tower that this engine computes; info.tower_bytes says whether it is loaded */
     uint32_t sequences;     /* the cache holds so many contexts if memory allows, where desc.cache.tokens is 0 */
     bool no_text;           /* a draft model: needs no engine for texts */
     engine_load *draft;     /* guesses for this model; loaded before it; NULL: none */
@@ -52,6 +55,7 @@ struct engine_load { /* a model; zeroed but for the first part */
     engine_load_state state;
     float progress;          /* 0..1 */
     char error[sizeof(((exl2_error *)0)->text)];
+    char blind[sizeof(((exl2_error *)0)->text)]; /* READY: why the tower that it has is not loaded; "" = no reason */
     exl2_model_info info;
     exl2_engine *text;       /* READY: an engine with the tokenizer and the template alone, for the I/O thread */
     exl2_model text_model;
@@ -64,6 +68,7 @@ struct engine_load { /* a model; zeroed but for the first part */
     engine_load_state new_state;
     float new_progress;
     char new_error[sizeof(((exl2_error *)0)->text)];
+    char new_blind[sizeof(((exl2_error *)0)->text)];
     exl2_model_info new_info;
     bool begun, closing, listed;
     engine_load *next_ready, *next;
@@ -98,12 +103,6 @@ typedef struct engine_record { /* what engine_read gives; its pointers are valid
     uint32_t given_tokens;    /* STARTED after engine_continue: tokens that its prompt appended to the session */
 } engine_record;
 
-typedef struct engine_bytes { /* a text that grows; failed: memory ran out, and something is missing */
-    char *data;
-    size_t bytes, cap;
-    bool failed;
-} engine_bytes;
-
 struct engine_run { /* a job, and the ones that follow it in its session; zeroed but for the first part */
     exl2_job_desc desc;      /* model, session, grammar, draft.model, user and max_tokens are set here */
     engine_load *load;       /* the model */
@@ -113,6 +112,7 @@ struct engine_run { /* a job, and the ones that follow it in its session; zeroed
     bool no_end;             /* no end token before max_tokens */
     bool keeps_session;      /* a session of its own, so that engine_continue can follow */
     bool draws_back;         /* engine_continue: first takes off all that came after the newest job's prompt */
+    uint32_t loras_epoch;    /* engine_epoch of the handles of desc.loras: in another engine they name others */
     engine_run *twin;        /* an earlier run of the batch with the same prompt and limits; NULL: none */
     void *user;
     /* Of the engine's thread. */
@@ -124,25 +124,29 @@ struct engine_run { /* a job, and the ones that follow it in its session; zeroed
     exl2_job job;
     bool started, ended, cancelled, listed;
     uint64_t started_ns;
-    engine_bytes inbox;
+    buffer inbox;            /* records; failed: memory ran out, and something is missing */
     engine_run *next_ready, *next_urgent;
     /* Of the I/O thread. */
-    engine_bytes outbox;
+    buffer outbox;
     size_t read;
     bool taken_end, told_end;
 };
 
-struct engine_batch { /* the runs of one request, which are refused or started together; zeroed but for these two */
+struct engine_batch { /* the runs of a request, refused or started together; zeroed but for the first part */
     engine_run **runs;
     uint32_t count;
+    const picture_file *pictures; /* [picture_count] of the prompts of all runs; read until one run has STARTED */
+    exl2_image *images;           /* [picture_count] what the descs of the runs name; made here, and closed here */
+    uint32_t picture_count;
     /* Of the engine's thread and under the lock. */
-    uint32_t next_run;
+    uint32_t next_run, images_made, images_epoch;
     engine_batch *next;
 };
 
-typedef struct engine_task { /* something that the engine's thread does once, between two steps; at most 20 ms */
-    void (*work)(struct engine_task *t, exl2_engine *e); /* on the engine's thread */
-    void (*done)(struct engine_task *t);                 /* on the I/O thread, by engine_take */
+typedef struct engine_task { /* something that the engine's thread does between steps; at most 20 ms each time */
+    bool (*work)(struct engine_task *t, exl2_engine *e); /* on the engine's thread; false: again after the next step.
+                                                            e NULL: the engine is lost, and this is the last call */
+    void (*done)(struct engine_task *t);                 /* on the I/O thread, by engine_take; it may free the task */
     struct engine_task *next;
 } engine_task;
 
@@ -195,6 +199,7 @@ bool engine_read(engine_run *run, engine_record *out);
 void engine_budget(engine_thread *t, uint32_t cpu_us, uint32_t gpu_us);
 void engine_watch(engine_thread *t, engine_times *out);
 uint32_t engine_waiting(engine_thread *t); /* batches for which the engine has no place now */
+uint32_t engine_epoch(engine_thread *t);   /* engines that were opened after the first; for any thread */
 /* State and figures of a run's job; false: it has not started or has ended. */
 bool engine_job(engine_thread *t, const engine_run *run, exl2_job_info *out);
 

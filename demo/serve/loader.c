@@ -4,6 +4,7 @@
    owns:  the streams that tell the progress of a load. The load goes on when its client leaves. */
 #include "../common/json_in.h"
 #include "../common/text_file.h"
+#include "adapters.h"
 #include "answer.h"
 #include "endpoints.h"
 #include "models.h"
@@ -68,6 +69,9 @@ void loader_news(engine_load *load)
         fprintf(stderr, "%s: %s\n", load->desc.path, load->error);
         m->server->failed = true;
     }
+    if (load == &m->load && load->state == ENGINE_READY) {
+        adapters_ready(m);
+    }
     if (!l) {
         return;
     }
@@ -102,7 +106,7 @@ void loader_gone(server *s, http_exchange *x)
 static bool find_folder(const endpoint_request *r, const char *name, char *path, size_t cap)
 {
     char message[256];
-    if (models_in_folder(r->server, name, path, cap)) {
+    if (models_in(r->server->options->folder, name, "config.json", path, cap)) {
         return true;
     }
     snprintf(message, sizeof message, r->server->options->folder

@@ -7,7 +7,7 @@
 #include "../common/folder.h"
 #include "../common/json_in.h"
 #include "../common/text_file.h"
-#include "endpoints.h"
+#include "adapters.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,6 +87,7 @@ const char *models_template(const server *s, const model *m)
 
 static void free_model(model *m)
 {
+    adapters_close(m->server, m);
     engine_load_free_text(&m->load);
     free(m->name);
     free(m->path);
@@ -136,6 +137,11 @@ model *models_load(server *s, const models_desc *from)
     d.rope_scale = from->rope_scale > 0 ? from->rope_scale : d.rope_scale;
     d.rope_alpha = from->rope_alpha > 0 ? from->rope_alpha : d.rope_alpha;
     d.grammars = !from->embeds;
+    if (!from->embeds && (o->adapters || o->host.loras.count)) {
+        d.lora_max = ADAPTERS_ROOM;
+        d.lora_rank_max = ADAPTERS_RANK;
+    }
+    d.vision = from->embeds ? (exl2_vision_desc){ 0 } : d.vision;
     m->embeds = from->embeds;
     set_cache(&d, from);
     m->load =
@@ -286,19 +292,19 @@ typedef struct folder_search {
     bool found;
 } folder_search;
 
-static bool is_model_folder(const server *s, const char *name, char *path, size_t cap)
+bool models_folder_has(const char *folder, const char *name, const char *file, char *out, size_t cap)
 {
-    char config[MODELS_PATH_MAX];
-    int bytes = snprintf(path, cap, "%s/%s", s->options->folder, name);
-    if (bytes < 0 || (size_t)bytes >= cap || (size_t)bytes + 16 > sizeof config) {
+    char path[MODELS_PATH_MAX];
+    int bytes = snprintf(path, sizeof path, "%s/%s/%s", folder, name, file);
+    if (bytes < 0 || (size_t)bytes >= sizeof path || (size_t)bytes >= cap) {
         return false;
     }
-    snprintf(config, sizeof config, "%.*s/config.json", bytes, path);
-    FILE *file = text_file_open(config, "rb");
-    if (file) {
-        fclose(file);
+    snprintf(out, cap, "%s/%s", folder, name);
+    FILE *found = text_file_open(path, "rb");
+    if (found) {
+        fclose(found);
     }
-    return file != NULL;
+    return found != NULL;
 }
 
 static void compare_name(void *user, const char *name)
@@ -307,11 +313,11 @@ static void compare_name(void *user, const char *name)
     search->found = search->found || strcmp(name, search->name) == 0;
 }
 
-bool models_in_folder(const server *s, const char *name, char *out, size_t cap)
+bool models_in(const char *folder, const char *name, const char *file, char *out, size_t cap)
 {
     folder_search search = { .name = name };
-    return s->options->folder && folder_each(s->options->folder, compare_name, &search) && search.found
-        && is_model_folder(s, name, out, cap);
+    return folder && folder_each(folder, compare_name, &search) && search.found
+        && models_folder_has(folder, name, file, out, cap);
 }
 
 /* ---- JSON ---- */
@@ -345,7 +351,7 @@ void models_card(const model *m, buffer *out, const char *key)
     buffer_name(out, "prompt_template",
                 s->template_text ? s->template_name : info->has_chat_template ? "default" : NULL);
     buffer_name(out, "prompt_template_content", models_template(s, m));
-    buffer_bool(out, "use_vision", false);
+    buffer_bool(out, "use_vision", info->tower_bytes > 0);
     buffer_name(out, "arch", info->arch);
     buffer_number(out, "bits_per_weight", info->bits_per_weight);
     buffer_object(out, "memory");
@@ -376,7 +382,7 @@ static void list_entry(void *user, const char *name)
             return;
         }
     }
-    if (is_model_folder(search->server, name, path, sizeof path)) {
+    if (models_folder_has(search->server->options->folder, name, "config.json", path, sizeof path)) {
         buffer_object(search->list, NULL);
         put_card_head(search->list, name, 0);
         buffer_end(search->list);

@@ -234,6 +234,33 @@ static void read_grammars(request *r, fields *f)
     }
 }
 
+bool request_read_loras(fields *f, request_lora *out, uint32_t most, uint32_t *count)
+{
+    const json_value *list = NULL;
+    if (!fields_array(f, "loras", most, &list)) {
+        return false;
+    }
+    for (const json_value *item = list->child; item; item = item->next) {
+        fields one = { item, f->error };
+        request_lora lora = { .scaling = 1 };
+        if (item->kind != JSON_OBJECT || !fields_text(&one, "name", &lora.name, NULL)) {
+            return fields_fail(f->error, "loras", "loras must have objects with a name, and perhaps a scaling");
+        }
+        fields_number(&one, "scaling", -100, 100, &lora.scaling);
+        fields_within(f->error, "loras");
+        for (uint32_t i = 0; i < *count; i++) {
+            if (strcmp(out[i].name, lora.name) == 0) {
+                fields_fail(f->error, "loras", "loras names '%.100s' twice", lora.name);
+            }
+        }
+        if (f->error->set) {
+            return false;
+        }
+        out[(*count)++] = lora;
+    }
+    return true;
+}
+
 /* Copies a body and reads it. What was made is in *copy and *tree, also if it is refused. */
 static bool read_tree(const char *body, size_t bytes, char **copy, json_value **tree, request_error *error)
 {
@@ -272,6 +299,7 @@ bool request_read(request *r, request_kind kind, const char *body, size_t bytes,
                   request_error *error)
 {
     r->kind = kind;
+    r->limits = limits;
     r->parallel_tools = true;
     r->reasoning_budget = -1;
     if (kind == REQUEST_RESPONSES ? !read_responses(r, body, bytes, error)
@@ -295,6 +323,7 @@ bool request_read(request *r, request_kind kind, const char *body, size_t bytes,
     }
     read_limits(r, &f);
     read_logprobs(r, &f);
+    request_read_loras(&f, r->loras, EXL2_JOB_LORAS, &r->lora_count);
     read_grammars(r, &f);
     r->stop_tokens = calloc(REQUEST_STOPS_MAX, sizeof *r->stop_tokens);
     if (!r->stop_tokens) {
@@ -316,6 +345,8 @@ void request_free(request *r)
         free(r->prompts[i].tokens);
     }
     free(r->messages);
+    request_free_pixels(r);
+    free(r->images);
     free(r->stop_tokens);
     sampling_free(&r->sampling);
     buffer_free(&r->texts);

@@ -1,6 +1,6 @@
 /* request.h: the JSON of a request to generate, checked, as one struct.
    takes: the body of /v1/completions, /v1/chat/completions, /v1/responses.
-   gives: request_read, request_free.
+   gives: request_read, request_read_loras, request_free, request_free_pixels.
    owns:  a request's texts and lists, until request_free.
 
    Nothing here knows the model but by the limits. Values that need it (the length of the prompt, a template's refusal,
@@ -9,6 +9,7 @@
 #define DEMO_REQUEST_H
 
 #include "buffer.h"
+#include "../common/picture_file.h"
 #include "exl2.h"
 #include "request_fields.h"
 #include "sampling_fields.h"
@@ -20,6 +21,8 @@
 #define REQUEST_ALTS_MAX 20u
 #define REQUEST_MESSAGES_MAX 8192u
 #define REQUEST_VALUES_MAX 500000u /* of the body: a value takes some hundred bytes of memory */
+#define REQUEST_PIXELS_MAX 8294400u /* of a picture: 3840 x 2160; what the server's models have room for */
+#define REQUEST_PIXEL_BYTES ((uint64_t)128 << 20) /* of all pictures of a request, decoded */
 #define REQUEST_LIST_BYTES 1500u /* of all stop strings: what the engine's lists hold */
 
 typedef enum request_kind { REQUEST_COMPLETION, REQUEST_CHAT, REQUEST_RESPONSES } request_kind;
@@ -31,10 +34,23 @@ typedef struct request_prompt { /* of a completion: a text or ids */
     size_t token_count;
 } request_prompt;
 
+typedef struct request_lora {
+    const char *name;
+    double scaling; /* 0: it is left out */
+} request_lora;
+
 typedef enum request_choice { REQUEST_TOOL_AUTO, REQUEST_TOOL_NONE, REQUEST_TOOL_REQUIRED } request_choice;
+
+typedef struct request_limits {
+    uint32_t vocab;
+    exl2_preset preset;      /* of settings that are absent */
+    uint32_t pictures_max;   /* of a request */
+    const char *no_pictures; /* why pictures_max is 0: one sentence; NULL: the model has no tower */
+} request_limits;
 
 typedef struct request { /* zeroed: nothing to free */
     request_kind kind;
+    const request_limits *limits; /* during request_read */
     char *body;              /* a copy: `raw` of the tree points into it */
     json_value *tree;        /* RESPONSES: of the body as a chat, and so is `body` */
     char *asked_body;        /* RESPONSES: the body as it came, for the members that the answer repeats */
@@ -51,6 +67,10 @@ typedef struct request { /* zeroed: nothing to free */
     /* Chat. */
     exl2_message *messages;
     size_t message_count;
+    picture_file *pictures;  /* [picture_count] of all messages, in their order */
+    exl2_image *images;      /* [picture_count] handles, made on the engine's thread; messages point to them */
+    uint32_t picture_count;
+    uint64_t picture_bytes;  /* of their pixels */
     buffer short_ids;        /* of tools_text_short_ids */
     const char *tools;       /* JSON array, also with tool_choice none; NULL: none */
     uint32_t tool_count;
@@ -62,6 +82,8 @@ typedef struct request { /* zeroed: nothing to free */
     bool begun_reply;        /* the last message is continued */
     bool close_reply;        /* the prompt ends without the opening of a reply */
     int64_t reasoning_budget; /* tokens; -1: no limit */
+    request_lora loras[EXL2_JOB_LORAS]; /* adapters */
+    uint32_t lora_count;     /* 0: none named */
     /* Limits. */
     uint32_t max_tokens;     /* 0: what the context leaves */
     bool no_new_tokens;      /* echo with max_tokens 0: the prompt is scored only */
@@ -88,23 +110,24 @@ typedef struct request { /* zeroed: nothing to free */
     bool strict;
 } request;
 
-typedef struct request_limits {
-    uint32_t vocab;
-    exl2_preset preset; /* of settings that are absent */
-} request_limits;
-
 /* Reads the body. false: *error says what is wrong; free the request then, too. */
 bool request_read(request *r, request_kind kind, const char *body, size_t bytes, const request_limits *limits,
                   request_error *error);
 void request_free(request *r);
+void request_free_pixels(request *r); /* of its pictures; the handles stay */
 
+/* [{"name", "scaling"}] of a member named loras. false: it is absent or wrong. Names must differ. */
+bool request_read_loras(fields *f, request_lora *out, uint32_t most, uint32_t *count);
 /* The part about messages, tools and template; by request_read. */
 bool request_read_chat(request *r, fields *f);
 /* The tools, and which of them must be called; by request_read_chat. *at: where r->texts has the list. */
 bool request_read_tools(request *r, fields *f, size_t *at);
 /* The body of /v1/responses as that of a chat, appended to *out; by request_read. */
 bool request_responses_chat(const json_value *tree, buffer *out, request_error *error);
-/* JSON array of messages -> *out, which the caller frees; their texts lie in r->texts or the tree. */
+/* JSON array of messages -> r->messages; their texts lie in r->texts or the tree. */
 bool request_read_messages(request *r, const json_value *list, request_error *error);
+bool request_is_picture(const json_value *part); /* Is the part of a message's content a picture? */
+/* Adds the picture of a part to r->pictures. */
+bool request_read_picture(request *r, const json_value *part, request_error *error);
 
 #endif

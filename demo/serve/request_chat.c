@@ -34,13 +34,20 @@ static bool end_text(request *r, size_t offset, request_error *error)
     return true;
 }
 
-/* One part of a content in parts: its text is added to r->texts. Other kinds have their place here. */
+static const json_value *text_of(const json_value *part)
+{
+    return part->kind == JSON_TEXT ? part : json_member(part, "text");
+}
+
+/* One part of a content in parts: its text is added to r->texts, its picture to r->pictures. */
 static bool read_part(request *r, const json_value *part, request_error *error)
 {
-    const json_value *type = json_member(part, "type"), *text = json_member(part, "text");
+    const json_value *type = json_member(part, "type"), *text = text_of(part);
     const char *name = type && type->kind == JSON_TEXT ? type->text : part->kind == JSON_TEXT ? "text" : "";
     bool is_text = strcmp(name, "text") == 0 || strcmp(name, "input_text") == 0 || strcmp(name, "output_text") == 0;
-    text = part->kind == JSON_TEXT ? part : text;
+    if (request_is_picture(part)) {
+        return request_read_picture(r, part, error);
+    }
     if (!is_text) {
         return fields_fail(error, "messages", "a content part of type '%.40s' is not supported by this server", name);
     }
@@ -51,11 +58,32 @@ static bool read_part(request *r, const json_value *part, request_error *error)
     return true;
 }
 
-/* The content of a message: a text, null, or parts. */
-static bool read_content(request *r, const json_value *v, const char **out, request_error *error)
+/* {"content": parts} for the template, which must know where the pictures are. */
+static bool put_parts(request *r, const json_value *parts, const char **out, request_error *error)
 {
     size_t offset = r->texts.bytes;
-    *out = NULL;
+    buffer_object(&r->texts, NULL);
+    buffer_array(&r->texts, "content");
+    for (const json_value *part = parts->child; part; part = part->next) {
+        bool is_picture = request_is_picture(part);
+        buffer_object(&r->texts, NULL);
+        buffer_name(&r->texts, "type", is_picture ? "image" : "text");
+        if (!is_picture) {
+            buffer_text(&r->texts, "text", text_of(part)->text, text_of(part)->text_bytes);
+        }
+        buffer_end(&r->texts);
+    }
+    buffer_end(&r->texts);
+    buffer_end(&r->texts);
+    *out = made(offset);
+    return end_text(r, offset, error);
+}
+
+/* The content of a message: a text, null, or parts. */
+static bool read_content(request *r, const json_value *v, exl2_message *out, request_error *error)
+{
+    size_t offset = r->texts.bytes;
+    uint32_t pictures = r->picture_count;
     if (!v) {
         return true;
     }
@@ -70,8 +98,9 @@ static bool read_content(request *r, const json_value *v, const char **out, requ
     } else {
         return fields_fail(error, "messages", "the content of a message must be a text, null or a list of parts");
     }
-    *out = made(offset);
-    return end_text(r, offset, error);
+    out->text = made(offset);
+    out->image_count = r->picture_count - pictures;
+    return end_text(r, offset, error) && (!out->image_count || put_parts(r, v, &out->fields, error));
 }
 
 /* tool_calls for the template, with arguments as objects where they are the text of one. */
@@ -186,7 +215,7 @@ static bool read_message(request *r, const json_value *v, exl2_message *out, req
             return false;
         }
     }
-    return !error->set && read_content(r, json_member(v, "content"), &out->text, error);
+    return !error->set && read_content(r, json_member(v, "content"), out, error);
 }
 
 bool request_read_messages(request *r, const json_value *list, request_error *error)
@@ -305,6 +334,25 @@ static const char *settled(const request *r, const char *offset_and_1)
     return offset_and_1 ? r->texts.data + ((uintptr_t)offset_and_1 - 1) : NULL;
 }
 
+/* Lets the messages point to their texts, which do not move any more, and to the handles of their pictures. */
+static bool settle_messages(request *r, request_error *error)
+{
+    r->images = r->picture_count ? calloc(r->picture_count, sizeof *r->images) : NULL;
+    if (r->picture_count && !r->images) {
+        return no_memory(error);
+    }
+    exl2_image *images = r->images;
+    for (size_t i = 0; i < r->message_count; i++) {
+        exl2_message *m = &r->messages[i];
+        m->text = settled(r, m->text);
+        m->tool_calls = settled(r, m->tool_calls);
+        m->fields = settled(r, m->fields);
+        m->images = m->image_count ? images : NULL;
+        images += m->image_count;
+    }
+    return true;
+}
+
 bool request_read_chat(request *r, fields *f)
 {
     size_t tools_at = 0, variables_at = 0;
@@ -316,11 +364,7 @@ bool request_read_chat(request *r, fields *f)
     if (fields_whole(f, NAMES_REASONING_BUDGET, -2e9, 1e9, &budget)) {
         r->reasoning_budget = budget < 0 ? -1 : budget;
     }
-    for (size_t i = 0; i < r->message_count; i++) {
-        r->messages[i].text = settled(r, r->messages[i].text);
-        r->messages[i].tool_calls = settled(r, r->messages[i].tool_calls);
-    }
     r->tools = r->tool_count ? r->texts.data + tools_at : NULL;
     r->variables = r->texts.data + variables_at;
-    return true;
+    return settle_messages(r, f->error);
 }

@@ -8,8 +8,9 @@
 #include "../cli/cli.h"
 #include "../common/clock.h"
 #include "../common/interrupt.h"
-#include "call.h"
+#include "adapters.h"
 #include "embeddings.h"
+#include "inline_load.h"
 #include "metrics.h"
 #include "models.h"
 #include "reasoning.h"
@@ -31,8 +32,10 @@
 
 #define TURN_MS 200         /* a signal is seen after that, at the latest */
 #define STREAMS_END_MS 5000 /* after a signal, streams may end by themselves */
+#define CUT_MS 1000         /* and then what was written may be read */
 #define CPU_US 20000u       /* of a step, so that long prompts can be left */
-#define BODY_MAX ((uint64_t)4 << 20)
+#define BODY_MAX ((uint64_t)16 << 20) /* a screenshot of 3840 x 2160 has some 10 MB as PNG and base64 */
+#define IMAGES 8u           /* open at a time, and in a request */
 #define JOBS_PER_PLACE 4u   /* jobs in the engine for each place of a batch; the others wait in the queue */
 
 /* ---- ids ---- */
@@ -73,6 +76,8 @@ static void on_gone(void *user, http_exchange *x)
     case OWNER_LOADER: loader_gone(user, x); break;
     case OWNER_WATCHER: endpoint_watch_gone(user, x); break;
     case OWNER_EMBEDDINGS: embeddings_gone((embeddings *)(void *)o); break;
+    case OWNER_ADAPTERS: adapters_gone(user, x); break;
+    case OWNER_WAITER: inline_load_gone(user, x); break;
     }
 }
 
@@ -96,6 +101,7 @@ static void take_news(server *s)
         embeds ? embeddings_records_end(run) : call_records_end(user);
     }
     models_sweep(s);
+    inline_load_look(s);
 }
 
 static void on_wake(void *user)
@@ -149,6 +155,8 @@ static bool check(const args_desc *d, const serve_options *o)
         args_wrong(d, "--reasoning must be auto, none, or two tags with a comma between them, not '%s'", o->reasoning);
     } else if (o->no_auth && o->keys) {
         args_wrong(d, "--keys and --no-auth exclude each other");
+    } else if (o->inline_load && !o->folder) {
+        args_wrong(d, "--inline-load needs --models DIR");
     } else if (o->no_auth && !loopback && !o->anyone) {
         args_wrong(d, "--no-auth with the address %s lets everybody in: add --yes-anyone if that is meant", address);
     } else {
@@ -261,13 +269,18 @@ static void run(server *s)
         if ((interrupted() || s->failed) && !s->stopping) {
             begin_stop(s);
         }
-        if (!s->announced && !s->failed && (models_all_ready(s) || !s->models)) {
+        if (!s->announced && !s->failed && (models_all_ready(s) || !s->models) && !s->adapters_load) {
             announce(s);
         }
-        if (s->stopping && http_now_ms(s->http) >= s->stop_ms) {
-            s->stop_ms = UINT64_MAX;
+        if (s->cut && http_now_ms(s->http) >= s->stop_ms) {
+            return; /* these clients do not read */
+        }
+        if (s->stopping && !s->cut && http_now_ms(s->http) >= s->stop_ms) {
+            s->cut = true;
+            s->stop_ms = http_now_ms(s->http) + CUT_MS;
             call_end_all(s, "The server is shutting down.");
             embeddings_end_all(s, "The server is shutting down.");
+            inline_load_end(s, "The server is shutting down.");
         }
     }
 }
@@ -284,6 +297,7 @@ static void close_all(server *s)
         engine_close(s->engine);
     }
     http_close(s->http);
+    inline_load_close(s);
     models_close(s);
     overrides_free(&s->overrides);
     free(s->template_text);
@@ -292,6 +306,7 @@ static void close_all(server *s)
 int cli_serve(int argc, char **argv)
 {
     serve_options o = { .port = 5000, .queue = 256, .ping = 15, .body_max = BODY_MAX, .cpu_us = CPU_US };
+    o.model.vision = (exl2_vision_desc){ .images = IMAGES, .pixels_max = REQUEST_PIXELS_MAX };
     const arg positional[] = { { "MODEL", ARG_TEXTS, &o.models, NULL, "model folders, up to four" } };
     const arg flags[] = {
         { "--host", ARG_TEXT, &o.address, "A", "address to listen on (127.0.0.1)" },
@@ -300,7 +315,10 @@ int cli_serve(int argc, char **argv)
         { "--no-auth", ARG_BOOL, &o.no_auth, NULL, "no keys: whoever reaches the port may do all" },
         { "--yes-anyone", ARG_BOOL, &o.anyone, NULL, "allows --no-auth with an address that is not loopback" },
         { "--models", ARG_TEXT, &o.folder, "DIR", "folder of models and templates that an admin may load" },
+        { "--inline-load", ARG_BOOL, &o.inline_load, NULL, "an admin's request loads the model of --models it names" },
         { "--draft", ARG_TEXT, &o.draft, "DIR", "a smaller model that guesses for the first one" },
+        HOST_LORA_ARG(o.host),
+        { "--loras", ARG_TEXT, &o.adapters, "DIR", "folder of adapters that an admin may load" },
         { "--embeddings", ARG_TEXT, &o.embeddings, "DIR", "a model for /v1/embeddings, beside the others" },
         { "--ngram", ARG_BOOL, &o.ngram, NULL, "guesses tokens by what the text said before; same text" },
         { "--batch", ARG_U32, &o.batch, "N", "sequences in a pass (16)" },
@@ -312,7 +330,11 @@ int cli_serve(int argc, char **argv)
         { "--tools", ARG_CHOICE, &o.tools, "auto|none|hermes|llama3|mistral", "how calls of tools are written (auto)" },
         { "--alias", ARG_TEXTS, &o.aliases, "NAME", "another name of the first model; may be repeated" },
         { "--cors", ARG_TEXT, &o.cors, "ORIGIN", "the one origin whose pages may use the server" },
-        { "--body-max", ARG_U64, &o.body_max, "BYTES", "of a request's body (4194304)" },
+        { "--body-max", ARG_U64, &o.body_max, "BYTES", "of a request's body (16777216)" },
+        { "--images", ARG_U32, &o.model.vision.images, "N",
+          "pictures of a request, where the model reads pictures; 0: none (8)" },
+        { "--image-rows", ARG_U32, &o.model.vision.rows, "N", "rows of pictures that are kept (those of 8 pictures)" },
+        IMAGES_LIMITS(o.model.vision),
         { "--queue", ARG_U32, &o.queue, "N", "requests that may wait (256)" },
         { "--ping", ARG_U32, &o.ping, "S", "seconds of silence before a stream gets a comment (15)" },
         { "--cpu-us", ARG_U32, &o.cpu_us, "N", "budget of a step; 0: one pass (20000 on the CPU)" },

@@ -12,6 +12,7 @@
 #include "overrides.h"
 
 #define SERVER_MODELS_MAX 4u /* as the engine's default */
+#define SERVER_PICTURE_BYTES ((uint64_t)512 << 20) /* pixels of pictures in requests that wait */
 
 typedef struct serve_options {
     arg_texts models;         /* folders */
@@ -23,8 +24,9 @@ typedef struct serve_options {
     uint32_t sampling;        /* index in neutral|model|balanced */
     uint32_t tools;           /* a tools_format */
     arg_texts aliases;        /* of the first model */
-    bool no_auth, anyone, ngram, log_requests, log_prompts;
-    exl2_model_desc model;    /* --context and RoPE */
+    const char *adapters;     /* folder of adapters that an admin may load; those of --lora are in host.loras */
+    bool no_auth, anyone, inline_load, ngram, log_requests, log_prompts;
+    exl2_model_desc model;    /* --context, RoPE, room for pictures */
     host_options host;
 } serve_options;
 
@@ -33,13 +35,16 @@ typedef struct model model;
 typedef struct call call;
 
 /* What http_user of an exchange points to, if anything: the first member of what waits for something. */
-typedef enum owner_kind { OWNER_CALL, OWNER_LOADER, OWNER_WATCHER, OWNER_EMBEDDINGS } owner_kind;
+typedef enum owner_kind {
+    OWNER_CALL, OWNER_LOADER, OWNER_WATCHER, OWNER_EMBEDDINGS, OWNER_ADAPTERS, OWNER_WAITER
+} owner_kind;
 typedef struct owner {
     owner_kind kind;
 } owner;
 
 typedef struct watcher watcher; /* a stream of /ui/watch */
 typedef struct loader loader;   /* a stream of /v1/model/load */
+typedef struct adapter adapter; /* a LoRA (adapters.h) */
 
 struct model { /* one that is loaded, or that some call still names */
     server *server;
@@ -54,6 +59,8 @@ struct model { /* one that is loaded, or that some call still names */
     bool embeds;              /* the model of --embeddings, which no request to generate gets */
     bool failed_at_start;
     loader *loader;           /* streams the progress of its load; NULL: none */
+    adapter *adapters;        /* that are loaded: the set of requests that name none, and those that leave it */
+    bool adapters_lost;       /* the engine was opened again, and they are not yet loaded again */
     model *next;
 };
 
@@ -90,7 +97,10 @@ struct server {
     keys keys;
     model *models;
     call *calls;
+    uint64_t picture_bytes;   /* pixels of pictures that the calls hold */
     struct embeddings *embeddings; /* requests of /v1/embeddings */
+    struct adapters_load *adapters_load; /* adapters that are being loaded; NULL: none */
+    struct waiter *waiters;   /* requests that wait for a model (inline_load.h) */
     metrics metrics;
     char *template_text;      /* --template FILE, or of /v1/template/switch; NULL: the models' own */
     char template_name[128];
@@ -100,7 +110,8 @@ struct server {
     bool stopping;            /* a signal has arrived */
     bool failed;              /* the command fails */
     bool announced;           /* the line with the address was written */
-    uint64_t stop_ms;         /* when streams are cut off */
+    bool cut;                 /* streams were cut off */
+    uint64_t stop_ms;         /* when they are, or when connections are */
     watcher *watchers;
     watch_speed speed;
     engine_times times;       /* what engine_watch gave last; 4 KiB */

@@ -442,6 +442,42 @@ EXL2__PRIVATE void exl2__images_supply(exl2__model *m, uint32_t from)
     }
 }
 
+static inline bool exl2__images_names(const uint32_t *words, uint32_t count, uint32_t slot)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (exl2__pictures_is(words[i]) && exl2__pictures_of(words[i]) == slot) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether a handle, a history or a prompt needs the picture. Else only cached pages name it, which need no rows. */
+EXL2__PRIVATE bool exl2__images_is_kept(exl2_engine *e, const exl2__model *m, uint32_t slot)
+{
+    bool kept = m->vectors.pictures.picture[slot].handles > 0;
+    for (uint32_t i = 0; i < e->max_sessions && !kept; i++) {
+        const exl2__session *s = &e->sessions[i];
+        kept = s->id && &e->models[s->model] == m && exl2__images_names(s->table.words, s->table.tokens, slot);
+    }
+    for (exl2__job *job = NULL; !kept && (job = exl2__objects_next_job(e, m, job)) != NULL;) {
+        kept = !job->sequence.begun && exl2__images_names(job->sequence.prompt, job->sequence.prompt_count, slot);
+    }
+    return kept;
+}
+
+/* Drops pixels that stay for pictures of cached pages alone: whoever finds these pages has made the picture again. */
+EXL2__PRIVATE void exl2__images_drop_cached(exl2_engine *e, exl2__model *m)
+{
+    for (uint32_t i = 0; i < exl2__images_pictures(m)->count; i++) {
+        exl2__image_data *d = &m->images.data[i];
+        if (d->seen.count && !exl2__images_is_busy(m, i) && !exl2__images_is_kept(e, m, i)) {
+            d->seen = d->source = (exl2__image_room){ 0 };
+            d->resized = d->fresh = false;
+        }
+    }
+}
+
 /* Makes the picture known, or finds it. *slot has one handle more. */
 EXL2__PRIVATE exl2_result exl2__images_enter(exl2_engine *e, exl2__model *m, const exl2_image_desc *d, uint32_t *slot)
 {
@@ -453,6 +489,10 @@ EXL2__PRIVATE exl2_result exl2__images_enter(exl2_engine *e, exl2__model *m, con
     EXL2__TRY(exl2__images_check_desc(e, m, d, &limits, &size));
     exl2__image_room source = { 0, (uint64_t)d->width * d->height * 3 };
     source.at = exl2__images_room_for_pixels(m, source.count + size.seen_bytes);
+    if (source.at == EXL2__IMAGE_NOWHERE) {
+        exl2__images_drop_cached(e, m);
+        source.at = exl2__images_room_for_pixels(m, source.count + size.seen_bytes);
+    }
     if (source.at == EXL2__IMAGE_NOWHERE) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET,
                           "exl2_image_make: pictures of %llu pixels wait to be resized: step "

@@ -712,6 +712,32 @@ static void test_events(void)
     rig_close(&r);
 }
 
+/* Pixels that stay for cached pages alone make room: answered pictures of any size never shut out a new one. */
+static void test_pixels(void)
+{
+    static uint8_t rgb[200 * 200 * 3];
+    exl2_session none = { 0 };
+    exl2_model_desc desc = { 0 };
+    desc.vision.images = 2;
+    desc.vision.pixels_max = 200 * 200;
+    rig r = open_model("smolvlm", desc, NULL);
+    for (uint32_t i = 0; i < 12; i++) {
+        uint32_t small = 40 + i, large = 170 + 2 * i;
+        exl2_image images[2];
+        draw(rgb, large, large, i);
+        exl2_image_desc d = desc_of(&r, rgb, small, small);
+        CHECK_INT(exl2_image_make(r.engine, &d, &images[0]), EXL2_OK);
+        d = desc_of(&r, rgb, large, large);
+        if (!CHECK_INT(exl2_image_make(r.engine, &d, &images[1]), EXL2_OK)) {
+            break;
+        }
+        ask(&r, none, images, 2, "<|im_start|>User:<image><image>What?<end_of_utterance>\nAssistant:", 2, &said[0]);
+        CHECK_INT(exl2_image_close(r.engine, images[0]), EXL2_OK);
+        CHECK_INT(exl2_image_close(r.engine, images[1]), EXL2_OK);
+    }
+    rig_close(&r);
+}
+
 int main(void)
 {
     static const char *const names[] = { "smolvlm", "qwen2.5-vl", "gemma3", "qwen3-vl" };
@@ -726,6 +752,7 @@ int main(void)
     test_aspects();
     test_pool();
     test_events();
+    test_pixels();
     test_snapshots("smolvlm");
     test_snapshots("qwen2.5-vl");
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {

@@ -135,7 +135,7 @@ static void check_reasoning(const char *text, size_t bytes)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const char *text = (const char *)data;
-    request_limits limits = { .vocab = 1000, .preset = EXL2_PRESET_NEUTRAL };
+    request_limits limits = { .vocab = 1000, .preset = EXL2_PRESET_NEUTRAL, .pictures_max = 2 };
     for (int kind = REQUEST_COMPLETION; kind <= REQUEST_RESPONSES; kind++) {
         request r = { 0 };
         request_error error = { 0 };

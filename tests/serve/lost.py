@@ -6,10 +6,12 @@ gives: exit code 0 or 1 (the failed checks are printed)."""
 import json
 import pathlib
 import shutil
+import struct
 import sys
 import tempfile
 
 from server import Server, check, result, wait_for
+from tiny import halves
 
 BODY = {"prompt": "Once", "max_tokens": 7000, "stream": True, "ban_eos_token": True, "temperature": 0}
 
@@ -34,6 +36,26 @@ def write_model(golden, folder):
     return str(folder)
 
 
+def write_adapter(model, folder):
+    """An adapter of the first layer's q_proj, rank 4."""
+    config = json.loads((pathlib.Path(model) / "config.json").read_text())
+    hidden, heads = config["hidden_size"], config["num_attention_heads"]
+    out = heads * config.get("head_dim", hidden // heads)
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text(json.dumps({
+        "peft_type": "LORA", "r": 4, "lora_alpha": 4000, "target_modules": ["q_proj"], "bias": "none"}))
+    header, data = {}, b""
+    for half, shape in (("A", [4, hidden]), ("B", [out, 4])):
+        numbers = halves(shape[0] * shape[1], ord(half))
+        header["base_model.model.model.layers.0.self_attn.q_proj.lora_%s.weight" % half] = {
+            "dtype": "F16", "shape": shape, "data_offsets": [len(data), len(data) + len(numbers)]}
+        data += numbers
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return str(folder)
+
+
 def lose(s):
     """Streams, one that waits, and one that is not streamed, when the device is lost."""
     opened = [s.open("POST", "/v1/completions", dict(BODY, seed=i)) for i in range(3)]
@@ -54,13 +76,20 @@ def main():
     program, golden = sys.argv[1:3]
     with tempfile.TemporaryDirectory() as folder:
         model = write_model(golden, pathlib.Path(folder) / "mixed")
+        adapter = write_adapter(model, pathlib.Path(folder) / "voice")
+        plain_body = dict(BODY, max_tokens=20, stream=False)
         for backend, heals in (("auto", True), ("cuda", False)):
-            with Server(program, "--no-auth", "--backend", backend, "--context", "8000", model=model, stdin=True) as s:
+            with Server(program, "--no-auth", "--backend", backend, "--context", "8000", "--lora", adapter,
+                        model=model, stdin=True) as s:
                 check(s.get("/health").status == 200 and s.figures()["exl2_device_bytes"] > 0, "it runs on the GPU")
                 lose(s)
                 if heals:
                     wait_for(lambda: s.get("/health").status == 200, 30)
                     check(s.figures()["exl2_device_bytes"] == 0, "then it runs on the CPU")
+                    again = wait_for(lambda: (lambda a: a.status != 503 and a)(s.post("/v1/completions", plain_body)), 30)
+                    base = s.post("/v1/completions", dict(plain_body, loras=[{"name": "voice", "scaling": 0}]))
+                    check(again.status == 200 and again.json()["choices"][0]["text"] != base.json()["choices"][0]["text"],
+                          "with its adapter, which was loaded again: %s" % again.body)
                     events = s.post("/v1/completions", dict(BODY, max_tokens=20)).events()
                     check(events[-1] == "[DONE]" and "choices" in events[-2], "and answers: %r" % events[-2:])
                 else:

@@ -57,9 +57,10 @@ static bool read_kind(request_kind kind, const char *text, size_t bytes)
 {
     request r = { 0 };
     request_error error = { 0 };
-    request_limits limits = { .vocab = 1000, .preset = EXL2_PRESET_NEUTRAL };
+    request_limits limits = { .vocab = 1000, .preset = EXL2_PRESET_NEUTRAL, .pictures_max = 1 };
     bool good = request_read(&r, kind, text, bytes, &limits, &error) && !r.warnings.failed;
-    if (!CHECK(good || !error.set || strstr(error.message, "memory") != NULL)) {
+    bool of_stb = strstr(error.message, "a picture cannot be read") != NULL; /* it does not say each time why */
+    if (!CHECK(good || !error.set || of_stb || strstr(error.message, "memory") != NULL)) {
         printf("  %s\n", error.message);
     }
     CHECK(good || error.set || r.warnings.failed);
@@ -161,6 +162,12 @@ static const attempt attempts[] = {
                  "\"arguments\":\"{}\"}}]},{\"role\":\"tool\","
                  "\"tool_call_id\":\"c\","
                  "\"content\":\"1\"}],\"tools\":[{\"name\":\"f\"}],\"template_vars\":{\"a\":1}}" },
+#ifdef HAVE_STB_IMAGE
+    { read_chat, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":"
+                 "\"data:image/png;base64,"
+                 "iVBORw0KGgoAAAANSUhEUgAAAAIAAAABCAIAAAB7QOjdAAAAD0lEQVR4nGNgZGL+38AAAAQgAYZx"
+                 "gK+fAAAAAElFTkSuQmCC\"""}]}]}" },
+#endif
     { read_responses, "{\"input\":[{\"type\":\"reasoning\","
                       "\"summary\":[{\"text\":\"s\"}]},{\"role\":\"assistant\",\"content\":"
                       "\"b\"}],\"instructions\":\"i\",\"text\":{\"format\":{\"type\":\"json_object\"}}}" },
@@ -169,17 +176,23 @@ static const attempt attempts[] = {
     { use_reasoning, "<think>a</think>b" },
 };
 
+/* Some allocations may fail without harm: stb_image asks whether a PNG file is a JPEG file. */
+static bool survives(const attempt *a)
+{
+    return strstr(a->text, "data:image") != NULL;
+}
+
 int main(void)
 {
     for (size_t i = 0; i < sizeof attempts / sizeof attempts[0]; i++) {
         const char *text = attempts[i].text;
-        bool good = false;
-        for (long nth = 1; !good && nth < 5000; nth++) {
+        bool all = false;
+        for (long nth = 1; !all && nth < 5000; nth++) {
             fails_at = nth;
             calls = 0;
-            good = attempts[i].run(text, strlen(text));
-            CHECK(good == (calls < nth));
-            if (!CHECK_INT(live, 0) || good != (calls < nth)) {
+            bool good = attempts[i].run(text, strlen(text));
+            all = calls < nth; /* none has failed */
+            if (!CHECK_INT(live, 0) || !CHECK(good == all || (good && survives(&attempts[i])))) {
                 printf("  attempt %zu, allocation %ld\n", i, nth);
                 break;
             }

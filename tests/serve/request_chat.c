@@ -2,7 +2,7 @@
 #include "../../demo/serve/request.h"
 #include "../check.h"
 
-static const request_limits limits = { .vocab = 1000, .preset = EXL2_PRESET_NEUTRAL };
+static const request_limits limits = { .vocab = 1000, .preset = EXL2_PRESET_NEUTRAL, .pictures_max = 2 };
 
 static bool read_body(request *r, request_kind kind, const char *body, request_error *error)
 {
@@ -80,13 +80,88 @@ static void messages(void)
     refused(REQUEST_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":7}]}", "messages", "content");
     refused(REQUEST_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\\u0000b\"}]}", "messages", "zero byte");
     refused(REQUEST_CHAT,
-            "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":\"x\"}}]}]}",
-            "messages", "'image_url'");
+            "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_audio\",\"input_audio\":{}}]}]}",
+            "messages", "'input_audio'");
     refused(REQUEST_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]}", "messages", "text");
     refused(REQUEST_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[" CALL "]},"
                           "{\"role\":\"tool\",\"tool_call_id\":\"c2\",\"content\":\"7\"}]}", "messages", "'c2'");
     refused(REQUEST_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"x\"}]}]}", "messages",
             "function.name");
+}
+
+/* ---- pictures ---- */
+
+#define PNG \
+    "iVBORw0KGgoAAAANSUhEUgAAAAIAAAABCAIAAAB7QOjdAAAAD0lEQVR4nGNgZGL+38AAAAQgAYZx" \
+    "gK+fAAAAAElFTkSuQmCC" /* 2 x 1, RGB */
+#define HUGE_PNG \
+    "iVBORw0KGgoAAAANSUhEUgAAD6AAAA+gCAIAAABhHXRVAAAACElEQVR4nAMAAAAAAUgGidIAAAAA" \
+    "SUVORK5CYII=" /* 4000 x 4000 by its header */
+#define PART(url) "{\"type\":\"image_url\",\"image_url\":{\"url\":\"" url "\",\"detail\":\"low\"}}"
+#define SAYS(parts) "{\"messages\":[{\"role\":\"user\",\"content\":[" parts "]}]}"
+
+static const request_limits blind = { .vocab = 1000, .no_pictures = "the tower sleeps" };
+
+static void bad_picture(const char *url, const char *words)
+{
+    char body[1000];
+    snprintf(body, sizeof body, SAYS(PART("%s")), url);
+    refused(REQUEST_CHAT, body, "messages", words);
+}
+
+static void pictures(void)
+{
+#ifdef HAVE_STB_IMAGE
+    static const char two[] = "{\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":["
+                              "{\"type\":\"text\",\"text\":\"a\\\"\"}," PART("data:image/png;base64," PNG) ",\"b\"]},"
+                              "{\"role\":\"user\",\"content\":[" PART("DATA:image/JPEG;base64," PNG) "]}]}";
+    request r = good(REQUEST_CHAT, two);
+    CHECK_INT(r.picture_count, 2);
+    CHECK_INT(r.picture_bytes, 12);
+    CHECK(r.pictures[0].width == 2 && r.pictures[0].height == 1 && r.pictures[0].channels == 3);
+    CHECK(memcmp(r.pictures[0].pixels, "\x01\x02\x03\xFF\x80", 6) == 0);
+    CHECK(!r.messages[0].images && !r.messages[0].fields);
+    CHECK(r.messages[1].images == r.images && r.messages[1].image_count == 1);
+    CHECK(r.messages[2].images == r.images + 1 && r.messages[2].image_count == 1);
+    CHECK_TEXT(r.messages[1].text, "a\"b");
+    CHECK_TEXT(r.messages[1].fields, "{\"content\":[{\"type\":\"text\",\"text\":\"a\\\"\"},{\"type\":\"image\"},"
+                                     "{\"type\":\"text\",\"text\":\"b\"}]}");
+    request_free_pixels(&r);
+    CHECK(!r.pictures && !r.picture_bytes && r.images);
+    request_free(&r);
+    r = good(REQUEST_RESPONSES, "{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_image\",\"image_url\":"
+                                "\"data:image/png;base64," PNG "\"},{\"type\":\"input_text\",\"text\":\"q\"}]}]}");
+    CHECK_INT(r.picture_count, 1);
+    request_free(&r);
+#define ONE PART("data:image/png;base64," PNG)
+    refused(REQUEST_CHAT, SAYS(ONE "," ONE "," ONE), "messages", "2 pictures at most");
+#undef ONE
+    bad_picture("data:image/png;base64," HUGE_PNG, "4000 x 4000 pixels");
+#endif
+    bad_picture("https://example.org/cat.png", "fetches no pictures");
+    bad_picture("HTTP://example.org/cat.png", "fetches no pictures");
+    bad_picture("file:///etc/passwd", "data:image/png");
+    bad_picture("x", "data:image/png");
+    bad_picture("data:image/gif;base64,R0lGODlh", "not 'image/gif;base64'");
+    bad_picture("data:text/plain,hello", "not 'text/plain'");
+    bad_picture("data:image/png,abc", "not 'image/png'");
+    bad_picture("data:image/png;base64,", "base64");
+    bad_picture("data:image/png;base64,abc", "base64");
+    bad_picture("data:image/png;base64,abc=abcd", "base64");
+    bad_picture("data:image/png;base64,ab*d", "base64");
+    bad_picture("data:image/png;base64,====", "base64");
+    bad_picture("data:image/png;base64,a===", "base64");
+    bad_picture("data:image/png;base64,aGVsbG8=", "neither PNG nor JPEG");
+    bad_picture("data:image/png;base64,iVBORw0KGgo=", "cannot be read");
+    refused(REQUEST_CHAT, SAYS("{\"type\":\"image_url\"}"), "messages", "must have an image_url");
+    refused(REQUEST_CHAT, SAYS("{\"type\":\"input_image\",\"file_id\":\"f\"}"), "messages", "must have an image_url");
+    refused(REQUEST_CHAT, SAYS("{\"type\":\"image_url\",\"image_url\":7}"), "messages", "must have an image_url");
+    request_error error = { 0 };
+    r = (request){ 0 };
+    static const char any[] = SAYS(PART("data:image/png;base64," PNG));
+    CHECK(!request_read(&r, REQUEST_CHAT, any, sizeof any - 1, &blind, &error));
+    CHECK_TEXT(error.message, "the tower sleeps");
+    request_free(&r);
 }
 
 #define HI "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
@@ -239,8 +314,8 @@ static void responses(void)
     request_free(&r);
     refused(REQUEST_RESPONSES, "{}", "input", "input");
     refused(REQUEST_RESPONSES, "{\"input\":7}", "input", "input");
-    refused(REQUEST_RESPONSES, "{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_image\"}]}]}", "input",
-            "'input_image'");
+    refused(REQUEST_RESPONSES, "{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_file\"}]}]}", "input",
+            "'input_file'");
     refused(REQUEST_RESPONSES, "{\"input\":[{\"type\":\"item_reference\",\"id\":\"x\"}]}", "input", "'item_reference'");
     refused(REQUEST_RESPONSES, "{\"input\":[7]}", "input", "''");
     refused(REQUEST_RESPONSES, "{\"input\":[{\"type\":\"function_call\"}]}", "input", "name");
@@ -294,6 +369,7 @@ static void much(void)
 int main(void)
 {
     messages();
+    pictures();
     beginnings();
     variables();
     tools_and_choices();
