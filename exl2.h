@@ -1080,6 +1080,8 @@ typedef struct exl2_engine_info { /* decided by exl2_open; constant until exl2_c
     exl2_device_info devices[EXL2_DEVICES_MAX]; /* [device_count] as exl2_engine_desc.devices names them; usable false:
                                 one that did not open, with EXL2_BACKEND_AUTO */
     uint32_t device_count;   /* 0 with EXL2_BACKEND_CPU */
+    uint32_t peers[EXL2_DEVICES_MAX]; /* [device_count] bit j of peers[i]: devices[i] reaches the memory of devices[j],
+                                as copies there and back have shown; else the two exchange through host memory */
     exl2_cpu_path cpu_path;  /* what the CPU computes with, also when it only samples for a GPU; never AUTO */
     uint32_t max_models, max_sessions, max_jobs, max_events;
     uint64_t host_bytes_max, device_bytes_max; /* bytes; 0 = no cap */

@@ -166,6 +166,7 @@ EXL2__SIZE_BEGIN
 #include "3_backend/cuda/cuda_grouped_gemm.h"
 #include "3_backend/cuda/cuda_attend.h"
 #include "3_backend/cuda/cuda_settle.h"
+#include "3_backend/cuda/cuda_cross.h"
 #include "3_backend/cuda/cuda_experts.h"
 #include "3_backend/cuda/cuda_split.h"
 #include "3_backend/cuda/cuda_exl3.h"
@@ -178,6 +179,7 @@ EXL2__SIZE_BEGIN
 #include "3_backend/cuda/cuda_park.h"
 #include "3_backend/cuda/cuda.h"
 #include "3_backend/cuda/cuda_probe.h"
+#include "3_backend/cuda/cuda_peer.h"
 #endif
 #include "3_backend/hardware.h"
 

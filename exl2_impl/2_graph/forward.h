@@ -34,7 +34,8 @@ typedef struct exl2__forward {
     exl2__ctx *c;
     const exl2__spans *spans;
     const exl2__plan *plan;               /* of the whole model */
-    float *handed;                        /* [rows_max, hidden] rows that pass from span to span; NULL: there is one */
+    float *handed;                        /* synchronous: [rows_max, hidden] rows that pass from span to span; NULL:
+                                             there is one */
     exl2__step step;
     bool active;
     exl2__masks masks;
@@ -102,7 +103,6 @@ static inline exl2_result exl2__forward_begin(exl2__forward *f, const exl2__step
 {
     f->step = *step;
     f->step.handed = f->handed;
-    f->step.repeats = step->repeats && f->spans->count == 1; /* the first span cannot know the last one's tokens */
     f->span = f->layer = f->phase = f->at = f->item = f->unit = f->logit0 = f->result_count = 0;
     f->queued = false;
     f->ahead = 0;

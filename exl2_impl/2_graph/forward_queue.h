@@ -1,5 +1,5 @@
-/* forward_queue.h: runs a forward pass on an asynchronous backend: enqueues units, collects results. A span begins when
-   the rows of the one before have been copied to host memory.
+/* forward_queue.h: runs a forward pass on an asynchronous backend: enqueues units, collects results. The units of a span
+   are enqueued at once after those of the span before; the devices wait for each other.
    takes: a pass begun, the device time that may be queued, whether to wait.
    gives: exl2__queue_budget, exl2__forward_queue, exl2__forward_begin_repeated. */
 #ifndef EXL2__FORWARD_QUEUE_H
@@ -49,8 +49,26 @@ static inline void exl2__forward_learn_enqueue(exl2__forward *f, uint32_t units,
     *known = *known ? (3 * *known + now) / 4 : now;
 }
 
+/* Enqueues the pass once more, in all spans. */
+static inline exl2_result exl2__forward_repeat(const exl2__forward *f)
+{
+    const exl2__span *last = exl2__spans_last(f->spans);
+    for (uint32_t i = 0; i < f->spans->count; i++) {
+        const exl2__span *span = &f->spans->span[i];
+        if (span != last) {
+            EXL2__TRY(span->backend->queue->follow(span->device, last->device));
+        }
+        if (i > 0) {
+            EXL2__TRY(span->backend->queue->cross(span->device));
+        }
+        EXL2__TRY(span->backend->queue->repeat(span->device));
+    }
+    return EXL2_OK;
+}
+
 /* Enqueues the units of the span that fit: layers, then, once the masks are ready, head and sampling of the current
-   group, in the last span. Sets f->queued if the next results can be waited for. */
+   group, in the last span. Sets f->queued if the next results can be waited for. Goes to the next span once all of the
+   span's units are enqueued. */
 static inline exl2_result exl2__forward_queue_units(exl2__forward *f, exl2__queue_budget *budget)
 {
     const exl2__span *span = exl2__forward_span(f);
@@ -70,9 +88,15 @@ static inline exl2_result exl2__forward_queue_units(exl2__forward *f, exl2__queu
     }
     f->queued = fit == end && masks;
     f->masks = fit == end && !masks ? EXL2__MASKS_WANTED : f->masks;
+    if (f->queued && !last) {
+        f->span++;
+        f->unit = 0;
+        f->queued = false;
+        return queue->cross(exl2__forward_span(f)->device);
+    }
     bool repeats = f->queued && f->ahead == 0 && f->step.repeats && f->step.logit_count <= f->plan->logit_rows_max;
     for (uint32_t i = 0; repeats && i < budget->ahead; i++) {
-        EXL2__TRY(queue->repeat(span->device));
+        EXL2__TRY(exl2__forward_repeat(f));
         f->ahead++;
     }
     return EXL2_OK;
@@ -83,31 +107,28 @@ static inline exl2_result exl2__forward_queue_pass(exl2__forward *f, exl2__queue
 {
     bool all = f->logit0 == f->step.logit_count && f->step.logit_count;
     *status = all ? EXL2__FORWARD_DONE : EXL2__FORWARD_MORE;
-    if (!all && !f->queued) {
+    for (uint32_t before = f->span; !all && !f->queued;) { /* once for each span */
         EXL2__TRY(exl2__forward_queue_units(f, budget));
+        if (f->span == before) {
+            break;
+        }
+        before = f->span;
     }
     if (all || !f->queued) {
         *status = f->masks == EXL2__MASKS_WANTED ? EXL2__FORWARD_MASKS : *status;
         return EXL2_OK;
     }
-    const exl2__span *span = exl2__forward_span(f);
-    bool last = exl2__forward_in_last_span(f);
-    uint32_t count = last ? exl2__forward_group(f) : 0;
-    exl2_result r = span->backend->collect(span->device, f->logit0, count, budget->wait, f->results);
+    const exl2__span *last = exl2__spans_last(f->spans);
+    uint32_t count = exl2__forward_group(f);
+    exl2_result r = last->backend->collect(last->device, f->logit0, count, budget->wait, f->results);
     if (r == EXL2_PENDING) {
         return EXL2_OK;
     }
     EXL2__TRY(r);
     f->result_count = count;
     f->queued = false;
-    if (last) {
-        *status = count ? EXL2__FORWARD_RESULTS : EXL2__FORWARD_DONE;
-        return EXL2_OK;
-    }
-    *status = EXL2__FORWARD_CONTINUES;
-    f->span++;
-    f->unit = 0;
-    return exl2__forward_hand(f, 0, f->step.row_count);
+    *status = count ? EXL2__FORWARD_RESULTS : EXL2__FORWARD_DONE;
+    return EXL2_OK;
 }
 
 /* As exl2__forward_run. MORE: the budget is used up, or results are not ready yet. */
@@ -117,10 +138,7 @@ static inline exl2_result exl2__forward_queue(exl2__forward *f, exl2__queue_budg
     f->logit0 += f->result_count; /* the caller has read the results of the last group */
     f->result_count = 0;
     exl2__zone_begin(f->c, "exl2 queue");
-    exl2_result r;
-    do { /* once for each span */
-        r = exl2__forward_queue_pass(f, budget, status);
-    } while (r >= 0 && *status == EXL2__FORWARD_CONTINUES);
+    exl2_result r = exl2__forward_queue_pass(f, budget, status);
     exl2__zone_end(f->c);
     f->active = r >= 0 && *status != EXL2__FORWARD_DONE;
     f->ahead = r >= 0 ? f->ahead : 0;
@@ -134,7 +152,7 @@ static inline void exl2__forward_begin_repeated(exl2__forward *f)
     f->logit0 = f->result_count = 0;
     f->ahead--;
     f->queued = false; /* its units are enqueued (of a step with masks the layers), but another repetition may be due */
-    const exl2__span *span = exl2__forward_span(f); /* the only one */
+    const exl2__span *span = exl2__forward_span(f); /* the last one */
     f->unit = f->step.masked ? span->backend->queue->units(span->device) : f->unit;
     f->masks = f->step.masked ? EXL2__MASKS_LATER : EXL2__MASKS_READY;
     f->active = true;

@@ -316,7 +316,8 @@ typedef struct exl2__step { /* the arrays must live until the pass has ended */
     const uint16_t *row_loras; /* [row_count] 1 + index into lora_sets, 0: none; NULL: no row has adapters */
     const exl2__lora_set *lora_sets; /* [lora_set_count] */
     uint32_t lora_set_count;
-    const float *handed; /* [row_count, hidden] for `embed` of a later span: rows that the span before has computed */
+    const float *handed; /* [row_count, hidden] for `embed` of a later span: rows that the span before has computed;
+                            NULL with a queue */
     exl2__row_kind kind;
     bool decodes; /* no rows are of prompts, and every row wants logits (not HIDDEN): logits[i].row == i */
     bool repeats; /* besides, every row is the only one of its sequence, and a token is sampled from it */
@@ -400,6 +401,13 @@ typedef struct exl2__backend_queue {
        `begin` drops repeated passes that have not been used. */
     exl2_result (*repeat)(exl2__device *d);
     uint32_t (*ahead)(const exl2__device *d); /* passes worth repeating at once for a caller that waits for results */
+    /* Spans of a model. link: after `open` of both, `before` is the span before. cross: enqueues the copy of what that
+       span has computed in the pass begun, all of whose units there are enqueued; the units of this span follow, and
+       compute what they would compute if the model were not cut. follow: before `repeat` of a span that is not the
+       last one, enqueues the copy of the rows of the pass as sampling on the last one advances them. */
+    void (*link)(exl2__device *d, exl2__device *before);
+    exl2_result (*cross)(exl2__device *d);
+    exl2_result (*follow)(exl2__device *d, exl2__device *last);
 } exl2__backend_queue;
 
 /* Functions of a backend that computes adapters (lora.h). */
@@ -464,7 +472,7 @@ typedef struct exl2__backend {
 
     /* Copies rows [begin, end) of the residual to out [rows of the pass, hidden], at their places, once all layers of
        the span have been computed. Nothing else crosses the border of two spans: `embed` of the next one computes from
-       these rows alone what its first layer reads (inputs of products, factors of norms). */
+       these rows alone what its first layer reads. NULL for a backend with a queue, which has `cross`. */
     exl2_result (*hand)(exl2__device *d, uint32_t begin, uint32_t end, float *out);
 
     /* A pass: `begin`, then every phase over all of its items, layer by layer; then `collect`. An item of `embed` in a
@@ -476,8 +484,7 @@ typedef struct exl2__backend {
        NULL for a backend with a queue. */
     exl2__item_run (*item_run)(const exl2__device *d, exl2__phase phase, const exl2__layer *layer, uint32_t rows,
                                uint32_t item);
-    /* Results of a group after `sample`; with count 0, the end of a pass without logits, or of a span without a head.
-       Returns PENDING if the backend has not finished and `wait` is false. */
+    /* Of the last span: results of a group after `sample`; with count 0, the end of a pass without logits. Returns PENDING if the backend has not finished and `wait` is false. */
     exl2_result (*collect)(exl2__device *d, uint32_t logit0, uint32_t count, bool wait, exl2__logit_result *results);
 
     /* Can the phase `sample` use these settings? If not, such rows must be FETCH. NULL: it can use all. */

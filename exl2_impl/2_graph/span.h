@@ -9,7 +9,7 @@
    A span holds the weights of its layers, their K and V, and the work memory of its device. The first one has the
    embedding, the last one final norm, head and sampling. Pages have the same numbers in all spans. A page as a whole is
    the spans' parts one after the other, in the order of its layers: it does not depend on where the model is cut.
-   Between two spans exl2__forward hands over rows of the residual (exl2__backend.hand). */
+   Between two spans rows of the residual are handed over (exl2__backend.hand, or exl2__backend_queue.cross). */
 #ifndef EXL2__SPAN_H
 #define EXL2__SPAN_H
 
@@ -62,6 +62,9 @@ EXL2__PRIVATE exl2_result exl2__spans_open(exl2__ctx *c, exl2__spans *s, const e
     for (uint32_t i = 0; i < s->count; i++) {
         s->span[i].backend = backend;
         EXL2__TRY(backend->open(c, hardware[i], &s->span[i].device));
+        if (i > 0 && backend->queue) {
+            backend->queue->link(s->span[i].device, s->span[i - 1].device);
+        }
     }
     return EXL2_OK;
 }

@@ -12,6 +12,7 @@
 
 #ifndef EXL2_NO_CUDA
 #include "cuda/cuda.h"
+#include "cuda/cuda_peer.h"
 #include "cuda/cuda_probe.h"
 
 #ifndef EXL2__CUDA_TABLES /* tests replace the functions of driver and compiler */
@@ -49,9 +50,9 @@ EXL2__PRIVATE void exl2__hardware_close(exl2__ctx *c, exl2__hardware *h)
     *h = (exl2__hardware){ 0 };
 }
 
-/* Opens a GPU. desc NULL: the best one. On failure *out is NULL. */
+/* Opens a GPU. desc NULL: the best one. slot: its index in the engine. On failure *out is NULL. */
 EXL2__PRIVATE exl2_result exl2__hardware_cuda_one(exl2__ctx *c, const exl2_engine_desc *d, const exl2_device_desc *desc,
-                                                  void **out)
+                                                  uint32_t slot, void **out)
 {
     exl2__cuda_settings settings = { .device = desc, .nvrtc_path = d->nvrtc_path, .cache = d->kernel_cache,
                                      .device_bytes_max = desc && desc->bytes_max ? desc->bytes_max
@@ -59,7 +60,7 @@ EXL2__PRIVATE exl2_result exl2__hardware_cuda_one(exl2__ctx *c, const exl2_engin
                                      .optional = d->backend == EXL2_BACKEND_AUTO };
     EXL2__TRY(exl2__alloc(c, sizeof(exl2__cuda_device), sizeof(void *), EXL2_MEM_GENERAL, out));
     exl2__cuda_device *device = (exl2__cuda_device *)*out;
-    *device = (exl2__cuda_device){ 0 };
+    *device = (exl2__cuda_device){ .slot = slot };
     EXL2__CUDA_TABLES(&device->driver, &device->compiler.nvrtc);
     exl2_result result = exl2__cuda_device_open(c, device, &settings);
     if (result < 0) {
@@ -97,7 +98,7 @@ EXL2__PRIVATE exl2_result exl2__hardware_cuda(exl2__ctx *c, const exl2_engine_de
     exl2_result result = EXL2_OK, last = EXL2_OK;
     *out = (exl2__hardware){ .backend = &exl2__cuda_backend, .count = count };
     for (uint32_t i = 0; result >= 0 && i < count; i++) {
-        result = exl2__hardware_cuda_one(c, d, d->device_count ? &d->devices[i] : NULL, &out->devices[i]);
+        result = exl2__hardware_cuda_one(c, d, d->device_count ? &d->devices[i] : NULL, i, &out->devices[i]);
         result = result >= 0 ? exl2__hardware_check_twice(c, out, i) : result;
         last = out->devices[i] ? last : result;
         if (result < 0 && count > 1 && d->backend == EXL2_BACKEND_AUTO && !exl2__hardware_correctable(result)) {
@@ -107,6 +108,9 @@ EXL2__PRIVATE exl2_result exl2__hardware_cuda(exl2__ctx *c, const exl2_engine_de
         }
     }
     result = result >= 0 && !exl2__hardware_first(out) ? last : result;
+    if (result >= 0 && count > 1) {
+        result = exl2__cuda_peers_open(c, out->devices, count);
+    }
     if (result < 0) {
         exl2__hardware_close(c, out);
     }
@@ -143,6 +147,7 @@ static inline void exl2__hardware_describe(const exl2__hardware *h, exl2_engine_
         const exl2__cuda_device *device = (const exl2__cuda_device *)h->devices[i];
         if (device) {
             info->devices[i] = device->info;
+            info->peers[i] = device->peers;
         } else {
             exl2__format(info->devices[i].why_not, sizeof info->devices[i].why_not, "it did not open");
         }

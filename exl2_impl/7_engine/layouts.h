@@ -57,7 +57,7 @@ static const exl2_layout exl2__layouts_members[] = {
     EXL2__MEMBER(exl2_engine_desc, _end_canary),
     EXL2__MEMBER(exl2_engine_info, backend), EXL2__MEMBER(exl2_engine_info, device),
     EXL2__MEMBER(exl2_engine_info, devices), EXL2__MEMBER(exl2_engine_info, device_count),
-    EXL2__MEMBER(exl2_engine_info, cpu_path), EXL2__MEMBER(exl2_engine_info, max_models),
+    EXL2__MEMBER(exl2_engine_info, peers), EXL2__MEMBER(exl2_engine_info, cpu_path), EXL2__MEMBER(exl2_engine_info, max_models),
     EXL2__MEMBER(exl2_engine_info, max_sessions), EXL2__MEMBER(exl2_engine_info, max_jobs),
     EXL2__MEMBER(exl2_engine_info, max_events), EXL2__MEMBER(exl2_engine_info, host_bytes_max),
     EXL2__MEMBER(exl2_engine_info, device_bytes_max),

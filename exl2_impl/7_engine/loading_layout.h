@@ -103,7 +103,7 @@ EXL2__PRIVATE exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, b
 {
     m->prepared_at = scratch->used;
     EXL2__TRY(exl2__spans_prepare(&m->spans, &m->plan, dry, scratch));
-    if (m->spans.count > 1) {
+    if (m->spans.count > 1 && !exl2__objects_is_async(m)) {
         uint64_t elements = (uint64_t)m->plan.rows_max * m->plan.shape.hidden;
         m->forward.handed = (float *)exl2__arena_alloc(scratch, elements * sizeof(float));
     }

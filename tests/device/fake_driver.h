@@ -49,6 +49,8 @@ typedef struct fake_state {
     int running;             /* device of the launch that `run` is called for */
     int fresh;               /* what each byte of new device memory is */
     bool eager;              /* queued work is executed at once; else when a call sleeps, waits or queries */
+    /* Whether copies from device i reach the memory of device j, and what they bring there. fake_reset: NONE. */
+    enum { FAKE_PEER_NONE, FAKE_PEER_GOOD, FAKE_PEER_WRONG } peer[FAKE_DEVICES_MAX][FAKE_DEVICES_MAX];
     /* failing */
     uint32_t fail_at;        /* the n-th call from now fails, 1 = the next; 0 = none */
     const char *fail_name;   /* fail_at counts only calls of this name; NULL: all calls */

@@ -37,9 +37,9 @@ static void run(const char *function, const void *arguments, const unsigned grid
         const exl2k_pass *pass = fake_model_at(a->pass, sizeof *pass);
         for (uint32_t i = 0; i < grid[0] && i < pass->row_count; i++) {
             exl2k_row *row = fake_model_at(a->rows + i * sizeof *row, sizeof *row);
-            if (a->table_rows < CUDA_VOCAB) {
-                uint64_t from = a->table + (uint64_t)row->token * a->hidden * sizeof(float);
-                row->token = (uint32_t)*(float *)fake_model_at(from, sizeof(float));
+            if (a->kind == EXL2K_TABLE_HANDED) {
+                uint64_t from = a->table + (uint64_t)i * a->hidden * sizeof(float);
+                CHECK_INT((uint32_t)*(float *)fake_model_at(from, sizeof(float)), row->token);
             }
             uint64_t to = a->residual + (uint64_t)i * a->residual_pitch * sizeof(float);
             *(float *)fake_model_at(to, sizeof(float)) = (float)row->token;
@@ -48,10 +48,15 @@ static void run(const char *function, const void *arguments, const unsigned grid
     fake_model_run(function, arguments, grid);
 }
 
+static int peers; /* of all pairs of the machine, as fake.peer */
+
 /* A machine with three GPUs; the memory of the last one is half as fast. */
 static void make(void)
 {
     machine_make();
+    for (uint32_t i = 0; i < CARDS * CARDS; i++) {
+        fake.peer[i / CARDS][i % CARDS] = i / CARDS == i % CARDS ? FAKE_PEER_NONE : peers;
+    }
     fake.run = run;
     fake.device_count = CARDS;
     for (int i = 1; i < (int)CARDS; i++) {

@@ -83,18 +83,6 @@ EXL2__PRIVATE exl2_result exl2__cuda_page_set(exl2__device *device, uint32_t pag
     return exl2__cuda_page_copy(device, page, NULL, (const uint8_t *)in);
 }
 
-EXL2__PRIVATE exl2_result exl2__cuda_hand(exl2__device *device, uint32_t begin, uint32_t end, float *out)
-{
-    exl2__cuda_model *m = exl2__cuda_of(device);
-    const exl2__cuda_driver *driver = &m->gpu->driver;
-    size_t row = m->plan->shape.hidden * sizeof(float);
-    EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    int result = driver->copy_down((uint8_t *)out + begin * row, m->b.residual + begin * row, (end - begin) * row,
-                                   m->gpu->stream);
-    result = result == 0 ? driver->stream_wait(m->gpu->stream) : result;
-    return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_device_check(m->gpu, result, "handing rows to a span"));
-}
-
 /* Device bytes of the buffers of passes, if the cache has as many pages as the plan. */
 EXL2__PRIVATE uint64_t exl2__cuda_buffer_bytes(const exl2__device *device, const exl2__plan *plan)
 {
@@ -213,7 +201,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_phase(exl2__device *d, exl2__phase phase, c
 {
     exl2__cuda_model *m = exl2__cuda_of(d);
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    m->pass.first_norm = phase == EXL2__PHASE_qkv ? exl2__cuda_is_first(m, layer) : m->pass.first_norm;
+    m->pass.first_norm = phase == EXL2__PHASE_qkv ? layer->index == 0 : m->pass.first_norm;
     exl2_result r = exl2__cuda_do(m, phase, layer, range);
     if (r >= 0 && phase == EXL2__PHASE_sample) {
         r = exl2__cuda_queue_fence(m);
@@ -253,6 +241,9 @@ static const exl2__backend_queue exl2__cuda_backend_queue = {
     .masks_ready = exl2__cuda_masks,
     .repeat = exl2__cuda_repeat,
     .ahead = exl2__cuda_ahead,
+    .link = exl2__cuda_link,
+    .cross = exl2__cuda_cross,
+    .follow = exl2__cuda_follow,
 };
 
 static const exl2__backend exl2__cuda_backend = {
@@ -279,7 +270,6 @@ static const exl2__backend exl2__cuda_backend = {
     .prepare = exl2__cuda_prepare,
     .page_get = exl2__cuda_page_get,
     .page_set = exl2__cuda_page_set,
-    .hand = exl2__cuda_hand,
     .begin = exl2__cuda_begin,
     .items = exl2__cuda_items,
     .collect = exl2__cuda_collect,

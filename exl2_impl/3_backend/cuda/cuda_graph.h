@@ -37,7 +37,7 @@ static inline uint32_t exl2__cuda_layer_units(const exl2__cuda_model *m)
 EXL2__PRIVATE exl2_result exl2__cuda_queue_layer(exl2__cuda_model *m, const exl2__layer *layer)
 {
     m->pass.norm = 2 * layer->index % EXL2__CUDA_SUMS; /* two norms in each layer */
-    m->pass.first_norm = exl2__cuda_is_first(m, layer);
+    m->pass.first_norm = layer->index == 0;
     for (uint32_t i = 0; i < layer->phase_count; i++) {
         exl2__range range = { 0, 1, 0, 0, i ? layer->phases[i - 1] : EXL2__PHASE_COUNT };
         EXL2__TRY(exl2__cuda_do(m, layer->phases[i], layer, &range));

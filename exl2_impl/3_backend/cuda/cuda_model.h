@@ -107,6 +107,13 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     uint64_t row_ns[EXL2__CUDA_PASS_CLASSES]; /* learned: of a pass that decodes, or of a row among many */
     exl2__cuda_graphs graphs;
     exl2__cuda_timing timing;
+    struct exl2__cuda_model *before; /* the span before, whose rows this one goes on with; NULL: it is the first */
+    exl2__cuda_device *from;        /* the GPU of `before` */
+    exl2__cuda_event *arrived, *taken; /* of `before`: it has handed over its rows; of this one: it has read them */
+    uint8_t *crossing;              /* pinned: exl2__cuda_handed_bytes, where `before` cannot write to this memory */
+    uint64_t crossing_bytes;
+    exl2__cuda_event *advanced;     /* of the last span: it has written `next_rows` of an earlier one */
+    exl2k_row *next_rows;           /* pinned, of all but the last span: rows as sampling has advanced them */
     void **packed;                  /* blocks of a pinned copy of the weights (cuda_park.h); NULL: there is none */
     uint64_t packed_size, packed_done; /* bytes of the copy; bytes that are copied so far, down or up */
     uint64_t packed_base;           /* address of the weights that the copy and all records mean */

@@ -78,9 +78,8 @@ EXL2__PRIVATE uint32_t exl2__cuda_table_pitch(const exl2__step *step)
     return pages;
 }
 
-/* later: of a later span, whose rows have their index in place of a token (exl2__cuda_embed_table). */
-EXL2__PRIVATE void exl2__cuda_fill_rows(const exl2__step *step, bool later, uint32_t vocab, exl2k_row *rows,
-                                        uint32_t *tables, uint32_t pitch)
+EXL2__PRIVATE void exl2__cuda_fill_rows(const exl2__step *step, uint32_t vocab, exl2k_row *rows, uint32_t *tables,
+                                        uint32_t pitch)
 {
     (void)vocab; /* only asserts read it */
     for (uint32_t i = 0; i < step->row_count; i++) {
@@ -88,8 +87,8 @@ EXL2__PRIVATE void exl2__cuda_fill_rows(const exl2__step *step, bool later, uint
         uint32_t pages = exl2__cuda_last_position(step, i) / EXL2K_PAGE_TOKENS + 1;
         EXL2__ASSERT(row->vector || (uint32_t)row->token < vocab);
         EXL2__ASSERT(!row->later && !row->turn[0] && !row->turn[1] && !row->turn[2]); /* kernels know positions alone */
-        rows[i] = (exl2k_row){ later ? i : (exl2k_u32)row->token, row->position, row->sequence, 0 };
-        rows[i].flags = row->vector && !later ? EXL2K_ROW_VECTOR : 0;
+        rows[i] = (exl2k_row){ (exl2k_u32)row->token, row->position, row->sequence, 0 };
+        rows[i].flags = row->vector ? EXL2K_ROW_VECTOR : 0;
         if (i + 1 < step->row_count && row[1].sequence == row->sequence) {
             continue;
         }
@@ -177,8 +176,7 @@ EXL2__PRIVATE bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k
                                   .tiles = k->device + at->tiles, .ticket = m->fences_queued + g,
                                   .logit_count = exl2__min32(size, step->logit_count - g * size) };
     }
-    bool later = exl2__plan_first(m->plan) > 0;
-    exl2__cuda_fill_rows(step, later, m->plan->shape.vocab, (exl2k_row *)(void *)(k->slot + at->rows),
+    exl2__cuda_fill_rows(step, m->plan->shape.vocab, (exl2k_row *)(void *)(k->slot + at->rows),
                          (uint32_t *)(void *)(k->slot + at->tables), table_pitch);
     if (m->pass.prompts) {
         exl2__cuda_pack_tiles(m, step, (exl2k_tile *)(void *)(k->slot + at->tiles));

@@ -11,6 +11,7 @@
 
 #include "../../../kernels_src/copy_args.h"
 #include "cuda_attend.h"
+#include "cuda_cross.h"
 #include "cuda_experts.h"
 #include "cuda_multiply.h"
 
@@ -70,16 +71,29 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_copy_pages(exl2__cuda_model *m, const ex
     return EXL2_OK;
 }
 
-/* The table of the phase `embed`. In a later span it has the rows that were handed over, and each row of the pass has
-   its index in place of a token (exl2__cuda_fill_rows). */
+/* What the span before has handed over: its residual and, where norms are folded into products, the sums of squares
+   that its last product has left for the next one. So the bits are those of a model that is not cut. */
+EXL2__PRIVATE void exl2__cuda_embed_handed(const exl2__cuda_model *m, exl2k_embed_args *a)
+{
+    const exl2__shape *s = &m->plan->shape;
+    a->table = m->b.handed;
+    a->kind = EXL2K_TABLE_HANDED;
+    if (exl2__cuda_hands_sums(m)) {
+        a->handed_now = m->b.handed + exl2__cuda_handed_sums(m->plan);
+        a->handed_before = a->handed_now + EXL2__CUDA_HANDED_SLOTS;
+        a->sums_before = exl2__cuda_sums(m, EXL2__CUDA_SUMS - 1);
+        a->by_lanes = exl2__cuda_is_sparse(&m->plan->layers[exl2__plan_first(m->plan) - 1]);
+        a->eps = s->norm_eps;
+        a->inverse_hidden = 1.0f / (float)s->hidden;
+    }
+}
+
+/* The table of the phase `embed`. */
 EXL2__PRIVATE void exl2__cuda_embed_table(const exl2__cuda_model *m, exl2k_embed_args *a)
 {
     const exl2__cuda_matrix *table = exl2__cuda_matrix_of(m->plan->embed);
     if (exl2__plan_first(m->plan) > 0) {
-        a->table = m->b.handed;
-        a->table_rows = m->plan->rows_max;
-        a->kind = EXL2K_TABLE_F32;
-        a->scale = 1;
+        exl2__cuda_embed_handed(m, a);
         return;
     }
     a->table = table->table;

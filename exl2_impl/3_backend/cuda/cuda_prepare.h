@@ -88,7 +88,6 @@ EXL2__PRIVATE uint64_t exl2__cuda_host_bytes(const exl2__device *device, const e
     uint64_t layers = exl2__plan_span(p), slot = exl2__max64(EXL2__CUDA_SLOT_BYTES, slice_bytes);
     uint64_t matrices = (s->experts.count ? 5 : 4) * layers + 3, vectors = EXL2__UNIT_VECTORS_MAX * layers + 2;
     uint64_t bytes = matrices * sizeof(exl2__cuda_matrix) + vectors * sizeof(exl2__cuda_vector);
-    (void)device;
     bytes += exl2__cuda_orders_max(p) * sizeof(uint16_t);
     if (exl2__experts_any(&s->experts)) { /* records of layers, and the order of their inputs */
         bytes += layers * (sizeof(exl2__cuda_experts) + s->hidden * sizeof(uint16_t));
@@ -98,6 +97,8 @@ EXL2__PRIVATE uint64_t exl2__cuda_host_bytes(const exl2__device *device, const e
         uint64_t classes = exl2__cuda_row_class(exl2__cuda_graph_rows(p)) + 1;
         uint64_t graphs = classes * (layers + EXL2__CUDA_HEAD_UNITS_MAX);
         bytes += exl2__cuda_results_bytes(p) + graphs * sizeof(exl2__cuda_graph_exec *);
+        bytes += exl2__cuda_crossing_bytes(exl2__cuda_of(device), p);
+        bytes += p->layers_after ? EXL2__CUDA_GRAPH_ROWS * sizeof(exl2k_row) : 0;
     } else {
         uint32_t attention = s->heads * s->head_dim;
         uint64_t making = exl2__cuda_making_bytes(s->hidden, EXL2K_PARTS_MAX);
@@ -155,6 +156,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const 
     EXL2__TRY(exl2__cuda_prepare_products(m, p));
     exl2__cuda_prepare_units(m);
     EXL2__TRY(exl2__cuda_timing_open(gpu, &m->timing));
+    EXL2__TRY(exl2__cuda_cross_open(m));
     return exl2__cuda_graphs_open(m);
 }
 

@@ -96,22 +96,13 @@ EXL2__PRIVATE uint64_t exl2__cuda_queued_ns(exl2__device *device)
 
 /* ---- queueing ---- */
 
-/* Enqueues a fence after the sampling of a group, or after a pass without logits, or after a span without a head. */
+/* Enqueues a fence after the sampling of a group, or after a pass without logits. */
 EXL2__PRIVATE exl2_result exl2__cuda_queue_fence(exl2__cuda_model *m)
 {
     int recorded = m->gpu->driver.event_record(m->b.fences[m->fences_queued % EXL2K_RESULT_SETS], m->gpu->stream);
     m->fences_queued++;
     exl2__cuda_device_flush(m->gpu);
     return exl2__cuda_device_check(m->gpu, recorded, "recording an event");
-}
-
-/* Uploads the rows that the span before has handed over. */
-EXL2__PRIVATE exl2_result exl2__cuda_queue_handed(exl2__cuda_model *m)
-{
-    size_t bytes = (size_t)m->step->row_count * m->plan->shape.hidden * sizeof(float);
-    m->pass.chained = false; /* the next kernel reads them */
-    return exl2__cuda_device_check(m->gpu, m->gpu->driver.copy_up(m->b.handed, m->step->handed, bytes, m->gpu->stream),
-                                   "uploading rows of a span");
 }
 
 EXL2__PRIVATE exl2_result exl2__cuda_queue_units(exl2__cuda_model *m, uint32_t begin, uint32_t end)
@@ -122,13 +113,13 @@ EXL2__PRIVATE exl2_result exl2__cuda_queue_units(exl2__cuda_model *m, uint32_t b
     if (begin == 0 && m->step->copy_count) {
         EXL2__TRY(exl2__cuda_do(m, EXL2__PHASE_copy_pages, NULL, NULL));
     }
-    if (begin == 0 && exl2__plan_first(m->plan) > 0) {
-        EXL2__TRY(exl2__cuda_queue_handed(m));
-    }
     if (m->step->row_count) {
         EXL2__TRY(m->pass.captured ? exl2__cuda_queue_graphs(m, begin, end) : exl2__cuda_queue_plain(m, begin, end));
     }
-    if (!ends) {
+    if (begin == 0) {
+        EXL2__TRY(exl2__cuda_cross_taken(m));
+    }
+    if (!ends || m->plan->layers_after) {
         exl2__cuda_device_flush(m->gpu);
         return EXL2_OK;
     }
@@ -161,7 +152,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_repeat_pass(exl2__cuda_model *m)
     uint32_t end = exl2__cuda_layer_units(m) + (m->step->masked ? 0 : m->head_units);
     m->pass.longest_context++;
     EXL2__TRY(m->pass.captured ? exl2__cuda_queue_graphs(m, 0, end) : exl2__cuda_queue_plain(m, 0, end));
-    if (m->step->masked) {
+    EXL2__TRY(exl2__cuda_cross_taken(m));
+    if (m->step->masked || m->plan->layers_after) {
         exl2__cuda_device_flush(m->gpu);
         return EXL2_OK;
     }
@@ -206,6 +198,12 @@ EXL2__PRIVATE bool exl2__cuda_results_arrived(const exl2__cuda_model *m, uint32_
 static inline int exl2__cuda_fence_query(const exl2__cuda_model *m, uint32_t fence)
 {
     return m->gpu->driver.event_query(m->b.fences[fence % EXL2K_RESULT_SETS]);
+}
+
+/* Whether the fence may still pass. */
+static inline bool exl2__cuda_fence_waits(const exl2__cuda_model *m, uint32_t fence)
+{
+    return exl2__cuda_fence_query(m, fence) == EXL2__CUDA_NOT_READY && exl2__cuda_cross_check(m) == EXL2_OK;
 }
 
 /* Whether all results have arrived or, without results, whether the pass has ended. */
@@ -272,7 +270,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_learn_ns(const exl2__cuda_sleep *s, uint64_t r
 EXL2__PRIVATE bool exl2__cuda_sleep_is_lost(const exl2__cuda_model *m, const exl2__cuda_sleep *s)
 {
     uint64_t overdue_ns = 2 * s->rows * m->row_ns[s->kind] + EXL2__CUDA_OVERDUE_NS;
-    return s->sleeps > 1 && s->waited_ns > overdue_ns && exl2__cuda_fence_query(m, s->fence) != EXL2__CUDA_NOT_READY;
+    return s->sleeps > 1 && s->waited_ns > overdue_ns && !exl2__cuda_fence_waits(m, s->fence);
 }
 
 /* Sleeps until the results of the fence have arrived, or never will. */
@@ -299,6 +297,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_wait(exl2__cuda_model *m, uint32_t count)
     if (count > 0 && exl2__cuda_results_arrived(m, fence, count)) {
         return EXL2_OK;
     }
+    EXL2__TRY(exl2__cuda_cross_check(m));
     return exl2__cuda_device_check(m->gpu, m->gpu->driver.event_wait(m->b.fences[fence % EXL2K_RESULT_SETS]),
                                    "running a pass");
 }
@@ -309,6 +308,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_fence_check(exl2__cuda_model *m, uint32_t c
     if (count > 0 && exl2__cuda_results_arrived(m, m->fences_collected, count)) {
         return EXL2_OK;
     }
+    EXL2__TRY(exl2__cuda_cross_check(m));
     return exl2__cuda_device_check(m->gpu, exl2__cuda_fence_query(m, m->fences_collected), "running a pass");
 }
 

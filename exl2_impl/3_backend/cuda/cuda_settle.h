@@ -72,6 +72,12 @@ static inline uint64_t exl2__cuda_sums_before(const exl2__cuda_model *m)
     return m->pass.first_norm ? 0 : exl2__cuda_sums(m, EXL2__CUDA_SUMS - 1);
 }
 
+/* Whether a span that another one follows hands over sums of squares in this pass, too. */
+static inline bool exl2__cuda_hands_sums(const exl2__cuda_model *m)
+{
+    return exl2__cuda_folds(&m->plan->shape) && !m->pass.by_gemm;
+}
+
 /* What follows a layer if norms are folded: a norm, and the product that reads it. The kernels write an input for some
    norm in any case. At the end of a span that another one follows, nothing reads it: any norm of the layer will do. */
 typedef struct exl2__cuda_follower {

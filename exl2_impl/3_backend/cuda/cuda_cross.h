@@ -1,0 +1,202 @@
+/* cuda_cross.h: what passes between the spans of a model: rows to the next span, sampled tokens back to the earlier ones.
+   takes: spans with a current pass.
+   gives: exl2__cuda_link, exl2__cuda_cross, exl2__cuda_follow of the backend; exl2__cuda_cross_open, _close.
+   owns:  pinned memory and events, until close.
+
+   Everything is enqueued, and no thread waits: events order the streams of two spans. A span writes its rows to the next
+   one's buffer `handed` itself if its GPU reaches that memory (cuda_peer.h); else they pass through pinned memory. */
+#ifndef EXL2__CUDA_CROSS_H
+#define EXL2__CUDA_CROSS_H
+
+#include "cuda_settle.h"
+
+/* Whether the GPU of the span before writes to the memory of this one. */
+static inline bool exl2__cuda_crosses_directly(const exl2__cuda_model *m)
+{
+    return m->from == m->gpu || m->from->peers >> m->gpu->slot & 1;
+}
+
+/* Pinned bytes through which rows pass from the span before; 0: they pass directly, or there is none. */
+static inline uint64_t exl2__cuda_crossing_bytes(const exl2__cuda_model *m, const exl2__plan *p)
+{
+    return m->before && !exl2__cuda_crosses_directly(m) ? exl2__cuda_handed_bytes(p) : 0;
+}
+
+/* ---- open and close ---- */
+
+EXL2__PRIVATE void exl2__cuda_link(exl2__device *device, exl2__device *before)
+{
+    exl2__cuda_model *m = exl2__cuda_of(device);
+    m->before = exl2__cuda_of(before);
+    m->from = m->before->gpu;
+}
+
+static inline exl2_result exl2__cuda_cross_event(exl2__cuda_device *d, exl2__cuda_event **event)
+{
+    int made = d->driver.event_make(event, EXL2__CUDA_EVENT_NO_TIMING);
+    return exl2__cuda_device_check(d, made, "creating an event");
+}
+
+/* The context of the span is current. */
+EXL2__PRIVATE exl2_result exl2__cuda_cross_open(exl2__cuda_model *m)
+{
+    exl2__cuda_device *gpu = m->gpu;
+    void *memory;
+    EXL2__TRY(exl2__cuda_cross_event(gpu, &m->advanced));
+    if (m->plan->layers_after) {
+        EXL2__TRY(exl2__cuda_pin(gpu, EXL2__CUDA_GRAPH_ROWS * sizeof *m->next_rows, &memory));
+        m->next_rows = (exl2k_row *)memory;
+    }
+    if (!m->before) {
+        return EXL2_OK;
+    }
+    uint64_t bytes = exl2__cuda_crossing_bytes(m, m->plan);
+    if (bytes) {
+        EXL2__TRY(exl2__cuda_pin(gpu, bytes, &memory));
+        m->crossing = (uint8_t *)memory;
+        m->crossing_bytes = bytes;
+    }
+    EXL2__TRY(exl2__cuda_cross_event(gpu, &m->taken));
+    EXL2__TRY(exl2__cuda_device_enter(m->from));
+    return exl2__cuda_device_leave_with(m->from, exl2__cuda_cross_event(m->from, &m->arrived));
+}
+
+/* The context of the span is current, and its stream has ended. */
+EXL2__PRIVATE void exl2__cuda_cross_close(exl2__cuda_model *m)
+{
+    if (m->arrived && m->from->driver.context_push(m->from->context) == 0) { /* `before` may be closed */
+        m->from->driver.event_free(m->arrived);
+        exl2__cuda_device_leave(m->from);
+    }
+    exl2__cuda_event *events[] = { m->taken, m->advanced };
+    for (uint32_t i = 0; i < EXL2__COUNT(events); i++) {
+        if (events[i]) {
+            m->gpu->driver.event_free(events[i]);
+        }
+    }
+    exl2__cuda_unpin(m->gpu, m->crossing, m->crossing_bytes);
+    exl2__cuda_unpin(m->gpu, m->next_rows, EXL2__CUDA_GRAPH_ROWS * sizeof *m->next_rows);
+    m->arrived = m->taken = m->advanced = NULL;
+    m->crossing = NULL;
+    m->crossing_bytes = 0;
+    m->next_rows = NULL;
+}
+
+/* ---- rows to the next span ---- */
+
+/* Enqueues the copy of `bytes` bytes of the span before to offset `at` of m->b.handed, on the stream of that span, whose
+   context is current. Without direct access only to pinned memory. */
+static inline int exl2__cuda_cross_copy(const exl2__cuda_model *m, uint64_t at, uint64_t from, uint64_t bytes)
+{
+    const exl2__cuda_device *gpu = m->from;
+    const exl2__cuda_driver *driver = &gpu->driver;
+    uint64_t to = m->b.handed + at;
+    return m->crossing ? driver->copy_down(m->crossing + at, from, (size_t)bytes, gpu->stream)
+         : gpu == m->gpu ? driver->copy(to, from, (size_t)bytes, gpu->stream)
+                         : driver->copy_peer(to, m->gpu->context, from, gpu->context, (size_t)bytes, gpu->stream);
+}
+
+/* The parts of what the span before hands over in this pass: addresses, and their places in m->b.handed. */
+typedef struct exl2__cuda_crossing {
+    uint64_t from[3], at[3], bytes[3];
+    uint32_t count;
+} exl2__cuda_crossing;
+
+EXL2__PRIVATE exl2__cuda_crossing exl2__cuda_crossing_of(const exl2__cuda_model *m)
+{
+    const exl2__cuda_model *before = m->before;
+    uint64_t rows = before->step->row_count, sums = exl2__cuda_handed_sums(m->plan);
+    uint32_t norm = 2 * exl2__plan_first(m->plan); /* two in each layer, as in exl2__cuda_queue_layer */
+    exl2__cuda_crossing x = { .count = 1 };
+    x.from[0] = before->b.residual;
+    x.bytes[0] = rows * m->plan->shape.hidden * sizeof(float);
+    if (exl2__cuda_hands_sums(before)) {
+        x.from[1] = before->b.sums[norm % EXL2__CUDA_SUMS];
+        x.from[2] = before->b.sums[(norm - 1) % EXL2__CUDA_SUMS];
+        x.at[1] = sums;
+        x.at[2] = sums + EXL2__CUDA_HANDED_SLOTS;
+        x.bytes[1] = x.bytes[2] = exl2__cuda_slots((uint32_t)rows);
+        x.count = 3;
+    }
+    return x;
+}
+
+/* On the stream of the span before: when this span has read the rows of the last pass, writes those of this one. */
+EXL2__PRIVATE exl2_result exl2__cuda_cross_send(exl2__cuda_model *m, const exl2__cuda_crossing *x)
+{
+    exl2__cuda_device *gpu = m->from;
+    int result = gpu->driver.stream_wait_event(gpu->stream, m->taken, 0);
+    for (uint32_t i = 0; i < x->count && result == 0; i++) {
+        result = exl2__cuda_cross_copy(m, x->at[i], x->from[i], x->bytes[i]);
+    }
+    result = result == 0 ? gpu->driver.event_record(m->arrived, gpu->stream) : result;
+    m->before->pass.chained = false; /* the next kernel writes to what is copied */
+    exl2__cuda_device_flush(gpu);
+    return exl2__cuda_device_check(gpu, result, "handing rows to a span");
+}
+
+/* On the stream of this span: the kernels that follow read the rows. */
+EXL2__PRIVATE exl2_result exl2__cuda_cross_take(exl2__cuda_model *m, const exl2__cuda_crossing *x)
+{
+    const exl2__cuda_driver *driver = &m->gpu->driver;
+    int result = driver->stream_wait_event(m->gpu->stream, m->arrived, 0);
+    for (uint32_t i = 0; i < x->count && result == 0 && m->crossing; i++) {
+        result = driver->copy_up(m->b.handed + x->at[i], m->crossing + x->at[i], (size_t)x->bytes[i], m->gpu->stream);
+    }
+    m->pass.chained = false;
+    return exl2__cuda_device_check(m->gpu, result, "taking rows of a span");
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_cross(exl2__device *device)
+{
+    exl2__cuda_model *m = exl2__cuda_of(device);
+    exl2__cuda_crossing x = exl2__cuda_crossing_of(m);
+    EXL2__TRY(exl2__cuda_device_enter(m->from));
+    EXL2__TRY(exl2__cuda_device_leave_with(m->from, exl2__cuda_cross_send(m, &x)));
+    EXL2__TRY(exl2__cuda_device_enter(m->gpu));
+    return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_cross_take(m, &x));
+}
+
+/* Called once the kernels that read the rows have been enqueued. */
+static inline exl2_result exl2__cuda_cross_taken(exl2__cuda_model *m)
+{
+    int recorded = m->taken ? m->gpu->driver.event_record(m->taken, m->gpu->stream) : 0;
+    return exl2__cuda_device_check(m->gpu, recorded, "recording an event");
+}
+
+/* ---- sampled tokens to earlier spans ---- */
+
+EXL2__PRIVATE exl2_result exl2__cuda_follow(exl2__device *device, exl2__device *last)
+{
+    exl2__cuda_model *m = exl2__cuda_of(device), *l = exl2__cuda_of(last);
+    size_t bytes = m->step->row_count * sizeof(exl2k_row);
+    EXL2__ASSERT(m->step->row_count <= EXL2__CUDA_GRAPH_ROWS);
+    EXL2__TRY(exl2__cuda_device_enter(l->gpu));
+    int result = l->gpu->driver.copy_down(m->next_rows, l->pass.rows, bytes, l->gpu->stream);
+    result = result == 0 ? l->gpu->driver.event_record(l->advanced, l->gpu->stream) : result;
+    l->pass.chained = false;
+    EXL2__TRY(exl2__cuda_device_leave_with(l->gpu, exl2__cuda_device_check(l->gpu, result, "copying sampled tokens")));
+    EXL2__TRY(exl2__cuda_device_enter(m->gpu));
+    result = m->gpu->driver.stream_wait_event(m->gpu->stream, l->advanced, 0);
+    result = result == 0 ? m->gpu->driver.copy_up(m->pass.rows, m->next_rows, bytes, m->gpu->stream) : result;
+    m->pass.chained = false;
+    return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_device_check(m->gpu, result, "copying sampled tokens"));
+}
+
+/* ---- failures ---- */
+
+/* Fails if the GPU of an earlier span is lost: what this span waits for would never come. The context of this span is
+   current. */
+EXL2__PRIVATE exl2_result exl2__cuda_cross_check(const exl2__cuda_model *m)
+{
+    for (const exl2__cuda_model *at = m->before; at; at = at->before) {
+        EXL2__TRY(exl2__cuda_device_enter(at->gpu));
+        int state = at->gpu->driver.stream_query(at->gpu->stream);
+        exl2_result r = state == EXL2__CUDA_NOT_READY ? EXL2_OK
+                                                      : exl2__cuda_device_check(at->gpu, state, "running a pass");
+        EXL2__TRY(exl2__cuda_device_leave_with(at->gpu, r));
+    }
+    return EXL2_OK;
+}
+
+#endif
