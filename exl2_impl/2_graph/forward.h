@@ -37,6 +37,9 @@ typedef struct exl2__forward {
     float *handed;                        /* synchronous: [rows_max, hidden] rows that pass from span to span; NULL:
                                              there is one */
     exl2__step step;
+    exl2__step part;                      /* asynchronous: rows of the step that are enqueued now, as a pass of their
+                                             own; all of them unless spans share a long prompt */
+    uint32_t part_rows;                   /* rows of such a part, but for the last one; 0: there is one */
     bool active;
     exl2__masks masks;
     uint32_t span;                        /* index of the span of the next unit */
@@ -99,18 +102,64 @@ static inline exl2_result exl2__forward_phase(exl2__forward *f, const exl2__laye
     return EXL2_ERR_INTERNAL;
 }
 
+/* Rows of the parts that the step is cut into; 0: it is not. */
+static inline uint32_t exl2__forward_part_rows(const exl2__forward *f, const exl2__step *step)
+{
+    uint32_t rows = 0;
+    if (f->spans->count == 1 || !exl2__backend_is_async(f->spans->span->backend)
+        || step->kind != EXL2__ROWS_PROMPT || step->row_loras
+        || exl2__step_has_hidden(step, 0, step->logit_count, false)) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < f->spans->count; i++) {
+        const exl2__span *span = &f->spans->span[i];
+        uint32_t own = span->backend->queue->part_rows(span->device, step->row_count);
+        if (own == 0) {
+            return 0;
+        }
+        rows = exl2__max32(rows, own);
+    }
+    return rows;
+}
+
+/* Whether another part follows. */
+static inline bool exl2__forward_has_parts(const exl2__forward *f)
+{
+    return f->part.rows_before + f->part.row_count < f->step.row_count;
+}
+
+/* Begins the part from row `first` on. Rows that want logits are in the last part. */
+static inline exl2_result exl2__forward_begin_part(exl2__forward *f, uint32_t first)
+{
+    const exl2__step *s = &f->step;
+    uint32_t end = s->row_count, logits = s->logit_count ? s->logits[0].row : s->row_count;
+    if (f->part_rows && first + f->part_rows <= logits && first + 2 * f->part_rows <= s->row_count) {
+        end = first + f->part_rows;
+    }
+    f->part = *s;
+    f->part.rows = s->rows + first;
+    f->part.rows_before = first;
+    f->part.row_count = end - first;
+    f->part.copy_count = first ? 0 : s->copy_count;
+    f->part.logit_count = end == s->row_count ? s->logit_count : 0;
+    f->span = f->unit = 0;
+    f->queued = false;
+    for (uint32_t i = 0; i < f->spans->count; i++) {
+        const exl2__span *span = &f->spans->span[i];
+        EXL2__TRY(span->backend->begin(span->device, &f->part));
+    }
+    return EXL2_OK;
+}
+
 static inline exl2_result exl2__forward_begin(exl2__forward *f, const exl2__step *step)
 {
     f->step = *step;
     f->step.handed = f->handed;
-    f->span = f->layer = f->phase = f->at = f->item = f->unit = f->logit0 = f->result_count = 0;
-    f->queued = false;
+    f->layer = f->phase = f->at = f->item = f->logit0 = f->result_count = 0;
     f->ahead = 0;
     f->masks = step->masked ? EXL2__MASKS_LATER : EXL2__MASKS_READY;
-    for (uint32_t i = 0; i < f->spans->count; i++) {
-        const exl2__span *span = &f->spans->span[i];
-        EXL2__TRY(span->backend->begin(span->device, &f->step));
-    }
+    f->part_rows = exl2__forward_part_rows(f, step);
+    EXL2__TRY(exl2__forward_begin_part(f, 0));
     f->active = true;
     return EXL2_OK;
 }

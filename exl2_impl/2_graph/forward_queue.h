@@ -67,15 +67,16 @@ static inline exl2_result exl2__forward_repeat(const exl2__forward *f)
 }
 
 /* Enqueues the units of the span that fit: layers, then, once the masks are ready, head and sampling of the current
-   group, in the last span. Sets f->queued if the next results can be waited for. Goes to the next span once all of the
-   span's units are enqueued. */
-static inline exl2_result exl2__forward_queue_units(exl2__forward *f, exl2__queue_budget *budget)
+   group, in the last span. Sets f->queued if the next results can be waited for. Goes to the next span, or to the next
+   part of the pass, once all of the span's units are enqueued; *more is set then. */
+static inline exl2_result exl2__forward_queue_units(exl2__forward *f, exl2__queue_budget *budget, bool *more)
 {
     const exl2__span *span = exl2__forward_span(f);
     const exl2__backend_queue *queue = span->backend->queue;
     uint32_t group = f->logit0 / f->plan->logit_rows_max;
-    bool last = exl2__forward_in_last_span(f), masks = !last || f->masks == EXL2__MASKS_READY;
-    uint32_t groups = last && f->step.logit_count && masks ? group + 1 : 0;
+    bool last = exl2__forward_in_last_span(f), ends = last && !exl2__forward_has_parts(f);
+    bool masks = !ends || f->masks == EXL2__MASKS_READY;
+    uint32_t groups = ends && f->step.logit_count && masks ? group + 1 : 0;
     uint32_t end = queue->units(span->device) + groups * queue->head_units(span->device);
     uint32_t fit = exl2__forward_units_that_fit(f, end, budget);
     if (fit > f->unit) {
@@ -88,7 +89,11 @@ static inline exl2_result exl2__forward_queue_units(exl2__forward *f, exl2__queu
     }
     f->queued = fit == end && masks;
     f->masks = fit == end && !masks ? EXL2__MASKS_WANTED : f->masks;
-    if (f->queued && !last) {
+    *more = f->queued && !ends;
+    if (*more && last) {
+        return exl2__forward_begin_part(f, f->part.rows_before + f->part.row_count);
+    }
+    if (*more) {
         f->span++;
         f->unit = 0;
         f->queued = false;
@@ -107,12 +112,8 @@ static inline exl2_result exl2__forward_queue_pass(exl2__forward *f, exl2__queue
 {
     bool all = f->logit0 == f->step.logit_count && f->step.logit_count;
     *status = all ? EXL2__FORWARD_DONE : EXL2__FORWARD_MORE;
-    for (uint32_t before = f->span; !all && !f->queued;) { /* once for each span */
-        EXL2__TRY(exl2__forward_queue_units(f, budget));
-        if (f->span == before) {
-            break;
-        }
-        before = f->span;
+    for (bool more = !all && !f->queued; more;) { /* once for each span of each part */
+        EXL2__TRY(exl2__forward_queue_units(f, budget, &more));
     }
     if (all || !f->queued) {
         *status = f->masks == EXL2__MASKS_WANTED ? EXL2__FORWARD_MASKS : *status;

@@ -318,6 +318,7 @@ typedef struct exl2__step { /* the arrays must live until the pass has ended */
     uint32_t lora_set_count;
     const float *handed; /* [row_count, hidden] for `embed` of a later span: rows that the span before has computed;
                             NULL with a queue */
+    uint32_t rows_before; /* rows of the pass that come before rows[0], for which logits[].row counts them */
     exl2__row_kind kind;
     bool decodes; /* no rows are of prompts, and every row wants logits (not HIDDEN): logits[i].row == i */
     bool repeats; /* besides, every row is the only one of its sequence, and a token is sampled from it */
@@ -404,8 +405,11 @@ typedef struct exl2__backend_queue {
     /* Spans of a model. link: after `open` of both, `before` is the span before. cross: enqueues the copy of what that
        span has computed in the pass begun, all of whose units there are enqueued; the units of this span follow, and
        compute what they would compute if the model were not cut. follow: before `repeat` of a span that is not the
-       last one, enqueues the copy of the rows of the pass as sampling on the last one advances them. */
+       last one, enqueues the copy of the rows of the pass as sampling on the last one advances them. part_rows: a pass
+       of so many rows of prompts may be cut into passes of so many rows, the last one of more, with the same bits; so
+       the spans work at the same time. 0: it may not. */
     void (*link)(exl2__device *d, exl2__device *before);
+    uint32_t (*part_rows)(const exl2__device *d, uint32_t rows);
     exl2_result (*cross)(exl2__device *d);
     exl2_result (*follow)(exl2__device *d, exl2__device *last);
 } exl2__backend_queue;

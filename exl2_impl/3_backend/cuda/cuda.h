@@ -166,7 +166,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t w
         m->orders = (uint16_t *)orders;
         m->orders_max = exl2__cuda_orders_max(m->plan);
     }
-    EXL2__TRY(exl2__cuda_ring_open(m->gpu, &m->ring, EXL2__CUDA_SLOTS, EXL2__CUDA_SLOT_BYTES, m->gpu->stream));
+    uint32_t slots = exl2__cuda_slot_count(m->plan);
+    EXL2__TRY(exl2__cuda_ring_open(m->gpu, &m->ring, slots, EXL2__CUDA_SLOT_BYTES, m->gpu->stream));
     return exl2__cuda_arena_open(m->gpu, &m->weights, weight_bytes, EXL2_MEM_WEIGHTS);
 }
 
@@ -242,6 +243,7 @@ static const exl2__backend_queue exl2__cuda_backend_queue = {
     .repeat = exl2__cuda_repeat,
     .ahead = exl2__cuda_ahead,
     .link = exl2__cuda_link,
+    .part_rows = exl2__cuda_part_rows,
     .cross = exl2__cuda_cross,
     .follow = exl2__cuda_follow,
 };

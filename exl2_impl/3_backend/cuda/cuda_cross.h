@@ -1,10 +1,12 @@
-/* cuda_cross.h: what passes between the spans of a model: rows to the next span, sampled tokens back to the earlier ones.
+/* cuda_cross.h: what passes between the spans of a model: rows to the next span, sampled tokens to the earlier ones.
    takes: spans with a current pass.
-   gives: exl2__cuda_link, exl2__cuda_cross, exl2__cuda_follow of the backend; exl2__cuda_cross_open, _close.
+   gives: exl2__cuda_link, exl2__cuda_part_rows, exl2__cuda_cross, exl2__cuda_follow of the backend;
+          exl2__cuda_cross_open, _close, _taken, _check.
    owns:  pinned memory and events, until close.
 
-   Everything is enqueued, and no thread waits: events order the streams of two spans. A span writes its rows to the next
-   one's buffer `handed` itself if its GPU reaches that memory (cuda_peer.h); else they pass through pinned memory. */
+   Everything is enqueued, and no thread waits: events order the streams of two spans. A span writes its rows to the
+   next one's buffer `handed` itself if its GPU reaches that memory (cuda_peer.h); else they pass through pinned
+   memory. */
 #ifndef EXL2__CUDA_CROSS_H
 #define EXL2__CUDA_CROSS_H
 
@@ -82,10 +84,24 @@ EXL2__PRIVATE void exl2__cuda_cross_close(exl2__cuda_model *m)
     m->next_rows = NULL;
 }
 
+#define EXL2__CUDA_PARTS_MAX 4u
+#ifndef EXL2__CUDA_PART_ROWS
+#define EXL2__CUDA_PART_ROWS 512u /* least rows of a part of a prompt by wgmma; else an eighth more */
+#endif
+
+/* The bits of products by GEMM depend on the class of the number of rows, and parts must be of the class of the whole
+   pass: more than 256 rows by wgmma (cuda_gemm_wg.h), else more than 512 (cuda_gemm.h). */
+EXL2__PRIVATE uint32_t exl2__cuda_part_rows(const exl2__device *device, uint32_t rows)
+{
+    uint32_t least = EXL2__CUDA_PART_ROWS + (exl2__cuda_of(device)->has_wg ? 0 : EXL2__CUDA_PART_ROWS / 8);
+    uint32_t parts = exl2__min32(rows / least, EXL2__CUDA_PARTS_MAX);
+    return parts > 1 ? rows / parts / 8 * 8 : 0;
+}
+
 /* ---- rows to the next span ---- */
 
-/* Enqueues the copy of `bytes` bytes of the span before to offset `at` of m->b.handed, on the stream of that span, whose
-   context is current. Without direct access only to pinned memory. */
+/* Enqueues the copy of `bytes` bytes of the span before to offset `at` of m->b.handed, on the stream of that span,
+   whose context is current. Without direct access only to pinned memory. */
 static inline int exl2__cuda_cross_copy(const exl2__cuda_model *m, uint64_t at, uint64_t from, uint64_t bytes)
 {
     const exl2__cuda_device *gpu = m->from;

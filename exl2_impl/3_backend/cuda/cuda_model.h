@@ -16,6 +16,7 @@
 #include "cuda_ring.h"
 
 #define EXL2__CUDA_SLOTS 2u              /* slots of the ring that carries slices of weights, then the data of passes */
+#define EXL2__CUDA_SPAN_SLOTS 5u         /* the same of one of several spans */
 #define EXL2__CUDA_SLOT_BYTES (2u << 20) /* pinned bytes of a slot; more if a slice or the data of a pass is larger */
 #define EXL2__CUDA_SPARE 64u             /* finite elements after the end of every input row */
 #define EXL2__CUDA_ENDS_MAX (EXL2__MATRIX_IN_MAX / EXL2__CUDA_RECORD_ROWS + 1 + EXL2__CUDA_REGIONS_MAX)
@@ -118,6 +119,13 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     uint64_t packed_size, packed_done; /* bytes of the copy; bytes that are copied so far, down or up */
     uint64_t packed_base;           /* address of the weights that the copy and all records mean */
 } exl2__cuda_model;
+
+/* Slots of the ring. The parts of a prompt that several spans share are enqueued at once, so no slot is reused before
+   the last part. plan NULL: no model. */
+static inline uint32_t exl2__cuda_slot_count(const exl2__plan *p)
+{
+    return p && exl2__plan_span(p) < p->shape.layers ? EXL2__CUDA_SPAN_SLOTS : EXL2__CUDA_SLOTS;
+}
 
 static inline exl2__cuda_model *exl2__cuda_of(const exl2__device *d)
 {

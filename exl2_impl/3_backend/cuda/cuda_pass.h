@@ -187,6 +187,7 @@ EXL2__PRIVATE bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k
     bool good = !m->pass.adapted || exl2__cuda_pack_loras(m, k);
     for (uint32_t i = 0; i < step->logit_count && good; i++) {
         good = exl2__cuda_pack_sampling(k, &step->logits[i], step->repeats, &samplings[i]);
+        samplings[i].row -= step->rows_before;
     }
     return good && exl2__cuda_pack_masks(m, k, samplings);
 }

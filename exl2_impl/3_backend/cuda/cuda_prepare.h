@@ -106,7 +106,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_host_bytes(const exl2__device *device, const e
         bytes += exl2__max64(making, exl2__cuda_making_bytes(exl2__max32(inter, attention), 1));
         bytes += exl2__align_up(inter, 32) * sizeof(uint16_t); /* exl2__cuda_down_order */
     }
-    return bytes + EXL2__CUDA_SLOTS * exl2__align_up(slot, EXL2__CUDA_ALIGN);
+    return bytes + exl2__cuda_slot_count(p) * exl2__align_up(slot, EXL2__CUDA_ALIGN);
 }
 
 /* Chooses how products of many rows run. Where wgmma could compute them but for their matrices, modules are loaded that
@@ -137,7 +137,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const 
     exl2__cuda_buffers_layout(&m->b, p, gpu->sm_count, &m->pass_memory);
     if (m->b.data_bytes > m->ring.slot_bytes) {
         exl2__cuda_ring_close(gpu, &m->ring);
-        EXL2__TRY(exl2__cuda_ring_open(gpu, &m->ring, EXL2__CUDA_SLOTS, m->b.data_bytes, gpu->stream));
+        EXL2__TRY(exl2__cuda_ring_open(gpu, &m->ring, exl2__cuda_slot_count(p), m->b.data_bytes, gpu->stream));
     }
     m->results_bytes = exl2__cuda_results_bytes(p);
     EXL2__TRY(exl2__cuda_pin(gpu, m->results_bytes, &results));
