@@ -66,6 +66,7 @@ typedef struct fake_state {
     uint32_t option_count;
     uint64_t allocated;      /* bytes of device memory that are allocated now */
     uint64_t most;           /* the same at its peak */
+    uint32_t peer_copies;    /* copies from one device to another */
     uint64_t copied;         /* bytes of all copies from device memory to device memory */
     int context_depth;
     char misuse[160];        /* the first misuse: something that a real driver or GPU would not tolerate */

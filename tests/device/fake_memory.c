@@ -277,6 +277,7 @@ static int copy_peer(uint64_t to, exl2__cuda_context *to_context, uint64_t from,
         }
         wrong = wrong || (ends[i] != own && fake.peer[own->device][ends[i]->device] == FAKE_PEER_WRONG);
     }
+    fake.peer_copies += ends[0] != ends[1];
     return fake_queue(stream, (op){ .kind = OP_COPY, .to = to, .from = from, .bytes = bytes - (wrong ? 4 : 0) });
 }
 

@@ -114,6 +114,38 @@ static void test_open(void)
     machine_end();
 }
 
+/* Two GPUs have access to each other's memory if the driver says so, and if what is copied arrives. */
+static void test_peers(void)
+{
+    exl2_engine_info info;
+    for (peers = FAKE_PEER_NONE; peers <= (int)FAKE_PEER_WRONG; peers++) {
+        make();
+        exl2_engine *e = open_cards(EXL2_BACKEND_CUDA, picks, CARDS, EXL2_OK);
+        exl2_engine_get(e, &info);
+        for (uint32_t i = 0; i < CARDS; i++) {
+            CHECK_INT(info.peers[i], peers == FAKE_PEER_GOOD ? 7u & ~(1u << i) : 0u);
+        }
+        exl2_close(e);
+        machine_end();
+    }
+    peers = FAKE_PEER_GOOD;
+    make();
+    fake.peer[0][2] = FAKE_PEER_NONE;
+    fake.peer[1][2] = FAKE_PEER_WRONG;
+    fake.devices[1].bytes_total = 1; /* no room for the pattern */
+    exl2_device_desc two[2] = { picks[2], picks[0] };
+    exl2_engine *e = open_cards(EXL2_BACKEND_CUDA, two, 2, EXL2_OK); /* by their places in the engine */
+    exl2_engine_get(e, &info);
+    CHECK(info.peers[0] == 2 && info.peers[1] == 0);
+    exl2_close(e);
+    e = open_cards(EXL2_BACKEND_CUDA, picks, CARDS, EXL2_OK);
+    exl2_engine_get(e, &info);
+    CHECK(info.peers[0] == 0 && info.peers[1] == 0 && info.peers[2] == 1);
+    exl2_close(e);
+    machine_end();
+    peers = FAKE_PEER_NONE;
+}
+
 /* One GPU of three is too old. */
 static void test_left_out(void)
 {
@@ -322,17 +354,56 @@ static void test_drafter(void)
     machine_end();
 }
 
+/* K and V that one GPU has saved serve a model that lies on two of its kind; of another kind they do not. */
+static void test_saves(void)
+{
+    static uint8_t saved[1 << 20];
+    static const exl2_card one = { .device = 1 }, two[2] = { { .device = 0 }, { .device = 2 } };
+    exl2_model model;
+    exl2_session s;
+    size_t bytes = 0;
+    for (uint32_t other = 0; other < 2; other++) {
+        make();
+        snprintf(fake.devices[2].name, sizeof fake.devices[2].name, other ? "FakeForce 3060" : fake.devices[0].name);
+        exl2_engine *e = open_cards(EXL2_BACKEND_CUDA, picks, CARDS, EXL2_OK);
+        cuda_cards = &one;
+        cuda_card_count = 1;
+        CHECK_INT(cuda_load(e, &model), EXL2_OK);
+        CHECK_INT(exl2_session_open(e, model, &s), EXL2_OK);
+        exl2_job_desc d = cuda_job(s, cuda_prompt, 8, 30, &cuda_said[0]);
+        CHECK_INT(exl2_job_start(e, &d, NULL), EXL2_OK);
+        cuda_step_all(e, false, 0);
+        CHECK_INT(exl2_session_save(e, s, EXL2_SAVE_KV, saved, sizeof saved, &bytes), EXL2_OK);
+        CHECK_INT(exl2_model_close(e, model), EXL2_OK);
+        cuda_cards = two;
+        cuda_card_count = 2;
+        CHECK_INT(cuda_load(e, &model), EXL2_OK);
+        CHECK_INT(exl2_session_open(e, model, &s), EXL2_OK);
+        CHECK_INT(exl2_session_restore(e, s, saved, bytes), EXL2_OK);
+        d = cuda_job(s, cuda_prompt, 3, 20, &cuda_said[0]);
+        CHECK_INT(exl2_job_start(e, &d, NULL), EXL2_OK);
+        cuda_step_all(e, false, 0);
+        CHECK_INT(cuda_said[0].result, EXL2_OK);
+        CHECK_INT(cuda_said[0].stats.reused_tokens, other ? 0 : 37);
+        cuda_expect_history(e, s, 41, 61);
+        exl2_close(e);
+        machine_end();
+    }
+}
+
 typedef struct way {
     const char *what, *name;
     int code, nvrtc;
     bool eager, late;
     uint32_t each;
+    int peers; /* as fake.peer */
 } way;
 
 /* Uses a model on two GPUs, in which the n-th call after opening fails; 0: none. Returns whether one failed. */
 static bool life(const way *w, uint32_t n)
 {
     static const exl2_card cards[2] = { { .device = 2 }, { .device = 0 } };
+    peers = w->peers;
     make();
     fake.eager = w->eager;
     fake.fail_code = w->code;
@@ -342,7 +413,9 @@ static bool life(const way *w, uint32_t n)
     cuda_card_count = 2;
     cuda_life l = { .e = open_cards(EXL2_BACKEND_CUDA, picks, CARDS, EXL2_OK), .late = w->late };
     fake.fail_at = n;
+    fake.peer_copies = 0;
     exl2_result r = cuda_use(&l);
+    CHECK(n > 0 || (fake.peer_copies > 50) == (peers == FAKE_PEER_GOOD));
     bool failed = fake.failed[0] != 0;
     fake.fail_at = 0;
     CHECK(r >= 0 || (failed && l.error.code == r && strlen(l.error.text) > 20));
@@ -375,22 +448,28 @@ static void sweep(const way *w)
 
 int main(void)
 {
-    static const way good[] = { { "at once", NULL, 0, 0, true, false, 0 },
-                                { "while the host sleeps", NULL, 0, 0, false, false, 0 },
-                                { "late", NULL, 0, 0, false, true, 0 } };
+    static const way good[] = { { "at once", NULL, 0, 0, true, false, 0, FAKE_PEER_NONE },
+                                { "while the host sleeps", NULL, 0, 0, false, false, 0, FAKE_PEER_NONE },
+                                { "late", NULL, 0, 0, false, true, 0, FAKE_PEER_NONE },
+                                { "late, direct copies", NULL, 0, 0, false, true, 0, FAKE_PEER_GOOD },
+                                { "late, wrong copies", NULL, 0, 0, false, true, 0, FAKE_PEER_WRONG } };
     static const way bad[] = {
         { "device allocations", "cuMemAlloc", EXL2__CUDA_OUT_OF_MEMORY, 1, true, false, 1 },
         { "pinned allocations", "cuMemHostAlloc", EXL2__CUDA_OUT_OF_MEMORY, 1, true, false, 1 },
-        { "calls", NULL, 1, 11, true, false, 5 * STRIDE },
-        { "calls of a late device", NULL, 1, 11, false, true, 13 * STRIDE },
+        { "calls", NULL, 1, 11, true, false, 7 * STRIDE, FAKE_PEER_NONE },
+        { "calls, direct copies", NULL, 1, 11, true, false, 11 * STRIDE, FAKE_PEER_GOOD },
+        { "copies", "cuMemcpyPeerAsync", 1, 11, true, false, 5 * STRIDE, FAKE_PEER_GOOD },
+        { "calls of a late device", NULL, 1, 11, false, true, 17 * STRIDE, FAKE_PEER_GOOD },
     };
     machine_drop_cache();
     test_open();
+    test_peers();
     test_left_out();
     test_lists();
     test_cuts();
     test_caps();
     test_drafter();
+    test_saves();
     for (size_t i = 0; i < EXL2__COUNT(good); i++) {
         CHECK(!life(&good[i], 0));
     }
