@@ -408,8 +408,11 @@
    one, or on those of exl2_model_desc.cards: on one, such as a drafter on another GPU than the speaker, or its layers
    on several, each with their K and V. exl2_model_measure says which layers lie where, and the bytes, before anything
    is read.
-   Between two GPUs rows pass through host memory; one works while the other waits. The last bits of a text may depend
-   on where its model is cut, so saved K and V are used only where it is cut alike.
+   A text has the same bits however many GPUs of one kind compute it, and wherever its model is cut: saved K and V of
+   one serve on the others. GPUs of different kinds have different bits, as one of them has. Between two GPUs rows are
+   copied directly where both reach each other's memory (exl2_engine_info.peers, found out by copying a pattern there
+   and back), else through host memory; no thread waits for it. A prompt of more than 1,000 tokens passes in up to four
+   parts, so that the GPUs work at the same time; tokens that are sampled wait for all GPUs one after the other.
 
    The context is current only inside calls, and the engine's streams have a lower priority than rendering. Where
    graphics shares the GPU's context, set shared_bytes_max to 49152. exl2_device_probe measures the bandwidth of GPU
@@ -1027,6 +1030,8 @@ typedef struct exl2_device_desc {
     uint32_t shared_bytes_max;   /* bytes of shared memory a kernel may use; 0 = all the device has; at least 49152 */
     int32_t stream_priority;     /* CUDA's stream priority; 0 = the lowest, so that rendering goes first */
     uint64_t bytes_max;          /* hard cap of this GPU's memory, bytes; 0 = the engine's device_bytes_max */
+    uint32_t gpu_us;             /* microseconds of GPU time to queue here in a step that has a gpu_us; 0 = the step's,
+                                    UINT32_MAX = no limit, for a GPU that draws nothing */
     uint32_t _end_canary;
 } exl2_device_desc;
 
@@ -1044,6 +1049,12 @@ typedef struct exl2_device_speed { /* memory bandwidth of exl2_engine_info.devic
     uint64_t read_bytes_s;       /* bytes a second that a kernel reads when it does nothing else */
     uint64_t copy_bytes_s;       /* bytes a second of a copy, bytes read plus bytes written */
 } exl2_device_speed;
+
+typedef struct exl2_link_speed { /* copies from one GPU of the engine to another one */
+    bool direct;                 /* as exl2_engine_info.peers; false: through host memory */
+    float us;                    /* microseconds until 16 KiB have arrived, and the thread knows of it */
+    uint64_t bytes_s;            /* bytes a second of a copy of 16 MiB */
+} exl2_link_speed;
 
 /* Who loads models while a worker runs, and so calls the file functions and the kernel cache. Without a worker, and in
    calls that wait, it is always the thread that calls the engine. */
@@ -1121,6 +1132,10 @@ EXL2_API exl2_result exl2_devices(exl2_device_info *out, uint32_t cap, uint32_t 
    milliseconds once its kernels are ready, and meanwhile half of the GPU's free memory, at most 4 GiB. NO_DEVICE when
    models run on the CPU; GPU errors as exl2_model_load. */
 EXL2_API exl2_result exl2_device_probe(exl2_engine *e, exl2_device_speed *out);
+/* [E wait] Measures copies between two GPUs of the engine, indices in exl2_engine_info.devices, as a model that lies on
+   both has them; for tools. Needs 16 MiB of each GPU's memory for milliseconds, and as much pinned host memory where
+   copies are not direct. ARG: no two GPUs that opened. NO_DEVICE and GPU errors as exl2_device_probe. */
+EXL2_API exl2_result exl2_link_probe(exl2_engine *e, uint32_t from, uint32_t to, exl2_link_speed *out);
 /* [E wait] Ends all jobs, which get their DONE, and frees all memory. NULL is allowed. */
 EXL2_API void exl2_close(exl2_engine *e);
 /* [A nb] The backend, the GPU and the limits in use: the desc's, or the defaults. */
@@ -1225,7 +1240,8 @@ typedef exl2_flow (*exl2_event_fn)(void *user, const exl2_event *event);
 typedef struct exl2_step_desc {
     uint32_t _start_canary;
     uint32_t cpu_us; /* microseconds until it returns, roughly; 0 = one forward pass */
-    uint32_t gpu_us; /* microseconds of GPU time to queue, roughly; 0 = one forward pass. Ignored on the CPU */
+    uint32_t gpu_us; /* microseconds of GPU time to queue on each GPU, roughly; 0 = one forward pass. Ignored on the
+                        CPU */
     bool wait;       /* may sleep until the GPU has finished a pass */
     uint32_t _end_canary;
 } exl2_step_desc;

@@ -343,6 +343,7 @@ EXL2__SIZE_BEGIN
 #include "7_engine/drafts.h"
 #include "7_engine/masks.h"
 #include "7_engine/host_sample.h"
+#include "7_engine/step_cards.h"
 #include "7_engine/step.h"
 #include "7_engine/step_park.h"
 #include "7_engine/job_wait.h"

@@ -1,5 +1,5 @@
-/* forward_queue.h: runs a forward pass on an asynchronous backend: enqueues units, collects results. The units of a span
-   are enqueued at once after those of the span before; the devices wait for each other.
+/* forward_queue.h: runs a forward pass on an asynchronous backend: enqueues units, collects results. The units of a
+   span are enqueued at once after those of the span before; the devices wait for each other.
    takes: a pass begun, the device time that may be queued, whether to wait.
    gives: exl2__queue_budget, exl2__forward_queue, exl2__forward_begin_repeated. */
 #ifndef EXL2__FORWARD_QUEUE_H
@@ -12,9 +12,9 @@
 /* What one step may enqueue. */
 typedef struct exl2__queue_budget {
     bool timed;        /* false: whole passes */
-    uint64_t ns;       /* timed: device time that is left */
+    uint64_t ns[EXL2__SPANS_MAX]; /* timed: time that is left on the device of each span */
+    bool idle[EXL2__SPANS_MAX];   /* timed: it is idle, so one unit is enqueued even if it runs longer than `ns` */
     uint64_t cpu_end_ns; /* timed: by exl2__platform_ns, until when the thread may enqueue; 0: no limit */
-    bool at_least_one; /* timed: the device is idle, so one unit is enqueued even if it runs longer than `ns` */
     uint32_t ahead;    /* repetitions of a decode pass that may be enqueued before its tokens are known */
     bool wait;         /* wait for results */
 } exl2__queue_budget;
@@ -29,12 +29,12 @@ static inline uint32_t exl2__forward_units_that_fit(const exl2__forward *f, uint
     uint64_t cpu_ns = !budget->cpu_end_ns ? UINT64_MAX : budget->cpu_end_ns - exl2__min64(now, budget->cpu_end_ns);
     while (budget->timed && unit < end) {
         uint64_t ns = span->backend->queue->unit_ns(span->device, unit);
-        if ((ns > budget->ns || each_ns > cpu_ns) && !budget->at_least_one) {
+        if ((ns > budget->ns[f->span] || each_ns > cpu_ns) && !budget->idle[f->span]) {
             return unit;
         }
-        budget->ns -= exl2__min64(budget->ns, ns);
+        budget->ns[f->span] -= exl2__min64(budget->ns[f->span], ns);
         cpu_ns -= exl2__min64(cpu_ns, each_ns);
-        budget->at_least_one = false;
+        budget->idle[f->span] = false;
         unit++;
     }
     return end;

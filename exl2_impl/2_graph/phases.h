@@ -488,7 +488,8 @@ typedef struct exl2__backend {
        NULL for a backend with a queue. */
     exl2__item_run (*item_run)(const exl2__device *d, exl2__phase phase, const exl2__layer *layer, uint32_t rows,
                                uint32_t item);
-    /* Of the last span: results of a group after `sample`; with count 0, the end of a pass without logits. Returns PENDING if the backend has not finished and `wait` is false. */
+    /* Of the last span: results of a group after `sample`; with count 0, the end of a pass without logits. Returns
+       PENDING if the backend has not finished and `wait` is false. */
     exl2_result (*collect)(exl2__device *d, uint32_t logit0, uint32_t count, bool wait, exl2__logit_result *results);
 
     /* Can the phase `sample` use these settings? If not, such rows must be FETCH. NULL: it can use all. */

@@ -3,7 +3,7 @@
    gives: exl2__span, exl2__spans, exl2__spans_backend, exl2__spans_last; exl2__spans_cut, _open, _close;
           exl2__spans_page_bytes, _buffer_bytes, _host_bytes, _prepare; exl2__spans_open_weights, _open_pages,
           _free_pages; exl2__spans_reserve, _keep_packed, _drop, _restore; exl2__spans_commit, _page_get, _page_set;
-          exl2__spans_queued_ns.
+          exl2__span_queued_ns.
    owns:  the devices, and their arenas for weights and pages.
 
    A span holds the weights of its layers, their K and V, and the work memory of its device. The first one has the
@@ -281,14 +281,10 @@ EXL2__PRIVATE exl2_result exl2__spans_page_set(const exl2__spans *s, uint32_t pa
 
 /* ---- queues of an asynchronous backend ---- */
 
-/* Time of all timed units that have not ended yet. */
-EXL2__PRIVATE uint64_t exl2__spans_queued_ns(const exl2__spans *s)
+/* Time of all timed units that have not ended yet on the device of a span. */
+static inline uint64_t exl2__span_queued_ns(const exl2__span *span)
 {
-    uint64_t ns = 0;
-    for (uint32_t i = 0; i < s->count; i++) {
-        ns += s->span[i].backend->queue->queued_ns(s->span[i].device);
-    }
-    return ns;
+    return span->backend->queue->queued_ns(span->device);
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* hardware.h: chooses what the models of an engine run on: the CPU, or up to EXL2_DEVICES_MAX supported GPUs.
    takes: exl2_engine_desc, exl2_kernel_build_desc.
    gives: exl2__hardware, exl2__hardware_open, exl2__hardware_close, exl2__hardware_first, exl2__hardware_describe,
-          exl2__hardware_count, exl2__hardware_probe, exl2__hardware_list, exl2__hardware_build.
+          exl2__hardware_count, exl2__hardware_probe, exl2__hardware_link, exl2__hardware_list, exl2__hardware_build.
    owns:  the open CUDA devices, until exl2__hardware_close.
 
    The engine sees only a backend and pointers for it; it does not depend on CUDA. */
@@ -23,6 +23,7 @@
 typedef struct exl2__hardware { /* zeroed: closed */
     const exl2__backend *backend;
     uint32_t count;                  /* of GPUs that the application named, at least 1; 0: the CPU */
+    uint32_t gpu_us[EXL2_DEVICES_MAX]; /* [count] as exl2_device_desc.gpu_us */
     void *devices[EXL2_DEVICES_MAX]; /* [count] given to the backend's `open`; NULL: with AUTO, one that did not open */
 } exl2__hardware;
 
@@ -98,6 +99,7 @@ EXL2__PRIVATE exl2_result exl2__hardware_cuda(exl2__ctx *c, const exl2_engine_de
     exl2_result result = EXL2_OK, last = EXL2_OK;
     *out = (exl2__hardware){ .backend = &exl2__cuda_backend, .count = count };
     for (uint32_t i = 0; result >= 0 && i < count; i++) {
+        out->gpu_us[i] = d->device_count ? d->devices[i].gpu_us : 0;
         result = exl2__hardware_cuda_one(c, d, d->device_count ? &d->devices[i] : NULL, i, &out->devices[i]);
         result = result >= 0 ? exl2__hardware_check_twice(c, out, i) : result;
         last = out->devices[i] ? last : result;
@@ -177,6 +179,21 @@ EXL2__PRIVATE exl2_result exl2__hardware_probe(exl2__ctx *c, const exl2__hardwar
                   : exl2__fail(c, EXL2_ERR_NO_DEVICE, "this engine has no GPU: its models run on the CPU");
 }
 
+/* As exl2_link_probe. */
+EXL2__PRIVATE exl2_result exl2__hardware_link(exl2__ctx *c, const exl2__hardware *h, uint32_t from, uint32_t to,
+                                              exl2_link_speed *out)
+{
+    *out = (exl2_link_speed){ false, 0, 0 };
+    if (!exl2__hardware_first(h)) {
+        return exl2__fail(c, EXL2_ERR_NO_DEVICE, "this engine has no GPU: its models run on the CPU");
+    }
+    if (from == to || from >= h->count || to >= h->count || !h->devices[from] || !h->devices[to]) {
+        return exl2__fail(c, EXL2_ERR_ARG, "exl2_link_probe: %u and %u are not two of the engine's %u GPUs that opened",
+                          from, to, h->count);
+    }
+    return exl2__cuda_link_probe((exl2__cuda_device *)h->devices[from], (exl2__cuda_device *)h->devices[to], out);
+}
+
 /* As exl2_devices. */
 EXL2__PRIVATE void exl2__hardware_list(exl2_device_info *out, uint32_t cap, uint32_t *count)
 {
@@ -233,6 +250,14 @@ EXL2__PRIVATE exl2_result exl2__hardware_probe(exl2__ctx *c, const exl2__hardwar
 {
     (void)h;
     *out = (exl2_device_speed){ 0 };
+    return exl2__fail(c, EXL2_ERR_NO_DEVICE, "this engine has no GPU: this build has EXL2_NO_CUDA");
+}
+
+EXL2__PRIVATE exl2_result exl2__hardware_link(exl2__ctx *c, const exl2__hardware *h, uint32_t from, uint32_t to,
+                                              exl2_link_speed *out)
+{
+    (void)h, (void)from, (void)to;
+    *out = (exl2_link_speed){ false, 0, 0 };
     return exl2__fail(c, EXL2_ERR_NO_DEVICE, "this engine has no GPU: this build has EXL2_NO_CUDA");
 }
 

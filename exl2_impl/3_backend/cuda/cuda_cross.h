@@ -66,9 +66,12 @@ EXL2__PRIVATE exl2_result exl2__cuda_cross_open(exl2__cuda_model *m)
 /* The context of the span is current, and its stream has ended. */
 EXL2__PRIVATE void exl2__cuda_cross_close(exl2__cuda_model *m)
 {
-    if (m->arrived && m->from->driver.context_push(m->from->context) == 0) { /* `before` may be closed */
+    if (m->arrived) { /* `before` may be closed */
+        bool entered = m->from->driver.context_push(m->from->context) == 0;
         m->from->driver.event_free(m->arrived);
-        exl2__cuda_device_leave(m->from);
+        if (entered) {
+            exl2__cuda_device_leave(m->from);
+        }
     }
     exl2__cuda_event *events[] = { m->taken, m->advanced };
     for (uint32_t i = 0; i < EXL2__COUNT(events); i++) {

@@ -1,6 +1,6 @@
 /* cuda_peer.h: which GPUs of an engine reach each other's memory.
    takes: open devices.
-   gives: exl2__cuda_peers_open, exl2__cuda_peer_probe.
+   gives: exl2__cuda_peers_open, exl2__cuda_link_probe.
    owns:  nothing beyond a call; access, once enabled, is the context's until it ends.
 
    What the driver says is not enough: on some boards copies between GPUs end well and bring wrong data. So a pair has
@@ -8,7 +8,7 @@
 #ifndef EXL2__CUDA_PEER_H
 #define EXL2__CUDA_PEER_H
 
-#include "cuda_device.h"
+#include "cuda_ring.h"
 
 #define EXL2__CUDA_PEER_WORDS 16384u /* of the pattern: 64 KiB */
 
@@ -111,6 +111,71 @@ EXL2__PRIVATE exl2_result exl2__cuda_peers_open(exl2__ctx *c, void *const *devic
     }
     exl2__free(c, memory, bytes, EXL2_MEM_STAGING);
     return EXL2_OK;
+}
+
+/* ---- speed ---- */
+
+#define EXL2__CUDA_LINK_BYTES (16u << 20)
+#define EXL2__CUDA_LINK_FEW_BYTES (16u << 10) /* a row of a model with 4,096 elements */
+#define EXL2__CUDA_LINK_RUNS 10u              /* the fastest run counts */
+
+/* Copies from p->here to p->there and waits. host: pinned memory; NULL: directly. */
+EXL2__PRIVATE exl2_result exl2__cuda_link_once(const exl2__cuda_pair *p, size_t bytes, void *host)
+{
+    exl2__cuda_device *one = p->one, *other = p->other;
+    EXL2__TRY(exl2__cuda_device_enter(one));
+    int result = host ? one->driver.copy_down(host, p->here, bytes, one->stream)
+                      : one->driver.copy_peer(p->there, other->context, p->here, one->context, bytes, one->stream);
+    result = result == 0 ? one->driver.stream_wait(one->stream) : result;
+    EXL2__TRY(exl2__cuda_device_leave_with(one, exl2__cuda_device_check(one, result, "measuring copies")));
+    if (!host) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__cuda_device_enter(other));
+    result = other->driver.copy_up(p->there, host, bytes, other->stream);
+    result = result == 0 ? other->driver.stream_wait(other->stream) : result;
+    return exl2__cuda_device_leave_with(other, exl2__cuda_device_check(other, result, "measuring copies"));
+}
+
+/* *ns: of the fastest of some copies. */
+EXL2__PRIVATE exl2_result exl2__cuda_link_runs(const exl2__cuda_pair *p, size_t bytes, void *host, uint64_t *ns)
+{
+    *ns = UINT64_MAX;
+    for (uint32_t i = 0; i < EXL2__CUDA_LINK_RUNS; i++) {
+        uint64_t begin_ns = exl2__platform_ns();
+        EXL2__TRY(exl2__cuda_link_once(p, bytes, host));
+        *ns = exl2__min64(*ns, exl2__max64(exl2__platform_ns() - begin_ns, 1));
+    }
+    return EXL2_OK;
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_link_pair(const exl2__cuda_pair *p, void *host, exl2_link_speed *out)
+{
+    uint64_t few_ns, many_ns;
+    EXL2__TRY(exl2__cuda_link_runs(p, EXL2__CUDA_LINK_FEW_BYTES, host, &few_ns));
+    EXL2__TRY(exl2__cuda_link_runs(p, EXL2__CUDA_LINK_BYTES, host, &many_ns));
+    out->us = (float)few_ns * 1e-3f;
+    out->bytes_s = (uint64_t)((double)EXL2__CUDA_LINK_BYTES * 1e9 / (double)many_ns);
+    return EXL2_OK;
+}
+
+/* As exl2_link_probe. */
+EXL2__PRIVATE exl2_result exl2__cuda_link_probe(exl2__cuda_device *one, exl2__cuda_device *other, exl2_link_speed *out)
+{
+    exl2__cuda_pair p;
+    void *host = NULL;
+    out->direct = one->peers >> other->slot & 1;
+    exl2_result r = exl2__cuda_pair_open(one, other, EXL2__CUDA_LINK_BYTES, &p);
+    if (r >= 0 && !out->direct && (r = exl2__cuda_device_enter(one)) >= 0) {
+        r = exl2__cuda_device_leave_with(one, exl2__cuda_pin(one, EXL2__CUDA_LINK_BYTES, &host));
+    }
+    r = r >= 0 ? exl2__cuda_link_pair(&p, host, out) : r;
+    if (host && one->driver.context_push(one->context) == 0) {
+        exl2__cuda_unpin(one, host, EXL2__CUDA_LINK_BYTES);
+        exl2__cuda_device_leave(one);
+    }
+    exl2__cuda_pair_close(&p);
+    return r;
 }
 
 #endif
