@@ -411,12 +411,13 @@
    A text has the same bits however many GPUs of one kind compute it, and wherever its model is cut: saved K and V of
    one serve on the others. GPUs of different kinds have different bits, as one of them has. Between two GPUs rows are
    copied directly where both reach each other's memory (exl2_engine_info.peers, found out by copying a pattern there
-   and back), else through host memory; no thread waits for it. A prompt of more than 1,000 tokens passes in up to four
-   parts, so that the GPUs work at the same time; tokens that are sampled wait for all GPUs one after the other.
+   and back), else through host memory; no thread waits for it. The GPUs work at the same time: a prompt of more than
+   1,000 tokens passes in up to four parts, and 2 to 16 sequences that sample pass in two groups, without budgets. A
+   single sequence waits for one GPU after the other.
 
    The context is current only inside calls, and the engine's streams have a lower priority than rendering. Where
    graphics shares the GPU's context, set shared_bytes_max to 49152. exl2_device_probe measures the bandwidth of GPU
-   memory, which bounds the tokens per second.
+   memory, which bounds the tokens per second, exl2_link_probe that of copies between two GPUs.
 
    A fault on the GPU (a defect, a reset of the driver, or another user of your context) ends its context for good. Jobs
    end with EXL2_ERR_DEVICE_LOST, and so does every later call that needs the device. Histories stay readable: save what

@@ -40,6 +40,9 @@ typedef struct exl2__forward {
     exl2__step part;                      /* asynchronous: rows of the step that are enqueued now, as a pass of their
                                              own; all of them unless spans share a long prompt */
     uint32_t part_rows;                   /* rows of such a part, but for the last one; 0: there is one */
+    bool may_group;                       /* set before exl2__forward_begin: a pass that repeats will be repeated */
+    uint32_t group_count;                 /* groups of the rows of a pass that repeats; 1: all rows are together */
+    exl2__step group[EXL2__STEP_GROUPS]; /* [group_count] more than one: the groups, as passes of their own */
     bool active;
     exl2__masks masks;
     uint32_t span;                        /* index of the span of the next unit */
@@ -151,6 +154,41 @@ static inline exl2_result exl2__forward_begin_part(exl2__forward *f, uint32_t fi
     return EXL2_OK;
 }
 
+/* Begins all groups of the step, and makes the first one the current one. */
+static inline exl2_result exl2__forward_begin_groups(exl2__forward *f)
+{
+    uint32_t first = 0, count = f->group_count;
+    for (uint32_t g = 0; g < count; g++) {
+        exl2__step *s = &f->group[g];
+        *s = f->step;
+        s->rows = f->step.rows + first;
+        s->logits = f->step.logits + first; /* every row wants logits */
+        s->rows_before = first;
+        s->row_count = s->logit_count = f->step.row_count * (g + 1) / count - first;
+        s->copy_count = g ? 0 : f->step.copy_count;
+        s->group = g;
+        s->groups = count;
+        first += s->row_count;
+        for (uint32_t i = 0; i < f->spans->count; i++) {
+            EXL2__TRY(f->spans->span[i].backend->begin(f->spans->span[i].device, s));
+        }
+    }
+    return EXL2_OK;
+}
+
+/* The current part is this group. */
+static inline exl2_result exl2__forward_select(exl2__forward *f, uint32_t group)
+{
+    f->part = f->group[group];
+    f->span = f->unit = 0;
+    f->queued = false;
+    for (uint32_t i = 0; i < f->spans->count; i++) {
+        const exl2__span *span = &f->spans->span[i];
+        EXL2__TRY(span->backend->queue->select(span->device, group));
+    }
+    return EXL2_OK;
+}
+
 static inline exl2_result exl2__forward_begin(exl2__forward *f, const exl2__step *step)
 {
     f->step = *step;
@@ -159,7 +197,14 @@ static inline exl2_result exl2__forward_begin(exl2__forward *f, const exl2__step
     f->ahead = 0;
     f->masks = step->masked ? EXL2__MASKS_LATER : EXL2__MASKS_READY;
     f->part_rows = exl2__forward_part_rows(f, step);
-    EXL2__TRY(exl2__forward_begin_part(f, 0));
+    bool groups = f->spans->count > 1 && exl2__backend_is_async(f->spans->span->backend) && f->may_group
+               && step->repeats && !step->masked && !step->row_loras
+               && step->row_count >= EXL2__STEP_GROUPS && step->row_count <= EXL2__STEP_GROUPED_ROWS;
+    f->group_count = groups ? EXL2__STEP_GROUPS : 1;
+    if (groups) {
+        EXL2__TRY(exl2__forward_begin_groups(f));
+    }
+    EXL2__TRY(groups ? exl2__forward_select(f, 0) : exl2__forward_begin_part(f, 0));
     f->active = true;
     return EXL2_OK;
 }
@@ -181,6 +226,11 @@ static inline uint32_t exl2__forward_group(const exl2__forward *f)
 {
     uint32_t most = exl2__min32(f->step.logit_count - f->logit0, f->plan->logit_rows_max), count = 1;
     const exl2__logit_row *rows = f->step.logits + f->logit0;
+    for (uint32_t g = 0; g < f->group_count && f->group_count > 1; g++) {
+        if (f->group[g].rows_before == f->logit0) {
+            return f->group[g].row_count;
+        }
+    }
     if (most == 0 || exl2__backend_is_async(f->spans->span[0].backend)) {
         return most;
     }

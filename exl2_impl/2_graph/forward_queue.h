@@ -49,10 +49,14 @@ static inline void exl2__forward_learn_enqueue(exl2__forward *f, uint32_t units,
     *known = *known ? (3 * *known + now) / 4 : now;
 }
 
-/* Enqueues the pass once more, in all spans. */
-static inline exl2_result exl2__forward_repeat(const exl2__forward *f)
+/* Enqueues the pass, or one of its groups, once more, in all spans. */
+static inline exl2_result exl2__forward_repeat(const exl2__forward *f, uint32_t group)
 {
     const exl2__span *last = exl2__spans_last(f->spans);
+    for (uint32_t i = 0; i < f->spans->count && f->group_count > 1; i++) {
+        const exl2__span *span = &f->spans->span[i];
+        EXL2__TRY(span->backend->queue->select(span->device, group));
+    }
     for (uint32_t i = 0; i < f->spans->count; i++) {
         const exl2__span *span = &f->spans->span[i];
         if (span != last) {
@@ -73,10 +77,11 @@ static inline exl2_result exl2__forward_queue_units(exl2__forward *f, exl2__queu
 {
     const exl2__span *span = exl2__forward_span(f);
     const exl2__backend_queue *queue = span->backend->queue;
-    uint32_t group = f->logit0 / f->plan->logit_rows_max;
     bool last = exl2__forward_in_last_span(f), ends = last && !exl2__forward_has_parts(f);
-    bool masks = !ends || f->masks == EXL2__MASKS_READY;
-    uint32_t groups = ends && f->step.logit_count && masks ? group + 1 : 0;
+    bool grouped = f->group_count > 1, gives = ends || (last && grouped); /* rows of the part want logits */
+    bool masks = !gives || f->masks == EXL2__MASKS_READY;
+    uint32_t group = grouped ? 0 : f->logit0 / f->plan->logit_rows_max;
+    uint32_t groups = gives && f->step.logit_count && masks ? group + 1 : 0;
     uint32_t end = queue->units(span->device) + groups * queue->head_units(span->device);
     uint32_t fit = exl2__forward_units_that_fit(f, end, budget);
     if (fit > f->unit) {
@@ -91,7 +96,8 @@ static inline exl2_result exl2__forward_queue_units(exl2__forward *f, exl2__queu
     f->masks = fit == end && !masks ? EXL2__MASKS_WANTED : f->masks;
     *more = f->queued && !ends;
     if (*more && last) {
-        return exl2__forward_begin_part(f, f->part.rows_before + f->part.row_count);
+        return grouped ? exl2__forward_select(f, f->part.group + 1)
+                       : exl2__forward_begin_part(f, f->part.rows_before + f->part.row_count);
     }
     if (*more) {
         f->span++;
@@ -100,8 +106,11 @@ static inline exl2_result exl2__forward_queue_units(exl2__forward *f, exl2__queu
         return queue->cross(exl2__forward_span(f)->device);
     }
     bool repeats = f->queued && f->ahead == 0 && f->step.repeats && f->step.logit_count <= f->plan->logit_rows_max;
-    for (uint32_t i = 0; repeats && i < budget->ahead; i++) {
-        EXL2__TRY(exl2__forward_repeat(f));
+    uint32_t ahead = grouped ? exl2__min32(budget->ahead, 1) : budget->ahead;
+    for (uint32_t i = 0; repeats && i < ahead; i++) {
+        for (uint32_t g = 0; g < f->group_count; g++) {
+            EXL2__TRY(exl2__forward_repeat(f, g));
+        }
         f->ahead++;
     }
     return EXL2_OK;
@@ -121,7 +130,8 @@ static inline exl2_result exl2__forward_queue_pass(exl2__forward *f, exl2__queue
     }
     const exl2__span *last = exl2__spans_last(f->spans);
     uint32_t count = exl2__forward_group(f);
-    exl2_result r = last->backend->collect(last->device, f->logit0, count, budget->wait, f->results);
+    uint32_t logit0 = f->group_count > 1 ? 0 : f->logit0; /* of the pass that the group is */
+    exl2_result r = last->backend->collect(last->device, logit0, count, budget->wait, f->results);
     if (r == EXL2_PENDING) {
         return EXL2_OK;
     }

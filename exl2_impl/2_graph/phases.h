@@ -305,6 +305,11 @@ typedef struct exl2__logit_result {
     exl2_alt *alts;         /* [EXL2_ALTS_MAX] memory of the caller; most likely first, ties by lowest id */
 } exl2__logit_result;
 
+/* Sampled rows pass through the spans of a model in so many groups, so that one span computes a group while the span
+   before computes another one: the first group of the next pass begins before the last one of this pass is sampled. */
+#define EXL2__STEP_GROUPS 2u
+#define EXL2__STEP_GROUPED_ROWS 16u /* most rows of such a pass: so many have the bits that fewer have, too */
+
 typedef struct exl2__step { /* the arrays must live until the pass has ended */
     const exl2__step_row *rows;
     uint32_t row_count, sequence_count;
@@ -319,6 +324,7 @@ typedef struct exl2__step { /* the arrays must live until the pass has ended */
     const float *handed; /* [row_count, hidden] for `embed` of a later span: rows that the span before has computed;
                             NULL with a queue */
     uint32_t rows_before; /* rows of the pass that come before rows[0], for which logits[].row counts them */
+    uint32_t group, groups; /* groups > 1: the rows are a group of the pass, one of so many, and a pass of their own */
     exl2__row_kind kind;
     bool decodes; /* no rows are of prompts, and every row wants logits (not HIDDEN): logits[i].row == i */
     bool repeats; /* besides, every row is the only one of its sequence, and a token is sampled from it */
@@ -407,9 +413,11 @@ typedef struct exl2__backend_queue {
        compute what they would compute if the model were not cut. follow: before `repeat` of a span that is not the
        last one, enqueues the copy of the rows of the pass as sampling on the last one advances them. part_rows: a pass
        of so many rows of prompts may be cut into passes of so many rows, the last one of more, with the same bits; so
-       the spans work at the same time. 0: it may not. */
+       the spans work at the same time. 0: it may not. select: all groups of a pass are begun before the first one is
+       enqueued; the calls that follow are for this one. */
     void (*link)(exl2__device *d, exl2__device *before);
     uint32_t (*part_rows)(const exl2__device *d, uint32_t rows);
+    exl2_result (*select)(exl2__device *d, uint32_t group);
     exl2_result (*cross)(exl2__device *d);
     exl2_result (*follow)(exl2__device *d, exl2__device *last);
 } exl2__backend_queue;

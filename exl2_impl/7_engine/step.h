@@ -257,6 +257,32 @@ static inline uint32_t exl2__step_prompt_rows(const exl2__model *m, const exl2__
     return backend->two_kinds ? exl2__min32(rows, backend->exact_rows) : rows;
 }
 
+/* Number of further passes that may be queued for this pass's rows before their tokens are known on the CPU. 0 if
+   another job waits to join the next pass, or if a row needs its token, or a mask that may differ in the next pass (as
+   with a healed token). */
+static inline uint32_t exl2__step_repeats(exl2_engine *e, exl2__model *m)
+{
+    uint32_t active, count = exl2__step_sequences(e, m, &active), more = 0, covered = UINT32_MAX;
+    for (uint32_t i = 0; i < count; i++) {
+        const exl2__sequence *s = m->sequences[i];
+        if (s->live && s->active && !s->held && (s->rows == 0 || exl2__jobs_heals(&e->jobs[i]))) {
+            return 0;
+        }
+        if (s->live && s->rows && (s->waits || m->guesses || exl2__sequence_is_short(s))) {
+            return 0;
+        }
+        if (s->live && s->rows) {
+            uint32_t end = exl2__batch_covered(s);
+            more = exl2__max32(more, s->tokens_end - s->table->tokens);
+            covered = end < s->tokens_end ? exl2__min32(covered, end - s->table->tokens) : covered;
+        }
+    }
+    exl2__schedule_room room = { &m->pages, m->plan.sequences_max - active };
+    bool others = exl2__schedule_next(m->sequences, count, &room) || exl2__schedule_outranks(m->sequences, count);
+    more = exl2__min32(more, covered); /* then a new pass begins, with more pages */
+    return others || more == 0 ? 0 : more - 1;
+}
+
 /* Starts the next pass, if a job has rows for it. */
 static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, const exl2__budget *budget)
 {
@@ -290,33 +316,8 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, const
     }
     exl2__step step;
     exl2__batch_fill(&m->batch, m->sequences, count, &m->pages, limits.kind, &step);
+    m->forward.may_group = budget->gpu_ns == 0 && m->spans.count > 1 && exl2__step_repeats(e, m) > 0;
     return exl2__forward_begin(&m->forward, &step);
-}
-
-/* Number of further passes that may be queued for this pass's rows before their tokens are known on the CPU. 0 if
-   another job waits to join the next pass, or if a row needs its token, or a mask that may differ in the next pass (as
-   with a healed token). */
-static inline uint32_t exl2__step_repeats(exl2_engine *e, exl2__model *m)
-{
-    uint32_t active, count = exl2__step_sequences(e, m, &active), more = 0, covered = UINT32_MAX;
-    for (uint32_t i = 0; i < count; i++) {
-        const exl2__sequence *s = m->sequences[i];
-        if (s->live && s->active && !s->held && (s->rows == 0 || exl2__jobs_heals(&e->jobs[i]))) {
-            return 0;
-        }
-        if (s->live && s->rows && (s->waits || m->guesses || exl2__sequence_is_short(s))) {
-            return 0;
-        }
-        if (s->live && s->rows) {
-            uint32_t end = exl2__batch_covered(s);
-            more = exl2__max32(more, s->tokens_end - s->table->tokens);
-            covered = end < s->tokens_end ? exl2__min32(covered, end - s->table->tokens) : covered;
-        }
-    }
-    exl2__schedule_room room = { &m->pages, m->plan.sequences_max - active };
-    bool others = exl2__schedule_next(m->sequences, count, &room) || exl2__schedule_outranks(m->sequences, count);
-    more = exl2__min32(more, covered); /* then a new pass begins, with more pages */
-    return others || more == 0 ? 0 : more - 1;
 }
 
 /* After the layers: K and V of the pass's rows are in the cache, and the tables are updated. */

@@ -14,7 +14,9 @@ static const exl2_device_desc picks[CARDS] = { { .pick = EXL2_PICK_INDEX, .index
                                                { .pick = EXL2_PICK_INDEX, .index = 1 },
                                                { .pick = EXL2_PICK_INDEX, .index = 2 } };
 
-static uint32_t embedded; /* rows of launches of the first span */
+static uint32_t embedded;            /* rows of launches of the first span */
+static uint32_t passes_of[64];       /* passes of the first span with so many rows */
+static uint32_t launches_on[3];      /* launches on each GPU */
 
 /* ---- the fake GPUs ---- */
 
@@ -22,6 +24,7 @@ static void run(const char *function, const void *arguments, const unsigned grid
 {
     const fake_kernel *kernel = machine_kernels;
     bool own = true;
+    launches_on[fake.running]++;
     while (strcmp(kernel->function, function) != 0) {
         kernel++;
     }
@@ -36,8 +39,9 @@ static void run(const char *function, const void *arguments, const unsigned grid
     }
     if (strcmp(function, "exl2k_embed") == 0) { /* of a later span: rows that were handed over, as in cuda_spans.c */
         const exl2k_embed_args *a = arguments;
-        embedded += a->kind == EXL2K_TABLE_HANDED ? 0 : grid[0];
         const exl2k_pass *pass = fake_model_at(a->pass, sizeof *pass);
+        embedded += a->kind == EXL2K_TABLE_HANDED ? 0 : grid[0];
+        passes_of[pass->row_count % 64] += a->kind != EXL2K_TABLE_HANDED;
         for (uint32_t i = 0; i < grid[0] && i < pass->row_count; i++) {
             exl2k_row *row = fake_model_at(a->rows + i * sizeof *row, sizeof *row);
             if (a->kind == EXL2K_TABLE_HANDED) {
@@ -363,6 +367,74 @@ static void test_drafter(void)
     machine_end();
 }
 
+/* Four jobs at once pass in two groups through two GPUs, and have the words that they have alone. */
+static void test_groups(void)
+{
+    static const exl2_card cards[2] = { { .device = 2 }, { .device = 1 } };
+    static rig_said said[4];
+    for (uint32_t way = 0; way < 4; way++) {
+        exl2_model model;
+        exl2_session s[4];
+        peers = way % 2 ? FAKE_PEER_GOOD : FAKE_PEER_NONE;
+        make();
+        fake.eager = way / 2;
+        exl2_engine *e = open_cards(EXL2_BACKEND_CUDA, picks, CARDS, EXL2_OK);
+        cuda_cards = cards;
+        cuda_card_count = 2;
+        CHECK_INT(cuda_load(e, &model), EXL2_OK);
+        memset(passes_of, 0, sizeof passes_of);
+        for (uint32_t i = 0; i < 4; i++) { /* the last job ends early */
+            CHECK_INT(exl2_session_open(e, model, &s[i]), EXL2_OK);
+            exl2_job_desc d = cuda_job(s[i], cuda_prompt + i, 5, i == 3 ? 20 : 40 + i, &said[i]);
+            CHECK_INT(exl2_job_start(e, &d, NULL), EXL2_OK);
+        }
+        cuda_step_all(e, false, 0);
+        for (uint32_t i = 0; i < 4; i++) {
+            CHECK_INT(said[i].result, EXL2_OK);
+            cuda_expect_history(e, s[i], 5, i == 3 ? 25 : 45 + i);
+        }
+        CHECK(passes_of[2] > 60 && passes_of[3] + passes_of[4] < 10);
+        exl2_close(e);
+        machine_end();
+    }
+    peers = FAKE_PEER_NONE;
+}
+
+/* A step's time is that of each GPU, or the GPU's own. */
+static void test_time(void)
+{
+    exl2_device_desc devices[2] = { picks[0], picks[1] };
+    static const exl2_card on[2] = { { .device = 0 }, { .device = 1 } };
+    for (uint32_t way = 0; way < 3; way++) { /* 1: the second GPU has no limit; 2: it may do nearly nothing */
+        exl2_model model[2];
+        exl2_session s;
+        devices[1].gpu_us = way == 0 ? 0 : way == 1 ? UINT32_MAX : 1;
+        make();
+        fake.eager = true;
+        exl2_engine *e = open_cards(EXL2_BACKEND_CUDA, devices, 2, EXL2_OK);
+        for (uint32_t i = 0; i < 2; i++) {
+            cuda_cards = &on[i];
+            cuda_card_count = 1;
+            CHECK_INT(cuda_load(e, &model[i]), EXL2_OK);
+        }
+        for (uint32_t i = 0; i < 2; i++) {
+            CHECK_INT(exl2_session_open(e, model[i], &s), EXL2_OK);
+            exl2_job_desc d = cuda_job(s, cuda_prompt, 8, 40, &cuda_said[i]);
+            CHECK_INT(exl2_job_start(e, &d, NULL), EXL2_OK);
+        }
+        memset(launches_on, 0, sizeof launches_on);
+        for (uint32_t i = 0; i < 12; i++) {
+            exl2_step(e, &(exl2_step_desc){ .gpu_us = way == 2 ? 1000000 : 1 });
+        }
+        uint32_t first = launches_on[0], second = launches_on[1];
+        if (!CHECK(way == 0 ? first == second : way == 1 ? second > 2 * first : first > 2 * second)) {
+            printf("  way %u: %u and %u launches\n", way, first, second);
+        }
+        exl2_close(e);
+        machine_end();
+    }
+}
+
 /* K and V that one GPU has saved serve a model that lies on two of its kind; of another kind they do not. */
 static void test_saves(void)
 {
@@ -465,8 +537,8 @@ int main(void)
                                 { "late, direct copies", NULL, 0, 0, false, true, 0, FAKE_PEER_GOOD },
                                 { "late, wrong copies", NULL, 0, 0, false, true, 0, FAKE_PEER_WRONG } };
     static const way bad[] = {
-        { "device allocations", "cuMemAlloc", EXL2__CUDA_OUT_OF_MEMORY, 1, true, false, 1 },
-        { "pinned allocations", "cuMemHostAlloc", EXL2__CUDA_OUT_OF_MEMORY, 1, true, false, 1 },
+        { "device allocations", "cuMemAlloc", EXL2__CUDA_OUT_OF_MEMORY, 1, true, false, 1, FAKE_PEER_NONE },
+        { "pinned allocations", "cuMemHostAlloc", EXL2__CUDA_OUT_OF_MEMORY, 1, true, false, 1, FAKE_PEER_NONE },
         { "calls", NULL, 1, 11, true, false, 7 * STRIDE, FAKE_PEER_NONE },
         { "calls, direct copies", NULL, 1, 11, true, false, 11 * STRIDE, FAKE_PEER_GOOD },
         { "copies", "cuMemcpyPeerAsync", 1, 11, true, false, 5 * STRIDE, FAKE_PEER_GOOD },
@@ -480,6 +552,8 @@ int main(void)
     test_cuts();
     test_caps();
     test_drafter();
+    test_groups();
+    test_time();
     test_saves();
     for (size_t i = 0; i < EXL2__COUNT(good); i++) {
         CHECK(!life(&good[i], 0));

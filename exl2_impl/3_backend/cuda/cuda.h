@@ -244,6 +244,7 @@ static const exl2__backend_queue exl2__cuda_backend_queue = {
     .ahead = exl2__cuda_ahead,
     .link = exl2__cuda_link,
     .part_rows = exl2__cuda_part_rows,
+    .select = exl2__cuda_select,
     .cross = exl2__cuda_cross,
     .follow = exl2__cuda_follow,
 };

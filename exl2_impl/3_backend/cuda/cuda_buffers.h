@@ -69,6 +69,7 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint64_t split_x, split_out; /* cuda_split.h: fp16 [16, x_pitch]; f32 [16, 2 inter] */
     uint64_t logits, adjusted, keys, key_sums, sample_states, sample_bins; /* exl2k_sample_args */
     uint64_t data;       /* [data_bytes] data that changes from pass to pass */
+    uint64_t kept;       /* [EXL2__STEP_GROUPS, data_bytes] of one of several spans: `data` of each group of a pass */
     uint64_t data_bytes;
     uint64_t zeroed, zeroed_bytes; /* must be zero before the first pass: padding is read, never written */
     uint32_t x_pitch, qkv_pitch, attended_pitch, h_pitch, stride; /* in elements; stride: pitch of logits */
@@ -346,6 +347,8 @@ EXL2__PRIVATE void exl2__cuda_buffers_layout(exl2__cuda_buffers *b, const exl2__
     uint64_t lora_rows = p->lora_max ? EXL2__CUDA_LORA_ROWS * EXL2K_LORA_PARTS : 0;
     b->lora_t = lora_rows ? exl2__cuda_arena_take(a, lora_rows * exl2__cuda_lora_stride(p) * sizeof(float)) : 0;
     b->data = exl2__cuda_arena_take(a, b->data_bytes);
+    bool spans = exl2__plan_span(p) < s->layers;
+    b->kept = spans ? exl2__cuda_arena_take(a, EXL2__STEP_GROUPS * b->data_bytes) : 0;
     exl2__cuda_buffers_routed(b, p, a);
     exl2__cuda_buffers_scratch(b, p, sms, a);
     exl2__cuda_buffers_zeroed(b, p, sms, a);

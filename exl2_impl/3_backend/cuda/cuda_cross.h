@@ -1,7 +1,7 @@
 /* cuda_cross.h: what passes between the spans of a model: rows to the next span, sampled tokens to the earlier ones.
    takes: spans with a current pass.
    gives: exl2__cuda_link, exl2__cuda_part_rows, exl2__cuda_cross, exl2__cuda_follow of the backend;
-          exl2__cuda_cross_open, _close, _taken, _check.
+          exl2__cuda_select; exl2__cuda_cross_open, _close, _taken, _advance, _check, exl2__cuda_keep_group.
    owns:  pinned memory and events, until close.
 
    Everything is enqueued, and no thread waits: events order the streams of two spans. A span writes its rows to the
@@ -24,6 +24,8 @@ static inline uint64_t exl2__cuda_crossing_bytes(const exl2__cuda_model *m, cons
     return m->before && !exl2__cuda_crosses_directly(m) ? exl2__cuda_handed_bytes(p) : 0;
 }
 
+#define EXL2__CUDA_NEXT_ROWS_BYTES (EXL2__STEP_GROUPS * EXL2__CUDA_GRAPH_ROWS * (uint64_t)sizeof(exl2k_row))
+
 /* ---- open and close ---- */
 
 EXL2__PRIVATE void exl2__cuda_link(exl2__device *device, exl2__device *before)
@@ -44,13 +46,15 @@ EXL2__PRIVATE exl2_result exl2__cuda_cross_open(exl2__cuda_model *m)
 {
     exl2__cuda_device *gpu = m->gpu;
     void *memory;
-    EXL2__TRY(exl2__cuda_cross_event(gpu, &m->advanced));
-    if (m->plan->layers_after) {
-        EXL2__TRY(exl2__cuda_pin(gpu, EXL2__CUDA_GRAPH_ROWS * sizeof *m->next_rows, &memory));
-        m->next_rows = (exl2k_row *)memory;
-    }
     if (!m->before) {
         return EXL2_OK;
+    }
+    if (exl2__plan_has_head(m->plan)) {
+        EXL2__TRY(exl2__cuda_pin(gpu, EXL2__CUDA_NEXT_ROWS_BYTES, &memory));
+        m->next_rows = (exl2k_row *)memory;
+        for (uint32_t i = 0; i < EXL2__STEP_GROUPS; i++) {
+            EXL2__TRY(exl2__cuda_cross_event(gpu, &m->advanced[i]));
+        }
     }
     uint64_t bytes = exl2__cuda_crossing_bytes(m, m->plan);
     if (bytes) {
@@ -73,21 +77,24 @@ EXL2__PRIVATE void exl2__cuda_cross_close(exl2__cuda_model *m)
             exl2__cuda_device_leave(m->from);
         }
     }
-    exl2__cuda_event *events[] = { m->taken, m->advanced };
+    exl2__cuda_event *events[] = { m->taken, m->advanced[0], m->advanced[1] };
     for (uint32_t i = 0; i < EXL2__COUNT(events); i++) {
         if (events[i]) {
             m->gpu->driver.event_free(events[i]);
         }
     }
     exl2__cuda_unpin(m->gpu, m->crossing, m->crossing_bytes);
-    exl2__cuda_unpin(m->gpu, m->next_rows, EXL2__CUDA_GRAPH_ROWS * sizeof *m->next_rows);
-    m->arrived = m->taken = m->advanced = NULL;
+    exl2__cuda_unpin(m->gpu, m->next_rows, EXL2__CUDA_NEXT_ROWS_BYTES);
+    m->arrived = m->taken = NULL;
+    memset(m->advanced, 0, sizeof m->advanced);
     m->crossing = NULL;
     m->crossing_bytes = 0;
     m->next_rows = NULL;
 }
 
+#ifndef EXL2__CUDA_PARTS_MAX
 #define EXL2__CUDA_PARTS_MAX 4u
+#endif
 #ifndef EXL2__CUDA_PART_ROWS
 #define EXL2__CUDA_PART_ROWS 512u /* least rows of a part of a prompt by wgmma; else an eighth more */
 #endif
@@ -185,21 +192,73 @@ static inline exl2_result exl2__cuda_cross_taken(exl2__cuda_model *m)
 
 /* ---- sampled tokens to earlier spans ---- */
 
+/* After the sampling of a pass that repeats, before anything else on the stream of the last span: its rows to pinned
+   memory. The copy before has been read there: this pass was made from it. */
+EXL2__PRIVATE exl2_result exl2__cuda_cross_advance(exl2__cuda_model *m)
+{
+    const exl2__cuda_driver *driver = &m->gpu->driver;
+    uint32_t group = m->step->group;
+    size_t bytes = m->step->row_count * sizeof(exl2k_row);
+    if (!m->before || !m->step->repeats || m->step->row_count > EXL2__CUDA_GRAPH_ROWS) {
+        return EXL2_OK;
+    }
+    int result = driver->copy_down(m->next_rows + (size_t)group * EXL2__CUDA_GRAPH_ROWS, m->pass.rows, bytes,
+                                   m->gpu->stream);
+    result = result == 0 ? driver->event_record(m->advanced[group], m->gpu->stream) : result;
+    m->pass.chained = false;
+    return exl2__cuda_device_check(m->gpu, result, "copying sampled tokens");
+}
+
 EXL2__PRIVATE exl2_result exl2__cuda_follow(exl2__device *device, exl2__device *last)
 {
     exl2__cuda_model *m = exl2__cuda_of(device), *l = exl2__cuda_of(last);
-    size_t bytes = m->step->row_count * sizeof(exl2k_row);
+    const exl2k_row *from = l->next_rows + (size_t)m->step->group * EXL2__CUDA_GRAPH_ROWS;
+    size_t bytes = m->step->row_count * sizeof *from;
     EXL2__ASSERT(m->step->row_count <= EXL2__CUDA_GRAPH_ROWS);
-    EXL2__TRY(exl2__cuda_device_enter(l->gpu));
-    int result = l->gpu->driver.copy_down(m->next_rows, l->pass.rows, bytes, l->gpu->stream);
-    result = result == 0 ? l->gpu->driver.event_record(l->advanced, l->gpu->stream) : result;
-    l->pass.chained = false;
-    EXL2__TRY(exl2__cuda_device_leave_with(l->gpu, exl2__cuda_device_check(l->gpu, result, "copying sampled tokens")));
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    result = m->gpu->driver.stream_wait_event(m->gpu->stream, l->advanced, 0);
-    result = result == 0 ? m->gpu->driver.copy_up(m->pass.rows, m->next_rows, bytes, m->gpu->stream) : result;
+    int result = m->gpu->driver.stream_wait_event(m->gpu->stream, l->advanced[m->step->group], 0);
+    result = result == 0 ? m->gpu->driver.copy_up(m->pass.rows, from, bytes, m->gpu->stream) : result;
     m->pass.chained = false;
     return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_device_check(m->gpu, result, "copying sampled tokens"));
+}
+
+/* ---- groups ---- */
+
+/* Graphs know one place for the data of a pass, so that of a group is copied there before the group, and back after it
+   has been sampled. Each group counts fences of its own pass alone, so its ticket is set anew. */
+EXL2__PRIVATE exl2_result exl2__cuda_select_group(exl2__cuda_model *m, uint32_t group)
+{
+    const exl2__cuda_driver *driver = &m->gpu->driver;
+    const exl2__cuda_kept *kept = &m->kept[group];
+    uint64_t from = m->b.kept + group * m->b.data_bytes;
+    m->pass = kept->pass;
+    m->step = kept->step;
+    m->pass.chained = false;
+    int result = driver->copy(m->b.data, from, (size_t)kept->bytes, m->gpu->stream);
+    result = result == 0 ? driver->fill32(m->pass.groups + offsetof(exl2k_pass, ticket), m->fences_queued, 1,
+                                          m->gpu->stream) : result;
+    return exl2__cuda_device_check(m->gpu, result, "beginning a group of rows");
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_select(exl2__device *device, uint32_t group)
+{
+    exl2__cuda_model *m = exl2__cuda_of(device);
+    EXL2__TRY(exl2__cuda_device_enter(m->gpu));
+    return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_select_group(m, group));
+}
+
+/* After the sampling of a group: what sampling has changed is kept. */
+EXL2__PRIVATE exl2_result exl2__cuda_keep_group(exl2__cuda_model *m)
+{
+    uint32_t group = m->step->group;
+    if (m->step->groups <= 1) {
+        return EXL2_OK;
+    }
+    uint64_t to = m->b.kept + group * m->b.data_bytes;
+    m->pass.chained = false;
+    m->kept[group].pass = m->pass;
+    int result = m->gpu->driver.copy(to, m->b.data, (size_t)m->kept[group].bytes, m->gpu->stream);
+    return exl2__cuda_device_check(m->gpu, result, "keeping a group of rows");
 }
 
 /* ---- failures ---- */

@@ -75,6 +75,12 @@ typedef struct exl2__cuda_staged {
     uint32_t first, end, chunk, chunk_end;
 } exl2__cuda_staged;
 
+typedef struct exl2__cuda_kept {
+    exl2__cuda_pass pass;
+    const exl2__step *step;
+    uint64_t bytes;                 /* of its data */
+} exl2__cuda_kept;
+
 typedef struct exl2__cuda_model { /* exl2__device of this backend */
     exl2__ctx *c;
     exl2__cuda_device *gpu;
@@ -97,6 +103,7 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     const exl2__plan *plan;
     const exl2__step *step;
     exl2__cuda_pass pass;
+    const exl2__step *fence_steps[EXL2K_RESULT_SETS]; /* whose results a fence has, at the index of its event */
     uint32_t fences_queued, fences_collected; /* numbers of fences, see cuda_queue.h; exl2k_pass.ticket holds them */
     uint32_t layers_per_unit;       /* layers in a unit of a captured pass of few rows: exl2__cuda_unit_layers */
     uint32_t head_units;            /* ranges of the head's columns, at least 1; 0: the span has no head */
@@ -113,8 +120,10 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     exl2__cuda_event *arrived, *taken; /* of `before`: it has handed over its rows; of this one: it has read them */
     uint8_t *crossing;              /* pinned: exl2__cuda_handed_bytes, where `before` cannot write to this memory */
     uint64_t crossing_bytes;
-    exl2__cuda_event *advanced;     /* of the last span: it has written `next_rows` of an earlier one */
-    exl2k_row *next_rows;           /* pinned, of all but the last span: rows as sampling has advanced them */
+    exl2__cuda_kept kept[EXL2__STEP_GROUPS]; /* the groups of a pass; what is not of their data */
+    /* Of the last of several spans, for each group: rows as sampling has advanced them, and when they are there. */
+    exl2__cuda_event *advanced[EXL2__STEP_GROUPS];
+    exl2k_row *next_rows;           /* pinned [EXL2__STEP_GROUPS, EXL2__CUDA_GRAPH_ROWS] */
     void **packed;                  /* blocks of a pinned copy of the weights (cuda_park.h); NULL: there is none */
     uint64_t packed_size, packed_done; /* bytes of the copy; bytes that are copied so far, down or up */
     uint64_t packed_base;           /* address of the weights that the copy and all records mean */

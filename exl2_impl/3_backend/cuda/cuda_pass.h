@@ -272,8 +272,12 @@ EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
         return exl2__fail(m->c, EXL2_ERR_INTERNAL, "the data of a pass needs %llu bytes, but %llu were planned",
                           (unsigned long long)k.used, (unsigned long long)k.size);
     }
-    EXL2__TRY(exl2__cuda_ring_copy(m->gpu, &m->ring, m->b.data, 0, k.used));
+    uint64_t to = step->groups > 1 ? m->b.kept + step->group * m->b.data_bytes : m->b.data;
+    EXL2__TRY(exl2__cuda_ring_copy(m->gpu, &m->ring, to, 0, k.used));
     EXL2__TRY(exl2__cuda_ring_next(m->gpu, &m->ring));
+    if (step->groups > 1) {
+        m->kept[step->group] = (exl2__cuda_kept){ *pass, step, k.used };
+    }
     return exl2__plan_first(m->plan) == 0 ? exl2__cuda_send_vectors(m) : EXL2_OK;
 }
 

@@ -98,7 +98,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_host_bytes(const exl2__device *device, const e
         uint64_t graphs = classes * (layers + EXL2__CUDA_HEAD_UNITS_MAX);
         bytes += exl2__cuda_results_bytes(p) + graphs * sizeof(exl2__cuda_graph_exec *);
         bytes += exl2__cuda_crossing_bytes(exl2__cuda_of(device), p);
-        bytes += p->layers_after ? EXL2__CUDA_GRAPH_ROWS * sizeof(exl2k_row) : 0;
+        bytes += p->layers_before && exl2__plan_has_head(p) ? EXL2__CUDA_NEXT_ROWS_BYTES : 0;
     } else {
         uint32_t attention = s->heads * s->head_dim;
         uint64_t making = exl2__cuda_making_bytes(s->hidden, EXL2K_PARTS_MAX);

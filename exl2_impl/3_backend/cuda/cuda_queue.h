@@ -99,7 +99,10 @@ EXL2__PRIVATE uint64_t exl2__cuda_queued_ns(exl2__device *device)
 /* Enqueues a fence after the sampling of a group, or after a pass without logits. */
 EXL2__PRIVATE exl2_result exl2__cuda_queue_fence(exl2__cuda_model *m)
 {
+    EXL2__TRY(exl2__cuda_cross_advance(m));
+    EXL2__TRY(exl2__cuda_keep_group(m));
     int recorded = m->gpu->driver.event_record(m->b.fences[m->fences_queued % EXL2K_RESULT_SETS], m->gpu->stream);
+    m->fence_steps[m->fences_queued % EXL2K_RESULT_SETS] = m->step;
     m->fences_queued++;
     exl2__cuda_device_flush(m->gpu);
     return exl2__cuda_device_check(m->gpu, recorded, "recording an event");
@@ -113,11 +116,15 @@ EXL2__PRIVATE exl2_result exl2__cuda_queue_units(exl2__cuda_model *m, uint32_t b
     if (begin == 0 && m->step->copy_count) {
         EXL2__TRY(exl2__cuda_do(m, EXL2__PHASE_copy_pages, NULL, NULL));
     }
+    uint32_t first = m->taken && begin == 0 && !m->pass.captured ? 1 : end; /* the span before may go on after it */
     if (m->step->row_count) {
-        EXL2__TRY(m->pass.captured ? exl2__cuda_queue_graphs(m, begin, end) : exl2__cuda_queue_plain(m, begin, end));
+        EXL2__TRY(m->pass.captured ? exl2__cuda_queue_graphs(m, begin, end) : exl2__cuda_queue_plain(m, begin, first));
     }
     if (begin == 0) {
         EXL2__TRY(exl2__cuda_cross_taken(m));
+    }
+    if (m->step->row_count && first < end) {
+        EXL2__TRY(exl2__cuda_queue_plain(m, first, end));
     }
     if (!ends || m->plan->layers_after) {
         exl2__cuda_device_flush(m->gpu);
@@ -151,6 +158,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_repeat_pass(exl2__cuda_model *m)
 {
     uint32_t end = exl2__cuda_layer_units(m) + (m->step->masked ? 0 : m->head_units);
     m->pass.longest_context++;
+    m->kept[m->step->group].pass.longest_context = m->pass.longest_context;
     EXL2__TRY(m->pass.captured ? exl2__cuda_queue_graphs(m, 0, end) : exl2__cuda_queue_plain(m, 0, end));
     EXL2__TRY(exl2__cuda_cross_taken(m));
     if (m->step->masked || m->plan->layers_after) {
@@ -317,8 +325,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_collect(exl2__device *device, uint32_t logi
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     const exl2k_result *from = exl2__cuda_results(m, m->fences_collected);
+    const exl2__step *step = m->fence_steps[m->fences_collected % EXL2K_RESULT_SETS];
     /* Rows without sampling have no results that could arrive: the fence alone says that the pass has ended. */
-    uint32_t stamped = exl2__step_has_hidden(m->step, logit0, count, true) ? 0 : count;
+    uint32_t stamped = exl2__step_has_hidden(step, logit0, count, true) ? 0 : count;
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
     exl2_result r = wait ? exl2__cuda_wait(m, stamped) : exl2__cuda_fence_check(m, stamped);
     exl2__cuda_device_leave(m->gpu);
@@ -326,7 +335,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_collect(exl2__device *device, uint32_t logi
         return r;
     }
     for (uint32_t i = 0; i < count; i++) {
-        if (m->step->logits[logit0 + i].use == EXL2__LOGIT_HIDDEN) {
+        if (step->logits[logit0 + i].use == EXL2__LOGIT_HIDDEN) {
             results[i] = (exl2__logit_result){ .token = -1, .alts = results[i].alts };
         } else {
             exl2__cuda_sample_result(&from[i], &results[i]);
