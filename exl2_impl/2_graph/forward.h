@@ -51,6 +51,11 @@ typedef struct exl2__forward {
     uint32_t unit;                        /* asynchronous backend: the next unit of the span to enqueue */
     bool queued;                          /* asynchronous: all units of the span before its next results are enqueued */
     uint32_t ahead;                       /* asynchronous: repeated passes that are enqueued after this one */
+    uint32_t crossed;                     /* asynchronous: MLPs of the span that the host has computed */
+    bool on_host;                         /* the host computes one: the next unit is its `layer`, `phase`, `item` */
+    float *crossing;                      /* the rows that cross, as exl2__backend_queue.crossing has them, */
+    uint32_t host_row;                    /* and the first one of those that the host computes now, */
+    exl2__step host_step;                 /* as its pass */
     uint64_t enqueue_ns[2];               /* asynchronous: learned cost of enqueueing a unit; [1]: of a prompt */
     uint64_t unit_ns;                     /* synchronous: most predicted time of a unit of several items; 0: any */
     const uint32_t *wanted;               /* atomic: threads that wait until this pass stops; NULL: none can */
@@ -74,7 +79,7 @@ static const char *const exl2__phase_names[EXL2__PHASE_COUNT] = {
 /* The span of the next unit. */
 static inline const exl2__span *exl2__forward_span(const exl2__forward *f)
 {
-    return &f->spans->span[f->span];
+    return f->on_host ? &f->spans->host : &f->spans->span[f->span];
 }
 
 static inline bool exl2__forward_in_last_span(const exl2__forward *f)
@@ -92,7 +97,7 @@ static inline exl2_result exl2__forward_hand(exl2__forward *f, uint32_t begin, u
 static inline exl2_result exl2__forward_phase(exl2__forward *f, const exl2__layer *layer, const exl2__range *range)
 {
     const exl2__span *span = exl2__forward_span(f);
-    if (f->phase == EXL2__PHASE_embed && f->span > 0) {
+    if (f->phase == EXL2__PHASE_embed && f->span > 0 && !f->on_host) {
         EXL2__TRY(exl2__forward_hand(f, range->begin, range->end));
     }
     switch ((exl2__phase)f->phase) {
@@ -145,7 +150,7 @@ static inline exl2_result exl2__forward_begin_part(exl2__forward *f, uint32_t fi
     f->part.row_count = end - first;
     f->part.copy_count = first ? 0 : s->copy_count;
     f->part.logit_count = end == s->row_count ? s->logit_count : 0;
-    f->span = f->unit = 0;
+    f->span = f->unit = f->crossed = 0;
     f->queued = false;
     for (uint32_t i = 0; i < f->spans->count; i++) {
         const exl2__span *span = &f->spans->span[i];
@@ -180,7 +185,7 @@ static inline exl2_result exl2__forward_begin_groups(exl2__forward *f)
 static inline exl2_result exl2__forward_select(exl2__forward *f, uint32_t group)
 {
     f->part = f->group[group];
-    f->span = f->unit = 0;
+    f->span = f->unit = f->crossed = 0;
     f->queued = false;
     for (uint32_t i = 0; i < f->spans->count; i++) {
         const exl2__span *span = &f->spans->span[i];
@@ -193,12 +198,15 @@ static inline exl2_result exl2__forward_begin(exl2__forward *f, const exl2__step
 {
     f->step = *step;
     f->step.handed = f->handed;
+    bool host = f->spans->host.backend != NULL; /* the thread has to come back for its MLPs */
+    f->step.repeats = step->repeats && !host;
     f->layer = f->phase = f->at = f->item = f->logit0 = f->result_count = 0;
+    f->on_host = false;
     f->ahead = 0;
     f->masks = step->masked ? EXL2__MASKS_LATER : EXL2__MASKS_READY;
-    f->part_rows = exl2__forward_part_rows(f, step);
+    f->part_rows = host ? 0 : exl2__forward_part_rows(f, step);
     bool groups = f->spans->count > 1 && exl2__backend_is_async(f->spans->span->backend) && f->may_group
-               && step->repeats && !step->masked && !step->row_loras
+               && f->step.repeats && !step->masked && !step->row_loras
                && step->row_count >= EXL2__STEP_GROUPS && step->row_count <= EXL2__STEP_GROUPED_ROWS;
     f->group_count = groups ? EXL2__STEP_GROUPS : 1;
     if (groups) {
@@ -306,7 +314,8 @@ typedef struct exl2__forward_clock {
 /* The layer that the next unit belongs to; NULL outside of the layers. */
 static inline const exl2__layer *exl2__forward_layer(const exl2__forward *f)
 {
-    return f->phase >= EXL2__PHASE_qkv && f->phase <= EXL2__PHASE_settle ? &f->plan->layers[f->layer] : NULL;
+    const exl2__layer *layers = f->on_host ? f->plan->host_layers : f->plan->layers;
+    return f->phase >= EXL2__PHASE_qkv && f->phase <= EXL2__PHASE_settle ? &layers[f->layer] : NULL;
 }
 
 /* Runs the items from range->begin on that fit before the deadline. MORE: none fits. Else CONTINUES. */
@@ -317,7 +326,7 @@ static inline exl2_result exl2__forward_items(exl2__forward *f, exl2__forward_cl
     uint64_t left = clock->deadline_ns == 0 ? UINT64_MAX
                   : clock->now_ns < clock->deadline_ns ? clock->deadline_ns - clock->now_ns : 0;
     const exl2__layer *layer = exl2__forward_layer(f);
-    uint32_t rows = range->logit_count ? range->logit_count : f->step.row_count;
+    uint32_t rows = range->logit_count ? range->logit_count : f->on_host ? f->host_step.row_count : f->step.row_count;
     const exl2__span *span = exl2__forward_span(f);
     exl2__item_run run = span->backend->item_run(span->device, (exl2__phase)f->phase, layer, rows, range->begin);
     uint32_t fit = exl2__forward_fit(f, &run, rows, left), last = timed ? run.end : items;
@@ -450,20 +459,14 @@ static inline exl2_result exl2__forward_run(exl2__forward *f, uint64_t deadline_
     return r;
 }
 
-/* The most rows that a pass may have so that its most expensive unit is expected to run at most `ns`; at least 1. */
-static inline uint32_t exl2__forward_rows_for(const exl2__forward *f, uint64_t ns)
+/* The most rows, up to `most`, of a pass of a synchronous backend so that its most expensive item is expected to run at
+   most `ns`; at least 1. */
+static inline uint32_t exl2__forward_span_rows(const exl2__forward *f, const exl2__span *span, uint32_t most,
+                                               uint64_t ns)
 {
-    double rows = (double)f->plan->rows_max;
-    const exl2__span *span = f->spans->span;
-    if (exl2__backend_is_async(span->backend)) {
-        uint32_t most = UINT32_MAX;
-        for (uint32_t i = 0; i < f->spans->count; i++) {
-            most = exl2__min32(most, span[i].backend->queue->rows_for(span[i].device, ns));
-        }
-        return most;
-    }
+    double rows = (double)most;
     for (uint32_t phase = EXL2__PHASE_qkv; phase <= EXL2__PHASE_settle; phase++) {
-        uint32_t most = f->plan->rows_max, item = 0;
+        uint32_t item = 0;
         exl2__item_run run;
         for (; (run = span->backend->item_run(span->device, (exl2__phase)phase, NULL, most, item)).end;
              item = run.end) {
@@ -472,6 +475,20 @@ static inline uint32_t exl2__forward_rows_for(const exl2__forward *f, uint64_t n
         }
     }
     return rows < 1 ? 1 : (uint32_t)rows;
+}
+
+/* The most rows that a pass may have so that its most expensive unit is expected to run at most `ns`; at least 1. */
+static inline uint32_t exl2__forward_rows_for(const exl2__forward *f, uint64_t ns)
+{
+    const exl2__span *span = f->spans->span;
+    if (exl2__backend_is_async(span->backend)) {
+        uint32_t most = UINT32_MAX;
+        for (uint32_t i = 0; i < f->spans->count; i++) {
+            most = exl2__min32(most, span[i].backend->queue->rows_for(span[i].device, ns));
+        }
+        return most;
+    }
+    return exl2__forward_span_rows(f, span, f->plan->rows_max, ns);
 }
 
 #endif

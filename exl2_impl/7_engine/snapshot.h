@@ -97,6 +97,10 @@ EXL2__PRIVATE uint64_t exl2__snapshot_computation(const exl2_engine *e, const ex
         }
         before = other->name;
     }
+    for (uint32_t i = 0; m->info.host_mlps && i < m->info.card_count; i++) { /* and on what computes MLPs */
+        const uint32_t host[] = { m->info.cards[i].host_mlps, e->info.cpu_path == EXL2_CPU_C };
+        exl2__snapshot_key_add(&key, host, sizeof host);
+    }
     for (uint32_t i = 0; i < m->plan.rope_count; i++) {
         const exl2__rope_angles *angles = &m->plan.ropes[i];
         exl2__snapshot_key_add(&key, &angles->magnitude, sizeof angles->magnitude);

@@ -125,7 +125,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_check_cap(exl2__cuda_model *m, uint64_t wei
         return EXL2_OK;
     }
     return exl2__fail(m->c, EXL2_ERR_BUDGET, "the model needs %llu bytes of GPU memory (weights %llu, cache %llu), but "
-                      "device_bytes_max (%llu) leaves %llu", (unsigned long long)(weight_bytes + dry.used),
+                      "device_bytes_max (%llu) leaves %llu; with exl2_model_desc.offload the CPU would compute a part",
+                      (unsigned long long)(weight_bytes + dry.used),
                       (unsigned long long)weight_bytes, (unsigned long long)pages,
                       (unsigned long long)m->gpu->bytes_max, (unsigned long long)room);
 }
@@ -202,7 +203,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_phase(exl2__device *d, exl2__phase phase, c
 {
     exl2__cuda_model *m = exl2__cuda_of(d);
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    m->pass.first_norm = phase == EXL2__PHASE_qkv ? layer->index == 0 : m->pass.first_norm;
+    m->pass.first_norm = phase == EXL2__PHASE_qkv ? exl2__cuda_begins_anew(m, layer) : m->pass.first_norm;
     exl2_result r = exl2__cuda_do(m, phase, layer, range);
     if (r >= 0 && phase == EXL2__PHASE_sample) {
         r = exl2__cuda_queue_fence(m);
@@ -247,6 +248,7 @@ static const exl2__backend_queue exl2__cuda_backend_queue = {
     .select = exl2__cuda_select,
     .cross = exl2__cuda_cross,
     .follow = exl2__cuda_follow,
+    .crossing = exl2__cuda_crossing,
 };
 
 static const exl2__backend exl2__cuda_backend = {

@@ -19,7 +19,7 @@ static inline bool exl2__cuda_crosses_directly(const exl2__cuda_model *m)
 }
 
 /* Pinned bytes through which rows pass from the span before; 0: they pass directly, or there is none. */
-static inline uint64_t exl2__cuda_crossing_bytes(const exl2__cuda_model *m, const exl2__plan *p)
+static inline uint64_t exl2__cuda_handing_bytes(const exl2__cuda_model *m, const exl2__plan *p)
 {
     return m->before && !exl2__cuda_crosses_directly(m) ? exl2__cuda_handed_bytes(p) : 0;
 }
@@ -56,11 +56,11 @@ EXL2__PRIVATE exl2_result exl2__cuda_cross_open(exl2__cuda_model *m)
             EXL2__TRY(exl2__cuda_cross_event(gpu, &m->advanced[i]));
         }
     }
-    uint64_t bytes = exl2__cuda_crossing_bytes(m, m->plan);
+    uint64_t bytes = exl2__cuda_handing_bytes(m, m->plan);
     if (bytes) {
         EXL2__TRY(exl2__cuda_pin(gpu, bytes, &memory));
-        m->crossing = (uint8_t *)memory;
-        m->crossing_bytes = bytes;
+        m->handing = (uint8_t *)memory;
+        m->handing_bytes = bytes;
     }
     EXL2__TRY(exl2__cuda_cross_event(gpu, &m->taken));
     EXL2__TRY(exl2__cuda_device_enter(m->from));
@@ -83,12 +83,12 @@ EXL2__PRIVATE void exl2__cuda_cross_close(exl2__cuda_model *m)
             m->gpu->driver.event_free(events[i]);
         }
     }
-    exl2__cuda_unpin(m->gpu, m->crossing, m->crossing_bytes);
+    exl2__cuda_unpin(m->gpu, m->handing, m->handing_bytes);
     exl2__cuda_unpin(m->gpu, m->next_rows, EXL2__CUDA_NEXT_ROWS_BYTES);
     m->arrived = m->taken = NULL;
     memset(m->advanced, 0, sizeof m->advanced);
-    m->crossing = NULL;
-    m->crossing_bytes = 0;
+    m->handing = NULL;
+    m->handing_bytes = 0;
     m->next_rows = NULL;
 }
 
@@ -117,26 +117,26 @@ static inline int exl2__cuda_cross_copy(const exl2__cuda_model *m, uint64_t at, 
     const exl2__cuda_device *gpu = m->from;
     const exl2__cuda_driver *driver = &gpu->driver;
     uint64_t to = m->b.handed + at;
-    return m->crossing ? driver->copy_down(m->crossing + at, from, (size_t)bytes, gpu->stream)
+    return m->handing ? driver->copy_down(m->handing + at, from, (size_t)bytes, gpu->stream)
          : gpu == m->gpu ? driver->copy(to, from, (size_t)bytes, gpu->stream)
                          : driver->copy_peer(to, m->gpu->context, from, gpu->context, (size_t)bytes, gpu->stream);
 }
 
 /* The parts of what the span before hands over in this pass: addresses, and their places in m->b.handed. */
-typedef struct exl2__cuda_crossing {
+typedef struct exl2__cuda_handing {
     uint64_t from[3], at[3], bytes[3];
     uint32_t count;
-} exl2__cuda_crossing;
+} exl2__cuda_handing;
 
-EXL2__PRIVATE exl2__cuda_crossing exl2__cuda_crossing_of(const exl2__cuda_model *m)
+EXL2__PRIVATE exl2__cuda_handing exl2__cuda_handing_of(const exl2__cuda_model *m)
 {
     const exl2__cuda_model *before = m->before;
     uint64_t rows = before->step->row_count, sums = exl2__cuda_handed_sums(m->plan);
     uint32_t norm = 2 * exl2__plan_first(m->plan); /* two in each layer, as in exl2__cuda_queue_layer */
-    exl2__cuda_crossing x = { .count = 1 };
+    exl2__cuda_handing x = { .count = 1 };
     x.from[0] = before->b.residual;
     x.bytes[0] = rows * m->plan->shape.hidden * sizeof(float);
-    if (exl2__cuda_hands_sums(before)) {
+    if (exl2__cuda_takes_sums(m)) {
         x.from[1] = before->b.sums[norm % EXL2__CUDA_SUMS];
         x.from[2] = before->b.sums[(norm - 1) % EXL2__CUDA_SUMS];
         x.at[1] = sums;
@@ -148,7 +148,7 @@ EXL2__PRIVATE exl2__cuda_crossing exl2__cuda_crossing_of(const exl2__cuda_model 
 }
 
 /* On the stream of the span before: when this span has read the rows of the last pass, writes those of this one. */
-EXL2__PRIVATE exl2_result exl2__cuda_cross_send(exl2__cuda_model *m, const exl2__cuda_crossing *x)
+EXL2__PRIVATE exl2_result exl2__cuda_cross_send(exl2__cuda_model *m, const exl2__cuda_handing *x)
 {
     exl2__cuda_device *gpu = m->from;
     int result = gpu->driver.stream_wait_event(gpu->stream, m->taken, 0);
@@ -162,12 +162,12 @@ EXL2__PRIVATE exl2_result exl2__cuda_cross_send(exl2__cuda_model *m, const exl2_
 }
 
 /* On the stream of this span: the kernels that follow read the rows. */
-EXL2__PRIVATE exl2_result exl2__cuda_cross_take(exl2__cuda_model *m, const exl2__cuda_crossing *x)
+EXL2__PRIVATE exl2_result exl2__cuda_cross_take(exl2__cuda_model *m, const exl2__cuda_handing *x)
 {
     const exl2__cuda_driver *driver = &m->gpu->driver;
     int result = driver->stream_wait_event(m->gpu->stream, m->arrived, 0);
-    for (uint32_t i = 0; i < x->count && result == 0 && m->crossing; i++) {
-        result = driver->copy_up(m->b.handed + x->at[i], m->crossing + x->at[i], (size_t)x->bytes[i], m->gpu->stream);
+    for (uint32_t i = 0; i < x->count && result == 0 && m->handing; i++) {
+        result = driver->copy_up(m->b.handed + x->at[i], m->handing + x->at[i], (size_t)x->bytes[i], m->gpu->stream);
     }
     m->pass.chained = false;
     return exl2__cuda_device_check(m->gpu, result, "taking rows of a span");
@@ -176,7 +176,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_cross_take(exl2__cuda_model *m, const exl2_
 EXL2__PRIVATE exl2_result exl2__cuda_cross(exl2__device *device)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
-    exl2__cuda_crossing x = exl2__cuda_crossing_of(m);
+    exl2__cuda_handing x = exl2__cuda_handing_of(m);
     EXL2__TRY(exl2__cuda_device_enter(m->from));
     EXL2__TRY(exl2__cuda_device_leave_with(m->from, exl2__cuda_cross_send(m, &x)));
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));

@@ -109,7 +109,7 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     uint32_t head_units;            /* ranges of the head's columns, at least 1; 0: the span has no head */
     bool whole_graphs;              /* captured passes may run as one graph */
     bool has_wg;                    /* products of many rows run by wgmma (cuda_gemm_wg.h) */
-    uint64_t layer_bytes, head_bytes; /* estimated bytes of weights */
+    uint64_t layer_bytes, attention_bytes, head_bytes; /* estimated bytes of weights; attention: part of a layer */
     float *host_logits;             /* [vocab] pinned, after the results: a row that is sampled on the CPU */
     void *host_scratch;             /* [exl2__sample_scratch_bytes] */
     uint64_t row_ns[EXL2__CUDA_PASS_CLASSES]; /* learned: of a pass that decodes, or of a row among many */
@@ -118,8 +118,8 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     struct exl2__cuda_model *before; /* the span before, whose rows this one goes on with; NULL: it is the first */
     exl2__cuda_device *from;        /* the GPU of `before` */
     exl2__cuda_event *arrived, *taken; /* of `before`: it has handed over its rows; of this one: it has read them */
-    uint8_t *crossing;              /* pinned: exl2__cuda_handed_bytes, where `before` cannot write to this memory */
-    uint64_t crossing_bytes;
+    uint8_t *handing;               /* pinned: exl2__cuda_handed_bytes, where `before` cannot write to this memory */
+    uint64_t handing_bytes;
     exl2__cuda_kept kept[EXL2__STEP_GROUPS]; /* the groups of a pass; what is not of their data */
     /* Of the last of several spans, for each group: rows as sampling has advanced them, and when they are there. */
     exl2__cuda_event *advanced[EXL2__STEP_GROUPS];
