@@ -79,7 +79,7 @@ run snapshot snapshot
 run forced forced
 run drafts drafts
 run worker worker
-run cards cards # two GPUs
+run cards cards # better with two GPUs
 run park park
 run prefix prefix
 run embed embed
