@@ -15,6 +15,9 @@
 EXL2__SIZE_BEGIN
 
 #include "0_base/platform.h"
+#include "0_base/platform_library.h"
+#include "0_base/platform_alloc.h"
+#include "0_base/platform_files.h"
 #include "0_base/platform_write.h"
 #include "0_base/thread.h"
 
@@ -77,7 +80,9 @@ EXL2__SIZE_BEGIN
 #include "1_load/matrix_desc.h"
 #include "1_load/affine_matrix.h"
 #include "1_load/exl3_matrix.h"
-#include "1_load/exl2_matrix.h"
+#include "1_load/matrix_find.h"
+#include "1_load/matrix_tables.h"
+#include "1_load/matrix_dense.h"
 #include "1_load/dequantize.h"
 #include "1_load/dequantize_exl3.h"
 #include "1_load/vision_config.h"

@@ -533,8 +533,7 @@ int main(int argc, char **argv)
         check_prototypes(&files[i]);
         check_gives(&files[i]);
         check_functions(&files[i]);
-        if (strcmp(files[i].path, "exl2_impl/0_base/platform.h") != 0
-            && strcmp(files[i].path, "exl2_impl/0_base/platform_write.h") != 0) {
+        if (!is_platform(&files[i])) {
             check_calls(&files[i]);
         }
     }

@@ -3,7 +3,7 @@
 #ifndef MATRIX_DECODE_H
 #define MATRIX_DECODE_H
 
-#include "private/exl2_matrix.h"
+#include "private/matrix_tables.h"
 #include "check.h"
 
 /* words: q_weight [desc->words, out_stored]; out: f16 bits, rows in the order of the input features. */

@@ -3,7 +3,7 @@
 #ifndef MEMORY_FILES_H
 #define MEMORY_FILES_H
 
-#include "private/platform.h"
+#include "private/platform_alloc.h"
 #include "private/alloc.h"
 #include "check.h"
 

@@ -79,12 +79,22 @@ static bool in_header(const source_token *name)
     return false;
 }
 
-/* The two files that may call the operating system, and declare its names. */
+/* Is it one of the files that call libc and the operating system? */
+static bool is_platform(const source_file *file)
+{
+    static const char *const parts[] = { ".h", "_library.h", "_alloc.h", "_files.h", "_write.h" };
+    const char head[] = "exl2_impl/0_base/platform";
+    bool is = false;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0] && strncmp(file->path, head, sizeof head - 1) == 0; i++) {
+        is = is || strcmp(file->path + sizeof head - 1, parts[i]) == 0;
+    }
+    return is;
+}
+
+/* Those files and thread.h may declare names of the operating system. */
 static bool calls_system(const source_file *file)
 {
-    return strcmp(file->path, "exl2_impl/0_base/platform.h") == 0
-        || strcmp(file->path, "exl2_impl/0_base/platform_write.h") == 0
-        || strcmp(file->path, "exl2_impl/0_base/thread.h") == 0;
+    return is_platform(file) || strcmp(file->path, "exl2_impl/0_base/thread.h") == 0;
 }
 
 static void check_name(const source_file *file, const source_token *name, const char *what, bool foreign)

@@ -2,7 +2,8 @@
 #ifndef TEXT_ROWS_H
 #define TEXT_ROWS_H
 
-#include "private/platform.h"
+#include "private/platform_alloc.h"
+#include "private/platform_files.h"
 #include "private/json.h"
 #include "check.h"
 

@@ -14,21 +14,9 @@
 #endif
 
 #ifdef VISION_FILES_READ
-#if defined(__GNUC__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wconversion"
-#pragma GCC diagnostic ignored "-Wsign-conversion"
-#pragma GCC diagnostic ignored "-Wunused-function"
-#pragma GCC diagnostic ignored "-Wcast-qual"
-#pragma GCC diagnostic ignored "-Wshadow"
-#endif
-#define STB_IMAGE_STATIC
-#define STB_IMAGE_IMPLEMENTATION
+#define STB_READS
 #define STBI_ONLY_PNG
-#include <stb/stb_image.h>
-#if defined(__GNUC__)
-#pragma GCC diagnostic pop
-#endif
+#include "../demo/common/stb.h"
 #endif
 
 static const char *const vision_folders[] = { "smolvlm", "qwen2.5-vl", "qwen2-vl", "gemma3", "mistral3", "pixtral",

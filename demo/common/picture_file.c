@@ -17,25 +17,13 @@
 #include <string.h>
 
 #ifdef HAVE_STB_IMAGE
-#if defined(__GNUC__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wcast-qual"
-#pragma GCC diagnostic ignored "-Wconversion"
-#pragma GCC diagnostic ignored "-Wsign-conversion"
-#pragma GCC diagnostic ignored "-Wshadow"
-#endif
-#define STB_IMAGE_STATIC
-#define STB_IMAGE_IMPLEMENTATION
+#define STB_READS
 #define STBI_ONLY_PNG
 #define STBI_ONLY_JPEG
 #define STBI_NO_STDIO
 #define STBI_NO_LINEAR
 #define STBI_MAX_DIMENSIONS 16384
-#include <stb/stb_image.h>
-#if defined(__GNUC__)
-#pragma GCC diagnostic pop
-#pragma GCC diagnostic ignored "-Wunused-function" /* gcc finds these at the end of the file */
-#endif
+#include "stb.h"
 #endif
 
 static bool picture_fail(char *error, size_t bytes, const char *format, ...)

@@ -6,7 +6,7 @@
 #define EXL2__ALLOC_H
 
 #include "bytes.h"
-#include "platform.h"
+#include "platform_alloc.h"
 
 /* Bytes that may still be allocated under the cap. */
 static inline uint64_t exl2__alloc_room(const exl2__ctx *c)

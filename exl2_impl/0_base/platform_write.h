@@ -1,5 +1,5 @@
 /* platform_write.h: writes files and folders, for the tools that make models.
-   takes: platform.h, and EXL2_CONVERT.
+   takes: platform_files.h, and EXL2_CONVERT.
    gives: exl2__platform_create, exl2__platform_write, exl2__platform_sync, exl2__platform_finish, to write a file;
           exl2__platform_replace, exl2__platform_rename, exl2__platform_sync_dir, exl2__platform_remove_file,
           exl2__platform_make_dir, exl2__platform_remove_dir; exl2__platform_is_link, exl2__platform_is_file,
@@ -9,13 +9,16 @@
 #ifndef EXL2__PLATFORM_WRITE_H
 #define EXL2__PLATFORM_WRITE_H
 
-#include "platform.h"
+#include "platform_files.h"
 
 #if defined(EXL2_CONVERT) && !defined(EXL2_NO_FILES)
 #if defined(_WIN32)
+#include <direct.h>
+#include <wchar.h>
 /* Declared with the tags of windows.h, as in platform.h. */
 struct _SECURITY_ATTRIBUTES;
 struct _BY_HANDLE_FILE_INFORMATION;
+union _ULARGE_INTEGER;
 __declspec(dllimport) void *__stdcall CreateFileW(const wchar_t *path, unsigned long access, unsigned long share,
                                                   struct _SECURITY_ATTRIBUTES *security, unsigned long create,
                                                   unsigned long flags, void *like);
@@ -23,8 +26,16 @@ __declspec(dllimport) int __stdcall GetFileInformationByHandle(void *file, struc
 __declspec(dllimport) int __stdcall CloseHandle(void *handle);
 __declspec(dllimport) int __stdcall MoveFileExW(const wchar_t *from, const wchar_t *to, unsigned long flags);
 __declspec(dllimport) unsigned long __stdcall GetCurrentProcessId(void);
+__declspec(dllimport) int __stdcall GetDiskFreeSpaceExW(const wchar_t *path, union _ULARGE_INTEGER *available,
+                                                        union _ULARGE_INTEGER *total, union _ULARGE_INTEGER *free);
 #else
+#include <stdio.h>
 #include <sys/file.h>
+#include <sys/statvfs.h>
+#if defined(__linux__) /* -std=c11 hides pwrite, and with POSIX before 2001 readlink */
+extern ssize_t pwrite(int file, const void *from, size_t bytes, off_t offset);
+extern ssize_t readlink(const char *path, char *target, size_t cap);
+#endif
 #endif
 
 #define EXL2__PLATFORM_LOCK_BYTES 11 /* of a locked file: spaces, its holder's process id, a newline */

@@ -1,5 +1,5 @@
-/* thread.h: one more thread, and how two threads wait for each other. Beside platform.h the only file that calls the
-   operating system.
+/* thread.h: one more thread, and how two threads wait for each other. Beside platform.h and platform_*.h the only
+   file that calls the operating system.
    takes: a function to run.
    gives: exl2__mutex, exl2__signal, exl2__thread and their functions.
    owns:  a thread, from exl2__thread_start to exl2__thread_join. */

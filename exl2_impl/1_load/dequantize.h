@@ -5,7 +5,7 @@
 #ifndef EXL2__DEQUANTIZE_H
 #define EXL2__DEQUANTIZE_H
 
-#include "exl2_matrix.h"
+#include "affine_matrix.h"
 
 /* Reads the codes of columns [first, first + count) to desc->codes [words, EXL2__MATRIX_COLUMNS]. The columns lie
    together in the file. */

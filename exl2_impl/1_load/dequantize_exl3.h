@@ -5,7 +5,7 @@
 #ifndef EXL2__DEQUANTIZE_EXL3_H
 #define EXL2__DEQUANTIZE_EXL3_H
 
-#include "exl2_matrix.h"
+#include "exl3_matrix.h"
 
 #if EXL2__EXL3
 

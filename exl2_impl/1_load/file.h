@@ -8,7 +8,7 @@
 #define EXL2__FILE_H
 
 #include "../0_base/alloc.h"
-#include "../0_base/platform.h"
+#include "../0_base/platform_files.h"
 #include "../0_base/work.h"
 
 #define EXL2__FILE_PATH_MAX 1024

@@ -7,7 +7,7 @@
 
 #include "../0_base/arena.h"
 #include "../1_load/arch.h"
-#include "../1_load/exl2_matrix.h"
+#include "../1_load/matrix_desc.h"
 #include "../1_load/model_experts.h"
 #include "lora.h"
 

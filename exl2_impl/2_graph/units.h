@@ -10,7 +10,7 @@
 #ifndef EXL2__UNITS_H
 #define EXL2__UNITS_H
 
-#include "../1_load/exl2_matrix.h"
+#include "../1_load/matrix_desc.h"
 #include "plan.h"
 
 typedef enum exl2__unit_kind {

@@ -10,6 +10,7 @@
 #define EXL2__WEIGHTS_H
 
 #include "../1_load/content_id.h"
+#include "../1_load/matrix_tables.h"
 #include "span.h"
 #include "units.h"
 #include "weights_rows.h"

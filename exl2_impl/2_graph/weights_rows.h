@@ -5,6 +5,7 @@
 #ifndef EXL2__WEIGHTS_ROWS_H
 #define EXL2__WEIGHTS_ROWS_H
 
+#include "../1_load/matrix_dense.h"
 #include "../1_load/dequantize.h"
 #include "../1_load/dequantize_exl3.h"
 

@@ -6,7 +6,7 @@
 
 #include "../0_base/half.h"
 #include "../0_base/result.h"
-#include "../1_load/exl2_matrix.h"
+#include "../1_load/matrix_desc.h"
 
 #define EXL2__PACK_UNIT 32u /* rows of a group and columns of a matrix are multiples of this */
 

@@ -7,14 +7,26 @@
 #ifndef FAKE_DRIVER_H
 #define FAKE_DRIVER_H
 
+#include <stdint.h>
 #include <time.h>
 
-/* fake_engine.c uses these two instead of nanosleep and clock_gettime, so they are declared before the engine's files
+/* fake_engine.c uses these two in place of nanosleep and clock_gettime, so they are declared before the engine's files
    are included. During a sleep the device works until each stream has recorded an event. The clock advances by the
    length of each sleep and by a microsecond per reading, so that the times that the engine measures do not depend on
    the machine. */
 int fake_sleep(const struct timespec *time, struct timespec *left);
 int fake_clock(int clock, struct timespec *time);
+
+/* Functions that fake_engine.c calls in place of those two, before a sleep of a call that has nothing to do, and for
+   random seeds; NULL: none. The fuzzer of the API sets all four: its sequences depend on their seeds alone. */
+typedef struct fake_hooks {
+    int (*sleep)(const struct timespec *time, struct timespec *left);
+    int (*clock)(int clock, struct timespec *time);
+    void (*nap)(void);
+    uint64_t (*entropy)(void);
+} fake_hooks;
+
+extern fake_hooks fake_engine_hooks;
 
 #include "private/cuda_api.h"
 

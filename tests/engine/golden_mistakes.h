@@ -5,6 +5,7 @@
 #ifndef GOLDEN_MISTAKES_H
 #define GOLDEN_MISTAKES_H
 
+#include "private/matrix_find.h"
 #include "private/model_config_read.h"
 #include "private/units.h"
 

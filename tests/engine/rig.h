@@ -6,7 +6,7 @@
 
 #include "../../exl2.h"
 
-#include "private/platform.h"
+#include "private/platform_alloc.h"
 #include "private/json.h"
 #include "../check.h"
 #include "../device/kernel_folder.h"

@@ -1,7 +1,8 @@
 /* bad_models.c: model folders on disk, each with one defect. Loading must fail with the right code and a message that
    names the file and the defect. The folder without a defect must load, so that each case fails for its own reason. */
-#include "private/platform.h"
-#include "private/exl2_matrix.h"
+#include "private/platform_alloc.h"
+#include "private/platform_files.h"
+#include "private/matrix_tables.h"
 #include "private/model_config_read.h"
 #include "../model_maker.h"
 #include "../tensors_open.h"

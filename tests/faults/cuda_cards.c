@@ -3,12 +3,11 @@
    those of the fake model; allocations and calls that fail once.
    takes: the goldens.
    gives: exit code 0 or 1. */
-#include "cuda_rig.h"
+#include "cuda_ways.h"
 
 #include <math.h>
 
 #define CARDS 3u
-#define STRIDE (CHECK_SANITIZED ? 9u : 3u)
 
 static const exl2_device_desc picks[CARDS] = { { .pick = EXL2_PICK_INDEX, .index = 0 },
                                                { .pick = EXL2_PICK_INDEX, .index = 1 },
@@ -474,24 +473,12 @@ static void test_saves(void)
     }
 }
 
-typedef struct way {
-    const char *what, *name;
-    int code, nvrtc;
-    bool eager, late;
-    uint32_t each;
-    int peers; /* as fake.peer */
-} way;
-
-/* Uses a model on two GPUs, in which the n-th call after opening fails; 0: none. Returns whether one failed. */
-static bool life(const way *w, uint32_t n)
+/* Uses a model on two GPUs. */
+static bool life(const cuda_way *w, uint32_t n)
 {
     static const exl2_card cards[2] = { { .device = 2 }, { .device = 0 } };
-    peers = w->peers;
     make();
-    fake.eager = w->eager;
-    fake.fail_code = w->code;
-    fake.fail_nvrtc = w->nvrtc;
-    fake.fail_name = w->name;
+    cuda_way_set(w);
     cuda_cards = cards;
     cuda_card_count = 2;
     cuda_life l = { .e = open_cards(EXL2_BACKEND_CUDA, picks, CARDS, EXL2_OK), .late = w->late };
@@ -501,48 +488,22 @@ static bool life(const way *w, uint32_t n)
     CHECK(n > 0 || (fake.peer_copies > 50) == (peers == FAKE_PEER_GOOD));
     bool failed = fake.failed[0] != 0;
     fake.fail_at = 0;
-    CHECK(r >= 0 || (failed && l.error.code == r && strlen(l.error.text) > 20));
     CHECK(failed || fake.devices[1].retained == 1);
-    if (r < 0 && l.model.id) {
-        exl2_model_close(l.e, l.model);
-    }
-    cuda_life again = { .e = l.e, .late = w->late };
-    if (r < 0 && !fake.lost && !CHECK_INT(cuda_use(&again), EXL2_OK)) {
-        printf("  not usable after %s: %s\n", fake.failed, again.error.text);
-    }
-    exl2_close(l.e);
-    int before = check_failures;
-    machine_end();
-    if (check_failures != before) {
-        printf("  %s, after call %u: %s\n", w->what, n, fake.failed);
-    }
+    cuda_way_end(w, n, &l, r, failed);
     return failed;
-}
-
-static void sweep(const way *w)
-{
-    uint32_t n = 1;
-    while (n < 20000 && life(w, n)) {
-        n += w->each;
-    }
-    printf("%s: %u can fail\n", w->what, n - 1);
-    CHECK(n > 2 && n < 20000);
 }
 
 int main(void)
 {
-    static const way good[] = { { "at once", NULL, 0, 0, true, false, 0, FAKE_PEER_NONE },
-                                { "while the host sleeps", NULL, 0, 0, false, false, 0, FAKE_PEER_NONE },
-                                { "late", NULL, 0, 0, false, true, 0, FAKE_PEER_NONE },
-                                { "late, direct copies", NULL, 0, 0, false, true, 0, FAKE_PEER_GOOD },
-                                { "late, wrong copies", NULL, 0, 0, false, true, 0, FAKE_PEER_WRONG } };
-    static const way bad[] = {
-        { "device allocations", "cuMemAlloc", EXL2__CUDA_OUT_OF_MEMORY, 1, true, false, 1, FAKE_PEER_NONE },
-        { "pinned allocations", "cuMemHostAlloc", EXL2__CUDA_OUT_OF_MEMORY, 1, true, false, 1, FAKE_PEER_NONE },
-        { "calls", NULL, 1, 11, true, false, 7 * STRIDE, FAKE_PEER_NONE },
-        { "calls, direct copies", NULL, 1, 11, true, false, 11 * STRIDE, FAKE_PEER_GOOD },
-        { "copies", "cuMemcpyPeerAsync", 1, 11, true, false, 5 * STRIDE, FAKE_PEER_GOOD },
-        { "calls of a late device", NULL, 1, 11, false, true, 17 * STRIDE, FAKE_PEER_GOOD },
+    const cuda_way bad[] = {
+        { "device allocations", "cuMemAlloc", EXL2__CUDA_OUT_OF_MEMORY, 1, true, false, false, 1 },
+        { "pinned allocations", "cuMemHostAlloc", EXL2__CUDA_OUT_OF_MEMORY, 1, true, false, false, 1 },
+        { "calls", NULL, 1, 11, true, false, false, 7 * CUDA_WAY_STRIDE },
+    };
+    const cuda_way direct[] = {
+        { "calls, direct copies", NULL, 1, 11, true, false, false, 11 * CUDA_WAY_STRIDE },
+        { "copies", "cuMemcpyPeerAsync", 1, 11, true, false, false, 5 * CUDA_WAY_STRIDE },
+        { "calls of a late device", NULL, 1, 11, false, true, false, 17 * CUDA_WAY_STRIDE },
     };
     machine_drop_cache();
     test_open();
@@ -555,12 +516,13 @@ int main(void)
     test_groups();
     test_time();
     test_saves();
-    for (size_t i = 0; i < EXL2__COUNT(good); i++) {
-        CHECK(!life(&good[i], 0));
+    for (peers = FAKE_PEER_NONE; peers <= (int)FAKE_PEER_WRONG; peers++) {
+        cuda_ways_good(life);
     }
-    for (size_t i = 0; i < EXL2__COUNT(bad); i++) {
-        sweep(&bad[i]);
-    }
+    peers = FAKE_PEER_NONE;
+    cuda_ways_sweep(life, bad, EXL2__COUNT(bad));
+    peers = FAKE_PEER_GOOD;
+    cuda_ways_sweep(life, direct, EXL2__COUNT(direct));
     machine_drop_cache();
     fake_reset();
     return check_done();

@@ -3,11 +3,9 @@
    and allocations and calls that fail once.
    takes: the goldens.
    gives: exit code 0 or 1. */
-#include "cuda_rig.h"
+#include "cuda_ways.h"
 
 #include "private/objects.h"
-
-#define STRIDE (CHECK_SANITIZED ? 9u : 3u)
 
 static uint32_t first_rows, handed_rows; /* rows that the first span has embedded; that later ones have taken */
 
@@ -92,14 +90,6 @@ static void run(const char *function, const void *arguments, const unsigned grid
     fake_model_run(function, arguments, grid);
 }
 
-typedef struct way {
-    const char *what, *name; /* name: only calls of this name fail; NULL: all */
-    int code, nvrtc;
-    bool eager, late;
-    bool host;               /* allocations of host memory fail */
-    uint32_t each;
-} way;
-
 /* ---- host memory ---- */
 
 static uint32_t host_fails_at; /* the n-th allocation from now fails; 0: none */
@@ -136,15 +126,11 @@ static exl2_engine *open_engine(void)
     return e;
 }
 
-/* Uses an engine in which the n-th allocation or call after opening fails; 0: none. Returns whether one failed. */
-static bool life(const way *w, uint32_t n)
+static bool life(const cuda_way *w, uint32_t n)
 {
     machine_make();
     fake.run = run;
-    fake.eager = w->eager;
-    fake.fail_code = w->code;
-    fake.fail_nvrtc = w->nvrtc;
-    fake.fail_name = w->name;
+    cuda_way_set(w);
     first_rows = handed_rows = 0;
     host_failed = false;
     cuda_life l = { .e = open_engine(), .late = w->late };
@@ -152,34 +138,11 @@ static bool life(const way *w, uint32_t n)
     exl2_result r = cuda_use(&l);
     bool failed = fake.failed[0] || host_failed;
     fake.fail_at = host_fails_at = 0;
-    CHECK(r >= 0 || (failed && l.error.code == r && strlen(l.error.text) > 20));
     CHECK(failed || handed_rows > 150);
     CHECK(handed_rows <= first_rows); /* some passes are dropped after the first span */
-    if (r < 0 && l.model.id) {
-        exl2_model_close(l.e, l.model); /* STALE where the use had closed it, or had loaded none */
-    }
-    cuda_life again = { .e = l.e, .late = w->late };
-    if (r < 0 && !fake.lost && !CHECK_INT(cuda_use(&again), EXL2_OK)) {
-        printf("  not usable after %s: %s\n", fake.failed, again.error.text);
-    }
-    exl2_close(l.e);
+    cuda_way_end(w, n, &l, r, failed);
     CHECK_INT(host_bytes, 0);
-    int before = check_failures;
-    machine_end();
-    if (check_failures != before) {
-        printf("  %s, after call %u: %s\n", w->what, n, fake.failed);
-    }
     return failed;
-}
-
-static void sweep(const way *w)
-{
-    uint32_t n = 1;
-    while (n < 20000 && life(w, n)) {
-        n += w->each;
-    }
-    printf("%s: %u can fail\n", w->what, n - 1);
-    CHECK(n > 2 && n < 20000);
 }
 
 /* ---- families ---- */
@@ -263,27 +226,20 @@ static void park(bool keep)
 
 int main(void)
 {
-    static const way good[] = { { "at once", NULL, 0, 0, true, false, false, 0 },
-                                { "while the host sleeps", NULL, 0, 0, false, false, false, 0 },
-                                { "late", NULL, 0, 0, false, true, false, 0 } };
-    static const way bad[] = {
+    const cuda_way bad[] = {
         { "device allocations", "cuMemAlloc", EXL2__CUDA_OUT_OF_MEMORY, 1, true, false, false, 1 },
         { "pinned allocations", "cuMemHostAlloc", EXL2__CUDA_OUT_OF_MEMORY, 1, true, false, false, 1 },
         { "host allocations", NULL, 0, 0, true, false, true, 1 },
-        { "calls", NULL, 1, 11, true, false, false, 5 * STRIDE },
-        { "calls of a late device", NULL, 1, 11, false, true, false, 11 * STRIDE },
+        { "calls", NULL, 1, 11, true, false, false, 5 * CUDA_WAY_STRIDE },
+        { "calls of a late device", NULL, 1, 11, false, true, false, 11 * CUDA_WAY_STRIDE },
     };
     fake_spans = cut;
     machine_drop_cache();
-    for (size_t i = 0; i < EXL2__COUNT(good); i++) {
-        CHECK(!life(&good[i], 0));
-    }
+    cuda_ways_good(life);
     families();
     park(false);
     park(true);
-    for (size_t i = 0; i < EXL2__COUNT(bad); i++) {
-        sweep(&bad[i]);
-    }
+    cuda_ways_sweep(life, bad, EXL2__COUNT(bad));
     machine_drop_cache();
     fake_reset();
     return check_done();

@@ -1,7 +1,7 @@
 /* api_hooks.h: the application's hooks: an allocator that records its blocks and fails at random, files in memory that
    fail at random, a clock that advances with each reading and in which "another thread" makes calls.
    takes: api; api_other_thread of api_jobs.h.
-   gives: api_engine_desc, api_files_make; api_clock, api_sleep, api_entropy for api_engine.c.
+   gives: api_engine_desc, api_files_make; api_clock, api_sleep, api_entropy for fake_engine.c.
    owns:  the files, for the life of the program. */
 #ifndef API_HOOKS_H
 #define API_HOOKS_H
@@ -213,14 +213,14 @@ static void api_files_make(void)
 
 /* ---- time ---- */
 
-uint64_t api_entropy(void)
+static uint64_t api_entropy(void)
 {
     return api_mix(++api.ns);
 }
 
 static pthread_t api_main; /* the thread that calls the engine; set by main */
 
-int api_clock(int clock, struct timespec *time)
+static int api_clock(int clock, struct timespec *time)
 {
     if (!pthread_equal(pthread_self(), api_main)) { /* the engine's worker, which no step allows anything */
         return clock_gettime(clock, time);
@@ -243,7 +243,7 @@ int api_clock(int clock, struct timespec *time)
     return 0;
 }
 
-int api_sleep(const struct timespec *time, struct timespec *left)
+static int api_sleep(const struct timespec *time, struct timespec *left)
 {
     if (api.cuda || api.threads) {
         return fake_sleep(time, left);

@@ -215,7 +215,7 @@ static void api_other_thread(void)
 
 /* Called when exl2_generate waits and has nothing to do, which is right only while its own job is paused. Then another
    thread unpauses the job. */
-void api_nap(void)
+static void api_nap(void)
 {
     api_frame *frame = api.frame_count ? &api.frames[api.frame_count - 1] : NULL;
     exl2_job_info info = { EXL2_JOB_QUEUED, { 0 }, { 0 } };

@@ -7,7 +7,7 @@
 
 #include "private/arch_rows.h"
 #include "private/dequantize_exl3.h"
-#include "private/exl2_matrix.h"
+#include "private/matrix_tables.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

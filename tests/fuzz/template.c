@@ -3,7 +3,7 @@
    takes: bytes.
    gives: LLVMFuzzerTestOneInput.
    owns:  what one run allocates. */
-#include "private/platform.h"
+#include "private/platform_alloc.h"
 #include "private/template_probe.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

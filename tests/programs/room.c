@@ -11,20 +11,9 @@
 #include "program.h"
 
 #ifdef HAVE_STB_IMAGE
-#if defined(__GNUC__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wconversion"
-#pragma GCC diagnostic ignored "-Wsign-conversion"
-#pragma GCC diagnostic ignored "-Wshadow"
-#pragma GCC diagnostic ignored "-Wpedantic"
-#endif
-#define STB_IMAGE_STATIC
-#define STB_IMAGE_IMPLEMENTATION
+#define STB_READS
 #define STBI_ONLY_PNG
-#include <stb/stb_image.h>
-#if defined(__GNUC__)
-#pragma GCC diagnostic pop
-#endif
+#include "../../demo/common/stb.h"
 #endif
 
 #define TOKENIZER EXL2_GOLDEN_DIR "/smollm2"

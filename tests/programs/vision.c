@@ -45,7 +45,7 @@ static void check_rows(const char *path, const json_value *wanted, size_t rows)
 /* One picture, and the first prompt of the golden, which has it. */
 static void check_picture(const char *root, const char *model)
 {
-    char path[1024], seen[1200], rows[1200], *golden_text, *text;
+    char path[1200], seen[1200], rows[1200], *golden_text, *text;
     snprintf(path, sizeof path, "%s/%s/golden.json", root, model);
     golden_text = check_read(path, NULL);
     json_value *golden = program_parse(golden_text, strlen(golden_text));

@@ -2,7 +2,7 @@
    with all allocations of small problems. */
 #define EXL2_CONVERT
 #include "private/json.h"
-#include "private/platform.h"
+#include "private/platform_alloc.h"
 #include "private/allocate.h"
 #include "../check.h"
 

@@ -1,6 +1,6 @@
 /* bpe.c: merging with a heap, compared with the definition: repeatedly merge the leftmost pair of the lowest rank. */
 #include "../check.h"
-#include "private/platform.h"
+#include "private/platform_alloc.h"
 #include "private/bpe.h"
 
 #define SYMBOLS 400

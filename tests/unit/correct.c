@@ -1,7 +1,7 @@
 /* correct.c: corrected targets against least squares in double: W + 1/2 inverse(H + dI) Y'(X - Y) W / tokens. With
    equal streams the weights stay, and so do those whose targets the format cannot hold. */
 #define EXL2_CONVERT
-#include "private/platform.h"
+#include "private/platform_alloc.h"
 #include "private/correct.h"
 #include "../check.h"
 

@@ -4,7 +4,7 @@
 #define CPU_SYNTH_H
 
 #include "private/half.h"
-#include "private/platform.h"
+#include "private/platform_alloc.h"
 #include "private/plan.h"
 #include "../check.h"
 

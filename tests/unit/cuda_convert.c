@@ -169,10 +169,11 @@ static exl2_result stages(exl2__ctx *c, exl2__gpu *g)
 
 /* ---- tests ---- */
 
+/* Each call of the driver fails once, with tests/run.sh --all; else every third one. */
 static void test_failures(void)
 {
-    uint32_t failed = 0;
-    for (uint32_t at = 1;; at++) {
+    uint32_t failed = 0, each = getenv("EXL2_TEST_ALL") ? 1 : 3; /* odd, for both codes */
+    for (uint32_t at = 1;; at += each) {
         exl2__ctx c = context();
         exl2__gpu g;
         exl2_engine_desc desc = describe(EXL2_BACKEND_CUDA);
@@ -199,7 +200,7 @@ static void test_failures(void)
         }
     }
     printf("%u calls have failed\n", failed);
-    CHECK(failed > 250);
+    CHECK(failed > 250 / each);
 }
 
 static void test_absent(void)

@@ -2,7 +2,7 @@
    Reserved room is available whatever else was pushed and pulled meanwhile. */
 #include "../../exl2.h"
 
-#include "private/platform.h"
+#include "private/platform_alloc.h"
 #include "private/events.h"
 #include "../check.h"
 

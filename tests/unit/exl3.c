@@ -2,6 +2,7 @@
    ExLlamaV3's to the bit and whose products were computed in float64: the decoder of the format, and each path of the
    CPU, whose bits must not depend on the rows of a batch and on how outputs are divided. Every check of their tensors
    is tested by a matrix with one thing wrong. */
+#include "private/matrix_tables.h"
 #include "private/dequantize_exl3.h"
 #include "private/units.h"
 #include "cpu_paths.h"

@@ -1,6 +1,7 @@
 /* gptq.c: matrices of GPTQ and AWQ as the loader describes them, against a decoder of the file formats that is written
    here and against dequant.safetensors of the fixtures, bit for bit; the same in the CPU's packing. Every check of
    their tensors is tested by a matrix with one thing wrong. */
+#include "private/matrix_tables.h"
 #include "private/model_config_read.h"
 #include "private/units.h"
 #include "private/cpu_matrix.h"

@@ -4,7 +4,7 @@
 #include "../check.h"
 #include "private/cpu_path.h"
 #include "private/hash_sums.h"
-#include "private/platform.h"
+#include "private/platform_alloc.h"
 
 #define ENTRIES 8192u
 

@@ -1,6 +1,6 @@
 /* json.c: what the parser accepts and rejects, the tokens it makes, escapes, numbers compared with the C library, and
    hostile inputs: depth, size, colliding keys. */
-#include "private/platform.h"
+#include "private/platform_alloc.h"
 #include "private/json.h"
 #include "../check.h"
 

@@ -1,7 +1,7 @@
 /* pool.c: ids of slots: a stale id never names a later object. */
 #include "../../exl2.h"
 
-#include "private/platform.h"
+#include "private/platform_alloc.h"
 #include "private/pool.h"
 #include "../check.h"
 

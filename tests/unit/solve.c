@@ -5,7 +5,7 @@
 #include "../device/other_gpu.h"
 
 #include "private/json.h"
-#include "private/platform.h"
+#include "private/platform_alloc.h"
 #include "private/losses.h"
 #include "private/solve.h"
 #include "../device/kernel_folder.h"

@@ -1,5 +1,6 @@
 /* template.c: the chat template interpreter, compared with renders of Jinja2 and transformers. */
-#include "private/platform.h"
+#include "private/platform_alloc.h"
+#include "private/platform_files.h"
 #include "private/template_set.h"
 #include "../check.h"
 #include "../template_set_open.h"

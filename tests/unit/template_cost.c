@@ -3,7 +3,7 @@
    the nanoseconds of CPU time per step of each operation in a loop, the most expensive ones first. That time multiplied
    by the limit of steps is the worst render. */
 #define _POSIX_C_SOURCE 200809L
-#include "private/platform.h"
+#include "private/platform_alloc.h"
 #include "private/template.h"
 #include "../check.h"
 

@@ -1,5 +1,5 @@
 /* template_limits.c: malicious chat templates, blocks that are too small, model folders, failing allocations. */
-#include "private/platform.h"
+#include "private/platform_alloc.h"
 #include "private/template_set.h"
 #include "../check.h"
 #include "../template_set_open.h"

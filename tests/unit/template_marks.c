@@ -1,6 +1,6 @@
 /* template_marks.c: chat templates: which bytes of a render come from outside the template, which added tokens a
    template guards, and the messages of rejected templates. */
-#include "private/platform.h"
+#include "private/platform_alloc.h"
 #include "private/template_set.h"
 #include "../check.h"
 

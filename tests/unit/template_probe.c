@@ -1,7 +1,7 @@
 /* template_probe.c: whether a chat template reads tools and tool calls, found by rendering; and messages of errors,
    which are one line with words whatever a template raises. */
 #include "private/log.h"
-#include "private/platform.h"
+#include "private/platform_alloc.h"
 #include "private/template_probe.h"
 #include "../check.h"
 

@@ -7,7 +7,7 @@
 #ifndef EXL2__CUDA_API_H
 #define EXL2__CUDA_API_H
 
-#include "../../0_base/platform.h"
+#include "../../0_base/platform_library.h"
 
 #if defined(_WIN32)
 #define EXL2__CUDA_CALL __stdcall

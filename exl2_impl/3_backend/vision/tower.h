@@ -91,7 +91,7 @@ typedef struct exl2__tower {
     float *middle, *up;          /* [BLOCK, middle_most], [BLOCK, inter_stride] results of products */
     float *angles;               /* [2, sides_max, head_dim / 2] of lines, of columns: cosines, then sines */
     uint32_t *order, *at;        /* [rows_max] the patch of a row, and the row of a patch, without the class row */
-    exl2__tower_queries *near, *far; /* of layers with windows, and of the others */
+    exl2__tower_queries *windowed, *full; /* of layers with windows, and of the others */
     exl2__tower_task *task;      /* [tasks] */
     float level[3][256];         /* of a byte of a channel */
     float ns_per_cost[EXL2__TOWER_STAGES]; /* learned; 0: not known yet */
@@ -102,7 +102,7 @@ typedef struct exl2__tower {
     float *rows;                 /* [size.rows, levels, hidden] */
     bool active;
     uint32_t patch_rows, rows_now, out_rows; /* lines of patches; rows of the tile in the tower and of its result */
-    uint32_t near_count, far_count;
+    uint32_t windowed_count, full_count;
     uint32_t tile, layer, level_now, block, stage, item; /* what comes next */
     uint32_t bad;                /* atomic: some row is not finite */
 } exl2__tower;
@@ -175,8 +175,8 @@ static inline void exl2__tower_prepare(exl2__tower *t, exl2__device *cpu, const 
     t->order = (uint32_t *)exl2__arena_alloc(a, rows * sizeof *t->order);
     t->at = (uint32_t *)exl2__arena_alloc(a, rows * sizeof *t->at);
     /* A window has merge * merge patches at least, and its last queries may be few. */
-    t->near = (exl2__tower_queries *)exl2__arena_alloc(a, (v->window ? rows : 0) * sizeof *t->near);
-    t->far = (exl2__tower_queries *)exl2__arena_alloc(a, rows * sizeof *t->far);
+    t->windowed = (exl2__tower_queries *)exl2__arena_alloc(a, (v->window ? rows : 0) * sizeof *t->windowed);
+    t->full = (exl2__tower_queries *)exl2__arena_alloc(a, rows * sizeof *t->full);
     t->task = (exl2__tower_task *)exl2__arena_alloc(a, t->tasks * sizeof *t->task);
     for (uint32_t i = 0; i < t->tasks; i++) {
         exl2__tower_task task;

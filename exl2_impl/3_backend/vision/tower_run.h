@@ -30,7 +30,7 @@ EXL2__PRIVATE void exl2__tower_arrange(exl2__tower *t)
 {
     const exl2__vision_config *v = &t->config;
     uint32_t s = v->merge, columns = t->size.width / v->patch, cells = columns / s, lines = t->patch_rows / s, next = 0;
-    t->near_count = 0;
+    t->windowed_count = 0;
     for (uint32_t p = 0; !v->window && p < t->size.patches; p++) {
         t->order[p] = p;
     }
@@ -41,13 +41,13 @@ EXL2__PRIVATE void exl2__tower_arrange(exl2__tower *t)
                 uint32_t cell = i / (s * s), line = (y + cell / wide) * s + i % (s * s) / s;
                 t->order[next++] = line * columns + (x + cell % wide) * s + i % s;
             }
-            t->near_count += exl2__tower_divide(t, begin, next, t->near + t->near_count);
+            t->windowed_count += exl2__tower_divide(t, begin, next, t->windowed + t->windowed_count);
         }
     }
     for (uint32_t row = 0; row < t->size.patches; row++) {
         t->at[t->order[row]] = row;
     }
-    t->far_count = exl2__tower_divide(t, 0, t->rows_now, t->far);
+    t->full_count = exl2__tower_divide(t, 0, t->rows_now, t->full);
 }
 
 /* Begins to encode a picture; a picture that was not finished is dropped. seen: its bytes, and rows: [size->rows,

@@ -375,9 +375,9 @@ EXL2__PRIVATE void exl2__tower_attend_queries(const exl2__tower *t, const exl2__
 EXL2__PRIVATE void exl2__tower_attend(void *arg, uint32_t begin, uint32_t end, uint32_t task)
 {
     const exl2__tower *t = (const exl2__tower *)arg;
-    bool far = t->config.full[t->layer];
-    const exl2__tower_queries *queries = far ? t->far : t->near;
-    uint32_t count = far ? t->far_count : t->near_count;
+    bool full = t->config.full[t->layer];
+    const exl2__tower_queries *queries = full ? t->full : t->windowed;
+    uint32_t count = full ? t->full_count : t->windowed_count;
     for (uint32_t i = begin; i < end; i++) {
         exl2__tower_attend_queries(t, &queries[i % count], i / count, &t->task[task]);
     }
@@ -623,7 +623,7 @@ EXL2__PRIVATE exl2__tower_items exl2__tower_items_now(const exl2__tower *t)
     const exl2__tower_layer *layer = &t->layers[t->layer];
     const exl2__tower_projector *p = exl2__tower_projector_now(t);
     exl2__tower_items items = { NULL, 0, 0 };
-    bool far = v->full[t->layer];
+    bool full = v->full[t->layer];
     switch ((exl2__tower_stage)t->stage) {
     case EXL2__TOWER_ANGLES:
         items.work = exl2__tower_angles;
@@ -646,8 +646,8 @@ EXL2__PRIVATE exl2__tower_items exl2__tower_items_now(const exl2__tower *t)
         return exl2__tower_items_rows(t, exl2__tower_store, 3 * v->width);
     case EXL2__TOWER_ATTEND:
         items.work = exl2__tower_attend;
-        items.count = v->heads * (far ? t->far_count : t->near_count);
-        items.cost = 2ull * exl2__min32(EXL2__TOWER_QUERIES, t->rows_now) * (far ? t->rows_now : 64) * v->head_dim;
+        items.count = v->heads * (full ? t->full_count : t->windowed_count);
+        items.cost = 2ull * exl2__min32(EXL2__TOWER_QUERIES, t->rows_now) * (full ? t->rows_now : 64) * v->head_dim;
         return items;
     case EXL2__TOWER_OUT_INPUT:
         return exl2__tower_items_chunks(t, exl2__tower_out_input, v->width);

@@ -7,6 +7,7 @@
 #define EXL2__TEMPLATE_EMIT_H
 
 #include "../../0_base/json/json.h"
+#include "../unicode/unicode.h"
 #include "template_lex.h"
 
 #define EXL2__TEMPLATE_MOVES_MAX (16u << 20) /* instructions moved for all `a if b` of a template */

@@ -10,7 +10,7 @@
 #ifndef EXL2__GPU_SOLVE_H
 #define EXL2__GPU_SOLVE_H
 
-#include "../../1_load/exl2_matrix.h"
+#include "../../1_load/matrix_desc.h"
 #include "gpu_factor.h"
 #include "gpu_inputs.h"
 

@@ -13,6 +13,9 @@
 #include <avx512bwintrin.h>
 #include <avx512dqintrin.h>
 #include <avx512vlintrin.h>
+#include <avx512vnniintrin.h>
+#include <avx512vbmiintrin.h>
+#include <avx512vbmi2intrin.h>
 #endif
 
 void __yield(void);
