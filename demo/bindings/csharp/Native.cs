@@ -73,6 +73,7 @@ namespace Exl2
         public uint shared_bytes_max;
         public int stream_priority;
         public ulong bytes_max;
+        public uint gpu_us;
         public uint _end_canary;
     }
 

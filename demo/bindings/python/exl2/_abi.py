@@ -115,7 +115,8 @@ class Parallel(_Public):
 class DeviceDesc(_Public):
     _fields_ = [("_start_canary", c_uint32), ("pick", c_int32), ("index", c_uint32), ("uuid", c_uint8 * 16),
         ("luid", c_uint8 * 8), ("cuda_context", c_void_p), ("shared_bytes_max", c_uint32),
-        ("stream_priority", c_int32), ("bytes_max", c_uint64), ("_end_canary", c_uint32)]
+        ("stream_priority", c_int32), ("bytes_max", c_uint64), ("gpu_us", c_uint32),
+        ("_end_canary", c_uint32)]
 
 
 class DeviceInfo(_Public):
@@ -139,7 +140,7 @@ class EngineDesc(_Public):
 
 class EngineInfo(_Public):
     _fields_ = [("backend", c_int32), ("device", DeviceInfo), ("devices", DeviceInfo * DEVICES_MAX),
-        ("device_count", c_uint32), ("cpu_path", c_int32), ("max_models", c_uint32),
+        ("device_count", c_uint32), ("peers", c_uint32 * 8), ("cpu_path", c_int32), ("max_models", c_uint32),
         ("max_sessions", c_uint32), ("max_jobs", c_uint32), ("max_events", c_uint32),
         ("host_bytes_max", c_uint64), ("device_bytes_max", c_uint64)]
 
