@@ -9,7 +9,6 @@
 
 #define STRIDE (CHECK_SANITIZED ? 9u : 3u)
 #define HIDDEN_MAX 512u
-#define ROWS_MAX 64u
 
 /* ---- what rows must be ---- */
 
@@ -82,7 +81,6 @@ static void expected(uint32_t token, float *out)
 
 static uint64_t residual_at; /* of the model on the GPU */
 static uint32_t hidden;
-static uint32_t tokens[ROWS_MAX]; /* of the rows of the pass */
 static uint32_t rows_handed, rows_checked;
 
 static float *residual_of(uint32_t row)
@@ -116,11 +114,9 @@ static void run(const char *function, const void *arguments, const unsigned grid
         hidden = embed->hidden;
         for (uint32_t r = 0; r < grid[0] && r < pass->row_count; r++) {
             exl2k_row *row = fake_model_at(embed->rows + r * sizeof *row, sizeof *row);
-            bool handed = embed->table_rows < CUDA_VOCAB; /* the table is not the model's: rows of the span before */
+            bool handed = embed->kind == EXL2K_TABLE_HANDED; /* rows of the span before */
             uint64_t bytes = hidden * sizeof(float);
-            const float *from = handed ? fake_model_at(embed->table + row->token * bytes, bytes) : NULL;
-            row->token = handed ? tokens[r] : row->token; /* the model of pages computes with it */
-            tokens[r] = row->token;
+            const float *from = handed ? fake_model_at(embed->table + r * bytes, bytes) : NULL;
             rows_handed += handed;
             for (uint32_t i = 0; i < hidden; i++) {
                 residual_of(r)[i] = handed ? from[i] : begun(row->token, i);
