@@ -7,6 +7,7 @@
 #include "../../exl2.h"
 
 #include "private/platform_alloc.h"
+#include "private/platform_files.h"
 #include "private/json.h"
 #include "../check.h"
 #include "../device/kernel_folder.h"
