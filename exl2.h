@@ -1298,6 +1298,12 @@ typedef struct exl2_card {     /* a GPU that computes a model, or some of its la
                                   all cards, or of none */
 } exl2_card;
 
+/* What a model larger than its GPU's memory does: section 4, "A model larger than the GPU". */
+typedef enum exl2_offload {
+    EXL2_OFFLOAD_NONE,         /* it does not load: BUDGET */
+    EXL2_OFFLOAD_AUTO          /* the CPU computes MLPs, or experts, of its last layers: as few as must be */
+} exl2_offload;
+
 typedef struct exl2_model_desc {
     uint32_t _start_canary;
     const char *path;          /* the model folder, UTF-8 */
@@ -1320,6 +1326,9 @@ typedef struct exl2_model_desc {
     const exl2_card *cards;    /* [card_count] different GPUs, each with some consecutive layers, in this order; copied.
                                   NULL = exl2_engine_info.device alone */
     uint32_t card_count;       /* at most EXL2_DEVICES_MAX and the number of layers */
+    exl2_offload offload;      /* no effect on a model that runs on the CPU */
+    uint32_t host_mlps;        /* AUTO: layers, the last ones of each GPU, whose MLPs the CPU computes; 0 = as few as
+                                  the caps allow */
     exl2_vision_desc vision;   /* pictures as input */
     exl2_event_fn on_event;    /* LOAD events; its result is ignored */
     void *user;
@@ -1337,6 +1346,7 @@ typedef struct exl2_card_info { /* what lies on one GPU of a model */
     uint32_t device;           /* index in exl2_engine_info.devices */
     uint32_t first_layer, layers;
     uint64_t weight_bytes, cache_bytes, scratch_bytes;
+    uint32_t host_mlps;        /* of so many of its last layers, the CPU computes the MLPs */
 } exl2_card_info;
 
 /* How an embedding is made of the hidden states of a prompt's tokens (section 10). */
@@ -1369,6 +1379,8 @@ typedef struct exl2_model_info { /* constant once the headers are read, but for 
     uint64_t tower_bytes;      /* weights of the tower, a part of weight_bytes; 0 = no tower is read */
     uint64_t image_bytes;      /* part of scratch_bytes that the tower and pictures need */
     uint64_t device_bytes;     /* part of the sum on GPUs; 0 = the model runs on the CPU */
+    uint32_t host_mlps;        /* layers of a model on GPUs whose MLPs the CPU computes; */
+    uint64_t host_weight_bytes; /* their part of weight_bytes */
     exl2_card_info cards[EXL2_DEVICES_MAX]; /* [card_count] */
     uint32_t card_count;       /* 0 = the model runs on the CPU */
     uint64_t cache_bytes_per_token;

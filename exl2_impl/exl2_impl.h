@@ -104,6 +104,7 @@ EXL2__SIZE_BEGIN
 #include "2_graph/weights_load.h"
 #include "2_graph/lora_load.h"
 #include "2_graph/forward.h"
+#include "2_graph/forward_host.h"
 #include "2_graph/forward_queue.h"
 
 /* ---- 3_backend: computing phases on the CPU or a GPU ---- */
@@ -177,6 +178,7 @@ EXL2__SIZE_BEGIN
 #include "3_backend/cuda/cuda_lora.h"
 #include "3_backend/cuda/cuda_multiply.h"
 #include "3_backend/cuda/cuda_phases.h"
+#include "3_backend/cuda/cuda_host.h"
 #include "3_backend/cuda/cuda_graph.h"
 #include "3_backend/cuda/cuda_queue.h"
 #include "3_backend/cuda/cuda_prepare.h"
@@ -322,6 +324,7 @@ EXL2__SIZE_BEGIN
 #include "7_engine/image_objects.h"
 #include "7_engine/objects.h"
 #include "7_engine/cards.h"
+#include "7_engine/offload.h"
 #include "7_engine/gate.h"
 #include "7_engine/grammars.h"
 #include "7_engine/jobs.h"

@@ -105,6 +105,8 @@ static void print_json_model(json_out *j, const info *i)
     json_out_uint(j, "cache_bytes", m->cache_bytes);
     json_out_uint(j, "scratch_bytes", m->scratch_bytes);
     json_out_uint(j, "device_bytes", m->device_bytes);
+    json_out_uint(j, "host_mlps", m->host_mlps);
+    json_out_uint(j, "host_weight_bytes", m->host_weight_bytes);
     json_out_array(j, "cards");
     for (uint32_t n = 0; n < m->card_count; n++) {
         const exl2_card_info *card = &m->cards[n];
@@ -112,6 +114,7 @@ static void print_json_model(json_out *j, const info *i)
         json_out_uint(j, "device", i->engine.devices[card->device].index);
         json_out_uint(j, "first_layer", card->first_layer);
         json_out_uint(j, "layers", card->layers);
+        json_out_uint(j, "host_mlps", card->host_mlps);
         json_out_uint(j, "weight_bytes", card->weight_bytes);
         json_out_uint(j, "cache_bytes", card->cache_bytes);
         json_out_uint(j, "scratch_bytes", card->scratch_bytes);
@@ -250,6 +253,10 @@ static void print_text_model(const info *i)
     print_bytes("total memory", m->weight_bytes + m->scratch_bytes + m->cache_bytes);
     if (m->device_bytes) {
         print_bytes("of it on the GPU", m->device_bytes);
+    }
+    char offload[160];
+    if (host_offload_text(m, offload, sizeof offload)) {
+        printf("%-18s %s\n", "offload", offload);
     }
     for (uint32_t n = 0; n < m->card_count && m->card_count > 1; n++) {
         const exl2_card_info *card = &m->cards[n];

@@ -44,6 +44,11 @@ typedef struct exl2__forward {
     uint32_t unit;                        /* asynchronous backend: the next unit of the span to enqueue */
     bool queued;                          /* asynchronous: all units of the span before its next results are enqueued */
     uint32_t ahead;                       /* asynchronous: repeated passes that are enqueued after this one */
+    uint32_t crossed;                     /* asynchronous: MLPs of the span that the host has computed */
+    bool on_host;                         /* the host computes one: the next unit is its `layer`, `phase`, `item` */
+    float *crossing;                      /* the rows that cross, as exl2__backend_queue.crossing has them, */
+    uint32_t host_row;                    /* and the first one of those that the host computes now, */
+    exl2__step host_step;                 /* as its pass */
     uint64_t enqueue_ns[2];               /* asynchronous: learned cost of enqueueing a unit; [1]: of a prompt */
     uint64_t unit_ns;                     /* synchronous: most predicted time of a unit of several items; 0: any */
     const uint32_t *wanted;               /* atomic: threads that wait until this pass stops; NULL: none can */
@@ -67,7 +72,7 @@ static const char *const exl2__phase_names[EXL2__PHASE_COUNT] = {
 /* The span of the next unit. */
 static inline const exl2__span *exl2__forward_span(const exl2__forward *f)
 {
-    return &f->spans->span[f->span];
+    return f->on_host ? &f->spans->host : &f->spans->span[f->span];
 }
 
 static inline bool exl2__forward_in_last_span(const exl2__forward *f)
@@ -85,7 +90,7 @@ static inline exl2_result exl2__forward_hand(exl2__forward *f, uint32_t begin, u
 static inline exl2_result exl2__forward_phase(exl2__forward *f, const exl2__layer *layer, const exl2__range *range)
 {
     const exl2__span *span = exl2__forward_span(f);
-    if (f->phase == EXL2__PHASE_embed && f->span > 0) {
+    if (f->phase == EXL2__PHASE_embed && f->span > 0 && !f->on_host) {
         EXL2__TRY(exl2__forward_hand(f, range->begin, range->end));
     }
     switch ((exl2__phase)f->phase) {
@@ -102,9 +107,11 @@ static inline exl2_result exl2__forward_begin(exl2__forward *f, const exl2__step
 {
     f->step = *step;
     f->step.handed = f->handed;
-    f->step.repeats = step->repeats && f->spans->count == 1; /* the first span cannot know the last one's tokens */
-    f->span = f->layer = f->phase = f->at = f->item = f->unit = f->logit0 = f->result_count = 0;
-    f->queued = false;
+    bool host = f->spans->host.backend != NULL;
+    /* The first span cannot know the last one's tokens, and the thread has to come back for MLPs of the host. */
+    f->step.repeats = step->repeats && f->spans->count == 1 && !host;
+    f->span = f->layer = f->phase = f->at = f->item = f->unit = f->logit0 = f->result_count = f->crossed = 0;
+    f->queued = f->on_host = false;
     f->ahead = 0;
     f->masks = step->masked ? EXL2__MASKS_LATER : EXL2__MASKS_READY;
     for (uint32_t i = 0; i < f->spans->count; i++) {
@@ -207,7 +214,8 @@ typedef struct exl2__forward_clock {
 /* The layer that the next unit belongs to; NULL outside of the layers. */
 static inline const exl2__layer *exl2__forward_layer(const exl2__forward *f)
 {
-    return f->phase >= EXL2__PHASE_qkv && f->phase <= EXL2__PHASE_settle ? &f->plan->layers[f->layer] : NULL;
+    const exl2__layer *layers = f->on_host ? f->plan->host_layers : f->plan->layers;
+    return f->phase >= EXL2__PHASE_qkv && f->phase <= EXL2__PHASE_settle ? &layers[f->layer] : NULL;
 }
 
 /* Runs the items from range->begin on that fit before the deadline. MORE: none fits. Else CONTINUES. */
@@ -218,7 +226,7 @@ static inline exl2_result exl2__forward_items(exl2__forward *f, exl2__forward_cl
     uint64_t left = clock->deadline_ns == 0 ? UINT64_MAX
                   : clock->now_ns < clock->deadline_ns ? clock->deadline_ns - clock->now_ns : 0;
     const exl2__layer *layer = exl2__forward_layer(f);
-    uint32_t rows = range->logit_count ? range->logit_count : f->step.row_count;
+    uint32_t rows = range->logit_count ? range->logit_count : f->on_host ? f->host_step.row_count : f->step.row_count;
     const exl2__span *span = exl2__forward_span(f);
     exl2__item_run run = span->backend->item_run(span->device, (exl2__phase)f->phase, layer, rows, range->begin);
     uint32_t fit = exl2__forward_fit(f, &run, rows, left), last = timed ? run.end : items;
@@ -351,20 +359,14 @@ static inline exl2_result exl2__forward_run(exl2__forward *f, uint64_t deadline_
     return r;
 }
 
-/* The most rows that a pass may have so that its most expensive unit is expected to run at most `ns`; at least 1. */
-static inline uint32_t exl2__forward_rows_for(const exl2__forward *f, uint64_t ns)
+/* The most rows, up to `most`, of a pass of a synchronous backend so that its most expensive item is expected to run at
+   most `ns`; at least 1. */
+static inline uint32_t exl2__forward_span_rows(const exl2__forward *f, const exl2__span *span, uint32_t most,
+                                               uint64_t ns)
 {
-    double rows = (double)f->plan->rows_max;
-    const exl2__span *span = f->spans->span;
-    if (exl2__backend_is_async(span->backend)) {
-        uint32_t most = UINT32_MAX;
-        for (uint32_t i = 0; i < f->spans->count; i++) {
-            most = exl2__min32(most, span[i].backend->queue->rows_for(span[i].device, ns));
-        }
-        return most;
-    }
+    double rows = (double)most;
     for (uint32_t phase = EXL2__PHASE_qkv; phase <= EXL2__PHASE_settle; phase++) {
-        uint32_t most = f->plan->rows_max, item = 0;
+        uint32_t item = 0;
         exl2__item_run run;
         for (; (run = span->backend->item_run(span->device, (exl2__phase)phase, NULL, most, item)).end;
              item = run.end) {
@@ -373,6 +375,20 @@ static inline uint32_t exl2__forward_rows_for(const exl2__forward *f, uint64_t n
         }
     }
     return rows < 1 ? 1 : (uint32_t)rows;
+}
+
+/* The most rows that a pass may have so that its most expensive unit is expected to run at most `ns`; at least 1. */
+static inline uint32_t exl2__forward_rows_for(const exl2__forward *f, uint64_t ns)
+{
+    const exl2__span *span = f->spans->span;
+    if (exl2__backend_is_async(span->backend)) {
+        uint32_t most = UINT32_MAX;
+        for (uint32_t i = 0; i < f->spans->count; i++) {
+            most = exl2__min32(most, span[i].backend->queue->rows_for(span[i].device, ns));
+        }
+        return most;
+    }
+    return exl2__forward_span_rows(f, span, f->plan->rows_max, ns);
 }
 
 #endif

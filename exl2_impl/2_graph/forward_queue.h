@@ -1,11 +1,12 @@
 /* forward_queue.h: runs a forward pass on an asynchronous backend: enqueues units, collects results. A span begins when
-   the rows of the one before have been copied to host memory.
+   the rows of the one before have been copied to host memory; between units of layers whose MLPs the host computes, it
+   does so here.
    takes: a pass begun, the device time that may be queued, whether to wait.
    gives: exl2__queue_budget, exl2__forward_queue, exl2__forward_begin_repeated. */
 #ifndef EXL2__FORWARD_QUEUE_H
 #define EXL2__FORWARD_QUEUE_H
 
-#include "forward.h"
+#include "forward_host.h"
 
 #define EXL2__FORWARD_FIRST_ENQUEUE_NS 20000u /* guess for what enqueueing a unit costs, before one was measured */
 
@@ -17,6 +18,7 @@ typedef struct exl2__queue_budget {
     bool at_least_one; /* timed: the device is idle, so one unit is enqueued even if it runs longer than `ns` */
     uint32_t ahead;    /* repetitions of a decode pass that may be enqueued before its tokens are known */
     bool wait;         /* wait for results */
+    bool host_first;   /* the thread has done nothing yet in this step, so one item of the host runs in any case */
 } exl2__queue_budget;
 
 /* Returns the end of the units [f->unit, end) that fit into the budget, and subtracts their device time. */
@@ -49,16 +51,17 @@ static inline void exl2__forward_learn_enqueue(exl2__forward *f, uint32_t units,
     *known = *known ? (3 * *known + now) / 4 : now;
 }
 
-/* Enqueues the units of the span that fit: layers, then, once the masks are ready, head and sampling of the current
-   group, in the last span. Sets f->queued if the next results can be waited for. */
+/* Enqueues the units of the span that fit: layers, up to where rows cross to the host; then, once the masks are ready,
+   head and sampling of the current group, in the last span. Sets f->queued if what comes next can be waited for. */
 static inline exl2_result exl2__forward_queue_units(exl2__forward *f, exl2__queue_budget *budget)
 {
     const exl2__span *span = exl2__forward_span(f);
     const exl2__backend_queue *queue = span->backend->queue;
     uint32_t group = f->logit0 / f->plan->logit_rows_max;
-    bool last = exl2__forward_in_last_span(f), masks = !last || f->masks == EXL2__MASKS_READY;
-    uint32_t groups = last && f->step.logit_count && masks ? group + 1 : 0;
-    uint32_t end = queue->units(span->device) + groups * queue->head_units(span->device);
+    bool crosses = f->crossed < span->host_mlps;
+    bool last = exl2__forward_in_last_span(f), masks = !last || crosses || f->masks == EXL2__MASKS_READY;
+    uint32_t groups = last && f->step.logit_count && masks ? group + 1 : 0, units = queue->units(span->device);
+    uint32_t end = crosses ? exl2__forward_crossing(f, units) : units + groups * queue->head_units(span->device);
     uint32_t fit = exl2__forward_units_that_fit(f, end, budget);
     if (fit > f->unit) {
         uint64_t begin_ns = exl2__platform_ns();
@@ -78,13 +81,60 @@ static inline exl2_result exl2__forward_queue_units(exl2__forward *f, exl2__queu
     return EXL2_OK;
 }
 
+#define EXL2__FORWARD_SPIN_NS 200000u /* a crossing is polled for so long; then the thread sleeps between two looks, */
+#define EXL2__FORWARD_SLEEP_PART 16u  /* for 1/16 of the time waited so far */
+
+/* Waits until the rows that cross to the host have arrived, within the time that the thread has; a device needs less
+   for the part of a layer than a driver for a wake-up. PENDING: they have not. */
+static inline exl2_result exl2__forward_cross(exl2__forward *f, const exl2__queue_budget *budget)
+{
+    const exl2__span *span = exl2__forward_span(f);
+    uint64_t begin_ns = exl2__platform_ns(), now = begin_ns, stop_ns = budget->cpu_end_ns;
+    exl2_result r = span->backend->collect(span->device, f->logit0, 0, false, f->results);
+    bool stopped = stop_ns && now >= stop_ns;
+    while (r == EXL2_PENDING && !stopped) {
+        uint64_t sleep_ns = (now - begin_ns) / EXL2__FORWARD_SLEEP_PART;
+        if (now - begin_ns > EXL2__FORWARD_SPIN_NS) {
+            exl2__platform_sleep_us((uint32_t)((stop_ns ? exl2__min64(sleep_ns, stop_ns - now) : sleep_ns) / 1000));
+        }
+        r = span->backend->collect(span->device, f->logit0, 0, false, f->results);
+        now = exl2__platform_ns();
+        stopped = (stop_ns && now >= stop_ns) || (f->wanted && exl2__atomic_load(f->wanted));
+    }
+    return r;
+}
+
+/* At a crossing whose units are enqueued, or on the host: CONTINUES once the device may go on. */
+static inline exl2_result exl2__forward_queue_host(exl2__forward *f, exl2__queue_budget *budget,
+                                                   exl2__forward_status *status)
+{
+    *status = EXL2__FORWARD_MORE;
+    if (!f->on_host) {
+        exl2_result r = exl2__forward_cross(f, budget);
+        if (r == EXL2_PENDING) {
+            return EXL2_OK;
+        }
+        EXL2__TRY(r);
+        f->queued = false;
+        EXL2__TRY(exl2__forward_host_begin(f));
+    }
+    bool timed = budget->cpu_end_ns > 0 || f->wanted;
+    exl2__forward_clock clock = { budget->cpu_end_ns, timed ? exl2__platform_ns() : 0, budget->host_first };
+    exl2_result r = exl2__forward_host_run(f, &clock, status);
+    budget->host_first = clock.at_least_one;
+    return r;
+}
+
 static inline exl2_result exl2__forward_queue_pass(exl2__forward *f, exl2__queue_budget *budget,
                                                    exl2__forward_status *status)
 {
     bool all = f->logit0 == f->step.logit_count && f->step.logit_count;
     *status = all ? EXL2__FORWARD_DONE : EXL2__FORWARD_MORE;
-    if (!all && !f->queued) {
+    if (!all && !f->queued && !f->on_host) {
         EXL2__TRY(exl2__forward_queue_units(f, budget));
+    }
+    if (f->on_host || (f->queued && f->crossed < exl2__forward_span(f)->host_mlps)) {
+        return exl2__forward_queue_host(f, budget, status);
     }
     if (all || !f->queued) {
         *status = f->masks == EXL2__MASKS_WANTED ? EXL2__FORWARD_MASKS : *status;
@@ -106,7 +156,7 @@ static inline exl2_result exl2__forward_queue_pass(exl2__forward *f, exl2__queue
     }
     *status = EXL2__FORWARD_CONTINUES;
     f->span++;
-    f->unit = 0;
+    f->unit = f->crossed = 0;
     return exl2__forward_hand(f, 0, f->step.row_count);
 }
 
@@ -118,7 +168,7 @@ static inline exl2_result exl2__forward_queue(exl2__forward *f, exl2__queue_budg
     f->result_count = 0;
     exl2__zone_begin(f->c, "exl2 queue");
     exl2_result r;
-    do { /* once for each span */
+    do { /* once for each span, and for each crossing */
         r = exl2__forward_queue_pass(f, budget, status);
     } while (r >= 0 && *status == EXL2__FORWARD_CONTINUES);
     exl2__zone_end(f->c);

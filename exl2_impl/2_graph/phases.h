@@ -183,6 +183,9 @@ typedef struct exl2__plan {
     uint32_t context, context_max; /* tokens of a sequence; context_max: rounded up to whole pages */
     exl2_kv kv;                   /* format of K and V in pages */
     exl2__layer *layers;          /* [shape.layers] */
+    uint32_t host_mlps;           /* of a span: another backend computes the MLPs of so many of its last layers
+                                     (forward_host.h); these have no phases, matrices and norms of an MLP then */
+    exl2__layer *host_layers;     /* [shape.layers] those MLPs, as that backend has them; NULL: there are none */
     exl2__matrix *embed, *head;   /* embed: a dense table of one part, read by row, which the first span has. head: of
                                      the last span. Tied models of one span have head = embed */
     exl2__matrix *positions;      /* a table of the same kind, or NULL */
@@ -210,6 +213,12 @@ static inline uint32_t exl2__plan_span(const exl2__plan *p)
 static inline bool exl2__plan_has_head(const exl2__plan *p)
 {
     return p->layers_after == 0;
+}
+
+/* Whether another backend computes the MLP of the span's layer `index`. */
+static inline bool exl2__plan_is_host(const exl2__plan *p, uint32_t index)
+{
+    return index < exl2__plan_end(p) && index + p->host_mlps >= exl2__plan_end(p);
 }
 
 /* ---- one pass ---- */
@@ -400,6 +409,11 @@ typedef struct exl2__backend_queue {
        `begin` drops repeated passes that have not been used. */
     exl2_result (*repeat)(exl2__device *d);
     uint32_t (*ahead)(const exl2__device *d); /* passes worth repeating at once for a caller that waits for results */
+    /* [rows of a pass, hidden] pinned memory of a span with host_mlps, n of them, through which rows of the residual
+       cross. The last n + 1 of `units` are the parts of layers between two crossings. `enqueue` ends at a crossing at
+       the latest: it copies the rows there and ends as a pass without logits does, with `collect`. Before the next unit
+       the caller has put the rows there that the device continues with. */
+    float *(*crossing)(exl2__device *d);
 } exl2__backend_queue;
 
 /* Functions of a backend that computes adapters (lora.h). */

@@ -75,7 +75,8 @@ EXL2__PRIVATE exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m
     without_pages += exl2__loading_peak(m);
     uint64_t host_per_page = (has_memory ? 0 : page_bytes) + 1;
     host_per_page += with_pages > without_pages ? (with_pages - without_pages) / EXL2__LOADING_SAMPLE_PAGES : 0;
-    uint64_t host_fixed = without_pages + (has_memory ? 0 : m->weights.weight_bytes) + exl2__loading_tower_bytes(m);
+    uint64_t host_fixed = without_pages + (has_memory ? 0 : m->weights.weight_bytes) + exl2__loading_tower_bytes(m)
+                        + m->weights.host_bytes;
     uint64_t wanted = m->desc.cache.tokens;
     uint32_t usual = exl2__plan_default_pages(&m->plan, page_bytes, m->weights.weight_bytes);
     uint64_t host_room = exl2__alloc_room(&e->ctx);
@@ -165,7 +166,7 @@ EXL2__PRIVATE void exl2__loading_info_bytes(const exl2_engine *e, exl2__model *m
     exl2__store64(m->content_head, m->weights.content_head[0]);
     exl2__store64(m->content_head + 8, m->weights.content_head[1]);
     info->tower_bytes = exl2__loading_tower_bytes(m);
-    info->weight_bytes = m->weights.weight_bytes + info->tower_bytes;
+    info->weight_bytes = m->weights.weight_bytes + m->weights.host_bytes + info->tower_bytes;
 #ifndef EXL2_NO_VISION
     info->image_bytes = exl2__images_bytes(m);
 #endif
@@ -173,8 +174,9 @@ EXL2__PRIVATE void exl2__loading_info_bytes(const exl2_engine *e, exl2__model *m
     info->cache_bytes = page_bytes * m->plan.pages;
     if (exl2__objects_has_memory(m)) {
         buffers = exl2__spans_buffer_bytes(&m->spans, &m->plan);
-        info->device_bytes = info->weight_bytes + info->cache_bytes + buffers;
+        info->device_bytes = m->weights.weight_bytes + info->cache_bytes + buffers;
         exl2__cards_info(e, m, info);
+        exl2__offload_info(m, info);
     }
     info->pass_bytes = m->weights.pass_bytes;
     info->cache_bytes_per_token = page_bytes / EXL2__PAGE_TOKENS;
@@ -197,6 +199,9 @@ EXL2__PRIVATE exl2_result exl2__loading_sizes(exl2_engine *e, exl2__model *m, ex
         return EXL2_PENDING;
     }
     EXL2__TRY(exl2__loading_plan(&e->ctx, m));
+    uint64_t before = e->ctx.host_bytes;
+    EXL2__TRY(exl2__offload_choose(&e->ctx, m));
+    m->loading->opened_bytes += e->ctx.host_bytes - before;
     EXL2__TRY(exl2__loading_fit_pages(e, m));
     exl2__loading_info(m);
     exl2__loading_info_bytes(e, m, m->loading->opened_bytes);

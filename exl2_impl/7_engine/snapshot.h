@@ -93,6 +93,10 @@ EXL2__PRIVATE uint64_t exl2__snapshot_computation(const exl2_engine *e, const ex
         exl2__snapshot_key_add(&key, other->name, strlen(other->name));
         exl2__snapshot_key_add(&key, &m->info.cards[i].first_layer, sizeof m->info.cards[i].first_layer);
     }
+    for (uint32_t i = 0; m->info.host_mlps && i < m->info.card_count; i++) { /* and on what computes MLPs */
+        const uint32_t host[] = { m->info.cards[i].host_mlps, e->info.cpu_path == EXL2_CPU_C };
+        exl2__snapshot_key_add(&key, host, sizeof host);
+    }
     for (uint32_t i = 0; i < m->plan.rope_count; i++) {
         const exl2__rope_angles *angles = &m->plan.ropes[i];
         exl2__snapshot_key_add(&key, &angles->magnitude, sizeof angles->magnitude);

@@ -460,10 +460,10 @@ static inline exl2_result exl2__step_forward(exl2_engine *e, exl2__model *m, con
     if (m->forward.masks == EXL2__MASKS_MADE) {
         EXL2__TRY(exl2__forward_masked(&m->forward));
     }
+    m->forward.unit_ns = budget->unit_ns;
+    m->forward.wanted = e->worker.stepping ? &e->worker.wanted : NULL;
     if (!exl2__objects_is_async(m)) {
         uint64_t begin_ns = exl2__platform_ns();
-        m->forward.unit_ns = budget->unit_ns;
-        m->forward.wanted = e->worker.stepping ? &e->worker.wanted : NULL;
         exl2_result r = exl2__forward_run(&m->forward, budget->deadline_ns, !ran, status);
         m->pass_ns += exl2__platform_ns() - begin_ns;
         return r;
@@ -471,6 +471,7 @@ static inline exl2_result exl2__step_forward(exl2_engine *e, exl2__model *m, con
     const exl2__span *last = exl2__spans_last(&m->spans);
     uint32_t most = budget->wait ? last->backend->queue->ahead(last->device) : 1;
     queue_budget->ahead = queue_budget->timed ? 0 : exl2__min32(most, exl2__step_repeats(e, m));
+    queue_budget->host_first = !ran;
     return exl2__forward_queue(&m->forward, queue_budget, status);
 }
 

@@ -137,7 +137,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_check_cap(exl2__cuda_model *m, uint64_t wei
         return EXL2_OK;
     }
     return exl2__fail(m->c, EXL2_ERR_BUDGET, "the model needs %llu bytes of GPU memory (weights %llu, cache %llu), but "
-                      "device_bytes_max (%llu) leaves %llu", (unsigned long long)(weight_bytes + dry.used),
+                      "device_bytes_max (%llu) leaves %llu; with exl2_model_desc.offload the CPU would compute a part",
+                      (unsigned long long)(weight_bytes + dry.used),
                       (unsigned long long)weight_bytes, (unsigned long long)pages,
                       (unsigned long long)m->gpu->bytes_max, (unsigned long long)room);
 }
@@ -253,6 +254,7 @@ static const exl2__backend_queue exl2__cuda_backend_queue = {
     .masks_ready = exl2__cuda_masks,
     .repeat = exl2__cuda_repeat,
     .ahead = exl2__cuda_ahead,
+    .crossing = exl2__cuda_crossing,
 };
 
 static const exl2__backend exl2__cuda_backend = {

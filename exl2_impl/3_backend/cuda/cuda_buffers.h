@@ -74,6 +74,7 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint32_t page_bytes; /* bytes of a page in one layer */
     uint32_t head_rows;  /* ceil(query heads of a K/V head / EXL2K_HEAD_TILE) */
     exl2k_result *results; /* [EXL2K_RESULT_SETS, L] pinned; the set of a fence is fence % EXL2K_RESULT_SETS */
+    float *crossing;     /* [R, hidden] pinned, after them: rows that cross to the host; NULL: none do */
     exl2__cuda_event *fences[EXL2K_RESULT_SETS]; /* the event of a fence, at the same index */
 } exl2__cuda_buffers;
 

@@ -101,7 +101,7 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     uint32_t head_units;            /* ranges of the head's columns, at least 1; 0: the span has no head */
     bool whole_graphs;              /* captured passes may run as one graph */
     bool has_wg;                    /* products of many rows run by wgmma (cuda_gemm_wg.h) */
-    uint64_t layer_bytes, head_bytes; /* estimated bytes of weights */
+    uint64_t layer_bytes, attention_bytes, head_bytes; /* estimated bytes of weights; attention: part of a layer */
     float *host_logits;             /* [vocab] pinned, after the results: a row that is sampled on the CPU */
     void *host_scratch;             /* [exl2__sample_scratch_bytes] */
     uint64_t row_ns[EXL2__CUDA_PASS_CLASSES]; /* learned: of a pass that decodes, or of a row among many */

@@ -174,7 +174,8 @@ EXL2__PRIVATE bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k
     for (uint32_t g = 0; g < groups; g++) {
         passes[g] = (exl2k_pass){ .row_count = step->row_count, .tile_count = m->pass.tile_count,
                                   .table_pitch = table_pitch, .tables = k->device + at->tables,
-                                  .tiles = k->device + at->tiles, .ticket = m->fences_queued + g,
+                                  .tiles = k->device + at->tiles,
+                                  .ticket = m->fences_queued + m->plan->host_mlps + g, /* crossings come first */
                                   .logit_count = exl2__min32(size, step->logit_count - g * size) };
     }
     bool later = exl2__plan_first(m->plan) > 0;

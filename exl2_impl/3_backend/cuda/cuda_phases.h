@@ -88,6 +88,25 @@ EXL2__PRIVATE void exl2__cuda_embed_table(const exl2__cuda_model *m, exl2k_embed
     a->scale = m->plan->shape.embed_scale;
 }
 
+/* What the kernel that begins with rows of the residual, or makes them, is told besides tables, and the norm and its
+   reader. */
+EXL2__PRIVATE exl2k_embed_args exl2__cuda_embed_args(const exl2__cuda_model *m)
+{
+    return (exl2k_embed_args){ .pass = m->pass.groups, .rows = m->pass.rows,
+                               .residual = m->b.residual, .sums = m->b.sums[m->pass.norm],
+                               .hidden = m->plan->shape.hidden, .residual_pitch = m->plan->shape.hidden,
+                               .out_pitch = m->b.x_pitch, .slots_pitch = EXL2K_SLOTS_MAX,
+                               .slots = exl2__cuda_residual_ctas(m) };
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_embed(exl2__cuda_model *m, const exl2k_embed_args *a)
+{
+    uint32_t parts = (uint32_t)exl2__div_up(a->hidden, EXL2K_EMBED_THREADS);
+    exl2__cuda_grid grid = { .x = m->pass.row_count, .y = m->pass.prompts ? 1 : exl2__min32(parts, a->slots),
+                             .threads = EXL2K_EMBED_THREADS };
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_embed, grid, a);
+}
+
 EXL2__PRIVATE exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     const exl2__cuda_matrix *positions = exl2__cuda_matrix_of(m->plan->positions);
@@ -95,11 +114,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__l
     bool folds = exl2__cuda_folds(&m->plan->shape);
     (void)layer;
     (void)range;
-    exl2k_embed_args a = { .pass = m->pass.groups, .rows = m->pass.rows,
-                           .residual = m->b.residual, .sums = m->b.sums[m->pass.norm],
-                           .hidden = m->plan->shape.hidden, .residual_pitch = m->plan->shape.hidden,
-                           .out_pitch = m->b.x_pitch, .slots_pitch = EXL2K_SLOTS_MAX,
-                           .slots = exl2__cuda_residual_ctas(m) };
+    exl2k_embed_args a = exl2__cuda_embed_args(m);
     exl2__cuda_embed_table(m, &a);
 #if EXL2__EXL3
     const exl2__cuda_matrix *embed = exl2__cuda_matrix_of(m->plan->embed); /* NULL in a later span */
@@ -117,10 +132,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__l
         a.map = exl2__cuda_inputs(first->matrix[EXL2__ROLE_QKV]);
         a.weight = exl2__cuda_values(first->attn_norm.weight);
     }
-    uint32_t parts = (uint32_t)exl2__div_up(a.hidden, EXL2K_EMBED_THREADS);
-    exl2__cuda_grid grid = { .x = m->pass.row_count, .y = m->pass.prompts ? 1 : exl2__min32(parts, a.slots),
-                             .threads = EXL2K_EMBED_THREADS };
-    EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_embed, grid, &a));
+    EXL2__TRY(exl2__cuda_embed(m, &a));
     return folds ? EXL2_OK : exl2__cuda_settle_down(m, NULL);
 }
 
@@ -147,11 +159,16 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_out(exl2__cuda_model *m, const exl2__lay
         x = s->parallel ? m->b.x2 : m->b.h;
         EXL2__TRY(exl2__cuda_tiles(m, x, layer->matrix[EXL2__ROLE_OUT]));
     }
-    if (exl2__cuda_folds(s)) {
+    bool host = exl2__plan_is_host(m->plan, layer->index);
+    if (exl2__cuda_folds(s)) { /* nothing reads what is written for the norm before an MLP of the host: any will do */
         return exl2__cuda_residual(m, exl2__operand_of(layer, EXL2__ROLE_OUT), x, m->b.attended_pitch,
-                                   layer->mlp_norm.weight, layer->matrix[EXL2__ROLE_GATE_UP]);
+                                   (host ? layer->attn_norm : layer->mlp_norm).weight,
+                                   layer->matrix[EXL2__ROLE_GATE_UP]);
     }
     EXL2__TRY(exl2__cuda_block(m, exl2__operand_of(layer, EXL2__ROLE_OUT), x, m->b.attended_pitch));
+    if (host) {
+        return s->parallel ? exl2__cuda_settle_down(m, layer) : EXL2_OK; /* its MLP was the first part of the layer */
+    }
     bool settled = s->post_norms || s->parallel || exl2__cuda_is_sparse(layer); /* by another phase */
     return settled ? EXL2_OK : exl2__cuda_settle_out(m, layer);
 }
@@ -264,7 +281,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_head_rows(exl2__cuda_model *m, const exl2__
     exl2__cuda_grid grid = { .x = range->logit_count, .y = 1, .threads = EXL2K_COPY_THREADS };
     head->x = a.out;
     head->sums_now = a.now_out;
-    head->sums_before = a.before_out;
+    head->sums_before = a.sums_before ? a.before_out : 0;
+    a.sums_before = a.sums_before ? a.sums_before : a.sums_now; /* the kernel copies some */
     return range->begin > 0 ? EXL2_OK : exl2__cuda_chain(m, EXL2__KERNEL_exl2k_head_rows, grid, &a);
 }
 

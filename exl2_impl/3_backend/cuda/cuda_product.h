@@ -228,7 +228,7 @@ EXL2__PRIVATE bool exl2__cuda_has_wg(const exl2__cuda_model *m, const exl2__plan
         const exl2__matrix *matrices[] = { layer->matrix[EXL2__ROLE_QKV], layer->matrix[EXL2__ROLE_OUT],
                                            layer->matrix[EXL2__ROLE_GATE_UP], layer->matrix[EXL2__ROLE_DOWN] };
         for (uint32_t k = 0; k < EXL2__COUNT(matrices); k++) {
-            has = has && exl2__cuda_by_wg(&p->shape, matrices[k]);
+            has = has && (!matrices[k] || exl2__cuda_by_wg(&p->shape, matrices[k])); /* NULL: the host has it */
         }
     }
     return has;

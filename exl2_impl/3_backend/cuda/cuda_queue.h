@@ -48,7 +48,9 @@ EXL2__PRIVATE uint64_t exl2__cuda_estimate_ns(const exl2__cuda_model *m, uint32_
         uint64_t reads = exl2__div_up(exl2__max32(m->step->logit_count, 1), 16);
         return exl2__cuda_read_ns(m, m->head_bytes) * reads / m->head_units;
     }
-    uint64_t ns = exl2__cuda_read_ns(m, m->layer_bytes) * exl2__cuda_unit_layers(m);
+    bool part = m->plan->host_mlps && unit + m->plan->host_mlps + 1 >= units;
+    uint64_t ns = part ? exl2__cuda_read_ns(m, m->attention_bytes)
+                       : exl2__cuda_read_ns(m, m->layer_bytes) * exl2__cuda_unit_layers(m);
     return ns + ns * rows / 64;
 }
 
@@ -118,6 +120,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_queue_units(exl2__cuda_model *m, uint32_t b
 {
     uint32_t layers = exl2__cuda_layer_units(m);
     bool head = m->step->logit_count && m->head_units;
+    uint32_t crossing = exl2__cuda_host_first(m, layers);
     bool ends = head ? end > layers && (end - layers) % m->head_units == 0 : end == layers;
     if (begin == 0 && m->step->copy_count) {
         EXL2__TRY(exl2__cuda_do(m, EXL2__PHASE_copy_pages, NULL, NULL));
@@ -125,8 +128,15 @@ EXL2__PRIVATE exl2_result exl2__cuda_queue_units(exl2__cuda_model *m, uint32_t b
     if (begin == 0 && exl2__plan_first(m->plan) > 0) {
         EXL2__TRY(exl2__cuda_queue_handed(m));
     }
+    if (begin >= crossing && begin < layers) {
+        EXL2__TRY(exl2__cuda_host_fetch(m));
+    }
     if (m->step->row_count) {
         EXL2__TRY(m->pass.captured ? exl2__cuda_queue_graphs(m, begin, end) : exl2__cuda_queue_plain(m, begin, end));
+    }
+    if (end >= crossing && end < layers) {
+        EXL2__TRY(exl2__cuda_host_send(m));
+        ends = true;
     }
     if (!ends) {
         exl2__cuda_device_flush(m->gpu);

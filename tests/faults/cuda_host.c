@@ -1,0 +1,245 @@
+/* cuda_host.c: models on the fake GPU whose MLPs, or experts, the CPU computes. Rows of the residual cross to it with
+   the values that the GPU has, and come back with those MLPs added that a model on the CPU computes; caps decide how
+   many layers do so; sessions are saved, models parked, frames have budgets; allocations and calls fail once.
+   takes: the goldens.
+   gives: exit code 0 or 1. */
+#include "cuda_rig.h"
+
+#include "private/objects.h"
+
+#define STRIDE (CHECK_SANITIZED ? 9u : 3u)
+#define HIDDEN_MAX 512u
+#define ROWS_MAX 64u
+
+/* ---- what rows must be ---- */
+
+static exl2_engine *cpu_engine; /* has the same model, whole, on the CPU */
+static uint32_t host_mlps;      /* layers of the model whose MLPs are away */
+
+/* Element i of what the fake kernels make of a token's row before the first crossing. */
+static float begun(uint32_t token, uint32_t i)
+{
+    return (float)((token * 37 + i * 11) % 61) / 16 - 1.875f;
+}
+
+/* Whether the phase belongs to the MLP of a layer on the CPU. */
+static bool of_mlp(const exl2__layer *layer, uint32_t at)
+{
+    exl2__phase phase = layer->phases[at];
+    bool attention = phase == EXL2__PHASE_qkv || phase == EXL2__PHASE_attend || phase == EXL2__PHASE_out;
+    return !attention && !(phase == EXL2__PHASE_settle && layer->phases[at - 1] == EXL2__PHASE_out);
+}
+
+/* The row after the MLPs of the last layers, up to the n-th one, as the model on the CPU computes them. */
+static void expected(uint32_t token, uint32_t n, float *out)
+{
+    static float vector[HIDDEN_MAX];
+    const exl2__model *m = &cpu_engine->models[0];
+    const exl2__span *s = m->spans.span;
+    const exl2__step_row row = { .vector = vector };
+    const exl2__step step = { .rows = &row, .row_count = 1, .sequence_count = 1 };
+    uint32_t layers = m->plan.shape.layers;
+    for (uint32_t i = 0; i < m->plan.shape.hidden; i++) {
+        vector[i] = begun(token, i);
+    }
+    exl2__range range = { 0, 1, 0, 0, EXL2__PHASE_COUNT };
+    s->backend->begin(s->device, &step);
+    exl2__cpu_of(s->device)->positions = NULL; /* rows are given */
+    s->backend->embed(s->device, NULL, &range);
+    for (uint32_t k = layers - host_mlps; k < layers - host_mlps + n; k++) {
+        const exl2__layer *layer = &m->plan.layers[k];
+        for (uint32_t at = 0; at < layer->phase_count; at++) {
+            exl2__range all = { 0, 0, 0, 0, at ? layer->phases[at - 1] : EXL2__PHASE_COUNT };
+            all.end = of_mlp(layer, at) ? s->backend->items(s->device, layer->phases[at], layer, &all) : 0;
+            switch (layer->phases[at]) {
+#define X(name) case EXL2__PHASE_##name: s->backend->name(s->device, layer, &all); break;
+                EXL2__PHASES(X)
+#undef X
+            case EXL2__PHASE_COUNT:
+                break;
+            }
+        }
+    }
+    s->backend->hand(s->device, 0, 1, out);
+}
+
+/* ---- the fake GPU ---- */
+
+static uint64_t residual_at; /* of the model on the GPU */
+static uint32_t hidden;
+static uint32_t rows_begun, rows_checked;
+
+static float *residual_of(uint32_t row)
+{
+    uint64_t bytes = hidden * sizeof(float);
+    return fake_model_at(residual_at + row * bytes, bytes);
+}
+
+/* Before the head: all MLPs have been added. */
+static void check_rows(const exl2k_sample_args *a)
+{
+    const exl2k_pass *pass = fake_model_at(a->pass, sizeof *pass);
+    float want[HIDDEN_MAX];
+    for (uint32_t i = 0; i < pass->logit_count; i++) {
+        const exl2k_sampling *sampling = fake_model_at(a->samplings + i * sizeof *sampling, sizeof *sampling);
+        const exl2k_row *row = fake_model_at(a->rows + sampling->row * sizeof *row, sizeof *row);
+        expected(row->token, host_mlps, want);
+        rows_checked++;
+        if (!CHECK(memcmp(residual_of(sampling->row), want, hidden * sizeof *want) == 0)) {
+            printf("  row %u of token %u\n", sampling->row, row->token);
+        }
+    }
+}
+
+static void run(const char *function, const void *arguments, const unsigned grid[3])
+{
+    const exl2k_embed_args *embed = arguments;
+    if (strcmp(function, "exl2k_embed") == 0 && embed->kind != EXL2K_TABLE_GIVEN) {
+        const exl2k_pass *pass = fake_model_at(embed->pass, sizeof *pass);
+        residual_at = embed->residual;
+        hidden = embed->hidden;
+        for (uint32_t r = 0; r < grid[0] && r < pass->row_count; r++) {
+            const exl2k_row *row = fake_model_at(embed->rows + r * sizeof *row, sizeof *row);
+            for (uint32_t i = 0; i < hidden; i++) {
+                residual_of(r)[i] = begun(row->token, i);
+            }
+            rows_begun++;
+        }
+        fake_model_run(function, arguments, grid);
+    } else if (strcmp(function, "exl2k_embed") != 0) {
+        if (strcmp(function, "exl2k_sample_keys") == 0 && host_mlps) {
+            check_rows(arguments);
+        }
+        fake_model_run(function, arguments, grid);
+    }
+}
+
+/* ---- host memory ---- */
+
+static uint32_t host_fails_at; /* the n-th allocation from now fails; 0: none */
+static bool host_failed;
+static uint64_t host_bytes, host_most;
+
+static void *host_alloc(void *user, size_t bytes, size_t align, exl2_mem tag)
+{
+    host_failed = host_failed || host_fails_at == 1;
+    bool fails = host_fails_at == 1;
+    host_fails_at -= host_fails_at > 0;
+    void *memory = fails ? NULL : exl2__platform_alloc(user, bytes, align, tag);
+    host_bytes += memory ? bytes : 0;
+    host_most = host_bytes > host_most ? host_bytes : host_most;
+    return memory;
+}
+
+static void host_free(void *user, void *memory, size_t bytes, exl2_mem tag)
+{
+    host_bytes -= memory ? bytes : 0;
+    exl2__platform_free(user, memory, bytes, tag);
+}
+
+static exl2_engine *open_engine(uint64_t device_bytes_max, uint64_t bytes_max)
+{
+    exl2_engine *e = NULL;
+    exl2_engine_desc d = machine_desc(EXL2_BACKEND_CUDA, &cuda_error);
+    d.allocator.alloc_fn = host_alloc;
+    d.allocator.free_fn = host_free;
+    d.device_bytes_max = device_bytes_max;
+    d.host_bytes_max = bytes_max;
+    cuda_error = (exl2_error){ EXL2_OK, 0, "" };
+    CHECK_INT(exl2_open(&d, &e), EXL2_OK);
+    return e;
+}
+
+/* Loads the model on the CPU that says what MLPs compute. */
+static void open_reference(const char *name)
+{
+    exl2_engine_desc d = { .backend = EXL2_BACKEND_CPU };
+    exl2_model_desc m = { .path = rig_golden(name) };
+    exl2_model model;
+    exl2_close(cpu_engine);
+    cpu_engine = NULL;
+    CHECK_INT(exl2_open(&d, &cpu_engine), EXL2_OK);
+    if (!CHECK_INT(exl2_model_load(cpu_engine, &m, &model), EXL2_OK)) {
+        rig_fail(cpu_engine, name, EXL2_ERR_INTERNAL);
+    }
+}
+
+static exl2_model_desc desc_of(const char *name, uint32_t mlps)
+{
+    return (exl2_model_desc){ .path = rig_golden(name), .prefill_chunk = 32, .batch_max = 4,
+                              .cache.tokens = 16 * EXL2__PAGE_TOKENS,
+                              .offload = mlps ? EXL2_OFFLOAD_AUTO : EXL2_OFFLOAD_NONE, .host_mlps = mlps };
+}
+
+/* ---- values, of every family ---- */
+
+/* Prompts of several passes and pieces, sampled rows, in whole passes and in frames of little time. */
+static void values(const char *name, uint32_t mlps)
+{
+    static const exl2_step_desc steps[] = { { .wait = true }, { .cpu_us = 30, .gpu_us = 1 },
+                                            { .cpu_us = 200, .gpu_us = 200, .wait = true } };
+    machine_make();
+    fake.run = run;
+    host_most = 0;
+    cuda_life l = { .e = open_engine(0, 0) };
+    exl2_model_desc m = desc_of(name, mlps);
+    exl2_model_info info, measured;
+    exl2_engine_stats stats;
+    exl2_token longer[50];
+    for (uint32_t i = 0; i < EXL2__COUNT(longer); i++) {
+        longer[i] = (exl2_token)(20 + i * 7 % 200);
+    }
+    CHECK_INT(exl2_model_measure(l.e, &m, &measured), EXL2_OK);
+    if (!CHECK_INT(exl2_model_load(l.e, &m, &l.model), EXL2_OK)) {
+        rig_fail(l.e, name, EXL2_ERR_INTERNAL);
+    }
+    CHECK_INT(exl2_model_get(l.e, l.model, &info), EXL2_OK);
+    host_mlps = info.host_mlps;
+    CHECK_INT(info.host_mlps, mlps < info.layers ? mlps : info.layers);
+    CHECK_INT(info.cards[0].host_mlps, info.host_mlps);
+    CHECK(info.host_weight_bytes > 0 && measured.host_weight_bytes == info.host_weight_bytes);
+    CHECK(measured.device_bytes == info.device_bytes && measured.weight_bytes == info.weight_bytes);
+    exl2_stats(l.e, &stats);
+    CHECK_INT(stats.device_bytes, info.device_bytes);
+    rows_checked = 0;
+    for (uint32_t i = 0; i < EXL2__COUNT(steps); i++) {
+        CHECK_INT(exl2_session_open(l.e, l.model, &l.a), EXL2_OK);
+        CHECK_INT(exl2_session_open(l.e, l.model, &l.b), EXL2_OK);
+        exl2_job_desc d[2] = { cuda_job(l.a, cuda_prompt, 8, 9, &cuda_said[0]),
+                               cuda_job(l.b, longer, 50, 5, &cuda_said[1]) };
+        d[0].min_tokens = 9;
+        d[1].min_tokens = 5;
+        CHECK_INT(exl2_job_start(l.e, &d[0], NULL), EXL2_OK);
+        CHECK_INT(exl2_job_start(l.e, &d[1], NULL), EXL2_OK);
+        uint32_t count = 0;
+        while (count < 100000 && exl2_step(l.e, &steps[i]) != EXL2_IDLE) {
+            count++;
+        }
+        CHECK(cuda_said[0].done_events == 1 && cuda_said[0].result == EXL2_OK);
+        CHECK(cuda_said[1].done_events == 1 && cuda_said[1].result == EXL2_OK);
+        cuda_expect_history(l.e, l.a, 8, 17);
+        cuda_expect_history(l.e, l.b, 50, 55);
+    }
+    CHECK(rows_checked >= 3 * 14);
+    exl2_close(l.e);
+    CHECK_INT(host_bytes, 0);
+    machine_end();
+}
+
+int main(void)
+{
+    static const char *const models[] = { "exl2-mixed", "cohere", "exl2-qwen3-moe", "gemma2", "orion", "starcoder2",
+                                          "mixed-kinds", "smollm3", "granite", "gptq-phi3", "awq", "exl2-4bit" };
+    machine_drop_cache();
+    for (size_t i = 0; i < EXL2__COUNT(models); i++) {
+        open_reference(models[i]);
+        for (uint32_t mlps = 1; mlps <= 3; mlps++) {
+            printf("%s %u\n", models[i], mlps);
+            values(models[i], mlps);
+        }
+    }
+    exl2_close(cpu_engine);
+    machine_drop_cache();
+    fake_reset();
+    return check_done();
+}
