@@ -226,17 +226,261 @@ static void values(const char *name, uint32_t mlps)
     machine_end();
 }
 
+/* ---- caps ---- */
+
+/* Loads the model within caps. Returns the number of MLPs that the CPU has, or the error. */
+static int load_within(const char *name, uint64_t device_cap, uint64_t host_cap, uint32_t mlps, exl2_model_info *info)
+{
+    machine_make();
+    exl2_engine *e = open_engine(device_cap, 0);
+    exl2_engine_stats stats;
+    exl2_stats(e, &stats);
+    uint64_t open_bytes = stats.host_bytes;
+    exl2_close(e);
+    e = open_engine(device_cap, host_cap ? open_bytes + host_cap : 0);
+    exl2_model model;
+    exl2_model_desc m = desc_of(name, mlps);
+    m.offload = EXL2_OFFLOAD_AUTO;
+    exl2_result r = exl2_model_load(e, &m, &model);
+    if (r >= 0) {
+        CHECK_INT(exl2_model_get(e, model, info), EXL2_OK);
+        exl2_stats(e, &stats);
+        CHECK(!device_cap || (fake.most <= device_cap && stats.device_peak <= device_cap));
+        CHECK_INT(stats.device_bytes, info->device_bytes);
+        CHECK(!host_cap || stats.host_peak <= open_bytes + host_cap);
+    } else {
+        exl2_last_error(e, &cuda_error);
+    }
+    exl2_close(e);
+    machine_end();
+    return r < 0 ? r : (int)info->host_mlps;
+}
+
+/* As few MLPs as the cap allows; one byte less, one more; too little for attention, K and V: BUDGET. */
+static void caps(const char *name)
+{
+    static exl2_model_info info[8], got;
+    uint32_t layers = 1;
+    for (uint32_t n = 0; n <= layers && n < 8; n++) {
+        CHECK_INT(load_within(name, 0, 0, n, &info[n]), n);
+        layers = info[n].layers;
+        CHECK(n == 0 || info[n].device_bytes < info[n - 1].device_bytes);
+        CHECK((n == 0) == (info[n].host_weight_bytes == 0));
+    }
+    if (!CHECK(layers < 8)) {
+        return;
+    }
+    for (uint32_t n = 0; n <= layers; n++) {
+        CHECK_INT(load_within(name, info[n].device_bytes, 0, 0, &got), n);
+        int less = load_within(name, info[n].device_bytes - 1, 0, 0, &got);
+        CHECK_INT(less, n < layers ? (int)n + 1 : EXL2_ERR_BUDGET);
+    }
+    CHECK(strstr(cuda_error.text, "without the MLPs of") != NULL);
+    CHECK_INT(load_within(name, info[1].device_bytes - 1, 0, 1, &got), EXL2_ERR_BUDGET); /* a number of one's own */
+    for (uint32_t n = 0; n <= layers; n += layers) { /* host memory */
+        uint64_t needs = info[n].weight_bytes + info[n].cache_bytes + info[n].scratch_bytes - info[n].device_bytes;
+        CHECK_INT(load_within(name, 0, needs, n, &got), n);
+        CHECK_INT(load_within(name, 0, needs - 1, n, &got), EXL2_ERR_BUDGET);
+    }
+}
+
+static void refusals(void)
+{
+    machine_make();
+    exl2_model_desc m = desc_of("exl2-mixed", 0);
+    exl2_model model;
+    exl2_model_info info;
+    exl2_error error;
+    exl2_engine *e = open_engine(0, 0);
+    CHECK_INT(exl2_model_measure(e, &m, &info), EXL2_OK);
+    m.host_mlps = 1;
+    CHECK_INT(exl2_model_measure(e, &m, &info), EXL2_ERR_ARG);
+    m.offload = (exl2_offload)7;
+    CHECK_INT(exl2_model_load(e, &m, &model), EXL2_ERR_ARG);
+    m.offload = EXL2_OFFLOAD_AUTO;
+    m.lora_max = 1;
+    CHECK_INT(exl2_model_load(e, &m, &model), EXL2_ERR_UNSUPPORTED);
+    exl2_close(e);
+    e = open_engine(info.device_bytes - 1, 0);
+    m = desc_of("exl2-mixed", 0);
+    CHECK_INT(exl2_model_load(e, &m, &model), EXL2_ERR_BUDGET);
+    exl2_last_error(e, &error);
+    CHECK(strstr(error.text, "exl2_model_desc.offload") != NULL);
+    exl2_close(e);
+    machine_end();
+}
+
+/* ---- parking ---- */
+
+static exl2_result loaded;
+
+static exl2_flow hear_load(void *user, const exl2_event *event)
+{
+    (void)user;
+    loaded = event->result;
+    return EXL2_CONTINUE;
+}
+
+/* The GPU's memory is given back, and the job goes on with the same MLPs on the CPU; a cap that became too small does
+   not move more of them, but fails. */
+static void park(bool keep)
+{
+    machine_make();
+    fake.run = run;
+    cuda_life l = { .e = open_engine(0, 0) };
+    exl2_model_info before, after;
+    exl2_model_desc m = desc_of("exl2-mixed", 1);
+    m.keep_packed = keep;
+    m.on_event = hear_load;
+    CHECK_INT(exl2_model_load(l.e, &m, &l.model), EXL2_OK);
+    CHECK_INT(exl2_model_get(l.e, l.model, &before), EXL2_OK);
+    host_mlps = 1;
+    CHECK_INT(exl2_session_open(l.e, l.model, &l.a), EXL2_OK);
+    exl2_job_desc d = cuda_job(l.a, cuda_prompt, 8, 30, &cuda_said[0]);
+    CHECK_INT(exl2_job_start(l.e, &d, NULL), EXL2_OK);
+    for (uint32_t i = 0; i < 9; i++) {
+        exl2_step(l.e, &(exl2_step_desc){ .wait = true });
+    }
+    CHECK_INT(cuda_said[0].done_events, 0);
+    CHECK_INT(exl2_model_park(l.e, l.model, true), EXL2_OK);
+    CHECK_INT(fake.allocated, 0);
+    loaded = EXL2_PENDING;
+    CHECK_INT(exl2_model_park(l.e, l.model, false), EXL2_OK);
+    for (uint32_t i = 0; i < 100000 && loaded == EXL2_PENDING; i++) {
+        exl2_step(l.e, &(exl2_step_desc){ .cpu_us = 1 });
+    }
+    CHECK_INT(loaded, EXL2_OK);
+    rows_checked = 0;
+    cuda_step_all(l.e, false, 0);
+    CHECK(rows_checked > 5);
+    CHECK(cuda_said[0].done_events == 1 && cuda_said[0].result == EXL2_OK);
+    CHECK_INT(exl2_model_get(l.e, l.model, &after), EXL2_OK);
+    CHECK(after.host_mlps == 1 && after.device_bytes == before.device_bytes);
+    cuda_expect_history(l.e, l.a, 8, 38);
+    exl2_close(l.e);
+    CHECK_INT(host_bytes, 0);
+    machine_end();
+}
+
+/* ---- saves ---- */
+
+/* K and V are restored where the CPU has the same MLPs, words everywhere. */
+static void saves(void)
+{
+    static uint8_t saved[1u << 20];
+    size_t bytes = 0;
+    for (uint32_t mlps = 1; mlps < 4; mlps++) { /* the first turn saves */
+        machine_make();
+        fake.run = run;
+        cuda_life l = { .e = open_engine(0, 0) };
+        exl2_model_desc m = desc_of("exl2-mixed", mlps == 2 ? 1 : mlps == 3 ? 2 : 1);
+        exl2_session_info info;
+        CHECK_INT(exl2_model_load(l.e, &m, &l.model), EXL2_OK);
+        host_mlps = m.host_mlps;
+        CHECK_INT(exl2_session_open(l.e, l.model, &l.a), EXL2_OK);
+        if (mlps == 1) {
+            exl2_job_desc d = cuda_job(l.a, cuda_prompt, 8, 9, &cuda_said[0]);
+            CHECK_INT(cuda_run(&l, &d, 1), EXL2_OK);
+            CHECK_INT(exl2_session_save(l.e, l.a, EXL2_SAVE_KV, saved, sizeof saved, &bytes), EXL2_OK);
+        } else {
+            CHECK_INT(exl2_session_restore(l.e, l.a, saved, bytes), EXL2_OK);
+            CHECK_INT(exl2_session_get(l.e, l.a, &info), EXL2_OK);
+            CHECK_INT(info.tokens, 17);
+            CHECK_INT(info.tokens_cached, mlps == 2 ? 16 : 0);
+        }
+        exl2_close(l.e);
+        machine_end();
+    }
+}
+
+/* ---- faults ---- */
+
+typedef struct way {
+    const char *what, *name; /* name: only calls of this name fail; NULL: all */
+    int code, nvrtc;
+    bool eager, late;
+    bool host;               /* allocations of host memory fail */
+    uint32_t each;
+} way;
+
+/* Uses an engine in which the n-th allocation or call after opening fails; 0: none. Returns whether one failed. */
+static bool life(const way *w, uint32_t n)
+{
+    machine_make();
+    fake.run = run;
+    fake.eager = w->eager;
+    fake.fail_code = w->code;
+    fake.fail_nvrtc = w->nvrtc;
+    fake.fail_name = w->name;
+    host_failed = false;
+    rows_checked = 0;
+    cuda_life l = { .e = open_engine(0, 0), .late = w->late };
+    *(w->host ? &host_fails_at : &fake.fail_at) = n;
+    exl2_result r = cuda_use(&l);
+    bool failed = fake.failed[0] || host_failed;
+    fake.fail_at = host_fails_at = 0;
+    CHECK(r >= 0 || (failed && l.error.code == r && strlen(l.error.text) > 20));
+    CHECK(failed || rows_checked > 50);
+    if (r < 0 && l.model.id) {
+        exl2_model_close(l.e, l.model); /* STALE where the use had closed it, or had loaded none */
+    }
+    cuda_life again = { .e = l.e, .late = w->late };
+    if (r < 0 && !fake.lost && !CHECK_INT(cuda_use(&again), EXL2_OK)) {
+        printf("  not usable after %s: %s\n", fake.failed, again.error.text);
+    }
+    exl2_close(l.e);
+    CHECK_INT(host_bytes, 0);
+    int before = check_failures;
+    machine_end();
+    if (check_failures != before) {
+        printf("  %s, after call %u: %s\n", w->what, n, fake.failed);
+    }
+    return failed;
+}
+
+static void sweep(const way *w)
+{
+    uint32_t n = 1;
+    while (n < 20000 && life(w, n)) {
+        n += w->each;
+    }
+    printf("%s: %u can fail\n", w->what, n - 1);
+    CHECK(n > 2 && n < 20000);
+}
+
 int main(void)
 {
+    static const way good[] = { { "at once", NULL, 0, 0, true, false, false, 0 },
+                                { "while the host sleeps", NULL, 0, 0, false, false, false, 0 },
+                                { "late", NULL, 0, 0, false, true, false, 0 } };
+    static const way bad[] = {
+        { "device allocations", "cuMemAlloc", EXL2__CUDA_OUT_OF_MEMORY, 1, true, false, false, 1 },
+        { "pinned allocations", "cuMemHostAlloc", EXL2__CUDA_OUT_OF_MEMORY, 1, true, false, false, 1 },
+        { "host allocations", NULL, 0, 0, true, false, true, 1 },
+        { "calls", NULL, 1, 11, true, false, false, 7 * STRIDE },
+        { "calls of a late device", NULL, 1, 11, false, true, false, 13 * STRIDE },
+    };
     static const char *const models[] = { "exl2-mixed", "cohere", "exl2-qwen3-moe", "gemma2", "orion", "starcoder2",
                                           "mixed-kinds", "smollm3", "granite", "gptq-phi3", "awq", "exl2-4bit" };
     machine_drop_cache();
     for (size_t i = 0; i < EXL2__COUNT(models); i++) {
         open_reference(models[i]);
         for (uint32_t mlps = 1; mlps <= 3; mlps++) {
-            printf("%s %u\n", models[i], mlps);
             values(models[i], mlps);
         }
+        caps(models[i]);
+    }
+    open_reference("exl2-mixed");
+    refusals();
+    park(false);
+    park(true);
+    saves();
+    cuda_host_mlps = host_mlps = 1;
+    for (size_t i = 0; i < EXL2__COUNT(good); i++) {
+        CHECK(!life(&good[i], 0));
+    }
+    for (size_t i = 0; i < EXL2__COUNT(bad); i++) {
+        sweep(&bad[i]);
     }
     exl2_close(cpu_engine);
     machine_drop_cache();
