@@ -95,7 +95,9 @@ EXL2__PRIVATE exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m
     }
     if (m->desc.card_count > 1) {
         uint32_t context_pages = m->plan.context_max / EXL2__PAGE_TOKENS;
-        EXL2__TRY(exl2__cards_cut(&e->ctx, m, wanted ? pages : exl2__min32(context_pages, pages), &pages));
+        uint32_t least = wanted ? pages : exl2__min32(context_pages, pages);
+        EXL2__TRY(exl2__offload_may(m) ? exl2__offload_cut(&e->ctx, m, least, &pages)
+                                       : exl2__cards_cut(&e->ctx, m, least, &pages));
     }
     return exl2__loading_scratch_bytes(e, m, pages, &m->scratch_bytes);
 }
@@ -201,8 +203,8 @@ EXL2__PRIVATE exl2_result exl2__loading_sizes(exl2_engine *e, exl2__model *m, ex
     EXL2__TRY(exl2__loading_plan(&e->ctx, m));
     uint64_t before = e->ctx.host_bytes;
     EXL2__TRY(exl2__offload_choose(&e->ctx, m));
-    m->loading->opened_bytes += e->ctx.host_bytes - before;
     EXL2__TRY(exl2__loading_fit_pages(e, m));
+    m->loading->opened_bytes += e->ctx.host_bytes - before;
     exl2__loading_info(m);
     exl2__loading_info_bytes(e, m, m->loading->opened_bytes);
     return EXL2_OK;

@@ -1,7 +1,7 @@
 /* offload.h: which layers of a model leave their MLPs to the CPU, because their GPU has no room for them.
    takes: exl2_model_desc.offload and host_mlps; the bytes of the layers' MLPs; the room on each GPU.
-   gives: exl2__offload_check, exl2__offload_may, exl2__offload_mlps, exl2__offload_choose, exl2__offload_again,
-          exl2__offload_info.
+   gives: exl2__offload_check, exl2__offload_may, exl2__offload_mlps, exl2__offload_choose, exl2__offload_cut,
+          exl2__offload_again, exl2__offload_info.
 
    Each span sheds MLPs from its last layer on until the rest, with K and V and buffers, has room. Experts of a layer go
    together, as nobody knows before a pass which of them it needs. */
@@ -89,15 +89,9 @@ EXL2__PRIVATE exl2_result exl2__offload_move(exl2__ctx *c, exl2__model *m)
     return m->spans.host.backend ? EXL2_OK : exl2__spans_open_host(c, &m->spans, &exl2__cpu_backend);
 }
 
-/* Once the plan is made: chooses the MLPs that go to the CPU. The cache has as many pages as the desc asks for, or one
-   context. */
-EXL2__PRIVATE exl2_result exl2__offload_choose(exl2__ctx *c, exl2__model *m)
+/* Chooses the MLPs of each span that go to the CPU, with so many pages. */
+EXL2__PRIVATE exl2_result exl2__offload_spans(exl2__ctx *c, exl2__model *m, uint32_t pages)
 {
-    uint64_t tokens = m->desc.cache.tokens ? m->desc.cache.tokens : m->plan.context_max;
-    uint32_t pages = (uint32_t)exl2__min64(exl2__div_up(tokens, EXL2__PAGE_TOKENS), UINT32_MAX - 1);
-    if (!exl2__offload_may(m)) {
-        return EXL2_OK;
-    }
     for (uint32_t i = 0; i < m->spans.count; i++) {
         EXL2__TRY(exl2__offload_span(c, m, i, pages));
     }
@@ -107,6 +101,47 @@ EXL2__PRIVATE exl2_result exl2__offload_choose(exl2__ctx *c, exl2__model *m)
                           "CPU has MLPs (of %u layers)", m->path, m->desc.lora_max, mlps);
     }
     return exl2__offload_move(c, m);
+}
+
+/* Once the plan is made: chooses the MLPs of a model on one GPU that go to the CPU. The cache has as many pages as the
+   desc asks for, or one context. */
+EXL2__PRIVATE exl2_result exl2__offload_choose(exl2__ctx *c, exl2__model *m)
+{
+    uint64_t tokens = m->desc.cache.tokens ? m->desc.cache.tokens : m->plan.context_max;
+    uint32_t pages = (uint32_t)exl2__min64(exl2__div_up(tokens, EXL2__PAGE_TOKENS), UINT32_MAX - 1);
+    return exl2__offload_may(m) && m->desc.card_count <= 1 ? exl2__offload_spans(c, m, pages) : EXL2_OK;
+}
+
+#define EXL2__OFFLOAD_TIMES 64.0 /* a model that needs more than so many times the room of its cards is not cut */
+
+/* As exl2__cards_cut, where MLPs may go to the CPU. A model that does not fit is cut as if all cards had the same
+   number of times the room that they have; then each of them sheds MLPs. */
+EXL2__PRIVATE exl2_result exl2__offload_cut(exl2__ctx *c, exl2__model *m, uint32_t least, uint32_t *pages)
+{
+    exl2__cards found, trial;
+    double low = 1, high = EXL2__OFFLOAD_TIMES, time = 1e18; /* only room counts */
+    least = exl2__min32(least, *pages);
+    bool fits = exl2__cards_find(m, least, &found);
+    if (fits && !m->desc.host_mlps) {
+        return exl2__cards_cut(c, m, least, pages);
+    }
+    for (uint32_t step = 0; !fits && step < 40; step++) {
+        double times = step ? (low + high) / 2 : high;
+        trial = found;
+        for (uint32_t i = 0; i < m->spans.count; i++) {
+            trial.room[i] = (uint64_t)((double)found.room[i] * times);
+        }
+        bool filled = exl2__cards_fill(&trial, m, time);
+        if (filled) {
+            memcpy(found.ends, trial.ends, sizeof found.ends);
+        } else if (step == 0) {
+            return exl2__cards_cut(c, m, least, pages); /* its error says what is missing */
+        }
+        *(filled ? &high : &low) = times;
+    }
+    exl2__cards_set(m, found.ends);
+    *pages = least;
+    return exl2__offload_spans(c, m, least);
 }
 
 /* A parked model loads again, and its headers are read: leaves the same MLPs to the CPU as before. */

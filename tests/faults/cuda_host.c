@@ -14,7 +14,8 @@
 /* ---- what rows must be ---- */
 
 static exl2_engine *cpu_engine; /* has the same model, whole, on the CPU */
-static uint32_t host_mlps;      /* layers of the model whose MLPs are away */
+static uint32_t host_mlps;      /* layers of the model whose MLPs are away, */
+static bool host_layers[64];    /* and which they are */
 
 /* Element i of what the fake kernels make of a token's row before the first crossing. */
 static float begun(uint32_t token, uint32_t i)
@@ -30,8 +31,21 @@ static bool of_mlp(const exl2__layer *layer, uint32_t at)
     return !attention && !(phase == EXL2__PHASE_settle && layer->phases[at - 1] == EXL2__PHASE_out);
 }
 
-/* The row after the MLPs of the last layers, up to the n-th one, as the model on the CPU computes them. */
-static void expected(uint32_t token, uint32_t n, float *out)
+/* Notes which layers the CPU has. */
+static void note_layers(const exl2_model_info *info)
+{
+    host_mlps = info->host_mlps;
+    memset(host_layers, 0, sizeof host_layers);
+    for (uint32_t i = 0; i < info->card_count; i++) {
+        const exl2_card_info *card = &info->cards[i];
+        for (uint32_t k = 0; k < card->host_mlps; k++) {
+            host_layers[card->first_layer + card->layers - 1 - k] = true;
+        }
+    }
+}
+
+/* The row after these MLPs, as the model on the CPU computes them. */
+static void expected(uint32_t token, float *out)
 {
     static float vector[HIDDEN_MAX];
     const exl2__model *m = &cpu_engine->models[0];
@@ -46,11 +60,11 @@ static void expected(uint32_t token, uint32_t n, float *out)
     s->backend->begin(s->device, &step);
     exl2__cpu_of(s->device)->positions = NULL; /* rows are given */
     s->backend->embed(s->device, NULL, &range);
-    for (uint32_t k = layers - host_mlps; k < layers - host_mlps + n; k++) {
+    for (uint32_t k = 0; k < layers; k++) {
         const exl2__layer *layer = &m->plan.layers[k];
         for (uint32_t at = 0; at < layer->phase_count; at++) {
             exl2__range all = { 0, 0, 0, 0, at ? layer->phases[at - 1] : EXL2__PHASE_COUNT };
-            all.end = of_mlp(layer, at) ? s->backend->items(s->device, layer->phases[at], layer, &all) : 0;
+            all.end = host_layers[k] && of_mlp(layer, at) ? s->backend->items(s->device, layer->phases[at], layer, &all) : 0;
             switch (layer->phases[at]) {
 #define X(name) case EXL2__PHASE_##name: s->backend->name(s->device, layer, &all); break;
                 EXL2__PHASES(X)
@@ -67,7 +81,8 @@ static void expected(uint32_t token, uint32_t n, float *out)
 
 static uint64_t residual_at; /* of the model on the GPU */
 static uint32_t hidden;
-static uint32_t rows_begun, rows_checked;
+static uint32_t tokens[ROWS_MAX]; /* of the rows of the pass */
+static uint32_t rows_handed, rows_checked;
 
 static float *residual_of(uint32_t row)
 {
@@ -83,7 +98,7 @@ static void check_rows(const exl2k_sample_args *a)
     for (uint32_t i = 0; i < pass->logit_count; i++) {
         const exl2k_sampling *sampling = fake_model_at(a->samplings + i * sizeof *sampling, sizeof *sampling);
         const exl2k_row *row = fake_model_at(a->rows + sampling->row * sizeof *row, sizeof *row);
-        expected(row->token, host_mlps, want);
+        expected(row->token, want);
         rows_checked++;
         if (!CHECK(memcmp(residual_of(sampling->row), want, hidden * sizeof *want) == 0)) {
             printf("  row %u of token %u\n", sampling->row, row->token);
@@ -99,11 +114,16 @@ static void run(const char *function, const void *arguments, const unsigned grid
         residual_at = embed->residual;
         hidden = embed->hidden;
         for (uint32_t r = 0; r < grid[0] && r < pass->row_count; r++) {
-            const exl2k_row *row = fake_model_at(embed->rows + r * sizeof *row, sizeof *row);
+            exl2k_row *row = fake_model_at(embed->rows + r * sizeof *row, sizeof *row);
+            bool handed = embed->table_rows < CUDA_VOCAB; /* the table is not the model's: rows of the span before */
+            uint64_t bytes = hidden * sizeof(float);
+            const float *from = handed ? fake_model_at(embed->table + row->token * bytes, bytes) : NULL;
+            row->token = handed ? tokens[r] : row->token; /* the model of pages computes with it */
+            tokens[r] = row->token;
+            rows_handed += handed;
             for (uint32_t i = 0; i < hidden; i++) {
-                residual_of(r)[i] = begun(row->token, i);
+                residual_of(r)[i] = handed ? from[i] : begun(row->token, i);
             }
-            rows_begun++;
         }
         fake_model_run(function, arguments, grid);
     } else if (strcmp(function, "exl2k_embed") != 0) {
@@ -194,7 +214,7 @@ static void values(const char *name, uint32_t mlps)
         rig_fail(l.e, name, EXL2_ERR_INTERNAL);
     }
     CHECK_INT(exl2_model_get(l.e, l.model, &info), EXL2_OK);
-    host_mlps = info.host_mlps;
+    note_layers(&info);
     CHECK_INT(info.host_mlps, mlps < info.layers ? mlps : info.layers);
     CHECK_INT(info.cards[0].host_mlps, info.host_mlps);
     CHECK(info.host_weight_bytes > 0 && measured.host_weight_bytes == info.host_weight_bytes);
@@ -310,6 +330,61 @@ static void refusals(void)
     machine_end();
 }
 
+/* ---- several cards ---- */
+
+/* A model that does not fit on two cards: each of them sheds MLPs of its own last layers, keeps to its cap, and the
+   values are right. */
+static void several_cards(const char *name)
+{
+    static const exl2_device_desc both[2] = { { .pick = EXL2_PICK_INDEX }, { .pick = EXL2_PICK_INDEX, .index = 1 } };
+    exl2_model_info whole, info;
+    for (uint32_t turn = 0; turn < 2; turn++) { /* first everything fits */
+        machine_make();
+        fake.device_count = 2;
+        fake.devices[1] = fake.devices[0];
+        fake.devices[1].uuid[0]++;
+        fake.devices[1].luid[0]++;
+        fake.run = run;
+        exl2_engine_desc d = machine_desc(EXL2_BACKEND_CUDA, &cuda_error);
+        d.devices = both;
+        d.device_count = 2;
+        cuda_life l = { .e = NULL };
+        exl2_card cards[2] = { { .device = 0 }, { .device = 1 } };
+        exl2_model_desc m = desc_of(name, 0);
+        exl2_engine_stats stats;
+        m.offload = EXL2_OFFLOAD_AUTO;
+        m.cards = cards;
+        m.card_count = 2;
+        for (uint32_t i = 0; turn == 1 && i < 2; i++) {
+            cards[i].bytes_max = whole.cards[i].weight_bytes + whole.cards[i].cache_bytes + whole.cards[i].scratch_bytes
+                               - 1;
+        }
+        CHECK_INT(exl2_open(&d, &l.e), EXL2_OK);
+        CHECK_INT(exl2_model_load(l.e, &m, &l.model), EXL2_OK);
+        CHECK_INT(exl2_model_get(l.e, l.model, &info), EXL2_OK);
+        exl2_stats(l.e, &stats);
+        note_layers(&info);
+        rows_checked = rows_handed = 0;
+        for (uint32_t i = 0; i < 2; i++) {
+            const exl2_card_info *card = &info.cards[i];
+            CHECK_INT(card->host_mlps > 0, turn);
+            CHECK_INT(stats.devices_bytes[i], card->weight_bytes + card->cache_bytes + card->scratch_bytes);
+            CHECK(!turn || stats.devices_bytes[i] <= cards[i].bytes_max);
+        }
+        CHECK_INT(exl2_session_open(l.e, l.model, &l.a), EXL2_OK);
+        exl2_job_desc job = cuda_job(l.a, cuda_prompt, 8, 12, &cuda_said[0]);
+        job.min_tokens = 12;
+        CHECK_INT(exl2_job_start(l.e, &job, NULL), EXL2_OK);
+        cuda_step_all(l.e, false, 0);
+        CHECK(cuda_said[0].done_events == 1 && cuda_said[0].result == EXL2_OK);
+        CHECK(rows_handed >= 19 && (!turn || rows_checked >= 12));
+        cuda_expect_history(l.e, l.a, 8, 20);
+        exl2_close(l.e);
+        machine_end();
+        whole = info;
+    }
+}
+
 /* ---- parking ---- */
 
 static exl2_result loaded;
@@ -334,7 +409,7 @@ static void park(bool keep)
     m.on_event = hear_load;
     CHECK_INT(exl2_model_load(l.e, &m, &l.model), EXL2_OK);
     CHECK_INT(exl2_model_get(l.e, l.model, &before), EXL2_OK);
-    host_mlps = 1;
+    note_layers(&before);
     CHECK_INT(exl2_session_open(l.e, l.model, &l.a), EXL2_OK);
     exl2_job_desc d = cuda_job(l.a, cuda_prompt, 8, 30, &cuda_said[0]);
     CHECK_INT(exl2_job_start(l.e, &d, NULL), EXL2_OK);
@@ -375,8 +450,10 @@ static void saves(void)
         cuda_life l = { .e = open_engine(0, 0) };
         exl2_model_desc m = desc_of("exl2-mixed", mlps == 2 ? 1 : mlps == 3 ? 2 : 1);
         exl2_session_info info;
+        exl2_model_info loaded_info;
         CHECK_INT(exl2_model_load(l.e, &m, &l.model), EXL2_OK);
-        host_mlps = m.host_mlps;
+        CHECK_INT(exl2_model_get(l.e, l.model, &loaded_info), EXL2_OK);
+        note_layers(&loaded_info);
         CHECK_INT(exl2_session_open(l.e, l.model, &l.a), EXL2_OK);
         if (mlps == 1) {
             exl2_job_desc d = cuda_job(l.a, cuda_prompt, 8, 9, &cuda_said[0]);
@@ -470,12 +547,19 @@ int main(void)
         }
         caps(models[i]);
     }
+    for (uint32_t i = 0; i < 2; i++) {
+        const char *name = i ? "smollm3" : "exl2-qwen3-moe";
+        open_reference(name);
+        several_cards(name);
+    }
     open_reference("exl2-mixed");
     refusals();
     park(false);
     park(true);
     saves();
     cuda_host_mlps = host_mlps = 1;
+    memset(host_layers, 0, sizeof host_layers);
+    host_layers[cpu_engine->models[0].plan.shape.layers - 1] = true;
     for (size_t i = 0; i < EXL2__COUNT(good); i++) {
         CHECK(!life(&good[i], 0));
     }
