@@ -80,6 +80,10 @@ run forced forced
 run drafts drafts
 run worker worker
 run cards cards # two GPUs
+run offload offload
+for mlps in 1 2 99; do
+    run golden_host$mlps golden host $mlps
+done
 run park park
 run prefix prefix
 run embed embed

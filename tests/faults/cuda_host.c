@@ -64,7 +64,8 @@ static void expected(uint32_t token, float *out)
         const exl2__layer *layer = &m->plan.layers[k];
         for (uint32_t at = 0; at < layer->phase_count; at++) {
             exl2__range all = { 0, 0, 0, 0, at ? layer->phases[at - 1] : EXL2__PHASE_COUNT };
-            all.end = host_layers[k] && of_mlp(layer, at) ? s->backend->items(s->device, layer->phases[at], layer, &all) : 0;
+            bool here = host_layers[k] && of_mlp(layer, at);
+            all.end = here ? s->backend->items(s->device, layer->phases[at], layer, &all) : 0;
             switch (layer->phases[at]) {
 #define X(name) case EXL2__PHASE_##name: s->backend->name(s->device, layer, &all); break;
                 EXL2__PHASES(X)
