@@ -493,6 +493,16 @@
    exl2_model_measure reads headers (for a GPU also group tables) and predicts what loading needs: weight_bytes +
    cache_bytes + scratch_bytes is the peak, while loading and afterwards; device_bytes of it lie on the GPU.
 
+   A model larger than the memory of its GPU, or than the cap that leaves room for your renderer, loads with `offload`
+   EXL2_OFFLOAD_AUTO. The CPU then computes the MLPs of its last layers, or all experts of these layers, from host
+   memory: of as few layers as must be, or of host_mlps layers. Attention, K and V and the head stay on the GPU; if
+   these do not fit, the load fails with BUDGET. Of several cards each sheds its own last layers.
+   exl2_model_info.host_mlps and host_weight_bytes say what the CPU has. It is as fast as your cores and their memory
+   are, so set exl2_parallel. It computes rows of prompts, too, hundreds of times slower than a GPU. A step has cpu_us
+   for its part and gpu_us for the GPU's; without cpu_us a step computes all of its part that it comes to, and waits
+   for the GPU in between. A parked model loads again with the same layers on the CPU, or fails with BUDGET if a cap
+   has become too small for that. Adapters are not supported there (lora_max).
+
    exl2_model_open begins a load that exl2_step continues, in parts of less than a millisecond: reading the tokenizer
    and the headers, too. Two parts cannot be cut: the tables of one very large matrix (a head with 262,144 tokens), and
    compiling kernels that are not in the cache. Those are compiled a module at a time, or with four and more tasks of
@@ -680,14 +690,15 @@
    integers. From the same logits a GPU samples the same token as the CPU, but its logits differ from the CPU's in the
    last digits.
 
-   What replay promises: a job's tokens are a function of the device, the build, the history, the settings and the seed,
-   and of nothing else. They are the same alone or beside other jobs, with any budget and thread count, and with drafts
-   or without. They are the same whether K and V were found or computed again, after a fork, a preemption or a cancel,
-   and from a saved session. On the CPU that is always so. On a GPU it is so for up to 16 jobs at a time, and for
-   prompts that are read in passes of up to 128 rows, as under gpu_us or with prefill_chunk 128. Larger passes are
-   faster and have other bits. There prompt rows and sampled rows use different kernels and never share a pass, and a
-   history knows of each token how it was computed. So a text that is given as a prompt is another history than the same
-   text that was sampled.
+   What replay promises: a job's tokens are a function of the device, the build, the history, the settings and the
+   seed, and of nothing else. Which layers have their MLPs on the CPU (section 6) is a part of the device, and so is
+   the CPU then; saved K and V are used only where that is alike. They are the same alone or beside other jobs, with
+   any budget and thread count, and with drafts or without. They are the same whether K and V were found or computed
+   again, after a fork, a preemption or a cancel, and from a saved session. On the CPU that is always so. On a GPU it
+   is so for up to 16 jobs at a time, and for prompts that are read in passes of up to 128 rows, as under gpu_us or
+   with prefill_chunk 128. Larger passes are faster and have other bits. There prompt rows and sampled rows use
+   different kernels and never share a pass, and a history knows of each token how it was computed. So a text that is
+   given as a prompt is another history than the same text that was sampled.
 
    A grammar says what a job's text can be, byte by byte, whatever the tokens. exl2_grammar_make compiles it, and the
    job's desc names it. Before a token is sampled all tokens that the grammar does not allow are masked, so only a
@@ -1298,7 +1309,7 @@ typedef struct exl2_card {     /* a GPU that computes a model, or some of its la
                                   all cards, or of none */
 } exl2_card;
 
-/* What a model larger than its GPU's memory does: section 4, "A model larger than the GPU". */
+/* What a model does that is larger than its GPU's memory (section 6) */
 typedef enum exl2_offload {
     EXL2_OFFLOAD_NONE,         /* it does not load: BUDGET */
     EXL2_OFFLOAD_AUTO          /* the CPU computes MLPs, or experts, of its last layers: as few as must be */
