@@ -126,16 +126,15 @@ EXL2__PRIVATE void exl2__spans_close(exl2__ctx *c, exl2__spans *s)
 
 /* ---- the plan: sizes ---- */
 
-/* The plan of the host. It stands between two spans, so it has neither embedding nor head, and takes rows that are
-   handed over. It has no layers of its own and computes no attention: heads are as small as they can be, as work memory
-   depends on them. */
+/* The plan of the host: a span without layers between two others, so it has neither embedding nor head, and takes rows
+   that are handed over. It computes no attention: heads are as small as they can be, as work memory depends on them. */
 static inline void exl2__spans_share_host(exl2__spans *s, const exl2__plan *plan)
 {
     exl2__plan *p = &s->host.plan;
     *p = *plan;
     p->layers = plan->host_layers;
-    p->layers_before = 1;
-    p->layers_after = plan->shape.layers - 1;
+    p->shape.layers = 2;
+    p->layers_before = p->layers_after = 1;
     p->embed = p->positions = p->head = NULL;
     p->final_norm = (exl2__norm){ NULL, NULL };
     p->rows_max = exl2__min32(plan->rows_max, EXL2__SPANS_HOST_ROWS);
