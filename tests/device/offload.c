@@ -22,7 +22,8 @@ typedef struct outcome {
 static rig open_with(const char *model, uint32_t host_mlps, pool *threads)
 {
     exl2_engine_desc e = { .max_jobs = JOBS + 2, .max_sessions = JOBS + 4 };
-    exl2_model_desc m = { .path = model, .batch_max = JOBS, .prefill_chunk = 128, .offload = EXL2_OFFLOAD_AUTO, .host_mlps = host_mlps };
+    exl2_model_desc m = { .path = model, .batch_max = JOBS, .prefill_chunk = 128, .offload = EXL2_OFFLOAD_AUTO,
+                          .host_mlps = host_mlps };
     exl2_model_info info;
     exl2_engine_stats stats;
     e.parallel = threads ? pool_hook(threads) : e.parallel;
