@@ -369,8 +369,9 @@ typedef struct exl2__device exl2__device; /* a span of a model on one backend: i
 typedef struct exl2__backend_memory {
     /* Rows of a pass where the application does not choose a number. */
     uint32_t (*prefill_chunk)(uint64_t weight_bytes);
-    /* Bytes that are still free there; peak read bandwidth of the memory, MB/s, 0: unknown; bytes of buffers in
-       addition to weights and pages. */
+    /* Bytes that the application's cap leaves there, UINT64_MAX: it has no cap; bytes that are still free there; peak
+       read bandwidth of the memory, MB/s, 0: unknown; bytes of buffers in addition to weights and pages. */
+    uint64_t (*bytes_allowed)(const exl2__device *d);
     uint64_t (*bytes_free)(const exl2__device *d);
     uint32_t (*read_mbps)(const exl2__device *d);
     uint64_t (*buffer_bytes)(const exl2__device *d, const exl2__plan *plan);

@@ -48,12 +48,15 @@ EXL2__PRIVATE uint64_t exl2__offload_needs(exl2__model *m, uint32_t span, uint32
     return bytes + exl2__span_page_bytes(s) * pages + s->backend->memory->buffer_bytes(s->device, &s->plan);
 }
 
+#define EXL2__OFFLOAD_SPARE ((uint64_t)256 << 20) /* free memory that is left to the driver, for kernels and graphs */
+
 /* Bytes that the model may have on the GPU of a span. */
 static inline uint64_t exl2__offload_room(const exl2__model *m, uint32_t span)
 {
     const exl2__span *s = &m->spans.span[span];
-    uint64_t room = s->backend->memory->bytes_free(s->device);
+    uint64_t allowed = s->backend->memory->bytes_allowed(s->device), room = s->backend->memory->bytes_free(s->device);
     uint64_t most = m->desc.card_count ? m->cards[span].bytes_max : 0;
+    room = room < allowed ? room - exl2__min64(room, EXL2__OFFLOAD_SPARE) : room;
     return most ? exl2__min64(room, most) : room;
 }
 

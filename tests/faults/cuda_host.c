@@ -249,10 +249,13 @@ static void values(const char *name, uint32_t mlps)
 
 /* ---- caps ---- */
 
+static uint64_t card_bytes; /* memory of the GPU; 0: plenty */
+
 /* Loads the model within caps. Returns the number of MLPs that the CPU has, or the error. */
 static int load_within(const char *name, uint64_t device_cap, uint64_t host_cap, uint32_t mlps, exl2_model_info *info)
 {
     machine_make();
+    fake.devices[0].bytes_total = card_bytes ? card_bytes : fake.devices[0].bytes_total;
     exl2_engine *e = open_engine(device_cap, 0);
     exl2_engine_stats stats;
     exl2_stats(e, &stats);
@@ -298,6 +301,11 @@ static void caps(const char *name)
     }
     CHECK(strstr(cuda_error.text, "without the MLPs of") != NULL);
     CHECK_INT(load_within(name, info[1].device_bytes - 1, 0, 1, &got), EXL2_ERR_BUDGET); /* a number of one's own */
+    for (uint32_t less = 0; less < 2; less++) { /* without a cap: free memory, but for what the driver needs */
+        card_bytes = info[0].device_bytes + ((uint64_t)256 << 20) - less;
+        CHECK_INT(load_within(name, 0, 0, 0, &got), less);
+    }
+    card_bytes = 0;
     for (uint32_t n = 0; n <= layers; n += layers) { /* host memory */
         uint64_t needs = info[n].weight_bytes + info[n].cache_bytes + info[n].scratch_bytes - info[n].device_bytes;
         CHECK_INT(load_within(name, 0, needs, n, &got), n);

@@ -104,6 +104,11 @@ EXL2__PRIVATE uint64_t exl2__cuda_buffer_bytes(const exl2__device *device, const
     return dry.used - exl2__cuda_page_bytes_all(device, plan) * plan->pages;
 }
 
+EXL2__PRIVATE uint64_t exl2__cuda_allowed(const exl2__device *device)
+{
+    return exl2__cuda_device_room(exl2__cuda_of(device)->gpu);
+}
+
 /* Free bytes of the device, within the application's cap. */
 EXL2__PRIVATE uint64_t exl2__cuda_room(const exl2__device *device)
 {
@@ -137,10 +142,11 @@ EXL2__PRIVATE exl2_result exl2__cuda_check_cap(exl2__cuda_model *m, uint64_t wei
         return EXL2_OK;
     }
     return exl2__fail(m->c, EXL2_ERR_BUDGET, "the model needs %llu bytes of GPU memory (weights %llu, cache %llu), but "
-                      "device_bytes_max (%llu) leaves %llu; with exl2_model_desc.offload the CPU would compute a part",
+                      "device_bytes_max (%llu) leaves %llu%s",
                       (unsigned long long)(weight_bytes + dry.used),
                       (unsigned long long)weight_bytes, (unsigned long long)pages,
-                      (unsigned long long)m->gpu->bytes_max, (unsigned long long)room);
+                      (unsigned long long)m->gpu->bytes_max, (unsigned long long)room,
+                      m->plan->host_mlps ? "" : "; with exl2_model_desc.offload the CPU would compute a part");
 }
 
 /* Loads kernels, a few in each call (PENDING); then makes the ring and allocates memory for the weights. */
@@ -233,6 +239,7 @@ EXL2__PHASES(X)
 
 static const exl2__backend_memory exl2__cuda_backend_memory = {
     .prefill_chunk = exl2__cuda_prefill_chunk,
+    .bytes_allowed = exl2__cuda_allowed,
     .bytes_free = exl2__cuda_room,
     .read_mbps = exl2__cuda_read_mbps,
     .buffer_bytes = exl2__cuda_buffer_bytes,
