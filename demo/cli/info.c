@@ -380,6 +380,10 @@ static int run(info *i, bool json)
         i->host.on_warning = json ? on_warning : NULL;
         i->host.warning_user = i;
         exl2_engine_get(i->host.engine, &i->engine);
+        if (i->engine.backend == EXL2_BACKEND_CPU && !i->desc.path) {
+            fputs("--cards names GPUs, but models would run on the CPU of this machine\n", stderr);
+            return 1;
+        }
         if (!measure_links(i)) {
             return 1;
         }
