@@ -408,12 +408,16 @@
    one, or on those of exl2_model_desc.cards: on one, such as a drafter on another GPU than the speaker, or its layers
    on several, each with their K and V. exl2_model_measure says which layers lie where, and the bytes, before anything
    is read.
-   Between two GPUs rows pass through host memory; one works while the other waits. The last bits of a text may depend
-   on where its model is cut, so saved K and V are used only where it is cut alike.
+   A text has the same bits however many GPUs of one kind compute it, and wherever its model is cut: saved K and V of
+   one serve on the others. GPUs of different kinds have different bits, as one of them has. Between two GPUs rows are
+   copied directly where both reach each other's memory (exl2_engine_info.peers, found out by copying a pattern there
+   and back), else through host memory; no thread waits for it. The GPUs work at the same time: a prompt of more than
+   1,000 tokens passes in up to four parts, and 2 to 16 sequences that sample pass in two groups, without budgets. A
+   single sequence waits for one GPU after the other.
 
    The context is current only inside calls, and the engine's streams have a lower priority than rendering. Where
    graphics shares the GPU's context, set shared_bytes_max to 49152. exl2_device_probe measures the bandwidth of GPU
-   memory, which bounds the tokens per second.
+   memory, which bounds the tokens per second, exl2_link_probe that of copies between two GPUs.
 
    A fault on the GPU (a defect, a reset of the driver, or another user of your context) ends its context for good. Jobs
    end with EXL2_ERR_DEVICE_LOST, and so does every later call that needs the device. Histories stay readable: save what
@@ -493,6 +497,16 @@
 
    exl2_model_measure reads headers (for a GPU also group tables) and predicts what loading needs: weight_bytes +
    cache_bytes + scratch_bytes is the peak, while loading and afterwards; device_bytes of it lie on the GPU.
+
+   A model larger than the memory of its GPU, or than the cap that leaves room for your renderer, loads with `offload`
+   EXL2_OFFLOAD_AUTO. The CPU then computes the MLPs of its last layers, or all experts of these layers, from host
+   memory: of as few layers as must be, or of host_mlps layers. Attention, K and V and the head stay on the GPU; if
+   these do not fit, the load fails with BUDGET. Of several cards each sheds its own last layers.
+   exl2_model_info.host_mlps and host_weight_bytes say what the CPU has. It is as fast as your cores and their memory
+   are, so set exl2_parallel. It computes rows of prompts, too, hundreds of times slower than a GPU. A step has cpu_us
+   for its part and gpu_us for the GPU's; without cpu_us a step computes all of its part that it comes to, and waits
+   for the GPU in between. A parked model loads again with the same layers on the CPU, or fails with BUDGET if a cap
+   has become too small for that. Adapters are not supported there (lora_max).
 
    exl2_model_open begins a load that exl2_step continues, in parts of less than a millisecond: reading the tokenizer
    and the headers, too. Two parts cannot be cut: the tables of one very large matrix (a head with 262,144 tokens), and
@@ -681,14 +695,15 @@
    integers. From the same logits a GPU samples the same token as the CPU, but its logits differ from the CPU's in the
    last digits.
 
-   What replay promises: a job's tokens are a function of the device, the build, the history, the settings and the seed,
-   and of nothing else. They are the same alone or beside other jobs, with any budget and thread count, and with drafts
-   or without. They are the same whether K and V were found or computed again, after a fork, a preemption or a cancel,
-   and from a saved session. On the CPU that is always so. On a GPU it is so for up to 16 jobs at a time, and for
-   prompts that are read in passes of up to 128 rows, as under gpu_us or with prefill_chunk 128. Larger passes are
-   faster and have other bits. There prompt rows and sampled rows use different kernels and never share a pass, and a
-   history knows of each token how it was computed. So a text that is given as a prompt is another history than the same
-   text that was sampled.
+   What replay promises: a job's tokens are a function of the device, the build, the history, the settings and the
+   seed, and of nothing else. Which layers have their MLPs on the CPU (section 6) is a part of the device, and so is
+   the CPU then; saved K and V are used only where that is alike. They are the same alone or beside other jobs, with
+   any budget and thread count, and with drafts or without. They are the same whether K and V were found or computed
+   again, after a fork, a preemption or a cancel, and from a saved session. On the CPU that is always so. On a GPU it
+   is so for up to 16 jobs at a time, and for prompts that are read in passes of up to 128 rows, as under gpu_us or
+   with prefill_chunk 128. Larger passes are faster and have other bits. There prompt rows and sampled rows use
+   different kernels and never share a pass, and a history knows of each token how it was computed. So a text that is
+   given as a prompt is another history than the same text that was sampled.
 
    A grammar says what a job's text can be, byte by byte, whatever the tokens. exl2_grammar_make compiles it, and the
    job's desc names it. Before a token is sampled all tokens that the grammar does not allow are masked, so only a
@@ -1033,6 +1048,8 @@ typedef struct exl2_device_desc {
     uint32_t shared_bytes_max;   /* bytes of shared memory a kernel may use; 0 = all the device has; at least 49152 */
     int32_t stream_priority;     /* CUDA's stream priority; 0 = the lowest, so that rendering goes first */
     uint64_t bytes_max;          /* hard cap of this GPU's memory, bytes; 0 = the engine's device_bytes_max */
+    uint32_t gpu_us;             /* microseconds of GPU time to queue here in a step that has a gpu_us; 0 = the step's,
+                                    UINT32_MAX = no limit, for a GPU that draws nothing */
     uint32_t _end_canary;
 } exl2_device_desc;
 
@@ -1050,6 +1067,12 @@ typedef struct exl2_device_speed { /* memory bandwidth of exl2_engine_info.devic
     uint64_t read_bytes_s;       /* bytes a second that a kernel reads when it does nothing else */
     uint64_t copy_bytes_s;       /* bytes a second of a copy, bytes read plus bytes written */
 } exl2_device_speed;
+
+typedef struct exl2_link_speed { /* copies from one GPU of the engine to another one */
+    bool direct;                 /* as exl2_engine_info.peers; false: through host memory */
+    float us;                    /* microseconds until 16 KiB have arrived, and the thread knows of it */
+    uint64_t bytes_s;            /* bytes a second of a copy of 16 MiB */
+} exl2_link_speed;
 
 /* Who loads models while a worker runs, and so calls the file functions and the kernel cache. Without a worker, and in
    calls that wait, it is always the thread that calls the engine. */
@@ -1086,6 +1109,8 @@ typedef struct exl2_engine_info { /* decided by exl2_open; constant until exl2_c
     exl2_device_info devices[EXL2_DEVICES_MAX]; /* [device_count] as exl2_engine_desc.devices names them; usable false:
                                 one that did not open, with EXL2_BACKEND_AUTO */
     uint32_t device_count;   /* 0 with EXL2_BACKEND_CPU */
+    uint32_t peers[EXL2_DEVICES_MAX]; /* [device_count] bit j of peers[i]: devices[i] reaches the memory of devices[j],
+                                as copies there and back have shown; else the two exchange through host memory */
     exl2_cpu_path cpu_path;  /* what the CPU computes with, also when it only samples for a GPU; never AUTO */
     uint32_t max_models, max_sessions, max_jobs, max_events;
     uint64_t host_bytes_max, device_bytes_max; /* bytes; 0 = no cap */
@@ -1125,6 +1150,10 @@ EXL2_API exl2_result exl2_devices(exl2_device_info *out, uint32_t cap, uint32_t 
    milliseconds once its kernels are ready, and meanwhile half of the GPU's free memory, at most 4 GiB. NO_DEVICE when
    models run on the CPU; GPU errors as exl2_model_load. */
 EXL2_API exl2_result exl2_device_probe(exl2_engine *e, exl2_device_speed *out);
+/* [E wait] Measures copies between two GPUs of the engine, indices in exl2_engine_info.devices, as a model that lies on
+   both has them; for tools. Needs 16 MiB of each GPU's memory for milliseconds, and as much pinned host memory where
+   copies are not direct. ARG: no two GPUs that opened. NO_DEVICE and GPU errors as exl2_device_probe. */
+EXL2_API exl2_result exl2_link_probe(exl2_engine *e, uint32_t from, uint32_t to, exl2_link_speed *out);
 /* [E wait] Ends all jobs, which get their DONE, and frees all memory. NULL is allowed. */
 EXL2_API void exl2_close(exl2_engine *e);
 /* [A nb] The backend, the GPU and the limits in use: the desc's, or the defaults. */
@@ -1229,7 +1258,8 @@ typedef exl2_flow (*exl2_event_fn)(void *user, const exl2_event *event);
 typedef struct exl2_step_desc {
     uint32_t _start_canary;
     uint32_t cpu_us; /* microseconds until it returns, roughly; 0 = one forward pass */
-    uint32_t gpu_us; /* microseconds of GPU time to queue, roughly; 0 = one forward pass. Ignored on the CPU */
+    uint32_t gpu_us; /* microseconds of GPU time to queue on each GPU, roughly; 0 = one forward pass. Ignored on the
+                        CPU */
     bool wait;       /* may sleep until the GPU has finished a pass */
     uint32_t _end_canary;
 } exl2_step_desc;
@@ -1304,6 +1334,12 @@ typedef struct exl2_card {     /* a GPU that computes a model, or some of its la
                                   all cards, or of none */
 } exl2_card;
 
+/* What a model does that is larger than its GPU's memory (section 6) */
+typedef enum exl2_offload {
+    EXL2_OFFLOAD_NONE,         /* it does not load: BUDGET */
+    EXL2_OFFLOAD_AUTO          /* the CPU computes MLPs, or experts, of its last layers: as few as must be */
+} exl2_offload;
+
 typedef struct exl2_model_desc {
     uint32_t _start_canary;
     const char *path;          /* the model folder, UTF-8 */
@@ -1326,6 +1362,9 @@ typedef struct exl2_model_desc {
     const exl2_card *cards;    /* [card_count] different GPUs, each with some consecutive layers, in this order; copied.
                                   NULL = exl2_engine_info.device alone */
     uint32_t card_count;       /* at most EXL2_DEVICES_MAX and the number of layers */
+    exl2_offload offload;      /* no effect on a model that runs on the CPU */
+    uint32_t host_mlps;        /* AUTO: layers, the last ones of each GPU, whose MLPs the CPU computes; 0 = as few as
+                                  the caps allow */
     exl2_vision_desc vision;   /* pictures as input */
     exl2_event_fn on_event;    /* LOAD events; its result is ignored */
     void *user;
@@ -1343,6 +1382,7 @@ typedef struct exl2_card_info { /* what lies on one GPU of a model */
     uint32_t device;           /* index in exl2_engine_info.devices */
     uint32_t first_layer, layers;
     uint64_t weight_bytes, cache_bytes, scratch_bytes;
+    uint32_t host_mlps;        /* of so many of its last layers, the CPU computes the MLPs */
 } exl2_card_info;
 
 /* How an embedding is made of the hidden states of a prompt's tokens (section 10). */
@@ -1376,6 +1416,8 @@ typedef struct exl2_model_info { /* constant once the headers are read, but for 
     uint64_t tower_bytes;      /* weights of the tower, a part of weight_bytes */
     uint64_t image_bytes;      /* part of scratch_bytes that the tower and pictures need */
     uint64_t device_bytes;     /* part of the sum on GPUs; 0 = the model runs on the CPU */
+    uint32_t host_mlps;        /* layers of a model on GPUs whose MLPs the CPU computes; */
+    uint64_t host_weight_bytes; /* their part of weight_bytes */
     exl2_card_info cards[EXL2_DEVICES_MAX]; /* [card_count] */
     uint32_t card_count;       /* 0 = the model runs on the CPU */
     uint64_t cache_bytes_per_token;

@@ -82,6 +82,10 @@ void bench_start_print(const bench_start *s)
         printf("GPU memory: %.3f GB predicted, %.3f GB used, peak %.3f GB\n", (double)s->plan.device_bytes * 1e-9,
                (double)s->device_bytes * 1e-9, (double)s->device_peak * 1e-9);
     }
+    char offload[160];
+    if (host_offload_text(&s->plan, offload, sizeof offload)) {
+        printf("%s\n", offload);
+    }
     fflush(stdout);
 }
 
@@ -99,4 +103,6 @@ void bench_start_json(const bench_start *s, json_out *j)
     json_out_uint(j, "device_bytes_planned", s->plan.device_bytes);
     json_out_uint(j, "device_bytes", s->device_bytes);
     json_out_uint(j, "device_bytes_peak", s->device_peak);
+    json_out_uint(j, "host_mlps", s->plan.host_mlps);
+    json_out_uint(j, "host_weight_bytes", s->plan.host_weight_bytes);
 }

@@ -447,6 +447,10 @@ static int open_and_talk(chat *c, const exl2_model_desc *model, const char *syst
     if (!host_load(&c->host, model, 1)) {
         return 1;
     }
+    char offload[160];
+    if (host_offload_text(&c->host.info, offload, sizeof offload)) {
+        fprintf(stderr, "%s\n", offload);
+    }
     if (!(c->host.info.has_chat_template || c->template.template_text || c->template.template_name) ||
         !c->host.info.has_tokenizer) {
         if (c->host.info.has_tokenizer) {

@@ -19,6 +19,7 @@ typedef struct info {
     exl2_device_info devices[INFO_DEVICES]; /* [device_count] */
     uint32_t device_count;
     exl2_engine_info engine;
+    exl2_link_speed links[EXL2_DEVICES_MAX][EXL2_DEVICES_MAX]; /* from, to: GPUs of --cards */
     exl2_model_info model;
     exl2_lora_info loras[ARGS_LIST_MAX]; /* of --lora */
     char warnings[INFO_WARNINGS][256]; /* [warning_count] with --json */
@@ -47,6 +48,25 @@ static void print_json_devices(json_out *j, const info *i)
         json_out_bool(j, "usable", d->usable);
         json_out_string(j, "why_not", d->usable ? NULL : d->why_not);
         json_out_end(j);
+    }
+    json_out_end(j);
+}
+
+static void print_json_links(json_out *j, const info *i)
+{
+    json_out_array(j, "links");
+    for (uint32_t n = 0; n < i->engine.device_count * i->engine.device_count; n++) {
+        uint32_t from = n / i->engine.device_count, to = n % i->engine.device_count;
+        const exl2_link_speed *speed = &i->links[from][to];
+        if (from != to && speed->bytes_s) {
+            json_out_object(j, NULL);
+            json_out_uint(j, "from", i->engine.devices[from].index);
+            json_out_uint(j, "to", i->engine.devices[to].index);
+            json_out_bool(j, "direct", speed->direct);
+            json_out_number(j, "us", (double)speed->us);
+            json_out_number(j, "gb_s", (double)speed->bytes_s * 1e-9);
+            json_out_end(j);
+        }
     }
     json_out_end(j);
 }
@@ -110,6 +130,8 @@ static void print_json_model(json_out *j, const info *i)
     json_out_uint(j, "cache_bytes", m->cache_bytes);
     json_out_uint(j, "scratch_bytes", m->scratch_bytes);
     json_out_uint(j, "device_bytes", m->device_bytes);
+    json_out_uint(j, "host_mlps", m->host_mlps);
+    json_out_uint(j, "host_weight_bytes", m->host_weight_bytes);
     json_out_array(j, "cards");
     for (uint32_t n = 0; n < m->card_count; n++) {
         const exl2_card_info *card = &m->cards[n];
@@ -117,6 +139,7 @@ static void print_json_model(json_out *j, const info *i)
         json_out_uint(j, "device", i->engine.devices[card->device].index);
         json_out_uint(j, "first_layer", card->first_layer);
         json_out_uint(j, "layers", card->layers);
+        json_out_uint(j, "host_mlps", card->host_mlps);
         json_out_uint(j, "weight_bytes", card->weight_bytes);
         json_out_uint(j, "cache_bytes", card->cache_bytes);
         json_out_uint(j, "scratch_bytes", card->scratch_bytes);
@@ -190,6 +213,7 @@ static void print_json(const info *i)
         print_json_loras(&j, i);
     }
     print_json_devices(&j, i);
+    print_json_links(&j, i);
     json_out_end(&j);
 }
 
@@ -211,6 +235,34 @@ static void print_text_devices(const info *i)
     if (i->device_count == 0) {
         printf("%-18s none\n", "GPUs");
     }
+}
+
+/* The pairs of GPUs of --cards. */
+static void print_text_links(const info *i)
+{
+    for (uint32_t n = 0; n < i->engine.device_count * i->engine.device_count; n++) {
+        uint32_t from = n / i->engine.device_count, to = n % i->engine.device_count;
+        const exl2_link_speed *speed = &i->links[from][to];
+        if (from != to && speed->bytes_s) {
+            printf("GPU %u to GPU %-6u %s: 16 KiB in %.1f us, %.1f GB/s\n", i->engine.devices[from].index,
+                   i->engine.devices[to].index, speed->direct ? "directly" : "through host memory", (double)speed->us,
+                   (double)speed->bytes_s * 1e-9);
+        }
+    }
+}
+
+/* false: failed, message printed. */
+static bool measure_links(info *i)
+{
+    uint32_t count = i->engine.device_count;
+    for (uint32_t n = 0; n < count * count && count > 1; n++) {
+        if (n / count != n % count
+            && exl2_link_probe(i->host.engine, n / count, n % count, &i->links[n / count][n % count]) < 0) {
+            host_failed(&i->host);
+            return false;
+        }
+    }
+    return true;
 }
 
 static void print_text_place(const info *i)
@@ -279,6 +331,10 @@ static void print_text_model(const info *i)
     print_bytes("total memory", m->weight_bytes + m->scratch_bytes + m->cache_bytes);
     if (m->device_bytes) {
         print_bytes("of it on the GPU", m->device_bytes);
+    }
+    char offload[160];
+    if (host_offload_text(m, offload, sizeof offload)) {
+        printf("%-18s %s\n", "offload", offload);
     }
     for (uint32_t n = 0; n < m->card_count && m->card_count > 1; n++) {
         const exl2_card_info *card = &m->cards[n];
@@ -397,13 +453,22 @@ static int run(info *i, bool json)
         return 1;
     }
     i->device_count = i->device_count < INFO_DEVICES ? i->device_count : INFO_DEVICES;
-    if (i->desc.path) {
+    if (i->desc.path || i->options.cards.count > 1) {
         if (!host_open(&i->host, &i->options)) {
             return 1;
         }
         i->host.on_warning = json ? on_warning : NULL;
         i->host.warning_user = i;
         exl2_engine_get(i->host.engine, &i->engine);
+        if (i->engine.backend == EXL2_BACKEND_CPU && !i->desc.path) {
+            fputs("--cards names GPUs, but models would run on the CPU of this machine\n", stderr);
+            return 1;
+        }
+        if (!measure_links(i)) {
+            return 1;
+        }
+    }
+    if (i->desc.path) {
         host_place(&i->host, &i->desc);
         loras_plan(&i->desc, i->options.loras.count);
         if (exl2_model_measure(i->host.engine, &i->desc, &i->model) < 0) {
@@ -426,6 +491,7 @@ static int run(info *i, bool json)
         print_text_loras(i);
     }
     print_text_devices(i);
+    print_text_links(i);
     return 0;
 }
 

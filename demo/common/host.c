@@ -91,6 +91,11 @@ static bool list_cards(host *h, const host_options *o, exl2_device_desc *devices
                       : "--device names one GPU; --cards names several\n", stderr);
         return false;
     }
+    if (o->gpu_bytes.count > 1 || (o->host_mlps && o->offload == HOST_OFFLOAD_NONE)) {
+        fputs(o->gpu_bytes.count > 1 ? "--gpu-bytes is one size; --card-bytes has one for each of --cards\n"
+                                     : "--host-mlps and --offload none contradict each other\n", stderr);
+        return false;
+    }
     if ((o->card_bytes.count && o->card_bytes.count != cards) || (o->shares.count && o->shares.count != cards)) {
         fprintf(stderr, "%s needs a value for each of the GPUs of --cards\n",
                 o->shares.count && o->shares.count != cards ? "--shares" : "--card-bytes");
@@ -123,7 +128,9 @@ bool host_open(host *h, const host_options *o)
     exl2_device_desc devices[EXL2_DEVICES_MAX];
     uint32_t device_count;
     *h = (host){ .pool = pool_open(o->threads), .says_place = o->says_place, .experts = o->experts,
-                 .cache = o->cache, .cache_tokens = o->cache_tokens, .lora_texts = o->loras };
+                 .cache = o->cache, .cache_tokens = o->cache_tokens, .lora_texts = o->loras,
+                 .offload = o->offload == HOST_OFFLOAD_AUTO ? EXL2_OFFLOAD_AUTO : EXL2_OFFLOAD_NONE,
+                 .host_mlps = o->host_mlps };
     if (o->threads > POOL_WIDTH_MAX) {
         fprintf(stderr, "--threads must be at most %u, not %u\n", POOL_WIDTH_MAX, o->threads);
         host_close(h);
@@ -146,6 +153,7 @@ bool host_open(host *h, const host_options *o)
                            .devices = devices, .device_count = device_count,
                            .max_jobs = o->max_jobs, .max_sessions = o->max_sessions,
                            .parallel = pool_hook(h->pool), .zones = o->zones, .host_bytes_max = o->bytes_max,
+                           .device_bytes_max = o->gpu_bytes.count ? o->gpu_bytes.items[0] : 0,
                            .open_error = &error };
     d.kernel_cache = kernel_folder_hook(&h->kernels);
     d.kernel_cache.load = o->first_start ? NULL : d.kernel_cache.load;
@@ -177,8 +185,17 @@ void host_place(const host *h, exl2_model_desc *d)
 {
     d->cards = h->cards;
     d->card_count = h->card_count;
+    d->offload = h->offload;
+    d->host_mlps = h->host_mlps;
     d->cache.format = (exl2_kv)h->cache;
     d->cache.tokens = h->cache_tokens ? h->cache_tokens : d->cache.tokens;
+}
+
+bool host_offload_text(const exl2_model_info *info, char *out, size_t size)
+{
+    snprintf(out, size, "the CPU computes the %s of %u of %u layers (%.2f GB)", info->experts ? "experts" : "MLPs",
+             info->host_mlps, info->layers, (double)info->host_weight_bytes * 1e-9);
+    return info->host_mlps > 0;
 }
 
 const char *host_cache_name(const host *h)

@@ -1,8 +1,9 @@
 /* host.h: what every program does around the engine: open it with a thread pool, load a model with a progress line,
    record how a job ended, print the engine's warnings and the message of an error.
    takes: --backend, --device or --cards, --cpu-path, --kernels and --threads, a model folder.
-   gives: host_open, host_load, host_load_draft, host_place, host_step, host_end, host_on_gpu, host_cpu_path,
-          host_failed, host_close, HOST_ARGS, HOST_GPU_ARGS, HOST_CACHE_ARGS, HOST_WORK_ARGS, HOST_CONTEXT_ARGS.
+   gives: host_open, host_load, host_load_draft, host_place, host_offload_text, host_step, host_end, host_on_gpu,
+          host_cpu_path, host_failed, host_close, HOST_ARGS, HOST_GPU_ARGS, HOST_CACHE_ARGS, HOST_WORK_ARGS,
+          HOST_CONTEXT_ARGS.
    owns:  the engine and the pool. */
 #ifndef DEMO_HOST_H
 #define DEMO_HOST_H
@@ -15,6 +16,7 @@
 #include "progress.h"
 
 enum { HOST_AUTO, HOST_CUDA, HOST_CPU }; /* as --backend lists them */
+enum { HOST_OFFLOAD_AUTO, HOST_OFFLOAD_NONE }; /* as --offload lists them */
 
 typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each logical CPU */
     uint32_t backend;
@@ -22,6 +24,9 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
     arg_numbers cards;   /* GPUs that the model lies on, as `exl2 info` numbers them; empty: that of `device` alone */
     arg_sizes card_bytes; /* of the model on each card, at most; empty, or as many as cards */
     arg_floats shares;   /* of each card; empty, or as many as cards */
+    uint32_t offload;    /* as --offload lists it: HOST_OFFLOAD_AUTO, HOST_OFFLOAD_NONE */
+    uint32_t host_mlps;  /* layers whose MLPs the CPU computes; 0 = as few as the caps allow */
+    arg_sizes gpu_bytes; /* cap of the engine's memory on each GPU; empty, or one */
     const char *draft;   /* folder of the model that guesses, or DIR@N: it lies on GPU N; NULL: none */
     uint32_t cpu_path;   /* exl2_cpu_path */
     uint32_t threads;
@@ -44,6 +49,10 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
     { "--cards", ARG_NUMBERS, &(options).cards, "N,..", "GPUs that share the model's layers, by index" },         \
     { "--card-bytes", ARG_SIZES, &(options).card_bytes, "SIZE,..", "most bytes of the model on each, such as 8GB" }, \
     { "--shares", ARG_FLOATS, &(options).shares, "X,..", "how much of the model each has (by its memory's speed)" }, \
+    { "--gpu-bytes", ARG_SIZES, &(options).gpu_bytes, "SIZE", "most memory to use on a GPU, such as 6GB (no limit)" }, \
+    { "--offload", ARG_CHOICE, &(options).offload, "auto|none",                                                   \
+      "whether the CPU computes MLPs that a GPU has no room for (auto)" },                                        \
+    { "--host-mlps", ARG_U32, &(options).host_mlps, "N", "... those of the last N layers (as few as can be)" },      \
     { "--cpu-path", ARG_CHOICE, &(options).cpu_path, "auto|c|avx2|avx512|neon",                                       \
       "fastest instruction set to use (auto)" },                                                                  \
     { "--kernels", ARG_TEXT, &(options).kernels, "DIR", "folder of compiled GPU kernels (your cache folder)" }
@@ -88,6 +97,8 @@ typedef struct host { /* zeroed: closed */
     uint32_t card_count;
     exl2_card draft_card; /* of host_load_draft, if it has one */
     bool has_draft_card;
+    exl2_offload offload; /* of the model */
+    uint32_t host_mlps;
     uint64_t cache_tokens;
     exl2_model model;
     exl2_model_info info;
@@ -113,7 +124,9 @@ bool host_load(host *h, const exl2_model_desc *d, uint32_t sequences);
 bool host_load_text(host *h, const char *path);
 bool host_load_draft(host *h, const char *path, uint32_t sequences, exl2_model *out);
 
-void host_place(const host *h, exl2_model_desc *d);            /* --cache, --cache-tokens, --cards into d */
+void host_place(const host *h, exl2_model_desc *d);            /* --cache, --cache-tokens, --cards, --offload into d */
+/* What the CPU computes of a model on a GPU, as a sentence; false: nothing. */
+bool host_offload_text(const exl2_model_info *info, char *out, size_t size);
 const char *host_cache_name(const host *h);                    /* as --cache names it */
 exl2_result host_step(host *h, exl2_job job, uint32_t cpu_us); /* one step, which may wait; Ctrl-C cancels the job */
 void host_end_take(host_end *end, const exl2_event *event);    /* records a DONE event, ignores others */

@@ -115,6 +115,10 @@ static bool open_door(evening *e)
     e->open = true;
     visitor_note(&e->visitor, "Marla, Osric and Pike look up. Begin with a name: 'marla, good evening'; "
                               "/help lists the rest.");
+    char offload[160];
+    if (host_offload_text(&e->host.info, offload, sizeof offload)) {
+        visitor_note(&e->visitor, "%s", offload);
+    }
     return patrons_open(&e->patrons, &e->tavern, e->options->patrons);
 }
 

@@ -34,8 +34,15 @@ typedef struct exl2__forward {
     exl2__ctx *c;
     const exl2__spans *spans;
     const exl2__plan *plan;               /* of the whole model */
-    float *handed;                        /* [rows_max, hidden] rows that pass from span to span; NULL: there is one */
+    float *handed;                        /* synchronous: [rows_max, hidden] rows that pass from span to span; NULL:
+                                             there is one */
     exl2__step step;
+    exl2__step part;                      /* asynchronous: rows of the step that are enqueued now, as a pass of their
+                                             own; all of them unless spans share a long prompt */
+    uint32_t part_rows;                   /* rows of such a part, but for the last one; 0: there is one */
+    bool may_group;                       /* set before exl2__forward_begin: a pass that repeats will be repeated */
+    uint32_t group_count;                 /* groups of the rows of a pass that repeats; 1: all rows are together */
+    exl2__step group[EXL2__STEP_GROUPS]; /* [group_count] more than one: the groups, as passes of their own */
     bool active;
     exl2__masks masks;
     uint32_t span;                        /* index of the span of the next unit */
@@ -44,6 +51,11 @@ typedef struct exl2__forward {
     uint32_t unit;                        /* asynchronous backend: the next unit of the span to enqueue */
     bool queued;                          /* asynchronous: all units of the span before its next results are enqueued */
     uint32_t ahead;                       /* asynchronous: repeated passes that are enqueued after this one */
+    uint32_t crossed;                     /* asynchronous: MLPs of the span that the host has computed */
+    bool on_host;                         /* the host computes one: the next unit is its `layer`, `phase`, `item` */
+    float *crossing;                      /* the rows that cross, as exl2__backend_queue.crossing has them, */
+    uint32_t host_row;                    /* and the first one of those that the host computes now, */
+    exl2__step host_step;                 /* as its pass */
     uint64_t enqueue_ns[2];               /* asynchronous: learned cost of enqueueing a unit; [1]: of a prompt */
     uint64_t unit_ns;                     /* synchronous: most predicted time of a unit of several items; 0: any */
     const uint32_t *wanted;               /* atomic: threads that wait until this pass stops; NULL: none can */
@@ -67,7 +79,7 @@ static const char *const exl2__phase_names[EXL2__PHASE_COUNT] = {
 /* The span of the next unit. */
 static inline const exl2__span *exl2__forward_span(const exl2__forward *f)
 {
-    return &f->spans->span[f->span];
+    return f->on_host ? &f->spans->host : &f->spans->span[f->span];
 }
 
 static inline bool exl2__forward_in_last_span(const exl2__forward *f)
@@ -85,7 +97,7 @@ static inline exl2_result exl2__forward_hand(exl2__forward *f, uint32_t begin, u
 static inline exl2_result exl2__forward_phase(exl2__forward *f, const exl2__layer *layer, const exl2__range *range)
 {
     const exl2__span *span = exl2__forward_span(f);
-    if (f->phase == EXL2__PHASE_embed && f->span > 0) {
+    if (f->phase == EXL2__PHASE_embed && f->span > 0 && !f->on_host) {
         EXL2__TRY(exl2__forward_hand(f, range->begin, range->end));
     }
     switch ((exl2__phase)f->phase) {
@@ -98,19 +110,109 @@ static inline exl2_result exl2__forward_phase(exl2__forward *f, const exl2__laye
     return EXL2_ERR_INTERNAL;
 }
 
+/* Rows of the parts that the step is cut into; 0: it is not. */
+static inline uint32_t exl2__forward_part_rows(const exl2__forward *f, const exl2__step *step)
+{
+    uint32_t rows = 0;
+    if (f->spans->count == 1 || !exl2__backend_is_async(f->spans->span->backend)
+        || step->kind != EXL2__ROWS_PROMPT || step->row_loras
+        || exl2__step_has_hidden(step, 0, step->logit_count, false)) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < f->spans->count; i++) {
+        const exl2__span *span = &f->spans->span[i];
+        uint32_t own = span->backend->queue->part_rows(span->device, step->row_count);
+        if (own == 0) {
+            return 0;
+        }
+        rows = exl2__max32(rows, own);
+    }
+    return rows;
+}
+
+/* Whether another part follows. */
+static inline bool exl2__forward_has_parts(const exl2__forward *f)
+{
+    return f->part.rows_before + f->part.row_count < f->step.row_count;
+}
+
+/* Begins the part from row `first` on. Rows that want logits are in the last part. */
+static inline exl2_result exl2__forward_begin_part(exl2__forward *f, uint32_t first)
+{
+    const exl2__step *s = &f->step;
+    uint32_t end = s->row_count, logits = s->logit_count ? s->logits[0].row : s->row_count;
+    if (f->part_rows && first + f->part_rows <= logits && first + 2 * f->part_rows <= s->row_count) {
+        end = first + f->part_rows;
+    }
+    f->part = *s;
+    f->part.rows = s->rows + first;
+    f->part.rows_before = first;
+    f->part.row_count = end - first;
+    f->part.copy_count = first ? 0 : s->copy_count;
+    f->part.logit_count = end == s->row_count ? s->logit_count : 0;
+    f->span = f->unit = f->crossed = 0;
+    f->queued = false;
+    for (uint32_t i = 0; i < f->spans->count; i++) {
+        const exl2__span *span = &f->spans->span[i];
+        EXL2__TRY(span->backend->begin(span->device, &f->part));
+    }
+    return EXL2_OK;
+}
+
+/* Begins all groups of the step, and makes the first one the current one. */
+static inline exl2_result exl2__forward_begin_groups(exl2__forward *f)
+{
+    uint32_t first = 0, count = f->group_count;
+    for (uint32_t g = 0; g < count; g++) {
+        exl2__step *s = &f->group[g];
+        *s = f->step;
+        s->rows = f->step.rows + first;
+        s->logits = f->step.logits + first; /* every row wants logits */
+        s->rows_before = first;
+        s->row_count = s->logit_count = f->step.row_count * (g + 1) / count - first;
+        s->copy_count = g ? 0 : f->step.copy_count;
+        s->group = g;
+        s->groups = count;
+        first += s->row_count;
+        for (uint32_t i = 0; i < f->spans->count; i++) {
+            EXL2__TRY(f->spans->span[i].backend->begin(f->spans->span[i].device, s));
+        }
+    }
+    return EXL2_OK;
+}
+
+/* The current part is this group. */
+static inline exl2_result exl2__forward_select(exl2__forward *f, uint32_t group)
+{
+    f->part = f->group[group];
+    f->span = f->unit = f->crossed = 0;
+    f->queued = false;
+    for (uint32_t i = 0; i < f->spans->count; i++) {
+        const exl2__span *span = &f->spans->span[i];
+        EXL2__TRY(span->backend->queue->select(span->device, group));
+    }
+    return EXL2_OK;
+}
+
 static inline exl2_result exl2__forward_begin(exl2__forward *f, const exl2__step *step)
 {
     f->step = *step;
     f->step.handed = f->handed;
-    f->step.repeats = step->repeats && f->spans->count == 1; /* the first span cannot know the last one's tokens */
-    f->span = f->layer = f->phase = f->at = f->item = f->unit = f->logit0 = f->result_count = 0;
-    f->queued = false;
+    bool host = f->spans->host.backend != NULL; /* the thread has to come back for its MLPs */
+    f->step.repeats = step->repeats && !host;
+    f->layer = f->phase = f->at = f->item = f->logit0 = f->result_count = 0;
+    f->on_host = false;
     f->ahead = 0;
     f->masks = step->masked ? EXL2__MASKS_LATER : EXL2__MASKS_READY;
-    for (uint32_t i = 0; i < f->spans->count; i++) {
-        const exl2__span *span = &f->spans->span[i];
-        EXL2__TRY(span->backend->begin(span->device, &f->step));
+    f->part_rows = host ? 0 : exl2__forward_part_rows(f, step);
+    bool groups = f->spans->count > 1 && exl2__backend_is_async(f->spans->span->backend) && f->may_group
+               && f->step.repeats && !step->masked && !step->row_loras
+               && step->row_count >= EXL2__STEP_GROUPS && step->row_count <= EXL2__STEP_GROUPED_ROWS;
+    f->group_count = groups ? EXL2__STEP_GROUPS : 1;
+    if (groups) {
+        EXL2__TRY(exl2__forward_begin_groups(f));
     }
+    EXL2__TRY(groups ? exl2__forward_select(f, 0) : exl2__forward_begin_part(f, 0));
     f->active = true;
     return EXL2_OK;
 }
@@ -132,6 +234,11 @@ static inline uint32_t exl2__forward_group(const exl2__forward *f)
 {
     uint32_t most = exl2__min32(f->step.logit_count - f->logit0, f->plan->logit_rows_max), count = 1;
     const exl2__logit_row *rows = f->step.logits + f->logit0;
+    for (uint32_t g = 0; g < f->group_count && f->group_count > 1; g++) {
+        if (f->group[g].rows_before == f->logit0) {
+            return f->group[g].row_count;
+        }
+    }
     if (most == 0 || exl2__backend_is_async(f->spans->span[0].backend)) {
         return most;
     }
@@ -207,7 +314,8 @@ typedef struct exl2__forward_clock {
 /* The layer that the next unit belongs to; NULL outside of the layers. */
 static inline const exl2__layer *exl2__forward_layer(const exl2__forward *f)
 {
-    return f->phase >= EXL2__PHASE_qkv && f->phase <= EXL2__PHASE_settle ? &f->plan->layers[f->layer] : NULL;
+    const exl2__layer *layers = f->on_host ? f->plan->host_layers : f->plan->layers;
+    return f->phase >= EXL2__PHASE_qkv && f->phase <= EXL2__PHASE_settle ? &layers[f->layer] : NULL;
 }
 
 /* Runs the items from range->begin on that fit before the deadline. MORE: none fits. Else CONTINUES. */
@@ -218,7 +326,7 @@ static inline exl2_result exl2__forward_items(exl2__forward *f, exl2__forward_cl
     uint64_t left = clock->deadline_ns == 0 ? UINT64_MAX
                   : clock->now_ns < clock->deadline_ns ? clock->deadline_ns - clock->now_ns : 0;
     const exl2__layer *layer = exl2__forward_layer(f);
-    uint32_t rows = range->logit_count ? range->logit_count : f->step.row_count;
+    uint32_t rows = range->logit_count ? range->logit_count : f->on_host ? f->host_step.row_count : f->step.row_count;
     const exl2__span *span = exl2__forward_span(f);
     exl2__item_run run = span->backend->item_run(span->device, (exl2__phase)f->phase, layer, rows, range->begin);
     uint32_t fit = exl2__forward_fit(f, &run, rows, left), last = timed ? run.end : items;
@@ -351,20 +459,14 @@ static inline exl2_result exl2__forward_run(exl2__forward *f, uint64_t deadline_
     return r;
 }
 
-/* The most rows that a pass may have so that its most expensive unit is expected to run at most `ns`; at least 1. */
-static inline uint32_t exl2__forward_rows_for(const exl2__forward *f, uint64_t ns)
+/* The most rows, up to `most`, of a pass of a synchronous backend so that its most expensive item is expected to run at
+   most `ns`; at least 1. */
+static inline uint32_t exl2__forward_span_rows(const exl2__forward *f, const exl2__span *span, uint32_t most,
+                                               uint64_t ns)
 {
-    double rows = (double)f->plan->rows_max;
-    const exl2__span *span = f->spans->span;
-    if (exl2__backend_is_async(span->backend)) {
-        uint32_t most = UINT32_MAX;
-        for (uint32_t i = 0; i < f->spans->count; i++) {
-            most = exl2__min32(most, span[i].backend->queue->rows_for(span[i].device, ns));
-        }
-        return most;
-    }
+    double rows = (double)most;
     for (uint32_t phase = EXL2__PHASE_qkv; phase <= EXL2__PHASE_settle; phase++) {
-        uint32_t most = f->plan->rows_max, item = 0;
+        uint32_t item = 0;
         exl2__item_run run;
         for (; (run = span->backend->item_run(span->device, (exl2__phase)phase, NULL, most, item)).end;
              item = run.end) {
@@ -373,6 +475,20 @@ static inline uint32_t exl2__forward_rows_for(const exl2__forward *f, uint64_t n
         }
     }
     return rows < 1 ? 1 : (uint32_t)rows;
+}
+
+/* The most rows that a pass may have so that its most expensive unit is expected to run at most `ns`; at least 1. */
+static inline uint32_t exl2__forward_rows_for(const exl2__forward *f, uint64_t ns)
+{
+    const exl2__span *span = f->spans->span;
+    if (exl2__backend_is_async(span->backend)) {
+        uint32_t most = UINT32_MAX;
+        for (uint32_t i = 0; i < f->spans->count; i++) {
+            most = exl2__min32(most, span[i].backend->queue->rows_for(span[i].device, ns));
+        }
+        return most;
+    }
+    return exl2__forward_span_rows(f, span, f->plan->rows_max, ns);
 }
 
 #endif

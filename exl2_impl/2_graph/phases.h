@@ -183,6 +183,9 @@ typedef struct exl2__plan {
     uint32_t context, context_max; /* tokens of a sequence; context_max: rounded up to whole pages */
     exl2_kv kv;                   /* format of K and V in pages */
     exl2__layer *layers;          /* [shape.layers] */
+    uint32_t host_mlps;           /* of a span: another backend computes the MLPs of so many of its last layers
+                                     (forward_host.h); these have no phases, matrices and norms of an MLP then */
+    exl2__layer *host_layers;     /* [shape.layers] those MLPs, as that backend has them; NULL: there are none */
     exl2__matrix *embed, *head;   /* embed: a dense table of one part, read by row, which the first span has. head: of
                                      the last span. Tied models of one span have head = embed */
     exl2__matrix *positions;      /* a table of the same kind, or NULL */
@@ -210,6 +213,12 @@ static inline uint32_t exl2__plan_span(const exl2__plan *p)
 static inline bool exl2__plan_has_head(const exl2__plan *p)
 {
     return p->layers_after == 0;
+}
+
+/* Whether another backend computes the MLP of the span's layer `index`. */
+static inline bool exl2__plan_is_host(const exl2__plan *p, uint32_t index)
+{
+    return index < exl2__plan_end(p) && index + p->host_mlps >= exl2__plan_end(p);
 }
 
 /* ---- one pass ---- */
@@ -305,6 +314,11 @@ typedef struct exl2__logit_result {
     exl2_alt *alts;         /* [EXL2_ALTS_MAX] memory of the caller; most likely first, ties by lowest id */
 } exl2__logit_result;
 
+/* Sampled rows pass through the spans of a model in so many groups, so that one span computes a group while the span
+   before computes another one: the first group of the next pass begins before the last one of this pass is sampled. */
+#define EXL2__STEP_GROUPS 2u
+#define EXL2__STEP_GROUPED_ROWS 16u /* most rows of such a pass: so many have the bits that fewer have, too */
+
 typedef struct exl2__step { /* the arrays must live until the pass has ended */
     const exl2__step_row *rows;
     uint32_t row_count, sequence_count;
@@ -316,7 +330,10 @@ typedef struct exl2__step { /* the arrays must live until the pass has ended */
     const uint16_t *row_loras; /* [row_count] 1 + index into lora_sets, 0: none; NULL: no row has adapters */
     const exl2__lora_set *lora_sets; /* [lora_set_count] */
     uint32_t lora_set_count;
-    const float *handed; /* [row_count, hidden] for `embed` of a later span: rows that the span before has computed */
+    const float *handed; /* [row_count, hidden] for `embed` of a later span: rows that the span before has computed;
+                            NULL with a queue */
+    uint32_t rows_before; /* rows of the pass that come before rows[0], for which logits[].row counts them */
+    uint32_t group, groups; /* groups > 1: the rows are a group of the pass, one of so many, and a pass of their own */
     exl2__row_kind kind;
     bool decodes; /* no rows are of prompts, and every row wants logits (not HIDDEN): logits[i].row == i */
     bool repeats; /* besides, every row is the only one of its sequence, and a token is sampled from it */
@@ -360,8 +377,9 @@ typedef struct exl2__device exl2__device; /* a span of a model on one backend: i
 typedef struct exl2__backend_memory {
     /* Rows of a pass where the application does not choose a number. */
     uint32_t (*prefill_chunk)(uint64_t weight_bytes);
-    /* Bytes that are still free there; peak read bandwidth of the memory, MB/s, 0: unknown; bytes of buffers in
-       addition to weights and pages. */
+    /* Bytes that the application's cap leaves there, UINT64_MAX: it has no cap; bytes that are still free there; peak
+       read bandwidth of the memory, MB/s, 0: unknown; bytes of buffers in addition to weights and pages. */
+    uint64_t (*bytes_allowed)(const exl2__device *d);
     uint64_t (*bytes_free)(const exl2__device *d);
     uint32_t (*read_mbps)(const exl2__device *d);
     uint64_t (*buffer_bytes)(const exl2__device *d, const exl2__plan *plan);
@@ -400,6 +418,23 @@ typedef struct exl2__backend_queue {
        `begin` drops repeated passes that have not been used. */
     exl2_result (*repeat)(exl2__device *d);
     uint32_t (*ahead)(const exl2__device *d); /* passes worth repeating at once for a caller that waits for results */
+    /* Spans of a model. link: after `open` of both, `before` is the span before. cross: enqueues the copy of what that
+       span has computed in the pass begun, all of whose units there are enqueued; the units of this span follow, and
+       compute what they would compute if the model were not cut. follow: before `repeat` of a span that is not the
+       last one, enqueues the copy of the rows of the pass as sampling on the last one advances them. part_rows: a pass
+       of so many rows of prompts may be cut into passes of so many rows, the last one of more, with the same bits; so
+       the spans work at the same time. 0: it may not. select: all groups of a pass are begun before the first one is
+       enqueued; the calls that follow are for this one. */
+    void (*link)(exl2__device *d, exl2__device *before);
+    uint32_t (*part_rows)(const exl2__device *d, uint32_t rows);
+    exl2_result (*select)(exl2__device *d, uint32_t group);
+    exl2_result (*cross)(exl2__device *d);
+    exl2_result (*follow)(exl2__device *d, exl2__device *last);
+    /* [rows of a pass, hidden] pinned memory of a span with host_mlps, n of them, through which rows of the residual
+       cross. The last n + 1 of `units` are the parts of layers between two crossings. `enqueue` ends at a crossing at
+       the latest: it copies the rows there and ends as a pass without logits does, with `collect`. Before the next unit
+       the caller has put the rows there that the device continues with. */
+    float *(*crossing)(exl2__device *d);
 } exl2__backend_queue;
 
 /* Functions of a backend that computes adapters (lora.h). */
@@ -464,7 +499,7 @@ typedef struct exl2__backend {
 
     /* Copies rows [begin, end) of the residual to out [rows of the pass, hidden], at their places, once all layers of
        the span have been computed. Nothing else crosses the border of two spans: `embed` of the next one computes from
-       these rows alone what its first layer reads (inputs of products, factors of norms). */
+       these rows alone what its first layer reads. NULL for a backend with a queue, which has `cross`. */
     exl2_result (*hand)(exl2__device *d, uint32_t begin, uint32_t end, float *out);
 
     /* A pass: `begin`, then every phase over all of its items, layer by layer; then `collect`. An item of `embed` in a
@@ -476,8 +511,8 @@ typedef struct exl2__backend {
        NULL for a backend with a queue. */
     exl2__item_run (*item_run)(const exl2__device *d, exl2__phase phase, const exl2__layer *layer, uint32_t rows,
                                uint32_t item);
-    /* Results of a group after `sample`; with count 0, the end of a pass without logits, or of a span without a head.
-       Returns PENDING if the backend has not finished and `wait` is false. */
+    /* Of the last span: results of a group after `sample`; with count 0, the end of a pass without logits. Returns
+       PENDING if the backend has not finished and `wait` is false. */
     exl2_result (*collect)(exl2__device *d, uint32_t logit0, uint32_t count, bool wait, exl2__logit_result *results);
 
     /* Can the phase `sample` use these settings? If not, such rows must be FETCH. NULL: it can use all. */

@@ -1,8 +1,8 @@
 /* plan.h: makes the plan of a model (shape, limits, number of pages) from its config and desc, before anything is
    allocated.
    takes: exl2__config, the limits of exl2_model_desc, the backend's size of a page.
-   gives: exl2__plan_make, exl2__plan_layers, exl2__plan_experts, exl2__plan_ropes, exl2__plan_axes, _default_pages,
-          exl2__plan_pages. */
+   gives: exl2__plan_make, exl2__plan_layers, exl2__plan_divide, exl2__plan_experts, exl2__plan_ropes, exl2__plan_axes,
+          _default_pages, exl2__plan_pages. */
 #ifndef EXL2__PLAN_H
 #define EXL2__PLAN_H
 
@@ -112,6 +112,21 @@ static inline void exl2__plan_layers(const exl2__plan *p, const exl2__config *co
             layer->phase_count = EXL2__COUNT(exl2__plan_plain_phases);
         }
     }
+}
+
+/* Another backend computes the MLP: divides the phases of a layer among `layer` and `host`, which is zeroed. An MLP
+   beside attention (parallel blocks) comes first: it reads the residual before attention adds to it. */
+static inline void exl2__plan_divide(const exl2__plan *p, exl2__layer *layer, exl2__layer *host)
+{
+    const exl2__phase *all = p->shape.parallel ? exl2__plan_plain_phases : layer->phases;
+    uint32_t count = p->shape.parallel ? (uint32_t)EXL2__COUNT(exl2__plan_plain_phases) : layer->phase_count;
+    uint32_t attention = all[3] == EXL2__PHASE_settle ? 4 : 3; /* qkv, attend, out */
+    *host = *layer; /* its list of experts is the layer's */
+    memset(layer->experts, 0, sizeof layer->experts);
+    host->phases = all + attention;
+    host->phase_count = count - attention;
+    layer->phases = all;
+    layer->phase_count = attention;
 }
 
 /* Number of pointers to matrices that the layers with experts have. */

@@ -1,15 +1,18 @@
 /* span.h: a model is a list of spans: consecutive layers, each list of them on a device of its own.
    takes: a backend, a device of the engine for each span, the plan of the whole model.
    gives: exl2__span, exl2__spans, exl2__spans_backend, exl2__spans_last; exl2__spans_cut, _open, _close;
-          exl2__spans_page_bytes, _buffer_bytes, _host_bytes, _prepare; exl2__spans_open_weights, _open_pages,
-          _free_pages; exl2__spans_reserve, _keep_packed, _drop, _restore; exl2__spans_commit, _page_get, _page_set;
-          exl2__spans_queued_ns.
+          exl2__spans_open_host, _host_count; exl2__spans_page_bytes, _buffer_bytes, _host_bytes, _prepare;
+          exl2__spans_open_weights, _open_pages, _free_pages; exl2__spans_reserve, _keep_packed, _drop, _restore;
+          exl2__spans_commit, _page_get, _page_set; exl2__span_queued_ns.
    owns:  the devices, and their arenas for weights and pages.
 
    A span holds the weights of its layers, their K and V, and the work memory of its device. The first one has the
    embedding, the last one final norm, head and sampling. Pages have the same numbers in all spans. A page as a whole is
    the spans' parts one after the other, in the order of its layers: it does not depend on where the model is cut.
-   Between two spans exl2__forward hands over rows of the residual (exl2__backend.hand). */
+   Between two spans rows of the residual are handed over (exl2__backend.hand, or exl2__backend_queue.cross).
+
+   Where a model is larger than the memory of its devices, another backend, the host, computes the MLPs of the last
+   layers of each span (forward_host.h). Everything else of these layers stays in the span. */
 #ifndef EXL2__SPAN_H
 #define EXL2__SPAN_H
 
@@ -24,11 +27,16 @@ typedef struct exl2__span {
     exl2__plan plan;             /* the model's, as the device sees it */
     exl2__arena weights, cache;  /* of a backend that has no memory of its own */
     bool reserved;               /* of a backend that has: the memory for the weights is there */
+    uint32_t host_mlps;          /* the host computes the MLPs of so many of its last layers */
 } exl2__span;
+
+#define EXL2__SPANS_HOST_ROWS 128u /* the host computes the rows of a pass by so many, which limits its work memory */
 
 typedef struct exl2__spans {
     exl2__span span[EXL2__SPANS_MAX];
     uint32_t count;              /* 0: the model has no weights */
+    exl2__span host;             /* computes MLPs of layers of all spans, without pages. backend NULL: there is none */
+    bool host_affine;            /* the host may have matrices of GPTQ or AWQ */
 } exl2__spans;
 
 /* The backend, which is the same for all spans; NULL: the model has no weights. */
@@ -62,8 +70,28 @@ EXL2__PRIVATE exl2_result exl2__spans_open(exl2__ctx *c, exl2__spans *s, const e
     for (uint32_t i = 0; i < s->count; i++) {
         s->span[i].backend = backend;
         EXL2__TRY(backend->open(c, hardware[i], &s->span[i].device));
+        if (i > 0 && backend->queue) {
+            backend->queue->link(s->span[i].device, s->span[i - 1].device);
+        }
     }
     return EXL2_OK;
+}
+
+/* Opens a device that computes MLPs beside the spans' devices, if they leave some to it. */
+EXL2__PRIVATE exl2_result exl2__spans_open_host(exl2__ctx *c, exl2__spans *s, const exl2__backend *backend)
+{
+    s->host.backend = backend;
+    return backend->open(c, NULL, &s->host.device);
+}
+
+/* Layers whose MLPs the host computes. */
+static inline uint32_t exl2__spans_host_count(const exl2__spans *s)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < s->count; i++) {
+        count += s->span[i].host_mlps;
+    }
+    return count;
 }
 
 static inline bool exl2__spans_are_open(const exl2__spans *s)
@@ -79,10 +107,15 @@ EXL2__PRIVATE void exl2__spans_free_pages(exl2__ctx *c, exl2__spans *s)
     }
 }
 
-/* Closes the devices and frees weights and pages. The spans may be opened again. */
+/* Closes the devices and frees weights and pages. The spans may be opened again, and leave as many MLPs to the host. */
 EXL2__PRIVATE void exl2__spans_close(exl2__ctx *c, exl2__spans *s)
 {
     exl2__spans_free_pages(c, s);
+    exl2__arena_close(c, &s->host.weights);
+    if (s->host.backend) {
+        s->host.backend->close(s->host.device);
+    }
+    s->host = (exl2__span){ 0 };
     for (uint32_t i = 0; i < s->count; i++) {
         exl2__span *span = &s->span[i];
         exl2__arena_close(c, &span->weights);
@@ -96,6 +129,27 @@ EXL2__PRIVATE void exl2__spans_close(exl2__ctx *c, exl2__spans *s)
 
 /* ---- the plan: sizes ---- */
 
+/* The plan of the host: a span without layers between two others, so it has neither embedding nor head, and takes rows
+   that are handed over. It computes no attention: heads are as small as they can be, as work memory depends on them. */
+static inline void exl2__spans_share_host(exl2__spans *s, const exl2__plan *plan)
+{
+    exl2__plan *p = &s->host.plan;
+    *p = *plan;
+    p->layers = plan->host_layers;
+    p->shape.layers = 2;
+    p->layers_before = p->layers_after = 1;
+    p->embed = p->positions = p->head = NULL;
+    p->final_norm = (exl2__norm){ NULL, NULL };
+    p->rows_max = exl2__min32(plan->rows_max, EXL2__SPANS_HOST_ROWS);
+    p->rope_count = p->pages = p->lora_max = 0;
+    p->context = p->context_max = EXL2__PAGE_TOKENS;
+    p->kv = EXL2_KV_FP16;
+    p->shape.heads = p->shape.kv_heads = 1;
+    p->shape.head_dim = 32;
+    p->shape.rotary = 0;
+    p->shape.affine = plan->shape.affine || s->host_affine;
+}
+
 /* Gives each span the model's plan as it is now. */
 static inline void exl2__spans_share(exl2__spans *s, const exl2__plan *plan)
 {
@@ -108,7 +162,9 @@ static inline void exl2__spans_share(exl2__spans *s, const exl2__plan *plan)
         p->positions = i == 0 ? plan->positions : NULL;
         p->head = exl2__plan_has_head(p) ? plan->head : NULL;
         p->final_norm = exl2__plan_has_head(p) ? plan->final_norm : (exl2__norm){ NULL, NULL };
+        p->host_mlps = s->span[i].host_mlps;
     }
+    exl2__spans_share_host(s, plan);
 }
 
 /* Bytes of K and V of a page in one span, whose plan is set. */
@@ -159,7 +215,8 @@ EXL2__PRIVATE exl2_result exl2__spans_prepare(exl2__spans *s, const exl2__plan *
         exl2__arena none = { 0 };
         EXL2__TRY(span->backend->prepare(span->device, &span->plan, dry ? &none : &span->cache, scratch));
     }
-    return EXL2_OK;
+    exl2__arena none = { 0 };
+    return s->host.backend ? s->host.backend->prepare(s->host.device, &s->host.plan, &none, scratch) : EXL2_OK;
 }
 
 /* ---- memory of a backend that has none of its own ---- */
@@ -171,6 +228,12 @@ EXL2__PRIVATE exl2_result exl2__spans_open_weights(exl2__ctx *c, exl2__spans *s,
         EXL2__TRY(exl2__arena_open(c, &s->span[i].weights, weight_bytes[i], EXL2_MEM_WEIGHTS));
     }
     return EXL2_OK;
+}
+
+/* Opens the arena for what the host gets. */
+EXL2__PRIVATE exl2_result exl2__spans_open_host_weights(exl2__ctx *c, exl2__spans *s, uint64_t bytes)
+{
+    return bytes ? exl2__arena_open(c, &s->host.weights, bytes, EXL2_MEM_WEIGHTS) : EXL2_OK;
 }
 
 /* Opens the arenas for pages. */
@@ -190,7 +253,7 @@ static inline bool exl2__spans_are_filled(const exl2__spans *s)
     for (uint32_t i = 0; i < s->count; i++) {
         filled = filled && exl2__arena_is_filled(&s->span[i].weights) && exl2__arena_is_filled(&s->span[i].cache);
     }
-    return filled;
+    return filled && exl2__arena_is_filled(&s->host.weights);
 }
 
 /* Whether an arena has been used beyond its size: the plan was wrong. */
@@ -201,7 +264,7 @@ static inline bool exl2__spans_overflow(const exl2__spans *s)
         const exl2__span *span = &s->span[i];
         overflow |= span->cache.used > span->cache.size || span->weights.used > span->weights.size;
     }
-    return overflow;
+    return overflow || s->host.weights.used > s->host.weights.size;
 }
 
 /* ---- memory of a backend that has its own ---- */
@@ -278,14 +341,10 @@ EXL2__PRIVATE exl2_result exl2__spans_page_set(const exl2__spans *s, uint32_t pa
 
 /* ---- queues of an asynchronous backend ---- */
 
-/* Time of all timed units that have not ended yet. */
-EXL2__PRIVATE uint64_t exl2__spans_queued_ns(const exl2__spans *s)
+/* Time of all timed units that have not ended yet on the device of a span. */
+static inline uint64_t exl2__span_queued_ns(const exl2__span *span)
 {
-    uint64_t ns = 0;
-    for (uint32_t i = 0; i < s->count; i++) {
-        ns += s->span[i].backend->queue->queued_ns(s->span[i].device);
-    }
-    return ns;
+    return span->backend->queue->queued_ns(span->device);
 }
 
 #endif

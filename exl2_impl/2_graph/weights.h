@@ -1,6 +1,7 @@
 /* weights.h: the tensors of a model as a list of units, and the matrices of each unit as the files hold them.
    takes: config, the tensor table.
-   gives: exl2__weights, exl2__weights_role, exl2__weights_place, exl2__weights_use, exl2__weights_find.
+   gives: exl2__weights, exl2__weights_is_host, exl2__weights_role, exl2__weights_place, exl2__weights_use,
+          exl2__weights_find.
    owns:  the tensor table and the staging buffer, until exl2__weights_close.
 
    The model is a list of units (units.h). The norms of a layer are read before its first unit. Where the embedding is
@@ -17,6 +18,11 @@
 #define EXL2__SLICE_BYTES (256u << 10) /* maximum size of a slice, unless one row is larger: about 0.7 ms on a CPU.
                                          Backends with memory of their own get twice as much. */
 
+/* Bytes of the matrices and norms that a layer's MLP has: in its span's memory, or in that of the host. */
+typedef struct exl2__weights_mlp {
+    uint64_t span_bytes, host_bytes;
+} exl2__weights_mlp;
+
 typedef struct exl2__weights {
     exl2__config config;
     exl2__tensors tensors;
@@ -26,11 +32,16 @@ typedef struct exl2__weights {
     bool decodes_exl3;                /* the backend gets matrices and embeddings of EXL3 as dense ones of F32 */
     bool has_affine;                  /* the backend gets matrices of GPTQ or AWQ */
     uint32_t span_count, span_end[EXL2__SPANS_MAX]; /* of exl2__spans; 0: one span */
+    uint32_t host_mlps[EXL2__SPANS_MAX]; /* the MLPs of so many of a span's last layers go to exl2__spans.host */
     uint32_t embed_rows, position_rows;
     /* Set by exl2__weights_read_slice: */
     uint64_t weight_bytes;            /* packed, in the backend's memory */
     uint64_t span_bytes[EXL2__SPANS_MAX]; /* the same of each span */
     uint64_t *layer_bytes;            /* NULL, or [layers + 1]: the same of each layer, and of what follows them */
+    exl2__weights_mlp *mlp_bytes;     /* NULL, or [layers], where MLPs may go to the host */
+    uint64_t host_bytes;              /* packed, in the memory of the host; not part of weight_bytes */
+    bool host_affine;                 /* the host would get matrices of GPTQ or AWQ */
+    exl2__span *host;                 /* while loading: exl2__spans.host, or NULL */
     uint64_t disk_bytes;              /* all matrices as stored, for bits per weight */
     uint64_t pass_bytes;              /* part of disk_bytes that a pass of one row reads: without tables that are read
                                          by row, and with the experts that a row uses */
@@ -94,6 +105,31 @@ static inline uint32_t exl2__weights_span_of(const exl2__weights *w, uint32_t la
     return span;
 }
 
+/* Whether the host has the layer's MLP. */
+static inline bool exl2__weights_is_host(const exl2__weights *w, uint32_t layer)
+{
+    uint32_t span = exl2__weights_span_of(w, layer);
+    return w->host_mlps[span] && layer < w->config.layers && layer + w->host_mlps[span] >= w->span_end[span];
+}
+
+/* Whether the unit belongs to the MLP of its layer, or to the experts in its place. */
+static inline bool exl2__weights_is_mlp(exl2__unit_kind kind)
+{
+    return kind == EXL2__UNIT_DOWN || kind == EXL2__UNIT_GATE_UP || kind == EXL2__UNIT_ROUTER
+        || kind == EXL2__UNIT_EXPERT_DOWN || kind == EXL2__UNIT_EXPERT_UP;
+}
+
+/* The same of a vector. Parallel blocks share a norm, of which the host gets a copy: exl2__weights_is_shared. */
+static inline bool exl2__weights_is_mlp_vector(const exl2__unit_vector *v)
+{
+    return v->name == EXL2__NAME_MLP_NORM || v->name == EXL2__NAME_MLP_POST_NORM || v->name == EXL2__NAME_CHOICE_BIAS;
+}
+
+static inline bool exl2__weights_is_shared(const exl2__weights *w, const exl2__unit_vector *v)
+{
+    return w->config.parallel && v->name == EXL2__NAME_ATTN_NORM;
+}
+
 /* Adds the bytes of what belongs to a layer, or follows the layers (EXL2__UNIT_NO_LAYER). */
 static inline void exl2__weights_add_bytes(exl2__weights *w, uint32_t layer, uint64_t bytes)
 {
@@ -116,6 +152,13 @@ static inline exl2__role exl2__weights_role(exl2__unit_kind kind)
     return roles[kind];
 }
 
+/* The layer of a unit, as its span or the host has it. */
+static inline exl2__layer *exl2__weights_layer(const exl2__unit *u, exl2__plan *plan)
+{
+    bool host = plan->host_layers && exl2__weights_is_mlp(u->kind) && plan->host_layers[u->layer].phase_count;
+    return &(host ? plan->host_layers : plan->layers)[u->layer];
+}
+
 /* The member of the plan that the unit belongs to. */
 static inline exl2__matrix **exl2__weights_place(const exl2__unit *u, exl2__plan *plan)
 {
@@ -127,7 +170,7 @@ static inline exl2__matrix **exl2__weights_place(const exl2__unit *u, exl2__plan
     case EXL2__UNIT_HEAD:
         return &plan->head;
     default:
-        return exl2__layer_matrix(&plan->layers[u->layer], exl2__weights_role(u->kind), u->expert);
+        return exl2__layer_matrix(exl2__weights_layer(u, plan), exl2__weights_role(u->kind), u->expert);
     }
 }
 
@@ -192,13 +235,14 @@ EXL2__PRIVATE exl2_result exl2__weights_must_dequantize(exl2__ctx *c, const exl2
     return EXL2_OK;
 }
 
-EXL2__PRIVATE exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *w, uint32_t index, exl2__unit *u,
-                                             exl2__matrix_desc *parts)
+/* Describes the matrices of a unit as a backend gets them, which may need one kind. */
+EXL2__PRIVATE exl2_result exl2__weights_find_for(exl2__ctx *c, const exl2__weights *w, uint32_t index, bool one_kind,
+                                                 exl2__unit *u, exl2__matrix_desc *parts)
 {
     uint32_t kinds;
     bool must = false;
     EXL2__TRY(exl2__weights_find_stored(c, w, index, u, parts, &kinds));
-    if (w->one_kind && kinds != 1u << EXL2__MATRIX_DENSE && u->kind != EXL2__UNIT_ROUTER) {
+    if (one_kind && kinds != 1u << EXL2__MATRIX_DENSE && u->kind != EXL2__UNIT_ROUTER) {
         EXL2__TRY(exl2__weights_must_dequantize(c, w, index, u, kinds, &must));
     }
     for (uint32_t part = 0; part < u->count; part++) {
@@ -220,6 +264,20 @@ EXL2__PRIVATE exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *
                           "weight per row", u->keys[0]);
     }
     return EXL2_OK;
+}
+
+/* Whether the host gets the unit. */
+static inline bool exl2__weights_to_host(const exl2__weights *w, const exl2__unit *u)
+{
+    return exl2__weights_is_mlp(u->kind) && exl2__weights_is_host(w, u->layer);
+}
+
+/* The same as the backend that computes with the unit gets them. The host computes with all kinds. */
+EXL2__PRIVATE exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *w, uint32_t index, exl2__unit *u,
+                                             exl2__matrix_desc *parts)
+{
+    exl2__unit_make(&w->config, index, u);
+    return exl2__weights_find_for(c, w, index, w->one_kind && !exl2__weights_to_host(w, u), u, parts);
 }
 
 #endif

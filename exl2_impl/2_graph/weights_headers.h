@@ -1,6 +1,7 @@
 /* weights_headers.h: reads the headers of all tensors in slices, checks each one, and adds up what the model will need.
    takes: config, model folder, a backend's device.
-   gives: exl2__weights_reader and exl2__weights_read_begin, _slice and _end; exl2__weights_cut;
+   gives: exl2__weights_reader and exl2__weights_read_begin, _slice and _end; exl2__weights_cut,
+          exl2__weights_may_move, exl2__weights_move;
           exl2__weights_more_bytes, exl2__weights_loading_bytes. */
 #ifndef EXL2__WEIGHTS_HEADERS_H
 #define EXL2__WEIGHTS_HEADERS_H
@@ -15,6 +16,7 @@ typedef struct exl2__weights_reader {
     const char *dir;
     const exl2__backend *backend;
     const exl2__device *device;
+    const exl2__backend *host; /* NULL, or the backend that may get MLPs: exl2__weights.mlp_bytes is filled */
     exl2__tensors_reader tensors;
     exl2__arena groups; /* of the matrices of a unit; as large as any unit so far needed */
     uint32_t stage, at; /* at: position in the stage, 0 at its begin: a unit, a layer, a tensor */
@@ -72,6 +74,27 @@ EXL2__PRIVATE exl2_result exl2__weights_read_tensors(exl2__weights_reader *r, ex
     return EXL2_OK;
 }
 
+/* Adds the bytes that the host needs for a unit of an MLP, which has `span_bytes` in the memory of its span. Buffers of
+   loading are as large as either of the two needs. */
+EXL2__PRIVATE exl2_result exl2__weights_measure_host(exl2__weights_reader *r, uint32_t index, uint64_t span_bytes)
+{
+    exl2__weights *w = r->w;
+    exl2__unit u;
+    exl2__matrix_desc parts[3];
+    uint64_t tables = 0;
+    EXL2__TRY(exl2__weights_find_for(r->c, w, index, false, &u, parts));
+    for (uint32_t part = 0; part < u.count; part++) {
+        tables += exl2__matrix_tables_bytes(&parts[part]);
+        w->slice_bytes = exl2__max64(w->slice_bytes, exl2__weights_unit_rows(&parts[part])
+                                                         * exl2__weights_row_bytes(&parts[part]));
+        w->host_affine = w->host_affine || parts[part].kind == EXL2__MATRIX_AFFINE;
+    }
+    w->tables_bytes = exl2__max64(w->tables_bytes, tables);
+    w->mlp_bytes[u.layer].span_bytes += span_bytes;
+    w->mlp_bytes[u.layer].host_bytes += r->host->matrix_bytes(NULL, parts, u.count);
+    return EXL2_OK;
+}
+
 /* Adds the sizes of a unit. */
 EXL2__PRIVATE exl2_result exl2__weights_measure_unit(exl2__weights_reader *r, uint32_t index)
 {
@@ -117,7 +140,7 @@ EXL2__PRIVATE exl2_result exl2__weights_measure_unit(exl2__weights_reader *r, ui
     w->tables_bytes = exl2__max64(w->tables_bytes, tables);
     EXL2__TRY(exl2__weights_unit_bytes(r, parts, u.count, &bytes));
     exl2__weights_add_bytes(w, u.kind == EXL2__UNIT_HEAD ? EXL2__UNIT_NO_LAYER : u.layer, bytes);
-    return EXL2_OK;
+    return r->host && exl2__weights_is_mlp(u.kind) ? exl2__weights_measure_host(r, index, bytes) : EXL2_OK;
 }
 
 /* For a backend that needs one kind: finds out which layers have experts in GPTQ or AWQ, and which have others. */
@@ -177,16 +200,23 @@ EXL2__PRIVATE exl2_result exl2__weights_find_version(exl2__weights_reader *r, ex
 }
 
 /* Checks the norms of a layer (the final norm: layer UINT32_MAX), and adds their sizes. */
-EXL2__PRIVATE exl2_result exl2__weights_measure_norms(exl2__ctx *c, exl2__weights *w, uint32_t layer,
-                                                      const exl2__backend *backend, const exl2__device *device)
+EXL2__PRIVATE exl2_result exl2__weights_measure_norms(exl2__weights_reader *r, uint32_t layer)
 {
+    exl2__ctx *c = r->c;
+    exl2__weights *w = r->w;
     exl2__unit_vector vectors[EXL2__UNIT_VECTORS_MAX];
     uint32_t count = exl2__unit_vectors(&w->config, layer, vectors);
     for (uint32_t i = 0; i < count; i++) {
         exl2__unit_vector *v = &vectors[i];
         bool present;
         EXL2__TRY(exl2__unit_vector_check(c, &w->tensors, v, &present));
-        exl2__weights_add_bytes(w, layer, present ? backend->vector_bytes(device, v->count) : 0);
+        uint64_t bytes = present ? r->backend->vector_bytes(r->device, v->count) : 0;
+        bool mlp = exl2__weights_is_mlp_vector(v), shared = exl2__weights_is_shared(w, v);
+        exl2__weights_add_bytes(w, layer, bytes);
+        if (r->host && present && (mlp || shared)) {
+            w->mlp_bytes[layer].span_bytes += mlp ? bytes : 0;
+            w->mlp_bytes[layer].host_bytes += r->host->vector_bytes(NULL, v->count);
+        }
         w->staging_bytes = exl2__max64(w->staging_bytes, v->count * sizeof(float));
     }
     return EXL2_OK;
@@ -259,7 +289,7 @@ EXL2__PRIVATE exl2_result exl2__weights_measure_vectors(exl2__weights_reader *r,
         if (!exl2__work_spend(work, 10000)) {
             return EXL2_PENDING;
         }
-        EXL2__TRY(exl2__weights_measure_norms(r->c, w, layer, r->backend, r->device));
+        EXL2__TRY(exl2__weights_measure_norms(r, layer));
     }
     w->staging_bytes = exl2__max64(w->staging_bytes, exl2__backend_has_memory(r->backend) ? 0 : w->slice_bytes);
     if (exl2__experts_any(&w->config.experts)) {
@@ -310,6 +340,31 @@ static inline void exl2__weights_cut(exl2__weights *w, const exl2__spans *spans)
     w->span_count = spans->count;
     for (uint32_t i = 0; i < spans->count; i++) {
         w->span_end[i] = spans->span[i].end;
+    }
+}
+
+/* Right after it, too: the backend `host` may get MLPs. mlp_bytes: [layers], zeroed. */
+static inline void exl2__weights_may_move(exl2__weights_reader *r, const exl2__backend *host,
+                                          exl2__weights_mlp *mlp_bytes)
+{
+    r->host = host;
+    r->w->mlp_bytes = mlp_bytes;
+}
+
+/* Once the headers are read: the spans leave MLPs to their host. */
+EXL2__PRIVATE void exl2__weights_move(exl2__weights *w, const exl2__spans *spans)
+{
+    for (uint32_t i = 0; i < spans->count; i++) {
+        w->host_mlps[i] = spans->span[i].host_mlps;
+        for (uint32_t layer = w->span_end[i] - w->host_mlps[i]; layer < w->span_end[i]; layer++) {
+            const exl2__weights_mlp *mlp = &w->mlp_bytes[layer];
+            w->weight_bytes -= mlp->span_bytes;
+            w->span_bytes[i] -= mlp->span_bytes;
+            w->host_bytes += mlp->host_bytes;
+        }
+    }
+    if (w->host_bytes) { /* slices of these are read there */
+        w->staging_bytes = exl2__max64(w->staging_bytes, w->slice_bytes);
     }
 }
 

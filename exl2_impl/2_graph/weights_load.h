@@ -24,9 +24,9 @@ EXL2__PRIVATE exl2_result exl2__weights_norms(exl2__ctx *c, exl2__weights *w, ex
     exl2__unit_vector vectors[EXL2__UNIT_VECTORS_MAX];
     uint32_t count = exl2__unit_vectors(&w->config, layer, vectors);
     float *values = (float *)w->staging;
+    bool host = exl2__weights_is_host(w, layer);
     for (uint32_t i = 0; i < count; i++) {
         exl2__unit_vector *v = &vectors[i];
-        exl2__vector **place = exl2__unit_vector_place(v, plan, layer);
         bool present;
         EXL2__TRY(exl2__unit_vector_check(c, &w->tensors, v, &present));
         if (present) {
@@ -34,11 +34,19 @@ EXL2__PRIVATE exl2_result exl2__weights_norms(exl2__ctx *c, exl2__weights *w, ex
             exl2__hash_sums_begin(&w->content);
             exl2__hash_sums_add(c->cpu_path, &w->content, values, v->count * sizeof *values);
             exl2__content_id_add_part(w->content_sum, &w->content, layer, i, EXL2__CONTENT_ID_VECTOR);
-            EXL2__TRY(backend->vector_make(device, arena, values, v->count, place));
+        }
+        if (present && !(host && exl2__weights_is_mlp_vector(v))) {
+            EXL2__TRY(backend->vector_make(device, arena, values, v->count, exl2__unit_vector_place(v, plan, layer)));
+        }
+        if (present && host && (exl2__weights_is_mlp_vector(v) || exl2__weights_is_shared(w, v))) {
+            exl2__plan of_host = { .layers = plan->host_layers };
+            EXL2__TRY(w->host->backend->vector_make(w->host->device, &w->host->weights, values, v->count,
+                                                    exl2__unit_vector_place(v, &of_host, layer)));
         }
     }
     if (w->config.parallel && layer != EXL2__UNIT_NO_LAYER) {
-        plan->layers[layer].mlp_norm = plan->layers[layer].attn_norm;
+        exl2__layer *mlp = &(host ? plan->host_layers : plan->layers)[layer];
+        mlp->mlp_norm = mlp->attn_norm;
     }
     return EXL2_OK;
 }
@@ -147,6 +155,21 @@ EXL2__PRIVATE exl2_result exl2__weights_open_parts(exl2__ctx *c, exl2__weights *
     return EXL2_OK;
 }
 
+typedef struct exl2__weights_target { /* what gets a unit */
+    const exl2__backend *backend;
+    exl2__device *device;
+    exl2__arena *arena;
+} exl2__weights_target;
+
+/* What gets the unit that is being read: the host, or else what the caller says. */
+static inline exl2__weights_target exl2__weights_target_of(const exl2__weights *w, const exl2__backend *backend,
+                                                           exl2__device *device, exl2__arena *arena)
+{
+    return exl2__weights_to_host(w, &w->now)
+               ? (exl2__weights_target){ w->host->backend, w->host->device, &w->host->weights }
+               : (exl2__weights_target){ backend, device, arena };
+}
+
 /* Begins a unit: reads its tables, makes its matrix in the backend, reads the norms of its layer. In slices. */
 EXL2__PRIVATE exl2_result exl2__weights_open_unit(exl2__ctx *c, exl2__weights *w, exl2__plan *plan,
                                                   const exl2__backend *backend, exl2__device *device,
@@ -159,14 +182,15 @@ EXL2__PRIVATE exl2_result exl2__weights_open_unit(exl2__ctx *c, exl2__weights *w
         w->tables.used = 0;
     }
     EXL2__TRY_DONE(exl2__weights_open_parts(c, w, work));
-    if (!exl2__backend_has_memory(backend)) { /* for each unit, as new pages are in the CPU's cache for a while */
-        uint64_t bytes = backend->matrix_bytes(device, w->parts, w->now.count);
-        EXL2__TRY_DONE(exl2__arena_touch(arena, bytes, &w->touched, work));
+    exl2__weights_target to = exl2__weights_target_of(w, backend, device, arena);
+    if (!exl2__backend_has_memory(to.backend)) { /* for each unit, as new pages are in the CPU's cache for a while */
+        uint64_t bytes = to.backend->matrix_bytes(to.device, w->parts, w->now.count);
+        EXL2__TRY_DONE(exl2__arena_touch(to.arena, bytes, &w->touched, work));
     }
     if (!exl2__work_spend_all(work)) {
         return EXL2_PENDING;
     }
-    EXL2__TRY(backend->matrix_make(device, arena, w->parts, w->now.count, &w->matrix));
+    EXL2__TRY(to.backend->matrix_make(to.device, to.arena, w->parts, w->now.count, &w->matrix));
     *exl2__weights_place(&w->now, plan) = w->matrix;
     w->found = false;
     w->opened = true;
@@ -237,10 +261,11 @@ EXL2__PRIVATE exl2_result exl2__weights_until(exl2__ctx *c, exl2__weights *w, ui
         if (!w->opened) {
             EXL2__TRY_DONE(exl2__weights_open_unit(c, w, plan, backend, device, arena, work));
         }
+        exl2__weights_target to = exl2__weights_target_of(w, backend, device, arena);
         if (!w->slice.data) {
-            EXL2__TRY_DONE(exl2__weights_read(c, w, backend, device, work));
+            EXL2__TRY_DONE(exl2__weights_read(c, w, to.backend, to.device, work));
         }
-        EXL2__TRY_DONE(backend->matrix_feed(device, w->matrix, w->part, &w->slice, work));
+        EXL2__TRY_DONE(to.backend->matrix_feed(to.device, w->matrix, w->part, &w->slice, work));
         exl2__weights_next(w);
     }
     return EXL2_OK;
@@ -261,11 +286,12 @@ EXL2__PRIVATE exl2_result exl2__weights_spans(exl2__ctx *c, exl2__weights *w, ex
                                               exl2__work *work)
 {
     exl2__span *span = spans->span;
+    w->host = &spans->host;
     for (; span->end < w->config.layers; span++) {
         uint32_t end = exl2__unit_first_of(&w->config, span->end);
         if (w->unit < end) {
             EXL2__TRY_DONE(exl2__weights_until(c, w, end, plan, span->backend, span->device, &span->weights, work));
-            w->touched = 0;
+            w->touched = w->host->backend ? w->touched : 0; /* the host has one arena for all spans */
         }
     }
     return exl2__weights_slice(c, w, plan, span->backend, span->device, &span->weights, work);

@@ -1,7 +1,7 @@
 /* hardware.h: chooses what the models of an engine run on: the CPU, or up to EXL2_DEVICES_MAX supported GPUs.
    takes: exl2_engine_desc, exl2_kernel_build_desc.
    gives: exl2__hardware, exl2__hardware_open, exl2__hardware_close, exl2__hardware_first, exl2__hardware_describe,
-          exl2__hardware_count, exl2__hardware_probe, exl2__hardware_list, exl2__hardware_build.
+          exl2__hardware_count, exl2__hardware_probe, exl2__hardware_link, exl2__hardware_list, exl2__hardware_build.
    owns:  the open CUDA devices, until exl2__hardware_close.
 
    The engine sees only a backend and pointers for it; it does not depend on CUDA. */
@@ -12,6 +12,7 @@
 
 #ifndef EXL2_NO_CUDA
 #include "cuda/cuda.h"
+#include "cuda/cuda_peer.h"
 #include "cuda/cuda_probe.h"
 
 #ifndef EXL2__CUDA_TABLES /* tests replace the functions of driver and compiler */
@@ -22,6 +23,7 @@
 typedef struct exl2__hardware { /* zeroed: closed */
     const exl2__backend *backend;
     uint32_t count;                  /* of GPUs that the application named, at least 1; 0: the CPU */
+    uint32_t gpu_us[EXL2_DEVICES_MAX]; /* [count] as exl2_device_desc.gpu_us */
     void *devices[EXL2_DEVICES_MAX]; /* [count] given to the backend's `open`; NULL: with AUTO, one that did not open */
 } exl2__hardware;
 
@@ -49,9 +51,9 @@ EXL2__PRIVATE void exl2__hardware_close(exl2__ctx *c, exl2__hardware *h)
     *h = (exl2__hardware){ 0 };
 }
 
-/* Opens a GPU. desc NULL: the best one. On failure *out is NULL. */
+/* Opens a GPU. desc NULL: the best one. slot: its index in the engine. On failure *out is NULL. */
 EXL2__PRIVATE exl2_result exl2__hardware_cuda_one(exl2__ctx *c, const exl2_engine_desc *d, const exl2_device_desc *desc,
-                                                  void **out)
+                                                  uint32_t slot, void **out)
 {
     exl2__cuda_settings settings = { .device = desc, .nvrtc_path = d->nvrtc_path, .cache = d->kernel_cache,
                                      .device_bytes_max = desc && desc->bytes_max ? desc->bytes_max
@@ -59,7 +61,7 @@ EXL2__PRIVATE exl2_result exl2__hardware_cuda_one(exl2__ctx *c, const exl2_engin
                                      .optional = d->backend == EXL2_BACKEND_AUTO };
     EXL2__TRY(exl2__alloc(c, sizeof(exl2__cuda_device), sizeof(void *), EXL2_MEM_GENERAL, out));
     exl2__cuda_device *device = (exl2__cuda_device *)*out;
-    *device = (exl2__cuda_device){ 0 };
+    *device = (exl2__cuda_device){ .slot = slot };
     EXL2__CUDA_TABLES(&device->driver, &device->compiler.nvrtc);
     exl2_result result = exl2__cuda_device_open(c, device, &settings);
     if (result < 0) {
@@ -97,7 +99,8 @@ EXL2__PRIVATE exl2_result exl2__hardware_cuda(exl2__ctx *c, const exl2_engine_de
     exl2_result result = EXL2_OK, last = EXL2_OK;
     *out = (exl2__hardware){ .backend = &exl2__cuda_backend, .count = count };
     for (uint32_t i = 0; result >= 0 && i < count; i++) {
-        result = exl2__hardware_cuda_one(c, d, d->device_count ? &d->devices[i] : NULL, &out->devices[i]);
+        out->gpu_us[i] = d->device_count ? d->devices[i].gpu_us : 0;
+        result = exl2__hardware_cuda_one(c, d, d->device_count ? &d->devices[i] : NULL, i, &out->devices[i]);
         result = result >= 0 ? exl2__hardware_check_twice(c, out, i) : result;
         last = out->devices[i] ? last : result;
         if (result < 0 && count > 1 && d->backend == EXL2_BACKEND_AUTO && !exl2__hardware_correctable(result)) {
@@ -107,6 +110,9 @@ EXL2__PRIVATE exl2_result exl2__hardware_cuda(exl2__ctx *c, const exl2_engine_de
         }
     }
     result = result >= 0 && !exl2__hardware_first(out) ? last : result;
+    if (result >= 0 && count > 1) {
+        result = exl2__cuda_peers_open(c, out->devices, count);
+    }
     if (result < 0) {
         exl2__hardware_close(c, out);
     }
@@ -143,6 +149,7 @@ static inline void exl2__hardware_describe(const exl2__hardware *h, exl2_engine_
         const exl2__cuda_device *device = (const exl2__cuda_device *)h->devices[i];
         if (device) {
             info->devices[i] = device->info;
+            info->peers[i] = device->peers;
         } else {
             exl2__format(info->devices[i].why_not, sizeof info->devices[i].why_not, "it did not open");
         }
@@ -170,6 +177,21 @@ EXL2__PRIVATE exl2_result exl2__hardware_probe(exl2__ctx *c, const exl2__hardwar
     *out = (exl2_device_speed){ 0 };
     return device ? exl2__cuda_probe(device, out)
                   : exl2__fail(c, EXL2_ERR_NO_DEVICE, "this engine has no GPU: its models run on the CPU");
+}
+
+/* As exl2_link_probe. */
+EXL2__PRIVATE exl2_result exl2__hardware_link(exl2__ctx *c, const exl2__hardware *h, uint32_t from, uint32_t to,
+                                              exl2_link_speed *out)
+{
+    *out = (exl2_link_speed){ false, 0, 0 };
+    if (!exl2__hardware_first(h)) {
+        return exl2__fail(c, EXL2_ERR_NO_DEVICE, "this engine has no GPU: its models run on the CPU");
+    }
+    if (from == to || from >= h->count || to >= h->count || !h->devices[from] || !h->devices[to]) {
+        return exl2__fail(c, EXL2_ERR_ARG, "exl2_link_probe: %u and %u are not two of the engine's %u GPUs that opened",
+                          from, to, h->count);
+    }
+    return exl2__cuda_link_probe((exl2__cuda_device *)h->devices[from], (exl2__cuda_device *)h->devices[to], out);
 }
 
 /* As exl2_devices. */
@@ -228,6 +250,14 @@ EXL2__PRIVATE exl2_result exl2__hardware_probe(exl2__ctx *c, const exl2__hardwar
 {
     (void)h;
     *out = (exl2_device_speed){ 0 };
+    return exl2__fail(c, EXL2_ERR_NO_DEVICE, "this engine has no GPU: this build has EXL2_NO_CUDA");
+}
+
+EXL2__PRIVATE exl2_result exl2__hardware_link(exl2__ctx *c, const exl2__hardware *h, uint32_t from, uint32_t to,
+                                              exl2_link_speed *out)
+{
+    (void)h, (void)from, (void)to;
+    *out = (exl2_link_speed){ false, 0, 0 };
     return exl2__fail(c, EXL2_ERR_NO_DEVICE, "this engine has no GPU: this build has EXL2_NO_CUDA");
 }
 

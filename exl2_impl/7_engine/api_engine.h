@@ -263,6 +263,15 @@ EXL2__PRIVATE exl2_result exl2__api_device_probe(exl2_engine *e, exl2_device_spe
     return r;
 }
 
+EXL2__PRIVATE exl2_result exl2__api_link_probe(exl2_engine *e, uint32_t from, uint32_t to, exl2_link_speed *out)
+{
+    EXL2__TRY(exl2__api_outside(e, "exl2_link_probe"));
+    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_link_probe", "out is NULL"));
+    exl2_result r = exl2__hardware_link(&e->ctx, &e->hardware, from, to, out);
+    exl2__objects_publish(e);
+    return r;
+}
+
 EXL2_API exl2_result exl2_kernels_build(const exl2_kernel_build_desc *d)
 {
     exl2__ctx ctx;

@@ -41,6 +41,7 @@ EXL2__PRIVATE exl2_result exl2__api_check_model(exl2_engine *e, const exl2_model
     fits = !(d->rope_scale > 0 && d->yarn_factor > 0);
     EXL2__TRY(exl2__api_argument(e, fits, call, "rope_scale and yarn_factor are both set"));
     EXL2__TRY(exl2__cards_check(e, d, call));
+    EXL2__TRY(exl2__offload_check(&e->ctx, d, call));
     return exl2__api_argument(e, strlen(d->path) < EXL2__PATH_BYTES, call, "the path is longer than 1,023 bytes");
 }
 

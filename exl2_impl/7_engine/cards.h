@@ -151,6 +151,18 @@ EXL2__PRIVATE bool exl2__cards_find(exl2__model *m, uint32_t pages, exl2__cards 
     return found;
 }
 
+/* Cuts the model there. */
+EXL2__PRIVATE void exl2__cards_set(exl2__model *m, const uint32_t *ends)
+{
+    exl2__weights *w = &m->weights;
+    exl2__spans_cut(&m->spans, ends, m->spans.count);
+    exl2__weights_cut(w, &m->spans);
+    memset(w->span_bytes, 0, sizeof w->span_bytes);
+    for (uint32_t layer = 0; layer <= w->config.layers; layer++) {
+        w->span_bytes[exl2__weights_span_of(w, layer)] += w->layer_bytes[layer];
+    }
+}
+
 /* Cuts a model that has several cards. *pages: the number that it is to have; if it may have fewer, down to `least`,
    then as many as fit. BUDGET: the model does not fit. */
 EXL2__PRIVATE exl2_result exl2__cards_cut(exl2__ctx *c, exl2__model *m, uint32_t least, uint32_t *pages)
@@ -182,12 +194,7 @@ EXL2__PRIVATE exl2_result exl2__cards_cut(exl2__ctx *c, exl2__model *m, uint32_t
         }
     }
     *pages = low;
-    exl2__spans_cut(&m->spans, best.ends, m->spans.count);
-    exl2__weights_cut(w, &m->spans);
-    memset(w->span_bytes, 0, sizeof w->span_bytes);
-    for (uint32_t layer = 0; layer <= w->config.layers; layer++) {
-        w->span_bytes[exl2__weights_span_of(w, layer)] += w->layer_bytes[layer];
-    }
+    exl2__cards_set(m, best.ends);
     return EXL2_OK;
 }
 

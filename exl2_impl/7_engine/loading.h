@@ -73,18 +73,19 @@ EXL2__PRIVATE exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m,
     /* Allocated by now: */
     uint64_t tables = exl2__weights_loading_bytes(&m->weights) - exl2__weights_more_bytes(&m->weights);
     uint64_t more = m->scratch_bytes + exl2__loading_peak(m) - tables;
-    more += on_device ? 0 : info->weight_bytes + info->cache_bytes;
+    more += on_device ? m->weights.host_bytes : info->weight_bytes + info->cache_bytes;
     if (more > exl2__alloc_room(c)) {
         return exl2__fail(c, EXL2_ERR_BUDGET,
                           "%s needs %llu bytes (weights %llu, cache %llu), but host_bytes_max leaves %llu", m->path,
                           (unsigned long long)(info->weight_bytes + info->cache_bytes + info->scratch_bytes
                                                - info->device_bytes),
-                          (unsigned long long)(on_device ? 0 : info->weight_bytes),
+                          (unsigned long long)(on_device ? info->host_weight_bytes : info->weight_bytes),
                           (unsigned long long)(on_device ? 0 : info->cache_bytes),
                           (unsigned long long)exl2__alloc_room(c));
     }
     if (on_device) {
         EXL2__TRY_DONE(exl2__spans_reserve(&m->spans, m->span_bytes));
+        EXL2__TRY(exl2__spans_open_host_weights(c, &m->spans, m->weights.host_bytes));
     } else {
         EXL2__TRY(exl2__spans_open_weights(c, &m->spans, m->span_bytes));
         EXL2__TRY(exl2__loading_open_tower(c, m));

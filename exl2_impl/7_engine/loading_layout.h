@@ -10,7 +10,7 @@
 #include "../1_load/model_config_read.h"
 #include "../2_graph/weights_load.h"
 #include "../6_text/tokenizer/vocab_read.h"
-#include "cards.h"
+#include "offload.h"
 #include "images.h"
 #include "jobs.h"
 #include "loras.h"
@@ -24,7 +24,7 @@ typedef struct exl2__loading {
     exl2__grammar_vocab_maker grammar;
     exl2__template_set_reader chats;
     exl2__weights_reader weights;
-    exl2__arena layers;      /* of exl2__weights.layer_bytes */
+    exl2__arena layers;      /* of exl2__weights.layer_bytes and mlp_bytes */
     uint64_t opened_bytes;   /* host memory that the backend keeps allocated for the model */
     uint64_t bytes, peak;    /* host memory that the stages have allocated and hold; the most of it at any time */
     bool begun;              /* the current stage's reader has begun */
@@ -43,6 +43,7 @@ EXL2__PRIVATE void exl2__loading_end_reading(exl2_engine *e, exl2__model *m)
         exl2__weights_read_end(&l->weights);
         exl2__arena_close(&e->ctx, &l->layers);
         m->weights.layer_bytes = NULL;
+        m->weights.mlp_bytes = NULL;
         exl2__free(&e->ctx, l, sizeof *l, EXL2_MEM_GENERAL);
         m->loading = NULL;
     }
@@ -103,7 +104,7 @@ EXL2__PRIVATE exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, b
 {
     m->prepared_at = scratch->used;
     EXL2__TRY(exl2__spans_prepare(&m->spans, &m->plan, dry, scratch));
-    if (m->spans.count > 1) {
+    if (m->spans.count > 1 && !exl2__objects_is_async(m)) {
         uint64_t elements = (uint64_t)m->plan.rows_max * m->plan.shape.hidden;
         m->forward.handed = (float *)exl2__arena_alloc(scratch, elements * sizeof(float));
     }
@@ -161,6 +162,9 @@ static inline void exl2__loading_layers(exl2__model *m, exl2__arena *scratch)
         (exl2__rope_angles *)exl2__arena_alloc(scratch, m->plan.rope_count * sizeof(exl2__rope_angles));
     m->plan.layers =
         (exl2__layer *)exl2__arena_alloc_zeroed(scratch, (uint64_t)m->weights.config.layers * sizeof(exl2__layer));
+    uint64_t host = m->weights.host_bytes ? m->weights.config.layers : 0;
+    m->plan.host_layers =
+        host ? (exl2__layer *)exl2__arena_alloc_zeroed(scratch, host * sizeof(exl2__layer)) : NULL;
     uint64_t pointers = exl2__plan_expert_pointers(&m->weights.config);
     exl2__matrix **experts = (exl2__matrix **)exl2__arena_alloc_zeroed(scratch, pointers * sizeof *experts);
     bool turns = exl2__loading_turns(m);
@@ -168,6 +172,11 @@ static inline void exl2__loading_layers(exl2__model *m, exl2__arena *scratch)
     if (m->plan.layers) {
         exl2__plan_layers(&m->plan, &m->weights.config, m->plan.layers);
         exl2__plan_experts(&m->weights.config, experts, m->plan.layers);
+        for (uint32_t i = 0; m->plan.host_layers && i < m->weights.config.layers; i++) {
+            if (exl2__weights_is_host(&m->weights, i)) {
+                exl2__plan_divide(&m->plan, &m->plan.layers[i], &m->plan.host_layers[i]);
+            }
+        }
         exl2__plan_ropes(&m->plan, &m->weights.config, frequencies, ropes);
         if (turns) {
             exl2__plan_axes(&m->weights.config, axis, ropes);
@@ -179,7 +188,7 @@ static inline void exl2__loading_layers(exl2__model *m, exl2__arena *scratch)
 static inline uint64_t exl2__loading_packed_bytes(const exl2__model *m)
 {
     bool keeps = m->desc.keep_packed && exl2__objects_has_memory(m);
-    return keeps ? m->weights.weight_bytes + (m->weights.weight_bytes >> 20) + 8 : 0;
+    return keeps ? m->weights.weight_bytes + (m->weights.weight_bytes >> 20) + 8 : 0; /* the CPU's part stays */
 }
 
 /* Bytes of the tower's weights, and what else reading them needs. */

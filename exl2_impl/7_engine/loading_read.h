@@ -187,11 +187,15 @@ EXL2__PRIVATE exl2_result exl2__loading_headers(exl2_engine *e, exl2__model *m, 
         const exl2__span *first = m->spans.span; /* all devices pack alike */
         exl2__weights_read_begin(&l->weights, &e->ctx, &m->weights, m->path, first->backend, first->device);
         exl2__weights_cut(&m->weights, &m->spans);
-        if (m->desc.card_count > 1) {
+        bool cut = m->desc.card_count > 1, may_move = exl2__offload_may(m);
+        if (cut || may_move) {
             exl2__arena dry = { 0 };
             exl2__cards_layers(m, &dry);
+            exl2__offload_mlps(m, &dry);
             EXL2__TRY(exl2__arena_open(&e->ctx, &l->layers, dry.used, EXL2_MEM_GENERAL));
             m->weights.layer_bytes = exl2__cards_layers(m, &l->layers);
+            exl2__weights_mlp *mlps = exl2__offload_mlps(m, &l->layers);
+            exl2__weights_may_move(&l->weights, may_move ? &exl2__cpu_backend : NULL, mlps);
         }
     }
     EXL2__TRY_DONE(exl2__weights_read_slice(&l->weights, work));

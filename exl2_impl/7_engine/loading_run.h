@@ -61,11 +61,12 @@ EXL2__PRIVATE exl2_result exl2__loading_again_read(exl2_engine *e, exl2__model *
         EXL2__TRY_DONE(exl2__loading_open_backend(e, m, work));
     }
     EXL2__TRY_DONE(exl2__loading_headers(e, m, work));
+    EXL2__TRY(exl2__offload_again(&e->ctx, m));
     exl2__loading_end_reading(e, m);
     exl2__store64(head, m->weights.content_head[0]);
     exl2__store64(head + 8, m->weights.content_head[1]);
     bool same = memcmp(head, m->content_head, sizeof head) == 0
-             && m->weights.weight_bytes + m->info.tower_bytes == m->info.weight_bytes;
+             && m->weights.weight_bytes + m->weights.host_bytes + m->info.tower_bytes == m->info.weight_bytes;
     return same ? EXL2_OK : exl2__loading_changed(e, m);
 }
 
@@ -88,6 +89,7 @@ EXL2__PRIVATE exl2_result exl2__loading_again_allocate(exl2_engine *e, exl2__mod
     }
     if (exl2__objects_has_memory(m)) {
         EXL2__TRY_DONE(exl2__spans_reserve(&m->spans, m->span_bytes));
+        EXL2__TRY(exl2__spans_open_host_weights(c, &m->spans, m->desc.keep_packed ? 0 : m->weights.host_bytes));
     } else {
         EXL2__TRY(exl2__spans_open_pages(c, &m->spans, m->plan.pages));
     }

@@ -75,7 +75,8 @@ EXL2__PRIVATE exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m
     without_pages += exl2__loading_peak(m);
     uint64_t host_per_page = (has_memory ? 0 : page_bytes) + 1;
     host_per_page += with_pages > without_pages ? (with_pages - without_pages) / EXL2__LOADING_SAMPLE_PAGES : 0;
-    uint64_t host_fixed = without_pages + (has_memory ? 0 : m->weights.weight_bytes) + exl2__loading_tower_bytes(m);
+    uint64_t host_fixed = without_pages + (has_memory ? 0 : m->weights.weight_bytes) + exl2__loading_tower_bytes(m)
+                        + m->weights.host_bytes;
     uint64_t wanted = m->desc.cache.tokens;
     uint32_t usual = exl2__plan_default_pages(&m->plan, page_bytes, m->weights.weight_bytes);
     uint64_t host_room = exl2__alloc_room(&e->ctx);
@@ -94,7 +95,9 @@ EXL2__PRIVATE exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m
     }
     if (m->desc.card_count > 1) {
         uint32_t context_pages = m->plan.context_max / EXL2__PAGE_TOKENS;
-        EXL2__TRY(exl2__cards_cut(&e->ctx, m, wanted ? pages : exl2__min32(context_pages, pages), &pages));
+        uint32_t least = wanted ? pages : exl2__min32(context_pages, pages);
+        EXL2__TRY(exl2__offload_may(m) ? exl2__offload_cut(&e->ctx, m, least, &pages)
+                                       : exl2__cards_cut(&e->ctx, m, least, &pages));
     }
     return exl2__loading_scratch_bytes(e, m, pages, &m->scratch_bytes);
 }
@@ -165,7 +168,7 @@ EXL2__PRIVATE void exl2__loading_info_bytes(const exl2_engine *e, exl2__model *m
     exl2__store64(m->content_head, m->weights.content_head[0]);
     exl2__store64(m->content_head + 8, m->weights.content_head[1]);
     info->tower_bytes = exl2__loading_tower_bytes(m);
-    info->weight_bytes = m->weights.weight_bytes + info->tower_bytes;
+    info->weight_bytes = m->weights.weight_bytes + m->weights.host_bytes + info->tower_bytes;
 #ifndef EXL2_NO_VISION
     info->image_bytes = exl2__images_bytes(m);
     info->tower = m->images.on ? m->images.config.family : NULL;
@@ -174,8 +177,9 @@ EXL2__PRIVATE void exl2__loading_info_bytes(const exl2_engine *e, exl2__model *m
     info->cache_bytes = page_bytes * m->plan.pages;
     if (exl2__objects_has_memory(m)) {
         buffers = exl2__spans_buffer_bytes(&m->spans, &m->plan);
-        info->device_bytes = info->weight_bytes + info->cache_bytes + buffers;
+        info->device_bytes = m->weights.weight_bytes + info->cache_bytes + buffers;
         exl2__cards_info(e, m, info);
+        exl2__offload_info(m, info);
     }
     info->pass_bytes = m->weights.pass_bytes;
     info->row_weights = m->weights.row_weights;
@@ -199,7 +203,10 @@ EXL2__PRIVATE exl2_result exl2__loading_sizes(exl2_engine *e, exl2__model *m, ex
         return EXL2_PENDING;
     }
     EXL2__TRY(exl2__loading_plan(&e->ctx, m));
+    uint64_t before = e->ctx.host_bytes;
+    EXL2__TRY(exl2__offload_choose(&e->ctx, m));
     EXL2__TRY(exl2__loading_fit_pages(e, m));
+    m->loading->opened_bytes += e->ctx.host_bytes - before;
     exl2__loading_info(m);
     exl2__loading_info_bytes(e, m, m->loading->opened_bytes);
     return EXL2_OK;

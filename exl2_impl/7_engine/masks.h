@@ -14,7 +14,8 @@
 typedef struct exl2__budget {
     uint64_t deadline_ns; /* by exl2__platform_ns, for work on the CPU; 0 = none: one pass */
     uint64_t unit_ns;     /* most predicted time of a unit of work on the CPU; 0 = any */
-    uint64_t gpu_ns;      /* GPU time to queue; 0 = one pass */
+    uint64_t gpu_ns;      /* GPU time to queue on the GPU of the model that may do least; 0 = one pass */
+    uint64_t card_ns[EXL2_DEVICES_MAX]; /* with gpu_ns: on each GPU of the engine */
     bool wait;            /* may sleep until the GPU has finished a pass */
 } exl2__budget;
 

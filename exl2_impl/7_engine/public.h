@@ -36,6 +36,11 @@ EXL2_API exl2_result exl2_device_probe(exl2_engine *e, exl2_device_speed *out)
     return EXL2__HELD(e, exl2__api_device_probe(e, out));
 }
 
+EXL2_API exl2_result exl2_link_probe(exl2_engine *e, uint32_t from, uint32_t to, exl2_link_speed *out)
+{
+    return EXL2__HELD(e, exl2__api_link_probe(e, from, to, out));
+}
+
 /* ---- stepping ---- */
 
 EXL2_API exl2_result exl2_step(exl2_engine *e, const exl2_step_desc *d)

@@ -88,10 +88,18 @@ EXL2__PRIVATE uint64_t exl2__snapshot_computation(const exl2_engine *e, const ex
     exl2__snapshot_key_add(&key, backend->name, strlen(backend->name));
     exl2__snapshot_key_add(&key, first->name, gpu ? strlen(first->name) : 0);
     exl2__snapshot_key_add(&key, numbers, sizeof numbers);
-    for (uint32_t i = 1; i < m->info.card_count; i++) { /* bits depend on where a model is cut (2_graph/ADDING.md) */
+    const char *before = first->name; /* bits do not depend on how many cards of one kind compute the layers */
+    for (uint32_t i = 1; i < m->info.card_count; i++) {
         const exl2_device_info *other = &e->info.devices[m->info.cards[i].device];
-        exl2__snapshot_key_add(&key, other->name, strlen(other->name));
-        exl2__snapshot_key_add(&key, &m->info.cards[i].first_layer, sizeof m->info.cards[i].first_layer);
+        if (strcmp(other->name, before) != 0) {
+            exl2__snapshot_key_add(&key, other->name, strlen(other->name));
+            exl2__snapshot_key_add(&key, &m->info.cards[i].first_layer, sizeof m->info.cards[i].first_layer);
+        }
+        before = other->name;
+    }
+    for (uint32_t i = 0; m->info.host_mlps && i < m->info.card_count; i++) { /* and on what computes MLPs */
+        const uint32_t host[] = { m->info.cards[i].host_mlps, e->info.cpu_path == EXL2_CPU_C };
+        exl2__snapshot_key_add(&key, host, sizeof host);
     }
     for (uint32_t i = 0; i < m->plan.rope_count; i++) {
         const exl2__rope_angles *angles = &m->plan.ropes[i];

@@ -13,6 +13,7 @@
 #include "image_work.h"
 #include "loading_run.h"
 #include "masks.h"
+#include "step_cards.h"
 
 /* Parts of a step's budget, and the least nanoseconds, of a unit: a prediction that is wrong by a fifth then costs a
    fortieth of the budget, and a thread that is shorter than the least is not worth waking. */
@@ -256,6 +257,32 @@ static inline uint32_t exl2__step_prompt_rows(const exl2__model *m, const exl2__
     return backend->two_kinds ? exl2__min32(rows, backend->exact_rows) : rows;
 }
 
+/* Number of further passes that may be queued for this pass's rows before their tokens are known on the CPU. 0 if
+   another job waits to join the next pass, or if a row needs its token, or a mask that may differ in the next pass (as
+   with a healed token). */
+static inline uint32_t exl2__step_repeats(exl2_engine *e, exl2__model *m)
+{
+    uint32_t active, count = exl2__step_sequences(e, m, &active), more = 0, covered = UINT32_MAX;
+    for (uint32_t i = 0; i < count; i++) {
+        const exl2__sequence *s = m->sequences[i];
+        if (s->live && s->active && !s->held && (s->rows == 0 || exl2__jobs_heals(&e->jobs[i]))) {
+            return 0;
+        }
+        if (s->live && s->rows && (s->waits || m->guesses || exl2__sequence_is_short(s))) {
+            return 0;
+        }
+        if (s->live && s->rows) {
+            uint32_t end = exl2__batch_covered(s);
+            more = exl2__max32(more, s->tokens_end - s->table->tokens);
+            covered = end < s->tokens_end ? exl2__min32(covered, end - s->table->tokens) : covered;
+        }
+    }
+    exl2__schedule_room room = { &m->pages, m->plan.sequences_max - active };
+    bool others = exl2__schedule_next(m->sequences, count, &room) || exl2__schedule_outranks(m->sequences, count);
+    more = exl2__min32(more, covered); /* then a new pass begins, with more pages */
+    return others || more == 0 ? 0 : more - 1;
+}
+
 /* Starts the next pass, if a job has rows for it. */
 static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, const exl2__budget *budget)
 {
@@ -289,33 +316,8 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, const
     }
     exl2__step step;
     exl2__batch_fill(&m->batch, m->sequences, count, &m->pages, limits.kind, &step);
+    m->forward.may_group = budget->gpu_ns == 0 && m->spans.count > 1 && exl2__step_repeats(e, m) > 0;
     return exl2__forward_begin(&m->forward, &step);
-}
-
-/* Number of further passes that may be queued for this pass's rows before their tokens are known on the CPU. 0 if
-   another job waits to join the next pass, or if a row needs its token, or a mask that may differ in the next pass (as
-   with a healed token). */
-static inline uint32_t exl2__step_repeats(exl2_engine *e, exl2__model *m)
-{
-    uint32_t active, count = exl2__step_sequences(e, m, &active), more = 0, covered = UINT32_MAX;
-    for (uint32_t i = 0; i < count; i++) {
-        const exl2__sequence *s = m->sequences[i];
-        if (s->live && s->active && !s->held && (s->rows == 0 || exl2__jobs_heals(&e->jobs[i]))) {
-            return 0;
-        }
-        if (s->live && s->rows && (s->waits || m->guesses || exl2__sequence_is_short(s))) {
-            return 0;
-        }
-        if (s->live && s->rows) {
-            uint32_t end = exl2__batch_covered(s);
-            more = exl2__max32(more, s->tokens_end - s->table->tokens);
-            covered = end < s->tokens_end ? exl2__min32(covered, end - s->table->tokens) : covered;
-        }
-    }
-    exl2__schedule_room room = { &m->pages, m->plan.sequences_max - active };
-    bool others = exl2__schedule_next(m->sequences, count, &room) || exl2__schedule_outranks(m->sequences, count);
-    more = exl2__min32(more, covered); /* then a new pass begins, with more pages */
-    return others || more == 0 ? 0 : more - 1;
 }
 
 /* After the layers: K and V of the pass's rows are in the cache, and the tables are updated. */
@@ -460,10 +462,10 @@ static inline exl2_result exl2__step_forward(exl2_engine *e, exl2__model *m, con
     if (m->forward.masks == EXL2__MASKS_MADE) {
         EXL2__TRY(exl2__forward_masked(&m->forward));
     }
+    m->forward.unit_ns = budget->unit_ns;
+    m->forward.wanted = e->worker.stepping ? &e->worker.wanted : NULL;
     if (!exl2__objects_is_async(m)) {
         uint64_t begin_ns = exl2__platform_ns();
-        m->forward.unit_ns = budget->unit_ns;
-        m->forward.wanted = e->worker.stepping ? &e->worker.wanted : NULL;
         exl2_result r = exl2__forward_run(&m->forward, budget->deadline_ns, !ran, status);
         m->pass_ns += exl2__platform_ns() - begin_ns;
         return r;
@@ -471,18 +473,21 @@ static inline exl2_result exl2__step_forward(exl2_engine *e, exl2__model *m, con
     const exl2__span *last = exl2__spans_last(&m->spans);
     uint32_t most = budget->wait ? last->backend->queue->ahead(last->device) : 1;
     queue_budget->ahead = queue_budget->timed ? 0 : exl2__min32(most, exl2__step_repeats(e, m));
+    queue_budget->host_first = !ran;
     return exl2__forward_queue(&m->forward, queue_budget, status);
 }
 
 /* GPU time that this step may queue. Work that earlier steps queued counts until it has ended. */
-static inline exl2__queue_budget exl2__step_queue_budget(const exl2__model *m, const exl2__budget *budget)
+static inline exl2__queue_budget exl2__step_queue_budget(const exl2_engine *e, const exl2__model *m,
+                                                         const exl2__budget *budget)
 {
     exl2__queue_budget queue_budget = { .timed = budget->gpu_ns > 0, .cpu_end_ns = budget->deadline_ns,
                                         .wait = budget->wait };
-    if (queue_budget.timed && exl2__objects_is_async(m)) {
-        uint64_t queued_ns = exl2__spans_queued_ns(&m->spans);
-        queue_budget.ns = budget->gpu_ns - exl2__min64(budget->gpu_ns, queued_ns);
-        queue_budget.at_least_one = queued_ns == 0;
+    for (uint32_t i = 0; i < m->spans.count && queue_budget.timed && exl2__objects_is_async(m); i++) {
+        uint64_t queued_ns = exl2__span_queued_ns(&m->spans.span[i]);
+        uint64_t ns = budget->card_ns[exl2__cards_device(e, m, i)];
+        queue_budget.ns[i] = ns - exl2__min64(ns, queued_ns);
+        queue_budget.idle[i] = queued_ns == 0;
     }
     return queue_budget;
 }
@@ -611,10 +616,10 @@ static inline void exl2__step_pictures(exl2_engine *e, exl2__model *m, const exl
 }
 #endif
 
-/* A model's share of a step; sets budget->gpu_ns to the GPU time that is left. */
+/* A model's share of a step; sets budget->card_ns to the GPU time that is left. */
 static inline void exl2__step_model(exl2_engine *e, exl2__model *m, exl2__budget *budget, exl2__progress *progress)
 {
-    exl2__queue_budget queue_budget = exl2__step_queue_budget(m, budget);
+    exl2__queue_budget queue_budget = exl2__step_queue_budget(e, m, budget);
 #ifndef EXL2_NO_VISION
     if (m->images.on) {
         exl2__step_pictures(e, m, budget, &queue_budget, progress);
@@ -622,19 +627,9 @@ static inline void exl2__step_model(exl2_engine *e, exl2__model *m, exl2__budget
     }
 #endif
     exl2__step_passes(e, m, budget, &queue_budget, progress);
-    budget->gpu_ns = m->id && exl2__objects_is_async(m) ? queue_budget.ns : budget->gpu_ns;
-}
-
-/* What a step of a model can be. */
-typedef enum exl2__step_kind { EXL2__STEP_LOADS = 1, EXL2__STEP_PASSES = 2 } exl2__step_kind;
-
-/* Whether the model has a share of a step of these kinds. text_only and failed models have none. */
-static inline bool exl2__step_has_work(const exl2__model *m, uint32_t kinds)
-{
-    bool loads = m->state == EXL2_PENDING || m->park == EXL2__PARK_LOADS;
-    bool works = loads || (m->state == EXL2_OK && exl2__objects_backend(m));
-    bool adapters = (kinds & EXL2__STEP_LOADS) && exl2__loras_have_work(m);
-    return m->id && works && (adapters || (kinds & (loads ? EXL2__STEP_LOADS : EXL2__STEP_PASSES)));
+    for (uint32_t i = 0; i < m->spans.count && m->id && exl2__objects_is_async(m); i++) {
+        budget->card_ns[exl2__cards_device(e, m, i)] = queue_budget.ns[i];
+    }
 }
 
 /* Counts a step of the application that began at begin_ns. */
@@ -651,7 +646,7 @@ static inline void exl2__step_count(exl2_engine *e, uint64_t begin_ns)
 static inline exl2__progress exl2__step_models(exl2_engine *e, const exl2_step_desc *desc, uint32_t kinds)
 {
     uint64_t begin_ns = exl2__platform_ns(), cpu_ns = (uint64_t)desc->cpu_us * 1000u;
-    uint64_t gpu_ns = (uint64_t)desc->gpu_us * 1000u; /* GPU time that is left */
+    exl2__step_cards cards = exl2__step_share_cards(e, desc->gpu_us, kinds);
     exl2__progress progress = { false, false };
     exl2__zone_begin(&e->ctx, "exl2_step");
     uint32_t models = 0;
@@ -667,7 +662,9 @@ static inline exl2__progress exl2__step_models(exl2_engine *e, const exl2_step_d
         exl2__budget budget = { .wait = desc->wait };
         budget.deadline_ns = !cpu_ns ? 0 : now < end_ns ? now + (end_ns - now) / models : now;
         budget.unit_ns = exl2__step_unit_ns(cpu_ns);
-        uint64_t share_ns = budget.gpu_ns = desc->gpu_us ? exl2__max64(gpu_ns / models, 1) : 0;
+        if (desc->gpu_us) {
+            exl2__step_take_cards(e, m, &cards, &budget);
+        }
         if (m->park != EXL2__PARK_NONE) {
             exl2__step_update_jobs(e, m, &progress); /* they wait, but may be cancelled */
         }
@@ -680,8 +677,9 @@ static inline exl2__progress exl2__step_models(exl2_engine *e, const exl2_step_d
         if (!closed && (m->state == EXL2_PENDING || m->park == EXL2__PARK_LOADS)) {
             exl2__loading_run(e, m, budget.deadline_ns, &progress.anything);
         } else if (!closed && m->park == EXL2__PARK_NONE && (kinds & EXL2__STEP_PASSES)) {
+            exl2__budget share = budget;
             exl2__step_model(e, m, &budget, &progress);
-            gpu_ns -= exl2__min64(gpu_ns, share_ns - budget.gpu_ns);
+            exl2__step_return_cards(e, m, &share, &budget, &cards);
         }
         if (adapters && m->id == id && budget.deadline_ns > exl2__platform_ns()) {
             exl2__loras_run(e, m, budget.deadline_ns, &progress.anything);

@@ -8,6 +8,41 @@
 #include "private/cuda.h"
 #include "kernel_folder.h"
 
+#include <pthread.h>
+
+#define THREADS 16u
+
+/* As exl2_parallel.run: the threads take tasks in turn. */
+typedef struct crew {
+    void (*task)(void *arg, uint32_t index);
+    void *arg;
+    uint32_t next, count; /* next: atomic */
+} crew;
+
+static void *crew_work(void *user)
+{
+    crew *c = user;
+    for (uint32_t i; (i = exl2__atomic_add(&c->next, 1)) < c->count;) {
+        c->task(c->arg, i);
+    }
+    return NULL;
+}
+
+static void crew_run(void *user, uint32_t count, void (*task)(void *arg, uint32_t index), void *arg)
+{
+    crew c = { task, arg, 0, count };
+    pthread_t threads[THREADS];
+    uint32_t made = 0;
+    (void)user;
+    while (made < THREADS && pthread_create(&threads[made], NULL, crew_work, &c) == 0) {
+        made++;
+    }
+    crew_work(&c);
+    while (made > 0) {
+        pthread_join(threads[--made], NULL);
+    }
+}
+
 static void line(void *user, exl2_log_level level, exl2_log_id id, exl2_result code, const char *text)
 {
     (void)user;
@@ -29,6 +64,7 @@ int main(int argc, char **argv)
     c.allocator = exl2__platform_allocator();
     c.files = exl2__platform_files();
     c.logger = (exl2_logger){ line, NULL, EXL2_LOG_WARN };
+    c.parallel = (exl2_parallel){ .run = crew_run, .width = THREADS };
     other_gpu_tables(NULL, &compiler.nvrtc);
     compiler.nvrtc_path = check_env("EXL2_NVRTC");
     compiler.cache = kernel_folder_of(argv[1]);

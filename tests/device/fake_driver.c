@@ -67,6 +67,18 @@ bool fake_good(const void *handle, kind k)
     return false;
 }
 
+bool fake_lives(const void *handle, kind k)
+{
+    const object *o = objects;
+    while (o && o != handle) {
+        o = o->next;
+    }
+    if (!o || o->kind != k) {
+        fake_misuse("a handle that does not live, or of another kind");
+    }
+    return o && o->kind == k;
+}
+
 object *fake_first(void)
 {
     return objects;
@@ -383,6 +395,28 @@ static int context_pop(exl2__cuda_context **context)
     return result;
 }
 
+static int device_can_peer(int *can, int device, int peer)
+{
+    CALL("cuDeviceCanAccessPeer");
+    if (device < 0 || peer < 0 || device >= fake.device_count || peer >= fake.device_count) {
+        return INVALID_DEVICE;
+    }
+    *can = fake.peer[device][peer] != FAKE_PEER_NONE;
+    return 0;
+}
+
+static int context_peer(exl2__cuda_context *peer, unsigned flags)
+{
+    CALL("cuCtxEnablePeerAccess");
+    object *own = fake_current(), *other = (object *)(void *)peer;
+    if (!own || flags || !fake_lives(peer, CONTEXT) || fake.peer[own->device][other->device] == FAKE_PEER_NONE) {
+        return INVALID_VALUE;
+    }
+    bool before = own->peers >> other->device & 1;
+    own->peers |= 1u << other->device;
+    return before ? EXL2__CUDA_PEER_ENABLED : 0;
+}
+
 static int context_device(int *device)
 {
     CALL("cuCtxGetDevice");
@@ -432,6 +466,8 @@ void fake_fill_devices(exl2__cuda_driver *d)
     d->primary_release = primary_release;
     d->context_push = context_push;
     d->context_pop = context_pop;
+    d->device_can_peer = device_can_peer;
+    d->context_peer = context_peer;
     d->context_device = context_device;
     d->priority_range = priority_range;
 }

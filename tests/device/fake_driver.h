@@ -61,6 +61,8 @@ typedef struct fake_state {
     int running;             /* device of the launch that `run` is called for */
     int fresh;               /* what each byte of new device memory is */
     bool eager;              /* queued work is executed at once; else when a call sleeps, waits or queries */
+    /* Whether copies from device i reach the memory of device j, and what they bring there. fake_reset: NONE. */
+    enum { FAKE_PEER_NONE, FAKE_PEER_GOOD, FAKE_PEER_WRONG } peer[FAKE_DEVICES_MAX][FAKE_DEVICES_MAX];
     /* failing */
     uint32_t fail_at;        /* the n-th call from now fails, 1 = the next; 0 = none */
     const char *fail_name;   /* fail_at counts only calls of this name; NULL: all calls */
@@ -76,6 +78,7 @@ typedef struct fake_state {
     uint32_t option_count;
     uint64_t allocated;      /* bytes of device memory that are allocated now */
     uint64_t most;           /* the same at its peak */
+    uint32_t peer_copies;    /* copies from one device to another */
     uint64_t copied;         /* bytes of all copies from device memory to device memory */
     int context_depth;
     char misuse[160];        /* the first misuse: something that a real driver or GPU would not tolerate */

@@ -44,6 +44,7 @@ static inline uint64_t exl2__platform_entropy(const void *salt)
 
 #define EXL2__CPU_TASK_COST 1
 #define EXL2__CUDA_UNIT_NS 10000u
+#define EXL2__CUDA_PART_ROWS 8u
 #define EXL2__CUDA_TABLES(driver, nvrtc) machine_tables(driver, nvrtc)
 #define EXL2__TEST_SPANS(layers, ends) (fake_spans ? fake_spans(layers, ends) : (*(ends) = (layers), 1u))
 #define EXL2_IMPLEMENTATION

@@ -260,6 +260,27 @@ static int copy(uint64_t to, uint64_t from, size_t bytes, exl2__cuda_stream *str
     return fake_queue(stream, (op){ .kind = OP_COPY, .to = to, .from = from, .bytes = bytes });
 }
 
+static int copy_peer(uint64_t to, exl2__cuda_context *to_context, uint64_t from, exl2__cuda_context *from_context,
+                     size_t bytes, exl2__cuda_stream *stream)
+{
+    CALL("cuMemcpyPeerAsync");
+    const object *own = fake_current(), *ends[] = { (object *)(void *)to_context, (object *)(void *)from_context };
+    const uint64_t at[] = { to, from };
+    bool wrong = false;
+    for (uint32_t i = 0; i < 2; i++) {
+        if (!fake_lives(ends[i], CONTEXT) || fake_device_of(at[i]) != ends[i]->device) {
+            fake_misuse("a copy between devices with the context of another one");
+            return INVALID_VALUE;
+        }
+        if (ends[i] != own && !(own->peers >> ends[i]->device & 1)) {
+            fake_misuse("a copy to or from a device whose memory the context does not reach");
+        }
+        wrong = wrong || (ends[i] != own && fake.peer[own->device][ends[i]->device] == FAKE_PEER_WRONG);
+    }
+    fake.peer_copies += ends[0] != ends[1];
+    return fake_queue(stream, (op){ .kind = OP_COPY, .to = to, .from = from, .bytes = bytes - (wrong ? 4 : 0) });
+}
+
 static int fill8(uint64_t to, unsigned char value, size_t count, exl2__cuda_stream *stream)
 {
     CALL("cuMemsetD8Async");
@@ -405,9 +426,9 @@ static int event_ms(float *milliseconds, exl2__cuda_event *start, exl2__cuda_eve
 static int stream_wait_event(exl2__cuda_stream *stream, exl2__cuda_event *event, unsigned flags)
 {
     (void)flags;
-    CALL("cuStreamWaitEvent");
+    CALL("cuStreamWaitEvent"); /* another device's event, too */
     object *o = (object *)(void *)event;
-    if (!fake_good(event, EVENT)) {
+    if (!fake_lives(event, EVENT)) {
         return INVALID_HANDLE;
     }
     return fake_queue(stream, (op){ .kind = OP_WAIT, .object = o->stream, .from = o->id });
@@ -423,6 +444,7 @@ void fake_fill_memory(exl2__cuda_driver *d)
     d->copy_up = copy_up;
     d->copy_down = copy_down;
     d->copy = copy;
+    d->copy_peer = copy_peer;
     d->fill8 = fill8;
     d->fill32 = fill32;
     d->stream_make = stream_make;

@@ -34,6 +34,7 @@ typedef struct object {
     struct object *next, *context, *stream; /* stream: where an event was recorded */
     int device;
     bool primary, capturing;
+    uint32_t peers;              /* context: bit j: it reaches the memory of device j */
     uint64_t address, bytes;     /* bytes of a function: 1 if it accepts dynamic shared memory, else 0 */
     uint64_t id; /* event: the op that records it; stream: the last op that was executed */
     void *memory;
@@ -62,6 +63,9 @@ object *fake_make(kind k);
 
 /* Whether the handle is of this kind, still valid, and of the current context; if not, misuse is recorded. */
 bool fake_good(const void *handle, kind k);
+
+/* The same for a handle that may be of any context. */
+bool fake_lives(const void *handle, kind k);
 
 /* The first of all objects. */
 object *fake_first(void);

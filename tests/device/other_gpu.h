@@ -1,9 +1,12 @@
 /* other_gpu.h: lets the GPU at hand stand in for one of another kind, so that its code runs here: the driver's table
    reports the attributes of the other kind, and the compiler's table gives PTX, which the driver assembles for the GPU
-   at hand. Include it before any other header of the engine.
+   at hand. It also stands in for several GPUs, or keeps those at hand apart. Include it before any other header of the
+   engine.
    takes: $EXL2_TEST_ARCH: 75, 80, 86, 89, 100 or 120 (86 = compute capability 8.6); $EXL2_TEST_SMS: its number of SMs;
-          $EXL2_NVRTC. Without these variables the tables stay as they are, and empty ones are opened by the engine.
-   gives: other_gpu_tables; EXL2__CUDA_TABLES for the engine.
+          $EXL2_NVRTC; $EXL2_TEST_SPANS: cuts models into so many spans, on one GPU; $EXL2_TEST_APART: 1: GPUs do not
+          reach each other's memory. Without these variables the tables stay as they are, and empty ones are opened by
+          the engine.
+   gives: other_gpu_tables, other_gpu_cut; EXL2__CUDA_TABLES and EXL2__TEST_SPANS for the engine.
    owns:  nothing: the tables' libraries are the engine's.
 
    PTX for compute capability 10.0 and 12.0 does not run on an older GPU. Theirs is compute_90, so host code runs as on
@@ -18,6 +21,7 @@
 #include "../check.h"
 
 #define EXL2__CUDA_TABLES(driver, nvrtc) other_gpu_tables(driver, nvrtc)
+#define EXL2__TEST_SPANS(layers, ends) other_gpu_cut(layers, ends)
 
 #define OTHER_GPU_INVALID_VALUE 1 /* what the driver returns for a setting that the GPU does not allow */
 #define OTHER_GPU_OPTIONS 32
@@ -39,6 +43,7 @@ static const other_gpu_kind other_gpu_kinds[] = {
 static struct other_gpu {
     const other_gpu_kind *kind; /* NULL: the GPU at hand */
     int sm_count;               /* 0: as the driver says */
+    int apart;                  /* 1: GPUs do not reach each other's memory */
     exl2__cuda_driver driver;   /* the libraries' own functions */
     exl2__cuda_nvrtc nvrtc;
     char target[48];            /* the option that replaces the engine's */
@@ -88,6 +93,7 @@ static void other_gpu_driver(exl2__cuda_driver *driver)
     }
     other_gpu.driver = *driver;
     driver->device_attribute = other_gpu_attribute;
+    driver->copy_peer = other_gpu.apart ? NULL : driver->copy_peer;
     driver->function_set = other_gpu.kind ? other_gpu_set : driver->function_set;
 }
 
@@ -136,6 +142,7 @@ static void other_gpu_read(void)
 {
     int arch = other_gpu_number("EXL2_TEST_ARCH");
     other_gpu.sm_count = other_gpu_number("EXL2_TEST_SMS");
+    other_gpu.apart = other_gpu_number("EXL2_TEST_APART");
     other_gpu.kind = NULL;
     for (size_t i = 0; i < sizeof other_gpu_kinds / sizeof other_gpu_kinds[0] && arch > 0; i++) {
         if (other_gpu_kinds[i].arch == arch) {
@@ -156,12 +163,24 @@ static void other_gpu_read(void)
 static void other_gpu_tables(exl2__cuda_driver *driver, exl2__cuda_nvrtc *nvrtc)
 {
     other_gpu_read();
-    if (driver && other_gpu.sm_count > 0) {
+    if (driver && (other_gpu.sm_count > 0 || other_gpu.apart)) {
         other_gpu_driver(driver);
     }
     if (nvrtc && other_gpu.kind) {
         other_gpu_nvrtc(nvrtc);
     }
+}
+
+/* As EXL2__TEST_SPANS: spans of nearly equal numbers of layers. */
+static uint32_t other_gpu_cut(uint32_t layers, uint32_t *ends)
+{
+    int wanted = other_gpu_number("EXL2_TEST_SPANS");
+    uint32_t count = wanted <= 1 ? 1 : (uint32_t)wanted < layers ? (uint32_t)wanted : layers;
+    count = count < EXL2_DEVICES_MAX ? count : EXL2_DEVICES_MAX;
+    for (uint32_t i = 0; i < count; i++) {
+        ends[i] = layers * (i + 1) / count;
+    }
+    return count;
 }
 
 #endif

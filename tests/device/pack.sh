@@ -42,6 +42,7 @@ for name in repack small steps exchange sample products gemm expert_gemm attend 
     build_kernels exl3; do
     program $name tests/device/$name.c
 done
+program offload tests/device/offload.c demo/common/pool.c
 program solve tests/unit/solve.c -DRIG_BACKEND=EXL2_BACKEND_CUDA
 for name in golden mixed experts sampling guidance grammars bans replay snapshot forced drafts worker park prefix embed \
     loras soak grammar_real; do

@@ -79,7 +79,11 @@ run snapshot snapshot
 run forced forced
 run drafts drafts
 run worker worker
-run cards cards # two GPUs
+run cards cards # better with two GPUs
+run offload offload
+for mlps in 1 2 99; do
+    run golden_host$mlps golden host $mlps
+done
 run park park
 run prefix prefix
 run embed embed

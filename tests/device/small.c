@@ -133,6 +133,75 @@ static void test_embed(const rig_module *m, uint32_t hidden, uint32_t kind, bool
     free(values); free(weight); free(map); free(halves); free(residual); free(sums); free(out);
 }
 
+/* Rows that another device hands over, with its sums of squares: the bits that the product there would have written.
+   given: slots in use there. */
+static void test_embed_handed(const rig_module *m, uint32_t hidden, uint32_t parts, uint32_t given, bool by_lanes)
+{
+    uint32_t pitch = (hidden + 63) / 64 * 64 + 32, wrong = 0;
+    float *values = random_floats((size_t)LAUNCHED * hidden, 40), *weight = random_floats(hidden, 2);
+    float *now = random_floats((size_t)LAUNCHED * SLOTS_PITCH, 900);
+    float *before = random_floats((size_t)LAUNCHED * SLOTS_PITCH, 900);
+    for (size_t i = 0; i < LAUNCHED * SLOTS_PITCH; i++) {
+        now[i] = i % SLOTS_PITCH < given ? fabsf(now[i]) : 0;
+        before[i] = i % SLOTS_PITCH < given ? fabsf(before[i]) : 0;
+    }
+    uint16_t *map = random_order(hidden);
+    exl2k_pass step = { .row_count = ROWS };
+    exl2k_row rows[LAUNCHED] = { { .token = 9, .flags = EXL2K_ROW_VECTOR }, { .token = 1 }, { .token = 2 },
+                                 { .flags = EXL2K_ROW_DONE } };
+    rig_buffer b[] = {
+        rig_buffer_of(&step, sizeof step), rig_buffer_of(rows, sizeof rows),
+        rig_buffer_of(values, (size_t)LAUNCHED * hidden * 4), rig_buffer_make(LAUNCHED * hidden * 4ull),
+        rig_buffer_make(LAUNCHED * pitch * 2ull), rig_buffer_of(map, hidden * 2), rig_buffer_of(weight, hidden * 4),
+        rig_buffer_make(LAUNCHED * SLOTS_PITCH * 4), rig_buffer_make(LAUNCHED * SLOTS_PITCH * 4),
+        rig_buffer_of(now, LAUNCHED * SLOTS_PITCH * 4), rig_buffer_of(before, LAUNCHED * SLOTS_PITCH * 4),
+    };
+    exl2k_embed_args a = { .pass = b[0].address, .rows = b[1].address, .table = b[2].address, .residual = b[3].address,
+                           .out = b[4].address, .map = b[5].address, .weight = b[6].address, .sums = b[7].address,
+                           .sums_before = b[8].address, .handed_now = b[9].address, .handed_before = b[10].address,
+                           .hidden = hidden, .kind = EXL2K_TABLE_HANDED, .residual_pitch = hidden, .out_pitch = pitch,
+                           .slots_pitch = SLOTS_PITCH, .slots = SLOTS, .by_lanes = by_lanes, .eps = 1e-5f,
+                           .inverse_hidden = 1.0f / (float)hidden };
+    rig_launch(m, "exl2k_embed", LAUNCHED, parts, EXL2K_EMBED_THREADS, 0, &a, sizeof a);
+    float *residual = downloaded(b[3]), *sums[2] = { downloaded(b[7]), downloaded(b[8]) };
+    const float *from[2] = { now, before };
+    uint16_t *out = downloaded(b[4]);
+    for (uint32_t r = 0; r < ROWS; r++) {
+        if (rows[r].flags & EXL2K_ROW_DONE) {
+            CHECK(is_poison(&residual[(size_t)r * hidden], hidden * 4) && is_poison(&out[r * pitch], pitch * 2));
+            continue;
+        }
+        double sum = 0;
+        for (uint32_t slot = 0; slot < SLOTS_PITCH; slot++) {
+            sum += (double)before[r * SLOTS_PITCH + slot];
+        }
+        double rho = 1 / sqrt(sum / hidden + 1e-5);
+        for (uint32_t n = 0; n < hidden; n++) {
+            float value = values[(size_t)r * hidden + n];
+            double wanted = (double)value * (double)weight[n] * rho;
+            double got = (double)exl2__f16_to_f32(out[r * pitch + map[n]]);
+            wrong += residual[(size_t)r * hidden + n] != value;
+            wrong += !(fabs(got - wanted) <= 6e-4 * fabs(wanted) + 1e-7);
+        }
+        for (uint32_t i = 0; i < 2; i++) {
+            for (uint32_t slot = 0; slot < SLOTS; slot++) {
+                float wanted = 0; /* slots that this device does not have are added to those that it has */
+                for (uint32_t k = slot; k < SLOTS_PITCH; k += SLOTS) {
+                    wanted += from[i][r * SLOTS_PITCH + k];
+                }
+                wrong += sums[i][r * SLOTS_PITCH + slot] != wanted;
+            }
+        }
+    }
+    CHECK_INT(wrong, 0);
+    CHECK(is_poison(&residual[(size_t)ROWS * hidden], 2 * hidden * 4));
+    for (size_t i = 0; i < EXL2__COUNT(b); i++) {
+        rig_buffer_free(&b[i]);
+    }
+    free(values); free(weight); free(now); free(before); free(map); free(residual); free(out);
+    free(sums[0]); free(sums[1]);
+}
+
 /* ---- norm ---- */
 
 /* Index of input n of a row in tiles of 32 inputs of TILE_ROWS rows: see wg_tiles.cuh. */
@@ -514,6 +583,9 @@ int main(int argc, char **argv)
         for (uint32_t kind = 0; kind < 3; kind++) {
             test_embed(&embed, widths[i], kind, (kind + i) % 2, kind == 0 ? 1 : kind == 1 ? 3 : SLOTS, false);
             test_embed(&embed, widths[i], kind, (kind + i) % 2, kind == 0 ? 1 : kind == 1 ? 3 : SLOTS, true);
+        }
+        for (uint32_t kind = 0; kind < 4; kind++) {
+            test_embed_handed(&embed, widths[i], kind < 2 ? 1 : 3, kind % 2 ? SLOTS_PITCH : SLOTS, kind == 2);
         }
         for (uint32_t kind = 0; kind < 8; kind++) {
             test_norm(&norm, widths[i], kind & 1, kind & 2, kind & 4);

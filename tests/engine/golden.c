@@ -45,6 +45,9 @@ static const char *const rounded_heads[] = { "arch/gptq-8bit", "arch/gptq-3bit",
    changes: with no mistake logits are off by up to 0.25 and logsumexps by 0.075, and greedy ids may differ. */
 static exl2_kv cache_format;
 
+/* On a GPU, layers whose MLPs the CPU computes: `golden host N`, before any other argument. */
+static uint32_t host_mlps;
+
 #define TOKENS 1024 /* of a sequence */
 #define LONG 300     /* tokens; float32 itself loses more over longer sequences (README of the fixtures) */
 
@@ -124,6 +127,8 @@ static void golden_model(const char *path)
     desc.path = path;
     desc.context_max = (uint32_t)context;
     desc.cache.format = cache_format;
+    desc.offload = host_mlps ? EXL2_OFFLOAD_AUTO : EXL2_OFFLOAD_NONE;
+    desc.host_mlps = host_mlps;
     rig r = rig_open(NULL, &desc);
     uint32_t longest = 0;
     worst_logit = worst_logsumexp = worst_nll = 0;
@@ -317,6 +322,11 @@ int main(int argc, char **argv)
     static const char *const stored[] = { "exl2-mixed", "exl2-4bit", "llama3-rope", "qwen3", "gemma2", "cohere",
                                           "phi3-longrope", "starcoder2", "smollm3", "exl2-qwen3-moe", "gptq-phi3",
                                           "awq", "mixed-kinds", "orion", "minicpm", "index" };
+    if (argc > 2 && strcmp(argv[1], "host") == 0) {
+        host_mlps = (uint32_t)atoi(argv[2]);
+        argc -= 2;
+        argv += 2;
+    }
     if (argc > 1 && strcmp(argv[1], "q8") == 0) {
         static const char *const some[] = { "llama3-rope", "qwen3", "gemma2", "cohere", "orion" };
         cache_format = EXL2_KV_Q8;

@@ -13,12 +13,17 @@ static const exl2_device_desc picks[CARDS] = { { .pick = EXL2_PICK_INDEX, .index
                                                { .pick = EXL2_PICK_INDEX, .index = 1 },
                                                { .pick = EXL2_PICK_INDEX, .index = 2 } };
 
+static uint32_t embedded;            /* rows of launches of the first span */
+static uint32_t passes_of[64];       /* passes of the first span with so many rows */
+static uint32_t launches_on[3];      /* launches on each GPU */
+
 /* ---- the fake GPUs ---- */
 
 static void run(const char *function, const void *arguments, const unsigned grid[3])
 {
     const fake_kernel *kernel = machine_kernels;
     bool own = true;
+    launches_on[fake.running]++;
     while (strcmp(kernel->function, function) != 0) {
         kernel++;
     }
@@ -34,11 +39,13 @@ static void run(const char *function, const void *arguments, const unsigned grid
     if (strcmp(function, "exl2k_embed") == 0) { /* of a later span: rows that were handed over, as in cuda_spans.c */
         const exl2k_embed_args *a = arguments;
         const exl2k_pass *pass = fake_model_at(a->pass, sizeof *pass);
+        embedded += a->kind == EXL2K_TABLE_HANDED ? 0 : grid[0];
+        passes_of[pass->row_count % 64] += a->kind != EXL2K_TABLE_HANDED;
         for (uint32_t i = 0; i < grid[0] && i < pass->row_count; i++) {
             exl2k_row *row = fake_model_at(a->rows + i * sizeof *row, sizeof *row);
-            if (a->table_rows < CUDA_VOCAB) {
-                uint64_t from = a->table + (uint64_t)row->token * a->hidden * sizeof(float);
-                row->token = (uint32_t)*(float *)fake_model_at(from, sizeof(float));
+            if (a->kind == EXL2K_TABLE_HANDED) {
+                uint64_t from = a->table + (uint64_t)i * a->hidden * sizeof(float);
+                CHECK_INT((uint32_t)*(float *)fake_model_at(from, sizeof(float)), row->token);
             }
             uint64_t to = a->residual + (uint64_t)i * a->residual_pitch * sizeof(float);
             *(float *)fake_model_at(to, sizeof(float)) = (float)row->token;
@@ -47,10 +54,15 @@ static void run(const char *function, const void *arguments, const unsigned grid
     fake_model_run(function, arguments, grid);
 }
 
+static int peers; /* of all pairs of the machine, as fake.peer */
+
 /* A machine with three GPUs; the memory of the last one is half as fast. */
 static void make(void)
 {
     machine_make();
+    for (uint32_t i = 0; i < CARDS * CARDS; i++) {
+        fake.peer[i / CARDS][i % CARDS] = i / CARDS == i % CARDS ? FAKE_PEER_NONE : peers;
+    }
     fake.run = run;
     fake.device_count = CARDS;
     for (int i = 1; i < (int)CARDS; i++) {
@@ -106,6 +118,44 @@ static void test_open(void)
     exl2_device_desc dirty[2] = { picks[0], { ._end_canary = 1 } };
     open_cards(EXL2_BACKEND_CUDA, dirty, 2, EXL2_ERR_ARG);
     machine_end();
+}
+
+/* Two GPUs have access to each other's memory if the driver says so, and if what is copied arrives. */
+static void test_peers(void)
+{
+    exl2_engine_info info;
+    for (peers = FAKE_PEER_NONE; peers <= (int)FAKE_PEER_WRONG; peers++) {
+        make();
+        exl2_engine *e = open_cards(EXL2_BACKEND_CUDA, picks, CARDS, EXL2_OK);
+        exl2_engine_get(e, &info);
+        for (uint32_t i = 0; i < CARDS; i++) {
+            exl2_link_speed speed;
+            CHECK_INT(info.peers[i], peers == FAKE_PEER_GOOD ? 7u & ~(1u << i) : 0u);
+            CHECK_INT(exl2_link_probe(e, i, (i + 1) % CARDS, &speed), EXL2_OK);
+            CHECK(speed.direct == (peers == FAKE_PEER_GOOD) && speed.us > 0 && speed.bytes_s > 0);
+            CHECK_INT(exl2_link_probe(e, i, i, &speed), EXL2_ERR_ARG);
+            CHECK_INT(exl2_link_probe(e, CARDS, i, &speed), EXL2_ERR_ARG);
+        }
+        CHECK_INT(exl2_link_probe(e, 0, 1, NULL), EXL2_ERR_ARG);
+        exl2_close(e);
+        machine_end();
+    }
+    peers = FAKE_PEER_GOOD;
+    make();
+    fake.peer[0][2] = FAKE_PEER_NONE;
+    fake.peer[1][2] = FAKE_PEER_WRONG;
+    fake.devices[1].bytes_total = 1; /* no room for the pattern */
+    exl2_device_desc two[2] = { picks[2], picks[0] };
+    exl2_engine *e = open_cards(EXL2_BACKEND_CUDA, two, 2, EXL2_OK); /* by their places in the engine */
+    exl2_engine_get(e, &info);
+    CHECK(info.peers[0] == 2 && info.peers[1] == 0);
+    exl2_close(e);
+    e = open_cards(EXL2_BACKEND_CUDA, picks, CARDS, EXL2_OK);
+    exl2_engine_get(e, &info);
+    CHECK(info.peers[0] == 0 && info.peers[1] == 0 && info.peers[2] == 1);
+    exl2_close(e);
+    machine_end();
+    peers = FAKE_PEER_NONE;
 }
 
 /* One GPU of three is too old. */
@@ -316,6 +366,113 @@ static void test_drafter(void)
     machine_end();
 }
 
+/* Four jobs at once pass in two groups through two GPUs, and have the words that they have alone. */
+static void test_groups(void)
+{
+    static const exl2_card cards[2] = { { .device = 2 }, { .device = 1 } };
+    static rig_said said[4];
+    for (uint32_t way = 0; way < 4; way++) {
+        exl2_model model;
+        exl2_session s[4];
+        peers = way % 2 ? FAKE_PEER_GOOD : FAKE_PEER_NONE;
+        make();
+        fake.eager = way / 2;
+        exl2_engine *e = open_cards(EXL2_BACKEND_CUDA, picks, CARDS, EXL2_OK);
+        cuda_cards = cards;
+        cuda_card_count = 2;
+        CHECK_INT(cuda_load(e, &model), EXL2_OK);
+        memset(passes_of, 0, sizeof passes_of);
+        for (uint32_t i = 0; i < 4; i++) { /* the last job ends early */
+            CHECK_INT(exl2_session_open(e, model, &s[i]), EXL2_OK);
+            exl2_job_desc d = cuda_job(s[i], cuda_prompt + i, 5, i == 3 ? 20 : 40 + i, &said[i]);
+            CHECK_INT(exl2_job_start(e, &d, NULL), EXL2_OK);
+        }
+        cuda_step_all(e, false, 0);
+        for (uint32_t i = 0; i < 4; i++) {
+            CHECK_INT(said[i].result, EXL2_OK);
+            cuda_expect_history(e, s[i], 5, i == 3 ? 25 : 45 + i);
+        }
+        CHECK(passes_of[2] > 60 && passes_of[3] + passes_of[4] < 10);
+        exl2_close(e);
+        machine_end();
+    }
+    peers = FAKE_PEER_NONE;
+}
+
+/* A step's time is that of each GPU, or the GPU's own. */
+static void test_time(void)
+{
+    exl2_device_desc devices[2] = { picks[0], picks[1] };
+    static const exl2_card on[2] = { { .device = 0 }, { .device = 1 } };
+    for (uint32_t way = 0; way < 3; way++) { /* 1: the second GPU has no limit; 2: it may do nearly nothing */
+        exl2_model model[2];
+        exl2_session s;
+        devices[1].gpu_us = way == 0 ? 0 : way == 1 ? UINT32_MAX : 1;
+        make();
+        fake.eager = true;
+        exl2_engine *e = open_cards(EXL2_BACKEND_CUDA, devices, 2, EXL2_OK);
+        for (uint32_t i = 0; i < 2; i++) {
+            cuda_cards = &on[i];
+            cuda_card_count = 1;
+            CHECK_INT(cuda_load(e, &model[i]), EXL2_OK);
+        }
+        for (uint32_t i = 0; i < 2; i++) {
+            CHECK_INT(exl2_session_open(e, model[i], &s), EXL2_OK);
+            exl2_job_desc d = cuda_job(s, cuda_prompt, 8, 40, &cuda_said[i]);
+            CHECK_INT(exl2_job_start(e, &d, NULL), EXL2_OK);
+        }
+        memset(launches_on, 0, sizeof launches_on);
+        for (uint32_t i = 0; i < 12; i++) {
+            exl2_step(e, &(exl2_step_desc){ .gpu_us = way == 2 ? 1000000 : 1 });
+        }
+        uint32_t first = launches_on[0], second = launches_on[1];
+        if (!CHECK(way == 0 ? first == second : way == 1 ? second > 2 * first : first > 2 * second)) {
+            printf("  way %u: %u and %u launches\n", way, first, second);
+        }
+        exl2_close(e);
+        machine_end();
+    }
+}
+
+/* K and V that one GPU has saved serve a model that lies on two of its kind; of another kind they do not. */
+static void test_saves(void)
+{
+    static uint8_t saved[1 << 20];
+    static const exl2_card one = { .device = 1 }, two[2] = { { .device = 0 }, { .device = 2 } };
+    exl2_model model;
+    exl2_session s;
+    size_t bytes = 0;
+    for (uint32_t other = 0; other < 2; other++) {
+        make();
+        snprintf(fake.devices[2].name, sizeof fake.devices[2].name, other ? "FakeForce 3060" : fake.devices[0].name);
+        exl2_engine *e = open_cards(EXL2_BACKEND_CUDA, picks, CARDS, EXL2_OK);
+        cuda_cards = &one;
+        cuda_card_count = 1;
+        CHECK_INT(cuda_load(e, &model), EXL2_OK);
+        CHECK_INT(exl2_session_open(e, model, &s), EXL2_OK);
+        exl2_job_desc d = cuda_job(s, cuda_prompt, 8, 30, &cuda_said[0]);
+        CHECK_INT(exl2_job_start(e, &d, NULL), EXL2_OK);
+        cuda_step_all(e, false, 0);
+        CHECK_INT(exl2_session_save(e, s, EXL2_SAVE_KV, saved, sizeof saved, &bytes), EXL2_OK);
+        CHECK_INT(exl2_model_close(e, model), EXL2_OK);
+        cuda_cards = two;
+        cuda_card_count = 2;
+        CHECK_INT(cuda_load(e, &model), EXL2_OK);
+        CHECK_INT(exl2_session_open(e, model, &s), EXL2_OK);
+        CHECK_INT(exl2_session_restore(e, s, saved, bytes), EXL2_OK);
+        d = cuda_job(s, cuda_prompt, 3, 20, &cuda_said[0]);
+        embedded = 0;
+        CHECK_INT(exl2_job_start(e, &d, NULL), EXL2_OK);
+        cuda_step_all(e, false, 0);
+        CHECK_INT(cuda_said[0].result, EXL2_OK);
+        CHECK_INT(cuda_said[0].stats.new_tokens, 20);
+        CHECK(other ? embedded > 50 : embedded < 30); /* 41 rows of the history and the prompt, or 3 */
+        cuda_expect_history(e, s, 41, 61);
+        exl2_close(e);
+        machine_end();
+    }
+}
+
 /* Uses a model on two GPUs. */
 static bool life(const cuda_way *w, uint32_t n)
 {
@@ -326,7 +483,9 @@ static bool life(const cuda_way *w, uint32_t n)
     cuda_card_count = 2;
     cuda_life l = { .e = open_cards(EXL2_BACKEND_CUDA, picks, CARDS, EXL2_OK), .late = w->late };
     fake.fail_at = n;
+    fake.peer_copies = 0;
     exl2_result r = cuda_use(&l);
+    CHECK(n > 0 || (fake.peer_copies > 50) == (peers == FAKE_PEER_GOOD));
     bool failed = fake.failed[0] != 0;
     fake.fail_at = 0;
     CHECK(failed || fake.devices[1].retained == 1);
@@ -339,18 +498,31 @@ int main(void)
     const cuda_way bad[] = {
         { "device allocations", "cuMemAlloc", EXL2__CUDA_OUT_OF_MEMORY, 1, true, false, false, 1 },
         { "pinned allocations", "cuMemHostAlloc", EXL2__CUDA_OUT_OF_MEMORY, 1, true, false, false, 1 },
-        { "calls", NULL, 1, 11, true, false, false, 5 * CUDA_WAY_STRIDE },
-        { "calls of a late device", NULL, 1, 11, false, true, false, 13 * CUDA_WAY_STRIDE },
+        { "calls", NULL, 1, 11, true, false, false, 7 * CUDA_WAY_STRIDE },
+    };
+    const cuda_way direct[] = {
+        { "calls, direct copies", NULL, 1, 11, true, false, false, 11 * CUDA_WAY_STRIDE },
+        { "copies", "cuMemcpyPeerAsync", 1, 11, true, false, false, 5 * CUDA_WAY_STRIDE },
+        { "calls of a late device", NULL, 1, 11, false, true, false, 17 * CUDA_WAY_STRIDE },
     };
     machine_drop_cache();
     test_open();
+    test_peers();
     test_left_out();
     test_lists();
     test_cuts();
     test_caps();
     test_drafter();
-    cuda_ways_good(life);
+    test_groups();
+    test_time();
+    test_saves();
+    for (peers = FAKE_PEER_NONE; peers <= (int)FAKE_PEER_WRONG; peers++) {
+        cuda_ways_good(life);
+    }
+    peers = FAKE_PEER_NONE;
     cuda_ways_sweep(life, bad, EXL2__COUNT(bad));
+    peers = FAKE_PEER_GOOD;
+    cuda_ways_sweep(life, direct, EXL2__COUNT(direct));
     machine_drop_cache();
     fake_reset();
     return check_done();

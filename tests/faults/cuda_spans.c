@@ -31,10 +31,9 @@ static void run_embed(const exl2k_embed_args *a, uint32_t count)
     const exl2k_pass *pass = fake_model_at(a->pass, sizeof *pass);
     for (uint32_t i = 0; i < count && i < pass->row_count; i++) {
         exl2k_row *row = fake_model_at(a->rows + i * sizeof *row, sizeof *row);
-        if (a->table_rows < CUDA_VOCAB) { /* the table is not that of the model */
-            uint64_t at = a->table + (uint64_t)row->token * a->hidden * sizeof(float);
-            CHECK(row->token == i && a->scale == 1.0f && a->kind == EXL2K_TABLE_F32 && a->position_rows == 0);
-            row->token = (uint32_t)*(float *)fake_model_at(at, sizeof(float));
+        if (a->kind == EXL2K_TABLE_HANDED) {
+            uint64_t at = a->table + (uint64_t)i * a->hidden * sizeof(float);
+            CHECK_INT((uint32_t)*(float *)fake_model_at(at, sizeof(float)), row->token);
             handed_rows++;
         } else {
             first_rows++;

@@ -218,6 +218,12 @@ static void api_op_look(void)
         api_trace("exl2_device_probe: %s", exl2_result_name(r));
         API_MUST(!api.depth || r == EXL2_ERR_STATE, "exl2_device_probe inside a callback: %s", exl2_result_name(r));
     }
+    if (api_chance(8)) {
+        exl2_link_speed link;
+        uint32_t from = (uint32_t)api_draw(3), to = (uint32_t)api_draw(3);
+        exl2_result r = API_CALL(link_probe, exl2_link_probe(api.e, from, to, &link));
+        API_MUST(r < 0, "exl2_link_probe of an engine with one GPU: %s", exl2_result_name(r));
+    }
     API_MUST(exl2_version() == EXL2_VERSION, "exl2_version");
     API_MUST(exl2_result_name((exl2_result)((int)api_draw(60) - 30))[0], "exl2_result_name");
 }

@@ -56,6 +56,8 @@ static void api_make_model(exl2_model_desc *d)
         *rope = 1.5f + (float)api_draw(3);
     }
     d->experts_active = folder == API_EXPERTS ? api_draw(4) : 0;
+    d->offload = api_chance(3) ? EXL2_OFFLOAD_AUTO : EXL2_OFFLOAD_NONE;
+    d->host_mlps = d->offload == EXL2_OFFLOAD_AUTO ? api_draw(4) : 0;
     d->on_event = api_chance(2) ? api_hear_load : NULL;
 }
 

@@ -18,7 +18,8 @@
                           | API_BIT(EXL2_ERR_UNSUPPORTED) | API_BIT(EXL2_ERR_FORMAT))
 
 typedef enum api_fn {
-    API_open, API_close, API_devices, API_device_probe, API_last_error, API_interrupt, API_step, API_next_event,
+    API_open, API_close, API_devices, API_device_probe, API_link_probe, API_last_error, API_interrupt, API_step,
+    API_next_event,
     API_worker_start, API_worker_stop, API_stats, API_model_measure, API_model_open, API_model_load, API_model_state,
     API_model_get, API_model_park, API_model_close, API_tokenize, API_detokenize, API_chat_render, API_chat_tokenize,
     API_session_open,
@@ -42,6 +43,8 @@ static const struct {
     [API_devices] = { "exl2_devices", false, false, 0 },
     [API_device_probe] = { "exl2_device_probe", false, true, API_BIT(EXL2_ERR_NO_DEVICE) | API_BIT(EXL2_ERR_STATE)
                            | API_GPU_ERRORS },
+    [API_link_probe] = { "exl2_link_probe", false, true, API_BIT(EXL2_ERR_NO_DEVICE) | API_BIT(EXL2_ERR_STATE)
+                         | API_BIT(EXL2_ERR_ARG) | API_GPU_ERRORS },
     [API_last_error] = { "exl2_last_error", false, false, 0 },
     [API_interrupt] = { "exl2_interrupt", false, false, 0 },
     [API_step] = { "exl2_step", false, false, API_BIT(EXL2_ERR_STATE) },

@@ -73,6 +73,7 @@ namespace Exl2
         public uint shared_bytes_max;
         public int stream_priority;
         public ulong bytes_max;
+        public uint gpu_us;
         public uint _end_canary;
     }
 
@@ -201,6 +202,8 @@ namespace Exl2
         public float rope_scale, rope_alpha, yarn_factor;
         public IntPtr cards;
         public uint card_count;
+        public int offload;
+        public uint host_mlps;
         public exl2_vision_desc vision;
         public IntPtr on_event, user;
         public uint _end_canary;
@@ -236,6 +239,7 @@ namespace Exl2
     {
         public uint device, first_layer, layers;
         public ulong weight_bytes, cache_bytes, scratch_bytes;
+        public uint host_mlps;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -254,6 +258,8 @@ namespace Exl2
         public ulong weight_bytes, cache_bytes, scratch_bytes;
         public IntPtr tower;
         public ulong tower_bytes, image_bytes, device_bytes;
+        public uint host_mlps;
+        public ulong host_weight_bytes;
         [MarshalAs(UnmanagedType.ByValArray, SizeConst = 8)] public exl2_card_info[] cards;
         public uint card_count;
         public ulong cache_bytes_per_token, pass_bytes, row_weights;

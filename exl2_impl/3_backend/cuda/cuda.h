@@ -83,18 +83,6 @@ EXL2__PRIVATE exl2_result exl2__cuda_page_set(exl2__device *device, uint32_t pag
     return exl2__cuda_page_copy(device, page, NULL, (const uint8_t *)in);
 }
 
-EXL2__PRIVATE exl2_result exl2__cuda_hand(exl2__device *device, uint32_t begin, uint32_t end, float *out)
-{
-    exl2__cuda_model *m = exl2__cuda_of(device);
-    const exl2__cuda_driver *driver = &m->gpu->driver;
-    size_t row = m->plan->shape.hidden * sizeof(float);
-    EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    int result = driver->copy_down((uint8_t *)out + begin * row, m->b.residual + begin * row, (end - begin) * row,
-                                   m->gpu->stream);
-    result = result == 0 ? driver->stream_wait(m->gpu->stream) : result;
-    return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_device_check(m->gpu, result, "handing rows to a span"));
-}
-
 /* Device bytes of the buffers of passes, if the cache has as many pages as the plan. */
 EXL2__PRIVATE uint64_t exl2__cuda_buffer_bytes(const exl2__device *device, const exl2__plan *plan)
 {
@@ -102,6 +90,11 @@ EXL2__PRIVATE uint64_t exl2__cuda_buffer_bytes(const exl2__device *device, const
     exl2__cuda_arena dry = { 0 };
     exl2__cuda_buffers_layout(&b, plan, exl2__cuda_of(device)->gpu->sm_count, &dry);
     return dry.used - exl2__cuda_page_bytes_all(device, plan) * plan->pages;
+}
+
+EXL2__PRIVATE uint64_t exl2__cuda_allowed(const exl2__device *device)
+{
+    return exl2__cuda_device_room(exl2__cuda_of(device)->gpu);
 }
 
 /* Free bytes of the device, within the application's cap. */
@@ -137,9 +130,11 @@ EXL2__PRIVATE exl2_result exl2__cuda_check_cap(exl2__cuda_model *m, uint64_t wei
         return EXL2_OK;
     }
     return exl2__fail(m->c, EXL2_ERR_BUDGET, "the model needs %llu bytes of GPU memory (weights %llu, cache %llu), but "
-                      "device_bytes_max (%llu) leaves %llu", (unsigned long long)(weight_bytes + dry.used),
+                      "device_bytes_max (%llu) leaves %llu%s",
+                      (unsigned long long)(weight_bytes + dry.used),
                       (unsigned long long)weight_bytes, (unsigned long long)pages,
-                      (unsigned long long)m->gpu->bytes_max, (unsigned long long)room);
+                      (unsigned long long)m->gpu->bytes_max, (unsigned long long)room,
+                      m->plan->host_mlps ? "" : "; with exl2_model_desc.offload the CPU would compute a part");
 }
 
 /* Loads kernels, a few in each call (PENDING); then makes the ring and allocates memory for the weights. */
@@ -178,7 +173,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t w
         m->orders = (uint16_t *)orders;
         m->orders_max = exl2__cuda_orders_max(m->plan);
     }
-    EXL2__TRY(exl2__cuda_ring_open(m->gpu, &m->ring, EXL2__CUDA_SLOTS, EXL2__CUDA_SLOT_BYTES, m->gpu->stream));
+    uint32_t slots = exl2__cuda_slot_count(m->plan);
+    EXL2__TRY(exl2__cuda_ring_open(m->gpu, &m->ring, slots, EXL2__CUDA_SLOT_BYTES, m->gpu->stream));
     return exl2__cuda_arena_open(m->gpu, &m->weights, weight_bytes, EXL2_MEM_WEIGHTS);
 }
 
@@ -213,7 +209,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_phase(exl2__device *d, exl2__phase phase, c
 {
     exl2__cuda_model *m = exl2__cuda_of(d);
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    m->pass.first_norm = phase == EXL2__PHASE_qkv ? exl2__cuda_is_first(m, layer) : m->pass.first_norm;
+    m->pass.first_norm = phase == EXL2__PHASE_qkv ? exl2__cuda_begins_anew(m, layer) : m->pass.first_norm;
     exl2_result r = exl2__cuda_do(m, phase, layer, range);
     if (r >= 0 && phase == EXL2__PHASE_sample) {
         r = exl2__cuda_queue_fence(m);
@@ -232,6 +228,7 @@ EXL2__PHASES(X)
 
 static const exl2__backend_memory exl2__cuda_backend_memory = {
     .prefill_chunk = exl2__cuda_prefill_chunk,
+    .bytes_allowed = exl2__cuda_allowed,
     .bytes_free = exl2__cuda_room,
     .read_mbps = exl2__cuda_read_mbps,
     .buffer_bytes = exl2__cuda_buffer_bytes,
@@ -253,6 +250,12 @@ static const exl2__backend_queue exl2__cuda_backend_queue = {
     .masks_ready = exl2__cuda_masks,
     .repeat = exl2__cuda_repeat,
     .ahead = exl2__cuda_ahead,
+    .link = exl2__cuda_link,
+    .part_rows = exl2__cuda_part_rows,
+    .select = exl2__cuda_select,
+    .cross = exl2__cuda_cross,
+    .follow = exl2__cuda_follow,
+    .crossing = exl2__cuda_crossing,
 };
 
 static const exl2__backend exl2__cuda_backend = {
@@ -279,7 +282,6 @@ static const exl2__backend exl2__cuda_backend = {
     .prepare = exl2__cuda_prepare,
     .page_get = exl2__cuda_page_get,
     .page_set = exl2__cuda_page_set,
-    .hand = exl2__cuda_hand,
     .begin = exl2__cuda_begin,
     .items = exl2__cuda_items,
     .collect = exl2__cuda_collect,

@@ -55,6 +55,7 @@ enum {
     EXL2__CUDA_ILLEGAL_ADDRESS = 700,
     EXL2__CUDA_LAUNCH_TIMEOUT = 702,
     EXL2__CUDA_CONTEXT_DESTROYED = 709,
+    EXL2__CUDA_PEER_ENABLED = 704,
     EXL2__CUDA_ASSERT = 710,
     EXL2__CUDA_HARDWARE_STACK = 714,
     EXL2__CUDA_ILLEGAL_INSTRUCTION = 715,
@@ -145,6 +146,8 @@ typedef char exl2__cuda_launch_attribute_size[sizeof(exl2__cuda_launch_attribute
     X(primary_release, "cuDevicePrimaryCtxRelease_v2", EXL2__CUDA_NEEDED, (int device))                                \
     X(context_push, "cuCtxPushCurrent_v2", EXL2__CUDA_NEEDED, (exl2__cuda_context *context))                           \
     X(context_pop, "cuCtxPopCurrent_v2", EXL2__CUDA_NEEDED, (exl2__cuda_context **context))                            \
+    X(device_can_peer, "cuDeviceCanAccessPeer", EXL2__CUDA_OPTIONAL, (int *can, int device, int peer))                 \
+    X(context_peer, "cuCtxEnablePeerAccess", EXL2__CUDA_OPTIONAL, (exl2__cuda_context *peer, unsigned flags))          \
     X(context_device, "cuCtxGetDevice", EXL2__CUDA_NEEDED, (int *device))                                              \
     X(priority_range, "cuCtxGetStreamPriorityRange", EXL2__CUDA_NEEDED, (int *least, int *greatest))                   \
     X(memory_info, "cuMemGetInfo_v2", EXL2__CUDA_NEEDED, (size_t *bytes_free, size_t *bytes_total))                    \
@@ -158,6 +161,9 @@ typedef char exl2__cuda_launch_attribute_size[sizeof(exl2__cuda_launch_attribute
       (void *to, uint64_t from, size_t bytes, exl2__cuda_stream *stream))                                              \
     X(copy, "cuMemcpyDtoDAsync_v2", EXL2__CUDA_NEEDED,                                                                 \
       (uint64_t to, uint64_t from, size_t bytes, exl2__cuda_stream *stream))                                           \
+    X(copy_peer, "cuMemcpyPeerAsync", EXL2__CUDA_OPTIONAL,                                                             \
+      (uint64_t to, exl2__cuda_context *to_context, uint64_t from, exl2__cuda_context *from_context, size_t bytes,     \
+       exl2__cuda_stream *stream))                                                                                     \
     X(fill8, "cuMemsetD8Async", EXL2__CUDA_NEEDED,                                                                     \
       (uint64_t to, unsigned char value, size_t count, exl2__cuda_stream *stream))                                     \
     X(fill32, "cuMemsetD32Async", EXL2__CUDA_NEEDED,                                                                   \

@@ -50,7 +50,8 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint64_t rope;       /* f32 [ropes, lines, head_dim / 2, 2]; see exl2__cuda_rope_divided */
     uint64_t unrotated;  /* f32 [head_dim / 2, 2]: angles of 0, for layers without RoPE */
     uint64_t residual;   /* f32 [R, hidden] */
-    uint64_t handed;     /* f32 [R, hidden] of a later span: rows of the span before */
+    uint64_t handed;     /* f32 [R, hidden] of a later span: the residual of the span before; then its sums of squares,
+                            of the norm that follows and of the one before, each f32 [EXL2__CUDA_GEMV_ROWS, slots] */
     uint64_t x;          /* fp16 [R, x_pitch] */
     uint64_t x2;         /* the same in the order of gate_up, with parallel blocks; else 0. Also tiles for `out` */
     uint64_t branch;     /* f32 [R, hidden] result of a block before its norm, with norms after blocks; else 0 */
@@ -68,12 +69,14 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint64_t split_x, split_out; /* cuda_split.h: fp16 [16, x_pitch]; f32 [16, 2 inter] */
     uint64_t logits, adjusted, keys, key_sums, sample_states, sample_bins; /* exl2k_sample_args */
     uint64_t data;       /* [data_bytes] data that changes from pass to pass */
+    uint64_t kept;       /* [EXL2__STEP_GROUPS, data_bytes] of one of several spans: `data` of each group of a pass */
     uint64_t data_bytes;
     uint64_t zeroed, zeroed_bytes; /* must be zero before the first pass: padding is read, never written */
     uint32_t x_pitch, qkv_pitch, attended_pitch, h_pitch, stride; /* in elements; stride: pitch of logits */
     uint32_t page_bytes; /* bytes of a page in one layer */
     uint32_t head_rows;  /* ceil(query heads of a K/V head / EXL2K_HEAD_TILE) */
     exl2k_result *results; /* [EXL2K_RESULT_SETS, L] pinned; the set of a fence is fence % EXL2K_RESULT_SETS */
+    float *crossing;     /* [R, hidden] pinned, after them: rows that cross to the host; NULL: none do */
     exl2__cuda_event *fences[EXL2K_RESULT_SETS]; /* the event of a fence, at the same index */
 } exl2__cuda_buffers;
 
@@ -226,6 +229,20 @@ static inline uint32_t exl2__cuda_lora_stride(const exl2__plan *p)
     return exl2__cuda_lora_rank_stride(p) * exl2__min32(p->lora_max, EXL2_JOB_LORAS);
 }
 
+/* Where the sums of squares of the norm that follows begin in what a span hands over; those of the one before follow.
+   Only passes of few rows have them. */
+static inline uint64_t exl2__cuda_handed_sums(const exl2__plan *p)
+{
+    return exl2__align_up((uint64_t)p->rows_max * p->shape.hidden * sizeof(float), EXL2__CUDA_ALIGN);
+}
+
+#define EXL2__CUDA_HANDED_SLOTS (EXL2__CUDA_GEMV_ROWS * EXL2K_SLOTS_MAX * (uint64_t)sizeof(float))
+
+static inline uint64_t exl2__cuda_handed_bytes(const exl2__plan *p)
+{
+    return exl2__cuda_handed_sums(p) + 2 * EXL2__CUDA_HANDED_SLOTS;
+}
+
 /* Upper bound of the data of a pass: passes and rows, page tables, tiles, samplings and their lists, each aligned to
    16. */
 EXL2__PRIVATE uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
@@ -325,13 +342,14 @@ EXL2__PRIVATE void exl2__cuda_buffers_layout(exl2__cuda_buffers *b, const exl2__
     b->rope = exl2__cuda_arena_take(a, p->rope_count * exl2__cuda_rope_bytes(p));
     b->unrotated = exl2__cuda_arena_take(a, s->head_dim * sizeof(float));
     b->residual = exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float));
-    bool later = exl2__plan_first(p) > 0;
-    b->handed = later ? exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float)) : 0;
+    b->handed = exl2__plan_first(p) > 0 ? exl2__cuda_arena_take(a, exl2__cuda_handed_bytes(p)) : 0;
     b->branch = s->post_norms ? exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float)) : 0;
     b->split_out = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * 2 * (uint64_t)s->inter * sizeof(float));
     uint64_t lora_rows = p->lora_max ? EXL2__CUDA_LORA_ROWS * EXL2K_LORA_PARTS : 0;
     b->lora_t = lora_rows ? exl2__cuda_arena_take(a, lora_rows * exl2__cuda_lora_stride(p) * sizeof(float)) : 0;
     b->data = exl2__cuda_arena_take(a, b->data_bytes);
+    bool spans = exl2__plan_span(p) < s->layers;
+    b->kept = spans ? exl2__cuda_arena_take(a, EXL2__STEP_GROUPS * b->data_bytes) : 0;
     exl2__cuda_buffers_routed(b, p, a);
     exl2__cuda_buffers_scratch(b, p, sms, a);
     exl2__cuda_buffers_zeroed(b, p, sms, a);

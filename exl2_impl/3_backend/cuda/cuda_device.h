@@ -38,6 +38,7 @@ typedef struct exl2__cuda_device { /* the engine keeps a pointer to it */
     uint32_t shared_bytes;        /* shared memory that a block may use, within the application's cap */
     uint32_t shared_sm_bytes;     /* shared memory that all blocks of a multiprocessor share */
     uint64_t bytes, peak, bytes_max, allocations;
+    uint32_t slot, peers;         /* its index in the engine; bit j: it writes to the memory of the engine's device j */
     int lost;                     /* the driver's result that ended the context; 0: the device works */
 } exl2__cuda_device;
 

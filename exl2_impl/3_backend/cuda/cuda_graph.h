@@ -10,13 +10,14 @@
 
    Graphs exist for 1, 8, 16, 24, 32, 48 and 64 rows, as far as the model has so many sequences; all are captured before
    the first pass. Those of whole passes, and of all their layers, exist for a few numbers of splits of attention each.
-   From 24 rows on a whole pass is the graph of its layers and that of its head, so that there are fewer graphs. Rows of
+   From 24 rows on a whole pass is the graph of its layers and that of its head, so that there are fewer graphs. Where
+   the host computes MLPs, that of the layers ends at the first crossing, and the units after it run one by one. Rows of
    a pass and their contexts lie in device memory: CTAs that a pass does not need leave at once. Graphs of single units,
    which time budgets need, exist only for the largest number of splits. */
 #ifndef EXL2__CUDA_GRAPH_H
 #define EXL2__CUDA_GRAPH_H
 
-#include "cuda_phases.h"
+#include "cuda_host.h"
 
 /* ---- units ---- */
 
@@ -28,21 +29,33 @@ static inline uint32_t exl2__cuda_unit_layers(const exl2__cuda_model *m)
     return m->pass.captured ? exl2__max32(m->layers_per_unit * 64 / (64 + more), 1) : 1;
 }
 
-/* Number of units that hold layers. */
+/* Number of units that hold layers, or parts of layers whose MLPs the host computes. */
 static inline uint32_t exl2__cuda_layer_units(const exl2__cuda_model *m)
 {
-    return (uint32_t)exl2__div_up(exl2__plan_span(m->plan), exl2__cuda_unit_layers(m));
+    uint32_t parts = m->plan->host_mlps ? m->plan->host_mlps + 1 : 0;
+    return (uint32_t)exl2__div_up(exl2__cuda_host_plain(m), exl2__cuda_unit_layers(m)) + parts;
 }
 
 EXL2__PRIVATE exl2_result exl2__cuda_queue_layer(exl2__cuda_model *m, const exl2__layer *layer)
 {
     m->pass.norm = 2 * layer->index % EXL2__CUDA_SUMS; /* two norms in each layer */
-    m->pass.first_norm = exl2__cuda_is_first(m, layer);
+    m->pass.first_norm = exl2__cuda_begins_anew(m, layer);
     for (uint32_t i = 0; i < layer->phase_count; i++) {
         exl2__range range = { 0, 1, 0, 0, i ? layer->phases[i - 1] : EXL2__PHASE_COUNT };
         EXL2__TRY(exl2__cuda_do(m, layer->phases[i], layer, &range));
     }
     return EXL2_OK;
+}
+
+/* Unit `part` of those after the whole layers: from a crossing to the next one (cuda_host.h). */
+EXL2__PRIVATE exl2_result exl2__cuda_queue_part(exl2__cuda_model *m, uint32_t part)
+{
+    const exl2__layer *first = m->plan->layers + exl2__plan_end(m->plan) - m->plan->host_mlps;
+    bool parallel = m->plan->shape.parallel;
+    if (part > 0) {
+        EXL2__TRY(parallel ? exl2__cuda_queue_layer(m, first + part - 1) : exl2__cuda_host_back(m, first + part - 1));
+    }
+    return part < m->plan->host_mlps && !parallel ? exl2__cuda_queue_layer(m, first + part) : EXL2_OK;
 }
 
 /* Units [begin, end) of the head for the group, and sampling after the last one; nothing if all rows are HIDDEN. */
@@ -55,7 +68,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_queue_logits(exl2__cuda_model *m, uint32_t 
         return EXL2_OK;
     }
     m->pass.norm = 2 * m->plan->shape.layers % EXL2__CUDA_SUMS;
-    m->pass.first_norm = false;
+    m->pass.first_norm = m->plan->host_mlps > 0;
     EXL2__TRY(exl2__cuda_do(m, EXL2__PHASE_head, NULL, &range));
     return end == m->head_units ? exl2__cuda_do(m, EXL2__PHASE_sample, NULL, &range) : EXL2_OK;
 }
@@ -63,16 +76,20 @@ EXL2__PRIVATE exl2_result exl2__cuda_queue_logits(exl2__cuda_model *m, uint32_t 
 /* Enqueues units [begin, end), without page copies. */
 EXL2__PRIVATE exl2_result exl2__cuda_queue_plain(exl2__cuda_model *m, uint32_t begin, uint32_t end)
 {
-    uint32_t each = exl2__cuda_unit_layers(m), units = exl2__cuda_layer_units(m);
+    uint32_t each = exl2__cuda_unit_layers(m), units = exl2__cuda_layer_units(m), plain = exl2__cuda_host_plain(m);
+    uint32_t whole = (uint32_t)exl2__div_up(plain, each);
     const exl2__layer *layers = m->plan->layers + exl2__plan_first(m->plan);
     for (uint32_t unit = begin; unit < end; unit++) {
-        uint32_t last = unit < units ? exl2__min32((unit + 1) * each, exl2__plan_span(m->plan)) : 0;
+        uint32_t last = unit < whole ? exl2__min32((unit + 1) * each, plain) : 0;
         if (unit == 0) {
             m->pass.norm = 2 * exl2__plan_first(m->plan) % EXL2__CUDA_SUMS;
             EXL2__TRY(exl2__cuda_do(m, EXL2__PHASE_embed, NULL, NULL));
         }
         for (uint32_t layer = unit * each; layer < last; layer++) {
             EXL2__TRY(exl2__cuda_queue_layer(m, &layers[layer]));
+        }
+        if (unit >= whole && unit < units) {
+            EXL2__TRY(exl2__cuda_queue_part(m, unit - whole));
         }
         if (unit >= units) {
             uint32_t group = (unit - units) / m->head_units, first = (unit - units) % m->head_units;
@@ -152,18 +169,18 @@ EXL2__PRIVATE exl2_result exl2__cuda_graphs_of(exl2__cuda_model *m, uint32_t row
     uint32_t most = exl2__cuda_split_class(exl2__cuda_splits(m->plan->context_max));
     m->pass = exl2__cuda_pass_captured(m, exl2__cuda_class_rows(m->plan, rows));
     uint32_t layers = exl2__cuda_layer_units(m), units = layers + m->head_units;
-    bool by_gemm = m->pass.by_gemm;
+    bool in_one = !m->pass.by_gemm && m->plan->host_mlps == 0;
     EXL2__TRY(exl2__alloc(m->c, units * sizeof *g->unit[rows], 16, EXL2_MEM_GENERAL, &memory));
     memset(memory, 0, units * sizeof *g->unit[rows]);
     g->unit[rows] = (exl2__cuda_graph_exec **)memory;
     g->units[rows] = units;
     for (uint32_t i = 0; i <= most && m->whole_graphs; i++) {
         m->pass.splits = exl2__cuda_split_classes[i];
-        if (!by_gemm) {
+        if (in_one) {
             EXL2__TRY(exl2__cuda_capture(m, 0, units, &g->whole[rows][i]));
         }
-        if (by_gemm || m->head_units) {
-            EXL2__TRY(exl2__cuda_capture(m, 0, layers, &g->layers[rows][i]));
+        if (!in_one || m->head_units) {
+            EXL2__TRY(exl2__cuda_capture(m, 0, exl2__cuda_host_first(m, layers), &g->layers[rows][i]));
         }
     }
     m->pass.splits = exl2__cuda_split_classes[most];
@@ -188,16 +205,16 @@ EXL2__PRIVATE exl2_result exl2__cuda_queue_graphs(exl2__cuda_model *m, uint32_t 
     const exl2__cuda_graphs *g = &m->graphs;
     uint32_t rows = exl2__cuda_row_class(m->pass.row_count);
     uint32_t splits = exl2__cuda_split_class(exl2__cuda_splits(m->pass.longest_context));
-    uint32_t units = g->units[rows], layers = units - m->head_units;
+    uint32_t units = g->units[rows], layers = units - m->head_units, first = exl2__cuda_host_first(m, layers);
     for (uint32_t unit = begin, next; unit < end; unit = next) {
         exl2__cuda_graph_exec *graph = g->unit[rows][unit];
         next = unit + 1;
         if (unit == 0 && end == units && g->whole[rows][splits]) {
             graph = g->whole[rows][splits];
             next = units;
-        } else if (unit == 0 && end >= layers && g->layers[rows][splits] && (end == layers || end == units)) {
+        } else if (unit == 0 && end >= first && g->layers[rows][splits] && (end == first || end == units)) {
             graph = g->layers[rows][splits];
-            next = layers;
+            next = first;
         } else if (unit == layers && end == units && g->head[rows]) {
             graph = g->head[rows];
             next = units;

@@ -16,6 +16,7 @@
 #include "cuda_ring.h"
 
 #define EXL2__CUDA_SLOTS 2u              /* slots of the ring that carries slices of weights, then the data of passes */
+#define EXL2__CUDA_SPAN_SLOTS 5u         /* the same of one of several spans */
 #define EXL2__CUDA_SLOT_BYTES (2u << 20) /* pinned bytes of a slot; more if a slice or the data of a pass is larger */
 #define EXL2__CUDA_SPARE 64u             /* finite elements after the end of every input row */
 #define EXL2__CUDA_ENDS_MAX (EXL2__MATRIX_IN_MAX / EXL2__CUDA_RECORD_ROWS + 1 + EXL2__CUDA_REGIONS_MAX)
@@ -74,6 +75,12 @@ typedef struct exl2__cuda_staged {
     uint32_t first, end, chunk, chunk_end;
 } exl2__cuda_staged;
 
+typedef struct exl2__cuda_kept {
+    exl2__cuda_pass pass;
+    const exl2__step *step;
+    uint64_t bytes;                 /* of its data */
+} exl2__cuda_kept;
+
 typedef struct exl2__cuda_model { /* exl2__device of this backend */
     exl2__ctx *c;
     exl2__cuda_device *gpu;
@@ -96,21 +103,38 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     const exl2__plan *plan;
     const exl2__step *step;
     exl2__cuda_pass pass;
+    const exl2__step *fence_steps[EXL2K_RESULT_SETS]; /* whose results a fence has, at the index of its event */
     uint32_t fences_queued, fences_collected; /* numbers of fences, see cuda_queue.h; exl2k_pass.ticket holds them */
     uint32_t layers_per_unit;       /* layers in a unit of a captured pass of few rows: exl2__cuda_unit_layers */
     uint32_t head_units;            /* ranges of the head's columns, at least 1; 0: the span has no head */
     bool whole_graphs;              /* captured passes may run as one graph */
     bool has_wg;                    /* products of many rows run by wgmma (cuda_gemm_wg.h) */
-    uint64_t layer_bytes, head_bytes; /* estimated bytes of weights */
+    uint64_t layer_bytes, attention_bytes, head_bytes; /* estimated bytes of weights; attention: part of a layer */
     float *host_logits;             /* [vocab] pinned, after the results: a row that is sampled on the CPU */
     void *host_scratch;             /* [exl2__sample_scratch_bytes] */
     uint64_t row_ns[EXL2__CUDA_PASS_CLASSES]; /* learned: of a pass that decodes, or of a row among many */
     exl2__cuda_graphs graphs;
     exl2__cuda_timing timing;
+    struct exl2__cuda_model *before; /* the span before, whose rows this one goes on with; NULL: it is the first */
+    exl2__cuda_device *from;        /* the GPU of `before` */
+    exl2__cuda_event *arrived, *taken; /* of `before`: it has handed over its rows; of this one: it has read them */
+    uint8_t *handing;               /* pinned: exl2__cuda_handed_bytes, where `before` cannot write to this memory */
+    uint64_t handing_bytes;
+    exl2__cuda_kept kept[EXL2__STEP_GROUPS]; /* the groups of a pass; what is not of their data */
+    /* Of the last of several spans, for each group: rows as sampling has advanced them, and when they are there. */
+    exl2__cuda_event *advanced[EXL2__STEP_GROUPS];
+    exl2k_row *next_rows;           /* pinned [EXL2__STEP_GROUPS, EXL2__CUDA_GRAPH_ROWS] */
     void **packed;                  /* blocks of a pinned copy of the weights (cuda_park.h); NULL: there is none */
     uint64_t packed_size, packed_done; /* bytes of the copy; bytes that are copied so far, down or up */
     uint64_t packed_base;           /* address of the weights that the copy and all records mean */
 } exl2__cuda_model;
+
+/* Slots of the ring. The parts of a prompt that several spans share are enqueued at once, so no slot is reused before
+   the last part. plan NULL: no model. */
+static inline uint32_t exl2__cuda_slot_count(const exl2__plan *p)
+{
+    return p && exl2__plan_span(p) < p->shape.layers ? EXL2__CUDA_SPAN_SLOTS : EXL2__CUDA_SLOTS;
+}
 
 static inline exl2__cuda_model *exl2__cuda_of(const exl2__device *d)
 {

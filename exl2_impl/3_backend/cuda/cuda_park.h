@@ -24,6 +24,7 @@ EXL2__PRIVATE void exl2__cuda_release(exl2__cuda_model *m)
     exl2__cuda_unpin(gpu, m->b.results, m->results_bytes);
     exl2__cuda_graphs_close(m);
     exl2__cuda_timing_close(gpu, &m->timing);
+    exl2__cuda_cross_close(m);
     for (uint32_t i = 0; i < EXL2__COUNT(m->b.fences); i++) {
         if (m->b.fences[i]) {
             gpu->driver.event_free(m->b.fences[i]);

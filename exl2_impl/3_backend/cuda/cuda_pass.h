@@ -78,9 +78,8 @@ EXL2__PRIVATE uint32_t exl2__cuda_table_pitch(const exl2__step *step)
     return pages;
 }
 
-/* later: of a later span, whose rows have their index in place of a token (exl2__cuda_embed_table). */
-EXL2__PRIVATE void exl2__cuda_fill_rows(const exl2__step *step, bool later, uint32_t vocab, exl2k_row *rows,
-                                        uint32_t *tables, uint32_t pitch)
+EXL2__PRIVATE void exl2__cuda_fill_rows(const exl2__step *step, uint32_t vocab, exl2k_row *rows, uint32_t *tables,
+                                        uint32_t pitch)
 {
     (void)vocab; /* only asserts read it */
     for (uint32_t i = 0; i < step->row_count; i++) {
@@ -88,8 +87,8 @@ EXL2__PRIVATE void exl2__cuda_fill_rows(const exl2__step *step, bool later, uint
         uint32_t pages = exl2__cuda_last_position(step, i) / EXL2K_PAGE_TOKENS + 1;
         EXL2__ASSERT(row->vector || (uint32_t)row->token < vocab);
         EXL2__ASSERT(!row->later && !row->turn[0] && !row->turn[1] && !row->turn[2]); /* kernels know positions alone */
-        rows[i] = (exl2k_row){ later ? i : (exl2k_u32)row->token, row->position, row->sequence, 0 };
-        rows[i].flags = row->vector && !later ? EXL2K_ROW_VECTOR : 0;
+        rows[i] = (exl2k_row){ (exl2k_u32)row->token, row->position, row->sequence, 0 };
+        rows[i].flags = row->vector ? EXL2K_ROW_VECTOR : 0;
         if (i + 1 < step->row_count && row[1].sequence == row->sequence) {
             continue;
         }
@@ -174,11 +173,11 @@ EXL2__PRIVATE bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k
     for (uint32_t g = 0; g < groups; g++) {
         passes[g] = (exl2k_pass){ .row_count = step->row_count, .tile_count = m->pass.tile_count,
                                   .table_pitch = table_pitch, .tables = k->device + at->tables,
-                                  .tiles = k->device + at->tiles, .ticket = m->fences_queued + g,
+                                  .tiles = k->device + at->tiles,
+                                  .ticket = m->fences_queued + m->plan->host_mlps + g, /* crossings come first */
                                   .logit_count = exl2__min32(size, step->logit_count - g * size) };
     }
-    bool later = exl2__plan_first(m->plan) > 0;
-    exl2__cuda_fill_rows(step, later, m->plan->shape.vocab, (exl2k_row *)(void *)(k->slot + at->rows),
+    exl2__cuda_fill_rows(step, m->plan->shape.vocab, (exl2k_row *)(void *)(k->slot + at->rows),
                          (uint32_t *)(void *)(k->slot + at->tables), table_pitch);
     if (m->pass.prompts) {
         exl2__cuda_pack_tiles(m, step, (exl2k_tile *)(void *)(k->slot + at->tiles));
@@ -189,6 +188,7 @@ EXL2__PRIVATE bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k
     bool good = !m->pass.adapted || exl2__cuda_pack_loras(m, k);
     for (uint32_t i = 0; i < step->logit_count && good; i++) {
         good = exl2__cuda_pack_sampling(k, &step->logits[i], step->repeats, &samplings[i]);
+        samplings[i].row -= step->rows_before;
     }
     return good && exl2__cuda_pack_masks(m, k, samplings);
 }
@@ -273,8 +273,12 @@ EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
         return exl2__fail(m->c, EXL2_ERR_INTERNAL, "the data of a pass needs %llu bytes, but %llu were planned",
                           (unsigned long long)k.used, (unsigned long long)k.size);
     }
-    EXL2__TRY(exl2__cuda_ring_copy(m->gpu, &m->ring, m->b.data, 0, k.used));
+    uint64_t to = step->groups > 1 ? m->b.kept + step->group * m->b.data_bytes : m->b.data;
+    EXL2__TRY(exl2__cuda_ring_copy(m->gpu, &m->ring, to, 0, k.used));
     EXL2__TRY(exl2__cuda_ring_next(m->gpu, &m->ring));
+    if (step->groups > 1) {
+        m->kept[step->group] = (exl2__cuda_kept){ *pass, step, k.used };
+    }
     return exl2__plan_first(m->plan) == 0 ? exl2__cuda_send_vectors(m) : EXL2_OK;
 }
 

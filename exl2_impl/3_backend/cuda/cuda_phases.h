@@ -11,6 +11,7 @@
 
 #include "../../../kernels_src/copy_args.h"
 #include "cuda_attend.h"
+#include "cuda_cross.h"
 #include "cuda_experts.h"
 #include "cuda_multiply.h"
 
@@ -70,22 +71,54 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_copy_pages(exl2__cuda_model *m, const ex
     return EXL2_OK;
 }
 
-/* The table of the phase `embed`. In a later span it has the rows that were handed over, and each row of the pass has
-   its index in place of a token (exl2__cuda_fill_rows). */
+/* What the span before has handed over: its residual and, where norms are folded into products, the sums of squares
+   that its last product has left for the next one. So the bits are those of a model that is not cut. */
+EXL2__PRIVATE void exl2__cuda_embed_handed(const exl2__cuda_model *m, exl2k_embed_args *a)
+{
+    const exl2__shape *s = &m->plan->shape;
+    a->table = m->b.handed;
+    a->kind = EXL2K_TABLE_HANDED;
+    if (exl2__cuda_takes_sums(m)) {
+        a->handed_now = m->b.handed + exl2__cuda_handed_sums(m->plan);
+        a->handed_before = a->handed_now + EXL2__CUDA_HANDED_SLOTS;
+        a->sums_before = exl2__cuda_sums(m, EXL2__CUDA_SUMS - 1);
+        a->by_lanes = exl2__cuda_is_sparse(&m->plan->layers[exl2__plan_first(m->plan) - 1]);
+        a->eps = s->norm_eps;
+        a->inverse_hidden = 1.0f / (float)s->hidden;
+    }
+}
+
+/* The table of the phase `embed`. */
 EXL2__PRIVATE void exl2__cuda_embed_table(const exl2__cuda_model *m, exl2k_embed_args *a)
 {
     const exl2__cuda_matrix *table = exl2__cuda_matrix_of(m->plan->embed);
     if (exl2__plan_first(m->plan) > 0) {
-        a->table = m->b.handed;
-        a->table_rows = m->plan->rows_max;
-        a->kind = EXL2K_TABLE_F32;
-        a->scale = 1;
+        exl2__cuda_embed_handed(m, a);
         return;
     }
     a->table = table->table;
     a->table_rows = table->feed[0].rows;
     a->kind = table->feed[0].type;
     a->scale = m->plan->shape.embed_scale;
+}
+
+/* What the kernel that begins with rows of the residual, or makes them, is told besides tables, and the norm and its
+   reader. */
+EXL2__PRIVATE exl2k_embed_args exl2__cuda_embed_args(const exl2__cuda_model *m)
+{
+    return (exl2k_embed_args){ .pass = m->pass.groups, .rows = m->pass.rows,
+                               .residual = m->b.residual, .sums = m->b.sums[m->pass.norm],
+                               .hidden = m->plan->shape.hidden, .residual_pitch = m->plan->shape.hidden,
+                               .out_pitch = m->b.x_pitch, .slots_pitch = EXL2K_SLOTS_MAX,
+                               .slots = exl2__cuda_residual_ctas(m) };
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_embed(exl2__cuda_model *m, const exl2k_embed_args *a)
+{
+    uint32_t parts = (uint32_t)exl2__div_up(a->hidden, EXL2K_EMBED_THREADS);
+    exl2__cuda_grid grid = { .x = m->pass.row_count, .y = m->pass.prompts ? 1 : exl2__min32(parts, a->slots),
+                             .threads = EXL2K_EMBED_THREADS };
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_embed, grid, a);
 }
 
 EXL2__PRIVATE exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
@@ -95,11 +128,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__l
     bool folds = exl2__cuda_folds(&m->plan->shape);
     (void)layer;
     (void)range;
-    exl2k_embed_args a = { .pass = m->pass.groups, .rows = m->pass.rows,
-                           .residual = m->b.residual, .sums = m->b.sums[m->pass.norm],
-                           .hidden = m->plan->shape.hidden, .residual_pitch = m->plan->shape.hidden,
-                           .out_pitch = m->b.x_pitch, .slots_pitch = EXL2K_SLOTS_MAX,
-                           .slots = exl2__cuda_residual_ctas(m) };
+    exl2k_embed_args a = exl2__cuda_embed_args(m);
     exl2__cuda_embed_table(m, &a);
 #if EXL2__EXL3
     const exl2__cuda_matrix *embed = exl2__cuda_matrix_of(m->plan->embed); /* NULL in a later span */
@@ -117,10 +146,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__l
         a.map = exl2__cuda_inputs(first->matrix[EXL2__ROLE_QKV]);
         a.weight = exl2__cuda_values(first->attn_norm.weight);
     }
-    uint32_t parts = (uint32_t)exl2__div_up(a.hidden, EXL2K_EMBED_THREADS);
-    exl2__cuda_grid grid = { .x = m->pass.row_count, .y = m->pass.prompts ? 1 : exl2__min32(parts, a.slots),
-                             .threads = EXL2K_EMBED_THREADS };
-    EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_embed, grid, &a));
+    EXL2__TRY(exl2__cuda_embed(m, &a));
     return folds ? EXL2_OK : exl2__cuda_settle_down(m, NULL);
 }
 
@@ -147,11 +173,16 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_out(exl2__cuda_model *m, const exl2__lay
         x = s->parallel ? m->b.x2 : m->b.h;
         EXL2__TRY(exl2__cuda_tiles(m, x, layer->matrix[EXL2__ROLE_OUT]));
     }
-    if (exl2__cuda_folds(s)) {
+    bool host = exl2__plan_is_host(m->plan, layer->index);
+    if (exl2__cuda_folds(s)) { /* nothing reads what is written for the norm before an MLP of the host: any will do */
         return exl2__cuda_residual(m, exl2__operand_of(layer, EXL2__ROLE_OUT), x, m->b.attended_pitch,
-                                   layer->mlp_norm.weight, layer->matrix[EXL2__ROLE_GATE_UP]);
+                                   (host ? layer->attn_norm : layer->mlp_norm).weight,
+                                   layer->matrix[EXL2__ROLE_GATE_UP]);
     }
     EXL2__TRY(exl2__cuda_block(m, exl2__operand_of(layer, EXL2__ROLE_OUT), x, m->b.attended_pitch));
+    if (host) {
+        return s->parallel ? exl2__cuda_settle_down(m, layer) : EXL2_OK; /* its MLP was the first part of the layer */
+    }
     bool settled = s->post_norms || s->parallel || exl2__cuda_is_sparse(layer); /* by another phase */
     return settled ? EXL2_OK : exl2__cuda_settle_out(m, layer);
 }
@@ -264,7 +295,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_head_rows(exl2__cuda_model *m, const exl2__
     exl2__cuda_grid grid = { .x = range->logit_count, .y = 1, .threads = EXL2K_COPY_THREADS };
     head->x = a.out;
     head->sums_now = a.now_out;
-    head->sums_before = a.before_out;
+    head->sums_before = a.sums_before ? a.before_out : 0;
+    a.sums_before = a.sums_before ? a.sums_before : a.sums_now; /* the kernel copies some */
     return range->begin > 0 ? EXL2_OK : exl2__cuda_chain(m, EXL2__KERNEL_exl2k_head_rows, grid, &a);
 }
 

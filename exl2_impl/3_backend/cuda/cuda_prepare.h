@@ -50,10 +50,12 @@ EXL2__PRIVATE void exl2__cuda_prepare_units(exl2__cuda_model *m)
     bool has_head = exl2__plan_has_head(m->plan);
     uint64_t head = has_head ? (uint64_t)s->vocab * s->hidden : 0;
     uint32_t layers = exl2__plan_span(m->plan);
-    double all = ((double)layer + (double)expert * s->experts.count) * layers + (double)head;
+    double mlps = ((double)layer - (double)attention + (double)expert * s->experts.count) * exl2__cuda_host_plain(m);
+    double all = (double)attention * layers + mlps + (double)head;
     double bytes = (double)m->weights.used / all;
     layer += expert * s->experts.active; /* what a row reads */
     m->layer_bytes = (uint64_t)(bytes * (double)layer);
+    m->attention_bytes = (uint64_t)(bytes * (double)attention);
     m->head_bytes = (uint64_t)(bytes * (double)head);
     uint64_t fit = EXL2__CUDA_UNIT_NS / exl2__cuda_read_ns(m, m->layer_bytes);
     m->whole_graphs = exl2__cuda_read_ns(m, m->layer_bytes * layers + m->head_bytes) < EXL2__CUDA_WHOLE_NS;
@@ -70,9 +72,16 @@ static inline uint64_t exl2__cuda_host_logits_at(const exl2__plan *p)
     return exl2__align_up(EXL2K_RESULT_SETS * p->logit_rows_max * sizeof(exl2k_result), 64);
 }
 
+/* Offset of the rows that cross to the host, at the end of the same block. */
+static inline uint64_t exl2__cuda_crossing_at(const exl2__plan *p)
+{
+    return exl2__align_up(exl2__cuda_host_logits_at(p) + p->shape.vocab * sizeof(float), 64);
+}
+
 static inline uint64_t exl2__cuda_results_bytes(const exl2__plan *p)
 {
-    return exl2__cuda_host_logits_at(p) + p->shape.vocab * sizeof(float);
+    uint64_t rows = p->host_mlps ? p->rows_max : 0;
+    return exl2__cuda_crossing_at(p) + rows * p->shape.hidden * sizeof(float);
 }
 
 /* As exl2__backend.host_bytes: records of matrices and norms, the pinned ring, and what making a matrix needs, or
@@ -88,7 +97,6 @@ EXL2__PRIVATE uint64_t exl2__cuda_host_bytes(const exl2__device *device, const e
     uint64_t layers = exl2__plan_span(p), slot = exl2__max64(EXL2__CUDA_SLOT_BYTES, slice_bytes);
     uint64_t matrices = (s->experts.count ? 5 : 4) * layers + 3, vectors = EXL2__UNIT_VECTORS_MAX * layers + 2;
     uint64_t bytes = matrices * sizeof(exl2__cuda_matrix) + vectors * sizeof(exl2__cuda_vector);
-    (void)device;
     bytes += exl2__cuda_orders_max(p) * sizeof(uint16_t);
     if (exl2__experts_any(&s->experts)) { /* records of layers, and the order of their inputs */
         bytes += layers * (sizeof(exl2__cuda_experts) + s->hidden * sizeof(uint16_t));
@@ -96,8 +104,10 @@ EXL2__PRIVATE uint64_t exl2__cuda_host_bytes(const exl2__device *device, const e
     if (ready) {
         slot = exl2__max64(slot, exl2__cuda_data_bytes(p));
         uint64_t classes = exl2__cuda_row_class(exl2__cuda_graph_rows(p)) + 1;
-        uint64_t graphs = classes * (layers + EXL2__CUDA_HEAD_UNITS_MAX);
+        uint64_t graphs = classes * (layers + (p->host_mlps > 0) + EXL2__CUDA_HEAD_UNITS_MAX);
         bytes += exl2__cuda_results_bytes(p) + graphs * sizeof(exl2__cuda_graph_exec *);
+        bytes += exl2__cuda_handing_bytes(exl2__cuda_of(device), p);
+        bytes += p->layers_before && exl2__plan_has_head(p) ? EXL2__CUDA_NEXT_ROWS_BYTES : 0;
     } else {
         uint32_t attention = s->heads * s->head_dim;
         uint64_t making = exl2__cuda_making_bytes(s->hidden, EXL2K_PARTS_MAX);
@@ -105,7 +115,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_host_bytes(const exl2__device *device, const e
         bytes += exl2__max64(making, exl2__cuda_making_bytes(exl2__max32(inter, attention), 1));
         bytes += exl2__align_up(inter, 32) * sizeof(uint16_t); /* exl2__cuda_down_order */
     }
-    return bytes + EXL2__CUDA_SLOTS * exl2__align_up(slot, EXL2__CUDA_ALIGN);
+    return bytes + exl2__cuda_slot_count(p) * exl2__align_up(slot, EXL2__CUDA_ALIGN);
 }
 
 /* Chooses how products of many rows run. Where wgmma could compute them but for their matrices, modules are loaded that
@@ -136,12 +146,13 @@ EXL2__PRIVATE exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const 
     exl2__cuda_buffers_layout(&m->b, p, gpu->sm_count, &m->pass_memory);
     if (m->b.data_bytes > m->ring.slot_bytes) {
         exl2__cuda_ring_close(gpu, &m->ring);
-        EXL2__TRY(exl2__cuda_ring_open(gpu, &m->ring, EXL2__CUDA_SLOTS, m->b.data_bytes, gpu->stream));
+        EXL2__TRY(exl2__cuda_ring_open(gpu, &m->ring, exl2__cuda_slot_count(p), m->b.data_bytes, gpu->stream));
     }
     m->results_bytes = exl2__cuda_results_bytes(p);
     EXL2__TRY(exl2__cuda_pin(gpu, m->results_bytes, &results));
     m->b.results = (exl2k_result *)results;
     m->host_logits = (float *)(void *)((uint8_t *)results + exl2__cuda_host_logits_at(p));
+    m->b.crossing = p->host_mlps ? (float *)(void *)((uint8_t *)results + exl2__cuda_crossing_at(p)) : NULL;
     memset(results, 0, (size_t)m->results_bytes);
     /* A thread that waits in the driver must sleep there. Events that allow it cost interrupts. */
     unsigned waiting = EXL2__PLATFORM_HAS_SLEEP_US ? 0 : EXL2__CUDA_EVENT_BLOCKING;
@@ -155,6 +166,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const 
     EXL2__TRY(exl2__cuda_prepare_products(m, p));
     exl2__cuda_prepare_units(m);
     EXL2__TRY(exl2__cuda_timing_open(gpu, &m->timing));
+    EXL2__TRY(exl2__cuda_cross_open(m));
     return exl2__cuda_graphs_open(m);
 }
 

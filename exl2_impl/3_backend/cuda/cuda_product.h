@@ -219,16 +219,17 @@ static inline bool exl2__cuda_may_wg(const exl2__cuda_device *gpu, const exl2__s
            && (!exl2__cuda_needs_any(s) || (known && room));
 }
 
-/* Whether they do: all matrices of the span's layers are ones that the kernels compute with. */
+/* Whether they do: all matrices of the model's layers are ones that the kernels compute with. Layers of other spans
+   count, too: the bits of a layer do not depend on where a model is cut. */
 EXL2__PRIVATE bool exl2__cuda_has_wg(const exl2__cuda_model *m, const exl2__plan *p)
 {
     bool has = exl2__cuda_may_wg(m->gpu, &p->shape);
-    for (uint32_t i = exl2__plan_first(p); i < exl2__plan_end(p) && has; i++) {
+    for (uint32_t i = 0; i < p->shape.layers && has; i++) {
         const exl2__layer *layer = &p->layers[i];
         const exl2__matrix *matrices[] = { layer->matrix[EXL2__ROLE_QKV], layer->matrix[EXL2__ROLE_OUT],
                                            layer->matrix[EXL2__ROLE_GATE_UP], layer->matrix[EXL2__ROLE_DOWN] };
         for (uint32_t k = 0; k < EXL2__COUNT(matrices); k++) {
-            has = has && exl2__cuda_by_wg(&p->shape, matrices[k]);
+            has = has && (!matrices[k] || exl2__cuda_by_wg(&p->shape, matrices[k])); /* NULL: the host has it */
         }
     }
     return has;

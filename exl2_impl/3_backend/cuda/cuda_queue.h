@@ -48,7 +48,9 @@ EXL2__PRIVATE uint64_t exl2__cuda_estimate_ns(const exl2__cuda_model *m, uint32_
         uint64_t reads = exl2__div_up(exl2__max32(m->step->logit_count, 1), 16);
         return exl2__cuda_read_ns(m, m->head_bytes) * reads / m->head_units;
     }
-    uint64_t ns = exl2__cuda_read_ns(m, m->layer_bytes) * exl2__cuda_unit_layers(m);
+    bool part = m->plan->host_mlps && unit + m->plan->host_mlps + 1 >= units;
+    uint64_t ns = part ? exl2__cuda_read_ns(m, m->attention_bytes)
+                       : exl2__cuda_read_ns(m, m->layer_bytes) * exl2__cuda_unit_layers(m);
     return ns + ns * rows / 64;
 }
 
@@ -96,39 +98,45 @@ EXL2__PRIVATE uint64_t exl2__cuda_queued_ns(exl2__device *device)
 
 /* ---- queueing ---- */
 
-/* Enqueues a fence after the sampling of a group, or after a pass without logits, or after a span without a head. */
+/* Enqueues a fence after the sampling of a group, or after a pass without logits. */
 EXL2__PRIVATE exl2_result exl2__cuda_queue_fence(exl2__cuda_model *m)
 {
+    EXL2__TRY(exl2__cuda_cross_advance(m));
+    EXL2__TRY(exl2__cuda_keep_group(m));
     int recorded = m->gpu->driver.event_record(m->b.fences[m->fences_queued % EXL2K_RESULT_SETS], m->gpu->stream);
+    m->fence_steps[m->fences_queued % EXL2K_RESULT_SETS] = m->step;
     m->fences_queued++;
     exl2__cuda_device_flush(m->gpu);
     return exl2__cuda_device_check(m->gpu, recorded, "recording an event");
-}
-
-/* Uploads the rows that the span before has handed over. */
-EXL2__PRIVATE exl2_result exl2__cuda_queue_handed(exl2__cuda_model *m)
-{
-    size_t bytes = (size_t)m->step->row_count * m->plan->shape.hidden * sizeof(float);
-    m->pass.chained = false; /* the next kernel reads them */
-    return exl2__cuda_device_check(m->gpu, m->gpu->driver.copy_up(m->b.handed, m->step->handed, bytes, m->gpu->stream),
-                                   "uploading rows of a span");
 }
 
 EXL2__PRIVATE exl2_result exl2__cuda_queue_units(exl2__cuda_model *m, uint32_t begin, uint32_t end)
 {
     uint32_t layers = exl2__cuda_layer_units(m);
     bool head = m->step->logit_count && m->head_units;
+    uint32_t crossing = exl2__cuda_host_first(m, layers);
     bool ends = head ? end > layers && (end - layers) % m->head_units == 0 : end == layers;
     if (begin == 0 && m->step->copy_count) {
         EXL2__TRY(exl2__cuda_do(m, EXL2__PHASE_copy_pages, NULL, NULL));
     }
-    if (begin == 0 && exl2__plan_first(m->plan) > 0) {
-        EXL2__TRY(exl2__cuda_queue_handed(m));
+    if (begin >= crossing && begin < layers) {
+        EXL2__TRY(exl2__cuda_host_fetch(m));
     }
+    uint32_t first = m->taken && begin == 0 && !m->pass.captured ? 1 : end; /* the span before may go on after it */
     if (m->step->row_count) {
-        EXL2__TRY(m->pass.captured ? exl2__cuda_queue_graphs(m, begin, end) : exl2__cuda_queue_plain(m, begin, end));
+        EXL2__TRY(m->pass.captured ? exl2__cuda_queue_graphs(m, begin, end) : exl2__cuda_queue_plain(m, begin, first));
     }
-    if (!ends) {
+    if (begin == 0) {
+        EXL2__TRY(exl2__cuda_cross_taken(m));
+    }
+    if (m->step->row_count && first < end) {
+        EXL2__TRY(exl2__cuda_queue_plain(m, first, end));
+    }
+    bool crosses = end >= crossing && end < layers;
+    if (crosses) {
+        EXL2__TRY(exl2__cuda_host_send(m));
+    }
+    if (!crosses && (!ends || m->plan->layers_after)) {
         exl2__cuda_device_flush(m->gpu);
         return EXL2_OK;
     }
@@ -160,8 +168,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_repeat_pass(exl2__cuda_model *m)
 {
     uint32_t end = exl2__cuda_layer_units(m) + (m->step->masked ? 0 : m->head_units);
     m->pass.longest_context++;
+    m->kept[m->step->group].pass.longest_context = m->pass.longest_context;
     EXL2__TRY(m->pass.captured ? exl2__cuda_queue_graphs(m, 0, end) : exl2__cuda_queue_plain(m, 0, end));
-    if (m->step->masked) {
+    EXL2__TRY(exl2__cuda_cross_taken(m));
+    if (m->step->masked || m->plan->layers_after) {
         exl2__cuda_device_flush(m->gpu);
         return EXL2_OK;
     }
@@ -206,6 +216,12 @@ EXL2__PRIVATE bool exl2__cuda_results_arrived(const exl2__cuda_model *m, uint32_
 static inline int exl2__cuda_fence_query(const exl2__cuda_model *m, uint32_t fence)
 {
     return m->gpu->driver.event_query(m->b.fences[fence % EXL2K_RESULT_SETS]);
+}
+
+/* Whether the fence may still pass. */
+static inline bool exl2__cuda_fence_waits(const exl2__cuda_model *m, uint32_t fence)
+{
+    return exl2__cuda_fence_query(m, fence) == EXL2__CUDA_NOT_READY && exl2__cuda_cross_check(m) == EXL2_OK;
 }
 
 /* Whether all results have arrived or, without results, whether the pass has ended. */
@@ -272,7 +288,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_learn_ns(const exl2__cuda_sleep *s, uint64_t r
 EXL2__PRIVATE bool exl2__cuda_sleep_is_lost(const exl2__cuda_model *m, const exl2__cuda_sleep *s)
 {
     uint64_t overdue_ns = 2 * s->rows * m->row_ns[s->kind] + EXL2__CUDA_OVERDUE_NS;
-    return s->sleeps > 1 && s->waited_ns > overdue_ns && exl2__cuda_fence_query(m, s->fence) != EXL2__CUDA_NOT_READY;
+    return s->sleeps > 1 && s->waited_ns > overdue_ns && !exl2__cuda_fence_waits(m, s->fence);
 }
 
 /* Sleeps until the results of the fence have arrived, or never will. */
@@ -299,6 +315,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_wait(exl2__cuda_model *m, uint32_t count)
     if (count > 0 && exl2__cuda_results_arrived(m, fence, count)) {
         return EXL2_OK;
     }
+    EXL2__TRY(exl2__cuda_cross_check(m));
     return exl2__cuda_device_check(m->gpu, m->gpu->driver.event_wait(m->b.fences[fence % EXL2K_RESULT_SETS]),
                                    "running a pass");
 }
@@ -309,6 +326,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_fence_check(exl2__cuda_model *m, uint32_t c
     if (count > 0 && exl2__cuda_results_arrived(m, m->fences_collected, count)) {
         return EXL2_OK;
     }
+    EXL2__TRY(exl2__cuda_cross_check(m));
     return exl2__cuda_device_check(m->gpu, exl2__cuda_fence_query(m, m->fences_collected), "running a pass");
 }
 
@@ -317,8 +335,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_collect(exl2__device *device, uint32_t logi
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     const exl2k_result *from = exl2__cuda_results(m, m->fences_collected);
+    const exl2__step *step = m->fence_steps[m->fences_collected % EXL2K_RESULT_SETS];
     /* Rows without sampling have no results that could arrive: the fence alone says that the pass has ended. */
-    uint32_t stamped = exl2__step_has_hidden(m->step, logit0, count, true) ? 0 : count;
+    uint32_t stamped = exl2__step_has_hidden(step, logit0, count, true) ? 0 : count;
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
     exl2_result r = wait ? exl2__cuda_wait(m, stamped) : exl2__cuda_fence_check(m, stamped);
     exl2__cuda_device_leave(m->gpu);
@@ -326,7 +345,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_collect(exl2__device *device, uint32_t logi
         return r;
     }
     for (uint32_t i = 0; i < count; i++) {
-        if (m->step->logits[logit0 + i].use == EXL2__LOGIT_HIDDEN) {
+        if (step->logits[logit0 + i].use == EXL2__LOGIT_HIDDEN) {
             results[i] = (exl2__logit_result){ .token = -1, .alts = results[i].alts };
         } else {
             exl2__cuda_sample_result(&from[i], &results[i]);

@@ -20,16 +20,19 @@ typedef struct exl2__cuda_next {
     const exl2__matrix *readers[2]; /* NULL: none. The second one reads x2 */
 } exl2__cuda_next;
 
-/* Both matrices read their inputs in the same order. */
-static inline bool exl2__cuda_orders_equal(const exl2__matrix *a, const exl2__matrix *b)
+/* Whether gate_up of parallel blocks, if the device has it, reads its inputs in another order than q, k, v. */
+static inline bool exl2__cuda_two_orders(const exl2__cuda_model *m, const exl2__layer *layer)
 {
-    return exl2__cuda_inputs(a) == exl2__cuda_inputs(b);
+    const exl2__matrix *gate_up = layer->matrix[EXL2__ROLE_GATE_UP];
+    return m->plan->shape.parallel && gate_up
+        && exl2__cuda_inputs(layer->matrix[EXL2__ROLE_QKV]) != exl2__cuda_inputs(gate_up);
 }
 
-/* The layer that the phase `embed` is followed by, whose norm is the first one of the pass. */
+/* The layer that the phase `embed` is followed by, whose norm is the first one of the pass; or one whose rows come from
+   the host (cuda_host.h), where norms begin anew. */
 static inline bool exl2__cuda_is_first(const exl2__cuda_model *m, const exl2__layer *layer)
 {
-    return layer->index == exl2__plan_first(m->plan);
+    return layer->index == exl2__plan_first(m->plan) || exl2__plan_is_host(m->plan, layer->index - 1);
 }
 
 /* Index of the layer after the embedding (NULL) or a layer; the end of the span if there is none. */
@@ -48,8 +51,7 @@ static inline exl2__cuda_next exl2__cuda_next_attention(const exl2__cuda_model *
         return (exl2__cuda_next){ &m->plan->final_norm, { decodes ? m->plan->head : NULL, NULL } };
     }
     const exl2__layer *layer = &m->plan->layers[index];
-    bool two = m->plan->shape.parallel && !exl2__cuda_orders_equal(layer->matrix[EXL2__ROLE_QKV],
-                                                                     layer->matrix[EXL2__ROLE_GATE_UP]);
+    bool two = exl2__cuda_two_orders(m, layer);
     return (exl2__cuda_next){ &layer->attn_norm, { layer->matrix[EXL2__ROLE_QKV],
                                                    two ? layer->matrix[EXL2__ROLE_GATE_UP] : NULL } };
 }
@@ -72,6 +74,19 @@ static inline uint64_t exl2__cuda_sums_before(const exl2__cuda_model *m)
     return m->pass.first_norm ? 0 : exl2__cuda_sums(m, EXL2__CUDA_SUMS - 1);
 }
 
+/* Whether the span before hands over sums of squares in this pass, too. Behind MLPs of the host norms begin anew. */
+static inline bool exl2__cuda_takes_sums(const exl2__cuda_model *m)
+{
+    return m->before && exl2__cuda_folds(&m->plan->shape) && !m->pass.by_gemm && m->before->plan->host_mlps == 0;
+}
+
+/* Whether the norm before the layer is the first one, which knows no sums of squares of a norm before. */
+static inline bool exl2__cuda_begins_anew(const exl2__cuda_model *m, const exl2__layer *layer)
+{
+    bool first = layer->index == exl2__plan_first(m->plan);
+    return first ? !exl2__cuda_takes_sums(m) : exl2__plan_is_host(m->plan, layer->index - 1);
+}
+
 /* What follows a layer if norms are folded: a norm, and the product that reads it. The kernels write an input for some
    norm in any case. At the end of a span that another one follows, nothing reads it: any norm of the layer will do. */
 typedef struct exl2__cuda_follower {
@@ -91,9 +106,7 @@ static inline exl2__cuda_follower exl2__cuda_follower_of(const exl2__cuda_model 
 /* The input of gate_up. */
 static inline uint64_t exl2__cuda_mlp_input(const exl2__cuda_model *m, const exl2__layer *layer)
 {
-    bool two = m->plan->shape.parallel && !exl2__cuda_orders_equal(layer->matrix[EXL2__ROLE_QKV],
-                                                                     layer->matrix[EXL2__ROLE_GATE_UP]);
-    return two ? m->b.x2 : m->b.x;
+    return exl2__cuda_two_orders(m, layer) ? m->b.x2 : m->b.x;
 }
 
 /* Launches the kernel for `rows` rows. `a` holds branch, post_weight, post_bias, rows_at, samplings and out. */

@@ -115,7 +115,8 @@ class Parallel(_Public):
 class DeviceDesc(_Public):
     _fields_ = [("_start_canary", c_uint32), ("pick", c_int32), ("index", c_uint32), ("uuid", c_uint8 * 16),
         ("luid", c_uint8 * 8), ("cuda_context", c_void_p), ("shared_bytes_max", c_uint32),
-        ("stream_priority", c_int32), ("bytes_max", c_uint64), ("_end_canary", c_uint32)]
+        ("stream_priority", c_int32), ("bytes_max", c_uint64), ("gpu_us", c_uint32),
+        ("_end_canary", c_uint32)]
 
 
 class DeviceInfo(_Public):
@@ -139,7 +140,7 @@ class EngineDesc(_Public):
 
 class EngineInfo(_Public):
     _fields_ = [("backend", c_int32), ("device", DeviceInfo), ("devices", DeviceInfo * DEVICES_MAX),
-        ("device_count", c_uint32), ("cpu_path", c_int32), ("max_models", c_uint32),
+        ("device_count", c_uint32), ("peers", c_uint32 * 8), ("cpu_path", c_int32), ("max_models", c_uint32),
         ("max_sessions", c_uint32), ("max_jobs", c_uint32), ("max_events", c_uint32),
         ("host_bytes_max", c_uint64), ("device_bytes_max", c_uint64)]
 
@@ -205,7 +206,8 @@ class ModelDesc(_Public):
         ("text_only", c_bool), ("prefill_chunk", c_uint32), ("batch_max", c_uint32),
         ("experts_active", c_uint32), ("lora_max", c_uint32), ("lora_rank_max", c_uint32),
         ("keep_packed", c_bool), ("grammars", c_bool), ("rope_scale", c_float), ("rope_alpha", c_float),
-        ("yarn_factor", c_float), ("cards", POINTER(Card)), ("card_count", c_uint32), ("vision", VisionDesc),
+        ("yarn_factor", c_float), ("cards", POINTER(Card)), ("card_count", c_uint32), ("offload", c_int32),
+        ("host_mlps", c_uint32), ("vision", VisionDesc),
         ("on_event", EVENT_FN), ("user", c_void_p), ("_end_canary", c_uint32)]
 
 
@@ -215,7 +217,7 @@ class RopeInfo(_Public):
 
 class CardInfo(_Public):
     _fields_ = [("device", c_uint32), ("first_layer", c_uint32), ("layers", c_uint32), ("weight_bytes", c_uint64),
-        ("cache_bytes", c_uint64), ("scratch_bytes", c_uint64)]
+        ("cache_bytes", c_uint64), ("scratch_bytes", c_uint64), ("host_mlps", c_uint32)]
 
 
 class ModelInfo(_Public):
@@ -227,7 +229,8 @@ class ModelInfo(_Public):
         ("context_max", c_uint32), ("experts", c_uint32), ("experts_active", c_uint32),
         ("bits_per_weight", c_float), ("weight_bytes", c_uint64), ("cache_bytes", c_uint64),
         ("scratch_bytes", c_uint64), ("tower", c_char_p), ("tower_bytes", c_uint64), ("image_bytes", c_uint64),
-        ("device_bytes", c_uint64), ("cards", CardInfo * DEVICES_MAX),
+        ("device_bytes", c_uint64), ("host_mlps", c_uint32), ("host_weight_bytes", c_uint64),
+        ("cards", CardInfo * DEVICES_MAX),
         ("card_count", c_uint32), ("cache_bytes_per_token", c_uint64),
         ("pass_bytes", c_uint64), ("row_weights", c_uint64), ("bos", c_int32), ("eos", c_int32),
         ("has_tokenizer", c_bool), ("has_chat_template", c_bool), ("has_head", c_bool), ("embed_pool", c_int32), ("embed_raw", c_bool),

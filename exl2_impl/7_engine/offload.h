@@ -1,0 +1,166 @@
+/* offload.h: which layers of a model leave their MLPs to the CPU, because their GPU has no room for them.
+   takes: exl2_model_desc.offload and host_mlps; the bytes of the layers' MLPs; the room on each GPU.
+   gives: exl2__offload_check, exl2__offload_may, exl2__offload_mlps, exl2__offload_choose, exl2__offload_cut,
+          exl2__offload_again, exl2__offload_info.
+
+   Each span sheds MLPs from its last layer on until the rest, with K and V and buffers, has room. Experts of a layer go
+   together, as nobody knows before a pass which of them it needs. */
+#ifndef EXL2__OFFLOAD_H
+#define EXL2__OFFLOAD_H
+
+#include "cards.h"
+
+/* Checks the settings of a desc. */
+EXL2__PRIVATE exl2_result exl2__offload_check(exl2__ctx *c, const exl2_model_desc *d, const char *call)
+{
+    if (d->offload != EXL2_OFFLOAD_NONE && d->offload != EXL2_OFFLOAD_AUTO) {
+        return exl2__fail(c, EXL2_ERR_ARG, "%s: offload is %d, no value of exl2_offload", call, (int)d->offload);
+    }
+    if (d->host_mlps && d->offload == EXL2_OFFLOAD_NONE) {
+        return exl2__fail(c, EXL2_ERR_ARG, "%s: host_mlps is %u, but offload is EXL2_OFFLOAD_NONE", call, d->host_mlps);
+    }
+    return EXL2_OK;
+}
+
+/* Whether MLPs of the model may go to the CPU: it runs on GPUs. */
+static inline bool exl2__offload_may(const exl2__model *m)
+{
+    return m->desc.offload == EXL2_OFFLOAD_AUTO && exl2__objects_has_memory(m);
+}
+
+/* What the choice needs to know from the headers, exl2__weights.mlp_bytes. */
+static inline exl2__weights_mlp *exl2__offload_mlps(const exl2__model *m, exl2__arena *arena)
+{
+    uint64_t bytes = m->weights.config.layers * (uint64_t)sizeof(exl2__weights_mlp);
+    return (exl2__weights_mlp *)exl2__arena_alloc_zeroed(arena, bytes);
+}
+
+/* Bytes that the span would need on its GPU with `pages` pages if it left `mlps` MLPs to the CPU. */
+EXL2__PRIVATE uint64_t exl2__offload_needs(exl2__model *m, uint32_t span, uint32_t mlps, uint32_t pages)
+{
+    const exl2__span *s = &m->spans.span[span];
+    uint64_t bytes = m->weights.span_bytes[span];
+    for (uint32_t i = 0; i < mlps; i++) {
+        bytes -= m->weights.mlp_bytes[s->end - 1 - i].span_bytes;
+    }
+    m->plan.pages = pages;
+    exl2__spans_share(&m->spans, &m->plan);
+    return bytes + exl2__span_page_bytes(s) * pages + s->backend->memory->buffer_bytes(s->device, &s->plan);
+}
+
+#define EXL2__OFFLOAD_SPARE ((uint64_t)256 << 20) /* free memory that is left to the driver, for kernels and graphs */
+
+/* Bytes that the model may have on the GPU of a span. */
+static inline uint64_t exl2__offload_room(const exl2__model *m, uint32_t span)
+{
+    const exl2__span *s = &m->spans.span[span];
+    uint64_t allowed = s->backend->memory->bytes_allowed(s->device), room = s->backend->memory->bytes_free(s->device);
+    uint64_t most = m->desc.card_count ? m->cards[span].bytes_max : 0;
+    room = room < allowed ? room - exl2__min64(room, EXL2__OFFLOAD_SPARE) : room;
+    return most ? exl2__min64(room, most) : room;
+}
+
+/* Sets how many MLPs the span leaves to the CPU: desc.host_mlps, or as few as it can. BUDGET: it does not fit without
+   any. */
+EXL2__PRIVATE exl2_result exl2__offload_span(exl2__ctx *c, exl2__model *m, uint32_t span, uint32_t pages)
+{
+    exl2__span *s = &m->spans.span[span];
+    uint32_t first = span ? m->spans.span[span - 1].end : 0, layers = s->end - first;
+    uint64_t room = exl2__offload_room(m, span);
+    uint32_t mlps = exl2__min32(m->desc.host_mlps, layers);
+    while (!m->desc.host_mlps && mlps < layers && exl2__offload_needs(m, span, mlps, pages) > room) {
+        mlps++;
+    }
+    uint64_t needs = exl2__offload_needs(m, span, mlps, pages);
+    s->host_mlps = mlps;
+    if (needs <= room) {
+        return EXL2_OK;
+    }
+    return exl2__fail(c, EXL2_ERR_BUDGET, "%s: without the MLPs of %u of its %u layers, the model needs %llu bytes of "
+                      "GPU memory for %u tokens of cache, but there is room for %llu", m->path, mlps, layers,
+                      (unsigned long long)needs, pages * EXL2__PAGE_TOKENS, (unsigned long long)room);
+}
+
+/* Moves the MLPs that the spans leave. */
+EXL2__PRIVATE exl2_result exl2__offload_move(exl2__ctx *c, exl2__model *m)
+{
+    if (exl2__spans_host_count(&m->spans) == 0) {
+        return EXL2_OK;
+    }
+    exl2__weights_move(&m->weights, &m->spans);
+    m->spans.host_affine = m->weights.host_affine;
+    return m->spans.host.backend ? EXL2_OK : exl2__spans_open_host(c, &m->spans, &exl2__cpu_backend);
+}
+
+/* Chooses the MLPs of each span that go to the CPU, with so many pages. */
+EXL2__PRIVATE exl2_result exl2__offload_spans(exl2__ctx *c, exl2__model *m, uint32_t pages)
+{
+    for (uint32_t i = 0; i < m->spans.count; i++) {
+        EXL2__TRY(exl2__offload_span(c, m, i, pages));
+    }
+    uint32_t mlps = exl2__spans_host_count(&m->spans);
+    if (mlps && m->desc.lora_max) {
+        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: lora_max is %u, but adapters are not computed yet where the "
+                          "CPU has MLPs (of %u layers)", m->path, m->desc.lora_max, mlps);
+    }
+    return exl2__offload_move(c, m);
+}
+
+/* Once the plan is made: chooses the MLPs of a model on one GPU that go to the CPU. The cache has as many pages as the
+   desc asks for, or one context. */
+EXL2__PRIVATE exl2_result exl2__offload_choose(exl2__ctx *c, exl2__model *m)
+{
+    uint64_t tokens = m->desc.cache.tokens ? m->desc.cache.tokens : m->plan.context_max;
+    uint32_t pages = (uint32_t)exl2__min64(exl2__div_up(tokens, EXL2__PAGE_TOKENS), UINT32_MAX - 1);
+    return exl2__offload_may(m) && m->desc.card_count <= 1 ? exl2__offload_spans(c, m, pages) : EXL2_OK;
+}
+
+#define EXL2__OFFLOAD_TIMES 64.0 /* a model that needs more than so many times the room of its cards is not cut */
+
+/* As exl2__cards_cut, where MLPs may go to the CPU. A model that does not fit is cut as if all cards had the same
+   number of times the room that they have; then each of them sheds MLPs. */
+EXL2__PRIVATE exl2_result exl2__offload_cut(exl2__ctx *c, exl2__model *m, uint32_t least, uint32_t *pages)
+{
+    exl2__cards found, trial;
+    double low = 1, high = EXL2__OFFLOAD_TIMES, time = 1e18; /* only room counts */
+    least = exl2__min32(least, *pages);
+    bool fits = exl2__cards_find(m, least, &found);
+    if (fits && !m->desc.host_mlps) {
+        return exl2__cards_cut(c, m, least, pages);
+    }
+    for (uint32_t step = 0; !fits && step < 40; step++) {
+        double times = step ? (low + high) / 2 : high;
+        trial = found;
+        for (uint32_t i = 0; i < m->spans.count; i++) {
+            trial.room[i] = (uint64_t)((double)found.room[i] * times);
+        }
+        bool filled = exl2__cards_fill(&trial, m, time);
+        if (filled) {
+            memcpy(found.ends, trial.ends, sizeof found.ends);
+        } else if (step == 0) {
+            return exl2__cards_cut(c, m, least, pages); /* its error says what is missing */
+        }
+        *(filled ? &high : &low) = times;
+    }
+    exl2__cards_set(m, found.ends);
+    *pages = least;
+    return exl2__offload_spans(c, m, least);
+}
+
+/* A parked model loads again, and its headers are read: leaves the same MLPs to the CPU as before. */
+EXL2__PRIVATE exl2_result exl2__offload_again(exl2__ctx *c, exl2__model *m)
+{
+    return exl2__offload_may(m) ? exl2__offload_move(c, m) : EXL2_OK;
+}
+
+/* Fills in what exl2_model_info says of them. */
+static inline void exl2__offload_info(const exl2__model *m, exl2_model_info *info)
+{
+    info->host_mlps = exl2__spans_host_count(&m->spans);
+    info->host_weight_bytes = m->weights.host_bytes;
+    for (uint32_t i = 0; i < info->card_count; i++) {
+        info->cards[i].host_mlps = m->spans.span[i].host_mlps;
+    }
+}
+
+#endif
