@@ -119,25 +119,26 @@ static inline exl2_result exl2__forward_queue_units(exl2__forward *f, exl2__queu
     return EXL2_OK;
 }
 
-#define EXL2__FORWARD_SPIN_NS 200000u /* a crossing is polled for so long; then the thread sleeps between two looks, */
-#define EXL2__FORWARD_SLEEP_PART 16u  /* for 1/16 of the time waited so far */
+#define EXL2__FORWARD_SPIN_NS 200000u /* a crossing is polled for so long; then, if the caller waits for results, */
+#define EXL2__FORWARD_SLEEP_PART 16u  /* the thread sleeps between two looks, for 1/16 of the time waited so far */
 
-/* Waits until the rows that cross to the host have arrived, within the time that the thread has; a device needs less
-   for the part of a layer than a driver for a wake-up. PENDING: they have not. */
+/* Looks whether the rows that cross to the host have arrived, for a moment or, if the caller waits for results, as long
+   as the thread has time: the device needs less for a part of a layer than the driver for a wake-up. PENDING: they have
+   not. */
 static inline exl2_result exl2__forward_cross(exl2__forward *f, const exl2__queue_budget *budget)
 {
     const exl2__span *span = exl2__forward_span(f);
-    uint64_t begin_ns = exl2__platform_ns(), now = begin_ns, stop_ns = budget->cpu_end_ns;
+    uint64_t begin_ns = exl2__platform_ns(), now = begin_ns;
+    uint64_t stop_ns = budget->wait ? UINT64_MAX : begin_ns + EXL2__FORWARD_SPIN_NS;
+    stop_ns = budget->cpu_end_ns ? exl2__min64(stop_ns, budget->cpu_end_ns) : stop_ns;
     exl2_result r = span->backend->collect(span->device, f->logit0, 0, false, f->results);
-    bool stopped = stop_ns && now >= stop_ns;
-    while (r == EXL2_PENDING && !stopped) {
-        uint64_t sleep_ns = (now - begin_ns) / EXL2__FORWARD_SLEEP_PART;
+    while (r == EXL2_PENDING && now < stop_ns && !(f->wanted && exl2__atomic_load(f->wanted))) {
+        uint64_t sleep_ns = exl2__min64((now - begin_ns) / EXL2__FORWARD_SLEEP_PART, stop_ns - now);
         if (now - begin_ns > EXL2__FORWARD_SPIN_NS) {
-            exl2__platform_sleep_us((uint32_t)((stop_ns ? exl2__min64(sleep_ns, stop_ns - now) : sleep_ns) / 1000));
+            exl2__platform_sleep_us((uint32_t)(sleep_ns / 1000));
         }
         r = span->backend->collect(span->device, f->logit0, 0, false, f->results);
         now = exl2__platform_ns();
-        stopped = (stop_ns && now >= stop_ns) || (f->wanted && exl2__atomic_load(f->wanted));
     }
     return r;
 }
