@@ -23,6 +23,7 @@ typedef struct exl2k_embed_args {
     exl2k_u64 weight;     /* weight of the first norm, f32 [hidden] */
     exl2k_u64 sums;       /* f32 [rows, slots_pitch]: each part of a row writes its sum of squares to a slot; the
                              other slots are 0 */
+    exl2k_u64 turn;       /* u32: number of the pass, to which 1 is added; 0: the pass has no adapters (lora_args.h) */
     exl2k_u32 table_rows, hidden, kind;
     exl2k_u32 residual_pitch, out_pitch, slots_pitch, slots; /* pitches in elements */
     exl2k_u32 position_rows, position_kind;      /* position_rows 0: no learned positions */

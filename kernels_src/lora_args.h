@@ -1,14 +1,25 @@
-/* lora_args.h: arguments of the kernels of adapters: t = factor A x, then y += B t.
-   takes: types.h.
-   gives: exl2k_lora_matrix, exl2k_lora_row, exl2k_lora_args. */
+/* lora_args.h: what adapters add to a product of few rows: B t, with t = factor A x.
+   takes: gemv_args.h.
+   gives: exl2k_lora_matrix, exl2k_lora_pass, exl2k_lora_gemv_args. */
 #ifndef EXL2K_LORA_ARGS_H
 #define EXL2K_LORA_ARGS_H
 
-#include "types.h"
+#include "gemv_args.h"
 
-#define EXL2K_LORA_THREADS 256
-#define EXL2K_LORA_USES 8  /* adapters of a row */
-#define EXL2K_LORA_PARTS 3 /* of a matrix */
+#define EXL2K_LORA_USES 8      /* adapters of a row */
+#define EXL2K_LORA_PARTS 3     /* of a matrix */
+#define EXL2K_LORA_ROWS 8      /* of a pass with adapters */
+#define EXL2K_LORA_ADAPTERS 64 /* of all rows of a pass */
+#define EXL2K_LORA_CTAS 4      /* that compute t: the first ones of a launch */
+#define EXL2K_LORA_TILE 16     /* values of t that a CTA computes at a time */
+/* Shared memory of a CTA: exl2k_lora_row [rows], 16 bytes for each warp, then exl2k_lora_matrix [adapters, parts]. A CTA
+   that computes t has no rings, but two buffers of sums [16 warps, EXL2K_LORA_TILE, rows]. */
+#define EXL2K_LORA_TURN_AT (EXL2K_LORA_ROWS * 16)
+#define EXL2K_LORA_ENTRY_AT (EXL2K_LORA_TURN_AT + EXL2K_GEMV_WARPS * 16)
+#define EXL2K_LORA_ENTRY 32
+#define EXL2K_LORA_SMALL_BYTES(adapters) (EXL2K_LORA_ENTRY_AT + (adapters) * EXL2K_LORA_PARTS * EXL2K_LORA_ENTRY)
+#define EXL2K_LORA_SUMS_BYTES (EXL2K_GEMV_WARPS * EXL2K_LORA_TILE * EXL2K_LORA_ROWS * 4)
+#define EXL2K_LORA_SHRINK_BYTES(adapters) (EXL2K_LORA_SMALL_BYTES(adapters) + 2 * EXL2K_LORA_SUMS_BYTES)
 
 /* What an adapter adds to one part of a matrix; as exl2__lora_matrix (2_graph/lora.h). */
 typedef struct exl2k_lora_matrix {
@@ -18,37 +29,38 @@ typedef struct exl2k_lora_matrix {
     exl2k_u32 shares, unused;
 } exl2k_lora_matrix;
 
-/* The adapters of a row of the pass, in the order of their sums. */
-typedef struct exl2k_lora_use {
-    exl2k_u64 table;      /* exl2k_lora_matrix [layers * places] */
-    exl2k_f32 scale;
-    exl2k_u32 unused;
-} exl2k_lora_use;
-
+/* The adapters of a row, in the order of their sums: indices into exl2k_lora_pass.adapters. */
 typedef struct exl2k_lora_row {
-    exl2k_u32 count, unused[3];
-    exl2k_lora_use uses[EXL2K_LORA_USES];
+    exl2k_u32 count;
+    exl2k_u8 uses[EXL2K_LORA_USES];
+    exl2k_u32 unused;
 } exl2k_lora_row;
 
-/* exl2k_lora_shrink: grid (ceil(stride / 8), parts, rows). A warp computes one value of t.
-   exl2k_lora_expand: grid (ceil(columns / 512), parts, rows). out += scale * B t, for rows with adapters.
-   exl2k_lora_act:    grid (ceil(columns / 512), 1, rows). out = fp16 of act(gate + B t) * (up + B t), or of
-                      act(value + B t) of a matrix of one part, for rows with adapters. */
-typedef struct exl2k_lora_args {
-    exl2k_u64 rows;       /* exl2k_lora_row [rows] */
-    exl2k_u64 t;          /* f32 [rows, EXL2K_LORA_PARTS, stride] */
-    exl2k_u64 x;          /* fp16, as x of exl2k_gemv_args, with its pitch and step */
-    exl2k_u64 sums_now, sums_before; /* as there */
-    exl2k_u64 from;       /* act: f32 [rows, parts, columns[0]]: gate, up */
-    exl2k_u64 out;        /* f32 [rows, out_pitch]; act: fp16, with out_pitch and out_step */
-    exl2k_u32 place;      /* of the operand's first part in an adapter's table */
-    exl2k_u32 parts, in, x_pitch, x_step, out_pitch, out_step;
-    exl2k_u32 rank_stride, stride; /* values of t of one adapter, of a part */
-    exl2k_u32 columns[EXL2K_LORA_PARTS], column[EXL2K_LORA_PARTS]; /* of each part; where they begin in a row of out */
-    exl2k_u32 slots;      /* slots in use in the sums */
-    exl2k_f32 eps, inverse_hidden, scale;
-    exl2k_u32 act;        /* EXL2K_ACT_* */
-    exl2k_f32 act_limit;
-} exl2k_lora_args;
+typedef struct exl2k_lora_adapter {
+    exl2k_u64 table;      /* exl2k_lora_matrix [layers, places]; 0 behind the last adapter */
+    exl2k_u64 unused;
+    exl2k_f32 scale[EXL2K_LORA_ROWS]; /* of each row; 0: the row does not use it */
+} exl2k_lora_adapter;
+
+typedef struct exl2k_lora_pass {
+    exl2k_u32 count, unused[3]; /* adapters */
+    exl2k_lora_row rows[EXL2K_LORA_ROWS];
+    exl2k_lora_adapter adapters[EXL2K_LORA_ADAPTERS];
+} exl2k_lora_pass;
+
+/* A value of t and its epoch are one store of 8 bytes, so a value is ready when its epoch is that of the product:
+   turn * epochs + epoch, where turn counts passes. */
+typedef struct exl2k_lora_gemv_args {
+    exl2k_gemv_args gemv;
+    exl2k_u64 pass;       /* exl2k_lora_pass */
+    exl2k_u64 t;          /* (f32, u32 epoch) [adapters, parts, rows, rank_stride] */
+    exl2k_u64 turn;       /* u32, aligned to 16: the embedding of a pass adds 1 */
+    exl2k_u32 adapters;   /* at most so many has a pass */
+    exl2k_u32 row;        /* of the pass, that is row 0 of the launch */
+    exl2k_u32 place;      /* of the matrix's first part in the table of an adapter */
+    exl2k_u32 in;         /* inputs of the matrix */
+    exl2k_u32 rank_stride; /* a multiple of 8 */
+    exl2k_u32 epochs, epoch; /* epochs of a pass, a power of two; this product's, 1 .. epochs - 1 */
+} exl2k_lora_gemv_args;
 
 #endif

@@ -21,6 +21,7 @@
 #define SHARD_BYTES_MAX ((uint64_t)4 << 30)
 #define INDEX_NAME "output.safetensors.index.json"
 #define CONFIG_NAME "config.json"
+#define ADAPTER_CONFIG_NAME "adapter_config.json"
 
 typedef struct writer {
     const synth_plan *plan;
@@ -40,7 +41,9 @@ static void file_path(const writer *w, const char *name, char path[4096])
 
 static void shard_name(const writer *w, uint32_t shard, char name[64])
 {
-    if (w->shards == 1) {
+    if (w->plan->rank) {
+        snprintf(name, 64, "adapter_model.safetensors");
+    } else if (w->shards == 1) {
         snprintf(name, 64, "output.safetensors");
     } else {
         snprintf(name, 64, "output-%05u-of-%05u.safetensors", shard + 1, w->shards);
@@ -189,6 +192,17 @@ static void put_config(const synth_plan *p, json_out *j)
     json_out_end(j);
 }
 
+static void put_adapter_config(const synth_plan *p, json_out *j)
+{
+    json_out_object(j, NULL);
+    json_out_string(j, "peft_type", "LORA");
+    json_out_uint(j, "r", p->rank);
+    json_out_uint(j, "lora_alpha", p->rank);
+    json_out_string(j, "bias", "none");
+    json_out_string(j, "target_modules", "all-linear");
+    json_out_end(j);
+}
+
 static void put_index(const writer *w, json_out *j)
 {
     json_out_object(j, NULL);
@@ -217,6 +231,8 @@ static bool write_json(const writer *w, const char *name, bool index)
         json_out j = { .file = file };
         if (index) {
             put_index(w, &j);
+        } else if (w->plan->rank) {
+            put_adapter_config(w->plan, &j);
         } else {
             put_config(w->plan, &j);
         }
@@ -250,6 +266,11 @@ static void remove_file(const writer *w, const char *name)
     folder_remove_file(path);
 }
 
+static const char *config_name(const writer *w)
+{
+    return w->plan->rank ? ADAPTER_CONFIG_NAME : CONFIG_NAME;
+}
+
 static void remove_all(const writer *w)
 {
     for (uint32_t shard = 0; shard < w->shards; shard++) {
@@ -258,7 +279,7 @@ static void remove_all(const writer *w)
         remove_file(w, name);
     }
     remove_file(w, INDEX_NAME);
-    remove_file(w, CONFIG_NAME);
+    remove_file(w, config_name(w));
     if (w->made_folder) {
         folder_remove(w->folder);
     }
@@ -271,7 +292,7 @@ static void divide(writer *w)
     uint64_t in_shard = 0;
     w->first = memory_take((size_t)p->count + 1, sizeof *w->first);
     for (uint32_t i = 0; i < p->count; i++) {
-        if (in_shard + p->tensors[i].bytes > SHARD_BYTES_MAX) {
+        if (in_shard + p->tensors[i].bytes > SHARD_BYTES_MAX && !p->rank) { /* an adapter has one file */
             w->first[++w->shards] = i;
             in_shard = 0;
         }
@@ -293,7 +314,7 @@ bool synth_write(const synth_plan *p, const char *folder, uint64_t *file_bytes)
         good = write_shard(&w, shard);
     }
     progress_end(&w.bar);
-    good = good && (w.shards == 1 || write_json(&w, INDEX_NAME, true)) && write_json(&w, CONFIG_NAME, false);
+    good = good && (w.shards == 1 || write_json(&w, INDEX_NAME, true)) && write_json(&w, config_name(&w), false);
     if (!good) {
         remove_all(&w);
     }

@@ -18,7 +18,11 @@
 #define EXL2__CUDA_GEMM_ROWS_MIN 17u /* rows of sampled tokens from which GEMM is faster than GEMV (H200) */
 #endif
 #define EXL2__CUDA_GEMV_ROWS (EXL2__CUDA_GEMM_ROWS_MIN - 1) /* most rows of sampled tokens by GEMV */
-#define EXL2__CUDA_LORA_ROWS 8u /* most rows of a pass with adapters; at most EXL2__CUDA_SAMPLED_ROWS */
+/* Most rows of a pass with adapters; at most EXL2__CUDA_SAMPLED_ROWS. */
+#define EXL2__CUDA_LORA_ROWS ((uint32_t)EXL2K_LORA_ROWS)
+#ifndef EXL2__CUDA_LORA_TURNS
+#define EXL2__CUDA_LORA_TURNS (1u << 16) /* passes with adapters until their values of t are cleared */
+#endif
 #define EXL2__CUDA_SAMPLED_ROWS 8u /* rows of sampled tokens in a pass, unless more sequences have one each */
 #define EXL2__CUDA_LOGIT_ROWS 64u  /* up to so many rows of sampled tokens are one group, and a pass can repeat */
 #define EXL2__CUDA_BIASES_MAX (1024u + EXL2__LOGIT_EXTRAS_MAX) /* for each row; a job's text block has room for 1024 */
@@ -64,7 +68,8 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint64_t exl3_partial, exl3_tickets, exl3_rotated; /* exl2k_exl3_args; exl3_partial begins at logits */
     uint64_t head_x;     /* fp16 [L, x_pitch] */
     uint64_t head_sums[2]; /* f32 [L, EXL2K_SLOTS_MAX]: for the current norm, for the previous one */
-    uint64_t lora_t;     /* exl2k_lora_args.t; 0: the model has no adapters */
+    uint64_t lora_t, lora_turn; /* exl2k_lora_gemv_args; 0: the model has no adapters */
+    uint64_t lora_t_bytes;
     uint64_t split_x, split_out; /* cuda_split.h: fp16 [16, x_pitch]; f32 [16, 2 inter] */
     uint64_t logits, adjusted, keys, key_sums, sample_states, sample_bins; /* exl2k_sample_args */
     uint64_t data;       /* [data_bytes] data that changes from pass to pass */
@@ -82,7 +87,7 @@ typedef struct exl2__cuda_pass {
     uint64_t groups;     /* exl2k_pass, one for each group of logit rows; at least one */
     uint64_t rows, samplings, copies;
     uint64_t masks;      /* masks of the rows that have one, each aligned to 16 bytes */
-    uint64_t loras;      /* exl2k_lora_row of each row, if rows have adapters */
+    uint64_t loras;      /* exl2k_lora_pass, if rows have adapters */
     uint32_t row_count;  /* rows of launches; of a captured pass those of its class: exl2k_pass has its own */
     uint32_t longest_context; /* tokens that the row with the longest context attends to */
     uint32_t splits;     /* splits of attention that a graph is captured for; 0: what longest_context needs */
@@ -124,6 +129,12 @@ static inline uint32_t exl2__cuda_class_rows(const exl2__plan *p, uint32_t row_c
 {
     uint32_t rows = exl2__cuda_class_most[row_class];
     return rows <= EXL2__CUDA_GEMV_ROWS ? rows : exl2__min32(rows, p->sequences_max);
+}
+
+/* Classes of passes with adapters that graphs are captured for; 0: there are no such passes. */
+static inline uint32_t exl2__cuda_lora_classes(const exl2__plan *p)
+{
+    return p->lora_max ? exl2__cuda_row_class(EXL2__CUDA_LORA_ROWS) + 1 : 0;
 }
 
 /* Most rows of a pass that the model has graphs for. */
@@ -215,15 +226,17 @@ static inline uint32_t exl2__cuda_sampled_rows(const exl2__plan *p)
     return exl2__max32(p->sequences_max, EXL2__CUDA_SAMPLED_ROWS);
 }
 
-/* Values of t of one adapter, and of a part of a row (exl2k_lora_args). */
+/* As exl2k_lora_gemv_args.rank_stride. */
 static inline uint32_t exl2__cuda_lora_rank_stride(const exl2__plan *p)
 {
     return (uint32_t)exl2__align_up(p->lora_rank_max, 8);
 }
 
-static inline uint32_t exl2__cuda_lora_stride(const exl2__plan *p)
+/* Bytes of exl2k_lora_gemv_args.t. */
+static inline uint64_t exl2__cuda_lora_t_bytes(const exl2__plan *p)
 {
-    return exl2__cuda_lora_rank_stride(p) * exl2__min32(p->lora_max, EXL2_JOB_LORAS);
+    uint64_t rows = exl2__min32(p->lora_max, EXL2K_LORA_ADAPTERS) * EXL2K_LORA_PARTS * EXL2K_LORA_ROWS;
+    return rows * exl2__cuda_lora_rank_stride(p) * 8;
 }
 
 /* Upper bound of the data of a pass: passes and rows, page tables, tiles, samplings and their lists, each aligned to
@@ -239,7 +252,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
     bytes += (uint64_t)p->pages * sizeof(exl2__page_copy) + rows * sizeof(exl2k_sampling);
     bytes += sampled * ((uint64_t)p->context_max * sizeof(uint32_t) + EXL2__CUDA_BIASES_MAX * sizeof(exl2k_bias));
     bytes += sampled * exl2__bit_words(p->shape.vocab) * sizeof(uint32_t); /* masks */
-    bytes += p->lora_max ? EXL2__CUDA_LORA_ROWS * sizeof(exl2k_lora_row) : 0;
+    bytes += p->lora_max ? sizeof(exl2k_lora_pass) : 0;
     return exl2__align_up(bytes + 64 + sampled * 3 * 16, EXL2__CUDA_ALIGN);
 }
 
@@ -295,6 +308,9 @@ EXL2__PRIVATE void exl2__cuda_buffers_zeroed(exl2__cuda_buffers *b, const exl2__
         b->sums[i] = exl2__cuda_arena_take(a, rows * EXL2K_SLOTS_MAX * sizeof(float));
     }
     b->gemm_tickets = exl2__cuda_arena_take(a, exl2__cuda_gemm_tickets_max(sms));
+    b->lora_t_bytes = exl2__cuda_lora_t_bytes(p);
+    b->lora_t = p->lora_max ? exl2__cuda_arena_take(a, b->lora_t_bytes) : 0;
+    b->lora_turn = p->lora_max ? exl2__cuda_arena_take(a, 16) : 0;
 #if EXL2__EXL3
     b->exl3_tickets = exl2__cuda_arena_take(a, exl2__cuda_exl3_tickets_max(s));
 #endif
@@ -329,8 +345,6 @@ EXL2__PRIVATE void exl2__cuda_buffers_layout(exl2__cuda_buffers *b, const exl2__
     b->handed = later ? exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float)) : 0;
     b->branch = s->post_norms ? exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float)) : 0;
     b->split_out = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * 2 * (uint64_t)s->inter * sizeof(float));
-    uint64_t lora_rows = p->lora_max ? EXL2__CUDA_LORA_ROWS * EXL2K_LORA_PARTS : 0;
-    b->lora_t = lora_rows ? exl2__cuda_arena_take(a, lora_rows * exl2__cuda_lora_stride(p) * sizeof(float)) : 0;
     b->data = exl2__cuda_arena_take(a, b->data_bytes);
     exl2__cuda_buffers_routed(b, p, a);
     exl2__cuda_buffers_scratch(b, p, sms, a);

@@ -57,19 +57,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_multiply_base(exl2__cuda_model *m, exl2__op
 EXL2__PRIVATE exl2_result exl2__cuda_multiply(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
                                               exl2k_gemv_args *a, uint32_t rows)
 {
-    if (!exl2__cuda_lora_needs(m, of)) {
-        return exl2__cuda_multiply_base(m, of, kind, a, rows);
-    }
-    exl2k_gemv_args given = *a;
-    exl2k_lora_args lora = exl2__cuda_lora_args(m, of, a);
-    EXL2__TRY(exl2__cuda_lora_shrink(m, &lora));
-    if (kind == EXL2__CUDA_RESIDUAL) {
-        EXL2__TRY(exl2__cuda_lora_expand(m, lora, a->residual, a->residual_pitch));
-    }
-    EXL2__TRY(exl2__cuda_multiply_base(m, of, kind, a, rows));
-    return kind == EXL2__CUDA_RESIDUAL ? EXL2_OK
-         : kind == EXL2__CUDA_ACT ? exl2__cuda_lora_act(m, of, lora, &given)
-                                  : exl2__cuda_lora_expand(m, lora, given.out, given.out_pitch);
+    return exl2__cuda_lora_serves(m, of) ? exl2__cuda_lora_product(m, of, kind, a, rows)
+                                         : exl2__cuda_multiply_base(m, of, kind, a, rows);
 }
 
 #endif

@@ -9,9 +9,9 @@
 
 /* ---- data ---- */
 
-/* Offsets of the parts of a pass's data, in bytes. Captured graphs know the first three. */
+/* Offsets of the parts of a pass's data, in bytes. Captured graphs know the first four. */
 typedef struct exl2__cuda_pass_offsets {
-    uint64_t groups, rows, samplings, tables, tiles, copies, lists;
+    uint64_t groups, rows, samplings, loras, tables, tiles, copies, lists;
 } exl2__cuda_pass_offsets;
 
 EXL2__PRIVATE exl2__cuda_pass_offsets exl2__cuda_pass_offsets_of(const exl2__cuda_pass *pass, const exl2__step *step,
@@ -21,7 +21,8 @@ EXL2__PRIVATE exl2__cuda_pass_offsets exl2__cuda_pass_offsets_of(const exl2__cud
     uint32_t sampling_count = pass->captured ? pass->row_count : step->logit_count;
     at.rows = exl2__align_up(groups * sizeof(exl2k_pass), 16);
     at.samplings = exl2__align_up(at.rows + pass->row_count * sizeof(exl2k_row), 16);
-    at.tables = exl2__align_up(at.samplings + sampling_count * sizeof(exl2k_sampling), 16);
+    at.loras = exl2__align_up(at.samplings + sampling_count * sizeof(exl2k_sampling), 16);
+    at.tables = at.loras + (pass->adapted ? sizeof(exl2k_lora_pass) : 0);
     at.tiles = exl2__align_up(at.tables + (uint64_t)step->sequence_count * table_pitch * sizeof(uint32_t), 16);
     at.copies = exl2__align_up(at.tiles + pass->tile_count * sizeof(exl2k_tile), 16);
     at.lists = exl2__align_up(at.copies + step->copy_count * sizeof *step->copies, 16);
@@ -129,20 +130,31 @@ static inline uint64_t exl2__cuda_mask_bytes(const exl2__cuda_model *m)
     return exl2__align_up(exl2__bit_words(m->plan->shape.vocab) * sizeof(uint32_t), 16);
 }
 
-/* Packs the sets of adapters of the step's rows. */
-EXL2__PRIVATE bool exl2__cuda_pack_loras(exl2__cuda_model *m, exl2__cuda_packer *k)
+/* The adapter's index in the pass; a new one is added. */
+EXL2__PRIVATE uint32_t exl2__cuda_pass_adapter(exl2k_lora_pass *pass, const exl2__lora_store *store)
 {
-    const exl2__step *step = m->step;
-    exl2k_lora_row *rows =
-        (exl2k_lora_row *)exl2__cuda_pack(k, step->row_count * sizeof *rows, &m->pass.loras);
-    for (uint32_t i = 0; rows && i < step->row_count; i++) {
-        rows[i] = (exl2k_lora_row){ 0 };
+    uint32_t i = 0;
+    while (i < pass->count && pass->adapters[i].table != store->device) {
+        i++;
+    }
+    EXL2__ASSERT(i < EXL2K_LORA_ADAPTERS);
+    pass->adapters[i].table = store->device;
+    pass->count = exl2__max32(pass->count, i + 1);
+    return i;
+}
+
+/* Fills in the sets of adapters of the step's rows. */
+EXL2__PRIVATE void exl2__cuda_fill_loras(const exl2__step *step, exl2k_lora_pass *pass)
+{
+    memset(pass, 0, sizeof *pass);
+    for (uint32_t i = 0; i < step->row_count; i++) {
         const exl2__lora_set *set = step->row_loras[i] ? &step->lora_sets[step->row_loras[i] - 1] : NULL;
         for (uint32_t u = 0; set && u < set->count; u++) {
-            rows[i].uses[rows[i].count++] = (exl2k_lora_use){ set->uses[u].store->device, set->uses[u].scale, 0 };
+            uint32_t adapter = exl2__cuda_pass_adapter(pass, set->uses[u].store);
+            pass->rows[i].uses[pass->rows[i].count++] = (exl2k_u8)adapter;
+            pass->adapters[adapter].scale[i] = set->uses[u].scale;
         }
     }
-    return rows != NULL;
 }
 
 /* Gives the masks their addresses, after everything else; they are uploaded later. */
@@ -186,7 +198,10 @@ EXL2__PRIVATE bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k
     if (step->copy_count) {
         memcpy(k->slot + at->copies, step->copies, step->copy_count * sizeof *step->copies);
     }
-    bool good = !m->pass.adapted || exl2__cuda_pack_loras(m, k);
+    if (m->pass.adapted) {
+        exl2__cuda_fill_loras(step, (exl2k_lora_pass *)(void *)(k->slot + at->loras));
+    }
+    bool good = true;
     for (uint32_t i = 0; i < step->logit_count && good; i++) {
         good = exl2__cuda_pack_sampling(k, &step->logits[i], step->repeats, &samplings[i]);
     }
@@ -202,14 +217,15 @@ static inline void exl2__cuda_pass_products(const exl2__cuda_model *m, exl2__cud
 
 /* What launches of a captured pass of `rows` rows, those of its class, need to know; nothing of it comes from a
    step. */
-EXL2__PRIVATE exl2__cuda_pass exl2__cuda_pass_captured(const exl2__cuda_model *m, uint32_t rows)
+EXL2__PRIVATE exl2__cuda_pass exl2__cuda_pass_captured(const exl2__cuda_model *m, uint32_t rows, bool adapted)
 {
     static const exl2__step none = { 0 };
-    exl2__cuda_pass pass = { .row_count = rows, .captured = true, .decodes = true };
+    exl2__cuda_pass pass = { .row_count = rows, .captured = true, .decodes = true, .adapted = adapted };
     exl2__cuda_pass_offsets at = exl2__cuda_pass_offsets_of(&pass, &none, 1, 0);
     pass.groups = m->b.data + at.groups;
     pass.rows = m->b.data + at.rows;
     pass.samplings = m->b.data + at.samplings;
+    pass.loras = m->b.data + at.loras;
     exl2__cuda_pass_products(m, &pass);
     return pass;
 }
@@ -239,6 +255,20 @@ EXL2__PRIVATE exl2_result exl2__cuda_send_vectors(exl2__cuda_model *m)
     return EXL2_OK;
 }
 
+/* Counts passes with adapters. Values of t carry a number of their pass, of 16 bits at least (lora_args.h): they are
+   cleared before a number returns. */
+EXL2__PRIVATE exl2_result exl2__cuda_lora_turn(exl2__cuda_model *m)
+{
+    const exl2__cuda_driver *driver = &m->gpu->driver;
+    if (!m->pass.adapted || ++m->lora_turns < EXL2__CUDA_LORA_TURNS) {
+        return EXL2_OK;
+    }
+    m->lora_turns = 0;
+    m->pass.chained = false; /* the next kernel waits for it */
+    return exl2__cuda_device_check(m->gpu, driver->fill8(m->b.lora_t, 0, (size_t)m->b.lora_t_bytes, m->gpu->stream),
+                                   "clearing buffers");
+}
+
 EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
 {
     void *slot;
@@ -250,8 +280,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     *pass = (exl2__cuda_pass){ .row_count = step->row_count, .first_norm = true, .decodes = step->decodes,
                                .adapted = step->row_loras != NULL,
                                .prompts = step->kind == EXL2__ROWS_PROMPT && !step->row_loras,
-                               .captured = step->decodes && step->row_count <= exl2__cuda_graph_rows(m->plan)
-                                           && !step->row_loras };
+                               .captured = step->decodes && step->row_count <= exl2__cuda_graph_rows(m->plan) };
     EXL2__ASSERT(!pass->adapted || step->row_count <= EXL2__CUDA_LORA_ROWS);
     if (pass->captured) {
         pass->row_count = exl2__cuda_class_rows(m->plan, exl2__cuda_row_class(step->row_count));
@@ -265,6 +294,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     pass->groups = m->b.data + at.groups;
     pass->rows = m->b.data + at.rows;
     pass->samplings = m->b.data + at.samplings;
+    pass->loras = m->b.data + at.loras;
     pass->copies = m->b.data + at.copies;
     m->fences_collected = m->fences_queued; /* skips the results of a pass that was dropped */
     EXL2__TRY(exl2__cuda_ring_take(m->gpu, &m->ring, m->b.data_bytes, true, &slot));
@@ -275,6 +305,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     }
     EXL2__TRY(exl2__cuda_ring_copy(m->gpu, &m->ring, m->b.data, 0, k.used));
     EXL2__TRY(exl2__cuda_ring_next(m->gpu, &m->ring));
+    EXL2__TRY(exl2__cuda_lora_turn(m));
     return exl2__plan_first(m->plan) == 0 ? exl2__cuda_send_vectors(m) : EXL2_OK;
 }
 

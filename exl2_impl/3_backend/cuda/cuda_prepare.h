@@ -95,7 +95,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_host_bytes(const exl2__device *device, const e
     }
     if (ready) {
         slot = exl2__max64(slot, exl2__cuda_data_bytes(p));
-        uint64_t classes = exl2__cuda_row_class(exl2__cuda_graph_rows(p)) + 1;
+        uint64_t classes = exl2__cuda_row_class(exl2__cuda_graph_rows(p)) + 1 + exl2__cuda_lora_classes(p);
         uint64_t graphs = classes * (layers + EXL2__CUDA_HEAD_UNITS_MAX);
         bytes += exl2__cuda_results_bytes(p) + graphs * sizeof(exl2__cuda_graph_exec *);
     } else {

@@ -160,6 +160,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_repeat_pass(exl2__cuda_model *m)
 {
     uint32_t end = exl2__cuda_layer_units(m) + (m->step->masked ? 0 : m->head_units);
     m->pass.longest_context++;
+    EXL2__TRY(exl2__cuda_lora_turn(m));
     EXL2__TRY(m->pass.captured ? exl2__cuda_queue_graphs(m, 0, end) : exl2__cuda_queue_plain(m, 0, end));
     if (m->step->masked) {
         exl2__cuda_device_flush(m->gpu);
