@@ -326,6 +326,9 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const EXL2K_GEMV_ARGS &all)
     /* Fill the ring with weights and find the first task, while preceding kernels may still run. */
     exl2k_span block = exl2k_block_at<M>(a, exl2k_strips_of_cta<M>(a).begin);
     exl2k_run run = exl2k_run_first(a, role, block);
+#if EXL2K_LORA
+    exl2k_lora_copy(all, small + exl2k_lora_behind<M>());
+#endif
     exl2k_stream s = exl2k_stream_open<M>(a, role, run, shared, small);
     exl2k_work work = exl2k_work_first<M>(a, role, run, block, sums);
     u32 kept_at = small - shared + exl2k_small_kept<M>() + role.warp * (u32)sizeof(exl2k_kept);
@@ -336,7 +339,10 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const EXL2K_GEMV_ARGS &all)
         exl2k_kept_load(kept, a, work.run.part, work.chunk);
     }
 #if EXL2K_LORA
-    exl2k_lora_open(all, small + exl2k_lora_behind<M>());
+#if EXL2K_BULK
+    exl2k_copy_commit();
+    exl2k_copy_wait<0>();
+#endif
     __syncthreads();
 #endif
     /* From here on, memory that preceding kernels write can be read. */

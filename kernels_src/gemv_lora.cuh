@@ -1,6 +1,6 @@
 /* gemv_lora.cuh: what adapters add to a product of 1 to 8 rows, in the product's own launch.
    takes: what gemv.cuh defines before it includes this file; lora_args.h.
-   gives: exl2k_lora_open, exl2k_lora_shrink<M>, exl2k_lora_begin, exl2k_lora_expand<M>.
+   gives: exl2k_lora_shrink<M>; exl2k_lora_copy, exl2k_lora_begin, exl2k_lora_expand<M>.
    owns:  nothing; included by gemv.cuh only, if EXL2K_LORA.
 
    The first EXL2K_LORA_CTAS CTAs of the launch have no strips. They compute t = factor A x, by tiles of 16 values of t
@@ -21,42 +21,41 @@ template <u32 M> EXL2K_FN constexpr u32 exl2k_lora_behind(void)
     return M == 1 ? EXL2K_GEMV_SMALL_BYTES : EXL2K_GEMV8_SMALL_BYTES;
 }
 
-/* An exl2k_lora_matrix in shared memory; of an adapter without the part rank is 0. */
-EXL2K_FN u32 exl2k_lora_entry(u32 small, u32 index) { return small + EXL2K_LORA_ENTRY_AT + index * EXL2K_LORA_ENTRY; }
-
-EXL2K_FN u32 exl2k_lora_index(const exl2k_gemv_args &a, u32 adapter, u32 part) { return adapter * a.matrix.parts + part; }
+/* Address of what the adapter of entry `index` = slot * parts + part adds. */
+EXL2K_FN u64 exl2k_lora_matrix_at(const exl2k_lora_gemv_args &l, u32 index)
+{
+    u32 parts = l.gemv.matrix.parts, slot = index * l.parts_inverse >> 16;
+    return l.tables + ((u64)slot * l.table + l.place + index - slot * parts) * sizeof(exl2k_lora_matrix);
+}
 
 EXL2K_FN u64 exl2k_lora_t_at(const exl2k_lora_gemv_args &l, u32 index, u32 row, u32 k)
 {
     return l.t + (((u64)index * EXL2K_LORA_ROWS + l.row + row) * l.rank_stride + k) * 8;
 }
 
-/* Address of an adapter of the pass. */
-EXL2K_FN u64 exl2k_lora_adapter_at(const exl2k_lora_gemv_args &l, u32 adapter)
-{
-    return l.pass + 16 + EXL2K_LORA_ROWS * sizeof(exl2k_lora_row) + adapter * sizeof(exl2k_lora_adapter);
-}
-
 EXL2K_FN u32 exl2k_lora_pitch(u32 elements, u32 multiple) { return (elements + multiple - 1) / multiple * multiple; }
 
-/* Copies what the launch needs of the tables to shared memory. The pass's upload and its adapters are older than the
-   preceding kernel, so nothing waits for it. The last threads do it, which have no other work here. */
-EXL2K_FN void exl2k_lora_open(const exl2k_lora_gemv_args &l, u32 small)
+EXL2K_FN void exl2k_lora_copy_one(u32 to, u64 from)
 {
-    u32 index = EXL2K_GEMV_THREADS - 1 - threadIdx.x, parts = l.gemv.matrix.parts;
-    if (index < l.adapters * parts) {
-        uint4 table = exl2k_load4(exl2k_lora_adapter_at(l, index / parts)), low = make_uint4(0, 0, 0, 0), high = low;
-        u64 at = (u64)table.y << 32 | table.x;
-        if (at) {
-            at += (u64)(l.place + index % parts) * sizeof(exl2k_lora_matrix);
-            low = exl2k_load4(at);
-            high = exl2k_load4(at + 16);
-        }
-        exl2k_shared_store4(exl2k_lora_entry(small, index), low);
-        exl2k_shared_store4(exl2k_lora_entry(small, index) + 16, high);
-    } else if (threadIdx.x < EXL2K_LORA_ROWS) {
-        u32 at = threadIdx.x * (u32)sizeof(exl2k_lora_row);
-        exl2k_shared_store4(small + at, exl2k_load4(l.pass + 16 + at));
+#if EXL2K_BULK
+    exl2k_copy16(to, from);
+#else
+    exl2k_shared_store4(to, exl2k_load4(from)); /* an asynchronous copy would be among those of the ring */
+#endif
+}
+
+/* Starts to copy what a CTA with strips reads of the pass and of the tables, which are older than the preceding kernel. It
+   comes first, so that nothing waits for it at the end of the setup. The last threads have entries, the first ones
+   rows. */
+EXL2K_FN void exl2k_lora_copy(const exl2k_lora_gemv_args &l, u32 small)
+{
+    u32 entries = l.slots * l.gemv.matrix.parts;
+    if (threadIdx.x < EXL2K_LORA_ROWS) {
+        exl2k_lora_copy_one(small + threadIdx.x * 16, l.pass + 16 + threadIdx.x * (u32)sizeof(exl2k_lora_row));
+    }
+#pragma unroll 1
+    for (u32 i = EXL2K_GEMV_THREADS - 1 - threadIdx.x; i < entries; i += EXL2K_GEMV_THREADS) {
+        exl2k_lora_copy_one(small + EXL2K_LORA_ENTRY_AT + i * 16, exl2k_lora_matrix_at(l, i));
     }
 }
 
@@ -80,21 +79,48 @@ EXL2K_FN void exl2k_publish(u64 at, f32 value, u32 epoch)
 
 /* ---- t = factor A x ---- */
 
-/* Brings A and B of all adapters into L2, while preceding kernels may still run. */
-EXL2K_FN void exl2k_lora_prefetch(const exl2k_lora_gemv_args &l, u32 small, u32 adapters)
+/* slot * parts + part, of part i % parts of adapter i / parts of the pass. */
+EXL2K_FN u32 exl2k_lora_index(const exl2k_lora_gemv_args &l, u32 i)
+{
+    u32 parts = l.gemv.matrix.parts, adapter = i / parts;
+    u32 four = exl2k_load(l.pass + 16 + EXL2K_LORA_ROWS * sizeof(exl2k_lora_row) + adapter / 4 * 4);
+    return (four >> adapter % 4 * 8 & 255) * parts + i - adapter * parts;
+}
+
+EXL2K_FN u64 exl2k_lora_scale_at(const exl2k_lora_gemv_args &l, u32 adapter, u32 row)
+{
+    u64 scales = l.pass + 16 + EXL2K_LORA_ROWS * sizeof(exl2k_lora_row) + EXL2K_LORA_ADAPTERS;
+    return scales + (adapter * EXL2K_LORA_ROWS + row) * 4;
+}
+
+/* An exl2k_lora_matrix; its last word is the index. */
+EXL2K_FN u32 exl2k_lora_entry(u32 small, u32 index) { return small + EXL2K_LORA_ENTRY_AT + index * 32; }
+
+/* Copies the entries of the adapters of the pass to shared memory, in the order of their list, and brings A and B into
+   L2, while preceding kernels may still run. */
+EXL2K_FN void exl2k_lora_open(const exl2k_lora_gemv_args &l, u32 small, u32 count)
 {
     const exl2k_matrix &m = l.gemv.matrix;
     u32 first = blockIdx.x * EXL2K_GEMV_THREADS + threadIdx.x, step = EXL2K_LORA_CTAS * EXL2K_GEMV_THREADS;
+    if (threadIdx.x < count) {
+        u32 index = exl2k_lora_index(l, threadIdx.x);
+        u64 at = exl2k_lora_matrix_at(l, index);
+        uint4 low = exl2k_load4(at), high = exl2k_load4(at + 16);
+        high.w = index;
+        exl2k_shared_store4(exl2k_lora_entry(small, threadIdx.x), low);
+        exl2k_shared_store4(exl2k_lora_entry(small, threadIdx.x) + 16, high);
+    }
+    __syncthreads();
 #pragma unroll 1
-    for (u32 index = 0; index < adapters * m.parts; index++) {
-        uint4 low = exl2k_shared_load4(exl2k_lora_entry(small, index));
-        uint2 high = exl2k_shared_load2(exl2k_lora_entry(small, index) + 16);
-        u32 a = low.x * exl2k_lora_pitch(l.in, 16), b = low.x * exl2k_lora_pitch(m.part[index % m.parts].columns, 32);
-        for (u32 i = first * 64; i < a; i += step * 64) {
-            exl2k_prefetch(((u64)low.w << 32 | low.z) + i * 2);
+    for (u32 i = 0; i < count; i++) {
+        uint4 low = exl2k_shared_load4(exl2k_lora_entry(small, i));
+        uint2 high = exl2k_shared_load2(exl2k_lora_entry(small, i) + 16);
+        u32 a = low.x * exl2k_lora_pitch(l.in, 16), b = low.x * exl2k_lora_pitch(m.part[i % m.parts].columns, 32);
+        for (u32 k = first * 64; k < a; k += step * 64) {
+            exl2k_prefetch(((u64)high.y << 32 | high.x) + k * 2);
         }
-        for (u32 i = first * 64; i < b; i += step * 64) {
-            exl2k_prefetch(((u64)high.y << 32 | high.x) + i * 2);
+        for (u32 k = first * 64; k < b; k += step * 64) {
+            exl2k_prefetch(((u64)low.w << 32 | low.z) + k * 2);
         }
     }
 }
@@ -122,22 +148,20 @@ EXL2K_FN void exl2k_lora_slice(const exl2k_lora_gemv_args &l, u64 a, u32 rank, u
     }
 }
 
-/* Adds up the slices of a tile, and publishes it. */
-EXL2K_FN void exl2k_lora_publish(const exl2k_lora_gemv_args &l, u32 sums, u32 small, u32 index, u32 first, u32 rows,
-                                 u32 epoch)
+/* Adds up the slices of a tile, and publishes it. scale: of the thread's row. */
+EXL2K_FN void exl2k_lora_publish(const exl2k_lora_gemv_args &l, u32 sums, u32 index, u32 first, uint4 entry, u32 rows,
+                                 f32 scale, u32 epoch)
 {
     u32 k = first + threadIdx.x / EXL2K_LORA_ROWS, row = threadIdx.x % EXL2K_LORA_ROWS;
-    uint2 low = exl2k_shared_load2(exl2k_lora_entry(small, index)); /* rank, factor */
-    if (threadIdx.x >= EXL2K_LORA_TILE * EXL2K_LORA_ROWS || row >= rows || k >= low.x) {
+    f32 total = 0.0f;
+    if (threadIdx.x >= EXL2K_LORA_TILE * EXL2K_LORA_ROWS || row >= rows || k >= entry.x) {
         return;
     }
-    u64 scales = exl2k_lora_adapter_at(l, index / l.gemv.matrix.parts) + 16;
-    f32 scale = exl2k_load_f32(scales + (l.row + row) * 4), total = 0.0f;
 #pragma unroll
     for (u32 warp = 0; warp < EXL2K_GEMV_WARPS; warp++) {
         total += exl2k_shared_load_f32(sums + (warp * EXL2K_LORA_TILE * EXL2K_LORA_ROWS + threadIdx.x) * 4);
     }
-    exl2k_publish(exl2k_lora_t_at(l, index, row, k), total * (scale * __uint_as_float(low.y)), epoch);
+    exl2k_publish(exl2k_lora_t_at(l, index, row, k), total * (scale * __uint_as_float(entry.y)), epoch);
 }
 
 /* The whole work of a CTA that computes t. */
@@ -145,33 +169,33 @@ template <u32 M> EXL2K_FN void exl2k_lora_shrink(const exl2k_lora_gemv_args &l, 
 {
     const exl2k_gemv_args &a = l.gemv;
     u32 lane = threadIdx.x % EXL2K_WARP, warp = threadIdx.x / EXL2K_WARP, tile = 0;
-    u32 adapters = exl2k_load(l.pass);
-    exl2k_lora_open(l, small);
-    __syncthreads();
-    exl2k_lora_prefetch(l, small, adapters);
+    u32 count = exl2k_load(l.pass) * a.matrix.parts;
+    exl2k_lora_open(l, small, count);
     exl2k_dependency_release();
     exl2k_dependency_wait();
     u32 rows = M == 1 ? 1 : a.rows_at ? exl2k_min(exl2k_load(a.rows_at), M) : a.rows;
     u32 epoch = exl2k_load(l.turn) * l.epochs + l.epoch;
     u64 x = a.x + (u64)exl2k_min(lane / 4, rows - 1) * a.x_pitch * 2 + lane % 4 * 16;
 #pragma unroll 1
-    for (u32 index = 0; index < adapters * a.matrix.parts; index++) {
-        uint4 low = exl2k_shared_load4(exl2k_lora_entry(small, index));
+    for (u32 i = 0; i < count; i++) {
+        uint4 low = exl2k_shared_load4(exl2k_lora_entry(small, i));
+        uint4 high = exl2k_shared_load4(exl2k_lora_entry(small, i) + 16);
 #pragma unroll 1
         for (u32 first = 0; first < low.x; first += EXL2K_LORA_TILE) {
             if (tile++ % EXL2K_LORA_CTAS != blockIdx.x) {
                 continue;
             }
+            u32 row = l.row + threadIdx.x % EXL2K_LORA_ROWS;
+            f32 scale = exl2k_load_f32(exl2k_lora_scale_at(l, i * l.parts_inverse >> 16, row)), sum[4];
             u32 buffer = (tile - 1) / EXL2K_LORA_CTAS % 2 * EXL2K_LORA_SUMS_BYTES;
-            u32 sums = small + EXL2K_LORA_SMALL_BYTES(l.adapters) + buffer;
+            u32 sums = small + EXL2K_LORA_SUMS_AT + buffer;
             u32 to = sums + (warp * EXL2K_LORA_TILE + lane / 4) * (EXL2K_LORA_ROWS * 4) + lane % 4 * 8;
-            f32 sum[4];
-            exl2k_lora_slice(l, (u64)low.w << 32 | low.z, low.x, first, x, sum);
+            exl2k_lora_slice(l, (u64)high.y << 32 | high.x, low.x, first, x, sum);
             exl2k_shared_store2(to, make_uint2(__float_as_uint(sum[0]), __float_as_uint(sum[1])));
             exl2k_shared_store2(to + 8 * EXL2K_LORA_ROWS * 4,
                                 make_uint2(__float_as_uint(sum[2]), __float_as_uint(sum[3])));
             __syncthreads(); /* the buffer after this one is free then, too */
-            exl2k_lora_publish(l, sums, small, index, first, rows, epoch);
+            exl2k_lora_publish(l, sums, high.w, first, low, rows, scale, epoch);
         }
     }
 }
@@ -245,10 +269,10 @@ EXL2K_FN void exl2k_lora_expand(const exl2k_lora_gemv_args &l, exl2k_span block,
         u32 count = row < rows && n < pitch ? uses.x : 0;
 #pragma unroll 1
         for (u32 u = 0; u < count; u++) {
-            u32 index = exl2k_lora_index(l.gemv, (u < 4 ? uses.y : uses.z) >> u % 4 * 8 & 255, part);
-            u32 rank = exl2k_shared_load(exl2k_lora_entry(small, index));
-            uint2 b = exl2k_shared_load2(exl2k_lora_entry(small, index) + 16);
-            exl2k_lora_add((u64)b.y << 32 | b.x, pitch, rank, n, exl2k_lora_t_at(l, index, row, 0), epoch, out);
+            u32 index = ((u < 4 ? uses.y : uses.z) >> u % 4 * 8 & 255) * m.parts + part;
+            uint4 entry = exl2k_shared_load4(small + EXL2K_LORA_ENTRY_AT + index * 16); /* rank, factor, B */
+            u64 b = (u64)entry.w << 32 | entry.z;
+            exl2k_lora_add(b, pitch, entry.x, n, exl2k_lora_t_at(l, index, row, 0), epoch, out);
         }
         u32 to = sums + (strip * slots + slots - 1) * exl2k_partial_bytes<M>();
         exl2k_shared_store_f32(to + exl2k_lora_inside<M>(column, row), out[0]);

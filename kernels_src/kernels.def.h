@@ -67,6 +67,9 @@
     X(exl2k_expert8_affine, "expert8_affine.cu", exl2k_expert_args, BUDGET)     \
     X(exl2k_gather, "gather.cu", exl2k_gather_args, NONE)                       \
     X(exl2k_act_mul, "gather.cu", exl2k_act_mul_args, NONE)                     \
+    X(exl2k_lora_rows_t, "lora_rows.cu", exl2k_lora_rows_args, NONE)            \
+    X(exl2k_lora_rows_add, "lora_rows.cu", exl2k_lora_rows_args, NONE)          \
+    X(exl2k_lora_rows_act, "lora_rows.cu", exl2k_lora_rows_args, NONE)          \
     X(exl2k_copy_pages, "copy.cu", exl2k_copy_args, NONE)                       \
     X(exl2k_head_rows, "copy.cu", exl2k_head_rows_args, NONE)                   \
     X(exl2k_attend_prepare, "attend_prepare.cu", exl2k_prepare_args, NONE)      \

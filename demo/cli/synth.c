@@ -111,7 +111,8 @@ static bool read_shape(const char *model, uint32_t targets, synth_shape *s)
     snprintf(path, sizeof path, "%s/config.json", model);
     char *text = text_file_read(path, &bytes);
     json_value *config = text ? json_read(text, bytes, &error) : NULL;
-    *s = (synth_shape){ .hidden = number_of(config, "hidden_size", 0), .inter = number_of(config, "intermediate_size", 0),
+    *s = (synth_shape){ .hidden = number_of(config, "hidden_size", 0),
+                        .inter = number_of(config, "intermediate_size", 0),
                         .layers = number_of(config, "num_hidden_layers", 0),
                         .heads = number_of(config, "num_attention_heads", 0) };
     s->kv_heads = number_of(config, "num_key_value_heads", s->heads);

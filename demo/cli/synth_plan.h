@@ -70,8 +70,7 @@ const char *synth_format_name(synth_format format);
 bool synth_bpw_known(synth_format format, double bpw);
 synth_plan synth_plan_make(const synth_shape *shape, synth_format format, synth_codebook codebook, double bpw,
                            uint32_t seed);
-/* An adapter in peft's format, F16, for the matrices that bits of `targets` name: synth_targets[i] has bit i. B is small,
-   so a model with the adapter still says something of its own. */
+/* An adapter in peft's format, F16, for the matrices that bits of `targets` name: bit i is synth_targets[i]. */
 extern const char *const synth_targets[SYNTH_TARGETS];
 synth_plan synth_plan_adapter(const synth_shape *shape, uint32_t targets, uint32_t rank, uint32_t seed);
 uint32_t synth_groups(const synth_mix *mix, uint32_t rows, synth_group groups[SYNTH_GROUPS_MAX]); /* their count */

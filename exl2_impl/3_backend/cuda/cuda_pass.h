@@ -11,7 +11,7 @@
 
 /* Offsets of the parts of a pass's data, in bytes. Captured graphs know the first four. */
 typedef struct exl2__cuda_pass_offsets {
-    uint64_t groups, rows, samplings, loras, tables, tiles, copies, lists;
+    uint64_t groups, rows, samplings, loras, row_sets, tables, tiles, copies, lists;
 } exl2__cuda_pass_offsets;
 
 EXL2__PRIVATE exl2__cuda_pass_offsets exl2__cuda_pass_offsets_of(const exl2__cuda_pass *pass, const exl2__step *step,
@@ -22,7 +22,11 @@ EXL2__PRIVATE exl2__cuda_pass_offsets exl2__cuda_pass_offsets_of(const exl2__cud
     at.rows = exl2__align_up(groups * sizeof(exl2k_pass), 16);
     at.samplings = exl2__align_up(at.rows + pass->row_count * sizeof(exl2k_row), 16);
     at.loras = exl2__align_up(at.samplings + sampling_count * sizeof(exl2k_sampling), 16);
-    at.tables = at.loras + (pass->adapted ? sizeof(exl2k_lora_pass) : 0);
+    at.row_sets = at.loras + (pass->adapted && pass->prompts ? step->lora_set_count * sizeof(exl2k_lora_set) : 0);
+    at.tables = at.row_sets;
+    if (pass->adapted) {
+        at.tables += pass->prompts ? exl2__align_up(pass->row_count * sizeof(exl2k_u16), 16) : sizeof(exl2k_lora_pass);
+    }
     at.tiles = exl2__align_up(at.tables + (uint64_t)step->sequence_count * table_pitch * sizeof(uint32_t), 16);
     at.copies = exl2__align_up(at.tiles + pass->tile_count * sizeof(exl2k_tile), 16);
     at.lists = exl2__align_up(at.copies + step->copy_count * sizeof *step->copies, 16);
@@ -130,30 +134,88 @@ static inline uint64_t exl2__cuda_mask_bytes(const exl2__cuda_model *m)
     return exl2__align_up(exl2__bit_words(m->plan->shape.vocab) * sizeof(uint32_t), 16);
 }
 
-/* The adapter's index in the pass; a new one is added. */
-EXL2__PRIVATE uint32_t exl2__cuda_pass_adapter(exl2k_lora_pass *pass, const exl2__lora_store *store)
+/* ---- slots of adapters (lora_args.h) ---- */
+
+/* The slot that holds the adapter's table; EXL2K_LORA_SLOTS: none. */
+EXL2__PRIVATE uint32_t exl2__cuda_lora_slot(const exl2__cuda_model *m, const exl2__lora_use *use)
 {
-    uint32_t i = 0;
-    while (i < pass->count && pass->adapters[i].table != store->device) {
-        i++;
+    uint32_t slot = 0;
+    while (slot < EXL2K_LORA_SLOTS
+           && (m->lora_slots[slot].id != use->id || m->lora_slots[slot].table != use->store->device)) {
+        slot++;
     }
-    EXL2__ASSERT(i < EXL2K_LORA_ADAPTERS);
-    pass->adapters[i].table = store->device;
-    pass->count = exl2__max32(pass->count, i + 1);
-    return i;
+    return slot;
+}
+
+/* Copies the adapter's table to a slot that is not taken. */
+EXL2__PRIVATE exl2_result exl2__cuda_lora_place(exl2__cuda_model *m, const exl2__lora_use *use, const bool *taken,
+                                                uint32_t *slot)
+{
+    uint64_t bytes = exl2__cuda_lora_table(m->plan) * sizeof(exl2k_lora_matrix);
+    for (*slot = 0; taken[*slot];) {
+        ++*slot;
+    }
+    EXL2__ASSERT(*slot < m->plan->lora_max);
+    m->lora_slots[*slot] = (struct exl2__cuda_lora_slot){ use->id, use->store->device };
+    return exl2__cuda_device_check(m->gpu, m->gpu->driver.copy(m->b.lora_tables + *slot * bytes, use->store->device,
+                                                               (size_t)bytes, m->gpu->stream),
+                                   "copying the table of an adapter");
+}
+
+/* Gives slots to the step's adapters. Those that have one keep it; tables of others are copied over tables of adapters
+   that the step does not have. Earlier passes have read these by then. */
+EXL2__PRIVATE exl2_result exl2__cuda_lora_take(exl2__cuda_model *m)
+{
+    bool taken[EXL2K_LORA_SLOTS + 1] = { false };
+    uint32_t sets = m->step->lora_set_count;
+    for (uint32_t i = 0; i < 2 * sets; i++) { /* all that have slots, then all that have none */
+        const exl2__lora_set *set = &m->step->lora_sets[i % sets];
+        for (uint32_t u = 0; u < set->count; u++) {
+            uint32_t slot = exl2__cuda_lora_slot(m, &set->uses[u]);
+            if (slot == EXL2K_LORA_SLOTS && i >= sets) {
+                EXL2__TRY(exl2__cuda_lora_place(m, &set->uses[u], taken, &slot));
+            }
+            taken[slot] = true;
+        }
+        taken[EXL2K_LORA_SLOTS] = false;
+    }
+    return EXL2_OK;
 }
 
 /* Fills in the sets of adapters of the step's rows. */
-EXL2__PRIVATE void exl2__cuda_fill_loras(const exl2__step *step, exl2k_lora_pass *pass)
+EXL2__PRIVATE void exl2__cuda_fill_loras(const exl2__cuda_model *m, exl2k_lora_pass *pass)
 {
+    const exl2__step *step = m->step;
     memset(pass, 0, sizeof *pass);
     for (uint32_t i = 0; i < step->row_count; i++) {
         const exl2__lora_set *set = step->row_loras[i] ? &step->lora_sets[step->row_loras[i] - 1] : NULL;
         for (uint32_t u = 0; set && u < set->count; u++) {
-            uint32_t adapter = exl2__cuda_pass_adapter(pass, set->uses[u].store);
-            pass->rows[i].uses[pass->rows[i].count++] = (exl2k_u8)adapter;
-            pass->adapters[adapter].scale[i] = set->uses[u].scale;
+            uint32_t slot = exl2__cuda_lora_slot(m, &set->uses[u]), adapter = 0;
+            while (adapter < pass->count && pass->slots[adapter] != slot) {
+                adapter++;
+            }
+            EXL2__ASSERT(adapter < EXL2K_LORA_ADAPTERS);
+            pass->count = exl2__max32(pass->count, adapter + 1);
+            pass->slots[adapter] = (exl2k_u8)slot;
+            pass->scale[adapter][i] = set->uses[u].scale;
+            pass->rows[i].slots[pass->rows[i].count++] = (exl2k_u8)slot;
         }
+    }
+}
+
+/* The same for a pass of prompts. */
+EXL2__PRIVATE void exl2__cuda_fill_sets(const exl2__cuda_model *m, exl2k_lora_set *sets, exl2k_u16 *row_sets)
+{
+    const exl2__step *step = m->step;
+    for (uint32_t i = 0; i < step->lora_set_count; i++) {
+        sets[i] = (exl2k_lora_set){ .count = step->lora_sets[i].count };
+        for (uint32_t u = 0; u < sets[i].count; u++) {
+            sets[i].slots[u] = (exl2k_u8)exl2__cuda_lora_slot(m, &step->lora_sets[i].uses[u]);
+            sets[i].scale[u] = step->lora_sets[i].uses[u].scale;
+        }
+    }
+    for (uint32_t i = 0; i < step->row_count; i++) {
+        row_sets[i] = step->row_loras[i];
     }
 }
 
@@ -198,8 +260,11 @@ EXL2__PRIVATE bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k
     if (step->copy_count) {
         memcpy(k->slot + at->copies, step->copies, step->copy_count * sizeof *step->copies);
     }
-    if (m->pass.adapted) {
-        exl2__cuda_fill_loras(step, (exl2k_lora_pass *)(void *)(k->slot + at->loras));
+    if (m->pass.adapted && m->pass.prompts) {
+        exl2__cuda_fill_sets(m, (exl2k_lora_set *)(void *)(k->slot + at->loras),
+                             (exl2k_u16 *)(void *)(k->slot + at->row_sets));
+    } else if (m->pass.adapted) {
+        exl2__cuda_fill_loras(m, (exl2k_lora_pass *)(void *)(k->slot + at->loras));
     }
     bool good = true;
     for (uint32_t i = 0; i < step->logit_count && good; i++) {
@@ -260,7 +325,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_send_vectors(exl2__cuda_model *m)
 EXL2__PRIVATE exl2_result exl2__cuda_lora_turn(exl2__cuda_model *m)
 {
     const exl2__cuda_driver *driver = &m->gpu->driver;
-    if (!m->pass.adapted || ++m->lora_turns < EXL2__CUDA_LORA_TURNS) {
+    if (!m->pass.adapted || m->pass.prompts || ++m->lora_turns < EXL2__CUDA_LORA_TURNS) {
         return EXL2_OK;
     }
     m->lora_turns = 0;
@@ -279,9 +344,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     EXL2__ASSERT(!step->decodes || !exl2__step_has_hidden(step, 0, step->logit_count, false));
     *pass = (exl2__cuda_pass){ .row_count = step->row_count, .first_norm = true, .decodes = step->decodes,
                                .adapted = step->row_loras != NULL,
-                               .prompts = step->kind == EXL2__ROWS_PROMPT && !step->row_loras,
+                               .prompts = step->kind == EXL2__ROWS_PROMPT,
                                .captured = step->decodes && step->row_count <= exl2__cuda_graph_rows(m->plan) };
-    EXL2__ASSERT(!pass->adapted || step->row_count <= EXL2__CUDA_LORA_ROWS);
+    EXL2__ASSERT(!pass->adapted || pass->prompts || step->row_count <= EXL2__CUDA_LORA_ROWS);
     if (pass->captured) {
         pass->row_count = exl2__cuda_class_rows(m->plan, exl2__cuda_row_class(step->row_count));
     }
@@ -295,7 +360,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     pass->rows = m->b.data + at.rows;
     pass->samplings = m->b.data + at.samplings;
     pass->loras = m->b.data + at.loras;
+    pass->row_sets = m->b.data + at.row_sets;
     pass->copies = m->b.data + at.copies;
+    EXL2__TRY(pass->adapted ? exl2__cuda_lora_take(m) : EXL2_OK);
     m->fences_collected = m->fences_queued; /* skips the results of a pass that was dropped */
     EXL2__TRY(exl2__cuda_ring_take(m->gpu, &m->ring, m->b.data_bytes, true, &slot));
     exl2__cuda_packer k = { (uint8_t *)slot, 0, m->b.data_bytes, m->b.data };

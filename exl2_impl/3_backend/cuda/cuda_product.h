@@ -105,6 +105,9 @@ static inline uint64_t exl2__cuda_rows_at(const exl2__cuda_model *m)
     return fewer ? m->pass.groups + offsetof(exl2k_pass, row_count) : 0;
 }
 
+/* Whether products of the pass add what adapters add themselves (cuda_lora.h). */
+static inline bool exl2__cuda_lora_fused(const exl2__cuda_model *m) { return m->pass.adapted && !m->pass.prompts; }
+
 /* CTAs of a product with `strips` strips, or pairs of strips, on `sms` SMs. No CTA is launched without work. If a third
    of the SMs can be left to the next kernel, which starts there early, without more work for any CTA, it is left. */
 static inline uint32_t exl2__cuda_ctas_on(uint32_t sms, uint32_t strips)
@@ -118,7 +121,7 @@ static inline uint32_t exl2__cuda_ctas_on(uint32_t sms, uint32_t strips)
 static inline uint32_t exl2__cuda_product_ctas(const exl2__cuda_model *m, uint32_t strips)
 {
     uint32_t all = m->limits.ctas, others = all > EXL2K_LORA_CTAS ? all - EXL2K_LORA_CTAS : all;
-    bool leaves = m->pass.adapted && exl2__div_up(strips, others) == exl2__div_up(strips, all);
+    bool leaves = exl2__cuda_lora_fused(m) && exl2__div_up(strips, others) == exl2__div_up(strips, all);
     return exl2__cuda_ctas_on(leaves ? others : all, strips);
 }
 
@@ -262,9 +265,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_tiles(exl2__cuda_model *m, uint64_t to, con
 }
 
 /* Multiplies `rows` rows. `a` holds x, out and scale (gemm_args.h); this function fills in the rest. Sums of splits lie
-   where logits are, so the head has no splits. */
+   where logits are, so the head has no splits. all: rows of which these are a part, for x as tiles. */
 EXL2__PRIVATE exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
-                                          exl2k_gemm_args *a, uint32_t rows)
+                                          exl2k_gemm_args *a, uint32_t rows, uint32_t all)
 {
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
     a->matrix = w->device;
@@ -286,6 +289,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matri
         };
         uint32_t variant = exl2__cuda_variant(m, w);
         exl2__cuda_gemm_plan plan = exl2__cuda_wg_plan_make(a, m->gpu->sm_count, !m->pass.prompts, variant);
+        a->x_pitch = exl2__cuda_wg_rows(all);
         exl2__cuda_grid grid = { .x = plan.ctas, .y = 1, .threads = EXL2K_WG_THREADS,
                                  .shared_bytes = plan.shared_bytes };
         return exl2__cuda_chain(m, by_rows[variant][plan.rows / 64], grid, a);
