@@ -210,36 +210,54 @@ EXL2K_FN void exl2k_lora_begin(const exl2k_lora_gemv_args &l, u32 small)
     }
 }
 
-/* Adds what an adapter adds to columns n and n + 1 of a part. t: of the row; waits until it is ready. */
+/* What an adapter adds to columns n and n + 1 of a part. t: of the row; waits until it is ready. Four sums have four
+   neighbours of each 16 along the rank, and are added in pairs. LANES neighbouring groups of 8 lanes have the same columns,
+   and divide the sums among them; all get the total. */
+template <u32 LANES>
 EXL2K_FN void exl2k_lora_add(u64 b, u32 pitch, u32 rank, u32 n, u64 t, u32 epoch, f32 out[2])
 {
-    f32 low = 0.0f, high = 0.0f;
-#pragma unroll 1
-    for (u32 first = 0; first < rank; first += 8) {
-        u32 pair[8], ready;
-        uint4 two[4];
+    constexpr u32 own = 16 / LANES; /* of 16 values of t */
+    u32 begin = threadIdx.x % EXL2K_WARP / 8 % LANES * own;
+    f32 low[own / 4], high[own / 4];
 #pragma unroll
-        for (u32 i = 0; i < 8; i++) {
+    for (u32 i = 0; i < own / 4; i++) {
+        low[i] = high[i] = 0.0f;
+    }
+#pragma unroll 1
+    for (u32 first = begin; first < rank; first += 16) {
+        u32 pair[own], ready;
+        uint4 two[own / 2];
+#pragma unroll
+        for (u32 i = 0; i < own; i++) {
             pair[i] = first + i < rank ? exl2k_load_constant(b + ((u64)(first + i) * pitch + n) * 2) : 0;
         }
         do {
             ready = 1;
 #pragma unroll
-            for (u32 i = 0; i < 4; i++) {
+            for (u32 i = 0; i < own / 2; i++) {
                 two[i] = exl2k_load_published(t + (first + 2 * i) * 8);
                 ready &= first + 2 * i >= rank || two[i].y == epoch;
                 ready &= first + 2 * i + 1 >= rank || two[i].w == epoch;
             }
         } while (!ready);
 #pragma unroll
-        for (u32 i = 0; i < 8; i++) { /* what lies behind the rank may be anything */
+        for (u32 i = 0; i < own; i++) { /* what lies behind the rank may be anything */
             f32 value = first + i < rank ? __uint_as_float(i % 2 ? two[i / 2].z : two[i / 2].x) : 0.0f;
-            low = fmaf(exl2k_low(pair[i]), value, low);
-            high = fmaf(exl2k_high(pair[i]), value, high);
+            low[i / 4] = fmaf(exl2k_low(pair[i]), value, low[i / 4]);
+            high[i / 4] = fmaf(exl2k_high(pair[i]), value, high[i / 4]);
         }
     }
-    out[0] += low;
-    out[1] += high;
+    if constexpr (LANES == 2) {
+        low[0] += low[1];
+        high[0] += high[1];
+    }
+#pragma unroll
+    for (u32 step = 8; step < 8 * LANES; step *= 2) {
+        low[0] += __shfl_xor_sync(EXL2K_ALL, low[0], step);
+        high[0] += __shfl_xor_sync(EXL2K_ALL, high[0], step);
+    }
+    out[0] += low[0];
+    out[1] += high[0];
 }
 
 /* Where a partial sum of a column and row lies in a slot. */
@@ -248,10 +266,12 @@ template <u32 M> EXL2K_FN u32 exl2k_lora_inside(u32 column, u32 row)
     return M == 1 ? column * 4 : exl2k_partial_lane(column % 8 * 4 + row % 8 / 2) + (row % 2 + column / 8 * 2) * 4;
 }
 
-/* Writes B t of all strips of a block, as the last partial sum of each strip. Eight lanes have one row of a strip. */
+/* Writes B t of all strips of a block, as the last partial sum of each strip. With one row a warp has one strip at a
+   time, with eight rows two rows of a strip. */
 template <u32 M>
 EXL2K_FN void exl2k_lora_expand(const exl2k_lora_gemv_args &l, exl2k_span block, u32 sums, u32 rows, u32 small)
 {
+    constexpr u32 lanes = M == 1 ? 4 : 2, each = 4 / lanes; /* groups of 8 lanes of a row and strip; these of a warp */
     const exl2k_matrix &m = l.gemv.matrix;
     u32 warp = threadIdx.x / EXL2K_WARP, lane = threadIdx.x % EXL2K_WARP, both = exl2k_side_by_side<M>(m);
     u32 cells = (block.end - block.begin << both) * M, slots = exl2k_partials(m);
@@ -259,24 +279,27 @@ EXL2K_FN void exl2k_lora_expand(const exl2k_lora_gemv_args &l, exl2k_span block,
     __syncwarp();
     u32 epoch = exl2k_shared_load(small + EXL2K_LORA_TURN_AT + warp * 16) * l.epochs + l.epoch;
 #pragma unroll 1
-    for (u32 cell = warp * 4 + lane / 8; cell < cells; cell += EXL2K_GEMV_WARPS * 4) {
-        u32 strip = cell / M, row = cell % M, place = block.begin + (strip >> both);
+    for (u32 first = warp * each; first < cells; first += EXL2K_GEMV_WARPS * each) {
+        u32 cell = first + lane / (8 * lanes), strip = cell / M, row = cell % M, place = block.begin + (strip >> both);
         u32 part = both ? strip % 2 : exl2k_part_at(m, place);
         u32 column = lane % 8 * 2, n = (place - m.part[part].first) * 16 + column;
         u32 pitch = exl2k_lora_pitch(m.part[part].columns, 32);
         f32 out[2] = { 0.0f, 0.0f };
         uint4 uses = exl2k_shared_load4(small + (l.row + row) * 16);
-        u32 count = row < rows && n < pitch ? uses.x : 0;
+        u32 count = row < rows ? uses.x : 0;
 #pragma unroll 1
-        for (u32 u = 0; u < count; u++) {
+        for (u32 u = 0; __any_sync(EXL2K_ALL, u < count); u++) {
             u32 index = ((u < 4 ? uses.y : uses.z) >> u % 4 * 8 & 255) * m.parts + part;
             uint4 entry = exl2k_shared_load4(small + EXL2K_LORA_ENTRY_AT + index * 16); /* rank, factor, B */
+            u32 rank = u < count && n < pitch ? entry.x : 0;
             u64 b = (u64)entry.w << 32 | entry.z;
-            exl2k_lora_add(b, pitch, entry.x, n, exl2k_lora_t_at(l, index, row, 0), epoch, out);
+            exl2k_lora_add<lanes>(b, pitch, rank, n, exl2k_lora_t_at(l, index, row, 0), epoch, out);
         }
-        u32 to = sums + (strip * slots + slots - 1) * exl2k_partial_bytes<M>();
-        exl2k_shared_store_f32(to + exl2k_lora_inside<M>(column, row), out[0]);
-        exl2k_shared_store_f32(to + exl2k_lora_inside<M>(column + 1, row), out[1]);
+        if (lane / 8 % lanes == 0) {
+            u32 to = sums + (strip * slots + slots - 1) * exl2k_partial_bytes<M>();
+            exl2k_shared_store_f32(to + exl2k_lora_inside<M>(column, row), out[0]);
+            exl2k_shared_store_f32(to + exl2k_lora_inside<M>(column + 1, row), out[1]);
+        }
     }
 }
 

@@ -366,7 +366,8 @@ EXL2__PRIVATE void exl2__cuda_buffers_layout(exl2__cuda_buffers *b, const exl2__
     b->handed = later ? exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float)) : 0;
     b->branch = s->post_norms ? exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float)) : 0;
     b->split_out = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * 2 * (uint64_t)s->inter * sizeof(float));
-    uint64_t lora_t = (uint64_t)p->rows_max * exl2__cuda_lora_uses(p) * EXL2K_LORA_PARTS * exl2__cuda_lora_rank_stride(p);
+    uint64_t lora_t = (uint64_t)p->rows_max * exl2__cuda_lora_uses(p) * EXL2K_LORA_PARTS
+                    * exl2__cuda_lora_rank_stride(p);
     uint64_t lora_act = (uint64_t)exl2__min32(p->rows_max, EXL2__CUDA_LORA_ACT_ROWS) * 2 * s->inter;
     b->lora_rows_t = p->lora_max ? exl2__cuda_arena_take(a, lora_t * sizeof(float)) : 0;
     b->lora_act = p->lora_max ? exl2__cuda_arena_take(a, lora_act * sizeof(float)) : 0;

@@ -1,16 +1,16 @@
 /* cuda_lora.h: what adapters add to products on the GPU, and their memory.
    takes: a model with a current pass that has rows with adapters; operands (phases.h).
-   gives: exl2__cuda_lora_serves, exl2__cuda_lora_product, exl2__cuda_multiply_many, exl2__cuda_lora_needs,
+   gives: exl2__cuda_lora_serves, exl2__cuda_lora_product; exl2__cuda_multiply_many; exl2__cuda_lora_needs,
           exl2__cuda_lora_many; exl2__cuda_loras.
    owns:  the blocks of adapters, until `close`.
 
-   Rows with adapters have passes of their own, so passes without adapters are what they were. Rows of sampled tokens, at
-   most EXL2__CUDA_LORA_ROWS in a pass, run by the products of few rows. Such a product computes what adapters add in its
-   own launch (kernels_src/gemv_lora.cuh), whether its matrix has adapters or not: which adapters a pass has, and what
-   they add to, is data in device memory. So captured graphs serve all adapters.
+   Rows with adapters have passes of their own, so passes without adapters are what they were. Rows of sampled tokens,
+   at most EXL2__CUDA_LORA_ROWS in a pass, run by the products of few rows. Such a product computes what adapters add in
+   its own launch (kernels_src/gemv_lora.cuh), whether its matrix has adapters or not: which adapters a pass has, and
+   what they add to, is data in device memory. So captured graphs serve all adapters.
 
-   Rows of prompts run by GEMM. t = factor A x is a kernel before the base's product, and B t is added after it. Gate and
-   up, whose product applies the activation, are stored without it instead (kernels_src/lora_rows.cu). */
+   Rows of prompts run by GEMM. t = factor A x is a kernel before the base's product, and B t is added after it. Gate
+   and up, whose product applies the activation, are stored without it instead (kernels_src/lora_rows.cu). */
 #ifndef EXL2__CUDA_LORA_H
 #define EXL2__CUDA_LORA_H
 

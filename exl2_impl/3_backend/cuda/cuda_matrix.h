@@ -334,7 +334,7 @@ static inline void exl2__cuda_matrix_firsts(exl2k_matrix *m)
    that fits. With eight rows a smaller ring is better where it halves the number of blocks, as on GPUs with 100 KiB of
    shared memory: each warp loads and prepares its inputs again in each block, which costs more instructions than the
    product with a strip, and these GPUs read too little memory for an SM to need deep rings. Blocks of a CTA have nearly
-   equal size. slots: of adapters, if the launch adds what they add (lora_args.h); else 0. Returns the dynamic shared memory
+   equal size. slots: of adapters, if the launch adds what they add (lora_args.h); else 0. Returns dynamic shared memory
    of the launch, 0 if the budget is too small. */
 static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk_bytes, uint32_t rows, uint32_t ctas,
                                               uint32_t budget, uint32_t slots)

@@ -99,7 +99,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__l
                            .residual = m->b.residual, .sums = m->b.sums[m->pass.norm],
                            .hidden = m->plan->shape.hidden, .residual_pitch = m->plan->shape.hidden,
                            .out_pitch = m->b.x_pitch, .slots_pitch = EXL2K_SLOTS_MAX,
-                           .slots = exl2__cuda_residual_ctas(m), .turn = exl2__cuda_lora_fused(m) ? m->b.lora_turn : 0 };
+                           .slots = exl2__cuda_residual_ctas(m) };
+    a.turn = exl2__cuda_lora_fused(m) ? m->b.lora_turn : 0;
     exl2__cuda_embed_table(m, &a);
 #if EXL2__EXL3
     const exl2__cuda_matrix *embed = exl2__cuda_matrix_of(m->plan->embed); /* NULL in a later span */
