@@ -322,8 +322,8 @@ static void load_adapter(replay *r, talk *none)
         answer(r, EXL2_ERR_BUDGET, "there are 8 adapters already");
     } else {
         exl2_result result = exl2_lora_load(r->host.engine, &d, &a->lora);
-        strcpy(a->name, result < 0 ? "" : name);
         answer(r, result, NULL);
+        strcpy(a->name, result < 0 ? "" : name);
     }
 }
 
@@ -332,12 +332,10 @@ static void close_adapter(replay *r, talk *none)
     (void)none;
     const char *name = text_of(r, "name");
     adapter *a = name && name[0] ? find_adapter(r, name) : NULL;
-    if (!a) {
-        answer(r, EXL2_ERR_STALE, "no adapter has this name");
-        return;
+    answer(r, a ? exl2_lora_close(r->host.engine, a->lora) : EXL2_ERR_STALE, a ? NULL : "no adapter has this name");
+    if (a) {
+        a->name[0] = 0;
     }
-    a->name[0] = 0;
-    answer(r, exl2_lora_close(r->host.engine, a->lora), NULL);
 }
 
 /* The job's adapters: "loras" is a list of [name, factor]. NULL, or what is wrong. */
@@ -352,8 +350,8 @@ static const char *set_loras(replay *r, exl2_lora_use uses[EXL2_JOB_LORAS], uint
             return !pair ? "\"loras\" must be a list of [name, factor]" : !a ? "no adapter has this name"
                          : "a job has at most 8 adapters";
         }
-        bool off = scale->number >= 0 && scale->number <= 0;
-        uses[(*count)++] = (exl2_lora_use){ a->lora, off ? (float)EXL2_OFF : (float)scale->number };
+        float factor = scale->number < 0 || scale->number > 0 ? (float)scale->number : (float)EXL2_OFF;
+        uses[(*count)++] = (exl2_lora_use){ a->lora, factor };
     }
     return NULL;
 }
@@ -486,12 +484,11 @@ static void start(replay *r, talk *t, bool resume)
     exl2_result result = EXL2_OK;
     const char *wrong = set_loras(r, uses, &d.lora_count);
     d.loras = uses;
-    if (wrong) {
-        answer(r, EXL2_ERR_ARG, wrong);
-        return;
-    }
     if (t->running || t->ended) {
-        answer(r, EXL2_ERR_STATE, "the session has a job whose end was not answered yet: run first");
+        wrong = "the session has a job whose end was not answered yet: run first";
+    }
+    if (wrong) {
+        answer(r, t->running || t->ended ? EXL2_ERR_STATE : EXL2_ERR_ARG, wrong);
         return;
     }
     set_prompt(r, &d, &memory, &shown);
@@ -755,8 +752,7 @@ static bool load_model(replay *r)
     exl2_model_info plan;
     d.lora_max = REPLAY_LORAS;
     host_place(&r->host, &d);
-    bool refused = exl2_model_measure(r->host.engine, &d, &plan) == EXL2_ERR_UNSUPPORTED;
-    r->model.lora_max = refused ? 0 : REPLAY_LORAS;
+    r->model.lora_max = exl2_model_measure(r->host.engine, &d, &plan) == EXL2_ERR_UNSUPPORTED ? 0 : REPLAY_LORAS;
     return host_load(&r->host, &r->model, 2);
 }
 
