@@ -57,6 +57,7 @@ static void api_make_model(exl2_model_desc *d)
     }
     d->experts_active = folder == API_EXPERTS ? api_draw(4) : 0;
     d->on_event = api_chance(2) ? api_hear_load : NULL;
+    d->lora_max = folder == API_TEXT_FOLDER && api_chance(2) ? 1 + api_draw(3) : 0;
 }
 
 /* ---- grammars ---- */
