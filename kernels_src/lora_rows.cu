@@ -138,12 +138,13 @@ extern "C" __global__ void __launch_bounds__(EXL2K_LORA_ROWS_THREADS) exl2k_lora
 
 /* ---- B t ---- */
 
-/* What the sets of rows [first, first + 16) add to columns n and n + 1 of a part. t_tile: of one adapter. */
-EXL2K_FN void exl2k_lora_rows_sum(const exl2k_lora_rows_args &a, u32 part, u32 n, u32 first,
+/* What the sets of rows [first, first + 16) add to columns n and n + 1 of a part. t_tile: of one adapter. Returns whether
+   one of them has something for the part. */
+EXL2K_FN bool exl2k_lora_rows_sum(const exl2k_lora_rows_args &a, u32 part, u32 n, u32 first,
                                   f32 (*t_tile)[EXL2K_LORA_ROWS_OUT], f32 sum[EXL2K_LORA_ROWS_OUT][2])
 {
     u32 pitch = (a.columns[part] + 31) / 32 * 32;
-    bool inside = n < a.columns[part];
+    bool inside = n < a.columns[part], any = false;
 #pragma unroll
     for (u32 r = 0; r < EXL2K_LORA_ROWS_OUT; r++) {
         sum[r][0] = sum[r][1] = 0.0f;
@@ -154,6 +155,7 @@ EXL2K_FN void exl2k_lora_rows_sum(const exl2k_lora_rows_args &a, u32 part, u32 n
         for (u32 u = 0; u < exl2k_lora_uses_of(a, set); u++) {
             f32 unused, one[EXL2K_LORA_ROWS_OUT][2] = {};
             exl2k_lora_matrix m = exl2k_lora_use_of(a, set, u, part, &unused);
+            any = any || m.rank > 0;
             __syncthreads(); /* the tile before this one is read */
             for (u32 i = threadIdx.x; i < m.rank * EXL2K_LORA_ROWS_OUT; i += EXL2K_LORA_ROWS_THREADS) {
                 u32 k = i % m.rank, row = i / m.rank;
@@ -178,6 +180,7 @@ EXL2K_FN void exl2k_lora_rows_sum(const exl2k_lora_rows_args &a, u32 part, u32 n
             }
         }
     }
+    return any;
 }
 
 extern "C" __global__ void __launch_bounds__(EXL2K_LORA_ROWS_THREADS) exl2k_lora_rows_add(exl2k_lora_rows_args a)
@@ -188,7 +191,9 @@ extern "C" __global__ void __launch_bounds__(EXL2K_LORA_ROWS_THREADS) exl2k_lora
     f32 sum[EXL2K_LORA_ROWS_OUT][2];
     exl2k_dependency_release();
     exl2k_dependency_wait();
-    exl2k_lora_rows_sum(a, part, n, first, t_tile, sum);
+    if (!exl2k_lora_rows_sum(a, part, n, first, t_tile, sum)) {
+        return;
+    }
 #pragma unroll
     for (u32 r = 0; r < EXL2K_LORA_ROWS_OUT; r++) {
         u64 out = a.out + ((u64)(first + r) * a.out_pitch + a.column[part] + n) * 4;
