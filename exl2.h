@@ -581,14 +581,15 @@
    exl2_step continues beside running jobs, exl2_lora_load waits for it; exl2_lora_state and exl2_lora_get say how it
    stands, exl2_lora_close ends it after its last job. A job names its adapters and their factors (job_desc.loras),
    so jobs with different adapters share a pass, and none waits for another. On a GPU, jobs with adapters and jobs
-   without take turns, and those with adapters are slower (docs/measured.md). A row computes y = W x + b as without
-   adapters, and then adds scale x alpha / rank x (B (A x)) for each adapter, in the order of their content_ids: its
-   bits depend on its own set, and not on the other rows of the pass. An adapter is what peft writes,
-   adapter_config.json and adapter_model.safetensors, in F16, BF16 or F32: every matrix of the layers, fused ones,
-   experts and routers; rslora, rank_pattern and alpha_pattern. Each tensor of the file must belong to a matrix, or
-   EXL2_ERR_FORMAT names the first that does not. Not supported, each by its name: DoRA, modules_to_save, biases,
-   adapters of the embedding, the head or a vision tower, files of pickle; on a GPU also those of
-   experts, routers, EXL3 matrices, of models on several GPUs, and of q, k, v or gate and up in different orders.
+   without take turns, and at most eight tokens with adapters are sampled in a pass (speed: docs/measured.md). A row
+   computes y = W x + b as without adapters, and then adds scale x alpha / rank x (B (A x)) for each adapter, in the
+   order of their content_ids: its bits depend on its own set, and not on the other rows of the pass. An adapter is
+   what peft writes, adapter_config.json and adapter_model.safetensors, in F16, BF16 or F32: every matrix of the
+   layers, fused ones, experts and routers; rslora, rank_pattern and alpha_pattern. Each tensor of the file must
+   belong to a matrix, or EXL2_ERR_FORMAT names the first that does not. Not supported, each by its name: DoRA,
+   modules_to_save, biases, adapters of the embedding, the head or a vision tower, files of pickle; on a GPU also
+   those of experts, routers, EXL3 matrices, of models on several GPUs, and of q, k, v or gate and up in different
+   orders.
 
    K and V depend on the set of adapters, so each set has a cache of its own: equal sets share pages, also in another
    order of the list; a scale of 0.5 is another set than 1, and a set that leaves all of its adapters out is the model

@@ -60,6 +60,9 @@ extern "C" __global__ void __launch_bounds__(EXL2K_EMBED_THREADS) exl2k_embed(ex
     u32 row = blockIdx.x, part = blockIdx.y, parts = gridDim.y, thread = threadIdx.x;
     exl2k_dependency_release();
     exl2k_dependency_wait();
+    if (a.turn && row + part + thread == 0) {
+        exl2k_store(a.turn, exl2k_load(a.turn) + 1);
+    }
     uint4 own = exl2k_load4(a.rows + row * sizeof(exl2k_row)); /* token, position, sequence, flags */
     if (row >= exl2k_load(a.pass) || (own.w & EXL2K_ROW_DONE)) {
         return;

@@ -28,6 +28,7 @@ typedef struct exl2k_embed_args {
                              other slots are 0 */
     exl2k_u64 handed_now, handed_before; /* as sums and sums_before, of the other device; 0: not wanted */
     exl2k_u64 sums_before; /* with handed_now: gets handed_before */
+    exl2k_u64 turn;       /* u32: number of the pass, to which 1 is added; 0: the pass has no adapters (lora_args.h) */
     exl2k_u32 table_rows, hidden, kind;
     exl2k_u32 residual_pitch, out_pitch, slots_pitch, slots; /* pitches in elements */
     exl2k_u32 position_rows, position_kind;      /* position_rows 0: no learned positions */

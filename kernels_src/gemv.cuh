@@ -45,8 +45,8 @@
 
 template <u32 M> EXL2K_FN constexpr u32 exl2k_partial_bytes(void) { return M * 64; }
 
-/* Number of partial sums of a strip. */
-EXL2K_FN u32 exl2k_partials(const exl2k_matrix &m) { return m.slices + m.rest; }
+/* Number of partial sums of a strip. The last one is what adapters add. */
+EXL2K_FN u32 exl2k_partials(const exl2k_matrix &m) { return m.slices + m.rest + EXL2K_LORA; }
 
 /* Many rows: offset of a lane's sums. In this order of lanes, what a warp adds up at a time, 16 columns of two rows, lies
    in 32 banks. */
@@ -104,13 +104,14 @@ template <u32 M> EXL2K_FN f32 exl2k_partial_total(u32 sums, u32 slots, u32 strip
             total += exl2k_shared_load_f32(at + slice * exl2k_partial_bytes<M>());
         }
     } else {
-        f32 more[EXL2K_SLICES_MAX + 1];
+        constexpr u32 most = EXL2K_SLICES_MAX + 1 + EXL2K_LORA;
+        f32 more[most];
 #pragma unroll
-        for (u32 i = 0; i <= EXL2K_SLICES_MAX; i++) { /* the same effect in less code than a loop with a branch */
+        for (u32 i = 0; i < most; i++) { /* the same effect in less code than a loop with a branch */
             more[i] = exl2k_shared_load_f32(at + exl2k_min(i, slots - 1) * exl2k_partial_bytes<M>());
         }
 #pragma unroll
-        for (u32 i = 0; i <= EXL2K_SLICES_MAX; i++) {
+        for (u32 i = 0; i < most; i++) {
             total = i < slots ? total + more[i] : total;
         }
     }
@@ -226,6 +227,9 @@ EXL2K_FN void exl2k_gemv_chunks(const exl2k_gemv_args &a, const exl2k_role &role
 #if EXL2K_LARGE
 #include "gemv_large.cuh"
 #endif
+#if EXL2K_LORA
+#include "gemv_lora.cuh"
+#endif
 
 /* Works through all of the warp's tasks in a block. `w` is the first task. One row: `next_input` holds its inputs.
    Eight rows: `starts` is the address for the initial sums. Inputs and table entries are loaded one task in advance. */
@@ -292,12 +296,29 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_role &role,
 
 /* ---- the kernel ---- */
 
-template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
+#if EXL2K_LORA
+#define EXL2K_GEMV_ARGS exl2k_lora_gemv_args
+#else
+#define EXL2K_GEMV_ARGS exl2k_gemv_args
+#endif
+
+template <u32 M> EXL2K_FN void exl2k_gemv(const EXL2K_GEMV_ARGS &all)
 {
+#if EXL2K_LORA
+    const exl2k_gemv_args &a = all.gemv;
+#else
+    const exl2k_gemv_args &a = all;
+#endif
     /* Find this warp's role, and divide shared memory into rings, partial sums and small areas. */
     extern __shared__ uint4 exl2k_dynamic[];
     exl2k_role role = exl2k_role_of_warp<M>(a);
     u32 shared = exl2k_shared(exl2k_dynamic);
+#if EXL2K_LORA
+    if (blockIdx.x < EXL2K_LORA_CTAS) {
+        exl2k_lora_shrink<M>(all, shared);
+        return;
+    }
+#endif
     u32 sums = shared + EXL2K_GEMV_WARPS * (a.stages * a.slot_strips * a.slot_bytes + (M == 16 ? EXL2K_RING_HEAD : 0));
     u32 strips = a.block << exl2k_side_by_side<M>(a.matrix);
     u32 small = sums + strips * exl2k_partials(a.matrix) * exl2k_partial_bytes<M>();
@@ -305,6 +326,9 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
     /* Fill the ring with weights and find the first task, while preceding kernels may still run. */
     exl2k_span block = exl2k_block_at<M>(a, exl2k_strips_of_cta<M>(a).begin);
     exl2k_run run = exl2k_run_first(a, role, block);
+#if EXL2K_LORA
+    exl2k_lora_copy(all, small + exl2k_lora_behind<M>());
+#endif
     exl2k_stream s = exl2k_stream_open<M>(a, role, run, shared, small);
     exl2k_work work = exl2k_work_first<M>(a, role, run, block, sums);
     u32 kept_at = small - shared + exl2k_small_kept<M>() + role.warp * (u32)sizeof(exl2k_kept);
@@ -314,6 +338,13 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
         exl2k_kept_store(kept, work, exl2k_work_stride<M>(work, a));
         exl2k_kept_load(kept, a, work.run.part, work.chunk);
     }
+#if EXL2K_LORA
+#if EXL2K_BULK
+    exl2k_copy_commit();
+    exl2k_copy_wait<0>();
+#endif
+    __syncthreads();
+#endif
     /* From here on, memory that preceding kernels write can be read. */
     exl2k_dependency_release();
     exl2k_dependency_wait();
@@ -326,6 +357,9 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
     /* Start to load what the results need: sums of squares, residual, constants. */
     exl2k_out out = exl2k_out_open<M>(a, block, small + (M == 16 ? 0 : 1024));
     exl2k_out_begin<M>(out, a);
+#if EXL2K_LORA
+    exl2k_lora_begin(all, small + exl2k_lora_behind<M>());
+#endif
     exl2k_out_read<M>(out, a, block);
     /* With 8 rows each lane reads the inputs of row lane / 4; rows beyond the last repeat the last row. */
     u32 starts = out.small + exl2k_small_starts<M>() + role.warp * M * 64;
@@ -347,6 +381,9 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
                 block = exl2k_block_at<16>(a, block.begin);
             }
         }
+#if EXL2K_LORA
+        exl2k_lora_expand<M>(all, block, sums, out.rows, out.small - 1024 + exl2k_lora_behind<M>());
+#endif
         exl2k_out_sum_slots<M>(out, a);
         __syncthreads();
         if (M == 16 && a.matrix.interleaved && kept->piece < 1u << a.matrix.rest) { /* the other part follows */

@@ -7,10 +7,16 @@
 
 #include "base.cuh"
 #include "gemv_args.h"
+#include "lora_args.h"
 
 /* 1: the kernel is for large matrices: gemv_large.cuh. */
 #ifndef EXL2K_LARGE
 #define EXL2K_LARGE 0
+#endif
+
+/* 1: the launch adds what adapters add: gemv_lora.cuh. */
+#ifndef EXL2K_LORA
+#define EXL2K_LORA 0
 #endif
 
 #ifndef EXL2K_BULK
@@ -22,7 +28,8 @@
 /* Strips [begin, end); interleaved: pairs of strips. */
 typedef struct exl2k_span { u32 begin, end; } exl2k_span;
 
-/* threadIdx.x and blockIdx.x. With 16 rows they are read again wherever they are needed, as no register is free. */
+/* threadIdx.x, and the index of the CTA among those that have strips. With 16 rows they are read again wherever they are
+   needed, as no register is free. */
 template <u32 M> EXL2K_FN u32 exl2k_thread(void)
 {
     u32 thread = threadIdx.x;
@@ -36,7 +43,7 @@ template <u32 M> EXL2K_FN u32 exl2k_lane(void) { return exl2k_thread<M>() % EXL2
 
 template <u32 M> EXL2K_FN u32 exl2k_cta(void)
 {
-    u32 cta = blockIdx.x;
+    u32 cta = blockIdx.x - (EXL2K_LORA ? EXL2K_LORA_CTAS : 0);
     if (M == 16) {
         asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(cta));
     }

@@ -25,6 +25,12 @@
     X(exl2k_gemv8_large, "gemv8_large.cu", exl2k_gemv_args, BUDGET)             \
     X(exl2k_gemv8_any, "gemv8_any.cu", exl2k_gemv_args, BUDGET)                 \
     X(exl2k_gemv8_affine, "gemv8_affine.cu", exl2k_gemv_args, BUDGET)           \
+    X(exl2k_gemv1_large_lora, "gemv1_large_lora.cu", exl2k_lora_gemv_args, BUDGET)\
+    X(exl2k_gemv1_any_lora, "gemv1_any_lora.cu", exl2k_lora_gemv_args, BUDGET)  \
+    X(exl2k_gemv1_affine_lora, "gemv1_affine_lora.cu", exl2k_lora_gemv_args, BUDGET)\
+    X(exl2k_gemv8_large_lora, "gemv8_large_lora.cu", exl2k_lora_gemv_args, BUDGET)\
+    X(exl2k_gemv8_any_lora, "gemv8_any_lora.cu", exl2k_lora_gemv_args, BUDGET)  \
+    X(exl2k_gemv8_affine_lora, "gemv8_affine_lora.cu", exl2k_lora_gemv_args, BUDGET)\
     X(exl2k_sample_keys, "sample.cu", exl2k_sample_args, NONE)                  \
     X(exl2k_sample_token, "sample.cu", exl2k_sample_args, NONE)                 \
     X(exl2k_gemm, "gemm.cu", exl2k_gemm_args, BUDGET)                           \
@@ -61,9 +67,9 @@
     X(exl2k_expert8_affine, "expert8_affine.cu", exl2k_expert_args, BUDGET)     \
     X(exl2k_gather, "gather.cu", exl2k_gather_args, NONE)                       \
     X(exl2k_act_mul, "gather.cu", exl2k_act_mul_args, NONE)                     \
-    X(exl2k_lora_shrink, "lora.cu", exl2k_lora_args, NONE)                      \
-    X(exl2k_lora_expand, "lora.cu", exl2k_lora_args, NONE)                      \
-    X(exl2k_lora_act, "lora.cu", exl2k_lora_args, NONE)                         \
+    X(exl2k_lora_rows_t, "lora_rows.cu", exl2k_lora_rows_args, NONE)            \
+    X(exl2k_lora_rows_add, "lora_rows.cu", exl2k_lora_rows_args, NONE)          \
+    X(exl2k_lora_rows_act, "lora_rows.cu", exl2k_lora_rows_args, NONE)          \
     X(exl2k_copy_pages, "copy.cu", exl2k_copy_args, NONE)                       \
     X(exl2k_head_rows, "copy.cu", exl2k_head_rows_args, NONE)                   \
     X(exl2k_attend_prepare, "attend_prepare.cu", exl2k_prepare_args, NONE)      \

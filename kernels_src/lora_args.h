@@ -1,54 +1,67 @@
-/* lora_args.h: arguments of the kernels of adapters: t = factor A x, then y += B t.
-   takes: types.h.
-   gives: exl2k_lora_matrix, exl2k_lora_row, exl2k_lora_args. */
+/* lora_args.h: what adapters add to a product of few rows: B t, with t = factor A x.
+   takes: gemv_args.h.
+   gives: exl2k_lora_matrix, exl2k_lora_pass, exl2k_lora_gemv_args. */
 #ifndef EXL2K_LORA_ARGS_H
 #define EXL2K_LORA_ARGS_H
 
-#include "types.h"
+#include "gemv_args.h"
 
-#define EXL2K_LORA_THREADS 256
-#define EXL2K_LORA_USES 8  /* adapters of a row */
-#define EXL2K_LORA_PARTS 3 /* of a matrix */
+#define EXL2K_LORA_USES 8      /* adapters of a row */
+#define EXL2K_LORA_PARTS 3     /* of a matrix */
+#define EXL2K_LORA_ROWS 8      /* of a pass with adapters */
+#define EXL2K_LORA_SLOTS 256   /* adapters of a model */
+#define EXL2K_LORA_ADAPTERS 64 /* of all rows of such a pass */
+#define EXL2K_LORA_CTAS 4      /* that compute t: the first ones of a launch */
+#define EXL2K_LORA_TILE 16     /* values of t that a CTA computes at a time */
+/* Shared memory of a CTA: exl2k_lora_row [rows], 16 bytes for each warp, then the first half of exl2k_lora_matrix [slots,
+   parts]. A CTA that computes t has all of exl2k_lora_matrix [adapters, parts], and in place of rings two buffers of sums
+   [16 warps, EXL2K_LORA_TILE, rows]. */
+#define EXL2K_LORA_TURN_AT (EXL2K_LORA_ROWS * 16)
+#define EXL2K_LORA_ENTRY_AT (EXL2K_LORA_TURN_AT + EXL2K_GEMV_WARPS * 16)
+#define EXL2K_LORA_SMALL_BYTES(slots) (EXL2K_LORA_ENTRY_AT + (slots) * EXL2K_LORA_PARTS * 16)
+#define EXL2K_LORA_SUMS_AT (EXL2K_LORA_ENTRY_AT + EXL2K_LORA_ADAPTERS * EXL2K_LORA_PARTS * 32)
+#define EXL2K_LORA_SUMS_BYTES (EXL2K_GEMV_WARPS * EXL2K_LORA_TILE * EXL2K_LORA_ROWS * 4)
+#define EXL2K_LORA_SHRINK_BYTES (EXL2K_LORA_SUMS_AT + 2 * EXL2K_LORA_SUMS_BYTES)
 
 /* What an adapter adds to one part of a matrix; as exl2__lora_matrix (2_graph/lora.h). */
 typedef struct exl2k_lora_matrix {
     exl2k_u32 rank;       /* 0: nothing */
     exl2k_f32 factor;
-    exl2k_u64 a, b;       /* fp16 [rank, inputs rounded up to 16], [rank, columns rounded up to 32] */
+    exl2k_u64 b, a;       /* fp16 [rank, columns rounded up to 32], [rank, inputs rounded up to 16] */
     exl2k_u32 shares, unused;
 } exl2k_lora_matrix;
 
-/* The adapters of a row of the pass, in the order of their sums. */
-typedef struct exl2k_lora_use {
-    exl2k_u64 table;      /* exl2k_lora_matrix [layers * places] */
-    exl2k_f32 scale;
-    exl2k_u32 unused;
-} exl2k_lora_use;
-
+/* The adapters of a row, in the order of their sums: their slots. */
 typedef struct exl2k_lora_row {
-    exl2k_u32 count, unused[3];
-    exl2k_lora_use uses[EXL2K_LORA_USES];
+    exl2k_u32 count;
+    exl2k_u8 slots[EXL2K_LORA_USES];
+    exl2k_u32 unused;
 } exl2k_lora_row;
 
-/* exl2k_lora_shrink: grid (ceil(stride / 8), parts, rows). A warp computes one value of t.
-   exl2k_lora_expand: grid (ceil(columns / 512), parts, rows). out += scale * B t, for rows with adapters.
-   exl2k_lora_act:    grid (ceil(columns / 512), 1, rows). out = fp16 of act(gate + B t) * (up + B t), or of
-                      act(value + B t) of a matrix of one part, for rows with adapters. */
-typedef struct exl2k_lora_args {
-    exl2k_u64 rows;       /* exl2k_lora_row [rows] */
-    exl2k_u64 t;          /* f32 [rows, EXL2K_LORA_PARTS, stride] */
-    exl2k_u64 x;          /* fp16, as x of exl2k_gemv_args, with its pitch and step */
-    exl2k_u64 sums_now, sums_before; /* as there */
-    exl2k_u64 from;       /* act: f32 [rows, parts, columns[0]]: gate, up */
-    exl2k_u64 out;        /* f32 [rows, out_pitch]; act: fp16, with out_pitch and out_step */
-    exl2k_u32 place;      /* of the operand's first part in an adapter's table */
-    exl2k_u32 parts, in, x_pitch, x_step, out_pitch, out_step;
-    exl2k_u32 rank_stride, stride; /* values of t of one adapter, of a part */
-    exl2k_u32 columns[EXL2K_LORA_PARTS], column[EXL2K_LORA_PARTS]; /* of each part; where they begin in a row of out */
-    exl2k_u32 slots;      /* slots in use in the sums */
-    exl2k_f32 eps, inverse_hidden, scale;
-    exl2k_u32 act;        /* EXL2K_ACT_* */
-    exl2k_f32 act_limit;
-} exl2k_lora_args;
+/* An adapter that passes use has a slot, which holds its table. */
+typedef struct exl2k_lora_pass {
+    exl2k_u32 count, unused[3];           /* adapters of the pass */
+    exl2k_lora_row rows[EXL2K_LORA_ROWS];
+    exl2k_u8 slots[EXL2K_LORA_ADAPTERS];  /* [count] their slots */
+    exl2k_f32 scale[EXL2K_LORA_ADAPTERS][EXL2K_LORA_ROWS]; /* [count] of each for each row */
+} exl2k_lora_pass;
+
+/* A value of t and its epoch are one store of 8 bytes, so a value is ready when its epoch is that of the product:
+   turn * epochs + epoch, where turn counts passes. */
+typedef struct exl2k_lora_gemv_args {
+    exl2k_gemv_args gemv;
+    exl2k_u64 pass;       /* exl2k_lora_pass */
+    exl2k_u64 tables;     /* exl2k_lora_matrix [slots, table] */
+    exl2k_u64 t;          /* (f32, u32 epoch) [slots, parts, rows, rank_stride] */
+    exl2k_u64 turn;       /* u32, aligned to 16: the embedding of a pass adds 1 */
+    exl2k_u32 slots;
+    exl2k_u32 table;      /* matrices of a table: [layers, places] */
+    exl2k_u32 row;        /* of the pass, that is row 0 of the launch */
+    exl2k_u32 place;      /* of the matrix's first part in a table */
+    exl2k_u32 parts_inverse; /* 65536 / parts + 1 */
+    exl2k_u32 in;         /* inputs of the matrix */
+    exl2k_u32 rank_stride; /* a multiple of 8 */
+    exl2k_u32 epochs, epoch; /* epochs of a pass, a power of two; this product's, 1 .. epochs - 1 */
+} exl2k_lora_gemv_args;
 
 #endif

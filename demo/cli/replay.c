@@ -19,6 +19,7 @@
 #include <string.h>
 
 #define REPLAY_SESSIONS 1024
+#define REPLAY_LORAS 8
 #define REPLAY_NAME 64
 #define REPLAY_PICTURES 64 /* of a line */
 
@@ -45,6 +46,11 @@ typedef struct pictures {
     char sentence[1280]; /* why it failed */
 } pictures;
 
+typedef struct adapter {
+    char name[REPLAY_NAME]; /* "" = unused */
+    exl2_lora lora;
+} adapter;
+
 typedef struct replay {
     host host;
     const char *path, *script;
@@ -57,6 +63,7 @@ typedef struct replay {
     bool worker; /* --worker */
     bool json; /* accepted: the answers are JSON in any case */
     talk talks[REPLAY_SESSIONS];
+    adapter adapters[REPLAY_LORAS];
     uint64_t delivered;
     uint32_t ends;
     const json_value *line;
@@ -97,6 +104,7 @@ static const struct { const char *key; json_kind kind; } keys[] = {
     { "count", JSON_NULL }, { "from_token", JSON_NULL }, { "temperature", JSON_NUMBER }, { "priority", JSON_NUMBER },
     { "greedy", JSON_TRUE }, { "prefill", JSON_TRUE }, { "ngram", JSON_TRUE }, { "one_by_one", JSON_TRUE },
     { "hold", JSON_TRUE }, { "kv", JSON_TRUE }, { "begun", JSON_TRUE },
+    { "name", JSON_TEXT }, { "folder", JSON_TEXT }, { "loras", JSON_ARRAY },
 };
 
 /* Checks the members of the line. sentence [cap]: what is wrong, if the result is false. */
@@ -286,6 +294,68 @@ static void load(replay *r, talk *t)
     free(data);
 }
 
+/* ---- adapters ---- */
+
+/* The adapter of this name; name NULL: an unused place. NULL: there is none. */
+static adapter *find_adapter(replay *r, const char *name)
+{
+    for (size_t i = 0; i < REPLAY_LORAS; i++) {
+        adapter *a = &r->adapters[i];
+        if (name ? a->name[0] && strcmp(a->name, name) == 0 : !a->name[0]) {
+            return a;
+        }
+    }
+    return NULL;
+}
+
+static void load_adapter(replay *r, talk *none)
+{
+    (void)none;
+    const char *name = text_of(r, "name"), *folder = text_of(r, "folder");
+    exl2_lora_desc d = { .model = r->host.model, .path = folder };
+    adapter *a = find_adapter(r, NULL);
+    if (!name || !name[0] || strlen(name) >= REPLAY_NAME || find_adapter(r, name)) {
+        answer(r, EXL2_ERR_ARG, "\"name\" must be a new name of at most 63 bytes");
+    } else if (!folder || !folder[0]) {
+        answer(r, EXL2_ERR_ARG, "\"folder\" is missing");
+    } else if (!a) {
+        answer(r, EXL2_ERR_BUDGET, "there are 8 adapters already");
+    } else {
+        exl2_result result = exl2_lora_load(r->host.engine, &d, &a->lora);
+        answer(r, result, NULL);
+        strcpy(a->name, result < 0 ? "" : name);
+    }
+}
+
+static void close_adapter(replay *r, talk *none)
+{
+    (void)none;
+    const char *name = text_of(r, "name");
+    adapter *a = name && name[0] ? find_adapter(r, name) : NULL;
+    answer(r, a ? exl2_lora_close(r->host.engine, a->lora) : EXL2_ERR_STALE, a ? NULL : "no adapter has this name");
+    if (a) {
+        a->name[0] = 0;
+    }
+}
+
+/* The job's adapters: "loras" is a list of [name, factor]. NULL, or what is wrong. */
+static const char *set_loras(replay *r, exl2_lora_use uses[EXL2_JOB_LORAS], uint32_t *count)
+{
+    const json_value *list = json_member(r->line, "loras");
+    for (const json_value *v = list ? list->child : NULL; v; v = v->next) {
+        const json_value *name = v->kind == JSON_ARRAY ? v->child : NULL, *scale = name ? name->next : NULL;
+        bool pair = scale && !scale->next && name->kind == JSON_TEXT && scale->kind == JSON_NUMBER;
+        const adapter *a = pair ? find_adapter(r, name->text) : NULL;
+        if (!a || *count == EXL2_JOB_LORAS) {
+            return !pair ? "\"loras\" must be a list of [name, factor]" : !a ? "no adapter has this name"
+                         : "a job has at most 8 adapters";
+        }
+        float factor = scale->number < 0 || scale->number > 0 ? (float)scale->number : (float)EXL2_OFF;
+        uses[(*count)++] = (exl2_lora_use){ a->lora, factor };
+    }
+    return NULL;
+}
+
 /* ---- jobs ---- */
 
 static exl2_flow on_event(void *user, const exl2_event *event)
@@ -408,11 +478,17 @@ static void start(replay *r, talk *t, bool resume)
                         .priority = (int32_t)(priority < -1e9 ? -1e9 : priority > 1e9 ? 1e9 : priority),
                         .draft = { .ngram = is_set(r, "ngram"), .one_by_one = is_set(r, "one_by_one") },
                         .on_event = on_event, .user = t };
+    exl2_lora_use uses[EXL2_JOB_LORAS];
     const json_value *schema = json_member(r->line, "schema");
     pictures shown = { .count = 0 };
     exl2_result result = EXL2_OK;
+    const char *wrong = set_loras(r, uses, &d.lora_count);
+    d.loras = uses;
     if (t->running || t->ended) {
-        answer(r, EXL2_ERR_STATE, "the session has a job whose end was not answered yet: run first");
+        wrong = "the session has a job whose end was not answered yet: run first";
+    }
+    if (wrong) {
+        answer(r, t->running || t->ended ? EXL2_ERR_STATE : EXL2_ERR_ARG, wrong);
         return;
     }
     set_prompt(r, &d, &memory, &shown);
@@ -599,6 +675,7 @@ static const struct { const char *name, *session; void (*obey)(replay *r, talk *
     { "rewind", "s", rewind_session }, { "trim", "s", trim }, { "save", "s", save }, { "load", "s", load },
     { "image", NULL, keep_picture }, { "images_close", NULL, forget_pictures },
     { "run", NULL, run }, { "stats", NULL, stats }, { "park", NULL, park }, { "unpark", NULL, unpark },
+    { "lora", NULL, load_adapter }, { "unlora", NULL, close_adapter },
 };
 
 static void obey(replay *r)
@@ -668,6 +745,17 @@ static int replay_script(replay *r)
     return code;
 }
 
+/* Opens the model so that a script may load adapters, unless they are not computed there. */
+static bool load_model(replay *r)
+{
+    exl2_model_desc d = r->model;
+    exl2_model_info plan;
+    d.lora_max = REPLAY_LORAS;
+    host_place(&r->host, &d);
+    r->model.lora_max = exl2_model_measure(r->host.engine, &d, &plan) == EXL2_ERR_UNSUPPORTED ? 0 : REPLAY_LORAS;
+    return host_load(&r->host, &r->model, 2);
+}
+
 int cli_replay(int argc, char **argv)
 {
     replay *r = memory_take(1, sizeof *r);
@@ -696,7 +784,7 @@ int cli_replay(int argc, char **argv)
         r->model.path = r->path;
         images_room(&(images){ 0 }, &r->images, 0, &r->model);
         r->step.wait = r->worker || (r->step.cpu_us == 0 && r->step.gpu_us == 0);
-        bool loaded = host_open(&r->host, &r->options) && host_load(&r->host, &r->model, 2);
+        bool loaded = host_open(&r->host, &r->options) && load_model(r);
         bool works = loaded && (!r->worker || exl2_worker_start(r->host.engine) == EXL2_OK);
         code = works ? replay_script(r) : loaded ? host_failed(&r->host) : 1;
         host_close(&r->host);

@@ -386,3 +386,28 @@ synth_plan synth_plan_make(const synth_shape *shape, synth_format format, synth_
     }
     return p;
 }
+
+/* ---- adapters ---- */
+
+const char *const synth_targets[SYNTH_TARGETS] = { "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
+                                                   "down_proj" };
+
+synth_plan synth_plan_adapter(const synth_shape *s, uint32_t targets, uint32_t rank, uint32_t seed)
+{
+    synth_plan p = { .shape = *s, .rank = rank };
+    uint32_t heads = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
+    const uint32_t ins[SYNTH_TARGETS] = { s->hidden, s->hidden, s->hidden, heads, s->hidden, s->hidden, s->inter };
+    const uint32_t outs[SYNTH_TARGETS] = { heads, kv, kv, s->hidden, s->inter, s->inter, s->hidden };
+    for (uint32_t i = 0; i < s->layers * SYNTH_TARGETS; i++) {
+        char key[80];
+        uint32_t target = i % SYNTH_TARGETS;
+        uint64_t random = ((uint64_t)seed << 32) + 2 * i;
+        if (targets >> target & 1) {
+            snprintf(key, sizeof key, "base_model.model.model.layers.%u.%s.%s.lora_", i / SYNTH_TARGETS,
+                     target < 4 ? "self_attn" : "mlp", synth_targets[target]);
+            add_normal(&p, key, "A.weight", rank, ins[target], 0, 0.02f, random);
+            add_normal(&p, key, "B.weight", outs[target], rank, 0, 0.02f, random + 1);
+        }
+    }
+    return p;
+}

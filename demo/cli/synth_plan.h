@@ -1,6 +1,7 @@
 /* synth_plan.h: plans the tensors of a synthetic model: names, shapes, group tables.
    takes: a shape, a format, a bit rate, a seed.
-   gives: synth_format_find, synth_bpw_known, synth_plan_make, synth_groups, synth_group_rows.
+   gives: synth_format_find, synth_bpw_known, synth_plan_make, synth_groups, synth_group_rows;
+          synth_plan_adapter.
    owns:  the plan's list of tensors. */
 #ifndef DEMO_CLI_SYNTH_PLAN_H
 #define DEMO_CLI_SYNTH_PLAN_H
@@ -9,6 +10,7 @@
 
 #include <stddef.h>
 
+#define SYNTH_TARGETS 7u /* q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj */
 #define SYNTH_MIX_PARTS 3
 #define SYNTH_GROUPS_MAX 1024u /* 28,672 rows in groups of 32 are 896 */
 
@@ -54,6 +56,7 @@ typedef struct synth_plan {
     synth_format format;
     synth_codebook codebook;
     double bpw;
+    uint32_t rank;         /* of an adapter, which has no config of a model; 0: a model */
     synth_tensor *tensors; /* [count] in file order; free() it */
     uint32_t count, cap;
     uint64_t layer_bits, layer_weights, head_bits; /* with scales, groups and permutations */
@@ -67,6 +70,9 @@ const char *synth_format_name(synth_format format);
 bool synth_bpw_known(synth_format format, double bpw);
 synth_plan synth_plan_make(const synth_shape *shape, synth_format format, synth_codebook codebook, double bpw,
                            uint32_t seed);
+/* An adapter in peft's format, F16, for the matrices that bits of `targets` name: bit i is synth_targets[i]. */
+extern const char *const synth_targets[SYNTH_TARGETS];
+synth_plan synth_plan_adapter(const synth_shape *shape, uint32_t targets, uint32_t rank, uint32_t seed);
 uint32_t synth_groups(const synth_mix *mix, uint32_t rows, synth_group groups[SYNTH_GROUPS_MAX]); /* their count */
 uint32_t synth_group_rows(const synth_shape *shape); /* rows of a group of GPTQ and AWQ */
 

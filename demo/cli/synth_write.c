@@ -22,6 +22,7 @@
 #define INDEX_NAME "output.safetensors.index.json"
 #define CONFIG_NAME "config.json"
 #define PICTURES_NAME "preprocessor_config.json"
+#define ADAPTER_CONFIG_NAME "adapter_config.json"
 
 typedef struct writer {
     const synth_plan *plan;
@@ -41,7 +42,9 @@ static void file_path(const writer *w, const char *name, char path[4096])
 
 static void shard_name(const writer *w, uint32_t shard, char name[64])
 {
-    if (w->shards == 1) {
+    if (w->plan->rank) {
+        snprintf(name, 64, "adapter_model.safetensors");
+    } else if (w->shards == 1) {
         snprintf(name, 64, "output.safetensors");
     } else {
         snprintf(name, 64, "output-%05u-of-%05u.safetensors", shard + 1, w->shards);
@@ -210,6 +213,17 @@ static void put_config(const synth_plan *p, json_out *j)
     json_out_end(j);
 }
 
+static void put_adapter_config(const synth_plan *p, json_out *j)
+{
+    json_out_object(j, NULL);
+    json_out_string(j, "peft_type", "LORA");
+    json_out_uint(j, "r", p->rank);
+    json_out_uint(j, "lora_alpha", p->rank);
+    json_out_string(j, "bias", "none");
+    json_out_string(j, "target_modules", "all-linear");
+    json_out_end(j);
+}
+
 static void put_index(const writer *w, json_out *j)
 {
     json_out_object(j, NULL);
@@ -240,6 +254,8 @@ static bool write_json(const writer *w, const char *name)
             put_index(w, &j);
         } else if (strcmp(name, PICTURES_NAME) == 0) {
             fputs(w->plan->shape.tower->preprocessor, file);
+        } else if (w->plan->rank) {
+            put_adapter_config(w->plan, &j);
         } else {
             put_config(w->plan, &j);
         }
@@ -273,6 +289,11 @@ static void remove_file(const writer *w, const char *name)
     folder_remove_file(path);
 }
 
+static const char *config_name(const writer *w)
+{
+    return w->plan->rank ? ADAPTER_CONFIG_NAME : CONFIG_NAME;
+}
+
 static void remove_all(const writer *w)
 {
     for (uint32_t shard = 0; shard < w->shards; shard++) {
@@ -281,7 +302,7 @@ static void remove_all(const writer *w)
         remove_file(w, name);
     }
     remove_file(w, INDEX_NAME);
-    remove_file(w, CONFIG_NAME);
+    remove_file(w, config_name(w));
     remove_file(w, PICTURES_NAME);
     if (w->made_folder) {
         folder_remove(w->folder);
@@ -295,7 +316,7 @@ static void divide(writer *w)
     uint64_t in_shard = 0;
     w->first = memory_take((size_t)p->count + 1, sizeof *w->first);
     for (uint32_t i = 0; i < p->count; i++) {
-        if (in_shard + p->tensors[i].bytes > SHARD_BYTES_MAX) {
+        if (in_shard + p->tensors[i].bytes > SHARD_BYTES_MAX && !p->rank) { /* an adapter has one file */
             w->first[++w->shards] = i;
             in_shard = 0;
         }
@@ -317,8 +338,9 @@ bool synth_write(const synth_plan *p, const char *folder, uint64_t *file_bytes)
         good = write_shard(&w, shard);
     }
     progress_end(&w.bar);
-    good = good && (w.shards == 1 || write_json(&w, INDEX_NAME)) && (!p->shape.tower || write_json(&w, PICTURES_NAME));
-    good = good && write_json(&w, CONFIG_NAME);
+    bool pictures = p->shape.tower && !p->rank;
+    good = good && (w.shards == 1 || write_json(&w, INDEX_NAME)) && (!pictures || write_json(&w, PICTURES_NAME));
+    good = good && write_json(&w, config_name(&w));
     if (!good) {
         remove_all(&w);
     }

@@ -8,6 +8,7 @@
 #include "../common/interrupt.h"
 #include "../common/text_file.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,6 +92,7 @@ bool evening_begin(evening *e)
     d.cache.tokens = (uint64_t)d.context_max * CAST_SIZE /* the three contexts include the pages of the world */
                    + (uint64_t)o->patrons * PATRONS_CACHE_TOKENS;
     host_place(&e->host, &d);
+    loras_plan(&d, o->loras.count);
     if (exl2_model_open(e->host.engine, &d, &e->host.model) < 0
         || (o->worker && exl2_worker_start(e->host.engine) < 0)) {
         host_failed(&e->host);
@@ -99,15 +101,53 @@ bool evening_begin(evening *e)
     return true;
 }
 
+/* Whether `bytes` bytes of the text are the person's name, in capitals or not. */
+static bool is_name(const character *who, const char *text, size_t bytes)
+{
+    size_t same = 0;
+    while (same < bytes && tolower((unsigned char)who->name[same]) == tolower((unsigned char)text[same])) {
+        same++;
+    }
+    return same == bytes && who->name[bytes] == 0;
+}
+
+/* Loads the adapters of the people. false, with a message printed: one of them failed, or names nobody. */
+static bool load_adapters(evening *e, exl2_lora_use uses[CAST_SIZE])
+{
+    const arg_texts *texts = &e->options->loras;
+    for (uint32_t i = 0; i < texts->count; i++) {
+        const char *text = texts->items[i], *folder = strchr(text, '=');
+        uint32_t person = 0;
+        loras loaded;
+        while (folder && person < CAST_SIZE && !is_name(&e->cast.people[person], text, (size_t)(folder - text))) {
+            person++;
+        }
+        if (!folder || person == CAST_SIZE || uses[person].lora.id) {
+            fprintf(stderr, "--lora %s: it must begin with the name of a person and '=', each name once\n", text);
+            return false;
+        }
+        const arg_texts one = { { folder + 1 }, 1 };
+        if (!loras_load(e->host.engine, e->host.model, &one, &loaded)) {
+            return false;
+        }
+        uses[person] = loaded.uses[0];
+    }
+    return true;
+}
+
 static bool fill_tavern(evening *e)
 {
+    tavern_options o = e->options->tavern;
     if (!e->host.info.has_tokenizer) {
         fprintf(stderr, "%s has no tokenizer, which the tavern needs\n", e->options->model);
         return false;
     }
+    if (!load_adapters(e, o.loras)) {
+        return false;
+    }
     e->model_ready = true;
     exl2_stats(e->host.engine, &e->at_ready);
-    return tavern_open(&e->tavern, &e->host, &e->cast, &e->options->tavern);
+    return tavern_open(&e->tavern, &e->host, &e->cast, &o);
 }
 
 static bool open_door(evening *e)

@@ -26,6 +26,7 @@ typedef struct evening_options {
     const char *model, *people, *script, *json, *png, *transcript, *trace;
     uint32_t cpu_us, gpu_us, turns, patrons;
     uint32_t memory_mib;  /* cap of the engine's memory; 0 = no cap */
+    arg_texts loras;      /* NAME=FOLDER[:SCALE]: adapters of people */
     bool worker;
     tavern_options tavern;
     exl2_model_desc desc; /* of the model: what the flags say */
@@ -57,6 +58,8 @@ typedef struct evening_options {
     { "--trace", ARG_TEXT, &(o).trace, "F", "CSV file to write: predicted and measured time of each step's parts" }, \
     { "--people", ARG_TEXT, &(o).people, "DIR", "folder with world.txt and the people's files" },                  \
     { "--context", ARG_U32, &(o).desc.context_max, "N", "tokens that each person remembers (2048)" },              \
+    { "--lora", ARG_TEXTS, &(o).loras, "NAME=DIR[:S]",                                                       \
+      "an adapter (LoRA) of a person, with factor S (1); may be repeated" },                                       \
     { "--memory", ARG_U32, &(o).memory_mib, "MB", "cap of the engine's memory in MiB; more is refused (no cap)" },   \
     IMAGES_ROOM((o).images),                                                                                       \
     HOST_ROPE_ARGS((o).desc),                                                                                      \

@@ -439,7 +439,7 @@ typedef struct exl2__backend_queue {
 
 /* Functions of a backend that computes adapters (lora.h). */
 typedef struct exl2__backend_loras {
-    uint32_t rows; /* rows with adapters have passes of their own, of at most so many rows; 0: they have none */
+    uint32_t rows; /* rows with adapters have passes of their own, of at most so many sampled rows; 0: they have none */
     /* Memory for an adapter. *block: its address there. */
     exl2_result (*open)(exl2__device *d, uint64_t bytes, uint64_t *block);
     void (*close)(exl2__device *d, uint64_t block, uint64_t bytes);

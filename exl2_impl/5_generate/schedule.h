@@ -267,7 +267,7 @@ typedef struct exl2__schedule_limits {
     uint32_t rows, prompt_rows, sequences;
     uint32_t sampled_rows;      /* of kind SAMPLED, unless more sequences than that have a row each */
     uint32_t picture_rows;      /* besides, of a picture whose rows see each other */
-    uint32_t lora_rows;         /* rows with adapters have passes of their own, of so many rows; 0: they need none */
+    uint32_t lora_rows;         /* rows with adapters have passes of their own, of so many sampled rows; 0: not */
     bool *lora_turn;            /* [EXL2__ROWS_SAMPLED + 1] whether the last pass of a kind was one of these */
 } exl2__schedule_limits;
 
@@ -414,7 +414,8 @@ EXL2__PRIVATE uint32_t exl2__schedule_loras(exl2__sequence *const *all, uint32_t
     for (uint32_t i = 0; i < count; i++) {
         all[i]->apart = (all[i]->loras != NULL) != loras;
     }
-    return loras ? exl2__min32(limits->rows, limits->lora_rows) : limits->rows;
+    bool few = loras && limits->kind == EXL2__ROWS_SAMPLED;
+    return few ? exl2__min32(limits->rows, limits->lora_rows) : limits->rows;
 }
 
 /* After exl2__schedule_kind, sets the rows of every sequence for the next pass: first those of each that decodes, of

@@ -82,7 +82,7 @@ static void launch_product(const chain *c, uint32_t layer, uint32_t unit)
     a.sums_out = unit == QKV ? 0 : sums.address;
     a.kind = unit == QKV ? EXL2K_GEMV_STORE : EXL2K_GEMV_RESIDUAL;
     uint32_t shared = exl2__cuda_gemv_shared(&a, model[layer][unit].chunk_bytes, c->rows == 1 ? 1 : 8, ctas,
-                                             (uint32_t)rig.shared_optin);
+                                             (uint32_t)rig.shared_optin, 0);
     bool several = c->rows > 1;
     exl2__cuda_function *function = rig_function(&gemv[several], several ? "exl2k_gemv8" : "exl2k_gemv1");
     rig_try(rig.driver.function_set(function, EXL2__CUDA_FUNCTION_DYNAMIC_MAX, rig.shared_optin), "shared memory");

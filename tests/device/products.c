@@ -200,7 +200,7 @@ static bool run(product_case *c, result_kind kind, const setting *s, uint32_t ro
             a.out_step = a.x_step;
         }
     }
-    uint32_t shared = exl2__cuda_gemv_shared(&a, c->m.chunk_bytes, lanes, s->ctas, s->budget);
+    uint32_t shared = exl2__cuda_gemv_shared(&a, c->m.chunk_bytes, lanes, s->ctas, s->budget, 0);
     if (shared == 0) {
         CHECK(lanes == 16);
         rig_buffer_free(&tiles);

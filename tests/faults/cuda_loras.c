@@ -1,6 +1,8 @@
-/* cuda_loras.c: adapters over the fake driver: memory as it was predicted, tables, passes of their own that capture no
-   graph, text of the fake model with and without, closing, parking, faults of each driver call while one loads. */
+/* cuda_loras.c: adapters over the fake driver: memory as it was predicted, what launches find in the tables of the
+   adapters, text of the fake model with and without, closing, loading again, parking. */
 #include "cuda_rig.h"
+
+#include "../../kernels_src/lora_rows_args.h"
 
 static rig_said said[6];
 
@@ -19,6 +21,64 @@ static exl2_result load_model(exl2_engine *e, uint32_t loras, bool keep_packed, 
                           .keep_packed = keep_packed };
     d.cache.tokens = 16 * EXL2__PAGE_TOKENS;
     return exl2_model_load(e, &d, out);
+}
+
+static uint32_t fused, many; /* products of sampled rows with adapters; launches for rows of prompts */
+
+/* The adapter of a slot, as a launch sees it: its numbers are in memory that is allocated. */
+static void check_slot(uint64_t tables, uint32_t table, uint32_t place, uint32_t parts, uint32_t in, uint32_t slot)
+{
+    uint64_t at = tables + ((uint64_t)slot * table + place) * sizeof(exl2k_lora_matrix);
+    const exl2k_lora_matrix *m = fake_memory(at, parts * sizeof *m);
+    CHECK(m != NULL);
+    for (uint32_t i = 0; m && i < parts; i++) {
+        CHECK(m[i].rank <= 64);
+        CHECK(m[i].rank == 0 || fake_memory(m[i].a, (uint64_t)m[i].rank * exl2__align_up(in, 16) * 2));
+        CHECK(m[i].rank == 0 || fake_memory(m[i].b, (uint64_t)m[i].rank * 32 * 2));
+    }
+}
+
+static void check_fused(const exl2k_lora_gemv_args *a)
+{
+    const exl2k_lora_pass *pass = fake_memory(a->pass, sizeof *pass);
+    uint32_t uses = 0, scaled = 0;
+    fused++;
+    CHECK(pass && pass->count >= 1 && pass->count <= a->slots);
+    for (uint32_t row = 0; pass && row < EXL2K_LORA_ROWS; row++) {
+        uses += pass->rows[row].count;
+        for (uint32_t i = 0; i < pass->rows[row].count; i++) {
+            check_slot(a->tables, a->table, a->place, a->gemv.matrix.parts, a->in, pass->rows[row].slots[i]);
+        }
+    }
+    for (uint32_t i = 0; pass && i < pass->count * EXL2K_LORA_ROWS; i++) {
+        float scale = pass->scale[i / EXL2K_LORA_ROWS][i % EXL2K_LORA_ROWS];
+        scaled += scale > 0 || scale < 0;
+    }
+    CHECK(uses > 0 && uses == scaled);
+}
+
+static void check_many(const exl2k_lora_rows_args *a)
+{
+    const uint16_t *row_sets = fake_memory(a->row_sets, a->rows * sizeof *row_sets);
+    many++;
+    for (uint32_t row = 0; CHECK(row_sets != NULL) && row < a->rows; row++) {
+        const exl2k_lora_set *set = fake_memory(a->sets + (row_sets[row] - 1u) * sizeof *set, sizeof *set);
+        CHECK(row_sets[row] > 0 && set && set->count <= a->uses);
+        for (uint32_t i = 0; set && i < set->count; i++) {
+            check_slot(a->tables, a->table, a->place, a->parts, a->in, set->slots[i]);
+        }
+    }
+}
+
+static void run(const char *function, const void *arguments, const unsigned grid[3])
+{
+    bool product = strncmp(function, "exl2k_gemv", 10) == 0;
+    if (product && strstr(function, "_lora")) {
+        check_fused((const exl2k_lora_gemv_args *)arguments);
+    } else if (strncmp(function, "exl2k_lora", 10) == 0) {
+        check_many((const exl2k_lora_rows_args *)arguments);
+    }
+    fake_model_run(function, arguments, grid);
 }
 
 static exl2_engine_stats stats_of(exl2_engine *e)
@@ -52,7 +112,8 @@ static void run_jobs(exl2_engine *e, exl2_model model, exl2_lora a, exl2_lora b)
 static void check_use(bool keep_packed)
 {
     machine_make();
-    fake.run = fake_model_run;
+    fake.run = run;
+    fused = many = 0;
     exl2_engine *e = cuda_open();
     exl2_model model;
     exl2_lora a, b;
@@ -70,6 +131,11 @@ static void check_use(bool keep_packed)
     loaded = stats_of(e);
     run_jobs(e, model, a, b);
     CHECK_INT(stats_of(e).allocations, loaded.allocations);
+    CHECK(many > 0 && fused > 0 && fused % 8 == 0); /* four products of two layers */
+    CHECK_INT(exl2_lora_close(e, a), EXL2_OK);
+    d.path = adapter("a");
+    CHECK_INT(exl2_lora_load(e, &d, &a), EXL2_OK);
+    run_jobs(e, model, a, b);
     CHECK_INT(exl2_model_park(e, model, true), EXL2_OK);
     CHECK(stats_of(e).device_bytes < before.device_bytes);
     CHECK_INT(exl2_model_park(e, model, false), EXL2_OK);

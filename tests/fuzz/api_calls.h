@@ -408,6 +408,7 @@ static void api_close_engine(void)
     memset(api.models, 0, sizeof api.models);
     memset(api.sessions, 0, sizeof api.sessions);
     memset(api.grammars, 0, sizeof api.grammars);
+    memset(api.loras, 0, sizeof api.loras);
     api.dead_count = 0;
     api.dead_seen = 0;
     for (uint32_t i = 0; i < api.job_count; i++) {
@@ -620,7 +621,7 @@ static void api_operation(void)
     } else if (what < 91) {
         api_op_look();
     } else if (what < 92) {
-        api_op_stale();
+        (api_chance(2) ? api_op_stale : api_op_lora)();
     } else if (what < 93) {
         api_op_drafter();
     } else if (what < 94) {
@@ -638,6 +639,7 @@ static void api_operation(void)
     }
     if (api.e) {
         api_refresh_models();
+        api_refresh_loras();
         api_settle_all();
     }
 }

@@ -8,6 +8,7 @@
 
 #include "api_state.h"
 
+#include "../adapter_maker.h"
 #include "../engine/text_model.h"
 #include "../model_maker.h"
 
@@ -37,6 +38,9 @@ static void *api_alloc(void *user, size_t bytes, size_t align, exl2_mem tag)
         bool loading = false;
         for (uint32_t i = 0; i < API_MODELS; i++) {
             loading = loading || (api.models[i].id && api.models[i].loading);
+        }
+        for (uint32_t i = 0; i < API_LORAS; i++) {
+            loading = loading || (api.loras[i].id && api.loras[i].loading);
         }
         API_MUST(loading, "%s allocates %zu bytes, though every model is ready", api_shared->call, bytes);
     }
@@ -179,6 +183,25 @@ static const char *const api_plan[] = { "ab", "abc", "abd", "the ", "th", "\xC3"
                                         "\xAC", "{\"a\":", "true", "\n\n", "  ", "hi", "END", "aaaa", "stop", "zz",
                                         "\xF0\x9F" };
 
+/* An adapter for m/text. */
+static void api_make_adapter(void)
+{
+    static const adapter_matrix matrices[] = { { "model.layers.0.self_attn.q_proj", 128, 128 },
+                                               { "model.layers.1.mlp.down_proj", 128, 160 } };
+    static const char *const names[] = { "adapter_config.json", "adapter_model.safetensors" };
+    char folder[] = "/tmp/exl2-fuzz-XXXXXX", path[80];
+    API_MUST(mkdtemp(folder) != NULL, "no folder for an adapter");
+    adapter_write(folder, matrices, EXL2__COUNT(matrices));
+    for (uint32_t i = 0; i < EXL2__COUNT(names); i++) {
+        size_t bytes;
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        const char *data = check_read(path, &bytes);
+        api_file_add("m/lora", names[i], data, bytes);
+        unlink(path);
+    }
+    rmdir(folder);
+}
+
 /* Makes all files once, before the first fork. */
 static void api_files_make(void)
 {
@@ -192,6 +215,7 @@ static void api_files_make(void)
     api_file_copy("m/text", "output.safetensors", "models/exl2-mixed/output.safetensors");
     api_file_add("m/text", "tokenizer.json", api_text.tokenizer, strlen(api_text.tokenizer));
     api_file_add("m/text", "tokenizer_config.json", api_text.config, strlen(api_text.config));
+    api_make_adapter();
     api_file_copy("m/plain", "config.json", "models/exl2-4bit/config.json");
     api_file_copy("m/plain", "output.safetensors", "models/exl2-4bit/output.safetensors");
     api_file_copy("m/rope", "config.json", "models/llama3-rope/config.json");

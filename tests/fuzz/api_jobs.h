@@ -349,6 +349,8 @@ static void api_look_at(api_model *m)
     }
 }
 
+static void api_aim_loras(api_job_store *s, const api_model *m);
+
 /* Starts a job, or if `waits` runs one with exl2_generate. wanted: the session to use, or NULL for a random one. */
 static void api_op_start(bool waits, api_session *wanted)
 {
@@ -374,6 +376,7 @@ static void api_op_start(bool waits, api_session *wanted)
         api_make_job(s, m, sub_seed);
         api.random = aim;
         api_aim(job, &s->d, wanted);
+        api_aim_loras(s, m);
         api.random = outer;
         s->d.on_event = told ? api_hear : NULL;
         s->d.user = job;

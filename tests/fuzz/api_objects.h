@@ -4,7 +4,7 @@
 #ifndef API_OBJECTS_H
 #define API_OBJECTS_H
 
-#include "api_jobs.h"
+#include "api_loras.h"
 
 /* ---- models ---- */
 
@@ -116,6 +116,7 @@ static void api_model_ended(api_model *m)
             api.grammars[i].id = 0;
         }
     }
+    api_forget_loras(m);
     api_bury(API_MODEL, m->id);
     m->id = 0;
     m->loading = m->ready = false;

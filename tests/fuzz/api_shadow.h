@@ -26,7 +26,8 @@ typedef enum api_fn {
     API_session_fork, API_session_rewind, API_session_trim, API_session_save, API_session_restore, API_session_get,
     API_session_tokens, API_session_close, API_sampler_resolve, API_grammar_make,
     API_grammar_close, API_job_start, API_job_measure, API_json_text, API_generate, API_job_cancel,
-    API_job_get, API_job_pause, API_job_priority, API_kernels_build, API_FNS
+    API_job_get, API_job_pause, API_job_priority, API_lora_measure, API_lora_open, API_lora_load, API_lora_state,
+    API_lora_get, API_lora_close, API_kernels_build, API_FNS
 } api_fn;
 
 /* What exl2.h says of each function: its errors (besides ARG, STALE and, after an allocation failed, MEMORY), and
@@ -92,6 +93,15 @@ static const struct {
     [API_job_get] = { "exl2_job_get", true, false, 0 },
     [API_job_pause] = { "exl2_job_pause", true, false, 0 },
     [API_job_priority] = { "exl2_job_priority", true, false, 0 },
+    [API_lora_measure] = { "exl2_lora_measure", true, true, API_FILE_ERRORS | API_BIT(EXL2_ERR_STATE)
+                           | API_BIT(EXL2_ERR_BUDGET) },
+    [API_lora_open] = { "exl2_lora_open", true, true, API_BIT(EXL2_ERR_STATE) | API_BIT(EXL2_ERR_BUDGET) },
+    [API_lora_load] = { "exl2_lora_load", true, true, API_FILE_ERRORS | API_BIT(EXL2_ERR_STATE)
+                        | API_BIT(EXL2_ERR_BUDGET) | API_BIT(EXL2_ERR_CANCELLED) | API_GPU_ERRORS },
+    [API_lora_state] = { "exl2_lora_state", true, false, API_FILE_ERRORS | API_BIT(EXL2_ERR_MEMORY)
+                         | API_BIT(EXL2_ERR_BUDGET) | API_GPU_ERRORS },
+    [API_lora_get] = { "exl2_lora_get", true, false, 0 },
+    [API_lora_close] = { "exl2_lora_close", true, false, 0 },
     [API_kernels_build] = { "exl2_kernels_build", false, true, API_BIT(EXL2_ERR_NO_COMPILER)
                             | API_BIT(EXL2_ERR_COMPILE) | API_BIT(EXL2_ERR_UNSUPPORTED) },
 };
@@ -147,7 +157,8 @@ static exl2_result api_end(exl2_result r)
     API_MUST(r >= EXL2_ERR_INTERNAL && r <= EXL2_IDLE, "%s gives %d", name, (int)r);
     API_MUST(r >= 0 || allowed >> -r & 1, "%s gives %s, which the manual does not name for it", name,
              exl2_result_name(r));
-    API_MUST(r <= 0 || frame.fn == API_step || frame.fn == API_model_state, "%s gives %s", name, exl2_result_name(r));
+    bool state = frame.fn == API_model_state || frame.fn == API_lora_state;
+    API_MUST(r <= 0 || frame.fn == API_step || state, "%s gives %s", name, exl2_result_name(r));
     bool of_engine = frame.fn > API_devices && frame.fn != API_kernels_build && frame.fn != API_json_text;
     if (r < 0 && api.e && !api.nobody && of_engine) {
         exl2_error error;

@@ -19,6 +19,7 @@
 #define API_MODELS 256u   /* records of models, with closed ones */
 #define API_SESSIONS 64u
 #define API_GRAMMARS 64u
+#define API_LORAS 16u    /* of all models together */
 #define API_JOBS_MAX 4096u
 #define API_DEAD 1024u
 #define API_FRAMES 16u
@@ -90,6 +91,12 @@ typedef struct api_grammar {
     uint32_t spec;        /* index in api_grammar_specs */
 } api_grammar;
 
+typedef struct api_lora {
+    uint64_t id;          /* 0 = free record */
+    api_model *model;
+    bool loading, ready;
+} api_lora;
+
 #define API_PROMPT 400u   /* most ids of a prompt */
 
 /* A job's desc with everything to which it points, so that the desc can be made twice and replayed. */
@@ -98,6 +105,7 @@ typedef struct api_job_store {
     char prompt[768], negative[64], words[4][96], stops[4][24], bans[4][24], breakers[2][8];
     exl2_token tokens[API_PROMPT], stop_tokens[4], allow[40], ban[8], keep[4];
     exl2_bias bias[8];
+    exl2_lora_use loras[2];
     exl2_message messages[4], negatives[2];
     const char *stop_list[4], *ban_list[4], *breaker_list[2];
     uint32_t edit;        /* what on_logits does; 0 = no callback */
@@ -175,6 +183,7 @@ typedef struct api_state {
     api_model models[API_MODELS];
     api_session sessions[API_SESSIONS];
     api_grammar grammars[API_GRAMMARS];
+    api_lora loras[API_LORAS];
     api_job **jobs;
     uint32_t job_count;
     struct { api_kind kind; uint64_t id; } dead[API_DEAD];

@@ -212,6 +212,65 @@ static void check_places(void)
     program_sentence(program_run("generate '' --ids 5"), 2, "MODEL is an empty path");
 }
 
+/* Jobs of a script with an adapter that `synth` has made: another text than without, the same with factor 0, and after
+   another load. Errors are answers. */
+static void check_loras(void)
+{
+    static const struct { const char *loras, *error; bool adapter; } says[] = {
+        { "", NULL, false },
+        { ",\"loras\":[[\"X\",20]]", NULL, true },
+        { ",\"loras\":[[\"X\",0]]", NULL, false },
+        { ",\"loras\":[[\"Y\",1]]", "no adapter has this name", false },
+        { ",\"loras\":[[\"X\"]]", "must be a list of [name, factor]", false },
+        { ",\"loras\":[[\"X\",200]]", "EXL2_ERR_ARG", false },
+    };
+    char script[8192], *text[2] = { NULL, NULL }, *out;
+    size_t used = 0;
+    CHECK_INT(program_run("synth --adapter " MODELS "exl2-mixed '%s/adapter' --rank 4 --targets q_proj,down_proj",
+                          folder), 0);
+    for (int round = 0; round < 2; round++) {
+        used += (size_t)snprintf(script + used, sizeof script - used, "{\"op\":\"lora\",\"name\":\"X\",\"folder\":"
+                                 "\"%s/adapter\"}\n", folder);
+        for (size_t i = 0; i < sizeof says / sizeof *says; i++) {
+            used += (size_t)snprintf(script + used, sizeof script - used, "{\"op\":\"open\",\"s\":\"a\"}\n{\"op\":"
+                                     "\"say\",\"s\":\"a\",\"ids\":[5,9,17],\"max\":20,\"greedy\":true%s}\n"
+                                     "{\"op\":\"close\",\"s\":\"a\"}\n", says[i].loras);
+        }
+        used += (size_t)snprintf(script + used, sizeof script - used, "{\"op\":\"unlora\",\"name\":\"X\"}\n");
+    }
+    program_write("script", script);
+    CHECK_INT(program_run("replay " MODELS "exl2-mixed '%s/script'", folder), 0);
+    out = program_read("out");
+    size_t say = 0, count = sizeof says / sizeof *says;
+    for (char *at = out, *end; (end = strchr(at, '\n')) != NULL; at = end + 1) {
+        json_value *line = program_parse(at, (size_t)(end - at));
+        const char *op = program_text(line, "op"), *error = program_text(line, "error");
+        const json_value *ids = json_member(line, "ids");
+        *end = 0;
+        if (op && strcmp(op, "say") == 0) {
+            bool adapter = says[say % count].adapter;
+            CHECK(says[say % count].error ? error && strstr(at, says[say % count].error) : ids != NULL);
+            if (ids && !text[adapter]) {
+                text[adapter] = strndup(ids->raw, ids->raw_bytes);
+            }
+            CHECK(!ids || (strlen(text[adapter]) == ids->raw_bytes
+                           && memcmp(text[adapter], ids->raw, ids->raw_bytes) == 0));
+            say++;
+        } else {
+            CHECK(error == NULL);
+        }
+        json_free(line);
+    }
+    CHECK_INT(say, 2 * count);
+    CHECK(text[0] && text[1] && strcmp(text[0], text[1]) != 0);
+    free(text[0]);
+    free(text[1]);
+    free(out);
+    program_sentence(program_run("synth --adapter '%s/none' '%s/b'", folder, folder), 1,
+                     "none/config.json: No such file");
+    program_sentence(program_run("synth --adapter m a --targets q_proj,x"), 2, "not 'q_proj,x'");
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 3) {
@@ -221,6 +280,7 @@ int main(int argc, char **argv)
     program_set(argv[1], argv[2]);
     check_saves();
     check_flags();
+    check_loras();
     check_full();
     check_places();
     program_sentence(program_run("generate m --prompt a --load f"), 2, "--load goes on with what was saved");

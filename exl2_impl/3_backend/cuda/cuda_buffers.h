@@ -5,7 +5,7 @@
 #ifndef EXL2__CUDA_BUFFERS_H
 #define EXL2__CUDA_BUFFERS_H
 
-#include "../../../kernels_src/lora_args.h"
+#include "../../../kernels_src/lora_rows_args.h"
 #include "../../../kernels_src/attend_args.h"
 #include "../../../kernels_src/expert_args.h"
 #include "../../../kernels_src/gemv_args.h"
@@ -18,7 +18,12 @@
 #define EXL2__CUDA_GEMM_ROWS_MIN 17u /* rows of sampled tokens from which GEMM is faster than GEMV (H200) */
 #endif
 #define EXL2__CUDA_GEMV_ROWS (EXL2__CUDA_GEMM_ROWS_MIN - 1) /* most rows of sampled tokens by GEMV */
-#define EXL2__CUDA_LORA_ROWS 8u /* most rows of a pass with adapters; at most EXL2__CUDA_SAMPLED_ROWS */
+/* Most sampled rows of a pass with adapters; at most EXL2__CUDA_SAMPLED_ROWS. */
+#define EXL2__CUDA_LORA_ROWS ((uint32_t)EXL2K_LORA_ROWS)
+#define EXL2__CUDA_LORA_ACT_ROWS 256u /* rows with adapters whose gate and up are stored before the activation */
+#ifndef EXL2__CUDA_LORA_TURNS
+#define EXL2__CUDA_LORA_TURNS (1u << 16) /* passes with adapters until their values of t are cleared */
+#endif
 #define EXL2__CUDA_SAMPLED_ROWS 8u /* rows of sampled tokens in a pass, unless more sequences have one each */
 #define EXL2__CUDA_LOGIT_ROWS 64u  /* up to so many rows of sampled tokens are one group, and a pass can repeat */
 #define EXL2__CUDA_BIASES_MAX (1024u + EXL2__LOGIT_EXTRAS_MAX) /* for each row; a job's text block has room for 1024 */
@@ -65,7 +70,9 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint64_t exl3_partial, exl3_tickets, exl3_rotated; /* exl2k_exl3_args; exl3_partial begins at logits */
     uint64_t head_x;     /* fp16 [L, x_pitch] */
     uint64_t head_sums[2]; /* f32 [L, EXL2K_SLOTS_MAX]: for the current norm, for the previous one */
-    uint64_t lora_t;     /* exl2k_lora_args.t; 0: the model has no adapters */
+    uint64_t lora_tables, lora_t, lora_turn; /* exl2k_lora_gemv_args; 0: the model has no adapters */
+    uint64_t lora_t_bytes;
+    uint64_t lora_rows_t, lora_act; /* exl2k_lora_rows_args: t, from */
     uint64_t split_x, split_out; /* cuda_split.h: fp16 [16, x_pitch]; f32 [16, 2 inter] */
     uint64_t logits, adjusted, keys, key_sums, sample_states, sample_bins; /* exl2k_sample_args */
     uint64_t data;       /* [data_bytes] data that changes from pass to pass */
@@ -85,7 +92,8 @@ typedef struct exl2__cuda_pass {
     uint64_t groups;     /* exl2k_pass, one for each group of logit rows; at least one */
     uint64_t rows, samplings, copies;
     uint64_t masks;      /* masks of the rows that have one, each aligned to 16 bytes */
-    uint64_t loras;      /* exl2k_lora_row of each row, if rows have adapters */
+    uint64_t loras;      /* exl2k_lora_pass, if rows have adapters; of prompts exl2k_lora_set */
+    uint64_t row_sets;   /* of prompts, if rows have adapters: u16 of each row */
     uint32_t row_count;  /* rows of launches; of a captured pass those of its class: exl2k_pass has its own */
     uint32_t longest_context; /* tokens that the row with the longest context attends to */
     uint32_t splits;     /* splits of attention that a graph is captured for; 0: what longest_context needs */
@@ -127,6 +135,12 @@ static inline uint32_t exl2__cuda_class_rows(const exl2__plan *p, uint32_t row_c
 {
     uint32_t rows = exl2__cuda_class_most[row_class];
     return rows <= EXL2__CUDA_GEMV_ROWS ? rows : exl2__min32(rows, p->sequences_max);
+}
+
+/* Classes of passes with adapters that graphs are captured for; 0: there are no such passes. */
+static inline uint32_t exl2__cuda_lora_classes(const exl2__plan *p)
+{
+    return p->lora_max ? exl2__cuda_row_class(EXL2__CUDA_LORA_ROWS) + 1 : 0;
 }
 
 /* Most rows of a pass that the model has graphs for. */
@@ -218,15 +232,33 @@ static inline uint32_t exl2__cuda_sampled_rows(const exl2__plan *p)
     return exl2__max32(p->sequences_max, EXL2__CUDA_SAMPLED_ROWS);
 }
 
-/* Values of t of one adapter, and of a part of a row (exl2k_lora_args). */
+/* As exl2k_lora_gemv_args.rank_stride. */
 static inline uint32_t exl2__cuda_lora_rank_stride(const exl2__plan *p)
 {
     return (uint32_t)exl2__align_up(p->lora_rank_max, 8);
 }
 
-static inline uint32_t exl2__cuda_lora_stride(const exl2__plan *p)
+/* Matrices of an adapter's table. */
+static inline uint32_t exl2__cuda_lora_table(const exl2__plan *p)
 {
-    return exl2__cuda_lora_rank_stride(p) * exl2__min32(p->lora_max, EXL2_JOB_LORAS);
+    return p->shape.layers * exl2__lora_places(p->shape.experts.count);
+}
+
+/* Adapters that a row may have. */
+static inline uint32_t exl2__cuda_lora_uses(const exl2__plan *p) { return exl2__min32(p->lora_max, EXL2K_LORA_USES); }
+
+/* Bytes of what passes with adapters have besides exl2k_pass, rows and samplings. */
+static inline uint64_t exl2__cuda_lora_data_bytes(const exl2__plan *p)
+{
+    uint64_t prompts = p->sequences_max * sizeof(exl2k_lora_set) + exl2__align_up(p->rows_max * sizeof(exl2k_u16), 16);
+    return exl2__max64(sizeof(exl2k_lora_pass), prompts);
+}
+
+/* Bytes of exl2k_lora_gemv_args.t. */
+static inline uint64_t exl2__cuda_lora_t_bytes(const exl2__plan *p)
+{
+    uint64_t rows = (uint64_t)p->lora_max * EXL2K_LORA_PARTS * EXL2K_LORA_ROWS;
+    return rows * exl2__cuda_lora_rank_stride(p) * 8;
 }
 
 /* Where the sums of squares of the norm that follows begin in what a span hands over; those of the one before follow.
@@ -256,7 +288,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
     bytes += (uint64_t)p->pages * sizeof(exl2__page_copy) + rows * sizeof(exl2k_sampling);
     bytes += sampled * ((uint64_t)p->context_max * sizeof(uint32_t) + EXL2__CUDA_BIASES_MAX * sizeof(exl2k_bias));
     bytes += sampled * exl2__bit_words(p->shape.vocab) * sizeof(uint32_t); /* masks */
-    bytes += p->lora_max ? EXL2__CUDA_LORA_ROWS * sizeof(exl2k_lora_row) : 0;
+    bytes += p->lora_max ? exl2__cuda_lora_data_bytes(p) : 0;
     return exl2__align_up(bytes + 64 + sampled * 3 * 16, EXL2__CUDA_ALIGN);
 }
 
@@ -312,6 +344,11 @@ EXL2__PRIVATE void exl2__cuda_buffers_zeroed(exl2__cuda_buffers *b, const exl2__
         b->sums[i] = exl2__cuda_arena_take(a, rows * EXL2K_SLOTS_MAX * sizeof(float));
     }
     b->gemm_tickets = exl2__cuda_arena_take(a, exl2__cuda_gemm_tickets_max(sms));
+    uint64_t tables = (uint64_t)p->lora_max * exl2__cuda_lora_table(p) * sizeof(exl2k_lora_matrix);
+    b->lora_tables = p->lora_max ? exl2__cuda_arena_take(a, tables) : 0;
+    b->lora_t_bytes = exl2__cuda_lora_t_bytes(p);
+    b->lora_t = p->lora_max ? exl2__cuda_arena_take(a, b->lora_t_bytes) : 0;
+    b->lora_turn = p->lora_max ? exl2__cuda_arena_take(a, 16) : 0;
 #if EXL2__EXL3
     b->exl3_tickets = exl2__cuda_arena_take(a, exl2__cuda_exl3_tickets_max(s));
 #endif
@@ -345,8 +382,11 @@ EXL2__PRIVATE void exl2__cuda_buffers_layout(exl2__cuda_buffers *b, const exl2__
     b->handed = exl2__plan_first(p) > 0 ? exl2__cuda_arena_take(a, exl2__cuda_handed_bytes(p)) : 0;
     b->branch = s->post_norms ? exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float)) : 0;
     b->split_out = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * 2 * (uint64_t)s->inter * sizeof(float));
-    uint64_t lora_rows = p->lora_max ? EXL2__CUDA_LORA_ROWS * EXL2K_LORA_PARTS : 0;
-    b->lora_t = lora_rows ? exl2__cuda_arena_take(a, lora_rows * exl2__cuda_lora_stride(p) * sizeof(float)) : 0;
+    uint64_t lora_t = (uint64_t)p->rows_max * exl2__cuda_lora_uses(p) * EXL2K_LORA_PARTS
+                    * exl2__cuda_lora_rank_stride(p);
+    uint64_t lora_act = (uint64_t)exl2__min32(p->rows_max, EXL2__CUDA_LORA_ACT_ROWS) * 2 * s->inter;
+    b->lora_rows_t = p->lora_max ? exl2__cuda_arena_take(a, lora_t * sizeof(float)) : 0;
+    b->lora_act = p->lora_max ? exl2__cuda_arena_take(a, lora_act * sizeof(float)) : 0;
     b->data = exl2__cuda_arena_take(a, b->data_bytes);
     bool spans = exl2__plan_span(p) < s->layers;
     b->kept = spans ? exl2__cuda_arena_take(a, EXL2__STEP_GROUPS * b->data_bytes) : 0;

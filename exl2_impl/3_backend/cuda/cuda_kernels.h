@@ -118,8 +118,12 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     if (n->by_wg && strncmp(module, "gemm", 4) == 0) {
         return false; /* loaded late if the model's matrices need it */
     }
-    if (strcmp(module, "lora.cu") == 0) {
+    if (strcmp(module, "lora_rows.cu") == 0) {
         return n->loras;
+    }
+    if (strstr(module, "_lora.cu")) { /* smaller matrices have those for any family */
+        bool has_large = n->large && !n->any, of_large = strstr(module, "_large") != NULL;
+        return n->loras && (strstr(module, "_affine") ? n->affine : of_large == has_large);
     }
     if (strcmp(module, "gemm.cu") == 0) {
         return !n->any;

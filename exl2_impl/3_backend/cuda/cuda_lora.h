@@ -1,28 +1,106 @@
 /* cuda_lora.h: what adapters add to products on the GPU, and their memory.
    takes: a model with a current pass that has rows with adapters; operands (phases.h).
-   gives: exl2__cuda_lora_needs, exl2__cuda_lora_args, exl2__cuda_lora_shrink, exl2__cuda_lora_expand,
-          exl2__cuda_lora_act; exl2__cuda_loras.
+   gives: exl2__cuda_lora_serves, exl2__cuda_lora_product; exl2__cuda_multiply_many; exl2__cuda_lora_needs,
+          exl2__cuda_lora_many; exl2__cuda_loras.
    owns:  the blocks of adapters, until `close`.
 
-   Rows with adapters have passes of their own, of at most EXL2__CUDA_LORA_ROWS rows, prompts too. Such a pass runs by
-   the products and by the attention of few sampled rows, kernel by kernel: its graphs are not captured. So a row's bits
-   depend on its set alone, and passes without adapters are what they were.
+   Rows with adapters have passes of their own, so passes without adapters are what they were. Rows of sampled tokens,
+   at most EXL2__CUDA_LORA_ROWS in a pass, run by the products of few rows. Such a product computes what adapters add in
+   its own launch (kernels_src/gemv_lora.cuh), whether its matrix has adapters or not: which adapters a pass has, and
+   what they add to, is data in device memory. So captured graphs serve all adapters.
 
-   t = A x is a kernel before the base's product. B t is added to the residual before the product that adds to it, and
-   to stored outputs after their product. Gate and up, whose product applies the activation, are multiplied once more
-   without it; B t and the activation follow, and replace h of the rows with adapters. */
+   Rows of prompts run by GEMM. t = factor A x is a kernel before the base's product, and B t is added after it. Gate
+   and up, whose product applies the activation, are stored without it instead (kernels_src/lora_rows.cu). */
 #ifndef EXL2__CUDA_LORA_H
 #define EXL2__CUDA_LORA_H
 
 #include "cuda_split.h"
 
+/* Whether adapters may add something to the operand in this pass: not to the head, routers, experts, and matrices whose
+   parts order their inputs differently. */
+static inline bool exl2__cuda_lora_serves(const exl2__cuda_model *m, exl2__operand of)
+{
+    return m->pass.adapted && of.layer && of.role < EXL2__ROLE_ROUTER
+        && !exl2__cuda_matrix_of(of.matrix)->order.apart;
+}
+
+/* Epochs of a pass: a power of two above the number of its products. */
+static inline uint32_t exl2__cuda_lora_epochs(const exl2__plan *p)
+{
+    uint32_t epochs = 1;
+    while (epochs <= p->shape.layers * EXL2__LORA_PARTS) {
+        epochs *= 2;
+    }
+    return epochs;
+}
+
+/* Multiplies `rows` rows, and adds what their adapters add. `a` as in exl2__cuda_product. */
+EXL2__PRIVATE exl2_result exl2__cuda_lora_product(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
+                                                  exl2k_gemv_args *a, uint32_t rows)
+{
+    static const exl2__cuda_kernel kernels[][2] = {
+        { EXL2__KERNEL_exl2k_gemv1_large_lora, EXL2__KERNEL_exl2k_gemv8_large_lora },
+        { EXL2__KERNEL_exl2k_gemv1_any_lora, EXL2__KERNEL_exl2k_gemv8_any_lora },
+        { EXL2__KERNEL_exl2k_gemv1_affine_lora, EXL2__KERNEL_exl2k_gemv8_affine_lora }
+    };
+    const exl2__cuda_matrix *w = exl2__cuda_matrix_of(of.matrix);
+    const exl2__plan *p = m->plan;
+    bool large = !exl2__cuda_needs_any(&p->shape) && exl2__cuda_is_large(m->gpu, &p->shape);
+    const exl2__cuda_kernel *kernel = kernels[w->affine ? 2 : !large];
+    uint32_t place = exl2__role_lora_place(of.role, of.expert, 0);
+    exl2k_lora_gemv_args l = {
+        .pass = m->pass.loras, .tables = m->b.lora_tables, .t = m->b.lora_t, .turn = m->b.lora_turn, .in = w->in,
+        .slots = p->lora_max, .table = exl2__cuda_lora_table(p),
+        .parts_inverse = 65536 / w->device.parts + 1,
+        .place = of.layer->index * exl2__lora_places(p->shape.experts.count) + place,
+        .rank_stride = exl2__cuda_lora_rank_stride(p), .epochs = exl2__cuda_lora_epochs(p),
+        .epoch = 1 + of.layer->index * EXL2__LORA_PARTS + place
+    };
+    exl2__cuda_product_fill(m, w, kind, a);
+    uint32_t ctas = exl2__cuda_product_ctas(m, a->matrix.strips >> a->matrix.interleaved);
+    EXL2__ASSERT(rows <= EXL2__CUDA_LORA_ROWS);
+    for (uint32_t done = 0; done < rows; done += a->rows) {
+        uint32_t lanes = rows == 1 ? 1 : 8, budget = m->limits.shared_bytes;
+        uint32_t shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, budget, l.slots);
+        if (shared == 0 && lanes == 8) { /* one row needs less */
+            lanes = 1;
+            shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, budget, l.slots);
+        }
+        if (shared == 0) {
+            return exl2__cuda_too_few_shared(m);
+        }
+        a->rows = exl2__min32(rows - done, lanes);
+        a->before = l.row = done;
+        l.gemv = *a;
+        exl2__cuda_grid grid = { .x = ctas + EXL2K_LORA_CTAS, .y = 1, .threads = EXL2K_GEMV_THREADS,
+                                 .shared_bytes = shared };
+        EXL2__TRY(exl2__cuda_chain(m, kernel[lanes == 8], grid, &l));
+        exl2__cuda_product_next(a, kind, a->rows);
+    }
+    return EXL2_OK;
+}
+
+/* ---- products of many rows ---- */
+
+/* GEMM of what `a` says: it adds to the residual itself, and its `h` may be tiles. */
+EXL2__PRIVATE exl2_result exl2__cuda_multiply_many(exl2__cuda_model *m, const exl2__matrix *matrix,
+                                                   exl2__cuda_kind kind, const exl2k_gemv_args *a, uint32_t rows)
+{
+    exl2k_gemm_args gemm = { .x = a->x, .x_pitch = a->x_pitch, .out = a->out, .out_pitch = a->out_pitch,
+                             .scale = a->scale };
+    if (kind == EXL2__CUDA_RESIDUAL) {
+        gemm.out = a->residual;
+        gemm.out_pitch = a->residual_pitch;
+    } else if (kind == EXL2__CUDA_ACT && m->pass.by_wg) {
+        gemm.out_pitch = exl2__cuda_wg_rows(m->pass.row_count);
+    }
+    return exl2__cuda_gemm(m, matrix, kind, &gemm, rows, rows);
+}
+
 /* Whether an adapter of the pass adds something to the operand. */
 EXL2__PRIVATE bool exl2__cuda_lora_needs(const exl2__cuda_model *m, exl2__operand of)
 {
     bool needs = false;
-    if (!m->pass.adapted || !of.layer) {
-        return false;
-    }
     uint32_t parts = exl2__cuda_matrix_of(of.matrix)->device.parts;
     for (uint32_t s = 0; s < m->step->lora_set_count; s++) {
         const exl2__lora_set *set = &m->step->lora_sets[s];
@@ -33,71 +111,76 @@ EXL2__PRIVATE bool exl2__cuda_lora_needs(const exl2__cuda_model *m, exl2__operan
     return needs;
 }
 
-/* ---- kernels ---- */
-
-EXL2__PRIVATE exl2k_lora_args exl2__cuda_lora_args(const exl2__cuda_model *m, exl2__operand of,
-                                                   const exl2k_gemv_args *g)
+EXL2__PRIVATE exl2k_lora_rows_args exl2__cuda_lora_rows_args(const exl2__cuda_model *m, exl2__operand of,
+                                                             const exl2k_gemv_args *a, uint32_t rows)
 {
-    const exl2k_matrix *w = &exl2__cuda_matrix_of(of.matrix)->device;
     const exl2__plan *p = m->plan;
-    uint32_t places = exl2__lora_places(p->shape.experts.count);
-    exl2k_lora_args a = {
-        .rows = m->pass.loras, .t = m->b.lora_t, .x = g->x, .sums_now = g->sums_now, .sums_before = g->sums_before,
-        .place = of.layer->index * places + exl2__role_lora_place(of.role, of.expert, 0), .parts = w->parts,
-        .in = exl2__cuda_matrix_of(of.matrix)->in, .x_pitch = g->x_pitch, .x_step = g->x_step ? g->x_step : EXL2K_STEP,
-        .rank_stride = exl2__cuda_lora_rank_stride(p), .stride = exl2__cuda_lora_stride(p),
-        .slots = exl2__cuda_residual_ctas(m), .eps = p->shape.norm_eps,
-        .inverse_hidden = 1.0f / (float)p->shape.hidden, .scale = g->scale, .act = exl2__cuda_act(m),
-        .act_limit = p->shape.act_limit
+    const exl2__cuda_matrix *w = exl2__cuda_matrix_of(of.matrix);
+    exl2k_lora_rows_args l = {
+        .row_sets = m->pass.row_sets, .sets = m->pass.loras, .tables = m->b.lora_tables, .t = m->b.lora_rows_t,
+        .x = a->x, .out = a->out, .rows = rows, .table = exl2__cuda_lora_table(p), .parts = w->device.parts,
+        .place = of.layer->index * exl2__lora_places(p->shape.experts.count)
+               + exl2__role_lora_place(of.role, of.expert, 0),
+        .in = w->in, .uses = exl2__cuda_lora_uses(p), .rank_stride = exl2__cuda_lora_rank_stride(p),
+        .x_pitch = a->x_pitch, .out_pitch = a->out_pitch,
+        .tile_rows = m->pass.by_wg ? exl2__cuda_wg_rows(m->pass.row_count) : 0, .scale = a->scale,
+        .act = exl2__cuda_act(m), .act_limit = p->shape.act_limit
     };
-    for (uint32_t i = 0; i < w->parts; i++) {
-        a.columns[i] = w->part[i].columns;
-        a.column[i] = w->part[i].column;
+    for (uint32_t i = 0; i < l.parts; i++) {
+        l.columns[i] = w->device.part[i].columns;
+        l.column[i] = w->device.part[i].column;
     }
-    return a;
+    return l;
 }
 
-EXL2__PRIVATE exl2_result exl2__cuda_lora_shrink(exl2__cuda_model *m, const exl2k_lora_args *a)
+/* Columns and rows of the grid that computes B t of `rows` rows. */
+EXL2__PRIVATE exl2__cuda_grid exl2__cuda_lora_rows_grid(const exl2k_lora_rows_args *l, uint32_t parts, uint32_t rows)
 {
-    uint32_t warps = EXL2K_LORA_THREADS / 32;
-    exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(a->stride, warps), .y = a->parts, .z = m->step->row_count,
-                             .threads = EXL2K_LORA_THREADS };
-    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_lora_shrink, grid, a);
+    uint32_t columns = exl2__max32(l->columns[0], exl2__max32(l->columns[1], l->columns[2]));
+    return (exl2__cuda_grid){ .x = (uint32_t)exl2__div_up(columns, 2 * EXL2K_LORA_ROWS_THREADS), .y = parts,
+                              .z = (uint32_t)exl2__div_up(rows, EXL2K_LORA_ROWS_OUT),
+                              .threads = EXL2K_LORA_ROWS_THREADS };
 }
 
-/* Adds B t to rows of out f32 [rows, pitch]. */
-EXL2__PRIVATE exl2_result exl2__cuda_lora_expand(exl2__cuda_model *m, exl2k_lora_args a, uint64_t out, uint32_t pitch)
-{
-    uint32_t columns = exl2__max32(a.columns[0], exl2__max32(a.columns[1], a.columns[2]));
-    exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(columns, 2 * EXL2K_LORA_THREADS), .y = a.parts,
-                             .z = m->step->row_count, .threads = EXL2K_LORA_THREADS };
-    a.out = out;
-    a.out_pitch = pitch;
-    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_lora_expand, grid, &a);
-}
-
-/* h of rows with adapters, from products of gate and up without activation. g: of the product with it. */
-EXL2__PRIVATE exl2_result exl2__cuda_lora_act(exl2__cuda_model *m, exl2__operand of, exl2k_lora_args a,
-                                              const exl2k_gemv_args *g)
+/* Gate and up are stored without activation, for some rows at a time; B t and the activation follow. */
+EXL2__PRIVATE exl2_result exl2__cuda_lora_act(exl2__cuda_model *m, exl2__operand of, const exl2k_gemv_args *a,
+                                              exl2k_lora_rows_args l, uint32_t rows)
 {
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(of.matrix);
-    uint32_t rows = m->step->row_count;
-    for (uint32_t i = 0; i < w->device.parts; i++) {
-        exl2__cuda_matrix one = exl2__cuda_split_part(w, i);
-        exl2k_gemv_args store = *g;
-        store.out = m->b.split_out;
-        store.out_pitch = w->device.parts * w->device.part[0].columns;
-        store.out_step = 0;
-        store.out_half = 0;
-        EXL2__TRY(exl2__cuda_product(m, (const exl2__matrix *)(const void *)&one, EXL2__CUDA_STORE, &store, rows));
+    uint32_t step = m->pass.by_wg ? 64 : a->x_pitch * 2; /* bytes from a row of x to the next */
+    l.from = m->b.lora_act;
+    for (; l.row0 < rows; l.row0 = l.rows) {
+        uint32_t some = exl2__min32(rows - l.row0, EXL2__CUDA_LORA_ACT_ROWS);
+        l.rows = l.row0 + some;
+        for (uint32_t i = 0; i < l.parts; i++) {
+            exl2__cuda_matrix one = exl2__cuda_split_part(w, i);
+            exl2k_gemm_args store = { .x = a->x + (uint64_t)l.row0 * step, .x_pitch = a->x_pitch, .out = l.from,
+                                      .out_pitch = l.parts * l.columns[0], .scale = 1 };
+            EXL2__TRY(exl2__cuda_gemm(m, (const exl2__matrix *)(const void *)&one, EXL2__CUDA_STORE, &store, some,
+                                      rows));
+        }
+        EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_lora_rows_act, exl2__cuda_lora_rows_grid(&l, 1, some), &l));
     }
-    a.from = m->b.split_out;
-    a.out = g->out;
-    a.out_pitch = g->out_pitch;
-    a.out_step = g->out_step ? g->out_step : EXL2K_STEP;
-    exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(a.columns[0], 2 * EXL2K_LORA_THREADS), .y = 1, .z = rows,
-                             .threads = EXL2K_LORA_THREADS };
-    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_lora_act, grid, &a);
+    return EXL2_OK;
+}
+
+/* Multiplies rows of prompts, and adds what their adapters add. `a` as in exl2__cuda_multiply. */
+EXL2__PRIVATE exl2_result exl2__cuda_lora_many(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
+                                               const exl2k_gemv_args *a, uint32_t rows)
+{
+    exl2k_lora_rows_args l = exl2__cuda_lora_rows_args(m, of, a, rows);
+    exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(rows, EXL2K_LORA_ROWS_T), .y = l.parts,
+                             .threads = EXL2K_LORA_ROWS_THREADS };
+    EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_lora_rows_t, grid, &l));
+    if (kind == EXL2__CUDA_ACT) {
+        return exl2__cuda_lora_act(m, of, a, l, rows);
+    }
+    EXL2__TRY(exl2__cuda_multiply_many(m, of.matrix, kind, a, rows));
+    if (kind == EXL2__CUDA_RESIDUAL) {
+        l.out = a->residual;
+        l.out_pitch = a->residual_pitch;
+    }
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_lora_rows_add, exl2__cuda_lora_rows_grid(&l, l.parts, rows), &l);
 }
 
 /* ---- memory ---- */

@@ -8,7 +8,7 @@
 #ifndef EXL2__CUDA_MATRIX_H
 #define EXL2__CUDA_MATRIX_H
 
-#include "../../../kernels_src/gemv_args.h"
+#include "../../../kernels_src/lora_args.h"
 #include "../../2_graph/phases.h"
 
 #define EXL2__CUDA_STRIP 16u         /* columns of a strip */
@@ -334,13 +334,14 @@ static inline void exl2__cuda_matrix_firsts(exl2k_matrix *m)
    that fits. With eight rows a smaller ring is better where it halves the number of blocks, as on GPUs with 100 KiB of
    shared memory: each warp loads and prepares its inputs again in each block, which costs more instructions than the
    product with a strip, and these GPUs read too little memory for an SM to need deep rings. Blocks of a CTA have nearly
-   equal size. Returns the dynamic shared memory of the launch, 0 if the budget is too small. */
+   equal size. slots: of adapters, if the launch adds what they add (lora_args.h); else 0. Returns dynamic shared memory
+   of the launch, 0 if the budget is too small. */
 static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk_bytes, uint32_t rows, uint32_t ctas,
-                                              uint32_t budget)
+                                              uint32_t budget, uint32_t slots)
 {
     static const struct { uint32_t stages, slot_strips; } rings[] = { { 2, 2 }, { 3, 1 }, { 2, 1 }, { 1, 1 } };
     uint32_t last = rows == 16 ? 3 : 4, unit = a->matrix.interleaved ? 2 : 1;
-    uint32_t strip = (a->matrix.slices + a->matrix.rest) * rows * 64 * unit; /* bytes of partial sums */
+    uint32_t strip = (a->matrix.slices + a->matrix.rest + (slots > 0)) * rows * 64 * unit; /* bytes of partial sums */
     if (rows == 16 && unit == 2) { /* of one part at a time, and the totals of gate */
         strip = strip / 2 + rows * 64;
     }
@@ -348,6 +349,7 @@ static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk
     uint32_t own = exl2__max32(1, (uint32_t)exl2__div_up(a->matrix.strips / unit, ctas));
     uint32_t others = rows == 1 ? EXL2K_GEMV_SMALL_BYTES : EXL2K_GEMV8_SMALL_BYTES;
     others = rows == 16 ? EXL2K_GEMV16_SMALL_BYTES : others;
+    others += slots ? EXL2K_LORA_SMALL_BYTES(slots) : 0;
     most = a->kind == EXL2K_GEMV_RESIDUAL ? most : 64;
     a->x_step = a->x_step ? a->x_step : EXL2K_STEP;
     a->out_step = a->out_step ? a->out_step : EXL2K_STEP;
@@ -378,7 +380,8 @@ static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk
     a->stages = rings[best].stages;
     a->slot_strips = rings[best].slot_strips;
     a->block = (uint32_t)exl2__div_up(own, exl2__div_up(own, room));
-    return taken + a->block * strip;
+    uint32_t needed = taken + a->block * strip;
+    return slots ? exl2__max32(needed, EXL2K_LORA_SHRINK_BYTES) : needed;
 }
 
 #endif

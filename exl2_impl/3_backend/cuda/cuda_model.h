@@ -113,7 +113,11 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     float *host_logits;             /* [vocab] pinned, after the results: a row that is sampled on the CPU */
     void *host_scratch;             /* [exl2__sample_scratch_bytes] */
     uint64_t row_ns[EXL2__CUDA_PASS_CLASSES]; /* learned: of a pass that decodes, or of a row among many */
-    exl2__cuda_graphs graphs;
+    exl2__cuda_graphs graphs[2];    /* of passes without adapters, with adapters */
+    uint32_t lora_turns;            /* passes with adapters since their values of t were cleared (cuda_pass.h) */
+    struct exl2__cuda_lora_slot {
+        uint64_t id, table;         /* the adapter whose table the slot holds, and where it was copied from; 0: none */
+    } lora_slots[EXL2K_LORA_SLOTS];
     exl2__cuda_timing timing;
     struct exl2__cuda_model *before; /* the span before, whose rows this one goes on with; NULL: it is the first */
     exl2__cuda_device *from;        /* the GPU of `before` */

@@ -20,21 +20,6 @@ EXL2__PRIVATE bool exl2__cuda_head_by_wg(const exl2__cuda_model *m, uint32_t row
            && !exl2__cuda_needs_any(&m->plan->shape) && exl2__cuda_by_wg(&m->plan->shape, m->plan->head);
 }
 
-/* GEMM of what `a` says: it adds to the residual itself, and its `h` may be tiles. */
-EXL2__PRIVATE exl2_result exl2__cuda_multiply_many(exl2__cuda_model *m, const exl2__matrix *matrix,
-                                                   exl2__cuda_kind kind, const exl2k_gemv_args *a, uint32_t rows)
-{
-    exl2k_gemm_args gemm = { .x = a->x, .x_pitch = a->x_pitch, .out = a->out, .out_pitch = a->out_pitch,
-                             .scale = a->scale };
-    if (kind == EXL2__CUDA_RESIDUAL) {
-        gemm.out = a->residual;
-        gemm.out_pitch = a->residual_pitch;
-    } else if (kind == EXL2__CUDA_ACT && m->pass.by_wg) {
-        gemm.out_pitch = exl2__cuda_wg_rows(m->pass.row_count);
-    }
-    return exl2__cuda_gemm(m, matrix, kind, &gemm, rows);
-}
-
 /* The product, without what adapters add. */
 EXL2__PRIVATE exl2_result exl2__cuda_multiply_base(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
                                                    exl2k_gemv_args *a, uint32_t rows)
@@ -57,19 +42,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_multiply_base(exl2__cuda_model *m, exl2__op
 EXL2__PRIVATE exl2_result exl2__cuda_multiply(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
                                               exl2k_gemv_args *a, uint32_t rows)
 {
-    if (!exl2__cuda_lora_needs(m, of)) {
+    if (!exl2__cuda_lora_serves(m, of) || (m->pass.by_gemm && !exl2__cuda_lora_needs(m, of))) {
         return exl2__cuda_multiply_base(m, of, kind, a, rows);
     }
-    exl2k_gemv_args given = *a;
-    exl2k_lora_args lora = exl2__cuda_lora_args(m, of, a);
-    EXL2__TRY(exl2__cuda_lora_shrink(m, &lora));
-    if (kind == EXL2__CUDA_RESIDUAL) {
-        EXL2__TRY(exl2__cuda_lora_expand(m, lora, a->residual, a->residual_pitch));
-    }
-    EXL2__TRY(exl2__cuda_multiply_base(m, of, kind, a, rows));
-    return kind == EXL2__CUDA_RESIDUAL ? EXL2_OK
-         : kind == EXL2__CUDA_ACT ? exl2__cuda_lora_act(m, of, lora, &given)
-                                  : exl2__cuda_lora_expand(m, lora, given.out, given.out_pitch);
+    return m->pass.by_gemm ? exl2__cuda_lora_many(m, of, kind, a, rows) : exl2__cuda_lora_product(m, of, kind, a, rows);
 }
 
 #endif

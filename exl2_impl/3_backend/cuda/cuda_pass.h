@@ -9,9 +9,9 @@
 
 /* ---- data ---- */
 
-/* Offsets of the parts of a pass's data, in bytes. Captured graphs know the first three. */
+/* Offsets of the parts of a pass's data, in bytes. Captured graphs know the first four. */
 typedef struct exl2__cuda_pass_offsets {
-    uint64_t groups, rows, samplings, tables, tiles, copies, lists;
+    uint64_t groups, rows, samplings, loras, row_sets, tables, tiles, copies, lists;
 } exl2__cuda_pass_offsets;
 
 EXL2__PRIVATE exl2__cuda_pass_offsets exl2__cuda_pass_offsets_of(const exl2__cuda_pass *pass, const exl2__step *step,
@@ -21,7 +21,12 @@ EXL2__PRIVATE exl2__cuda_pass_offsets exl2__cuda_pass_offsets_of(const exl2__cud
     uint32_t sampling_count = pass->captured ? pass->row_count : step->logit_count;
     at.rows = exl2__align_up(groups * sizeof(exl2k_pass), 16);
     at.samplings = exl2__align_up(at.rows + pass->row_count * sizeof(exl2k_row), 16);
-    at.tables = exl2__align_up(at.samplings + sampling_count * sizeof(exl2k_sampling), 16);
+    at.loras = exl2__align_up(at.samplings + sampling_count * sizeof(exl2k_sampling), 16);
+    at.row_sets = at.loras + (pass->adapted && pass->prompts ? step->lora_set_count * sizeof(exl2k_lora_set) : 0);
+    at.tables = at.row_sets;
+    if (pass->adapted) {
+        at.tables += pass->prompts ? exl2__align_up(pass->row_count * sizeof(exl2k_u16), 16) : sizeof(exl2k_lora_pass);
+    }
     at.tiles = exl2__align_up(at.tables + (uint64_t)step->sequence_count * table_pitch * sizeof(uint32_t), 16);
     at.copies = exl2__align_up(at.tiles + pass->tile_count * sizeof(exl2k_tile), 16);
     at.lists = exl2__align_up(at.copies + step->copy_count * sizeof *step->copies, 16);
@@ -128,20 +133,89 @@ static inline uint64_t exl2__cuda_mask_bytes(const exl2__cuda_model *m)
     return exl2__align_up(exl2__bit_words(m->plan->shape.vocab) * sizeof(uint32_t), 16);
 }
 
-/* Packs the sets of adapters of the step's rows. */
-EXL2__PRIVATE bool exl2__cuda_pack_loras(exl2__cuda_model *m, exl2__cuda_packer *k)
+/* ---- slots of adapters (lora_args.h) ---- */
+
+/* The slot that holds the adapter's table; EXL2K_LORA_SLOTS: none. */
+EXL2__PRIVATE uint32_t exl2__cuda_lora_slot(const exl2__cuda_model *m, const exl2__lora_use *use)
+{
+    uint32_t slot = 0;
+    while (slot < EXL2K_LORA_SLOTS
+           && (m->lora_slots[slot].id != use->id || m->lora_slots[slot].table != use->store->device)) {
+        slot++;
+    }
+    return slot;
+}
+
+/* Copies the adapter's table to a slot that is not taken. */
+EXL2__PRIVATE exl2_result exl2__cuda_lora_place(exl2__cuda_model *m, const exl2__lora_use *use, const bool *taken,
+                                                uint32_t *slot)
+{
+    uint64_t bytes = exl2__cuda_lora_table(m->plan) * sizeof(exl2k_lora_matrix);
+    for (*slot = 0; taken[*slot];) {
+        ++*slot;
+    }
+    EXL2__ASSERT(*slot < m->plan->lora_max);
+    m->lora_slots[*slot] = (struct exl2__cuda_lora_slot){ use->id, use->store->device };
+    return exl2__cuda_device_check(m->gpu, m->gpu->driver.copy(m->b.lora_tables + *slot * bytes, use->store->device,
+                                                               (size_t)bytes, m->gpu->stream),
+                                   "copying the table of an adapter");
+}
+
+/* Gives slots to the step's adapters. Those that have one keep it; tables of others are copied over tables of adapters
+   that the step does not have. Earlier passes have read these by then. */
+EXL2__PRIVATE exl2_result exl2__cuda_lora_take(exl2__cuda_model *m)
+{
+    bool taken[EXL2K_LORA_SLOTS + 1] = { false };
+    uint32_t sets = m->step->lora_set_count;
+    for (uint32_t i = 0; i < 2 * sets; i++) { /* all that have slots, then all that have none */
+        const exl2__lora_set *set = &m->step->lora_sets[i % sets];
+        for (uint32_t u = 0; u < set->count; u++) {
+            uint32_t slot = exl2__cuda_lora_slot(m, &set->uses[u]);
+            if (slot == EXL2K_LORA_SLOTS && i >= sets) {
+                EXL2__TRY(exl2__cuda_lora_place(m, &set->uses[u], taken, &slot));
+            }
+            taken[slot] = true;
+        }
+        taken[EXL2K_LORA_SLOTS] = false;
+    }
+    return EXL2_OK;
+}
+
+/* Fills in the sets of adapters of the step's rows. */
+EXL2__PRIVATE void exl2__cuda_fill_loras(const exl2__cuda_model *m, exl2k_lora_pass *pass)
 {
     const exl2__step *step = m->step;
-    exl2k_lora_row *rows =
-        (exl2k_lora_row *)exl2__cuda_pack(k, step->row_count * sizeof *rows, &m->pass.loras);
-    for (uint32_t i = 0; rows && i < step->row_count; i++) {
-        rows[i] = (exl2k_lora_row){ 0 };
+    memset(pass, 0, sizeof *pass);
+    for (uint32_t i = 0; i < step->row_count; i++) {
         const exl2__lora_set *set = step->row_loras[i] ? &step->lora_sets[step->row_loras[i] - 1] : NULL;
         for (uint32_t u = 0; set && u < set->count; u++) {
-            rows[i].uses[rows[i].count++] = (exl2k_lora_use){ set->uses[u].store->device, set->uses[u].scale, 0 };
+            uint32_t slot = exl2__cuda_lora_slot(m, &set->uses[u]), adapter = 0;
+            while (adapter < pass->count && pass->slots[adapter] != slot) {
+                adapter++;
+            }
+            EXL2__ASSERT(adapter < EXL2K_LORA_ADAPTERS);
+            pass->count = exl2__max32(pass->count, adapter + 1);
+            pass->slots[adapter] = (exl2k_u8)slot;
+            pass->scale[adapter][i] = set->uses[u].scale;
+            pass->rows[i].slots[pass->rows[i].count++] = (exl2k_u8)slot;
         }
     }
-    return rows != NULL;
+}
+
+/* The same for a pass of prompts. */
+EXL2__PRIVATE void exl2__cuda_fill_sets(const exl2__cuda_model *m, exl2k_lora_set *sets, exl2k_u16 *row_sets)
+{
+    const exl2__step *step = m->step;
+    for (uint32_t i = 0; i < step->lora_set_count; i++) {
+        sets[i] = (exl2k_lora_set){ .count = step->lora_sets[i].count };
+        for (uint32_t u = 0; u < sets[i].count; u++) {
+            sets[i].slots[u] = (exl2k_u8)exl2__cuda_lora_slot(m, &step->lora_sets[i].uses[u]);
+            sets[i].scale[u] = step->lora_sets[i].uses[u].scale;
+        }
+    }
+    for (uint32_t i = 0; i < step->row_count; i++) {
+        row_sets[i] = step->row_loras[i];
+    }
 }
 
 /* Gives the masks their addresses, after everything else; they are uploaded later. */
@@ -185,7 +259,13 @@ EXL2__PRIVATE bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k
     if (step->copy_count) {
         memcpy(k->slot + at->copies, step->copies, step->copy_count * sizeof *step->copies);
     }
-    bool good = !m->pass.adapted || exl2__cuda_pack_loras(m, k);
+    if (m->pass.adapted && m->pass.prompts) {
+        exl2__cuda_fill_sets(m, (exl2k_lora_set *)(void *)(k->slot + at->loras),
+                             (exl2k_u16 *)(void *)(k->slot + at->row_sets));
+    } else if (m->pass.adapted) {
+        exl2__cuda_fill_loras(m, (exl2k_lora_pass *)(void *)(k->slot + at->loras));
+    }
+    bool good = true;
     for (uint32_t i = 0; i < step->logit_count && good; i++) {
         good = exl2__cuda_pack_sampling(k, &step->logits[i], step->repeats, &samplings[i]);
         samplings[i].row -= step->rows_before;
@@ -202,14 +282,15 @@ static inline void exl2__cuda_pass_products(const exl2__cuda_model *m, exl2__cud
 
 /* What launches of a captured pass of `rows` rows, those of its class, need to know; nothing of it comes from a
    step. */
-EXL2__PRIVATE exl2__cuda_pass exl2__cuda_pass_captured(const exl2__cuda_model *m, uint32_t rows)
+EXL2__PRIVATE exl2__cuda_pass exl2__cuda_pass_captured(const exl2__cuda_model *m, uint32_t rows, bool adapted)
 {
     static const exl2__step none = { 0 };
-    exl2__cuda_pass pass = { .row_count = rows, .captured = true, .decodes = true };
+    exl2__cuda_pass pass = { .row_count = rows, .captured = true, .decodes = true, .adapted = adapted };
     exl2__cuda_pass_offsets at = exl2__cuda_pass_offsets_of(&pass, &none, 1, 0);
     pass.groups = m->b.data + at.groups;
     pass.rows = m->b.data + at.rows;
     pass.samplings = m->b.data + at.samplings;
+    pass.loras = m->b.data + at.loras;
     exl2__cuda_pass_products(m, &pass);
     return pass;
 }
@@ -239,6 +320,20 @@ EXL2__PRIVATE exl2_result exl2__cuda_send_vectors(exl2__cuda_model *m)
     return EXL2_OK;
 }
 
+/* Counts passes with adapters. Values of t carry a number of their pass, of 16 bits at least (lora_args.h): they are
+   cleared before a number returns. */
+EXL2__PRIVATE exl2_result exl2__cuda_lora_turn(exl2__cuda_model *m)
+{
+    const exl2__cuda_driver *driver = &m->gpu->driver;
+    if (!m->pass.adapted || m->pass.prompts || ++m->lora_turns < EXL2__CUDA_LORA_TURNS) {
+        return EXL2_OK;
+    }
+    m->lora_turns = 0;
+    m->pass.chained = false; /* the next kernel waits for it */
+    return exl2__cuda_device_check(m->gpu, driver->fill8(m->b.lora_t, 0, (size_t)m->b.lora_t_bytes, m->gpu->stream),
+                                   "clearing buffers");
+}
+
 EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
 {
     void *slot;
@@ -249,10 +344,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     EXL2__ASSERT(!step->decodes || !exl2__step_has_hidden(step, 0, step->logit_count, false));
     *pass = (exl2__cuda_pass){ .row_count = step->row_count, .first_norm = true, .decodes = step->decodes,
                                .adapted = step->row_loras != NULL,
-                               .prompts = step->kind == EXL2__ROWS_PROMPT && !step->row_loras,
-                               .captured = step->decodes && step->row_count <= exl2__cuda_graph_rows(m->plan)
-                                           && !step->row_loras };
-    EXL2__ASSERT(!pass->adapted || step->row_count <= EXL2__CUDA_LORA_ROWS);
+                               .prompts = step->kind == EXL2__ROWS_PROMPT,
+                               .captured = step->decodes && step->row_count <= exl2__cuda_graph_rows(m->plan) };
+    EXL2__ASSERT(!pass->adapted || pass->prompts || step->row_count <= EXL2__CUDA_LORA_ROWS);
     if (pass->captured) {
         pass->row_count = exl2__cuda_class_rows(m->plan, exl2__cuda_row_class(step->row_count));
     }
@@ -265,7 +359,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     pass->groups = m->b.data + at.groups;
     pass->rows = m->b.data + at.rows;
     pass->samplings = m->b.data + at.samplings;
+    pass->loras = m->b.data + at.loras;
+    pass->row_sets = m->b.data + at.row_sets;
     pass->copies = m->b.data + at.copies;
+    EXL2__TRY(pass->adapted ? exl2__cuda_lora_take(m) : EXL2_OK);
     m->fences_collected = m->fences_queued; /* skips the results of a pass that was dropped */
     EXL2__TRY(exl2__cuda_ring_take(m->gpu, &m->ring, m->b.data_bytes, true, &slot));
     exl2__cuda_packer k = { (uint8_t *)slot, 0, m->b.data_bytes, m->b.data };
@@ -279,6 +376,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     if (step->groups > 1) {
         m->kept[step->group] = (exl2__cuda_kept){ *pass, step, k.used };
     }
+    EXL2__TRY(exl2__cuda_lora_turn(m));
     return exl2__plan_first(m->plan) == 0 ? exl2__cuda_send_vectors(m) : EXL2_OK;
 }
 

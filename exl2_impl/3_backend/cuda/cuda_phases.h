@@ -129,6 +129,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__l
     (void)layer;
     (void)range;
     exl2k_embed_args a = exl2__cuda_embed_args(m);
+    a.turn = exl2__cuda_lora_fused(m) ? m->b.lora_turn : 0;
     exl2__cuda_embed_table(m, &a);
 #if EXL2__EXL3
     const exl2__cuda_matrix *embed = exl2__cuda_matrix_of(m->plan->embed); /* NULL in a later span */

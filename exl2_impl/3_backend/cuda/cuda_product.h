@@ -105,12 +105,24 @@ static inline uint64_t exl2__cuda_rows_at(const exl2__cuda_model *m)
     return fewer ? m->pass.groups + offsetof(exl2k_pass, row_count) : 0;
 }
 
-/* CTAs of a product with `strips` strips, or pairs of strips. No CTA is launched without work. If a third of the SMs
-   can be left to the next kernel, which starts there early, without more work for any CTA, it is left. */
+/* Whether products of the pass add what adapters add themselves (cuda_lora.h). */
+static inline bool exl2__cuda_lora_fused(const exl2__cuda_model *m) { return m->pass.adapted && !m->pass.prompts; }
+
+/* CTAs of a product with `strips` strips, or pairs of strips, on `sms` SMs. No CTA is launched without work. If a third
+   of the SMs can be left to the next kernel, which starts there early, without more work for any CTA, it is left. */
+static inline uint32_t exl2__cuda_ctas_on(uint32_t sms, uint32_t strips)
+{
+    uint32_t few = (uint32_t)exl2__div_up(strips, exl2__div_up(strips, sms));
+    return 3 * few <= 2 * sms ? few : exl2__min32(sms, strips);
+}
+
+/* The same for a product of the pass. With adapters, SMs are left to the CTAs that compute t
+   (kernels_src/gemv_lora.cuh), if no other CTA gets more work by it. */
 static inline uint32_t exl2__cuda_product_ctas(const exl2__cuda_model *m, uint32_t strips)
 {
-    uint32_t few = (uint32_t)exl2__div_up(strips, exl2__div_up(strips, m->limits.ctas));
-    return 3 * few <= 2 * m->limits.ctas ? few : exl2__min32(m->limits.ctas, strips);
+    uint32_t all = m->limits.ctas, others = all > EXL2K_LORA_CTAS ? all - EXL2K_LORA_CTAS : all;
+    bool leaves = exl2__cuda_lora_fused(m) && exl2__div_up(strips, others) == exl2__div_up(strips, all);
+    return exl2__cuda_ctas_on(leaves ? others : all, strips);
 }
 
 /* CTAs of a product whose results are added to the residual; a row has as many sums of squares. */
@@ -154,13 +166,10 @@ EXL2__PRIVATE void exl2__cuda_tiled(const exl2__cuda_model *m, exl2k_u32 *pitch,
     }
 }
 
-/* Multiplies any number of rows, 16 or 8 at a time: a row has the same bits in each kernel. `a` holds all but the
-   matrix, rows, activation and shared memory, and is changed. */
-EXL2__PRIVATE exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
-                                             exl2k_gemv_args *a, uint32_t rows)
+/* Fills in what `a` lacks but for rows and shared memory. */
+EXL2__PRIVATE void exl2__cuda_product_fill(const exl2__cuda_model *m, const exl2__cuda_matrix *w, exl2__cuda_kind kind,
+                                           exl2k_gemv_args *a)
 {
-    const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
-    uint32_t variant = exl2__cuda_variant(m, w);
     a->matrix = w->device;
     a->eps = m->plan->shape.norm_eps;
     a->inverse_hidden = 1.0f / (float)m->plan->shape.hidden;
@@ -169,6 +178,16 @@ EXL2__PRIVATE exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__ma
     a->kind = kind;
     a->act = exl2__cuda_act(m);
     a->act_limit = m->plan->shape.act_limit;
+}
+
+/* Multiplies any number of rows, 16 or 8 at a time: a row has the same bits in each kernel. `a` holds all but the
+   matrix, rows, activation and shared memory, and is changed. */
+EXL2__PRIVATE exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
+                                             exl2k_gemv_args *a, uint32_t rows)
+{
+    const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
+    uint32_t variant = exl2__cuda_variant(m, w);
+    exl2__cuda_product_fill(m, w, kind, a);
     uint32_t ctas = exl2__cuda_product_ctas(m, a->matrix.strips >> a->matrix.interleaved);
     static const exl2__cuda_kernel kernels[][2] = {
         { EXL2__KERNEL_exl2k_gemv1, EXL2__KERNEL_exl2k_gemv8 },
@@ -180,10 +199,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__ma
         kernels[variant == 0 && exl2__cuda_is_large(m->gpu, &m->plan->shape) ? 3 : variant];
     for (uint32_t done = 0; done < rows; done += a->rows) {
         uint32_t left = rows - done, lanes = left == 1 ? 1 : left > 8 && exl2__cuda_has_sixteen(m, variant) ? 16 : 8;
-        uint32_t shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, m->limits.shared_bytes);
+        uint32_t shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, m->limits.shared_bytes, 0);
         if (shared == 0 && lanes == 16) { /* eight rows need less */
             lanes = 8;
-            shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, m->limits.shared_bytes);
+            shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, m->limits.shared_bytes, 0);
         }
         if (shared == 0) {
             return exl2__cuda_too_few_shared(m);
@@ -247,9 +266,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_tiles(exl2__cuda_model *m, uint64_t to, con
 }
 
 /* Multiplies `rows` rows. `a` holds x, out and scale (gemm_args.h); this function fills in the rest. Sums of splits lie
-   where logits are, so the head has no splits. */
+   where logits are, so the head has no splits. all: rows of which these are a part, for x as tiles. */
 EXL2__PRIVATE exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
-                                          exl2k_gemm_args *a, uint32_t rows)
+                                          exl2k_gemm_args *a, uint32_t rows, uint32_t all)
 {
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
     a->matrix = w->device;
@@ -271,6 +290,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matri
         };
         uint32_t variant = exl2__cuda_variant(m, w);
         exl2__cuda_gemm_plan plan = exl2__cuda_wg_plan_make(a, m->gpu->sm_count, !m->pass.prompts, variant);
+        a->x_pitch = exl2__cuda_wg_rows(all);
         exl2__cuda_grid grid = { .x = plan.ctas, .y = 1, .threads = EXL2K_WG_THREADS,
                                  .shared_bytes = plan.shared_bytes };
         return exl2__cuda_chain(m, by_rows[variant][plan.rows / 64], grid, a);

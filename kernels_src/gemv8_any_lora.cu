@@ -1,0 +1,12 @@
+/* gemv8_any_lora.cu: the product of 2 to 8 rows with one matrix, for any family, with adapters (gemv_lora.cuh).
+   takes: gemv.cuh.
+   gives: exl2k_gemv8_any_lora. */
+#define EXL2K_ANY 1
+#define EXL2K_LORA 1
+#include "gemv.cuh"
+
+extern "C" __global__ void __launch_bounds__(EXL2K_GEMV_THREADS, 1)
+exl2k_gemv8_any_lora(const __grid_constant__ exl2k_lora_gemv_args a)
+{
+    exl2k_gemv<8>(a);
+}
