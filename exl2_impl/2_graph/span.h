@@ -108,6 +108,9 @@ static inline void exl2__spans_share(exl2__spans *s, const exl2__plan *plan)
         p->positions = i == 0 ? plan->positions : NULL;
         p->head = exl2__plan_has_head(p) ? plan->head : NULL;
         p->final_norm = exl2__plan_has_head(p) ? plan->final_norm : (exl2__norm){ NULL, NULL };
+#ifndef EXL2_NO_VISION
+        p->tower = i == 0 ? plan->tower : NULL;
+#endif
     }
 }
 

@@ -35,7 +35,8 @@ EXL2__PRIVATE bool exl2__loading_deliver(exl2_engine *e, exl2__model *m, float p
 EXL2__PRIVATE exl2_result exl2__loading_open_tower(exl2__ctx *c, exl2__model *m)
 {
 #ifndef EXL2_NO_VISION
-    return m->images.on ? exl2__arena_open(c, &m->images.weights, m->images.tower.weight_bytes, EXL2_MEM_WEIGHTS)
+    bool given = m->images.on && !exl2__images_towers(m);
+    return given ? exl2__arena_open(c, &m->images.weights, m->images.tower.weight_bytes, EXL2_MEM_WEIGHTS)
                         : EXL2_OK;
 #else
     (void)c, (void)m;

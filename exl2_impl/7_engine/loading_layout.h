@@ -175,14 +175,7 @@ static inline void exl2__loading_layers(exl2__model *m, exl2__arena *scratch)
     }
 }
 
-/* Host bytes of the copy of packed weights that a backend with memory of its own keeps. */
-static inline uint64_t exl2__loading_packed_bytes(const exl2__model *m)
-{
-    bool keeps = m->desc.keep_packed && exl2__objects_has_memory(m);
-    return keeps ? m->weights.weight_bytes + (m->weights.weight_bytes >> 20) + 8 : 0;
-}
-
-/* Bytes of the tower's weights, and what else reading them needs. */
+/* Bytes of the tower's weights. */
 static inline uint64_t exl2__loading_tower_bytes(const exl2__model *m)
 {
 #ifndef EXL2_NO_VISION
@@ -193,6 +186,15 @@ static inline uint64_t exl2__loading_tower_bytes(const exl2__model *m)
 #endif
 }
 
+/* Host bytes of the copy of packed weights that a backend with memory of its own keeps. */
+static inline uint64_t exl2__loading_packed_bytes(const exl2__model *m)
+{
+    bool keeps = m->desc.keep_packed && exl2__objects_has_memory(m);
+    uint64_t bytes = m->weights.weight_bytes + exl2__loading_tower_bytes(m);
+    return keeps ? bytes + (bytes >> 20) + 8 : 0;
+}
+
+/* What else reading them needs. */
 static inline uint64_t exl2__loading_tower_peak(const exl2__model *m)
 {
 #ifndef EXL2_NO_VISION

@@ -1,0 +1,105 @@
+/* tower_wg.cu: exl2k_tower_product by wgmma: two warpgroups compute half of a tile's rows each.
+   takes: wg.cuh, tower_product.cuh.
+   gives: exl2k_tower_wg256, exl2k_tower_wg128, exl2k_tower_wg64. */
+#include "wg.cuh"
+#include "tower_product.cuh"
+
+/* Starts the copies of one stage, lines of 64 of k: ROWS rows of x, then COLUMNS of the weights. */
+template <u32 ROWS, u32 COLUMNS>
+EXL2K_FN void exl2k_tower_wg_fetch(const exl2k_tower_product_args &a, u32 to, u32 row0, u32 column0, u32 k)
+{
+#pragma unroll
+    for (u32 n = 0; n < (ROWS + COLUMNS) * 8; n += 256) {
+        u32 i = n + threadIdx.x, line = i / 8, piece = i % 8;
+        u64 from = line < ROWS ? a.x + (u64)exl2k_min(row0 + line, a.rows_max - 1) * a.k * 2
+                               : a.weight + (u64)(column0 + line - ROWS) * a.k * 2;
+        exl2k_copy16(to + line * 128 + (piece ^ line % 8) * 16, from + k * 2 + piece * 16);
+    }
+}
+
+/* d += a b with 16 elements of k, 64 rows and 128 or 64 columns; both are descriptors. */
+EXL2K_FN void exl2k_tower_wg_multiply(f32 (&d)[16][4], u64 a, u64 b)
+{
+    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %66, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
+                 EXL2K_WG_64 ", %64, %65, p, 1, 1, 0, 0;\n}"
+                 : EXL2K_WG_16(d), EXL2K_WG_16(d + 4), EXL2K_WG_16(d + 8), EXL2K_WG_16(d + 12)
+                 : "l"(a), "l"(b), "r"(1u) : "memory");
+}
+
+EXL2K_FN void exl2k_tower_wg_multiply(f32 (&d)[8][4], u64 a, u64 b)
+{
+    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %34, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, "
+                 "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, p, 1, 1, 0, 0;\n}"
+                 : EXL2K_WG_16(d), EXL2K_WG_16(d + 4)
+                 : "l"(a), "l"(b), "r"(1u) : "memory");
+}
+
+/* ROWS: of a tile, of which a warpgroup has BLOCKS = ROWS / 128 blocks of 64. */
+template <u32 ROWS, u32 COLUMNS> EXL2K_FN void exl2k_tower_wg(const exl2k_tower_product_args &a)
+{
+    extern __shared__ uint4 exl2k_tower_wg_stages[];
+    const u32 blocks = ROWS / 128, bytes = (ROWS + COLUMNS) * 128;
+    u32 shared = (exl2k_shared(exl2k_tower_wg_stages) + 1023) & ~1023u, steps = a.k / 64;
+    u32 row0 = a.row + blockIdx.x * ROWS, column0 = blockIdx.y * COLUMNS, part = threadIdx.x / 128 * (ROWS / 2);
+    f32 d[blocks][COLUMNS / 8][4] = {};
+    exl2k_dependency_release();
+    exl2k_dependency_wait();
+    for (u32 i = 0; i < 2; i++) {
+        if (i < steps) {
+            exl2k_tower_wg_fetch<ROWS, COLUMNS>(a, shared + i * bytes, row0, column0, i * 64);
+        }
+        exl2k_copy_commit();
+    }
+    for (u32 i = 0; i < steps; i++) {
+        exl2k_copy_wait<1>();
+        exl2k_async_fence();
+        __syncthreads(); /* stage i has arrived, and the products of stage i - 2 have ended */
+        if (i + 2 < steps) {
+            exl2k_tower_wg_fetch<ROWS, COLUMNS>(a, shared + (i + 2) % 4 * bytes, row0, column0, (i + 2) * 64);
+        }
+        exl2k_copy_commit();
+        u32 stage = shared + i % 4 * bytes;
+        u64 left = exl2k_wg_tile(stage + part * 128), right = exl2k_wg_tile(stage + ROWS * 128);
+        exl2k_wg_begin();
+#pragma unroll
+        for (u32 k = 0; k < 8; k += 2) {
+#pragma unroll
+            for (u32 n = 0; n < blocks; n++) {
+                exl2k_tower_wg_multiply(d[n], left + n * 512 + k, right + k); /* 64 lines on */
+            }
+        }
+        exl2k_wg_commit();
+        exl2k_wg_wait<1>();
+    }
+    exl2k_wg_wait<0>();
+    exl2k_copy_wait<0>();
+    __syncthreads(); /* nobody reads the stages any more */
+    u32 warp = threadIdx.x / 32, results = shared + warp * 16 * exl2k_tower_results_pitch<COLUMNS>();
+#pragma unroll
+    for (u32 n = 0; n < blocks; n++) {
+        exl2k_wg_hold(d[n]);
+#pragma unroll
+        for (u32 j = 0; j < COLUMNS / 8; j++) {
+            exl2k_tower_put<COLUMNS>(results, j * 8, d[n][j]);
+        }
+        exl2k_tower_finish<COLUMNS>(a, results, row0 + part + n * 64 + warp % 4 * 16, column0);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256, 1) exl2k_tower_wg256(exl2k_tower_product_args a)
+{
+    exl2k_tower_wg<256, 128>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(256, 1) exl2k_tower_wg128(exl2k_tower_product_args a)
+{
+    exl2k_tower_wg<128, 128>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(256, 2) exl2k_tower_wg64(exl2k_tower_product_args a)
+{
+    exl2k_tower_wg<128, 64>(a);
+}
