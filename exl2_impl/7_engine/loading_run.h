@@ -90,6 +90,8 @@ EXL2__PRIVATE exl2_result exl2__loading_again_allocate(exl2_engine *e, exl2__mod
         return EXL2_PENDING;
     }
     if (exl2__objects_has_memory(m)) {
+        exl2__arena dry = { 0 };
+        EXL2__TRY(exl2__spans_prepare(&m->spans, &m->plan, true, &dry)); /* devices that are new know the plan */
         EXL2__TRY_DONE(exl2__spans_reserve(&m->spans, m->span_bytes));
     } else {
         EXL2__TRY(exl2__spans_open_pages(c, &m->spans, m->plan.pages));

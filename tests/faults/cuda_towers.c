@@ -1,0 +1,180 @@
+/* cuda_towers.c: pictures over the fake driver: memory as it was predicted, encoding at once and in slices, jobs with
+   pictures, parking in the middle, and each driver call failing once while a model with a tower loads and encodes.
+   takes: the shared fixtures (fixtures/vision).
+   gives: exit code 0 or 1; 77 without fixtures. */
+#include "cuda_rig.h"
+
+#define SIDE 64u
+
+static rig_said said;
+static uint8_t pixels[2][SIDE * SIDE * 3];
+
+static exl2_result load_model(exl2_engine *e, const char *folder, bool keep_packed, exl2_model *out)
+{
+    static char path[1200];
+    snprintf(path, sizeof path, "%s/fixtures/vision/%s", check_env("EXL2_TEST_DATA"), folder);
+    exl2_model_desc d = { .path = path, .prefill_chunk = 32, .batch_max = 2, .keep_packed = keep_packed };
+    d.context_max = 512;
+    d.vision.images = 2;
+    d.vision.pixels_max = SIDE * SIDE;
+    d.vision.max_rows = 64;
+    return exl2_model_load(e, &d, out);
+}
+
+static exl2_result make_picture(exl2_engine *e, exl2_model model, uint32_t index, exl2_image *out)
+{
+    exl2_image_desc d = { .model = model, .width = SIDE, .height = SIDE, .pixels = pixels[index], .silent = true };
+    return exl2_image_make(e, &d, out);
+}
+
+/* Steps until the picture has its rows, or never will. gpu_us 0: at once. Returns its result. */
+static exl2_result encode(exl2_engine *e, exl2_image image, uint32_t gpu_us, uint32_t *steps)
+{
+    exl2_image_info info = { 0 };
+    exl2_step_desc step = { .gpu_us = gpu_us, .wait = gpu_us == 0 };
+    for (*steps = 0; *steps < 20000 && info.state != EXL2_IMAGE_ENCODED && info.result >= 0; ++*steps) {
+        exl2_step(e, &step);
+        EXL2__TRY(exl2_image_get(e, image, &info));
+    }
+    return info.result < 0 ? info.result : info.state == EXL2_IMAGE_ENCODED ? EXL2_OK : EXL2_PENDING;
+}
+
+/* A job whose prompt has the picture. */
+static exl2_result speak(exl2_engine *e, exl2_model model, exl2_image image)
+{
+    exl2_session session;
+    EXL2__TRY(exl2_session_open(e, model, &session));
+    exl2_job_desc d = cuda_job(session, NULL, 0, 5, &said);
+    d.prompt.text = "What is this?";
+    d.prompt.images = &image;
+    d.prompt.image_count = 1;
+    d.prompt.flags = EXL2_TEXT_NO_BOS;
+    exl2_result r = exl2_job_start(e, &d, NULL);
+    if (r >= 0) {
+        cuda_step_all(e, false, 0);
+        CHECK_INT(said.done_events, 1);
+        r = said.result;
+    }
+    exl2_session_close(e, session);
+    return r;
+}
+
+static uint64_t device_bytes(exl2_engine *e)
+{
+    exl2_engine_stats stats;
+    exl2_stats(e, &stats);
+    return stats.device_bytes;
+}
+
+static void wait_loaded(exl2_engine *e, exl2_model model)
+{
+    for (uint32_t i = 0; i < 100000 && exl2_model_state(e, model) == EXL2_PENDING; i++) {
+        exl2_step(e, NULL);
+    }
+}
+
+static void check_family(const char *folder, bool keep_packed, int arch)
+{
+    exl2_model model;
+    exl2_model_info info;
+    exl2_image a, b;
+    exl2_engine_stats before, after;
+    uint32_t once = 0, slices = 0;
+    machine_make();
+    fake.devices[0].arch_major = arch / 10;
+    fake.devices[0].arch_minor = arch % 10;
+    fake.devices[0].shared_optin = arch == 90 ? 232448 : 101376;
+    fake.run = fake_model_run;
+    exl2_engine *e = cuda_open();
+    if (!CHECK(e) || !CHECK_INT(load_model(e, folder, keep_packed, &model), EXL2_OK)) {
+        exit(1);
+    }
+    CHECK_INT(exl2_model_get(e, model, &info), EXL2_OK);
+    exl2_stats(e, &before);
+    CHECK_INT(before.device_bytes, info.device_bytes);
+    CHECK(info.tower_bytes > 0 && info.image_bytes > 0);
+    CHECK_INT(make_picture(e, model, 0, &a), EXL2_OK);
+    CHECK_INT(make_picture(e, model, 1, &b), EXL2_OK);
+    CHECK_INT(encode(e, a, 0, &once), EXL2_OK);
+    CHECK_INT(encode(e, b, 1, &slices), EXL2_OK);
+    CHECK(slices > once);
+    CHECK_INT(speak(e, model, a), EXL2_OK);
+    CHECK_INT(said.stats.prompt_tokens > said.stats.image_rows && said.stats.image_rows > 0, 1);
+    CHECK_INT(said.count, 5);
+    exl2_stats(e, &after);
+    CHECK_INT(after.allocations, before.allocations);
+    CHECK_INT(after.device_bytes, before.device_bytes);
+    /* Parked while it encodes: the picture is encoded from its beginning afterwards. */
+    CHECK_INT(exl2_image_close(e, a), EXL2_OK);
+    pixels[0][5]++;
+    CHECK_INT(make_picture(e, model, 0, &a), EXL2_OK);
+    for (uint32_t i = 0; i < 4; i++) {
+        exl2_step(e, &(exl2_step_desc){ .gpu_us = 1 });
+    }
+    CHECK_INT(exl2_model_park(e, model, true), EXL2_OK);
+    CHECK_INT(device_bytes(e), 0);
+    CHECK_INT(exl2_model_park(e, model, false), EXL2_OK);
+    wait_loaded(e, model);
+    CHECK_INT(exl2_model_state(e, model), EXL2_OK);
+    CHECK_INT(device_bytes(e), before.device_bytes);
+    CHECK_INT(encode(e, a, 0, &once), EXL2_OK);
+    CHECK_INT(speak(e, model, a), EXL2_OK);
+    CHECK_INT(exl2_image_close(e, a), EXL2_OK);
+    CHECK_INT(exl2_image_close(e, b), EXL2_OK);
+    CHECK_INT(exl2_model_close(e, model), EXL2_OK);
+    CHECK_INT(device_bytes(e), 0);
+    exl2_close(e);
+    machine_end();
+}
+
+/* Call n fails while a model loads, encodes a picture and speaks of it. false: there are fewer calls. */
+static bool check_fault(const char *folder, uint32_t n, int code, uint32_t gpu_us)
+{
+    exl2_model model = { 0 };
+    exl2_image image = { 0 };
+    uint32_t steps;
+    machine_make();
+    fake.run = fake_model_run;
+    exl2_engine *e = cuda_open();
+    if (!CHECK(e)) {
+        exit(1);
+    }
+    fake.fail_at = n;
+    fake.fail_code = code;
+    exl2_result r = load_model(e, folder, false, &model);
+    r = r < 0 ? r : make_picture(e, model, 0, &image);
+    r = r < 0 ? r : encode(e, image, gpu_us, &steps);
+    r = r < 0 ? r : speak(e, model, image);
+    bool failed = fake.failed[0];
+    CHECK(!failed ? r == EXL2_OK : r != EXL2_PENDING);
+    fake.fail_at = 0;
+    exl2_close(e);
+    machine_end();
+    return failed;
+}
+
+int main(void)
+{
+    check_shared("fixtures/vision/README.md");
+    for (uint32_t i = 0; i < sizeof pixels; i++) {
+        ((uint8_t *)pixels)[i] = (uint8_t)(i * 7 + i / 191);
+    }
+    machine_drop_cache();
+    check_family("smolvlm", false, 90);
+    check_family("qwen2.5-vl", true, 89);
+    check_family("qwen3-vl", false, 75);
+    check_family("gemma3", true, 90);
+    check_family("mistral3", false, 86);
+    check_family("llava-clip", false, 90);
+    for (uint32_t i = 0; i < 2; i++) {
+        uint32_t n = 1, step = 1;
+        while (check_fault("qwen3-vl", n, i ? EXL2__CUDA_LAUNCH_FAILED : EXL2__CUDA_OUT_OF_MEMORY, i ? 3 : 0)) {
+            n += step;
+            step = n > 40 ? 7 : 1; /* the calls of one layer are like those of the next one */
+        }
+        CHECK(n > 100);
+    }
+    machine_drop_cache();
+    fake_reset();
+    return check_done();
+}
