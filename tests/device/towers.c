@@ -153,7 +153,8 @@ static void copy_scaled(const char *from, const char *to, const char *const *par
         if (strcmp(files[f], "model.safetensors") == 0) {
             memcpy(&head, data, 8);
         }
-        for (char *at = (char *)data + 8, *end = at + head; head && (at = strstr(at, "\"data_offsets\":[")) && at < end;) {
+        char *at = (char *)data + 8, *end = at + head;
+        while (head && (at = strstr(at, "\"data_offsets\":[")) != NULL && at < end) {
             unsigned long long begin, stop;
             char *name = at, *over;
             while (*name != '{') {
