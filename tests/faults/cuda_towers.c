@@ -1,5 +1,6 @@
 /* cuda_towers.c: pictures over the fake driver: memory as it was predicted, encoding at once and in slices, jobs with
-   pictures, parking in the middle, and each driver call failing once while a model with a tower loads and encodes.
+   pictures, parking in the middle, what rows of pictures and after them tell the kernels, and each driver call failing
+   once while a model with a tower loads and encodes.
    takes: the shared fixtures (fixtures/vision).
    gives: exit code 0 or 1; 77 without fixtures. */
 #include "cuda_rig.h"
@@ -127,6 +128,85 @@ static void check_family(const char *folder, bool keep_packed, int arch)
     machine_end();
 }
 
+/* ---- what rows tell ---- */
+
+static uint32_t picture_passes, mixed_passes, alone_rows, decoded, turned, added, rotated;
+
+static void watch(const char *function, const void *arguments, const unsigned grid[3])
+{
+    bool store = strcmp(function, "exl2k_attend_store") == 0, decode = strncmp(function, "exl2k_attend_decode", 19) == 0;
+    if (store || decode) {
+        const exl2k_attend_args *a = arguments;
+        const exl2k_pass *step = fake_model_at(a->pass, sizeof *step);
+        uint32_t vectors = 0;
+        for (uint32_t i = 0; i < step->row_count; i++) {
+            const exl2k_row *row = fake_model_at(a->rows + i * sizeof *row, sizeof *row);
+            int moved = (int)row->flags >> EXL2K_ROW_MOVED;
+            vectors += (row->flags & EXL2K_ROW_VECTOR) != 0;
+            decoded += decode && !(row->flags & EXL2K_ROW_DONE);
+            turned += decode && !(row->flags & EXL2K_ROW_DONE) && moved == -2;
+            alone_rows += store && (row->flags & EXL2K_ROW_VECTOR) && moved == (int)(step->row_count - 1 - i);
+        }
+        picture_passes += store && vectors > 0;
+        mixed_passes += store && vectors > 0 && vectors < step->row_count;
+    }
+    added += strcmp(function, "exl2k_tower_add") == 0;
+    rotated += strcmp(function, "exl2k_attend_turn") == 0;
+    fake_model_run(function, arguments, grid);
+}
+
+/* Two jobs with a picture each and one without, at once. */
+static void check_rows(const char *folder)
+{
+    static rig_said all[3];
+    exl2_model model;
+    exl2_image images[2];
+    machine_make();
+    fake.run = watch;
+    exl2_engine *e = cuda_open();
+    if (!CHECK(e) || !CHECK_INT(load_model(e, folder, false, &model), EXL2_OK)) {
+        exit(1);
+    }
+    picture_passes = mixed_passes = alone_rows = decoded = turned = added = rotated = 0;
+    exl2_session sessions[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK_INT(exl2_session_open(e, model, &sessions[i]), EXL2_OK);
+        exl2_job_desc d = cuda_job(sessions[i], NULL, 0, 20, &all[i]);
+        d.prompt.text = "What is this?";
+        d.prompt.flags = EXL2_TEXT_NO_BOS;
+        if (i < 2) {
+            CHECK_INT(make_picture(e, model, i, &images[i]), EXL2_OK);
+            d.prompt.images = &images[i];
+            d.prompt.image_count = 1;
+        }
+        CHECK_INT(exl2_job_start(e, &d, NULL), EXL2_OK);
+    }
+    cuda_step_all(e, false, 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK_INT(all[i].count, 20);
+    }
+    CHECK(picture_passes > 0 && decoded > 0);
+    exl2_close(e);
+    machine_end();
+}
+
+static void test_rows(void)
+{
+    check_rows("gemma3"); /* in each of 4 layers: a pass for each picture, whose rows see up to its last one */
+    CHECK_INT(picture_passes, 2 * 4);
+    CHECK_INT(mixed_passes, 0);
+    CHECK_INT(alone_rows, 2 * 4 * 16);
+    CHECK_INT(added + rotated + turned, 0);
+    check_rows("qwen2.5-vl"); /* after 4 rows in 2 lines the angle is 2 behind, also in passes that repeat */
+    CHECK(turned > 0 && turned < decoded && 3 * turned >= 2 * decoded - 3);
+    CHECK(rotated >= picture_passes);
+    CHECK_INT(added, 0);
+    check_rows("qwen3-vl"); /* 3 layers, after 2 of which rows are added */
+    CHECK_INT(added * 3, picture_passes * 2);
+    check_rows("smolvlm");
+    CHECK_INT(added + rotated + turned, 0);
+}
+
 /* Call n fails while a model loads, encodes a picture and speaks of it. false: there are fewer calls. */
 static bool check_fault(const char *folder, uint32_t n, int code, uint32_t gpu_us)
 {
@@ -166,6 +246,7 @@ int main(void)
     check_family("gemma3", true, 90);
     check_family("mistral3", false, 86);
     check_family("llava-clip", false, 90);
+    test_rows();
     for (uint32_t i = 0; i < 2; i++) {
         uint32_t n = 1, step = 1;
         while (check_fault("qwen3-vl", n, i ? EXL2__CUDA_LAUNCH_FAILED : EXL2__CUDA_OUT_OF_MEMORY, i ? 3 : 0)) {
