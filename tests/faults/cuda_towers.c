@@ -134,7 +134,8 @@ static uint32_t picture_passes, mixed_passes, alone_rows, decoded, turned, added
 
 static void watch(const char *function, const void *arguments, const unsigned grid[3])
 {
-    bool store = strcmp(function, "exl2k_attend_store") == 0, decode = strncmp(function, "exl2k_attend_decode", 19) == 0;
+    bool store = strcmp(function, "exl2k_attend_store") == 0;
+    bool decode = strncmp(function, "exl2k_attend_decode", 19) == 0;
     if (store || decode) {
         const exl2k_attend_args *a = arguments;
         const exl2k_pass *step = fake_model_at(a->pass, sizeof *step);
