@@ -1,9 +1,11 @@
 /* cuda_towers.c: pictures over the fake driver: memory as it was predicted, encoding at once and in slices, jobs with
    pictures, parking in the middle, what rows of pictures and after them tell the kernels, and each driver call failing
    once while a model with a tower loads and encodes.
-   takes: the shared fixtures (fixtures/vision).
-   gives: exit code 0 or 1; 77 without fixtures. */
+   takes: the shared fixtures (fixtures/vision); stb_image, which reads the pictures.
+   gives: exit code 0 or 1; 77 without fixtures or stb_image. */
 #include "cuda_rig.h"
+#include "../device/fake_tower.h"
+#include "../vision_files.h"
 
 #define SIDE 64u
 
@@ -17,7 +19,7 @@ static exl2_result load_model(exl2_engine *e, const char *folder, bool keep_pack
     exl2_model_desc d = { .path = path, .prefill_chunk = 32, .batch_max = 2, .keep_packed = keep_packed };
     d.context_max = 512;
     d.vision.images = 2;
-    d.vision.pixels_max = SIDE * SIDE;
+    d.vision.pixels_max = 160 * 160;
     d.vision.max_rows = 64;
     return exl2_model_load(e, &d, out);
 }
@@ -126,6 +128,67 @@ static void check_family(const char *folder, bool keep_packed, int arch)
     CHECK_INT(device_bytes(e), 0);
     exl2_close(e);
     machine_end();
+}
+
+/* ---- rows against goldens, by kernels in plain C ---- */
+
+/* Encodes the pictures of a prompt, and compares their rows with the golden's. */
+static void check_prompt(exl2_engine *e, exl2_model model, const exl2__json *j, uint32_t prompt, const char *folder,
+                         double *worst)
+{
+    static float rows[VISION_ROWS_MAX * 64 * 3];
+    uint32_t images = exl2__json_get(j, prompt, "images"), steps;
+    size_t floats = 0, need = 0;
+    double count = 0;
+    char name[128];
+    for (uint32_t at = exl2__json_first(j, images); at; at = exl2__json_next(j, images, at)) {
+        exl2_image image;
+        name[exl2__json_text(j, at, name, sizeof name - 1)] = 0;
+        vision_picture p = vision_read(vision_path("images", name));
+        exl2_image_desc d = { .model = model, .width = p.width, .height = p.height, .pixels = p.rgb, .silent = true };
+        CHECK_INT(exl2_image_make(e, &d, &image), EXL2_OK);
+        CHECK_INT(encode(e, image, 0, &steps), EXL2_OK);
+        CHECK_INT(exl2_image_rows(e, image, rows + floats, EXL2__COUNT(rows) - floats, &need), EXL2_OK);
+        CHECK_INT(exl2_image_close(e, image), EXL2_OK);
+        floats += need;
+        free(p.rgb);
+    }
+    exl2__json_f64(j, exl2__json_get(j, prompt, "rows"), &count);
+    uint32_t levels = (uint32_t)(floats / (64 * (size_t)count));
+    double off = vision_differ(j, prompt, rows, (uint32_t)count, levels, 64, true);
+    if (!CHECK(off < 0.01)) {
+        printf("  %s\n", folder);
+    }
+    *worst = fmax(*worst, off);
+}
+
+static void check_golden(const char *folder, int arch)
+{
+    exl2__ctx c = { .allocator = exl2__platform_allocator() };
+    exl2__json j;
+    exl2_model model;
+    double worst = 0;
+    machine_make();
+    fake.devices[0].arch_major = arch / 10;
+    fake.devices[0].arch_minor = arch % 10;
+    fake.devices[0].shared_optin = arch == 90 ? 232448 : 101376;
+    fake.fresh = 0xFF; /* NaN: nothing is used that was not written */
+    fake.run = fake_tower_run;
+    exl2_engine *e = cuda_open();
+    if (!CHECK(e) || !CHECK_INT(load_model(e, folder, false, &model), EXL2_OK)) {
+        exit(1);
+    }
+    char *text = vision_golden(&c, folder, &j);
+    uint32_t prompts = exl2__json_get(&j, 0, "prompts"), number = 0;
+    for (uint32_t at = exl2__json_first(&j, prompts); at && number < 3; at = exl2__json_next(&j, prompts, at)) {
+        check_prompt(e, model, &j, at, folder, &worst);
+        number++;
+    }
+    exl2__json_close(&c, &j);
+    free(text);
+    exl2_close(e);
+    machine_end();
+    printf("%s: rows within %.2g\n", folder, worst);
 }
 
 /* ---- what rows tell ---- */
@@ -247,6 +310,9 @@ int main(void)
     check_family("gemma3", true, 90);
     check_family("mistral3", false, 86);
     check_family("llava-clip", false, 90);
+    for (uint32_t i = 0; i < EXL2__COUNT(vision_folders); i++) {
+        check_golden(vision_folders[i], i % 2 ? 89 : 90);
+    }
     test_rows();
     for (uint32_t i = 0; i < 2; i++) {
         uint32_t n = 1, step = 1;
