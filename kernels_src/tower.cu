@@ -89,6 +89,21 @@ EXL2K_FN f32 exl2k_tower_stretched(const exl2k_tower_norm_args &a, u32 patch, u3
     return up * (1.0f - fy) + low * fy;
 }
 
+/* Elements at .. at + 3 of a norm's weight or bias, if there is one; those after the last are not loaded. */
+EXL2K_FN void exl2k_tower_four(u64 vector, u32 at, u32 count, bool fours, f32 four[4])
+{
+    if (vector && fours) {
+        uint4 v = exl2k_load_constant4(vector + at * 4);
+        four[0] = __uint_as_float(v.x);
+        four[1] = __uint_as_float(v.y);
+        four[2] = __uint_as_float(v.z);
+        four[3] = __uint_as_float(v.w);
+    }
+    for (u32 k = 0; vector && !fours && k < 4 && at + k < count; k++) {
+        four[k] = __uint_as_float(exl2k_load_constant(vector + (at + k) * 4));
+    }
+}
+
 #define EXL2K_TOWER_PARTS (EXL2K_TOWER_WIDTH_MAX / 4 / EXL2K_TOWER_NORM_THREADS)
 
 /* A thread has four neighbouring elements of every 512. */
@@ -101,29 +116,46 @@ extern "C" __global__ void __launch_bounds__(EXL2K_TOWER_NORM_THREADS) exl2k_tow
     exl2k_dependency_wait();
     u32 patch = a.kind && !classed ? exl2k_load(a.order + (u64)(row - a.before) * 4) : 0;
     u32 place = classed ? 0 : patch + a.before;
+    bool fours = a.width % 4 == 0; /* four neighbours of every vector lie in one piece of 16 bytes */
     f32 v[EXL2K_TOWER_PARTS][4], sum = 0.0f;
 #pragma unroll
     for (u32 n = 0; n < EXL2K_TOWER_PARTS; n++) {
         u32 at = first + n * 4 * EXL2K_TOWER_NORM_THREADS;
         if (at < a.width) {
             float4 x = exl2k_tower_load4(a.x + ((u64)row * a.pitch + at) * 4);
-            f32 four[4] = { x.x, x.y, x.z, x.w };
+            v[n][0] = x.x;
+            v[n][1] = x.y;
+            v[n][2] = x.z;
+            v[n][3] = x.w;
+        }
+    }
+    if (a.kind || classed) { /* once in a tower, so element by element */
+#pragma unroll
+        for (u32 n = 0; n < EXL2K_TOWER_PARTS; n++) {
 #pragma unroll
             for (u32 k = 0; k < 4; k++) {
-                u32 i = at + k;
-                bool inside = i < a.width;
-                f32 y = classed && inside ? exl2k_load_f32(a.class_row + i * 4) : four[k];
-                y += a.kind == EXL2K_TOWER_TABLE_PLACES && inside
-                         ? exl2k_load_f32(a.table + ((u64)place * a.width + i) * 4) : 0.0f;
-                y += a.kind == EXL2K_TOWER_TABLE_BILINEAR && inside ? exl2k_tower_stretched(a, patch, i) : 0.0f;
-                v[n][k] = inside ? y : 0.0f;
-                sum += v[n][k];
+                u32 i = first + n * 4 * EXL2K_TOWER_NORM_THREADS + k;
+                if (i < a.width) {
+                    v[n][k] = classed ? exl2k_load_f32(a.class_row + i * 4) : v[n][k];
+                    v[n][k] += a.kind == EXL2K_TOWER_TABLE_PLACES
+                                   ? exl2k_load_f32(a.table + ((u64)place * a.width + i) * 4)
+                               : a.kind == EXL2K_TOWER_TABLE_BILINEAR ? exl2k_tower_stretched(a, patch, i)
+                                                                      : 0.0f;
+                }
             }
         }
     }
     f32 mean = 0.0f, factor = 1.0f;
     if (a.weight) { /* the same for the whole CTA */
         f32 square = 0.0f;
+#pragma unroll
+        for (u32 n = 0; n < EXL2K_TOWER_PARTS; n++) {
+#pragma unroll
+            for (u32 k = 0; k < 4; k++) {
+                u32 i = first + n * 4 * EXL2K_TOWER_NORM_THREADS + k;
+                sum += i < a.width ? v[n][k] : 0.0f;
+            }
+        }
         mean = a.rms ? 0.0f : exl2k_tower_sum(sum, partial, EXL2K_TOWER_NORM_THREADS) / (f32)a.width;
 #pragma unroll
         for (u32 n = 0; n < EXL2K_TOWER_PARTS; n++) {
@@ -143,23 +175,24 @@ extern "C" __global__ void __launch_bounds__(EXL2K_TOWER_NORM_THREADS) exl2k_tow
         if (at >= a.out_pitch) {
             break;
         }
+        f32 y[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+        if (at < a.width) {
+            f32 weight[4] = { 1.0f, 1.0f, 1.0f, 1.0f }, bias[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+            exl2k_tower_four(a.weight, at, a.width, fours, weight);
+            exl2k_tower_four(a.bias, at, a.width, fours, bias);
 #pragma unroll
-        for (u32 k = 0; k < 4; k++) {
-            u32 i = at + k;
-            f32 y = 0.0f;
-            if (i < a.width) {
-                y = v[n][k];
-                y = a.weight ? (y - mean) * factor * exl2k_load_f32(a.weight + i * 4) : y;
-                y += a.bias ? exl2k_load_f32(a.bias + i * 4) : 0.0f;
+            for (u32 k = 0; k < 4; k++) {
+                y[k] = at + k < a.width ? fmaf((v[n][k] - mean) * factor, weight[k], bias[k]) : 0.0f;
             }
-            v[n][k] = a.wide ? y : y * EXL2K_TOWER_INVERSE;
         }
         u64 to = (u64)row * a.out_pitch + at;
         if (a.wide) {
-            exl2k_store4(a.out + to * 4, make_uint4(__float_as_uint(v[n][0]), __float_as_uint(v[n][1]),
-                                                    __float_as_uint(v[n][2]), __float_as_uint(v[n][3])));
+            exl2k_store4(a.out + to * 4, make_uint4(__float_as_uint(y[0]), __float_as_uint(y[1]),
+                                                    __float_as_uint(y[2]), __float_as_uint(y[3])));
         } else {
-            exl2k_store2(a.out + to * 2, exl2k_pack_f16(v[n][0], v[n][1]), exl2k_pack_f16(v[n][2], v[n][3]));
+            const f32 inverse = EXL2K_TOWER_INVERSE;
+            exl2k_store2(a.out + to * 2, exl2k_pack_f16(y[0] * inverse, y[1] * inverse),
+                         exl2k_pack_f16(y[2] * inverse, y[3] * inverse));
         }
     }
 }
@@ -167,7 +200,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_TOWER_NORM_THREADS) exl2k_tow
 /* ---- heads ---- */
 
 /* Element i of a head of q or k or v, rotated if it has an angle. */
-EXL2K_FN f32 exl2k_tower_element(const exl2k_tower_heads_args &a, u64 from, u32 i, bool turns, u32 patch)
+EXL2K_FN f32 exl2k_tower_element(const exl2k_tower_heads_args &a, u64 from, u32 i, bool turns, u32 line, u32 column)
 {
     u32 half = a.dim / 2, quarter = a.dim / 4, pair = i < half ? i : i - half;
     f32 v = exl2k_load_f32(from + i * 4);
@@ -175,28 +208,65 @@ EXL2K_FN f32 exl2k_tower_element(const exl2k_tower_heads_args &a, u64 from, u32 
         return v;
     }
     f32 other = exl2k_load_f32(from + (i < half ? i + half : pair) * 4);
-    bool column = pair >= quarter;
-    u32 line = column ? a.sides + patch % a.columns : patch / a.columns;
-    u64 angle = a.angles + ((u64)line * 2 * quarter + (column ? pair - quarter : pair)) * 4;
+    u64 angle = a.angles + (pair < quarter ? (u64)line * 2 * quarter + pair
+                                           : (u64)(a.sides + column) * 2 * quarter + pair - quarter) * 4;
     f32 c = exl2k_load_f32(angle), s = exl2k_load_f32(angle + quarter * 4);
     return i < half ? fmaf(v, c, -__fmul_rn(other, s)) : fmaf(v, c, __fmul_rn(other, s));
 }
 
+/* Four neighbouring elements from i on, where dim and what RoPE divides are multiples of 16: in pieces of 16 bytes. */
+EXL2K_FN void exl2k_tower_elements4(const exl2k_tower_heads_args &a, u64 from, u32 i, bool turns, u64 lines, u64 columns,
+                                    f32 y[4])
+{
+    u32 half = a.dim / 2, quarter = a.dim / 4, pair = i < half ? i : i - half;
+    float4 v = exl2k_tower_load4(from + i * 4);
+    y[0] = v.x;
+    y[1] = v.y;
+    y[2] = v.z;
+    y[3] = v.w;
+    if (turns) {
+        float4 o = exl2k_tower_load4(from + (i < half ? i + half : pair) * 4);
+        u64 angle = pair < quarter ? lines + pair * 4 : columns + (pair - quarter) * 4;
+        uint4 c = exl2k_load_constant4(angle), s = exl2k_load_constant4(angle + quarter * 4);
+        f32 sign = i < half ? -1.0f : 1.0f;
+        y[0] = fmaf(y[0], __uint_as_float(c.x), sign * __fmul_rn(o.x, __uint_as_float(s.x)));
+        y[1] = fmaf(y[1], __uint_as_float(c.y), sign * __fmul_rn(o.y, __uint_as_float(s.y)));
+        y[2] = fmaf(y[2], __uint_as_float(c.z), sign * __fmul_rn(o.z, __uint_as_float(s.z)));
+        y[3] = fmaf(y[3], __uint_as_float(c.w), sign * __fmul_rn(o.w, __uint_as_float(s.w)));
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(256) exl2k_tower_heads(exl2k_tower_heads_args a)
 {
-    u32 row = a.row + blockIdx.x, part = blockIdx.y, pairs = a.padded / 2;
-    bool turns = a.angles && part < 2;
+    u32 row = a.row + blockIdx.x, part = blockIdx.y;
+    bool turns = a.angles && part < 2, fours = a.dim % (a.angles ? 16 : 4) == 0;
+    const f32 inverse = EXL2K_TOWER_INVERSE;
     exl2k_dependency_release();
     exl2k_dependency_wait();
-    u32 patch = turns ? exl2k_load(a.order + (u64)row * 4) : 0;
+    u32 patch = turns ? exl2k_load(a.order + (u64)row * 4) : 0, line = patch / a.columns, column = patch % a.columns;
     u64 from = a.qkv + ((u64)row * a.pitch + part * a.heads * a.dim) * 4;
+    u64 to = a.out + ((u64)part * a.heads * a.rows_max + row) * a.padded * 2, next = (u64)a.rows_max * a.padded * 2;
+    if (fours) {
+        u32 pieces = a.padded / 4;
+        u64 lines = a.angles + (u64)line * (a.dim / 4 * 8), columns = a.angles + (u64)(a.sides + column) * (a.dim / 4 * 8);
+        for (u32 n = threadIdx.x; n < a.heads * pieces; n += 256) {
+            u32 head = n / pieces, i = n % pieces * 4;
+            f32 y[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+            if (i < a.dim) {
+                exl2k_tower_elements4(a, from + (u64)head * a.dim * 4, i, turns, lines, columns, y);
+            }
+            exl2k_store2(to + head * next + i * 2, exl2k_pack_f16(y[0] * inverse, y[1] * inverse),
+                         exl2k_pack_f16(y[2] * inverse, y[3] * inverse));
+        }
+        return;
+    }
+    u32 pairs = a.padded / 2;
     for (u32 n = threadIdx.x; n < a.heads * pairs; n += 256) {
         u32 head = n / pairs, i = n % pairs * 2;
         u64 of = from + (u64)head * a.dim * 4;
-        f32 x = i < a.dim ? exl2k_tower_element(a, of, i, turns, patch) * EXL2K_TOWER_INVERSE : 0.0f;
-        f32 y = i + 1 < a.dim ? exl2k_tower_element(a, of, i + 1, turns, patch) * EXL2K_TOWER_INVERSE : 0.0f;
-        u64 to = ((u64)(part * a.heads + head) * a.rows_max + row) * a.padded + i;
-        exl2k_store(a.out + to * 2, exl2k_pack_f16(x, y));
+        f32 x = i < a.dim ? exl2k_tower_element(a, of, i, turns, line, column) * inverse : 0.0f;
+        f32 y = i + 1 < a.dim ? exl2k_tower_element(a, of, i + 1, turns, line, column) * inverse : 0.0f;
+        exl2k_store(to + head * next + i * 2, exl2k_pack_f16(x, y));
     }
 }
 
@@ -242,7 +312,7 @@ extern "C" __global__ void __launch_bounds__(256) exl2k_tower_merge(exl2k_tower_
         }
         factor = rsqrtf(exl2k_tower_sum(square, partial, 256) / (f32)count + a.eps);
     }
-    for (u32 j = threadIdx.x; j < a.out_pitch; j += 256) {
+    for (u32 j = blockIdx.y * 256 + threadIdx.x; j < a.out_pitch; j += gridDim.y * 256) {
         f32 y = j < count ? exl2k_tower_merged(a, row, j) : 0.0f;
         if (a.weight && j < count) {
             y = (y - mean) * factor * exl2k_load_f32(a.weight + j * 4);

@@ -80,7 +80,8 @@ enum { EXL2K_TOWER_LOGISTIC, EXL2K_TOWER_GELU };
    EXL2K_TOWER_SHARED. exl2k_tower_wg{256,128,64} (sm_90a): tiles of 256 x 128, 128 x 128, 128 x 64; dynamic shared
    memory EXL2K_TOWER_WG_SHARED(rows, columns of a tile). */
 #define EXL2K_TOWER_SHARED (3u * 2 * 128 * 80)
-#define EXL2K_TOWER_WG_SHARED(rows, columns) (4u * ((rows) + (columns)) * 128 + 1024)
+#define EXL2K_TOWER_WG_STAGES(rows, columns) ((rows) == 128 && (columns) == 128 ? 3u : 4u)
+#define EXL2K_TOWER_WG_SHARED(rows, columns) (EXL2K_TOWER_WG_STAGES(rows, columns) * ((rows) + (columns)) * 128 + 1024)
 typedef struct exl2k_tower_product_args {
     exl2k_u64 x;                     /* fp16 [rows_max, k], see SCALE */
     exl2k_u64 weight;                /* fp16 [columns, k], see PADS */
@@ -119,7 +120,7 @@ typedef struct exl2k_tower_attend_args {
 
 enum { EXL2K_TOWER_DYX, EXL2K_TOWER_CYX, EXL2K_TOWER_MEAN };
 
-/* exl2k_tower_merge: grid (rows of the result), block 256. The patches of a cell become one row of inputs, after a norm
+/* exl2k_tower_merge: grid (rows of the result, any), block 256. The patches of a cell become one row of inputs, after a norm
    of all of them unless weight is 0. */
 typedef struct exl2k_tower_merge_args {
     exl2k_u64 x;                     /* f32 [rows, pitch] */

@@ -37,10 +37,12 @@ EXL2K_FN void exl2k_tower_wg_multiply(f32 (&d)[8][4], u64 a, u64 b)
                  : "l"(a), "l"(b), "r"(1u) : "memory");
 }
 
-/* ROWS: of a tile, of which a warpgroup has BLOCKS = ROWS / 128 blocks of 64. */
+/* ROWS: of a tile, of which a warpgroup has ROWS / 128 blocks of 64. With four stages the products of one run while those
+   of the next one begin; with three, two CTAs on an SM take turns. */
 template <u32 ROWS, u32 COLUMNS> EXL2K_FN void exl2k_tower_wg(const exl2k_tower_product_args &a)
 {
     extern __shared__ uint4 exl2k_tower_wg_stages[];
+    const u32 stages = EXL2K_TOWER_WG_STAGES(ROWS, COLUMNS);
     const u32 blocks = ROWS / 128, bytes = (ROWS + COLUMNS) * 128;
     u32 shared = (exl2k_shared(exl2k_tower_wg_stages) + 1023) & ~1023u, steps = a.k / 64;
     u32 row0 = a.row + blockIdx.x * ROWS, column0 = blockIdx.y * COLUMNS, part = threadIdx.x / 128 * (ROWS / 2);
@@ -56,12 +58,15 @@ template <u32 ROWS, u32 COLUMNS> EXL2K_FN void exl2k_tower_wg(const exl2k_tower_
     for (u32 i = 0; i < steps; i++) {
         exl2k_copy_wait<1>();
         exl2k_async_fence();
-        __syncthreads(); /* stage i has arrived, and the products of stage i - 2 have ended */
+        if (stages == 3) {
+            exl2k_wg_wait<0>();
+        }
+        __syncthreads(); /* stage i has arrived, and nothing reads the one that is filled next */
         if (i + 2 < steps) {
-            exl2k_tower_wg_fetch<ROWS, COLUMNS>(a, shared + (i + 2) % 4 * bytes, row0, column0, (i + 2) * 64);
+            exl2k_tower_wg_fetch<ROWS, COLUMNS>(a, shared + (i + 2) % stages * bytes, row0, column0, (i + 2) * 64);
         }
         exl2k_copy_commit();
-        u32 stage = shared + i % 4 * bytes;
+        u32 stage = shared + i % stages * bytes;
         u64 left = exl2k_wg_tile(stage + part * 128), right = exl2k_wg_tile(stage + ROWS * 128);
         exl2k_wg_begin();
 #pragma unroll
@@ -72,7 +77,9 @@ template <u32 ROWS, u32 COLUMNS> EXL2K_FN void exl2k_tower_wg(const exl2k_tower_
             }
         }
         exl2k_wg_commit();
-        exl2k_wg_wait<1>();
+        if (stages > 3) {
+            exl2k_wg_wait<1>();
+        }
     }
     exl2k_wg_wait<0>();
     exl2k_copy_wait<0>();
@@ -94,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) exl2k_tower_wg256(exl2k_tow
     exl2k_tower_wg<256, 128>(a);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 1) exl2k_tower_wg128(exl2k_tower_product_args a)
+extern "C" __global__ void __launch_bounds__(256, 2) exl2k_tower_wg128(exl2k_tower_product_args a)
 {
     exl2k_tower_wg<128, 128>(a);
 }

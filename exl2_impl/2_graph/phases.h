@@ -434,6 +434,9 @@ typedef struct exl2__backend_towers {
        freed when it returns. */
     exl2_result (*rows)(exl2__device *d, uint32_t part, uint32_t in, exl2__dtype type,
                         const exl2__rows_slice *slice);
+    /* All pictures' rows will be written within this memory, which may be pinned for that, until `close` or `drop`, or
+       until the call with NULL, which waits for what is written. */
+    void (*hold)(exl2__device *d, void *memory, uint64_t bytes);
     /* As exl2__tower_begin of the CPU's (tower_run.h). */
     exl2_result (*begin)(exl2__device *d, const exl2__vision_size *size, const uint8_t *seen, float *rows);
     /* Enqueues work of about gpu_ns nanoseconds (0: none; else at least one launch; UINT64_MAX: all of it), until

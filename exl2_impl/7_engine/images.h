@@ -151,6 +151,16 @@ EXL2__PRIVATE void exl2__images_layout(exl2__model *m, exl2__arena *scratch)
     }
 }
 
+/* Tells a backend that computes the tower where rows will be written; held false: nowhere any more. */
+static inline void exl2__images_hold(exl2__model *m, bool held)
+{
+    exl2__images *g = &m->images;
+    if (g->on && m->spans.span[0].device && exl2__images_towers(m)) {
+        uint64_t row_bytes = (uint64_t)g->config.hidden * g->config.levels * sizeof *g->pool;
+        exl2__images_towers(m)->hold(m->spans.span[0].device, held ? g->pool : NULL, g->rows_max * row_bytes);
+    }
+}
+
 /* The pass through the tower that has begun is lost, and begins again later. */
 static inline void exl2__images_interrupt(exl2__model *m)
 {

@@ -126,6 +126,9 @@ EXL2__PRIVATE exl2_result exl2__loading_finish(exl2_engine *e, exl2__model *m, e
                           m->path);
     }
     EXL2__ASSERT(exl2__arena_is_filled(&m->scratch) && exl2__spans_are_filled(&m->spans));
+#ifndef EXL2_NO_VISION
+    exl2__images_hold(m, true);
+#endif
     m->mask_ns = EXL2__FIRST_MASK_NS;
     m->mask_begin_ns = EXL2__FIRST_MASK_BEGIN_NS;
     m->forward.c = &e->ctx;

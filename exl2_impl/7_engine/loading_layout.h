@@ -86,6 +86,9 @@ EXL2__PRIVATE void exl2__loading_close(exl2_engine *e, exl2__model *m)
     exl2__template_set_close(&e->ctx, &m->chats);
     exl2__grammars_close_all(e, m);
     exl2__vocab_close(&e->ctx, &m->vocab);
+#ifndef EXL2_NO_VISION
+    exl2__images_hold(m, false);
+#endif
     exl2__arena_close(&e->ctx, &m->scratch);
 #ifndef EXL2_NO_VISION
     exl2__tower_read_end(&m->images.reader);

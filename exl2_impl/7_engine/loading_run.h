@@ -133,6 +133,7 @@ EXL2__PRIVATE exl2_result exl2__loading_again_finish(exl2_engine *e, exl2__model
     scratch.used = m->prepared_at;
     EXL2__TRY(exl2__spans_prepare(&m->spans, &m->plan, false, &scratch));
 #ifndef EXL2_NO_VISION
+    exl2__images_hold(m, true);
     if (m->images.on && !m->desc.keep_packed && !exl2__images_towers(m)) {
         scratch.used = m->images.prepared_at;
         exl2__tower_prepare(&m->images.tower, exl2__images_cpu(m), &m->images.limits, &scratch);

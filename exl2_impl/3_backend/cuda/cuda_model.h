@@ -90,8 +90,9 @@ typedef enum exl2__cuda_tower_stage {
 typedef struct exl2__cuda_tower {
     uint64_t base;          /* address of its weights, which lie among the model's; 0: not made yet */
     uint32_t *index;        /* [4, rows_max] what exl2__cuda_tower_buffers.index is uploaded from */
+    void *held;             /* pinned memory of the caller, with all rows; NULL: rows go through `down` */
     uint8_t *down;          /* [EXL2__CUDA_TOWER_DOWN_BYTES + 4] pinned: rows, and whether some are not finite */
-    exl2__cuda_event *done; /* `down` has been filled */
+    exl2__cuda_event *done; /* the copy has ended */
     exl2__vision_size size;
     const uint8_t *seen;
     float *out;             /* [size.rows, levels, hidden] */
@@ -100,7 +101,7 @@ typedef struct exl2__cuda_tower {
     exl2__cuda_tower_stage stage; /* what comes next: stage, tile, layer, level, and the first row of the stage */
     uint32_t tile, layer, level, row;
     uint64_t sent, copied;  /* bytes of the tile's pixels; bytes of rows that are in `out` */
-    bool copying;           /* the next part is on its way to `down` */
+    bool copying;           /* the next part is on its way */
     bool chained;           /* as exl2__cuda_pass.chained */
 } exl2__cuda_tower;
 #endif

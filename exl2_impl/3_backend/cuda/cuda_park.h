@@ -33,8 +33,12 @@ EXL2__PRIVATE void exl2__cuda_release(exl2__cuda_model *m)
     if (m->tower.done) {
         gpu->driver.event_free(m->tower.done);
     }
+    if (m->tower.held) {
+        gpu->driver.host_unregister(m->tower.held);
+    }
     m->tower.done = NULL;
     m->tower.down = NULL;
+    m->tower.held = NULL;
     m->tower.active = false;
 #endif
     exl2__cuda_making_close(m);

@@ -87,26 +87,27 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_launch(exl2__cuda_model *m, exl2__cud
     return exl2__cuda_device_launch(m->gpu, kernel, grid, arguments);
 }
 
-/* Rows and columns of a tile of a product: those that end first for all rows of the stage. On sm_90a the largest tiles
-   read least, but they are few. */
+/* Rows and columns of a tile of a product. */
 typedef struct exl2__cuda_tower_tile {
     exl2__cuda_kernel kernel;
     uint32_t rows, columns, shared_bytes;
 } exl2__cuda_tower_tile;
 
+/* Those that end first, for all rows of the stage: on sm_90a the largest tiles read least, but they are few. */
 EXL2__PRIVATE exl2__cuda_tower_tile exl2__cuda_tower_tile_of(const exl2__cuda_model *m, uint32_t rows,
                                                              uint32_t columns)
 {
-    static const struct { exl2__cuda_kernel kernel; uint32_t rows, columns, ctas, cost; } tiles[] = {
-        { EXL2__KERNEL_exl2k_tower_wg256, 256, 128, 1, 20 }, /* cost: of a tile, by the number of its CTAs on an SM */
-        { EXL2__KERNEL_exl2k_tower_wg128, 128, 128, 1, 12 },
-        { EXL2__KERNEL_exl2k_tower_wg64, 128, 64, 2, 14 },
+    static const struct { exl2__cuda_kernel kernel; uint32_t rows, columns, ctas, one, full; } tiles[] = {
+        { EXL2__KERNEL_exl2k_tower_wg256, 256, 128, 1, 20, 20 }, /* times of an SM with one CTA, and with all */
+        { EXL2__KERNEL_exl2k_tower_wg128, 128, 128, 2, 12, 19 },
+        { EXL2__KERNEL_exl2k_tower_wg64, 128, 64, 2, 8, 12 },
     };
     exl2__cuda_tower_tile best = { EXL2__KERNEL_exl2k_tower_product, 128, 128, EXL2K_TOWER_SHARED };
-    uint64_t least = UINT64_MAX;
+    uint64_t least = UINT64_MAX, sms = m->gpu->sm_count;
     for (uint32_t i = 0; exl2__cuda_tower_by_wg(m->gpu) && i < EXL2__COUNT(tiles); i++) {
         uint64_t count = exl2__div_up(rows, tiles[i].rows) * exl2__div_up(columns, tiles[i].columns);
-        uint64_t cost = exl2__div_up(count, (uint64_t)m->gpu->sm_count * tiles[i].ctas) * tiles[i].cost;
+        uint64_t rest = count % (sms * tiles[i].ctas), cost = count / (sms * tiles[i].ctas) * tiles[i].full;
+        cost += rest == 0 ? 0 : rest <= sms ? tiles[i].one : tiles[i].full;
         if (cost < least) {
             least = cost;
             best = (exl2__cuda_tower_tile){ tiles[i].kernel, tiles[i].rows, tiles[i].columns,
@@ -234,7 +235,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_merge(exl2__cuda_model *m, const exl2
                                                        : EXL2K_TOWER_DYX;
     a.weight = normed ? level->norm.weight : 0;
     a.bias = normed && !v->row->norm_rms ? level->norm.bias : 0;
-    exl2__cuda_grid grid = { .x = end - row, .y = 1, .threads = 256 };
+    /* With a norm each CTA of a row reads all of it. */
+    exl2__cuda_grid grid = { .x = end - row, .y = normed ? 1 : exl2__min32((uint32_t)exl2__div_up(a.out_pitch, 256), 16),
+                             .threads = 256 };
     return exl2__cuda_tower_launch(m, EXL2__KERNEL_exl2k_tower_merge, grid, &a);
 }
 
@@ -505,35 +508,51 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_enqueue(exl2__cuda_model *m, uint64_t
     return t->stage == EXL2__CUDA_TOWER_CHECK ? exl2__cuda_tower_check(m) : EXL2_OK;
 }
 
-/* Copies rows to the caller, a part at a time. OK: all are there. */
+/* Enqueues the copy of the next bytes of rows, and of what exl2k_tower_check has found. */
+EXL2__PRIVATE exl2_result exl2__cuda_tower_fetch(exl2__cuda_model *m, uint64_t bytes)
+{
+    const exl2__cuda_driver *driver = &m->gpu->driver;
+    exl2__cuda_tower *t = &m->tower;
+    void *to = t->held ? (uint8_t *)t->out + t->copied : t->down;
+    int result = driver->copy_down(to, m->b.tower.rows + t->copied, (size_t)bytes, m->gpu->stream);
+    result = result == 0 ? driver->copy_down(t->down + EXL2__CUDA_TOWER_DOWN_BYTES, m->b.tower.bad, sizeof(uint32_t),
+                                             m->gpu->stream) : result;
+    result = result == 0 ? driver->event_record(t->done, m->gpu->stream) : result;
+    exl2__cuda_device_flush(m->gpu);
+    return exl2__cuda_device_check(m->gpu, result, "copying rows of a picture");
+}
+
+/* Whether the copy has ended; wait: waits until then. The first rows come after all of the tower's work; others soon. */
+EXL2__PRIVATE exl2_result exl2__cuda_tower_fetched(exl2__cuda_model *m, bool wait)
+{
+    const exl2__cuda_driver *driver = &m->gpu->driver;
+    exl2_result r = EXL2_PENDING;
+    for (bool first = true; r == EXL2_PENDING && (first || wait); first = false) {
+        if (!first && m->tower.copied == 0 && EXL2__PLATFORM_HAS_SLEEP_US) {
+            exl2__platform_sleep_us(EXL2__CUDA_SLEEP_NS_MIN / 1000);
+        }
+        bool sleeps = wait && !EXL2__PLATFORM_HAS_SLEEP_US;
+        int state = sleeps ? driver->event_wait(m->tower.done) : driver->event_query(m->tower.done);
+        r = exl2__cuda_device_check(m->gpu, state, "encoding a picture");
+    }
+    return r;
+}
+
+/* Copies rows to the caller. OK: all are there. */
 EXL2__PRIVATE exl2_result exl2__cuda_tower_copy(exl2__cuda_model *m, uint64_t cpu_end_ns, bool wait)
 {
     const exl2__vision_config *v = m->plan->tower;
-    const exl2__cuda_driver *driver = &m->gpu->driver;
     exl2__cuda_tower *t = &m->tower;
     uint64_t all = (uint64_t)t->size.rows * v->levels * v->hidden * sizeof(float);
     while (t->copied < all) {
-        size_t bytes = (size_t)exl2__min64(all - t->copied, EXL2__CUDA_TOWER_DOWN_BYTES);
-        if (!t->copying) {
-            int result = driver->copy_down(t->down, m->b.tower.rows + t->copied, bytes, m->gpu->stream);
-            result = result == 0 ? driver->copy_down(t->down + EXL2__CUDA_TOWER_DOWN_BYTES, m->b.tower.bad,
-                                                     sizeof(uint32_t), m->gpu->stream) : result;
-            result = result == 0 ? driver->event_record(t->done, m->gpu->stream) : result;
-            EXL2__TRY(exl2__cuda_device_check(m->gpu, result, "copying rows of a picture"));
-            exl2__cuda_device_flush(m->gpu);
-            t->copying = true;
+        uint64_t bytes = all - t->copied;
+        bytes = t->held ? bytes : exl2__min64(bytes, EXL2__CUDA_TOWER_DOWN_BYTES);
+        EXL2__TRY(t->copying ? EXL2_OK : exl2__cuda_tower_fetch(m, bytes));
+        t->copying = true;
+        EXL2__TRY_DONE(exl2__cuda_tower_fetched(m, wait));
+        if (!t->held) {
+            memcpy((uint8_t *)t->out + t->copied, t->down, (size_t)bytes);
         }
-        exl2_result r = exl2__cuda_device_check(m->gpu, driver->event_query(t->done), "encoding a picture");
-        while (r == EXL2_PENDING && wait) {
-            if (EXL2__PLATFORM_HAS_SLEEP_US) {
-                exl2__platform_sleep_us(EXL2__CUDA_SLEEP_NS_MIN / 1000);
-                r = exl2__cuda_device_check(m->gpu, driver->event_query(t->done), "encoding a picture");
-            } else {
-                r = exl2__cuda_device_check(m->gpu, driver->event_wait(t->done), "encoding a picture");
-            }
-        }
-        EXL2__TRY_DONE(r);
-        memcpy((uint8_t *)t->out + t->copied, t->down, bytes);
         t->copied += bytes;
         t->copying = false;
         if (t->copied < all && exl2__cuda_tower_is_late(cpu_end_ns)) {
@@ -572,11 +591,32 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_step(exl2__device *device, uint64_t g
     return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_tower_advance(m, gpu_ns, cpu_end_ns, wait));
 }
 
+/* Pins the memory, so that rows are copied to it at once. Where the driver cannot, they go through `down`. */
+EXL2__PRIVATE void exl2__cuda_tower_hold(exl2__device *device, void *memory, uint64_t bytes)
+{
+    exl2__cuda_model *m = exl2__cuda_of(device);
+    const exl2__cuda_driver *driver = &m->gpu->driver;
+    bool entered = driver->context_push(m->gpu->context) == 0;
+    if (m->tower.held) {
+        driver->stream_wait(m->gpu->stream);
+        driver->host_unregister(m->tower.held);
+        m->tower.held = NULL;
+    }
+    if (memory && entered && driver->host_register && driver->host_unregister) {
+        int pinned = driver->host_register(memory, (size_t)bytes, EXL2__CUDA_HOST_PORTABLE);
+        m->tower.held = pinned == 0 ? memory : NULL;
+    }
+    if (entered) {
+        exl2__cuda_device_leave(m->gpu);
+    }
+}
+
 static const exl2__backend_towers exl2__cuda_towers = {
     .supports = exl2__cuda_tower_supports,
     .weight_bytes = exl2__cuda_tower_weight_bytes,
     .values = exl2__cuda_tower_values,
     .rows = exl2__cuda_tower_rows,
+    .hold = exl2__cuda_tower_hold,
     .begin = exl2__cuda_tower_begin,
     .step = exl2__cuda_tower_step,
 };
