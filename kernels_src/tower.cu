@@ -1,5 +1,5 @@
-/* tower.cu: towers for pictures: what stands between their products: weights and patches as halves, norms and positions,
-   heads, patches that become rows.
+/* tower.cu: towers for pictures: what stands between their products: weights and patches as halves, norms and
+   positions, heads, patches that become rows.
    takes: tower_args.h, pass_args.h.
    gives: exl2k_tower_weights, exl2k_tower_patches, exl2k_tower_norm, exl2k_tower_heads, exl2k_tower_merge,
           exl2k_tower_check, exl2k_tower_add. */
@@ -81,7 +81,8 @@ EXL2K_FN f32 exl2k_tower_stretched(const exl2k_tower_norm_args &a, u32 patch, u3
     u32 y0 = exl2k_min((u32)y, a.side - 1), x0 = exl2k_min((u32)x, a.side - 1);
     u32 y1 = exl2k_min(y0 + 1, a.side - 1), x1 = exl2k_min(x0 + 1, a.side - 1);
     f32 fy = y - (f32)y0, fx = x - (f32)x0;
-    u64 upper = a.table + ((u64)(y0 * a.side) * a.width + i) * 4, lower = a.table + ((u64)(y1 * a.side) * a.width + i) * 4;
+    u64 upper = a.table + ((u64)(y0 * a.side) * a.width + i) * 4;
+    u64 lower = a.table + ((u64)(y1 * a.side) * a.width + i) * 4;
     f32 up = exl2k_load_f32(upper + (u64)x0 * a.width * 4) * (1.0f - fx)
              + exl2k_load_f32(upper + (u64)x1 * a.width * 4) * fx;
     f32 low = exl2k_load_f32(lower + (u64)x0 * a.width * 4) * (1.0f - fx)
@@ -215,8 +216,8 @@ EXL2K_FN f32 exl2k_tower_element(const exl2k_tower_heads_args &a, u64 from, u32 
 }
 
 /* Four neighbouring elements from i on, where dim and what RoPE divides are multiples of 16: in pieces of 16 bytes. */
-EXL2K_FN void exl2k_tower_elements4(const exl2k_tower_heads_args &a, u64 from, u32 i, bool turns, u64 lines, u64 columns,
-                                    f32 y[4])
+EXL2K_FN void exl2k_tower_elements4(const exl2k_tower_heads_args &a, u64 from, u32 i, bool turns, u64 lines,
+                                    u64 columns, f32 y[4])
 {
     u32 half = a.dim / 2, quarter = a.dim / 4, pair = i < half ? i : i - half;
     float4 v = exl2k_tower_load4(from + i * 4);
@@ -248,7 +249,8 @@ extern "C" __global__ void __launch_bounds__(256) exl2k_tower_heads(exl2k_tower_
     u64 to = a.out + ((u64)part * a.heads * a.rows_max + row) * a.padded * 2, next = (u64)a.rows_max * a.padded * 2;
     if (fours) {
         u32 pieces = a.padded / 4;
-        u64 lines = a.angles + (u64)line * (a.dim / 4 * 8), columns = a.angles + (u64)(a.sides + column) * (a.dim / 4 * 8);
+        u64 lines = a.angles + (u64)line * (a.dim / 4 * 8);
+        u64 columns = a.angles + (u64)(a.sides + column) * (a.dim / 4 * 8);
         for (u32 n = threadIdx.x; n < a.heads * pieces; n += 256) {
             u32 head = n / pieces, i = n % pieces * 4;
             f32 y[4] = { 0.0f, 0.0f, 0.0f, 0.0f };

@@ -51,8 +51,8 @@ typedef struct exl2k_tower_patches_args {
 
 enum { EXL2K_TOWER_TABLE_NONE, EXL2K_TOWER_TABLE_PLACES, EXL2K_TOWER_TABLE_BILINEAR };
 
-/* exl2k_tower_norm: grid (rows), block EXL2K_TOWER_NORM_THREADS. With y = the row of x, or the class row, + its place in
-   the table: out = norm(y), or y if weight is 0. */
+/* exl2k_tower_norm: grid (rows), block EXL2K_TOWER_NORM_THREADS. With y = the row of x, or the class row, + its place
+   in the table: out = norm(y), or y if weight is 0. */
 #define EXL2K_TOWER_NORM_THREADS 128
 typedef struct exl2k_tower_norm_args {
     exl2k_u64 x;                     /* f32 [rows, pitch] */
@@ -94,8 +94,9 @@ typedef struct exl2k_tower_product_args {
     exl2k_u32 unused;
 } exl2k_tower_product_args;
 
-/* exl2k_tower_heads: grid (rows, 3), block 256. q, k and v of all heads, [3, heads, rows_max, padded]. With angles, q and k
-   are rotated: the first half of the pairs (i, i + dim / 2) by the line of the row's patch, the others by its column. */
+/* exl2k_tower_heads: grid (rows, 3), block 256. q, k and v of all heads, [3, heads, rows_max, padded]. With angles, q
+   and k are rotated: the first half of the pairs (i, i + dim / 2) by the line of the row's patch, the others by its
+   column. */
 typedef struct exl2k_tower_heads_args {
     exl2k_u64 qkv;                   /* f32 [rows, pitch]: q, k, v of `heads` x `dim` each */
     exl2k_u64 out;                   /* fp16, see SCALE; elements from dim to `padded` are zeros */
@@ -105,12 +106,12 @@ typedef struct exl2k_tower_heads_args {
     exl2k_u32 heads, dim, padded, columns, sides;
 } exl2k_tower_heads_args;
 
-/* exl2k_tower_attend{32,64,80,128} (the smallest one that holds dim, which is also `padded` of the heads): grid (tiles of
-   128 rows, heads), block 256. */
+/* exl2k_tower_attend{32,64,80,128} (the smallest one that holds dim, which is also `padded` of the heads): grid (tiles
+   of 128 rows, heads), block 256. */
 typedef struct exl2k_tower_attend_args {
     exl2k_u64 heads_at;              /* `out` of exl2k_tower_heads_args */
-    exl2k_u64 segments;              /* u32 [rows, 2]: first key of each row, and the end of its keys, ascending; 0: each
-                                        row sees all rows */
+    exl2k_u64 segments;              /* u32 [rows, 2]: first key of each row, and the end of its keys, ascending; 0:
+                                        each row sees all rows */
     exl2k_u64 out;                   /* fp16 [rows, out_pitch], see SCALE: element i of head h at h * dim + i */
     exl2k_u32 row, rows, rows_max;   /* the first row is a multiple of 128; rows: of the picture */
     exl2k_u32 heads, dim, out_pitch;
@@ -120,8 +121,8 @@ typedef struct exl2k_tower_attend_args {
 
 enum { EXL2K_TOWER_DYX, EXL2K_TOWER_CYX, EXL2K_TOWER_MEAN };
 
-/* exl2k_tower_merge: grid (rows of the result, any), block 256. The patches of a cell become one row of inputs, after a norm
-   of all of them unless weight is 0. */
+/* exl2k_tower_merge: grid (rows of the result, any), block 256. The patches of a cell become one row of inputs, after a
+   norm of all of them unless weight is 0. */
 typedef struct exl2k_tower_merge_args {
     exl2k_u64 x;                     /* f32 [rows, pitch] */
     exl2k_u64 out;                   /* fp16 [rows, out_pitch], see SCALE and PADS */

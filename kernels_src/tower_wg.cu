@@ -37,8 +37,8 @@ EXL2K_FN void exl2k_tower_wg_multiply(f32 (&d)[8][4], u64 a, u64 b)
                  : "l"(a), "l"(b), "r"(1u) : "memory");
 }
 
-/* ROWS: of a tile, of which a warpgroup has ROWS / 128 blocks of 64. With four stages the products of one run while those
-   of the next one begin; with three, two CTAs on an SM take turns. */
+/* ROWS: of a tile, of which a warpgroup has ROWS / 128 blocks of 64. With four stages the products of one run while
+   those of the next one begin; with three, two CTAs on an SM take turns. */
 template <u32 ROWS, u32 COLUMNS> EXL2K_FN void exl2k_tower_wg(const exl2k_tower_product_args &a)
 {
     extern __shared__ uint4 exl2k_tower_wg_stages[];

@@ -179,11 +179,7 @@ static void check_golden(const char *folder, int arch)
         exit(1);
     }
     char *text = vision_golden(&c, folder, &j);
-    uint32_t prompts = exl2__json_get(&j, 0, "prompts"), number = 0;
-    for (uint32_t at = exl2__json_first(&j, prompts); at && number < 3; at = exl2__json_next(&j, prompts, at)) {
-        check_prompt(e, model, &j, at, folder, &worst);
-        number++;
-    }
+    check_prompt(e, model, &j, exl2__json_first(&j, exl2__json_get(&j, 0, "prompts")), folder, &worst);
     exl2__json_close(&c, &j);
     free(text);
     exl2_close(e);
