@@ -113,9 +113,9 @@ static void fake_tower_norm(const exl2k_tower_norm_args *a, uint32_t rows)
                 double line = a->lines > 1 ? (double)(patch / a->columns) * last / (a->lines - 1) : 0;
                 double column = a->columns > 1 ? (double)(patch % a->columns) * last / (a->columns - 1) : 0;
                 uint32_t l = (uint32_t)line, c = (uint32_t)column, l1 = l < last ? l + 1 : l, c1 = c < last ? c + 1 : c;
-                double up = fake_tower_place(a, l, c, i) * (1 - (column - c)) + fake_tower_place(a, l, c1, i) * (column - c);
-                double low = fake_tower_place(a, l1, c, i) * (1 - (column - c))
-                           + fake_tower_place(a, l1, c1, i) * (column - c);
+                double right = column - c;
+                double up = fake_tower_place(a, l, c, i) * (1 - right) + fake_tower_place(a, l, c1, i) * right;
+                double low = fake_tower_place(a, l1, c, i) * (1 - right) + fake_tower_place(a, l1, c1, i) * right;
                 y[i] += (float)(up * (1 - (line - l)) + low * (line - l));
             }
         }
@@ -170,8 +170,8 @@ static void fake_tower_product(const exl2k_tower_product_args *a, const unsigned
             if (half) {
                 fake_tower_set_half(a->out, to, (float)(y / (double)EXL2K_TOWER_SCALE));
             } else {
-                *fake_tower_f32(a->out, to) = (float)(a->kind == EXL2K_TOWER_ADD ? (double)*fake_tower_f32(a->out, to) + y
-                                                                                 : y);
+                float *out = fake_tower_f32(a->out, to);
+                *out = (float)(a->kind == EXL2K_TOWER_ADD ? (double)*out + y : y);
             }
         }
     }

@@ -236,7 +236,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_merge(exl2__cuda_model *m, const exl2
     a.weight = normed ? level->norm.weight : 0;
     a.bias = normed && !v->row->norm_rms ? level->norm.bias : 0;
     /* With a norm each CTA of a row reads all of it. */
-    exl2__cuda_grid grid = { .x = end - row, .y = normed ? 1 : exl2__min32((uint32_t)exl2__div_up(a.out_pitch, 256), 16),
+    exl2__cuda_grid grid = { .x = end - row, .y = normed ? 1 : (uint32_t)exl2__div_up(a.out_pitch, 1024),
                              .threads = 256 };
     return exl2__cuda_tower_launch(m, EXL2__KERNEL_exl2k_tower_merge, grid, &a);
 }
@@ -522,7 +522,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_fetch(exl2__cuda_model *m, uint64_t b
     return exl2__cuda_device_check(m->gpu, result, "copying rows of a picture");
 }
 
-/* Whether the copy has ended; wait: waits until then. The first rows come after all of the tower's work; others soon. */
+/* Whether the copy has ended; wait: waits until then. The first rows come after all of the tower's work, others
+   soon. */
 EXL2__PRIVATE exl2_result exl2__cuda_tower_fetched(exl2__cuda_model *m, bool wait)
 {
     const exl2__cuda_driver *driver = &m->gpu->driver;
