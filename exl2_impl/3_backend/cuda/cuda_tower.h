@@ -14,7 +14,7 @@
 
 #ifndef EXL2_NO_VISION
 
-#define EXL2__CUDA_TOWER_UP_BYTES (1u << 20)      /* of pixels that are copied to the device at once */
+#define EXL2__CUDA_TOWER_UP_BYTES (512u << 10)    /* of pixels that are copied to the device at once */
 #define EXL2__CUDA_TOWER_LAUNCH_NS 3000u          /* of a launch, besides its work */
 #define EXL2__CUDA_TOWER_SM_FLOP_NS 1500u         /* operations of a multiprocessor in a nanosecond, before measured */
 
