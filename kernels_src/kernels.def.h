@@ -50,9 +50,11 @@
     X(exl2k_tower_attend64, "tower_attend.cu", exl2k_tower_attend_args, NONE)   \
     X(exl2k_tower_attend80, "tower_attend.cu", exl2k_tower_attend_args, NONE)   \
     X(exl2k_tower_attend128, "tower_attend.cu", exl2k_tower_attend_args, NONE)  \
-    X(exl2k_tower_wg256, "tower_wg.cu", exl2k_tower_product_args, BUDGET)       \
-    X(exl2k_tower_wg128, "tower_wg.cu", exl2k_tower_product_args, BUDGET)       \
-    X(exl2k_tower_wg64, "tower_wg.cu", exl2k_tower_product_args, BUDGET)        \
+    X(exl2k_tower_attend64_many, "tower_attend.cu", exl2k_tower_attend_args, NONE) \
+    X(exl2k_tower_attend80_many, "tower_attend.cu", exl2k_tower_attend_args, NONE) \
+    X(exl2k_tower_wg_pair, "tower_wg.cu", exl2k_tower_product_args, BUDGET)     \
+    X(exl2k_tower_wg_alone, "tower_wg.cu", exl2k_tower_product_args, BUDGET)    \
+    X(exl2k_tower_wg_narrow, "tower_wg.cu", exl2k_tower_product_args, BUDGET)   \
     X(exl2k_tower_product, "tower_product.cu", exl2k_tower_product_args, BUDGET) \
     X(exl2k_tower_weights, "tower.cu", exl2k_tower_weights_args, NONE)          \
     X(exl2k_tower_patches, "tower.cu", exl2k_tower_patches_args, NONE)          \

@@ -77,11 +77,14 @@ enum { EXL2K_TOWER_STORE, EXL2K_TOWER_ADD, EXL2K_TOWER_ACT, EXL2K_TOWER_GATED };
 enum { EXL2K_TOWER_LOGISTIC, EXL2K_TOWER_GELU };
 
 /* exl2k_tower_product: grid (tiles of rows, tiles of columns) of 128 x 128, block 256, dynamic shared memory
-   EXL2K_TOWER_SHARED. exl2k_tower_wg{256,128,64} (sm_90a): tiles of 256 x 128, 128 x 128, 128 x 64; dynamic shared
-   memory EXL2K_TOWER_WG_SHARED(rows, columns of a tile). */
+   EXL2K_TOWER_SHARED. On sm_90a: exl2k_tower_wg_pair, of which two CTAs run on an SM, and exl2k_tower_wg_alone, both
+   with the same tiles; exl2k_tower_wg_narrow with tiles of 128 x 64, two on an SM; dynamic shared memory
+   EXL2K_TOWER_WG_SHARED(columns of a tile, stages). */
 #define EXL2K_TOWER_SHARED (3u * 2 * 128 * 80)
-#define EXL2K_TOWER_WG_STAGES(rows, columns) ((rows) == 128 && (columns) == 128 ? 3u : 4u)
-#define EXL2K_TOWER_WG_SHARED(rows, columns) (EXL2K_TOWER_WG_STAGES(rows, columns) * ((rows) + (columns)) * 128 + 1024)
+#define EXL2K_TOWER_PAIR_STAGES 3u
+#define EXL2K_TOWER_ALONE_STAGES 6u
+#define EXL2K_TOWER_NARROW_STAGES 4u
+#define EXL2K_TOWER_WG_SHARED(columns, stages) ((stages) * (128u + (columns)) * 128 + 1024)
 typedef struct exl2k_tower_product_args {
     exl2k_u64 x;                     /* fp16 [rows_max, k], see SCALE */
     exl2k_u64 weight;                /* fp16 [columns, k], see PADS */
@@ -107,7 +110,8 @@ typedef struct exl2k_tower_heads_args {
 } exl2k_tower_heads_args;
 
 /* exl2k_tower_attend{32,64,80,128} (the smallest one that holds dim, which is also `padded` of the heads): grid (tiles
-   of 128 rows, heads), block 256. */
+   of 128 rows, heads), block 256. exl2k_tower_attend{64,80}_many: the same, block 128, faster where there are many
+   CTAs. */
 typedef struct exl2k_tower_attend_args {
     exl2k_u64 heads_at;              /* `out` of exl2k_tower_heads_args */
     exl2k_u64 segments;              /* u32 [rows, 2]: first key of each row, and the end of its keys, ascending; 0:

@@ -1,6 +1,6 @@
-/* tower_wg.cu: exl2k_tower_product by wgmma: two warpgroups compute half of a tile's rows each.
+/* tower_wg.cu: exl2k_tower_product by wgmma.
    takes: wg.cuh, tower_product.cuh.
-   gives: exl2k_tower_wg256, exl2k_tower_wg128, exl2k_tower_wg64. */
+   gives: exl2k_tower_wg_pair, exl2k_tower_wg_alone, exl2k_tower_wg_narrow. */
 #include "wg.cuh"
 #include "tower_product.cuh"
 
@@ -37,47 +37,44 @@ EXL2K_FN void exl2k_tower_wg_multiply(f32 (&d)[8][4], u64 a, u64 b)
                  : "l"(a), "l"(b), "r"(1u) : "memory");
 }
 
-/* ROWS: of a tile, of which a warpgroup has ROWS / 128 blocks of 64. With four stages the products of one run while
-   those of the next one begin; with three, two CTAs on an SM take turns. */
-template <u32 ROWS, u32 COLUMNS> EXL2K_FN void exl2k_tower_wg(const exl2k_tower_product_args &a)
+/* A CTA computes a tile of 128 rows, 64 of each warpgroup. With three stages the products of one end before the next one
+   is filled: two CTAs on an SM take turns. With more, they still run while those of the next one begin. */
+template <u32 COLUMNS, u32 STAGES> EXL2K_FN void exl2k_tower_wg(const exl2k_tower_product_args &a)
 {
     extern __shared__ uint4 exl2k_tower_wg_stages[];
-    const u32 stages = EXL2K_TOWER_WG_STAGES(ROWS, COLUMNS);
-    const u32 blocks = ROWS / 128, bytes = (ROWS + COLUMNS) * 128;
+    const u32 rows = EXL2K_TOWER_TILE, bytes = (rows + COLUMNS) * 128, ahead = STAGES == 3 ? 2 : STAGES - 2;
     u32 shared = (exl2k_shared(exl2k_tower_wg_stages) + 1023) & ~1023u, steps = a.k / 64;
-    u32 row0 = a.row + blockIdx.x * ROWS, column0 = blockIdx.y * COLUMNS, part = threadIdx.x / 128 * (ROWS / 2);
-    f32 d[blocks][COLUMNS / 8][4] = {};
+    u32 row0 = a.row + blockIdx.x * rows, column0 = blockIdx.y * COLUMNS, part = threadIdx.x / 128 * 64;
+    f32 d[COLUMNS / 8][4] = {};
     exl2k_dependency_release();
     exl2k_dependency_wait();
-    for (u32 i = 0; i < 2; i++) {
+    for (u32 i = 0; i < ahead; i++) {
         if (i < steps) {
-            exl2k_tower_wg_fetch<ROWS, COLUMNS>(a, shared + i * bytes, row0, column0, i * 64);
+            exl2k_tower_wg_fetch<rows, COLUMNS>(a, shared + i * bytes, row0, column0, i * 64);
         }
         exl2k_copy_commit();
     }
     for (u32 i = 0; i < steps; i++) {
-        exl2k_copy_wait<1>();
+        exl2k_copy_wait<ahead - 1>();
         exl2k_async_fence();
-        if (stages == 3) {
+        if (STAGES == 3) {
             exl2k_wg_wait<0>();
         }
         __syncthreads(); /* stage i has arrived, and nothing reads the one that is filled next */
-        if (i + 2 < steps) {
-            exl2k_tower_wg_fetch<ROWS, COLUMNS>(a, shared + (i + 2) % stages * bytes, row0, column0, (i + 2) * 64);
+        if (i + ahead < steps) {
+            exl2k_tower_wg_fetch<rows, COLUMNS>(a, shared + (i + ahead) % STAGES * bytes, row0, column0,
+                                                (i + ahead) * 64);
         }
         exl2k_copy_commit();
-        u32 stage = shared + i % stages * bytes;
-        u64 left = exl2k_wg_tile(stage + part * 128), right = exl2k_wg_tile(stage + ROWS * 128);
+        u32 stage = shared + i % STAGES * bytes;
+        u64 left = exl2k_wg_tile(stage + part * 128), right = exl2k_wg_tile(stage + rows * 128);
         exl2k_wg_begin();
 #pragma unroll
         for (u32 k = 0; k < 8; k += 2) {
-#pragma unroll
-            for (u32 n = 0; n < blocks; n++) {
-                exl2k_tower_wg_multiply(d[n], left + n * 512 + k, right + k); /* 64 lines on */
-            }
+            exl2k_tower_wg_multiply(d, left + k, right + k);
         }
         exl2k_wg_commit();
-        if (stages > 3) {
+        if (STAGES > 3) {
             exl2k_wg_wait<1>();
         }
     }
@@ -85,28 +82,25 @@ template <u32 ROWS, u32 COLUMNS> EXL2K_FN void exl2k_tower_wg(const exl2k_tower_
     exl2k_copy_wait<0>();
     __syncthreads(); /* nobody reads the stages any more */
     u32 warp = threadIdx.x / 32, results = shared + warp * 16 * exl2k_tower_results_pitch<COLUMNS>();
+    exl2k_wg_hold(d);
 #pragma unroll
-    for (u32 n = 0; n < blocks; n++) {
-        exl2k_wg_hold(d[n]);
-#pragma unroll
-        for (u32 j = 0; j < COLUMNS / 8; j++) {
-            exl2k_tower_put<COLUMNS>(results, j * 8, d[n][j]);
-        }
-        exl2k_tower_finish<COLUMNS>(a, results, row0 + part + n * 64 + warp % 4 * 16, column0);
+    for (u32 j = 0; j < COLUMNS / 8; j++) {
+        exl2k_tower_put<COLUMNS>(results, j * 8, d[j]);
     }
+    exl2k_tower_finish<COLUMNS>(a, results, row0 + part + warp % 4 * 16, column0);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 1) exl2k_tower_wg256(exl2k_tower_product_args a)
+extern "C" __global__ void __launch_bounds__(256, 2) exl2k_tower_wg_pair(exl2k_tower_product_args a)
 {
-    exl2k_tower_wg<256, 128>(a);
+    exl2k_tower_wg<128, EXL2K_TOWER_PAIR_STAGES>(a);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 2) exl2k_tower_wg128(exl2k_tower_product_args a)
+extern "C" __global__ void __launch_bounds__(256, 1) exl2k_tower_wg_alone(exl2k_tower_product_args a)
 {
-    exl2k_tower_wg<128, 128>(a);
+    exl2k_tower_wg<128, EXL2K_TOWER_ALONE_STAGES>(a);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 2) exl2k_tower_wg64(exl2k_tower_product_args a)
+extern "C" __global__ void __launch_bounds__(256, 2) exl2k_tower_wg_narrow(exl2k_tower_product_args a)
 {
-    exl2k_tower_wg<128, 64>(a);
+    exl2k_tower_wg<64, EXL2K_TOWER_NARROW_STAGES>(a);
 }

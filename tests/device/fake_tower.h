@@ -149,12 +149,12 @@ static double fake_tower_y(const exl2k_tower_product_args *a, uint32_t row, uint
     return sum * (double)EXL2K_TOWER_SCALE + (double)*fake_tower_f32(a->bias, column);
 }
 
-static void fake_tower_product(const exl2k_tower_product_args *a, const unsigned grid[3], uint32_t tile_rows,
-                               uint32_t tile_columns)
+static void fake_tower_product(const exl2k_tower_product_args *a, const unsigned grid[3], uint32_t tile_columns)
 {
     bool half = a->kind == EXL2K_TOWER_ACT || a->kind == EXL2K_TOWER_GATED, gated = a->kind == EXL2K_TOWER_GATED;
     uint32_t columns = half ? a->out_pitch * (gated ? 2 : 1) : a->columns;
-    if (grid[0] * tile_rows < a->rows - a->row || (grid[0] - 1) * tile_rows >= a->rows - a->row
+    uint32_t rows = a->rows - a->row;
+    if (grid[0] * EXL2K_TOWER_TILE < rows || (grid[0] - 1) * EXL2K_TOWER_TILE >= rows
         || grid[1] * tile_columns < columns || a->k % EXL2K_TOWER_DEPTH) {
         fake_misuse("a product of a tower has the wrong grid");
     }
@@ -276,12 +276,11 @@ static void fake_tower_run(const char *function, const void *arguments, const un
         fake_tower_patches(arguments, grid[0]);
     } else if (strcmp(function, "exl2k_tower_norm") == 0) {
         fake_tower_norm(arguments, grid[0]);
-    } else if (strcmp(function, "exl2k_tower_product") == 0 || strcmp(function, "exl2k_tower_wg128") == 0) {
-        fake_tower_product(arguments, grid, 128, 128);
-    } else if (strcmp(function, "exl2k_tower_wg256") == 0) {
-        fake_tower_product(arguments, grid, 256, 128);
-    } else if (strcmp(function, "exl2k_tower_wg64") == 0) {
-        fake_tower_product(arguments, grid, 128, 64);
+    } else if (strcmp(function, "exl2k_tower_product") == 0 || strcmp(function, "exl2k_tower_wg_pair") == 0
+               || strcmp(function, "exl2k_tower_wg_alone") == 0) {
+        fake_tower_product(arguments, grid, 128);
+    } else if (strcmp(function, "exl2k_tower_wg_narrow") == 0) {
+        fake_tower_product(arguments, grid, 64);
     } else if (strcmp(function, "exl2k_tower_heads") == 0) {
         fake_tower_heads(arguments, grid[0]);
     } else if (strncmp(function, "exl2k_tower_attend", 18) == 0) {

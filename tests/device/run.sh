@@ -85,6 +85,7 @@ run prefix prefix
 run embed embed
 run loras loras
 run towers towers
+run tower_kernels tower_kernels
 run vision vision
 run pictures pictures
 run soak soak 20

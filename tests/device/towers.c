@@ -145,6 +145,7 @@ static void copy_scaled(const char *from, const char *to, const char *const *par
     static const char *const files[] = { "config.json", "preprocessor_config.json", "processor_config.json",
                                          "tokenizer.json", "tokenizer_config.json", "model.safetensors" };
     char path[1200];
+    uint32_t changed = 0;
     mkdir(to, 0755);
     for (uint32_t f = 0; f < EXL2__COUNT(files); f++) {
         size_t bytes = 0;
@@ -164,7 +165,7 @@ static void copy_scaled(const char *from, const char *to, const char *const *par
             while (*name != '{') {
                 name--;
             }
-            over = name;
+            over = name--;
             while (name > (char *)data + 8 && strncmp(name, ",\"", 2) != 0 && strncmp(name, "{\"", 2) != 0) {
                 name--;
             }
@@ -175,6 +176,7 @@ static void copy_scaled(const char *from, const char *to, const char *const *par
                 char *found = strstr(name, parts[i]);
                 scaled = scaled || (found && found < over);
             }
+            changed += scaled;
             for (unsigned long long i = begin; scaled && i < stop; i += 2) {
                 uint16_t half;
                 memcpy(&half, data + 8 + head + i, 2);
@@ -189,6 +191,7 @@ static void copy_scaled(const char *from, const char *to, const char *const *par
         CHECK(out && fwrite(data, 1, bytes, out) == bytes && fclose(out) == 0);
         free(data);
     }
+    CHECK(changed > 0);
 }
 
 static void test_gains(void)

@@ -87,31 +87,34 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_launch(exl2__cuda_model *m, exl2__cud
     return exl2__cuda_device_launch(m->gpu, kernel, grid, arguments);
 }
 
-/* Rows and columns of a tile of a product. */
+/* Tiles of a product: of EXL2K_TOWER_TILE rows. */
 typedef struct exl2__cuda_tower_tile {
     exl2__cuda_kernel kernel;
-    uint32_t rows, columns, shared_bytes;
+    uint32_t columns, shared_bytes;
 } exl2__cuda_tower_tile;
 
-/* Those that end first, for all rows of the stage: on sm_90a the largest tiles read least, but they are few. */
+/* Those that end first, for all rows of the stage. Times of CTAs that run together on an SM, in us, are those of 1,280
+   inputs on an H200: of one CTA alone, and of as many as fit, whose ends overlap with others. */
 EXL2__PRIVATE exl2__cuda_tower_tile exl2__cuda_tower_tile_of(const exl2__cuda_model *m, uint32_t rows,
                                                              uint32_t columns)
 {
-    static const struct { exl2__cuda_kernel kernel; uint32_t rows, columns, ctas, one, full; } tiles[] = {
-        { EXL2__KERNEL_exl2k_tower_wg256, 256, 128, 1, 20, 20 }, /* times of an SM with one CTA, and with all */
-        { EXL2__KERNEL_exl2k_tower_wg128, 128, 128, 2, 12, 19 },
-        { EXL2__KERNEL_exl2k_tower_wg64, 128, 64, 2, 8, 12 },
+    static const struct { exl2__cuda_kernel kernel; uint32_t columns, stages, ctas; float one, full; } tiles[] = {
+        { EXL2__KERNEL_exl2k_tower_wg_pair, 128, EXL2K_TOWER_PAIR_STAGES, 2, 18.5f, 23.6f },
+        { EXL2__KERNEL_exl2k_tower_wg_alone, 128, EXL2K_TOWER_ALONE_STAGES, 1, 14, 18 },
+        { EXL2__KERNEL_exl2k_tower_wg_narrow, 64, EXL2K_TOWER_NARROW_STAGES, 2, 10, 16.5f },
     };
-    exl2__cuda_tower_tile best = { EXL2__KERNEL_exl2k_tower_product, 128, 128, EXL2K_TOWER_SHARED };
-    uint64_t least = UINT64_MAX, sms = m->gpu->sm_count;
+    exl2__cuda_tower_tile best = { EXL2__KERNEL_exl2k_tower_product, EXL2K_TOWER_TILE, EXL2K_TOWER_SHARED };
+    uint32_t sms = m->gpu->sm_count;
+    float least = 0;
     for (uint32_t i = 0; exl2__cuda_tower_by_wg(m->gpu) && i < EXL2__COUNT(tiles); i++) {
-        uint64_t count = exl2__div_up(rows, tiles[i].rows) * exl2__div_up(columns, tiles[i].columns);
-        uint64_t rest = count % (sms * tiles[i].ctas), cost = count / (sms * tiles[i].ctas) * tiles[i].full;
-        cost += rest == 0 ? 0 : rest <= sms ? tiles[i].one : tiles[i].full;
-        if (cost < least) {
-            least = cost;
-            best = (exl2__cuda_tower_tile){ tiles[i].kernel, tiles[i].rows, tiles[i].columns,
-                                            EXL2K_TOWER_WG_SHARED(tiles[i].rows, tiles[i].columns) };
+        uint64_t count = exl2__div_up(rows, EXL2K_TOWER_TILE) * exl2__div_up(columns, tiles[i].columns);
+        uint64_t rest = count % ((uint64_t)sms * tiles[i].ctas);
+        float time = (float)(count / ((uint64_t)sms * tiles[i].ctas)) * tiles[i].full;
+        time += rest == 0 ? 0 : rest <= sms ? tiles[i].one : tiles[i].full;
+        if (i == 0 || time < least) {
+            least = time;
+            best = (exl2__cuda_tower_tile){ tiles[i].kernel, tiles[i].columns,
+                                            EXL2K_TOWER_WG_SHARED(tiles[i].columns, tiles[i].stages) };
         }
     }
     return best;
@@ -133,7 +136,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_multiply(exl2__cuda_model *m, const e
         columns = exl2__max32(columns, a.out_pitch * (a.kind == EXL2K_TOWER_GATED ? 2 : 1));
     }
     exl2__cuda_tower_tile tile = exl2__cuda_tower_tile_of(m, all, columns);
-    exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(end - row, tile.rows),
+    exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(end - row, EXL2K_TOWER_TILE),
                              .y = (uint32_t)exl2__div_up(columns, tile.columns), .threads = 256,
                              .shared_bytes = tile.shared_bytes };
     return exl2__cuda_tower_launch(m, tile.kernel, grid, &a);
@@ -209,11 +212,17 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_attend(exl2__cuda_model *m, uint32_t 
                                   .segments = near ? b->index + 2ull * b->rows_max * sizeof(uint32_t) : 0,
                                   .rows_max = b->rows_max, .heads = v->heads, .dim = v->head_dim,
                                   .out_pitch = b->pitch, .scale = (float)scale };
-    exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(end - row, EXL2K_TOWER_TILE), .y = v->heads, .threads = 256 };
-    return exl2__cuda_tower_launch(m, dim == 32   ? EXL2__KERNEL_exl2k_tower_attend32
-                                      : dim == 64 ? EXL2__KERNEL_exl2k_tower_attend64
-                                      : dim == 80 ? EXL2__KERNEL_exl2k_tower_attend80
-                                                  : EXL2__KERNEL_exl2k_tower_attend128, grid, &a);
+    static const exl2__cuda_kernel kernels[][2] = {
+        { EXL2__KERNEL_exl2k_tower_attend32, EXL2__KERNEL_exl2k_tower_attend32 },
+        { EXL2__KERNEL_exl2k_tower_attend64, EXL2__KERNEL_exl2k_tower_attend64_many },
+        { EXL2__KERNEL_exl2k_tower_attend80, EXL2__KERNEL_exl2k_tower_attend80_many },
+        { EXL2__KERNEL_exl2k_tower_attend128, EXL2__KERNEL_exl2k_tower_attend128 },
+    };
+    uint64_t ctas = exl2__div_up(m->tower.rows, EXL2K_TOWER_TILE) * v->heads;
+    bool many = !near && ctas >= 2ull * m->gpu->sm_count && (dim == 64 || dim == 80);
+    exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(end - row, EXL2K_TOWER_TILE), .y = v->heads,
+                             .threads = many ? 128 : 256 };
+    return exl2__cuda_tower_launch(m, kernels[dim == 32 ? 0 : dim == 64 ? 1 : dim == 80 ? 2 : 3][many], grid, &a);
 }
 
 /* Rows of the result. */
@@ -491,7 +500,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_enqueue(exl2__cuda_model *m, uint64_t
         uint64_t room = gpu_ns - exl2__min64(gpu_ns, exl2__cuda_timing_ns(&m->timing, EXL2__CUDA_TIMING_TOWER, *spent));
         uint64_t fit = exl2__min64(exl2__min64(room, EXL2__CUDA_UNIT_NS) * 1000 / row_ns, left);
         if (fit < left) { /* whole tiles */
-            fit = exl2__max64(fit / (2 * EXL2K_TOWER_TILE) * (2 * EXL2K_TOWER_TILE), 2 * EXL2K_TOWER_TILE);
+            fit = exl2__max64(fit / EXL2K_TOWER_TILE * EXL2K_TOWER_TILE, EXL2K_TOWER_TILE);
             fit = exl2__min64(fit, left);
         }
         uint64_t ns = exl2__cuda_tower_row_flop(m) * fit / flop_ns + EXL2__CUDA_TOWER_LAUNCH_NS;

@@ -163,7 +163,7 @@ static inline uint32_t exl2__cuda_tower_dim(uint32_t dim)
 /* Whether products run by wgmma. */
 static inline bool exl2__cuda_tower_by_wg(const exl2__cuda_device *gpu)
 {
-    return gpu->info.arch == 90 && gpu->shared_bytes >= EXL2K_TOWER_WG_SHARED(256, 128);
+    return gpu->info.arch == 90 && gpu->shared_bytes >= EXL2K_TOWER_WG_SHARED(128, EXL2K_TOWER_ALONE_STAGES);
 }
 
 /* Device addresses. R: rows of a tile, whole tiles of a product; O: rows of its result. */
