@@ -812,8 +812,10 @@
    13. PICTURES
 
    A model for pictures has a tower, which makes rows of a picture: vectors that stand in the prompt as tokens do. Set
-   exl2_model_desc.vision.images to the number of pictures that are open at a time, and the tower is loaded, on the CPU
-   alone so far. SmolVLM, Idefics 3, Qwen2-VL, Qwen2.5-VL, Qwen3-VL, Gemma 3, Mistral 3, Pixtral and LLaVA see.
+   exl2_model_desc.vision.images to the number of pictures that are open at a time, and the tower is loaded: on the GPU
+   of the model, if it has one. SmolVLM, Idefics 3, Qwen2-VL, Qwen2.5-VL, Qwen3-VL, Gemma 3, Mistral 3, Pixtral and
+   LLaVA see. A model on several GPUs does not see yet, and on a GPU Gemma 3 and Qwen3-VL do not see together with
+   adapters.
 
        exl2_image image;                                     // pixels: of a decoder, or of a render target
        exl2_image_make(e, &(exl2_image_desc){ .model = m, .format = EXL2_PIXELS_RGBX8, .width = w, .height = h,
@@ -823,11 +825,11 @@
                                            .on_event = speak, .user = &answer }, &job);
        exl2_image_close(e, image);                           // the job keeps what it needs
 
-   exl2_image_make copies the pixels and returns. exl2_step resizes the picture and runs the tower, in units within the
-   budget. Pictures that a job waits for have up to half of a step; others have the time that jobs leave. An IMAGE event
-   tells that the work begins (PENDING), another one how it ended. exl2_image_get says how far it is, exl2_image_measure
-   how many rows a size would have. exl2_image_seen and exl2_image_rows show what a tower sees and gives, for those who
-   ask why a model does not see. The engine decodes no files.
+   exl2_image_make copies the pixels and returns. exl2_step resizes the picture on the CPU and runs the tower, in units
+   within the budget. Pictures that a job waits for have up to half of a step; others have the time that jobs leave. An
+   IMAGE event tells that the work begins (PENDING), another one how it ended. exl2_image_get says how far it is,
+   exl2_image_measure how many rows a size would have. exl2_image_seen and exl2_image_rows show what a tower sees and
+   gives, for those who ask why a model does not see. The engine decodes no files.
 
    The picture is resized by its family's own rule, byte for byte as transformers does it with Pillow 11.3. max_rows
    bounds the rows: a larger picture is made smaller. SmolVLM and Idefics 3 cut a large picture into tiles, each with

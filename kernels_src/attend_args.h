@@ -1,6 +1,6 @@
 /* attend_args.h: arguments of attention. In decode a CTA has one query row, in prefill a tile of rows.
    takes: pass_args.h.
-   gives: exl2k_attend_args, exl2k_prepare_args.
+   gives: exl2k_attend_args, exl2k_turn_args, exl2k_prepare_args.
 
    PAGES   of one layer: fp16 K [kv_heads][64][dim], then V with the same shape; page p lies at pages + p * page_bytes.
    PAIRS   RoPE rotates dim / 2 pairs of elements of a head. Pair i has elements i and i + rope_split if i < rope_split,
@@ -14,6 +14,9 @@
            come first, then those of 1, 3, 5, 7, each from the lowest bits on: four codes are what a lane has of a token
            in an MMA. Elements are in the order of PAIRS. K and V are quantized as the halves that PAGES would hold.
    WINDOW  A row at position p attends to its last min(p + 1, window) tokens. Pages without such tokens are not read.
+   LATER   In prefill a row may attend to so many tokens after its own, too, all of which have rows in the pass or before
+           (EXL2K_ROW_MOVED). The last token that a row attends to never falls from one row of a tile to the next one, and
+           the rows of a warp attend up to tokens at most 15 apart.
    SPLITS  Up to EXL2K_SPLIT_SINGLE of a row's tokens form one split. With more tokens each split has EXL2K_SPLIT_TOKENS,
            or tokens / 16 rounded up to a multiple of 64 if that is larger. There are at most 16 splits, and a row's
            sums do not depend on the launch: 200 tokens are one split, 1,000 are 8 of 128, 5,000 are 16 of 320. With a
@@ -59,7 +62,7 @@
 /* Prefill by wgmma; dims: 64 or 128. */
 #define EXL2K_ATTEND_WG_THREADS 384
 #define EXL2K_ATTEND_SLOTS(dims) ((dims) == 64 ? 8u : 4u) /* blocks of 64 tokens of K, and of V, in shared memory */
-#define EXL2K_ATTEND_SHARED(dims) ((3 * EXL2K_TILE_PAIRS + 128u * EXL2K_ATTEND_SLOTS(dims)) * (dims) * 2 + 1024)
+#define EXL2K_ATTEND_SHARED(dims) ((3 * EXL2K_TILE_PAIRS + 128u * EXL2K_ATTEND_SLOTS(dims)) * (dims) * 2 + 1536)
 #define EXL2K_PERMUTE_MAX 16384
 #define EXL2K_PERMUTE_PARTS 8
 #define EXL2K_ATTEND_PARTS (2 * EXL2K_TILE_PAIRS / EXL2K_ATTEND_THREADS)
@@ -124,6 +127,19 @@ typedef struct exl2k_attend_args {
     exl2k_u32 stores;               /* decode from CODES: 1: the launch has at most EXL2K_KEPT rows, and decode stores
                                        K and V itself; 0: exl2k_attend_quantize has done it */
 } exl2k_attend_args;
+
+/* exl2k_attend_turn: grid (rows, heads + kv_heads), block EXL2K_TURN_THREADS. Rotates q and k in place, before attention
+   with angles of 0: pair i of a row by the position of the row + turns[row][axes[i]]. */
+#define EXL2K_TURN_THREADS 64
+typedef struct exl2k_turn_args {
+    exl2k_u64 pass, rows;           /* exl2k_pass, exl2k_row [rows] */
+    exl2k_u64 turns;                /* i32 [rows, 3] */
+    exl2k_u64 axes;                 /* u8 [dim / 2] 0 to 2 */
+    exl2k_u64 qkv;                  /* f32 [rows, pitch]: as in exl2k_attend_args */
+    exl2k_u64 rope;                 /* as in exl2k_attend_args */
+    exl2k_u32 rope_pitch, rope_split, rope_divided;
+    exl2k_u32 pitch, dim, unused;
+} exl2k_turn_args;
 
 /* exl2k_attend_prepare: grid (rows, parts of q + parts of k + parts of v), where q, k and v have a part for each
    `part_heads` of their heads, and v has none if clip is 0; block EXL2K_PREPARE_THREADS. What q, k, v need before

@@ -90,7 +90,7 @@ EXL2K_FN u32 exl2k_codes_early(const exl2k_decode &d, const exl2k_attend_args &a
     f32 c, s;
 #pragma unroll
     for (u32 k = 0; k < EXL2K_DIM / 64; k++) {
-        exl2k_rope_load_line(a, d.position, exl2k_min(d.lane + 32 * k, a.dim / 2 - 1), c, s);
+        exl2k_rope_load_line(a, d.position + d.turn, exl2k_min(d.lane + 32 * k, a.dim / 2 - 1), c, s);
     }
     return exl2k_load(d.table + d.position / EXL2K_PAGE_TOKENS * 4);
 }
@@ -106,7 +106,7 @@ EXL2K_FN void exl2k_codes_prepare(const exl2k_decode &d, const exl2k_attend_args
         u32 head = query ? d.head + n : a.heads + d.kv_head + (value ? a.kv_heads : 0);
         u32 position = query ? d.position : first + (n - d.heads) / 2, back = d.position - position;
         f32 v[EXL2K_GROUPS];
-        exl2k_head_elements<EXL2K_GROUPS>(a, d.row - back, position, head * a.dim, value, shared->staged[d.warp], v);
+        exl2k_head_elements<EXL2K_GROUPS>(a, d.row - back, position + d.turn, head * a.dim, value, shared->staged[d.warp], v);
         if (query) {
 #pragma unroll
             for (u32 b = 0; b < EXL2K_GROUPS; b++) {

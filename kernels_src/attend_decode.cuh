@@ -176,7 +176,7 @@ EXL2K_FN void exl2k_rope_work_load(const exl2k_decode &d, const exl2k_attend_arg
         bool value = element >= half;
         u32 feature = (a.heads + (value ? a.kv_heads : 0) + d.kv_head) * a.dim, i = value ? element - half : element;
         if (angles) {
-            exl2k_rope_load_angle(a, d.position, i, q.own[n].c, q.own[n].s);
+            exl2k_rope_load_angle(a, d.position + d.turn, i, q.own[n].c, q.own[n].s);
         } else {
             exl2k_rope_load_elements(a, d.row, feature, i, value ? half : a.rope_split, q.own[n]);
         }
@@ -189,7 +189,7 @@ EXL2K_FN void exl2k_rope_work_load(const exl2k_decode &d, const exl2k_attend_arg
         for (u32 k = 0; k < EXL2K_DIM / 64; k++) {
             u32 i = exl2k_min(d.lane + 32 * k, half - 1);
             if (angles) {
-                exl2k_rope_load_angle(a, d.position, i, q.query[n][k].c, q.query[n][k].s);
+                exl2k_rope_load_angle(a, d.position + d.turn, i, q.query[n][k].c, q.query[n][k].s);
             } else {
                 exl2k_rope_load_elements(a, d.row, head * a.dim, i, a.rope_split, q.query[n][k]);
             }

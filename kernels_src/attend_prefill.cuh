@@ -16,7 +16,7 @@
 #define EXL2K_PAIRS (EXL2K_PREFILL_THREADS / 2 / EXL2K_PAIR_WARPS) /* pairs of the CTA */
 #ifndef EXL2K_PREFILL_CTAS
 #define EXL2K_PREFILL_CTAS /* CTAs per SM that the registers allow */                                               \
-    (EXL2K_DIM == 64 || (EXL2K_DIM == 128 && __CUDA_ARCH__ >= 800 && __CUDA_ARCH__ < 1000) ? 3 : 2)
+    (EXL2K_DIM == 64 || (EXL2K_DIM == 128 && __CUDA_ARCH__ >= 800 && __CUDA_ARCH__ < 900) ? 3 : 2)
 #endif
 #define EXL2K_KEYS (4096u / EXL2K_DIM)              /* tokens of a tile of K or V: 64, 32, 16 */
 
@@ -32,10 +32,14 @@ EXL2K_FN bool exl2k_prefill_find(exl2k_prefill &p, const exl2k_attend_args &a)
     p.slice = threadIdx.x / 32 / EXL2K_PAIR_WARPS;
     p.half = threadIdx.x / 32 % EXL2K_PAIR_WARPS;
     /* Load the positions of the warp's pairs. */
-    p.warp_last = exl2k_row_position(a, exl2k_pair_row(p, exl2k_min(p.slice * 16 + 15, p.pairs - 1)));
+    u32 warp_row = exl2k_pair_row(p, exl2k_min(p.slice * 16 + 15, p.pairs - 1)), warp_later = exl2k_row_later(a, warp_row);
+    p.warp_last = exl2k_row_position(a, warp_row) + warp_later;
+    p.warp_window = a.window + warp_later;
     for (u32 j = 0; j < 2; j++) {
-        u32 pair = p.slice * 16 + p.lane / 4 + 8 * j;
-        p.position[j] = pair < p.pairs ? exl2k_row_position(a, exl2k_pair_row(p, pair)) : p.warp_last;
+        u32 pair = p.slice * 16 + p.lane / 4 + 8 * j, row = pair < p.pairs ? exl2k_pair_row(p, pair) : warp_row;
+        u32 later = exl2k_row_later(a, row);
+        p.position[j] = exl2k_row_position(a, row) + later;
+        p.window[j] = a.window + later;
     }
     return true;
 }
@@ -201,14 +205,14 @@ EXL2K_FN void exl2k_prefill_tiles(const exl2k_prefill &p, const exl2k_attend_arg
         __syncthreads();
         exl2k_load_tile(p, a, first + EXL2K_KEYS, page, other);
         page = exl2k_tile_page(p, first + 2 * EXL2K_KEYS);
-        if (first <= p.warp_last && first + EXL2K_KEYS + a.window + 14 > p.warp_last) {
+        if (first <= p.warp_last && first + EXL2K_KEYS + p.warp_window + 14 > p.warp_last) {
             f32 score[EXL2K_KEYS / 8][4];
             exl2k_tile_scores(score, query, at);
             if (a.tanh_scale > 0.0f) {
                 exl2k_tile_cap(score, a.tanh_scale);
             }
-            if (first + EXL2K_KEYS + 14 > p.warp_last || first + a.window <= p.warp_last) {
-                exl2k_tile_mask(p, score, first, a.window);
+            if (first + EXL2K_KEYS + 14 > p.warp_last || first + p.warp_window <= p.warp_last) {
+                exl2k_tile_mask(p, score, first);
             }
             f32 factor[2];
             if (exl2k_tile_softmax(s, score, a.scale * EXL2K_LOG2E, factor)) {

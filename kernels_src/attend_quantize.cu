@@ -19,7 +19,7 @@ extern "C" __global__ void __launch_bounds__(128) exl2k_attend_quantize(exl2k_at
     bool value = head >= a.kv_heads;
     u16 *to = staged[threadIdx.x / 32];
     f32 v[8];
-    exl2k_head_elements<8>(a, blockIdx.x, row.y, (a.heads + head) * a.dim, value, to, v);
+    exl2k_head_elements<8>(a, blockIdx.x, exl2k_rope_position(row.y, row.w), (a.heads + head) * a.dim, value, to, v);
     exl2k_codes_make<8>(v, value ? a.value_bits : a.key_bits, to);
     exl2k_codes_store<8>(a, page, row.y, value ? head - a.kv_heads : head, value, to);
 }

@@ -48,6 +48,7 @@ typedef struct exl2k_decode {
     u64 table;                           /* the sequence's line of the page tables */
     u32 row, position, back;             /* back: number of rows directly before this one that hold the positions
                                             directly before its own */
+    u32 turn;                            /* what is added to positions for their angles */
     u32 head, kv_head, heads;            /* first query head; number of query heads */
     u32 begin, end, splits;              /* tokens of this split; number of splits */
     u32 first;                           /* the first token that the row attends to; begin may lie before it */
@@ -114,6 +115,7 @@ EXL2K_FN bool exl2k_decode_open(exl2k_decode &d, const exl2k_attend_args &a, u32
     uint4 near = exl2k_load4(a.rows + (d.row - exl2k_min(d.lane, d.row)) * sizeof(exl2k_row));
     u32 flags = __shfl_sync(EXL2K_ALL, near.w, 0);
     d.position = __shfl_sync(EXL2K_ALL, near.y, 0);
+    d.turn = exl2k_rope_position(0, flags);
     u32 sequence = __shfl_sync(EXL2K_ALL, near.z, 0);
     d.table = (addresses.x | (u64)addresses.y << 32) + (u64)sequence * counts.w * 4;
     /* Compute the number of splits and their length, as attend_args.h defines them. */
@@ -260,7 +262,7 @@ EXL2K_FN u32 exl2k_new_kv(const exl2k_decode &d, const exl2k_attend_args &a, u32
     if (value) {
         return exl2k_value(a, row, d.kv_head, i) | exl2k_value(a, row, d.kv_head, i + a.dim / 2) << 16;
     }
-    exl2k_rope_input key = exl2k_rope_load(a, row, position, (a.heads + d.kv_head) * a.dim, i);
+    exl2k_rope_input key = exl2k_rope_load(a, row, position + d.turn, (a.heads + d.kv_head) * a.dim, i);
     if (!EXL2K_FEW && a.norm[1]) {
         exl2k_norm_apply(key, exl2k_norm_weights(a, a.norm[1] + (u64)d.kv_head * a.dim * 4, i), rho);
     }

@@ -22,8 +22,9 @@ typedef struct exl2k_prefill {
     u32 first_pair, pairs;     /* first pair of the CTA; number of its pairs */
     u32 begin, last;           /* first and last position that any pair of the CTA attends to */
     u32 lane, slice, half;     /* the warp has pairs 16 slice .. + 15, and this half of the output */
-    u32 warp_last;             /* position of the warp's last pair; that of its first pair is at most 15 less */
-    u32 position[2];           /* positions of this lane's pairs g and g + 8 */
+    u32 warp_last;             /* last position of the warp's last pair; that of its first pair is at most 15 less */
+    u32 warp_window;           /* positions that the warp's last pair attends to, up to its last one */
+    u32 position[2], window[2]; /* the same of this lane's pairs g and g + 8 */
 } exl2k_prefill;
 
 typedef struct exl2k_rows_sums { /* lane 4g + t has pairs g and g + 8 */
@@ -42,6 +43,13 @@ EXL2K_FN u32 exl2k_pair_head(const exl2k_prefill &p, u32 pair)
 EXL2K_FN u32 exl2k_row_position(const exl2k_attend_args &a, u32 row)
 {
     return exl2k_load(a.rows + row * sizeof(exl2k_row) + 4);
+}
+
+/* Number of positions after its own that a row attends to. */
+EXL2K_FN u32 exl2k_row_later(const exl2k_attend_args &a, u32 row)
+{
+    int moved = (int)exl2k_load(a.rows + row * sizeof(exl2k_row) + 12) >> EXL2K_ROW_MOVED;
+    return moved > 0 ? (u32)moved : 0;
 }
 
 /* Finds part `part` of a tile, for a K/V head; false: there is none. The last tiles of a sequence have the most tokens,
@@ -65,7 +73,8 @@ EXL2K_FN bool exl2k_prefill_open(exl2k_prefill &p, const exl2k_attend_args &a, u
     /* Find the pairs of this CTA, and the last position that they attend to. */
     p.pairs = exl2k_min(all - p.first_pair, EXL2K_PAIRS);
     p.table = exl2k_table_line(a, exl2k_load(a.rows + p.row * sizeof(exl2k_row) + 8));
-    p.last = exl2k_row_position(a, exl2k_pair_row(p, p.pairs - 1));
+    u32 last_row = exl2k_pair_row(p, p.pairs - 1);
+    p.last = exl2k_row_position(a, last_row) + exl2k_row_later(a, last_row);
     p.begin = exl2k_window_begin(a, exl2k_row_position(a, exl2k_pair_row(p, 0))) / EXL2K_KEYS * EXL2K_KEYS;
     return true;
 }
@@ -94,14 +103,14 @@ EXL2K_FN void exl2k_tile_cap(f32 score[EXL2K_KEYS / 8][4], f32 tanh_scale)
     }
 }
 
-/* Masks the scores of tokens after a pair's position and before its window; the tile begins at token `first`. */
-EXL2K_FN void exl2k_tile_mask(const exl2k_prefill &p, f32 score[EXL2K_KEYS / 8][4], u32 first, u32 window)
+/* Masks the scores of tokens after a pair's last one and before its window; the tile begins at token `first`. */
+EXL2K_FN void exl2k_tile_mask(const exl2k_prefill &p, f32 score[EXL2K_KEYS / 8][4], u32 first)
 {
 #pragma unroll
     for (u32 n = 0; n < EXL2K_KEYS / 8; n++) {
         for (u32 i = 0; i < 4; i++) {
             u32 key = first + 8 * n + 2 * (p.lane % 4) + (i & 1);
-            score[n][i] = p.position[i / 2] - key < window ? score[n][i] : EXL2K_MINUS_INF;
+            score[n][i] = p.position[i / 2] - key < p.window[i / 2] ? score[n][i] : EXL2K_MINUS_INF;
         }
     }
 }

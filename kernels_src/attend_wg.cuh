@@ -29,7 +29,7 @@ typedef struct exl2k_wg_work {
     u64 table; /* as in exl2k_prefill */
     u32 row, first_pair, kv_head, begin, last;
     u32 pairs; /* 0: there are no more tiles */
-    u32 position[EXL2K_PAIRS];
+    u32 position[EXL2K_PAIRS], later[EXL2K_PAIRS]; /* of the row of each pair, as in exl2k_row_later */
 } exl2k_wg_work;
 
 typedef struct exl2k_wg_barriers {
@@ -85,7 +85,7 @@ EXL2K_FN void exl2k_wg_copy_queries(const exl2k_prefill &p, const exl2k_attend_a
     for (u32 end = first + EXL2K_PAIRS / 2; first < end; first += 32) {
         u32 pair = exl2k_min(first + lane, p.pairs - 1), row = exl2k_pair_row(p, pair);
         u64 at = a.qkv + ((u64)row * a.qkv_pitch + exl2k_pair_head(p, pair) * a.dim) * 4;
-        u32 position = exl2k_row_position(a, row);
+        u32 position = exl2k_row_position(a, row), later = exl2k_row_later(a, row);
         for (u32 j = 0; j < 32; j += 8) {
             u64 from[8];
 #pragma unroll
@@ -100,6 +100,7 @@ EXL2K_FN void exl2k_wg_copy_queries(const exl2k_prefill &p, const exl2k_attend_a
             }
         }
         m->work.position[first + lane] = position;
+        m->work.later[first + lane] = later;
     }
 }
 
@@ -262,8 +263,8 @@ EXL2K_FN bool exl2k_wg_softmax(const exl2k_prefill &p, const exl2k_attend_args &
     if (a.tanh_scale > 0.0f) {
         exl2k_tile_cap(score, a.tanh_scale);
     }
-    if (first + EXL2K_KEYS + 14 > p.warp_last || first + a.window <= p.warp_last) {
-        exl2k_tile_mask(p, score, first, a.window);
+    if (first + EXL2K_KEYS + 14 > p.warp_last || first + p.warp_window <= p.warp_last) {
+        exl2k_tile_mask(p, score, first);
     }
     return exl2k_tile_softmax(s, score, a.scale * EXL2K_LOG2E, factor);
 }
@@ -416,9 +417,13 @@ EXL2K_FN void exl2k_wg_multiply_all(const exl2k_attend_args &a, exl2k_wg_memory 
     for (u32 round = 0; exl2k_wg_work_wait(p, a, m, round); round++) {
         exl2k_rows_sums s;
         u32 query[EXL2K_STEPS][4];
-        p.warp_last = m->work.position[warp * 16 + 15];
-        p.position[0] = m->work.position[warp * 16 + p.lane / 4];
-        p.position[1] = m->work.position[warp * 16 + p.lane / 4 + 8];
+        p.warp_last = m->work.position[warp * 16 + 15] + m->work.later[warp * 16 + 15];
+        p.warp_window = a.window + m->work.later[warp * 16 + 15];
+        for (u32 j = 0; j < 2; j++) {
+            u32 pair = warp * 16 + p.lane / 4 + 8 * j, later = m->work.later[pair];
+            p.position[j] = m->work.position[pair] + later;
+            p.window[j] = a.window + later;
+        }
         exl2k_wg_queries(p, a, m, query);
         exl2k_wg_work_release(m);
         exl2k_sums_clear(s);

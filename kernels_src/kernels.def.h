@@ -52,6 +52,23 @@
     X(exl2k_grouped_gemm32, "grouped_gemm32.cu", exl2k_grouped_gemm_args, BUDGET) \
     X(exl2k_grouped_gemm_affine, "grouped_gemm_affine.cu", exl2k_grouped_gemm_args, BUDGET) \
     X(exl2k_grouped_sum, "grouped_rows.cu", exl2k_grouped_sum_args, NONE)       \
+    X(exl2k_tower_attend32, "tower_attend.cu", exl2k_tower_attend_args, NONE)   \
+    X(exl2k_tower_attend64, "tower_attend.cu", exl2k_tower_attend_args, NONE)   \
+    X(exl2k_tower_attend80, "tower_attend.cu", exl2k_tower_attend_args, NONE)   \
+    X(exl2k_tower_attend128, "tower_attend.cu", exl2k_tower_attend_args, NONE)  \
+    X(exl2k_tower_attend64_many, "tower_attend.cu", exl2k_tower_attend_args, NONE) \
+    X(exl2k_tower_attend80_many, "tower_attend.cu", exl2k_tower_attend_args, NONE) \
+    X(exl2k_tower_wg_pair, "tower_wg.cu", exl2k_tower_product_args, BUDGET)     \
+    X(exl2k_tower_wg_alone, "tower_wg.cu", exl2k_tower_product_args, BUDGET)    \
+    X(exl2k_tower_wg_narrow, "tower_wg.cu", exl2k_tower_product_args, BUDGET)   \
+    X(exl2k_tower_product, "tower_product.cu", exl2k_tower_product_args, BUDGET) \
+    X(exl2k_tower_weights, "tower.cu", exl2k_tower_weights_args, NONE)          \
+    X(exl2k_tower_patches, "tower.cu", exl2k_tower_patches_args, NONE)          \
+    X(exl2k_tower_norm, "tower.cu", exl2k_tower_norm_args, NONE)                \
+    X(exl2k_tower_heads, "tower.cu", exl2k_tower_heads_args, NONE)              \
+    X(exl2k_tower_merge, "tower.cu", exl2k_tower_merge_args, NONE)              \
+    X(exl2k_tower_check, "tower.cu", exl2k_tower_check_args, NONE)              \
+    X(exl2k_tower_add, "tower.cu", exl2k_tower_add_args, NONE)                  \
     X(exl2k_embed, "embed.cu", exl2k_embed_args, NONE)                          \
     X(exl2k_norm, "norm.cu", exl2k_norm_args, NONE)                             \
     X(exl2k_rope_table, "norm.cu", exl2k_rope_args, NONE)                       \
@@ -73,6 +90,7 @@
     X(exl2k_copy_pages, "copy.cu", exl2k_copy_args, NONE)                       \
     X(exl2k_head_rows, "copy.cu", exl2k_head_rows_args, NONE)                   \
     X(exl2k_attend_prepare, "attend_prepare.cu", exl2k_prepare_args, NONE)      \
+    X(exl2k_attend_turn, "attend_turn.cu", exl2k_turn_args, NONE)               \
     X(exl2k_attend_store, "attend_store.cu", exl2k_attend_args, NONE)           \
     X(exl2k_attend_permute, "attend_store.cu", exl2k_attend_args, NONE)         \
     X(exl2k_attend_decode64, "attend_decode64.cu", exl2k_attend_args, BUDGET)   \

@@ -1,11 +1,18 @@
 /* rope.cuh: reads the angles of RoPE.
    takes: tables that exl2k_rope_table made.
-   gives: exl2k_rope_load_angle; exl2k_rope_load_line, exl2k_rope_add_block: its two parts. */
+   gives: exl2k_rope_position; exl2k_rope_load_angle; exl2k_rope_load_line, exl2k_rope_add_block: its two parts. */
 #ifndef EXL2K_ROPE_CUH
 #define EXL2K_ROPE_CUH
 
 #include "attend_args.h"
 #include "base.cuh"
+
+/* The position of a row's angle. flags: of the row. */
+EXL2K_FN u32 exl2k_rope_position(u32 position, u32 flags)
+{
+    int moved = (int)flags >> EXL2K_ROW_MOVED;
+    return moved < 0 ? position + (u32)moved : position;
+}
 
 /* The asm is volatile, because otherwise the compiler may load before it is known that there is a table. */
 EXL2K_FN void exl2k_rope_load_entry(u64 at, f32 &c, f32 &s)

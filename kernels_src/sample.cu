@@ -380,7 +380,7 @@ EXL2K_FN void exl2k_advance(const exl2k_sample_args *a, const exl2k_sampling *d,
     to->position = d->position + 1;
     row->token = token;
     row->position = position + 1;
-    row->flags = done ? EXL2K_ROW_DONE : 0;
+    row->flags = done ? EXL2K_ROW_DONE : row->flags >> EXL2K_ROW_MOVED << EXL2K_ROW_MOVED; /* the angle stays apart */
 }
 
 /* Values that all rows of a pass share. */

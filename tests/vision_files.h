@@ -7,6 +7,8 @@
 #include "private/platform.h"
 #include "check.h"
 
+#include <math.h>
+
 #if defined(__has_include)
 #if __has_include(<stb/stb_image.h>)
 #define VISION_FILES_READ 1
@@ -82,6 +84,46 @@ static inline uint32_t vision_numbers(const exl2__json *j, uint32_t list, double
         CHECK(exl2__json_f64(j, at, &out[n++]));
     }
     return n;
+}
+
+#define VISION_ROWS_MAX 256
+
+/* The largest difference of the rows of a prompt's pictures from its golden: of elements, and of sums per root of the
+   width. relative: in parts of the row's root mean square. rows [count, levels, hidden], at most VISION_ROWS_MAX */
+static inline double vision_differ(const exl2__json *j, uint32_t prompt, const float *rows, uint32_t count,
+                                   uint32_t levels, uint32_t hidden, bool relative)
+{
+    double first[256], last[256], sum[VISION_ROWS_MAX], square[VISION_ROWS_MAX], worst = 0;
+    double root = sqrt((double)hidden);
+    CHECK_INT(vision_numbers(j, exl2__json_get(j, prompt, "embeddings_first"), first, 256), hidden);
+    CHECK_INT(vision_numbers(j, exl2__json_get(j, prompt, "embeddings_last"), last, 256), hidden);
+    CHECK_INT(vision_numbers(j, exl2__json_get(j, prompt, "embeddings_sum"), sum, VISION_ROWS_MAX), count);
+    CHECK_INT(vision_numbers(j, exl2__json_get(j, prompt, "embeddings_square"), square, VISION_ROWS_MAX), count);
+    uint32_t deep = exl2__json_get(j, prompt, "deepstack_sum");
+    CHECK_INT(deep ? j->tokens[deep].count : 0, levels - 1);
+    uint32_t list = deep ? exl2__json_first(j, deep) : 0;
+    for (uint32_t level = 0; level < levels; level++) {
+        if (level) {
+            vision_numbers(j, list, sum, VISION_ROWS_MAX);
+            list = exl2__json_next(j, deep, list);
+        }
+        for (uint32_t r = 0; r < count; r++) {
+            const float *row = rows + ((size_t)r * levels + level) * hidden;
+            double total = 0, squares = 0;
+            for (uint32_t i = 0; i < hidden; i++) {
+                total += (double)row[i];
+                squares += (double)row[i] * (double)row[i];
+            }
+            double unit = relative ? sqrt(squares / hidden) : 1;
+            worst = fmax(worst, fabs(total - sum[r]) / root / unit);
+            worst = fmax(worst, level ? 0 : fabs(squares - square[r]) / (2 * sqrt(square[r]) + 1) / unit);
+            for (uint32_t i = 0; level == 0 && i < hidden; i++) {
+                worst = fmax(worst, r == 0 ? fabs(first[i] - (double)row[i]) / unit : 0);
+                worst = fmax(worst, r + 1 == count ? fabs(last[i] - (double)row[i]) / unit : 0);
+            }
+        }
+    }
+    return worst;
 }
 
 #endif

@@ -9,6 +9,7 @@
 #include "../1_load/arch.h"
 #include "../1_load/matrix_desc.h"
 #include "../1_load/model_experts.h"
+#include "../1_load/vision_config.h"
 #include "lora.h"
 
 #define EXL2__PAGE_TOKENS 64u /* tokens of a KV page */
@@ -190,6 +191,10 @@ typedef struct exl2__plan {
                                      the last span. Tied models of one span have head = embed */
     exl2__matrix *positions;      /* a table of the same kind, or NULL */
     exl2__norm final_norm;
+#ifndef EXL2_NO_VISION
+    const exl2__vision_config *tower; /* of the first span, if the backend computes it (towers); else NULL */
+    exl2__vision_limits tower_limits;
+#endif
 } exl2__plan;
 
 /* The device computes the layers [exl2__plan_first, exl2__plan_end): its span. What comes after the last of them is the
@@ -450,11 +455,40 @@ typedef struct exl2__backend_loras {
     exl2_result (*order)(const exl2__device *d, exl2__operand of, uint32_t part, uint32_t *in_at, uint32_t *out_at);
 } exl2__backend_loras;
 
+#ifndef EXL2_NO_VISION
+/* Functions of a backend that computes towers for pictures in its own memory, from a plan with a tower. Parts of a
+   tower have the numbers of vision/tower_shape.h. */
+typedef struct exl2__backend_towers {
+    /* Fails if the backend does not compute this tower, or its pictures in the plan's text model. */
+    exl2_result (*supports)(exl2__device *d, const exl2__plan *plan);
+    /* Bytes of the tower's weights, which `reserve` must have room for besides the others. */
+    uint64_t (*weight_bytes)(const exl2__vision_config *v);
+    /* All values of a norm, of the class row, or of the bias of either. After the text model's weights. */
+    exl2_result (*values)(exl2__device *d, uint32_t part, bool bias, const float *values, uint32_t count);
+    /* Rows of `in` elements of a matrix, as the file has them: of a transposed matrix they are inputs. They may be
+       freed when it returns. */
+    exl2_result (*rows)(exl2__device *d, uint32_t part, uint32_t in, exl2__dtype type,
+                        const exl2__rows_slice *slice);
+    /* All pictures' rows will be written within this memory, which may be pinned for that, until `close` or `drop`, or
+       until the call with NULL, which waits for what is written. */
+    void (*hold)(exl2__device *d, void *memory, uint64_t bytes);
+    /* As exl2__tower_begin of the CPU's (tower_run.h). */
+    exl2_result (*begin)(exl2__device *d, const exl2__vision_size *size, const uint8_t *seen, float *rows);
+    /* Enqueues work of about gpu_ns nanoseconds (0: none; else at least one launch; UINT64_MAX: all of it), until
+       cpu_end_ns (0: no limit). PENDING: there is more, or it has not ended; OK: the rows are there. wait: waits for
+       the end. */
+    exl2_result (*step)(exl2__device *d, uint64_t gpu_ns, uint64_t cpu_end_ns, bool wait);
+} exl2__backend_towers;
+#endif
+
 typedef struct exl2__backend {
     const char *name; /* "cpu", "cuda" */
     const exl2__backend_memory *memory; /* all of its functions are set; NULL: the backend uses the caller's arenas */
     const exl2__backend_queue *queue;   /* all of its functions are set; NULL: phases have ended when they return */
     const exl2__backend_loras *loras;   /* NULL: the backend computes no adapters */
+#ifndef EXL2_NO_VISION
+    const exl2__backend_towers *towers; /* NULL: the CPU's tower is used (vision/tower.h) */
+#endif
 
     /* Opens a model. `hardware` belongs to the engine, and is NULL for "cpu". `close` accepts NULL. */
     exl2_result (*open)(exl2__ctx *c, void *hardware, exl2__device **out);

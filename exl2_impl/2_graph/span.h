@@ -163,6 +163,9 @@ static inline void exl2__spans_share(exl2__spans *s, const exl2__plan *plan)
         p->head = exl2__plan_has_head(p) ? plan->head : NULL;
         p->final_norm = exl2__plan_has_head(p) ? plan->final_norm : (exl2__norm){ NULL, NULL };
         p->host_mlps = s->span[i].host_mlps;
+#ifndef EXL2_NO_VISION
+        p->tower = i == 0 ? plan->tower : NULL;
+#endif
     }
     exl2__spans_share_host(s, plan);
 }

@@ -337,8 +337,9 @@ static inline void exl2__schedule_kind(exl2__sequence *const *all, uint32_t coun
 
 /* Where rows see each other, a picture's rows are in one pass. Returns the number of rows that the sequence gets:
    those of the picture that is next, if *picture_rows has room for them; or those before the next picture, at most
-   `rows`. */
-static inline uint32_t exl2__schedule_whole(const exl2__table *t, const exl2__pages *pages, uint32_t rows,
+   `rows`. first: the pass has no rows yet. With two kinds of rows a picture has a pass of its own: so the bits of its
+   rows depend on nothing else. */
+static inline uint32_t exl2__schedule_whole(const exl2__table *t, const exl2__pages *pages, uint32_t rows, bool first,
                                             uint32_t *picture_rows)
 {
     const exl2__pictures *pictures = pages->vectors ? &pages->vectors->pictures : NULL;
@@ -348,7 +349,7 @@ static inline uint32_t exl2__schedule_whole(const exl2__table *t, const exl2__pa
     uint32_t next = t->words[t->cached];
     if (exl2__pictures_is(next)) {
         uint32_t need = exl2__pictures_later(pictures, next) + 1;
-        bool fits = need <= *picture_rows;
+        bool fits = need <= *picture_rows && (first || !pages->sampled);
         *picture_rows -= fits ? need : 0;
         return fits ? need : 0;
     }
@@ -362,7 +363,7 @@ static inline uint32_t exl2__schedule_whole(const exl2__table *t, const exl2__pa
 
 /* Gives the sequence rows, at most `limit`, after K and V that other pages have were found. Page copies are appended to
    copies[]. Returns the number of its rows; 0: it waits for another sequence. */
-static inline uint32_t exl2__schedule_give(exl2__sequence *s, exl2__pages *pages, uint32_t limit,
+static inline uint32_t exl2__schedule_give(exl2__sequence *s, exl2__pages *pages, uint32_t limit, bool first,
                                            uint32_t *picture_rows, exl2__page_copy *copies, uint32_t *copy_count)
 {
     exl2__table *t = s->table;
@@ -382,7 +383,7 @@ static inline uint32_t exl2__schedule_give(exl2__sequence *s, exl2__pages *pages
     s->rows = exl2__min32(s->rows, exl2__table_run(t, pages));
     s->rows = s->rows_most ? exl2__min32(s->rows, s->rows_most) : s->rows;
     s->rows = s->picture_at ? exl2__min32(s->rows, s->picture_at - t->cached) : s->rows;
-    s->rows = exl2__schedule_whole(t, pages, s->rows, picture_rows);
+    s->rows = exl2__schedule_whole(t, pages, s->rows, first, picture_rows);
     if (s->rows == 0) {
         s->blocked = true;
         return 0;
@@ -447,15 +448,18 @@ static inline uint32_t exl2__schedule_rows(exl2__sequence *const *all, uint32_t 
             }
             uint32_t most = decodes ? exl2__min32(limit - rows, exl2__max32(rows_max / decoding, 1)) : limit - rows;
             uint32_t before = picture_rows;
-            uint32_t given = exl2__schedule_give(s, pages, most, &picture_rows, copies, copy_count);
+            uint32_t given = exl2__schedule_give(s, pages, most, rows == 0, &picture_rows, copies, copy_count);
             if (sampled) {
-                given += exl2__schedule_give(pair, pages, 1, &picture_rows, copies, copy_count);
+                given += exl2__schedule_give(pair, pages, 1, false, &picture_rows, copies, copy_count);
             }
             rows += given;
             uint32_t beside = exl2__min32(before - picture_rows, given); /* rows of a picture have room of their own */
             rows_max += beside;
             limit += beside;
             sequences += (given > 0 ? 1u : 0u) + sampled;
+            if (beside > 0 && pages->sampled) { /* a picture's pass */
+                limit = rows;
+            }
         }
     }
     for (uint32_t i = 0; i < count; i++) {

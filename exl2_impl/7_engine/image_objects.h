@@ -74,6 +74,7 @@ typedef struct exl2__images {
     char *prompt_text;      /* [EXL2__IMAGE_PROMPT_BYTES] its text with what stands for pictures */
     void *resize_scratch;
     exl2__image_stage stage;
+    bool begun;             /* ENCODES: the pass through the tower has begun */
     uint32_t at; /* slot of the picture that is worked on, if stage is not IDLE */
     uint64_t clock;
     uint64_t passes; /* pictures that went through the tower */

@@ -7,6 +7,7 @@
 #ifndef EXL2__IMAGE_WORK_H
 #define EXL2__IMAGE_WORK_H
 
+#include "../2_graph/forward_queue.h"
 #include "images.h"
 
 #ifndef EXL2_NO_VISION
@@ -69,6 +70,14 @@ EXL2__PRIVATE void exl2__images_gate(exl2_engine *e, exl2__model *m)
 
 /* ---- the work ---- */
 
+/* What a step may spend on pictures. */
+typedef struct exl2__image_budget {
+    uint64_t deadline_ns; /* by exl2__platform_ns; 0: there is none */
+    uint64_t unit_ns;     /* of the CPU */
+    uint64_t gpu_ns;      /* that may be enqueued, with what is enqueued already; 0: any */
+    bool wait;            /* waits for a GPU */
+} exl2__image_budget;
+
 /* The picture that is next: one that a job needs, then the one that was made first. One that has its rows and was made
    again is only resized, as its rows may be evicted. */
 EXL2__PRIVATE uint32_t exl2__images_next(exl2__model *m)
@@ -109,7 +118,7 @@ EXL2__PRIVATE bool exl2__images_begin(exl2_engine *e, exl2__model *m)
     }
     if (!d->resized) {
         exl2__resize_begin(&g->resize, &g->config, &g->limits, &d->size, g->pixels + d->source.at, d->width, d->height,
-                           exl2__images_side(m), g->pixels + d->seen.at, g->resize_scratch, m->spans.span[0].device);
+                           exl2__images_side(m), g->pixels + d->seen.at, g->resize_scratch, exl2__images_cpu(m));
         g->stage = EXL2__IMAGE_RESIZES;
         g->at = slot;
         return true;
@@ -119,10 +128,25 @@ EXL2__PRIVATE bool exl2__images_begin(exl2_engine *e, exl2__model *m)
         return false;
     }
     d->rows = (exl2__image_room){ at, d->size.rows };
-    exl2__tower_begin(&g->tower, &d->size, g->pixels + d->seen.at, g->pool + at * g->config.hidden * g->config.levels);
     g->stage = EXL2__IMAGE_ENCODES;
     g->at = slot;
+    g->begun = false;
     return true;
+}
+
+/* Begins the pass through the tower. */
+EXL2__PRIVATE exl2_result exl2__images_enter_tower(exl2__model *m)
+{
+    exl2__images *g = &m->images;
+    exl2__image_data *d = &g->data[g->at];
+    const exl2__backend_towers *towers = exl2__images_towers(m);
+    float *rows = g->pool + d->rows.at * g->config.hidden * g->config.levels;
+    g->begun = true;
+    if (towers) {
+        return towers->begin(m->spans.span[0].device, &d->size, g->pixels + d->seen.at, rows);
+    }
+    exl2__tower_begin(&g->tower, &d->size, g->pixels + d->seen.at, rows);
+    return EXL2_OK;
 }
 
 /* Every handle of the picture hears how it ended. */
@@ -134,22 +158,38 @@ static inline void exl2__images_end(exl2__model *m, uint32_t slot)
     }
 }
 
+/* One unit of the tower on a GPU. *blocked: this step can do no more for pictures. */
+EXL2__PRIVATE exl2_result exl2__images_queue(exl2__model *m, const exl2__image_budget *budget, bool *blocked)
+{
+    const exl2__backend_towers *towers = exl2__images_towers(m);
+    uint64_t ns = UINT64_MAX;
+    if (budget->gpu_ns > 0) { /* what earlier steps have enqueued counts until it has ended */
+        uint64_t queued_ns = exl2__span_queued_ns(&m->spans.span[0]);
+        ns = queued_ns >= budget->gpu_ns ? 0 : budget->gpu_ns - queued_ns;
+    }
+    *blocked = true;
+    return towers->step(m->spans.span[0].device, ns, budget->deadline_ns, budget->wait && budget->gpu_ns == 0);
+}
+
 /* One unit. *ended: the picture has its rows, or never will. */
-EXL2__PRIVATE void exl2__images_unit(exl2_engine *e, exl2__model *m, uint64_t unit_ns, bool *ended)
+EXL2__PRIVATE void exl2__images_unit(exl2_engine *e, exl2__model *m, const exl2__image_budget *budget,
+                                     uint64_t unit_ns, bool *ended, bool *blocked)
 {
     exl2__images *g = &m->images;
     exl2__image_data *d = &g->data[g->at];
-    exl2__device *cpu = m->spans.span[0].device;
     uint64_t begin_ns = exl2__platform_ns();
     if (g->stage == EXL2__IMAGE_RESIZES) {
-        if (exl2__resize_step(&g->resize, cpu, unit_ns) != EXL2_PENDING) {
+        if (exl2__resize_step(&g->resize, exl2__images_cpu(m), unit_ns) != EXL2_PENDING) {
             d->resized = true;
             d->source = (exl2__image_room){ 0 };
             g->stage = EXL2__IMAGE_IDLE;
         }
         return;
     }
-    exl2_result r = exl2__tower_step(&g->tower, unit_ns);
+    exl2_result r = g->begun ? EXL2_OK : exl2__images_enter_tower(m);
+    if (r >= 0) {
+        r = exl2__images_towers(m) ? exl2__images_queue(m, budget, blocked) : exl2__tower_step(&g->tower, unit_ns);
+    }
     d->encode_ns += exl2__platform_ns() - begin_ns;
     if (r == EXL2_PENDING) {
         return;
@@ -173,16 +213,15 @@ EXL2__PRIVATE void exl2__images_unit(exl2_engine *e, exl2__model *m, uint64_t un
 #define EXL2__IMAGE_UNIT_NS 2000000u  /* of a unit in a step without a budget, */
 #define EXL2__IMAGE_STEP_NS 50000000u /* and of its work on pictures */
 
-/* Works on pictures until the deadline or until one has ended, at least one unit; deadline 0: there is no budget.
-   Returns whether one has ended. */
-EXL2__PRIVATE bool exl2__images_run(exl2_engine *e, exl2__model *m, uint64_t deadline_ns, uint64_t unit_ns,
-                                    bool *anything)
+/* Works on pictures until the deadline or until one has ended, at least one unit; deadline 0: there is no budget. On a
+   GPU it enqueues what the budget allows once. Returns whether one has ended. */
+EXL2__PRIVATE bool exl2__images_run(exl2_engine *e, exl2__model *m, const exl2__image_budget *budget, bool *anything)
 {
-    bool ended = false;
-    unit_ns = unit_ns ? unit_ns : EXL2__IMAGE_UNIT_NS;
-    deadline_ns = deadline_ns ? deadline_ns : exl2__platform_ns() + EXL2__IMAGE_STEP_NS;
-    while (m->images.on && !ended && (m->images.stage != EXL2__IMAGE_IDLE || exl2__images_begin(e, m))) {
-        exl2__images_unit(e, m, unit_ns, &ended);
+    bool ended = false, blocked = false;
+    uint64_t unit_ns = budget->unit_ns ? budget->unit_ns : EXL2__IMAGE_UNIT_NS;
+    uint64_t deadline_ns = budget->deadline_ns ? budget->deadline_ns : exl2__platform_ns() + EXL2__IMAGE_STEP_NS;
+    while (m->images.on && !ended && !blocked && (m->images.stage != EXL2__IMAGE_IDLE || exl2__images_begin(e, m))) {
+        exl2__images_unit(e, m, budget, unit_ns, &ended, &blocked);
         *anything = true;
         bool stops = e->worker.stepping && exl2__atomic_load(&e->worker.wanted);
         if (stops || exl2__platform_ns() >= deadline_ns) {

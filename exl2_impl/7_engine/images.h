@@ -20,6 +20,18 @@ static inline exl2__pictures *exl2__images_pictures(exl2__model *m)
     return &m->vectors.pictures;
 }
 
+/* The backend's functions for towers; NULL: the CPU's tower is used. */
+static inline const exl2__backend_towers *exl2__images_towers(const exl2__model *m)
+{
+    return exl2__objects_backend(m)->towers;
+}
+
+/* The CPU backend's device, whose threads share work on pictures; NULL: the model has none. */
+static inline exl2__device *exl2__images_cpu(const exl2__model *m)
+{
+    return exl2__objects_has_memory(m) ? NULL : m->spans.span[0].device;
+}
+
 /* ---- loading ---- */
 
 /* Fails for a text model that does not fit its pictures. */
@@ -130,11 +142,33 @@ EXL2__PRIVATE void exl2__images_layout(exl2__model *m, exl2__arena *scratch)
     g->pixels = (uint8_t *)exl2__arena_alloc(scratch, g->pixel_bytes);
     g->prompt_slots = (uint32_t *)exl2__arena_alloc(scratch, EXL2__IMAGE_PROMPT_MAX * sizeof *g->prompt_slots);
     g->prompt_text = (char *)exl2__arena_alloc(scratch, EXL2__IMAGE_PROMPT_BYTES);
-    exl2__device *cpu = m->spans.span[0].device;
+    exl2__device *cpu = exl2__images_cpu(m);
     g->resize_scratch =
         exl2__arena_alloc(scratch, exl2__resize_scratch_bytes(&g->config, &g->limits, exl2__images_side(m), cpu));
     g->prepared_at = scratch->used;
-    exl2__tower_prepare(&g->tower, cpu, &g->limits, scratch);
+    if (!exl2__images_towers(m)) {
+        exl2__tower_prepare(&g->tower, cpu, &g->limits, scratch);
+    }
+}
+
+/* Tells a backend that computes the tower where rows will be written; held false: nowhere any more. */
+static inline void exl2__images_hold(exl2__model *m, bool held)
+{
+    exl2__images *g = &m->images;
+    if (g->on && m->spans.span[0].device && exl2__images_towers(m)) {
+        uint64_t row_bytes = (uint64_t)g->config.hidden * g->config.levels * sizeof *g->pool;
+        exl2__images_towers(m)->hold(m->spans.span[0].device, held ? g->pool : NULL, g->rows_max * row_bytes);
+    }
+}
+
+/* The pass through the tower that has begun is lost, and begins again later. */
+static inline void exl2__images_interrupt(exl2__model *m)
+{
+    exl2__images *g = &m->images;
+    if (g->stage == EXL2__IMAGE_ENCODES) {
+        g->data[g->at].rows = (exl2__image_room){ 0 };
+        g->stage = EXL2__IMAGE_IDLE;
+    }
 }
 
 /* The tower of a model that is parked without its weights is gone: what it was at begins again. */
@@ -143,10 +177,7 @@ static inline void exl2__images_park(exl2__ctx *c, exl2__model *m)
     exl2__images *g = &m->images;
     exl2__tower_read_end(&g->reader);
     exl2__arena_close(c, &g->weights);
-    if (g->stage == EXL2__IMAGE_ENCODES) {
-        g->data[g->at].rows = (exl2__image_room){ 0 };
-        g->stage = EXL2__IMAGE_IDLE;
-    }
+    exl2__images_interrupt(m);
 }
 
 /* Bytes of that. */

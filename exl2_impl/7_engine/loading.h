@@ -35,7 +35,8 @@ EXL2__PRIVATE bool exl2__loading_deliver(exl2_engine *e, exl2__model *m, float p
 EXL2__PRIVATE exl2_result exl2__loading_open_tower(exl2__ctx *c, exl2__model *m)
 {
 #ifndef EXL2_NO_VISION
-    return m->images.on ? exl2__arena_open(c, &m->images.weights, m->images.tower.weight_bytes, EXL2_MEM_WEIGHTS)
+    bool given = m->images.on && !exl2__images_towers(m);
+    return given ? exl2__arena_open(c, &m->images.weights, m->images.tower.weight_bytes, EXL2_MEM_WEIGHTS)
                         : EXL2_OK;
 #else
     (void)c, (void)m;
@@ -126,6 +127,9 @@ EXL2__PRIVATE exl2_result exl2__loading_finish(exl2_engine *e, exl2__model *m, e
                           m->path);
     }
     EXL2__ASSERT(exl2__arena_is_filled(&m->scratch) && exl2__spans_are_filled(&m->spans));
+#ifndef EXL2_NO_VISION
+    exl2__images_hold(m, true);
+#endif
     m->mask_ns = EXL2__FIRST_MASK_NS;
     m->mask_begin_ns = EXL2__FIRST_MASK_BEGIN_NS;
     m->forward.c = &e->ctx;

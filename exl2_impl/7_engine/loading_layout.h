@@ -87,6 +87,9 @@ EXL2__PRIVATE void exl2__loading_close(exl2_engine *e, exl2__model *m)
     exl2__template_set_close(&e->ctx, &m->chats);
     exl2__grammars_close_all(e, m);
     exl2__vocab_close(&e->ctx, &m->vocab);
+#ifndef EXL2_NO_VISION
+    exl2__images_hold(m, false);
+#endif
     exl2__arena_close(&e->ctx, &m->scratch);
 #ifndef EXL2_NO_VISION
     exl2__tower_read_end(&m->images.reader);
@@ -184,14 +187,7 @@ static inline void exl2__loading_layers(exl2__model *m, exl2__arena *scratch)
     }
 }
 
-/* Host bytes of the copy of packed weights that a backend with memory of its own keeps. */
-static inline uint64_t exl2__loading_packed_bytes(const exl2__model *m)
-{
-    bool keeps = m->desc.keep_packed && exl2__objects_has_memory(m);
-    return keeps ? m->weights.weight_bytes + (m->weights.weight_bytes >> 20) + 8 : 0; /* the CPU's part stays */
-}
-
-/* Bytes of the tower's weights, and what else reading them needs. */
+/* Bytes of the tower's weights. */
 static inline uint64_t exl2__loading_tower_bytes(const exl2__model *m)
 {
 #ifndef EXL2_NO_VISION
@@ -202,6 +198,15 @@ static inline uint64_t exl2__loading_tower_bytes(const exl2__model *m)
 #endif
 }
 
+/* Host bytes of the copy of packed weights that a backend with memory of its own keeps. */
+static inline uint64_t exl2__loading_packed_bytes(const exl2__model *m)
+{
+    bool keeps = m->desc.keep_packed && exl2__objects_has_memory(m);
+    uint64_t bytes = m->weights.weight_bytes + exl2__loading_tower_bytes(m);
+    return keeps ? bytes + (bytes >> 20) + 8 : 0; /* the CPU's part stays */
+}
+
+/* What else reading them needs. */
 static inline uint64_t exl2__loading_tower_peak(const exl2__model *m)
 {
 #ifndef EXL2_NO_VISION

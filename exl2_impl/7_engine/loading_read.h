@@ -215,7 +215,8 @@ EXL2__PRIVATE exl2_result exl2__loading_tower_headers(exl2__ctx *c, exl2__model 
     exl2__images *g = &m->images;
     uint64_t before = c->host_bytes;
     if (!g->reader.c) {
-        exl2__tower_read_begin(&g->reader, c, &g->tower, &g->config, m->path);
+        exl2__tower_read_begin(&g->reader, c, &g->tower, &g->config, m->path, exl2__images_towers(m),
+                               m->spans.span[0].device);
     }
     exl2_result r = exl2__tower_read_headers(&g->reader, work);
     g->table_bytes = r < 0 ? 0 : g->table_bytes + (c->host_bytes > before ? c->host_bytes - before : 0);
@@ -241,10 +242,6 @@ EXL2__PRIVATE exl2_result exl2__loading_tower(exl2_engine *e, exl2__model *m, ex
         if (!m->weights.config.arch.text_of_multimodal) {
             return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: vision.images is set, but the model (%s) has no tower for "
                               "pictures", m->path, m->weights.config.arch_name);
-        }
-        if (exl2__objects_has_memory(m)) {
-            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: vision.images is set, but a GPU does not compute towers "
-                              "yet: use EXL2_BACKEND_CPU", m->path);
         }
         EXL2__TRY(exl2__vision_config_read(c, m->path, &m->weights.config, &g->config));
         EXL2__TRY(exl2__images_supports(c, m));

@@ -22,6 +22,9 @@ EXL2__PRIVATE void exl2__loading_free_parked(exl2_engine *e, exl2__model *m)
 #endif
         exl2__spans_close(&e->ctx, &m->spans);
     } else if (exl2__objects_has_memory(m)) {
+#ifndef EXL2_NO_VISION
+        exl2__images_interrupt(m);
+#endif
         exl2__spans_drop(&m->spans);
     } else {
         exl2__spans_free_pages(&e->ctx, &m->spans);
@@ -88,6 +91,8 @@ EXL2__PRIVATE exl2_result exl2__loading_again_allocate(exl2_engine *e, exl2__mod
         return EXL2_PENDING;
     }
     if (exl2__objects_has_memory(m)) {
+        exl2__arena dry = { 0 };
+        EXL2__TRY(exl2__spans_prepare(&m->spans, &m->plan, true, &dry)); /* devices that are new know the plan */
         EXL2__TRY_DONE(exl2__spans_reserve(&m->spans, m->span_bytes));
         EXL2__TRY(exl2__spans_open_host_weights(c, &m->spans, m->desc.keep_packed ? 0 : m->weights.host_bytes));
     } else {
@@ -130,9 +135,10 @@ EXL2__PRIVATE exl2_result exl2__loading_again_finish(exl2_engine *e, exl2__model
     scratch.used = m->prepared_at;
     EXL2__TRY(exl2__spans_prepare(&m->spans, &m->plan, false, &scratch));
 #ifndef EXL2_NO_VISION
-    if (m->images.on && !m->desc.keep_packed) {
+    exl2__images_hold(m, true);
+    if (m->images.on && !m->desc.keep_packed && !exl2__images_towers(m)) {
         scratch.used = m->images.prepared_at;
-        exl2__tower_prepare(&m->images.tower, m->spans.span[0].device, &m->images.limits, &scratch);
+        exl2__tower_prepare(&m->images.tower, exl2__images_cpu(m), &m->images.limits, &scratch);
     }
 #endif
     return EXL2_OK;

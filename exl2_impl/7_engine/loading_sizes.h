@@ -41,6 +41,8 @@ EXL2__PRIVATE exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
         m->plan.shape.row_levels = m->images.config.levels;
         m->plan.picture_rows = m->images.config.whole ? m->images.largest.rows : 0;
         m->plan.rows_max += m->plan.picture_rows;
+        m->plan.tower_limits = m->images.limits;
+        m->plan.tower = exl2__images_towers(m) ? &m->images.config : NULL;
     }
 #endif
     m->plan.kv = m->desc.cache.format;
@@ -48,6 +50,15 @@ EXL2__PRIVATE exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
     if (backend->supports) {
         EXL2__TRY(backend->supports(m->spans.span->device, &m->plan.shape));
     }
+#ifndef EXL2_NO_VISION
+    if (m->plan.tower) {
+        if (m->desc.card_count > 1) {
+            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: vision.images is set, but pictures are not computed on "
+                              "several GPUs yet", m->path);
+        }
+        EXL2__TRY(backend->towers->supports(m->spans.span->device, &m->plan));
+    }
+#endif
     if (m->weights.position_rows && m->plan.context > m->weights.position_rows) {
         return exl2__fail(c, EXL2_ERR_ARG, "%s: context_max %u is more than the model's %u learned positions",
                           m->path, m->desc.context_max, m->weights.position_rows);
@@ -75,8 +86,8 @@ EXL2__PRIVATE exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m
     without_pages += exl2__loading_peak(m);
     uint64_t host_per_page = (has_memory ? 0 : page_bytes) + 1;
     host_per_page += with_pages > without_pages ? (with_pages - without_pages) / EXL2__LOADING_SAMPLE_PAGES : 0;
-    uint64_t host_fixed = without_pages + (has_memory ? 0 : m->weights.weight_bytes) + exl2__loading_tower_bytes(m)
-                        + m->weights.host_bytes;
+    uint64_t host_fixed = without_pages + m->weights.host_bytes;
+    host_fixed += has_memory ? 0 : m->weights.weight_bytes + exl2__loading_tower_bytes(m);
     uint64_t wanted = m->desc.cache.tokens;
     uint32_t usual = exl2__plan_default_pages(&m->plan, page_bytes, m->weights.weight_bytes);
     uint64_t host_room = exl2__alloc_room(&e->ctx);
@@ -87,7 +98,7 @@ EXL2__PRIVATE exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m
         m->plan.pages = 0;
         without_pages = exl2__spans_buffer_bytes(&m->spans, &m->plan);
         uint64_t device_per_page = page_bytes + exl2__div_up(with_pages - without_pages, EXL2__LOADING_SAMPLE_PAGES);
-        uint64_t device_fixed = m->weights.weight_bytes + without_pages;
+        uint64_t device_fixed = m->weights.weight_bytes + exl2__loading_tower_bytes(m) + without_pages;
         const exl2__span *first = m->spans.span; /* all spans are on one device, or else the model has several cards */
         uint64_t room = first->backend->memory->bytes_free(first->device);
         uint32_t fitting = exl2__plan_pages(&m->plan, wanted, usual, device_per_page, device_fixed, room);
@@ -174,6 +185,7 @@ EXL2__PRIVATE void exl2__loading_info_bytes(const exl2_engine *e, exl2__model *m
     info->tower = m->images.on ? m->images.config.family : NULL;
 #endif
     memcpy(m->span_bytes, m->weights.span_bytes, sizeof m->span_bytes);
+    m->span_bytes[0] += exl2__objects_has_memory(m) ? info->tower_bytes : 0;
     info->cache_bytes = page_bytes * m->plan.pages;
     if (exl2__objects_has_memory(m)) {
         buffers = exl2__spans_buffer_bytes(&m->spans, &m->plan);

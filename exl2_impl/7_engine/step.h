@@ -594,10 +594,16 @@ static inline void exl2__step_pictures(exl2_engine *e, exl2__model *m, const exl
                                        exl2__queue_budget *queue_budget, exl2__progress *progress)
 {
     uint64_t deadline = budget->deadline_ns, now = deadline ? exl2__platform_ns() : 0, id = m->id;
+    uint64_t gpu_ns = budget->gpu_ns ? exl2__max64(budget->card_ns[exl2__cards_device(e, m, 0)], 1) : 0;
+    exl2__image_budget pictures = { deadline, budget->unit_ns, gpu_ns, budget->wait };
+    exl2__image_budget first = pictures;
     exl2__images_deliver(e, m, &progress->anything);
     bool ended = m->id == id;
-    if (ended && deadline && exl2__images_has_wanted(m)) {
-        exl2__images_run(e, m, now + (deadline - exl2__min64(now, deadline)) / 2, budget->unit_ns, &progress->anything);
+    if (ended && (deadline || gpu_ns) && exl2__images_has_wanted(m)) {
+        first.deadline_ns = deadline ? now + (deadline - exl2__min64(now, deadline)) / 2 : 0;
+        first.gpu_ns = exl2__max64(gpu_ns / 2, gpu_ns > 0);
+        exl2__images_run(e, m, &first, &progress->anything);
+        *queue_budget = exl2__step_queue_budget(e, m, budget);
     }
     while (ended) {
         bool before = progress->pass_ended;
@@ -607,7 +613,7 @@ static inline void exl2__step_pictures(exl2_engine *e, exl2__model *m, const exl
         progress->pass_ended = before || passed;
         bool left = deadline ? exl2__platform_ns() < deadline || !progress->anything
                              : !passed || exl2__images_has_wanted(m);
-        ended = m->id == id && left && exl2__images_run(e, m, deadline, budget->unit_ns, &progress->anything)
+        ended = m->id == id && left && exl2__images_run(e, m, &pictures, &progress->anything)
              && deadline && exl2__platform_ns() < deadline;
     }
     if (m->id == id) {
@@ -620,13 +626,16 @@ static inline void exl2__step_pictures(exl2_engine *e, exl2__model *m, const exl
 static inline void exl2__step_model(exl2_engine *e, exl2__model *m, exl2__budget *budget, exl2__progress *progress)
 {
     exl2__queue_budget queue_budget = exl2__step_queue_budget(e, m, budget);
+    bool pictures = false;
 #ifndef EXL2_NO_VISION
-    if (m->images.on) {
+    pictures = m->images.on;
+    if (pictures) {
         exl2__step_pictures(e, m, budget, &queue_budget, progress);
-        return;
     }
 #endif
-    exl2__step_passes(e, m, budget, &queue_budget, progress);
+    if (!pictures) {
+        exl2__step_passes(e, m, budget, &queue_budget, progress);
+    }
     for (uint32_t i = 0; i < m->spans.count && m->id && exl2__objects_is_async(m); i++) {
         budget->card_ns[exl2__cards_device(e, m, i)] = queue_budget.ns[i];
     }

@@ -231,6 +231,35 @@ static int host_free(void *memory)
     return INVALID_VALUE;
 }
 
+/* Memory of the application is pinned. */
+static int host_register(void *memory, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    CALL("cuMemHostRegister");
+    if (!fake_current()) {
+        return INVALID_CONTEXT;
+    }
+    object *o = fake_make(PINNED);
+    o->bytes = bytes;
+    o->memory = memory;
+    return 0;
+}
+
+static int host_unregister(void *memory)
+{
+    int result = fake_call("cuMemHostUnregister", false);
+    for (object *o = fake_first(); o; o = o->next) {
+        if (o->kind == PINNED && o->memory == memory) {
+            fake_finish();
+            o->memory = NULL; /* it stays the application's */
+            fake_drop(o);
+            return result;
+        }
+    }
+    fake_misuse("memory is no longer pinned that was not");
+    return INVALID_VALUE;
+}
+
 /* ---- copies ---- */
 
 /* Pinned memory is read when the copy is executed; pageable memory is read at once. */
@@ -441,6 +470,8 @@ void fake_fill_memory(exl2__cuda_driver *d)
     d->memory_free = memory_free;
     d->host_alloc = host_alloc;
     d->host_free = host_free;
+    d->host_register = host_register;
+    d->host_unregister = host_unregister;
     d->copy_up = copy_up;
     d->copy_down = copy_down;
     d->copy = copy;

@@ -176,7 +176,7 @@ static void fake_model_advance(exl2k_row *row, exl2k_sampling *draw, uint32_t to
         draw->history_next = (draw->history_next + 1) % draw->history_size;
         draw->history_count += draw->history_count < draw->history_size;
     }
-    row->flags = draw->left <= 1 ? EXL2K_ROW_DONE : 0;
+    row->flags = draw->left <= 1 ? EXL2K_ROW_DONE : row->flags >> EXL2K_ROW_MOVED << EXL2K_ROW_MOVED;
     row->token = token;
     row->position++;
     draw->left--;

@@ -39,13 +39,13 @@ whole() {
 
 compile -DEXL2__PRIVATE= -DEXL2_CONVERT= -DTEST_WHOLE -c tests/device/other_gpu.c -o "$folder/made/engine.o"
 for name in repack small steps exchange sample products gemm expert_gemm attend predict product_speed convert convert_speed cards \
-    build_kernels exl3; do
+    build_kernels exl3 towers tower_kernels; do
     program $name tests/device/$name.c
 done
 program offload tests/device/offload.c demo/common/pool.c
 program solve tests/unit/solve.c -DRIG_BACKEND=EXL2_BACKEND_CUDA
 for name in golden mixed experts sampling guidance grammars bans replay snapshot forced drafts worker park prefix embed \
-    loras soak grammar_real; do
+    loras soak grammar_real vision pictures; do
     program $name tests/engine/$name.c -DRIG_BACKEND=EXL2_BACKEND_CUDA
 done
 whole host tests/device/host.c
@@ -65,7 +65,7 @@ cp -r tests/golden/models tests/golden/convert tests/golden/embed "$folder/tests
 cp tests/device/*.sh tests/device/exchange.cu "$folder/tests/device/"
 cp tests/grammar_judge.py "$folder/tests/"
 shared=${EXL2_TEST_DATA:-../shared}
-for name in exl2 arch convert/matrix exl3 lora embed; do # all that `golden shared`, `solve`, `loras` and others run
+for name in exl2 arch convert/matrix exl3 lora embed vision; do # all that `golden shared`, `solve`, `loras` and others run
     if [ -d "$shared/fixtures/$name" ]; then
         mkdir -p "$(dirname "$folder/shared/fixtures/$name")"
         cp -r "$shared/fixtures/$name" "$folder/shared/fixtures/$name"

@@ -88,6 +88,10 @@ run park park
 run prefix prefix
 run embed embed
 run loras loras
+run towers towers
+run tower_kernels tower_kernels
+run vision vision
+run pictures pictures
 run soak soak 20
 [ -n "$EXL2_TEST_MODEL" ] && run grammar_real grammar_real # a model with a tokenizer
 cat "$logs"/phases.log "$logs"/models*.log "$logs"/golden*.log | grep -v failed: | grep -e ' off by ' -e ' within '

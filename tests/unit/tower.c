@@ -59,7 +59,7 @@ static bool rig_open(rig *r, const char *folder, const exl2__cpu_ops *ops, uint3
     exl2_result result = exl2__vision_config_read(&r->c, path, &text, &v);
     uint32_t slices = 0;
     if (result == EXL2_OK) {
-        exl2__tower_read_begin(&reader, &r->c, &r->tower, &v, path);
+        exl2__tower_read_begin(&reader, &r->c, &r->tower, &v, path, NULL, NULL);
         do {
             exl2__work work = { 20000 };
             result = exl2__tower_read_headers(&reader, &work);
@@ -152,42 +152,6 @@ static void check_seen(const char *folder, const char *name, const exl2__json *g
     free(wanted.rgb);
 }
 
-/* The largest difference of the rows of a prompt's pictures from its golden: of elements, and of sums per root of the
-   width. rows [count, levels, hidden] */
-static double differ(const exl2__json *j, uint32_t prompt, const float *rows, uint32_t count, uint32_t levels,
-                     uint32_t hidden)
-{
-    double first[256], last[256], sum[ROWS_MAX], square[ROWS_MAX], worst = 0, root = sqrt((double)hidden);
-    CHECK_INT(vision_numbers(j, exl2__json_get(j, prompt, "embeddings_first"), first, 256), hidden);
-    CHECK_INT(vision_numbers(j, exl2__json_get(j, prompt, "embeddings_last"), last, 256), hidden);
-    CHECK_INT(vision_numbers(j, exl2__json_get(j, prompt, "embeddings_sum"), sum, ROWS_MAX), count);
-    CHECK_INT(vision_numbers(j, exl2__json_get(j, prompt, "embeddings_square"), square, ROWS_MAX), count);
-    uint32_t deep = exl2__json_get(j, prompt, "deepstack_sum");
-    CHECK_INT(deep ? j->tokens[deep].count : 0, levels - 1);
-    for (uint32_t i = 0; i < hidden; i++) {
-        const float *end = rows + (size_t)(count - 1) * levels * hidden;
-        worst = fmax(worst, fmax(fabs(first[i] - (double)rows[i]), fabs(last[i] - (double)end[i])));
-    }
-    uint32_t list = deep ? exl2__json_first(j, deep) : 0;
-    for (uint32_t level = 0; level < levels; level++) {
-        if (level) {
-            vision_numbers(j, list, sum, ROWS_MAX);
-            list = exl2__json_next(j, deep, list);
-        }
-        for (uint32_t r = 0; r < count; r++) {
-            double total = 0, squares = 0;
-            for (uint32_t i = 0; i < hidden; i++) {
-                double x = (double)rows[((size_t)r * levels + level) * hidden + i];
-                total += x;
-                squares += x * x;
-            }
-            worst = fmax(worst, fabs(total - sum[r]) / root);
-            worst = fmax(worst, level ? 0 : fabs(squares - square[r]) / (2 * sqrt(square[r]) + 1));
-        }
-    }
-    return worst;
-}
-
 /* Encodes the pictures of a prompt, one after the other. Returns the number of rows. */
 static uint32_t encode_prompt(rig *r, const char *folder, const exl2__json *j, uint32_t prompt, uint64_t unit_ns,
                               bool checks, float *rows)
@@ -235,7 +199,7 @@ static void check_folder(const char *folder)
             }
             const exl2__vision_config *v = &r.tower.config;
             uint32_t count = encode_prompt(&r, folder, &golden, at, 0, true, rows);
-            worst = fmax(worst, differ(&golden, at, rows, count, v->levels, v->hidden));
+            worst = fmax(worst, vision_differ(&golden, at, rows, count, v->levels, v->hidden, false));
             memset(other, 0, sizeof other);
             encode_prompt(&r, folder, &golden, at, 1, true, other);
             CHECK(memcmp(rows, other, (size_t)count * v->levels * v->hidden * sizeof *rows) == 0);

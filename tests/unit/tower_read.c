@@ -88,7 +88,7 @@ static exl2_result use(memory_files *m, const char *header, size_t cut)
     add_model(m, header, cut);
     CHECK_INT(exl2__vision_config_read(&m->c, "models/x", &text, &v), EXL2_OK);
     CHECK_INT(exl2__cpu_backend.open(&m->c, NULL, &cpu), EXL2_OK);
-    exl2__tower_read_begin(&r, &m->c, &t, &v, "models/x");
+    exl2__tower_read_begin(&r, &m->c, &t, &v, "models/x", NULL, NULL);
     exl2_result result = exl2__tower_read_headers(&r, &all);
     result = result < 0 ? result : exl2__arena_open(&m->c, &weights, t.weight_bytes, EXL2_MEM_WEIGHTS);
     result = result < 0 ? result : exl2__tower_read_weights(&r, &weights, &all);

@@ -6,6 +6,7 @@
 #define EXL2__CUDA_H
 
 #include "cuda_park.h"
+#include "cuda_tower.h"
 
 EXL2__PRIVATE exl2_result exl2__cuda_open(exl2__ctx *c, void *hardware, exl2__device **out)
 {
@@ -156,7 +157,12 @@ EXL2__PRIVATE exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t w
                                     .codes = m->plan->kv != EXL2_KV_FP16, .loras = m->plan->lora_max > 0,
                                     .attend_few = exl2__cuda_attends_few(s),
                                     .many = exl2__cuda_many_decode(m->plan),
-                                    .crowd = m->plan->sequences_max > EXL2__CUDA_GEMV_ROWS };
+                                    .crowd = m->plan->sequences_max > EXL2__CUDA_GEMV_ROWS,
+                                    .turns = exl2__cuda_turns(m->plan) };
+#ifndef EXL2_NO_VISION
+        needs.tower = m->plan->tower != NULL;
+        needs.tower_wg = needs.tower && exl2__cuda_tower_by_wg(m->gpu);
+#endif
     }
     exl2__cuda_modules_of(&needs, wanted);
     if (s && exl2__cuda_attend_prepares(s)) {
@@ -263,6 +269,9 @@ static const exl2__backend exl2__cuda_backend = {
     .memory = &exl2__cuda_backend_memory,
     .queue = &exl2__cuda_backend_queue,
     .loras = &exl2__cuda_loras,
+#ifndef EXL2_NO_VISION
+    .towers = &exl2__cuda_towers,
+#endif
     .open = exl2__cuda_open,
     .close = exl2__cuda_close,
     .decode_rows = EXL2__CUDA_SAMPLED_ROWS,

@@ -155,6 +155,8 @@ typedef char exl2__cuda_launch_attribute_size[sizeof(exl2__cuda_launch_attribute
     X(memory_free, "cuMemFree_v2", EXL2__CUDA_NEEDED, (uint64_t address))                                              \
     X(host_alloc, "cuMemHostAlloc", EXL2__CUDA_NEEDED, (void **memory, size_t bytes, unsigned flags))                  \
     X(host_free, "cuMemFreeHost", EXL2__CUDA_NEEDED, (void *memory))                                                   \
+    X(host_register, "cuMemHostRegister_v2", EXL2__CUDA_OPTIONAL, (void *memory, size_t bytes, unsigned flags))        \
+    X(host_unregister, "cuMemHostUnregister", EXL2__CUDA_OPTIONAL, (void *memory))                                     \
     X(copy_up, "cuMemcpyHtoDAsync_v2", EXL2__CUDA_NEEDED,                                                              \
       (uint64_t to, const void *from, size_t bytes, exl2__cuda_stream *stream))                                        \
     X(copy_down, "cuMemcpyDtoHAsync_v2", EXL2__CUDA_NEEDED,                                                            \

@@ -149,8 +149,8 @@ static inline bool exl2__cuda_attend_norms(const exl2__cuda_model *m, const exl2
 {
     const exl2__shape *s = &m->plan->shape;
     bool biased = layer->q_norm.bias || layer->k_norm.bias;
-    return !m->pass.prompts && m->plan->kv == EXL2_KV_FP16 && s->qk_norm == EXL2__QK_NORM_HEADS && !s->layer_norm
-           && !biased && !(s->clip_qkv > 0) && !(s->query_growth > 0);
+    return !m->pass.prompts && !m->pass.turned && m->plan->kv == EXL2_KV_FP16 && s->qk_norm == EXL2__QK_NORM_HEADS
+           && !s->layer_norm && !biased && !(s->clip_qkv > 0) && !(s->query_growth > 0);
 }
 
 /* Norms and bounds of q, k, v, and what makes q grow, if the layer has any of these and attention does not apply them.
@@ -188,12 +188,35 @@ EXL2__PRIVATE exl2_result exl2__cuda_attend_prepare(exl2__cuda_model *m, const e
     return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_prepare, grid, &a);
 }
 
+/* Rotates q and k of all rows by the angles of three axes, if rows of the pass have such. *rope: the layer's; its
+   angles are 0 then, while pairs keep their places. */
+EXL2__PRIVATE exl2_result exl2__cuda_turn(exl2__cuda_model *m, const exl2__layer *layer, exl2__cuda_rope *rope)
+{
+#ifndef EXL2_NO_VISION
+    const exl2__shape *s = &m->plan->shape;
+    if (!m->pass.turned || layer->rope == EXL2__NO_ROPE) {
+        return EXL2_OK;
+    }
+    exl2k_turn_args a = { .pass = m->pass.groups, .rows = m->pass.rows, .turns = m->pass.turns, .axes = m->b.axes,
+                          .qkv = m->b.qkv, .rope = rope->table, .rope_pitch = rope->pitch, .rope_split = rope->split,
+                          .rope_divided = rope->divided, .pitch = m->b.qkv_pitch, .dim = s->head_dim };
+    exl2__cuda_grid grid = { .x = m->pass.row_count, .y = s->heads + s->kv_heads, .threads = EXL2K_TURN_THREADS };
+    rope->table = m->b.unrotated;
+    rope->pitch = rope->divided = 0;
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_turn, grid, &a);
+#else
+    (void)m, (void)layer, (void)rope;
+    return EXL2_OK;
+#endif
+}
+
 EXL2__PRIVATE exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     const exl2__shape *s = &m->plan->shape;
     exl2__cuda_rope rope;
     (void)range;
     EXL2__TRY(exl2__cuda_attend_prepare(m, layer, &rope));
+    EXL2__TRY(exl2__cuda_turn(m, layer, &rope));
     exl2k_attend_args a = { .pass = m->pass.groups, .rows = m->pass.rows, .qkv = m->b.qkv, .rope = rope.table,
                             .out = m->b.attended,
                             .map = m->pass.by_wg ? 0 : exl2__cuda_inputs(layer->matrix[EXL2__ROLE_OUT]),

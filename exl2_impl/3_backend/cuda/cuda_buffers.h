@@ -13,6 +13,7 @@
 #include "cuda_grouped_plan.h"
 #include "cuda_timing.h"
 #include "cuda_sample.h"
+#include "cuda_tower_plan.h"
 
 #ifndef EXL2__CUDA_GEMM_ROWS_MIN
 #define EXL2__CUDA_GEMM_ROWS_MIN 17u /* rows of sampled tokens from which GEMM is faster than GEMV (H200) */
@@ -54,6 +55,7 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint64_t expanded;   /* of a quantized cache: [pages] of fp16, K and V of one layer for prefill; else 0 */
     uint64_t rope;       /* f32 [ropes, lines, head_dim / 2, 2]; see exl2__cuda_rope_divided */
     uint64_t unrotated;  /* f32 [head_dim / 2, 2]: angles of 0, for layers without RoPE */
+    uint64_t axes;       /* u8 [head_dim / 2]: exl2k_turn_args.axes; 0: positions have one axis */
     uint64_t residual;   /* f32 [R, hidden] */
     uint64_t handed;     /* f32 [R, hidden] of a later span: the residual of the span before; then its sums of squares,
                             of the norm that follows and of the one before, each f32 [EXL2__CUDA_GEMV_ROWS, slots] */
@@ -75,6 +77,9 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint64_t lora_rows_t, lora_act; /* exl2k_lora_rows_args: t, from */
     uint64_t split_x, split_out; /* cuda_split.h: fp16 [16, x_pitch]; f32 [16, 2 inter] */
     uint64_t logits, adjusted, keys, key_sums, sample_states, sample_bins; /* exl2k_sample_args */
+#ifndef EXL2_NO_VISION
+    exl2__cuda_tower_buffers tower; /* of a plan with a tower, else zeros */
+#endif
     uint64_t data;       /* [data_bytes] data that changes from pass to pass */
     uint64_t kept;       /* [EXL2__STEP_GROUPS, data_bytes] of one of several spans: `data` of each group of a pass */
     uint64_t data_bytes;
@@ -94,6 +99,7 @@ typedef struct exl2__cuda_pass {
     uint64_t masks;      /* masks of the rows that have one, each aligned to 16 bytes */
     uint64_t loras;      /* exl2k_lora_pass, if rows have adapters; of prompts exl2k_lora_set */
     uint64_t row_sets;   /* of prompts, if rows have adapters: u16 of each row */
+    uint64_t turns;      /* exl2k_turn_args.turns, if `turned` */
     uint32_t row_count;  /* rows of launches; of a captured pass those of its class: exl2k_pass has its own */
     uint32_t longest_context; /* tokens that the row with the longest context attends to */
     uint32_t splits;     /* splits of attention that a graph is captured for; 0: what longest_context needs */
@@ -102,6 +108,7 @@ typedef struct exl2__cuda_pass {
     bool captured;       /* decodes few enough rows: offsets of its data depend on row_count only, as graphs need */
     bool decodes;        /* as exl2__step.decodes: the head reads all rows */
     bool adapted;        /* rows have adapters (cuda_lora.h) */
+    bool turned;         /* angles of some rows are not those of their places: exl2k_attend_turn rotates q and k */
     bool prompts;        /* rows of prompts: attention for prefill */
     bool by_gemm;        /* rows of prompts, or many of sampled tokens: then norms are separate kernels */
     bool by_wg;          /* by wgmma: inputs of products are tiles (kernels_src/wg_tiles.cuh) */
@@ -275,6 +282,17 @@ static inline uint64_t exl2__cuda_handed_bytes(const exl2__plan *p)
     return exl2__cuda_handed_sums(p) + 2 * EXL2__CUDA_HANDED_SLOTS;
 }
 
+/* Whether positions of rows may have three axes. */
+static inline bool exl2__cuda_turns(const exl2__plan *p)
+{
+#ifndef EXL2_NO_VISION
+    return p->tower && p->tower->mrope;
+#else
+    (void)p;
+    return false;
+#endif
+}
+
 /* Upper bound of the data of a pass: passes and rows, page tables, tiles, samplings and their lists, each aligned to
    16. */
 EXL2__PRIVATE uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
@@ -289,6 +307,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
     bytes += sampled * ((uint64_t)p->context_max * sizeof(uint32_t) + EXL2__CUDA_BIASES_MAX * sizeof(exl2k_bias));
     bytes += sampled * exl2__bit_words(p->shape.vocab) * sizeof(uint32_t); /* masks */
     bytes += p->lora_max ? exl2__cuda_lora_data_bytes(p) : 0;
+    bytes += exl2__cuda_turns(p) ? rows * 3 * sizeof(int32_t) + 16 : 0;
     return exl2__align_up(bytes + 64 + sampled * 3 * 16, EXL2__CUDA_ALIGN);
 }
 
@@ -378,6 +397,7 @@ EXL2__PRIVATE void exl2__cuda_buffers_layout(exl2__cuda_buffers *b, const exl2__
                 : exl2__cuda_arena_take(a, (uint64_t)p->pages * exl2__cuda_page_bytes(s, EXL2_KV_FP16));
     b->rope = exl2__cuda_arena_take(a, p->rope_count * exl2__cuda_rope_bytes(p));
     b->unrotated = exl2__cuda_arena_take(a, s->head_dim * sizeof(float));
+    b->axes = exl2__cuda_turns(p) ? exl2__cuda_arena_take(a, s->head_dim / 2) : 0;
     b->residual = exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float));
     b->handed = exl2__plan_first(p) > 0 ? exl2__cuda_arena_take(a, exl2__cuda_handed_bytes(p)) : 0;
     b->branch = s->post_norms ? exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float)) : 0;
@@ -393,6 +413,12 @@ EXL2__PRIVATE void exl2__cuda_buffers_layout(exl2__cuda_buffers *b, const exl2__
     exl2__cuda_buffers_routed(b, p, a);
     exl2__cuda_buffers_scratch(b, p, sms, a);
     exl2__cuda_buffers_zeroed(b, p, sms, a);
+#ifndef EXL2_NO_VISION
+    memset(&b->tower, 0, sizeof b->tower);
+    if (p->tower) {
+        exl2__cuda_tower_layout(&b->tower, p->tower, &p->tower_limits, p->rows_max, a);
+    }
+#endif
 }
 
 #endif

@@ -82,6 +82,9 @@ typedef struct exl2__cuda_needs {
     bool attend_few;     /* attention in decode of up to 8 rows by kernels without norms */
     bool many, crowd;    /* more than 8, more than 16 rows may decode together */
     bool loras;          /* the model may have adapters */
+    bool tower;          /* the model has a tower for pictures */
+    bool tower_wg;       /* its products run by wgmma */
+    bool turns;          /* positions of rows may have three axes */
 } exl2__cuda_needs;
 
 /* Whether the module has products of EXL3 matrices that the model has. */
@@ -124,6 +127,13 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     if (strstr(module, "_lora.cu")) { /* smaller matrices have those for any family */
         bool has_large = n->large && !n->any, of_large = strstr(module, "_large") != NULL;
         return n->loras && (strstr(module, "_affine") ? n->affine : of_large == has_large);
+    }
+    if (strncmp(module, "tower", 5) == 0) {
+        bool by_wg = strcmp(module, "tower_wg.cu") == 0, plain = strcmp(module, "tower_product.cu") == 0;
+        return n->tower && (by_wg ? n->tower_wg : !plain || !n->tower_wg);
+    }
+    if (strcmp(module, "attend_turn.cu") == 0) {
+        return n->turns;
     }
     if (strcmp(module, "gemm.cu") == 0) {
         return !n->any;

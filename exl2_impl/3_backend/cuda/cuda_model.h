@@ -80,6 +80,37 @@ typedef struct exl2__cuda_kept {
     const exl2__step *step;
     uint64_t bytes;                 /* of its data */
 } exl2__cuda_kept;
+#ifndef EXL2_NO_VISION
+/* The stages of a tower, in order. From NORM1 to DOWN they repeat for each layer, from POST_NORM to LINEAR2 for each
+   projector, all of these for each tile. */
+typedef enum exl2__cuda_tower_stage {
+    EXL2__CUDA_TOWER_UPLOAD, EXL2__CUDA_TOWER_PATCHES, EXL2__CUDA_TOWER_EMBED, EXL2__CUDA_TOWER_PLACE,
+    EXL2__CUDA_TOWER_NORM1, EXL2__CUDA_TOWER_QKV, EXL2__CUDA_TOWER_HEADS, EXL2__CUDA_TOWER_ATTEND,
+    EXL2__CUDA_TOWER_OUT, EXL2__CUDA_TOWER_NORM2, EXL2__CUDA_TOWER_UP, EXL2__CUDA_TOWER_DOWN,
+    EXL2__CUDA_TOWER_POST_NORM, EXL2__CUDA_TOWER_PATCH_NORM, /* of patches */
+    EXL2__CUDA_TOWER_MERGE, EXL2__CUDA_TOWER_MERGING, EXL2__CUDA_TOWER_LINEAR1, EXL2__CUDA_TOWER_LINEAR2, /* of rows */
+    EXL2__CUDA_TOWER_CHECK, EXL2__CUDA_TOWER_COPY
+} exl2__cuda_tower_stage;
+
+/* The tower of a plan that has one, and the picture that it encodes. */
+typedef struct exl2__cuda_tower {
+    uint64_t base;          /* address of its weights, which lie among the model's; 0: not made yet */
+    uint32_t *index;        /* [4, rows_max] what exl2__cuda_tower_buffers.index is uploaded from */
+    void *held;             /* pinned memory of the caller, with all rows; NULL: rows go through `down` */
+    uint8_t *down;          /* [EXL2__CUDA_TOWER_DOWN_BYTES + 4] pinned: rows, and whether some are not finite */
+    exl2__cuda_event *done; /* the copy has ended */
+    exl2__vision_size size;
+    const uint8_t *seen;
+    float *out;             /* [size.rows, levels, hidden] */
+    uint32_t rows, out_rows; /* of a tile, and of its result */
+    bool active;
+    exl2__cuda_tower_stage stage; /* what comes next: stage, tile, layer, level, and the first row of the stage */
+    uint32_t tile, layer, level, row;
+    uint64_t sent, copied;  /* bytes of the tile's pixels; bytes of rows that are in `out` */
+    bool copying;           /* the next part is on its way */
+    bool chained;           /* as exl2__cuda_pass.chained */
+} exl2__cuda_tower;
+#endif
 
 typedef struct exl2__cuda_model { /* exl2__device of this backend */
     exl2__ctx *c;
@@ -104,6 +135,9 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     const exl2__step *step;
     exl2__cuda_pass pass;
     const exl2__step *fence_steps[EXL2K_RESULT_SETS]; /* whose results a fence has, at the index of its event */
+#ifndef EXL2_NO_VISION
+    exl2__cuda_tower tower;
+#endif
     uint32_t fences_queued, fences_collected; /* numbers of fences, see cuda_queue.h; exl2k_pass.ticket holds them */
     uint32_t layers_per_unit;       /* layers in a unit of a captured pass of few rows: exl2__cuda_unit_layers */
     uint32_t head_units;            /* ranges of the head's columns, at least 1; 0: the span has no head */

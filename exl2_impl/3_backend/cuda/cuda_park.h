@@ -30,6 +30,18 @@ EXL2__PRIVATE void exl2__cuda_release(exl2__cuda_model *m)
             gpu->driver.event_free(m->b.fences[i]);
         }
     }
+#ifndef EXL2_NO_VISION
+    if (m->tower.done) {
+        gpu->driver.event_free(m->tower.done);
+    }
+    if (m->tower.held) {
+        gpu->driver.host_unregister(m->tower.held);
+    }
+    m->tower.done = NULL;
+    m->tower.down = NULL;
+    m->tower.held = NULL;
+    m->tower.active = false;
+#endif
     exl2__cuda_making_close(m);
     exl2__cuda_arena_close(gpu, &m->pass_memory);
     exl2__cuda_arena_close(gpu, &m->weights);
@@ -193,6 +205,9 @@ EXL2__PRIVATE void exl2__cuda_move_all(exl2__cuda_model *m)
     for (exl2__cuda_vector *v = m->vectors; v; v = v->next) {
         exl2__cuda_move(&v->values, by);
     }
+#ifndef EXL2_NO_VISION
+    exl2__cuda_move(&m->tower.base, by);
+#endif
     m->packed_base = m->weights.base;
 }
 

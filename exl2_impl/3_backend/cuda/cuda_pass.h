@@ -83,17 +83,19 @@ EXL2__PRIVATE uint32_t exl2__cuda_table_pitch(const exl2__step *step)
     return pages;
 }
 
-EXL2__PRIVATE void exl2__cuda_fill_rows(const exl2__step *step, uint32_t vocab, exl2k_row *rows, uint32_t *tables,
-                                        uint32_t pitch)
+/* turned: a kernel rotates q and k by three axes, and attention does not. */
+EXL2__PRIVATE void exl2__cuda_fill_rows(const exl2__step *step, bool turned, uint32_t vocab, exl2k_row *rows,
+                                        uint32_t *tables, uint32_t pitch)
 {
     (void)vocab; /* only asserts read it */
     for (uint32_t i = 0; i < step->row_count; i++) {
         const exl2__step_row *row = &step->rows[i];
         uint32_t pages = exl2__cuda_last_position(step, i) / EXL2K_PAGE_TOKENS + 1;
         EXL2__ASSERT(row->vector || (uint32_t)row->token < vocab);
-        EXL2__ASSERT(!row->later && !row->turn[0] && !row->turn[1] && !row->turn[2]); /* kernels know positions alone */
+        EXL2__ASSERT(row->turn[0] <= 0 && (turned || (row->turn[0] == row->turn[1] && row->turn[0] == row->turn[2])));
         rows[i] = (exl2k_row){ (exl2k_u32)row->token, row->position, row->sequence, 0 };
         rows[i].flags = row->vector ? EXL2K_ROW_VECTOR : 0;
+        rows[i].flags |= (row->later ? row->later : turned ? 0 : (uint32_t)row->turn[0]) << EXL2K_ROW_MOVED;
         if (i + 1 < step->row_count && row[1].sequence == row->sequence) {
             continue;
         }
@@ -218,6 +220,17 @@ EXL2__PRIVATE void exl2__cuda_fill_sets(const exl2__cuda_model *m, exl2k_lora_se
     }
 }
 
+/* Packs what turns the angles of each row, by axis. */
+EXL2__PRIVATE bool exl2__cuda_pack_turns(exl2__cuda_model *m, exl2__cuda_packer *k)
+{
+    const exl2__step *step = m->step;
+    int32_t *turns = (int32_t *)exl2__cuda_pack(k, step->row_count * 3 * sizeof *turns, &m->pass.turns);
+    for (uint32_t i = 0; turns && i < step->row_count; i++) {
+        memcpy(turns + 3 * (size_t)i, step->rows[i].turn, sizeof step->rows[i].turn);
+    }
+    return turns != NULL;
+}
+
 /* Gives the masks their addresses, after everything else; they are uploaded later. */
 EXL2__PRIVATE bool exl2__cuda_pack_masks(exl2__cuda_model *m, const exl2__cuda_packer *k, exl2k_sampling *samplings)
 {
@@ -251,7 +264,7 @@ EXL2__PRIVATE bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k
                                   .ticket = m->fences_queued + m->plan->host_mlps + g, /* crossings come first */
                                   .logit_count = exl2__min32(size, step->logit_count - g * size) };
     }
-    exl2__cuda_fill_rows(step, m->plan->shape.vocab, (exl2k_row *)(void *)(k->slot + at->rows),
+    exl2__cuda_fill_rows(step, m->pass.turned, m->plan->shape.vocab, (exl2k_row *)(void *)(k->slot + at->rows),
                          (uint32_t *)(void *)(k->slot + at->tables), table_pitch);
     if (m->pass.prompts) {
         exl2__cuda_pack_tiles(m, step, (exl2k_tile *)(void *)(k->slot + at->tiles));
@@ -265,7 +278,7 @@ EXL2__PRIVATE bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k
     } else if (m->pass.adapted) {
         exl2__cuda_fill_loras(m, (exl2k_lora_pass *)(void *)(k->slot + at->loras));
     }
-    bool good = true;
+    bool good = !m->pass.turned || exl2__cuda_pack_turns(m, k);
     for (uint32_t i = 0; i < step->logit_count && good; i++) {
         good = exl2__cuda_pack_sampling(k, &step->logits[i], step->repeats, &samplings[i]);
         samplings[i].row -= step->rows_before;
@@ -295,12 +308,13 @@ EXL2__PRIVATE exl2__cuda_pass exl2__cuda_pass_captured(const exl2__cuda_model *m
     return pass;
 }
 
-/* Uploads the vectors of rows into the residual, where the embedding finds them. The stream's earlier passes do not
-   read it any more by then. */
-EXL2__PRIVATE exl2_result exl2__cuda_send_vectors(exl2__cuda_model *m)
+/* Uploads a level of the vectors of rows to `to`: the first one into the residual, where the embedding finds it. The
+   stream's earlier passes do not read it any more by then. */
+EXL2__PRIVATE exl2_result exl2__cuda_send_level(exl2__cuda_model *m, uint32_t level, uint64_t to)
 {
     const exl2__step *step = m->step;
     uint64_t row_bytes = m->plan->shape.hidden * sizeof(float), most = m->ring.slot_bytes / row_bytes;
+    size_t before = (size_t)level * m->plan->shape.hidden;
     EXL2__ASSERT(most > 0);
     for (uint32_t first = 0, count; first < step->row_count; first += exl2__max32(count, 1)) {
         void *slot;
@@ -312,9 +326,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_send_vectors(exl2__cuda_model *m)
         }
         EXL2__TRY(exl2__cuda_ring_take(m->gpu, &m->ring, count * row_bytes, true, &slot));
         for (uint32_t i = 0; i < count; i++) {
-            memcpy((uint8_t *)slot + i * row_bytes, step->rows[first + i].vector, (size_t)row_bytes);
+            memcpy((uint8_t *)slot + i * row_bytes, step->rows[first + i].vector + before, (size_t)row_bytes);
         }
-        EXL2__TRY(exl2__cuda_ring_copy(m->gpu, &m->ring, m->b.residual + first * row_bytes, 0, count * row_bytes));
+        EXL2__TRY(exl2__cuda_ring_copy(m->gpu, &m->ring, to + first * row_bytes, 0, count * row_bytes));
         EXL2__TRY(exl2__cuda_ring_next(m->gpu, &m->ring));
     }
     return EXL2_OK;
@@ -332,6 +346,25 @@ EXL2__PRIVATE exl2_result exl2__cuda_lora_turn(exl2__cuda_model *m)
     m->pass.chained = false; /* the next kernel waits for it */
     return exl2__cuda_device_check(m->gpu, driver->fill8(m->b.lora_t, 0, (size_t)m->b.lora_t_bytes, m->gpu->stream),
                                    "clearing buffers");
+}
+
+#ifndef EXL2_NO_VISION
+/* Where the vectors lie that are added to rows after layer `level` - 1. */
+static inline uint64_t exl2__cuda_deep(const exl2__cuda_model *m, uint32_t level)
+{
+    return m->b.tower.deep + (uint64_t)(level - 1) * m->plan->rows_max * m->plan->shape.hidden * sizeof(float);
+}
+#endif
+
+EXL2__PRIVATE exl2_result exl2__cuda_send_vectors(exl2__cuda_model *m)
+{
+    EXL2__TRY(exl2__cuda_send_level(m, 0, m->b.residual));
+#ifndef EXL2_NO_VISION
+    for (uint32_t level = 1; level < m->plan->shape.row_levels; level++) {
+        EXL2__TRY(exl2__cuda_send_level(m, level, exl2__cuda_deep(m, level)));
+    }
+#endif
+    return EXL2_OK;
 }
 
 EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
@@ -353,7 +386,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     exl2__cuda_pass_products(m, pass);
     pass->tile_count = pass->prompts ? exl2__cuda_pack_tiles(m, step, NULL) : 0;
     for (uint32_t i = 0; i < step->row_count; i++) {
-        pass->longest_context = exl2__max32(pass->longest_context, step->rows[i].position + 1);
+        const exl2__step_row *row = &step->rows[i];
+        pass->longest_context = exl2__max32(pass->longest_context, row->position + 1);
+        pass->turned |= !pass->captured && (row->turn[0] || row->turn[1] || row->turn[2]);
     }
     exl2__cuda_pass_offsets at = exl2__cuda_pass_offsets_of(pass, step, groups, table_pitch);
     pass->groups = m->b.data + at.groups;

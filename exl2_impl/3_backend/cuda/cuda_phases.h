@@ -55,6 +55,32 @@ EXL2__PRIVATE exl2_result exl2__cuda_residual(exl2__cuda_model *m, exl2__operand
     return EXL2_OK;
 }
 
+#ifndef EXL2_NO_VISION
+/* After a layer: what rows of pictures have for it is added to the residual, before any norm reads it. Such rows are
+   only in passes by GEMM. */
+EXL2__PRIVATE exl2_result exl2__cuda_add_deep(exl2__cuda_model *m, const exl2__layer *layer)
+{
+    uint32_t level = layer->index + 1;
+    bool any = false;
+    for (uint32_t i = 0; level < m->plan->shape.row_levels && m->pass.prompts && i < m->step->row_count; i++) {
+        any = any || m->step->rows[i].vector;
+    }
+    if (!any) {
+        return EXL2_OK;
+    }
+    exl2k_tower_add_args a = { .pass = m->pass.groups, .rows = m->pass.rows, .residual = m->b.residual,
+                               .added = exl2__cuda_deep(m, level), .hidden = m->plan->shape.hidden };
+    exl2__cuda_grid grid = { .x = m->pass.row_count, .y = 1, .threads = 256 };
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_tower_add, grid, &a);
+}
+#else
+static inline exl2_result exl2__cuda_add_deep(exl2__cuda_model *m, const exl2__layer *layer)
+{
+    (void)m, (void)layer;
+    return EXL2_OK;
+}
+#endif
+
 /* ---- phases ---- */
 
 EXL2__PRIVATE exl2_result exl2__cuda_do_copy_pages(exl2__cuda_model *m, const exl2__layer *layer,
@@ -219,10 +245,12 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_down(exl2__cuda_model *m, const exl2__la
     (void)range;
     if (exl2__cuda_folds(s) && !exl2__cuda_is_sparse(layer)) {
         exl2__cuda_follower next = exl2__cuda_follower_of(m, layer);
-        return exl2__cuda_residual(m, exl2__operand_of(layer, EXL2__ROLE_DOWN), m->b.h, m->b.h_pitch,
-                                   next.norm->weight, next.reader);
+        EXL2__TRY(exl2__cuda_residual(m, exl2__operand_of(layer, EXL2__ROLE_DOWN), m->b.h, m->b.h_pitch,
+                                      next.norm->weight, next.reader));
+        return exl2__cuda_add_deep(m, layer);
     }
     EXL2__TRY(exl2__cuda_block(m, exl2__operand_of(layer, EXL2__ROLE_DOWN), m->b.h, m->b.h_pitch));
+    EXL2__TRY(exl2__cuda_add_deep(m, layer));
     bool settled = s->post_norms || exl2__cuda_is_sparse(layer); /* by expert_down */
     return settled ? EXL2_OK : exl2__cuda_settle_down(m, layer);
 }

@@ -6,6 +6,7 @@
 #define EXL2__CUDA_PREPARE_H
 
 #include "cuda_queue.h"
+#include "cuda_tower_load.h"
 
 EXL2__PRIVATE exl2_result exl2__cuda_make_table(exl2__cuda_model *m, exl2k_rope_args a)
 {
@@ -33,6 +34,12 @@ EXL2__PRIVATE exl2_result exl2__cuda_make_ropes(exl2__cuda_model *m, const exl2_
             a.step = EXL2K_ROPE_BLOCK;
         }
         EXL2__TRY(exl2__cuda_make_table(m, a));
+    }
+    if (m->b.axes) {
+        uint8_t axes[256] = { 0 }; /* of pairs that RoPE does not rotate: any */
+        EXL2__ASSERT(p->shape.head_dim <= 2 * sizeof axes && p->ropes[0].axis);
+        memcpy(axes, p->ropes[0].axis, p->shape.rotary / 2);
+        EXL2__TRY(exl2__cuda_upload(m, m->b.axes, axes, p->shape.head_dim / 2));
     }
     return exl2__cuda_make_table(m, (exl2k_rope_args){ .table = m->b.unrotated, .positions = 1, .step = 1 });
 }
@@ -72,16 +79,26 @@ static inline uint64_t exl2__cuda_host_logits_at(const exl2__plan *p)
     return exl2__align_up(EXL2K_RESULT_SETS * p->logit_rows_max * sizeof(exl2k_result), 64);
 }
 
-/* Offset of the rows that cross to the host, at the end of the same block. */
+/* Offset of the rows that cross to the host, in the same block. */
 static inline uint64_t exl2__cuda_crossing_at(const exl2__plan *p)
 {
     return exl2__align_up(exl2__cuda_host_logits_at(p) + p->shape.vocab * sizeof(float), 64);
 }
 
-static inline uint64_t exl2__cuda_results_bytes(const exl2__plan *p)
+/* Offset of the rows of pictures that come down, at the end of the same block. */
+static inline uint64_t exl2__cuda_down_at(const exl2__plan *p)
 {
     uint64_t rows = p->host_mlps ? p->rows_max : 0;
-    return exl2__cuda_crossing_at(p) + rows * p->shape.hidden * sizeof(float);
+    return exl2__align_up(exl2__cuda_crossing_at(p) + rows * p->shape.hidden * sizeof(float), 64);
+}
+
+static inline uint64_t exl2__cuda_results_bytes(const exl2__plan *p)
+{
+    uint64_t bytes = exl2__cuda_down_at(p);
+#ifndef EXL2_NO_VISION
+    bytes += p->tower ? EXL2__CUDA_TOWER_DOWN_BYTES + sizeof(uint32_t) : 0;
+#endif
+    return bytes;
 }
 
 /* As exl2__backend.host_bytes: records of matrices and norms, the pinned ring, and what making a matrix needs, or
@@ -154,6 +171,11 @@ EXL2__PRIVATE exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const 
     m->host_logits = (float *)(void *)((uint8_t *)results + exl2__cuda_host_logits_at(p));
     m->b.crossing = p->host_mlps ? (float *)(void *)((uint8_t *)results + exl2__cuda_crossing_at(p)) : NULL;
     memset(results, 0, (size_t)m->results_bytes);
+#ifndef EXL2_NO_VISION
+    m->tower.down = p->tower ? (uint8_t *)results + exl2__cuda_down_at(p) : NULL;
+    int down = p->tower ? gpu->driver.event_make(&m->tower.done, EXL2__CUDA_EVENT_NO_TIMING) : 0;
+    EXL2__TRY(exl2__cuda_device_check(gpu, down, "creating an event"));
+#endif
     /* A thread that waits in the driver must sleep there. Events that allow it cost interrupts. */
     unsigned waiting = EXL2__PLATFORM_HAS_SLEEP_US ? 0 : EXL2__CUDA_EVENT_BLOCKING;
     for (uint32_t i = 0; i < EXL2__COUNT(m->b.fences); i++) {
@@ -164,6 +186,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const 
                                       "clearing buffers"));
     memset(m->lora_slots, 0, sizeof m->lora_slots);
     EXL2__TRY(exl2__cuda_make_ropes(m, p));
+#ifndef EXL2_NO_VISION
+    EXL2__TRY(p->tower ? exl2__cuda_tower_tables(m) : EXL2_OK);
+#endif
     EXL2__TRY(exl2__cuda_prepare_products(m, p));
     exl2__cuda_prepare_units(m);
     EXL2__TRY(exl2__cuda_timing_open(gpu, &m->timing));
@@ -219,6 +244,14 @@ EXL2__PRIVATE exl2_result exl2__cuda_prepare(exl2__device *device, const exl2__p
     m->plan = plan;
     EXL2__TRY(exl2__cuda_check_shape(m, &plan->shape));
     m->host_scratch = exl2__arena_alloc(scratch, exl2__sample_scratch_bytes(plan->shape.vocab));
+#ifndef EXL2_NO_VISION
+    if (plan->tower) {
+        exl2__cuda_tower_buffers b;
+        exl2__cuda_arena dry = { 0 };
+        exl2__cuda_tower_layout(&b, plan->tower, &plan->tower_limits, plan->rows_max, &dry);
+        m->tower.index = (uint32_t *)exl2__arena_alloc(scratch, 4ull * b.rows_max * sizeof(uint32_t));
+    }
+#endif
     if (!scratch->base) {
         return EXL2_OK;
     }

@@ -15,6 +15,8 @@
 #define EXL2__CUDA_ROW_CLASSES 7u /* of passes that graphs are captured for: see exl2__cuda_row_class */
 #define EXL2__CUDA_PASS_CLASSES (EXL2__CUDA_ROW_CLASSES + 2) /* besides: more sampled rows; rows of prompts */
 
+#define EXL2__CUDA_TIMING_TOWER EXL2__CUDA_PASS_CLASSES /* of spans with launches of a tower, which are of no pass */
+
 typedef struct exl2__cuda_span {
     exl2__cuda_event *begin, *end;
     uint64_t estimate_ns; /* before correction */
@@ -24,7 +26,7 @@ typedef struct exl2__cuda_span {
 typedef struct exl2__cuda_timing {
     exl2__cuda_span slices[EXL2__CUDA_SPANS]; /* a ring */
     uint32_t first, count;
-    float factor[EXL2__CUDA_PASS_CLASSES];           /* measured / estimated; 0: not measured yet */
+    float factor[EXL2__CUDA_PASS_CLASSES + 1];       /* measured / estimated; 0: not measured yet */
 } exl2__cuda_timing;
 
 EXL2__PRIVATE void exl2__cuda_timing_close(exl2__cuda_device *d, exl2__cuda_timing *p)

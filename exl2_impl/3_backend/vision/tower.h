@@ -15,7 +15,7 @@
 #define EXL2__TOWER_H
 
 #include "../cpu/cpu.h"
-#include "../../1_load/vision_size.h"
+#include "tower_shape.h"
 #include "vision_tasks.h"
 
 #ifndef EXL2_NO_VISION
@@ -106,23 +106,6 @@ typedef struct exl2__tower {
     uint32_t tile, layer, level_now, block, stage, item; /* what comes next */
     uint32_t bad;                /* atomic: some row is not finite */
 } exl2__tower;
-
-/* Inputs of the projector's first matrix. */
-static inline uint32_t exl2__tower_merged(const exl2__vision_config *v)
-{
-    return v->row->merge == EXL2__VISION_MERGE_MEAN ? v->width : v->width * v->merge * v->merge;
-}
-
-static inline uint32_t exl2__tower_patch_inputs(const exl2__vision_config *v)
-{
-    return 3 * v->frames * v->patch * v->patch;
-}
-
-/* Outputs of linear1. */
-static inline uint32_t exl2__tower_middle(const exl2__vision_config *v)
-{
-    return v->row->pairs_of_frames ? exl2__tower_merged(v) : v->hidden;
-}
 
 /* Operations of products and of attention for a picture of this size, by the shapes in the files. */
 static inline uint64_t exl2__tower_operations(const exl2__vision_config *v, const exl2__vision_size *s)

@@ -4,6 +4,8 @@
           exl2__tower_read_end.
    owns:  the table of tensors and a staging buffer, from exl2__tower_read_begin to exl2__tower_read_end.
 
+   The weights go to the CPU's tower, or to a backend that has towers.
+
    Every tensor whose name begins as that of a tower or projector is used, or on the list of its row. */
 #ifndef EXL2__TOWER_READ_H
 #define EXL2__TOWER_READ_H
@@ -37,17 +39,11 @@ typedef struct exl2__tower_reader {
     uint32_t part, leftover;     /* the next part; the next entry to check */
     uint32_t row, rows;          /* of the matrix: rows [row, row + rows) are in the staging buffer */
     bool made;                   /* the part's matrix is made */
+    const exl2__backend_towers *towers; /* where weights go; NULL: to the tower of the CPU */
+    exl2__device *device;        /* of `towers` */
     void *staging;
     uint64_t staging_bytes;
 } exl2__tower_reader;
-
-enum { EXL2__TOWER_HEAD_PARTS = 5, EXL2__TOWER_LAYER_PARTS = 9, EXL2__TOWER_PROJECTOR_PARTS = 4 };
-
-static inline uint32_t exl2__tower_parts(const exl2__tower *t)
-{
-    return EXL2__TOWER_HEAD_PARTS + t->config.layers * EXL2__TOWER_LAYER_PARTS
-         + t->config.levels * EXL2__TOWER_PROJECTOR_PARTS;
-}
 
 static inline exl2__tower_part exl2__tower_part_norm(const exl2__tower *t, exl2__tower_norm *n, bool rms,
                                                      uint32_t count)
@@ -227,22 +223,27 @@ EXL2__PRIVATE exl2_result exl2__tower_part_measure(exl2__tower_reader *r, const 
     if (p->vector) {
         exl2__arena_alloc(dry, (uint64_t)p->out * sizeof(float));
         exl2__arena_alloc(dry, p->biased ? (uint64_t)p->out * sizeof(float) : 0);
+        r->staging_bytes = exl2__max64(r->staging_bytes, p->out * sizeof(float));
         return EXL2_OK;
     }
     exl2__matrix_desc d = exl2__tower_part_desc(r, p);
-    exl2__arena_alloc(dry, exl2__cpu_matrix_bytes(&d, 1));
+    exl2__arena_alloc(dry, r->towers ? 0 : exl2__cpu_matrix_bytes(&d, 1));
     uint64_t row = (uint64_t)exl2__max32(p->in, p->out) * sizeof(float);
     r->staging_bytes = exl2__max64(r->staging_bytes, exl2__max64(row, EXL2__TOWER_STAGING) + p->out * sizeof(float));
     return EXL2_OK;
 }
 
+/* towers NULL: the weights go to the CPU's tower, and `device` is not used. */
 static inline void exl2__tower_read_begin(exl2__tower_reader *r, exl2__ctx *c, exl2__tower *t,
-                                          const exl2__vision_config *v, const char *path)
+                                          const exl2__vision_config *v, const char *path,
+                                          const exl2__backend_towers *towers, exl2__device *device)
 {
     memset(r, 0, sizeof *r);
     memset(t, 0, sizeof *t);
     r->c = t->c = c;
     r->t = t;
+    r->towers = towers;
+    r->device = device;
     t->config = *v;
     t->weight_bytes = exl2__align_up(v->layers * sizeof(exl2__tower_layer), EXL2__ARENA_ALIGN);
     exl2__tensors_read_begin(&r->table, c, path, v->row->renames, &r->tensors);
@@ -288,7 +289,7 @@ static inline exl2_result exl2__tower_read_headers(exl2__tower_reader *r, exl2__
         exl2__tensors_read_end(&r->table);
         r->listed = true;
     }
-    for (uint32_t parts = exl2__tower_parts(r->t); r->part < parts; r->part++) {
+    for (uint32_t parts = exl2__tower_parts(&r->t->config); r->part < parts; r->part++) {
         exl2__tower_part p;
         exl2__arena dry = { 0 };
         if (!exl2__work_spend(work, 5000)) {
@@ -300,6 +301,9 @@ static inline exl2_result exl2__tower_read_headers(exl2__tower_reader *r, exl2__
         }
     }
     EXL2__TRY_DONE(exl2__tower_read_leftover(r, work));
+    if (r->towers) {
+        r->t->weight_bytes = r->towers->weight_bytes(&r->t->config);
+    }
     r->part = 0;
     return EXL2_OK;
 }
@@ -307,15 +311,24 @@ static inline exl2_result exl2__tower_read_headers(exl2__tower_reader *r, exl2__
 /* Reads a norm, or the class row. */
 EXL2__PRIVATE exl2_result exl2__tower_part_vector(exl2__tower_reader *r, const exl2__tower_part *p, exl2__arena *a)
 {
-    float *values = (float *)exl2__arena_alloc(a, (uint64_t)p->out * sizeof(float));
-    float *bias = (float *)exl2__arena_alloc(a, p->biased ? (uint64_t)p->out * sizeof(float) : 0);
+    bool given = r->towers != NULL; /* to a backend, which copies the values */
+    float *values = given ? (float *)r->staging : (float *)exl2__arena_alloc(a, (uint64_t)p->out * sizeof(float));
+    float *bias = given ? values
+                        : (float *)exl2__arena_alloc(a, p->biased ? (uint64_t)p->out * sizeof(float) : 0);
     EXL2__TRY(exl2__tensor_floats_range(r->c, &r->tensors, exl2__tower_part_tensor(r, p), 0, p->out, values));
     for (uint32_t i = 0; p->plus_one && i < p->out; i++) {
         values[i] += 1;
     }
-    *p->values = values;
+    if (given) {
+        EXL2__TRY(r->towers->values(r->device, r->part, false, values, p->out));
+    } else {
+        *p->values = values;
+    }
     if (p->biased) {
         EXL2__TRY(exl2__tensor_floats_range(r->c, &r->tensors, exl2__tower_part_bias(r, p), 0, p->out, bias));
+        if (given) {
+            return r->towers->values(r->device, r->part, true, bias, p->out);
+        }
         *p->bias = bias;
     }
     return EXL2_OK;
@@ -346,12 +359,17 @@ EXL2__PRIVATE exl2_result exl2__tower_part_read(exl2__tower_reader *r, const exl
             EXL2__TRY(exl2__tensor_floats_range(r->c, &r->tensors, exl2__tower_part_bias(r, p), 0, p->out, bias));
             d.bias = bias;
         }
-        EXL2__TRY(exl2__cpu_matrix_make(r->c, a, &d, 1, p->matrix));
-        (*p->matrix)->parts[0].desc = NULL; /* it is needed for codes alone */
+        if (!r->towers) {
+            EXL2__TRY(exl2__cpu_matrix_make(r->c, a, &d, 1, p->matrix));
+            (*p->matrix)->parts[0].desc = NULL; /* it is needed for codes alone */
+        } else if (d.has_bias) {
+            EXL2__TRY(r->towers->values(r->device, r->part, true, bias, p->out));
+        }
         r->made = true;
         r->row = r->rows = 0;
     }
-    exl2__cpu_part *part = &(*p->matrix)->parts[0];
+    exl2__cpu_part *part = r->towers ? NULL : &(*p->matrix)->parts[0];
+    exl2__dtype type = exl2__tower_part_desc(r, p).dtype;
     while (r->row < total) {
         if (!r->rows) {
             uint32_t rows = (uint32_t)exl2__max64(EXL2__TOWER_STAGING / row_bytes, 1);
@@ -363,10 +381,12 @@ EXL2__PRIVATE exl2_result exl2__tower_part_read(exl2__tower_reader *r, const exl
             r->rows = rows;
         }
         exl2__rows_slice slice = { r->row, r->rows, r->staging };
-        if (!p->transposed) {
+        if (r->towers) {
+            EXL2__TRY(r->towers->rows(r->device, r->part, p->transposed ? p->out : p->in, type, &slice));
+        } else if (!p->transposed) {
             EXL2__TRY_DONE(exl2__cpu_matrix_feed(part, &slice, work));
         }
-        for (uint32_t i = 0; p->transposed && i < r->rows; i++) {
+        for (uint32_t i = 0; part && p->transposed && i < r->rows; i++) {
             exl2__tower_part_feed_input(part, r->row + i, (const uint8_t *)r->staging + i * row_bytes);
         }
         r->row += r->rows;
@@ -376,15 +396,18 @@ EXL2__PRIVATE exl2_result exl2__tower_part_read(exl2__tower_reader *r, const exl
     return EXL2_OK;
 }
 
-/* weights: an arena of t->weight_bytes bytes, the same one in each call. OK: the tower is complete. */
+/* weights: an arena of t->weight_bytes bytes, the same one in each call; not used for a backend's tower. OK: the tower
+   is complete. */
 static inline exl2_result exl2__tower_read_weights(exl2__tower_reader *r, exl2__arena *weights, exl2__work *work)
 {
     exl2__tower *t = r->t;
-    if (!t->layers) {
+    if (!r->staging) {
         EXL2__TRY(exl2__alloc(r->c, r->staging_bytes, EXL2__ARENA_ALIGN, EXL2_MEM_STAGING, &r->staging));
-        t->layers = (exl2__tower_layer *)exl2__arena_alloc_zeroed(weights, t->config.layers * sizeof *t->layers);
+        if (!r->towers) {
+            t->layers = (exl2__tower_layer *)exl2__arena_alloc_zeroed(weights, t->config.layers * sizeof *t->layers);
+        }
     }
-    for (uint32_t parts = exl2__tower_parts(t); r->part < parts; r->part++) {
+    for (uint32_t parts = exl2__tower_parts(&t->config); r->part < parts; r->part++) {
         exl2__tower_part p;
         if (!exl2__tower_part_find(t, r->part, &p)) {
             continue;

@@ -1,0 +1,250 @@
+/* tower_kernels.c: products and attention of towers at the widths of real models, on the GPU, compared with sums in
+   double of some of their elements; the fixtures' models are narrow. And the time of each launch.
+   takes: nothing; a GPU.
+   gives: exit code 0, 1, or 77 without a GPU. */
+#include "private/half.h"
+#include "../../kernels_src/tower_args.h"
+#include "rig.h"
+
+#include <math.h>
+
+#define SOME 400u /* elements of a result that are compared */
+
+static uint32_t state = 7;
+
+static uint32_t next(void)
+{
+    state = state * 1664525u + 1013904223u;
+    return state >> 8;
+}
+
+static double in_range(double size) { return ((double)next() / (1 << 23) - 1) * size; }
+
+/* fp16 [rows, pitch]; elements after `width` are zeros. */
+static uint16_t *halves(uint64_t rows, uint32_t width, uint32_t pitch, double size)
+{
+    uint16_t *x = calloc((size_t)(rows * pitch), sizeof *x);
+    for (uint64_t i = 0; i < rows * pitch; i++) {
+        x[i] = i % pitch < width ? exl2__f32_to_f16((float)in_range(size)) : 0;
+    }
+    return x;
+}
+
+static double half_at(const uint16_t *x, uint64_t at) { return (double)exl2__f16_to_f32(x[at]); }
+
+/* ---- products ---- */
+
+typedef struct product_of {
+    const char *file, *function;
+    uint32_t columns, shared_bytes;
+} product_of;
+
+typedef struct shape_of {
+    uint32_t rows, k, columns, kind;
+} shape_of;
+
+static double activated(double v) { return v / (1 + exp(-1.702 * v)); }
+
+static void products(const product_of *p)
+{
+    static const shape_of shapes[] = {
+        { 1024, 768, 2304, EXL2K_TOWER_STORE }, { 1024, 3072, 768, EXL2K_TOWER_ADD },
+        { 1000, 1152, 4304, EXL2K_TOWER_ACT },  { 1025, 1280, 3420, EXL2K_TOWER_GATED },
+        { 64, 12288, 576, EXL2K_TOWER_STORE },  { 4096, 64, 1027, EXL2K_TOWER_ADD },
+        { 260, 192, 100, EXL2K_TOWER_GATED },   { 4800, 1280, 3840, EXL2K_TOWER_STORE },
+    };
+    if (!rig_exists(p->file)) {
+        return;
+    }
+    rig_module module = rig_load(p->file, NULL);
+    for (uint32_t n = 0; n < EXL2__COUNT(shapes); n++) {
+        shape_of s = shapes[n];
+        bool half = s.kind == EXL2K_TOWER_ACT || s.kind == EXL2K_TOWER_GATED, gated = s.kind == EXL2K_TOWER_GATED;
+        uint32_t own = half ? (s.columns + 63) / 64 * 64 : s.columns, lines = own * (gated ? 2 : 1);
+        uint32_t all = (lines + 127) / 128 * 128;
+        uint16_t *x = halves(s.rows, s.k, s.k, 1.0 / 64), *w = halves(all, s.k, s.k, 2 / sqrt(s.k));
+        float *bias = calloc(all, sizeof *bias), *old = calloc((size_t)s.rows * own, sizeof *old);
+        for (uint32_t i = 0; i < all; i++) {
+            bias[i] = (float)in_range(0.5);
+        }
+        for (uint64_t i = 0; i < (uint64_t)s.rows * own; i++) {
+            old[i] = (float)in_range(1);
+        }
+        size_t bytes = (size_t)s.rows * own * (half ? 2 : 4);
+        rig_buffer xs = rig_buffer_of(x, (size_t)s.rows * s.k * 2), ws = rig_buffer_of(w, (size_t)all * s.k * 2);
+        rig_buffer biases = rig_buffer_of(bias, all * sizeof *bias), out = rig_buffer_make(bytes);
+        void *got = malloc(bytes), *again = malloc(bytes);
+        exl2k_tower_product_args a = { .x = xs.address, .weight = ws.address, .bias = biases.address,
+                                       .out = out.address, .rows = s.rows, .rows_max = s.rows, .columns = own,
+                                       .k = s.k, .out_pitch = own, .kind = s.kind, .act = EXL2K_TOWER_LOGISTIC,
+                                       .linear = 1.702f };
+        uint32_t tiles = (lines + p->columns - 1) / p->columns;
+        for (uint32_t part = 0; part < 2; part++) { /* at once; the last tiles, then the first ones */
+            if (!half) {
+                rig_upload(out, 0, old, bytes);
+            }
+            uint32_t rows = s.rows, cut = part ? (rows - 1) / 256 * 128 : 0;
+            a.row = cut;
+            rig_launch(&module, p->function, (rows - cut + 127) / 128, tiles, 256, p->shared_bytes, &a, sizeof a);
+            if (cut) {
+                a.row = 0;
+                a.rows = cut;
+                rig_launch(&module, p->function, cut / 128, tiles, 256, p->shared_bytes, &a, sizeof a);
+                a.rows = s.rows;
+            }
+            rig_download(out, 0, part ? again : got, bytes);
+        }
+        CHECK(memcmp(got, again, bytes) == 0);
+        double worst = 0;
+        for (uint32_t i = 0; i < SOME; i++) {
+            uint32_t row = i < 4 ? s.rows - 1 : next() % s.rows, c = i < 4 ? own - 1 - i : next() % own;
+            double y[2] = { 0, 0 };
+            for (uint32_t j = 0; j < (gated ? 2u : 1u); j++) {
+                uint32_t line = gated ? c / 8 * 16 + c % 8 + 8 * j : c;
+                for (uint32_t k = 0; k < s.k; k++) {
+                    y[j] += half_at(x, (uint64_t)row * s.k + k) * half_at(w, (uint64_t)line * s.k + k);
+                }
+                y[j] = y[j] * 64 + (double)bias[line];
+            }
+            uint64_t at = (uint64_t)row * own + c;
+            double want = gated                         ? activated(y[0]) * y[1]
+                          : s.kind == EXL2K_TOWER_ACT   ? activated(y[0])
+                          : s.kind == EXL2K_TOWER_ADD   ? y[0] + (double)old[at]
+                                                        : y[0];
+            double is = half ? half_at(got, at) * 64 : (double)((float *)got)[at];
+            double off = fabs(is - want) / (fabs(want) + 0.1);
+            worst = off > worst || off != off ? off : worst;
+        }
+        CHECK(worst < (half ? 2e-3 : 2e-4));
+        rig_start();
+        for (uint32_t i = 0; i < 10; i++) {
+            rig_launch(&module, p->function, (s.rows + 127) / 128, tiles, 256, p->shared_bytes, &a, sizeof a);
+        }
+        double us = rig_stop() / 10;
+        printf("%s: %u x %u x %u, kind %u: off by %.1g; %.1f us, %.0f TFLOP/s\n", p->function, s.rows, s.k, lines,
+               s.kind, worst, us, 2e-6 * s.rows * s.k * lines / us);
+        rig_buffer_free(&xs);
+        rig_buffer_free(&ws);
+        rig_buffer_free(&biases);
+        rig_buffer_free(&out);
+        free(x);
+        free(w);
+        free(bias);
+        free(old);
+        free(got);
+        free(again);
+    }
+    rig_unload(&module);
+}
+
+/* ---- attention ---- */
+
+static void attention(const rig_module *module, const char *function, uint32_t padded, uint32_t dim, uint32_t threads,
+                      uint32_t rows, uint32_t segment)
+{
+    const uint32_t heads = 16, pitch = (heads * dim + 63) / 64 * 64;
+    uint64_t all = (uint64_t)heads * rows * padded;
+    uint16_t *x = halves(3 * heads * (uint64_t)rows, dim, padded, 1.0 / 16);
+    uint32_t *segments = calloc(rows, 2 * sizeof *segments);
+    for (uint32_t i = 0; segment && i < rows; i++) { /* some are shorter */
+        uint32_t first = i / segment * segment, middle = first + segment / 3, end = first + segment;
+        segments[2 * i] = i < middle ? first : middle;
+        segments[2 * i + 1] = i < middle ? middle : end < rows ? end : rows;
+    }
+    for (uint32_t i = 0; i < dim; i++) { /* scores that grow late */
+        uint64_t at = ((uint64_t)heads * rows + rows - 2) * padded + i;
+        x[at] = exl2__f32_to_f16((float)half_at(x, at) * 16);
+    }
+    size_t bytes = (size_t)rows * pitch * 2;
+    rig_buffer xs = rig_buffer_of(x, (size_t)all * 3 * 2), seen = rig_buffer_of(segments, (size_t)rows * 8);
+    rig_buffer out = rig_buffer_make(bytes);
+    uint16_t *got = malloc(bytes), *again = malloc(bytes);
+    exl2k_tower_attend_args a = { .heads_at = xs.address, .segments = segment ? seen.address : 0, .out = out.address,
+                                  .rows = rows, .rows_max = rows, .heads = heads, .dim = dim, .out_pitch = pitch,
+                                  .scale = (float)(64 * 64 * 1.4426950408889634 / sqrt(dim)) };
+    for (uint32_t part = 0; part < 2; part++) {
+        uint32_t cut = part ? (rows - 1) / 256 * 128 : 0;
+        rig_poison(out);
+        a.row = cut;
+        rig_launch(module, function, (rows - cut + 127) / 128, heads, threads, 0, &a, sizeof a);
+        if (cut) {
+            a.row = 0;
+            rig_launch(module, function, cut / 128, heads, threads, 0, &a, sizeof a);
+        }
+        rig_download(out, 0, part ? again : got, bytes);
+    }
+    CHECK(memcmp(got, again, bytes) == 0);
+    double worst = 0, *weight = calloc(rows, sizeof *weight);
+    for (uint32_t i = 0; i < SOME / 10; i++) {
+        uint32_t row = i < 2 ? rows - 1 - i : next() % rows, head = i < 2 ? heads - 1 : next() % heads;
+        uint32_t begin = segment ? segments[2 * row] : 0, end = segment ? segments[2 * row + 1] : rows;
+        uint64_t of = (uint64_t)head * rows * padded;
+        double sum = 0, square = 0, differ = 0;
+        for (uint32_t key = begin; key < end; key++) {
+            double score = 0;
+            for (uint32_t e = 0; e < dim; e++) {
+                score += half_at(x, of + (uint64_t)row * padded + e)
+                       * half_at(x, all + of + (uint64_t)key * padded + e);
+            }
+            weight[key] = exp2(score * (double)a.scale);
+            sum += weight[key];
+        }
+        for (uint32_t e = 0; e < dim; e++) {
+            double want = 0, is = half_at(got, (uint64_t)row * pitch + head * dim + e);
+            for (uint32_t key = begin; key < end; key++) {
+                want += weight[key] * half_at(x, 2 * all + of + (uint64_t)key * padded + e) / sum;
+            }
+            square += want * want;
+            differ += (is - want) * (is - want);
+        }
+        double off = sqrt(differ / square);
+        worst = off > worst || off != off ? off : worst;
+    }
+    CHECK(worst < 3e-3);
+    rig_start();
+    for (uint32_t i = 0; i < 10; i++) {
+        rig_launch(module, function, (rows + 127) / 128, heads, threads, 0, &a, sizeof a);
+    }
+    double us = rig_stop() / 10, seen_rows = segment ? 0 : rows;
+    printf("%s: dim %u, %u rows, segments of %u: off by %.1g; %.1f us, %.0f TFLOP/s\n", function, dim, rows, segment,
+           worst, us, 4e-6 * rows * seen_rows * dim * heads / us);
+    rig_buffer_free(&xs);
+    rig_buffer_free(&seen);
+    rig_buffer_free(&out);
+    free(x);
+    free(segments);
+    free(got);
+    free(again);
+    free(weight);
+}
+
+int main(void)
+{
+    static const product_of kernels[] = {
+        { "tower_product.cu", "exl2k_tower_product", 128, EXL2K_TOWER_SHARED },
+        { "tower_wg.cu", "exl2k_tower_wg_pair", 128, EXL2K_TOWER_WG_SHARED(128, EXL2K_TOWER_PAIR_STAGES) },
+        { "tower_wg.cu", "exl2k_tower_wg_alone", 128, EXL2K_TOWER_WG_SHARED(128, EXL2K_TOWER_ALONE_STAGES) },
+        { "tower_wg.cu", "exl2k_tower_wg_narrow", 64, EXL2K_TOWER_WG_SHARED(64, EXL2K_TOWER_NARROW_STAGES) },
+    };
+    static const struct { const char *function; uint32_t padded, dim, threads; } attends[] = {
+        { "exl2k_tower_attend32", 32, 32, 256 },       { "exl2k_tower_attend64", 64, 64, 256 },
+        { "exl2k_tower_attend80", 80, 80, 256 },       { "exl2k_tower_attend80", 80, 72, 256 },
+        { "exl2k_tower_attend128", 128, 128, 256 },    { "exl2k_tower_attend128", 128, 96, 256 },
+        { "exl2k_tower_attend64_many", 64, 64, 128 },  { "exl2k_tower_attend80_many", 80, 80, 128 },
+        { "exl2k_tower_attend80_many", 80, 72, 128 },
+    };
+    rig_open("kernels_src");
+    rig_module module = rig_load("tower_attend.cu", NULL);
+    for (uint32_t i = 0; i < EXL2__COUNT(attends); i++) {
+        attention(&module, attends[i].function, attends[i].padded, attends[i].dim, attends[i].threads, 1030, 0);
+        attention(&module, attends[i].function, attends[i].padded, attends[i].dim, attends[i].threads, 4096, 0);
+        attention(&module, attends[i].function, attends[i].padded, attends[i].dim, attends[i].threads, 1030, 64);
+        attention(&module, attends[i].function, attends[i].padded, attends[i].dim, attends[i].threads, 4096, 390);
+    }
+    rig_unload(&module);
+    for (uint32_t i = 0; i < EXL2__COUNT(kernels); i++) {
+        products(&kernels[i]);
+    }
+    rig_close();
+    return check_done();
+}
