@@ -208,7 +208,7 @@ EXL2__PRIVATE void exl2__cards_info(const exl2_engine *e, const exl2__model *m, 
         card->device = exl2__cards_device(e, m, i);
         card->first_layer = i ? m->spans.span[i - 1].end : 0;
         card->layers = span->end - card->first_layer;
-        card->weight_bytes = m->weights.span_bytes[i];
+        card->weight_bytes = m->span_bytes[i];
         card->cache_bytes = exl2__span_page_bytes(span) * m->plan.pages;
         card->scratch_bytes = span->backend->memory->buffer_bytes(span->device, &span->plan);
     }

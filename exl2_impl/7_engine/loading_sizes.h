@@ -189,7 +189,7 @@ EXL2__PRIVATE void exl2__loading_info_bytes(const exl2_engine *e, exl2__model *m
     info->cache_bytes = page_bytes * m->plan.pages;
     if (exl2__objects_has_memory(m)) {
         buffers = exl2__spans_buffer_bytes(&m->spans, &m->plan);
-        info->device_bytes = m->weights.weight_bytes + info->cache_bytes + buffers;
+        info->device_bytes = m->weights.weight_bytes + info->tower_bytes + info->cache_bytes + buffers;
         exl2__cards_info(e, m, info);
         exl2__offload_info(m, info);
     }
