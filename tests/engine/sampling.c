@@ -4,8 +4,6 @@
    gives: exit code 0 or 1. */
 #include "rig.h"
 
-#include "private/cpu_sample.h"
-
 static const exl2_token prompt[] = { 5, 17, 42, 99, 3, 250, 1, 8 };
 
 #define N .preset = EXL2_PRESET_NEUTRAL
@@ -180,93 +178,11 @@ static void mirostat(const rig *r)
     CHECK(means[0] + 1.5 < means[1]); /* about 0.9 and 4.3 nats */
 }
 
-/* Adaptive-p as llama.cpp has it, in double: from the logits of each place the token that the random number chooses,
-   and the two sums after it. */
-static struct adaptive {
-    double target, decay, min_p, sum, weight; /* sum, weight: llama.cpp's weighted_sum and total_weight */
-    double p[4096], mean;    /* of the tokens that may follow; of those that were chosen, summed */
-    uint32_t count, vocab, near, places;
-    exl2_token wanted;
-} adaptive;
-
-static void choose(void *user, exl2_job job, float *logits, uint32_t vocab)
+static void adaptive_refused(const rig *r)
 {
-    static double weights[4096];
-    struct adaptive *a = &adaptive;
-    double top = -1e300, all = 0, total = 0, running = 0;
-    (void)user;
-    (void)job;
-    a->vocab = vocab;
-    for (uint32_t i = 0; i < vocab; i++) {
-        top = (double)logits[i] > top ? (double)logits[i] : top;
-    }
-    for (uint32_t i = 0; i < vocab; i++) {
-        double weight = exp((double)logits[i] - top);
-        a->p[i] = weight < a->min_p ? 0 : weight;
-        all += a->p[i];
-    }
-    double asked = a->weight > 0 ? 2 * a->target - a->sum / a->weight : a->target;
-    asked = asked < 0 ? 0 : asked > 1 ? 1 : asked;
-    for (uint32_t i = 0; i < vocab; i++) {
-        a->p[i] /= all;
-        double d = fabs(a->p[i] - asked) / 0.3;
-        weights[i] = a->p[i] > 0 ? exp(5 - 10 * d * d / (1 + d)) : 0;
-        total += weights[i];
-    }
-    double point = (double)exl2__sample_random(77, EXL2__COUNT(prompt) + a->places, 0) * 0x1p-64 * total;
-    bool near = false;
-    a->wanted = -1;
-    for (uint32_t i = 0; i < vocab; i++) {
-        running += weights[i];
-        near |= weights[i] > 0 && fabs(running - point) < 1e-5 * total;
-        a->wanted = a->wanted < 0 && running > point ? (exl2_token)i : a->wanted;
-    }
-    a->near += near;
-    a->wanted = near ? -1 : a->wanted;
-}
-
-static exl2_token compare_choice(void *user, exl2_job job, uint32_t position, exl2_token token)
-{
-    struct adaptive *a = &adaptive;
-    (void)user;
-    (void)job;
-    CHECK_INT(position, EXL2__COUNT(prompt) + a->places);
-    a->places++;
-    if (CHECK(token >= 0 && (uint32_t)token < a->vocab && a->p[token] > 0)) {
-        CHECK(a->wanted < 0 || a->wanted == token);
-        a->sum = a->decay * a->sum + a->p[token];
-        a->weight = a->decay * a->weight + 1;
-        a->mean += a->p[token];
-    }
-    return token;
-}
-
-static void adaptives(const rig *r)
-{
-    const struct { float target, decay, min_p; } cases[] = { { 0.2f, 0, 0.02f }, { 0.6f, 0.5f, 0.01f },
-                                                             { 1e-6f, 0.99f, 0.05f }, { 1, EXL2_OFF, 0.05f } };
-    double means[EXL2__COUNT(cases)];
-    for (size_t i = 0; i < EXL2__COUNT(cases); i++) {
-        double decay = (double)(cases[i].decay == EXL2_OFF ? 0 : cases[i].decay == 0 ? 0.9f : cases[i].decay);
-        adaptive = (struct adaptive){ .target = (double)cases[i].target, .decay = decay,
-                                      .min_p = (double)cases[i].min_p };
-        adaptive.sum = adaptive.target / (1 - decay);
-        adaptive.weight = 1 / (1 - decay);
-        memset(&said, 0, sizeof said);
-        exl2_job_desc d = rig_job(r, prompt, EXL2__COUNT(prompt), 110, &said);
-        d.sampler = (exl2_sampler_desc){ N, .seed = 77, .min_p = cases[i].min_p, .adaptive_target = cases[i].target,
-                                         .adaptive_decay = cases[i].decay };
-        d.on_logits = choose;
-        d.on_token = compare_choice;
-        rig_run(r, &d);
-        CHECK(adaptive.places == said.count && adaptive.places > 20 && adaptive.near < 5);
-        run(r, d.sampler, said.count, &other); /* without callbacks */
-        CHECK(memcmp(said.ids, other.ids, said.count * sizeof *said.ids) == 0);
-        means[i] = adaptive.mean / adaptive.places;
-    }
-    CHECK(fabs(means[0] - 0.2) < 0.15 && fabs(means[1] - 0.6) < 0.15 && means[2] < means[3]);
     expect_refused(r, (exl2_sampler_desc){ N, .adaptive_target = 0.5f, .mirostat_tau = 2 }, EXL2_ERR_ARG,
                    "mirostat_tau and adaptive_target are both set");
+    expect_refused(r, (exl2_sampler_desc){ N, .adaptive_target = 1.5f }, EXL2_ERR_ARG, "adaptive_target");
     expect_refused(r, (exl2_sampler_desc){ N, .adaptive_decay = 1 }, EXL2_ERR_ARG, "adaptive_decay");
 }
 
@@ -277,7 +193,7 @@ int main(void)
     penalties(&r);
     settings(&r);
     mirostat(&r);
-    adaptives(&r);
+    adaptive_refused(&r);
     exl2_engine_stats stats;
     exl2_stats(r.engine, &stats);
     CHECK((stats.cpu_sampled > 0) == (RIG_BACKEND == EXL2_BACKEND_CUDA));
