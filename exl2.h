@@ -465,10 +465,10 @@
    budgets passed to exl2_step are granted to the worker, once for each step; after a step without budgets the worker
    has all the time that it needs. With `wait` a step sleeps until the worker has finished a pass or can do nothing
    more. The generated text does not change. Callbacks run where they did, on the thread that calls exl2_step, and
-   meanwhile the worker goes on. `allow`, on_logits, exl2_parallel, the allocator, zones and the logger are called on
-   the worker's thread, too, but never by both at once. A call tagged [E] waits until the worker has finished its
-   present unit (on the CPU about 0.25 ms). A worker that had to wait gets a turn before the next exl2_step, so a loop
-   that polls exl2_step does not stop it. A call tagged wait does all work itself, and may deliver events before it
+   meanwhile the worker goes on. `allow`, on_logits, on_token, exl2_parallel, the allocator, zones and the logger are
+   called on the worker's thread, too, but never by both at once. A call tagged [E] waits until the worker has finished
+   its present unit (on the CPU about 0.25 ms). A worker that had to wait gets a turn before the next exl2_step, so a
+   loop that polls exl2_step does not stop it. A call tagged wait does all work itself, and may deliver events before it
    begins. The worker may write ahead of what callbacks have heard, at most 32 texts of each job. If a callback says
    stop, or the job is cancelled, the rest is dropped, and the history keeps what was heard. If it is paused, the rest
    waits until it goes on. IDLE means that nothing was done since the last step, and that there is nothing to do.
@@ -689,8 +689,20 @@
 
    A GPU samples with repeat penalty, bias, ban, allow, DRY, grammars, temperature, top-k, top-p and min-p. For any
    other setting the row's logits are copied to host memory and the CPU samples: some 0.2 ms a token, counted in
-   cpu_sampled, and the same token. DRY and mirostat need each token before the next one begins, so with them the GPU
-   does not run ahead.
+   cpu_sampled, and the same token. DRY, mirostat, adaptive-p and on_token need each token before the next one begins,
+   so with them the GPU does not run ahead.
+
+   Adaptive-p (llama.cpp, pull request 17927) favours tokens whose probability is near a target, and so avoids both the
+   usual word and nonsense. With p, the probabilities that the filters before it left, a token's logit becomes
+
+       5 - 10 d^2 / (1 + d)   where   d = |p - wanted| / 0.3
+                                      wanted = 2 target - mean, within 0 and 1
+       after each token               mean = decay mean + (1 - decay) p(token), which begins with the target
+
+   So after likely tokens unlikely ones are wanted, and the other way round. The source keeps two sums; the mean is
+   their quotient. Far from the target all tokens get nearly the same logit, so cut off the unlikely ones before, as
+   min_p 0.05 does. Tokens whose weight is below 2^-40 of the likeliest one's stay out. It is a sampler of its own: with
+   mirostat it is ARG. adaptive_target 0 means that it is off; for a target of 0 say 1e-6.
 
    The random number is a function of the seed and the token's position (Philox), and probabilities are summed as
    integers. From the same logits a GPU samples the same token as the CPU, but its logits differ from the CPU's in the
@@ -717,8 +729,8 @@
    inside the string that must follow. The model chooses after all if the job's settings ban that token, or if a token
    reaches beyond the string (": and ":" where a space may follow the colon). Forced tokens are not sampled and have a
    log-probability of 0; the next pass has up to 16 rows of the job, on a GPU up to 8. The text is the same as with
-   draft.one_by_one, which samples every token; so do jobs with alts_per_token, on_logits, guidance or mirostat, and
-   CUSTOM grammars. stats.forced_tokens counts.
+   draft.one_by_one, which samples every token; so do jobs with alts_per_token, on_logits, on_token, guidance, mirostat
+   or adaptive-p, and CUSTOM grammars. stats.forced_tokens counts.
 
    Where the text may end, the model's end tokens and the job's stop tokens are allowed; with prefer_end it ends there
    at once. Where nothing can follow, the job ends with EXL2_STOP_GRAMMAR. (Stop strings cut the text wherever they
@@ -774,7 +786,8 @@
    model's other sessions, and computes their rows in the same pass. Each token is sampled as always, with its own
    random number; a guess that equals it costs no pass of its own. So the text is the same with and without. How many
    tokens are guessed follows from how many were right and from the times of passes; it is 0 where it does not pay.
-   Drafts are without effect for jobs with on_logits, mirostat or a CUSTOM grammar, and rejected with guidance.
+   Drafts are without effect for jobs with on_logits, on_token, mirostat, adaptive-p or a CUSTOM grammar, and rejected
+   with guidance.
 
    draft.model guesses with a second, smaller model of the same vocabulary, which samples as the job does, with the same
    random numbers and only what the job's grammar and lists allow. It needs one more of max_jobs and of max_sessions for
@@ -785,6 +798,14 @@
    The comment of exl2_job_desc says how ban_strings, heal_prompt and guidance work. on_logits gets the logits before
    any other setting applies, and may edit them. Jobs with a higher priority go first; ties in order of start. But a
    prompt that got no rows in 8 passes comes next, whatever its priority.
+
+   on_token gets each sampled token before it joins the history, and gives the token that joins: the same one, or
+   another one. Whatever follows is about the given token: text, penalties, grammar, stops, events, and the history. It
+   is asked again for the same position after ban_strings have rewound to it. A given token that is outside of the
+   vocabulary, or that the grammar, the allow list or a healed token does not allow, ends the job with ARG; `ban`,
+   biases and min_tokens do not bind it. Its log-probability is 0; alternatives are those of the place. Mirostat and
+   adaptive-p count the token that they sampled. What replay promises (section 9) holds if the callback gives the same
+   token for the same place.
 
    11. KERNELS
 
@@ -1655,8 +1676,8 @@ EXL2_API exl2_result exl2_session_tokens(exl2_engine *e, exl2_session s, exl2_to
                                          size_t *need);
 /* [E wait] Writes the session as bytes: its history and, while a job runs, what exl2_job_desc.resume needs to go on
    with it. *need: their number. TOO_SMALL when cap is less; OK when out is NULL and cap 0. flags: exl2_save_flags.
-   STATE: a job with guidance is running, or one with stop strings, banned strings or mirostat is paused before text
-   that the worker has made, or any within a character. Errors of the device with EXL2_SAVE_KV. */
+   STATE: a job with guidance is running, or one with stop strings, banned strings, mirostat or adaptive-p is paused
+   before text that the worker has made, or any within a character. Errors of the device with EXL2_SAVE_KV. */
 EXL2_API exl2_result exl2_session_save(exl2_engine *e, exl2_session s, uint32_t flags, void *out, size_t cap,
                                        size_t *need);
 /* [E wait] Replaces the history of a free session by a saved one. Checks all bytes before anything changes. STATE: a
@@ -1686,7 +1707,8 @@ typedef struct exl2_bias { exl2_token token; float add; } exl2_bias; /* added to
      4. top-k, top-p, top-a, min-p, tail-free, typical, mirostat
      5. dynamic temperature, or the temperature with temperature_last
      6. XTC
-     7. the choice by a random number, skewed or not
+     7. adaptive-p
+     8. the choice by a random number, skewed or not
    Each filter sees the probabilities that the filter before it left, scaled to a sum of 1, and leaves at least one
    token. Lists are token ids. A job's lists, biases and stops share 8 KiB. */
 typedef struct exl2_sampler_desc {
@@ -1726,6 +1748,10 @@ typedef struct exl2_sampler_desc {
     uint32_t xtc_keep_count;
     float mirostat_tau;        /* mirostat 2: the target surprise, in bits */
     float mirostat_eta;        /* default 0.1: learning rate */
+    float adaptive_target;     /* adaptive-p: tokens whose probability is near this one are favoured (section 9); not
+                                  with mirostat */
+    float adaptive_decay;      /* default 0.9, at most 0.99: share of the mean of earlier tokens that a token leaves;
+                                  EXL2_OFF: it leaves nothing of them */
     const exl2_bias *bias;
     uint32_t bias_count;
     const exl2_token *allow;   /* only these tokens can be sampled */
@@ -1810,6 +1836,10 @@ EXL2_API exl2_result exl2_grammar_close(exl2_engine *e, exl2_grammar g);
    sampled, and log-probabilities come from them. */
 typedef void (*exl2_logits_fn)(void *user, exl2_job job, float *logits, uint32_t vocab);
 
+/* Gets a sampled token, and gives the one that joins the history in its place. position: tokens of the session's
+   history before it. Section 10 says more. */
+typedef exl2_token (*exl2_token_fn)(void *user, exl2_job job, uint32_t position, exl2_token token);
+
 /* How a job gets several tokens from one pass. The text, its tokens and its end are the same with any of these
    settings; only the times differ. */
 typedef struct exl2_draft_desc {
@@ -1823,9 +1853,9 @@ typedef struct exl2_draft_desc {
 
 /* With pool the job makes a vector of its prompt and samples nothing: one event EXL2_EVENT_EMBEDDING, then DONE with
    LENGTH. Section 10 says more. ARG with settings that only text has (max_tokens, min_tokens, resume, score_prompt,
-   heal_prompt, grammar, draft, alts_per_token, guidance, on_logits), for a layer that the model does not have, and for
-   an empty prompt. UNSUPPORTED for a layer before the last one on a GPU, for a model with more than 12,160 values, and
-   where the folder asks for a pooling or a module that is not computed, which the message names. */
+   heal_prompt, grammar, draft, alts_per_token, guidance, on_logits, on_token), for a layer that the model does not
+   have, and for an empty prompt. UNSUPPORTED for a layer before the last one on a GPU, for a model with more than
+   12,160 values, and where the folder asks for a pooling or a module that is not computed, which the message names. */
 typedef struct exl2_embed_desc {
     uint32_t _start_canary;
     exl2_embed_pool pool;      /* OFF = no embedding */
@@ -1896,6 +1926,7 @@ typedef struct exl2_job_desc {
     exl2_prompt negative_prompt;
     int32_t priority;          /* higher first; ties in order of start */
     exl2_logits_fn on_logits;  /* called before each token is sampled */
+    exl2_token_fn on_token;    /* called after; may replace the token */
     exl2_event_fn on_event;    /* NULL: events wait for exl2_next_event */
     void *user;
     uint32_t _end_canary;

@@ -250,6 +250,21 @@ static void xtc_in_double(candidate *c, uint32_t count, const exl2__sampling *s)
     free(goes);
 }
 
+/* The logits of llama.cpp's adaptive-p, and their softmax. Tokens below 2^-40 of the likeliest one stay out. */
+static void adaptive_in_double(candidate *c, uint32_t count, const exl2__sampling *s)
+{
+    double most = 0, wanted = fmin(fmax(2 * (double)s->adaptive_target - (double)s->state, 0), 1);
+    for (uint32_t i = 0; i < count; i++) {
+        most = c[i].p > most ? c[i].p : most;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        double weight = c[i].p / most * 0x1p40, far = fabs(c[i].p - wanted) / 0.3;
+        c[i].edge = weight > 0.5 && weight < 2 ? 0 : c[i].edge;
+        c[i].p = weight < 1 ? 0 : exp(5 - 10 * far * far / (1 + far));
+    }
+    shares(c, count);
+}
+
 static void shaped_in_double(candidate *c, uint32_t count, const exl2__sampling *s)
 {
     if (s->tail_free > 0) {
@@ -259,7 +274,7 @@ static void shaped_in_double(candidate *c, uint32_t count, const exl2__sampling 
         typical_in_double(c, count, (double)s->typical);
     }
     if (s->mirostat_tau > 0) {
-        cut_below(c, count, pow(2, -(double)s->mirostat_mu));
+        cut_below(c, count, pow(2, -(double)s->state));
     }
     if (s->dynamic_max > s->dynamic_min) {
         double entropy = 0;
@@ -274,6 +289,9 @@ static void shaped_in_double(candidate *c, uint32_t count, const exl2__sampling 
     }
     if (s->xtc_probability > 0) {
         xtc_in_double(c, count, s);
+    }
+    if (s->adaptive_target > 0) {
+        adaptive_in_double(c, count, s);
     }
 }
 

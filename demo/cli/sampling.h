@@ -33,7 +33,9 @@
     X("--xtc", xtc_probability, 0, 1, "XTC: chance to remove all likely tokens but the last (0)")                     \
     X("--xtc-threshold", xtc_threshold, 0, 1, "XTC: probability from which a token counts as likely (0.1)")           \
     X("--mirostat-tau", mirostat_tau, 0, 100, "mirostat 2: target surprise in bits; 0 = off (0)")                     \
-    X("--mirostat-eta", mirostat_eta, 0, 10, "mirostat 2: learning rate (0.1)")
+    X("--mirostat-eta", mirostat_eta, 0, 10, "mirostat 2: learning rate (0.1)")                                       \
+    X("--adaptive-target", adaptive_target, 0, 1, "adaptive-p: favours tokens of about probability X; 0 = off (0)")   \
+    X("--adaptive-decay", adaptive_decay, 0, 0.99f, "adaptive-p: how long earlier tokens count (0.9)")
 
 /* Settings with a number of tokens: flag, field, does 0 mean all (-1 in the desc), help. */
 #define SAMPLING_COUNTS(X)                                                                        \

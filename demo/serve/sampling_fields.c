@@ -113,6 +113,12 @@ static void read_ranges(fields *f, exl2_sampler_desc *d)
     } else if (mirostat) {
         d->mirostat_tau = EXL2_OFF;
     }
+    if (fields_number(f, "adaptive_target", -1e30, 1e30, &value)) { /* clients turn it off by 0 or less, or by 1 */
+        d->adaptive_target = value > 0 && value < 1 ? not_zero(value) : EXL2_OFF;
+    }
+    if (fields_number(f, "adaptive_decay", 0, 1, &value)) { /* llama.cpp's limit */
+        d->adaptive_decay = not_zero(fmin(value, 0.99));
+    }
 }
 
 /* ---- lists ---- */
@@ -272,9 +278,6 @@ static void read_lacks(fields *f, buffer *warnings)
         if (fields_number(f, rows[i].name, -1e30, 1e30, &value) && value != rows[i].off && value != rows[i].off_too) {
             warn(warnings, rows[i].name);
         }
-    }
-    if (fields_number(f, "adaptive_target", -1e30, 1e30, &value) && value > 0 && value < 1) {
-        warn(warnings, "adaptive_target");
     }
     if (fields_number(f, NAMES_MIROSTAT, 0, 2, &value) && value == 1) {
         warn(warnings, "mirostat_mode");

@@ -273,8 +273,17 @@ typedef struct exl2__sampling {
     bool (*xtc_keeps)(const void *user, exl2_token token); /* tokens that XTC never removes; NULL = none. Called from
                                                               any thread */
     const void *xtc_user;
-    float mirostat_tau, mirostat_eta, mirostat_mu; /* mu: the current value, which belongs to the job */
+    float mirostat_tau, mirostat_eta;
+    float adaptive_target, adaptive_decay;
+    float state;                        /* mirostat's mu, or adaptive-p's mean of the probabilities of earlier tokens:
+                                           the present value, which belongs to the job */
 } exl2__sampling;
+
+/* Whether each token changes the settings of the next one. */
+static inline bool exl2__sampling_has_state(const exl2__sampling *s)
+{
+    return s->mirostat_tau > 0 || s->adaptive_target > 0;
+}
 
 #define EXL2__LOGIT_EXTRAS_MAX 1024u /* entries of a row's own list of biases */
 
@@ -315,6 +324,7 @@ typedef struct exl2__logit_result {
     float logprob;          /* natural log of the raw softmax (before penalties and biases) at `token` */
     float logsumexp;        /* of the raw logits */
     float surprise;         /* SAMPLE with mirostat: -log2 of the token's probability among those not filtered out */
+    float chance;           /* SAMPLE with adaptive-p: the token's probability before that filter */
     uint32_t alt_count;
     exl2_alt *alts;         /* [EXL2_ALTS_MAX] memory of the caller; most likely first, ties by lowest id */
 } exl2__logit_result;

@@ -49,6 +49,8 @@ static const exl2__sampler_number exl2__sampler_floats[] = {
     EXL2__SAMPLER_FLOAT(xtc_threshold, 0, 1, "0 to 1", 0.1f, 0.1f, EXL2_OFF),
     EXL2__SAMPLER_FLOAT(mirostat_tau, 0, 100, "0 to 100", EXL2_OFF, EXL2_OFF, EXL2_OFF),
     EXL2__SAMPLER_FLOAT(mirostat_eta, 0, 10, "0 to 10", 0.1f, 0.1f, EXL2_OFF),
+    EXL2__SAMPLER_FLOAT(adaptive_target, 0, 1, "0 to 1", EXL2_OFF, EXL2_OFF, EXL2_OFF),
+    EXL2__SAMPLER_FLOAT(adaptive_decay, 0, 0.99f, "0 to 0.99", 0.9f, EXL2_OFF, EXL2_OFF),
 };
 
 typedef struct exl2__sampler_count { /* a number of tokens; all: -1 is allowed and means all tokens */
@@ -259,6 +261,9 @@ EXL2__PRIVATE exl2_result exl2__sampler_resolve(exl2__ctx *c, const exl2__config
     }
     preset = given.greedy ? exl2__sampler_greedy() : preset;
     exl2__sampler_overlay(&given, &preset);
+    if (preset.mirostat_tau > 0 && preset.adaptive_target > 0) {
+        return exl2__fail(c, EXL2_ERR_ARG, "sampler: mirostat_tau and adaptive_target are both set; set one of them");
+    }
     exl2__sampler_overlay(&preset, &resolved); /* no number of a preset is 0, so all are copied */
     resolved.greedy = exl2__sampler_is_greedy(&resolved);
     *out = resolved;
@@ -324,7 +329,9 @@ EXL2__PRIVATE void exl2__sampler_make(const exl2_sampler_desc *resolved, uint64_
     out->xtc_threshold = resolved->xtc_threshold;
     out->mirostat_tau = exl2__sampler_or_0(resolved->mirostat_tau);
     out->mirostat_eta = resolved->mirostat_eta;
-    out->mirostat_mu = 2 * out->mirostat_tau;
+    out->adaptive_target = exl2__sampler_or_0(resolved->adaptive_target);
+    out->adaptive_decay = exl2__sampler_or_0(resolved->adaptive_decay);
+    out->state = out->mirostat_tau > 0 ? 2 * out->mirostat_tau : out->adaptive_target;
 }
 
 /* DRY settings; out->breaks is left NULL. */

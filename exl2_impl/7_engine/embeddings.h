@@ -22,7 +22,8 @@ EXL2__PRIVATE const char *exl2__embeddings_other(const exl2_job_desc *d)
                    { "score_prompt", d->score_prompt }, { "heal_prompt", d->heal_prompt },
                    { "grammar", d->grammar.id != 0 }, { "draft.model", d->draft.model.id != 0 },
                    { "draft.ngram", d->draft.ngram }, { "alts_per_token", d->alts_per_token != 0 },
-                   { "guidance", d->guidance < 0 || d->guidance > 0 }, { "on_logits", d->on_logits != NULL } };
+                   { "guidance", d->guidance < 0 || d->guidance > 0 }, { "on_logits", d->on_logits != NULL },
+                   { "on_token", d->on_token != NULL } };
     for (size_t i = 0; i < EXL2__COUNT(others); i++) {
         if (others[i].set) {
             return others[i].name;

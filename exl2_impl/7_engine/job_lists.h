@@ -225,7 +225,8 @@ EXL2__PRIVATE exl2_result exl2__job_lists_sampler(exl2_engine *e, const exl2__mo
     EXL2__TRY(exl2__job_lists_callbacks(e, m, job, &d->sampler, used));
     const exl2__backend *backend = exl2__objects_backend(m);
     s->fetches_logits = d->on_logits || (backend->can_sample && !backend->can_sample(&s->sampling));
-    s->waits = s->fetches_logits || s->dry.multiplier > 0 || s->sampling.mirostat_tau > 0 || d->ban_string_count > 0;
+    s->waits = s->fetches_logits || d->on_token || s->dry.multiplier > 0 || exl2__sampling_has_state(&s->sampling)
+            || d->ban_string_count > 0;
     return EXL2_OK;
 }
 

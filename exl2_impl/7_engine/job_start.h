@@ -203,7 +203,7 @@ EXL2__PRIVATE exl2_result exl2__job_start_fill(exl2_engine *e, exl2__model *m, e
         s->table->tokens = tokens;
         return r;
     }
-    bool single = d->draft.one_by_one || d->on_logits || s->sampling.mirostat_tau > 0
+    bool single = d->draft.one_by_one || d->on_logits || d->on_token || exl2__sampling_has_state(&s->sampling)
                   || exl2__objects_backend(m)->decode_rows < 2;
     job->one_by_one = single || d->alts_per_token;
     job->drafting = (exl2__job_drafting){
@@ -216,6 +216,7 @@ EXL2__PRIVATE exl2_result exl2__job_start_fill(exl2_engine *e, exl2__model *m, e
     s->waits |= forces; /* forced tokens follow a token that is known */
     job->delivery.on_event = d->on_event;
     job->on_logits = d->on_logits;
+    job->on_token = d->on_token;
     job->user = d->user;
     job->loop_stop = d->loop_stop;
     job->start_ns = exl2__platform_ns();

@@ -442,7 +442,7 @@ static inline void exl2__jobs_hold(exl2__model *m, exl2__job *job, const exl2__l
     exl2__held_token *held = &job->block->held[d->held_tokens];
     exl2_alt *alts = job->block->alts + (size_t)d->held_tokens * job->sequence.alts;
     held->stream = d->stream;
-    held->mu = job->sequence.sampling.mirostat_mu;
+    held->state = job->sequence.sampling.state;
     exl2__jobs_hold_text(m, job, result->token, flush);
     held->token.token = result->token;
     held->token.logprob = result->logprob;
@@ -486,7 +486,7 @@ EXL2__PRIVATE bool exl2__jobs_rewind_ban(exl2__job *job, exl2__pages *pages, siz
     job->bans.rewinds++;
     job->stats.bans_avoided++;
     d->stream = held->stream;
-    s->sampling.mirostat_mu = held->mu;
+    s->sampling.state = held->state;
     d->held_tokens = first;
     d->held_bytes = first ? job->block->held[first - 1].end - exl2__stream_pending(&d->stream) : 0;
     job->bans.from = exl2__min32(job->bans.from, d->held_bytes);
@@ -621,6 +621,18 @@ EXL2__PRIVATE bool exl2__jobs_is_loop(const exl2__job *job)
     return false;
 }
 
+/* The sampler's state after a token. Adaptive-p keeps two sums in its source: decay * sum + p, and decay * sum + 1. The
+   second one begins with its limit 1 / (1 - decay), so it never changes, and the quotient of both is this mean. */
+static inline float exl2__jobs_next_state(const exl2__sampling *s, const exl2__logit_result *result)
+{
+    if (s->adaptive_target > 0) {
+        float before = exl2__mul_float(s->adaptive_decay, s->state);
+        return before + exl2__mul_float(1 - s->adaptive_decay, result->chance);
+    }
+    float mu = s->state + exl2__mul_float(s->mirostat_eta, s->mirostat_tau - result->surprise);
+    return mu < -100 ? -100 : mu > 100 ? 100 : mu;
+}
+
 /* Accepts one sampled token. It checks banned strings, stop strings, end tokens, then the length. Text in which a stop
    string or a banned string might begin stays held. */
 static inline void exl2__jobs_accept(exl2_engine *e, exl2__job *job, const exl2__logit_result *result)
@@ -649,9 +661,7 @@ static inline void exl2__jobs_accept(exl2_engine *e, exl2__job *job, const exl2_
     }
     bool loop = exl2__jobs_is_loop(job);
     exl2__jobs_hold(m, job, result, stop || whole || full || loop);
-    float over = s->sampling.mirostat_tau - result->surprise;
-    float mu = s->sampling.mirostat_mu + exl2__mul_float(s->sampling.mirostat_eta, over);
-    s->sampling.mirostat_mu = mu < -100 ? -100 : mu > 100 ? 100 : mu;
+    s->sampling.state = exl2__jobs_next_state(&s->sampling, result);
     size_t due;
     if (!exl2__jobs_find_strings(job, &m->pages, &due)) {
         return;

@@ -43,7 +43,7 @@
 typedef struct exl2__held_token {
     exl2_alt token;
     uint32_t end;                /* where the token's text ends in the held text, in bytes */
-    float mu;                    /* mirostat's state before the token */
+    float state;                 /* the sampler's state before the token */
     exl2__stream stream;         /* the decoder's state before the token */
 } exl2__held_token;
 
@@ -133,7 +133,7 @@ typedef struct exl2__model {
     exl2__sequence no_sequence;  /* stands in for the jobs of other models in `sequences` */
     uint32_t *page_lists;        /* [max_sessions, pages per table] */
     uint32_t *histories;         /* [max_sessions, context_max + EXL2__JOB_HELD_TOKENS] words of the sessions' tables,
-                                    then states of mirostat that a restored session waits with */
+                                    then states of samplers that a restored session waits with */
     exl2_token *prompts;         /* [max_jobs, context_max] */
     exl2__job_block *blocks;     /* [max_jobs] */
     void *render;                /* [EXL2__RENDER_BYTES] */
@@ -143,7 +143,7 @@ typedef struct exl2__model {
    were not delivered yet lie behind the history. */
 typedef struct exl2__session_resume {
     bool present;
-    bool states;                 /* mirostat's states before the held tokens lie behind the room for words */
+    bool states;                 /* the sampler's states before the held tokens lie behind the room for words */
     uint32_t prompt_end, prompt_count, delivered, computed_end;
     uint32_t tokens;             /* length of the history with the held tokens */
     uint32_t max_tokens, min_tokens;
@@ -151,7 +151,7 @@ typedef struct exl2__session_resume {
     uint32_t shown;              /* as in exl2__job_delivery */
     exl2_token healed;
     uint64_t seed;
-    float mu;
+    float state;                 /* the sampler's */
     uint32_t tried_count, tried_at;
     uint32_t from;               /* as in exl2__job_bans */
     exl2_token tried[EXL2__SEQUENCE_TRIED_MAX];
@@ -293,7 +293,8 @@ struct exl2__job {
     exl2__job_grammar grammar;
     exl2__job_guidance guidance;
     exl2_logits_fn on_logits;
-    void *user;                  /* for on_event and on_logits */
+    exl2_token_fn on_token;
+    void *user;                  /* for on_event, on_logits and on_token */
     exl2__job_drafting drafting;
     bool one_by_one;             /* every token is sampled; none is appended because it is forced */
     bool prefilled;              /* all K and V of a prefill_only job are computed */

@@ -35,7 +35,7 @@
 #define EXL2__SNAPSHOT_HAS_PICTURES 32u
 #define EXL2__SNAPSHOT_HAS_IMAGES 64u
 #define EXL2__SNAPSHOT_HEAD_BYTES 40u
-#define EXL2__SNAPSHOT_JOB_BYTES 68u /* then the tried tokens, then mirostat's states */
+#define EXL2__SNAPSHOT_JOB_BYTES 68u /* then the tried tokens, then states of the sampler */
 #define EXL2__SNAPSHOT_BEGUN_BYTES 8u
 #define EXL2__SNAPSHOT_LORA_BYTES 20u
 #define EXL2__SNAPSHOT_KV_BYTES 20u  /* before the pages */
@@ -51,8 +51,8 @@ typedef struct exl2__snapshot {
     bool earlier;            /* when reading: it names its model as releases up to 0.2.0 did */
     exl2__session_resume job;
     exl2__lora_names loras;
-    uint32_t mu_count;       /* states of mirostat before held tokens */
-    const uint8_t *words, *inputs, *mu, *kv; /* when reading; inputs: the vectors */
+    uint32_t state_count;    /* states of the sampler before held tokens */
+    const uint8_t *words, *inputs, *states, *kv; /* when reading; inputs: the vectors */
 } exl2__snapshot;
 
 static inline uint32_t exl2__snapshot_held(const exl2__session_resume *r)
@@ -60,7 +60,7 @@ static inline uint32_t exl2__snapshot_held(const exl2__session_resume *r)
     return r->tokens - r->prompt_end - r->delivered;
 }
 
-/* Where mirostat's states wait, behind the room for words. */
+/* Where states of the sampler wait, behind the room for words. */
 static inline uint32_t *exl2__snapshot_states(const exl2__model *m, const exl2__session *s)
 {
     return s->table.words + m->plan.context_max;
@@ -116,7 +116,7 @@ EXL2__PRIVATE uint64_t exl2__snapshot_computation(const exl2_engine *e, const ex
 EXL2__PRIVATE uint64_t exl2__snapshot_bytes(const exl2__snapshot *x)
 {
     uint64_t bytes = EXL2__SNAPSHOT_HEAD_BYTES + 4ull * x->tokens + EXL2__SNAPSHOT_SUM_BYTES;
-    uint64_t lists = 4ull * (x->job.tried_count + x->mu_count);
+    uint64_t lists = 4ull * (x->job.tried_count + x->state_count);
     bytes += x->flags & EXL2__SNAPSHOT_HAS_VECTORS ? 4 + x->vectors * x->vector_bytes : 0;
     bytes += x->pictures.bytes;
     bytes += x->flags & EXL2__SNAPSHOT_HAS_JOB ? EXL2__SNAPSHOT_JOB_BYTES + lists : 0;
@@ -135,7 +135,7 @@ EXL2__PRIVATE void exl2__snapshot_of_job(const exl2__job *job, exl2__session_res
                                    .delivered = job->delivery.delivered, .computed_end = s->computed_end,
                                    .tokens = s->table->tokens, .max_tokens = job->max_tokens, .attempt = s->attempt,
                                    .rewinds = job->bans.rewinds, .shown = job->delivery.shown, .healed = job->healed,
-                                   .seed = job->stats.seed, .mu = s->sampling.mirostat_mu,
+                                   .seed = job->stats.seed, .state = s->sampling.state,
                                    .tried_count = s->tried_count, .tried_at = s->tried_at,
                                    .from = job->bans.from, .begun = job->grammar.begun,
                                    .begun_tokens = job->grammar.begun_tokens, .begun_skip = job->grammar.begun_skip };
@@ -159,7 +159,7 @@ EXL2__PRIVATE uint8_t *exl2__snapshot_put_job(uint8_t *at, const exl2__snapshot 
     const exl2__session_resume *r = &x->job;
     const uint32_t values[17] = { r->prompt_end, r->prompt_count, r->delivered, r->computed_end, r->max_tokens,
                                   r->min_tokens, r->attempt, r->rewinds, r->shown, (uint32_t)r->healed,
-                                  exl2__float_bits(r->mu), r->tried_count, r->tried_at, x->mu_count,
+                                  exl2__float_bits(r->state), r->tried_count, r->tried_at, x->state_count,
                                   (uint32_t)r->seed, (uint32_t)(r->seed >> 32), r->from };
     for (uint32_t i = 0; i < EXL2__COUNT(values); i++) {
         at = exl2__snapshot_put(at, values[i]);
@@ -218,8 +218,8 @@ EXL2__PRIVATE exl2_result exl2__snapshot_write(const exl2__model *m, const exl2_
     at = exl2__snapshot_put_words(at, m, s->table.words, x);
     if (x->flags & EXL2__SNAPSHOT_HAS_JOB) {
         at = exl2__snapshot_put_job(at, x);
-        for (uint32_t i = 0; i < x->mu_count; i++) {
-            at = exl2__snapshot_put(at, job ? exl2__float_bits(job->block->held[i].mu)
+        for (uint32_t i = 0; i < x->state_count; i++) {
+            at = exl2__snapshot_put(at, job ? exl2__float_bits(job->block->held[i].state)
                                             : exl2__snapshot_states(m, s)[i]);
         }
     }
@@ -272,16 +272,17 @@ EXL2__PRIVATE exl2_result exl2__snapshot_save(exl2_engine *e, exl2__session *s, 
                           job->guidance.negative ? "has guidance" : "makes an embedding");
     }
     bool deferred = job && job->delivery.deferred && !exl2__jobs_is_dropped(job);
-    if (deferred && (job->stops.strings.count || job->bans.strings.count || job->sequence.sampling.mirostat_tau > 0
-                     || exl2__snapshot_is_cut(m, job))) {
+    if (deferred && (job->stops.strings.count || job->bans.strings.count
+                     || exl2__sampling_has_state(&job->sequence.sampling) || exl2__snapshot_is_cut(m, job))) {
         return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the session's job is paused before text that the worker has made, "
-                          "and has stop strings, banned strings, mirostat or half of a character: continue it first");
+                          "and has stop strings, banned strings, mirostat, adaptive-p or half of a character: continue "
+                          "it first");
     }
     if (job && job->sequence.begun && (!job->ending || deferred)) {
         exl2__snapshot_of_job(job, &x.job);
-        x.mu_count = job->sequence.sampling.mirostat_tau > 0 ? job->delivery.held_tokens : 0;
+        x.state_count = exl2__sampling_has_state(&job->sequence.sampling) ? job->delivery.held_tokens : 0;
     } else if (x.job.present) {
-        x.mu_count = x.job.states ? exl2__snapshot_held(&x.job) : 0;
+        x.state_count = x.job.states ? exl2__snapshot_held(&x.job) : 0;
     }
     x.flags = x.job.present ? EXL2__SNAPSHOT_HAS_JOB | (x.job.begun ? EXL2__SNAPSHOT_IS_BEGUN : 0) : 0;
     x.tokens = x.job.present ? x.job.tokens : x.tokens;
@@ -326,10 +327,10 @@ EXL2__PRIVATE exl2_result exl2__snapshot_malformed(exl2_engine *e, const char *w
     return exl2__fail(&e->ctx, EXL2_ERR_FORMAT, "the snapshot is damaged: %s", what);
 }
 
-/* Can it be a state of mirostat? */
-static inline bool exl2__snapshot_is_state(float mu)
+/* Can it be a state of mirostat or of adaptive-p? */
+static inline bool exl2__snapshot_is_state(float state)
 {
-    return exl2__float_is_finite(mu) && mu >= -100 && mu <= 100;
+    return exl2__float_is_finite(state) && state >= -100 && state <= 100;
 }
 
 /* Whether the words [from, to) are tokens'. */
@@ -370,7 +371,7 @@ EXL2__PRIVATE exl2_result exl2__snapshot_read_job(exl2_engine *e, const exl2__mo
                                  values[5], values[6], values[7], values[8], (exl2_token)values[9],
                                  values[14] | (uint64_t)values[15] << 32, exl2__bits_float(values[10]),
                                  values[11], values[12], values[16], { 0 }, false, 0, 0, 0, { { 0 }, 0 } };
-    x->mu_count = values[13];
+    x->state_count = values[13];
     uint64_t heals = r->healed >= 0, said = (uint64_t)x->tokens - r->prompt_end;
     bool counts = r->prompt_end > 0 && r->prompt_end <= x->tokens && r->prompt_count <= r->prompt_end
                && r->delivered <= said && said - r->delivered <= EXL2__JOB_HELD_TOKENS
@@ -379,8 +380,8 @@ EXL2__PRIVATE exl2_result exl2__snapshot_read_job(exl2_engine *e, const exl2__mo
                && (r->max_tokens ? said < r->max_tokens + heals : said == 0);
     bool limits = r->rewinds <= EXL2__JOB_REWINDS_MAX && r->tried_count <= EXL2__SEQUENCE_TRIED_MAX
                && r->healed >= -1 && r->healed < (exl2_token)vocab && r->shown <= EXL2__JOB_HOLD_BYTES
-               && r->from <= EXL2__JOB_HOLD_BYTES && exl2__snapshot_is_state(r->mu);
-    if (!counts || !limits || (x->mu_count && x->mu_count != said - r->delivered)) {
+               && r->from <= EXL2__JOB_HOLD_BYTES && exl2__snapshot_is_state(r->state);
+    if (!counts || !limits || (x->state_count && x->state_count != said - r->delivered)) {
         return exl2__snapshot_malformed(e, "a count of the job is out of range");
     }
     if (!exl2__snapshot_are_tokens(x, r->prompt_end, x->tokens)) {
@@ -389,7 +390,7 @@ EXL2__PRIVATE exl2_result exl2__snapshot_read_job(exl2_engine *e, const exl2__mo
     if (r->healed >= 0 && !exl2__snapshot_is_healed(m, x)) {
         return exl2__snapshot_malformed(e, "its first new token does not begin with the healed one");
     }
-    if (bytes - EXL2__SNAPSHOT_JOB_BYTES < 4ull * (r->tried_count + x->mu_count)) {
+    if (bytes - EXL2__SNAPSHOT_JOB_BYTES < 4ull * (r->tried_count + x->state_count)) {
         return exl2__snapshot_malformed(e, "it ends in the part of the job");
     }
     for (uint32_t i = 0; i < r->tried_count; i++) {
@@ -398,13 +399,13 @@ EXL2__PRIVATE exl2_result exl2__snapshot_read_job(exl2_engine *e, const exl2__mo
             return exl2__snapshot_malformed(e, "a token of the job is outside of the vocabulary");
         }
     }
-    x->mu = at + EXL2__SNAPSHOT_JOB_BYTES + 4 * (size_t)r->tried_count;
-    for (uint32_t i = 0; i < x->mu_count; i++) {
-        if (!exl2__snapshot_is_state(exl2__bits_float(exl2__load32(x->mu + 4 * (size_t)i)))) {
-            return exl2__snapshot_malformed(e, "a state of mirostat is out of range");
+    x->states = at + EXL2__SNAPSHOT_JOB_BYTES + 4 * (size_t)r->tried_count;
+    for (uint32_t i = 0; i < x->state_count; i++) {
+        if (!exl2__snapshot_is_state(exl2__bits_float(exl2__load32(x->states + 4 * (size_t)i)))) {
+            return exl2__snapshot_malformed(e, "a state of the sampler is out of range");
         }
     }
-    r->states = x->mu_count > 0;
+    r->states = x->state_count > 0;
     return EXL2_OK;
 }
 
@@ -568,7 +569,7 @@ EXL2__PRIVATE exl2_result exl2__snapshot_read(exl2_engine *e, const exl2__model 
     EXL2__TRY(exl2__snapshot_check_words(e, m, x));
     if (x->flags & EXL2__SNAPSHOT_HAS_JOB) {
         EXL2__TRY(exl2__snapshot_read_job(e, m, data + at, end - at, x));
-        at += EXL2__SNAPSHOT_JOB_BYTES + 4ull * (x->job.tried_count + x->mu_count);
+        at += EXL2__SNAPSHOT_JOB_BYTES + 4ull * (x->job.tried_count + x->state_count);
     }
     if (x->flags & EXL2__SNAPSHOT_IS_BEGUN) {
         EXL2__TRY(exl2__snapshot_read_begun(e, data + at, end - at, x));
@@ -690,8 +691,8 @@ EXL2__PRIVATE exl2_result exl2__snapshot_restore(exl2_engine *e, exl2__session *
 #endif
         t->words[i] = sampled | (exl2__vectors_is(word) ? m->vectors.numbers[exl2__vectors_index(word)] : word);
     }
-    for (uint32_t i = 0; i < x.mu_count; i++) {
-        exl2__snapshot_states(m, s)[i] = exl2__load32(x.mu + 4 * (size_t)i);
+    for (uint32_t i = 0; i < x.state_count; i++) {
+        exl2__snapshot_states(m, s)[i] = exl2__load32(x.states + 4 * (size_t)i);
     }
     s->resume = x.job;
     t->tokens = x.job.present ? x.job.prompt_end + x.job.delivered : x.tokens;

@@ -27,8 +27,7 @@ EXL2__PRIVATE exl2_result exl2__snapshot_hold(exl2_engine *e, exl2__model *m, ex
             return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the snapshot holds back more text than a job may");
         }
         if (r->states && i >= r->delivered) {
-            job->sequence.sampling.mirostat_mu =
-                exl2__bits_float(exl2__snapshot_states(m, s)[i - r->delivered]);
+            job->sequence.sampling.state = exl2__bits_float(exl2__snapshot_states(m, s)[i - r->delivered]);
         }
         exl2__jobs_hold(m, job, &held, false);
         if (i < r->delivered) {
@@ -78,7 +77,7 @@ EXL2__PRIVATE exl2_result exl2__snapshot_resume(exl2_engine *e, exl2__model *m, 
     job->bans.rewinds = r->rewinds;
     job->delivery.delivered = job->delivery.resumed = r->delivered;
     exl2_result result = exl2__snapshot_hold(e, m, job, session);
-    s->sampling.mirostat_mu = r->mu;
+    s->sampling.state = r->state;
     s->table->tokens = result < 0 ? before : r->tokens;
     return result;
 }

@@ -365,6 +365,9 @@ static inline void exl2__step_token(exl2_engine *e, exl2__model *m, exl2__job *j
     }
     exl2__jobs_deliver_progress(e, positive);
     bool sampled = !fetched || exl2__host_sample_row(e, m, job, row);
+    if (sampled && positive->on_token && f->results[row].token >= 0 && !positive->ending) {
+        exl2__host_replace(e, m, positive, &m->forward.results[row]);
+    }
     if (sampled && !positive->ending) {
         exl2__jobs_accept(e, positive, f->results + row);
         exl2__forced_append(e, positive);

@@ -133,6 +133,7 @@ static void settings(const rig *r)
         { N, .typical = 0.5f },          { N, .tail_free = 0.5f },
         { N, .top_a = 0.5f },            { N, .smoothing = 0.5f },
         { N, .skew = -1 },               { N, .mirostat_tau = 2 },
+        { N, .adaptive_target = 0.2f, .min_p = 0.02f },
         { N, .temperature = 1.5f, .temperature_last = true, .top_k = 20 },
         { N, .dynamic_min = 0.2f, .dynamic_max = 2 },
         { N, .xtc_probability = 1, .xtc_threshold = 0.001f },
@@ -177,6 +178,14 @@ static void mirostat(const rig *r)
     CHECK(means[0] + 1.5 < means[1]); /* about 0.9 and 4.3 nats */
 }
 
+static void adaptive_refused(const rig *r)
+{
+    expect_refused(r, (exl2_sampler_desc){ N, .adaptive_target = 0.5f, .mirostat_tau = 2 }, EXL2_ERR_ARG,
+                   "mirostat_tau and adaptive_target are both set");
+    expect_refused(r, (exl2_sampler_desc){ N, .adaptive_target = 1.5f }, EXL2_ERR_ARG, "adaptive_target");
+    expect_refused(r, (exl2_sampler_desc){ N, .adaptive_decay = 1 }, EXL2_ERR_ARG, "adaptive_decay");
+}
+
 int main(void)
 {
     rig r = rig_load(rig_golden("exl2-mixed"));
@@ -184,6 +193,7 @@ int main(void)
     penalties(&r);
     settings(&r);
     mirostat(&r);
+    adaptive_refused(&r);
     exl2_engine_stats stats;
     exl2_stats(r.engine, &stats);
     CHECK((stats.cpu_sampled > 0) == (RIG_BACKEND == EXL2_BACKEND_CUDA));

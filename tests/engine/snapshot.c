@@ -1,12 +1,12 @@
-/* snapshot.c: saved sessions. A job with stop strings, bans, healing, a schema or mirostat is saved after every step
-   and resumed in another engine: the text is the one that it would have been. Snapshots with K and V compute nothing
-   again, and no other session finds them; those of another format are not used. Damaged and foreign ones are rejected,
-   and the session stays as it was. */
+/* snapshot.c: saved sessions. A job with stop strings, bans, healing, a schema, mirostat, adaptive-p or on_token is
+   saved after every step and resumed in another engine: the text is the one that it would have been. Snapshots with K
+   and V compute nothing again, and no other session finds them; those of another format are not used. Damaged and
+   foreign ones are rejected, and the session stays as it was. */
 #include "text_model.h"
 
 #include "private/hash.h"
 
-#define KINDS 9u
+#define KINDS 11u
 #define NEW 40u
 
 static text_model model;
@@ -36,6 +36,13 @@ static rig open_engine(uint64_t tokens)
     return rig_open(&e, &m);
 }
 
+static exl2_token replace(void *user, exl2_job job, uint32_t position, exl2_token token)
+{
+    (void)user;
+    (void)job;
+    return position % 4 ? token : (token + (exl2_token)position) % TEXT_VOCAB;
+}
+
 /* The job of a kind, without prompt and session. */
 static exl2_job_desc job_of(const rig *r, uint32_t kind, rig_said *said)
 {
@@ -49,11 +56,11 @@ static exl2_job_desc job_of(const rig *r, uint32_t kind, rig_said *said)
     d.sampler.preset = kind ? EXL2_PRESET_NEUTRAL : EXL2_PRESET_GREEDY;
     d.sampler.seed = 40 + kind;
     d.min_tokens = kind == 1 ? 12 : kind == 8 ? 30 : 0;
-    if (kind == 1 || kind == 5) {
+    if (kind == 1 || kind == 5 || kind == 9) {
         d.stop_strings = stops;
         d.stop_string_count = 2;
     }
-    if (kind == 2 || kind == 5 || kind == 6) {
+    if (kind == 2 || kind == 5 || kind == 6 || kind >= 9) {
         d.ban_strings = bans;
         d.ban_string_count = 4;
     }
@@ -80,6 +87,11 @@ static exl2_job_desc job_of(const rig *r, uint32_t kind, rig_said *said)
         d.sampler.mirostat_tau = 4;
         d.sampler.mirostat_eta = 0.3f;
     }
+    if (kind == 9) {
+        d.sampler.adaptive_target = 0.3f;
+        d.sampler.min_p = 0.01f;
+    }
+    d.on_token = kind == 10 ? replace : NULL;
     return d;
 }
 

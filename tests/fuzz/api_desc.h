@@ -145,6 +145,9 @@ static void api_make_sampler(exl2_sampler_desc *d, api_job_store *s, const api_m
         d->dry_multiplier = api_chance(2) ? 0.8f : 0;
         d->xtc_probability = api_chance(3) ? 0.5f : 0;
         d->mirostat_tau = api_chance(3) ? 3.0f : 0;
+        bool both = api_chance(20); /* which is an error */
+        d->adaptive_target = api_chance(3) && (d->mirostat_tau <= 0 || both) ? 0.1f * (float)api_draw(11) : 0;
+        d->adaptive_decay = api_chance(3) ? api_chance(2) ? 0.5f : EXL2_OFF : 0;
         d->temperature_last = api_chance(3);
         d->dynamic_min = api_chance(4) ? 0.5f : 0;
         d->dynamic_max = d->dynamic_min > 0 ? 1.5f : 0;
@@ -277,6 +280,7 @@ static void api_make_ends(api_job_store *s, const api_model *m)
 }
 
 static void api_logits(void *user, exl2_job job, float *logits, uint32_t vocab);
+static exl2_token api_token(void *user, exl2_job job, uint32_t position, exl2_token token);
 
 /* Turns a job into one that makes a vector; now and then with a setting that such a job must not have. */
 static void api_make_embed(api_job_store *s)
@@ -294,6 +298,7 @@ static void api_make_embed(api_job_store *s)
     d->guidance = 0;
     d->negative_prompt = (exl2_prompt){ 0 };
     d->on_logits = NULL;
+    d->on_token = NULL;
     s->edit = 0;
 }
 
@@ -322,6 +327,10 @@ static void api_make_job(api_job_store *s, const api_model *m, uint64_t sub_seed
         s->edit = 1 + api_draw(4);
         s->edited = (exl2_token)api_draw(64);
         d->on_logits = api_logits;
+    }
+    if (api_chance(12)) {
+        s->replaces = api_draw(8);
+        d->on_token = api_token;
     }
     if (m && api_chance(10)) {
         d->guidance = 0.5f * (float)((int32_t)api_draw(9) - 2);

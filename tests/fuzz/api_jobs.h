@@ -1,6 +1,6 @@
 /* api_jobs.h: the jobs that the fuzzer starts, what their callbacks do, and what another thread does meanwhile.
    takes: the shadow model.
-   gives: api_op_start, api_hear, api_allow, api_logits, api_other_thread, api_nap.
+   gives: api_op_start, api_hear, api_allow, api_logits, api_token, api_other_thread, api_nap.
    owns:  nothing; records belong to the shadow model. */
 #ifndef API_JOBS_H
 #define API_JOBS_H
@@ -165,6 +165,23 @@ static void api_logits(void *user, exl2_job handle, float *logits, uint32_t voca
     }
 }
 
+static exl2_token api_token(void *user, exl2_job handle, uint32_t position, exl2_token token)
+{
+    const api_job *job = (const api_job *)user;
+    uint32_t every = job->store.replaces;
+    API_MUST(!job->id || job->id == handle.id, "on_token of job %u names another job", job->number);
+    API_MUST(token >= 0 && (uint32_t)token < job->vocab, "on_token of job %u gets token %d", job->number, (int)token);
+    if (!api.quiet && api_chance(12)) {
+        api.depth++;
+        api_callback_operation(NULL, NULL);
+        api.depth--;
+    }
+    if (every == 7 && position % 11 == 0) {
+        return position % 2 ? -1 - token : (exl2_token)job->vocab;
+    }
+    return every && position % every == 0 ? (exl2_token)(((uint32_t)token + position) % job->vocab) : token;
+}
+
 /* ---- another thread ---- */
 
 /* Calls functions that any thread may call at any moment of another call. One thread plays both parts here. */
@@ -266,6 +283,7 @@ static void api_aim(api_job *job, exl2_job_desc *d, api_session *wanted)
         d->guidance = 0;
         d->negative_prompt = (exl2_prompt){ 0 };
         d->on_logits = NULL;
+        d->on_token = NULL;
         d->prefill_only = false;
         d->draft.ngram = d->draft.one_by_one = false;
         d->max_tokens = 60;

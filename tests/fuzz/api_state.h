@@ -110,6 +110,7 @@ typedef struct api_job_store {
     const char *stop_list[4], *ban_list[4], *breaker_list[2];
     uint32_t edit;        /* what on_logits does; 0 = no callback */
     exl2_token edited;
+    uint32_t replaces;    /* on_token replaces one token in so many; 0 = none; 7 = also by ids that do not exist */
     bool irregular;       /* the job may allocate at its start: see section 5 of exl2.h */
 } api_job_store;
 

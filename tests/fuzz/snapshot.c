@@ -119,7 +119,9 @@ static exl2_job_desc job_of(exl2_session s, uint32_t features, listener *l)
         d.ban_strings = bans;
         d.ban_string_count = EXL2__COUNT(bans);
     }
-    if (features & MIROSTAT) {
+    if ((features & MIROSTAT) && (features & BANS)) { /* adaptive-p has its state in the same place */
+        d.sampler.adaptive_target = 0.4f;
+    } else if (features & MIROSTAT) {
         d.sampler.mirostat_tau = 4;
         d.sampler.mirostat_eta = 0.3f;
     }

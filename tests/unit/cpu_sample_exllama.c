@@ -95,7 +95,7 @@ static exl2__sampling read_settings(const char *at, const char *end)
     if (holds(at, end, "\"mirostat\"")) {
         s.mirostat_tau = (float)number_in(at, end, "mirostat_tau", 1.5);
         s.mirostat_eta = (float)number_in(at, end, "mirostat_eta", 0.1);
-        s.mirostat_mu = 2 * s.mirostat_tau;
+        s.state = 2 * s.mirostat_tau;
     }
     return s;
 }

@@ -22,7 +22,7 @@ static uint32_t make_cases(exl2__sampling *out)
                                       settings(1, 0, 0.97f, 0, 1) };
     uint32_t count = 0;
     for (size_t i = 0; i < EXL2__COUNT(before); i++) {
-        for (int kind = 0; kind < 12; kind++) {
+        for (int kind = 0; kind < 14; kind++) {
             exl2__sampling s = before[i];
             s.top_a = kind == 0 ? 0.2f : kind == 11 ? 0.05f : 0;
             s.tail_free = kind == 1 ? 0.9f : kind == 11 ? 0.97f : 0;
@@ -36,7 +36,10 @@ static uint32_t make_cases(exl2__sampling *out)
             s.xtc_threshold = 0.03f;
             s.xtc_keeps = kind == 9 ? keeps_thirds : NULL;
             s.mirostat_tau = kind == 10 ? 2 : 0;
-            s.mirostat_mu = kind == 10 ? 4 : 0;
+            s.state = kind == 10 ? 4 : 0;
+            s.adaptive_target = kind == 12 ? 0.3f : kind == 13 ? 0.7f : 0;
+            s.state = kind == 12 ? 0.45f : kind == 13 ? 0.2f : s.state;
+            s.typical = kind == 13 ? 0.9f : s.typical;
             s.frequency_penalty = kind == 8 ? 0.4f : 0;
             s.presence_penalty = kind == 9 ? 0.3f : 0;
             s.penalty_range = kind == 10 ? 30 : 1000;
@@ -175,12 +178,30 @@ static void test_vectors(void)
 
     s = plain(); /* mirostat: 2^-3 at the beginning; a negative mu leaves one token */
     s.mirostat_tau = 1.5f;
-    s.mirostat_mu = 3;
+    s.state = 3;
     shares_of(four, 4, s, p);
     check_near(p, (const double[]){ 0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0 }, 4, 1e-6);
-    s.mirostat_mu = -2;
+    s.state = -2;
     shares_of(four, 4, s, p);
     check_near(p, (const double[]){ 1, 0, 0, 0 }, 4, 1e-6);
+
+    s = plain(); /* adaptive-p: .3 is wanted, then 0 (of 2 * .3 - .7), then 1 (of 2 * .9 - .1) */
+    s.adaptive_target = s.state = 0.3f;
+    shares_of(four, 4, s, p);
+    check_near(p, (const double[]){ 0.054241, 0.780639, 0.147444, 0.017676 }, 4, 1e-6);
+    s.state = 0.7f;
+    shares_of(four, 4, s, p);
+    check_near(p, (const double[]){ 0.000030, 0.006849, 0.191991, 0.801129 }, 4, 1e-6);
+    s.xtc_threshold = 0.15f; /* after XTC two thirds and one third are left, of which the second one is wanted */
+    s.xtc_probability = 1;
+    s.state = 0.6f - 1.0f / 3;
+    shares_of((const float[]){ 0.4f, 0.3f, 0.2f, 0.1f }, 4, s, p);
+    check_near(p, (const double[]){ 0, 0, 0.002877, 0.997123 }, 4, 1e-6);
+    s.xtc_probability = 0;
+    s.adaptive_target = 0.9f;
+    s.state = 0.1f;
+    shares_of(four, 4, s, p);
+    check_near(p, (const double[]){ 0.997285, 0.002687, 0.000027, 0.000001 }, 4, 1e-6);
 }
 
 static void test_penalties(void)
@@ -253,7 +274,7 @@ static void test_surprise(void)
     float logits[4];
     exl2__sampling s = plain();
     s.mirostat_tau = 2;
-    s.mirostat_mu = 2;
+    s.state = 2;
     for (int i = 0; i < 4; i++) {
         logits[i] = (float)log((double)four[i]);
     }
@@ -268,6 +289,34 @@ static void test_surprise(void)
     CHECK_INT(seen, 3);
     s.mirostat_tau = 0;
     CHECK(draw(logits, 4, &s, 1).surprise == 0);
+}
+
+/* Adaptive-p tells the probability that the token had before it, and its log-probability is that of the model. */
+static void test_chance(void)
+{
+    float logits[4];
+    exl2__sampling s = settings(2, 3, 1, 0, 1);
+    s.adaptive_target = s.state = 0.4f;
+    double sum = 0;
+    for (int i = 0; i < 4; i++) {
+        logits[i] = (float)log((double)four[i]);
+        sum += i < 3 ? sqrt((double)four[i]) : 0;
+    }
+    for (int skewed = 0; skewed < 2; skewed++) {
+        uint32_t seen = 0;
+        s.skew = skewed ? 0.5f : 0;
+        for (uint32_t n = 0; n < 200; n++) {
+            exl2__logit_result r = draw(logits, 4, &s, n);
+            if (CHECK(r.token >= 0 && r.token < 3)) {
+                CHECK(fabs((double)r.chance - sqrt((double)four[r.token]) / sum) < 1e-6);
+                CHECK(fabs((double)r.logprob - log((double)four[r.token])) < 1e-6);
+                seen |= 1u << r.token;
+            }
+        }
+        CHECK_INT(seen, 7);
+    }
+    s.adaptive_target = 0;
+    CHECK(draw(logits, 4, &s, 1).chance == 0);
 }
 
 /* Logits that are NaN or infinite, with every setting: the sampled token is allowed. */
@@ -320,6 +369,7 @@ int main(void)
     test_chain();
     test_skew();
     test_surprise();
+    test_chance();
     test_odd_logits();
     test_attempts();
     static exl2__sampling cases[64];

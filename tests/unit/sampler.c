@@ -123,12 +123,14 @@ static void test_other_fields(void)
         CHECK(d.dry_multiplier == OFF && d.dry_base == 1.75f && d.dry_allowed == 2 && d.dry_range == -1);
         CHECK(d.dry_match_max == 20 && d.xtc_probability == OFF && d.xtc_threshold == 0.1f);
         CHECK(d.mirostat_tau == OFF && d.mirostat_eta == 0.1f);
+        CHECK(d.adaptive_target == OFF && d.adaptive_decay == 0.9f);
         exl2__sampling s;
         exl2__dry dry;
         exl2__sampler_make(&d, 1, &s);
         exl2__sampler_dry(&d, &dry);
         CHECK(s.top_a == 0 && s.tail_free == 0 && s.typical == 0 && s.smoothing == 0 && s.skew == 0);
         CHECK(s.dynamic_max <= s.dynamic_min && s.xtc_probability == 0 && s.mirostat_tau == 0 && dry.multiplier == 0);
+        CHECK(s.adaptive_target == 0 && s.state == 0);
     }
     exl2_sampler_desc given = { .preset = EXL2_PRESET_NEUTRAL, .typical = 1, .tail_free = 1, .skew = -2,
                                 .temperature_last = true, .frequency_penalty = -0.5f, .penalty_range = 10,
@@ -142,8 +144,15 @@ static void test_other_fields(void)
     exl2__sampler_make(&d, 1, &s);
     exl2__sampler_dry(&d, &dry);
     CHECK(s.frequency_penalty == -0.5f && s.penalty_range == 10 && s.penalty_decay == 30 && s.repeat_penalty == 1);
-    CHECK(s.mirostat_tau == 3 && s.mirostat_mu == 6);
+    CHECK(s.mirostat_tau == 3 && s.state == 6);
     CHECK(dry.multiplier == 0.8f && dry.base == 1.75f && dry.allowed == 4 && dry.range == 99 && dry.match_max == 20);
+    exl2_sampler_desc adaptive = resolve(NULL, (exl2_sampler_desc){ .adaptive_target = 0.4f, .adaptive_decay = OFF });
+    CHECK(adaptive.adaptive_target == 0.4f && adaptive.adaptive_decay == OFF);
+    exl2__sampler_make(&adaptive, 1, &s);
+    CHECK(s.adaptive_target == 0.4f && s.adaptive_decay == 0 && s.state == 0.4f);
+    adaptive.top_k = 1;
+    exl2__sampler_make(&adaptive, 1, &s);
+    CHECK(s.greedy && s.adaptive_target == 0);
     d.penalty_range = -1; /* the range is the whole history, so no decay follows it */
     CHECK_INT(exl2__sampler_penalty_range(&d), -1);
     exl2__sampler_make(&d, 1, &s);
@@ -210,6 +219,10 @@ static void test_refusals(void)
         { { .penalty_decay = -1 }, "sampler: penalty_decay is -1; it must be positive, or EXL2_OFF" },
         { { .typical = 1.5f }, "sampler: typical must be in the range 0 to 1, or be EXL2_OFF" },
         { { .skew = nan }, "sampler: skew must be in the range -10 to 10, or be EXL2_OFF" },
+        { { .adaptive_target = 1.1f }, "sampler: adaptive_target must be in the range 0 to 1, or be EXL2_OFF" },
+        { { .adaptive_decay = 1 }, "sampler: adaptive_decay must be in the range 0 to 0.99, or be EXL2_OFF" },
+        { { .adaptive_target = 0.5f, .mirostat_tau = 2 },
+          "sampler: mirostat_tau and adaptive_target are both set; set one of them" },
         { { .dry_base = 0.5f }, "sampler: dry_base must be in the range 1 to 100, or be EXL2_OFF" },
         { { .allow_count = 1 }, "sampler: allow is NULL, but allow_count is 1" },
         { { .preset = (exl2_preset)9 }, "sampler: preset 9 does not exist" },

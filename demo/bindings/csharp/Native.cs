@@ -316,7 +316,7 @@ namespace Exl2
         public float xtc_probability, xtc_threshold;
         public IntPtr xtc_keep;
         public uint xtc_keep_count;
-        public float mirostat_tau, mirostat_eta;
+        public float mirostat_tau, mirostat_eta, adaptive_target, adaptive_decay;
         public IntPtr bias;
         public uint bias_count;
         public IntPtr allow;
@@ -405,7 +405,7 @@ namespace Exl2
         public exl2_session negative_session;
         public exl2_prompt negative_prompt;
         public int priority;
-        public IntPtr on_logits, on_event, user;
+        public IntPtr on_logits, on_token, on_event, user;
         public uint _end_canary;
     }
 

@@ -21,7 +21,7 @@
    5. top-k: the first k tokens in order
    6. top-p: the shortest prefix in order whose sum is at least floor(top_p * sum), and at least one token
    7. top-a; min-p: weights of at least floor(min_p * 2^40); tail-free; typical; mirostat
-   8. the temperature, if it is applied last or is dynamic; XTC
+   8. the temperature, if it is applied last or is dynamic; XTC; adaptive-p
    9. the token: the first id, ascending, at which the running sum of weights exceeds floor(random * sum / 2^64); with
       skew see exl2__sample_pick_skewed */
 
@@ -219,6 +219,38 @@ EXL2__PRIVATE uint32_t exl2__sample_find(const exl2__sample_list *list, uint64_t
         i++;
     }
     return i;
+}
+
+/* Adaptive-p (llama.cpp, pull request 17927). With p, the probabilities that the filters before left, the logits become
+   5 - 10 d^2 / (1 + d), d = |p - wanted| / 0.3, so that tokens whose probability is near `wanted` are likely. Earlier
+   tokens that were likelier than the target lower `wanted`. The least d of the list gets the weight 2^40, and a token
+   of weight 0 keeps it. The probability p replaces the logit, which is saved. */
+EXL2__COLD
+EXL2__PRIVATE void exl2__sample_adaptive(exl2__sample_work *w, float *logits, const exl2__sampling *s)
+{
+    const double nat = 48408812.646245942; /* 2^25 log2(e): steps */
+    exl2__sample_list *list = &w->list;
+    double sum = (double)exl2__sample_list_sum(list), wanted = 2 * (double)s->adaptive_target - (double)s->state;
+    double least = 0;
+    wanted = wanted < 0 ? 0 : wanted > 1 ? 1 : wanted;
+    for (uint32_t pass = 0; pass < 2; pass++) {
+        bool first = true;
+        for (uint32_t i = 0; i < list->count; i++) {
+            if (list->weights[i] == 0) {
+                continue;
+            }
+            double p = (double)list->weights[i] / sum, d = (p < wanted ? wanted - p : p - wanted) / 0.3;
+            double below = 10 * d * d / (1 + d); /* at most 25.7, as p and `wanted` are 0 to 1 */
+            if (pass == 0) {
+                least = first || below < least ? below : least;
+                first = false;
+                continue;
+            }
+            exl2__sample_touch(w, list->ids[i]);
+            logits[list->ids[i]] = (float)p;
+            list->weights[i] = exl2__weight_exp2((uint32_t)((below - least) * nat));
+        }
+    }
 }
 
 /* The sum that the prefix of top-p must reach; share: top_p * 2^64. */

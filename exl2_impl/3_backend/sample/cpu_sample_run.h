@@ -275,6 +275,9 @@ EXL2__PRIVATE void exl2__sample_elements(exl2__sample_run *x, uint32_t begin, ui
         break;
     case EXL2__SAMPLE_SHAPE:
         exl2__sample_shape(w, s, &x->curve);
+        if (s->adaptive_target > 0) {
+            exl2__sample_adaptive(w, x->logits, s);
+        }
         break;
     case EXL2__SAMPLE_SUM:
         x->sum += exl2__weight_total(w->list.weights + begin, end - begin);
@@ -407,6 +410,9 @@ EXL2__PRIVATE exl2__sample_pass exl2__sample_end_pass(exl2__sample_run *x)
             double sum = (double)x->sum;
             x->result->surprise = (float)(log2(sum) - log2((double)w->list.weights[x->place]));
         }
+        if (s->adaptive_target > 0) {
+            x->result->chance = x->logits[w->list.ids[x->place]];
+        }
         return exl2__sample_end_with(x, (exl2_token)w->list.ids[x->place]);
     case EXL2__SAMPLE_ALTS_LIST:
     case EXL2__SAMPLE_ALTS_SEARCH:
@@ -487,7 +493,7 @@ EXL2__PRIVATE exl2_result exl2__sample_begin(exl2__sample_run *x, exl2_cpu_path 
     x->result = result;
     result->token = -1;
     result->alt_count = 0;
-    result->surprise = 0;
+    result->surprise = result->chance = 0;
     result->logprob = result->logsumexp = exl2__weight_key_logit(EXL2__WEIGHT_KEY_NONE);
     if (row->negative) {
         exl2__sample_guidance(&x->w, logits, row);

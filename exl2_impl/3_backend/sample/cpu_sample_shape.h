@@ -22,7 +22,7 @@ static inline bool exl2__sample_is_shaped(const exl2__sampling *s)
 {
     return s->temperature_last || s->smoothing > 0 || s->top_a > 0 || s->tail_free > 0 || s->typical > 0
         || s->skew > 0 || s->skew < 0 || s->dynamic_max > s->dynamic_min || s->xtc_probability > 0
-        || s->mirostat_tau > 0;
+        || exl2__sampling_has_state(s);
 }
 
 /* Are there penalties other than a repeat penalty without decay? */
@@ -245,7 +245,7 @@ EXL2__PRIVATE void exl2__sample_shape(exl2__sample_work *w, const exl2__sampling
         exl2__sample_typical(w, curve, s->typical);
     }
     if (s->mirostat_tau > 0) { /* p >= 2^-mu */
-        exl2__sample_keep_share(list, exp2(-(double)s->mirostat_mu) * (double)exl2__sample_list_sum(list));
+        exl2__sample_keep_share(list, exp2(-(double)s->state) * (double)exl2__sample_list_sum(list));
     }
     if (list->count > 1 && s->dynamic_max > s->dynamic_min) {
         exl2__sample_reshape(w, curve, exl2__sample_dynamic(w, curve, s));

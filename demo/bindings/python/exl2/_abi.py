@@ -52,6 +52,7 @@ def _plain(value):
 
 EVENT_FN = CFUNCTYPE(c_int32, c_void_p, c_void_p)  # user, const exl2_event *
 LOGITS_FN = CFUNCTYPE(None, c_void_p, c_uint64, POINTER(c_float), c_uint32)
+TOKEN_FN = CFUNCTYPE(c_int32, c_void_p, c_uint64, c_uint32, c_int32)
 ALLOW_FN = CFUNCTYPE(c_bool, c_void_p, c_uint64, POINTER(c_int32), c_uint32, POINTER(c_uint32), c_uint32)
 LINE_FN = CFUNCTYPE(None, c_void_p, c_int32, c_int32, c_int32, c_char_p)
 LOAD_FN = CFUNCTYPE(c_size_t, c_void_p, c_char_p, c_void_p, c_size_t)
@@ -287,7 +288,8 @@ class SamplerDesc(_Public):
         ("dry_allowed", c_int32), ("dry_range", c_int32), ("dry_match_max", c_int32),
         ("dry_breakers", POINTER(c_char_p)), ("dry_breaker_count", c_uint32), ("xtc_probability", c_float),
         ("xtc_threshold", c_float), ("xtc_keep", POINTER(c_int32)), ("xtc_keep_count", c_uint32),
-        ("mirostat_tau", c_float), ("mirostat_eta", c_float), ("bias", POINTER(Bias)),
+        ("mirostat_tau", c_float), ("mirostat_eta", c_float), ("adaptive_target", c_float),
+        ("adaptive_decay", c_float), ("bias", POINTER(Bias)),
         ("bias_count", c_uint32), ("allow", POINTER(c_int32)), ("allow_count", c_uint32),
         ("ban", POINTER(c_int32)), ("ban_count", c_uint32), ("_end_canary", c_uint32)]
 
@@ -328,7 +330,7 @@ class JobDesc(_Public):
         ("ban_strings", POINTER(c_char_p)), ("ban_string_count", c_uint32),
         ("stop_tokens", POINTER(c_int32)), ("stop_token_count", c_uint32), ("loop_stop", c_uint32),
         ("alts_per_token", c_uint32), ("guidance", c_float), ("negative_session", Session),
-        ("negative_prompt", Prompt), ("priority", c_int32), ("on_logits", LOGITS_FN),
+        ("negative_prompt", Prompt), ("priority", c_int32), ("on_logits", LOGITS_FN), ("on_token", TOKEN_FN),
         ("on_event", EVENT_FN), ("user", c_void_p), ("_end_canary", c_uint32)]
 
 
