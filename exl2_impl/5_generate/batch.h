@@ -213,7 +213,7 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
                           .logits = b->logits, .logit_count = b->logit_count, .kind = kind,
                           .row_loras = sets ? b->row_loras : NULL, .lora_sets = b->lora_sets, .lora_set_count = sets,
                           .decodes = decodes,
-                          .repeats = decodes && sampled == rows && sampled == sequences && sets == 0,
+                          .repeats = decodes && sampled == rows && sampled == sequences,
                           .masked = masked, .tapped = tapped };
     b->copy_count = 0;
 }
