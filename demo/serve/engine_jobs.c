@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define RUN_RESERVE 256u /* texts are mostly shorter than the context, which is the limit of many requests */
+
 typedef struct refusal { /* why a run cannot start */
     exl2_result result;
     engine_refusal by;
@@ -191,6 +193,7 @@ static bool measure(engine_thread *t, engine_run *run, refusal *r)
     }
     bool all = run->max_tokens == 0 || run->max_tokens > run->room;
     run->desc.max_tokens = all ? run->room : run->max_tokens;
+    run->desc.reserve = RUN_RESERVE;
     run->desc.min_tokens = run->no_end ? run->desc.max_tokens : run->desc.min_tokens;
     run->checked = true;
     return true;
