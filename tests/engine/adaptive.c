@@ -1,6 +1,6 @@
-/* adaptive.c: each token that adaptive-p samples is the one that llama.cpp's formula gives, in double: from the logits
-   of its place, the two sums of the tokens before it, and the random number. Also after rewinds of banned strings,
-   which take the sums back. Through the public API.
+/* adaptive.c: each token that adaptive-p samples is the one of llama.cpp's formula, in double: from the logits of
+   its place, the two sums of the tokens before it, and the random number. Also after rewinds of banned strings, which
+   take the sums back. Through the public API.
    takes: a golden model with a tokenizer made for it.
    gives: exit code 0 or 1. */
 #include "text_model.h"

@@ -50,6 +50,7 @@ static exl2_job_desc job_of(const rig *r, uint32_t kind, rig_said *said)
     static const char schema[] = "{\"type\":\"object\",\"required\":[\"a\",\"b\"],\"properties\":{\"a\":{\"type\":"
                                  "\"string\",\"maxLength\":9},\"b\":{\"type\":\"integer\"}}}";
     static exl2_bias bias[12];
+    static exl2_token few[6];
     exl2_job_desc d = rig_job(r, NULL, 0, NEW, said);
     memset(said, 0, sizeof *said);
     d.model.id = 0;
@@ -88,8 +89,14 @@ static exl2_job_desc job_of(const rig *r, uint32_t kind, rig_said *said)
         d.sampler.mirostat_eta = 0.3f;
     }
     if (kind == 9) {
-        d.sampler.adaptive_target = 0.3f;
+        d.sampler.adaptive_target = 0.5f;
+        d.sampler.adaptive_decay = EXL2_OFF;
         d.sampler.min_p = 0.01f;
+        for (uint32_t i = 0; i < 6; i++) { /* banned strings begin often, and are saved half said */
+            few[i] = model.byte_ids[(uint8_t)"abtui "[i]];
+        }
+        d.sampler.allow = few;
+        d.sampler.allow_count = 6;
     }
     d.on_token = kind == 10 ? replace : NULL;
     return d;
