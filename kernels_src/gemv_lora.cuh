@@ -134,7 +134,7 @@ EXL2K_FN void exl2k_lora_slice(const exl2k_lora_gemv_args &l, u64 a, u32 rank, u
     u64 low_at = a + (u64)exl2k_min(first + lane / 4, rank - 1) * pitch * 2;
     u64 high_at = a + (u64)exl2k_min(first + lane / 4 + 8, rank - 1) * pitch * 2;
     sum[0] = sum[1] = sum[2] = sum[3] = 0.0f;
-#pragma unroll 4
+#pragma unroll 8
     for (u32 i = begin; i < end; i++) {
         u32 column = i * 32 + lane % 4 * 8; /* A has zeros behind its inputs, up to its pitch */
         uint4 low = make_uint4(0, 0, 0, 0), high = low, v = exl2k_load4(x + (u64)i * l.gemv.x_step);
