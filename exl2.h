@@ -1172,7 +1172,7 @@ EXL2_API exl2_result exl2_open_binding(const exl2_engine_desc *d, uint32_t versi
 EXL2_API exl2_result exl2_devices(exl2_device_info *out, uint32_t cap, uint32_t *count);
 /* [E wait] Measures the memory bandwidth of the engine's GPU, which bounds the tokens per second; for tools. It needs
    milliseconds once its kernels are ready, and meanwhile half of the GPU's free memory, at most 4 GiB. NO_DEVICE when
-   models run on the CPU; GPU errors as exl2_model_load. */
+   models run on the CPU; BUDGET and GPU errors as exl2_model_load. */
 EXL2_API exl2_result exl2_device_probe(exl2_engine *e, exl2_device_speed *out);
 /* [E wait] Measures copies between two GPUs of the engine, indices in exl2_engine_info.devices, as a model that lies on
    both has them; for tools. Needs 16 MiB of each GPU's memory for milliseconds, and as much pinned host memory where

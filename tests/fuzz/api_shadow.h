@@ -43,7 +43,7 @@ static const struct {
     [API_close] = { "exl2_close", false, false, 0 },
     [API_devices] = { "exl2_devices", false, false, 0 },
     [API_device_probe] = { "exl2_device_probe", false, true, API_BIT(EXL2_ERR_NO_DEVICE) | API_BIT(EXL2_ERR_STATE)
-                           | API_GPU_ERRORS },
+                           | API_BIT(EXL2_ERR_BUDGET) | API_GPU_ERRORS },
     [API_link_probe] = { "exl2_link_probe", false, true, API_BIT(EXL2_ERR_NO_DEVICE) | API_BIT(EXL2_ERR_STATE)
                          | API_BIT(EXL2_ERR_ARG) | API_GPU_ERRORS },
     [API_last_error] = { "exl2_last_error", false, false, 0 },
