@@ -284,7 +284,7 @@ static void fake_tower_run(const char *function, const void *arguments, const un
     } else if (strcmp(function, "exl2k_tower_heads") == 0) {
         fake_tower_heads(arguments, grid[0]);
     } else if (strncmp(function, "exl2k_tower_attend", 18) == 0) {
-        fake_tower_attend(arguments, grid, (uint32_t)strtoul(function + 18, NULL, 10));
+        fake_tower_attend(arguments, grid, (uint32_t)strtoul(function + (function[18] == '_' ? 21 : 18), NULL, 10));
     } else if (strcmp(function, "exl2k_tower_merge") == 0) {
         fake_tower_merge(arguments, grid[0]);
     } else if (strcmp(function, "exl2k_tower_check") == 0) {

@@ -140,7 +140,7 @@ static void products(const product_of *p)
 /* ---- attention ---- */
 
 static void attention(const rig_module *module, const char *function, uint32_t padded, uint32_t dim, uint32_t threads,
-                      uint32_t rows, uint32_t segment)
+                      uint32_t shared, uint32_t rows, uint32_t segment)
 {
     const uint32_t heads = 16, pitch = (heads * dim + 63) / 64 * 64;
     uint64_t all = (uint64_t)heads * rows * padded;
@@ -151,7 +151,7 @@ static void attention(const rig_module *module, const char *function, uint32_t p
         segments[2 * i] = i < middle ? first : middle;
         segments[2 * i + 1] = i < middle ? middle : end < rows ? end : rows;
     }
-    for (uint32_t i = 0; i < dim; i++) { /* scores that grow late */
+    for (uint32_t i = 0; i < dim && rows > 2; i++) { /* scores that grow late */
         uint64_t at = ((uint64_t)heads * rows + rows - 2) * padded + i;
         x[at] = exl2__f32_to_f16((float)half_at(x, at) * 16);
     }
@@ -166,17 +166,17 @@ static void attention(const rig_module *module, const char *function, uint32_t p
         uint32_t cut = part ? (rows - 1) / 256 * 128 : 0;
         rig_poison(out);
         a.row = cut;
-        rig_launch(module, function, (rows - cut + 127) / 128, heads, threads, 0, &a, sizeof a);
+        rig_launch(module, function, (rows - cut + 127) / 128, heads, threads, shared, &a, sizeof a);
         if (cut) {
             a.row = 0;
-            rig_launch(module, function, cut / 128, heads, threads, 0, &a, sizeof a);
+            rig_launch(module, function, cut / 128, heads, threads, shared, &a, sizeof a);
         }
         rig_download(out, 0, part ? again : got, bytes);
     }
     CHECK(memcmp(got, again, bytes) == 0);
     double worst = 0, *weight = calloc(rows, sizeof *weight);
     for (uint32_t i = 0; i < SOME / 10; i++) {
-        uint32_t row = i < 2 ? rows - 1 - i : next() % rows, head = i < 2 ? heads - 1 : next() % heads;
+        uint32_t row = i < 2 && i < rows ? rows - 1 - i : next() % rows, head = i < 2 ? heads - 1 : next() % heads;
         uint32_t begin = segment ? segments[2 * row] : 0, end = segment ? segments[2 * row + 1] : rows;
         uint64_t of = (uint64_t)head * rows * padded;
         double sum = 0, square = 0, differ = 0;
@@ -203,7 +203,7 @@ static void attention(const rig_module *module, const char *function, uint32_t p
     CHECK(worst < 3e-3);
     rig_start();
     for (uint32_t i = 0; i < 10; i++) {
-        rig_launch(module, function, (rows + 127) / 128, heads, threads, 0, &a, sizeof a);
+        rig_launch(module, function, (rows + 127) / 128, heads, threads, shared, &a, sizeof a);
     }
     double us = rig_stop() / 10, seen_rows = segment ? 0 : rows;
     printf("%s: dim %u, %u rows, segments of %u: off by %.1g; %.1f us, %.0f TFLOP/s\n", function, dim, rows, segment,
@@ -236,12 +236,25 @@ int main(void)
     rig_open("kernels_src");
     rig_module module = rig_load("tower_attend.cu", NULL);
     for (uint32_t i = 0; i < EXL2__COUNT(attends); i++) {
-        attention(&module, attends[i].function, attends[i].padded, attends[i].dim, attends[i].threads, 1030, 0);
-        attention(&module, attends[i].function, attends[i].padded, attends[i].dim, attends[i].threads, 4096, 0);
-        attention(&module, attends[i].function, attends[i].padded, attends[i].dim, attends[i].threads, 1030, 64);
-        attention(&module, attends[i].function, attends[i].padded, attends[i].dim, attends[i].threads, 4096, 390);
+        attention(&module, attends[i].function, attends[i].padded, attends[i].dim, attends[i].threads, 0, 1030, 0);
+        attention(&module, attends[i].function, attends[i].padded, attends[i].dim, attends[i].threads, 0, 4096, 0);
+        attention(&module, attends[i].function, attends[i].padded, attends[i].dim, attends[i].threads, 0, 1030, 64);
+        attention(&module, attends[i].function, attends[i].padded, attends[i].dim, attends[i].threads, 0, 4096, 390);
     }
     rig_unload(&module);
+    if (rig_exists("tower_attend_wg.cu")) {
+        static const uint32_t dims[] = { 64, 56, 80, 72 };
+        module = rig_load("tower_attend_wg.cu", NULL);
+        for (uint32_t i = 0; i < EXL2__COUNT(dims); i++) {
+            uint32_t padded = i < 2 ? 64 : 80;
+            const char *function = i < 2 ? "exl2k_tower_attend_wg64" : "exl2k_tower_attend_wg80";
+            static const uint32_t rows[] = { 4096, 1030, 1024, 65, 1 };
+            for (uint32_t n = 0; n < EXL2__COUNT(rows); n++) {
+                attention(&module, function, padded, dims[i], 256, EXL2K_TOWER_ATTEND_SHARED(padded), rows[n], 0);
+            }
+        }
+        rig_unload(&module);
+    }
     for (uint32_t i = 0; i < EXL2__COUNT(kernels); i++) {
         products(&kernels[i]);
     }

@@ -129,7 +129,7 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
         return n->loras && (strstr(module, "_affine") ? n->affine : of_large == has_large);
     }
     if (strncmp(module, "tower", 5) == 0) {
-        bool by_wg = strcmp(module, "tower_wg.cu") == 0, plain = strcmp(module, "tower_product.cu") == 0;
+        bool by_wg = strstr(module, "_wg") != NULL, plain = strcmp(module, "tower_product.cu") == 0;
         return n->tower && (by_wg ? n->tower_wg : !plain || !n->tower_wg);
     }
     if (strcmp(module, "attend_turn.cu") == 0) {
