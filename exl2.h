@@ -506,7 +506,7 @@
    are, so set exl2_parallel. It computes rows of prompts, too, hundreds of times slower than a GPU. A step has cpu_us
    for its part and gpu_us for the GPU's; in between it looks for the GPU's rows for up to 0.2 ms, and with `wait`
    until they are there. A parked model loads again with the same layers on the CPU, or fails with BUDGET if a cap has
-   become too small for that. Adapters are not supported there (lora_max).
+   become too small for that. Adapters (lora_max) and pictures (vision.images) are not supported there.
 
    exl2_model_open begins a load that exl2_step continues, in parts of less than a millisecond: reading the tokenizer
    and the headers, too. Two parts cannot be cut: the tables of one very large matrix (a head with 262,144 tokens), and
