@@ -241,7 +241,7 @@ static inline void side_run(side *s, const part *parts, uint32_t count, bool eve
         pass->row_count = step.row_count;
     }
     while (status != EXL2__FORWARD_DONE) {
-        exl2__queue_budget pace = { .timed = s->by_unit, .at_least_one = true, .wait = true };
+        exl2__queue_budget pace = { .timed = s->by_unit, .idle = { true }, .wait = true };
         side_need(s, exl2__backend_is_async(s->b) ? exl2__forward_queue(&s->forward, &pace, &status)
                                                   : exl2__forward_run(&s->forward, 0, true, &status));
         if (status == EXL2__FORWARD_RESULTS) {

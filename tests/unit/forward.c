@@ -239,10 +239,10 @@ static void thread_time(void)
                                                .unit_ns = unit_ns };
     exl2__forward f = make();
     exl2__backend async = backend;
-    exl2__queue_budget late = { .timed = true, .ns = UNITS }, idle = late, whole = { .timed = false };
+    exl2__queue_budget late = { .timed = true, .ns = { UNITS } }, idle = late, whole = { .timed = false };
     async.queue = &queue;
     spans.span[0].backend = &async;
-    idle.at_least_one = true;
+    idle.idle[0] = true;
     CHECK_INT(enqueued(&f, EXL2__ROWS_PROMPT, late, -1), 0);
     CHECK_INT(enqueued(&f, EXL2__ROWS_PROMPT, idle, -1), 1); /* a pass goes on, however short the steps are */
     uint32_t some = enqueued(&f, EXL2__ROWS_PROMPT, idle, 8500); /* it has learned what a unit costs */
