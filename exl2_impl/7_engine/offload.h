@@ -43,6 +43,9 @@ EXL2__PRIVATE uint64_t exl2__offload_needs(exl2__model *m, uint32_t span, uint32
     for (uint32_t i = 0; i < mlps; i++) {
         bytes -= m->weights.mlp_bytes[s->end - 1 - i].span_bytes;
     }
+#ifndef EXL2_NO_VISION
+    bytes += span == 0 && m->plan.tower ? m->images.tower.weight_bytes : 0;
+#endif
     m->plan.pages = pages;
     exl2__spans_share(&m->spans, &m->plan);
     return bytes + exl2__span_page_bytes(s) * pages + s->backend->memory->buffer_bytes(s->device, &s->plan);

@@ -597,7 +597,8 @@ static inline void exl2__step_pictures(exl2_engine *e, exl2__model *m, const exl
                                        exl2__queue_budget *queue_budget, exl2__progress *progress)
 {
     uint64_t deadline = budget->deadline_ns, now = deadline ? exl2__platform_ns() : 0, id = m->id;
-    uint64_t gpu_ns = budget->gpu_ns ? exl2__max64(budget->card_ns[exl2__cards_device(e, m, 0)], 1) : 0;
+    bool timed = budget->gpu_ns > 0 && exl2__objects_is_async(m);
+    uint64_t gpu_ns = timed ? exl2__max64(budget->card_ns[exl2__cards_device(e, m, 0)], 1) : 0;
     exl2__image_budget pictures = { deadline, budget->unit_ns, gpu_ns, budget->wait };
     exl2__image_budget first = pictures;
     exl2__images_deliver(e, m, &progress->anything);
