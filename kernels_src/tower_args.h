@@ -82,7 +82,7 @@ enum { EXL2K_TOWER_LOGISTIC, EXL2K_TOWER_GELU };
    EXL2K_TOWER_WG_SHARED(columns of a tile, stages). */
 #define EXL2K_TOWER_SHARED (3u * 2 * 128 * 80)
 #define EXL2K_TOWER_PAIR_STAGES 3u
-#define EXL2K_TOWER_ALONE_STAGES 6u
+#define EXL2K_TOWER_ALONE_STAGES 4u
 #define EXL2K_TOWER_NARROW_STAGES 4u
 #define EXL2K_TOWER_WG_SHARED(columns, stages) ((stages) * (128u + (columns)) * 128 + 1024)
 typedef struct exl2k_tower_product_args {

@@ -221,7 +221,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_attend(exl2__cuda_model *m, uint32_t 
         { EXL2__KERNEL_exl2k_tower_attend128, EXL2__KERNEL_exl2k_tower_attend128, EXL2__KERNEL_exl2k_tower_attend128 },
     };
     uint64_t ctas = exl2__div_up(m->tower.rows, EXL2K_TOWER_TILE) * v->heads;
-    bool fast = !near && (dim == 64 || dim == 80), wg = fast && exl2__cuda_tower_by_wg(m->gpu);
+    bool fast = false, wg = false; /* until tests/device/tower_kernels has proven these on a GPU */
     bool many = fast && !wg && ctas >= 2ull * m->gpu->sm_count;
     exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(end - row, EXL2K_TOWER_TILE), .y = v->heads,
                              .threads = many ? 128 : 256,
