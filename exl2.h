@@ -412,8 +412,8 @@
    one serve on the others. GPUs of different kinds have different bits, as one of them has. Between two GPUs rows are
    copied directly where both reach each other's memory (exl2_engine_info.peers, found out by copying a pattern there
    and back), else through host memory; no thread waits for it. The GPUs work at the same time: a prompt of more than
-   1,000 tokens passes in up to four parts, and 2 to 16 sequences that sample pass in two groups, without budgets. A
-   single sequence waits for one GPU after the other.
+   1,000 tokens passes in up to four parts, and 9 to 16 sequences that sample pass in two groups, without budgets.
+   Fewer sequences wait for one GPU after the other.
 
    The context is current only inside calls, and the engine's streams have a lower priority than rendering. Where
    graphics shares the GPU's context, set shared_bytes_max to 49152. exl2_device_probe measures the bandwidth of GPU

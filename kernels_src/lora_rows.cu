@@ -99,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_LORA_ROWS_THREADS) exl2k_lora
                 f32 sum[tiles][4] = {};
                 u64 low_at = m.a + (u64)exl2k_min(k0 + lane / 4, m.rank - 1) * pitch * 2;
                 u64 high_at = m.a + (u64)exl2k_min(k0 + lane / 4 + 8, m.rank - 1) * pitch * 2;
-#pragma unroll 2
+#pragma unroll 1
                 for (u32 half = begin; half < end; half++) {
                     uint4 low = exl2k_lora_rows_a(a, low_at, half, pitch);
                     uint4 high = exl2k_lora_rows_a(a, high_at, half, pitch);

@@ -207,7 +207,7 @@ static inline exl2_result exl2__forward_begin(exl2__forward *f, const exl2__step
     f->part_rows = host ? 0 : exl2__forward_part_rows(f, step);
     bool groups = f->spans->count > 1 && exl2__backend_is_async(f->spans->span->backend) && f->may_group
                && f->step.repeats && !step->masked && !step->row_loras
-               && step->row_count >= EXL2__STEP_GROUPS && step->row_count <= EXL2__STEP_GROUPED_ROWS;
+               && step->row_count >= EXL2__STEP_GROUPED_LEAST && step->row_count <= EXL2__STEP_GROUPED_ROWS;
     f->group_count = groups ? EXL2__STEP_GROUPS : 1;
     if (groups) {
         EXL2__TRY(exl2__forward_begin_groups(f));

@@ -332,6 +332,7 @@ typedef struct exl2__logit_result {
 /* Sampled rows pass through the spans of a model in so many groups, so that one span computes a group while the span
    before computes another one: the first group of the next pass begins before the last one of this pass is sampled. */
 #define EXL2__STEP_GROUPS 2u
+#define EXL2__STEP_GROUPED_LEAST 9u /* least rows of such a pass: 8 rows take hardly longer than 4 (NOTES.md) */
 #define EXL2__STEP_GROUPED_ROWS 16u /* most rows of such a pass: so many have the bits that fewer have, too */
 
 typedef struct exl2__step { /* the arrays must live until the pass has ended */

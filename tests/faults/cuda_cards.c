@@ -366,33 +366,37 @@ static void test_drafter(void)
     machine_end();
 }
 
-/* Four jobs at once pass in two groups through two GPUs, and have the words that they have alone. */
+#define GROUPED 10u /* jobs */
+
+/* Ten jobs at once pass in two groups through two GPUs, and have the words that they have alone. */
 static void test_groups(void)
 {
     static const exl2_card cards[2] = { { .device = 2 }, { .device = 1 } };
-    static rig_said said[4];
+    static rig_said said[GROUPED];
     for (uint32_t way = 0; way < 4; way++) {
         exl2_model model;
-        exl2_session s[4];
+        exl2_session s[GROUPED];
         peers = way % 2 ? FAKE_PEER_GOOD : FAKE_PEER_NONE;
         make();
         fake.eager = way / 2;
         exl2_engine *e = open_cards(EXL2_BACKEND_CUDA, picks, CARDS, EXL2_OK);
         cuda_cards = cards;
         cuda_card_count = 2;
-        CHECK_INT(cuda_load(e, &model), EXL2_OK);
+        exl2_model_desc m = { .path = rig_golden("exl2-mixed"), .batch_max = GROUPED, .prefill_chunk = 32,
+                              .cards = cards, .card_count = 2 };
+        CHECK_INT(exl2_model_load(e, &m, &model), EXL2_OK);
         memset(passes_of, 0, sizeof passes_of);
-        for (uint32_t i = 0; i < 4; i++) { /* the last job ends early */
+        for (uint32_t i = 0; i < GROUPED; i++) { /* the last job ends early */
             CHECK_INT(exl2_session_open(e, model, &s[i]), EXL2_OK);
-            exl2_job_desc d = cuda_job(s[i], cuda_prompt + i, 5, i == 3 ? 20 : 40 + i, &said[i]);
+            exl2_job_desc d = cuda_job(s[i], cuda_prompt + i % 4, 5, i == GROUPED - 1 ? 20 : 40 + i, &said[i]);
             CHECK_INT(exl2_job_start(e, &d, NULL), EXL2_OK);
         }
         cuda_step_all(e, false, 0);
-        for (uint32_t i = 0; i < 4; i++) {
+        for (uint32_t i = 0; i < GROUPED; i++) {
             CHECK_INT(said[i].result, EXL2_OK);
-            cuda_expect_history(e, s[i], 5, i == 3 ? 25 : 45 + i);
+            cuda_expect_history(e, s[i], 5, i == GROUPED - 1 ? 25 : 45 + i);
         }
-        CHECK(passes_of[2] > 60 && passes_of[3] + passes_of[4] < 10);
+        CHECK(passes_of[4] + passes_of[5] > 60 && passes_of[9] + passes_of[10] < 10);
         exl2_close(e);
         machine_end();
     }

@@ -51,7 +51,7 @@ int main(int argc, char **argv)
     size_t first = strcspn(out, "\n");
     CHECK(first > COLUMNS); /* a pipe gets the reply unwrapped */
     CHECK(strstr(out, "/system TEXT") != NULL && strstr(out, "/reset") != NULL);
-    char *piped = memory_copy_text(out, (size_t)(strstr(out, "/reset") - out)), *shown, *wanted, *got;
+    char *piped = memory_copy_text(out, (size_t)(strstr(out, "/image FILE") - out)), *shown, *wanted, *got;
     free(out);
     free(err);
 

@@ -515,7 +515,7 @@ static void check_usage(void)
         { "kernels make o --arch 89", "unknown action 'make'" },
         { "kernels build o", "--arch is missing" },
         { "kernels build o --arch 89,x", "--arch must be" },
-        { "synth o", "--shape is missing" },
+        { "synth o", "--shape or --adapter is missing" },
         { "synth o --shape mouse", "--shape must be one of" },
         { "synth o --shape llama2-7b --bpw 7", "--bpw must be one of" },
         { "synth o --shape llama2-7b --format awq --bpw 3", "--bpw must be 4 with --format awq" },
