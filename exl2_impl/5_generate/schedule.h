@@ -121,14 +121,15 @@ static inline void exl2__schedule_preempt(exl2__sequence *s, exl2__pages *pages)
     s->preempt_from = s->table->tokens + EXL2__SCHEDULE_UNDISTURBED;
 }
 
-/* The running sequence that gives way to `s` before all others: held ones, the lowest priority, the newest. */
+/* The running sequence that gives way before all others: held ones, the lowest priority, the newest. With `s` it gives
+   way to that one, so its priority is lower, and it was not disturbed just before. */
 static inline exl2__sequence *exl2__schedule_least(exl2__sequence *const *all, uint32_t count, const exl2__sequence *s)
 {
     exl2__sequence *least = NULL;
     for (uint32_t i = 0; i < count; i++) {
         exl2__sequence *a = all[i];
-        bool may = a->live && a->active && !a->positive && !a->leaving && a->priority < s->priority
-                && (a->held || a->table->tokens >= a->preempt_from);
+        bool may = a->live && a->active && !a->positive && !a->leaving;
+        may = may && (!s || (a->priority < s->priority && (a->held || a->table->tokens >= a->preempt_from)));
         if (may && (!least || (a->held != least->held ? a->held : exl2__sequence_before(least, a)))) {
             least = a;
         }
@@ -198,20 +199,6 @@ static inline bool exl2__schedule_outgrew(const exl2__sequence *s, const void *a
     return s->active && !s->held && !s->positive && exl2__schedule_lacks(s) > 0;
 }
 
-/* The active sequence that gives way to all others: held ones, the lowest priority, the newest. */
-static inline exl2__sequence *exl2__schedule_last(exl2__sequence *const *all, uint32_t count)
-{
-    exl2__sequence *last = NULL;
-    for (uint32_t i = 0; i < count; i++) {
-        exl2__sequence *a = all[i];
-        if (a->live && a->active && !a->positive
-            && (!last || (a->held != last->held ? a->held : exl2__sequence_before(last, a)))) {
-            last = a;
-        }
-    }
-    return last;
-}
-
 /* Promises the sequence, and the other one of its pair, pages for `reserve` tokens more, or fewer if there are fewer;
    the room is enough for what they lack. */
 static inline void exl2__schedule_promise(exl2__sequence *s, exl2__pages *pages)
@@ -237,7 +224,7 @@ static inline uint32_t exl2__schedule_grow(exl2__sequence *const *all, uint32_t 
             exl2__schedule_promise(s, pages);
             continue;
         }
-        for (exl2__sequence *last = exl2__schedule_last(all, count); last; last = last->negative) {
+        for (exl2__sequence *last = exl2__schedule_least(all, count, NULL); last; last = last->negative) {
             exl2__schedule_preempt(last, pages);
             room->places++;
         }

@@ -56,15 +56,18 @@ static inline void exl2__gate_yield(exl2_engine *e)
     }
 }
 
-/* The worker closes the gate. A call that waits goes first, and raises `wake` when it ends. */
+/* The worker closes the gate. A call that waits goes first, also one that began to wait while the worker closed it, and
+   raises `wake` when it ends. */
 static inline void exl2__gate_take(exl2_engine *e)
 {
     exl2__worker *w = &e->worker;
     exl2__atomic_add(&w->asked, 1);
-    while (exl2__atomic_load(&w->wanted)) {
-        exl2__signal_wait(&w->wake, EXL2__FOREVER);
-    }
     exl2__mutex_lock(&w->gate);
+    while (exl2__atomic_load(&w->wanted)) {
+        exl2__mutex_unlock(&w->gate);
+        exl2__signal_wait(&w->wake, EXL2__FOREVER);
+        exl2__mutex_lock(&w->gate);
+    }
     exl2__atomic_add(&w->asked, 1);
     exl2__signal_raise(&w->turn);
 }

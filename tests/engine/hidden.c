@@ -112,7 +112,10 @@ static void test_hidden(const char *name)
     uint32_t vocab = b.m->plan.shape.vocab, width = b.m->plan.shape.hidden, most = b.m->plan.logit_rows_max;
     made_make(&b, &x, STEP_ROWS, EXL2__LOGIT_FETCH);
     made_run(&b, &x, logits, NULL);
-    CHECK(heads >= STEP_ROWS / most);
+    CHECK(heads >= STEP_ROWS / most); /* fetched rows are sampled elsewhere */
+    made_make(&b, &x, STEP_ROWS, EXL2__LOGIT_SCORE);
+    made_run(&b, &x, NULL, NULL);
+    CHECK(heads >= STEP_ROWS / most && samples >= STEP_ROWS / most);
     made_make(&b, &x, STEP_ROWS, EXL2__LOGIT_HIDDEN);
     made_run(&b, &x, NULL, hidden);
     CHECK_INT(heads + samples, 0);
