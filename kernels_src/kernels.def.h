@@ -56,10 +56,6 @@
     X(exl2k_tower_attend64, "tower_attend.cu", exl2k_tower_attend_args, NONE)   \
     X(exl2k_tower_attend80, "tower_attend.cu", exl2k_tower_attend_args, NONE)   \
     X(exl2k_tower_attend128, "tower_attend.cu", exl2k_tower_attend_args, NONE)  \
-    X(exl2k_tower_attend64_many, "tower_attend.cu", exl2k_tower_attend_args, NONE) \
-    X(exl2k_tower_attend80_many, "tower_attend.cu", exl2k_tower_attend_args, NONE) \
-    X(exl2k_tower_attend_wg64, "tower_attend_wg.cu", exl2k_tower_attend_args, BUDGET) \
-    X(exl2k_tower_attend_wg80, "tower_attend_wg.cu", exl2k_tower_attend_args, BUDGET) \
     X(exl2k_tower_wg_pair, "tower_wg.cu", exl2k_tower_product_args, BUDGET)     \
     X(exl2k_tower_wg_alone, "tower_wg.cu", exl2k_tower_product_args, BUDGET)    \
     X(exl2k_tower_wg_narrow, "tower_wg.cu", exl2k_tower_product_args, BUDGET)   \

@@ -110,10 +110,7 @@ typedef struct exl2k_tower_heads_args {
 } exl2k_tower_heads_args;
 
 /* exl2k_tower_attend{32,64,80,128} (the smallest one that holds dim, which is also `padded` of the heads): grid (tiles
-   of 128 rows, heads), block 256. exl2k_tower_attend{64,80}_many: the same, block 128, faster where there are many
-   CTAs. On sm_90a, where each row sees all rows, exl2k_tower_attend_wg{64,80}: block 256, dynamic shared memory
-   EXL2K_TOWER_ATTEND_SHARED(dim). */
-#define EXL2K_TOWER_ATTEND_SHARED(dim) (((dim) + 63) / 64 * 3u * 2 * 64 * 128 + 1024)
+   of 128 rows, heads), block 256. */
 typedef struct exl2k_tower_attend_args {
     exl2k_u64 heads_at;              /* `out` of exl2k_tower_heads_args */
     exl2k_u64 segments;              /* u32 [rows, 2]: first key of each row, and the end of its keys, ascending; 0:

@@ -1,12 +1,11 @@
 /* tower_attend.cu: attention of a tower: no causal mask; a row sees its segment, or all rows.
    takes: base.cuh, tower_args.h.
-   gives: exl2k_tower_attend32, exl2k_tower_attend64, exl2k_tower_attend80, exl2k_tower_attend128;
-          exl2k_tower_attend64_many, exl2k_tower_attend80_many.
+   gives: exl2k_tower_attend32, exl2k_tower_attend64, exl2k_tower_attend80, exl2k_tower_attend128.
 
-   A CTA has 128 rows of one head. A warp has 16 of them, or 32 where there are many CTAs: then it loads K and V from
-   shared memory half as often. It has them from their queries (in registers) to their outputs. K and V are loaded in
-   tiles; the next tile is in flight while the warps work on the current one. Tiles begin at multiples of their size, and
-   a row's sums are rescaled when its own scores grow: so the bits of a row do not depend on its CTA. */
+   A CTA has 128 rows of one head. A warp has 16 of them (BLOCKS 1), from their queries (in registers) to their outputs.
+   K and V are loaded in tiles; the next tile is in flight while the warps work on the current one. Tiles begin at
+   multiples of their size, and a row's sums are rescaled when its own scores grow: so the bits of a row do not depend on
+   its CTA. */
 #include "base.cuh"
 #include "tower_args.h"
 
@@ -279,14 +278,4 @@ extern "C" __global__ void __launch_bounds__(256, EXL2K_TOWER_CTAS) exl2k_tower_
 extern "C" __global__ void __launch_bounds__(256, 1) exl2k_tower_attend128(exl2k_tower_attend_args a)
 {
     exl2k_tower_attend<128, 32, 32, 1>(a);
-}
-
-extern "C" __global__ void __launch_bounds__(128, 2) exl2k_tower_attend64_many(exl2k_tower_attend_args a)
-{
-    exl2k_tower_attend<64, 64, 32, 2>(a);
-}
-
-extern "C" __global__ void __launch_bounds__(128, 2) exl2k_tower_attend80_many(exl2k_tower_attend_args a)
-{
-    exl2k_tower_attend<80, 64, 32, 2>(a);
 }

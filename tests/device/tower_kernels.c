@@ -230,8 +230,6 @@ int main(void)
         { "exl2k_tower_attend32", 32, 32, 256 },       { "exl2k_tower_attend64", 64, 64, 256 },
         { "exl2k_tower_attend80", 80, 80, 256 },       { "exl2k_tower_attend80", 80, 72, 256 },
         { "exl2k_tower_attend128", 128, 128, 256 },    { "exl2k_tower_attend128", 128, 96, 256 },
-        { "exl2k_tower_attend64_many", 64, 64, 128 },  { "exl2k_tower_attend80_many", 80, 80, 128 },
-        { "exl2k_tower_attend80_many", 80, 72, 128 },
     };
     rig_open("kernels_src");
     rig_module module = rig_load("tower_attend.cu", NULL);
@@ -242,19 +240,6 @@ int main(void)
         attention(&module, attends[i].function, attends[i].padded, attends[i].dim, attends[i].threads, 0, 4096, 390);
     }
     rig_unload(&module);
-    if (rig_exists("tower_attend_wg.cu")) {
-        static const uint32_t dims[] = { 64, 56, 80, 72 };
-        module = rig_load("tower_attend_wg.cu", NULL);
-        for (uint32_t i = 0; i < EXL2__COUNT(dims); i++) {
-            uint32_t padded = i < 2 ? 64 : 80;
-            const char *function = i < 2 ? "exl2k_tower_attend_wg64" : "exl2k_tower_attend_wg80";
-            static const uint32_t rows[] = { 4096, 1030, 1024, 65, 1 };
-            for (uint32_t n = 0; n < EXL2__COUNT(rows); n++) {
-                attention(&module, function, padded, dims[i], 256, EXL2K_TOWER_ATTEND_SHARED(padded), rows[n], 0);
-            }
-        }
-        rig_unload(&module);
-    }
     for (uint32_t i = 0; i < EXL2__COUNT(kernels); i++) {
         products(&kernels[i]);
     }

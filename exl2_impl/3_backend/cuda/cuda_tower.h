@@ -212,22 +212,11 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_attend(exl2__cuda_model *m, uint32_t 
                                   .segments = near ? b->index + 2ull * b->rows_max * sizeof(uint32_t) : 0,
                                   .rows_max = b->rows_max, .heads = v->heads, .dim = v->head_dim,
                                   .out_pitch = b->pitch, .scale = (float)scale };
-    static const exl2__cuda_kernel kernels[][3] = { /* few CTAs, many, by wgmma */
-        { EXL2__KERNEL_exl2k_tower_attend32, EXL2__KERNEL_exl2k_tower_attend32, EXL2__KERNEL_exl2k_tower_attend32 },
-        { EXL2__KERNEL_exl2k_tower_attend64, EXL2__KERNEL_exl2k_tower_attend64_many,
-          EXL2__KERNEL_exl2k_tower_attend_wg64 },
-        { EXL2__KERNEL_exl2k_tower_attend80, EXL2__KERNEL_exl2k_tower_attend80_many,
-          EXL2__KERNEL_exl2k_tower_attend_wg80 },
-        { EXL2__KERNEL_exl2k_tower_attend128, EXL2__KERNEL_exl2k_tower_attend128, EXL2__KERNEL_exl2k_tower_attend128 },
-    };
-    uint64_t ctas = exl2__div_up(m->tower.rows, EXL2K_TOWER_TILE) * v->heads;
-    bool fast = false, wg = false; /* until tests/device/tower_kernels has proven these on a GPU */
-    bool many = fast && !wg && ctas >= 2ull * m->gpu->sm_count;
-    exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(end - row, EXL2K_TOWER_TILE), .y = v->heads,
-                             .threads = many ? 128 : 256,
-                             .shared_bytes = wg ? EXL2K_TOWER_ATTEND_SHARED(dim) : 0 };
-    return exl2__cuda_tower_launch(m, kernels[dim == 32 ? 0 : dim == 64 ? 1 : dim == 80 ? 2 : 3][wg ? 2 : many], grid,
-                                   &a);
+    exl2__cuda_kernel kernel = dim == 32 ? EXL2__KERNEL_exl2k_tower_attend32
+                             : dim == 64 ? EXL2__KERNEL_exl2k_tower_attend64
+                             : dim == 80 ? EXL2__KERNEL_exl2k_tower_attend80 : EXL2__KERNEL_exl2k_tower_attend128;
+    exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(end - row, EXL2K_TOWER_TILE), .y = v->heads, .threads = 256 };
+    return exl2__cuda_tower_launch(m, kernel, grid, &a);
 }
 
 /* Rows of the result. */
