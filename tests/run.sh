@@ -138,8 +138,8 @@ fi
 set_up() { # folder, options
     folder=$1
     shift
-    if [ -f "$folder/build.ninja" ]; then
-        meson configure "$folder" "$@"
+    if [ -f "$folder/build.ninja" ]; then # at once, as tiers.py asks what these options build
+        meson setup --reconfigure "$folder" "$@"
     else
         meson setup "$folder" "$@"
     fi >"$folder.log" 2>&1 || { cat "$folder.log"; rm -f "$folder.log"; return 1; }
