@@ -1,8 +1,8 @@
 /* exl2.h - run EXL2 language models inside a game or desktop app, from one C header.
 
    This comment is the manual: what it is; build it; first program; the frame loop; recipes; a thread of its own; what
-   it does not do; switches; one part for each section of the declarations below; errors and what to do; licence (at the
-   end of the file). The details of a struct or a function are beside its declaration.
+   it does not do; switches. Then come one part for each section of the declarations below, errors and what to do, and
+   the licence (its text is at the end of the file). The details of a struct or a function are beside its declaration.
 
    WHAT IT IS
 
@@ -298,9 +298,10 @@
    (section 13). A known architecture that is not in the list is rejected with the reason. An unknown one is read as
    Llama, with a warning, and rejected if it has other tensors.
 
-   Formats: EXL2; EXL3 (1 to 8, 1.5, 2.5 and 3.5 bits, all codebooks; with experts on the CPU alone); dense (F16, BF16,
-   F32); GPTQ with 2, 3, 4 and 8 bits and AWQ (version gemm), also by auto-round; a folder may mix them. Others (Marlin,
-   AWQ gemv, compressed-tensors, bitsandbytes, FP8, MXFP4) are rejected, and the message names them.
+   Formats: EXL2, EXL3, GPTQ, AWQ (version gemm) and dense (F16, BF16, F32); a folder may mix them. EXL3 may have 1 to
+   8, 1.5, 2.5 or 3.5 bits and any codebook; its models with experts run on the CPU alone. GPTQ may have 2, 3, 4 or 8
+   bits. Folders that auto-round wrote as GPTQ or AWQ load, too. Others (Marlin, AWQ gemv, compressed-tensors,
+   bitsandbytes, FP8, MXFP4) are rejected, and the message names them.
 
    Text: BPE tokenizers (tokenizer.json), and the constructs of chat templates that exl2_chat_desc lists. A tokenizer or
    template with something unsupported is rejected, and the message names it; the rest of the model still works.
@@ -485,9 +486,9 @@
    exl2_stats gives memory, KV pages, jobs, tokens and the slowest step. Once a model is ready, `allocations` stays
    constant, with four exceptions. The first are conversations that render to more than 256 KiB, that bring a
    template_text or special_tokens, or whose reply is begun or has a text after its opening. The second are jobs with
-   guidance, or with a grammar and bans (section 9). The third, for a moment, is a text that is not valid UTF-8, has a
-   word of more than 4 KiB, or has more than 5 KiB in one stretch that the tokenizer normalizes first (Qwen: text that
-   is not in normal form C). The fourth are adapters while they load (exl2_lora_open).
+   guidance, or with a grammar and bans (section 9). The third, for a moment, is a text that is not valid UTF-8 or has a
+   word of more than 4 KiB. So is a text with more than 5 KiB in one stretch that the tokenizer normalizes first (Qwen:
+   text that is not in normal form C). The fourth are adapters while they load (exl2_lora_open).
 
    A call needs at most 64 KiB of stack, on whatever thread it runs. Callbacks, hooks and the GPU's driver and compiler
    run on the same stack and need theirs in addition. That is for gcc -O2 (measured: 45 KiB); without optimization a
@@ -537,7 +538,7 @@
    worse. The scaling of config.json applies at every context: the model was trained with it. Dynamic scaling, and the
    two sets of divisors of longrope, are chosen once, by context_max, as they change K: ask for no more context than you
    use. rope_scale, rope_alpha and yarn_factor replace what config.json says, for a model whose authors name such a
-   number for long contexts (Qwen2.5: YaRN, 4); use them only with texts that need it, because words within the trained
+   number for long contexts (Qwen2.5: YaRN, 4). Use them only with texts that need it, because words within the trained
    context get worse. rope_scale 1 is plain RoPE, without the scaling of config.json; the model's own context is then
    the original one of that scaling. `ropes` of exl2_model_info says what is computed. A learned table of positions
    (GPT-2) cannot be stretched: EXL2_ERR_ARG.
@@ -577,22 +578,22 @@
    first of them always goes on, and the words are the same.
 
    Adapters (LoRA): a model that is opened with lora_max may have adapters of some megabytes, each of which gives a
-   character a voice of its own. exl2_lora_measure reads an adapter's headers, exl2_lora_open begins a load that
-   exl2_step continues beside running jobs, exl2_lora_load waits for it; exl2_lora_state and exl2_lora_get say how it
-   stands, exl2_lora_close ends it after its last job. A job names its adapters and their factors (job_desc.loras),
-   so jobs with different adapters share a pass, and none waits for another. On a GPU, jobs with adapters and jobs
-   without take turns, and at most eight tokens with adapters are sampled in a pass (speed: docs/measured.md). A row
-   computes y = W x + b as without adapters, and then adds scale x alpha / rank x (B (A x)) for each adapter, in the
-   order of their content_ids: its bits depend on its own set, and not on the other rows of the pass. An adapter is
-   what peft writes, adapter_config.json and adapter_model.safetensors, in F16, BF16 or F32: every matrix of the
-   layers, fused ones, experts and routers; rslora, rank_pattern and alpha_pattern. Each tensor of the file must
-   belong to a matrix, or EXL2_ERR_FORMAT names the first that does not. Not supported, each by its name: DoRA,
-   modules_to_save, biases, adapters of the embedding, the head or a vision tower, files of pickle; on a GPU also
-   those of experts, routers, EXL3 matrices, of models on several GPUs, and of q, k, v or gate and up in different
-   orders.
+   character a voice of its own. exl2_lora_measure reads an adapter's headers. exl2_lora_open begins a load that
+   exl2_step continues beside running jobs, and exl2_lora_load waits for it. exl2_lora_state and exl2_lora_get say how
+   it stands, and exl2_lora_close ends it after its last job. A job names its adapters and their factors
+   (job_desc.loras), so jobs with different adapters share a pass, and none waits for another. On a GPU, jobs with
+   adapters and jobs without take turns, and at most eight tokens with adapters are sampled in a pass (speed:
+   docs/measured.md). A row computes y = W x + b as without adapters. Then it adds scale x alpha / rank x (B (A x)) for
+   each adapter, in the order of their content_ids. So its bits depend on its own set, and not on the other rows of the
+   pass. An adapter is what peft writes, adapter_config.json and adapter_model.safetensors, in F16, BF16 or F32: every
+   matrix of the layers, fused ones, experts and routers; rslora, rank_pattern and alpha_pattern. Each tensor of the
+   file must belong to a matrix, or EXL2_ERR_FORMAT names the first that does not. Rejected, each by its name: DoRA,
+   modules_to_save, biases, files of pickle, and adapters of the embedding, the head or a vision tower. On a GPU
+   adapters of experts, routers and EXL3 matrices are rejected, too, and so are those of models on several GPUs, and of
+   q, k, v or gate and up in different orders.
 
-   K and V depend on the set of adapters, so each set has a cache of its own: equal sets share pages, also in another
-   order of the list; a scale of 0.5 is another set than 1, and a set that leaves all of its adapters out is the model
+   K and V depend on the set of adapters, so each set has a cache of its own. Equal sets share pages, also in another
+   order of the list. A scale of 0.5 is another set than 1, and a set that leaves all of its adapters out is the model
    alone. A session may change its set from job to job: its history is then computed again, unless K and V of the new
    set are still cached. A world of 2,000 tokens that 5 characters with adapters of their own share is computed, and
    kept, 5 times. What a closed adapter has computed is evicted first, and never found again.
@@ -770,10 +771,10 @@
    embed makes a vector of a prompt, for the search of texts that mean the same: their vectors have a large dot product.
    The job computes the prompt's hidden states, and no head. LAST is the state of the last token; what the cache has of
    the prompt is reused. MEAN and FIRST are of all tokens and of the first one: nothing is reused, but others find the
-   pages. Values are summed in f32 in the order of tokens, so that chunks, budgets, other jobs and threads change no bit
-   of them (on a GPU within a kind of passes, as of all K and V). A history before the prompt is context alone, and the
-   prompt joins it. Up to batch_max prompts share a pass, so start many jobs, then step. The vector lies where other
-   jobs keep text: nothing is allocated.
+   pages. Values are summed in f32 in the order of tokens, so chunks, budgets, other jobs and threads change no bit of
+   them. On a GPU that holds within a kind of passes, as for all K and V. A history before the prompt is context alone,
+   and the prompt joins it. Up to batch_max prompts share a pass, so start many jobs, then step. The vector lies where
+   other jobs keep text: nothing is allocated.
 
    A folder of sentence-transformers says which pool it wants and whether vectors are divided by their length:
    exl2_model_info.embed_pool and embed_raw, of 1_Pooling/config.json and modules.json. A job does what its desc says.
@@ -801,11 +802,11 @@
 
    on_token gets each sampled token before it joins the history, and gives the token that joins: the same one, or
    another one. Whatever follows is about the given token: text, penalties, grammar, stops, events, and the history. It
-   is asked again for the same position after ban_strings have rewound to it. A given token that is outside of the
-   vocabulary, or that the grammar, the allow list or a healed token does not allow, ends the job with ARG; `ban`,
-   biases and min_tokens do not bind it. Its log-probability is 0; alternatives are those of the place. Mirostat and
-   adaptive-p count the token that they sampled. What replay promises (section 9) holds if the callback gives the same
-   token for the same place.
+   is asked again for the same position after ban_strings have rewound to it. A given token ends the job with ARG if it
+   is outside of the vocabulary, or if the grammar, the allow list or a healed token does not allow it. `ban`, biases
+   and min_tokens do not bind it. Its log-probability is 0; alternatives are those of the place. Mirostat and adaptive-p
+   count the token that they sampled. What replay promises (section 9) holds if the callback gives the same token for
+   the same place.
 
    11. KERNELS
 
@@ -1186,7 +1187,7 @@ EXL2_API void exl2_engine_get(const exl2_engine *e, exl2_engine_info *out);
 EXL2_API void exl2_last_error(const exl2_engine *e, exl2_error *out);
 /* [A nb] Makes the call that waits now, if any, return CANCELLED soon. Also from signal handlers. */
 EXL2_API void exl2_interrupt(exl2_engine *e);
-/* [A wait] Makes an engine; a NULL desc is all defaults. ARG, MEMORY, BUDGET, VERSION: *out is NULL then; with
+/* [A wait] Makes an engine; a NULL desc is all defaults. ARG, MEMORY, BUDGET, VERSION: *out is NULL then. With
    EXL2_BACKEND_CUDA also NO_DEVICE, DEVICE_MEMORY, DEVICE_LOST, and UNSUPPORTED in a build without it. (__inline: a
    compiler set to C89 then gives the one message at the end of this header.) */
 static __inline exl2_result exl2_open(const exl2_engine_desc *d, exl2_engine **out)
@@ -1609,18 +1610,18 @@ typedef struct exl2_prompt {
 } exl2_prompt;
 
 /* [E nb] Text -> ids. *need: their number. To get only that, pass NULL for out and 0 for cap (OK). Invalid UTF-8 is
-   read as U+FFFD. TOO_SMALL when cap is less than *need; STATE when the model has no tokenizer, or has not read it yet;
-   FORMAT when its normalizer makes the text more than 16 times as long (no published one does). */
+   read as U+FFFD. TOO_SMALL: cap is less than *need. STATE: the model has no tokenizer, or has not read it yet. FORMAT:
+   its normalizer makes the text more than 16 times as long (no published one does). */
 EXL2_API exl2_result exl2_tokenize(exl2_engine *e, exl2_model m, const char *text, size_t bytes, uint32_t flags,
                                    exl2_token *out, size_t cap, size_t *need);
 /* [E nb] Ids -> UTF-8, followed by a NUL that *need does not count. Invalid UTF-8 becomes U+FFFD, unless
    EXL2_TEXT_BYTES asks for the bytes as they are. Errors as exl2_tokenize. */
 EXL2_API exl2_result exl2_detokenize(exl2_engine *e, exl2_model m, const exl2_token *t, size_t n, uint32_t flags,
                                      char *out, size_t cap, size_t *need);
-/* [E nb] What the chat template makes of the messages; out, cap, *need as exl2_detokenize. UNSUPPORTED for a template
-   with something unsupported, named with line and column; FORMAT for a malformed template; ARG for messages that the
-   template itself rejects, invalid JSON, or a template_name that the model does not have; BUDGET when rendering exceeds
-   a limit. */
+/* [E nb] What the chat template makes of the messages; out, cap, *need as exl2_detokenize. UNSUPPORTED: the template
+   has something unsupported, named with line and column. FORMAT: the template is malformed. ARG: the template itself
+   rejects the messages, JSON is invalid, or the model has no template_name of that name. BUDGET: rendering exceeds a
+   limit. */
 EXL2_API exl2_result exl2_chat_render(exl2_engine *e, exl2_model m, const exl2_message *msgs, size_t n,
                                       const exl2_chat_desc *d, char *out, size_t cap, size_t *need);
 /* [E nb] A prompt of messages or text -> ids: those that a job in an empty session would have. d: how the messages are
@@ -1639,8 +1640,8 @@ EXL2_API exl2_result exl2_chat_tokenize(exl2_engine *e, exl2_model m, const exl2
 EXL2_API exl2_result exl2_json_text(const char *json, size_t bytes, const char *path, char *out, size_t cap,
                                     size_t *need, bool *whole);
 
-/* [A nb] The first sentence of a text that is still being written and may end anywhere: its bytes, with the spaces
-   after it; 0 while it may go on. whole: the text ends here, so its rest is a sentence. The sentences are the same
+/* [A nb] The bytes of a text's first sentence, with the spaces after it; 0 while it may go on. The text is still being
+   written and may end anywhere. whole: the text ends here, so its rest is a sentence. The sentences are the same
    however the text came in pieces. Section 7 says where they end. */
 EXL2_API size_t exl2_sentence(const char *text, size_t bytes, bool whole);
 
@@ -1783,8 +1784,8 @@ EXL2_API exl2_result exl2_sampler_resolve(exl2_engine *e, exl2_model m, const ex
    most. Numbers have at most 15 digits (multiples of more than 16: six), and no exponent in a range. Items under
    uniqueItems are constants (up to six in any order, more in the schema's order), or strings and integers that begin
    with different characters, in ascending order. To satisfy `not`, and to fail the other branches of oneOf,
-   the text fails the first of their conditions that can be failed: an object leaves a member out, or the member's value
-   is another constant.
+   the text fails the first of their conditions that can be failed. An object then leaves a member out, or the member's
+   value is another constant.
 
    What cannot be enforced in this way is UNSUPPORTED, named with its place: if with then or else, contains,
    dependentSchemas, $dynamicRef, a $ref to another document, branches that cannot be kept apart.
@@ -1824,8 +1825,8 @@ typedef struct exl2_grammar_desc {
 } exl2_grammar_desc;
 
 /* [E nb] Compiles a grammar, for any number of jobs of its model. FORMAT, UNSUPPORTED with line and column of the
-   source; STATE while the tokenizer is not ready; BUDGET: the grammar is too large, its shortest text is too long, its
-   texts can begin in too many ways, or max_sessions grammars are open. */
+   source. STATE: the tokenizer is not ready. BUDGET: the grammar is too large, its shortest text is too long, its texts
+   can begin in too many ways, or max_sessions grammars are open. */
 EXL2_API exl2_result exl2_grammar_make(exl2_engine *e, const exl2_grammar_desc *d, exl2_grammar *out);
 /* [E nb] The handle is stale at once; the grammar is freed after its last job. */
 EXL2_API exl2_result exl2_grammar_close(exl2_engine *e, exl2_grammar g);
@@ -1854,8 +1855,9 @@ typedef struct exl2_draft_desc {
 /* With pool the job makes a vector of its prompt and samples nothing: one event EXL2_EVENT_EMBEDDING, then DONE with
    LENGTH. Section 10 says more. ARG with settings that only text has (max_tokens, min_tokens, resume, score_prompt,
    heal_prompt, grammar, draft, alts_per_token, guidance, on_logits, on_token), for a layer that the model does not
-   have, and for an empty prompt. UNSUPPORTED for a layer before the last one on a GPU, for a model with more than
-   12,160 values, and where the folder asks for a pooling or a module that is not computed, which the message names. */
+   have, and for an empty prompt. UNSUPPORTED for a layer before the last one on a GPU, and for a model with more than
+   12,160 values. UNSUPPORTED, too, where the folder asks for a pooling or a module that is not computed; the message
+   names it. */
 typedef struct exl2_embed_desc {
     uint32_t _start_canary;
     exl2_embed_pool pool;      /* OFF = no embedding */
@@ -1876,13 +1878,13 @@ typedef struct exl2_embed_desc {
    heal_prompt needs a history of at least two tokens, and a last one that is no marker.
 
    With a grammar, a banned string is also shown if all tokens that the grammar allows there were tried. The text of a
-   healed token that is the prompt's is no part of the grammar's text; a CUSTOM grammar cannot be used with heal_prompt,
+   healed token that is the prompt's is no part of the grammar's text. A CUSTOM grammar cannot be used with heal_prompt,
    and with ban_strings its `allow` may be called again for fewer tokens.
 
    guidance: tokens are sampled from s log p + (1 - s) log n, where s is the guidance, p are the prompt's probabilities
-   and n those of a negative prompt, which continues with the same tokens in a session of its own. Above 1 the text
-   moves away from the negative prompt, below 1 towards it. Guidance costs two of max_jobs, two sequences of a pass, and
-   memory for a row of logits, allocated at the start; the CPU samples.
+   and n those of a negative prompt. The negative prompt continues with the same tokens in a session of its own. Above 1
+   the text moves away from the negative prompt, below 1 towards it. Guidance costs two of max_jobs, two sequences of a
+   pass, and memory for a row of logits, allocated at the start; the CPU samples.
 
    Log-probabilities and alternatives come from the logits after guidance and on_logits. */
 #define EXL2_JOB_LORAS 8       /* adapters of a job, at most */
@@ -2061,9 +2063,9 @@ EXL2_API exl2_result exl2_image_measure(exl2_engine *e, exl2_model m, uint32_t w
    bytes of exl2_image_info. *need: their number. STATE: not resized yet, or the bytes made room for others. TOO_SMALL
    when cap is less; OK when out is NULL and cap 0. */
 EXL2_API exl2_result exl2_image_seen(exl2_engine *e, exl2_image i, void *out, size_t cap, size_t *need);
-/* [E nb] What the text model reads: [rows, 1 + D, W] floats, where W is the width of the text model, and D the number
-   of its first layers after which a vector is added to the row. cap, *need: floats. Results as exl2_image_seen; STATE:
-   not encoded, or evicted. */
+/* [E nb] What the text model reads: [rows, 1 + D, W] floats. W is the width of the text model, and D the number of its
+   first layers after which a vector is added to the row. cap, *need: floats. Results as exl2_image_seen; STATE: not
+   encoded, or evicted. */
 EXL2_API exl2_result exl2_image_rows(exl2_engine *e, exl2_image i, float *out, size_t cap, size_t *need);
 /* [E nb] The handle is stale at once. Jobs and sessions keep the picture; its rows stay until others need the room. */
 EXL2_API exl2_result exl2_image_close(exl2_engine *e, exl2_image i);
