@@ -6,7 +6,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "program.h"
 
-#define TOKENIZER EXL2_GOLDEN_DIR "/smollm2"
 #define SEEDED "--seed 3 --temperature 1"
 #define BEGIN "{\"messages\": [{\"role\": "
 
@@ -128,15 +127,12 @@ static void formats(void)
 
 int main(int argc, char **argv)
 {
-    char command[4096];
     if (argc != 3) {
         fputs("usage: chat_commands PROGRAM FOLDER\n", stderr);
         return 1;
     }
     program_set(argv[1], argv[2]);
-    CHECK_INT(program_run("synth '%s/model' --shape smollm2-135m --layers 1 --bpw 2.5", folder), 0);
-    snprintf(command, sizeof command, "cp '" TOKENIZER "'/*.json '%s/model'", folder);
-    CHECK_INT(system(command), 0);
+    program_make_model(program, "model", 1, 1);
     conversations();
     bad_files();
     formats();

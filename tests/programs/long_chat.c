@@ -7,7 +7,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "program.h"
 
-#define TOKENIZER EXL2_GOLDEN_DIR "/smollm2"
 #define TURNS 200u
 #define NEWEST 45u /* turns that 1,024 tokens can hold, and some more */
 #define SYSTEM "You keep the light of Saltmouth."
@@ -135,15 +134,12 @@ static bool same_reply(bool system, uint32_t *others)
 
 int main(int argc, char **argv)
 {
-    char command[4096];
     if (argc != 3) {
         fputs("usage: long_chat PROGRAM FOLDER\n", stderr);
         return 2;
     }
     program_set(argv[1], argv[2]);
-    CHECK_INT(program_run("synth '%s/model' --shape smollm2-135m --bpw 2.5 --layers 1", folder), 0);
-    snprintf(command, sizeof command, "cp '" TOKENIZER "'/*.json '%s/model'", folder);
-    CHECK_INT(system(command), 0);
+    program_make_model(program, "model", 1, 1);
     talk();
     uint32_t others;
     CHECK(same_reply(true, &others) && others == 0);

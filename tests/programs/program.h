@@ -1,8 +1,8 @@
 /* program.h: what the tests of programs share: run one with flags, read its output, check its message, and look into
    its JSON with the programs' own parser.
    takes: a program, a folder to write to.
-   gives: program_set, program_run, program_run_full, program_read, program_write, program_sentence, program_parse,
-          program_json, program_number, program_text, item.
+   gives: program_set, program_run, program_run_full, program_read, program_write, program_make_model,
+          program_sentence, program_parse, program_json, program_number, program_text, item.
    owns:  FOLDER/out and FOLDER/err; the caller frees what it gets. */
 #ifndef PROGRAM_H
 #define PROGRAM_H
@@ -78,6 +78,18 @@ static inline void program_write(const char *name, const char *text)
         printf("cannot write %s\n", path);
         exit(1);
     }
+}
+
+/* A model that chats, in FOLDER/name, made by the program exl2: random weights of SmolLM2 135M's shape, perhaps with
+   fewer layers, and its tokenizer and template. */
+static inline void program_make_model(const char *exl2, const char *name, uint32_t layers, uint32_t seed)
+{
+    char command[6000];
+    snprintf(command, sizeof command,
+             "'%s' synth '%s/%s' --shape smollm2-135m --bpw 2.5 --layers %u --seed %u >'%s/out' "
+             "&& cp '" EXL2_GOLDEN_DIR "/smollm2'/*.json '%s/%s'",
+             exl2, folder, name, layers, seed, folder, folder, name);
+    CHECK_INT(system(command), 0);
 }
 
 /* The program ended with this code and with one line on stderr that contains `part`. */

@@ -16,7 +16,6 @@
 #include "../../demo/common/stb.h"
 #endif
 
-#define TOKENIZER EXL2_GOLDEN_DIR "/smollm2"
 #define PAPER 0xFBF3DC /* of bubbles, and of nothing else: demo/room/bubbles.h */
 #define INK 0x241A20   /* of their letters */
 
@@ -184,16 +183,6 @@ static void wrong_keys(void)
     program_sentence(program_run("--model model --frames 2 --memory 1"), 1, "host_bytes_max");
 }
 
-/* One layer of random weights: its turns are quick. */
-static void make_model(const char *exl2)
-{
-    char command[4096];
-    snprintf(command, sizeof command,
-             "'%s' synth '%s/model' --shape smollm2-135m --bpw 2.5 --layers 1 --seed 1 >'%s/out' "
-             "&& cp '" TOKENIZER "'/*.json '%s/model'", exl2, folder, folder, folder);
-    CHECK_INT(system(command), 0);
-}
-
 int main(int argc, char **argv)
 {
     if (argc != 5) {
@@ -210,7 +199,7 @@ int main(int argc, char **argv)
         printf("skipped: Xvfb and libX11 are not both here\n");
         return check_done() ? 1 : 77;
     }
-    make_model(argv[4]);
+    program_make_model(argv[4], "model", 1, 1); /* its turns are quick */
     CHECK_INT(chdir(folder), 0); /* F5 and F9 use a file of the working folder */
     same_words();
     pictures();

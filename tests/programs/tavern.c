@@ -8,18 +8,6 @@
 #define _DEFAULT_SOURCE
 #include "terminal.h"
 
-#define TOKENIZER EXL2_GOLDEN_DIR "/smollm2"
-
-/* A model in FOLDER/name, made by the program exl2. */
-static void make_model(const char *exl2, const char *name, uint32_t layers, uint32_t seed)
-{
-    char command[4096];
-    snprintf(command, sizeof command,
-             "'%s' synth '%s/%s' --shape smollm2-135m --bpw 2.5 --layers %u --seed %u >'%s/out' "
-             "&& cp '" TOKENIZER "'/*.json '%s/%s'", exl2, folder, name, layers, seed, folder, folder, name);
-    CHECK_INT(system(command), 0);
-}
-
 static json_value *report_of(const char *model, const char *flags, char **text)
 {
     int code = program_run("--model '%s/%s' --json '%s/report.json' %s", folder, model, folder, flags);
@@ -230,14 +218,14 @@ int main(int argc, char **argv)
         return 2;
     }
     program_set(argv[1], argv[2]);
-    make_model(argv[3], "model", 1, 1);
+    program_make_model(argv[3], "model", 1, 1); /* its turns are quick */
     same_words(brief ? 5 : 1);
     kept_save();
     seen_murmurs();
     patient_speakers();
     if (!brief) {
         silent_patrons();
-        make_model(argv[3], "circles", 2, 3);
+        program_make_model(argv[3], "circles", 2, 3);
         circles();
         long_talk();
     }

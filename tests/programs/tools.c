@@ -114,15 +114,12 @@ static void check_mistakes(void)
 
 int main(int argc, char **argv)
 {
-    char command[4096];
     if (argc != 4) {
         fputs("usage: tools TOOLS EXL2 FOLDER\n", stderr);
         return 2;
     }
     program_set(argv[1], argv[3]);
-    snprintf(command, sizeof command, "'%s' synth '%s/model' --shape smollm2-135m --layers 1 --bpw 2.5 >/dev/null && "
-             "cp '" EXL2_GOLDEN_DIR "/smollm2'/*.json '%s/model'", argv[2], folder, folder);
-    CHECK_INT(system(command), 0);
+    program_make_model(argv[2], "model", 1, 1);
     check_turns();
     check_prompt(false);
     check_mistakes();
