@@ -88,6 +88,7 @@ run park park
 run prefix prefix
 run embed embed
 run loras loras
+run lora_life lora_life
 run towers towers
 run tower_kernels tower_kernels
 run vision vision
