@@ -14,6 +14,12 @@
 #define MLP_LLAMA .gate = "mlp.gate_proj", .up = "mlp.up_proj", .down = "mlp.down_proj"
 #define MLP_EXPERTS \
     .gate = "mlp.experts.#.gate_proj", .up = "mlp.experts.#.up_proj", .down = "mlp.experts.#.down_proj"
+#define CONFIG_GEMMA "\"hidden_activation\": \"gelu_pytorch_tanh\", \"query_pre_attn_scalar\": 256, "
+#define FAMILY_GEMMA3(window, more) \
+    { "Gemma3ForCausalLM", "gemma3_text", "gelu_pytorch_tanh", \
+      CONFIG_GEMMA "\"sliding_window\": " #window ", \"sliding_window_pattern\": 6, " \
+      "\"rope_local_base_freq\": 10000.0" more, \
+      .norms = NORMS_GEMMA, MLP_LLAMA, .qk_norm = SYNTH_QK_HEADS, .tied = true }
 
 static const synth_family llama = { "LlamaForCausalLM", "llama", "silu", .norms = NORMS_LLAMA, MLP_LLAMA };
 
@@ -24,16 +30,11 @@ static const synth_family qwen3 = { "Qwen3ForCausalLM", "qwen3", "silu", "\"use_
                                     .norms = NORMS_LLAMA, MLP_LLAMA, .qk_norm = SYNTH_QK_HEADS };
 
 static const synth_family gemma2 = { "Gemma2ForCausalLM", "gemma2", "gelu_pytorch_tanh",
-                                     "\"hidden_activation\": \"gelu_pytorch_tanh\", \"query_pre_attn_scalar\": 256, "
-                                     "\"sliding_window\": 4096, \"attn_logit_softcapping\": 50.0, "
+                                     CONFIG_GEMMA "\"sliding_window\": 4096, \"attn_logit_softcapping\": 50.0, "
                                      "\"final_logit_softcapping\": 30.0",
                                      .norms = NORMS_GEMMA, MLP_LLAMA, .tied = true };
 
-static const synth_family gemma3 = { "Gemma3ForCausalLM", "gemma3_text", "gelu_pytorch_tanh",
-                                     "\"hidden_activation\": \"gelu_pytorch_tanh\", \"query_pre_attn_scalar\": 256, "
-                                     "\"sliding_window\": 512, \"sliding_window_pattern\": 6, "
-                                     "\"rope_local_base_freq\": 10000.0",
-                                     .norms = NORMS_GEMMA, MLP_LLAMA, .qk_norm = SYNTH_QK_HEADS, .tied = true };
+static const synth_family gemma3 = FAMILY_GEMMA3(512, "");
 
 static const synth_family cohere2 = { "Cohere2ForCausalLM", "cohere2", "silu",
                                       "\"layer_norm_eps\": 1e-05, \"logit_scale\": 0.25, \"sliding_window\": 4096, "
@@ -48,15 +49,13 @@ static const synth_family starcoder2 = { "Starcoder2ForCausalLM", "starcoder2", 
 
 static const synth_family olmoe = { "OlmoeForCausalLM", "olmoe", "silu", "\"norm_topk_prob\": false",
                                     .norms = NORMS_LLAMA, MLP_EXPERTS, .router = "mlp.gate",
-                                    .experts_key = "num_experts",
-                                    .qk_norm = SYNTH_QK_WHOLE };
+                                    .experts_key = "num_experts", .qk_norm = SYNTH_QK_WHOLE };
 
 static const synth_family qwen3_moe = { "Qwen3MoeForCausalLM", "qwen3_moe", "silu",
                                         "\"moe_intermediate_size\": 768, \"norm_topk_prob\": true, "
                                         "\"decoder_sparse_step\": 1, \"use_sliding_window\": false",
                                         .norms = NORMS_LLAMA, MLP_EXPERTS, .router = "mlp.gate",
-                                    .experts_key = "num_experts",
-                                        .qk_norm = SYNTH_QK_HEADS };
+                                        .experts_key = "num_experts", .qk_norm = SYNTH_QK_HEADS };
 
 static const synth_family mixtral = { "MixtralForCausalLM", "mixtral", "silu", "\"sliding_window\": null",
                                       .norms = NORMS_LLAMA, .gate = "block_sparse_moe.experts.#.w1",
@@ -78,12 +77,8 @@ static const synth_family qwen2 = { "Qwen2ForCausalLM", "qwen2", "silu",
                                     "\"rope_scaling\": {\"type\": \"mrope\", \"mrope_section\": [16, 24, 24]}",
                                     .norms = NORMS_LLAMA, MLP_LLAMA, .qkv_biases = true, .tied = true };
 
-static const synth_family gemma3_large = { "Gemma3ForCausalLM", "gemma3_text", "gelu_pytorch_tanh",
-                                           "\"hidden_activation\": \"gelu_pytorch_tanh\", "
-                                           "\"query_pre_attn_scalar\": 256, \"sliding_window\": 1024, "
-                                           "\"sliding_window_pattern\": 6, \"rope_local_base_freq\": 10000.0, "
-                                           "\"rope_scaling\": {\"factor\": 8.0, \"rope_type\": \"linear\"}",
-                                           .norms = NORMS_GEMMA, MLP_LLAMA, .qk_norm = SYNTH_QK_HEADS, .tied = true };
+static const synth_family gemma3_large =
+    FAMILY_GEMMA3(1024, ", \"rope_scaling\": {\"factor\": 8.0, \"rope_type\": \"linear\"}");
 
 static const synth_family nemo = { "MistralForCausalLM", "mistral", "silu", "\"sliding_window\": null",
                                    .norms = NORMS_LLAMA, MLP_LLAMA };
@@ -137,20 +132,25 @@ static const synth_part parts_qwen2_5_vl[] = {
     MATRIX_BIAS("visual.merger.mlp.2", 'h', 'm'), PARTS_END
 };
 
+/* The members of a vision_config that most towers have. */
+#define TOWER(type, width, inter, layers, heads) \
+    "\"vision_config\": {\"model_type\": \"" type "\", \"hidden_size\": " #width ", " \
+    "\"intermediate_size\": " #inter ", \"num_hidden_layers\": " #layers ", \"num_attention_heads\": " #heads ", "
+#define TOWER_SIGLIP(type, width, inter, layers, heads, side, patch) \
+    TOWER(type, width, inter, layers, heads) "\"image_size\": " #side ", \"patch_size\": " #patch ", " \
+    "\"hidden_act\": \"gelu_pytorch_tanh\", \"layer_norm_eps\": 1e-06}"
+
 static const synth_tower tower_smolvlm = {
     "SmolVLMForConditionalGeneration", "smolvlm",
-    "\"image_token_id\": 49190, \"scale_factor\": 4, \"vision_config\": {\"model_type\": \"smolvlm_vision\", "
-    "\"hidden_size\": 768, \"intermediate_size\": 3072, \"num_hidden_layers\": 12, \"num_attention_heads\": 12, "
-    "\"image_size\": 512, \"patch_size\": 16, \"hidden_act\": \"gelu_pytorch_tanh\", \"layer_norm_eps\": 1e-06}",
+    "\"image_token_id\": 49190, \"scale_factor\": 4, "
+    TOWER_SIGLIP("smolvlm_vision", 768, 3072, 12, 12, 512, 16),
     "{\"size\": {\"longest_edge\": 2048}, \"max_image_size\": {\"longest_edge\": 512}}",
     "model.text_model.", "lm_head", false, parts_smolvlm, 768, 3072, 12, 16, 1, 4, 1024 };
 
 static const synth_tower tower_gemma3 = {
     "Gemma3ForConditionalGeneration", "gemma3",
     "\"boi_token_index\": 255999, \"eoi_token_index\": 256000, \"image_token_index\": 262144, "
-    "\"mm_tokens_per_image\": 256, \"vision_config\": {\"model_type\": \"siglip_vision_model\", "
-    "\"hidden_size\": 1152, \"intermediate_size\": 4304, \"num_hidden_layers\": 27, \"num_attention_heads\": 16, "
-    "\"image_size\": 896, \"patch_size\": 14, \"hidden_act\": \"gelu_pytorch_tanh\", \"layer_norm_eps\": 1e-06}",
+    "\"mm_tokens_per_image\": 256, " TOWER_SIGLIP("siglip_vision_model", 1152, 4304, 27, 16, 896, 14),
     "{\"size\": {\"height\": 896, \"width\": 896}}",
     "language_model.model.", "language_model.lm_head", false, parts_gemma3, 1152, 4304, 27, 14, 1, 1, 4096 };
 
@@ -158,9 +158,8 @@ static const synth_tower tower_pixtral = {
     "LlavaForConditionalGeneration", "llava",
     "\"image_token_index\": 10, \"projector_hidden_act\": \"gelu\", \"vision_feature_layer\": -1, "
     "\"vision_feature_select_strategy\": \"full\", \"multimodal_projector_bias\": true, "
-    "\"vision_config\": {\"model_type\": \"pixtral\", \"hidden_size\": 1024, \"intermediate_size\": 4096, "
-    "\"num_hidden_layers\": 24, \"num_attention_heads\": 16, \"head_dim\": 64, \"image_size\": 1024, "
-    "\"patch_size\": 16, \"hidden_act\": \"silu\", \"rope_theta\": 10000.0}",
+    TOWER("pixtral", 1024, 4096, 24, 16)
+    "\"head_dim\": 64, \"image_size\": 1024, \"patch_size\": 16, \"hidden_act\": \"silu\", \"rope_theta\": 10000.0}",
     "{\"size\": {\"longest_edge\": 1024}}",
     "language_model.model.", "language_model.lm_head", false, parts_pixtral, 1024, 4096, 24, 16, 1, 1, 0 };
 
