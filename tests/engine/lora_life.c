@@ -267,9 +267,9 @@ static void check_snapshot(uint32_t set, uint32_t flags)
     d.session = s;
     d.user = &first;
     CHECK_INT(exl2_job_start(p.r.engine, &d, &job), EXL2_OK);
-    for (uint32_t i = 0; i < 1000 && first.text_events < 9; i++) {
-        exl2_step(p.r.engine, NULL);
-    }
+    while (first.text_events < 9 && exl2_step(p.r.engine, &(exl2_step_desc){ .wait = true }) != EXL2_IDLE) {
+    } /* a thousand steps that do not wait end before a GPU has said a token */
+    CHECK_INT(first.text_events, 9);
     CHECK_INT(exl2_session_save(p.r.engine, s, flags, saved, sizeof saved, &saved_bytes), EXL2_OK);
     CHECK_INT(exl2_session_save(p.r.engine, s, flags, NULL, 0, &saved_bytes), EXL2_OK);
     rig_close(&p.r);

@@ -154,12 +154,93 @@ static void check_use(bool keep_packed)
     machine_end();
 }
 
+#define PROMPT 100u
+#define SPOKEN 9u
+
+/* A job with an adapter, whose prompt another one has computed, is saved after `polls` steps that do not wait, or once
+   it has said SPOKEN tokens, and goes on from the snapshot. K and V of all that it has said come back, but of the last
+   token, which has no row yet; before its first token those of whole pages that were found. Returns what came back. */
+static uint32_t check_saved(exl2_engine *e, exl2_model model, const exl2_lora_use *use, uint32_t polls)
+{
+    static uint8_t saved[1u << 20];
+    exl2_token prompt[PROMPT];
+    exl2_session s[3];
+    exl2_session_info info;
+    size_t bytes;
+    for (uint32_t i = 0; i < PROMPT; i++) {
+        prompt[i] = (exl2_token)(20 + i * 7 % 200);
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK_INT(exl2_session_open(e, model, &s[i]), EXL2_OK);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        exl2_job_desc d = cuda_job(s[i], prompt, PROMPT, SPOKEN + 11, &said[i]);
+        said[i].stop_after = i * SPOKEN;
+        said[i].flow = EXL2_PAUSE_JOB;
+        d.loras = use;
+        d.lora_count = 1;
+        CHECK_INT(exl2_job_start(e, &d, NULL), EXL2_OK);
+        for (uint32_t k = 0; k < (i ? polls : UINT32_MAX) && said[i].text_events < (i ? SPOKEN : UINT32_MAX); k++) {
+            if (exl2_step(e, &(exl2_step_desc){ .wait = i == 0 }) == EXL2_IDLE) {
+                break;
+            }
+        }
+    }
+    CHECK_INT(exl2_session_save(e, s[1], EXL2_SAVE_KV, saved, sizeof saved, &bytes), EXL2_OK);
+    uint32_t before = said[1].count; /* restoring ends the pass that is under way, which may say one more */
+    CHECK_INT(exl2_session_restore(e, s[2], saved, bytes), EXL2_OK);
+    CHECK_INT(exl2_session_get(e, s[2], &info), EXL2_OK);
+    CHECK(info.tokens_cached >= (before ? PROMPT + before - 1 : PROMPT / 64 * 64));
+    exl2_job_desc d = cuda_job(s[2], NULL, 0, 0, &said[2]);
+    d.loras = use;
+    d.lora_count = 1;
+    d.resume = true;
+    if (info.resumes) { /* it had begun */
+        CHECK_INT(exl2_job_start(e, &d, NULL), EXL2_OK);
+        CHECK_INT(exl2_session_close(e, s[1]), EXL2_OK);
+        cuda_step_all(e, false, 0);
+        CHECK_INT(before + said[2].count, said[0].count);
+        CHECK(memcmp(said[2].ids, said[0].ids + before, said[2].count * sizeof *said[2].ids) == 0);
+        cuda_expect_history(e, s[2], PROMPT, PROMPT + SPOKEN + 11);
+    } else {
+        CHECK_INT(exl2_session_close(e, s[1]), EXL2_OK);
+    }
+    CHECK_INT(exl2_session_close(e, s[0]), EXL2_OK);
+    CHECK_INT(exl2_session_close(e, s[2]), EXL2_OK);
+    return info.tokens_cached;
+}
+
+static void check_saves(void)
+{
+    machine_make();
+    fake.run = run;
+    exl2_engine *e = cuda_open();
+    exl2_model model;
+    exl2_lora a;
+    CHECK_INT(load_model(e, 2, false, &model), EXL2_OK);
+    exl2_lora_desc d = { .model = model, .path = adapter("a") };
+    CHECK_INT(exl2_lora_load(e, &d, &a), EXL2_OK);
+    const exl2_lora_use use = { a, 1 };
+    uint32_t least = UINT32_MAX, most = 0;
+    for (uint32_t polls = 1; polls < 600; polls += 1 + polls / 8) {
+        uint32_t cached = check_saved(e, model, &use, polls);
+        least = cached < least ? cached : least;
+        most = cached > most ? cached : most;
+    }
+    CHECK_INT(least, PROMPT / 64 * 64); /* the first pass was under way, which copies K and V of the rest */
+    CHECK_INT(check_saved(e, model, &use, UINT32_MAX), PROMPT + SPOKEN - 1);
+    CHECK(most > PROMPT);
+    exl2_close(e);
+    machine_end();
+}
+
 int main(void)
 {
     check_shared("fixtures/lora/README.md");
     machine_drop_cache();
     check_use(false);
     check_use(true);
+    check_saves();
     machine_drop_cache();
     fake_reset();
     return check_done();
