@@ -408,7 +408,9 @@
    An engine may have several GPUs (exl2_engine_desc.devices), each with a cap of its own. A model lies on the first
    one, or on those of exl2_model_desc.cards: on one, such as a drafter on another GPU than the speaker, or its layers
    on several, each with their K and V. exl2_model_measure says which layers lie where, and the bytes, before anything
-   is read.
+   is read. With exl2_model_desc.split_auto the engine chooses: the fewest of its GPUs that hold weights, buffers and
+   the cache (cache.tokens, or one context), and of equally many those that come first in its list. Where all together
+   are too small, the model lies on all of them with `offload`, and else fails with BUDGET.
    A text has the same bits however many GPUs of one kind compute it, and wherever its model is cut: saved K and V of
    one serve on the others. GPUs of different kinds have different bits, as one of them has. Between two GPUs rows are
    copied directly where both reach each other's memory (exl2_engine_info.peers, found out by copying a pattern there
@@ -1387,6 +1389,7 @@ typedef struct exl2_model_desc {
     const exl2_card *cards;    /* [card_count] different GPUs, each with some consecutive layers, in this order; copied.
                                   NULL = exl2_engine_info.device alone */
     uint32_t card_count;       /* at most EXL2_DEVICES_MAX and the number of layers */
+    bool split_auto;           /* card_count is 0: the engine chooses the cards, as few as hold the model (section 5) */
     exl2_offload offload;      /* no effect on a model that runs on the CPU */
     uint32_t host_mlps;        /* AUTO: layers, the last ones of each GPU, whose MLPs the CPU computes; 0 = as few as
                                   the caps allow */

@@ -68,27 +68,54 @@ static bool read_numbers(const char *text, arg_numbers *out)
     return *stop == 0;
 }
 
-/* Bytes, with KB, MB or GB of 1,000, 1,000,000 and 1,000,000,000. */
+/* Bytes that follow a number: of "KB", "MB" or "GB", in capitals or not, with or without the B; 1 without a unit. *stop
+   points to the unit, then behind it. */
+static uint64_t read_unit(const char **stop)
+{
+    static const char letters[] = "kmgKMG";
+    static const uint64_t bytes[] = { 1000, 1000000, 1000000000 };
+    const char *letter = **stop ? strchr(letters, **stop) : NULL;
+    if (!letter) {
+        return 1;
+    }
+    *stop += (*stop)[1] == 'B' || (*stop)[1] == 'b' ? 2 : 1;
+    return bytes[(letter - letters) % 3];
+}
+
+/* A size such as 8GB, 6.5g or 4096, of whole bytes; *stop points after it. */
+static bool read_size(const char *text, uint64_t *out, const char **stop)
+{
+    uint64_t whole, part = 0, digits = 1;
+    if (!read_u64(text, UINT64_MAX, &whole, stop)) {
+        return false;
+    }
+    if (**stop == '.') {
+        const char *first = ++*stop;
+        for (; **stop >= '0' && **stop <= '9' && digits < 1000000000; ++*stop, digits *= 10) {
+            part = part * 10 + (uint64_t)(**stop - '0');
+        }
+        if (*stop == first) {
+            return false;
+        }
+    }
+    uint64_t unit = read_unit(stop), rest = part * (unit / digits);
+    if (unit % digits || whole > (UINT64_MAX - rest) / unit) { /* parts of a byte; too large */
+        return false;
+    }
+    *out = whole * unit + rest;
+    return true;
+}
+
 static bool read_sizes(const char *text, arg_sizes *out)
 {
-    static const struct { const char *name; uint64_t bytes; } units[] = { { "GB", 1000000000 }, { "MB", 1000000 },
-                                                                          { "KB", 1000 }, { "", 1 } };
     const char *stop = text;
     out->count = 0;
     do {
-        uint64_t value, unit = 0;
         const char *start = out->count ? stop + 1 : stop;
-        if (out->count == ARGS_LIST_MAX || !read_u64(start, UINT64_MAX, &value, &stop)) {
+        if (out->count == ARGS_LIST_MAX || !read_size(start, &out->items[out->count], &stop)) {
             return false;
         }
-        while (strncmp(stop, units[unit].name, strlen(units[unit].name)) != 0) {
-            unit++;
-        }
-        stop += strlen(units[unit].name);
-        if (value > UINT64_MAX / units[unit].bytes) {
-            return false;
-        }
-        out->items[out->count++] = value * units[unit].bytes;
+        out->count++;
     } while (*stop == ',');
     return *stop == 0;
 }
@@ -208,8 +235,8 @@ static args_result store_value(const args_desc *d, const arg *a, const char *tex
     case ARG_SIZES:
         return read_sizes(text, a->value)
                    ? ARGS_OK
-                   : args_wrong(d, "%s must be at most %d sizes such as 8GB, separated by commas, not '%s'", a->name,
-                                ARGS_LIST_MAX, text);
+                   : args_wrong(d, "%s must be at most %d sizes such as 8GB or 6.5GB, separated by commas, not '%s'",
+                                a->name, ARGS_LIST_MAX, text);
     case ARG_FLOATS:
         return read_floats(text, a->value)
                    ? ARGS_OK

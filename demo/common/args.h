@@ -21,7 +21,7 @@ typedef struct arg_numbers { /* "1,8,16" */
     uint32_t count;
 } arg_numbers;
 
-typedef struct arg_sizes { /* "8GB,900MB,4096": bytes */
+typedef struct arg_sizes { /* "8GB,6.5g,900MB,4096": bytes */
     uint64_t items[ARGS_LIST_MAX];
     uint32_t count;
 } arg_sizes;

@@ -80,6 +80,40 @@ static uint32_t add_device(exl2_device_desc *devices, uint32_t *count, uint32_t 
     return i;
 }
 
+/* Checks --split, and for `auto` fills in the engine's GPUs: those of --cards with their caps, or all of the machine.
+   false: it cannot be, message printed. */
+static bool list_auto(host *h, const host_options *o, exl2_device_desc *devices, uint32_t *count)
+{
+    static exl2_device_info all[EXL2_DEVICES_MAX];
+    uint32_t found = 0, listed = 0;
+    if (o->split == HOST_SPLIT_COLUMNS) {
+        fputs("--split columns: the columns of a model cannot lie on several GPUs yet; its layers can\n", stderr);
+        return false;
+    }
+    h->split_auto = o->split == HOST_SPLIT_AUTO;
+    if (!h->split_auto) {
+        return true;
+    }
+    if (o->shares.count || o->device.count) {
+        fprintf(stderr, "%s and --split auto are both set\n", o->shares.count ? "--shares" : "--device");
+        return false;
+    }
+    for (uint32_t i = 0; i < h->card_count; i++) {
+        devices[i].bytes_max = h->cards[i].bytes_max;
+    }
+    listed = h->card_count;
+    if (!listed && o->backend != HOST_CPU && exl2_devices(all, EXL2_DEVICES_MAX, &found) >= 0) {
+        for (uint32_t i = 0; i < found && i < EXL2_DEVICES_MAX; i++) {
+            if (all[i].usable) {
+                devices[listed++] = (exl2_device_desc){ .pick = EXL2_PICK_INDEX, .index = all[i].index };
+            }
+        }
+    }
+    *count = listed;
+    h->card_count = 0;
+    return true;
+}
+
 /* Fills in the engine's GPUs and the models' cards. false: the flags do not go together, message printed. */
 static bool list_cards(host *h, const host_options *o, exl2_device_desc *devices, uint32_t *count)
 {
@@ -107,8 +141,11 @@ static bool list_cards(host *h, const host_options *o, exl2_device_desc *devices
                                    .share = o->shares.count ? o->shares.items[i] : 0 };
     }
     *count = h->card_count = cards;
+    if (!list_auto(h, o, devices, count)) {
+        return false;
+    }
     h->has_draft_card = draft_device(o->draft, &draft);
-    if (!cards && (o->device.count || h->has_draft_card)) { /* the model's GPU comes first */
+    if (*count == 0 && (o->device.count || h->has_draft_card)) { /* the model's GPU comes first */
         add_device(devices, count, o->device.items[0]);
     }
     if (h->has_draft_card) {
@@ -185,6 +222,7 @@ void host_place(const host *h, exl2_model_desc *d)
 {
     d->cards = h->cards;
     d->card_count = h->card_count;
+    d->split_auto = h->split_auto;
     d->offload = h->offload;
     d->host_mlps = h->host_mlps;
     d->cache.format = (exl2_kv)h->cache;

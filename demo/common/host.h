@@ -16,12 +16,14 @@
 #include "progress.h"
 
 enum { HOST_AUTO, HOST_CUDA, HOST_CPU }; /* as --backend lists them */
+enum { HOST_SPLIT_LAYERS, HOST_SPLIT_AUTO, HOST_SPLIT_COLUMNS }; /* as --split lists them */
 enum { HOST_OFFLOAD_AUTO, HOST_OFFLOAD_NONE }; /* as --offload lists them */
 
 typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each logical CPU */
     uint32_t backend;
     arg_numbers device;  /* empty, or one number */
     arg_numbers cards;   /* GPUs that the model lies on, as `exl2 info` numbers them; empty: that of `device` alone */
+    uint32_t split;      /* as --split lists it; AUTO: on the fewest of `cards`, or of all GPUs */
     arg_sizes card_bytes; /* of the model on each card, at most; empty, or as many as cards */
     arg_floats shares;   /* of each card; empty, or as many as cards */
     uint32_t offload;    /* as --offload lists it: HOST_OFFLOAD_AUTO, HOST_OFFLOAD_NONE */
@@ -47,9 +49,12 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
     { "--backend", ARG_CHOICE, &(options).backend, "auto|cuda|cpu", "backend (auto)" },                           \
     { "--device", ARG_NUMBERS, &(options).device, "N", "index of the GPU in 'exl2 info' (fastest memory)" },      \
     { "--cards", ARG_NUMBERS, &(options).cards, "N,..", "GPUs that share the model's layers, by index" },         \
+    { "--split", ARG_CHOICE, &(options).split, "layers|auto|columns",                                             \
+      "how: layers on each of --cards; auto: on as few of them, or of all GPUs, as hold it (layers)" },           \
     { "--card-bytes", ARG_SIZES, &(options).card_bytes, "SIZE,..", "most bytes of the model on each, such as 8GB" }, \
     { "--shares", ARG_FLOATS, &(options).shares, "X,..", "how much of the model each has (by its memory's speed)" }, \
-    { "--gpu-bytes", ARG_SIZES, &(options).gpu_bytes, "SIZE", "most memory to use on a GPU, such as 6GB (no limit)" }, \
+    { "--gpu-bytes", ARG_SIZES, &(options).gpu_bytes, "SIZE",                                                     \
+      "most memory to use on a GPU, such as 6.5GB (no limit)" },                                                  \
     { "--offload", ARG_CHOICE, &(options).offload, "auto|none",                                                   \
       "whether the CPU computes MLPs that a GPU has no room for (auto)" },                                        \
     { "--host-mlps", ARG_U32, &(options).host_mlps, "N", "... those of the last N layers (as few as can be)" },      \
@@ -95,6 +100,7 @@ typedef struct host { /* zeroed: closed */
     uint32_t experts, cache; /* of the options */
     exl2_card cards[EXL2_DEVICES_MAX]; /* [card_count] of the model */
     uint32_t card_count;
+    bool split_auto;
     exl2_card draft_card; /* of host_load_draft, if it has one */
     bool has_draft_card;
     exl2_offload offload; /* of the model */
@@ -124,7 +130,7 @@ bool host_load(host *h, const exl2_model_desc *d, uint32_t sequences);
 bool host_load_text(host *h, const char *path);
 bool host_load_draft(host *h, const char *path, uint32_t sequences, exl2_model *out);
 
-void host_place(const host *h, exl2_model_desc *d);            /* --cache, --cache-tokens, --cards, --offload into d */
+void host_place(const host *h, exl2_model_desc *d); /* --cache, --cache-tokens, --cards, --split, --offload into d */
 /* What the CPU computes of a model on a GPU, as a sentence; false: nothing. */
 bool host_offload_text(const exl2_model_info *info, char *out, size_t size);
 const char *host_cache_name(const host *h);                    /* as --cache names it */

@@ -434,13 +434,13 @@ typedef struct exl2__backend_queue {
        `begin` drops repeated passes that have not been used. */
     exl2_result (*repeat)(exl2__device *d);
     uint32_t (*ahead)(const exl2__device *d); /* passes worth repeating at once for a caller that waits for results */
-    /* Spans of a model. link: after `open` of both, `before` is the span before. cross: enqueues the copy of what that
-       span has computed in the pass begun, all of whose units there are enqueued; the units of this span follow, and
-       compute what they would compute if the model were not cut. follow: before `repeat` of a span that is not the
-       last one, enqueues the copy of the rows of the pass as sampling on the last one advances them. part_rows: a pass
-       of so many rows of prompts may be cut into passes of so many rows, the last one of more, with the same bits; so
-       the spans work at the same time. 0: it may not. select: all groups of a pass are begun before the first one is
-       enqueued; the calls that follow are for this one. */
+    /* Spans of a model. link: after `open` of both, `before` is the span before; NULL: there is none any more. cross:
+       enqueues the copy of what that span has computed in the pass begun, all of whose units there are enqueued; the
+       units of this span follow, and compute what they would compute if the model were not cut. follow: before
+       `repeat` of a span that is not the last one, enqueues the copy of the rows of the pass as sampling on the last
+       one advances them. part_rows: a pass of so many rows of prompts may be cut into passes of so many rows, the last
+       one of more, with the same bits; so the spans work at the same time. 0: it may not. select: all groups of a pass
+       are begun before the first one is enqueued; the calls that follow are for this one. */
     void (*link)(exl2__device *d, exl2__device *before);
     uint32_t (*part_rows)(const exl2__device *d, uint32_t rows);
     exl2_result (*select)(exl2__device *d, uint32_t group);

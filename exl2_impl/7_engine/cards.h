@@ -1,6 +1,6 @@
 /* cards.h: which GPUs a model lies on, and where its layers are cut.
    takes: the engine's devices; exl2_model_desc.cards; the bytes of the model's layers.
-   gives: exl2__cards_check, exl2__cards_open, exl2__cards_layers, exl2__cards_cut, exl2__cards_info.
+   gives: exl2__cards_check, _open, _least_pages, _layers, _find, _set, _cut, _info.
 
    The cut has two conditions. Each card has room for the weights and the K and V of its layers and for its buffers,
    with the whole cache. And the card that needs the longest to read its weights needs as little time as can be; or,
@@ -30,6 +30,10 @@ EXL2__PRIVATE exl2_result exl2__cards_check(exl2_engine *e, const exl2_model_des
         return exl2__fail(c, EXL2_ERR_ARG, d->cards ? "%s: card_count is %u, more than EXL2_DEVICES_MAX"
                                                     : "%s: card_count is %u, and cards is NULL", call, d->card_count);
     }
+    if (d->card_count && d->split_auto) {
+        return exl2__fail(c, EXL2_ERR_ARG, "%s: split_auto is set, and card_count is %u: with cards the application "
+                          "chooses, with split_auto the engine", call, d->card_count);
+    }
     for (uint32_t i = 0; i < d->card_count; i++) {
         const exl2_card *card = &d->cards[i];
         if (e->info.backend != EXL2_BACKEND_CUDA) {
@@ -58,11 +62,15 @@ EXL2__PRIVATE exl2_result exl2__cards_check(exl2_engine *e, const exl2_model_des
     return EXL2_OK;
 }
 
-/* Opens the model on its cards, cut anywhere; on the CPU as one span. A model that is opened again keeps its cut. */
+/* Opens the model on its cards, cut anywhere; on the CPU as one span. A model that is opened again keeps its cut. Of
+   cards that the engine may choose from, no more than the model has layers. */
 EXL2__PRIVATE exl2_result exl2__cards_open(exl2_engine *e, exl2__model *m, const uint32_t *ends, uint32_t count)
 {
     void *hardware[EXL2__SPANS_MAX] = { NULL };
     uint32_t cut[EXL2__SPANS_MAX], layers = m->weights.config.layers, cards = m->desc.card_count;
+    if (m->desc.split_auto) {
+        cards = m->desc.card_count = exl2__min32(cards, layers);
+    }
     if (cards > layers) {
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, "%s: the model has %u layers, too few for %u cards", m->path, layers,
                           cards);
@@ -77,6 +85,13 @@ EXL2__PRIVATE exl2_result exl2__cards_open(exl2_engine *e, exl2__model *m, const
         hardware[i] = e->hardware.devices[exl2__cards_device(e, m, i)];
     }
     return exl2__spans_open(&e->ctx, &m->spans, e->hardware.backend, hardware);
+}
+
+/* The pages that the desc asks for, or those of one context, which is the least. */
+static inline uint32_t exl2__cards_least_pages(const exl2__model *m)
+{
+    uint64_t tokens = m->desc.cache.tokens ? m->desc.cache.tokens : m->plan.context_max;
+    return (uint32_t)exl2__min64(exl2__div_up(tokens, EXL2__PAGE_TOKENS), UINT32_MAX - 1);
 }
 
 /* What a cut needs to know from the headers, exl2__weights.layer_bytes. */
@@ -130,13 +145,16 @@ EXL2__PRIVATE bool exl2__cards_find(exl2__model *m, uint32_t pages, exl2__cards 
         uint64_t buffers = memory->buffer_bytes(span->device, &span->plan);
         uint64_t room = memory->bytes_free(span->device), most = m->cards[i].bytes_max;
         room = most ? exl2__min64(room, most) : room;
+#ifndef EXL2_NO_VISION
+        buffers += i == 0 && m->plan.tower ? m->images.tower.weight_bytes : 0;
+#endif
         x->room[i] = room - exl2__min64(room, buffers);
         x->speed[i] = m->cards[i].share > 0 ? (double)m->cards[i].share
                                             : (double)exl2__max32(memory->read_mbps(span->device), 1);
         slowest = i == 0 || x->speed[i] < slowest ? x->speed[i] : slowest;
     }
     /* The shortest time lies between 0 and the time of all layers on the slowest card. */
-    double low = 0, high = (double)m->weights.weight_bytes / slowest;
+    double low = 0, high = (double)m->weights.weight_bytes / slowest * 1.000001; /* a product rounds */
     bool found = exl2__cards_fill(x, m, high);
     for (uint32_t step = 0; found && step < 40; step++) {
         exl2__cards trial = *x;

@@ -309,6 +309,7 @@ EXL2__PRIVATE exl2_result exl2__loading_open(exl2_engine *e, const exl2_model_de
     if (d->card_count) {
         memcpy(m->cards, d->cards, d->card_count * sizeof *m->cards);
     }
+    exl2__cards_list(e, m);
     out->id = id;
     return EXL2_OK;
 }

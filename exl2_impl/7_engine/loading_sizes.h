@@ -15,6 +15,27 @@ EXL2__PRIVATE exl2_result exl2__loading_check_format(exl2__ctx *c, const exl2__m
                       "those of this model have %u elements", m->path, dim);
 }
 
+/* Once the cards are known: whether the backend computes adapters and pictures there. */
+EXL2__PRIVATE exl2_result exl2__loading_check_cards(exl2__ctx *c, const exl2__model *m)
+{
+    if (m->desc.lora_max && exl2__objects_has_memory(m) && (m->plan.shape.exl3 || m->desc.card_count > 1)) {
+        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, m->plan.shape.exl3
+                          ? "%s: lora_max is %u, but adapters are not computed for EXL3 matrices on a GPU yet"
+                          : "%s: lora_max is %u, but adapters are not computed on several GPUs yet", m->path,
+                          m->desc.lora_max);
+    }
+#ifndef EXL2_NO_VISION
+    if (m->plan.tower) {
+        if (m->desc.card_count > 1) {
+            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: vision.images is set, but pictures are not computed on "
+                              "several GPUs yet", m->path);
+        }
+        return exl2__objects_backend(m)->towers->supports(m->spans.span->device, &m->plan);
+    }
+#endif
+    return EXL2_OK;
+}
+
 /* Makes the plan, still without pages, and info.context_max. Fails if the backend does not compute all of it. */
 EXL2__PRIVATE exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
 {
@@ -30,12 +51,6 @@ EXL2__PRIVATE exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
     m->plan.shape.exl3 = m->weights.has_exl3;
     m->plan.lora_max = m->desc.lora_max;
     m->plan.lora_rank_max = m->desc.lora_rank_max ? m->desc.lora_rank_max : EXL2__LORAS_RANK_MAX;
-    if (m->desc.lora_max && exl2__objects_has_memory(m) && (m->plan.shape.exl3 || m->desc.card_count > 1)) {
-        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, m->plan.shape.exl3
-                          ? "%s: lora_max is %u, but adapters are not computed for EXL3 matrices on a GPU yet"
-                          : "%s: lora_max is %u, but adapters are not computed on several GPUs yet", m->path,
-                          m->desc.lora_max);
-    }
 #ifndef EXL2_NO_VISION
     if (m->images.on) {
         m->plan.shape.row_levels = m->images.config.levels;
@@ -50,15 +65,8 @@ EXL2__PRIVATE exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
     if (backend->supports) {
         EXL2__TRY(backend->supports(m->spans.span->device, &m->plan.shape));
     }
-#ifndef EXL2_NO_VISION
-    if (m->plan.tower) {
-        if (m->desc.card_count > 1) {
-            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: vision.images is set, but pictures are not computed on "
-                              "several GPUs yet", m->path);
-        }
-        EXL2__TRY(backend->towers->supports(m->spans.span->device, &m->plan));
-    }
-#endif
+    exl2__cards_choose(m, exl2__cards_least_pages(m));
+    EXL2__TRY(exl2__loading_check_cards(c, m));
     if (m->weights.position_rows && m->plan.context > m->weights.position_rows) {
         return exl2__fail(c, EXL2_ERR_ARG, "%s: context_max %u is more than the model's %u learned positions",
                           m->path, m->desc.context_max, m->weights.position_rows);
@@ -71,6 +79,30 @@ EXL2__PRIVATE exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
                   m->weights.config.context_max);
     }
     return EXL2_OK;
+}
+
+/* Cap of a model that lies on one of the desc's cards; 0: it has none. */
+static inline uint64_t exl2__loading_card_most(const exl2__model *m)
+{
+    return m->desc.card_count == 1 ? m->cards[0].bytes_max : 0;
+}
+
+/* Fails if the model would exceed that cap with so many pages. */
+EXL2__PRIVATE exl2_result exl2__loading_check_most(exl2__ctx *c, exl2__model *m, uint32_t pages)
+{
+    uint64_t most = exl2__loading_card_most(m);
+    if (most == 0) {
+        return EXL2_OK;
+    }
+    m->plan.pages = pages;
+    uint64_t cache = exl2__spans_page_bytes(&m->spans, &m->plan) * pages;
+    uint64_t weights = m->weights.weight_bytes + exl2__loading_tower_bytes(m);
+    uint64_t buffers = exl2__spans_buffer_bytes(&m->spans, &m->plan), all = weights + cache + buffers;
+    return all <= most ? EXL2_OK
+         : exl2__fail(c, EXL2_ERR_BUDGET, "%s: the model needs %llu bytes on its GPU (weights %llu, cache %llu, "
+                      "buffers %llu), but cards[0].bytes_max is %llu", m->path, (unsigned long long)all,
+                      (unsigned long long)weights, (unsigned long long)cache, (unsigned long long)buffers,
+                      (unsigned long long)most);
 }
 
 /* Sets the plan's number of KV pages, by desc.cache.tokens or by the free host and device memory, and m->scratch_bytes,
@@ -100,7 +132,8 @@ EXL2__PRIVATE exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m
         uint64_t device_per_page = page_bytes + exl2__div_up(with_pages - without_pages, EXL2__LOADING_SAMPLE_PAGES);
         uint64_t device_fixed = m->weights.weight_bytes + exl2__loading_tower_bytes(m) + without_pages;
         const exl2__span *first = m->spans.span; /* all spans are on one device, or else the model has several cards */
-        uint64_t room = first->backend->memory->bytes_free(first->device);
+        uint64_t room = first->backend->memory->bytes_free(first->device), most = exl2__loading_card_most(m);
+        room = most ? exl2__min64(room, most) : room;
         uint32_t fitting = exl2__plan_pages(&m->plan, wanted, usual, device_per_page, device_fixed, room);
         pages = m->desc.card_count > 1 ? pages : exl2__min32(pages, fitting);
     }
@@ -110,6 +143,7 @@ EXL2__PRIVATE exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m
         EXL2__TRY(exl2__offload_may(m) ? exl2__offload_cut(&e->ctx, m, least, &pages)
                                        : exl2__cards_cut(&e->ctx, m, least, &pages));
     }
+    EXL2__TRY(exl2__loading_check_most(&e->ctx, m, pages));
     return exl2__loading_scratch_bytes(e, m, pages, &m->scratch_bytes);
 }
 
@@ -214,8 +248,8 @@ EXL2__PRIVATE exl2_result exl2__loading_sizes(exl2_engine *e, exl2__model *m, ex
     if (!exl2__work_spend_all(work)) {
         return EXL2_PENDING;
     }
+    uint64_t before = e->ctx.host_bytes; /* devices close, and one opens for the CPU's part */
     EXL2__TRY(exl2__loading_plan(&e->ctx, m));
-    uint64_t before = e->ctx.host_bytes;
     EXL2__TRY(exl2__offload_choose(&e->ctx, m));
     EXL2__TRY(exl2__loading_fit_pages(e, m));
     m->loading->opened_bytes += e->ctx.host_bytes - before;

@@ -8,7 +8,7 @@
 #ifndef EXL2__OFFLOAD_H
 #define EXL2__OFFLOAD_H
 
-#include "cards.h"
+#include "cards_choose.h"
 
 /* Checks the settings of a desc. */
 EXL2__PRIVATE exl2_result exl2__offload_check(exl2__ctx *c, const exl2_model_desc *d, const char *call)
@@ -119,9 +119,8 @@ EXL2__PRIVATE exl2_result exl2__offload_spans(exl2__ctx *c, exl2__model *m, uint
    desc asks for, or one context. */
 EXL2__PRIVATE exl2_result exl2__offload_choose(exl2__ctx *c, exl2__model *m)
 {
-    uint64_t tokens = m->desc.cache.tokens ? m->desc.cache.tokens : m->plan.context_max;
-    uint32_t pages = (uint32_t)exl2__min64(exl2__div_up(tokens, EXL2__PAGE_TOKENS), UINT32_MAX - 1);
-    return exl2__offload_may(m) && m->desc.card_count <= 1 ? exl2__offload_spans(c, m, pages) : EXL2_OK;
+    bool one = exl2__offload_may(m) && m->desc.card_count <= 1;
+    return one ? exl2__offload_spans(c, m, exl2__cards_least_pages(m)) : EXL2_OK;
 }
 
 #define EXL2__OFFLOAD_TIMES 64.0 /* a model that needs more than so many times the room of its cards is not cut */

@@ -260,7 +260,7 @@ static exl2_model_info load_planned(exl2_engine *e, const exl2_model_desc *d, ex
         CHECK_INT(stats.devices_bytes[c->device], fake.devices[c->device].bytes_used);
         CHECK(d->card_count == 0 || !d->cards[i].bytes_max || card_bytes(c) <= d->cards[i].bytes_max);
     }
-    CHECK(layer == info.layers && weights == info.weight_bytes && cache == info.cache_bytes);
+    CHECK(layer == info.layers && weights + info.host_weight_bytes == info.weight_bytes && cache == info.cache_bytes);
     CHECK_INT(all, info.device_bytes);
     return info;
 }
@@ -337,6 +337,164 @@ static void test_caps(void)
     load_planned(e, &d, &b);
     exl2_close(e);
     machine_end();
+}
+
+/* The cap of a model on its one card, with and without `offload`: the sentence names it; the default cache shrinks. */
+static void test_card_cap(void)
+{
+    make();
+    exl2_engine *e = open_cards(EXL2_BACKEND_CUDA, picks, CARDS, EXL2_OK);
+    exl2_card card = { .device = 1 };
+    exl2_model_desc d = { .path = rig_golden("exl2-mixed"), .prefill_chunk = 32, .batch_max = 4, .cards = &card,
+                          .card_count = 1, .cache.tokens = 16 * EXL2__PAGE_TOKENS };
+    exl2_model m;
+    exl2_model_info info = load_planned(e, &d, &m), capped;
+    CHECK_INT(exl2_model_close(e, m), EXL2_OK);
+    card.bytes_max = card_bytes(&info.cards[0]);
+    load_planned(e, &d, &m);
+    CHECK_INT(exl2_model_close(e, m), EXL2_OK);
+    card.bytes_max--;
+    CHECK_INT(exl2_model_measure(e, &d, &capped), EXL2_ERR_BUDGET);
+    CHECK_INT(exl2_model_load(e, &d, &m), EXL2_ERR_BUDGET);
+    exl2_last_error(e, &cuda_error);
+    expect_text(cuda_error.text, "bytes on its GPU (weights ");
+    expect_text(cuda_error.text, "but cards[0].bytes_max is ");
+    CHECK_INT(fake.devices[1].bytes_used, 0);
+    d.offload = EXL2_OFFLOAD_AUTO; /* the same cap: an MLP goes to the CPU */
+    capped = load_planned(e, &d, &m);
+    CHECK(capped.host_mlps == 1 && card_bytes(&capped.cards[0]) <= card.bytes_max);
+    CHECK_INT(exl2_model_close(e, m), EXL2_OK);
+    for (d.offload = EXL2_OFFLOAD_NONE; d.offload <= EXL2_OFFLOAD_AUTO; d.offload++) {
+        d.cache.tokens = 0;
+        card.bytes_max = 0;
+        info = load_planned(e, &d, &m);
+        CHECK_INT(exl2_model_close(e, m), EXL2_OK);
+        card.bytes_max = card_bytes(&info.cards[0]) - 1;
+        capped = load_planned(e, &d, &m);
+        CHECK(capped.cache_bytes < info.cache_bytes && capped.cache_bytes > 0 && capped.host_mlps == 0);
+        CHECK_INT(exl2_model_close(e, m), EXL2_OK);
+    }
+    exl2_close(e);
+    machine_end();
+}
+
+/* What the engine chooses where each GPU may have so many bytes; 0: no cap. *cards: bits of the GPUs. */
+static exl2_result choose(const uint64_t *caps, const exl2_model_desc *d, uint32_t *cards, exl2_model_info *info)
+{
+    exl2_device_desc devices[CARDS];
+    exl2_model m;
+    make();
+    for (uint32_t i = 0; i < CARDS; i++) {
+        devices[i] = picks[i];
+        devices[i].bytes_max = caps[i];
+    }
+    exl2_engine *e = open_cards(EXL2_BACKEND_CUDA, devices, CARDS, EXL2_OK);
+    exl2_result r = exl2_model_measure(e, d, info);
+    *cards = 0;
+    if (r >= 0) {
+        *info = load_planned(e, d, &m);
+        for (uint32_t i = 0; i < info->card_count; i++) {
+            *cards |= 1u << info->cards[i].device;
+        }
+        exl2_session s;
+        CHECK_INT(exl2_session_open(e, m, &s), EXL2_OK);
+        exl2_job_desc job = cuda_job(s, cuda_prompt, 8, 20, &cuda_said[0]);
+        CHECK_INT(exl2_job_start(e, &job, NULL), EXL2_OK);
+        cuda_step_all(e, false, 0);
+        CHECK_INT(exl2_model_park(e, m, true), EXL2_OK);
+        for (uint32_t i = 0; i < CARDS; i++) {
+            CHECK_INT(fake.devices[i].bytes_used, 0);
+        }
+        CHECK_INT(exl2_model_park(e, m, false), EXL2_OK);
+        for (uint32_t i = 0; i < 100000 && exl2_model_state(e, m) == EXL2_PENDING; i++) {
+            exl2_step(e, NULL);
+        }
+        for (uint32_t i = 0; i < info->card_count; i++) { /* on the same GPUs */
+            CHECK_INT(fake.devices[info->cards[i].device].bytes_used, card_bytes(&info->cards[i]));
+        }
+        exl2_job_desc more = cuda_job(s, cuda_prompt, 2, 20, &cuda_said[0]);
+        CHECK_INT(exl2_job_start(e, &more, NULL), EXL2_OK);
+        cuda_step_all(e, false, 0);
+        CHECK_INT(cuda_said[0].result, EXL2_OK);
+        CHECK_INT(cuda_said[0].count, 20);
+    } else {
+        exl2_last_error(e, &cuda_error);
+    }
+    exl2_close(e);
+    machine_end();
+    return r;
+}
+
+/* The most bytes that a GPU needs if the application cuts the model by layers, between so many GPUs. */
+static uint64_t most_of(exl2_model_desc d, uint32_t count)
+{
+    static const exl2_card cards[CARDS] = { { .device = 0 }, { .device = 1 }, { .device = 2 } };
+    exl2_model_info info = { .vocab = 0 };
+    uint64_t most = 0;
+    make();
+    exl2_engine *e = open_cards(EXL2_BACKEND_CUDA, picks, CARDS, EXL2_OK);
+    d.split_auto = false;
+    d.cards = cards;
+    d.card_count = count;
+    CHECK_INT(exl2_model_measure(e, &d, &info), EXL2_OK);
+    for (uint32_t i = 0; i < count; i++) {
+        most = card_bytes(&info.cards[i]) > most ? card_bytes(&info.cards[i]) : most;
+    }
+    exl2_close(e);
+    machine_end();
+    return most;
+}
+
+/* The engine chooses the fewest GPUs that hold the model, and of equally many the first ones. */
+static void test_auto(void)
+{
+    exl2_model_desc d = { .path = rig_golden("smollm3"), .prefill_chunk = 32, .batch_max = 4, .split_auto = true,
+                          .cache.tokens = 16 * EXL2__PAGE_TOKENS };
+    exl2_model_info info;
+    uint32_t cards;
+    CHECK_INT(choose((const uint64_t[3]){ 0, 0, 0 }, &d, &cards, &info), EXL2_OK);
+    CHECK_INT(cards, 1);
+    uint64_t all = info.device_bytes, less = all - 1, half = most_of(d, 2), third = most_of(d, 3);
+    const struct { uint64_t caps[CARDS]; uint32_t cards; } ways[] = {
+        { { all, less, less }, 1 }, { { less, all, all }, 2 }, { { 1, 1, all }, 4 }, { { less, less, less }, 3 },
+        { { 1, less, less }, 6 }, { { less, 1, less }, 5 }, { { half, half, half }, 3 }, { { half, 1, half }, 5 },
+        { { third, third, third }, 7 },
+    };
+    for (size_t i = 0; i < EXL2__COUNT(ways); i++) {
+        if (!CHECK_INT(choose(ways[i].caps, &d, &cards, &info), EXL2_OK) || !CHECK_INT(cards, ways[i].cards)) {
+            printf("  way %zu: %s\n", i, cuda_error.text);
+        }
+    }
+    CHECK(all > half && half > third);
+    const uint64_t few[CARDS] = { all / 4, all / 4, all / 4 };
+    CHECK_INT(choose(few, &d, &cards, &info), EXL2_ERR_BUDGET);
+    expect_text(cuda_error.text, "do not fit on 3 cards that have room for ");
+    /* A model of two layers lies on two of three GPUs at most; what it has to leave, the CPU computes. */
+    d.path = rig_golden("exl2-mixed");
+    CHECK_INT(choose((const uint64_t[3]){ 0, 0, 0 }, &d, &cards, &info), EXL2_OK);
+    all = info.device_bytes;
+    const uint64_t two[CARDS] = { all - 1, all - 1, all - 1 }, small[CARDS] = { all / 2, all / 2, all / 2 };
+    CHECK_INT(choose(two, &d, &cards, &info), EXL2_OK);
+    CHECK(cards == 3 && info.host_mlps == 0);
+    CHECK_INT(choose(small, &d, &cards, &info), EXL2_ERR_BUDGET);
+    d.offload = EXL2_OFFLOAD_AUTO;
+    CHECK_INT(choose(two, &d, &cards, &info), EXL2_OK);
+    CHECK(cards == 3 && info.host_mlps == 0);
+    const uint64_t tight[CARDS] = { most_of(d, 2) - 1, most_of(d, 2) - 1, 1 };
+    CHECK_INT(choose(tight, &d, &cards, &info), EXL2_OK);
+    CHECK(cards == 3 && info.host_mlps > 0);
+    /* Adapters and pictures are refused on several GPUs only. */
+    d.offload = EXL2_OFFLOAD_NONE;
+    d.lora_max = 1;
+    CHECK_INT(choose((const uint64_t[3]){ 0, 0, 0 }, &d, &cards, &info), EXL2_OK);
+    CHECK_INT(choose(two, &d, &cards, &info), EXL2_ERR_UNSUPPORTED);
+    expect_text(cuda_error.text, "adapters are not computed on several GPUs yet");
+    /* The application chooses, or the engine. */
+    exl2_card card = { .device = 0 };
+    d.cards = &card;
+    d.card_count = 1;
+    CHECK_INT(choose(two, &d, &cards, &info), EXL2_ERR_ARG);
+    expect_text(cuda_error.text, "split_auto is set, and card_count is 1");
 }
 
 /* ---- words ---- */
@@ -516,6 +674,8 @@ int main(void)
     test_lists();
     test_cuts();
     test_caps();
+    test_card_cap();
+    test_auto();
     test_drafter();
     test_groups();
     test_time();

@@ -97,6 +97,7 @@ typedef struct parsed {
     float top_p;
     arg_texts stops;
     arg_numbers batch, colors;
+    arg_sizes room;
 } parsed;
 
 /* Parses up to eight words; NULL ends them. */
@@ -112,6 +113,7 @@ static args_result parse(parsed *p, const char *const words[8])
         { "--batch", ARG_NUMBERS, &p->batch, NULL, "" },
         { "--backend", ARG_CHOICE, &p->backend, "auto|cpu", "" },
         { "--colors", ARG_CHOICES, &p->colors, "red|green|blue", "" },
+        { "--room", ARG_SIZES, &p->room, NULL, "" },
     };
     const args_desc d = { "test",
                           "",
@@ -130,6 +132,30 @@ static args_result parse(parsed *p, const char *const words[8])
 }
 
 #define WORDS(...) ((const char *const[8]){ __VA_ARGS__ })
+
+/* The list is of these two sizes, or of the first one if b is 0. */
+static bool reads_sizes(const char *text, uint64_t a, uint64_t b)
+{
+    parsed p;
+    return parse(&p, WORDS("m", "--room", text)) == ARGS_OK && p.room.count == 1u + (b > 0) && p.room.items[0] == a
+        && (!b || p.room.items[1] == b);
+}
+
+static void args_sizes(void)
+{
+    static const char *const bad[] = { "", "6.5", "1.", ".5g", "6,5,", "6.1234567890g", "5 GB", "GB", "-1", "1e9",
+                                       "6.5t", "0.0001k", "18446744073709551616", "18446744073.709551616g", "6.5gBB",
+                                       "2bb" };
+    CHECK(reads_sizes("8GB,900MB", 8000000000u, 900000000) && reads_sizes("4096", 4096, 0));
+    CHECK(reads_sizes("6.5g", 6500000000u, 0) && reads_sizes("6.5GB,0.25k", 6500000000u, 250));
+    CHECK(reads_sizes("1.000000001Gb", 1000000001, 0) && reads_sizes("2.500m,3K", 2500000, 3000));
+    CHECK(reads_sizes("18446744073709551615", UINT64_MAX, 0));
+    CHECK(reads_sizes("18446744073.709551615GB", UINT64_MAX, 0));
+    for (size_t i = 0; i < ARGS_COUNT(bad); i++) {
+        parsed p;
+        CHECK_INT(parse(&p, WORDS("m", "--room", bad[i])), ARGS_USAGE);
+    }
+}
 
 static void args_read(void)
 {
@@ -337,6 +363,7 @@ int main(void)
     json_in_reads();
     json_in_refuses();
     args_read();
+    args_sizes();
     args_refuse();
     texts_grow();
     percentiles();

@@ -32,7 +32,7 @@ EXL2__PRIVATE void exl2__cuda_link(exl2__device *device, exl2__device *before)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     m->before = exl2__cuda_of(before);
-    m->from = m->before->gpu;
+    m->from = m->before ? m->before->gpu : NULL;
 }
 
 static inline exl2_result exl2__cuda_cross_event(exl2__cuda_device *d, exl2__cuda_event **event)
