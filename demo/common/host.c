@@ -80,16 +80,12 @@ static uint32_t add_device(exl2_device_desc *devices, uint32_t *count, uint32_t 
     return i;
 }
 
-/* Checks --split, and for `auto` fills in the engine's GPUs: those of --cards with their caps, or all of the machine.
+/* With --split auto: fills in the engine's GPUs, those of --cards with their caps, or all of the machine.
    false: it cannot be, message printed. */
 static bool list_auto(host *h, const host_options *o, exl2_device_desc *devices, uint32_t *count)
 {
     static exl2_device_info all[EXL2_DEVICES_MAX];
     uint32_t found = 0, listed = 0;
-    if (o->split == HOST_SPLIT_COLUMNS) {
-        fputs("--split columns: the columns of a model cannot lie on several GPUs yet; its layers can\n", stderr);
-        return false;
-    }
     h->split_auto = o->split == HOST_SPLIT_AUTO;
     if (!h->split_auto) {
         return true;

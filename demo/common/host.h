@@ -16,7 +16,7 @@
 #include "progress.h"
 
 enum { HOST_AUTO, HOST_CUDA, HOST_CPU }; /* as --backend lists them */
-enum { HOST_SPLIT_LAYERS, HOST_SPLIT_AUTO, HOST_SPLIT_COLUMNS }; /* as --split lists them */
+enum { HOST_SPLIT_LAYERS, HOST_SPLIT_AUTO }; /* as --split lists them */
 enum { HOST_OFFLOAD_AUTO, HOST_OFFLOAD_NONE }; /* as --offload lists them */
 
 typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each logical CPU */
@@ -49,7 +49,7 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
     { "--backend", ARG_CHOICE, &(options).backend, "auto|cuda|cpu", "backend (auto)" },                           \
     { "--device", ARG_NUMBERS, &(options).device, "N", "index of the GPU in 'exl2 info' (fastest memory)" },      \
     { "--cards", ARG_NUMBERS, &(options).cards, "N,..", "GPUs that share the model's layers, by index" },         \
-    { "--split", ARG_CHOICE, &(options).split, "layers|auto|columns",                                             \
+    { "--split", ARG_CHOICE, &(options).split, "layers|auto",                                                     \
       "how: layers on each of --cards; auto: on as few of them, or of all GPUs, as hold it (layers)" },           \
     { "--card-bytes", ARG_SIZES, &(options).card_bytes, "SIZE,..", "most bytes of the model on each, such as 8GB" }, \
     { "--shares", ARG_FLOATS, &(options).shares, "X,..", "how much of the model each has (by its memory's speed)" }, \
