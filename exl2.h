@@ -488,9 +488,9 @@
    exl2_stats gives memory, KV pages, jobs, tokens and the slowest step. Once a model is ready, `allocations` stays
    constant, with four exceptions. The first are conversations that render to more than 256 KiB, that bring a
    template_text or special_tokens, or whose reply is begun or has a text after its opening. The second are jobs with
-   guidance, or with a grammar and bans (section 9). The third, for a moment, is a text that is not valid UTF-8 or has a
-   word of more than 4 KiB. So is a text with more than 5 KiB in one stretch that the tokenizer normalizes first (Qwen:
-   text that is not in normal form C). The fourth are adapters while they load (exl2_lora_open).
+   guidance, with several grammars, or with a grammar and bans (section 9). The third, for a moment, is a text that is
+   not valid UTF-8 or has a word of more than 4 KiB. So is a text with more than 5 KiB in one stretch that the tokenizer
+   normalizes first (Qwen: text that is not in normal form C). The fourth are adapters while they load (exl2_lora_open).
 
    A call needs at most 64 KiB of stack, on whatever thread it runs. Callbacks, hooks and the GPU's driver and compiler
    run on the same stack and need theirs in addition. That is for gcc -O2 (measured: 45 KiB); without optimization a
@@ -742,6 +742,13 @@
    A schema of a few hundred bytes compiles in about a millisecond, so make one from the state of the game each turn and
    close it after exl2_job_start. List the people who are present, or what they hold, as an enum. What is not listed
    cannot be chosen. Members come in the schema's order, so put the words that a player waits for first.
+
+   A job may have several grammars (exl2_job_desc.grammars): a schema, and an expression for the same text. The text
+   fits all of them. exl2_job_start makes one grammar of them for the job, with memory of its own up to DONE, so masks,
+   forced tokens and the end before max_tokens are those of one grammar, and no text is begun that cannot be ended. If
+   no text fits all of them, the job does not start (ARG). It does not either if the common grammar needs more than
+   32,768 states (BUDGET), as two long counted strings do, or values that nest without a bound; simple ones need
+   milliseconds. prefer_end of one of them counts. CUSTOM grammars cannot be combined (UNSUPPORTED).
 
    The first grammar of a model makes a table of the model's tokens, in 0.4 ms and 50 KB for 1,000 tokens;
    exl2_model_desc.grammars does it while loading. exl2_grammar_close releases a grammar, which is freed after its last
@@ -1891,6 +1898,7 @@ typedef struct exl2_embed_desc {
 
    Log-probabilities and alternatives come from the logits after guidance and on_logits. */
 #define EXL2_JOB_LORAS 8       /* adapters of a job, at most */
+#define EXL2_JOB_GRAMMARS 4    /* grammars of exl2_job_desc.grammars, at most */
 
 typedef struct exl2_lora_use { /* an adapter of a job */
     exl2_lora lora;
@@ -1915,6 +1923,8 @@ typedef struct exl2_job_desc {
     const exl2_lora_use *loras; /* adapters, in any order, each once; both sequences of guidance have them */
     uint32_t lora_count;       /* at most EXL2_JOB_LORAS; 0 = the model alone */
     exl2_grammar grammar;      /* what the text may be; id 0 = anything */
+    const exl2_grammar *grammars; /* more of them: the text fits them all and `grammar`, too; in any order; copied */
+    uint32_t grammar_count;    /* at most EXL2_JOB_GRAMMARS */
     exl2_draft_desc draft;
     exl2_embed_desc embed;     /* the prompt becomes a vector; no text */
     const char *const *stop_strings; /* strings that end the text */

@@ -25,7 +25,7 @@ static judge judge_open(void)
     return j;
 }
 
-/* letter: s for a schema, r for a regular expression. */
+/* letter: s for a schema, r for a regular expression, n for one that must not match. */
 static void judge_add(judge *j, char letter, const char *source, const char *text, size_t bytes)
 {
     fprintf(j->rows, "%c %zu %zu\n%s", letter, strlen(source), bytes, source);

@@ -1,6 +1,7 @@
 """grammar_judge.py: an independent opinion of texts that grammars let through: jsonschema for schemas, re for regular
 expressions.
-takes: a file of rows, as grammar_judge.h writes them: `s` (schema) or `r` (expression), length of source, length of
+takes: a file of rows, as grammar_judge.h writes them: `s` (schema), `r` (expression), or `n` (expression that must
+       not match), length of source, length of
        text, a newline, both of them.
 gives: exit code 0, 1 or 77 (no jsonschema); a line for each text that is refused, and how many are not.
 next:  grammar_judge.h"""
@@ -56,6 +57,8 @@ def exact(text):
 
 
 def judge_of(kind, source):
+    if kind == b'n':
+        return lambda text: not re.fullmatch(source.decode(), text)
     if kind == b'r':
         return re.compile(source.decode()).fullmatch
     schema = allow_null(json.loads(source, parse_float=exact))

@@ -23,7 +23,7 @@
 
 typedef struct generate_options {
     const char *path, *prompt, *prompt_file, *ids, *system, *begin, *template, *negative;
-    const char *schema, *grammar, *regex, *choices;
+    arg_texts schemas, ebnfs, regexes, choices; /* the text fits them all */
     bool strict;
     bool chat, json, heal;
     images_options images;
@@ -46,8 +46,10 @@ typedef struct generation {
     host *host;
     images images;
     char *file_text; /* content of --prompt-file */
-    char *grammar_text; /* content of --schema, --grammar or --choices */
-    exl2_grammar_desc grammar;
+    char *grammar_texts[EXL2_JOB_GRAMMARS]; /* [grammar_count] contents of --schema, --grammar and --choices */
+    exl2_grammar_desc grammar_descs[EXL2_JOB_GRAMMARS];
+    exl2_grammar grammars[EXL2_JOB_GRAMMARS];
+    uint32_t grammar_count;
     const char *prompt;
     size_t prompt_bytes;
     ids prompt_ids; /* ids of --ids */
@@ -124,10 +126,10 @@ static args_result check(const args_desc *d, const generate_options *o)
     if ((o->system || o->begin) && !o->chat) {
         return args_wrong(d, "%s needs --chat", o->system ? "--system" : "--begin");
     }
-    if ((o->schema != NULL) + (o->grammar != NULL) + (o->regex != NULL) + (o->choices != NULL) > 1) {
-        return args_wrong(d, "give at most one of --schema, --grammar, --regex and --choices");
+    if (o->schemas.count + o->ebnfs.count + o->regexes.count + o->choices.count > EXL2_JOB_GRAMMARS) {
+        return args_wrong(d, "give at most %d of --schema, --grammar, --regex and --choices", EXL2_JOB_GRAMMARS);
     }
-    if (o->strict && !o->schema) {
+    if (o->strict && !o->schemas.count) {
         return args_wrong(d, "--strict needs --schema");
     }
     for (uint32_t i = 0; i < ARGS_LIST_MAX; i++) {
@@ -324,8 +326,13 @@ static int run(generation *g, const exl2_sampler_desc *sampler)
                 o->stops.count ? "--stop" : "--ban-text");
         return 1;
     }
-    g->grammar.model = g->host->model;
-    bool good = !g->grammar.source || exl2_grammar_make(g->host->engine, &g->grammar, &d.grammar) >= 0;
+    bool good = true;
+    for (uint32_t i = 0; i < g->grammar_count && good; i++) {
+        g->grammar_descs[i].model = g->host->model;
+        good = exl2_grammar_make(g->host->engine, &g->grammar_descs[i], &g->grammars[i]) >= 0;
+    }
+    d.grammars = g->grammars;
+    d.grammar_count = g->grammar_count;
     if (!good || exl2_session_open(g->host->engine, g->host->model, &g->session) < 0) {
         return host_failed(g->host);
     }
@@ -386,20 +393,32 @@ static bool read_images(generation *g, exl2_model_desc *d)
     return true;
 }
 
-/* Makes the desc of the grammar; reads the files that the flags name. */
-static bool read_grammar(generation *g)
+/* Adds grammars of a kind. files: they are named by their files. */
+static bool add_grammars(generation *g, exl2_grammar_kind kind, const arg_texts *texts, bool files)
+{
+    for (uint32_t i = 0; i < texts->count; i++) {
+        uint32_t n = g->grammar_count++;
+        exl2_grammar_desc *d = &g->grammar_descs[n];
+        *d = (exl2_grammar_desc){ .kind = kind, .source = texts->items[i],
+                                  .strict = kind == EXL2_GRAMMAR_JSON_SCHEMA && g->options->strict };
+        if (files) {
+            d->source = g->grammar_texts[n] = text_file_read(texts->items[i], &d->source_bytes);
+        }
+        if (!d->source) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Makes the descs of the grammars; reads the files that the flags name. */
+static bool read_grammars(generation *g)
 {
     const generate_options *o = g->options;
-    const char *path = o->schema ? o->schema : o->grammar ? o->grammar : o->choices;
-    g->grammar.kind = o->schema ? EXL2_GRAMMAR_JSON_SCHEMA : o->grammar ? EXL2_GRAMMAR_EBNF
-                    : o->choices ? EXL2_GRAMMAR_CHOICES : EXL2_GRAMMAR_REGEX;
-    g->grammar.source = o->regex;
-    g->grammar.strict = o->strict;
-    if (path) {
-        g->grammar_text = text_file_read(path, &g->grammar.source_bytes);
-        g->grammar.source = g->grammar_text;
-    }
-    return !path || g->grammar_text;
+    return add_grammars(g, EXL2_GRAMMAR_JSON_SCHEMA, &o->schemas, true)
+        && add_grammars(g, EXL2_GRAMMAR_EBNF, &o->ebnfs, true)
+        && add_grammars(g, EXL2_GRAMMAR_CHOICES, &o->choices, true)
+        && add_grammars(g, EXL2_GRAMMAR_REGEX, &o->regexes, false);
 }
 
 int cli_generate(int argc, char **argv)
@@ -431,11 +450,12 @@ int cli_generate(int argc, char **argv)
         { "--one-by-one", ARG_BOOL, &o.guesses.one_by_one, NULL, "samples every token, also forced ones" },
         { "--guidance", ARG_FLOAT, &o.guidance, "X", "above 1: away from --negative; below 1: towards it (off)" },
         { "--negative", ARG_TEXT, &o.negative, "T", "negative prompt for --guidance" },
-        { "--schema", ARG_TEXT, &o.schema, "F", "generates JSON that fits the JSON schema in this file" },
+        { "--schema", ARG_TEXTS, &o.schemas, "F", "generates JSON that fits the JSON schema in this file" },
         { "--strict", ARG_BOOL, &o.strict, NULL, "rejects keywords of --schema that would be ignored" },
-        { "--grammar", ARG_TEXT, &o.grammar, "F", "generates text that fits the EBNF in this file: root ::= ..." },
-        { "--regex", ARG_TEXT, &o.regex, "R", "generates text that this expression matches completely" },
-        { "--choices", ARG_TEXT, &o.choices, "F", "generates one of the lines of this file" },
+        { "--grammar", ARG_TEXTS, &o.ebnfs, "F", "generates text that fits the EBNF in this file: root ::= ..." },
+        { "--regex", ARG_TEXTS, &o.regexes, "R", "generates text that this expression matches completely" },
+        { "--choices", ARG_TEXTS, &o.choices, "F",
+          "generates one of the lines of this file; these four may be given up to 4 times: then all of them hold" },
         { "--save", ARG_TEXT, &o.save, "F", "saves the session to this file at the end" },
         { "--save-kv", ARG_BOOL, &o.save_kv, NULL, "with K and V, so that --load computes nothing again" },
         { "--save-after", ARG_U32, &o.save_after, "N", "saves after N tokens, in the middle of the text, and ends" },
@@ -470,7 +490,7 @@ int cli_generate(int argc, char **argv)
     int code = 1;
     if (o.ids && !ids_from_commas(o.ids, &g.prompt_ids)) {
         code = cli_exit(args_wrong(&d, "--ids must be whole numbers separated by commas, not '%s'", o.ids));
-    } else if (template_choose(o.template, &g.chat, &g.template_text) && read_prompt(&g) && read_grammar(&g)
+    } else if (template_choose(o.template, &g.chat, &g.template_text) && read_prompt(&g) && read_grammars(&g)
                && read_images(&g, &o.model) && host_open(&h, &o.host) && host_load(&h, &o.model, 1)) {
         code = run(&g, &sampler);
     }
@@ -479,7 +499,9 @@ int cli_generate(int argc, char **argv)
     free(g.prompt_ids.items);
     free(g.template_text);
     free(g.file_text);
-    free(g.grammar_text);
+    for (uint32_t i = 0; i < g.grammar_count; i++) {
+        free(g.grammar_texts[i]);
+    }
     free(g.text.data);
     logprobs_free(&g.logprobs);
     return code;

@@ -20,7 +20,7 @@ EXL2__PRIVATE const char *exl2__embeddings_other(const exl2_job_desc *d)
         bool set;
     } others[] = { { "max_tokens", d->max_tokens != 0 }, { "min_tokens", d->min_tokens != 0 }, { "resume", d->resume },
                    { "score_prompt", d->score_prompt }, { "heal_prompt", d->heal_prompt },
-                   { "grammar", d->grammar.id != 0 }, { "draft.model", d->draft.model.id != 0 },
+                   { "grammar", d->grammar.id || d->grammar_count }, { "draft.model", d->draft.model.id != 0 },
                    { "draft.ngram", d->draft.ngram }, { "alts_per_token", d->alts_per_token != 0 },
                    { "guidance", d->guidance < 0 || d->guidance > 0 }, { "on_logits", d->on_logits != NULL },
                    { "on_token", d->on_token != NULL } };

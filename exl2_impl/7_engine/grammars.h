@@ -83,17 +83,13 @@ EXL2__PRIVATE exl2_result exl2__grammars_make(exl2_engine *e, exl2__model *m, co
 
 /* ---- a job's text ---- */
 
-/* A grammar without the tokens that a job's settings exclude, so that no end needs them; for this job alone. */
+/* A grammar that one job alone has: without the tokens that its settings exclude, so that no end needs them; or what
+   all its grammars allow. */
 typedef struct exl2__grammars_copy {
     exl2__grammar_slot slot;
     exl2__grammar made;
-    uint32_t banned[]; /* bits of those tokens */
+    uint32_t banned[]; /* bits of the excluded tokens */
 } exl2__grammars_copy;
-
-static inline size_t exl2__grammars_copy_bytes(const exl2__grammar_slot *g)
-{
-    return sizeof(exl2__grammars_copy) + g->made->mask.vocab->words * sizeof(uint32_t);
-}
 
 /* banned: [copy's words]. Tokens beyond the tokenizer's are in no text. */
 EXL2__PRIVATE void exl2__grammars_copy_ban(exl2__grammars_copy *copy, exl2_token token, bool ban)
@@ -110,7 +106,7 @@ EXL2__PRIVATE exl2_result exl2__grammars_restrict(exl2_engine *e, const exl2__jo
     const exl2__sampling *s = &job->sequence.sampling;
     const exl2__job_lists *lists = &job->lists;
     exl2__grammar_slot *base = *slot;
-    size_t bytes = exl2__grammars_copy_bytes(base);
+    size_t bytes = sizeof(exl2__grammars_copy) + base->made->mask.vocab->words * sizeof(uint32_t);
     bool same = !lists->allow_count;
     void *memory;
     for (uint32_t i = 0; i < s->bias_count; i++) {
@@ -124,6 +120,7 @@ EXL2__PRIVATE exl2_result exl2__grammars_restrict(exl2_engine *e, const exl2__jo
     memset(memory, lists->allow_count ? 0xFF : 0, bytes);
     copy->slot = *base;
     copy->slot.base = base;
+    copy->slot.own_bytes = bytes;
     for (uint32_t i = 0; i < lists->allow_count; i++) {
         exl2__grammars_copy_ban(copy, lists->allow[i], false);
     }
@@ -153,15 +150,76 @@ EXL2__PRIVATE void exl2__grammars_leave(exl2_engine *e, exl2__job *job)
     if (g->made) {
         exl2__grammar_mask_leave(&g->made->mask, &job->grammar.place);
     }
-    if (g->base) {
+    while (g && g->own_bytes) {
         exl2__grammar_slot *base = g->base;
         exl2__grammar_close(&e->ctx, g->made);
-        exl2__free(&e->ctx, g, exl2__grammars_copy_bytes(base), EXL2_MEM_GENERAL);
+        exl2__free(&e->ctx, g, g->own_bytes, EXL2_MEM_GENERAL);
         g = base;
     }
-    if (--g->users == 0 && g->closing) {
+    if (g && --g->users == 0 && g->closing) {
         exl2__grammars_free(e, g);
     }
+}
+
+/* *slot: a grammar of the job's own, whose texts all of `all` [count] allow. */
+EXL2__PRIVATE exl2_result exl2__grammars_intersect(exl2_engine *e, exl2__grammar_slot *const *all, uint32_t count,
+                                                   exl2__grammar_slot **slot)
+{
+    const exl2__grammar *made[EXL2_JOB_GRAMMARS + 1];
+    void *memory;
+    size_t bytes = sizeof(exl2__grammars_copy);
+    bool prefer_end = false;
+    for (uint32_t i = 0; i < count; i++) {
+        made[i] = all[i]->made;
+        prefer_end = prefer_end || all[i]->prefer_end;
+        if (!made[i]) {
+            return exl2__fail(&e->ctx, EXL2_ERR_UNSUPPORTED, "a CUSTOM grammar cannot be one of several grammars of a "
+                              "job");
+        }
+    }
+    EXL2__TRY(exl2__alloc(&e->ctx, bytes, 16, EXL2_MEM_GENERAL, &memory));
+    exl2__grammars_copy *own = (exl2__grammars_copy *)memory;
+    exl2_result r = exl2__grammar_intersect(&e->ctx, made, count, &own->made);
+    if (r < 0) {
+        exl2__free(&e->ctx, memory, bytes, EXL2_MEM_GENERAL);
+        return r;
+    }
+    own->slot = (exl2__grammar_slot){ .model = all[0]->model, .prefer_end = prefer_end, .made = &own->made,
+                                      .own_bytes = bytes };
+    *slot = &own->slot;
+    return EXL2_OK;
+}
+
+/* The different grammars of a desc: [EXL2_JOB_GRAMMARS + 1], *count of them. */
+EXL2__PRIVATE exl2_result exl2__grammars_of_desc(exl2_engine *e, const exl2__job *job, const exl2_job_desc *d,
+                                                 exl2__grammar_slot **all, uint32_t *count)
+{
+    *count = 0;
+    if (d->grammar_count > EXL2_JOB_GRAMMARS) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the job names %u grammars, but `grammars` has at most %u",
+                          d->grammar_count, EXL2_JOB_GRAMMARS);
+    }
+    for (uint32_t i = 0; i <= d->grammar_count; i++) {
+        exl2_grammar handle = i < d->grammar_count ? d->grammars[i] : d->grammar;
+        if (i == d->grammar_count && !handle.id) {
+            break;
+        }
+        exl2__grammar_slot *g = exl2__objects_grammar(e, handle);
+        bool again = false;
+        if (!g) {
+            return exl2__objects_stale(e, "grammar", handle.id);
+        }
+        if (g->model != job->model) {
+            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the job's grammar was made for another model");
+        }
+        for (uint32_t k = 0; k < *count; k++) {
+            again = again || all[k] == g;
+        }
+        if (!again) {
+            all[(*count)++] = g;
+        }
+    }
+    return EXL2_OK;
 }
 
 /* Advances a job that begins over the beginning of its text that the prompt ends with. */
@@ -188,25 +246,26 @@ EXL2__PRIVATE exl2_result exl2__grammars_begin(exl2_engine *e, exl2__job *job)
     return EXL2_OK;
 }
 
-/* Gives a job that begins its grammar; job->max_tokens, allow list and biases are set already. */
-EXL2__PRIVATE exl2_result exl2__grammars_join(exl2_engine *e, exl2__job *job, exl2_grammar handle)
+/* Gives a job that begins the grammars of its desc; job->max_tokens, allow list and biases are set already. */
+EXL2__PRIVATE exl2_result exl2__grammars_join(exl2_engine *e, exl2__job *job, const exl2_job_desc *d)
 {
-    exl2__grammar_slot *base = exl2__objects_grammar(e, handle), *g = base;
-    if (!g) {
-        return exl2__objects_stale(e, "grammar", handle.id);
-    }
-    if (g->model != job->model) {
-        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the job's grammar was made for another model");
-    }
-    EXL2__TRY(g->made ? exl2__grammars_restrict(e, job, &g) : EXL2_OK);
-    job->grammar.slot = g;
-    base->users++;
-    if (!g->made) {
+    exl2__grammar_slot *all[EXL2_JOB_GRAMMARS + 1];
+    uint32_t count;
+    EXL2__TRY(exl2__grammars_of_desc(e, job, d, all, &count));
+    if (count == 0) {
         return EXL2_OK;
     }
-    exl2_result r = exl2__grammar_mask_join(&e->ctx, &g->made->mask, &job->grammar.place);
+    EXL2__TRY(count > 1 ? exl2__grammars_intersect(e, all, count, all) : EXL2_OK);
+    job->grammar.slot = all[0];
+    all[0]->users++;
+    if (!all[0]->made) {
+        return EXL2_OK;
+    }
+    exl2_result r = exl2__grammars_restrict(e, job, &job->grammar.slot);
+    exl2__grammar_mask *mask = &job->grammar.slot->made->mask;
+    r = r >= 0 ? exl2__grammar_mask_join(&e->ctx, mask, &job->grammar.place) : r;
     r = r >= 0 ? exl2__grammars_begin(e, job) : r;
-    uint32_t least = r >= 0 ? exl2__grammar_mask_shortest(&g->made->mask, &job->grammar.place) : 0;
+    uint32_t least = r >= 0 ? exl2__grammar_mask_shortest(mask, &job->grammar.place) : 0;
     if (least > job->max_tokens && !job->sequence.prefill_only) {
         r = exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the shortest text of the grammar needs at least %u tokens, "
                        "but max_tokens is %u", least, job->max_tokens);

@@ -427,7 +427,7 @@ EXL2__PRIVATE exl2_result exl2__job_prompt_messages(exl2_engine *e, exl2__model 
         r = exl2__job_prompt_encode(e, m, pictures->text, pictures->bytes, &marks, 0, prompt, 0, &count);
     }
     if (r == EXL2_OK && rendered.begun) {
-        r = exl2__job_prompt_begun(e, m, job, &rendered, prompt, count, d->grammar.id != 0);
+        r = exl2__job_prompt_begun(e, m, job, &rendered, prompt, count, d->grammar.id || d->grammar_count);
     }
     exl2__job_prompt_free(e, &rendered);
     job->stats.prompt_tokens = count;

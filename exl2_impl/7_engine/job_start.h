@@ -198,7 +198,7 @@ EXL2__PRIVATE exl2_result exl2__job_start_fill(exl2_engine *e, exl2__model *m, e
     exl2__stream_make(&job->delivery.stream, d->show_markers, true);
     uint32_t tokens = s->table->tokens;
     EXL2__TRY(d->resume ? exl2__snapshot_resume(e, m, job, d) : EXL2_OK);
-    exl2_result r = d->grammar.id ? exl2__grammars_join(e, job, d->grammar) : EXL2_OK; /* last, as _leave undoes it */
+    exl2_result r = exl2__grammars_join(e, job, d); /* last, as _leave undoes it */
     if (r < 0) {
         s->table->tokens = tokens;
         return r;

@@ -39,6 +39,11 @@ static void check_grammars(const char *model)
     out = program_read("out");
     CHECK(strlen(out) == 8 && strspn(out, "0123456789-") == 7 && out[4] == '-');
     free(out);
+    CHECK_INT(program_run("generate '%s' --prompt Hello --regex '[a-z]{4}' --regex '(ab|c)*' --regex '[^c]+'", model),
+              0);
+    out = program_read("out");
+    CHECK_TEXT(out, "abab\n");
+    free(out);
     program_sentence(program_run("generate '%s' --prompt a --schema '%s/bad'", model, folder), 1,
                      "schema line 1, column 3, #/contains: the keyword is not supported; found: contains");
     program_sentence(program_run("generate '%s' --prompt a --schema '%s/loose' --strict", model, folder), 1,
@@ -62,7 +67,8 @@ int main(int argc, char **argv)
     snprintf(model, sizeof model, "%s/model", folder);
     program_make_model(program, "model", 30, 1);
     check_grammars(model);
-    program_sentence(program_run("generate m --prompt a --regex a --choices f"), 2, "give at most one of --schema");
+    program_sentence(program_run("generate m --prompt a --regex a --regex b --regex c --regex d --choices f"), 2,
+                     "give at most 4 of --schema");
     program_sentence(program_run("generate '%s' --prompt a --schema '%s/none'", model, folder), 1,
                      "none: No such file");
     snprintf(program, sizeof program, "%s", argv[3]);

@@ -1,7 +1,7 @@
 /* grammar_product.h: languages of short texts, as products of automata. Texts must match some expressions, must not
    match others, and may be limited in length or be multiples of a number. The result is one deterministic automaton.
    takes: automata for the bytes of a text before JSON escapes it; a model's token table.
-   gives: exl2__grammar_product, exl2__grammar_product_open, _add, _regex, _pattern, _accepts, _run, _close; for
+   gives: exl2__grammar_product, exl2__grammar_product_open, _add, _link, _regex, _pattern, _accepts, _run, _close; for
           grammar_unroll.h _emit_all, _emit_run.
    owns:  its automata and states, from _open to _close.
 
@@ -23,7 +23,7 @@
 #define EXL2__GRAMMAR_PRODUCT_PARTS_MAX 26u
 #define EXL2__GRAMMAR_PRODUCT_REPORTS_MAX 12u
 #define EXL2__GRAMMAR_PRODUCT_OUTCOMES_MAX 64u
-#define EXL2__GRAMMAR_PRODUCT_PLACES_MAX 8192u /* states of a product */
+#define EXL2__GRAMMAR_PRODUCT_PLACES_MAX 8192u /* states of a product; a power of two */
 #define EXL2__GRAMMAR_PRODUCT_BYTES (1u << 20) /* memory for the states of one part */
 #define EXL2__GRAMMAR_PRODUCT_WORK_MAX 200000u   /* states of all products of a schema */
 #define EXL2__GRAMMAR_PRODUCT_ROUNDS_MAX 100u
@@ -47,6 +47,7 @@ typedef struct exl2__grammar_product_multiple {
 typedef struct exl2__grammar_product_part {
     exl2__grammar_link link;
     exl2__grammar_state states; /* points to `link`, so parts must not move */
+    bool shared;                /* `link` is a copy of a grammar's, which outlives the product */
     exl2__grammar_product_role role;
     uint32_t start;
     exl2__grammar_product_multiple of; /* the language has only the texts that are multiples */
@@ -72,6 +73,7 @@ typedef struct exl2__grammar_product {
     exl2__grammar_product_part *parts;
     uint32_t count;
     uint32_t min, max;  /* number of characters; max may be ENDLESS */
+    uint32_t places_max; /* a power of two */
     bool has_multiple;  /* of a part */
     uint32_t outcomes[EXL2__GRAMMAR_PRODUCT_OUTCOMES_MAX], outcome_count; /* masks of the REPORTs that match */
     uint32_t *tuples, *slots;
@@ -89,6 +91,7 @@ EXL2__PRIVATE void exl2__grammar_product_open(exl2__grammar_code *g, const exl2_
     w->g = g;
     w->vocab = vocab;
     w->max = EXL2__GRAMMAR_CODE_ENDLESS;
+    w->places_max = EXL2__GRAMMAR_PRODUCT_PLACES_MAX;
     if (g->result == EXL2_OK) {
         g->result = exl2__alloc(g->c, EXL2__GRAMMAR_PRODUCT_PARTS_MAX * sizeof *w->parts, 8, EXL2_MEM_GENERAL, &memory);
     }
@@ -106,13 +109,14 @@ EXL2__PRIVATE void exl2__grammar_product_close(exl2__grammar_product *w)
     exl2__ctx *c = w->g->c;
     for (uint32_t i = 0; i < w->count; i++) {
         exl2__grammar_state_close(c, &w->parts[i].states);
+        w->parts[i].link = w->parts[i].shared ? (exl2__grammar_link){ 0 } : w->parts[i].link;
         exl2__grammar_link_close(c, &w->parts[i].link);
     }
     exl2__free(c, w->parts, EXL2__GRAMMAR_PRODUCT_PARTS_MAX * sizeof *w->parts, EXL2_MEM_GENERAL);
     exl2__free(c, w->tuples, (uint64_t)w->tuple_room * exl2__grammar_product_width(w) * 4, EXL2_MEM_GENERAL);
     exl2__free(c, w->places, (uint64_t)w->place_room * sizeof *w->places, EXL2_MEM_GENERAL);
     exl2__free(c, w->edges, (uint64_t)w->edge_room * sizeof *w->edges, EXL2_MEM_GENERAL);
-    exl2__free(c, w->slots, w->slots ? EXL2__GRAMMAR_PRODUCT_PLACES_MAX * 8 : 0, EXL2_MEM_GENERAL);
+    exl2__free(c, w->slots, w->slots ? (uint64_t)w->places_max * 8 : 0, EXL2_MEM_GENERAL);
     *w = (exl2__grammar_product){ 0 };
 }
 
@@ -151,6 +155,19 @@ EXL2__PRIVATE void exl2__grammar_product_add(exl2__grammar_product *w, exl2__gra
         part->start = g->result == EXL2_OK ? exl2__grammar_state_start(&part->states) : 0;
     }
     exl2__grammar_code_close(code);
+}
+
+/* Adds the language of a linked automaton, which outlives the product, as a part. bytes: memory for its states. */
+EXL2__PRIVATE void exl2__grammar_product_link(exl2__grammar_product *w, const exl2__grammar_link *link, uint64_t bytes)
+{
+    exl2__grammar_code *g = w->g;
+    EXL2__ASSERT(w->count < EXL2__GRAMMAR_PRODUCT_PARTS_MAX);
+    if (g->result == EXL2_OK) {
+        exl2__grammar_product_part *part = &w->parts[w->count++];
+        *part = (exl2__grammar_product_part){ .role = EXL2__GRAMMAR_PRODUCT_MUST, .link = *link, .shared = true };
+        g->result = exl2__grammar_state_open(g->c, &part->link, bytes, &part->states);
+        part->start = g->result == EXL2_OK ? exl2__grammar_state_start(&part->states) : 0;
+    }
 }
 
 /* Adds the numbers of `code` that are multiples. */
@@ -352,7 +369,7 @@ static inline bool exl2__grammar_product_divides(exl2__grammar_product_multiple 
 /* The place for the tuple that follows the last place's tuple in `tuples`, found or made. */
 EXL2__PRIVATE uint32_t exl2__grammar_product_place_of(exl2__grammar_product *w)
 {
-    uint32_t width = exl2__grammar_product_width(w), hash = 0, mask = EXL2__GRAMMAR_PRODUCT_PLACES_MAX * 2 - 1;
+    uint32_t width = exl2__grammar_product_width(w), hash = 0, mask = w->places_max * 2 - 1;
     const uint32_t *tuple = w->tuples + (size_t)w->place_count * width;
     for (uint32_t i = 0; i < width; i++) {
         hash = exl2__grammar_state_mix(hash, tuple[i]);
@@ -391,11 +408,10 @@ EXL2__PRIVATE bool exl2__grammar_product_room(exl2__grammar_product *w)
     if (w->place_count == w->place_room) {
         void *places = w->places, *tuples = w->tuples;
         static const char what[] = "states of expressions that must hold together";
-        exl2__grammar_code_grow(w->g, &tuples, &w->tuple_room, EXL2__GRAMMAR_PRODUCT_PLACES_MAX,
-                                exl2__grammar_product_width(w) * 4, what);
-        w->tuples = (uint32_t *)tuples;
-        exl2__grammar_code_grow(w->g, &places, &w->place_room, EXL2__GRAMMAR_PRODUCT_PLACES_MAX, sizeof *w->places,
+        exl2__grammar_code_grow(w->g, &tuples, &w->tuple_room, w->places_max, exl2__grammar_product_width(w) * 4,
                                 what);
+        w->tuples = (uint32_t *)tuples;
+        exl2__grammar_code_grow(w->g, &places, &w->place_room, w->places_max, sizeof *w->places, what);
         w->places = (exl2__grammar_product_place *)places;
     }
     return w->g->result == EXL2_OK;
@@ -564,7 +580,7 @@ EXL2__PRIVATE void exl2__grammar_product_merge(exl2__grammar_product *w)
 {
     exl2__arena a;
     exl2__grammar_code *g = w->g;
-    uint32_t n = w->place_count, blocks = 0, before = 0, mask = EXL2__GRAMMAR_PRODUCT_PLACES_MAX * 2 - 1;
+    uint32_t n = w->place_count, blocks = 0, before = 0, mask = w->places_max * 2 - 1;
     g->result = exl2__arena_open(g->c, &a, (uint64_t)n * 8 + 64 * 2, EXL2_MEM_GENERAL);
     if (g->result < 0) {
         return;
@@ -577,7 +593,7 @@ EXL2__PRIVATE void exl2__grammar_product_merge(exl2__grammar_product *w)
     for (uint32_t round = 0; round < EXL2__GRAMMAR_PRODUCT_ROUNDS_MAX && (round == 0 || blocks != before); round++) {
         before = blocks;
         blocks = 0;
-        memset(w->slots, 0, EXL2__GRAMMAR_PRODUCT_PLACES_MAX * 8);
+        memset(w->slots, 0, (size_t)w->places_max * 8);
         for (uint32_t i = 0; i < n; i++) { /* a block's number is that of its first place */
             if (!w->places[i].node) {
                 continue;
@@ -610,12 +626,12 @@ EXL2__PRIVATE bool exl2__grammar_product_run(exl2__grammar_product *w)
     if (g->result < 0 || dead || !exl2__grammar_product_room(w)) {
         return false;
     }
-    g->result = exl2__alloc(g->c, EXL2__GRAMMAR_PRODUCT_PLACES_MAX * 8, 8, EXL2_MEM_GENERAL, &slots);
+    g->result = exl2__alloc(g->c, (uint64_t)w->places_max * 8, 8, EXL2_MEM_GENERAL, &slots);
     if (g->result < 0) {
         return false;
     }
     w->slots = (uint32_t *)slots;
-    memset(slots, 0, EXL2__GRAMMAR_PRODUCT_PLACES_MAX * 8);
+    memset(slots, 0, (size_t)w->places_max * 8);
     exl2__grammar_product_set_borders(w);
     for (uint32_t i = 0; i < exl2__grammar_product_width(w); i++) {
         w->tuples[i] = i < w->count ? w->parts[i].start : exl2__grammar_product_begins(w->parts[i - w->count].of);
@@ -676,7 +692,7 @@ EXL2__PRIVATE uint32_t exl2__grammar_product_emit_shared(exl2__grammar_product *
                                                          uint32_t target, uint32_t node, bool escape)
 {
     exl2__grammar_code *g = w->g;
-    uint32_t mask = EXL2__GRAMMAR_PRODUCT_PLACES_MAX * 2 - 1, hash = exl2__grammar_state_mix(low * 256 + high, target);
+    uint32_t mask = w->places_max * 2 - 1, hash = exl2__grammar_state_mix(low * 256 + high, target);
     uint32_t at = exl2__grammar_state_mix(hash, node) & mask;
     for (uint32_t tries = 0; tries < 8 && w->slots[at]; tries++, at = (at + 1) & mask) {
         const exl2__grammar_code_node *split = &g->nodes[w->slots[at]];
@@ -697,7 +713,7 @@ EXL2__PRIVATE uint32_t exl2__grammar_product_emit_shared(exl2__grammar_product *
 EXL2__PRIVATE void exl2__grammar_product_emit_all(exl2__grammar_product *w, const uint32_t *ends, bool escape)
 {
     exl2__grammar_code *g = w->g;
-    memset(w->slots, 0, EXL2__GRAMMAR_PRODUCT_PLACES_MAX * 8);
+    memset(w->slots, 0, (size_t)w->places_max * 8);
     for (uint32_t i = 0; i < w->place_count; i++) { /* `same` is never a later place */
         bool made = w->places[i].node && w->places[i].same == i;
         w->places[i].node = made ? exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_JUMP, 0, 0)
