@@ -351,8 +351,26 @@ static void put_message(const choice *c, buffer *b)
     buffer_end(b);
 }
 
+void answer_ids(const exl2_token *ids, size_t count, bool with_ids, buffer *b)
+{
+    buffer_object(b, NULL);
+    if (with_ids) {
+        buffer_array(b, "tokens");
+        for (size_t i = 0; i < count; i++) {
+            buffer_int(b, NULL, ids[i]);
+        }
+        buffer_end(b);
+    }
+    buffer_uint(b, "length", count);
+    buffer_end(b);
+}
+
 void answer_whole(const call *c, buffer *b)
 {
+    if (c->request.counts) {
+        answer_ids(c->choices[0].ids, c->choices[0].id_count, !c->request.no_ids, b);
+        return;
+    }
     if (is_responses(c)) {
         responses_whole(c, b);
         return;

@@ -257,6 +257,17 @@ static void on_done(choice *c, const engine_record *r)
     }
 }
 
+static void on_ids(choice *c, const engine_record *r)
+{
+    c->ids = malloc(r->bytes + 1);
+    if (!c->ids) {
+        call_lacks_memory(c->call);
+        return;
+    }
+    memcpy(c->ids, r->text, r->bytes);
+    c->id_count = r->bytes / sizeof *c->ids;
+}
+
 void call_record(choice *c, const engine_record *r)
 {
     switch (r->kind) {
@@ -264,6 +275,7 @@ void call_record(choice *c, const engine_record *r)
     case ENGINE_REFUSED: on_refused(c, r); break;
     case ENGINE_SCORES: answer_logprobs_prompt(c, r); break;
     case ENGINE_TEXT: on_text(c, r); break;
+    case ENGINE_IDS: on_ids(c, r); break;
     case ENGINE_VECTOR: break; /* of no call */
     case ENGINE_DONE: on_done(c, r); break;
     }

@@ -55,22 +55,16 @@ static bool to_ids(choice *c, request_error *error)
 {
     const engine_load *l = &c->call->model->load;
     exl2_prompt *p = &c->run.desc.prompt;
-    size_t need = 0;
-    exl2_result result = exl2_chat_tokenize(l->text, l->text_model, p, &c->run.desc.chat, NULL, 0, &need);
-    if (result >= 0) {
-        c->ids = malloc((need + 1) * sizeof *c->ids);
-        if (!c->ids) {
-            return fields_fail(error, NULL, "there is no memory left for this request");
-        }
-        result = exl2_chat_tokenize(l->text, l->text_model, p, &c->run.desc.chat, c->ids, need, &need);
+    exl2_result result = engine_ids(l->text, l->text_model, p, &c->run.desc.chat, &c->ids, &c->id_count);
+    if (result == EXL2_ERR_MEMORY) {
+        return fields_fail(error, NULL, "there is no memory left for this request");
     }
     if (result < 0) {
         exl2_error why;
         exl2_last_error(l->text, &why);
         return fields_fail(error, p->messages ? "messages" : "prompt", "%s", why.text);
     }
-    c->id_count = need;
-    *p = (exl2_prompt){ .tokens = c->ids, .token_count = need };
+    *p = (exl2_prompt){ .tokens = c->ids, .token_count = c->id_count };
     return true;
 }
 
@@ -140,6 +134,10 @@ void call_prepare(choice *c, request_error *error)
     set_prompt(c);
     set_limits(c);
     c->echoes = r->echo;
+    run->counts = r->counts;
+    if (r->counts) { /* the ids of the prompt are the answer */
+        return;
+    }
     if (r->kind != REQUEST_COMPLETION && !call_turn_begin(c, error)) {
         return;
     }

@@ -274,9 +274,16 @@ static model *find_model(const endpoint_request *r)
     return m;
 }
 
-static void generate(const endpoint_request *r, request_kind kind)
+request_limits endpoint_limits(const server *s, const model *m)
 {
     static const exl2_preset presets[] = { EXL2_PRESET_NEUTRAL, EXL2_PRESET_MODEL, EXL2_PRESET_BALANCED };
+    return (request_limits){ .vocab = m->load.info.vocab, .preset = presets[s->options->sampling],
+                             .pictures_max = m->load.info.tower_bytes ? m->load.desc.vision.images : 0,
+                             .no_pictures = m->load.blind[0] ? m->load.blind : NULL };
+}
+
+static void generate(const endpoint_request *r, request_kind kind)
+{
     server *s = r->server;
     request_error error = { 0 };
     request all = { 0 };
@@ -292,9 +299,7 @@ static void generate(const endpoint_request *r, request_kind kind)
         endpoint_error(r, 503, "no_model", models_loading(s) ? "The model is still loading." : "No model is loaded.");
         return;
     }
-    request_limits limits = { .vocab = m->load.info.vocab, .preset = presets[s->options->sampling],
-                              .pictures_max = m->load.info.tower_bytes ? m->load.desc.vision.images : 0,
-                              .no_pictures = m->load.blind[0] ? m->load.blind : NULL };
+    request_limits limits = endpoint_limits(s, m);
     const char *body = r->http->body ? r->http->body : "";
     size_t bytes = r->http->body_bytes;
     buffer changed = { 0 };

@@ -1,11 +1,12 @@
 /* endpoints.h: which path is what, for whom, and the answers that need no job.
    takes: exchanges of http.h.
-   gives: endpoints_head, endpoints_request, endpoints_again, endpoints_path, endpoint_*; the handlers of the files
-          endpoints_*.c and loader.c.
+   gives: endpoint_limits, endpoints_head, endpoints_request, endpoints_again, endpoints_path, endpoint_*; the handlers
+          of the files endpoints_*.c and loader.c.
    owns:  nothing. */
 #ifndef DEMO_ENDPOINTS_H
 #define DEMO_ENDPOINTS_H
 
+#include "request.h"
 #include "server.h"
 
 typedef struct endpoint_request { /* what a handler gets */
@@ -27,6 +28,8 @@ void endpoints_again(server *s, http_exchange *x); /* runs the handler of a requ
 /* The member `model` of the body, cut to fit. false: it names none. */
 bool endpoint_names_model(const endpoint_request *r, char *name, size_t cap);
 const char *endpoints_path(const char *path); /* the route's path, for figures; "other": none */
+
+request_limits endpoint_limits(const server *s, const model *m); /* of requests to the model */
 
 /* Answers. The text is JSON. */
 void endpoint_json(const endpoint_request *r, int status, buffer *body); /* frees the body */

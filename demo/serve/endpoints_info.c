@@ -106,6 +106,10 @@ void endpoint_props(const endpoint_request *r)
     buffer_uint(&out, "total_slots", m->load.desc.batch_max ? m->load.desc.batch_max : 16);
     buffer_name(&out, "chat_template", text ? text : "");
     buffer_name(&out, "model_path", m->name);
+    buffer_object(&out, "modalities"); /* as llama.cpp says them */
+    buffer_bool(&out, "vision", m->load.info.tower_bytes > 0);
+    buffer_bool(&out, "audio", false);
+    buffer_end(&out);
     buffer_object(&out, "default_generation_settings");
     buffer_uint(&out, "n_ctx", m->load.info.context_max);
     buffer_end(&out);

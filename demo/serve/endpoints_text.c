@@ -2,6 +2,7 @@
    takes: bodies of /v1/token/... and /v1/internal/...
    gives: endpoint_encode, endpoint_decode, endpoint_count of endpoints.h. */
 #include "../common/json_in.h"
+#include "answer.h"
 #include "call_prepare.h"
 #include "endpoints.h"
 #include "models.h"
@@ -37,24 +38,44 @@ static void bad_request(const endpoint_request *r, const request_error *e)
 static exl2_token *to_ids(const endpoint_request *r, const engine_load *l, const exl2_prompt *p,
                           const exl2_chat_desc *d, size_t *count)
 {
+    exl2_token *ids;
     *count = 0;
     if (p->text && !p->messages && !*p->text && !p->text_bytes && (p->flags & EXL2_TEXT_NO_BOS)) {
         return calloc(1, sizeof(exl2_token)); /* an empty text without BOS: no prompt for the engine */
     }
-    exl2_result result = exl2_chat_tokenize(l->text, l->text_model, p, d, NULL, 0, count);
-    exl2_token *ids = result < 0 ? NULL : malloc((*count + 1) * sizeof *ids);
-    if (ids) {
-        result = exl2_chat_tokenize(l->text, l->text_model, p, d, ids, *count, count);
-    }
-    if (result < 0) {
-        engine_error(r, l);
-        free(ids);
-        return NULL;
-    }
-    if (!ids) {
+    exl2_result result = engine_ids(l->text, l->text_model, p, d, &ids, count);
+    if (result == EXL2_ERR_MEMORY) {
         endpoint_error(r, 500, "out_of_memory", "There is no memory left for the ids.");
+    } else if (result < 0) {
+        engine_error(r, l);
     }
     return ids;
+}
+
+/* Reads the messages as a chat's. */
+static bool read_messages(const endpoint_request *r, fields *f, const json_value *list, bool opening, request *out)
+{
+    const model *m = models_first(r->server);
+    request_limits limits = endpoint_limits(r->server, m);
+    const json_value *variables = NULL;
+    buffer body = { 0 };
+    buffer_object(&body, NULL);
+    buffer_raw(&body, "messages", list->raw, list->raw_bytes);
+    if (fields_object(f, "template_vars|chat_template_kwargs", &variables)) {
+        buffer_raw(&body, "template_vars", variables->raw, variables->raw_bytes);
+    }
+    buffer_end(&body);
+    if (body.failed) {
+        fields_fail(f->error, NULL, "there is no memory left for this request");
+    }
+    if (!f->error->set && request_read(out, REQUEST_CHAT, body.data, body.bytes, &limits, f->error)
+        && !out->picture_count /* call_begin does it */
+        && !call_short_ids(r->server, models_template(r->server, m), out)) {
+        fields_fail(f->error, NULL, "there is no memory left for this request");
+    }
+    out->close_reply = !opening;
+    buffer_free(&body);
+    return !f->error->set;
 }
 
 static void encode(const endpoint_request *r, bool with_ids)
@@ -70,7 +91,7 @@ static void encode(const endpoint_request *r, bool with_ids)
     fields f = { tree, &error };
     exl2_prompt p = { 0 };
     exl2_chat_desc d = { .template_text = r->server->template_text };
-    const json_value *text = json_member(tree, "text"), *variables = NULL;
+    const json_value *text = json_member(tree, "text");
     fields_bool(&f, "add_bos_token", &bos);
     fields_bool(&f, "encode_special_tokens", &special);
     fields_bool(&f, "add_generation_prompt", &opening);
@@ -80,25 +101,11 @@ static void encode(const endpoint_request *r, bool with_ids)
         p.text_bytes = text->text_bytes;
         p.flags = (bos ? 0u : EXL2_TEXT_NO_BOS) | (special ? 0u : EXL2_TEXT_PLAIN);
     } else if (text && text->kind == JSON_ARRAY) {
-        buffer body = { 0 }; /* read as a chat is */
-        request_limits limits = { .vocab = l->info.vocab, .no_pictures = "rows of pictures are not counted here: "
-                                  "usage.prompt_tokens of an answer counts them" };
-        buffer_object(&body, NULL);
-        buffer_raw(&body, "messages", text->raw, text->raw_bytes);
-        if (fields_object(&f, "template_vars|chat_template_kwargs", &variables)) {
-            buffer_raw(&body, "template_vars", variables->raw, variables->raw_bytes);
-        }
-        buffer_end(&body);
-        if (!error.set && request_read(&all, REQUEST_CHAT, body.data ? body.data : "", body.bytes, &limits, &error)) {
-            if (!call_short_ids(r->server, models_template(r->server, models_first(r->server)), &all)) {
-                fields_fail(&error, NULL, "there is no memory left for this request");
-            }
-            p.messages = all.messages;
-            p.message_count = all.message_count;
-            d.variables = all.variables;
-            d.close_reply = !opening;
-        }
-        buffer_free(&body);
+        read_messages(r, &f, text, opening, &all);
+        p.messages = all.messages;
+        p.message_count = all.message_count;
+        d.variables = all.variables;
+        d.close_reply = all.close_reply;
     } else {
         fields_fail(&error, "text", "text must be a text or a list of messages");
     }
@@ -106,21 +113,16 @@ static void encode(const endpoint_request *r, bool with_ids)
     exl2_token *ids = NULL;
     if (error.set) {
         bad_request(r, &error);
+    } else if (all.picture_count) { /* the model's engine knows their rows; the engine of texts does not */
+        all.counts = true;
+        all.no_ids = !with_ids;
+        call_begin(r->server, r->x, models_first(r->server), &all);
     } else {
         ids = to_ids(r, l, &p, &d, &count);
     }
     if (ids) {
         buffer out = { 0 };
-        buffer_object(&out, NULL);
-        if (with_ids) {
-            buffer_array(&out, "tokens");
-            for (size_t i = 0; i < count; i++) {
-                buffer_int(&out, NULL, ids[i]);
-            }
-            buffer_end(&out);
-        }
-        buffer_uint(&out, "length", count);
-        buffer_end(&out);
+        answer_ids(ids, count, with_ids, &out);
         endpoint_json(r, 200, &out);
     }
     free(ids);

@@ -1,7 +1,7 @@
 /* engine_jobs.c: the engine's thread starts jobs: first those that follow another one in its session, then the batches
    in the order in which they came.
    takes: the lists of the engine's thread.
-   gives: engine_start_waiting, engine_forget_grammars of engine_inside.h.
+   gives: engine_start_waiting, engine_forget_grammars of engine_inside.h; engine_ids of engine_thread.h.
    owns:  the compiled grammars that are kept. */
 #include "../common/clock.h"
 #include "buffer.h"
@@ -84,6 +84,43 @@ static exl2_result take_grammar(engine_thread *t, const exl2_grammar_desc *d, ex
     *place = (engine_grammar){ *out, d->model, d->kind, d->strict, d->prefer_end, source, d->source_bytes,
                                ++t->grammar_uses };
     return EXL2_OK;
+}
+
+/* ---- ids ---- */
+
+exl2_result engine_ids(exl2_engine *e, exl2_model m, const exl2_prompt *p, const exl2_chat_desc *d, exl2_token **ids,
+                       size_t *count)
+{
+    *count = 0;
+    exl2_result result = exl2_chat_tokenize(e, m, p, d, NULL, 0, count);
+    *ids = result < 0 ? NULL : malloc((*count + 1) * sizeof **ids);
+    if (result >= 0) {
+        result = *ids ? exl2_chat_tokenize(e, m, p, d, *ids, *count, count) : EXL2_ERR_MEMORY;
+    }
+    if (result < 0) {
+        free(*ids);
+        *ids = NULL;
+    }
+    return result;
+}
+
+/* In place of a job. */
+static bool count_ids(engine_thread *t, engine_run *run, refusal *r)
+{
+    exl2_token *ids;
+    size_t count;
+    exl2_result result = engine_ids(t->host->engine, run->load->model, &run->desc.prompt, &run->desc.chat, &ids, &count);
+    if (result < 0) {
+        *r = (refusal){ result, ENGINE_BY_JOB, result == EXL2_ERR_MEMORY ? "there is no memory left for the ids" : NULL,
+                        0, 0 };
+        return false;
+    }
+    lock_take(&t->lock);
+    engine_put(t, run, &(engine_record){ .kind = ENGINE_IDS, .text = (const char *)ids, .bytes = count * sizeof *ids });
+    engine_put(t, run, &(engine_record){ .kind = ENGINE_DONE });
+    lock_release(&t->lock);
+    free(ids);
+    return true;
 }
 
 /* ---- pictures ---- */
@@ -203,7 +240,7 @@ static bool measure(engine_thread *t, engine_run *run, refusal *r)
 static bool check(engine_thread *t, engine_run *run, refusal *r)
 {
     exl2_job_size size = { 0 };
-    if (!fill_desc(t, run, r) || !measure(t, run, r)) {
+    if (!fill_desc(t, run, r) || (!run->counts && !measure(t, run, r))) {
         return false;
     }
     if (!run->has_grammar || (run->twin && run->twin->checked && run->twin->has_grammar)) {
@@ -367,7 +404,7 @@ static bool start_batch(engine_thread *t, engine_batch *b)
         if (last) {
             leave_list(t, b);
         }
-        bool started = !cancelled && start(t, run, &r);
+        bool started = !cancelled && (run->counts ? count_ids(t, run, &r) : start(t, run, &r));
         if (last) {
             close_pictures(t, b);
         }

@@ -2,7 +2,8 @@
    job belongs to; then it wakes the I/O thread, once a step. Everything else happens on the I/O thread.
    takes: runs (jobs with what surrounds them), loads (models), tasks.
    gives: engine_open, engine_load_begin, engine_unload, engine_submit, engine_continue, engine_cancel, engine_pause,
-          engine_run_free, engine_do, engine_take, engine_read, engine_budget, engine_watch, engine_close.
+          engine_run_free, engine_do, engine_take, engine_read, engine_budget, engine_watch, engine_close;
+          engine_ids.
    owns:  the engine, its thread pool, its models and sessions, the grammars that are kept.
 
    Runs, loads and tasks belong to the caller. The engine's thread reads what the caller has set until it reports the
@@ -82,6 +83,7 @@ typedef enum engine_record_kind {
     ENGINE_SCORES,  /* log-probabilities of the prompt's tokens, from the second one on */
     ENGINE_TEXT,
     ENGINE_VECTOR,  /* of the prompt: text has the values, f32 */
+    ENGINE_IDS,     /* of the prompt of a run that counts: text has them */
     ENGINE_DONE     /* nothing follows, unless engine_continue is called */
 } engine_record_kind;
 
@@ -110,6 +112,7 @@ struct engine_run { /* a job, and the ones that follow it in its session; zeroed
     bool has_grammar;
     uint32_t max_tokens;     /* 0, or more than the context leaves: what it leaves */
     bool no_end;             /* no end token before max_tokens */
+    bool counts;             /* no job: the ids of its prompt are the answer */
     bool keeps_session;      /* a session of its own, so that engine_continue can follow */
     bool draws_back;         /* engine_continue: first takes off all that came after the newest job's prompt */
     uint32_t loras_epoch;    /* engine_epoch of the handles of desc.loras: in another engine they name others */
@@ -202,5 +205,10 @@ uint32_t engine_waiting(engine_thread *t); /* batches for which the engine has n
 uint32_t engine_epoch(engine_thread *t);   /* engines that were opened after the first; for any thread */
 /* State and figures of a run's job; false: it has not started or has ended. */
 bool engine_job(engine_thread *t, const engine_run *run, exl2_job_info *out);
+
+/* For any thread that may call `e`: the ids of a prompt of messages or text, as a job has them; the caller frees *ids.
+   MEMORY also without a message of the engine. */
+exl2_result engine_ids(exl2_engine *e, exl2_model m, const exl2_prompt *p, const exl2_chat_desc *d, exl2_token **ids,
+                       size_t *count);
 
 #endif

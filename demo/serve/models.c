@@ -352,6 +352,7 @@ void models_card(const model *m, buffer *out, const char *key)
                 s->template_text ? s->template_name : info->has_chat_template ? "default" : NULL);
     buffer_name(out, "prompt_template_content", models_template(s, m));
     buffer_bool(out, "use_vision", info->tower_bytes > 0);
+    buffer_uint(out, "images_max", info->tower_bytes ? d->vision.images : 0); /* of a request */
     buffer_name(out, "arch", info->arch);
     buffer_number(out, "bits_per_weight", info->bits_per_weight);
     buffer_object(out, "memory");

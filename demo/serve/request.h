@@ -59,6 +59,7 @@ typedef struct request { /* zeroed: nothing to free */
     buffer warnings;         /* names of settings without effect, with commas; for x-warning */
     const char *model;       /* NULL: none given */
     bool stream, include_usage;
+    bool counts, no_ids;     /* of endpoint_encode: the answer is the prompt's ids, or their number alone */
     uint32_t n;
     /* Completions. */
     request_prompt prompts[REQUEST_PROMPTS_MAX];

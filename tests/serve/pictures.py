@@ -66,6 +66,11 @@ def golden_answers(s, vision, family):
             check(again["choices"] == got["choices"], "the same answer again")
             check(again["usage"]["prompt_tokens_details"]["cached_tokens"] >= len(prompt["ids_expanded"]) - 65,
                   "the picture is found in the cache: %s" % again["usage"])
+            for path, ids in (("/v1/token/encode", True), ("/v1/internal/token-count", False)):
+                counted = s.post(path, {"text": messages})
+                check(counted.status == 200 and counted.json() == dict(
+                    {"tokens": prompt["ids_expanded"]} if ids else {}, length=len(prompt["ids_expanded"])),
+                    "%s: %s: the ids of the golden: %s" % (family, path, counted.body[:200]))
             asked += 1
     check(asked > 0, family + " has a chat that is a prompt")
 
@@ -95,8 +100,16 @@ def shapes(s, vision):
     tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
     called = answer(s, greedy(turn(part(gray), "Look."), tools=tools, tool_choice="required", max_tokens=60))
     check(called["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "f", "a call: %s" % called["choices"])
-    long = s.post("/v1/chat/completions", greedy(turn(part(gray), "word " * 5000)))
-    check(long.status == 400 and "maximum context length" in long.json()["error"]["message"], "%s" % long.body[:200])
+    long = turn(part(gray), "word " * 5000)
+    got = s.post("/v1/chat/completions", greedy(long))
+    check(got.status == 400 and "maximum context length" in got.json()["error"]["message"], "%s" % got.body[:200])
+    got = s.post("/v1/token/encode", {"text": long})
+    check(got.status == 200 and got.json()["length"] == len(got.json()["tokens"]) > 5000, "it is counted: %s" % got.body[:99])
+    two = turn("First", part(noise), "then", part(gray), "Which?") + [{"role": "assistant", "content": "Yes"}]
+    for more in ({}, {"add_generation_prompt": False}):
+        got = s.post("/v1/token/encode", dict(more, text=two)).json()
+        used = answer(s, greedy(two, **more))["usage"]["prompt_tokens"]
+        check(got["length"] == len(got["tokens"]) == used, "%s: as many as the job's: %s, %d" % (more, got["length"], used))
 
 
 def refused(s, parts, words, path="/v1/chat/completions"):
@@ -122,8 +135,10 @@ def refusals(s, _):
     refused(s, [part(small[:16] + b"\xFF\xFF\xFF\xFF" + small[20:])], "cannot be read")
     refused(s, [part(png(2900, 2900))], "2900 x 2900 pixels")
     refused(s, [part(small)] * 3, "2 pictures at most")
-    got = s.post("/v1/token/encode", {"text": turn(part(small), "a")})
-    check(got.status == 400 and "usage" in got.json()["error"]["message"], "/v1/token/encode: %s" % got.body[:200])
+    got = s.post("/v1/token/encode", {"text": turn(*[part(small)] * 3)})
+    check(got.status == 400 and "2 pictures at most" in got.json()["error"]["message"], "encode: %s" % got.body[:200])
+    got = s.post("/v1/token/encode", {"text": [{"role": "tool", "content": [part(small)]}] * 2 + turn("a")})
+    check(got.status in (200, 400), "a picture of a tool: %s" % got.body[:200])
     got = s.post("/v1/chat/completions", greedy([{"role": "user", "content": "Is <image> a mark?"}]))
     check(got.status == 200, "a mark that is typed is text: %s" % got.body[:200])
 
@@ -133,8 +148,12 @@ def crowd(s, _):
     def one(i):
         width = 64 + i
         body = greedy(turn(part(png(width, 70, lambda x, y: (x * i * 7 + i) & 255)), "What?", part(png(1900, 1900 + i))), n=1 + i % 2)
+        if i % 5 == 3:
+            got = s.post("/v1/token/encode", {"text": body["messages"]})
+            return got.status if got.status == 200 else got.body[:200]
         if i % 5 == 4:
-            gone = s.open("POST", "/v1/chat/completions", body)
+            gone = s.open("POST", *(("/v1/chat/completions", body) if i % 2 else
+                                    ("/v1/token/encode", {"text": body["messages"]})))
             gone.close(reset=True)
             return 200
         got = s.post("/v1/chat/completions", body)
