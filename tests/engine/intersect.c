@@ -1,5 +1,6 @@
 /* intersect.c: jobs with several grammars. 200 random pairs of a schema and an expression: each text is judged by
-   jsonschema and by re; where the engine says that no text fits both, re must not match texts of the schema. Ends, forced tokens, bans, closing, saving, memory, rejected calls. */
+   jsonschema and by re; where the engine says that no text fits both, re must not match texts of the schema. Ends,
+   forced tokens, bans, closing, saving, memory, rejected calls. */
 #define _GNU_SOURCE /* mkdtemp */
 #include "text_model.h"
 #include "private/objects.h"
@@ -62,7 +63,8 @@ static void random_schema(char *out, size_t cap, uint32_t kind)
         return;
     default:
         snprintf(out, cap, "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\",\"minimum\":0,"
-                 "\"maximum\":%u},\"b\":{\"enum\":[\"ab\",\"ba\",\"abba\"]}},\"required\":[\"%c\"]}", b, draw(2) ? 'a' : 'b');
+                 "\"maximum\":%u},\"b\":{\"enum\":[\"ab\",\"ba\",\"abba\"]}},\"required\":[\"%c\"]}", b,
+                 draw(2) ? 'a' : 'b');
         return;
     }
 }
@@ -141,7 +143,8 @@ static void forced(const rig *r)
 {
     exl2_engine_stats before, after;
     exl2_grammar list[4] = { make(r, EXL2_GRAMMAR_REGEX, "(ab|ba)*c?", false),
-                             make(r, EXL2_GRAMMAR_REGEX, "a[a-z]{4}", false), make(r, EXL2_GRAMMAR_REGEX, "[^b]b[^a]*a.", false), make(r, EXL2_GRAMMAR_CHOICES,
+                             make(r, EXL2_GRAMMAR_REGEX, "a[a-z]{4}", false),
+                             make(r, EXL2_GRAMMAR_REGEX, "[^b]b[^a]*a.", false), make(r, EXL2_GRAMMAR_CHOICES,
                              "ababab\nabbac\nab\nabab", false) };
     exl2_stats(r->engine, &before);
     for (uint32_t k = 0; k < 6; k++) {
