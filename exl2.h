@@ -332,10 +332,11 @@
 
    1. BASIC TYPES
 
-   exl2_engine is the one object that you hold by pointer. Models, sessions, jobs, grammars and adapters are handles:
-   64-bit ids that may be copied, stored, and kept longer than their objects. An engine never uses an id twice. A call
-   with the handle of an object that has ended gives EXL2_ERR_STALE and touches nothing. 0 is no handle. A message
-   writes the two halves of a handle, slot and generation, as 3.17 (those of adapters are plain numbers).
+   exl2_engine is the one object that you hold by pointer. Models, sessions, jobs, grammars, adapters and control
+   vectors are handles: 64-bit ids that may be copied, stored, and kept longer than their objects. An engine never uses
+   an id twice. A call with the handle of an object that has ended gives EXL2_ERR_STALE and touches nothing. 0 is no
+   handle. A message writes the two halves of a handle, slot and generation, as 3.17 (those of adapters and control
+   vectors are plain numbers).
 
    Results: a negative result is a failure; EXL2_OK, EXL2_PENDING and EXL2_IDLE are not. exl2_result_name gives the name
    of a result. exl2_last_error gives the message of the most recent error on that engine: file, key or tensor, what was
@@ -490,7 +491,8 @@
    template_text or special_tokens, or whose reply is begun or has a text after its opening. The second are jobs with
    guidance, with several grammars, or with a grammar and bans (section 9). The third, for a moment, is a text that is
    not valid UTF-8 or has a word of more than 4 KiB. So is a text with more than 5 KiB in one stretch that the tokenizer
-   normalizes first (Qwen: text that is not in normal form C). The fourth are adapters while they load (exl2_lora_open).
+   normalizes first (Qwen: text that is not in normal form C). The fourth are adapters and control vectors while they
+   load (exl2_lora_open, exl2_steer_make).
 
    A call needs at most 64 KiB of stack, on whatever thread it runs. Callbacks, hooks and the GPU's driver and compiler
    run on the same stack and need theirs in addition. That is for gcc -O2 (measured: 45 KiB); without optimization a
@@ -599,6 +601,20 @@
    alone. A session may change its set from job to job: its history is then computed again, unless K and V of the new
    set are still cached. A world of 2,000 tokens that 5 characters with adapters of their own share is computed, and
    kept, 5 times. What a closed adapter has computed is evicted first, and never found again.
+
+   Control vectors, or moods: a vector for each layer is added to the residual after the layer, times a factor, and a
+   character grows afraid or drunk without a word in the prompt. A model that is opened with steer_max has room for so
+   many, which exl2_model_measure counts: 4 bytes for each value of the residual of each layer. exl2_steer_make makes
+   one of a file (GGUF of llama.cpp, or safetensors) or of arrays, exl2_steer_get says what it is, exl2_steer_close ends
+   it after its last job; `exl2 steer` makes such files from two lists of texts. A job names up to four and their
+   factors (job_desc.steers); a negative factor turns the mood around. A slider in the game sets the factor of the next
+   job. In a pass each row has its own: its bits depend on its own vectors and factors, and rows without have the bits
+   that they have in a model without. Jobs may have adapters and control vectors.
+
+   They belong to the set of adapters: K and V are found for the same vectors with the same factors alone, snapshots
+   name them by content_id and factor, `resume` needs the same ones, a drafter guesses without them. So a mood that
+   changes between two replies computes the history again, and one that comes back finds what is still cached. They stay
+   while a model is parked. On a GPU they are not computed yet: there steer_max is UNSUPPORTED.
 
    7. TEXT
 
@@ -943,6 +959,7 @@ typedef struct exl2_session { uint64_t id; } exl2_session;  /* so that a closed 
 typedef struct exl2_job { uint64_t id; } exl2_job;          /* and never followed: no id comes twice. */
 typedef struct exl2_grammar { uint64_t id; } exl2_grammar;
 typedef struct exl2_lora { uint64_t id; } exl2_lora;        /* an adapter; ids rise, and none comes twice */
+typedef struct exl2_steer { uint64_t id; } exl2_steer;      /* a control vector; ids as those of adapters */
 typedef struct exl2_image { uint64_t id; } exl2_image;
 typedef int32_t exl2_token;                                 /* index into the model's vocabulary */
 
@@ -1387,6 +1404,8 @@ typedef struct exl2_model_desc {
                                   more, and for a model without experts */
     uint32_t lora_max;         /* adapters that may be loaded at once, at most 256; 0 = none */
     uint32_t lora_rank_max;    /* largest rank of an adapter, at most 256; 0 = 64. Work memory grows with it */
+    uint32_t steer_max;        /* control vectors that may be open at once, at most 256; 0 = none. On a GPU it is
+                                  UNSUPPORTED */
     bool keep_packed;          /* keep a copy of the packed weights in host memory, for exl2_model_park */
     bool grammars;             /* make the grammars' table of tokens while loading, not with the first grammar */
     float rope_scale;          /* RoPE, 0 = as the model has it: positions divided by this (linear), 1 to 1000, */
@@ -1542,6 +1561,33 @@ EXL2_API exl2_result exl2_lora_get(exl2_engine *e, exl2_lora l, exl2_lora_info *
 /* [E nb] The handle is stale at once; the adapter is freed after its last job. K and V of its texts are not found any
    more, also not by an adapter that is loaded from the same folder. */
 EXL2_API exl2_result exl2_lora_close(exl2_engine *e, exl2_lora l);
+
+/* ---- control vectors (section 6) ---- */
+
+typedef struct exl2_steer_desc {
+    uint32_t _start_canary;
+    exl2_model model;          /* opened with steer_max */
+    const char *path;          /* a file, UTF-8: .safetensors, or else GGUF as llama.cpp has it; its tensors direction.N
+                                  are the vectors of the layers N, from 0. NULL: the vectors are those of `values` */
+    const float *values;       /* [layer_count, hidden] of the layers from first_layer on; copied */
+    uint32_t first_layer, layer_count;
+    uint32_t _end_canary;
+} exl2_steer_desc;
+
+typedef struct exl2_steer_info {
+    uint8_t content_id[16];    /* of all values and their layers */
+    uint32_t layers;           /* that it has a vector for, which is not 0 */
+    float largest;             /* L2 norm of the longest one */
+    uint64_t bytes;            /* its part of the model's memory, which exl2_model_desc.steer_max has planned */
+} exl2_steer_info;
+
+/* [E wait] Makes a control vector of a file or of arrays. STATE: the model is not ready, or steer_max is 0. BUDGET: as
+   many as steer_max are open, or in use by jobs. IO, FORMAT, UNSUPPORTED for the file; ARG for values. */
+EXL2_API exl2_result exl2_steer_make(exl2_engine *e, const exl2_steer_desc *d, exl2_steer *out);
+/* [E nb] What it is. */
+EXL2_API exl2_result exl2_steer_get(exl2_engine *e, exl2_steer s, exl2_steer_info *out);
+/* [E nb] The handle is stale at once; jobs that have it go on with it. A model's end closes those that are open. */
+EXL2_API exl2_result exl2_steer_close(exl2_engine *e, exl2_steer s);
 
 /* ---- 7. text: usable while a model loads, once its tokenizer is ready ---------------------------------------- */
 
@@ -1905,6 +1951,13 @@ typedef struct exl2_lora_use { /* an adapter of a job */
     float scale;               /* factor of what the adapter adds, -100 to 100; 0 = 1, EXL2_OFF: it is left out */
 } exl2_lora_use;
 
+#define EXL2_JOB_STEERS 4      /* control vectors of a job, at most */
+
+typedef struct exl2_steer_use { /* a control vector of a job */
+    exl2_steer steer;
+    float factor;              /* of its vectors, -100 to 100; 0 = 1, EXL2_OFF: it is left out */
+} exl2_steer_use;
+
 typedef struct exl2_job_desc {
     uint32_t _start_canary;
     exl2_model model;          /* one-shot: the job gets a session of its own */
@@ -1922,6 +1975,8 @@ typedef struct exl2_job_desc {
     exl2_sampler_desc sampler;
     const exl2_lora_use *loras; /* adapters, in any order, each once; both sequences of guidance have them */
     uint32_t lora_count;       /* at most EXL2_JOB_LORAS; 0 = the model alone */
+    const exl2_steer_use *steers; /* control vectors, in any order, each once; for both sequences of guidance, too */
+    uint32_t steer_count;      /* at most EXL2_JOB_STEERS; 0 = none */
     exl2_grammar grammar;      /* what the text may be; id 0 = anything */
     const exl2_grammar *grammars; /* more of them: the text fits them all and `grammar`, too; in any order; copied */
     uint32_t grammar_count;    /* at most EXL2_JOB_GRAMMARS */

@@ -315,7 +315,7 @@ typedef struct exl2__forward_clock {
 static inline const exl2__layer *exl2__forward_layer(const exl2__forward *f)
 {
     const exl2__layer *layers = f->on_host ? f->plan->host_layers : f->plan->layers;
-    return f->phase >= EXL2__PHASE_qkv && f->phase <= EXL2__PHASE_settle ? &layers[f->layer] : NULL;
+    return f->phase >= EXL2__PHASE_qkv && f->phase <= EXL2__PHASE_steer ? &layers[f->layer] : NULL;
 }
 
 /* Runs the items from range->begin on that fit before the deadline. MORE: none fits. Else CONTINUES. */
@@ -465,7 +465,7 @@ static inline uint32_t exl2__forward_span_rows(const exl2__forward *f, const exl
                                                uint64_t ns)
 {
     double rows = (double)most;
-    for (uint32_t phase = EXL2__PHASE_qkv; phase <= EXL2__PHASE_settle; phase++) {
+    for (uint32_t phase = EXL2__PHASE_qkv; phase <= EXL2__PHASE_steer; phase++) {
         uint32_t item = 0;
         exl2__item_run run;
         for (; (run = span->backend->item_run(span->device, (exl2__phase)phase, NULL, most, item)).end;

@@ -1,6 +1,6 @@
-/* lora.h: adapters as a pass sees them: what each adds to each matrix, and which rows have which.
+/* lora.h: adapters and control vectors as a pass sees them: what each adds, and which rows have which.
    takes: ranks and sizes of matrices.
-   gives: exl2__lora_matrix, exl2__lora_store, exl2__lora_set, exl2__lora_same, exl2__lora_places;
+   gives: exl2__lora_matrix, exl2__lora_store, exl2__steer_store, exl2__lora_set, exl2__lora_same, exl2__lora_places;
           exl2__lora_a_stride, exl2__lora_b_stride, exl2__lora_a_bytes, exl2__lora_b_bytes.
    owns:  nothing; an adapter's memory belongs to the engine and the backend.
 
@@ -10,7 +10,10 @@
    that `factor` has:
        A [rank, inputs rounded up to 16], 0 in the padding
        B [rank, outputs rounded up to 32], which is the file's B transposed, 0 in the padding
-   A backend may have inputs and outputs in an order of its own. */
+   A backend may have inputs and outputs in an order of its own.
+
+   After each layer the row's residual gets r += factor * vector for each control vector that has one for the layer, in
+   the order of the set; each product is rounded before it is added. */
 #ifndef EXL2__LORA_H
 #define EXL2__LORA_H
 
@@ -36,23 +39,30 @@ typedef struct exl2__lora_store {
     uint64_t device; /* address of the same table in the memory of a backend that has its own; else 0 */
 } exl2__lora_store;
 
+/* A control vector in host memory. */
+typedef struct exl2__steer_store {
+    const float *values; /* [layers, hidden] */
+    const bool *has;     /* [layers] false: it has none for the layer */
+} exl2__steer_store;
+
 typedef struct exl2__lora_use {
-    const exl2__lora_store *store;
-    uint64_t id;     /* of exl2_lora */
+    const exl2__lora_store *store;  /* of an adapter; NULL: it is a control vector, */
+    const exl2__steer_store *steer; /* else NULL */
+    uint64_t id;     /* of exl2_lora or exl2_steer, which have no id in common */
     float scale;     /* not 0 */
 } exl2__lora_use;
 
-/* The adapters of a row, in the order of their sums. */
+/* The adapters and then the control vectors of a row, both in the order of their sums. */
 typedef struct exl2__lora_set {
-    uint32_t count;  /* at least 1 */
-    exl2__lora_use uses[EXL2_JOB_LORAS];
+    uint32_t count, steer_count; /* at least 1 together */
+    exl2__lora_use uses[EXL2_JOB_LORAS + EXL2_JOB_STEERS];
 } exl2__lora_set;
 
 /* Whether rows of both sets get the same. */
 static inline bool exl2__lora_same(const exl2__lora_set *a, const exl2__lora_set *b)
 {
-    bool same = a->count == b->count;
-    for (uint32_t i = 0; same && i < a->count; i++) {
+    bool same = a->count == b->count && a->steer_count == b->steer_count;
+    for (uint32_t i = 0; same && i < a->count + a->steer_count; i++) {
         same = a->uses[i].id == b->uses[i].id
             && exl2__float_bits(a->uses[i].scale) == exl2__float_bits(b->uses[i].scale);
     }

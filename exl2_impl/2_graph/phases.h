@@ -35,6 +35,7 @@
     X(expert_up)  /* h of each chosen expert, as in gate_up, times w                           */ \
     X(expert_down) /* r += s * (h * W + w * bias) of each chosen expert, in ascending order    */ \
     X(settle)     /* r += s * norm(what out or down has kept)                                  */ \
+    X(steer)      /* r += factor * vector of each of the row's control vectors: after a layer   */ \
     X(head)       /* logits = norm(r) * W, scaled and capped, for rows that want logits        */ \
     X(sample)     /* penalties, biases, filters -> token; log-probabilities                   */
 
@@ -181,6 +182,7 @@ typedef struct exl2__plan {
     uint32_t logit_rows_max;      /* rows of a group: head and sample compute the logits of one group at a time */
     uint32_t sequences_max, pages;
     uint32_t lora_max, lora_rank_max; /* adapters; the largest rank of one. lora_max 0: rows have no adapters */
+    uint32_t steer_max;           /* control vectors; 0: layers have no phase `steer` */
     uint32_t context, context_max; /* tokens of a sequence; context_max: rounded up to whole pages */
     exl2_kv kv;                   /* format of K and V in pages */
     exl2__layer *layers;          /* [shape.layers] */
@@ -346,6 +348,7 @@ typedef struct exl2__step { /* the arrays must live until the pass has ended */
     const uint16_t *row_loras; /* [row_count] 1 + index into lora_sets, 0: none; NULL: no row has adapters */
     const exl2__lora_set *lora_sets; /* [lora_set_count] */
     uint32_t lora_set_count;
+    bool steered;              /* one of these sets has a control vector */
     const float *handed; /* [row_count, hidden] for `embed` of a later span: rows that the span before has computed;
                             NULL with a queue */
     uint32_t rows_before; /* rows of the pass that come before rows[0], for which logits[].row counts them */
@@ -515,6 +518,7 @@ typedef struct exl2__backend {
     bool one_kind;     /* matrices that are packed together are of one kind, and gate and up have codes if down has;
                           the experts of a layer are all affine, or none is */
     bool has_exl3;     /* computes with matrices and embeddings of EXL3 */
+    bool has_steers;   /* computes the phase `steer` */
     uint64_t (*matrix_bytes)(const exl2__device *d, const exl2__matrix_desc *parts, uint32_t count);
     uint64_t (*vector_bytes)(const exl2__device *d, uint32_t count);
     /* *parts must live until all rows have been fed. */

@@ -69,22 +69,22 @@ static inline void exl2__plan_make(exl2__plan *p, const exl2__config *config, ui
     p->rows_max = exl2__min32(p->rows_max, exl2__max32(p->context_max, p->sequences_max));
 }
 
-/* The phases of a layer, in their order. */
+/* The phases of a layer, in their order. The last one, `steer`, is left out of models without control vectors. */
 static const exl2__phase exl2__plan_plain_phases[] = { EXL2__PHASE_qkv, EXL2__PHASE_attend, EXL2__PHASE_out,
-                                                       EXL2__PHASE_gate_up, EXL2__PHASE_down };
+                                                       EXL2__PHASE_gate_up, EXL2__PHASE_down, EXL2__PHASE_steer };
 static const exl2__phase exl2__plan_settled_phases[] = { EXL2__PHASE_qkv, EXL2__PHASE_attend, EXL2__PHASE_out,
                                                          EXL2__PHASE_settle, EXL2__PHASE_gate_up, EXL2__PHASE_down,
-                                                         EXL2__PHASE_settle };
+                                                         EXL2__PHASE_settle, EXL2__PHASE_steer };
 static const exl2__phase exl2__plan_parallel_phases[] = { EXL2__PHASE_qkv, EXL2__PHASE_gate_up, EXL2__PHASE_attend,
-                                                          EXL2__PHASE_out, EXL2__PHASE_down };
+                                                          EXL2__PHASE_out, EXL2__PHASE_down, EXL2__PHASE_steer };
 
 /* The phases of a layer with experts. down adds the shared expert's result after all others have read the residual. */
 static const exl2__phase exl2__plan_sparse_phases[] = { EXL2__PHASE_qkv, EXL2__PHASE_attend, EXL2__PHASE_out,
                                                         EXL2__PHASE_route, EXL2__PHASE_expert_up,
-                                                        EXL2__PHASE_expert_down };
+                                                        EXL2__PHASE_expert_down, EXL2__PHASE_steer };
 static const exl2__phase exl2__plan_shared_phases[] = { EXL2__PHASE_qkv, EXL2__PHASE_attend, EXL2__PHASE_out,
                                                         EXL2__PHASE_route, EXL2__PHASE_gate_up, EXL2__PHASE_expert_up,
-                                                        EXL2__PHASE_down, EXL2__PHASE_expert_down };
+                                                        EXL2__PHASE_down, EXL2__PHASE_expert_down, EXL2__PHASE_steer };
 
 /* Fills what is known of layers [shape.layers] before their weights are loaded. */
 static inline void exl2__plan_layers(const exl2__plan *p, const exl2__config *config, exl2__layer *layers)
@@ -111,6 +111,7 @@ static inline void exl2__plan_layers(const exl2__plan *p, const exl2__config *co
             layer->phases = exl2__plan_plain_phases;
             layer->phase_count = EXL2__COUNT(exl2__plan_plain_phases);
         }
+        layer->phase_count -= p->steer_max == 0;
     }
 }
 
@@ -119,7 +120,8 @@ static inline void exl2__plan_layers(const exl2__plan *p, const exl2__config *co
 static inline void exl2__plan_divide(const exl2__plan *p, exl2__layer *layer, exl2__layer *host)
 {
     const exl2__phase *all = p->shape.parallel ? exl2__plan_plain_phases : layer->phases;
-    uint32_t count = p->shape.parallel ? (uint32_t)EXL2__COUNT(exl2__plan_plain_phases) : layer->phase_count;
+    uint32_t count = p->shape.parallel ? (uint32_t)EXL2__COUNT(exl2__plan_plain_phases) - (p->steer_max == 0)
+                                       : layer->phase_count;
     uint32_t attention = all[3] == EXL2__PHASE_settle ? 4 : 3; /* qkv, attend, out */
     *host = *layer; /* its list of experts is the layer's */
     memset(layer->experts, 0, sizeof layer->experts);

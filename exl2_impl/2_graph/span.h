@@ -141,7 +141,7 @@ static inline void exl2__spans_share_host(exl2__spans *s, const exl2__plan *plan
     p->embed = p->positions = p->head = NULL;
     p->final_norm = (exl2__norm){ NULL, NULL };
     p->rows_max = exl2__min32(plan->rows_max, EXL2__SPANS_HOST_ROWS);
-    p->rope_count = p->pages = p->lora_max = 0;
+    p->rope_count = p->pages = p->lora_max = p->steer_max = 0;
     p->context = p->context_max = EXL2__PAGE_TOKENS;
     p->kv = EXL2_KV_FP16;
     p->shape.heads = p->shape.kv_heads = 1;

@@ -1,10 +1,10 @@
-/* roots.h: which tree of KV pages belongs to a session's texts with a set of adapters.
-   takes: the root that a session has without adapters; sets.
+/* roots.h: which tree of KV pages belongs to a session's texts with a set of adapters and control vectors.
+   takes: the root that a session has without either; sets.
    gives: exl2__roots, exl2__roots_make, exl2__roots_of, exl2__roots_drop.
    owns:  nothing; its array lies in the model's scratch arena.
 
-   K and V depend on the adapters, so each set has a tree of its own under each root of sessions; equal sets share it.
-   A root is never used twice, and neither is the id of an adapter. The table forgets the root that was not used for the
+   K and V depend on both, so each set has a tree of its own under each root of sessions; equal sets share it.
+   A root is never used twice, and neither is the id of either. The table forgets the root that was not used for the
    longest time: texts with that set are then computed again. */
 #ifndef EXL2__ROOTS_H
 #define EXL2__ROOTS_H
@@ -29,7 +29,7 @@ static inline void exl2__roots_make(exl2__roots *r, exl2__arena *arena, uint32_t
     r->items = (exl2__root *)exl2__arena_alloc_zeroed(arena, (uint64_t)count * sizeof *r->items);
 }
 
-/* The root of texts with the set; NULL: without adapters. */
+/* The root of texts with the set; NULL: with neither adapters nor control vectors. */
 EXL2__PRIVATE uint64_t exl2__roots_of(exl2__roots *r, exl2__pages *p, uint64_t base, const exl2__lora_set *set)
 {
     exl2__root *oldest = r->items;
@@ -67,12 +67,12 @@ EXL2__PRIVATE void exl2__roots_age(exl2__pages *p, uint64_t root)
     }
 }
 
-/* The adapter has ended: nothing finds K and V of its sets any more. */
+/* The adapter or control vector has ended: nothing finds K and V of its sets any more. */
 EXL2__PRIVATE void exl2__roots_drop(exl2__roots *r, exl2__pages *p, uint64_t id)
 {
     for (uint32_t i = 0; i < r->count; i++) {
         bool has = false;
-        for (uint32_t u = 0; r->items[i].root && u < r->items[i].set.count; u++) {
+        for (uint32_t u = 0; r->items[i].root && u < r->items[i].set.count + r->items[i].set.steer_count; u++) {
             has = has || r->items[i].set.uses[u].id == id;
         }
         if (has) {

@@ -18,7 +18,8 @@ typedef struct exl2__batch {
                                       EXL2__BATCH_NOBODY: nobody needs the result */
     const uint32_t **page_tables;  /* [sequences_max] */
     uint32_t *page_table_memory;   /* [sequences_max, pages_per_table] copies, as sessions may change during a pass */
-    uint16_t *row_loras;           /* [rows_max] as in exl2__step; NULL: the model has no adapters */
+    uint16_t *row_loras;           /* [rows_max] as in exl2__step; NULL: the model has neither adapters nor control
+                                      vectors */
     exl2__lora_set *lora_sets;     /* [sequences_max] copies, as jobs may end during a pass */
     exl2_token *history;           /* [sequences_max, context_max] for penalties */
     exl2_bias *extras;             /* [sequences_max + drafts, EXL2__LOGIT_EXTRAS_MAX] */
@@ -44,7 +45,7 @@ static inline void exl2__batch_make(exl2__batch *b, exl2__arena *arena, const ex
         (const uint32_t **)exl2__arena_alloc(arena, (uint64_t)plan->sequences_max * sizeof *b->page_tables);
     b->page_table_memory =
         (uint32_t *)exl2__arena_alloc(arena, (uint64_t)plan->sequences_max * b->pages_per_table * sizeof(uint32_t));
-    if (plan->lora_max) {
+    if (plan->lora_max || plan->steer_max) {
         b->row_loras = (uint16_t *)exl2__arena_alloc(arena, (uint64_t)plan->rows_max * sizeof *b->row_loras);
         b->lora_sets =
             (exl2__lora_set *)exl2__arena_alloc(arena, (uint64_t)plan->sequences_max * sizeof *b->lora_sets);
@@ -154,7 +155,7 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
                                     const exl2__pages *pages, exl2__row_kind kind, exl2__step *step)
 {
     uint32_t rows = 0, logits = 0, sequences = 0, sampled = 0, wanted = 0, hidden = 0, sets = 0;
-    bool masked = false, tapped = false;
+    bool masked = false, tapped = false, steered = false;
     for (uint32_t owner = 0; owner < count; owner++) {
         exl2__sequence *s = all[owner];
         if (!s->live || s->rows == 0) {
@@ -165,6 +166,7 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
         memcpy(table, s->table->pages, s->table->page_count * sizeof *table);
         b->page_tables[sequences] = table;
         uint16_t loras = exl2__batch_loras(b, s->loras, &sets);
+        steered = steered || (s->loras && s->loras->steer_count > 0);
         for (uint32_t i = 0; i < s->rows; i++) {
             uint32_t position = s->table->cached + i;
             b->rows[rows] = exl2__batch_row(s, pages, position, sequences, &turner);
@@ -212,6 +214,7 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
                           .page_tables = b->page_tables, .copies = b->copies, .copy_count = b->copy_count,
                           .logits = b->logits, .logit_count = b->logit_count, .kind = kind,
                           .row_loras = sets ? b->row_loras : NULL, .lora_sets = b->lora_sets, .lora_set_count = sets,
+                          .steered = steered,
                           .decodes = decodes,
                           .repeats = decodes && sampled == rows && sampled == sequences,
                           .masked = masked, .tapped = tapped };

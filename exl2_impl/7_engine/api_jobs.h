@@ -236,7 +236,7 @@ EXL2__PRIVATE exl2_result exl2__api_check_job(exl2_engine *e, const exl2_job_des
     bool whole = exl2__api_prompt_whole(&d->prompt) && exl2__api_prompt_whole(&d->negative_prompt)
               && (d->stop_strings || !d->stop_string_count) && (d->ban_strings || !d->ban_string_count)
               && (d->stop_tokens || !d->stop_token_count) && (d->loras || !d->lora_count)
-              && (d->grammars || !d->grammar_count);
+              && (d->grammars || !d->grammar_count) && (d->steers || !d->steer_count);
     EXL2__TRY(exl2__api_argument(e, d->loop_stop != 1, call, "loop_stop is 1: a text that comes once is no loop"));
     return exl2__api_argument(e, whole, call, "a count is set but its array is NULL");
 }

@@ -26,6 +26,7 @@ EXL2__PRIVATE exl2_result exl2__api_check_model(exl2_engine *e, const exl2_model
                                  "context_max is at most 16,777,216, prefill_chunk 65,536, batch_max 1,024"));
     EXL2__TRY(exl2__api_argument(e, d->lora_max <= 256 && d->lora_rank_max <= EXL2__LORA_RANK_MAX, call,
                                  "lora_max and lora_rank_max are at most 256"));
+    EXL2__TRY(exl2__api_argument(e, d->steer_max <= 256, call, "steer_max is at most 256"));
     fits = d->vision.images <= 4096 && d->vision.rows <= 1u << 24 && d->vision.pixels_max <= 1u << 28
         && d->vision.max_rows < EXL2__PICTURE_ROWS_MAX;
     EXL2__TRY(exl2__api_argument(e, fits, call, "vision.images is at most 4,096, rows 16,777,216, pixels_max "

@@ -10,6 +10,7 @@
 #include "job_prompt.h"
 #include "loras.h"
 #include "snapshot_resume.h"
+#include "steers.h"
 
 #define EXL2__DEFAULT_MAX_TOKENS 512u
 
@@ -72,7 +73,7 @@ EXL2__PRIVATE exl2_result exl2__job_start_length(exl2_engine *e, const exl2__mod
 
 /* ---- the job ---- */
 
-/* Fails unless the job has the adapters of the saved one. */
+/* Fails unless the job has the adapters and control vectors of the saved one. */
 EXL2__PRIVATE exl2_result exl2__job_start_check_loras(exl2_engine *e, const exl2__model *m, const exl2__job *job)
 {
     const exl2__session_resume *r = &e->sessions[job->session].resume;
@@ -88,13 +89,13 @@ EXL2__PRIVATE exl2_result exl2__job_start_check_loras(exl2_engine *e, const exl2
         if (!found) {
             char id[33];
             exl2__snapshot_digits(name->content_id, id);
-            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "resume: the saved job had the adapter with content_id %s and "
-                              "scale %g, which the desc lacks", id, (double)name->scale);
+            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "resume: the saved job had the adapter or control vector with "
+                              "content_id %s and scale %g, which the desc lacks", id, (double)name->scale);
         }
     }
     return given.count == wanted.count ? EXL2_OK
-         : exl2__fail(&e->ctx, EXL2_ERR_ARG, "resume: the desc has %u adapters, but the saved job had %u", given.count,
-                      wanted.count);
+         : exl2__fail(&e->ctx, EXL2_ERR_ARG, "resume: the desc has %u adapters and control vectors, but the saved "
+                      "job had %u", given.count, wanted.count);
 }
 
 /* A job that goes on where its session was saved: the prompt and the limits are those of the snapshot. */
@@ -157,13 +158,14 @@ EXL2__PRIVATE exl2_result exl2__job_start_prompted(exl2_engine *e, exl2__model *
                             "embedding of");
 }
 
-/* The job's adapters. The session's history moves into the tree of its set. */
+/* The job's adapters and control vectors. The session's history moves into the tree of its set. */
 EXL2__PRIVATE exl2_result exl2__job_start_loras(exl2_engine *e, exl2__model *m, exl2__session *session, exl2__job *job,
                                                 const exl2_job_desc *d)
 {
     exl2__lora_set set;
     EXL2__TRY(exl2__loras_of_desc(e, m, d, &set));
-    if (set.count) {
+    EXL2__TRY(exl2__steers_of_desc(e, m, d, &set));
+    if (set.count + set.steer_count) {
         exl2__lora_set *own = &m->lora_sets[exl2__pool_slot_of(job->id)];
         *own = set;
         job->sequence.loras = own;
@@ -322,6 +324,7 @@ EXL2__PRIVATE exl2_result exl2__job_start_negative(exl2_engine *e, const exl2_jo
     exl2_job_desc other = { .session = d->negative_session, .prompt = d->negative_prompt, .chat = d->chat,
                             .max_tokens = positive->max_tokens, .reserve = d->reserve, .heal_prompt = d->heal_prompt,
                             .loras = d->loras, .lora_count = d->lora_count,
+                            .steers = d->steers, .steer_count = d->steer_count,
                             .prefill_only = d->prefill_only, .priority = d->priority };
     other.model.id = m->id;
     exl2__session *session;

@@ -129,9 +129,13 @@ EXL2__PRIVATE exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, b
     m->histories = (uint32_t *)exl2__arena_alloc(scratch, e->max_sessions * words * sizeof(uint32_t));
     m->prompts =
         (exl2_token *)exl2__arena_alloc(scratch, (uint64_t)e->max_jobs * m->plan.context_max * sizeof(exl2_token));
-    if (m->plan.lora_max) {
+    if (m->plan.lora_max || m->plan.steer_max) {
+        uint64_t layers = (uint64_t)m->plan.steer_max * m->plan.shape.layers;
         exl2__roots_make(&m->roots, scratch, 2 * e->max_sessions);
         m->loras = (exl2__lora *)exl2__arena_alloc_zeroed(scratch, m->plan.lora_max * (uint64_t)sizeof *m->loras);
+        m->steers = (exl2__steer *)exl2__arena_alloc_zeroed(scratch, m->plan.steer_max * (uint64_t)sizeof *m->steers);
+        m->steer_values = (float *)exl2__arena_alloc(scratch, layers * m->plan.shape.hidden * sizeof(float));
+        m->steer_has = (bool *)exl2__arena_alloc(scratch, layers * sizeof(bool));
         m->lora_sets =
             (exl2__lora_set *)exl2__arena_alloc(scratch, (uint64_t)e->max_jobs * sizeof *m->lora_sets);
         m->lora_names =

@@ -49,21 +49,21 @@ EXL2__PRIVATE exl2__lora *exl2__loras_find(exl2_engine *e, exl2_lora handle, exl
 static inline bool exl2__loras_has(const exl2__lora_set *set, uint64_t id)
 {
     bool has = false;
-    for (uint32_t i = 0; set && i < set->count; i++) {
+    for (uint32_t i = 0; set && i < set->count + set->steer_count; i++) {
         has = has || set->uses[i].id == id;
     }
     return has;
 }
 
-/* Whether a job has the adapter, or the pass in flight. */
-EXL2__PRIVATE bool exl2__loras_is_used(exl2_engine *e, const exl2__model *m, const exl2__lora *l)
+/* Whether a job, or the pass in flight, has the adapter or the control vector with this id. */
+EXL2__PRIVATE bool exl2__loras_is_used(exl2_engine *e, const exl2__model *m, uint64_t id)
 {
     bool used = false;
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
-        used = used || exl2__loras_has(job->sequence.loras, l->id);
+        used = used || exl2__loras_has(job->sequence.loras, id);
     }
     for (uint32_t i = 0; m->forward.active && i < m->forward.step.lora_set_count; i++) {
-        used = used || exl2__loras_has(&m->batch.lora_sets[i], l->id);
+        used = used || exl2__loras_has(&m->batch.lora_sets[i], id);
     }
     return used;
 }
@@ -93,7 +93,7 @@ EXL2__PRIVATE void exl2__loras_collect(exl2_engine *e, exl2__model *m)
 {
     for (uint32_t i = 0; m->loras && i < m->desc.lora_max; i++) {
         exl2__lora *l = &m->loras[i];
-        if (l->id && l->closing && !exl2__loras_is_used(e, m, l)) {
+        if (l->id && l->closing && !exl2__loras_is_used(e, m, l->id)) {
             exl2__loras_free(e, m, l);
         }
     }
@@ -248,7 +248,7 @@ EXL2__PRIVATE exl2_result exl2__loras_unpark(exl2_engine *e, exl2__model *m, exl
         exl2__lora *l = &m->loras[i];
         uint8_t id[16];
         bool needed = l->id && l->load_result == EXL2_OK && !l->memory.table
-                   && (!l->closing || exl2__loras_is_used(e, m, l));
+                   && (!l->closing || exl2__loras_is_used(e, m, l->id));
         if (!needed) {
             continue;
         }
@@ -415,11 +415,11 @@ static inline bool exl2__loras_before(const exl2__lora *a, const exl2__lora *b)
     return order < 0 || (order == 0 && a->id < b->id);
 }
 
-/* Makes the set that a desc asks for. count 0: the base alone. */
+/* Makes the adapters of the set that a desc asks for; steers.h adds its control vectors. */
 EXL2__PRIVATE exl2_result exl2__loras_of_desc(exl2_engine *e, const exl2__model *m, const exl2_job_desc *d,
                                               exl2__lora_set *set)
 {
-    set->count = 0;
+    set->count = set->steer_count = 0;
     if (d->lora_count > EXL2_JOB_LORAS) {
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the job names %u adapters, but a job has at most %u", d->lora_count,
                           EXL2_JOB_LORAS);
@@ -444,47 +444,80 @@ EXL2__PRIVATE exl2_result exl2__loras_of_desc(exl2_engine *e, const exl2__model 
         }
         sorted[at] = l;
         bool one = use->scale >= 0 && use->scale <= 0;
-        set->uses[at] = (exl2__lora_use){ &l->store, l->id, one ? 1.0f : use->scale };
+        set->uses[at] = (exl2__lora_use){ &l->store, NULL, l->id, one ? 1.0f : use->scale };
     }
     return EXL2_OK;
 }
 
-/* What the adapters of a set are; NULL: none. */
+/* The content_id of an adapter or control vector that has not been freed; NULL: there is none. */
+EXL2__PRIVATE const uint8_t *exl2__loras_content(const exl2__model *m, uint64_t id)
+{
+    const uint8_t *content = NULL;
+    for (uint32_t k = 0; k < m->desc.lora_max; k++) {
+        content = m->loras[k].id == id ? m->loras[k].info.content_id : content;
+    }
+    for (uint32_t k = 0; k < m->desc.steer_max; k++) {
+        content = m->steers[k].id == id ? m->steers[k].info.content_id : content;
+    }
+    return content;
+}
+
+/* What the adapters and control vectors of a set are; NULL: none. */
 EXL2__PRIVATE exl2__lora_names exl2__loras_names(const exl2__model *m, const exl2__lora_set *set)
 {
     exl2__lora_names names = { .count = 0 };
-    for (uint32_t i = 0; set && i < set->count; i++) {
-        for (uint32_t k = 0; k < m->desc.lora_max; k++) {
-            if (m->loras[k].id == set->uses[i].id) {
-                exl2__lora_name *name = &names.names[names.count++];
-                memcpy(name->content_id, m->loras[k].info.content_id, sizeof name->content_id);
-                name->scale = set->uses[i].scale;
-            }
+    for (uint32_t i = 0; set && i < set->count + set->steer_count; i++) {
+        const uint8_t *content = exl2__loras_content(m, set->uses[i].id);
+        if (content) {
+            exl2__lora_name *name = &names.names[names.count++];
+            memcpy(name->content_id, content, sizeof name->content_id);
+            name->scale = set->uses[i].scale;
         }
     }
     return names;
 }
 
-/* Makes a set of the adapters with these names. false: one of them is not loaded. */
-EXL2__PRIVATE bool exl2__loras_of_names(const exl2__model *m, const exl2__lora_names *names, exl2__lora_set *set)
+/* Adds what has this name to a set whose adapters are all in it before the first control vector. false: it is not
+   loaded. */
+EXL2__PRIVATE bool exl2__loras_add_name(const exl2__model *m, const exl2__lora_name *name, exl2__lora_set *set)
 {
-    set->count = 0;
-    for (uint32_t i = 0; i < names->count; i++) {
-        for (uint32_t k = 0; k < m->desc.lora_max && set->count == i; k++) {
-            const exl2__lora *l = &m->loras[k];
-            if (l->id && !l->closing && l->state == EXL2_OK && !exl2__loras_has(set, l->id)
-                && memcmp(l->info.content_id, names->names[i].content_id, sizeof l->info.content_id) == 0) {
-                set->uses[set->count++] = (exl2__lora_use){ &l->store, l->id, names->names[i].scale };
-            }
+    exl2__lora_use *use = &set->uses[set->count + set->steer_count];
+    for (uint32_t k = 0; k < m->desc.lora_max && set->steer_count == 0 && set->count < EXL2_JOB_LORAS; k++) {
+        const exl2__lora *l = &m->loras[k];
+        if (l->id && !l->closing && l->state == EXL2_OK && !exl2__loras_has(set, l->id)
+            && memcmp(l->info.content_id, name->content_id, sizeof name->content_id) == 0) {
+            *use = (exl2__lora_use){ &l->store, NULL, l->id, name->scale };
+            set->count++;
+            return true;
         }
     }
-    return set->count == names->count;
+    for (uint32_t k = 0; k < m->desc.steer_max && set->steer_count < EXL2_JOB_STEERS; k++) {
+        const exl2__steer *s = &m->steers[k];
+        if (s->id && !s->closing && !exl2__loras_has(set, s->id)
+            && memcmp(s->info.content_id, name->content_id, sizeof name->content_id) == 0) {
+            *use = (exl2__lora_use){ NULL, &s->store, s->id, name->scale };
+            set->steer_count++;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Makes a set of the adapters and control vectors with these names. false: one of them is not loaded. */
+EXL2__PRIVATE bool exl2__loras_of_names(const exl2__model *m, const exl2__lora_names *names, exl2__lora_set *set)
+{
+    bool all = true;
+    set->count = set->steer_count = 0;
+    for (uint32_t i = 0; i < names->count && all; i++) {
+        all = exl2__loras_add_name(m, &names->names[i], set);
+    }
+    return all;
 }
 
 /* Moves the session's history into the tree of the set; NULL: of the base. */
 static inline void exl2__loras_root(exl2__model *m, exl2__session *s, const exl2__lora_set *set)
 {
-    if (m->desc.lora_max) {
+    if (m->lora_sets) {
         exl2__table_move(&s->table, &m->pages, exl2__roots_of(&m->roots, &m->pages, s->base_root, set));
     }
 }

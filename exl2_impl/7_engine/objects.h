@@ -62,7 +62,7 @@ typedef struct exl2__job_block {
     };
 } exl2__job_block;
 
-/* A set of adapters by what they are, for snapshots. */
+/* A set of adapters and control vectors by what they are, for snapshots. */
 typedef struct exl2__lora_name {
     uint8_t content_id[16];
     float scale;
@@ -70,8 +70,16 @@ typedef struct exl2__lora_name {
 
 typedef struct exl2__lora_names {
     uint32_t count;
-    exl2__lora_name names[EXL2_JOB_LORAS];
+    exl2__lora_name names[EXL2_JOB_LORAS + EXL2_JOB_STEERS];
 } exl2__lora_names;
+
+/* A control vector (steers.h); its values lie in the model's scratch memory. */
+typedef struct exl2__steer {
+    uint64_t id;                 /* 0 = free slot */
+    bool closing;                /* its handle is stale; the slot is free when nothing uses it */
+    exl2_steer_info info;
+    exl2__steer_store store;
+} exl2__steer;
 
 /* PARKED: the model has neither weights nor pages; its jobs wait. LOADS: it loads again. */
 typedef enum exl2__park { EXL2__PARK_NONE, EXL2__PARK_PARKED, EXL2__PARK_LOADS } exl2__park;
@@ -107,12 +115,15 @@ typedef struct exl2__model {
     exl2__plan plan;             /* of the whole model */
     exl2__arena scratch;
     exl2__pages pages;
-    exl2__roots roots;           /* trees of pages of the sets of adapters */
+    exl2__roots roots;           /* trees of pages of the sets of adapters and control vectors */
     struct exl2__lora *loras;    /* [desc.lora_max] adapters (loras.h) */
+    exl2__steer *steers;         /* [desc.steer_max] */
+    float *steer_values;         /* [desc.steer_max, layers, hidden] */
+    bool *steer_has;             /* [desc.steer_max, layers] */
     bool lora_turn[EXL2__ROWS_SAMPLED + 1]; /* as in exl2__schedule_limits */
     exl2__lora_set *lora_sets;   /* [max_jobs] of each job */
-    exl2__lora_names *lora_names; /* [max_sessions] adapters of the session's newest job, or of its snapshot's; its
-                                    table is in their tree. NULL: lora_max is 0 */
+    exl2__lora_names *lora_names; /* [max_sessions] the set of the session's newest job, or of its snapshot's; its table
+                                    is in their tree. NULL: lora_max and steer_max are 0 */
     exl2__vectors vectors;       /* inputs that are no tokens, which words of histories and pages name */
 #ifndef EXL2_NO_VISION
     exl2__images images;
@@ -157,7 +168,7 @@ typedef struct exl2__session_resume {
     exl2_token tried[EXL2__SEQUENCE_TRIED_MAX];
     bool begun;                  /* as in exl2__job_grammar, and the next two */
     uint32_t begun_tokens, begun_skip;
-    uint32_t lora_count;         /* adapters of the job; */
+    uint32_t lora_count;         /* adapters and control vectors of the job; */
     exl2__lora_name lora;        /* the first of them */
 } exl2__session_resume;
 
@@ -166,7 +177,7 @@ typedef struct exl2__session {
     uint32_t model;              /* slot */
     uint64_t job;                /* id of the job that keeps it busy; 0 = none */
     bool one_shot, closing;      /* close at the job's DONE */
-    uint64_t base_root;          /* root of its texts without adapters */
+    uint64_t base_root;          /* root of its texts without adapters and control vectors */
     exl2__table table;
     exl2__session_resume resume;
 } exl2__session;
@@ -357,7 +368,7 @@ struct exl2_engine {
     exl2__job *jobs;
     exl2__grammar_slot *grammars; /* [max_sessions] */
     exl2__events events;
-    uint64_t loras_made;         /* number of adapters so far: the newest one's id */
+    uint64_t loras_made;         /* number of adapters and control vectors so far: the newest one's id */
     uint64_t order;              /* number of the next job start */
     uint32_t image_serial;       /* of the newest handle of a picture */
     uint32_t first_model;        /* slot that a step begins with; it rotates */

@@ -9,6 +9,7 @@
 #include "api_images.h"
 #include "api_jobs.h"
 #include "api_loras.h"
+#include "api_steers.h"
 #include "api_models.h"
 #include "api_text.h"
 
@@ -155,6 +156,21 @@ EXL2_API exl2_result exl2_lora_get(exl2_engine *e, exl2_lora handle, exl2_lora_i
 EXL2_API exl2_result exl2_lora_close(exl2_engine *e, exl2_lora handle)
 {
     return EXL2__GATED(e, exl2__api_lora_close(e, handle));
+}
+
+EXL2_API exl2_result exl2_steer_make(exl2_engine *e, const exl2_steer_desc *d, exl2_steer *out)
+{
+    return EXL2__HELD(e, exl2__api_steer_make(e, d, out));
+}
+
+EXL2_API exl2_result exl2_steer_get(exl2_engine *e, exl2_steer handle, exl2_steer_info *out)
+{
+    return EXL2__GATED(e, exl2__api_steer_get(e, handle, out));
+}
+
+EXL2_API exl2_result exl2_steer_close(exl2_engine *e, exl2_steer handle)
+{
+    return EXL2__GATED(e, exl2__api_steer_close(e, handle));
 }
 
 /* ---- text ---- */

@@ -16,7 +16,8 @@
        ...    if any word is of a picture: the part of pictures (snapshot_pictures.h)
        ...    the job part (exl2__snapshot_put_job)
        4, 4   if the reply was begun: its tokens in the prompt, bytes before it in the first of them
-       ...    if the newest job had adapters: their number (4), then of each its content_id (16) and its scale (4)
+       ...    if the newest job had adapters or control vectors: the number of all (4), then of each, adapters first,
+              its content_id (16) and its scale (4)
        ...    how K and V were computed (8), tokens with K and V (4), bytes of a page (8), the pages
        8      exl2__hash of all bytes before */
 #ifndef EXL2__SNAPSHOT_H
@@ -289,8 +290,8 @@ EXL2__PRIVATE exl2_result exl2__snapshot_save(exl2_engine *e, exl2__session *s, 
     if (m->lora_names) {
         x.loras = m->lora_names[s - e->sessions];
     } else if (x.job.present && x.job.lora_count) {
-        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the session's saved job has adapters, of which a model with "
-                          "lora_max 0 knows nothing");
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the session's saved job has adapters or control vectors, of which "
+                          "a model with lora_max and steer_max 0 knows nothing");
     }
     x.flags |= x.loras.count ? EXL2__SNAPSHOT_HAS_LORAS : 0;
     x.vectors = exl2__vectors_number(&m->vectors, t->words, x.tokens);
@@ -461,12 +462,12 @@ EXL2__PRIVATE exl2_result exl2__snapshot_read_vectors(exl2_engine *e, const uint
     return EXL2_OK;
 }
 
-/* Reads the part of adapters at `at`, of which `bytes` bytes are left. */
+/* Reads the part of adapters and control vectors at `at`, of which `bytes` bytes are left. */
 EXL2__PRIVATE exl2_result exl2__snapshot_read_loras(exl2_engine *e, const uint8_t *at, uint64_t bytes,
                                                     exl2__snapshot *x)
 {
     uint32_t count = bytes < 4 ? 0 : exl2__load32(at);
-    if (count == 0 || count > EXL2_JOB_LORAS || (bytes - 4) / EXL2__SNAPSHOT_LORA_BYTES < count) {
+    if (count == 0 || count > EXL2__COUNT(x->loras.names) || (bytes - 4) / EXL2__SNAPSHOT_LORA_BYTES < count) {
         return exl2__snapshot_malformed(e, "it ends in the part of adapters");
     }
     for (at += 4; x->loras.count < count; at += EXL2__SNAPSHOT_LORA_BYTES) {
@@ -640,7 +641,7 @@ EXL2__PRIVATE exl2_result exl2__snapshot_add_vectors(exl2_engine *e, exl2__vecto
     return EXL2_OK;
 }
 
-/* Moves the empty cache of the session into the tree of the snapshot's adapters. false: one of them is not loaded, and
+/* Moves the empty cache of the session into the tree of the snapshot's set. false: one of them is not loaded, and
    the tree is one that nothing else finds. */
 EXL2__PRIVATE bool exl2__snapshot_restore_loras(exl2__model *m, exl2__session *s, const exl2__snapshot *x)
 {
@@ -707,7 +708,7 @@ EXL2__PRIVATE exl2_result exl2__snapshot_restore(exl2_engine *e, exl2__session *
     bool loaded = exl2__snapshot_restore_loras(m, s, &x);
     if (x.flags & EXL2__SNAPSHOT_HAS_KV && !loaded) {
         exl2__log(&e->ctx, EXL2_LOG_WARN, EXL2_LOG_ID_SNAPSHOT_KV, "K and V of a snapshot were computed with adapters "
-                  "that are not loaded here: they are computed again");
+                  "or control vectors that are not loaded here: they are computed again");
     } else if (x.flags & EXL2__SNAPSHOT_HAS_KV) {
         uint32_t tokens = t->tokens;
         t->tokens = x.tokens;

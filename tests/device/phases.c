@@ -41,6 +41,7 @@ typedef struct phase_rule { /* of models whose norms are folded into products; t
 #define RULE_expert_up { 0, 0, 0 }
 #define RULE_expert_down { SEEN(residual) | SEEN(x) | SUMS, SEEN(residual), 1.2e-3 }
 #define RULE_settle { 0, 0, 1e-5 }
+#define RULE_steer { 0, 0, 0 } /* not on a GPU */
 #define RULE_head { SEEN(head_x) | SEEN(logits), SEEN(head_x) | SEEN(logits), 5e-4 }
 #define RULE_sample { 0, 0, 0 }
 /* clang-format on */
@@ -502,7 +503,7 @@ static uint32_t written_by(const trio *t, exl2__phase phase, exl2__phase before,
 static void check_phase(trio *t, exl2__phase phase, exl2__phase before, uint32_t layer)
 {
     const exl2__cuda_model *m = device_of(t);
-    bool inside = phase >= EXL2__PHASE_qkv && phase <= EXL2__PHASE_settle;
+    bool inside = phase >= EXL2__PHASE_qkv && phase <= EXL2__PHASE_steer;
     bool adds = phase == EXL2__PHASE_out || phase == EXL2__PHASE_down || phase == EXL2__PHASE_settle
                 || phase == EXL2__PHASE_expert_down;
     uint32_t truth = m->pass.by_gemm && phase != EXL2__PHASE_head ? ROUNDED : FACTORED;
@@ -607,6 +608,7 @@ int main(int argc, char **argv)
                rules[phase].off_max);
         bool rare = phase >= EXL2__PHASE_route && phase <= EXL2__PHASE_settle
                     && (first > 0 || end < EXL2__COUNT(shapes));
+        rare = rare || phase == EXL2__PHASE_steer;
         CHECK(compared[phase] > 0 || phase == EXL2__PHASE_expert_up || rare); /* expert_down judges expert_up */
     }
     return check_done();

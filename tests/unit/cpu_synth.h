@@ -414,6 +414,7 @@ static inline void synth_make_norms(synth_model *m, const synth_shape *s, exl2__
     layer->phases = f->parallel ? exl2__plan_parallel_phases
                   : f->post_norms ? exl2__plan_settled_phases : exl2__plan_plain_phases;
     layer->phase_count = f->post_norms ? EXL2__COUNT(exl2__plan_settled_phases) : EXL2__COUNT(exl2__plan_plain_phases);
+    layer->phase_count--; /* `steer` */
     if (!f->no_pre_norms) {
         layer->attn_norm = synth_norm(m, s->hidden);
         layer->mlp_norm = f->parallel ? layer->attn_norm : synth_norm(m, s->hidden);
@@ -452,6 +453,7 @@ static inline void synth_make_experts(synth_model *m, const synth_shape *s, exl2
     }
     layer->phases = s->inter ? exl2__plan_shared_phases : exl2__plan_sparse_phases;
     layer->phase_count = s->inter ? EXL2__COUNT(exl2__plan_shared_phases) : EXL2__COUNT(exl2__plan_sparse_phases);
+    layer->phase_count--; /* `steer` */
 }
 
 static inline void synth_make_all(synth_model *m, const synth_shape *s)

@@ -92,7 +92,7 @@ static exl2__forward make(void)
     layers[1].index = 1;
     for (uint32_t i = 0; i < 2; i++) {
         layers[i].phases = exl2__plan_plain_phases;
-        layers[i].phase_count = EXL2__COUNT(exl2__plan_plain_phases);
+        layers[i].phase_count = EXL2__COUNT(exl2__plan_plain_phases) - 1; /* without `steer` */
     }
     return f;
 }

@@ -244,6 +244,27 @@ EXL2__PRIVATE void exl2__cpu_settle(const exl2__cpu_share *s)
     }
 }
 
+/* Items: tiles of rows. Adds the control vectors of the rows to what the layer has made of them. */
+EXL2__PRIVATE void exl2__cpu_steer(const exl2__cpu_share *s)
+{
+    const exl2__cpu_device *d = s->d;
+    uint32_t rows = d->step->row_count, most = d->ops->tile_rows, hidden = d->shape.hidden, layer = s->layer->index;
+    uint32_t last = exl2__cpu_tile_start(rows, most, s->end);
+    for (uint32_t row = exl2__cpu_tile_start(rows, most, s->begin); row < last; row++) {
+        uint32_t index = d->step->row_loras[row];
+        const exl2__lora_set *set = index ? &d->step->lora_sets[index - 1] : NULL;
+        exl2__real *out = d->residual + (size_t)row * d->hidden_stride;
+        for (uint32_t u = set ? set->count : 0; set && u < set->count + set->steer_count; u++) {
+            const exl2__steer_store *store = set->uses[u].steer;
+            const float *vector = store->values + (size_t)layer * hidden;
+            exl2__real factor = (exl2__real)set->uses[u].scale;
+            for (uint32_t i = 0; store->has[layer] && i < hidden; i++) {
+                out[i] += exl2__cpu_phases_mul(factor, (exl2__real)vector[i]);
+            }
+        }
+    }
+}
+
 static inline exl2__operand exl2__cpu_head(const exl2__cpu_device *d)
 {
     return (exl2__operand){ .matrix = d->head };
@@ -346,6 +367,9 @@ EXL2__PRIVATE void exl2__cpu_stages(const exl2__cpu_device *d, exl2__phase phase
         break;
     case EXL2__PHASE_settle:
         stages[0] = (exl2__cpu_stage){ exl2__cpu_settle, tiles, tile * s->hidden * 16 };
+        break;
+    case EXL2__PHASE_steer:
+        stages[0] = (exl2__cpu_stage){ exl2__cpu_steer, d->step && d->step->steered ? tiles : 0, tile * s->hidden * 4 };
         break;
     case EXL2__PHASE_head:
         stages[0] = (exl2__cpu_stage){ exl2__cpu_head_input, tiles, tile * s->hidden * 16 };
@@ -604,6 +628,7 @@ static const exl2__backend exl2__cpu_backend = {
     .loras = &exl2__cpu_loras,
     .decode_rows = 16,
     .has_exl3 = true,
+    .has_steers = true,
     .matrix_bytes = exl2__cpu_matrix_bytes_of,
     .vector_bytes = exl2__cpu_vector_bytes,
     .matrix_make = exl2__cpu_matrix_make_in,

@@ -407,6 +407,13 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_sample(exl2__cuda_model *m, const exl2__
     return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_sample_token, grid, &a);
 }
 
+/* Not reached: models on a GPU have no control vectors (exl2__backend.has_steers). */
+EXL2__PRIVATE exl2_result exl2__cuda_do_steer(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
+{
+    (void)layer, (void)range;
+    return exl2__fail(m->c, EXL2_ERR_INTERNAL, "control vectors are not computed on a GPU");
+}
+
 EXL2__PRIVATE exl2_result exl2__cuda_do(exl2__cuda_model *m, exl2__phase phase, const exl2__layer *layer,
                                         const exl2__range *range)
 {
