@@ -10,7 +10,7 @@ if ! printf '%s\n' "$made" | diff "$2/demo/bindings/exl2.json" - >/dev/null; the
     exit 1
 fi
 test "$(printf '%s\n' "$made" | grep -c '"offset": ')" = "$(grep '^exl2_' "$2/tests/golden/layouts.txt" | \
-    grep -cv '^exl2_\(model\|session\|job\|grammar\|lora\|image\)\.id ')"
+    grep -cv '^exl2_\(model\|session\|job\|grammar\|lora\|steer\|image\)\.id ')"
 test "$(printf '%s\n' "$made" | grep -c '"threads": ')" = "$(grep -c '^EXL2_API' "$2/exl2.h")"
 # a declaration that the tool does not know is an error, not a gap
 odd=$(mktemp)

@@ -13,6 +13,7 @@ namespace Exl2
     [StructLayout(LayoutKind.Sequential)] struct exl2_job { public ulong id; }
     [StructLayout(LayoutKind.Sequential)] struct exl2_grammar { public ulong id; }
     [StructLayout(LayoutKind.Sequential)] struct exl2_lora { public ulong id; }
+    [StructLayout(LayoutKind.Sequential)] struct exl2_steer { public ulong id; }
     [StructLayout(LayoutKind.Sequential)] struct exl2_image { public ulong id; }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -197,7 +198,7 @@ namespace Exl2
         public exl2_cache_desc cache;
         public uint context_max;
         [MarshalAs(UnmanagedType.I1)] public bool text_only;
-        public uint prefill_chunk, batch_max, experts_active, lora_max, lora_rank_max;
+        public uint prefill_chunk, batch_max, experts_active, lora_max, lora_rank_max, steer_max;
         [MarshalAs(UnmanagedType.I1)] public bool keep_packed, grammars;
         public float rope_scale, rope_alpha, yarn_factor;
         public IntPtr cards;
@@ -225,6 +226,24 @@ namespace Exl2
         public uint rank_max, matrices;
         public ulong bytes, device_bytes;
         [MarshalAs(UnmanagedType.ByValArray, SizeConst = 128)] public byte[] warning;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    struct exl2_steer_desc
+    {
+        public uint _start_canary;
+        public exl2_model model;
+        public IntPtr path, values;
+        public uint first_layer, layer_count, _end_canary;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    struct exl2_steer_info
+    {
+        [MarshalAs(UnmanagedType.ByValArray, SizeConst = 16)] public byte[] content_id;
+        public uint layers;
+        public float largest;
+        public ulong bytes;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -380,6 +399,13 @@ namespace Exl2
     }
 
     [StructLayout(LayoutKind.Sequential)]
+    struct exl2_steer_use
+    {
+        public exl2_steer steer;
+        public float factor;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
     struct exl2_job_desc
     {
         public uint _start_canary;
@@ -392,7 +418,11 @@ namespace Exl2
         public exl2_sampler_desc sampler;
         public IntPtr loras;
         public uint lora_count;
+        public IntPtr steers;
+        public uint steer_count;
         public exl2_grammar grammar;
+        public IntPtr grammars;
+        public uint grammar_count;
         public exl2_draft_desc draft;
         public exl2_embed_desc embed;
         public IntPtr stop_strings;
@@ -441,6 +471,9 @@ namespace Exl2
             IntPtr e, ref exl2_lora_desc d, out exl2_lora l);
         [DllImport(Lib, CallingConvention = C)] public static extern int exl2_lora_state(IntPtr e, exl2_lora l);
         [DllImport(Lib, CallingConvention = C)] public static extern int exl2_lora_close(IntPtr e, exl2_lora l);
+        [DllImport(Lib, CallingConvention = C)] public static extern int exl2_steer_make(
+            IntPtr e, ref exl2_steer_desc d, out exl2_steer s);
+        [DllImport(Lib, CallingConvention = C)] public static extern int exl2_steer_close(IntPtr e, exl2_steer s);
         [DllImport(Lib, CallingConvention = C)] public static extern int exl2_tokenize(
             IntPtr e, exl2_model m, byte[] text, UIntPtr bytes, uint flags, int[] ids, UIntPtr cap, out UIntPtr need);
         [DllImport(Lib, CallingConvention = C)] public static extern int exl2_chat_tokenize(
@@ -472,7 +505,7 @@ namespace Exl2
 
         static readonly Type[] structs = {
             typeof(exl2_model), typeof(exl2_session), typeof(exl2_job), typeof(exl2_grammar), typeof(exl2_lora),
-            typeof(exl2_image), typeof(exl2_error), typeof(exl2_vision_desc),
+            typeof(exl2_steer), typeof(exl2_image), typeof(exl2_error), typeof(exl2_vision_desc),
             typeof(exl2_allocator), typeof(exl2_files), typeof(exl2_kernel_cache), typeof(exl2_logger),
             typeof(exl2_zones), typeof(exl2_parallel), typeof(exl2_device_desc), typeof(exl2_engine_desc),
             typeof(exl2_layout), typeof(exl2_job_stats), typeof(exl2_alt), typeof(exl2_event), typeof(exl2_step_desc),
@@ -480,6 +513,7 @@ namespace Exl2
             typeof(exl2_rope_info), typeof(exl2_card_info), typeof(exl2_model_info), typeof(exl2_message), typeof(exl2_chat_desc), typeof(exl2_session_info),
             typeof(exl2_sampler_desc), typeof(exl2_grammar_desc), typeof(exl2_prompt), typeof(exl2_draft_desc),
             typeof(exl2_embed_desc), typeof(exl2_lora_desc), typeof(exl2_lora_info), typeof(exl2_lora_use),
+            typeof(exl2_steer_desc), typeof(exl2_steer_info), typeof(exl2_steer_use),
             typeof(exl2_job_desc) };
 
         // The bytes of a member, as the marshaller lays it out.

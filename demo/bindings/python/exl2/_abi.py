@@ -79,6 +79,10 @@ class Lora(_Public):
     _fields_ = [("id", c_uint64)]
 
 
+class Steer(_Public):
+    _fields_ = [("id", c_uint64)]
+
+
 class Image(_Public):
     _fields_ = [("id", c_uint64)]
 
@@ -206,7 +210,7 @@ class ModelDesc(_Public):
     _fields_ = [("_start_canary", c_uint32), ("path", c_char_p), ("cache", CacheDesc), ("context_max", c_uint32),
         ("text_only", c_bool), ("prefill_chunk", c_uint32), ("batch_max", c_uint32),
         ("experts_active", c_uint32), ("lora_max", c_uint32), ("lora_rank_max", c_uint32),
-        ("keep_packed", c_bool), ("grammars", c_bool), ("rope_scale", c_float), ("rope_alpha", c_float),
+        ("steer_max", c_uint32), ("keep_packed", c_bool), ("grammars", c_bool), ("rope_scale", c_float), ("rope_alpha", c_float),
         ("yarn_factor", c_float), ("cards", POINTER(Card)), ("card_count", c_uint32), ("offload", c_int32),
         ("host_mlps", c_uint32), ("vision", VisionDesc),
         ("on_event", EVENT_FN), ("user", c_void_p), ("_end_canary", c_uint32)]
@@ -252,6 +256,15 @@ class LoraDesc(_Public):
 class LoraInfo(_Public):
     _fields_ = [("content_id", c_uint8 * 16), ("rank_max", c_uint32), ("matrices", c_uint32),
         ("bytes", c_uint64), ("device_bytes", c_uint64), ("warning", c_char * 128)]
+
+
+class SteerDesc(_Public):
+    _fields_ = [("_start_canary", c_uint32), ("model", Model), ("path", c_char_p), ("values", POINTER(c_float)),
+        ("first_layer", c_uint32), ("layer_count", c_uint32), ("_end_canary", c_uint32)]
+
+
+class SteerInfo(_Public):
+    _fields_ = [("content_id", c_uint8 * 16), ("layers", c_uint32), ("largest", c_float), ("bytes", c_uint64)]
 
 
 class Message(_Public):
@@ -320,12 +333,17 @@ class LoraUse(_Public):
     _fields_ = [("lora", Lora), ("scale", c_float)]
 
 
+class SteerUse(_Public):
+    _fields_ = [("steer", Steer), ("factor", c_float)]
+
+
 class JobDesc(_Public):
     _fields_ = [("_start_canary", c_uint32), ("model", Model), ("session", Session), ("prompt", Prompt),
         ("chat", ChatDesc), ("max_tokens", c_uint32), ("min_tokens", c_uint32), ("reserve", c_uint32),
         ("resume", c_bool), ("prefill_only", c_bool), ("score_prompt", c_bool), ("show_markers", c_bool),
         ("heal_prompt", c_bool), ("sampler", SamplerDesc), ("loras", POINTER(LoraUse)),
-        ("lora_count", c_uint32), ("grammar", Grammar), ("draft", DraftDesc),
+        ("lora_count", c_uint32), ("steers", POINTER(SteerUse)), ("steer_count", c_uint32),
+        ("grammar", Grammar), ("grammars", POINTER(Grammar)), ("grammar_count", c_uint32), ("draft", DraftDesc),
         ("embed", EmbedDesc), ("stop_strings", POINTER(c_char_p)), ("stop_string_count", c_uint32),
         ("ban_strings", POINTER(c_char_p)), ("ban_string_count", c_uint32),
         ("stop_tokens", POINTER(c_int32)), ("stop_token_count", c_uint32), ("loop_stop", c_uint32),
@@ -427,6 +445,9 @@ _PROTOTYPES = {
     "exl2_lora_state": (c_int32, [_E, Lora]),
     "exl2_lora_get": (c_int32, [_E, Lora, POINTER(LoraInfo)]),
     "exl2_lora_close": (c_int32, [_E, Lora]),
+    "exl2_steer_make": (c_int32, [_E, POINTER(SteerDesc), POINTER(Steer)]),
+    "exl2_steer_get": (c_int32, [_E, Steer, POINTER(SteerInfo)]),
+    "exl2_steer_close": (c_int32, [_E, Steer]),
     "exl2_tokenize": (c_int32, [_E, Model, c_char_p, c_size_t, c_uint32, POINTER(c_int32), c_size_t,
                                 POINTER(c_size_t)]),
     "exl2_detokenize": (c_int32, [_E, Model, POINTER(c_int32), c_size_t, c_uint32, c_char_p, c_size_t,
