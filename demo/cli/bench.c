@@ -505,6 +505,7 @@ int cli_bench(int argc, char **argv)
         IMAGES_LIMITS(o.images),
         { "--first-start", ARG_BOOL, &o.first_start, NULL, "also measures a start that compiles all kernels" },
         HOST_LORA_ARG(o.host),
+        HOST_STEER_ARG(o.host),
         { "--lora-row", ARG_TEXTS, &o.lora_rows, "DIR[:S]", "adapter of one sequence; may be repeated" },
         HOST_GPU_ARGS(o.host),
         { "--cache", ARG_CHOICES, &o.cache, "fp16|q8|q6|q4", "formats of K and V, such as fp16,q6 (fp16)" },

@@ -58,6 +58,7 @@ static bool start(bench_runs *b, uint32_t sequence, exl2_session session, uint32
     exl2_job_desc d = { .session = session, .prompt = { .tokens = b->ids, .token_count = prompt_tokens },
                         .max_tokens = new_tokens, .prefill_only = new_tokens == 0, .draft = b->draft,
                         .loras = all.uses, .lora_count = all.count,
+                        .steers = b->host->steers.uses, .steer_count = b->host->steers.count,
                         .on_event = on_event, .user = b };
     d.sampler.preset = EXL2_PRESET_GREEDY;
     if (b->no_end && b->host->info.eos >= 0) {

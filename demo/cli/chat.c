@@ -265,6 +265,7 @@ int cli_chat(int argc, char **argv)
         SAMPLING_ARGS,
 #undef SAMPLING_OF
         HOST_LORA_ARG(options),
+        HOST_STEER_ARG(options),
         HOST_CONTEXT_ARGS(model),
         HOST_ARGS(options),
     };

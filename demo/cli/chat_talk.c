@@ -141,6 +141,7 @@ bool chat_reply(chat *c)
 {
     exl2_job job;
     exl2_job_desc d = { .session = c->session, .loras = c->host.loras.uses, .lora_count = c->host.loras.count,
+                        .steers = c->host.steers.uses, .steer_count = c->host.steers.count,
                         .prompt = { .messages = c->messages, .message_count = c->count }, .chat = c->template,
                         .max_tokens = c->max_tokens, .sampler = c->sampler, .stop_tokens = c->ending.tokens,
                         .stop_token_count = c->ending.token_count, .stop_strings = c->ending.strings,

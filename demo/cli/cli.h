@@ -14,6 +14,7 @@ int cli_generate(int argc, char **argv);
 int cli_replay(int argc, char **argv);
 int cli_score(int argc, char **argv);
 int cli_embed(int argc, char **argv);
+int cli_steer(int argc, char **argv);
 int cli_tokenize(int argc, char **argv);
 int cli_render(int argc, char **argv);
 int cli_bench(int argc, char **argv);

@@ -304,6 +304,7 @@ static int run(generation *g, const exl2_sampler_desc *sampler)
                         .ban_string_count = o->bans.count, .min_tokens = o->min_tokens, .heal_prompt = o->heal,
                         .draft = o->guesses,
                         .loras = g->host->loras.uses, .lora_count = g->host->loras.count,
+                        .steers = g->host->steers.uses, .steer_count = g->host->steers.count,
                         .alts_per_token = g->logprobs.per_token, .guidance = o->guidance, .on_event = on_event,
                         .user = g };
     set_stops(g, &d);
@@ -462,6 +463,7 @@ int cli_generate(int argc, char **argv)
         { "--load", ARG_TEXT, &o.load, "F", "goes on with the job of a saved session; with the flags of that job" },
         { "--logprobs", ARG_U32, &o.logprobs, "N", "prints log-probabilities of each token and the N likeliest" },
         HOST_LORA_ARG(o.host),
+        HOST_STEER_ARG(o.host),
         HOST_CONTEXT_ARGS(o.model),
         HOST_ARGS(o.host),
         { "--json", ARG_BOOL, &o.json, NULL, "prints one JSON object instead of the text" },

@@ -24,6 +24,7 @@ static const subcommand subcommands[] = {
     { "replay", "run conversations from a script of JSON lines", cli_replay },
     { "score", "how well a model predicts a text", cli_score },
     { "embed", "make vectors of texts", cli_embed },
+    { "steer", "make a control vector of pairs of texts", cli_steer },
     { "tokenize", "text to ids and back, JSON lines", cli_tokenize },
     { "render", "chat messages to the model's prompt, JSON lines", cli_render },
     { "vision", "what a model sees of pictures", cli_vision },

@@ -163,6 +163,7 @@ static bool read_window(score *s)
                                     .images = s->images.handles, .image_count = s->images.made },
                         .prefill_only = true, .score_prompt = true, .alts_per_token = s->options->top,
                         .loras = s->host->loras.uses, .lora_count = s->host->loras.count,
+                        .steers = s->host->steers.uses, .steer_count = s->host->steers.count,
                         .on_event = on_event, .user = s };
     exl2_result result = exl2_session_open(e, s->host->model, &s->session);
     d.session = s->session;
@@ -394,6 +395,7 @@ int cli_score(int argc, char **argv)
         { "--by-position", ARG_BOOL, &o.by_position, NULL, "prints figures by the number of tokens before a token" },
         { "--top", ARG_U32, &o.top, "K", "with --json: prints the K largest logits of each position" },
         HOST_LORA_ARG(o.host),
+        HOST_STEER_ARG(o.host),
         HOST_CONTEXT_ARGS(o.model),
         HOST_ARGS(o.host),
         { "--json", ARG_BOOL, &o.json, NULL, "prints JSON" },

@@ -162,6 +162,7 @@ bool host_open(host *h, const host_options *o)
     uint32_t device_count;
     *h = (host){ .pool = pool_open(o->threads), .says_place = o->says_place, .experts = o->experts,
                  .cache = o->cache, .cache_tokens = o->cache_tokens, .lora_texts = o->loras,
+                 .steer_texts = o->steers,
                  .offload = o->offload == HOST_OFFLOAD_AUTO ? EXL2_OFFLOAD_AUTO : EXL2_OFFLOAD_NONE,
                  .host_mlps = o->host_mlps };
     if (o->threads > POOL_WIDTH_MAX) {
@@ -244,6 +245,7 @@ bool host_load(host *h, const exl2_model_desc *d, uint32_t sequences)
     with_progress.experts_active = h->experts ? h->experts : d->experts_active;
     host_place(h, &with_progress);
     loras_plan(&with_progress, h->lora_texts.count);
+    with_progress.steer_max += h->steer_texts.count;
     if (!with_progress.cache.tokens && exl2_model_measure(h->engine, &with_progress, &h->info) >= 0) {
         with_progress.cache.tokens = (uint64_t)h->info.context_max * sequences;
     }
@@ -262,7 +264,8 @@ bool host_load(host *h, const exl2_model_desc *d, uint32_t sequences)
     } else if (result < 0) {
         host_failed(h);
     }
-    return result >= 0 && loras_load(h->engine, h->model, &h->lora_texts, &h->loras);
+    return result >= 0 && loras_load(h->engine, h->model, &h->lora_texts, &h->loras)
+        && steers_load(h->engine, h->model, &h->steer_texts, &h->steers);
 }
 
 bool host_load_text(host *h, const char *path)

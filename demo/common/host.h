@@ -12,6 +12,7 @@
 #include "exl2.h"
 #include "kernel_folder.h"
 #include "loras.h"
+#include "steers.h"
 #include "pool.h"
 #include "progress.h"
 
@@ -37,6 +38,7 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
     uint64_t cache_tokens; /* 0 = what the program needs */
     uint64_t bytes_max;  /* cap of the engine's host memory; 0 = no cap */
     arg_texts loras;     /* --lora: adapters of every job */
+    arg_texts steers;    /* --steer: control vectors of every job */
     const char *kernels; /* folder of compiled kernels; NULL = the user's cache */
     uint32_t max_jobs, max_sessions; /* of the engine; 0 = its defaults */
     bool first_start;    /* the entries of that folder are not read */
@@ -72,9 +74,11 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
     { "--threads", ARG_U32, &(options).threads, "N", "CPU threads, with the main one; at most 64 (all cores)" }, \
     { "--experts", ARG_U32, &(options).experts, "N", "experts that a token uses (the model's own number)" }
 
-/* A row of a flag table for adapters. */
+/* Rows of a flag table for adapters, and for control vectors. */
 #define HOST_LORA_ARG(options) \
     { "--lora", ARG_TEXTS, &(options).loras, "DIR[:S]", "an adapter (LoRA), with factor S (1); may be repeated" }
+#define HOST_STEER_ARG(options) \
+    { "--steer", ARG_TEXTS, &(options).steers, "F[:X]", "a control vector, with factor X (1); up to 4 times" }
 
 /* Rows of a flag table for the RoPE of a model, and for its context too: an exl2_model_desc. */
 #define HOST_ROPE_ARGS(desc)                                                                                        \
@@ -108,8 +112,9 @@ typedef struct host { /* zeroed: closed */
     uint64_t cache_tokens;
     exl2_model model;
     exl2_model_info info;
-    arg_texts lora_texts; /* of the options */
+    arg_texts lora_texts, steer_texts; /* of the options */
     loras loras;         /* loaded with the model */
+    steers steers;       /* the same */
     progress bar;
     double open_seconds, load_seconds;
 } host;
@@ -123,8 +128,9 @@ typedef struct host_end { /* how a job ended; zeroed before it starts */
 } host_end;
 
 /* These four print a message to stderr if they fail. host_load: if d gives no cache size, the cache holds `sequences`
-   full contexts; Ctrl-C ends loading; the adapters of --lora are loaded, too. host_load_text loads only the tokenizer
-   and the chat template. host_load_draft loads a draft model for `sequences` sequences of the model that is loaded. */
+   full contexts; Ctrl-C ends loading; the adapters of --lora and the vectors of --steer are loaded, too. host_load_text
+   loads only the tokenizer and the chat template. host_load_draft loads a draft model for `sequences` sequences of the
+   model that is loaded. */
 bool host_open(host *h, const host_options *o);
 bool host_load(host *h, const exl2_model_desc *d, uint32_t sequences);
 bool host_load_text(host *h, const char *path);

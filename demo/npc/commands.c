@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool run_help(visitor *v, const char *rest);
@@ -115,6 +116,31 @@ static bool run_look(visitor *v, const char *rest)
     return good;
 }
 
+#define MOOD_STEP 0.05f
+
+/* Moves the partner's mood, or says what it is. */
+static bool run_mood(visitor *v, const char *rest)
+{
+    npc *n = v->partner;
+    char *end;
+    if (!n || !n->feels.steer.id) {
+        visitor_note(v, n ? "%s has no mood of that kind: that needs --mood %s=FILE." : "Whose? Begin with a name: "
+                     "'marla, good evening'.", n ? n->who->name : "", n ? n->who->name : "");
+        return true;
+    }
+    float now = n->feels.factor < -100 ? 0 : n->feels.factor, factor = strtof(rest, &end);
+    bool moves = strcmp(rest, "+") == 0 || strcmp(rest, "-") == 0;
+    if (rest[0] && !moves && (*end || end == rest)) {
+        visitor_note(v, "/mood needs + or - or a factor such as 0.1.");
+        return true;
+    }
+    factor = moves ? now + (rest[0] == '+' ? MOOD_STEP : -MOOD_STEP) : rest[0] ? factor : now;
+    factor = factor < -100 ? -100 : factor > 100 ? 100 : factor;
+    n->feels.factor = factor > -0.001f && factor < 0.001f ? EXL2_OFF : factor;
+    visitor_note(v, "%s's mood has the factor %.2f from the next answer on.", n->who->name, (double)factor);
+    return true;
+}
+
 #define SAVE_PATH "lantern.save" /* in the working folder */
 
 static bool run_save(visitor *v, const char *rest)
@@ -180,6 +206,7 @@ static const struct {
     { "/look", "/look FILE", "show a picture to whom you talk with; needs --images", run_look },
     { "/shout", "/shout TEXT", "all three answer at once", run_shout },
     { "/leave", "/leave", "walk away: whoever speaks stops mid-word", run_leave },
+    { "/mood", "/mood + - or X", "move the mood of whom you talk with (F7, F6; needs --mood)", run_mood },
     { "/save", "/save [FILE]", "keep the evening, mid-sentence too (F5; lantern.save)", run_save },
     { "/load", "/load [FILE]", "go on with a kept evening (F9)", run_load },
     { "/transcript", "/transcript [FILE]", "write down what was said", run_transcript },

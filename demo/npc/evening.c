@@ -93,6 +93,7 @@ bool evening_begin(evening *e)
                    + (uint64_t)o->patrons * PATRONS_CACHE_TOKENS;
     host_place(&e->host, &d);
     loras_plan(&d, o->loras.count);
+    d.steer_max = o->moods.count;
     if (exl2_model_open(e->host.engine, &d, &e->host.model) < 0
         || (o->worker && exl2_worker_start(e->host.engine) < 0)) {
         host_failed(&e->host);
@@ -111,26 +112,51 @@ static bool is_name(const character *who, const char *text, size_t bytes)
     return same == bytes && who->name[bytes] == 0;
 }
 
-/* Loads the adapters of the people. false, with a message printed: one of them failed, or names nobody. */
-static bool load_adapters(evening *e, exl2_lora_use uses[CAST_SIZE])
+/* Divides NAME=FILE. *person: whose it is. NULL, with a message printed: it names nobody. */
+static const char *file_of(const evening *e, const char *flag, const char *text, uint32_t *person)
 {
-    const arg_texts *texts = &e->options->loras;
-    for (uint32_t i = 0; i < texts->count; i++) {
-        const char *text = texts->items[i], *folder = strchr(text, '=');
-        uint32_t person = 0;
-        loras loaded;
-        while (folder && person < CAST_SIZE && !is_name(&e->cast.people[person], text, (size_t)(folder - text))) {
-            person++;
-        }
-        if (!folder || person == CAST_SIZE || uses[person].lora.id) {
-            fprintf(stderr, "--lora %s: it must begin with the name of a person and '=', each name once\n", text);
+    const char *equals = strchr(text, '=');
+    *person = 0;
+    while (equals && *person < CAST_SIZE && !is_name(&e->cast.people[*person], text, (size_t)(equals - text))) {
+        ++*person;
+    }
+    if (!equals || *person == CAST_SIZE) {
+        fprintf(stderr, "%s %s: it must begin with the name of a person and '=', each name once\n", flag, text);
+        return NULL;
+    }
+    return equals + 1;
+}
+
+/* Loads the adapters and the control vectors of the people. false, with a message printed: one of them failed, or names
+   nobody. */
+static bool load_adapters(evening *e, tavern_options *out)
+{
+    const arg_texts *adapters = &e->options->loras, *moods = &e->options->moods;
+    for (uint32_t i = 0; i < adapters->count + moods->count; i++) {
+        bool adapter = i < adapters->count;
+        const char *flag = adapter ? "--lora" : "--mood";
+        const char *text = adapter ? adapters->items[i] : moods->items[i - adapters->count];
+        uint32_t person;
+        const char *file = file_of(e, flag, text, &person);
+        loras lora = { .count = 0 };
+        steers mood = { .count = 0 };
+        if (!file) {
             return false;
         }
-        const arg_texts one = { { folder + 1 }, 1 };
-        if (!loras_load(e->host.engine, e->host.model, &one, &loaded)) {
+        if (adapter ? out->loras[person].lora.id : out->moods[person].steer.id) {
+            fprintf(stderr, "%s %s: each person can have one\n", flag, text);
             return false;
         }
-        uses[person] = loaded.uses[0];
+        const arg_texts one = { { file }, 1 };
+        if (adapter ? !loras_load(e->host.engine, e->host.model, &one, &lora)
+                    : !steers_load(e->host.engine, e->host.model, &one, &mood)) {
+            return false;
+        }
+        if (adapter) {
+            out->loras[person] = lora.uses[0];
+        } else {
+            out->moods[person] = mood.uses[0];
+        }
     }
     return true;
 }
@@ -142,7 +168,7 @@ static bool fill_tavern(evening *e)
         fprintf(stderr, "%s has no tokenizer, which the tavern needs\n", e->options->model);
         return false;
     }
-    if (!load_adapters(e, o.loras)) {
+    if (!load_adapters(e, &o)) {
         return false;
     }
     e->model_ready = true;

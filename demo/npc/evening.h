@@ -27,6 +27,7 @@ typedef struct evening_options {
     uint32_t cpu_us, gpu_us, turns, patrons;
     uint32_t memory_mib;  /* cap of the engine's memory; 0 = no cap */
     arg_texts loras;      /* NAME=FOLDER[:SCALE]: adapters of people */
+    arg_texts moods;      /* NAME=FILE[:FACTOR]: control vectors of people */
     bool worker;
     tavern_options tavern;
     exl2_model_desc desc; /* of the model: what the flags say */
@@ -60,6 +61,8 @@ typedef struct evening_options {
     { "--context", ARG_U32, &(o).desc.context_max, "N", "tokens that each person remembers (2048)" },              \
     { "--lora", ARG_TEXTS, &(o).loras, "NAME=DIR[:S]",                                                       \
       "an adapter (LoRA) of a person, with factor S (1); may be repeated" },                                       \
+    { "--mood", ARG_TEXTS, &(o).moods, "NAME=F[:X]",                                                               \
+      "a control vector of a person, with factor X (1), which F6 and F7 move; may be repeated" },                  \
     { "--memory", ARG_U32, &(o).memory_mib, "MB", "cap of the engine's memory in MiB; more is refused (no cap)" },   \
     IMAGES_ROOM((o).images),                                                                                       \
     HOST_ROPE_ARGS((o).desc),                                                                                      \

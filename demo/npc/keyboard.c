@@ -8,7 +8,8 @@
 /* The line of a key that ends one, or the command that stands for a function key. */
 static const char *line_of(const keyboard *k, line_key key)
 {
-    return key == LINE_SAVE ? "/save" : key == LINE_LOAD ? "/load" : k->line.entered.text;
+    return key == LINE_SAVE ? "/save" : key == LINE_LOAD ? "/load" : key == LINE_LESS ? "/mood -"
+         : key == LINE_MORE ? "/mood +" : k->line.entered.text;
 }
 
 #ifdef _WIN32
@@ -47,6 +48,8 @@ static const char *sequence_of(WORD key)
     case VK_END: return "\x1b[F";
     case VK_DELETE: return "\x1b[3~";
     case VK_F5: return "\x1b[15~";
+    case VK_F6: return "\x1b[17~";
+    case VK_F7: return "\x1b[18~";
     case VK_F9: return "\x1b[20~";
     default: return "";
     }

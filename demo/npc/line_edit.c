@@ -138,12 +138,18 @@ static void run_sequence(line_edit *l, char last)
     }
 }
 
-/* F5 and F9 are ESC [ 1 5 ~ and ESC [ 2 0 ~. */
+/* F5, F6, F7 and F9 are ESC [ 1 5 ~, 1 7, 1 8 and 2 0. */
 static line_key function_key(const line_edit *l)
 {
-    bool f5 = l->sequence_bytes == 4 && memcmp(l->sequence + 1, "[15", 3) == 0;
-    bool f9 = l->sequence_bytes == 4 && memcmp(l->sequence + 1, "[20", 3) == 0;
-    return f5 ? LINE_SAVE : f9 ? LINE_LOAD : LINE_TYPING;
+    static const struct { const char *digits; line_key key; } keys[] = {
+        { "[15", LINE_SAVE }, { "[17", LINE_LESS }, { "[18", LINE_MORE }, { "[20", LINE_LOAD }
+    };
+    for (size_t i = 0; l->sequence_bytes == 4 && i < sizeof keys / sizeof keys[0]; i++) {
+        if (memcmp(l->sequence + 1, keys[i].digits, 3) == 0) {
+            return keys[i].key;
+        }
+    }
+    return LINE_TYPING;
 }
 
 /* true: the byte belongs to an escape sequence. *key: what the sequence asks for when it ends. */

@@ -15,8 +15,10 @@
 #define LINE_BYTES_MAX 800 /* longest line; further bytes are ignored, and `full` is set */
 #define LINE_HISTORY 32    /* lines that the up key brings back */
 
-/* CLOSED: Ctrl-D on an empty line. SAVE, LOAD: F5 and F9, which leave the line as it is. */
-typedef enum line_key { LINE_TYPING, LINE_ENTERED, LINE_CLOSED, LINE_SAVE, LINE_LOAD } line_key;
+/* CLOSED: Ctrl-D on an empty line. SAVE, LESS, MORE, LOAD: F5, F6, F7 and F9, which leave the line as it is. */
+typedef enum line_key {
+    LINE_TYPING, LINE_ENTERED, LINE_CLOSED, LINE_SAVE, LINE_LESS, LINE_MORE, LINE_LOAD
+} line_key;
 
 typedef struct line_text {
     char text[LINE_BYTES_MAX + 1]; /* [bytes] UTF-8, ends with NUL */

@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define MAGIC "EXL2TAVN"
-#define VERSION 2u
+#define VERSION 3u
 #define ABSENT UINT32_MAX
 #define HEAD_BYTES 20u
 #define SUM_BYTES 8u
@@ -227,6 +227,16 @@ static void put_recalled(stream *x, npc *n)
     }
 }
 
+/* The factor of a mood as its bits: a person who was speaking goes on with the same one. */
+static void put_factor(stream *x, float *value)
+{
+    uint32_t bits;
+    memcpy(&bits, value, sizeof bits);
+    put_u32(x, &bits, UINT32_MAX);
+    memcpy(value, &bits, sizeof bits);
+    x->bad = x->bad || !((*value >= -100 && *value <= 100) || (*value >= EXL2_OFF && *value <= EXL2_OFF));
+}
+
 static void put_person(stream *x, tavern *home, npc *n, bool *speaks)
 {
     const char *talk = n->talk ? n->talk : "";
@@ -241,6 +251,7 @@ static void put_person(stream *x, tavern *home, npc *n, bool *speaks)
     put_trust(x, &n->trust);
     put_state(x, home, n);
     put_array(x, n->said, sizeof n->said);
+    put_factor(x, &n->feels.factor);
     if (x->reads) {
         n->said_bytes = strlen(n->said);
         n->talk_bytes = strlen(talk);

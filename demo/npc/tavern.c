@@ -184,7 +184,8 @@ static exl2_sampler_desc sampler_of(const npc *n)
 static exl2_job_desc desc_of(npc *n, exl2_grammar grammar)
 {
     exl2_job_desc d = { .session = n->session, .grammar = grammar, .loop_stop = LOOP_TIMES, .on_event = on_event,
-                        .user = n, .loras = &n->lora, .lora_count = n->lora.lora.id != 0 };
+                        .user = n, .loras = &n->lora, .lora_count = n->lora.lora.id != 0,
+                        .steers = &n->feels, .steer_count = n->feels.steer.id != 0 };
     d.prefill_only = grammar.id == 0;
     d.priority = d.prefill_only ? -1 : 0; /* whoever speaks goes first */
     d.draft.one_by_one = n->place->one_by_one;
@@ -605,6 +606,7 @@ bool tavern_open(tavern *t, const host *h, const cast *c, const tavern_options *
         t->npcs[i].place = t;
         t->npcs[i].who = &c->people[i];
         t->npcs[i].lora = o->loras[i];
+        t->npcs[i].feels = o->moods[i];
         t->npcs[i].mood = c->people[i].mood;
         take_things(t, &t->npcs[i]);
     }

@@ -40,6 +40,7 @@ struct npc {
     const character *who;
     exl2_session session;
     exl2_lora_use lora;       /* of all jobs of the person; id 0: none */
+    exl2_steer_use feels;     /* the same; its factor moves between two turns */
     exl2_job job;             /* job of the current turn; id 0: none */
     exl2_job thinks;          /* job that prefills the newest line while nobody asks; id 0: none */
     bool waits;               /* the job is paused; see tavern.hear_words */
@@ -114,6 +115,7 @@ typedef struct tavern_options {
     float temperature;
     bool one_by_one;
     exl2_lora_use loras[CAST_SIZE]; /* adapter of each person; id 0: none */
+    exl2_steer_use moods[CAST_SIZE]; /* control vector of each person; id 0: none */
 } tavern_options;
 
 /* A function that returns bool returns false if the engine fails; t->error then has the message. (tavern_is_ready and

@@ -754,7 +754,7 @@ static void case_sentences(void)
 {
     static const char *const commands[] = { "", "info", "archs", "chat", "generate", "replay", "score", "embed",
                                             "vision", "tokenize", "render", "bench", "import", "convert", "compare",
-                                            "kernels", "synth" };
+                                            "kernels", "synth", "steer" };
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         CHECK_INT(program_run("%s --help", commands[i]), 0);
         char *out = program_read("out"), *err = program_read("err");

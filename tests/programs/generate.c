@@ -1,5 +1,5 @@
 /* generate.c: texts that the program exl2 generates with --schema, --grammar, --regex and --choices, and its messages
-   about them. Also replies of npc by a model with random weights.
+   about them. Also replies of npc by a model with random weights, and control vectors: exl2 steer, and --steer.
    takes: generate PROGRAM FOLDER NPC: the program, a folder to write to, the program npc.
    gives: exit code 0 or 1.
    owns:  FOLDER. */
@@ -56,6 +56,75 @@ static void check_grammars(const char *model)
     program_sentence(program_run("generate '%s' --prompt a --regex 'a{9}' --max 3", model), 1, "at least");
 }
 
+/* The numbers that a run of `exl2 embed` prints. */
+static uint32_t read_state(const char *model, const char *text, uint32_t layer, double *out, uint32_t cap)
+{
+    CHECK_INT(program_run("embed '%s' --text '%s' --layer %u --no-unit --pool last", model, text, layer), 0);
+    char *numbers = program_read("out"), *at = numbers;
+    uint32_t count = 0;
+    for (char *end; count < cap && (out[count] = strtod(at, &end), end != at); at = end) {
+        count++;
+    }
+    free(numbers);
+    return count;
+}
+
+/* The vector of layer 2 in a file is the difference of the residuals after it, which `exl2 embed` prints, too. */
+static void check_vector(const char *model, const char *path, const char *plus, const char *minus)
+{
+    static double a[1024], b[1024];
+    uint32_t width = read_state(model, plus, 3, a, 1024);
+    CHECK(width > 0 && read_state(model, minus, 3, b, 1024) == width);
+    size_t bytes;
+    char *file = check_read(path, &bytes);
+    uint64_t header;
+    memcpy(&header, file, sizeof header);
+    const char *entry = strstr(file + 8, "\"direction.2\"");
+    const char *offsets = entry ? strstr(entry, "data_offsets\":[") : NULL;
+    size_t at = offsets ? (size_t)strtoul(offsets + 15, NULL, 10) : SIZE_MAX;
+    for (uint32_t i = 0; i < width && CHECK(at < bytes); i++) {
+        float value;
+        memcpy(&value, file + 8 + header + at + 4 * i, sizeof value);
+        CHECK(fabs((double)value - (a[i] - b[i])) <= 1e-4 * (1 + fabs(a[i])));
+    }
+    free(file);
+}
+
+/* Vectors of pairs of texts: both kinds of files say the same, and change what is generated. */
+static void check_steer(const char *model)
+{
+    static const char *const flags[] = { "", "--steer '%s/v.gguf:20'", "--steer '%s/v.safetensors:20'",
+                                         "--steer '%s/pca.gguf:20'", "--steer '%s/v.gguf:0'" };
+    char *said[5], path[1100], flag[1200];
+    program_write("plus", "I am afraid\n");
+    program_write("minus", "I am calm\n");
+    program_write("many", "I am calm\n\nI am glad\n");
+    CHECK_INT(program_run("steer '%s' '%s/v.gguf' --plus '%s/plus' --minus '%s/minus'", model, folder, folder, folder),
+              0);
+    CHECK_INT(program_run("steer '%s' '%s/v.safetensors' --plus '%s/plus' --minus '%s/minus'", model, folder, folder,
+                          folder), 0);
+    CHECK_INT(program_run("steer '%s' '%s/pca.gguf' --plus '%s/plus' --minus '%s/minus' --pca", model, folder, folder,
+                          folder), 0); /* of one pair: the same vector */
+    for (uint32_t i = 0; i < 5; i++) {
+        snprintf(flag, sizeof flag, flags[i], folder);
+        CHECK_INT(program_run("generate '%s' --prompt Hello --greedy --max 12 %s", model, flag), 0);
+        said[i] = program_read("out");
+    }
+    CHECK(strcmp(said[0], said[1]) != 0 && strcmp(said[0], said[4]) == 0);
+    CHECK_TEXT(said[2], said[1]);
+    CHECK_TEXT(said[3], said[1]);
+    for (uint32_t i = 0; i < 5; i++) {
+        free(said[i]);
+    }
+    snprintf(path, sizeof path, "%s/v.safetensors", folder);
+    check_vector(model, path, "I am afraid", "I am calm");
+    program_sentence(program_run("steer '%s' '%s/x.gguf' --plus '%s/plus' --minus '%s/many'", model, folder, folder,
+                                 folder), 1, "has 1 texts, but");
+    program_sentence(program_run("steer m x.gguf --plus a"), 2, "give both --plus and --minus");
+    program_sentence(program_run("steer m x.bin --plus a --minus b"), 2, "neither in .gguf nor in .safetensors");
+    program_sentence(program_run("generate '%s' --prompt a --steer '%s/none.gguf'", model, folder), 1, "no none.gguf");
+}
+
 int main(int argc, char **argv)
 {
     char model[1100];
@@ -67,6 +136,7 @@ int main(int argc, char **argv)
     snprintf(model, sizeof model, "%s/model", folder);
     program_make_model(program, "model", 30, 1);
     check_grammars(model);
+    check_steer(model);
     program_sentence(program_run("generate m --prompt a --regex a --regex b --regex c --regex d --choices f"), 2,
                      "give at most 4 of --schema");
     program_sentence(program_run("generate '%s' --prompt a --schema '%s/none'", model, folder), 1,
