@@ -1,7 +1,7 @@
 /* exl3.cuh: decodes EXL3's trellis tiles in registers, and transforms blocks of 128 values.
    takes: base.cuh, exl3_args.h.
    gives: exl2k_exl3_words, exl2k_exl3_fetch, exl2k_exl3_decode; exl2k_exl3_hadamard, exl2k_exl3_place,
-          exl2k_exl3_input.
+          exl2k_exl3_input; EXL2K_EXL3_RATES.
 
    A tile has 256 weights on a ring of 256 K bits. Bit b of the ring is bit 31 - b % 32 of the little-endian 32-bit word
    b / 32. Position t ends behind bit e(t); its state is the 16 bits before that, modulo the ring. Lane L decodes the
@@ -13,6 +13,26 @@
 
 #include "base.cuh"
 #include "exl3_args.h"
+
+/* A switch over the rates of a codebook, each of which is 2 K: whole bits, and the half ones that MUL1 has. */
+#define EXL2K_EXL3_RATES(rate, book, CASE)   \
+    switch (rate) {                          \
+        CASE(2)                              \
+        CASE(4)                              \
+        CASE(6)                              \
+        CASE(8)                              \
+        CASE(10)                             \
+        CASE(12)                             \
+        CASE(14)                             \
+        CASE(16)                             \
+    }                                        \
+    if constexpr (book == EXL2K_EXL3_MUL1) { \
+        switch (rate) {                      \
+            CASE(3)                          \
+            CASE(5)                          \
+            CASE(7)                          \
+        }                                    \
+    }
 
 /* ---- where bits lie. RATE is 2 K, so that half rates are integers ---- */
 

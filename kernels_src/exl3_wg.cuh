@@ -92,23 +92,7 @@ EXL2K_FN void exl2k_exl3_wg_any_rate(u32 rate, u64 tile, u32 pitch, u32 stages, 
 {
 #define EXL2K_EXL3_CASE(R)                                                                                           \
     case R: exl2k_exl3_wg_column<HALVES, R, BOOK>(tile, pitch, stages, inputs, row_bytes, shared, warp, lane); break;
-    switch (rate) {
-        EXL2K_EXL3_CASE(2)
-        EXL2K_EXL3_CASE(4)
-        EXL2K_EXL3_CASE(6)
-        EXL2K_EXL3_CASE(8)
-        EXL2K_EXL3_CASE(10)
-        EXL2K_EXL3_CASE(12)
-        EXL2K_EXL3_CASE(14)
-        EXL2K_EXL3_CASE(16)
-    }
-    if constexpr (BOOK == EXL2K_EXL3_MUL1) {
-        switch (rate) {
-            EXL2K_EXL3_CASE(3)
-            EXL2K_EXL3_CASE(5)
-            EXL2K_EXL3_CASE(7)
-        }
-    }
+    EXL2K_EXL3_RATES(rate, BOOK, EXL2K_EXL3_CASE)
 #undef EXL2K_EXL3_CASE
 }
 

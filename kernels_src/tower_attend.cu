@@ -2,10 +2,9 @@
    takes: base.cuh, tower_args.h.
    gives: exl2k_tower_attend32, exl2k_tower_attend64, exl2k_tower_attend80, exl2k_tower_attend128.
 
-   A CTA has 128 rows of one head. A warp has 16 of them (BLOCKS 1), from their queries (in registers) to their outputs.
-   K and V are loaded in tiles; the next tile is in flight while the warps work on the current one. Tiles begin at
-   multiples of their size, and a row's sums are rescaled when its own scores grow: so the bits of a row do not depend on
-   its CTA. */
+   A CTA has 128 rows of one head. A warp has 16 of them, from their queries (in registers) to their outputs. K and V
+   are loaded in tiles; the next tile is in flight while the warps work on the current one. Tiles begin at multiples of
+   their size, and a row's sums are rescaled when its own scores grow: so the bits of a row do not depend on its CTA. */
 #include "base.cuh"
 #include "tower_args.h"
 
@@ -36,12 +35,12 @@ template <u32 DIM> struct exl2k_tower_sums {
 };
 
 /* Starts to copy K and V of rows [first, first + KEYS). */
-template <u32 DIM, u32 KEYS, u32 THREADS>
+template <u32 DIM, u32 KEYS>
 EXL2K_FN void exl2k_tower_tile(const exl2k_tower_attend_args &a, u64 keys, u64 values, u32 first, u32 end, u32 to)
 {
     const u32 pitch = DIM * 2 + 16, pieces = DIM / 8;
     if (first < end) {
-        for (u32 i = threadIdx.x; i < KEYS * pieces; i += THREADS) {
+        for (u32 i = threadIdx.x; i < KEYS * pieces; i += 256) {
             u32 line = i / pieces, piece = i % pieces;
             bool inside = first + line < a.rows;
             u64 from = ((u64)(inside ? first + line : 0) * DIM + piece * 8) * 2;
@@ -96,26 +95,23 @@ EXL2K_FN void exl2k_tower_softmax(exl2k_tower_sums<DIM> &s, f32 (&score)[KEYS / 
     }
 }
 
-/* Adds KEYS rows of a tile of ALL rows, which begin at row `first`: begin, end: of the keys of this lane's rows. masked:
-   some are not among these. The warp has BLOCKS times 16 rows. */
-template <u32 DIM, u32 KEYS, u32 ALL, u32 BLOCKS>
-EXL2K_FN void exl2k_tower_attend_tile(const exl2k_tower_attend_args &a, exl2k_tower_sums<DIM> (&s)[BLOCKS],
-                                      const u32 (&query)[BLOCKS][DIM / 16][4], u32 tile, u32 first,
-                                      const u32 (&begin)[BLOCKS][2], const u32 (&end)[BLOCKS][2], bool masked)
+/* Adds a tile, whose KEYS rows begin at row `first`: begin, end: of the keys of this lane's rows. masked: some are not
+   among these. */
+template <u32 DIM, u32 KEYS>
+EXL2K_FN void exl2k_tower_attend_tile(const exl2k_tower_attend_args &a, exl2k_tower_sums<DIM> &s,
+                                      const u32 (&query)[DIM / 16][4], u32 tile, u32 first, const u32 (&begin)[2],
+                                      const u32 (&end)[2], bool masked)
 {
     const u32 pitch = DIM * 2 + 16;
     u32 lane = threadIdx.x % 32;
     u32 columns = tile + ((lane & 7) + (lane >> 4 << 3)) * pitch + (lane >> 3 & 1) * 16;
-    u32 rows = tile + ALL * pitch + ((lane & 7) + (lane & 8)) * pitch + (lane >> 4) * 16;
-    f32 score[BLOCKS][KEYS / 8][4];
+    u32 rows = tile + KEYS * pitch + ((lane & 7) + (lane & 8)) * pitch + (lane >> 4) * 16;
+    f32 score[KEYS / 8][4];
 #pragma unroll
-    for (u32 q = 0; q < BLOCKS; q++) {
+    for (u32 n = 0; n < KEYS / 8; n++) {
 #pragma unroll
-        for (u32 n = 0; n < KEYS / 8; n++) {
-#pragma unroll
-            for (u32 i = 0; i < 4; i++) {
-                score[q][n][i] = 0.0f;
-            }
+        for (u32 i = 0; i < 4; i++) {
+            score[n][i] = 0.0f;
         }
     }
 #pragma unroll
@@ -123,46 +119,37 @@ EXL2K_FN void exl2k_tower_attend_tile(const exl2k_tower_attend_args &a, exl2k_to
 #pragma unroll
         for (u32 n = 0; n < KEYS / 16; n++) {
             uint4 b = exl2k_ldmatrix4(columns + n * 16 * pitch + k * 32);
+            exl2k_mma(score[2 * n], query[k], b.x, b.y);
+            exl2k_mma(score[2 * n + 1], query[k], b.z, b.w);
+        }
+    }
+    if (masked) {
 #pragma unroll
-            for (u32 q = 0; q < BLOCKS; q++) {
-                exl2k_mma(score[q][2 * n], query[q][k], b.x, b.y);
-                exl2k_mma(score[q][2 * n + 1], query[q][k], b.z, b.w);
+        for (u32 n = 0; n < KEYS / 8; n++) {
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) {
+                u32 key = first + 8 * n + 2 * (lane % 4) + (i & 1);
+                bool seen = key >= begin[i / 2] && key < end[i / 2];
+                score[n][i] = seen ? score[n][i] : __uint_as_float(0xFF800000u);
             }
         }
     }
-    u32 weight[BLOCKS][KEYS / 16][4];
+    exl2k_tower_softmax<DIM, KEYS>(s, score, a.scale);
+    u32 weight[KEYS / 16][4];
 #pragma unroll
-    for (u32 q = 0; q < BLOCKS; q++) {
-        if (masked) {
-#pragma unroll
-            for (u32 n = 0; n < KEYS / 8; n++) {
-#pragma unroll
-                for (u32 i = 0; i < 4; i++) {
-                    u32 key = first + 8 * n + 2 * (lane % 4) + (i & 1);
-                    bool seen = key >= begin[q][i / 2] && key < end[q][i / 2];
-                    score[q][n][i] = seen ? score[q][n][i] : __uint_as_float(0xFF800000u);
-                }
-            }
-        }
-        exl2k_tower_softmax<DIM, KEYS>(s[q], score[q], a.scale);
-#pragma unroll
-        for (u32 m = 0; m < KEYS / 16; m++) {
-            weight[q][m][0] = exl2k_pack_f16(score[q][2 * m][0], score[q][2 * m][1]);
-            weight[q][m][1] = exl2k_pack_f16(score[q][2 * m][2], score[q][2 * m][3]);
-            weight[q][m][2] = exl2k_pack_f16(score[q][2 * m + 1][0], score[q][2 * m + 1][1]);
-            weight[q][m][3] = exl2k_pack_f16(score[q][2 * m + 1][2], score[q][2 * m + 1][3]);
-        }
+    for (u32 m = 0; m < KEYS / 16; m++) {
+        weight[m][0] = exl2k_pack_f16(score[2 * m][0], score[2 * m][1]);
+        weight[m][1] = exl2k_pack_f16(score[2 * m][2], score[2 * m][3]);
+        weight[m][2] = exl2k_pack_f16(score[2 * m + 1][0], score[2 * m + 1][1]);
+        weight[m][3] = exl2k_pack_f16(score[2 * m + 1][2], score[2 * m + 1][3]);
     }
 #pragma unroll
     for (u32 m = 0; m < KEYS / 16; m++) {
 #pragma unroll
         for (u32 k = 0; k < DIM / 16; k++) {
             uint4 b = exl2k_ldmatrix4_transposed(rows + m * 16 * pitch + k * 32);
-#pragma unroll
-            for (u32 q = 0; q < BLOCKS; q++) {
-                exl2k_mma(s[q].out[2 * k], weight[q][m], b.x, b.y);
-                exl2k_mma(s[q].out[2 * k + 1], weight[q][m], b.z, b.w);
-            }
+            exl2k_mma(s.out[2 * k], weight[m], b.x, b.y);
+            exl2k_mma(s.out[2 * k + 1], weight[m], b.z, b.w);
         }
     }
 }
@@ -173,13 +160,13 @@ EXL2K_FN u32 exl2k_tower_segment(const exl2k_tower_attend_args &a, u32 row, u32 
     return a.segments ? exl2k_load(a.segments + ((u64)row * 2 + end) * 4) : end ? a.rows : 0;
 }
 
-/* KEYS: rows of a tile; HALF: of these, how many are added at once. */
-template <u32 DIM, u32 KEYS, u32 HALF, u32 BLOCKS> EXL2K_FN void exl2k_tower_attend(const exl2k_tower_attend_args &a)
+/* KEYS: rows of a tile. */
+template <u32 DIM, u32 KEYS> EXL2K_FN void exl2k_tower_attend(const exl2k_tower_attend_args &a)
 {
-    const u32 pitch = DIM * 2 + 16, bytes = 2 * KEYS * pitch, threads = 256 / BLOCKS, own = 16 * BLOCKS;
+    const u32 pitch = DIM * 2 + 16, bytes = 2 * KEYS * pitch;
     __shared__ __align__(128) u8 shared[2 * bytes];
     u32 at = exl2k_shared(shared), other = at + bytes, lane = threadIdx.x % 32, last = a.rows - 1;
-    u32 first_row = a.row + blockIdx.x * EXL2K_TOWER_TILE, warp_row = first_row + threadIdx.x / 32 * own;
+    u32 first_row = a.row + blockIdx.x * EXL2K_TOWER_TILE, warp_row = first_row + threadIdx.x / 32 * 16;
     exl2k_dependency_release();
     exl2k_dependency_wait();
     u64 head = ((u64)blockIdx.y * a.rows_max) * DIM * 2, all = (u64)a.heads * a.rows_max * DIM * 2;
@@ -187,68 +174,58 @@ template <u32 DIM, u32 KEYS, u32 HALF, u32 BLOCKS> EXL2K_FN void exl2k_tower_att
     u32 begin_all = exl2k_tower_segment(a, exl2k_min(first_row, last), 0) / KEYS * KEYS;
     u32 end_all = exl2k_tower_segment(a, exl2k_min(first_row + EXL2K_TOWER_TILE - 1, last), 1);
     u32 begin_warp = exl2k_tower_segment(a, exl2k_min(warp_row, last), 0);
-    u32 begin_last = exl2k_tower_segment(a, exl2k_min(warp_row + own - 1, last), 0);
-    u32 end_warp = exl2k_tower_segment(a, exl2k_min(warp_row + own - 1, last), 1);
+    u32 begin_last = exl2k_tower_segment(a, exl2k_min(warp_row + 15, last), 0);
+    u32 end_warp = exl2k_tower_segment(a, exl2k_min(warp_row + 15, last), 1);
     u32 end_first = exl2k_tower_segment(a, exl2k_min(warp_row, last), 1);
-    u32 begin[BLOCKS][2], end[BLOCKS][2], query[BLOCKS][DIM / 16][4];
-    exl2k_tower_tile<DIM, KEYS, threads>(a, keys, values, begin_all, end_all, at);
-    exl2k_tower_sums<DIM> s[BLOCKS];
+    u32 begin[2], end[2], query[DIM / 16][4];
+    exl2k_tower_tile<DIM, KEYS>(a, keys, values, begin_all, end_all, at);
+    exl2k_tower_sums<DIM> s;
 #pragma unroll
-    for (u32 q = 0; q < BLOCKS; q++) {
+    for (u32 j = 0; j < 2; j++) { /* rows after the last one are the last one, and are not stored */
+        u32 row = exl2k_min(warp_row + lane / 4 + 8 * j, last);
+        u64 from = a.heads_at + head + ((u64)row * DIM + lane % 4 * 2) * 2;
+        begin[j] = exl2k_tower_segment(a, row, 0);
+        end[j] = exl2k_tower_segment(a, row, 1);
+        s.most[j] = EXL2K_TOWER_LEAST;
+        s.total[j] = 0.0f;
 #pragma unroll
-        for (u32 j = 0; j < 2; j++) { /* rows after the last one are the last one, and are not stored */
-            u32 row = exl2k_min(warp_row + q * 16 + lane / 4 + 8 * j, last);
-            u64 from = a.heads_at + head + ((u64)row * DIM + lane % 4 * 2) * 2;
-            begin[q][j] = exl2k_tower_segment(a, row, 0);
-            end[q][j] = exl2k_tower_segment(a, row, 1);
-            s[q].most[j] = EXL2K_TOWER_LEAST;
-            s[q].total[j] = 0.0f;
-#pragma unroll
-            for (u32 k = 0; k < DIM / 16; k++) {
-                query[q][k][j] = exl2k_load(from + k * 32);
-                query[q][k][j + 2] = exl2k_load(from + k * 32 + 16);
-            }
+        for (u32 k = 0; k < DIM / 16; k++) {
+            query[k][j] = exl2k_load(from + k * 32);
+            query[k][j + 2] = exl2k_load(from + k * 32 + 16);
         }
+    }
 #pragma unroll
-        for (u32 n = 0; n < DIM / 8; n++) {
+    for (u32 n = 0; n < DIM / 8; n++) {
 #pragma unroll
-            for (u32 i = 0; i < 4; i++) {
-                s[q].out[n][i] = 0.0f;
-            }
+        for (u32 i = 0; i < 4; i++) {
+            s.out[n][i] = 0.0f;
         }
     }
     for (u32 first = begin_all; first < end_all; first += KEYS) {
         exl2k_copy_wait<0>();
         __syncthreads();
-        exl2k_tower_tile<DIM, KEYS, threads>(a, keys, values, first + KEYS, end_all, other);
-#pragma unroll
-        for (u32 h = 0; h < KEYS; h += HALF) {
-            u32 key = first + h;
-            if (key < end_warp && key + HALF > begin_warp) {
-                bool masked = key < begin_last || key + HALF > end_first;
-                exl2k_tower_attend_tile<DIM, HALF, KEYS, BLOCKS>(a, s, query, at + h * pitch, key, begin, end, masked);
-            }
+        exl2k_tower_tile<DIM, KEYS>(a, keys, values, first + KEYS, end_all, other);
+        if (first < end_warp && first + KEYS > begin_warp) {
+            bool masked = first < begin_last || first + KEYS > end_first;
+            exl2k_tower_attend_tile<DIM, KEYS>(a, s, query, at, first, begin, end, masked);
         }
         u32 swap = at;
         at = other;
         other = swap;
     }
 #pragma unroll
-    for (u32 q = 0; q < BLOCKS; q++) {
+    for (u32 j = 0; j < 2; j++) {
+        u32 row = warp_row + lane / 4 + 8 * j;
+        f32 total = s.total[j];
+        total += __shfl_xor_sync(EXL2K_ALL, total, 1);
+        total += __shfl_xor_sync(EXL2K_ALL, total, 2);
+        f32 inverse = 1.0f / total;
 #pragma unroll
-        for (u32 j = 0; j < 2; j++) {
-            u32 row = warp_row + q * 16 + lane / 4 + 8 * j;
-            f32 total = s[q].total[j];
-            total += __shfl_xor_sync(EXL2K_ALL, total, 1);
-            total += __shfl_xor_sync(EXL2K_ALL, total, 2);
-            f32 inverse = 1.0f / total;
-#pragma unroll
-            for (u32 n = 0; n < DIM / 8; n++) {
-                u32 i = n * 8 + lane % 4 * 2;
-                if (row < a.rows && i < a.dim) {
-                    u64 to = a.out + ((u64)row * a.out_pitch + blockIdx.y * a.dim + i) * 2;
-                    exl2k_store(to, exl2k_pack_f16(s[q].out[n][2 * j] * inverse, s[q].out[n][2 * j + 1] * inverse));
-                }
+        for (u32 n = 0; n < DIM / 8; n++) {
+            u32 i = n * 8 + lane % 4 * 2;
+            if (row < a.rows && i < a.dim) {
+                u64 to = a.out + ((u64)row * a.out_pitch + blockIdx.y * a.dim + i) * 2;
+                exl2k_store(to, exl2k_pack_f16(s.out[n][2 * j] * inverse, s.out[n][2 * j + 1] * inverse));
             }
         }
     }
@@ -262,20 +239,20 @@ template <u32 DIM, u32 KEYS, u32 HALF, u32 BLOCKS> EXL2K_FN void exl2k_tower_att
 
 extern "C" __global__ void __launch_bounds__(256, 2) exl2k_tower_attend32(exl2k_tower_attend_args a)
 {
-    exl2k_tower_attend<32, 64, 64, 1>(a);
+    exl2k_tower_attend<32, 64>(a);
 }
 
 extern "C" __global__ void __launch_bounds__(256, EXL2K_TOWER_CTAS) exl2k_tower_attend64(exl2k_tower_attend_args a)
 {
-    exl2k_tower_attend<64, 64, 64, 1>(a);
+    exl2k_tower_attend<64, 64>(a);
 }
 
 extern "C" __global__ void __launch_bounds__(256, EXL2K_TOWER_CTAS) exl2k_tower_attend80(exl2k_tower_attend_args a)
 {
-    exl2k_tower_attend<80, 64, 64, 1>(a);
+    exl2k_tower_attend<80, 64>(a);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 1) exl2k_tower_attend128(exl2k_tower_attend_args a)
 {
-    exl2k_tower_attend<128, 32, 32, 1>(a);
+    exl2k_tower_attend<128, 32>(a);
 }
