@@ -644,12 +644,11 @@ static bool life(const cuda_way *w, uint32_t n)
     cuda_cards = cards;
     cuda_card_count = 2;
     cuda_life l = { .e = open_cards(EXL2_BACKEND_CUDA, picks, CARDS, EXL2_OK), .late = w->late };
-    fake.fail_at = n;
+    cuda_way_fail(w, n);
     fake.peer_copies = 0;
     exl2_result r = cuda_use(&l);
     CHECK(n > 0 || (fake.peer_copies > 50) == (peers == FAKE_PEER_GOOD));
-    bool failed = fake.failed[0] != 0;
-    fake.fail_at = 0;
+    bool failed = cuda_way_failed();
     CHECK(failed || fake.devices[1].retained == 1);
     cuda_way_end(w, n, &l, r, failed);
     return failed;

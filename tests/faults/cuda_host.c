@@ -3,7 +3,7 @@
    many layers do so; sessions are saved, models parked, frames have budgets; allocations and calls fail once.
    takes: the goldens.
    gives: exit code 0 or 1. */
-#include "cuda_rig.h"
+#include "cuda_ways.h"
 
 #include "private/objects.h"
 
@@ -131,35 +131,11 @@ static void run(const char *function, const void *arguments, const unsigned grid
     }
 }
 
-/* ---- host memory ---- */
-
-static uint32_t host_fails_at; /* the n-th allocation from now fails; 0: none */
-static bool host_failed;
-static uint64_t host_bytes, host_most;
-
-static void *host_alloc(void *user, size_t bytes, size_t align, exl2_mem tag)
-{
-    host_failed = host_failed || host_fails_at == 1;
-    bool fails = host_fails_at == 1;
-    host_fails_at -= host_fails_at > 0;
-    void *memory = fails ? NULL : exl2__platform_alloc(user, bytes, align, tag);
-    host_bytes += memory ? bytes : 0;
-    host_most = host_bytes > host_most ? host_bytes : host_most;
-    return memory;
-}
-
-static void host_free(void *user, void *memory, size_t bytes, exl2_mem tag)
-{
-    host_bytes -= memory ? bytes : 0;
-    exl2__platform_free(user, memory, bytes, tag);
-}
-
 static exl2_engine *open_engine(uint64_t device_bytes_max, uint64_t bytes_max)
 {
     exl2_engine *e = NULL;
     exl2_engine_desc d = machine_desc(EXL2_BACKEND_CUDA, &cuda_error);
-    d.allocator.alloc_fn = host_alloc;
-    d.allocator.free_fn = host_free;
+    cuda_way_count_memory(&d);
     d.device_bytes_max = device_bytes_max;
     d.host_bytes_max = bytes_max;
     cuda_error = (exl2_error){ EXL2_OK, 0, "" };
@@ -197,7 +173,6 @@ static void values(const char *name, uint32_t mlps)
                                             { .cpu_us = 200, .gpu_us = 200, .wait = true } };
     machine_make();
     fake.run = run;
-    host_most = 0;
     cuda_life l = { .e = open_engine(0, 0) };
     exl2_model_desc m = desc_of(name, mlps);
     exl2_model_info info, measured;
@@ -239,7 +214,7 @@ static void values(const char *name, uint32_t mlps)
     }
     CHECK(rows_checked >= 3 * 14);
     exl2_close(l.e);
-    CHECK_INT(host_bytes, 0);
+    CHECK_INT(cuda_way_host_bytes, 0);
     machine_end();
 }
 
@@ -392,15 +367,6 @@ static void several_cards(const char *name)
 
 /* ---- parking ---- */
 
-static exl2_result loaded;
-
-static exl2_flow hear_load(void *user, const exl2_event *event)
-{
-    (void)user;
-    loaded = event->result;
-    return EXL2_CONTINUE;
-}
-
 /* The GPU's memory is given back, and the job goes on with the same MLPs on the CPU; a cap that became too small does
    not move more of them, but fails. */
 static void park(bool keep)
@@ -411,7 +377,7 @@ static void park(bool keep)
     exl2_model_info before, after;
     exl2_model_desc m = desc_of("exl2-mixed", 1);
     m.keep_packed = keep;
-    m.on_event = hear_load;
+    m.on_event = cuda_hear_load;
     CHECK_INT(exl2_model_load(l.e, &m, &l.model), EXL2_OK);
     CHECK_INT(exl2_model_get(l.e, l.model, &before), EXL2_OK);
     note_layers(&before);
@@ -424,12 +390,7 @@ static void park(bool keep)
     CHECK_INT(cuda_said[0].done_events, 0);
     CHECK_INT(exl2_model_park(l.e, l.model, true), EXL2_OK);
     CHECK_INT(fake.allocated, 0);
-    loaded = EXL2_PENDING;
-    CHECK_INT(exl2_model_park(l.e, l.model, false), EXL2_OK);
-    for (uint32_t i = 0; i < 100000 && loaded == EXL2_PENDING; i++) {
-        exl2_step(l.e, &(exl2_step_desc){ .cpu_us = 1 });
-    }
-    CHECK_INT(loaded, EXL2_OK);
+    CHECK_INT(cuda_load_again(l.e, l.model), EXL2_OK);
     rows_checked = 0;
     cuda_step_all(l.e, false, 0);
     CHECK(rows_checked > 5);
@@ -438,7 +399,7 @@ static void park(bool keep)
     CHECK(after.host_mlps == 1 && after.device_bytes == before.device_bytes);
     cuda_expect_history(l.e, l.a, 8, 38);
     exl2_close(l.e);
-    CHECK_INT(host_bytes, 0);
+    CHECK_INT(cuda_way_host_bytes, 0);
     machine_end();
 }
 
@@ -477,65 +438,25 @@ static void saves(void)
 
 /* ---- faults ---- */
 
-typedef struct way {
-    const char *what, *name; /* name: only calls of this name fail; NULL: all */
-    int code, nvrtc;
-    bool eager, late;
-    bool host;               /* allocations of host memory fail */
-    uint32_t each;
-} way;
-
 /* Uses an engine in which the n-th allocation or call after opening fails; 0: none. Returns whether one failed. */
-static bool life(const way *w, uint32_t n)
+static bool life(const cuda_way *w, uint32_t n)
 {
     machine_make();
     fake.run = run;
-    fake.eager = w->eager;
-    fake.fail_code = w->code;
-    fake.fail_nvrtc = w->nvrtc;
-    fake.fail_name = w->name;
-    host_failed = false;
+    cuda_way_set(w);
     rows_checked = 0;
     cuda_life l = { .e = open_engine(0, 0), .late = w->late };
-    *(w->host ? &host_fails_at : &fake.fail_at) = n;
+    cuda_way_fail(w, n);
     exl2_result r = cuda_use(&l);
-    bool failed = fake.failed[0] || host_failed;
-    fake.fail_at = host_fails_at = 0;
-    CHECK(r >= 0 || (failed && l.error.code == r && strlen(l.error.text) > 20));
+    bool failed = cuda_way_failed();
     CHECK(failed || rows_checked > 50);
-    if (r < 0 && l.model.id) {
-        exl2_model_close(l.e, l.model); /* STALE where the use had closed it, or had loaded none */
-    }
-    cuda_life again = { .e = l.e, .late = w->late };
-    if (r < 0 && !fake.lost && !CHECK_INT(cuda_use(&again), EXL2_OK)) {
-        printf("  not usable after %s: %s\n", fake.failed, again.error.text);
-    }
-    exl2_close(l.e);
-    CHECK_INT(host_bytes, 0);
-    int before = check_failures;
-    machine_end();
-    if (check_failures != before) {
-        printf("  %s, after call %u: %s\n", w->what, n, fake.failed);
-    }
+    cuda_way_end(w, n, &l, r, failed);
     return failed;
-}
-
-static void sweep(const way *w)
-{
-    uint32_t n = 1;
-    while (n < 20000 && life(w, n)) {
-        n += w->each;
-    }
-    printf("%s: %u can fail\n", w->what, n - 1);
-    CHECK(n > 2 && n < 20000);
 }
 
 int main(void)
 {
-    static const way good[] = { { "at once", NULL, 0, 0, true, false, false, 0 },
-                                { "while the host sleeps", NULL, 0, 0, false, false, false, 0 },
-                                { "late", NULL, 0, 0, false, true, false, 0 } };
-    static const way bad[] = {
+    static const cuda_way bad[] = {
         { "device allocations", "cuMemAlloc", EXL2__CUDA_OUT_OF_MEMORY, 1, true, false, false, 1 },
         { "pinned allocations", "cuMemHostAlloc", EXL2__CUDA_OUT_OF_MEMORY, 1, true, false, false, 1 },
         { "host allocations", NULL, 0, 0, true, false, true, 1 },
@@ -565,12 +486,8 @@ int main(void)
     cuda_host_mlps = host_mlps = 1;
     memset(host_layers, 0, sizeof host_layers);
     host_layers[cpu_engine->models[0].plan.shape.layers - 1] = true;
-    for (size_t i = 0; i < EXL2__COUNT(good); i++) {
-        CHECK(!life(&good[i], 0));
-    }
-    for (size_t i = 0; i < EXL2__COUNT(bad); i++) {
-        sweep(&bad[i]);
-    }
+    cuda_ways_good(life);
+    cuda_ways_sweep(life, bad, EXL2__COUNT(bad));
     exl2_close(cpu_engine);
     machine_drop_cache();
     fake_reset();

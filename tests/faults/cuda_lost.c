@@ -12,20 +12,11 @@ static exl2_engine *e;
 static exl2_model model, draft;
 static exl2_session sessions[JOBS];
 static exl2_token prompt[20];
-static exl2_result loaded;
-
-static exl2_flow hear_load(void *user, const exl2_event *event)
-{
-    (void)user;
-    loaded = event->result;
-    return EXL2_CONTINUE;
-}
-
 /* Jobs: one alone, one with guesses from other histories, one with a draft model. */
 static void begin(bool keep)
 {
     exl2_model_desc d = { .path = rig_golden("exl2-mixed"), .context_max = 256, .batch_max = 4, .keep_packed = keep,
-                          .cache.tokens = 1024, .on_event = hear_load };
+                          .cache.tokens = 1024, .on_event = cuda_hear_load };
     machine_make();
     fake.run = fake_model_run;
     e = cuda_open();
@@ -155,11 +146,7 @@ static void test_parked(bool keep, uint32_t stride)
         fake.fail_code = EXL2__CUDA_UNKNOWN;
         fake.fail_at = n;
         check_histories();
-        loaded = EXL2_PENDING;
-        CHECK_INT(exl2_model_park(e, model, false), EXL2_OK);
-        for (uint32_t i = 0; i < 100000 && loaded == EXL2_PENDING; i++) {
-            exl2_step(e, &(exl2_step_desc){ .cpu_us = 1 });
-        }
+        exl2_result loaded = cuda_load_again(e, model);
         came = n == 0 || fake.failed[0]; /* it may be a call of the compiler, with which no device is lost */
         if (fake.lost && loaded == EXL2_OK) { /* the last call was the first that failed: the jobs hear of it */
             cuda_step_all(e, false, 0);

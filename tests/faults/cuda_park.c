@@ -4,32 +4,12 @@
    gives: exit code 0 or 1. */
 #include "cuda_rig.h"
 
-static exl2_result loaded; /* result of the last LOAD event */
-
-static exl2_flow hear_load(void *user, const exl2_event *event)
-{
-    (void)user;
-    loaded = event->result;
-    return EXL2_CONTINUE;
-}
-
 static exl2_result load(exl2_engine *e, bool keep, exl2_model *out)
 {
     exl2_model_desc d = { .path = rig_golden("exl2-mixed"), .prefill_chunk = 32, .batch_max = 4,
-                          .cache.tokens = 16 * EXL2__PAGE_TOKENS, .keep_packed = keep, .on_event = hear_load,
+                          .cache.tokens = 16 * EXL2__PAGE_TOKENS, .keep_packed = keep, .on_event = cuda_hear_load,
                           .cache.format = keep ? EXL2_KV_Q4 : EXL2_KV_FP16 };
     return exl2_model_load(e, &d, out);
-}
-
-/* Loads the parked model again: the result of the last LOAD event. */
-static exl2_result load_again(const cuda_life *l)
-{
-    loaded = EXL2_PENDING;
-    CHECK_INT(exl2_model_park(l->e, l->model, false), EXL2_OK);
-    for (uint32_t i = 0; i < 100000 && loaded == EXL2_PENDING; i++) {
-        exl2_step(l->e, &(exl2_step_desc){ .cpu_us = 1 });
-    }
-    return loaded;
 }
 
 /* A job that speaks while its model is parked, after `steps` steps. */
@@ -59,7 +39,7 @@ static void test_parks(bool keep, uint32_t steps)
     CHECK(before.device_bytes >= info.weight_bytes + info.cache_bytes);
     CHECK(keep ? parked.host_bytes > info.weight_bytes : parked.host_bytes < before.host_bytes);
     CHECK_INT(exl2_step(l.e, NULL), EXL2_IDLE);
-    CHECK_INT(load_again(&l), EXL2_OK);
+    CHECK_INT(cuda_load_again(l.e, l.model), EXL2_OK);
     exl2_stats(l.e, &after);
     CHECK_INT(after.device_bytes, before.device_bytes);
     CHECK_INT(after.host_bytes, before.host_bytes);
@@ -90,12 +70,12 @@ static bool test_fault(bool keep, uint32_t n, int code)
     fake.fail_code = code;
     fake.fail_at = n;
     CHECK_INT(exl2_model_park(l.e, l.model, true), EXL2_OK);
-    exl2_result r = load_again(&l);
+    exl2_result r = cuda_load_again(l.e, l.model);
     bool came = fake.failed[0] != 0;
     fake.fail_at = 0;
     if (r < 0) {
         CHECK_INT(exl2_model_state(l.e, l.model), EXL2_IDLE);
-        CHECK_INT(load_again(&l), EXL2_OK);
+        CHECK_INT(cuda_load_again(l.e, l.model), EXL2_OK);
     }
     cuda_step_all(l.e, false, 0);
     if (cuda_said[0].result >= 0) { /* a job whose pass failed before the model was parked has ended */

@@ -1,7 +1,8 @@
 /* cuda_rig.h: what the fault tests over the fake driver share: jobs whose tokens must be those of the fake model, and a
    use of an engine that makes every kind of driver call.
    takes: fake_model.h; the goldens.
-   gives: cuda_open, cuda_load, cuda_job, cuda_step_all, cuda_run, cuda_expect_history, cuda_use. */
+   gives: cuda_open, cuda_load, cuda_job, cuda_step_all, cuda_run, cuda_expect_history, cuda_hear_load,
+          cuda_load_again, cuda_use. */
 #ifndef CUDA_RIG_H
 #define CUDA_RIG_H
 
@@ -84,6 +85,28 @@ static inline void cuda_step_all(exl2_engine *e, bool late, uint32_t gpu_us)
         steps++;
     }
     CHECK(steps < 100000);
+}
+
+/* ---- parking ---- */
+
+static exl2_result cuda_loaded; /* result of the last LOAD event of models with cuda_hear_load */
+
+static exl2_flow cuda_hear_load(void *user, const exl2_event *event)
+{
+    (void)user;
+    cuda_loaded = event->result;
+    return EXL2_CONTINUE;
+}
+
+/* Loads a parked model again, in slices: the result of the last LOAD event. */
+static inline exl2_result cuda_load_again(exl2_engine *e, exl2_model model)
+{
+    cuda_loaded = EXL2_PENDING;
+    CHECK_INT(exl2_model_park(e, model, false), EXL2_OK);
+    for (uint32_t i = 0; i < 100000 && cuda_loaded == EXL2_PENDING; i++) {
+        exl2_step(e, &(exl2_step_desc){ .cpu_us = 1 });
+    }
+    return cuda_loaded;
 }
 
 /* ---- using an engine ---- */

@@ -90,36 +90,13 @@ static void run(const char *function, const void *arguments, const unsigned grid
     fake_model_run(function, arguments, grid);
 }
 
-/* ---- host memory ---- */
-
-static uint32_t host_fails_at; /* the n-th allocation from now fails; 0: none */
-static bool host_failed;
-static uint64_t host_bytes;
-
-static void *host_alloc(void *user, size_t bytes, size_t align, exl2_mem tag)
-{
-    host_failed = host_failed || host_fails_at == 1;
-    bool fails = host_fails_at == 1;
-    host_fails_at -= host_fails_at > 0;
-    void *memory = fails ? NULL : exl2__platform_alloc(user, bytes, align, tag);
-    host_bytes += memory ? bytes : 0;
-    return memory;
-}
-
-static void host_free(void *user, void *memory, size_t bytes, exl2_mem tag)
-{
-    host_bytes -= memory ? bytes : 0;
-    exl2__platform_free(user, memory, bytes, tag);
-}
-
 /* ---- uses ---- */
 
 static exl2_engine *open_engine(void)
 {
     exl2_engine *e = NULL;
     exl2_engine_desc d = machine_desc(EXL2_BACKEND_CUDA, &cuda_error);
-    d.allocator.alloc_fn = host_alloc;
-    d.allocator.free_fn = host_free;
+    cuda_way_count_memory(&d);
     cuda_error = (exl2_error){ EXL2_OK, 0, "" };
     CHECK_INT(exl2_open(&d, &e), EXL2_OK);
     running = e;
@@ -132,16 +109,13 @@ static bool life(const cuda_way *w, uint32_t n)
     fake.run = run;
     cuda_way_set(w);
     first_rows = handed_rows = 0;
-    host_failed = false;
     cuda_life l = { .e = open_engine(), .late = w->late };
-    *(w->host ? &host_fails_at : &fake.fail_at) = n;
+    cuda_way_fail(w, n);
     exl2_result r = cuda_use(&l);
-    bool failed = fake.failed[0] || host_failed;
-    fake.fail_at = host_fails_at = 0;
+    bool failed = cuda_way_failed();
     CHECK(failed || handed_rows > 150);
     CHECK(handed_rows <= first_rows); /* some passes are dropped after the first span */
     cuda_way_end(w, n, &l, r, failed);
-    CHECK_INT(host_bytes, 0);
     return failed;
 }
 
@@ -176,21 +150,12 @@ static void families(void)
             cuda_expect_history(l.e, l.a, 8, 20);
         }
         exl2_close(l.e);
-        CHECK_INT(host_bytes, 0);
+        CHECK_INT(cuda_way_host_bytes, 0);
         machine_end();
     }
 }
 
 /* ---- parking ---- */
-
-static exl2_result loaded;
-
-static exl2_flow hear_load(void *user, const exl2_event *event)
-{
-    (void)user;
-    loaded = event->result;
-    return EXL2_CONTINUE;
-}
 
 /* The model gives all its memory back, and its job goes on after it has been loaded again. */
 static void park(bool keep)
@@ -199,7 +164,7 @@ static void park(bool keep)
     fake.run = run;
     cuda_life l = { .e = open_engine() };
     exl2_model_desc m = { .path = rig_golden("exl2-mixed"), .prefill_chunk = 32, .batch_max = 4, .keep_packed = keep,
-                          .cache.tokens = 16 * EXL2__PAGE_TOKENS, .on_event = hear_load };
+                          .cache.tokens = 16 * EXL2__PAGE_TOKENS, .on_event = cuda_hear_load };
     CHECK_INT(exl2_model_load(l.e, &m, &l.model), EXL2_OK);
     CHECK_INT(exl2_session_open(l.e, l.model, &l.a), EXL2_OK);
     exl2_job_desc d = cuda_job(l.a, cuda_prompt, 8, 30, &cuda_said[0]);
@@ -210,17 +175,12 @@ static void park(bool keep)
     CHECK_INT(cuda_said[0].done_events, 0);
     CHECK_INT(exl2_model_park(l.e, l.model, true), EXL2_OK);
     CHECK_INT(fake.allocated, 0);
-    loaded = EXL2_PENDING;
-    CHECK_INT(exl2_model_park(l.e, l.model, false), EXL2_OK);
-    for (uint32_t i = 0; i < 100000 && loaded == EXL2_PENDING; i++) {
-        exl2_step(l.e, &(exl2_step_desc){ .cpu_us = 1 });
-    }
-    CHECK_INT(loaded, EXL2_OK);
+    CHECK_INT(cuda_load_again(l.e, l.model), EXL2_OK);
     cuda_step_all(l.e, false, 0);
     CHECK(cuda_said[0].done_events == 1 && cuda_said[0].result == EXL2_OK);
     cuda_expect_history(l.e, l.a, 8, 38);
     exl2_close(l.e);
-    CHECK_INT(host_bytes, 0);
+    CHECK_INT(cuda_way_host_bytes, 0);
     machine_end();
 }
 
