@@ -349,9 +349,10 @@ int main(int argc, char **argv)
         { "--prompt", ARG_U32, &o.prompt, "N", "tokens of each job's prompt, made up (a sentence)" },
         { "--speakers", ARG_U32, &o.speakers, "N", "jobs at a time, at most 64 (1)" },
         { "--say", ARG_U32, &o.say, "N", "tokens of each job's answer (as many as fit)" },
-        { "--png", ARG_TEXT, &o.png, "F", "PNG file to write: picture of the frame times" },
-        { "--csv", ARG_TEXT, &o.csv, "F", "with --render: CSV file to write, a line for each frame" },
-        { "--trace", ARG_TEXT, &o.trace, "F", "CSV file to write: predicted and measured time of each step's parts" },
+        { "--png", ARG_TEXT, &o.png, "FILE", "PNG file to write: picture of the frame times" },
+        { "--csv", ARG_TEXT, &o.csv, "FILE", "with --render: CSV file to write, a line for each frame" },
+        { "--trace", ARG_TEXT, &o.trace, "FILE",
+          "CSV file to write: predicted and measured time of each step's parts" },
         HOST_CONTEXT_ARGS(o.model),
         HOST_ARGS(o.host),
     };

@@ -200,8 +200,8 @@ int main(int argc, char **argv)
     const arg flags[] = {
         EVENING_ARGS(o),
         { "--turns", ARG_U32, &o.turns, "N", "asks made-up questions until N turns are answered, without pauses" },
-        { "--json", ARG_TEXT, &o.json, "F", "file to write at the end: all lines and figures, as JSON" },
-        { "--png", ARG_TEXT, &o.png, "F", "PNG file to write at the end: picture of the frame times" },
+        { "--json", ARG_TEXT, &o.json, "FILE", "file to write at the end: all lines and figures, as JSON" },
+        { "--png", ARG_TEXT, &o.png, "FILE", "PNG file to write at the end: picture of the frame times" },
         EVENING_MORE_ARGS(o),
     };
     const args_desc d = { "npc",

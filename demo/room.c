@@ -409,8 +409,8 @@ int main(int argc, char **argv)
     const arg flags[] = {
         EVENING_ARGS(o),
         { "--frames", ARG_U32, &frames, "N", "ends after N frames of the evening" },
-        { "--json", ARG_TEXT, &o.json, "F", "file to write at the end: all lines and figures, as JSON" },
-        { "--png", ARG_TEXT, &o.png, "F", "PNG file to write at the end: the last frame" },
+        { "--json", ARG_TEXT, &o.json, "FILE", "file to write at the end: all lines and figures, as JSON" },
+        { "--png", ARG_TEXT, &o.png, "FILE", "PNG file to write at the end: the last frame" },
         EVENING_MORE_ARGS(o),
     };
     const args_desc d = { "room",

@@ -491,16 +491,17 @@ int cli_bench(int argc, char **argv)
 {
     bench_options o = { .prefill = { { 512 }, 1 }, .context = { { 0 }, 1 }, .batch = { { 1 }, 1 }, .decode = 128,
                         .cache = { { 0 }, 1 } };
-    const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, NULL, "model folder; optional with --probe" } };
+    const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, NULL, "model folder; may be left out with --probe" } };
     const arg flags[] = {
         { "--prefill", ARG_NUMBERS, &o.prefill, "N,..", "prompt lengths to measure; 0 = none (512)" },
         { "--decode", ARG_U32, &o.decode, "N", "tokens to generate per sequence, at least 2; 0 = none (128)" },
-        { "--context", ARG_NUMBERS, &o.context, "N,..", "tokens in the context before (0)" },
-        { "--batch", ARG_NUMBERS, &o.batch, "N,..", "sequences per batch (1)" },
+        { "--context", ARG_NUMBERS, &o.context, "N,..", "tokens in the context before what is measured (0)" },
+        { "--batch", ARG_NUMBERS, &o.batch, "N,..", "sequences in a pass (1)" },
         { "--probe", ARG_BOOL, &o.probe, NULL, "measures the GPU's memory, as runs on a GPU do, or a core's reads" },
-        { "--ngram", ARG_BOOL, &o.guesses.ngram, NULL, "guesses tokens by what the text said before" },
-        { "--draft", ARG_TEXT, &o.host.draft, "DIR[@N]", "a smaller model of the same vocabulary guesses; on GPU N" },
-        { "--draft-tokens", ARG_U32, &o.guesses.tokens, "N", "guesses in a pass, at most (as many as pay, up to 15)" },
+        { "--ngram", ARG_BOOL, &o.guesses.ngram, NULL, "guesses tokens by what the text said before; same text" },
+        { "--draft", ARG_TEXT, &o.host.draft, "DIR[@N]",
+          "a smaller model of the same vocabulary that guesses tokens; @N: on GPU N" },
+        { "--draft-tokens", ARG_U32, &o.guesses.tokens, "N", "most guesses in a pass (as many as pay, up to 15)" },
         { "--image", ARG_TEXT, &o.image, "WxH", "encodes pictures of this size, too, such as 512x288" },
         IMAGES_LIMITS(o.images),
         { "--first-start", ARG_BOOL, &o.first_start, NULL, "also measures a start that compiles all kernels" },
@@ -508,8 +509,8 @@ int cli_bench(int argc, char **argv)
         HOST_STEER_ARG(o.host),
         { "--lora-row", ARG_TEXTS, &o.lora_rows, "DIR[:S]", "adapter of one sequence; may be repeated" },
         HOST_GPU_ARGS(o.host),
-        { "--cache", ARG_CHOICES, &o.cache, "fp16|q8|q6|q4", "formats of K and V, such as fp16,q6 (fp16)" },
-        { "--cache-tokens", ARG_U64, &o.host.cache_tokens, "N", "tokens of the cache (what the program needs)" },
+        { "--cache", ARG_CHOICES, &o.cache, "fp16|q8|q6|q4", "formats of the KV cache, such as fp16,q6 (fp16)" },
+        { "--cache-tokens", ARG_U64, &o.host.cache_tokens, "N", "tokens of the KV cache (what the program needs)" },
         HOST_WORK_ARGS(o.host),
         HOST_ROPE_ARGS(o.model),
         { "--json", ARG_BOOL, &o.json, NULL, "prints JSON" },

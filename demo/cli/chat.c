@@ -258,7 +258,7 @@ int cli_chat(int argc, char **argv)
         { "--system", ARG_TEXT, &system, "T", "system message" },
         TEMPLATE_ARG(template),
         { "--image", ARG_TEXTS, &pictures.files, "FILE", "a picture of the first message; may be repeated" },
-        IMAGES_ROOM(pictures),
+        IMAGES_ROOM(pictures, "(those of --image)"),
         { "--max-tokens", ARG_U32, &max_tokens, "N",
           "maximum tokens of a reply, also --max; 0 = 512, or what fits the context (0)" },
 #define SAMPLING_OF sampling

@@ -98,11 +98,11 @@ int cli_compare(int argc, char **argv)
         { "B", ARG_TEXTS, &others, NULL, "folders of models with the same vocabulary, one or more" },
     };
     const arg flags[] = {
-        { "--text", ARG_TEXT, &text_file, "F", "file with a text" },
-        { "--ids-file", ARG_TEXT, &ids_file, "F", "file with a JSON array of ids" },
+        { "--text", ARG_TEXT, &text_file, "FILE", "file with a text; this or --ids-file is required" },
+        { "--ids-file", ARG_TEXT, &ids_file, "FILE", "file with a JSON array of ids" },
         { "--rows-of", ARG_U32, &d.row, "N", "tokens of a sequence; longer texts are cut (512)" },
         { "--json", ARG_BOOL, &json, NULL, "prints JSON" },
-        { "--threads", ARG_U32, &threads, "N", "CPU threads, with the main one (all cores)" },
+        POOL_THREADS_ARG(threads),
     };
     const args_desc args = { "exl2 compare",
                              "Runs models over a text, on the CPU, and compares their probabilities with those of A.",

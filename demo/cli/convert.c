@@ -207,34 +207,37 @@ int cli_convert(int argc, char **argv)
         { "OUT", ARG_TEXT, &d.out_dir, NULL, "folder to make" },
     };
     const arg flags[] = {
-        { "--bpw", ARG_FLOAT, &d.bpw, "X", "bits per weight, without the head; this or --size is needed but for "
-          "--measure-only" },
-        { "--size", ARG_U64, &d.size_bytes, "MB", "MiB of the whole folder; the head's bits are chosen, too" },
+        { "--bpw", ARG_FLOAT, &d.bpw, "X",
+          "bits per weight, without the head; --size, --measure-only or --bits may stand for it" },
+        { "--size", ARG_U64, &d.size_bytes, "MIB", "MiB of the whole folder; the head's bits are chosen, too" },
         { "--head-bits", ARG_U32, &d.head_bits, "B", "bits of the output head: 2, 3, 4, 5, 6 or 8 (6; with --size: "
           "chosen)" },
-        { "--cal", ARG_TEXTS, &files, "F", "text for calibration: .txt, .json with ids, .jsonl with \"text\" or "
+        { "--cal", ARG_TEXTS, &files, "FILE", "text for calibration: .txt, .json with ids, .jsonl with \"text\" or "
           "\"messages\"; may be repeated (a text of this program and what the model writes)" },
-        { "--lora", ARG_TEXTS, &adapters, "FOLDER[:SCALE]", "merges an adapter into a dense, FP8 or GGUF source; may "
+        { "--lora", ARG_TEXTS, &adapters, "DIR[:S]",
+          "merges an adapter, with factor S (1), into a dense, FP8 or GGUF source; may "
           "be repeated" },
         { "--bits", ARG_U32, &d.bits, "16", "makes a dense folder, with the adapters merged; nothing is quantized" },
         { "--rows", ARG_U32, &d.rows, "N", "rows of calibration (64; of files, and on a GPU, at most 128)" },
         { "--length", ARG_U32, &d.length, "N", "tokens of a row (512; on a GPU 2048)" },
         { "--random-ids", ARG_BOOL, &d.random_ids, NULL, "calibrates with random ids, for a model without a tokenizer; "
           "its figures of quality are not those of text" },
-        { "--seed", ARG_U64, &d.seed, "S", "of the text that the model writes, or of random ids (0)" },
-        { "--work", ARG_TEXT, &d.work_dir, "DIR", "folder for finished parts, which then stays (OUT.work, removed)" },
+        { "--seed", ARG_U64, &d.seed, "N", "seed of the text that the model writes, or of random ids (0)" },
+        { "--work", ARG_TEXT, &d.work_dir, "DIR",
+          "folder for finished parts, which is kept (OUT.work, which is removed)" },
         { "--measure-only", ARG_BOOL, &d.measure_only, NULL, "OUT gets measurement.json and calibration.json alone" },
-        { "--measurement", ARG_TEXT, &d.measurement_file, "F", "measurement.json of the same model, or ExLlamaV2's" },
+        { "--measurement", ARG_TEXT, &d.measurement_file, "FILE",
+          "measurement.json of the same model, or ExLlamaV2's" },
         { "--corrected", ARG_BOOL, &d.corrected, NULL, "each matrix makes up for errors of those before: better at low "
           "rates, about twice the time" },
-        { "--shard-size", ARG_U64, &d.shard_bytes, "MB", "most MiB of a file of the output (4096)" },
-        { "--memory", ARG_U64, &d.host_bytes_max, "MB", "most MiB of memory; a model that does not fit is read layer "
+        { "--shard-size", ARG_U64, &d.shard_bytes, "MIB", "most MiB of a file of the output (4096)" },
+        { "--memory", ARG_U64, &d.host_bytes_max, "MIB", "most MiB of memory; a model that does not fit is read layer "
           "by layer (no limit)" },
         { "--json", ARG_BOOL, &json, NULL, "prints JSON" },
-        { "--threads", ARG_U32, &threads, "N", "CPU threads, with the main one (all cores)" },
-        { "--backend", ARG_CHOICE, &backend, "auto|cuda|cpu", "where it runs (auto)" },
-        { "--device", ARG_NUMBERS, &device, "N", "index of the GPU in 'exl2 info' (fastest memory)" },
-        { "--device-memory", ARG_U64, &d.device_bytes_max, "MB", "most MiB of the GPU's memory (no limit)" },
+        POOL_THREADS_ARG(threads),
+        { "--backend", ARG_CHOICE, &backend, "auto|cuda|cpu", "what computes; auto = a GPU if there is one (auto)" },
+        { "--device", ARG_NUMBERS, &device, "N", "the GPU, by its index in 'exl2 info' (fastest memory)" },
+        { "--device-memory", ARG_U64, &d.device_bytes_max, "MIB", "most MiB of the GPU's memory (no limit)" },
         { "--kernels", ARG_TEXT, &kernels, "DIR", "folder of compiled GPU kernels (your cache folder)" },
     };
     const args_desc args = { "exl2 convert",

@@ -81,7 +81,7 @@ int cli_import(int argc, char **argv)
         { "--head-bits", ARG_U32, &import.head_bits, "B", "bits per weight of the output head (8)" },
         { "--json", ARG_BOOL, &json, NULL, "prints JSON" },
         { "--no-tokenizer", ARG_BOOL, &import.no_tokenizer, NULL, "leaves the tokenizer out, supported or not" },
-        { "--threads", ARG_U32, &threads, "N", "CPU threads, with the main one (all cores)" },
+        POOL_THREADS_ARG(threads),
     };
     const args_desc d = { "exl2 import",
                           "Makes a model folder from a GGUF file.",

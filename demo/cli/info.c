@@ -499,7 +499,9 @@ int cli_info(int argc, char **argv)
 {
     info i = { .options = { .threads = 1, .says_place = true } };
     bool json = false;
-    const arg positional[] = { { "MODEL", ARG_TEXT, &i.desc.path, NULL, "model folder; default: only lists GPUs" } };
+    const arg positional[] = {
+        { "MODEL", ARG_TEXT, &i.desc.path, NULL, "model folder; without one, only GPUs are listed" },
+    };
     const arg flags[] = {
         HOST_LORA_ARG(i.options),
         HOST_CONTEXT_ARGS(i.desc),

@@ -76,16 +76,17 @@ int cli_kernels(int argc, char **argv)
         { "OUT", ARG_TEXT, &out, NULL, "folder for the kernels; its other files are kept" },
     };
     const arg flags[] = {
-        { "--arch", ARG_NUMBERS, &archs, "LIST", "75: RTX 20, 80: A100, 86: RTX 30, 89: RTX 40, 90: H100, 100: B200, "
-                                                 "120: RTX 50; all of them: 75,80,86,89,90,100,120" },
-        { "--converter", ARG_BOOL, &converter, NULL, "those of 'exl2 convert', too" },
+        { "--arch", ARG_NUMBERS, &archs, "N,..",
+          "architectures, required; 75: RTX 20, 80: A100, 86: RTX 30, 89: RTX 40, 90: H100, 100: B200, "
+          "120: RTX 50; all of them: 75,80,86,89,90,100,120" },
+        { "--converter", ARG_BOOL, &converter, NULL, "also compiles the kernels of 'exl2 convert'" },
         { "--nvrtc", ARG_TEXT, &nvrtc, "PATH", "the kernel compiler, libnvrtc (the system's)" },
-        { "--threads", ARG_U32, &threads, "N", "CPU threads, with the main one (all cores)" },
+        POOL_THREADS_ARG(threads),
     };
     const args_desc d = { "exl2 kernels",
                           "Compiles the GPU kernels into a folder that --kernels and kernel_folder.h read, so that a\n"
                           "program needs no compiler where it runs. What the folder holds is not compiled again.\n"
-                          "Needs no GPU. --arch is required.",
+                          "Needs no GPU.",
                           positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&d, argc, argv);
     if (parsed == ARGS_OK && strcmp(verb, "build") != 0) {

@@ -78,7 +78,7 @@ int cli_render(int argc, char **argv)
     const arg positional[] = { { "MODEL", ARG_TEXT, &path, NULL, "folder with tokenizer files; needs no weights" } };
     const arg flags[] = {
         TEMPLATE_ARG(template),
-        { "--tokens", ARG_TEXT, &tokens, "F",
+        { "--tokens", ARG_TEXT, &tokens, "FILE",
           "JSON object {\"bos_token\": ..} that replaces the model's special tokens" },
         { "--continue", ARG_BOOL, &chat.begun_reply, NULL,
           "the last message begins the reply: ends after its text, like \"continue_final_message\"" },

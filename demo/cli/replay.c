@@ -763,15 +763,16 @@ int cli_replay(int argc, char **argv)
     const arg positional[] = { { "MODEL", ARG_TEXT, &r->path, NULL, "model folder" },
                                { "SCRIPT", ARG_TEXT, &r->script, NULL, "JSON lines; - = stdin" } };
     const arg flags[] = {
-        { "--json", ARG_BOOL, &r->json, NULL, "answers are JSON lines; they always are" },
-        { "--cpu-us", ARG_U32, &r->step.cpu_us, "N", "CPU budget of a step in microseconds (a whole pass)" },
-        { "--gpu-us", ARG_U32, &r->step.gpu_us, "N", "GPU budget of a step in microseconds (a whole pass)" },
+        { "--json", ARG_BOOL, &r->json, NULL, "nothing: answers always are JSON lines" },
+        { "--cpu-us", ARG_U32, &r->step.cpu_us, "N", "CPU microseconds of a step (a whole pass)" },
+        { "--gpu-us", ARG_U32, &r->step.gpu_us, "N", "GPU microseconds of a step (a whole pass)" },
         { "--worker", ARG_BOOL, &r->worker, NULL, "a thread of the engine does the work" },
-        { "--keep-packed", ARG_BOOL, &r->model.keep_packed, NULL, "unpark loads from a copy in host memory" },
+        { "--keep-packed", ARG_BOOL, &r->model.keep_packed, NULL,
+          "parked models are loaded again from a copy in host memory" },
         { "--no-reuse", ARG_BOOL, &r->model.cache.no_reuse, NULL, "sessions share K and V with their forks only" },
-        { "--batch", ARG_U32, &r->model.batch_max, "N", "sequences of a pass (16)" },
-        { "--prefill-chunk", ARG_U32, &r->model.prefill_chunk, "N", "rows of a pass (1024)" },
-        IMAGES_ROOM(r->images),
+        { "--batch", ARG_U32, &r->model.batch_max, "N", "most sequences of a pass (16)" },
+        { "--prefill-chunk", ARG_U32, &r->model.prefill_chunk, "N", "most rows of a pass (1024)" },
+        IMAGES_ROOM(r->images, "(0)"),
         HOST_CONTEXT_ARGS(r->model),
         HOST_ARGS(r->options),
     };

@@ -14,7 +14,7 @@
 
 /* Settings with a number: flag, field of exl2_sampler_desc, least and largest value, help. */
 #define SAMPLING_NUMBERS(X)                                                                                           \
-    X("--temperature", temperature, 0, 1000, "above 1: more random; below 1: less; 0: greedy (the model's)")          \
+    X("--temperature", temperature, 0, 1000, "above 1: more random; below 1: less; 0 = greedy (the model's)")          \
     X("--top-p", top_p, 0, 1, "keeps the likeliest tokens that together have probability X; 1 = off (the model's)")   \
     X("--min-p", min_p, 0, 1, "keeps tokens of at least X times the top probability; 0 = off (the model's)")          \
     X("--top-a", top_a, 0, 1, "keeps tokens of at least X times the square of the top probability (0)")               \
@@ -67,11 +67,14 @@ typedef struct sampling_options {
 
 /* Rows of a flag table for the sampling_options that SAMPLING_OF names. */
 #define SAMPLING_ARGS                                                                                               \
-    { "--preset", ARG_CHOICE, &SAMPLING_OF.preset, "model|neutral|greedy|balanced", "default settings (model)" },   \
+    { "--preset", ARG_CHOICE, &SAMPLING_OF.preset, "model|neutral|greedy|balanced",                                 \
+      "values of the settings that no flag sets (model)" },                                                         \
     { "--greedy", ARG_BOOL, &SAMPLING_OF.greedy, NULL, "always chooses the likeliest token" },                      \
     SAMPLING_NUMBERS(SAMPLING_FLOAT_ROW) SAMPLING_COUNTS(SAMPLING_COUNT_ROW)                                        \
-    { "--temperature-last", ARG_BOOL, &SAMPLING_OF.temperature_last, NULL, "temperature comes after the filters" },    \
-    { "--dry-breaker", ARG_TEXTS, &SAMPLING_OF.dry_breakers, "T", "text that ends DRY's repetitions; repeatable" },    \
+    { "--temperature-last", ARG_BOOL, &SAMPLING_OF.temperature_last, NULL,                                          \
+      "the temperature applies after the filters" },                                                                \
+    { "--dry-breaker", ARG_TEXTS, &SAMPLING_OF.dry_breakers, "T",                                                   \
+      "text that ends DRY's repetitions; may be repeated" },                                                        \
     { "--xtc-keep", ARG_NUMBERS, &SAMPLING_OF.xtc_keep, "1,2", "tokens that XTC never removes" },                   \
     { "--bias", ARG_TEXTS, &SAMPLING_OF.biases, "ID=X", "adds X to the logit of token ID; may be repeated" },       \
     { "--allow", ARG_NUMBERS, &SAMPLING_OF.allow, "1,2", "samples only these tokens" },                             \

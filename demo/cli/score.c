@@ -382,17 +382,18 @@ int cli_score(int argc, char **argv)
     score_options o = { .bytes = UINT64_MAX };
     const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, NULL, "model folder" } };
     const arg flags[] = {
-        { "--text-file", ARG_TEXTS, &o.text_files, "F", "text to score; may be repeated" },
+        { "--text-file", ARG_TEXTS, &o.text_files, "FILE", "text to score; may be repeated" },
         { "--bytes", ARG_U64, &o.bytes, "N", "scores only the first N bytes of each text (all)" },
-        { "--ids-file", ARG_TEXT, &o.ids_file, "F", "token ids to score: a JSON array" },
+        { "--ids-file", ARG_TEXT, &o.ids_file, "FILE", "token ids to score: a JSON array" },
         { "--image", ARG_TEXTS, &o.images.files, "FILE",
           "a picture, for which --ids-file has the id of the model's mark once; may be repeated" },
         IMAGES_LIMITS(o.images),
         { "--skip", ARG_U32, &o.skip, "N", "tokens of a window before the first one that is scored (0)" },
-        { "--length", ARG_U32, &o.length, "N", "reads windows of N tokens, not the whole text at once" },
+        { "--length", ARG_U32, &o.length, "N", "reads windows of N tokens (the whole text at once)" },
         { "--stride", ARG_U32, &o.stride, "N", "tokens from one window to the next (--length)" },
         { "--bos", ARG_BOOL, &o.bos, NULL, "begins each window with BOS, so that its first token is scored, too" },
-        { "--by-position", ARG_BOOL, &o.by_position, NULL, "prints figures by the number of tokens before a token" },
+        { "--by-position", ARG_BOOL, &o.by_position, NULL,
+          "also prints figures by the number of tokens before a token" },
         { "--top", ARG_U32, &o.top, "K", "with --json: prints the K largest logits of each position" },
         HOST_LORA_ARG(o.host),
         HOST_STEER_ARG(o.host),

@@ -173,11 +173,11 @@ int cli_synth(int argc, char **argv)
                         .target_names = "all" };
     const arg positional[] = { { "OUT", ARG_TEXT, &o.folder, NULL, "folder to make" } };
     const arg flags[] = {
-        { "--shape", ARG_TEXT, &o.shape, "S", SYNTH_SHAPES },
-        { "--format", ARG_TEXT, &o.format_name, "F", "exl2, gptq, awq, dense or exl3 (exl2)" },
+        { "--shape", ARG_TEXT, &o.shape, "NAME", SYNTH_SHAPES },
+        { "--format", ARG_TEXT, &o.format_name, "NAME", "exl2, gptq, awq, dense or exl3 (exl2)" },
         { "--bpw", ARG_FLOAT, &o.bpw, "X",
           "bits per weight: 2.5, 3, 4, 4.5, 5, 6, 8; GPTQ 2, 3, 4, 8; AWQ 4; EXL3 1 to 8, 1.5, 2.5, 3.5 (4)" },
-        { "--codebook", ARG_TEXT, &o.codebook_name, "C", "of EXL3: mul1, mcg or 3inst (mul1)" },
+        { "--codebook", ARG_TEXT, &o.codebook_name, "NAME", "of EXL3: mul1, mcg or 3inst (mul1)" },
         { "--layers", ARG_U32, &o.layers, "N", "number of layers (as the shape has)" },
         { "--adapter", ARG_TEXT, &o.adapter, "MODEL", "makes an adapter (LoRA) for this model, not a model" },
         { "--rank", ARG_U32, &o.rank, "N", "rank of the adapter, 1 to 256 (16)" },

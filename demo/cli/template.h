@@ -12,7 +12,8 @@
 /* clang-format off */
 #define TEMPLATE_ARG(value)                                                                                            \
     {                                                                                                                  \
-        "--template", ARG_TEXT, &(value), "F", "chat template: a file, a format such as chatml, or the model's NAME"   \
+        "--template", ARG_TEXT, &(value), "FILE|NAME",                                                                 \
+            "chat template: a file, a format such as chatml, or the name of one of the model's (its own)"             \
     }
 /* clang-format on */
 

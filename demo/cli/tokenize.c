@@ -66,7 +66,7 @@ int cli_tokenize(int argc, char **argv)
     bool backwards = false;
     const arg positional[] = { { "MODEL", ARG_TEXT, &path, NULL, "folder with tokenizer.json; needs no weights" } };
     const arg flags[] = {
-        { "--decode", ARG_BOOL, &backwards, NULL, "{\"ids\", \"skip_special\"} to {\"text\"}" },
+        { "--decode", ARG_BOOL, &backwards, NULL, "the other way round: {\"ids\", \"skip_special\"} to {\"text\"}" },
     };
     const args_desc d = { "exl2 tokenize",
                           "Turns {\"text\", \"special\", \"add_bos\"} on each line of stdin into {\"ids\"}. BOS comes "

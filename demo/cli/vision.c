@@ -175,11 +175,16 @@ int cli_vision(int argc, char **argv)
     const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, NULL, "folder of a model with a tower for pictures" },
                                { "FILE", ARG_TEXTS, &o.images.files, NULL, "pictures" } };
     const arg flags[] = {
-        { "--seen", ARG_TEXT, &o.seen, "OUT.png", "what the tower sees of one picture, tiles one below the other" },
-        { "--rows", ARG_TEXT, &o.rows, "OUT.f32", "its rows: floats, little-endian, one row after the other" },
+        { "--seen", ARG_TEXT, &o.seen, "OUT.png",
+          "file to write: what the tower sees of one picture, tiles one below the other" },
+        { "--rows", ARG_TEXT, &o.rows, "OUT.f32",
+          "file to write: its rows as floats, little-endian, one row after the other" },
         IMAGES_LIMITS(o.images),
-        { "--json", ARG_BOOL, &o.json, NULL, "a JSON array" },
-        HOST_ARGS(o.host),
+        { "--json", ARG_BOOL, &o.json, NULL, "prints JSON" },
+        HOST_BACKEND_ARG(o.host, "(cpu)"),
+        HOST_DEVICE_ARGS(o.host),
+        HOST_CACHE_ARGS(o.host),
+        HOST_WORK_ARGS(o.host),
     };
     char about[256];
     snprintf(about, sizeof about, "Says what a model sees of pictures, and how many tokens they are. Reads %s.",

@@ -20,21 +20,55 @@ args_result args_wrong(const args_desc *d, const char *format, ...)
     return ARGS_USAGE;
 }
 
+#define HELP_COLUMN 24u /* where what a flag does begins */
+#define HELP_WIDTH 100u
+
+/* Writes words from column `at` on, and rows after the first one from column `indent` on. */
+static void print_words(const char *text, size_t at, size_t indent)
+{
+    bool first = true; /* of the row */
+    for (text += strspn(text, " \n"); *text; text += strspn(text, " \n")) {
+        size_t bytes = strcspn(text, " \n");
+        if (!first && at + 1 + bytes > HELP_WIDTH) {
+            printf("\n%*s", (int)indent, "");
+            at = indent;
+            first = true;
+        }
+        printf("%s%.*s", first ? "" : " ", (int)bytes, text);
+        at += bytes + !first;
+        first = false;
+        text += bytes;
+    }
+    printf("\n");
+}
+
+/* A row of the help: what begins at the left margin has `used` columns. */
+static void print_row(int used, const char *help)
+{
+    size_t at = (size_t)used;
+    if (at >= HELP_COLUMN) {
+        printf("\n");
+        at = 0;
+    }
+    printf("%*s", (int)(HELP_COLUMN - at), "");
+    print_words(help, HELP_COLUMN, HELP_COLUMN);
+}
+
 static args_result print_help(const args_desc *d)
 {
-    printf("%s\n\nusage: %s", d->about, d->program);
+    print_words(d->about, 0, 0);
+    printf("\nusage: %s", d->program);
     for (size_t i = 0; i < d->positional_count; i++) {
         printf(i < d->positional_needed ? " %s%s" : " [%s%s]", d->positional[i].name,
                d->positional[i].kind == ARG_TEXTS ? "..." : "");
     }
     printf(d->flag_count ? " [flags]\n\n" : "\n\n");
     for (size_t i = 0; i < d->positional_count; i++) {
-        printf("  %-20s %s\n", d->positional[i].name, d->positional[i].help);
+        print_row(printf("  %s", d->positional[i].name), d->positional[i].help);
     }
     for (size_t i = 0; i < d->flag_count; i++) {
         const arg *a = &d->flags[i];
-        int used = printf("  %s%s%s", a->name, a->value_name ? " " : "", a->value_name ? a->value_name : "");
-        printf("%*s %s\n", used < 22 ? 22 - used : 0, "", a->help);
+        print_row(printf("  %s%s%s", a->name, a->value_name ? " " : "", a->value_name ? a->value_name : ""), a->help);
     }
     return ARGS_HELP;
 }
@@ -188,7 +222,7 @@ static bool is_path(const arg *a)
 {
     const char *name = a->value_name;
     bool text = a->kind == ARG_TEXT || a->kind == ARG_TEXTS;
-    return text && (!name || strcmp(name, "F") == 0 || strcmp(name, "DIR") == 0 || strcmp(name, "PATH") == 0);
+    return text && (!name || strncmp(name, "FILE", 4) == 0 || strcmp(name, "DIR") == 0 || strcmp(name, "PATH") == 0);
 }
 
 static args_result store_value(const args_desc *d, const arg *a, const char *text)
@@ -304,7 +338,7 @@ static args_result unknown_flag(const args_desc *d, const char *given, size_t by
 /* Is the flag given by its name, or by a shorter one that is accepted, too? */
 static bool is_named(const arg *a, const char *given, size_t bytes)
 {
-    static const char *const shorter[][2] = { { "--max-tokens", "--max" } };
+    static const char *const shorter[][2] = { { "--max-tokens", "--max" }, { "--min-tokens", "--min" } };
     bool named = strlen(a->name) == bytes && memcmp(a->name, given, bytes) == 0;
     for (size_t i = 0; i < sizeof shorter / sizeof shorter[0] && !named; i++) {
         named = strcmp(a->name, shorter[i][0]) == 0 && strlen(shorter[i][1]) == bytes

@@ -50,7 +50,8 @@ typedef struct arg {
     arg_kind kind;
     void *value;            /* unchanged if the argument is absent */
     const char *value_name; /* "N"; "auto|cpu" for ARG_CHOICE, ARG_CHOICES; NULL for ARG_BOOL, positional arguments.
-                               "F", "DIR", "PATH", and NULL of a text: a path, which may not be empty */
+                               "FILE", "FILE|NAME", "DIR", "PATH", and NULL of a text: a path, which may not be
+                               empty */
     const char *help;       /* "tokens to write (256)" */
 } arg;
 

@@ -2,8 +2,8 @@
    record how a job ended, print the engine's warnings and the message of an error.
    takes: --backend, --device or --cards, --cpu-path, --kernels and --threads, a model folder.
    gives: host_open, host_load, host_load_draft, host_place, host_offload_text, host_step, host_end, host_on_gpu,
-          host_cpu_path, host_failed, host_close, HOST_ARGS, HOST_GPU_ARGS, HOST_CACHE_ARGS, HOST_WORK_ARGS,
-          HOST_CONTEXT_ARGS.
+          host_cpu_path, host_failed, host_close, HOST_ARGS, HOST_BACKEND_ARG, HOST_DEVICE_ARGS, HOST_GPU_ARGS,
+          HOST_CACHE_ARGS, HOST_WORK_ARGS, HOST_LORA_ARG, HOST_ROPE_ARGS, HOST_CONTEXT_ARGS.
    owns:  the engine and the pool. */
 #ifndef DEMO_HOST_H
 #define DEMO_HOST_H
@@ -47,32 +47,40 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
 } host_options;
 
 /* Rows of a flag table. */
-#define HOST_GPU_ARGS(options)                                                                                    \
-    { "--backend", ARG_CHOICE, &(options).backend, "auto|cuda|cpu", "backend (auto)" },                           \
-    { "--device", ARG_NUMBERS, &(options).device, "N", "index of the GPU in 'exl2 info' (fastest memory)" },      \
-    { "--cards", ARG_NUMBERS, &(options).cards, "N,..", "GPUs that share the model's layers, by index" },         \
-    { "--split", ARG_CHOICE, &(options).split, "layers|auto",                                                     \
-      "how: layers on each of --cards; auto: on as few of them, or of all GPUs, as hold it (layers)" },           \
-    { "--card-bytes", ARG_SIZES, &(options).card_bytes, "SIZE,..", "most bytes of the model on each, such as 8GB" }, \
-    { "--shares", ARG_FLOATS, &(options).shares, "X,..", "how much of the model each has (by its memory's speed)" }, \
-    { "--gpu-bytes", ARG_SIZES, &(options).gpu_bytes, "SIZE",                                                     \
-      "most memory to use on a GPU, such as 6.5GB (no limit)" },                                                  \
-    { "--offload", ARG_CHOICE, &(options).offload, "auto|none",                                                   \
-      "whether the CPU computes MLPs that a GPU has no room for (auto)" },                                        \
-    { "--host-mlps", ARG_U32, &(options).host_mlps, "N", "... those of the last N layers (as few as can be)" },      \
+#define HOST_BACKEND_ARG(options, usual)                                                                              \
+    { "--backend", ARG_CHOICE, &(options).backend, "auto|cuda|cpu",                                                   \
+      "what computes; auto = a GPU if there is one " usual }
+#define HOST_DEVICE_ARGS(options)                                                                                     \
+    { "--device", ARG_NUMBERS, &(options).device, "N", "the GPU, by its index in 'exl2 info' (fastest memory)" },     \
+    { "--cards", ARG_NUMBERS, &(options).cards, "N,..", "GPUs that share the model's layers, by index (one GPU)" },   \
+    { "--split", ARG_CHOICE, &(options).split, "layers|auto",                                                         \
+      "layers: on each of --cards; auto: on as few of them, or of all GPUs, as hold the model (layers)" },            \
+    { "--card-bytes", ARG_SIZES, &(options).card_bytes, "SIZE,..",                                                    \
+      "most bytes of the model on each of --cards, such as 8GB (no limit)" },                                         \
+    { "--shares", ARG_FLOATS, &(options).shares, "X,..",                                                              \
+      "how much of the model each of --cards has (by the speed of its memory)" },                                     \
+    { "--gpu-bytes", ARG_SIZES, &(options).gpu_bytes, "SIZE",                                                         \
+      "most memory to use on a GPU, such as 6.5GB (no limit)" },                                                      \
+    { "--offload", ARG_CHOICE, &(options).offload, "auto|none",                                                       \
+      "whether the CPU computes MLPs that a GPU has no room for (auto)" },                                            \
+    { "--host-mlps", ARG_U32, &(options).host_mlps, "N",                                                              \
+      "with --offload auto: the CPU computes the MLPs of the last N layers (as few as can be)" },                     \
     { "--cpu-path", ARG_CHOICE, &(options).cpu_path, "auto|c|avx2|avx512|neon",                                       \
-      "fastest instruction set to use (auto)" },                                                                  \
+      "fastest instruction set to use (auto)" },                                                                      \
     { "--kernels", ARG_TEXT, &(options).kernels, "DIR", "folder of compiled GPU kernels (your cache folder)" }
-#define HOST_CACHE_ARGS(options)                                                                                  \
-    { "--cache", ARG_CHOICE, &(options).cache, "fp16|q8|q6|q4", "format of K and V (fp16)" }, \
-    { "--cache-tokens", ARG_U64, &(options).cache_tokens, "N", "tokens of the cache (what the program needs)" }
-#define HOST_ARGS(options)   \
-    HOST_GPU_ARGS(options),  \
+#define HOST_GPU_ARGS(options)            \
+    HOST_BACKEND_ARG(options, "(auto)"),  \
+    HOST_DEVICE_ARGS(options)
+#define HOST_CACHE_ARGS(options)                                                                                      \
+    { "--cache", ARG_CHOICE, &(options).cache, "fp16|q8|q6|q4", "format of the KV cache (fp16)" },                    \
+    { "--cache-tokens", ARG_U64, &(options).cache_tokens, "N", "tokens of the KV cache (what the program needs)" }
+#define HOST_WORK_ARGS(options)                                                                                       \
+    POOL_THREADS_ARG((options).threads),                                                                              \
+    { "--experts", ARG_U32, &(options).experts, "N", "experts that a token uses (the model's own number)" }
+#define HOST_ARGS(options)    \
+    HOST_GPU_ARGS(options),   \
     HOST_CACHE_ARGS(options), \
     HOST_WORK_ARGS(options)
-#define HOST_WORK_ARGS(options)                                                                                   \
-    { "--threads", ARG_U32, &(options).threads, "N", "CPU threads, with the main one; at most 64 (all cores)" }, \
-    { "--experts", ARG_U32, &(options).experts, "N", "experts that a token uses (the model's own number)" }
 
 /* Rows of a flag table for adapters, and for control vectors. */
 #define HOST_LORA_ARG(options) \
@@ -81,12 +89,14 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
     { "--steer", ARG_TEXTS, &(options).steers, "F[:X]", "a control vector, with factor X (1); up to 4 times" }
 
 /* Rows of a flag table for the RoPE of a model, and for its context too: an exl2_model_desc. */
-#define HOST_ROPE_ARGS(desc)                                                                                        \
-    { "--rope-scale", ARG_FLOAT, &(desc).rope_scale, "X", "divides RoPE positions by X; 1: plain (the model's own)" }, \
-    { "--rope-alpha", ARG_FLOAT, &(desc).rope_alpha, "X", "raises RoPE's theta for X times the context (NTK)" },    \
-    { "--yarn", ARG_FLOAT, &(desc).yarn_factor, "X", "scales RoPE by YaRN for X times the context" }
-#define HOST_CONTEXT_ARGS(desc)                                                                                     \
-    { "--context", ARG_U32, &(desc).context_max, "N", "tokens of a session (the model's own, at most 8192)" },      \
+#define HOST_ROPE_ARGS(desc)                                                                                          \
+    { "--rope-scale", ARG_FLOAT, &(desc).rope_scale, "X",                                                             \
+      "divides RoPE positions by X; 1 = plain RoPE (the model's own)" },                                              \
+    { "--rope-alpha", ARG_FLOAT, &(desc).rope_alpha, "X",                                                             \
+      "raises RoPE's theta for X times the context, NTK (the model's own)" },                                         \
+    { "--yarn", ARG_FLOAT, &(desc).yarn_factor, "X", "scales RoPE by YaRN for X times the context (the model's own)" }
+#define HOST_CONTEXT_ARGS(desc)                                                                                       \
+    { "--context", ARG_U32, &(desc).context_max, "N", "tokens of a session (the model's own, at most 8192)" },        \
     HOST_ROPE_ARGS(desc)
 
 #define HOST_WARNINGS 64

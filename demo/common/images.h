@@ -19,17 +19,17 @@ typedef struct images_options { /* zeroed: no pictures */
 #define IMAGES_PIXELS 24000000u /* of pictures that are named later, at a time */
 
 /* Rows of a flag table. */
-#define IMAGES_LIMITS(options)                                                                                      \
-    { "--max-rows", ARG_U32, &(options).max_rows, "N", "rows of a picture, at most (1280)" },                       \
-    { "--max-tiles", ARG_U32, &(options).max_tiles, "N",                                                            \
-      "tiles of a picture, at most; 1: the whole alone (the model's)" }
-#define IMAGES_ROOM(options)                                                                                        \
-    { "--images", ARG_U32, &(options).open, "N", "pictures at a time; loads the tower (those that are named)" },     \
-    { "--image-rows", ARG_U32, &(options).rows, "N", "rows of pictures that are kept (those of 8 pictures)" },       \
+#define IMAGES_LIMITS(options)                                                                                        \
+    { "--max-rows", ARG_U32, &(options).max_rows, "N", "most rows of a picture, each of which is a token (1280)" },   \
+    { "--max-tiles", ARG_U32, &(options).max_tiles, "N",                                                              \
+      "most tiles of a picture; 1 = the whole picture alone (the model's)" }
+#define IMAGES_ROOM(options, usual)                                                                                   \
+    { "--images", ARG_U32, &(options).open, "N", "pictures at a time, for which the tower is loaded " usual },        \
+    { "--image-rows", ARG_U32, &(options).rows, "N", "rows of pictures that are kept (those of 8 pictures)" },        \
     IMAGES_LIMITS(options)
-#define IMAGES_ARGS(options)                                                                                        \
-    { "--image", ARG_TEXTS, &(options).files, "FILE", "a picture of the prompt; may be repeated" },                  \
-    IMAGES_ROOM(options)
+#define IMAGES_ARGS(options)                                                                                          \
+    { "--image", ARG_TEXTS, &(options).files, "FILE", "a picture of the prompt; may be repeated" },                   \
+    IMAGES_ROOM(options, "(those of --image)")
 
 typedef struct images { /* zeroed: none */
     picture_file files[ARGS_LIST_MAX];

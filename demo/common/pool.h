@@ -1,6 +1,6 @@
 /* pool.h: a small thread pool behind exl2_parallel: threads spin briefly between phases, then sleep.
    takes: a thread count.
-   gives: pool_open, pool_hook, pool_close, pool_processors.
+   gives: pool_open, pool_hook, pool_close, pool_processors, POOL_THREADS_ARG.
    owns:  its threads. */
 #ifndef DEMO_POOL_H
 #define DEMO_POOL_H
@@ -8,6 +8,10 @@
 #include "exl2.h"
 
 #define POOL_WIDTH_MAX 64u
+
+/* A row of a flag table (args.h). */
+#define POOL_THREADS_ARG(threads) \
+    { "--threads", ARG_U32, &(threads), "N", "CPU threads, with the main one; at most 64 (all cores)" }
 
 typedef struct pool pool;
 

@@ -43,28 +43,30 @@ typedef struct evening_options {
 
 /* Rows of a flag table. */
 #define EVENING_ARGS(o)                                                                                            \
-    { "--model", ARG_TEXT, &(o).model, "DIR", "model folder" },                                                    \
+    { "--model", ARG_TEXT, &(o).model, "DIR", "model folder; required" },                                          \
     { "--cpu-us", ARG_U32, &(o).cpu_us, "N", "CPU microseconds per frame for the engine (4000)" },                 \
     { "--gpu-us", ARG_U32, &(o).gpu_us, "N", "GPU microseconds per frame, if it runs on a GPU (4000)" },           \
     { "--seed", ARG_U32, &(o).tavern.seed, "N", "the same seed and lines give the same answers (2)" },             \
     { "--temperature", ARG_FLOAT, &(o).tavern.temperature, "X",                                                    \
-      "above 1: more random; below 1: less; 0: greedy (0.4)" },                                                    \
+      "above 1: more random; below 1: less; 0 = greedy (0.4)" },                                                   \
     { "--worker", ARG_BOOL, &(o).worker, NULL, "a thread of the engine does the work, with these budgets" },       \
     { "--one-by-one", ARG_BOOL, &(o).tavern.one_by_one, NULL, "samples every token in a pass of its own" },        \
     { "--patrons", ARG_U32, &(o).patrons, "N", "people who murmur while nobody speaks with you, at most 48 (0)" }, \
-    { "--script", ARG_TEXT, &(o).script, "F", "file with the visitor's lines" }
+    { "--script", ARG_TEXT, &(o).script, "FILE", "file with what the visitor does, a line each" }
 
 #define EVENING_MORE_ARGS(o)                                                                                       \
-    { "--transcript", ARG_TEXT, &(o).transcript, "F", "file that /transcript writes (lantern.txt)" },              \
-    { "--trace", ARG_TEXT, &(o).trace, "F", "CSV file to write: predicted and measured time of each step's parts" }, \
-    { "--people", ARG_TEXT, &(o).people, "DIR", "folder with world.txt and the people's files" },                  \
+    { "--transcript", ARG_TEXT, &(o).transcript, "FILE", "file that /transcript writes (lantern.txt)" },           \
+    { "--trace", ARG_TEXT, &(o).trace, "FILE",                                                                     \
+      "CSV file to write: predicted and measured time of each step's parts" },                                     \
+    { "--people", ARG_TEXT, &(o).people, "DIR",                                                                    \
+      "folder with world.txt and the people's files (the demo's own)" },                                           \
     { "--context", ARG_U32, &(o).desc.context_max, "N", "tokens that each person remembers (2048)" },              \
-    { "--lora", ARG_TEXTS, &(o).loras, "NAME=DIR[:S]",                                                       \
+    { "--lora", ARG_TEXTS, &(o).loras, "NAME=DIR[:S]",                                                             \
       "an adapter (LoRA) of a person, with factor S (1); may be repeated" },                                       \
-    { "--mood", ARG_TEXTS, &(o).moods, "NAME=F[:X]",                                                               \
+    { "--mood", ARG_TEXTS, &(o).moods, "NAME=FILE[:X]",                                                            \
       "a control vector of a person, with factor X (1), which F6 and F7 move; may be repeated" },                  \
-    { "--memory", ARG_U32, &(o).memory_mib, "MB", "cap of the engine's memory in MiB; more is refused (no cap)" },   \
-    IMAGES_ROOM((o).images),                                                                                       \
+    { "--memory", ARG_U32, &(o).memory_mib, "MIB", "most memory of the engine, in MiB (no limit)" },               \
+    IMAGES_ROOM((o).images, "(0)"),                                                                                \
     HOST_ROPE_ARGS((o).desc),                                                                                      \
     HOST_ARGS((o).host)
 

@@ -461,6 +461,7 @@ static void check_usage(void)
         { "generate m --prompt a --temperature 1e99", "--temperature must be a number" },
         { "generate m --prompt a --top-p 0", "--top-p must be above 0" },
         { "generate m --prompt a --min-p 1.5", "--min-p must be 0 to 1" },
+        { "generate m --prompt a --min x", "--min-tokens must be a whole number" },
         { "generate m --prompt a --typical 2", "--typical must be 0 to 1" },
         { "generate m --prompt a --repeat-penalty 0", "--repeat-penalty must be 0.01 to 100" },
         { "generate m --prompt a --dry-range 3000000000", "--dry-range must be at most" },
@@ -754,12 +755,15 @@ static void case_sentences(void)
 {
     static const char *const commands[] = { "", "info", "archs", "chat", "generate", "replay", "score", "embed",
                                             "vision", "tokenize", "render", "bench", "import", "convert", "compare",
-                                            "kernels", "synth", "steer" };
+                                            "kernels", "serve", "steer", "synth" };
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         CHECK_INT(program_run("%s --help", commands[i]), 0);
         char *out = program_read("out"), *err = program_read("err");
         CHECK(strstr(out, "usage: exl2") != NULL && strstr(out, commands[i]) != NULL);
         CHECK_TEXT(err, "");
+        for (const char *line = out; *line; line += strcspn(line, "\n") + 1) {
+            CHECK(strcspn(line, "\n") <= 100);
+        }
         free(out);
         free(err);
     }
