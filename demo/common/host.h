@@ -86,7 +86,7 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
 #define HOST_LORA_ARG(options) \
     { "--lora", ARG_TEXTS, &(options).loras, "DIR[:S]", "an adapter (LoRA), with factor S (1); may be repeated" }
 #define HOST_STEER_ARG(options) \
-    { "--steer", ARG_TEXTS, &(options).steers, "F[:X]", "a control vector, with factor X (1); up to 4 times" }
+    { "--steer", ARG_TEXTS, &(options).steers, "FILE[:X]", "a control vector, with factor X (1); up to 4 times" }
 
 /* Rows of a flag table for the RoPE of a model, and for its context too: an exl2_model_desc. */
 #define HOST_ROPE_ARGS(desc)                                                                                          \
