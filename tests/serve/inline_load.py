@@ -1,6 +1,6 @@
 """inline_load.py: `exl2 serve --inline-load`: requests of an admin load the model that they name; others do not, and get
 503 meanwhile; streams of the model before end first.
-takes: inline_load.py PROGRAM GOLDEN [stop]: GOLDEN is tests/golden.
+takes: inline_load.py PROGRAM GOLDEN [stop]: GOLDEN is tests/golden; stop: what a signal does, alone.
 gives: exit code 0 or 1 (the failed checks are printed)."""
 
 import concurrent.futures
@@ -62,8 +62,8 @@ def stop(s):
     stream = s.open("POST", "/v1/completions", {"prompt": "Once", "max_tokens": 7000, "stream": True,
                                                 "ban_eos_token": True}, {"x-api-key": s.keys["api_key"]})
     stream.read_until(b"data: ")
-    waits = s.open("POST", "/v1/completions", {"model": "one", "prompt": "x"}, {"x-admin-key": s.keys["admin_key"]})
-    wait_for(lambda: ask(s, "two", admin=False, max_tokens=1).status == 503, 30)
+    waits = s.open("POST", "/v1/completions", {"model": "two", "prompt": "x"}, {"x-admin-key": s.keys["admin_key"]})
+    wait_for(lambda: ask(s, "one", admin=False, max_tokens=1).status == 503, 30)
     s.process.terminate()
     answer = waits.answer()
     check(answer.status == 503 and b"shutting down" in answer.body, "who waits hears of it: %s" % answer.body)
@@ -79,9 +79,10 @@ def main():
         write_model(golden / "models" / "exl2-mixed", folder / "broken")
         (folder / "broken" / "output.safetensors").unlink()
         with Server(program, "--backend", "cpu", "--context", "8000", "--models", name, "--inline-load", model=one) as s:
-            run_tests(s, [names, streams, failures])
             if "stop" in sys.argv:
                 stop(s)
+                return result()
+            run_tests(s, [names, streams, failures])
     ended = subprocess.run([program, "serve", "m", "--inline-load"], capture_output=True, timeout=60)
     check(ended.returncode == 2 and b"--models" in ended.stderr, "it needs a folder: %s" % ended.stderr)
     return result()
