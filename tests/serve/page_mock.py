@@ -34,6 +34,10 @@ def words(text):
 def answer_to(body):
     """What the model says: as (kind, text) pieces."""
     asked = next((m["content"] or "" for m in reversed(body["messages"]) if m["role"] == "user"), "")
+    seen = 0
+    if isinstance(asked, list): # parts
+        seen = sum(part["type"] == "image_url" for part in asked)
+        asked = "".join(part.get("text", "") for part in asked)
     roles = [m["role"] for m in body["messages"]]
     if body.get("tools") and "tool" not in roles:
         return [("call", json.dumps({"city": asked.split()[-1]}))]
@@ -50,7 +54,7 @@ def answer_to(body):
     prefix = body.get("response_prefix")
     if prefix:
         return [("content", " And so it goes on.")]
-    return [("content", f"{system}Reply {count} to “{asked}”.")]
+    return [("content", f"{system}Reply {count} to “{asked}”." + (f" I see {seen}." if seen else ""))]
 
 
 MARKDOWN = """## Pages of a cache
@@ -176,6 +180,7 @@ class Handler(BaseHTTPRequestHandler):
                   "on_device": 1700 << 20}
         parameters = {"max_seq_len": 8192, "cache_size": 65536, "cache_mode": "Q8", "max_batch_size": 32,
                       "chunk_size": 512, "prompt_template": "chatml", "memory": memory, "arch": "llama",
+                      "use_vision": self.server.mock.images_max > 0, "images_max": self.server.mock.images_max,
                       "bits_per_weight": 4.0, "rope_scale": 1, "rope_alpha": 1,
                       "prompt_template_content": "{% for m in messages %}...{% endfor %}"}
         self.send(200, {"id": self.server.mock.model, "object": "model", "created": 0, "owned_by": "exl2",
@@ -354,6 +359,7 @@ class Mock:
         self.vocabulary, self.budget, self.conflicts = {}, {"cpu_us": 0, "gpu_us": 4000}, 0
         self.issue = self.refuse = self.warning = None
         self.keeps = True # chats
+        self.images_max = 8 # 0: the model cannot see
         self.break_after, self.slow, self.read_delay = 0, 0.0, 0.0
         self.port = 0
         self.start()

@@ -3,7 +3,10 @@
 import { byId, el, kept } from "./dom.js";
 import { events } from "./api.js";
 import { Work, notice } from "./status.js";
-import { add, path, remove, requestMessages, titleOf, turn } from "./tree.js";
+import { add, addPicture, path, remove, requestMessages, titleOf, turn } from "./tree.js";
+import {
+  attachedPictures, pictureRefusal, readingPictures, showAttached, startAttach, takeAttached,
+} from "./attach.js";
 import { drawMessage, drawText, signature } from "./message.js";
 import { chatTokens } from "./tokens.js";
 import { samplerMembers, wantsProbabilities } from "./sampler.js";
@@ -107,9 +110,11 @@ export function showChat(next) {
   const edited = edit?.chat === chat.id && chat.nodes.find((node) => node.id === edit.node);
   if (edited) {
     edited.editing = edit.text;
+    edited.keeps = Array.isArray(edit.pictures) ? edit.pictures : edited.pictures;
   }
   box.value = kept.get("draft." + chat.id) || "";
   fit(box);
+  showAttached(chat);
   drawChat();
   toEnd();
 }
@@ -158,8 +163,8 @@ async function answer(own, node, prefix) {
   toEnd();
   try {
     const body = {
-      messages: requestMessages(own, node), stream: true, stream_options: { include_usage: true },
       ...samplerMembers(), ...chatMembers(own), ...(prefix ? { response_prefix: prefix } : {}),
+      messages: requestMessages(own, node), stream: true, stream_options: { include_usage: true },
       ...(wantsProbabilities() ? { logprobs: true, top_logprobs: 5 } : {}),
     };
     for await (const event of events("POST", "/v1/chat/completions", body, work.abort.signal)) {
@@ -192,13 +197,21 @@ async function answer(own, node, prefix) {
   }
 }
 
-/* Is nothing else running, and do the settings of the chat hold together? */
-function ready() {
+/* Is nothing else running, do the settings hold together, and does the model see the pictures? They are those of the
+   messages up to `until`, without it (null: all), and `more`. */
+function ready(until, more = 0) {
   if (running) {
+    return false;
+  }
+  const shown = path(chat), end = until ? shown.indexOf(until) : shown.length;
+  const why = pictureRefusal(shown.slice(0, end).reduce((sum, node) => sum + (node.pictures?.length || 0), more));
+  notice("pictures", why);
+  if (why) {
     return false;
   }
   try {
     chatMembers(chat);
+    samplerMembers();
     notice("settings", null);
     return true;
   } catch (error) {
@@ -218,6 +231,7 @@ const act = {
   },
   edit(node) {
     node.editing = node.content;
+    node.keeps = node.pictures && [...node.pictures];
     drawChat();
     const box = articles.get(node.id).querySelector("textarea");
     fit(box);
@@ -226,21 +240,30 @@ const act = {
   editing(node, text) {
     node.editing = text; /* the article keeps its box: see signature */
     articles.get(node.id).sign = signature(chat, node, path(chat).at(-1) === node);
-    kept.set("edit", { chat: chat.id, node: node.id, text });
+    kept.set("edit", { chat: chat.id, node: node.id, text, pictures: node.keeps });
+  },
+  dropPicture(node, i) {
+    node.keeps.splice(i, 1);
+    kept.set("edit", { chat: chat.id, node: node.id, text: node.editing, pictures: node.keeps });
+    drawChat();
+    articles.get(node.id).querySelector("textarea").focus();
   },
   cancelEdit(node) {
     delete node.editing;
+    delete node.keeps;
     kept.set("edit", null);
     drawChat();
     articles.get(node.id).querySelector('[aria-label="Edit"]')?.focus();
   },
   saveEdit(node, text) {
-    if (node.role === "user" && !ready()) {
+    if (node.role === "user" && !ready(node, node.keeps?.length)) {
       return;
     }
+    const more = { ...(node.call ? { call: node.call } : {}), ...(node.keeps?.length ? { pictures: node.keeps } : {}) };
+    const fresh = add(chat, node.parent, node.role, text, more);
     delete node.editing;
+    delete node.keeps;
     kept.set("edit", null);
-    const fresh = add(chat, node.parent, node.role, text, node.call ? { call: node.call } : {});
     if (node.role === "user") {
       answer(chat, add(chat, fresh.id, "assistant", ""));
     } else {
@@ -250,12 +273,12 @@ const act = {
     byId("message").focus();
   },
   regenerate(node) {
-    if (ready()) {
+    if (ready(node.role === "assistant" ? node : null)) {
       answer(chat, add(chat, node.role === "assistant" ? node.parent : node.id, "assistant", ""));
     }
   },
   go(node) {
-    if (ready()) {
+    if (ready(node)) {
       const more = node.tokens ? { tokens: [...node.tokens] } : {};
       answer(chat, add(chat, node.parent, "assistant", node.content,
                        node.reasoning && node.content ? { ...more, reasoning: node.reasoning } : more), node.content);
@@ -272,7 +295,7 @@ const act = {
     articles.get(node.id).querySelector('[aria-label="Tokens"]')?.focus();
   },
   results(node, texts) {
-    if (ready()) {
+    if (ready(null)) {
       let parent = node.id;
       node.calls.forEach((call, i) => {
         parent = add(chat, parent, "tool", texts[i], { call: call.id }).id;
@@ -286,14 +309,19 @@ const act = {
 
 function send() {
   const box = byId("message"), text = box.value;
-  if (!text.trim() || !ready()) {
+  if (readingPictures()) { /* they belong to the message */
+    readingPictures().then(send);
+    return;
+  }
+  if ((!text.trim() && attachedPictures().length === 0) || !ready(null, attachedPictures().length)) {
     return;
   }
   const shown = path(chat), parent = shown.length > 0 ? shown.at(-1).id : "";
   if (shown.length === 0 && !chat.named) {
-    chat.title = titleOf(text);
+    chat.title = titleOf(text.trim() || attachedPictures()[0].name);
   }
-  const asked = add(chat, parent, "user", text);
+  const pictures = takeAttached().map((picture) => addPicture(chat, picture));
+  const asked = add(chat, parent, "user", text, pictures.length > 0 ? { pictures } : {});
   box.value = "";
   fit(box);
   kept.set("draft." + chat.id, null);
@@ -325,6 +353,7 @@ export function startChat() {
     fit(box);
     keepDraft();
   });
+  startAttach();
   byId("messages").addEventListener("scroll", () => { byId("to-end").hidden = atEnd(); }, { passive: true });
   byId("to-end").addEventListener("click", toEnd);
 }

@@ -1,4 +1,4 @@
-/* dom.js: making elements, icons and numbers in words. Text is never parsed as HTML, so nothing that a model writes can
+/* dom.js: elements, icons, numbers in words; what was typed as JSON; this browser's store. Text is never parsed as HTML, so nothing that a model writes can
    become part of the page. */
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -25,6 +25,7 @@ const ICONS = {
   close: "M6 6l12 12M18 6L6 18",
   check: "M5 13l5 5L19 7",
   tokens: "M4 8h7v8H4zM13 8h7v8h-7z",
+  picture: "M4 5h16v14H4zM4 16l5-5 5 5 2-2 4 4M15 9.5h.01",
   reset: "M4 12a8 8 0 1 0 2.5-5.8L4 8M4 4v4h4",
 };
 
@@ -108,6 +109,22 @@ export function timeInWords(us) {
 
 export function speedInWords(speed) {
   return `${Number.isFinite(speed) ? speed.toFixed(speed < 100 ? 1 : 0) : "0.0"} tokens/s`;
+}
+
+export const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+
+/* What somebody has typed as JSON. Throws a sentence that begins with `what`. */
+export function readJson(text, what, isRight) {
+  let value;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    throw new Error(`${what}: this is no JSON: ${error.message}`);
+  }
+  if (!isRight(value)) {
+    throw new Error(`${what}: this is JSON, but not of the right kind.`);
+  }
+  return value;
 }
 
 /* A value of this browser's store. A browser that keeps nothing, or whose store is full, gets `null` back later. */

@@ -4,7 +4,8 @@
 import { el, button, speedInWords } from "./dom.js";
 import { copyText, renderMarkdown } from "./markdown.js";
 import { renderTokens } from "./tokens.js";
-import { versions } from "./tree.js";
+import { pictureList } from "./pictures.js";
+import { picturesOf, versions } from "./tree.js";
 
 const NAMES = { user: "You", assistant: "Model", tool: "Tool" };
 
@@ -12,7 +13,7 @@ const NAMES = { user: "You", assistant: "Model", tool: "Tool" };
 export function signature(chat, node, last) {
   const some = versions(chat, node);
   return [node.content.length, node.reasoning?.length, node.calls?.length, node.deleted, node.error, node.streams,
-          node.editing, node.asTokens, last, some.indexOf(node), some.length].join();
+          node.editing, node.keeps?.length, node.asTokens, last, some.indexOf(node), some.length].join();
 }
 
 function versionButtons(chat, node, act) {
@@ -52,7 +53,7 @@ function actions(chat, node, last, act) {
   return row;
 }
 
-function editor(node, act) {
+function editor(chat, node, act) {
   const box = el("textarea", { "aria-label": "Edit message", class: "edit", rows: 3 });
   box.value = node.editing;
   const done = () => act.saveEdit(node, box.value);
@@ -64,7 +65,9 @@ function editor(node, act) {
       done();
     }
   });
-  return el("div", { class: "editor" }, box,
+  const pictures = node.keeps?.length > 0 ? pictureList(node.keeps.map((id) => chat.pictures[id]), "Pictures",
+                                                        (i) => act.dropPicture(node, i)) : "";
+  return el("div", { class: "editor" }, pictures, box,
             el("div", { class: "row end" }, button("Cancel", null, () => act.cancelEdit(node), { class: "quiet" }),
                button("Save", null, done, { class: "primary" })));
 }
@@ -130,7 +133,8 @@ export function drawMessage(article, chat, node, last, act) {
     el("h2", { class: "who" }, name),
     el("details", { class: "reasoning", hidden: true, open: !!open }, el("summary", {}, "Reasoning"),
        el("div", { class: "thought markdown" })),
-    node.editing === undefined ? el("div", { class: marked ? "text markdown" : "text" }) : editor(node, act),
+    node.pictures && node.editing === undefined ? pictureList(picturesOf(chat, node), "Pictures") : "",
+    node.editing === undefined ? el("div", { class: marked ? "text markdown" : "text" }) : editor(chat, node, act),
     node.streams ? el("div", { class: "waits", "aria-hidden": "true" }, el("i"), el("i"), el("i")) : "",
     ...callsOf(node, last, act),
     node.error ? el("p", { class: "error" }, node.error) : "",

@@ -4,6 +4,7 @@ import { byId, el, button, bytesInWords, countInWords } from "./dom.js";
 import { events, isAdmin, json } from "./api.js";
 import { notice, say } from "./status.js";
 import { confirmed } from "./sessions.js";
+import { setModel } from "./attach.js";
 
 const tokens = (count) => count && countInWords(count, "token");
 
@@ -19,6 +20,7 @@ const LINES = [
   ["rope_scale", "RoPE scale", (n) => (n === 1 ? "" : String(n))],
   ["rope_alpha", "RoPE alpha", (n) => (n === 1 ? "" : String(n))],
   ["prompt_template", "Template", String],
+  ["use_vision", "Reads pictures", (sees) => (sees === true ? "yes" : "")],
 ];
 
 let loading = null; /* { id, part } */
@@ -34,6 +36,7 @@ export async function askModel() {
       throw error;
     }
   }
+  setModel(card);
   byId("model-name").textContent = card?.id || "no model";
   byId("model-name").title = card?.id || "";
 }

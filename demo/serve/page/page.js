@@ -183,6 +183,8 @@ function storeChanged(what, more) {
     notice("store", null);
   } else if (what === "local") {
     notice("store", "This server keeps no chats: they stay in this browser.");
+  } else if (what === "bare") {
+    notice("store", "This browser's store is full: export the chat, or closing this page loses its pictures.");
   } else if (what === "full") {
     notice("store", "This browser's store is full: export the chat, or it is lost when this page is closed.");
   }

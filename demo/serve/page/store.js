@@ -17,7 +17,7 @@ const revisions = new Map(); /* id: the revision that this tab knows; 0: not on 
 const unsent = new Map();    /* id: the chat */
 let onWay = null;            /* the chat that is being sent */
 let local = false;           /* the server keeps no chats */
-let tell = () => {};         /* (what, more): "merged", "local", "sent", "full", or "refused" with a sentence */
+let tell = () => {};         /* (what, more): "merged", "local", "sent", "bare", "full", "refused" with a sentence */
 let sending = null;
 
 export const onStore = (what) => { tell = what; };
@@ -104,8 +104,9 @@ async function mergeNewest(chat, path) {
 export function keepHere() {
   for (const [id, chat] of unsent) {
     const entry = { revision: revisions.get(id) || 0, updated: Date.now() / 1000, chat: keptChat(chat) };
-    if (!kept.set("unsent." + id, entry)) {
-      tell("full");
+    if (!kept.set("unsent." + id, entry)) { /* then without pictures. With revision 0 a server that has them adds them */
+      const bare = { ...entry, revision: 0, chat: { ...entry.chat, pictures: {} } };
+      tell(kept.set("unsent." + id, bare) ? "bare" : "full");
     }
   }
 }

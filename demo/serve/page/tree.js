@@ -2,9 +2,12 @@
    deletion each add a branch beside what was there. Pure functions; they know neither the page nor the server.
 
    chat = { id, title, named, system, variables, tools, format: { kind, text }, nodes: [node],
-            picks: { parent: child } }
-   node = { id, parent, role, content, made, [reasoning, calls, call, deleted, error, stop, speed] }
-   parent is "" for a first message. picks says which of several children is shown; without it the newest is. */
+            picks: { parent: child }, pictures: { id: picture } }
+   node = { id, parent, role, content, made, [pictures, reasoning, calls, call, deleted, error, stop, speed] }
+   parent is "" for a first message. picks says which of several children is shown; without it the newest is. A node
+   names its pictures by their ids, so that the branches of a message share them. */
+
+import { soundPicture } from "./pictures.js";
 
 export const FORMATS = ["none", "json_object", "json_schema", "regex", "grammar"];
 const ROLES = ["user", "assistant", "tool"];
@@ -17,7 +20,7 @@ export function newId() {
 export function newChat(like) {
   return {
     id: newId(), title: "New chat", named: false, system: like?.system || "", variables: like?.variables || "",
-    tools: "", format: { kind: "none", text: "" }, nodes: [], picks: {},
+    tools: "", format: { kind: "none", text: "" }, nodes: [], picks: {}, pictures: {},
   };
 }
 
@@ -52,6 +55,12 @@ export function soundChat(value) {
       chat.picks[parent] = child;
     }
   }
+  for (const [id, given] of Object.entries(value.pictures || {})) {
+    const picture = soundPicture(given);
+    if (picture) {
+      chat.pictures[id] = picture;
+    }
+  }
   return chat;
 }
 
@@ -69,6 +78,9 @@ function soundNode(node) {
       id: textOf(call?.id), name: textOf(call?.name), arguments: textOf(call?.arguments),
     }));
   }
+  if (Array.isArray(node.pictures) && node.pictures.length > 0) {
+    kept.pictures = node.pictures.map(String);
+  }
   if (node.deleted === true) {
     kept.deleted = true;
   }
@@ -81,6 +93,16 @@ function soundNode(node) {
 /* The chat as it is kept: without log-probabilities and what else only this page needs. */
 export function keptChat(chat) {
   return { ...chat, nodes: chat.nodes.map(soundNode) };
+}
+
+/* The pictures of a node; undefined stands for one that was not kept. */
+export const picturesOf = (chat, node) => (node.pictures || []).map((id) => chat.pictures[id]);
+
+/* Gives a picture an id in the chat. */
+export function addPicture(chat, picture) {
+  const id = newId();
+  chat.pictures[id] = picture;
+  return id;
 }
 
 export const versions = (chat, node) => chat.nodes.filter((other) => other.parent === node.parent);
@@ -140,6 +162,7 @@ export function merge(mine, theirs) {
   }
   mine.nodes = [...known.values()].sort((a, b) => a.made - b.made);
   mine.picks = { ...theirs.picks, ...mine.picks };
+  mine.pictures = { ...theirs.pictures, ...mine.pictures };
   if (!mine.named && theirs.named) {
     mine.title = theirs.title;
     mine.named = true;
@@ -156,7 +179,13 @@ export function requestMessages(chat, until) {
     if (node.deleted) {
       continue;
     }
-    const message = { role: node.role, content: node.content };
+    const message = { role: node.role, content: node.content }, pictures = picturesOf(chat, node).filter((one) => one);
+    if (pictures.length > 0) {
+      message.content = pictures.map(({ url }) => ({ type: "image_url", image_url: { url } }));
+      if (node.content) {
+        message.content.push({ type: "text", text: node.content });
+      }
+    }
     if (node.role === "tool") {
       message.tool_call_id = node.call || "";
     }
