@@ -3,12 +3,25 @@ takes: page_rig.py.
 gives: PanelTests."""
 
 import pathlib
+import re
 import time
 
 from browser import Keys
 from page_mock import MODEL
 from page_rig import Case
 from server import check
+
+
+SERVE = pathlib.Path(__file__).resolve().parents[2] / "demo" / "serve"
+BY_HAND = {"logit_bias", "dynamic_temperature"} # fields without a control: the page's other fields are for them
+
+
+def sampler_names():
+    """The names of each field of sampling that the server reads, as its source has them."""
+    lists = dict(re.findall(r'#define (NAMES_\w+)\s(?:\\\n)?\s*"([^"]*)"', (SERVE / "request_names.h").read_text()))
+    source = (SERVE / "sampling_fields.c").read_text().replace("\n", " ")
+    found = re.findall(r'\{ ("[^"]+"|NAMES_\w+), [^{}]*? AT\(|(?:fields_\w+|sampling_ids)\(f, ("[^"]+"|NAMES_\w+)', source)
+    return {tuple(lists.get(name, name.strip('"')).split("|")) for pair in found for name in pair if name}
 
 
 class PanelTests(Case):
@@ -71,6 +84,34 @@ class PanelTests(Case):
         b.script("arguments[0].dispatchEvent(new PointerEvent('pointerover', { bubbles: true }))", token)
         tip = b.driver.find_element("css selector", "[role=tooltip]")
         check("67.0 %" in tip.text and "22.3 %" in tip.text, f"probabilities of a token: {tip.text}")
+
+    def test_sampler(self):
+        """Every field of sampling that the server reads has a control; others are typed as JSON."""
+        server = self.fresh()
+        self.short_answers()
+        b = self.b
+        b.script("document.querySelectorAll('#settings details').forEach((d) => { d.open = true; })")
+        ids = set(b.script("return [...document.querySelectorAll('[id^=sampler-]')].map((n) => n.id.slice(8))"))
+        names = sampler_names()
+        lacking = [n for n in names if not ids & set(n) and n[0] not in BY_HAND]
+        check(len(names) > 25 and lacking == [], f"{len(names)} fields are read; without a control: {lacking}")
+        for name, value in (("Adaptive-p target", "0.3"), ("Adaptive-p decay", "0.8")):
+            b.one("spinbutton", name).send_keys(Keys.CONTROL, "a")
+            b.one("spinbutton", name).send_keys(value)
+        others = b.one("textbox", "Other fields")
+        others.send_keys('{"logit_bias": {"5": -100}')
+        b.type("Message", "fields", Keys.ENTER)
+        check("Other fields: this is no JSON" in b.one("alert").text, "wrong JSON is refused in a sentence")
+        check(others.get_attribute("aria-invalid") == "true", "and marked")
+        others.send_keys(', "max_tokens": 3, "stream": false}')
+        b.type("Message", Keys.ENTER)
+        self.done()
+        check(b.texts()[1] != "" and b.all("alert") == [], f"an answer: {b.texts()}")
+        if self.mock:
+            sent = server.chats[-1]
+            check(sent["adaptive_target"] == 0.3 and sent["adaptive_decay"] == 0.8, f"adaptive-p is sent: {sent}")
+            check(sent["logit_bias"] == {"5": -100} and sent["max_tokens"] == 3, "and the other fields")
+            check(sent["stream"] is True, "which change nothing that the page needs")
 
     def test_notebook(self):
         server = self.fresh()

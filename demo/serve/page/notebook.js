@@ -119,7 +119,7 @@ async function go() {
   let usage = null, how = "Done";
   draw();
   try {
-    const body = { prompt: text, stream: true, stream_options: { include_usage: true }, ...samplerMembers(),
+    const body = { ...samplerMembers(), prompt: text, stream: true, stream_options: { include_usage: true },
                    ...(byId("notebook-view").checked ? { logprobs: 5 } : {}) };
     for await (const event of events("POST", "/v1/completions", body, work.abort.signal)) {
       usage = event.usage || usage;

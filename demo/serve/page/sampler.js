@@ -1,15 +1,16 @@
 /* sampler.js: the settings of sampling. Only those that differ from the default are sent, so that what the server was
    started with (--sampling, --override) holds for the rest. They are of this browser, for Chat and Notebook alike. */
 
-import { el, button, kept } from "./dom.js";
+import { el, button, isObject, kept, readJson } from "./dom.js";
 
 /* name of the request, label, kind, least, most, step, default. Kinds: number, whole, yes, words (a list, one a line),
-   text. A number that is not given in the request has the server's value; the default here is its neutral one. */
+   text, json (an object with members of requests). A number that is not given in the request has the server's value; the default here is its neutral one. */
 const GROUPS = [
   ["Length", [
     ["max_tokens", "Most tokens", "whole", 0, 1048576, 1, 0, "0: what the context leaves"],
     ["min_tokens", "Least tokens", "whole", 0, 1048576, 1, 0],
     ["stop", "Stop at", "words", 0, 128, 0, "", "Texts, one a line"],
+    ["reasoning_budget", "Most reasoning tokens", "whole", -1, 1048576, 1, -1, "-1: no limit"],
     ["seed", "Seed", "whole", -1, 4294967295, 1, -1, "-1: another one each time"],
   ]],
   ["Temperature and filters", [
@@ -31,6 +32,9 @@ const GROUPS = [
     ["mirostat_mode", "Mirostat", "whole", 0, 2, 2, 0, "0: off, 2: on"],
     ["mirostat_tau", "Mirostat tau", "number", 0, 10, 0.1, 1.5],
     ["mirostat_eta", "Mirostat eta", "number", 0, 1, 0.01, 0.3],
+    ["adaptive_target", "Adaptive-p target", "number", 0, 0.99, 0.01, 0,
+     "0: off. Favours tokens of about this probability"],
+    ["adaptive_decay", "Adaptive-p decay", "number", 0.01, 0.99, 0.01, 0.9],
   ]],
   ["Repetition", [
     ["repetition_penalty", "Repetition penalty", "number", 0.5, 3, 0.01, 1],
@@ -47,8 +51,14 @@ const GROUPS = [
   ["Words", [
     ["banned_strings", "Banned texts", "words", 0, 128, 0, "", "Texts, one a line"],
     ["ban_eos_token", "Never end by itself", "yes", 0, 1, 1, false],
+    ["banned_tokens", "Banned tokens", "text", 0, 0, 0, "", "Ids with commas"],
+    ["allowed_tokens", "Allowed tokens", "text", 0, 0, 0, "", "Ids with commas; empty: all"],
+    ["token_healing", "Heal the prompt's last token", "yes", 0, 1, 1, false],
     ["negative_prompt", "Negative prompt", "text", 0, 0, 0, ""],
     ["cfg_scale", "Guidance scale", "number", 0, 10, 0.1, 1],
+  ]],
+  ["Others", [
+    ["others", "Other fields", "json", 0, 0, 0, "", 'A JSON object, such as {"logit_bias": {"42": -5}}'],
   ]],
 ];
 const PROBABILITIES = ["probabilities", "Keep probabilities", "yes", 0, 1, 1, false,
@@ -87,12 +97,14 @@ function change(name, value) {
 
 export const wantsProbabilities = () => values.probabilities === true;
 
-/* The members for a request. */
+/* The members for a request. Throws a sentence if the other fields cannot be read. */
 export function samplerMembers() {
   const members = {};
   for (const [name, value] of Object.entries(values)) {
-    const kind = FIELDS.get(name)[2];
-    if (name !== "probabilities") {
+    const [, label, kind] = FIELDS.get(name);
+    if (kind === "json") {
+      Object.assign(members, value.trim() ? readJson(value, label, isObject) : {});
+    } else if (name !== "probabilities") {
       members[name] = kind === "words" ? value.split("\n").filter((line) => line) : value;
     }
   }
@@ -100,6 +112,15 @@ export function samplerMembers() {
 }
 
 /* ---- the form ---- */
+
+function isGood(what) {
+  try {
+    what();
+    return true;
+  } catch {
+    return false;
+  }
+}
 
 function input(field, row) {
   const [name, label, kind, least, most, step, normal] = field, id = "sampler-" + name;
@@ -109,10 +130,15 @@ function input(field, row) {
     return el("input", { type: "checkbox", id, checked: value,
                          onchange: (e) => { change(name, e.target.checked); mark(); } });
   }
-  if (kind === "words" || kind === "text") {
+  if (kind === "words" || kind === "text" || kind === "json") {
     const area = el("textarea", { id, rows: 2, spellcheck: "false",
                                   oninput: (e) => { change(name, e.target.value); mark(); } });
     area.value = value;
+    if (kind === "json") {
+      area.addEventListener("change", () => {
+        area.setAttribute("aria-invalid", String(!isGood(samplerMembers)));
+      });
+    }
     return area;
   }
   const box = el("input", { type: "number", id, min: least, max: most, step: kind === "whole" ? 1 : "any", value });

@@ -1,7 +1,7 @@
 /* settings.js: the panel with the settings of the chat that is shown (system prompt, template variables, tools, format
    of the answer), and below them the sampler. */
 
-import { byId, el, button } from "./dom.js";
+import { byId, el, button, isObject, readJson } from "./dom.js";
 import { drawSampler } from "./sampler.js";
 import { save } from "./store.js";
 
@@ -9,21 +9,6 @@ const KINDS = [
   ["none", "Free text"], ["json_object", "A JSON object"], ["json_schema", "JSON by a schema"],
   ["regex", "A regular expression"], ["grammar", "A grammar"],
 ];
-
-function readJson(text, what, isRight) {
-  let value;
-  try {
-    value = JSON.parse(text);
-  } catch (error) {
-    throw new Error(`${what}: this is no JSON: ${error.message}`);
-  }
-  if (!isRight(value)) {
-    throw new Error(`${what}: this is JSON, but not of the right kind.`);
-  }
-  return value;
-}
-
-const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 
 /* The members of a request that the settings of the chat stand for. Throws a sentence if one cannot be read. */
 export function chatMembers(chat) {
