@@ -150,6 +150,7 @@ class ChatTests(Case):
 
     def test_reload(self):
         self.fresh()
+        self.short_answers()
         b = self.b
         b.type("Message", "not sent yet")
         b.driver.refresh()
