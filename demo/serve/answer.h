@@ -1,7 +1,7 @@
 /* answer.h: the bodies and chunks of an answer, in the shapes of OpenAI.
    takes: a call and its choices.
-   gives: answer_ids, answer_whole, answer_started, answer_content, answer_reasoning, answer_call, answer_arguments, answer_finish,
-          answer_end, answer_error_event, answer_error_write.
+   gives: answer_ids, answer_whole, answer_started, answer_content, answer_reasoning, answer_call, answer_arguments,
+          answer_finish, answer_end, answer_error_event, answer_error_write.
    owns:  nothing; texts grow in the choice.
 
    A choice's content, reasoning and calls always grow in the choice. Where the call streams, each piece is also sent

@@ -109,7 +109,8 @@ static bool count_ids(engine_thread *t, engine_run *run, refusal *r)
 {
     exl2_token *ids;
     size_t count;
-    exl2_result result = engine_ids(t->host->engine, run->load->model, &run->desc.prompt, &run->desc.chat, &ids, &count);
+    const exl2_job_desc *d = &run->desc;
+    exl2_result result = engine_ids(t->host->engine, run->load->model, &d->prompt, &d->chat, &ids, &count);
     if (result < 0) {
         *r = (refusal){ result, ENGINE_BY_JOB, result == EXL2_ERR_MEMORY ? "there is no memory left for the ids" : NULL,
                         0, 0 };
