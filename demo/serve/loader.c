@@ -215,23 +215,35 @@ void endpoint_unload(const endpoint_request *r)
 
 /* ---- templates ---- */
 
+static bool use_template(server *s, const char *path, const char *name)
+{
+    size_t bytes = 0;
+    char *text = text_file_load(path, TEMPLATE_FILE_BYTES, &bytes);
+    if (text) {
+        free(s->template_text);
+        s->template_text = text;
+        snprintf(s->template_name, sizeof s->template_name, "%.100s", name);
+    }
+    return text != NULL;
+}
+
+/* The template of that name in the folder of models, which is searched for it: no request names a path. */
+static bool find_template(server *s, const char *name)
+{
+    char file[256], path[MODELS_PATH_MAX];
+    snprintf(file, sizeof file, "%.200s.jinja", name);
+    return models_lists(s->options->folder, file)
+        && (size_t)snprintf(path, sizeof path, "%s/%s", s->options->folder, file) < sizeof path
+        && use_template(s, path, name);
+}
+
 bool loader_template(server *s, const char *name, char *why, size_t cap)
 {
-    char path[MODELS_PATH_MAX];
-    size_t bytes = 0;
-    char *text = text_file_load(name, TEMPLATE_FILE_BYTES, &bytes);
-    if (!text && s->options->folder && !strpbrk(name, "/\\")) {
-        snprintf(path, sizeof path, "%s/%s.jinja", s->options->folder, name);
-        text = text_file_load(path, TEMPLATE_FILE_BYTES, &bytes);
-    }
-    if (!text) {
+    bool good = use_template(s, name, name) || find_template(s, name);
+    if (!good) {
         snprintf(why, cap, "The template '%.100s' cannot be read.", name);
-        return false;
     }
-    free(s->template_text);
-    s->template_text = text;
-    snprintf(s->template_name, sizeof s->template_name, "%.100s", name);
-    return true;
+    return good;
 }
 
 void endpoint_template_switch(const endpoint_request *r)
@@ -239,7 +251,6 @@ void endpoint_template_switch(const endpoint_request *r)
     json_value *tree = endpoint_body(r);
     request_error error = { 0 };
     const char *name = NULL;
-    char why[256];
     if (!tree) {
         return;
     }
@@ -251,9 +262,7 @@ void endpoint_template_switch(const endpoint_request *r)
         free(r->server->template_text);
         r->server->template_text = NULL;
         endpoint_ok(r);
-    } else if (strpbrk(name, "/\\")) { /* a request names no path */
-        endpoint_error(r, 400, "template_not_found", "A template is named without its folder.");
-    } else if (!r->server->options->folder || !loader_template(r->server, name, why, sizeof why)) {
+    } else if (!find_template(r->server, name)) {
         endpoint_error(r, 400, "template_not_found", "There is no template of that name in the folder of models.");
     } else {
         endpoint_ok(r);

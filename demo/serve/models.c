@@ -313,11 +313,15 @@ static void compare_name(void *user, const char *name)
     search->found = search->found || strcmp(name, search->name) == 0;
 }
 
-bool models_in(const char *folder, const char *name, const char *file, char *out, size_t cap)
+bool models_lists(const char *folder, const char *name)
 {
     folder_search search = { .name = name };
-    return folder && folder_each(folder, compare_name, &search) && search.found
-        && models_folder_has(folder, name, file, out, cap);
+    return folder && folder_each(folder, compare_name, &search) && search.found;
+}
+
+bool models_in(const char *folder, const char *name, const char *file, char *out, size_t cap)
+{
+    return models_lists(folder, name) && models_folder_has(folder, name, file, out, cap);
 }
 
 /* ---- JSON ---- */

@@ -2,7 +2,7 @@
    takes: folders.
    gives: models_load, models_unload, models_sweep, models_close, models_first, models_find, models_embedder,
           models_all_ready,
-          models_loading, models_in, models_folder_has, models_list, models_card, models_name.
+          models_loading, models_lists, models_in, models_folder_has, models_list, models_card, models_name.
    owns:  the models of a server. */
 #ifndef DEMO_MODELS_H
 #define DEMO_MODELS_H
@@ -39,6 +39,8 @@ model *models_embedder(const server *s, const char *name);
 bool models_all_ready(const server *s);
 bool models_loading(const server *s);
 
+/* Does the folder have an entry of this name? By comparison with the listing. A NULL folder has none. */
+bool models_lists(const char *folder, const char *name);
 /* The folder below `folder` that has this name, by comparison with the listing, and this file; its path in out. A NULL
    folder has none. The second one is for a name that comes from the listing. */
 bool models_in(const char *folder, const char *name, const char *file, char *out, size_t cap);

@@ -32,6 +32,18 @@ def names(s):
     check(chat.status == 400 and model(s) == "one", "a bad request is one after the load: %s" % chat.body)
 
 
+def templates(s):
+    """A template is one of the folder's files, and no path."""
+    def switch(name):
+        return s.post("/v1/template/switch", {"prompt_template_name": name}, **{"x-admin-key": s.keys["admin_key"]}).status
+    for name in ("README.md", "one", "../plain", "./plain", "plain.jinja", "x" * 300):
+        check(switch(name) == 400, "no template of the folder: %r" % name)
+    check(switch("plain") == 200, "one of the folder")
+    listed = s.get("/v1/templates", **{"x-admin-key": s.keys["admin_key"]}).json()["data"]
+    check(listed[0] == "plain", "it is in use: %s" % listed)
+    check(switch("default") == 200, "the model's own again")
+
+
 def streams(s):
     """A stream ends before its model goes; who comes meanwhile hears to come again."""
     stream = s.open("POST", "/v1/completions", {"prompt": "Once", "max_tokens": 7000, "stream": True, "ban_eos_token": True},
@@ -78,11 +90,12 @@ def main():
         write_model(golden / "models" / "exl2-mixed", folder / "two")
         write_model(golden / "models" / "exl2-mixed", folder / "broken")
         (folder / "broken" / "output.safetensors").unlink()
+        (folder / "plain.jinja").write_text("{{ messages[0].content }}")
         with Server(program, "--backend", "cpu", "--context", "8000", "--models", name, "--inline-load", model=one) as s:
             if "stop" in sys.argv:
                 stop(s)
                 return result()
-            run_tests(s, [names, streams, failures])
+            run_tests(s, [names, templates, streams, failures])
     ended = subprocess.run([program, "serve", "m", "--inline-load"], capture_output=True, timeout=60)
     check(ended.returncode == 2 and b"--models" in ended.stderr, "it needs a folder: %s" % ended.stderr)
     return result()
