@@ -306,7 +306,7 @@
    Text: BPE tokenizers (tokenizer.json), and the constructs of chat templates that exl2_chat_desc lists. A tokenizer or
    template with something unsupported is rejected, and the message names it; the rest of the model still works.
 
-   Not included: training, a server, downloads, GGUF at run time (import it to EXL2 once: section 12), sound, video.
+   Not included: training, a server, downloads, GGUF at run time (import it to EXL2 once: section 12), sound.
 
    The target has 64 bits. SIMD needs x86-64 with AVX2 or AVX-512 and gcc, clang (mingw-w64, too) or MSVC, or 64-bit ARM
    (NEON) and gcc or clang. Other CPUs and compilers run plain C, at about a third of AVX2's speed if the compiler
@@ -888,6 +888,14 @@
    number of marks and that of pictures must be the same, else ARG with both. A mark that a player typed is plain text.
    stats.prompt_tokens counts rows, and image_rows those alone. Penalties, DRY, bans and drafts do not see them.
 
+   Videos. The Qwen families read them; others fail with ARG. exl2_image_desc.frames frames of one size lie one after
+   the other in `pixels`, `fps` of them to the second. The application chooses them, and two in a second are often
+   enough. Two frames at a time become rows, so max_rows (1,280) bounds them all together, and each is made smaller by
+   the rule for videos, with the numbers of video_preprocessor_config.json. vision.pixels_max must hold all frames of a
+   video. Its mark is <|video_pad|>, and its part of a message has the type "video". Qwen2.5-VL knows the time by the
+   positions, which fps sets; Qwen3-VL by a text such as "<1.5 seconds>" before each two frames. What is said here of
+   pictures holds for videos, too.
+
    The cache knows a picture by 128 bits of its pixels and settings. The same picture at the same place of a text is
    found, also by another session; with another one nothing after it is found. A second exl2_image_make of the same
    pixels costs no pass of the tower. exl2_session_pictures lists the pictures of a history, and a rewind or trim that
@@ -900,7 +908,7 @@
    speed of a prompt of the text model (`exl2 bench --image WxH` measures both). A tile of SmolVLM-256M is 0.21 TFLOP,
    64 rows; Qwen2.5-VL at 448 x 448 1.36 TFLOP, 256 rows; Gemma 3 5.5 TFLOP, 256 rows, for any picture.
 
-   exl2_session_save writes 32 bytes for each picture of the history, and with EXL2_SAVE_IMAGES its pixels, or its rows
+   exl2_session_save writes 40 bytes for each picture of the history, and with EXL2_SAVE_IMAGES its pixels, or its rows
    if they are less. A picture that neither the snapshot nor the engine has is missing
    (session_info.pictures_missing): a job that needs its rows fails with STATE until exl2_image_make has got the same
    pixels. With EXL2_SAVE_KV no rows are needed while K and V are in the cache.
@@ -1600,7 +1608,7 @@ typedef struct exl2_message {
     const char *fields;        /* JSON object: any other key, or content in parts; overrides all members above. With
                                   it, text and role may be NULL, which then has no meaning */
     const exl2_image *images;  /* [image_count] pictures: they stand before `text`; with content in parts in `fields`,
-                                  the k-th part of type "image" or "image_url" is the k-th picture */
+                                  the k-th part of type "image", "image_url" or "video" is the k-th picture */
     size_t image_count;
 } exl2_message;
 
@@ -2083,7 +2091,10 @@ typedef struct exl2_image_desc {
     uint32_t width, height;
     int64_t stride;            /* bytes from a line to the next one; 0 = tight; negative: the last line comes first in
                                   memory, where `pixels` points to */
-    const void *pixels;        /* copied by the call */
+    const void *pixels;        /* copied by the call; of a video the frames one after the other, each of them with
+                                  height times stride bytes */
+    uint32_t frames;           /* 0: a picture; else a video of so many frames of one size */
+    float fps;                 /* of a video: its frames in a second, those that are given here; 0.001 to 1000 */
     uint32_t max_rows, max_tiles; /* less than those of the model's vision; 0 = as many */
     exl2_event_fn on_event;    /* IMAGE events; its result is ignored. NULL: they wait for exl2_next_event */
     void *user;
@@ -2100,7 +2111,7 @@ typedef struct exl2_image_info {
     uint8_t id[16];            /* of the pixels and of all that changes the rows; zeros of exl2_image_measure */
     uint32_t width, height;    /* of a tile, as the tower sees it */
     uint32_t tiles;            /* with the whole picture, which is the last one */
-    uint32_t grid[3];          /* frames, lines and columns of the rows of a tile */
+    uint32_t grid[3];          /* pairs of frames of a video, else 1; lines and columns of the rows of a tile */
     uint32_t rows;             /* of all tiles: tokens of the text model */
     uint32_t tokens;           /* rows and the family's marks around them, where the picture stands alone */
     uint64_t bytes;            /* of its rows and of its pixels as the tower sees them */
@@ -2123,13 +2134,12 @@ typedef struct exl2_picture {  /* a picture in a history */
 EXL2_API exl2_result exl2_image_make(exl2_engine *e, const exl2_image_desc *d, exl2_image *out);
 /* [E nb] What the picture is, and how far it has come. */
 EXL2_API exl2_result exl2_image_get(exl2_engine *e, exl2_image i, exl2_image_info *out);
-/* [E nb] The same counts for a picture of this size; before the model is ready, but once its headers are read, without
-   `tokens`. Errors as exl2_image_make. */
-EXL2_API exl2_result exl2_image_measure(exl2_engine *e, exl2_model m, uint32_t width, uint32_t height,
-                                        exl2_image_info *out);
-/* [E nb] What the tower sees: RGB of all tiles, one below the other, the whole picture last; [tiles * height, width, 3]
-   bytes of exl2_image_info. *need: their number. STATE: not resized yet, or the bytes made room for others. TOO_SMALL
-   when cap is less; OK when out is NULL and cap 0. */
+/* [E nb] The same counts for a picture or video of this size, whose pixels are not read and may be NULL; before the
+   model is ready, but once its headers are read, without `tokens`. Errors as exl2_image_make. */
+EXL2_API exl2_result exl2_image_measure(exl2_engine *e, const exl2_image_desc *d, exl2_image_info *out);
+/* [E nb] What the tower sees: RGB of all tiles, one below the other, the whole picture last, or of all frames;
+   [tiles * height, width, 3] or [frames, height, width, 3] bytes of exl2_image_info. *need: their number. STATE: not
+   resized yet, or the bytes made room for others. TOO_SMALL when cap is less; OK when out is NULL and cap 0. */
 EXL2_API exl2_result exl2_image_seen(exl2_engine *e, exl2_image i, void *out, size_t cap, size_t *need);
 /* [E nb] What the text model reads: [rows, 1 + D, W] floats. W is the width of the text model, and D the number of its
    first layers after which a vector is added to the row. cap, *need: floats. Results as exl2_image_seen; STATE: not

@@ -40,10 +40,11 @@ extern "C" __global__ void __launch_bounds__(256) exl2k_tower_patches(exl2k_towe
     const u8 *from = (const u8 *)a.pixels + (u64)(patch / a.columns) * a.patch * a.line_bytes
                      + patch % a.columns * a.patch * 3;
     for (u32 i = threadIdx.x; i < a.pitch; i += 256) {
-        u32 channel = i / (a.frames * area), y = i % area / a.patch, x = i % a.patch;
+        u32 channel = i / (a.frames * area), frame = i / area % a.frames, y = i % area / a.patch, x = i % a.patch;
         f32 v = 0.0f;
         if (i < inputs) {
-            v = exl2k_load_f32(a.levels + (channel * 256 + from[(u64)y * a.line_bytes + x * 3 + channel]) * 4);
+            u64 at = (u64)frame * a.frame_bytes + (u64)y * a.line_bytes + x * 3 + channel;
+            v = exl2k_load_f32(a.levels + (channel * 256 + from[at]) * 4);
         }
         exl2k_store_u16(a.out + ((u64)row * a.pitch + i) * 2, exl2k_f32_to_f16(v * EXL2K_TOWER_INVERSE));
     }

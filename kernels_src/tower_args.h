@@ -40,13 +40,13 @@ typedef struct exl2k_tower_weights_args {
 /* exl2k_tower_patches: grid (rows), block 256. The pixels of each row's patch: channel, frame, line, column. The first
    `before` rows are zeros. */
 typedef struct exl2k_tower_patches_args {
-    exl2k_u64 pixels;                /* u8 [lines, line_bytes] RGB */
+    exl2k_u64 pixels;                /* u8 [frames, lines, line_bytes] RGB */
     exl2k_u64 order;                 /* u32: the patch of each row after the first `before` */
     exl2k_u64 levels;                /* f32 [3, 256] value of a byte of a channel */
     exl2k_u64 out;                   /* fp16 [rows, pitch], see SCALE */
     exl2k_u32 row, before;
-    exl2k_u32 patch, frames, columns; /* side of a patch; frames of it, which are equal; patches of a line */
-    exl2k_u32 line_bytes, pitch, unused;
+    exl2k_u32 patch, frames, columns; /* side of a patch; frames of it; patches of a line */
+    exl2k_u32 line_bytes, frame_bytes, pitch; /* frame_bytes 0: the frames of a patch are equal */
 } exl2k_tower_patches_args;
 
 enum { EXL2K_TOWER_TABLE_NONE, EXL2K_TOWER_TABLE_PLACES, EXL2K_TOWER_TABLE_BILINEAR };

@@ -65,15 +65,37 @@ static inline vision_picture vision_read(const char *path)
     return p;
 }
 
-/* golden.json of a folder; the text must be freed after exl2__json_close. */
-static inline char *vision_golden(exl2__ctx *c, const char *folder, exl2__json *out)
+/* RGB of frames as tests/golden/video/make.py draws them; to be freed. */
+static inline uint8_t *vision_frames(uint32_t frames, uint32_t width, uint32_t height)
+{
+    uint8_t *rgb = (uint8_t *)malloc((size_t)frames * width * height * 3), *to = rgb;
+    for (uint32_t f = 0; f < frames; f++) {
+        for (uint32_t y = 0; y < height; y++) {
+            for (uint32_t x = 0; x < width; x++) {
+                for (uint32_t c = 0; c < 3; c++) {
+                    *to++ = (uint8_t)(x * (2 + c) + y * (3 + f) + (x * y >> 5) * (c + 1) + 40 * f);
+                }
+            }
+        }
+    }
+    return rgb;
+}
+
+/* A golden; the text must be freed after exl2__json_close. */
+static inline char *vision_golden_at(exl2__ctx *c, const char *path, exl2__json *out)
 {
     size_t bytes;
-    char *text = check_read(vision_path(folder, "golden.json"), &bytes);
+    char *text = check_read(path, &bytes);
     if (!CHECK_INT(exl2__json_open(c, "golden.json", text, bytes, out), EXL2_OK)) {
         exit(1);
     }
     return text;
+}
+
+/* golden.json of a folder. */
+static inline char *vision_golden(exl2__ctx *c, const char *folder, exl2__json *out)
+{
+    return vision_golden_at(c, vision_path(folder, "golden.json"), out);
 }
 
 /* Numbers of a list, at most `most`. */

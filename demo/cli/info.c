@@ -383,8 +383,9 @@ static void measure_tower(info *i)
     exl2_result r = exl2_model_measure(e, &d, &i->sees);
     r = r < 0 ? r : exl2_model_open(e, &d, &model);
     for (uint32_t n = 0; n < 2 && r >= 0; n++) {
-        while ((r = exl2_image_measure(e, model, info_pictures[n][0], info_pictures[n][1], &i->pictures[n]))
-                   == EXL2_ERR_STATE && exl2_model_state(e, model) == EXL2_PENDING) { /* its headers are not read yet */
+        const exl2_image_desc size = { .model = model, .width = info_pictures[n][0], .height = info_pictures[n][1] };
+        while ((r = exl2_image_measure(e, &size, &i->pictures[n])) == EXL2_ERR_STATE
+               && exl2_model_state(e, model) == EXL2_PENDING) { /* its headers are not read yet */
             exl2_step(e, &step);
         }
     }

@@ -4,7 +4,8 @@
           parts.
 
    A patch is p x p pixels. Merge x merge patches become one row, the vector that the text model reads in the place of a
-   token. A tile is what the tower sees in one pass: a whole picture, or a square of a larger one. */
+   token. A tile is what the tower sees in one pass: a whole picture, a square of a larger one, or two frames of a
+   video, whose patches have pixels of both. */
 #ifndef EXL2__VISION_CONFIG_H
 #define EXL2__VISION_CONFIG_H
 
@@ -15,6 +16,9 @@
 #define EXL2__VISION_LAYERS_MAX 256u
 #define EXL2__VISION_DEEP_MAX 8u       /* deepstack levels */
 #define EXL2__VISION_SIDE_MAX 131072u  /* pixels of a side of a picture, before it is resized */
+#define EXL2__VISION_FPS_MIN 0.001f
+#define EXL2__VISION_FPS_MAX 1000.0f
+#define EXL2__VISION_TIME_MAX 1048576.0 /* positions of a video's time */
 #define EXL2__VISION_PIXELS_MAX (1u << 26) /* pixels of a side times a side after resizing, at most */
 
 typedef enum exl2__vision_act {
@@ -58,6 +62,7 @@ typedef enum exl2__vision_expand {
 typedef struct exl2__vision_marks {
     const char *mark;           /* what a template writes for a picture */
     const char *row;            /* the token of a row */
+    const char *video;          /* both, for a video; NULL: the family has none */
     const char *before, *after; /* of all rows, in place of the mark */
     const char *line;           /* after each line of rows but the last one */
     const char *open, *close;   /* around the mark, in a text that has none */
@@ -97,7 +102,11 @@ typedef struct exl2__vision_row {
     bool transposed;                 /* linear1 is stored [in, out], without ".weight" */
     bool windows;                    /* some layers have windows */
     bool pick_layer;                 /* vision_feature_layer, vision_feature_select_strategy */
-    bool pairs_of_frames;            /* a patch has two frames */
+    bool pairs_of_frames;            /* a patch has two frames: the family has videos */
+    bool video_ticks;                /* a video's positions of time go by seconds (tokens_per_second) */
+    bool video_in_all;               /* min_pixels and max_pixels of a video are of all its frames, else of each */
+    bool video_apart;                /* rows of each pair of frames have marks and positions as a picture's, and their
+                                        time before them as text; else a video's rows stand together */
     bool whole, mrope;               /* as in exl2__vision_config */
     uint32_t filter;                 /* the default of resample */
     double mean[3], std[3];          /* defaults */
@@ -108,7 +117,7 @@ typedef struct exl2__vision_config {
     const char *family;
     uint32_t hidden;                 /* floats of a row: the width of the text model */
     uint32_t levels;                 /* vectors of a row: 1 + those that are added after the text layers 0, 1 .. */
-    uint32_t row_id, mark_id;        /* token ids of config.json; UINT32_MAX: look up the text of `marks` */
+    uint32_t row_id, mark_id, video_id; /* token ids of config.json; UINT32_MAX: look up the text of `marks` */
     bool whole;                      /* rows of one picture see each other */
     bool mrope;                      /* tokens have three positions */
     exl2__vision_marks marks;
@@ -131,6 +140,8 @@ typedef struct exl2__vision_config {
     uint32_t edge, tile;             /* tile: of TILES */
     bool splits;                     /* TILES: larger pictures are cut */
     uint64_t pixels_min, pixels_max; /* PIXELS */
+    uint64_t video_min, video_max;   /* the same of a video */
+    uint32_t ticks;                  /* positions of time in a second of a video; 0: one for each pair of frames */
 } exl2__vision_config;
 
 /* What the application allows; 0: the model's own rule. */
@@ -143,19 +154,33 @@ typedef struct exl2__vision_limits {
 /* What a picture becomes. */
 typedef struct exl2__vision_size {
     uint32_t width, height;          /* of a tile, in pixels */
-    uint32_t tiles, tile_rows, tile_columns; /* tile_rows * tile_columns + 1 for the whole; or 1, 0, 0 */
-    uint32_t grid[3];                /* frame pairs, lines, columns of rows of a tile */
+    uint32_t tiles, tile_rows, tile_columns; /* tile_rows * tile_columns + 1 for the whole; or 1, 0, 0; of a video the
+                                        pairs of frames, 0, 0 */
+    uint32_t grid[3];                /* pairs of frames of a video, else 1; lines, columns of rows of a tile */
+    uint32_t frames;                 /* of a video; 0: a picture. The last one of an odd number is two */
+    float fps;                       /* frames of the video in a second */
     uint32_t rows;                   /* of all tiles */
     uint32_t patches;                /* of a tile, without the class row */
-    uint64_t seen_bytes;             /* RGB of all tiles, one below the other, the whole one last */
+    uint64_t seen_bytes;             /* RGB of all tiles, or frames, one below the other, the whole one last */
     uint32_t resizes;                /* one after the other */
     struct { uint32_t width, height; } resize[EXL2__VISION_RESIZES_MAX];
 } exl2__vision_size;
 
-/* Bytes of RGB of one tile. */
+/* Bytes of RGB of one tile, or of one frame of a video. */
 static inline uint64_t exl2__vision_tile_bytes(const exl2__vision_size *s)
 {
     return (uint64_t)s->width * s->height * 3;
+}
+
+/* Where the RGB of a tile begins among those of all, and how many frames it has there: 1 or 2. */
+static inline uint64_t exl2__vision_tile_at(const exl2__vision_size *s, uint32_t tile)
+{
+    return exl2__vision_tile_bytes(s) * tile * (s->frames ? 2 : 1);
+}
+
+static inline uint32_t exl2__vision_tile_frames(const exl2__vision_size *s, uint32_t tile)
+{
+    return s->frames >= 2 * tile + 2 ? 2 : 1;
 }
 
 #endif

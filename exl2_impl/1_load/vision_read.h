@@ -1,9 +1,10 @@
-/* vision_read.h: reads the numbers of a tower for pictures from config.json and preprocessor_config.json.
+/* vision_read.h: reads the numbers of a tower for pictures from config.json, preprocessor_config.json and
+   video_preprocessor_config.json.
    takes: a model's folder, untrusted; its text model's config.
    gives: exl2__vision_config_read.
 
-   Since transformers 5 the second file may be the object image_processor of processor_config.json. Without both files
-   the family's defaults hold. */
+   Since transformers 5 the other files may be the objects image_processor and video_processor of processor_config.json.
+   Without them the family's defaults hold for pictures, and the numbers of pictures for videos. */
 #ifndef EXL2__VISION_READ_H
 #define EXL2__VISION_READ_H
 
@@ -234,6 +235,9 @@ EXL2__PRIVATE exl2_result exl2__vision_read_tower(const exl2__fields *f, const e
                                            EXL2__VISION_DEEP_MAX, out->deep, &count));
         out->levels = 1 + count;
     }
+    if (row->video_ticks) {
+        EXL2__TRY(exl2__fields_u32(f, EXL2__VISION_FIELD("vision_config->tokens_per_second"), 1, 1000, &out->ticks));
+    }
     if (row->windows) {
         uint32_t cell = out->patch * out->merge;
         EXL2__TRY(exl2__fields_u32(f, EXL2__VISION_FIELD("vision_config->window_size"), 1, 16384, &size));
@@ -358,24 +362,21 @@ EXL2__PRIVATE exl2_result exl2__vision_read_pixels(const exl2__fields *f, exl2__
     return exl2__vision_read_target(f, out);
 }
 
-/* Opens the file of preprocessing; f->text.data NULL: there is none. */
-EXL2__PRIVATE exl2_result exl2__vision_read_open(exl2__ctx *c, const char *path, exl2__fields *f)
+/* Opens a file of preprocessing, or processor_config.json if that has the object; f->text.data NULL: there is none. */
+EXL2__PRIVATE exl2_result exl2__vision_read_open(exl2__ctx *c, const char *path, const char *file, const char *object,
+                                                 exl2__fields *f)
 {
-    EXL2__TRY(exl2__fields_open(c, path, "preprocessor_config.json", true, f));
+    EXL2__TRY(exl2__fields_open(c, path, file, true, f));
     if (!f->text.data) {
         exl2__fields_close(f);
         EXL2__TRY(exl2__fields_open(c, path, "processor_config.json", true, f));
-        f->nested = f->text.data ? exl2__json_get(&f->json, 0, "image_processor") : 0;
+        f->nested = f->text.data ? exl2__json_get(&f->json, 0, object) : 0;
         if (f->text.data && !f->nested) {
             exl2__fields_close(f);
         }
     }
     f->c = c;
-    if (!f->text.data) {
-        f->label = "preprocessor_config.json";
-        exl2__log(c, EXL2_LOG_WARN, EXL2_LOG_ID_SETTING_IGNORED, "preprocessor_config.json is missing: pictures are "
-                  "prepared by the defaults of the family");
-    }
+    f->label = f->text.data ? f->label : file;
     return EXL2_OK;
 }
 
@@ -383,10 +384,12 @@ EXL2__PRIVATE exl2_result exl2__vision_read_open(exl2__ctx *c, const char *path,
 EXL2__PRIVATE exl2_result exl2__vision_read_prepare(exl2__ctx *c, const char *path, exl2__vision_config *out)
 {
     exl2__fields f;
-    EXL2__TRY(exl2__vision_read_open(c, path, &f));
+    EXL2__TRY(exl2__vision_read_open(c, path, "preprocessor_config.json", "image_processor", &f));
     exl2__json_token none = { 0 };
     bool missing = !f.text.data;
     if (missing) { /* an empty object, which belongs to nobody */
+        exl2__log(c, EXL2_LOG_WARN, EXL2_LOG_ID_SETTING_IGNORED, "preprocessor_config.json is missing: pictures are "
+                  "prepared by the defaults of the family");
         none.kind = EXL2__JSON_OBJECT;
         none.after = 1;
         f.json.tokens = &none;
@@ -396,6 +399,51 @@ EXL2__PRIVATE exl2_result exl2__vision_read_prepare(exl2__ctx *c, const char *pa
     exl2_result r = exl2__vision_read_pixels(&f, out);
     if (missing) {
         f.json = (exl2__json){ 0 };
+    }
+    exl2__fields_close(&f);
+    return r;
+}
+
+/* What the file of videos says, in place of what holds for pictures. */
+EXL2__PRIVATE exl2_result exl2__vision_read_video_pixels(const exl2__fields *f, exl2__vision_config *out)
+{
+    exl2__vision_config v = *out;
+    uint32_t low = (uint32_t)v.video_min, high = (uint32_t)v.video_max;
+    EXL2__TRY(exl2__fields_u32(f, EXL2__VISION_FIELD("min_pixels", "size->shortest_edge"), 1, EXL2__VISION_PIXELS_MAX,
+                               &low));
+    EXL2__TRY(exl2__fields_u32(f, EXL2__VISION_FIELD("max_pixels", "size->longest_edge"), 1, EXL2__VISION_PIXELS_MAX,
+                               &high));
+    EXL2__TRY(exl2__fields_u32(f, EXL2__VISION_FIELD("resample"), 1, 3, &v.filter));
+    EXL2__TRY(exl2__fields_f64(f, EXL2__VISION_FIELD("rescale_factor"), 1e-6, 1000, "a number from 1e-6 to 1000",
+                               &v.rescale, NULL));
+    EXL2__TRY(exl2__vision_read_three(f, "image_mean", -1000, out->mean, v.mean));
+    EXL2__TRY(exl2__vision_read_three(f, "image_std", 1e-6, out->std, v.std));
+    bool same = v.filter == out->filter && memcmp(&v.rescale, &out->rescale, sizeof v.rescale) == 0
+             && memcmp(v.mean, out->mean, sizeof v.mean) == 0 && memcmp(v.std, out->std, sizeof v.std) == 0;
+    if (!same) {
+        return exl2__fail(f->c, EXL2_ERR_UNSUPPORTED, "%s: resample, rescale_factor, image_mean or image_std of videos "
+                          "differs from that of pictures, which is not supported", f->label);
+    }
+    if (low > high) {
+        return exl2__fail(f->c, EXL2_ERR_FORMAT, "%s: min_pixels %u is more than max_pixels %u", f->label, low, high);
+    }
+    out->video_min = low;
+    out->video_max = high;
+    return EXL2_OK;
+}
+
+EXL2__PRIVATE exl2_result exl2__vision_read_video(exl2__ctx *c, const char *path, exl2__vision_config *out)
+{
+    exl2__fields f;
+    exl2_result r = EXL2_OK;
+    out->video_min = out->pixels_min;
+    out->video_max = out->pixels_max;
+    if (!out->row->pairs_of_frames) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__vision_read_open(c, path, "video_preprocessor_config.json", "video_processor", &f));
+    if (f.text.data) {
+        r = exl2__vision_read_video_pixels(&f, out);
     }
     exl2__fields_close(&f);
     return r;
@@ -417,10 +465,13 @@ static inline exl2_result exl2__vision_config_read(exl2__ctx *c, const char *pat
         r = r < 0 ? r : exl2__vision_read_id(&f, EXL2__VISION_FIELD("image_token_id", "image_token_index"),
                                              &out->row_id);
         r = r < 0 ? r : exl2__vision_read_id(&f, EXL2__VISION_FIELD("boi_token_index", "boi_token_id"), &out->mark_id);
+        r = r < 0 ? r : exl2__vision_read_id(&f, EXL2__VISION_FIELD("video_token_id", "video_token_index"),
+                                             &out->video_id);
         out->mark_id = strcmp(out->marks.mark, out->marks.row) == 0 ? out->row_id : out->mark_id;
     }
     exl2__fields_close(&f);
-    return r < 0 ? r : exl2__vision_read_prepare(c, path, out);
+    r = r < 0 ? r : exl2__vision_read_prepare(c, path, out);
+    return r < 0 ? r : exl2__vision_read_video(c, path, out);
 }
 
 #endif

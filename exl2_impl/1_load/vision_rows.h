@@ -50,8 +50,9 @@
 
 #define EXL2__VISION_MARKS_IMAGE .mark = "<image>", .row = "<image>", .before = "", .after = "", .line = "", \
                                  .open = "", .close = ""
-#define EXL2__VISION_MARKS_QWEN { .mark = "<|image_pad|>", .row = "<|image_pad|>", .before = "", .after = "", \
-                                  .line = "", .open = "<|vision_start|>", .close = "<|vision_end|>" }
+#define EXL2__VISION_MARKS_QWEN { .mark = "<|image_pad|>", .row = "<|image_pad|>", .video = "<|video_pad|>", \
+                                  .before = "", .after = "", .line = "", .open = "<|vision_start|>", \
+                                  .close = "<|vision_end|>" }
 #define EXL2__VISION_MARKS_PIXTRAL { .mark = "[IMG]", .row = "[IMG]", .before = "", .after = "[IMG_END]", \
                                      .line = "[IMG_BREAK]", .open = "", .close = "", \
                                      .expand = EXL2__VISION_EXPAND_LINES }
@@ -153,13 +154,14 @@ static const exl2__vision_row exl2__vision_rows[] = {
           { "vision_config->num_heads", 16 }, { "vision_config->intermediate_size", 3420 },
           { "vision_config->patch_size", 14 }, { "vision_config->spatial_merge_size", 2 },
           { "vision_config->temporal_patch_size", 2 }, { "vision_config->window_size", 112 },
+          { "vision_config->tokens_per_second", 4 },
           { "min_pixels", 3136 }, { "max_pixels", 12845056 }),
       .names = { EXL2__VISION_NAMES_QWEN, .gate = "mlp.gate_proj", .up = "mlp.up_proj", .down = "mlp.down_proj",
                  .norm = "ln_q", .linear1 = "mlp.0", .linear2 = "mlp.2" },
       .marks = EXL2__VISION_MARKS_QWEN, .rope = EXL2__VISION_ROPE_HALVES, .rule = EXL2__VISION_RULE_PIXELS,
       .act = EXL2__VISION_ACT_SILU, .projector_act = EXL2__VISION_ACT_GELU, .rms = true, .fixed_eps = true,
-      .gated = true, .norm_patches = true, .norm_rms = true, .windows = true, .pairs_of_frames = true, .mrope = true,
-      .filter = 3, .mean = EXL2__VISION_CLIP_MEAN, .std = EXL2__VISION_CLIP_STD },
+      .gated = true, .norm_patches = true, .norm_rms = true, .windows = true, .pairs_of_frames = true,
+      .video_ticks = true, .mrope = true, .filter = 3, .mean = EXL2__VISION_CLIP_MEAN, .std = EXL2__VISION_CLIP_STD },
     { .type = "qwen3_vl", .family = "Qwen3-VL", .renames = EXL2__VISION_RENAMES_QWEN,
       .ignored = EXL2__VISION_LIST(NULL),
       .defaults = EXL2__VISION_DEFAULTS({ "vision_config->hidden_size", 1152 }, { "vision_config->depth", 27 },
@@ -171,8 +173,8 @@ static const exl2__vision_row exl2__vision_rows[] = {
                  .norm = "norm", .linear1 = "linear_fc1", .linear2 = "linear_fc2", .deep = "deepstack_merger_list" },
       .marks = EXL2__VISION_MARKS_QWEN, .rope = EXL2__VISION_ROPE_HALVES, .table = EXL2__VISION_TABLE_BILINEAR,
       .rule = EXL2__VISION_RULE_PIXELS, .act = EXL2__VISION_ACT_GELU_TANH, .projector_act = EXL2__VISION_ACT_GELU,
-      .fixed_eps = true, .norm_patches = true, .pairs_of_frames = true, .mrope = true, .filter = 3,
-      .mean = EXL2__VISION_HALF, .std = EXL2__VISION_HALF },
+      .fixed_eps = true, .norm_patches = true, .pairs_of_frames = true, .video_in_all = true, .video_apart = true,
+      .mrope = true, .filter = 3, .mean = EXL2__VISION_HALF, .std = EXL2__VISION_HALF },
 };
 
 /* The row of a model_type and vision_config.model_type; NULL: there is none. */

@@ -36,20 +36,26 @@ static inline void exl2__vision_size_add(exl2__vision_size *s, uint64_t width, u
     s->resizes++;
 }
 
-/* PIXELS with a maximum of `most` pixels. */
-static inline void exl2__vision_size_pixels(const exl2__vision_config *v, double most, double w, double h,
-                                            uint64_t *width, uint64_t *height)
+/* PIXELS with a minimum and a maximum. frames: 1 for a picture; those that the numbers are of. */
+static inline void exl2__vision_size_pixels(const exl2__vision_config *v, double least, double most, uint32_t frames,
+                                            double w, double h, uint64_t *width, uint64_t *height)
 {
-    double f = (double)(v->patch * v->merge), least = (double)v->pixels_min < most ? (double)v->pixels_min : most;
+    double f = (double)(v->patch * v->merge), n = frames, all = frames > 1 ? 2 * (double)exl2__vision_round(n / 2) : 1;
+    least = least < most ? least : most;
+    if (frames > 1 && (h < f || w < f)) { /* videos are made larger first, in whole pixels */
+        double by = f / h > f / w ? f / h : f / w;
+        w = floor(w * by);
+        h = floor(h * by);
+    }
     double W = (double)exl2__vision_round(w / f) * f, H = (double)exl2__vision_round(h / f) * f;
-    if (H * W > most) {
-        double b = sqrt(h * w / most);
+    if (all * H * W > most) {
+        double b = sqrt(n * h * w / most);
         W = floor(w / b / f) * f;
         H = floor(h / b / f) * f;
         W = W < f ? f : W;
         H = H < f ? f : H;
-    } else if (H * W < least) {
-        double b = sqrt(least / (h * w));
+    } else if (all * H * W < least) {
+        double b = sqrt(least / (n * h * w));
         W = ceil(w * b / f) * f;
         H = ceil(h * b / f) * f;
     }
@@ -57,20 +63,25 @@ static inline void exl2__vision_size_pixels(const exl2__vision_config *v, double
     *height = (uint64_t)H;
 }
 
+/* frames: of a video, or 0. */
 EXL2__PRIVATE exl2_result exl2__vision_size_by_pixels(exl2__ctx *c, const exl2__vision_config *v, uint32_t max_rows,
-                                                      uint32_t w, uint32_t h, exl2__vision_size *out)
+                                                      uint32_t w, uint32_t h, uint32_t frames, exl2__vision_size *out)
 {
-    uint64_t cell = (uint64_t)v->patch * v->merge, most = v->pixels_max, W, H;
-    uint32_t longer = exl2__max32(w, h), shorter = exl2__min32(w, h);
+    uint64_t cell = (uint64_t)v->patch * v->merge, W, H;
+    uint64_t pairs = frames ? exl2__div_up(frames, 2) : 1, most = frames ? v->video_max : v->pixels_max;
+    uint32_t longer = exl2__max32(w, h), shorter = exl2__min32(w, h), counted = v->row->video_in_all ? frames : 0;
+    counted = exl2__max32(counted, 1);
     if (longer > 200ull * shorter) {
         return exl2__fail(c, EXL2_ERR_ARG, "a picture of %u x %u pixels is more than 200 times as long as wide, which "
                           "%s does not accept", w, h, v->family);
     }
-    most = max_rows ? exl2__min64(most, max_rows * cell * cell) : most;
-    exl2__vision_size_pixels(v, (double)most, w, h, &W, &H);
-    while (max_rows && W / cell * (H / cell) > max_rows && most > cell * cell) { /* narrow pictures keep one line */
-        most -= cell * cell;
-        exl2__vision_size_pixels(v, (double)most, w, h, &W, &H);
+    double least = (double)(frames ? v->video_min : v->pixels_min);
+    uint64_t step = cell * cell * (counted > 1 ? 2 * pairs : 1); /* pixels for one row of each pair */
+    most = max_rows ? exl2__min64(most, max_rows / pairs * step) : most;
+    exl2__vision_size_pixels(v, least, (double)most, counted, w, h, &W, &H);
+    while (max_rows && W / cell * (H / cell) * pairs > max_rows && most > step) { /* narrow pictures keep one line */
+        most -= step;
+        exl2__vision_size_pixels(v, least, (double)most, counted, w, h, &W, &H);
     }
     exl2__vision_size_add(out, W, H);
     return EXL2_OK;
@@ -169,20 +180,47 @@ static inline uint32_t exl2__vision_size_tiles(const exl2__vision_config *v, con
     return (uint32_t)exl2__max64(most, 1);
 }
 
-/* ARG for a size that the family does not accept. */
+/* Fails for a video that cannot be; frames 0: a picture. */
+EXL2__PRIVATE exl2_result exl2__vision_size_frames(exl2__ctx *c, const exl2__vision_config *v, uint32_t max_rows,
+                                                   uint32_t frames, float fps)
+{
+    uint32_t least = v->row->video_in_all ? 2 : 1, most = max_rows ? exl2__min32(max_rows, 1u << 16) : 1u << 16;
+    if (frames == 0 && exl2__float_bits(fps) == 0) {
+        return EXL2_OK;
+    }
+    if (frames == 0) {
+        return exl2__fail(c, EXL2_ERR_ARG, "fps is of a video: without frames it must be 0");
+    }
+    if (!v->marks.video) {
+        return exl2__fail(c, EXL2_ERR_ARG, "%s reads pictures, but no videos: frames must be 0", v->family);
+    }
+    if (!exl2__float_is_finite(fps) || fps < EXL2__VISION_FPS_MIN || fps > EXL2__VISION_FPS_MAX) {
+        return exl2__fail(c, EXL2_ERR_ARG, "fps, the frames of a video in a second, must be from 0.001 to 1000");
+    }
+    if ((double)frames * v->ticks / (double)fps > EXL2__VISION_TIME_MAX) {
+        return exl2__fail(c, EXL2_ERR_ARG, "a video of %u frames lasts too long for %s at its fps", frames, v->family);
+    }
+    if (frames < least) {
+        return exl2__fail(c, EXL2_ERR_ARG, "a video of %s has at least %u frames, not %u", v->family, least, frames);
+    }
+    if (frames > 2 * most) {
+        return exl2__fail(c, EXL2_ERR_ARG, "a video of %u frames has at least %u rows, but it can have %u", frames,
+                          (uint32_t)exl2__div_up(frames, 2), most);
+    }
+    return EXL2_OK;
+}
+
+/* frames: of a video, of which fps are a second; both 0: a picture. ARG for a size that the family does not accept. */
 static inline exl2_result exl2__vision_sizes(exl2__ctx *c, const exl2__vision_config *v,
                                              const exl2__vision_limits *limits, uint32_t width, uint32_t height,
-                                             uint32_t frames, exl2__vision_size *out)
+                                             uint32_t frames, float fps, exl2__vision_size *out)
 {
     exl2__vision_size s = { 0 };
     if (width == 0 || height == 0 || width > EXL2__VISION_SIDE_MAX || height > EXL2__VISION_SIDE_MAX) {
         return exl2__fail(c, EXL2_ERR_ARG, "a picture of %u x %u pixels: each side must have 1 to %u", width, height,
                           EXL2__VISION_SIDE_MAX);
     }
-    if (frames != 1) {
-        return exl2__fail(c, frames ? EXL2_ERR_UNSUPPORTED : EXL2_ERR_ARG, "a picture of %u frames: only one frame is "
-                          "supported", frames);
-    }
+    EXL2__TRY(exl2__vision_size_frames(c, v, limits->max_rows, frames, fps));
     switch (v->row->rule) {
     case EXL2__VISION_RULE_FIXED:
         exl2__vision_size_add(&s, v->wide, v->high);
@@ -198,7 +236,7 @@ static inline exl2_result exl2__vision_sizes(exl2__ctx *c, const exl2__vision_co
         EXL2__TRY(exl2__vision_size_by_edge(c, v, limits->max_rows, width, height, &s));
         break;
     case EXL2__VISION_RULE_PIXELS:
-        EXL2__TRY(exl2__vision_size_by_pixels(c, v, limits->max_rows, width, height, &s));
+        EXL2__TRY(exl2__vision_size_by_pixels(c, v, limits->max_rows, width, height, frames, &s));
         break;
     case EXL2__VISION_RULE_TILES:
         exl2__vision_size_by_tiles(v, exl2__vision_size_tiles(v, limits), width, height, &s);
@@ -207,23 +245,26 @@ static inline exl2_result exl2__vision_sizes(exl2__ctx *c, const exl2__vision_co
     bool fixed = v->row->rule != EXL2__VISION_RULE_EDGE && v->row->rule != EXL2__VISION_RULE_PIXELS;
     s.width = fixed ? v->wide : s.resize[0].width;
     s.height = fixed ? v->high : s.resize[0].height;
-    s.tiles = s.tile_rows * s.tile_columns + 1;
-    s.grid[0] = 1;
+    s.frames = frames;
+    s.fps = fps;
+    s.grid[0] = frames ? (uint32_t)exl2__div_up(frames, 2) : 1;
+    s.tiles = s.tile_rows * s.tile_columns + s.grid[0];
     s.grid[1] = s.height / (v->patch * v->merge);
     s.grid[2] = s.width / (v->patch * v->merge);
     s.patches = s.height / v->patch * (s.width / v->patch);
     s.rows = s.tiles * (uint32_t)exl2__vision_tile_rows(v, s.width, s.height);
-    s.seen_bytes = s.tiles * exl2__vision_tile_bytes(&s);
+    s.seen_bytes = (frames ? frames : s.tiles) * exl2__vision_tile_bytes(&s);
     if (limits->max_rows && s.rows > limits->max_rows) {
-        return exl2__fail(c, EXL2_ERR_ARG, "a picture of %u x %u pixels has %u rows, and max_rows is %u; %s cannot "
-                          "make it smaller", width, height, s.rows, limits->max_rows, v->family);
+        return exl2__fail(c, EXL2_ERR_ARG, "a %s of %u x %u pixels has %u rows, and max_rows is %u; %s cannot "
+                          "make it smaller", frames ? "video" : "picture", width, height, s.rows, limits->max_rows,
+                          v->family);
     }
     *out = s;
     return EXL2_OK;
 }
 
-/* The most that any picture can need: patches of a tile, rows, tiles, bytes; width and height are those of the longest
-   side. */
+/* The most that any picture can need, and a pair of frames of any video: patches of a tile, rows, tiles, bytes; width
+   and height are those of the longest side. A video has at most as many rows, but may have twice the bytes. */
 EXL2__PRIVATE void exl2__vision_largest(const exl2__vision_config *v, const exl2__vision_limits *limits,
                                         exl2__vision_size *out)
 {
@@ -233,8 +274,9 @@ EXL2__PRIVATE void exl2__vision_largest(const exl2__vision_config *v, const exl2
         longest = exl2__div_up(v->edge, cell);
         rows = longest * longest;
     } else if (v->row->rule == EXL2__VISION_RULE_PIXELS) { /* at least one line of 200 times its height, rounded up */
-        longest = (uint64_t)sqrt(200.0 * (double)v->pixels_max) / cell + 2;
-        rows = exl2__max64(v->pixels_max / (cell * cell), 2 * longest);
+        uint64_t pixels = exl2__max64(v->pixels_max, v->row->video_in_all ? v->video_max / 2 : v->video_max);
+        longest = (uint64_t)sqrt(200.0 * (double)pixels) / cell + 2;
+        rows = exl2__max64(pixels / (cell * cell), 2 * longest);
     } else {
         longest = exl2__max32(v->wide, v->high) / cell;
         rows = exl2__vision_tile_rows(v, v->wide, v->high);

@@ -1,7 +1,7 @@
 /* pictures.h: the pictures that words of histories and pages name.
    takes: ids of pictures, their numbers of rows and grids; histories and pages whose words name rows.
-   gives: exl2__pictures, exl2__picture, exl2__pictures_make, _is, _of, _row, _word, _find, _add, _is_unused, _free,
-          _use, _cuts, exl2__pictures_turner, _turn.
+   gives: exl2__pictures, exl2__picture, exl2__pictures_make, _is, _of, _row, _word, _find, _fits, _add, _is_unused,
+          _free, _use, _cuts, exl2__pictures_turner, _turn.
 
    A row of a picture stands in a history as a token does, and its word is EXL2__WORD_VECTOR, EXL2__WORD_PICTURE, the
    picture's slot here and the row's number. A slot names one picture as long as any word or handle does, so that equal
@@ -13,6 +13,7 @@
 #define EXL2__PICTURES_H
 
 #include "../0_base/arena.h"
+#include "../0_base/half.h"
 
 #define EXL2__WORD_VECTOR 0x40000000u  /* bit of a word that is no token's */
 #define EXL2__WORD_PICTURE 0x20000000u /* bit of such a word that is of a row of a picture */
@@ -24,7 +25,9 @@
 typedef struct exl2__picture {
     uint64_t id[2];
     uint32_t rows;     /* 0: the slot is free */
-    uint32_t grid[3];  /* frames, lines and columns of rows, of one tile */
+    uint32_t grid[3];  /* pairs of frames, lines and columns of rows, of one tile */
+    uint32_t frames;   /* of a video; 0: a still picture */
+    float fps;         /* its frames in a second */
     uint32_t handles;  /* the application's, and what else keeps the slot without a word */
     bool given;            /* its pixels or rows are a snapshot's, which nobody can compare with the id */
     uint64_t uses;     /* words that name it */
@@ -35,6 +38,8 @@ typedef struct exl2__pictures {
     uint32_t count, live;   /* slots; those that are not free. Zeroed: a model without pictures */
     uint32_t row_floats;    /* of one row: [levels, hidden] */
     bool turns;             /* positions have three axes (M-RoPE), and pictures turn them */
+    bool apart;             /* each pair of a video's frames has positions as a picture has, after those before it */
+    uint32_t ticks;         /* positions of time in a second of a video; 0: one for each pair of frames */
     bool whole;             /* rows of a picture see each other */
     exl2__picture *picture; /* [count] */
 } exl2__pictures;
@@ -79,16 +84,25 @@ static inline uint32_t exl2__pictures_find(const exl2__pictures *p, const uint64
     return EXL2__NO_PICTURE;
 }
 
+/* Whether a picture has these rows at these positions. */
+static inline bool exl2__pictures_fits(const exl2__picture *p, uint32_t rows, const uint32_t grid[3], uint32_t frames,
+                                       float fps)
+{
+    return p->rows == rows && memcmp(p->grid, grid, sizeof p->grid) == 0 && p->frames == frames
+        && exl2__float_bits(p->fps) == exl2__float_bits(fps);
+}
+
 /* A slot for a picture that has none, with one handle. EXL2__NO_PICTURE: no slot is free. */
 static inline uint32_t exl2__pictures_add(exl2__pictures *p, const uint64_t id[2], uint32_t rows,
-                                          const uint32_t grid[3])
+                                          const uint32_t grid[3], uint32_t frames, float fps)
 {
     EXL2__ASSERT(rows > 0 && rows < EXL2__PICTURE_ROWS_MAX);
     for (uint32_t i = 0; i < p->count; i++) {
         exl2__picture *picture = &p->picture[i];
         if (picture->rows == 0) {
             *picture = (exl2__picture){
-                .id = { id[0], id[1] }, .rows = rows, .grid = { grid[0], grid[1], grid[2] }, .handles = 1
+                .id = { id[0], id[1] }, .rows = rows, .grid = { grid[0], grid[1], grid[2] }, .frames = frames,
+                .fps = fps, .handles = 1
             };
             p->live++;
             return i;
@@ -160,9 +174,15 @@ typedef struct exl2__pictures_turner {
     int64_t next, base; /* its position if it is a token's; base: position where the picture begins */
 } exl2__pictures_turner;
 
+/* The position of time of a pair of frames, from that of the first one: floor(pair * seconds of a pair * ticks). */
+static inline uint32_t exl2__pictures_time(const exl2__pictures *p, const exl2__picture *picture, uint32_t pair)
+{
+    return !picture->frames || !p->ticks ? pair : (uint32_t)((double)pair * 2 * p->ticks / (double)picture->fps);
+}
+
 /* Goes on to the place `to` of the history, whose words [to + 1] are known, and gives its three positions as turns from
-   the place. A picture with a grid of t x h x w rows has the positions next + (frame, line, column), and what follows
-   begins max(h, w) later (transformers, get_rope_index of Qwen2-VL). */
+   the place. A picture with a grid of t x h x w rows has the positions next + (time, line, column), and what follows
+   begins after the largest of them (transformers 4, get_rope_index of Qwen2-VL and Qwen2.5-VL). */
 static inline void exl2__pictures_turn(const exl2__pictures *p, exl2__pictures_turner *t, const uint32_t *words,
                                        uint32_t known, uint32_t to, int32_t turn[3])
 {
@@ -176,11 +196,13 @@ static inline void exl2__pictures_turn(const exl2__pictures *p, exl2__pictures_t
         }
         const exl2__picture *picture = &p->picture[exl2__pictures_of(word)];
         uint32_t row = exl2__pictures_row(word), h = picture->grid[1], w = picture->grid[2];
-        t->base = row == 0 ? t->next : t->base;
-        position[0] = t->base + row / (h * w);
+        uint32_t first = p->apart ? row / (h * w) * h * w : 0, end = p->apart ? first + h * w : picture->rows;
+        uint32_t time = exl2__pictures_time(p, picture, (row - first) / (h * w));
+        t->base = row == first ? t->next : t->base;
+        position[0] = t->base + time;
         position[1] = t->base + row / w % h;
         position[2] = t->base + row % w;
-        t->next = row + 1 == picture->rows ? t->base + exl2__max32(h, w) : t->next;
+        t->next = row + 1 == end ? t->base + exl2__max32(exl2__max32(h, w), time + 1) : t->next;
     }
     for (uint32_t i = 0; i < 3; i++) {
         turn[i] = (int32_t)(position[i] - (int64_t)to);

@@ -9,13 +9,14 @@
 
 #define EXL2__API_NO_PICTURES "pictures are not part of this build (EXL2_NO_VISION)"
 
-/* The id that stands for rows of pictures in a history. */
-static inline exl2_token exl2__api_images_row(const exl2__model *m)
+/* The id that stands for the row of a picture in a history. */
+static inline exl2_token exl2__api_images_row(const exl2__model *m, uint32_t word)
 {
 #ifndef EXL2_NO_VISION
-    return m->images.row_token;
+    bool video = m->vectors.pictures.picture[exl2__pictures_of(word)].frames > 0;
+    return video ? m->images.video_token : m->images.row_token;
 #else
-    (void)m;
+    (void)m, (void)word;
     return -1;
 #endif
 }
@@ -139,19 +140,16 @@ EXL2__PRIVATE exl2_result exl2__api_image_get(exl2_engine *e, exl2_image handle,
     return r;
 }
 
-EXL2__PRIVATE exl2_result exl2__api_image_measure(exl2_engine *e, exl2_model handle, uint32_t width, uint32_t height,
-                                                  exl2_image_info *out)
+EXL2__PRIVATE exl2_result exl2__api_image_measure(exl2_engine *e, const exl2_image_desc *d, exl2_image_info *out)
 {
     exl2__model *m;
     exl2__vision_size size;
     exl2__vision_limits limits;
-    exl2_image_desc d = { 0 };
-    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_image_measure", "out is NULL"));
-    EXL2__TRY(exl2__api_model(e, handle, &m));
+    EXL2__TRY(exl2__api_argument(e, d && out, "exl2_image_measure", "the desc or out is NULL"));
+    EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, d, exl2_image_desc));
+    EXL2__TRY(exl2__api_model(e, d->model, &m));
     EXL2__TRY(exl2__images_check(e, m, true));
-    d.width = width;
-    d.height = height;
-    EXL2__TRY(exl2__images_check_desc(e, m, &d, &limits, &size));
+    EXL2__TRY(exl2__images_check_desc(e, m, d, &limits, &size));
     exl2__images_info_of(m, &size, out);
     bool reads = m->state == EXL2_OK && m->vocab.present;
     exl2_result r = reads ? exl2__image_prompt_tokens(e, m, &size, &out->tokens) : EXL2_OK;
@@ -228,10 +226,9 @@ EXL2__PRIVATE exl2_result exl2__api_image_get(exl2_engine *e, exl2_image handle,
     return e ? exl2__objects_stale(e, "image", handle.id) : EXL2_ERR_ARG;
 }
 
-EXL2__PRIVATE exl2_result exl2__api_image_measure(exl2_engine *e, exl2_model handle, uint32_t width, uint32_t height,
-                                                  exl2_image_info *out)
+EXL2__PRIVATE exl2_result exl2__api_image_measure(exl2_engine *e, const exl2_image_desc *d, exl2_image_info *out)
 {
-    (void)handle, (void)width, (void)height, (void)out;
+    (void)d, (void)out;
     return e ? exl2__fail(&e->ctx, EXL2_ERR_UNSUPPORTED, "exl2_image_measure: " EXL2__API_NO_PICTURES) : EXL2_ERR_ARG;
 }
 

@@ -125,9 +125,9 @@ EXL2__PRIVATE exl2_result exl2__api_session_tokens(exl2_engine *e, exl2_session 
     EXL2__TRY(exl2__api_session(e, handle, false, &s));
     uint32_t tokens = exl2__objects_final_tokens(e, s);
     *need = tokens;
-    exl2_token row = exl2__api_images_row(&e->models[s->model]);
     for (uint32_t i = 0; i < tokens && i < cap; i++) { /* a vector has no id; that of a row is its family's */
-        out[i] = exl2__pictures_is(s->table.words[i]) ? row
+        uint32_t word = s->table.words[i];
+        out[i] = exl2__pictures_is(word) ? exl2__api_images_row(&e->models[s->model], word)
                : exl2__table_is_vector(&s->table, i) ? -1 : exl2__table_token(&s->table, i);
     }
     if (tokens > cap && out) { /* with out NULL only the size is asked for */

@@ -63,7 +63,8 @@ typedef struct exl2__images {
     exl2__arena weights;              /* of the tower */
     uint64_t prepared_at;             /* offset of the tower's part of the model's scratch arena */
     uint64_t table_bytes;             /* host memory of the reader's list of tensors */
-    exl2_token row_token, mark_token; /* ids of the family's marks; -1: the tokenizer has none */
+    exl2_token row_token, mark_token, video_token; /* ids of the family's marks; -1: the tokenizer has none */
+    exl2_token open_token, close_token;
     exl2__image *image;               /* [count] */
     uint32_t count;
     exl2__image_data *data; /* [pictures.count] */

@@ -75,10 +75,43 @@ EXL2__PRIVATE void exl2__image_put_tiles(exl2__image_writer *w, const exl2__visi
     exl2__image_puts(w, around);
 }
 
+/* "<1.5 seconds>": the mean of the times of a pair's frames, rounded as Python's format does: the exact value to the
+   nearest tenth, of two the even one. Times below 1/256 of a second are 0.0. */
+EXL2__PRIVATE void exl2__image_put_time(exl2__image_writer *w, const exl2__vision_size *s, uint32_t pair)
+{
+    const uint64_t one = 1ull << 60;
+    double fps = (double)s->fps, first = 2 * (double)pair, last = exl2__min32(2 * pair + 1, s->frames - 1);
+    double time = (first / fps + last / fps) / 2, whole = floor(time);
+    uint64_t tenths = (uint64_t)((time - whole) * (double)one) * 10, rest = tenths % one; /* in parts of `one` */
+    char text[48];
+    tenths = tenths / one + (rest > one / 2 || (rest == one / 2 && tenths / one % 2));
+    exl2__format(text, sizeof text, "<%llu.%u seconds>", (unsigned long long)whole + tenths / 10,
+                 (uint32_t)(tenths % 10));
+    exl2__image_puts(w, text);
+}
+
+/* A video: its rows, or each pair of frames with its time and marks (transformers, Qwen3VLProcessor). */
+EXL2__PRIVATE void exl2__image_put_video(exl2__image_writer *w, const exl2__vision_marks *marks, bool apart,
+                                         const exl2__vision_size *s)
+{
+    for (uint32_t pair = 0; apart && pair < s->tiles; pair++) {
+        exl2__image_put_time(w, s, pair);
+        exl2__image_puts(w, marks->open);
+        exl2__image_put_rows(w, marks->video, s->rows / s->tiles);
+        exl2__image_puts(w, marks->close);
+    }
+    exl2__image_put_rows(w, marks->video, apart ? 0 : s->rows);
+}
+
 /* What stands for a picture. */
-EXL2__PRIVATE void exl2__image_put_picture(exl2__image_writer *w, const exl2__vision_marks *marks,
+EXL2__PRIVATE void exl2__image_put_picture(exl2__image_writer *w, const exl2__vision_config *v,
                                            const exl2__vision_size *s)
 {
+    const exl2__vision_marks *marks = &v->marks;
+    if (s->frames) {
+        exl2__image_put_video(w, marks, v->row->video_apart, s);
+        return;
+    }
     if (marks->expand == EXL2__VISION_EXPAND_TILES) {
         exl2__image_put_tiles(w, marks, s);
         return;
@@ -159,21 +192,58 @@ EXL2__PRIVATE exl2_result exl2__image_prompt_open(exl2_engine *e, exl2__model *m
     return EXL2_OK;
 }
 
-/* Where the next mark begins in the text, from `at` on; `bytes`: there is none. */
-EXL2__PRIVATE size_t exl2__image_prompt_mark(const char *text, size_t bytes, const uint8_t *from_message,
-                                             const char *mark, size_t at)
+/* A mark in a text: bytes [at, end) of it stand for a picture or a video. */
+typedef struct exl2__image_place {
+    size_t at, end;
+    bool video;
+} exl2__image_place;
+
+/* Whether `mark`, which is not of a message, stands at `at`. */
+static inline bool exl2__image_prompt_is(const char *text, size_t bytes, const uint8_t *from_message,
+                                         const char *mark, size_t at)
 {
-    size_t length = strlen(mark);
-    for (; at + length <= bytes; at++) {
-        bool same = length > 0 && text[at] == mark[0] && memcmp(text + at, mark, length) == 0;
-        for (size_t i = at; same && from_message && i < at + length; i++) {
-            same = !(from_message[i / 8] >> (i % 8) & 1);
-        }
-        if (same) {
-            return at;
-        }
+    size_t length = mark ? strlen(mark) : 0;
+    bool same = length > 0 && at + length <= bytes && text[at] == mark[0] && memcmp(text + at, mark, length) == 0;
+    for (size_t i = at; same && from_message && i < at + length; i++) {
+        same = !(from_message[i / 8] >> (i % 8) & 1);
     }
-    return bytes;
+    return same;
+}
+
+/* The next mark from `from` on; at = `bytes`: there is none. A video whose pairs of frames have marks of their own
+   takes the place of those around its mark, too. */
+EXL2__PRIVATE exl2__image_place exl2__image_prompt_mark(const char *text, size_t bytes, const uint8_t *from_message,
+                                                        const exl2__vision_config *v, size_t from)
+{
+    const exl2__vision_marks *marks = &v->marks;
+    size_t open = strlen(marks->open);
+    for (size_t at = from; at < bytes; at++) {
+        bool video = exl2__image_prompt_is(text, bytes, from_message, marks->video, at);
+        if (!video && !exl2__image_prompt_is(text, bytes, from_message, marks->mark, at)) {
+            continue;
+        }
+        exl2__image_place p = { at, at + strlen(video ? marks->video : marks->mark), video };
+        if (video && v->row->video_apart && at - from >= open &&
+            exl2__image_prompt_is(text, bytes, from_message, marks->open, at - open) &&
+            exl2__image_prompt_is(text, bytes, from_message, marks->close, p.end)) {
+            p.at -= open;
+            p.end += strlen(marks->close);
+        }
+        return p;
+    }
+    return (exl2__image_place){ bytes, bytes, false };
+}
+
+/* Fails if a mark is of the other kind than its picture, number k from 0. */
+EXL2__PRIVATE exl2_result exl2__image_prompt_kind(exl2_engine *e, const exl2__model *m, const exl2__image_prompt *p,
+                                                  uint32_t k, bool video)
+{
+    const exl2__vision_marks *marks = &m->images.config.marks;
+    bool is_video = m->images.data[p->slots[k]].size.frames > 0;
+    return is_video == video ? EXL2_OK
+                             : exl2__fail(&e->ctx, EXL2_ERR_ARG, "mark %u of the prompt is '%s', but its picture is %s",
+                                          k + 1, video ? marks->video : marks->mark,
+                                          is_video ? "a video" : "no video");
 }
 
 EXL2__PRIVATE exl2_result exl2__image_prompt_disagree(exl2_engine *e, const exl2__model *m, uint64_t marks,
@@ -193,12 +263,10 @@ EXL2__PRIVATE exl2_result exl2__image_prompt_text(exl2_engine *e, exl2__model *m
                                                   const char *text, size_t bytes, const uint8_t *from_message,
                                                   bool rendered, bool all_plain)
 {
-    const exl2__vision_marks *marks = &m->images.config.marks;
-    size_t length = strlen(marks->mark);
+    const exl2__vision_config *v = &m->images.config;
+    exl2__image_place place = { 0, 0, false };
     uint64_t found = 0;
-    for (size_t at = 0;
-         !all_plain && (at = exl2__image_prompt_mark(text, bytes, from_message, marks->mark, at)) < bytes;
-         at += length) {
+    while (!all_plain && (place = exl2__image_prompt_mark(text, bytes, from_message, v, place.end)).at < bytes) {
         found++;
     }
     p->text = text;
@@ -216,17 +284,23 @@ EXL2__PRIVATE exl2_result exl2__image_prompt_text(exl2_engine *e, exl2__model *m
         size_t from = 0;
         w.used = 0;
         for (uint32_t i = 0; i < p->count; i++) {
-            size_t at = before ? 0 : exl2__image_prompt_mark(text, bytes, from_message, marks->mark, from);
+            const exl2__vision_size *size = &m->images.data[p->slots[i]].size;
+            bool around = before && !(size->frames && v->row->video_apart);
+            if (!before) {
+                place = exl2__image_prompt_mark(text, bytes, from_message, v, from);
+                EXL2__TRY(exl2__image_prompt_kind(e, m, p, i, place.video));
+            }
+            size_t at = before ? 0 : place.at;
             for (size_t k = from; w.from_message && (from_message || all_plain) && k < at; k++) {
                 uint64_t bit = w.used + (k - from);
                 bool marked = all_plain || (from_message[k / 8] >> (k % 8) & 1);
                 w.from_message[bit / 8] = (uint8_t)(w.from_message[bit / 8] | (unsigned)marked << (bit % 8));
             }
             exl2__image_put(&w, text + from, at - from);
-            exl2__image_puts(&w, before ? marks->open : "");
-            exl2__image_put_picture(&w, marks, &m->images.data[p->slots[i]].size);
-            exl2__image_puts(&w, before ? marks->close : "");
-            from = before ? 0 : at + length;
+            exl2__image_puts(&w, around ? v->marks.open : "");
+            exl2__image_put_picture(&w, v, size);
+            exl2__image_puts(&w, around ? v->marks.close : "");
+            from = before ? 0 : place.end;
         }
         for (size_t k = from; w.from_message && (from_message || all_plain) && k < bytes; k++) {
             uint64_t bit = w.used + (k - from);
@@ -258,14 +332,21 @@ EXL2__PRIVATE exl2_result exl2__image_prompt_text(exl2_engine *e, exl2__model *m
     return EXL2_OK;
 }
 
+/* Is the id that of a row of a picture, or of a video? */
+static inline bool exl2__image_prompt_is_row(const exl2__images *g, uint32_t id)
+{
+    return id == (uint32_t)g->row_token || (g->video_token >= 0 && id == (uint32_t)g->video_token);
+}
+
 /* Puts words of rows in the place of the ids of rows. */
 EXL2__PRIVATE exl2_result exl2__image_prompt_words(exl2_engine *e, exl2__model *m, const exl2__image_prompt *p,
                                                    uint32_t *ids, uint32_t count)
 {
+    const exl2__images *g = &m->images;
     uint32_t picture = 0, row = 0;
     uint64_t rows = 0;
     for (uint32_t i = 0; i < count; i++) {
-        rows += ids[i] == (uint32_t)m->images.row_token;
+        rows += exl2__image_prompt_is_row(g, ids[i]);
     }
     if (rows != p->rows) {
         return exl2__fail(&e->ctx, EXL2_ERR_ARG,
@@ -273,7 +354,7 @@ EXL2__PRIVATE exl2_result exl2__image_prompt_words(exl2_engine *e, exl2__model *
                           (unsigned long long)rows, m->images.config.marks.row, (unsigned long long)p->rows);
     }
     for (uint32_t i = 0; i < count; i++) {
-        if (ids[i] == (uint32_t)m->images.row_token) {
+        if (exl2__image_prompt_is_row(g, ids[i])) {
             ids[i] = exl2__pictures_word(p->slots[picture], row++);
             bool last = row == m->images.data[p->slots[picture]].size.rows;
             picture += last;
@@ -289,16 +370,21 @@ EXL2__PRIVATE exl2_result exl2__image_prompt_encode(exl2_engine *e, exl2__model 
 {
     exl2__image_writer w = { 0 };
     void *block = NULL;
-    exl2__image_put_picture(&w, &m->images.config.marks, size);
+    exl2__image_put_picture(&w, &m->images.config, size);
     uint64_t bytes = w.used;
     if (bytes > EXL2__IMAGE_PROMPT_BYTES) {
         EXL2__TRY(exl2__alloc(&e->ctx, bytes, 1, EXL2_MEM_GENERAL, &block));
     }
     w = (exl2__image_writer){ .data = block ? (char *)block : m->images.prompt_text };
-    exl2__image_put_picture(&w, &m->images.config.marks, size);
+    exl2__image_put_picture(&w, &m->images.config, size);
     exl2_result r = exl2__encode(&e->ctx, &m->vocab, w.data, (size_t)bytes, NULL, EXL2_TEXT_NO_BOS, out, cap, need);
     exl2__free(&e->ctx, block, bytes, EXL2_MEM_GENERAL);
     return r;
+}
+
+static inline bool exl2__image_prompt_is_mark(const exl2__images *g, exl2_token id)
+{
+    return id >= 0 && (id == g->mark_token || id == g->video_token);
 }
 
 /* A prompt of ids, with what stands for pictures in the place of marks. *count may exceed the room. */
@@ -306,24 +392,33 @@ EXL2__PRIVATE exl2_result exl2__image_prompt_ids(exl2_engine *e, exl2__model *m,
                                                  const exl2_prompt *given, exl2_token *out, uint32_t cap,
                                                  uint64_t *count)
 {
+    const exl2__images *g = &m->images;
     uint64_t marks = 0, used = 0;
     for (size_t i = 0; i < given->token_count; i++) {
-        marks += m->images.mark_token >= 0 && given->tokens[i] == m->images.mark_token;
+        marks += exl2__image_prompt_is_mark(g, given->tokens[i]);
     }
     if (marks != p->count) {
         return exl2__image_prompt_disagree(e, m, marks, p->count, false);
     }
-    for (size_t i = 0, k = 0; p->count > 0 && i < given->token_count; i++) {
-        if (given->tokens[i] != m->images.mark_token) {
+    for (size_t i = 0, from = 0, k = 0; p->count > 0 && i < given->token_count; i++) {
+        if (!exl2__image_prompt_is_mark(g, given->tokens[i])) {
             if (used < cap) {
                 out[used] = given->tokens[i];
             }
             used++;
             continue;
         }
+        bool video = given->tokens[i] != g->mark_token;
+        EXL2__TRY(exl2__image_prompt_kind(e, m, p, (uint32_t)k, video));
+        if (video && g->config.row->video_apart && i > from && i + 1 < given->token_count &&
+            given->tokens[i - 1] == g->open_token && given->tokens[i + 1] == g->close_token) {
+            used--; /* as exl2__image_prompt_mark */
+            i++;
+        }
+        from = i + 1;
         size_t need = 0, room = used < cap ? (size_t)(cap - used) : 0;
         exl2_result r =
-            exl2__image_prompt_encode(e, m, &m->images.data[p->slots[k++]].size, room ? out + used : NULL, room, &need);
+            exl2__image_prompt_encode(e, m, &g->data[p->slots[k++]].size, room ? out + used : NULL, room, &need);
         EXL2__TRY(r == EXL2_ERR_TOO_SMALL ? EXL2_OK : r);
         used += need;
     }

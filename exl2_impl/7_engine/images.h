@@ -71,7 +71,8 @@ EXL2__PRIVATE exl2_result exl2__images_find_marks(exl2__ctx *c, exl2__model *m)
 {
     exl2__images *g = &m->images;
     const exl2__vision_marks *marks = &g->config.marks;
-    const char *const tokens[] = { marks->mark, marks->row, marks->line, marks->open, marks->close };
+    const char *video = marks->video ? marks->video : "";
+    const char *const tokens[] = { marks->mark, marks->row, marks->line, marks->open, marks->close, video };
     for (uint32_t i = 0; m->vocab.present && i < EXL2__COUNT(tokens); i++) {
         if (tokens[i][0] && exl2__vocab_token(&m->vocab, tokens[i], strlen(tokens[i])) < 0) {
             return exl2__fail(c, EXL2_ERR_FORMAT,
@@ -81,6 +82,9 @@ EXL2__PRIVATE exl2_result exl2__images_find_marks(exl2__ctx *c, exl2__model *m)
     }
     g->row_token = exl2__images_mark(m, marks->row, g->config.row_id);
     g->mark_token = exl2__images_mark(m, marks->mark, g->config.mark_id);
+    g->video_token = exl2__images_mark(m, video, g->config.video_id);
+    g->open_token = exl2__images_mark(m, marks->open, UINT32_MAX);
+    g->close_token = exl2__images_mark(m, marks->close, UINT32_MAX);
     return EXL2_OK;
 }
 
@@ -136,6 +140,8 @@ EXL2__PRIVATE void exl2__images_layout(exl2__model *m, exl2__arena *scratch)
     exl2__pictures_make(p, scratch, slots, row_floats);
     p->turns = g->config.mrope;
     p->whole = g->config.whole;
+    p->apart = g->config.row->video_apart;
+    p->ticks = g->config.ticks;
     g->image = (exl2__image *)exl2__arena_alloc_zeroed(scratch, (uint64_t)g->count * sizeof *g->image);
     g->data = (exl2__image_data *)exl2__arena_alloc_zeroed(scratch, (uint64_t)slots * sizeof *g->data);
     g->pool = (float *)exl2__arena_alloc(scratch, g->rows_max * row_floats * sizeof *g->pool);
@@ -337,7 +343,8 @@ EXL2__PRIVATE uint32_t exl2__images_slot_for(exl2__model *m, const uint64_t id[2
 {
     exl2__pictures *p = exl2__images_pictures(m);
     uint32_t slot, page, unused;
-    while ((slot = exl2__pictures_add(p, id, size->rows, size->grid)) == EXL2__NO_PICTURE) {
+    while ((slot = exl2__pictures_add(p, id, size->rows, size->grid, size->frames, size->fps)) ==
+           EXL2__NO_PICTURE) {
         if ((unused = exl2__images_oldest_unused(m)) != EXL2__NO_PICTURE) {
             exl2__images_free_slot(m, unused);
         } else if ((page = exl2__pages_oldest(&m->pages)) != EXL2__NO_PAGE) {
@@ -387,6 +394,12 @@ EXL2__PRIVATE exl2_result exl2__images_check(exl2_engine *e, const exl2__model *
     return EXL2_OK;
 }
 
+/* Pictures of RGB: the frames of a video, or one. */
+static inline uint32_t exl2__images_frames(const exl2_image_desc *d)
+{
+    return exl2__max32(d->frames, 1);
+}
+
 /* Checks format, size and stride; *limits: those of this picture; *size: what it becomes. */
 EXL2__PRIVATE exl2_result exl2__images_check_desc(exl2_engine *e, const exl2__model *m, const exl2_image_desc *d,
                                                   exl2__vision_limits *limits, exl2__vision_size *size)
@@ -403,7 +416,8 @@ EXL2__PRIVATE exl2_result exl2__images_check_desc(exl2_engine *e, const exl2__mo
     }
     uint64_t line = (uint64_t)d->width * exl2__pixels_bytes((exl2__pixels_format)d->format);
     uint64_t stride = d->stride < 0 ? 0 - (uint64_t)d->stride : (uint64_t)d->stride;
-    if (stride && (stride < line || stride > (uint64_t)PTRDIFF_MAX / d->height)) {
+    uint64_t lines = (uint64_t)d->height * exl2__images_frames(d);
+    if (stride && (stride < line || stride > (uint64_t)PTRDIFF_MAX / lines)) {
         return exl2__fail(c, EXL2_ERR_ARG, "exl2_image_make: the stride is %lld bytes, but a line has %llu",
                           (long long)d->stride, (unsigned long long)line);
     }
@@ -412,18 +426,18 @@ EXL2__PRIVATE exl2_result exl2__images_check_desc(exl2_engine *e, const exl2__mo
     limits->max_tiles = !d->max_tiles       ? limits->max_tiles
                         : limits->max_tiles ? exl2__min32(d->max_tiles, limits->max_tiles)
                                             : d->max_tiles;
-    return exl2__vision_sizes(c, &m->images.config, limits, d->width, d->height, 1, size);
+    return exl2__vision_sizes(c, &m->images.config, limits, d->width, d->height, d->frames, d->fps, size);
 }
 
-/* Copies the pixels as RGB, lines from the top. */
+/* Copies the pixels as RGB, lines from the top, frame by frame. */
 EXL2__PRIVATE void exl2__images_copy(const exl2_image_desc *d, uint8_t *rgb)
 {
     uint64_t line = (uint64_t)d->width * exl2__pixels_bytes((exl2__pixels_format)d->format);
     uint64_t stride = d->stride < 0 ? 0 - (uint64_t)d->stride : d->stride ? (uint64_t)d->stride : line;
-    for (uint32_t y = 0; y < d->height; y++) {
-        uint64_t at = (d->stride < 0 ? d->height - 1 - y : y) * stride;
-        exl2__pixels_line((exl2__pixels_format)d->format, (const uint8_t *)d->pixels + at, d->width,
-                          rgb + (size_t)y * d->width * 3);
+    for (uint64_t i = 0; i < (uint64_t)d->height * exl2__images_frames(d); i++) {
+        uint64_t y = i % d->height, from = i - y + (d->stride < 0 ? d->height - 1 - y : y);
+        exl2__pixels_line((exl2__pixels_format)d->format, (const uint8_t *)d->pixels + from * stride, d->width,
+                          rgb + (size_t)i * d->width * 3);
     }
 }
 
@@ -431,11 +445,12 @@ EXL2__PRIVATE void exl2__images_copy(const exl2_image_desc *d, uint8_t *rgb)
 EXL2__PRIVATE void exl2__images_name(const exl2_image_desc *d, const exl2__vision_size *size, const uint8_t *rgb,
                                      uint64_t id[2])
 {
-    uint32_t head[8] = { d->width,        d->height,          size->width, size->height,
-                         size->tile_rows, size->tile_columns, size->tiles, size->rows };
-    const uint64_t seeds[2] = { exl2__hash_words(head, sizeof head, 0xBB67AE8584CAA73Bu),
-                                exl2__hash_words(head, sizeof head, 0x6A09E667F3BCC908u) };
-    exl2__hash_words_twice(rgb, (size_t)d->width * d->height * 3, seeds, id);
+    uint32_t head[10] = { d->width,        d->height,          size->width, size->height, size->tile_rows,
+                          size->tile_columns, size->tiles, size->rows, d->frames, exl2__float_bits(d->fps) };
+    size_t bytes = d->frames ? sizeof head : 8 * sizeof *head; /* a picture has no frames and no fps */
+    const uint64_t seeds[2] = { exl2__hash_words(head, bytes, 0xBB67AE8584CAA73Bu),
+                                exl2__hash_words(head, bytes, 0x6A09E667F3BCC908u) };
+    exl2__hash_words_twice(rgb, (size_t)d->width * d->height * 3 * exl2__images_frames(d), seeds, id);
     id[0] = exl2__hash_mix(id[0]);
     id[1] = exl2__hash_mix(id[1]);
 }
@@ -449,8 +464,8 @@ EXL2__PRIVATE void exl2__images_supply(exl2__model *m, uint32_t from)
     for (uint32_t i = 0; i < p->count; i++) {
         const exl2__picture *a = &p->picture[i], *b = &p->picture[from];
         exl2__image_data *to = &g->data[i];
-        bool same = a->rows == b->rows && a->given && a->id[0] == b->id[0] && a->id[1] == b->id[1] &&
-                    memcmp(a->grid, b->grid, sizeof a->grid) == 0;
+        bool same = a->given && a->id[0] == b->id[0] && a->id[1] == b->id[1] &&
+                    exl2__pictures_fits(a, b->rows, b->grid, b->frames, b->fps);
         if (!same || to->seen.count || exl2__images_is_busy(m, i)) {
             continue;
         }
@@ -518,7 +533,7 @@ EXL2__PRIVATE exl2_result exl2__images_enter(exl2_engine *e, exl2__model *m, con
     exl2__vision_size size;
     uint64_t id[2];
     EXL2__TRY(exl2__images_check_desc(e, m, d, &limits, &size));
-    exl2__image_room source = { 0, (uint64_t)d->width * d->height * 3 };
+    exl2__image_room source = { 0, (uint64_t)d->width * d->height * 3 * exl2__images_frames(d) };
     source.at = exl2__images_room_for_pixels(m, source.count + size.seen_bytes);
     if (source.at == EXL2__IMAGE_NOWHERE) {
         exl2__images_drop_cached(e, m);
@@ -528,13 +543,13 @@ EXL2__PRIVATE exl2_result exl2__images_enter(exl2_engine *e, exl2__model *m, con
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET,
                           "exl2_image_make: pictures of %llu pixels wait to be resized: step "
                           "the engine, or raise vision.pixels_max",
-                          (unsigned long long)d->width * d->height);
+                          (unsigned long long)source.count / 3);
     }
     exl2__images_copy(d, g->pixels + source.at);
     exl2__images_name(d, &size, g->pixels + source.at, id);
     *slot = exl2__pictures_find(p, id);
     if (*slot != EXL2__NO_PICTURE &&
-        (p->picture[*slot].rows != size.rows || memcmp(p->picture[*slot].grid, size.grid, sizeof size.grid) != 0)) {
+        !exl2__pictures_fits(&p->picture[*slot], size.rows, size.grid, size.frames, size.fps)) {
         p->picture[*slot].given = true; /* a snapshot's, which has the id of a picture that is another one */
         *slot = exl2__pictures_find(p, id);
     }
@@ -653,7 +668,7 @@ EXL2__PRIVATE void exl2__images_info_of(const exl2__model *m, const exl2__vision
     memset(out, 0, sizeof *out);
     out->width = size->width;
     out->height = size->height;
-    out->tiles = size->tiles;
+    out->tiles = size->frames ? 1 : size->tiles;
     memcpy(out->grid, size->grid, sizeof out->grid);
     out->rows = size->rows;
     out->operations = exl2__tower_operations(&m->images.config, size);

@@ -162,14 +162,28 @@ EXL2__PRIVATE exl2_result exl2__job_prompt_cut(exl2_engine *e, const exl2__templ
     return r;
 }
 
+static inline bool exl2__job_prompt_is_video(void *engine, exl2_image image)
+{
+#ifndef EXL2_NO_VISION
+    exl2_engine *e = (exl2_engine *)engine;
+    exl2__model *m;
+    const exl2__image *found = exl2__images_handle(e, image, &m);
+    return found && m->images.data[found->picture].size.frames > 0;
+#else
+    (void)engine, (void)image;
+    return false;
+#endif
+}
+
 EXL2__PRIVATE exl2_result exl2__job_prompt_render(exl2_engine *e, exl2__model *m, const exl2_message *messages,
                                                   size_t count, const exl2_chat_desc *chat, exl2__rendered *out)
 {
     static const exl2_chat_desc none = { 0 };
     uint32_t steps = 0; /* one count for all attempts, so that their number does not matter */
+    const exl2__template_videos videos = { exl2__job_prompt_is_video, e };
     exl2__template_input input = { messages, count, chat ? chat : &none, m->vocab.bos_text, m->vocab.eos_text,
                                    m->vocab.unk_text, m->vocab.pad_text, &steps,
-                                   &out->tool_calls, NULL };
+                                   &out->tool_calls, NULL, &videos };
     const exl2__template *t;
     *out = (exl2__rendered){ 0 };
     for (size_t i = 0; i < count; i++) {

@@ -254,6 +254,7 @@ static const exl2_layout exl2__layouts_members[] = {
     EXL2__MEMBER(exl2_image_desc, _start_canary), EXL2__MEMBER(exl2_image_desc, model),
     EXL2__MEMBER(exl2_image_desc, format), EXL2__MEMBER(exl2_image_desc, width), EXL2__MEMBER(exl2_image_desc, height),
     EXL2__MEMBER(exl2_image_desc, stride), EXL2__MEMBER(exl2_image_desc, pixels),
+    EXL2__MEMBER(exl2_image_desc, frames), EXL2__MEMBER(exl2_image_desc, fps),
     EXL2__MEMBER(exl2_image_desc, max_rows), EXL2__MEMBER(exl2_image_desc, max_tiles),
     EXL2__MEMBER(exl2_image_desc, on_event), EXL2__MEMBER(exl2_image_desc, user),
     EXL2__MEMBER(exl2_image_desc, silent), EXL2__MEMBER(exl2_image_desc, _end_canary),

@@ -294,10 +294,9 @@ EXL2_API exl2_result exl2_image_get(exl2_engine *e, exl2_image handle, exl2_imag
     return EXL2__GATED(e, exl2__api_image_get(e, handle, out));
 }
 
-EXL2_API exl2_result exl2_image_measure(exl2_engine *e, exl2_model handle, uint32_t width, uint32_t height,
-                                        exl2_image_info *out)
+EXL2_API exl2_result exl2_image_measure(exl2_engine *e, const exl2_image_desc *d, exl2_image_info *out)
 {
-    return EXL2__GATED(e, exl2__api_image_measure(e, handle, width, height, out));
+    return EXL2__GATED(e, exl2__api_image_measure(e, d, out));
 }
 
 EXL2_API exl2_result exl2_image_seen(exl2_engine *e, exl2_image handle, void *out, size_t cap, size_t *need)

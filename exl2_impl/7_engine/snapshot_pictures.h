@@ -6,7 +6,7 @@
    The part of pictures, in bytes:
 
        4      number of pictures
-       32     of each: its id (16), rows (4), grid (12)
+       40     of each: its id (16), rows (4), grid (12), and of a video frames (4), fps (4), which else are 0
        ...    with EXL2_SAVE_IMAGES, of each: width and height of the source, max_rows, max_tiles (16), and then
               0 (4), or 1 (4) and its RGB bytes as the tower sees them, or 2 (4) and its rows as floats, if that is less
 
@@ -17,7 +17,7 @@
 
 #include "images.h"
 
-#define EXL2__SNAPSHOT_PICTURE_BYTES 32u
+#define EXL2__SNAPSHOT_PICTURE_BYTES 40u
 #define EXL2__SNAPSHOT_IMAGE_BYTES 20u /* before pixels or rows */
 
 typedef struct exl2__snapshot_pictures {
@@ -89,6 +89,8 @@ EXL2__PRIVATE uint8_t *exl2__snapshot_pictures_put(uint8_t *at, const exl2__mode
         for (uint32_t k = 0; k < 3; k++) {
             exl2__store32(at + 20 + 4 * k, p->grid[k]);
         }
+        exl2__store32(at + 32, p->frames);
+        exl2__store32(at + 36, exl2__float_bits(p->fps));
     }
     for (uint32_t i = 0; x->images && i < x->count; i++) {
         uint32_t slot = exl2__snapshot_pictures_slot(m, i);
@@ -116,7 +118,8 @@ EXL2__PRIVATE uint8_t *exl2__snapshot_pictures_put(uint8_t *at, const exl2__mode
 /* One picture of a snapshot. */
 typedef struct exl2__snapshot_picture {
     uint64_t id[2];
-    uint32_t rows, grid[3];
+    uint32_t rows, grid[3], frames;
+    float fps;
     uint32_t width, height, kind;
     exl2__vision_limits limits;
     exl2__vision_size size; /* of a picture with kind 1 or 2 */
@@ -137,6 +140,8 @@ static inline void exl2__snapshot_pictures_at(const exl2__snapshot_pictures *x, 
     for (uint32_t k = 0; k < 3; k++) {
         out->grid[k] = exl2__load32(at + 20 + 4 * k);
     }
+    out->frames = exl2__load32(at + 32);
+    out->fps = exl2__bits_float(exl2__load32(at + 36));
 }
 
 /* Reads a picture's pixels or rows at `at`, of which `left` bytes are left. */
@@ -156,7 +161,8 @@ EXL2__PRIVATE exl2_result exl2__snapshot_pictures_image(exl2_engine *e, const ex
     }
     bool whole = p->kind <= 2 && p->width && p->height && p->width <= EXL2__VISION_SIDE_MAX &&
                  p->height <= EXL2__VISION_SIDE_MAX &&
-                 exl2__vision_sizes(&e->ctx, &m->images.config, &p->limits, p->width, p->height, 1, &p->size) >= 0;
+                 exl2__vision_sizes(&e->ctx, &m->images.config, &p->limits, p->width, p->height, p->frames,
+                                    p->fps, &p->size) >= 0;
     whole = whole && p->size.rows == p->rows && memcmp(p->size.grid, p->grid, sizeof p->grid) == 0;
     p->bytes = !whole         ? 0
                : p->kind == 1 ? p->size.seen_bytes
@@ -194,7 +200,9 @@ EXL2__PRIVATE exl2_result exl2__snapshot_pictures_read(exl2_engine *e, const exl
         bool fits = p.rows > 0 && p.rows < EXL2__PICTURE_ROWS_MAX && p.grid[0] > 0 &&
                     p.grid[1] < EXL2__PICTURE_ROWS_MAX && p.grid[2] < EXL2__PICTURE_ROWS_MAX && tile > 0 &&
                     tile <= p.rows;
-        fits = fits && (!m->images.config.mrope || tile * p.grid[0] == p.rows);
+        fits = fits && (!m->images.config.mrope || tile * p.grid[0] == p.rows)
+            && (p.frames ? exl2__div_up(p.frames, 2) : 1) == p.grid[0]
+            && exl2__vision_size_frames(&e->ctx, &m->images.config, 0, p.frames, p.fps) >= 0;
         if (!fits) {
             return exl2__snapshot_pictures_bad(e, "a picture has no such rows");
         }
@@ -279,13 +287,13 @@ EXL2__PRIVATE void exl2__snapshot_pictures_leave(exl2__model *m, uint32_t count)
 EXL2__PRIVATE uint32_t exl2__snapshot_pictures_one(exl2_engine *e, exl2__model *m, const exl2__snapshot_picture *p)
 {
     uint32_t slot = exl2__pictures_find(&m->vectors.pictures, p->id);
-    bool known = slot != EXL2__NO_PICTURE && m->vectors.pictures.picture[slot].rows == p->rows &&
-                 m->images.data[slot].number == UINT32_MAX;
+    bool known = slot != EXL2__NO_PICTURE && m->images.data[slot].number == UINT32_MAX &&
+                 exl2__pictures_fits(&m->vectors.pictures.picture[slot], p->rows, p->grid, p->frames, p->fps);
     if (known && (p->kind == 0 || exl2__images_can_return(m, slot))) {
         m->vectors.pictures.picture[slot].handles++;
         return slot;
     }
-    exl2__vision_size size = { .rows = p->rows };
+    exl2__vision_size size = { .rows = p->rows, .frames = p->frames, .fps = p->fps };
     memcpy(size.grid, p->grid, sizeof size.grid);
     slot = exl2__images_slot_for(m, p->id, &size);
     if (slot != EXL2__NO_PICTURE && p->kind) {

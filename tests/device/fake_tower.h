@@ -62,8 +62,8 @@ static void fake_tower_patches(const exl2k_tower_patches_args *a, uint32_t rows)
                 for (uint32_t i = 0; i < a->patch * a->patch; i++, at++) {
                     uint32_t y = patch / a->columns * a->patch + i / a->patch;
                     uint32_t x = patch % a->columns * a->patch + i % a->patch;
-                    uint8_t byte = *(uint8_t *)fake_model_at(a->pixels + (uint64_t)y * a->line_bytes + x * 3 + channel,
-                                                             1);
+                    uint64_t pixel = a->pixels + (uint64_t)f * a->frame_bytes + (uint64_t)y * a->line_bytes + x * 3;
+                    uint8_t byte = *(uint8_t *)fake_model_at(pixel + channel, 1);
                     float v = row < a->before ? 0 : *fake_tower_f32(a->levels, channel * 256 + byte);
                     fake_tower_set_half(a->out, (uint64_t)row * a->pitch + at, v / EXL2K_TOWER_SCALE);
                 }

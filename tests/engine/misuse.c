@@ -85,7 +85,7 @@ static void no_engine(void)
     CHECK_INT(exl2_lora_close(NULL, lora), EXL2_ERR_ARG);
     CHECK_INT(exl2_image_make(NULL, &id_of, &image), EXL2_ERR_ARG);
     CHECK_INT(exl2_image_get(NULL, image, &ii), EXL2_ERR_ARG);
-    CHECK_INT(exl2_image_measure(NULL, model, 1, 1, &ii), EXL2_ERR_ARG);
+    CHECK_INT(exl2_image_measure(NULL, &id_of, &ii), EXL2_ERR_ARG);
     CHECK_INT(exl2_image_seen(NULL, image, text, 4, &need), EXL2_ERR_ARG);
     CHECK_INT(exl2_image_rows(NULL, image, &row, 1, &need), EXL2_ERR_ARG);
     CHECK_INT(exl2_image_close(NULL, image), EXL2_ERR_ARG);
@@ -499,7 +499,7 @@ static void stale_handle(uint64_t id)
     REFUSED(exl2_lora_close(engine, lora), EXL2_ERR_STALE);
     REFUSED(exl2_image_make(engine, &image_desc, &image), EXL2_ERR_STALE);
     REFUSED(exl2_image_get(engine, image, &ii), EXL2_ERR_STALE);
-    REFUSED(exl2_image_measure(engine, model, 1, 1, &ii), EXL2_ERR_STALE);
+    REFUSED(exl2_image_measure(engine, &image_desc, &ii), EXL2_ERR_STALE);
     REFUSED(exl2_image_seen(engine, image, NULL, 0, &need), EXL2_ERR_STALE);
     REFUSED(exl2_image_rows(engine, image, NULL, 0, &need), EXL2_ERR_STALE);
     REFUSED(exl2_image_close(engine, image), EXL2_ERR_STALE);

@@ -414,7 +414,7 @@ static void test_aspects(void)
             CHECK_INT(exl2_image_make(r.engine, &d, &image), EXL2_OK);
             rig_drain(&r, 0);
             CHECK_INT(exl2_image_get(r.engine, image, &made), EXL2_OK);
-            CHECK_INT(exl2_image_measure(r.engine, r.model, sides[k][0], sides[k][1], &measured), EXL2_OK);
+            CHECK_INT(exl2_image_measure(r.engine, &d, &measured), EXL2_OK);
             if (!CHECK(made.state == EXL2_IMAGE_ENCODED && made.rows > 0 && made.rows == measured.rows
                        && made.operations == measured.operations)) {
                 printf("  %s, %u x %u\n", names[i], (unsigned)sides[k][0], (unsigned)sides[k][1]);

@@ -3,7 +3,7 @@
    pictures that were evicted and computed again, on forks, after preemptions, cancelled and continued, saved and
    restored, with drafts. Four prompts, each greedy, sampled, with a grammar that forces words and with banned texts;
    ids and log-probabilities bit for bit. Families: tiles; M-RoPE; pictures that are one pass; rows that are added
-   after layers.
+   after layers; videos.
    takes: the shared fixtures (fixtures/vision).
    gives: exit code 0 or 1; 77 without fixtures. */
 #define REPLAY_NEW 20u
@@ -13,19 +13,22 @@
 #include "private/objects.h"
 
 #define SIDE 48u
+#define FRAMES_MAX 5u
 #define LONG "It was a dark night at the lighthouse, and the keeper, who had seen many ships, said to his dog: "
 
 typedef struct family {
     const char *name, *mark;
     uint32_t rows; /* that the pool of a small model holds: those of one picture */
     uint32_t tokens; /* of a small cache: one prompt with two pictures fits */
+    uint32_t frames; /* of videos in place of pictures; 0: none */
 } family;
 
 static const family families[] = {
-    { "smolvlm", "<image>", 20, 256 },
-    { "qwen2.5-vl", "<|image_pad|>", 4, 192 },
-    { "gemma3", "<start_of_image>", 16, 192 },
-    { "qwen3-vl", "<|image_pad|>", 4, 192 },
+    { "smolvlm", "<image>", 20, 256, 0 },
+    { "qwen2.5-vl", "<|image_pad|>", 4, 192, 0 },
+    { "gemma3", "<start_of_image>", 16, 192, 0 },
+    { "qwen3-vl", "<|image_pad|>", 4, 192, 0 },
+    { "qwen2.5-vl", "<|video_pad|>", 6, 192, 5 },
 };
 
 static const family *now;
@@ -45,20 +48,21 @@ static rig open_model(uint64_t tokens, bool no_reuse, uint32_t chunk, uint32_t r
     m.vision.images = 4;
     m.vision.max_rows = now->rows;
     m.vision.rows = rows;
-    m.vision.pixels_max = 4 * SIDE * SIDE;
+    m.vision.pixels_max = 4 * SIDE * SIDE * (now->frames ? now->frames : 1);
     return rig_open(NULL, &m);
 }
 
 static exl2_image make(const rig *r, uint32_t seed)
 {
-    static uint8_t rgb[SIDE * SIDE * 3];
+    static uint8_t rgb[SIDE * SIDE * 3 * FRAMES_MAX];
     uint32_t x = seed * 2654435761u + 1;
     for (uint32_t i = 0; i < sizeof rgb; i++) {
         x = x * 1664525u + 1013904223u;
         rgb[i] = (uint8_t)(x >> 24);
     }
     exl2_image image = { 0 };
-    exl2_image_desc d = { .model = r->model, .width = SIDE, .height = SIDE, .pixels = rgb, .silent = true };
+    exl2_image_desc d = { .model = r->model, .width = SIDE, .height = SIDE, .pixels = rgb,
+                          .frames = now->frames, .fps = now->frames ? 3.0f : 0, .silent = true };
     exl2_result result = exl2_image_make(r->engine, &d, &image);
     if (result < 0) {
         rig_fail(r->engine, "exl2_image_make", result);

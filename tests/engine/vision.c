@@ -1,5 +1,6 @@
 /* vision.c: models that read pictures, whole, against goldens of transformers in float64: expanded ids, log-sum-exps of
-   all tokens, greedy ids; from ids, from text and from messages; in chunks of 1, 7 and 64 rows; one picture and two.
+   all tokens, greedy ids; from ids, from text and from messages; in chunks of 1, 7 and 64 rows; one picture and two;
+   videos, and one after a picture (tests/golden/video).
    takes: the shared fixtures (fixtures/vision); stb_image, which reads the pictures.
    gives: exit code 0 or 1; 77 without fixtures or stb_image. */
 #include "rig.h"
@@ -42,7 +43,8 @@ static exl2_image make_picture(const rig *r, const char *name)
     exl2_result result = exl2_image_make(r->engine, &d, &image);
     exl2_image_info made, measured;
     CHECK_INT(exl2_image_get(r->engine, image, &made), EXL2_OK);
-    CHECK_INT(exl2_image_measure(r->engine, r->model, p.width, p.height, &measured), EXL2_OK);
+    d.pixels = NULL;
+    CHECK_INT(exl2_image_measure(r->engine, &d, &measured), EXL2_OK);
     CHECK(made.rows > 0 && made.rows == measured.rows);
     CHECK(made.tokens == measured.tokens && made.tiles == measured.tiles);
     CHECK(memcmp(made.grid, measured.grid, sizeof made.grid) == 0);
@@ -142,10 +144,16 @@ static void check_prompt(const rig *r, const rig_golden_file *g, uint32_t prompt
     exl2_picture pictures[PICTURES_MAX];
     size_t found = 0;
     CHECK_INT(exl2_session_pictures(r->engine, session, pictures, PICTURES_MAX, &found), EXL2_OK);
-    exl2_token row = seen[pictures[0].from];
+    static bool is_row[TOKENS];
+    memset(is_row, 0, sizeof is_row);
+    for (size_t k = 0; k < found; k++) { /* the first place of a picture is a row */
+        for (uint32_t i = pictures[k].from; i < pictures[k].from + pictures[k].count; i++) {
+            is_row[i] = seen[i] == seen[pictures[k].from];
+        }
+    }
     for (uint32_t i = 1; i < count; i++) {
-        placeholder += seen[i] == row;
-        if (seen[i] != row && scored < said.scored) {
+        placeholder += is_row[i];
+        if (!is_row[i] && scored < said.scored) {
             double off = fabs((double)said.logsumexp[scored++] - sums[i - 1]);
             worst = fmax(worst, off);
             if (!CHECK(off < LOGSUMEXP_BOUND)) {
@@ -222,6 +230,108 @@ static void check_folder(const char *folder, uint32_t chunk)
     printf("%s, chunks of %u: logsumexp within %.2g, rows within %.2g\n", folder, chunk, worst, worst_row);
 }
 
+/* ---- videos ---- */
+
+/* given: frames, fps, width and height of the golden. */
+static exl2_image make_video(const rig *r, const double given[4])
+{
+    uint32_t frames = (uint32_t)given[0], width = (uint32_t)given[2], height = (uint32_t)given[3];
+    exl2_image_desc d = { 0 };
+    exl2_image image = { 0 };
+    exl2_image_info made, measured;
+    uint8_t *rgb = vision_frames(frames ? frames : 1, width, height);
+    d.model = r->model;
+    d.width = width;
+    d.height = height;
+    d.frames = frames;
+    d.fps = (float)given[1];
+    d.pixels = rgb;
+    d.silent = true;
+    exl2_result result = exl2_image_make(r->engine, &d, &image);
+    free(rgb);
+    if (result < 0) {
+        rig_fail(r->engine, "exl2_image_make", result);
+    }
+    d.pixels = NULL;
+    CHECK_INT(exl2_image_get(r->engine, image, &made), EXL2_OK);
+    CHECK_INT(exl2_image_measure(r->engine, &d, &measured), EXL2_OK);
+    CHECK(made.rows > 0 && made.rows == measured.rows && made.tokens == measured.tokens);
+    CHECK_INT(made.tiles, 1);
+    CHECK_INT(made.grid[0], frames ? (frames + 1) / 2 : 1);
+    CHECK_INT(made.rows, made.grid[0] * made.grid[1] * made.grid[2]);
+    return image;
+}
+
+/* The rows of a video, which is the only picture. */
+static void check_video_rows(const rig *r, const rig_golden_file *g, uint32_t prompt, exl2_image image)
+{
+    static float rows[VISION_ROWS_MAX * 64 * 4];
+    exl2_image_info info = { 0 };
+    size_t floats = 0;
+    for (uint32_t i = 0; i < 100000 && info.state != EXL2_IMAGE_ENCODED; i++) {
+        CHECK(exl2_step(r->engine, &(exl2_step_desc){ .cpu_us = 1000 }) >= 0);
+        CHECK_INT(exl2_image_get(r->engine, image, &info), EXL2_OK);
+    }
+    CHECK_INT(exl2_image_rows(r->engine, image, rows, sizeof rows / sizeof *rows, &floats), EXL2_OK);
+    double off = vision_differ(&g->json, prompt, rows, info.rows, (uint32_t)(floats / (64 * (size_t)info.rows)), 64,
+                               true);
+    worst_row = fmax(worst_row, off);
+    CHECK(off < ROWS_BOUND);
+}
+
+static void check_videos(const char *folder, uint32_t chunk)
+{
+    char path[256];
+    rig r = open_model(folder, chunk);
+    rig_golden_file g;
+    snprintf(path, sizeof path, "tests/golden/video/%s.json", folder);
+    rig_golden_open(path, &g);
+    uint32_t prompts = exl2__json_get(&g.json, 0, "prompts");
+    for (uint32_t at = exl2__json_first(&g.json, prompts); at; at = exl2__json_next(&g.json, prompts, at)) {
+        static char text[1024];
+        static exl2_token ids[TOKENS];
+        exl2_image images[PICTURES_MAX];
+        uint32_t list = exl2__json_get(&g.json, at, "given"), count = 0;
+        for (uint32_t i = exl2__json_first(&g.json, list); i && count < PICTURES_MAX;
+             i = exl2__json_next(&g.json, list, i)) {
+            double given[4];
+            CHECK_INT(vision_numbers(&g.json, i, given, 4), 4);
+            images[count++] = make_video(&r, given);
+        }
+        if (count == 1 && chunk == 0) {
+            check_video_rows(&r, &g, at, images[0]);
+        }
+        text_of(&g.json, at, "text", text, sizeof text);
+        exl2_prompt prompt = { 0 };
+        prompt.images = images;
+        prompt.image_count = count;
+        prompt.text = text;
+        prompt.flags = EXL2_TEXT_NO_BOS;
+        check_prompt(&r, &g, at, prompt, "a video in a text");
+        prompt.text = NULL;
+        prompt.tokens = ids;
+        prompt.token_count = rig_golden_ids(&g, exl2__json_get(&g.json, at, "ids"), ids, TOKENS);
+        check_prompt(&r, &g, at, prompt, "a video among ids");
+        exl2_message turn = { 0 };
+        turn.role = "user";
+        turn.text = "What is this?";
+        turn.images = images;
+        turn.image_count = 1;
+        prompt = (exl2_prompt){ 0 };
+        prompt.messages = &turn;
+        prompt.message_count = 1;
+        if (count == 1) {
+            check_prompt(&r, &g, at, prompt, "a video in a message");
+        }
+        for (uint32_t i = 0; i < count; i++) {
+            CHECK_INT(exl2_image_close(r.engine, images[i]), EXL2_OK);
+        }
+    }
+    rig_golden_close(&g);
+    rig_close(&r);
+    printf("%s, videos, chunks of %u: logsumexp within %.2g, rows within %.2g\n", folder, chunk, worst, worst_row);
+}
+
 int main(void)
 {
     static const uint32_t chunks[] = { 0, 1, 7, 64 };
@@ -229,6 +339,10 @@ int main(void)
         for (size_t k = 0; k < sizeof chunks / sizeof chunks[0]; k++) {
             worst = worst_row = 0;
             check_folder(families[i], chunks[k]);
+            worst = worst_row = 0;
+            if (strncmp(families[i], "qwen", 4) == 0) {
+                check_videos(families[i], chunks[k]);
+            }
         }
     }
     return check_done();

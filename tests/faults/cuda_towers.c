@@ -1,6 +1,6 @@
-/* cuda_towers.c: pictures over the fake driver: memory as it was predicted, encoding at once and in slices, jobs with
-   pictures, parking in the middle, what rows of pictures and after them tell the kernels, and each driver call failing
-   once while a model with a tower loads and encodes.
+/* cuda_towers.c: pictures and videos over the fake driver: memory as it was predicted, encoding at once and in slices,
+   jobs with pictures, parking in the middle, what rows of pictures and after them tell the kernels, and each driver
+   call failing once while a model with a tower loads and encodes.
    takes: the shared fixtures (fixtures/vision); stb_image, which reads the pictures.
    gives: exit code 0 or 1; 77 without fixtures or stb_image. */
 #include "cuda_rig.h"
@@ -132,14 +132,27 @@ static void check_family(const char *folder, bool keep_packed, int arch)
 
 /* ---- rows against goldens, by kernels in plain C ---- */
 
-/* Encodes the pictures of a prompt, and compares their rows with the golden's. */
+static float rows[VISION_ROWS_MAX * 64 * 3];
+
+/* Compares the rows of a prompt's pictures with the golden's. */
+static void check_differ(const exl2__json *j, uint32_t prompt, size_t floats, const char *folder, double *worst)
+{
+    double count = 0;
+    exl2__json_f64(j, exl2__json_get(j, prompt, "rows"), &count);
+    uint32_t levels = (uint32_t)(floats / (64 * (size_t)count));
+    double off = vision_differ(j, prompt, rows, (uint32_t)count, levels, 64, true);
+    if (!CHECK(off < 0.01)) {
+        printf("  %s\n", folder);
+    }
+    *worst = fmax(*worst, off);
+}
+
+/* Encodes the pictures of a prompt. */
 static void check_prompt(exl2_engine *e, exl2_model model, const exl2__json *j, uint32_t prompt, const char *folder,
                          double *worst)
 {
-    static float rows[VISION_ROWS_MAX * 64 * 3];
     uint32_t images = exl2__json_get(j, prompt, "images"), steps;
     size_t floats = 0, need = 0;
-    double count = 0;
     char name[128];
     for (uint32_t at = exl2__json_first(j, images); at; at = exl2__json_next(j, images, at)) {
         exl2_image image;
@@ -153,13 +166,38 @@ static void check_prompt(exl2_engine *e, exl2_model model, const exl2__json *j, 
         floats += need;
         free(p.rgb);
     }
-    exl2__json_f64(j, exl2__json_get(j, prompt, "rows"), &count);
-    uint32_t levels = (uint32_t)(floats / (64 * (size_t)count));
-    double off = vision_differ(j, prompt, rows, (uint32_t)count, levels, 64, true);
-    if (!CHECK(off < 0.01)) {
-        printf("  %s\n", folder);
-    }
-    *worst = fmax(*worst, off);
+    check_differ(j, prompt, floats, folder, worst);
+}
+
+/* The same for the first golden of a video (tests/golden/video), which has an odd number of frames. */
+static void check_video(exl2_engine *e, exl2_model model, const char *folder, double *worst)
+{
+    exl2__ctx c = { .allocator = exl2__platform_allocator() };
+    exl2__json j;
+    exl2_image image;
+    exl2_image_info info;
+    double given[4];
+    char path[256];
+    uint32_t steps;
+    size_t floats = 0;
+    snprintf(path, sizeof path, "tests/golden/video/%s.json", folder);
+    char *text = vision_golden_at(&c, path, &j);
+    uint32_t prompt = exl2__json_first(&j, exl2__json_get(&j, 0, "prompts"));
+    CHECK_INT(vision_numbers(&j, exl2__json_first(&j, exl2__json_get(&j, prompt, "given")), given, 4), 4);
+    exl2_image_desc d = { .model = model, .width = (uint32_t)given[2], .height = (uint32_t)given[3], .silent = true,
+                          .frames = (uint32_t)given[0], .fps = (float)given[1] };
+    uint8_t *rgb = vision_frames(d.frames, d.width, d.height);
+    d.pixels = rgb;
+    CHECK_INT(exl2_image_make(e, &d, &image), EXL2_OK);
+    CHECK_INT(encode(e, image, 0, &steps), EXL2_OK);
+    CHECK_INT(exl2_image_get(e, image, &info), EXL2_OK);
+    CHECK(d.frames % 2 == 1 && info.grid[0] == (d.frames + 1) / 2);
+    CHECK_INT(exl2_image_rows(e, image, rows, EXL2__COUNT(rows), &floats), EXL2_OK);
+    check_differ(&j, prompt, floats, folder, worst);
+    CHECK_INT(exl2_image_close(e, image), EXL2_OK);
+    exl2__json_close(&c, &j);
+    free(text);
+    free(rgb);
 }
 
 static void check_golden(const char *folder, int arch)
@@ -182,6 +220,9 @@ static void check_golden(const char *folder, int arch)
     check_prompt(e, model, &j, exl2__json_first(&j, exl2__json_get(&j, 0, "prompts")), folder, &worst);
     exl2__json_close(&c, &j);
     free(text);
+    if (strncmp(folder, "qwen", 4) == 0) {
+        check_video(e, model, folder, &worst);
+    }
     exl2_close(e);
     machine_end();
     printf("%s: rows within %.2g\n", folder, worst);

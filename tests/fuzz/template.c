@@ -46,7 +46,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     exl2_chat_desc chat = { .tools = tools, .documents = tools,
                             .variables = "{\"x\": [1, \"a b\"], \"big\": 123456789012345678901234567890}",
                             .now = "2025-03-07 09:05:03" };
-    exl2__template_input in = { messages, EXL2__COUNT(messages), &chat, "<s>", "</s>", NULL, NULL, NULL, NULL, NULL };
+    exl2__template_input in = { messages, EXL2__COUNT(messages), &chat, "<s>", "</s>", NULL, NULL, NULL, NULL, NULL,
+                                NULL };
     exl2__ctx c = { 0 };
     exl2__template t;
     const char *text = NULL;

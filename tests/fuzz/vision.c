@@ -25,11 +25,12 @@ static void resize(const exl2__vision_config *v, const exl2__vision_limits *limi
 {
     static exl2__resize r;
     uint64_t bytes = exl2__resize_scratch_bytes(v, limits, SIDE_MAX, NULL);
-    if (bytes > 16 * BYTES_MAX || s->seen_bytes > BYTES_MAX || (uint64_t)width * height > 10000) {
+    uint32_t frames = exl2__max32(s->frames, 1);
+    if (bytes > 16 * BYTES_MAX || s->seen_bytes > BYTES_MAX || (uint64_t)width * height * frames > 10000) {
         return;
     }
     uint8_t *memory = (uint8_t *)malloc((size_t)bytes + 64), *seen = (uint8_t *)malloc((size_t)s->seen_bytes);
-    uint8_t *rgb = (uint8_t *)calloc((size_t)width * height, 3);
+    uint8_t *rgb = (uint8_t *)calloc((size_t)width * height * frames, 3);
     void *aligned = memory + (64 - (uintptr_t)memory % 64);
     require(memory && seen && rgb);
     memset(seen, 1, (size_t)s->seen_bytes);
@@ -52,11 +53,14 @@ static void check_sizes(const exl2__vision_config *v, const uint8_t *data, size_
         for (size_t i = 0; i + 4 <= size && i < 64; i += 4) {
             exl2__ctx c = { .allocator = exl2__platform_allocator() };
             uint32_t width = (uint32_t)data[i] | (uint32_t)data[i + 1] << 8, height = data[i + 2] | data[i + 3] << 4;
-            exl2_result r = exl2__vision_sizes(&c, v, &limits[k], width, height, 1, &s);
+            uint32_t frames = i % 8 && v->marks.video ? data[i + 1] : 0; /* every other one is a video */
+            exl2_result r = exl2__vision_sizes(&c, v, &limits[k], width, height, frames, frames ? 2 : 0, &s);
             require(r == EXL2_OK || r == EXL2_ERR_ARG);
             if (r == EXL2_OK) {
-                require(s.rows > 0 && s.rows <= most.rows && s.patches <= most.patches && s.tiles <= most.tiles);
-                require(s.grid[1] <= most.grid[1] && s.grid[2] <= most.grid[2] && s.seen_bytes <= most.seen_bytes);
+                require(s.rows > 0 && s.rows <= most.rows && s.patches <= most.patches);
+                require(s.tiles <= (s.frames ? limits[k].max_rows : most.tiles));
+                require(s.grid[1] <= most.grid[1] && s.grid[2] <= most.grid[2]);
+                require(s.seen_bytes <= most.seen_bytes * (s.frames ? 2 : 1));
                 require(s.rows <= limits[k].max_rows);
                 resize(v, &limits[k], &s, width, height);
             }

@@ -59,7 +59,7 @@ static uint8_t *resize(const uint8_t *rgb, uint32_t width, uint32_t height, uint
     v.wide = out_width;
     v.high = out_height;
     CHECK_INT(exl2__cpu_backend.open(&c, NULL, &cpu), EXL2_OK);
-    CHECK_INT(exl2__vision_sizes(&c, &v, &limits, width, height, 1, &size), EXL2_OK);
+    CHECK_INT(exl2__vision_sizes(&c, &v, &limits, width, height, 0, 0, &size), EXL2_OK);
     CHECK_INT(size.seen_bytes, (long long)out_width * out_height * 3);
     uint64_t bytes = exl2__resize_scratch_bytes(&v, &limits, SIDE_MAX, cpu);
     CHECK_INT(exl2__alloc(&c, bytes, EXL2__ARENA_ALIGN, EXL2_MEM_SCRATCH, &memory), EXL2_OK);

@@ -214,7 +214,7 @@ static outcome render_row(exl2__template_set *set, const exl2__json *row, const 
     exl2_chat_desc chat = { .tools = tools, .variables = variables, .special_tokens = tokens,
                             .now = "2025-03-07 09:05:03" };
     exl2__template_input in = {
-        messages, 0, &chat, model_tokens[0], model_tokens[1], model_tokens[2], model_tokens[3], NULL, NULL, NULL
+        messages, 0, &chat, model_tokens[0], model_tokens[1], model_tokens[2], model_tokens[3], NULL, NULL, NULL, NULL
     };
     bool open = false;
     exl2__json_bool(row, exl2__json_get(row, 0, "add_generation_prompt"), &open);

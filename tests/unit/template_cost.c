@@ -30,7 +30,7 @@ static cost run(const char *source, uint32_t steps)
 {
     static const exl2_message talk[] = { { .role = "user", .text = "Hello." } };
     static const exl2_chat_desc chat = { .now = "2025-03-07 09:05:03" };
-    exl2__template_input in = { talk, 1, &chat, "<s>", "</s>", NULL, NULL, NULL, NULL, NULL };
+    exl2__template_input in = { talk, 1, &chat, "<s>", "</s>", NULL, NULL, NULL, NULL, NULL, NULL };
     exl2__template t;
     cost c = { EXL2__TEMPLATE_STEPS_MAX - steps, 0, EXL2_OK };
     in.steps = &c.steps;

@@ -31,7 +31,7 @@ static bool bench_run(bench *b, const char *message, bool long_talk)
     const exl2_message talk[] = { { .role = "user", .text = message }, { .role = "assistant", .text = "Yes." },
                                   { .role = "user", .text = message } };
     exl2__template_input in = { talk, long_talk ? 3 : 1, &b->chat, b->vocab.bos_text, b->vocab.eos_text, NULL, NULL,
-                                NULL, NULL, NULL };
+                                NULL, NULL, NULL, NULL };
     const char *text;
     const uint8_t *marks;
     size_t bytes;

@@ -32,7 +32,7 @@ static char *repeated(const char *front, const char *piece, size_t count, const 
 static exl2_result render_growing(const char *source)
 {
     exl2__template t;
-    exl2__template_input in = { talk, EXL2__COUNT(talk), &no_chat, NULL, NULL, NULL, NULL, NULL, NULL, NULL };
+    exl2__template_input in = { talk, EXL2__COUNT(talk), &no_chat, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL };
     exl2_result result = exl2__template_open(&ctx, source, strlen(source), &t);
     for (size_t bytes = 1 << 16, go = result == EXL2_OK; go; bytes *= 4) {
         void *block = malloc(bytes);
@@ -115,7 +115,7 @@ static void test_small_blocks(void)
         "{% set n = namespace(a='') %}{% for m in messages %}{% set n.a = n.a ~ m.role %}{{ m }}{% endfor %}{{ n.a }}";
     exl2_message plain[] = { { .role = "system", .text = "Be" }, { .role = "user", .text = "Go" } };
     exl2_chat_desc chat = { .tools = "[{\"a\": [1, 2.5]}]" };
-    exl2__template_input in = { plain, 2, &chat, "<s>", NULL, NULL, NULL, NULL, NULL, NULL };
+    exl2__template_input in = { plain, 2, &chat, "<s>", NULL, NULL, NULL, NULL, NULL, NULL, NULL };
     exl2__template t;
     const char *text;
     const uint8_t *marks;
@@ -217,7 +217,7 @@ static void test_config(void)
         { "", NULL, true, "", NULL },
     };
     char block[1 << 14];
-    exl2__template_input in = { talk, EXL2__COUNT(talk), &no_chat, NULL, NULL, NULL, NULL, NULL, NULL, NULL };
+    exl2__template_input in = { talk, EXL2__COUNT(talk), &no_chat, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL };
     for (size_t i = 0; i < EXL2__COUNT(rows); i++) {
         folder f = { rows[i].jinja, rows[i].config, -1 };
         exl2__ctx c;

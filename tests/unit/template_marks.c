@@ -18,7 +18,7 @@ static exl2_result render(const char *source, const char *tools, const char **te
     static _Alignas(16) char block[1 << 16];
     exl2__template t;
     exl2_chat_desc chat = { .tools = tools };
-    exl2__template_input in = { talk, EXL2__COUNT(talk), &chat, "<s>", "</s>", NULL, NULL, NULL, NULL, NULL };
+    exl2__template_input in = { talk, EXL2__COUNT(talk), &chat, "<s>", "</s>", NULL, NULL, NULL, NULL, NULL, NULL };
     *text = "";
     *bytes = 0;
     exl2_result result = exl2__template_open(&ctx, source, strlen(source), &t);

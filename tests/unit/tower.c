@@ -105,7 +105,7 @@ static void rig_close(rig *r)
 static uint8_t *see(rig *r, const vision_picture *p, uint64_t unit_ns, exl2__vision_size *size)
 {
     static exl2__resize resize;
-    if (!CHECK_INT(exl2__vision_sizes(&r->c, &r->tower.config, &r->limits, p->width, p->height, 1, size), EXL2_OK)) {
+    if (!CHECK_INT(exl2__vision_sizes(&r->c, &r->tower.config, &r->limits, p->width, p->height, 0, 0, size), EXL2_OK)) {
         printf("  %s\n", r->c.error.text);
         exit(1);
     }

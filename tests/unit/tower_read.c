@@ -97,7 +97,7 @@ static exl2_result use(memory_files *m, const char *header, size_t cut)
         exl2__tower_prepare(&t, cpu, &limits, &dry);
         CHECK_INT(exl2__arena_open(&m->c, &scratch, dry.used, EXL2_MEM_SCRATCH), EXL2_OK);
         exl2__tower_prepare(&t, cpu, &limits, &scratch);
-        CHECK_INT(exl2__vision_sizes(&m->c, &v, &limits, 64, 64, 1, &size), EXL2_OK);
+        CHECK_INT(exl2__vision_sizes(&m->c, &v, &limits, 64, 64, 0, 0, &size), EXL2_OK);
         uint8_t *seen = (uint8_t *)calloc((size_t)size.seen_bytes, 1);
         float *rows = (float *)calloc((size_t)size.rows * v.hidden, sizeof *rows);
         exl2__tower_begin(&t, &size, seen, rows);

@@ -227,7 +227,7 @@ static void check_sizes(void)
         exl2__vision_config v = read_good(families[w->family].config, families[w->family].pre, w->family == 2);
         exl2__vision_limits limits = { w->max_rows, w->max_tiles };
         exl2__vision_size s;
-        CHECK_INT(exl2__vision_sizes(&c, &v, &limits, w->width, w->height, 1, &s), EXL2_OK);
+        CHECK_INT(exl2__vision_sizes(&c, &v, &limits, w->width, w->height, 0, 0, &s), EXL2_OK);
         bool same = s.width == w->tile_width && s.height == w->tile_height;
         if (!CHECK(same && s.tiles == w->tiles && s.rows == w->rows)) {
             printf("  %s, %u x %u: %u tiles of %u x %u, %u rows\n", v.family, w->width, w->height, s.tiles, s.width,
@@ -253,7 +253,7 @@ static void check_largest(void)
                     random = random * 1664525 + 1013904223;
                     side[j] = i < 40 ? 1 + i % 7 : 1 + (random >> 8) % (1u << (random >> 28) % 18);
                 }
-                exl2_result r = exl2__vision_sizes(&c, &v, &limits[k], side[0], side[1], 1, &s);
+                exl2_result r = exl2__vision_sizes(&c, &v, &limits[k], side[0], side[1], 0, 0, &s);
                 if (r != EXL2_OK) {
                     CHECK_INT(r, EXL2_ERR_ARG);
                     CHECK(strlen(c.error.text) > 30);
@@ -278,24 +278,33 @@ static void check_largest(void)
 static void check_refused(void)
 {
     static const struct refused {
-        uint32_t family, width, height, frames, max_rows;
+        uint32_t family, width, height, frames;
+        float fps;
+        uint32_t max_rows;
         exl2_result code;
         const char *piece;
     } cases[] = {
-        { 0, 0, 5, 1, 0, EXL2_ERR_ARG, "0 x 5" },          { 0, 5, 0, 1, 0, EXL2_ERR_ARG, "5 x 0" },
-        { 0, 131073, 5, 1, 0, EXL2_ERR_ARG, "131073 x 5" }, { 1, 1, 201, 1, 0, EXL2_ERR_ARG, "200 times" },
-        { 1, 100000, 1, 1, 0, EXL2_ERR_ARG, "200 times" }, { 4, 1, 100000, 1, 0, EXL2_ERR_ARG, "too narrow" },
-        { 3, 64, 64, 1, 255, EXL2_ERR_ARG, "256 rows, and max_rows is 255" },
-        { 1, 64, 64, 0, 0, EXL2_ERR_ARG, "0 frames" },     { 1, 64, 64, 2, 0, EXL2_ERR_UNSUPPORTED, "2 frames" },
+        { 0, 0, 5, 0, 0, 0, EXL2_ERR_ARG, "0 x 5" },          { 0, 5, 0, 0, 0, 0, EXL2_ERR_ARG, "5 x 0" },
+        { 0, 131073, 5, 0, 0, 0, EXL2_ERR_ARG, "131073 x 5" }, { 1, 1, 201, 0, 0, 0, EXL2_ERR_ARG, "200 times" },
+        { 1, 100000, 1, 0, 0, 0, EXL2_ERR_ARG, "200 times" }, { 4, 1, 100000, 0, 0, 0, EXL2_ERR_ARG, "too narrow" },
+        { 3, 64, 64, 0, 0, 255, EXL2_ERR_ARG, "256 rows, and max_rows is 255" },
+        { 0, 64, 64, 2, 1, 0, EXL2_ERR_ARG, "no videos" },    { 3, 64, 64, 1, 1, 0, EXL2_ERR_ARG, "no videos" },
+        { 1, 64, 64, 0, 1, 0, EXL2_ERR_ARG, "fps" },          { 1, 64, 64, 2, 0, 0, EXL2_ERR_ARG, "0.001 to 1000" },
+        { 1, 64, 64, 2, -1, 0, EXL2_ERR_ARG, "0.001" },       { 1, 64, 64, 2, INFINITY, 0, EXL2_ERR_ARG, "0.001" },
+        { 1, 64, 64, 2, NAN, 0, EXL2_ERR_ARG, "0.001" },      { 1, 64, 64, 0, NAN, 0, EXL2_ERR_ARG, "fps" },
+        { 1, 64, 64, 2, 1001, 0, EXL2_ERR_ARG, "0.001" },     { 1, 64, 64, 9, 1, 4, EXL2_ERR_ARG, "5 rows" },
+        { 1, 64, 64, UINT32_MAX, 9, 0, EXL2_ERR_ARG, "lasts too long" },
+        { 2, 64, 64, UINT32_MAX, 9, 0, EXL2_ERR_ARG, "at least" }, { 2, 64, 64, 1, 1, 0, EXL2_ERR_ARG, "2 frames" },
+        { 1, 200, 1, 20, 1, 10, EXL2_ERR_ARG, "max_rows is 10" }, { 1, 64, 64, 131072, 0.1f, 0, EXL2_ERR_ARG, "long" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         exl2__ctx c = { .allocator = exl2__platform_allocator() };
-        exl2__vision_config v = read_good(families[cases[i].family].config, families[cases[i].family].pre, 0);
-        exl2__vision_limits limits = { cases[i].max_rows, 0 };
+        const struct refused *k = &cases[i];
+        exl2__vision_config v = read_good(families[k->family].config, families[k->family].pre, k->family == 2);
+        exl2__vision_limits limits = { k->max_rows, 0 };
         exl2__vision_size s;
-        CHECK_INT(exl2__vision_sizes(&c, &v, &limits, cases[i].width, cases[i].height, cases[i].frames, &s),
-                  cases[i].code);
-        check_error(&c, cases[i].piece, "", v.family);
+        CHECK_INT(exl2__vision_sizes(&c, &v, &limits, k->width, k->height, k->frames, k->fps, &s), k->code);
+        check_error(&c, k->piece, "", v.family);
     }
 }
 

@@ -151,6 +151,12 @@ EXL2__PRIVATE void exl2__cuda_tower_act(exl2__vision_act act, exl2k_tower_produc
     a->cubic = act == EXL2__VISION_ACT_GELU_TANH ? 1.5957691216f * 0.044715f : 0;
 }
 
+/* Frames of the current tile that are on the device; patches have the last one twice if it is alone. */
+static inline uint32_t exl2__cuda_tower_frames(const exl2__cuda_tower *t)
+{
+    return exl2__vision_tile_frames(&t->size, t->tile);
+}
+
 EXL2__PRIVATE exl2_result exl2__cuda_tower_patches(exl2__cuda_model *m, uint32_t row, uint32_t end)
 {
     const exl2__vision_config *v = m->plan->tower;
@@ -158,6 +164,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_patches(exl2__cuda_model *m, uint32_t
                                    .levels = m->b.tower.levels, .out = m->b.tower.x, .row = row,
                                    .before = v->class_row, .patch = v->patch, .frames = v->frames,
                                    .columns = m->tower.size.width / v->patch, .line_bytes = m->tower.size.width * 3,
+                                   .frame_bytes = exl2__cuda_tower_frames(&m->tower) > 1
+                                                ? (uint32_t)exl2__vision_tile_bytes(&m->tower.size) : 0,
                                    .pitch = exl2__cuda_tower_pad(exl2__tower_patch_inputs(v)) };
     exl2__cuda_grid grid = { .x = end - row, .y = 1, .threads = 256 };
     return exl2__cuda_tower_launch(m, EXL2__KERNEL_exl2k_tower_patches, grid, &a);
@@ -441,9 +449,11 @@ EXL2__PRIVATE void exl2__cuda_tower_next(exl2__cuda_model *m)
 EXL2__PRIVATE exl2_result exl2__cuda_tower_send(exl2__cuda_model *m)
 {
     exl2__cuda_tower *t = &m->tower;
-    uint64_t all = exl2__vision_tile_bytes(&t->size), bytes = exl2__min64(all - t->sent, EXL2__CUDA_TOWER_UP_BYTES);
+    uint64_t all = exl2__vision_tile_bytes(&t->size) * exl2__cuda_tower_frames(t);
+    uint64_t bytes = exl2__min64(all - t->sent, EXL2__CUDA_TOWER_UP_BYTES);
+    const uint8_t *from = t->seen + exl2__vision_tile_at(&t->size, t->tile) + t->sent;
     t->chained = false; /* the next kernel reads them */
-    EXL2__TRY(exl2__cuda_upload(m, m->b.tower.pixels + t->sent, t->seen + t->tile * all + t->sent, bytes));
+    EXL2__TRY(exl2__cuda_upload(m, m->b.tower.pixels + t->sent, from, bytes));
     t->sent += bytes;
     if (t->sent == all) {
         exl2__cuda_tower_next(m);

@@ -168,7 +168,7 @@ static inline bool exl2__cuda_tower_by_wg(const exl2__cuda_device *gpu)
 
 /* Device addresses. R: rows of a tile, whole tiles of a product; O: rows of its result. */
 typedef struct exl2__cuda_tower_buffers {
-    uint64_t pixels;    /* u8, of one tile */
+    uint64_t pixels;    /* u8, of one tile, or of two frames */
     uint64_t index;     /* u32 [4, R]: the patch of each row, the row of each patch, segments [R, 2] */
     uint64_t angles;    /* f32 [2, sides, 2, head_dim / 4]; 0: the family has none */
     uint64_t levels;    /* f32 [3, 256] */
@@ -196,7 +196,7 @@ EXL2__PRIVATE void exl2__cuda_tower_layout(exl2__cuda_tower_buffers *b, const ex
     b->rows_max = (uint32_t)rows;
     b->sides = most.grid[1] * side;
     b->pitch = exl2__cuda_tower_pad(v->width);
-    b->pixels = exl2__cuda_arena_take(a, most.seen_bytes / most.tiles);
+    b->pixels = exl2__cuda_arena_take(a, most.seen_bytes / most.tiles * v->frames);
     b->index = exl2__cuda_arena_take(a, 4 * rows * sizeof(uint32_t));
     b->angles = v->row->rope ? exl2__cuda_arena_take(a, (uint64_t)b->sides * v->head_dim * sizeof(float)) : 0;
     b->levels = exl2__cuda_arena_take(a, 3 * 256 * sizeof(float));

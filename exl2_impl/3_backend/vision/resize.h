@@ -43,6 +43,9 @@ typedef struct exl2__resize_task {
 typedef struct exl2__resize {
     const exl2__vision_config *config;
     exl2__vision_size size;
+    const uint8_t *source;       /* the picture, or the video's frames one after the other */
+    uint64_t source_bytes;       /* of the picture, or of a frame */
+    uint32_t frame, width, height; /* the frame that is resized now; sides of the source */
     const uint8_t *from;         /* of the current resize: [y.in, x.in, 3] */
     uint8_t *to;                 /* [y.count, x.count, 3] */
     uint8_t *seen, *between[2];  /* between: pictures after the first and second of several resizes */
@@ -384,10 +387,10 @@ EXL2__PRIVATE void exl2__resize_open(exl2__resize *r, const uint8_t *from, uint3
 {
     const exl2__vision_size *s = &r->size;
     uint32_t n = r->number, w = s->resize[n].width, h = s->resize[n].height;
-    bool last = n + 1 == s->resizes, whole = last && s->tiles > 1;
+    bool last = n + 1 == s->resizes, whole = last && !s->frames;
     bool crops = r->config->row->rule == EXL2__VISION_RULE_CROP;
     r->from = from;
-    r->to = last ? r->seen + (whole ? (s->tiles - 1) * exl2__vision_tile_bytes(s) : 0) : r->between[n];
+    r->to = last ? r->seen + (whole ? s->tiles - 1 : r->frame) * exl2__vision_tile_bytes(s) : r->between[n];
     r->x.in = width;
     r->y.in = height;
     r->x.out = w;
@@ -400,8 +403,8 @@ EXL2__PRIVATE void exl2__resize_open(exl2__resize *r, const uint8_t *from, uint3
     r->group = r->row = r->done = 0;
 }
 
-/* rgb [height, width, 3] and `seen` must live until the last step; memory: of exl2__resize_scratch_bytes, aligned as an
-   arena is, for the same limits, sides and device. */
+/* rgb [frames or 1, height, width, 3] and `seen` must live until the last step; memory: of exl2__resize_scratch_bytes,
+   aligned as an arena is, for the same limits, sides and device. */
 static inline void exl2__resize_begin(exl2__resize *r, const exl2__vision_config *v, const exl2__vision_limits *limits,
                                       const exl2__vision_size *size, const uint8_t *rgb, uint32_t width,
                                       uint32_t height, uint32_t side, uint8_t *seen, void *memory,
@@ -412,6 +415,10 @@ static inline void exl2__resize_begin(exl2__resize *r, const exl2__vision_config
     memset(r, 0, sizeof *r);
     r->config = v;
     r->size = *size;
+    r->source = rgb;
+    r->source_bytes = (uint64_t)width * height * 3;
+    r->width = width;
+    r->height = height;
     r->seen = seen;
     r->ns_per_cost = learned;
     r->ops = &exl2__resize_plain;
@@ -483,12 +490,16 @@ static inline exl2_result exl2__resize_step(exl2__resize *r, const exl2__device 
             r->group += columns;
         }
         if (r->group == r->x.count) {
-            bool cut = r->size.tiles > 1 && r->number + 2 == r->size.resizes;
+            bool cut = r->size.tile_rows > 0 && r->number + 2 == r->size.resizes;
             if (cut) {
                 exl2__resize_cut(r);
             }
             if (++r->number < r->size.resizes) {
                 exl2__resize_open(r, r->to, r->x.count, r->y.count);
+            } else if (r->frame + 1 < r->size.frames) {
+                r->frame++;
+                r->number = 0;
+                exl2__resize_open(r, r->source + r->frame * r->source_bytes, r->width, r->height);
             }
         }
     }

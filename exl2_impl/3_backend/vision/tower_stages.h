@@ -163,15 +163,18 @@ EXL2__PRIVATE void exl2__tower_angles(void *arg, uint32_t begin, uint32_t end, u
     }
 }
 
-/* The inputs of a patch: channel, frame, line, column. A still picture is two equal frames. */
+/* The inputs of a patch: channel, frame, line, column. A still picture is two equal frames, as is the last frame of an
+   odd number. */
 EXL2__PRIVATE void exl2__tower_patch(const exl2__tower *t, uint32_t patch, float *out)
 {
     const exl2__vision_config *v = &t->config;
     uint32_t p = v->patch, columns = t->size.width / p, line = (uint32_t)t->size.width * 3;
-    const uint8_t *from = t->seen + t->tile * exl2__vision_tile_bytes(&t->size)
-                        + (size_t)(patch / columns) * p * line + (size_t)(patch % columns) * p * 3;
+    size_t apart = exl2__vision_tile_frames(&t->size, t->tile) > 1 ? exl2__vision_tile_bytes(&t->size) : 0;
+    const uint8_t *first = t->seen + exl2__vision_tile_at(&t->size, t->tile)
+                         + (size_t)(patch / columns) * p * line + (size_t)(patch % columns) * p * 3;
     for (uint32_t channel = 0; channel < 3; channel++) {
         for (uint32_t f = 0; f < v->frames; f++) {
+            const uint8_t *from = first + f * apart;
             for (uint32_t y = 0; y < p; y++) {
                 for (uint32_t x = 0; x < p; x++) {
                     *out++ = t->level[channel][from[(size_t)y * line + x * 3 + channel]];

@@ -16,6 +16,12 @@ typedef struct exl2__template_begun {
     size_t bytes;
 } exl2__template_begun;
 
+/* Tells which pictures of messages are videos. */
+typedef struct exl2__template_videos {
+    bool (*is_video)(void *user, exl2_image image);
+    void *user;
+} exl2__template_videos;
+
 typedef struct exl2__template_input {
     const exl2_message *messages;
     size_t message_count;
@@ -24,6 +30,7 @@ typedef struct exl2__template_input {
     uint32_t *steps; /* steps used by earlier renders of this conversation; this render adds its own; NULL: none */
     size_t *tool_calls; /* gets the number of the first message with tool calls, from 1; 0: none has. May be NULL */
     exl2__template_begun *begun; /* NULL: nothing is appended to the last message */
+    const exl2__template_videos *videos; /* NULL: pictures are none */
 } exl2__template_input;
 
 EXL2__PRIVATE void exl2__template_close(exl2__ctx *c, exl2__template *t)
@@ -168,15 +175,17 @@ EXL2__PRIVATE const exl2__template_value *exl2__template_member(const exl2__temp
 }
 
 /* Content in parts: the message's pictures, then its text. */
-EXL2__PRIVATE exl2_result exl2__template_picture_parts(exl2__template_run *r, const exl2_message *m,
-                                                       exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_picture_parts(exl2__template_run *r, const exl2__template_videos *videos,
+                                                       const exl2_message *m, exl2__template_value *out)
 {
     exl2__template_value *items = NULL;
     uint64_t count = (uint64_t)m->image_count + (m->text != NULL);
     EXL2__TRY(exl2__template_alloc_values(r, count, &items));
     for (uint64_t i = 0; i < count; i++) {
         bool picture = i < m->image_count;
-        exl2__template_value type = exl2__template_text(picture ? "image" : "text", picture ? 5 : 4);
+        bool video = picture && m->images && videos && videos->is_video(videos->user, m->images[i]);
+        const char *name = video ? "video" : picture ? "image" : "text";
+        exl2__template_value type = exl2__template_text(name, (uint32_t)strlen(name));
         exl2__template_entry *entries = NULL;
         EXL2__TRY(exl2__template_alloc_entries(r, 2, &entries));
         items[i] = exl2__template_items(EXL2__TEMPLATE_KIND_DICT, NULL, 0);
@@ -196,8 +205,8 @@ EXL2__PRIVATE exl2_result exl2__template_picture_parts(exl2__template_run *r, co
 
 /* One message as a dict: role, content, ... and the members of `fields`, which override the former. If `fields` has a
    role, its members come first. */
-EXL2__PRIVATE exl2_result exl2__template_message(exl2__template_run *r, const exl2_message *m,
-                                                 exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_message(exl2__template_run *r, const exl2__template_videos *videos,
+                                                 const exl2_message *m, exl2__template_value *out)
 {
     const struct {
         const char *key, *text; /* text NULL: the message has no such member */
@@ -232,7 +241,7 @@ EXL2__PRIVATE exl2_result exl2__template_message(exl2__template_run *r, const ex
         value = exl2__template_none();
         value.marked = !r->trusted;
         if (parts) {
-            EXL2__TRY(exl2__template_picture_parts(r, m, &value));
+            EXL2__TRY(exl2__template_picture_parts(r, videos, m, &value));
             value.marked = !r->trusted;
         } else if (text && members[i].json) {
             EXL2__TRY(exl2__template_parse_json(r, key, text, strlen(text), &value));
@@ -319,12 +328,12 @@ EXL2__PRIVATE exl2_result exl2__template_messages(exl2__template_run *r, const e
         const exl2_message *m = &in->messages[i];
         const exl2__template_value *role;
         r->trusted = !m->role || strcmp(m->role, "assistant") == 0;
-        EXL2__TRY(exl2__template_message(r, m, &items[i]));
+        EXL2__TRY(exl2__template_message(r, in->videos, m, &items[i]));
         role = exl2__template_member(&items[i], "role");
         if (r->trusted && !(role && role->kind == EXL2__TEMPLATE_KIND_TEXT &&
                             exl2__template_same(role->as.text, role->count, "assistant"))) {
             r->trusted = false; /* `fields` has another role */
-            EXL2__TRY(exl2__template_message(r, m, &items[i]));
+            EXL2__TRY(exl2__template_message(r, in->videos, m, &items[i]));
         }
         r->trusted = false;
     }

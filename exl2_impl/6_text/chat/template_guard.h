@@ -215,7 +215,7 @@ EXL2__PRIVATE bool exl2__template_guard_render(exl2__template_guard_state *g, co
     const exl2_chat_desc chat = { .now = "2025-01-01 00:00:00", .tools = shape == 2 ? tools : NULL };
     exl2_message messages[EXL2__COUNT(roles)] = { { 0 } };
     exl2__template_input in = { messages, 0, &chat, g->v->bos_text, g->v->eos_text, g->v->unk_text, g->v->pad_text,
-                                NULL, NULL, NULL };
+                                NULL, NULL, NULL, NULL };
     for (size_t i = 0; i < EXL2__COUNT(roles); i++) {
         if (shape == 2 || (shape == 1 && i != 3) || (shape == 0 && i == 1)) {
             messages[in.message_count].role = roles[i];

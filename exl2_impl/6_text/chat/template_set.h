@@ -147,7 +147,7 @@ EXL2__PRIVATE exl2_result exl2__template_set_guard(exl2__template_set_reader *r)
     const exl2__vocab *v = r->vocab;
     EXL2__TRY(v ? exl2__template_guard(r->c, t, v) : EXL2_OK);
     exl2__template_input tokens = { NULL, 0, NULL, v ? v->bos_text : NULL, v ? v->eos_text : NULL,
-                                    v ? v->unk_text : NULL, v ? v->pad_text : NULL, NULL, NULL, NULL };
+                                    v ? v->unk_text : NULL, v ? v->pad_text : NULL, NULL, NULL, NULL, NULL };
     EXL2__TRY(exl2__template_probe(r->c, t, &tokens));
     r->set->bytes += t->bytes + t->guard_bytes;
     return EXL2_OK;
