@@ -117,6 +117,9 @@ static args_result check(const args_desc *d, const generate_options *o)
     if (!o->save && (o->save_kv || o->save_after)) {
         return args_wrong(d, "%s needs --save", o->save_kv ? "--save-kv" : "--save-after");
     }
+    if (images_wrong(&o->images)) {
+        return args_wrong(d, "%s", images_wrong(&o->images));
+    }
     if (o->template && !o->chat) {
         return args_wrong(d, "--template needs --chat");
     }

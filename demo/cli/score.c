@@ -365,6 +365,9 @@ static args_result check_flags(const args_desc *d, const score_options *o)
     if (o->bytes < UINT64_MAX && o->ids_file) {
         return args_wrong(d, "--bytes needs --text-file");
     }
+    if (images_wrong(&o->images)) {
+        return args_wrong(d, "%s", images_wrong(&o->images));
+    }
     if (o->images.files.count > 0 && !o->ids_file) {
         return args_wrong(d, "--image needs --ids-file");
     }
@@ -387,6 +390,7 @@ int cli_score(int argc, char **argv)
         { "--ids-file", ARG_TEXT, &o.ids_file, "FILE", "token ids to score: a JSON array" },
         { "--image", ARG_TEXTS, &o.images.files, "FILE",
           "a picture, for which --ids-file has the id of the model's mark once; may be repeated" },
+        IMAGES_VIDEO(o.images),
         IMAGES_LIMITS(o.images),
         { "--skip", ARG_U32, &o.skip, "N", "tokens of a window before the first one that is scored (0)" },
         { "--length", ARG_U32, &o.length, "N", "reads windows of N tokens (the whole text at once)" },

@@ -48,11 +48,11 @@ static bool load(vision *v)
 }
 
 /* Encodes a picture. false: a message was printed. */
-static bool encode(vision *v, const char *file, const picture_file *p, exl2_image *image, exl2_image_info *info)
+static bool encode(vision *v, const char *file, uint32_t number, exl2_image *image, exl2_image_info *info)
 {
     exl2_engine *e = v->host.engine;
     exl2_error error;
-    exl2_result r = images_make_one(e, v->host.model, p, image);
+    exl2_result r = images_make_at(&v->pictures, number, e, v->host.model, image);
     while (r >= 0 && (r = exl2_image_get(e, *image, info)) >= 0 && info->state != EXL2_IMAGE_ENCODED) {
         r = info->result < 0 ? info->result : exl2_step(e, &(exl2_step_desc){ .cpu_us = 100000, .wait = true });
         if (interrupted()) {
@@ -67,11 +67,12 @@ static bool encode(vision *v, const char *file, const picture_file *p, exl2_imag
     return r >= 0;
 }
 
-/* The tiles, one below the other. */
+/* The tiles or frames, one below the other. */
 static bool save_seen(vision *v, exl2_image image, const exl2_image_info *info)
 {
     size_t bytes = 0;
-    picture seen = { (int)info->width, (int)(info->height * info->tiles), NULL };
+    uint32_t parts = v->pictures.frames ? v->pictures.frames : info->tiles;
+    picture seen = { (int)info->width, (int)(info->height * parts), NULL };
     if (exl2_image_seen(v->host.engine, image, NULL, 0, &bytes) < 0) {
         return host_failed(&v->host) == 0;
     }
@@ -115,6 +116,13 @@ static void print(vision *v, const char *file, const picture_file *p, const exl2
     for (uint32_t i = 0; i < 16; i++) {
         snprintf(id + 2 * i, 3, "%02x", info->id[i]);
     }
+    uint32_t frames = v->pictures.frames;
+    if (!v->options->json && frames) {
+        printf("video of %u frames of %u x %u, %g a second, seen as %u x %u; %u rows (%u x %u x %u), %u tokens; "
+               "%.1f ms; %s\n", frames, p->width, p->height, (double)v->pictures.fps, info->width, info->height,
+               info->rows, info->grid[0], info->grid[1], info->grid[2], info->tokens, ms, id);
+        return;
+    }
     if (!v->options->json) {
         printf("%s: %u x %u, seen as %u tile%s of %u x %u; %u rows (%u x %u a tile), %u tokens; %.1f ms; %s\n", file,
                p->width, p->height, info->tiles, info->tiles == 1 ? "" : "s", info->width, info->height, info->rows,
@@ -128,6 +136,10 @@ static void print(vision *v, const char *file, const picture_file *p, const exl2
     json_out_uint(j, "file_height", p->height);
     json_out_uint(j, "width", info->width);
     json_out_uint(j, "height", info->height);
+    if (frames) {
+        json_out_uint(j, "frames", frames);
+        json_out_number(j, "fps", (double)v->pictures.fps);
+    }
     json_out_uint(j, "tiles", info->tiles);
     json_out_uint(j, "rows", info->rows);
     json_out_uint(j, "tokens", info->tokens);
@@ -155,7 +167,7 @@ static int run(vision *v)
         const char *file = o->images.files.items[i];
         exl2_image image;
         exl2_image_info info;
-        if (!encode(v, file, &v->pictures.files[i], &image, &info)
+        if (!encode(v, file, i, &image, &info)
             || (o->seen && !save_seen(v, image, &info)) || (o->rows && !save_rows(v, image))) {
             return 1;
         }
@@ -179,6 +191,7 @@ int cli_vision(int argc, char **argv)
           "file to write: what the tower sees of one picture, tiles one below the other" },
         { "--rows", ARG_TEXT, &o.rows, "OUT.f32",
           "file to write: its rows as floats, little-endian, one row after the other" },
+        IMAGES_VIDEO(o.images),
         IMAGES_LIMITS(o.images),
         { "--json", ARG_BOOL, &o.json, NULL, "prints JSON" },
         HOST_BACKEND_ARG(o.host, "(cpu)"),
@@ -193,7 +206,10 @@ int cli_vision(int argc, char **argv)
                           ARGS_COUNT(flags) };
     o.host.backend = HOST_CPU;
     args_result parsed = args_parse(&d, argc, argv);
-    if (parsed == ARGS_OK && (o.seen || o.rows) && o.images.files.count > 1) {
+    if (parsed == ARGS_OK && images_wrong(&o.images)) {
+        parsed = args_wrong(&d, "%s", images_wrong(&o.images));
+    }
+    if (parsed == ARGS_OK && (o.seen || o.rows) && o.images.files.count > 1 && !o.images.video) {
         parsed = args_wrong(&d, "--seen and --rows are of one picture, not of %u", o.images.files.count);
     }
     if (parsed == ARGS_OK && o.seen && !picture_can_save()) {

@@ -4,7 +4,44 @@
    owns:  what images.h says. */
 #include "images.h"
 
+#include "memory.h"
+
 #include <stdio.h>
+#include <string.h>
+
+#define FPS 2.0f /* the default, which is that of the Qwen families */
+
+const char *images_wrong(const images_options *o)
+{
+    return o->video && o->files.count == 0 ? "--video needs pictures, its frames"
+         : o->fps != 0 && !o->video ? "--fps needs --video"
+         : o->fps < 0 ? "--fps must be above 0" : NULL;
+}
+
+/* The files become the frames of one picture_file. false: they have different sizes, message on stderr. */
+static bool join_frames(images *i, const images_options *o)
+{
+    const picture_file *first = &i->files[0];
+    size_t bytes = (size_t)first->width * first->height * first->channels;
+    for (uint32_t k = 1; k < i->count; k++) {
+        const picture_file *p = &i->files[k];
+        if (p->width != first->width || p->height != first->height || p->channels != first->channels) {
+            fprintf(stderr, "%s: a frame of %u x %u pixels and %u channels, but the first one has %u x %u and %u\n",
+                    o->files.items[k], p->width, p->height, p->channels, first->width, first->height,
+                    first->channels);
+            return false;
+        }
+    }
+    i->files[0].pixels = memory_grow(i->files[0].pixels, bytes * i->count, 1);
+    for (uint32_t k = 1; k < i->count; k++) {
+        memcpy(i->files[0].pixels + k * bytes, i->files[k].pixels, bytes);
+        picture_file_close(&i->files[k]);
+    }
+    i->frames = i->count;
+    i->fps = o->fps > 0 ? o->fps : FPS;
+    i->count = 1;
+    return true;
+}
 
 bool images_read(images *i, const images_options *o)
 {
@@ -16,7 +53,7 @@ bool images_read(images *i, const images_options *o)
             return false;
         }
     }
-    return true;
+    return !o->video || join_frames(i, o);
 }
 
 void images_room(const images *i, const images_options *o, uint32_t needed, exl2_model_desc *d)
@@ -28,19 +65,32 @@ void images_room(const images *i, const images_options *o, uint32_t needed, exl2
     d->vision.max_rows = o->max_rows;
     d->vision.max_tiles = o->max_tiles;
     for (uint32_t k = 0; k < i->count; k++) { /* no side may be longer than the number of pixels */
-        uint64_t area = (uint64_t)i->files[k].width * i->files[k].height;
+        uint64_t area = (uint64_t)i->files[k].width * i->files[k].height * (i->frames ? i->frames : 1);
         pixels = open > 1 || area < pixels ? pixels + (open > 1 ? area : 0) : area;
     }
     pixels = open > i->count && pixels < IMAGES_PIXELS ? IMAGES_PIXELS : pixels;
     d->vision.pixels_max = (uint32_t)(pixels > 1u << 28 ? 1u << 28 : pixels);
 }
 
-exl2_result images_make_one(exl2_engine *e, exl2_model m, const picture_file *p, exl2_image *out)
+static exl2_image_desc desc_of(exl2_model m, const picture_file *p)
 {
     static const exl2_pixels formats[] = { EXL2_PIXELS_GRAY8, EXL2_PIXELS_GRAY8, EXL2_PIXELS_GRAY8, EXL2_PIXELS_RGB8,
                                            EXL2_PIXELS_RGBA8 };
-    exl2_image_desc d = { .model = m, .format = formats[p->channels], .width = p->width, .height = p->height,
-                          .pixels = p->pixels, .silent = true };
+    return (exl2_image_desc){ .model = m, .format = formats[p->channels], .width = p->width, .height = p->height,
+                              .pixels = p->pixels, .silent = true };
+}
+
+exl2_result images_make_one(exl2_engine *e, exl2_model m, const picture_file *p, exl2_image *out)
+{
+    exl2_image_desc d = desc_of(m, p);
+    return exl2_image_make(e, &d, out);
+}
+
+exl2_result images_make_at(const images *i, uint32_t k, exl2_engine *e, exl2_model m, exl2_image *out)
+{
+    exl2_image_desc d = desc_of(m, &i->files[k]);
+    d.frames = i->frames;
+    d.fps = i->fps;
     return exl2_image_make(e, &d, out);
 }
 
@@ -66,7 +116,7 @@ exl2_result images_make_file(exl2_engine *e, exl2_model m, const char *path, exl
 bool images_make(images *i, exl2_engine *e, exl2_model m)
 {
     for (; i->made < i->count; i->made++) {
-        if (images_make_one(e, m, &i->files[i->made], &i->handles[i->made]) < 0) {
+        if (images_make_at(i, i->made, e, m, &i->handles[i->made]) < 0) {
             return false;
         }
         picture_file_close(&i->files[i->made]);

@@ -326,6 +326,80 @@ static void check_convert(const char *root, const char *model, const char *rate)
     free(b);
 }
 
+/* Frames as tests/golden/video/make.py draws them, as files of the test's folder. Their flags, with blanks around. */
+static void write_frames(uint32_t frames, uint32_t width, uint32_t height, char *flags, size_t cap)
+{
+    char path[1200];
+    *flags = 0;
+    for (uint32_t f = 0; f < frames; f++) {
+        snprintf(path, sizeof path, "%s/frame%u.ppm", folder, f);
+        FILE *file = fopen(path, "wb");
+        fprintf(file, "P6 %u %u 255\n", width, height);
+        for (uint32_t i = 0; i < width * height * 3; i++) {
+            uint32_t c = i % 3, x = i / 3 % width, y = i / 3 / width;
+            fputc((int)((x * (2 + c) + y * (3 + f) + (x * y >> 5) * (c + 1) + 40 * f) & 255), file);
+        }
+        CHECK_INT(fclose(file), 0);
+        snprintf(flags + strlen(flags), cap - strlen(flags), " --image '%s' ", path);
+    }
+}
+
+/* A video of files: its counts, and the greedy ids and log-sum-exps of the golden. */
+static void check_video(const char *root)
+{
+    char flags[8192], names[8192], *golden_text, *text, *list;
+    golden_text = check_read(EXL2_GOLDEN_DIR "/video/qwen2.5-vl.json", NULL);
+    json_value *golden = program_parse(golden_text, strlen(golden_text));
+    const json_value *prompt = json_member(golden, "prompts")->child, *wanted = json_member(prompt, "greedy");
+    write_frames(5, 80, 60, flags, sizeof flags);
+    snprintf(names, sizeof names, "%s", flags);
+    for (char *at = names; (at = strstr(at, "--image")) != NULL;) {
+        memset(at, ' ', 7);
+    }
+    json_value *out = program_json(program_run("vision '%s/qwen2.5-vl' %s --video --fps 1.5 --seen '%s/seen.png' "
+                                               "--json", root, names, folder), &text);
+    const json_value *said = out->child;
+    CHECK_INT(out->child_count, 1);
+    CHECK(program_number(said, "frames") == 5 && program_number(said, "fps") == 1.5);
+    CHECK(program_number(said, "rows") == program_number(prompt, "rows") && program_number(said, "tiles") == 1);
+    snprintf(names, sizeof names, "%s/seen.png", folder);
+    picture_file seen = read_picture(names);
+    CHECK(seen.width == program_number(said, "width") && seen.height == 5 * program_number(said, "height"));
+    picture_file_close(&seen);
+    json_free(out);
+    free(text);
+    list = memory_copy_text(json_member(prompt, "ids")->raw, json_member(prompt, "ids")->raw_bytes);
+    program_write("ids", list);
+    list[strlen(list) - 1] = 0;
+    out = program_json(program_run("generate '%s/qwen2.5-vl' --ids %s %s --video --fps 1.5 --max %zu --temperature 0 "
+                                   "--json --backend cpu", root, list + 1, flags, wanted->child_count), &text);
+    const json_value *got = json_member(out, "ids")->child;
+    for (const json_value *id = wanted->child; id; id = id->next, got = got ? got->next : NULL) {
+        CHECK(got && (int)got->number == (int)id->number);
+    }
+    json_free(out);
+    free(text);
+    out = program_json(program_run("score '%s/qwen2.5-vl' --ids-file '%s/ids' %s --video --fps 1.5 --top 1 --json "
+                                   "--backend cpu", root, folder, flags), &text);
+    CHECK(program_number(out, "image_rows") == program_number(prompt, "rows"));
+    CHECK_INT(json_member(out, "ids")->child_count, json_member(prompt, "ids_expanded")->child_count);
+    const json_value *sum = json_member(out, "logsumexp")->child;
+    CHECK(sum && fabs(sum->number - item(json_member(prompt, "logsumexp"), 0)->number) < 0.02);
+    json_free(out);
+    free(text);
+    free(list);
+    json_free(golden);
+    free(golden_text);
+    program_sentence(program_run("generate '%s/smolvlm' --prompt x %s --video", root, flags), 1,
+                     "SmolVLM reads pictures, but no videos");
+    program_sentence(program_run("generate '%s/qwen2-vl' --prompt x %s --image '%s/images/gray-64x64.png' --video",
+                                 root, flags, root), 1,
+                     "64 x 64 pixels and 1 channels, but the first one has 80 x 60 and 3");
+    program_sentence(program_run("generate x --prompt x --video"), 2, "--video needs pictures");
+    program_sentence(program_run("vision x a.png --fps 2"), 2, "--fps needs --video");
+    program_sentence(program_run("score x --ids-file y --image a.png --fps 2"), 2, "--fps needs --video");
+}
+
 static void check_sentences(const char *root)
 {
     char *out, command[4096];
@@ -379,6 +453,7 @@ int main(int argc, char **argv)
     check_convert(root, "pixtral", "--bpw 5 --rows 2 --length 64");
     check_convert(root, "qwen3-vl", "--bpw 4 --rows 2 --length 64");
     check_look(root, argv[3]);
+    check_video(root);
     check_sentences(root);
     return check_done();
 }
