@@ -370,9 +370,9 @@ class KernelBuildDesc(_Public):
 
 class ImageDesc(_Public):
     _fields_ = [("_start_canary", c_uint32), ("model", Model), ("format", c_int32), ("width", c_uint32),
-        ("height", c_uint32), ("stride", c_int64), ("pixels", c_void_p), ("max_rows", c_uint32),
-        ("max_tiles", c_uint32), ("on_event", EVENT_FN), ("user", c_void_p), ("silent", c_bool),
-        ("_end_canary", c_uint32)]
+        ("height", c_uint32), ("stride", c_int64), ("pixels", c_void_p), ("frames", c_uint32),
+        ("fps", c_float), ("max_rows", c_uint32), ("max_tiles", c_uint32), ("on_event", EVENT_FN), ("user", c_void_p),
+        ("silent", c_bool), ("_end_canary", c_uint32)]
 
 
 class ImageInfo(_Public):
@@ -469,7 +469,7 @@ _PROTOTYPES = {
     "exl2_session_pictures": (c_int32, [_E, Session, POINTER(Picture), c_size_t, POINTER(c_size_t)]),
     "exl2_image_make": (c_int32, [_E, POINTER(ImageDesc), POINTER(Image)]),
     "exl2_image_get": (c_int32, [_E, Image, POINTER(ImageInfo)]),
-    "exl2_image_measure": (c_int32, [_E, Model, c_uint32, c_uint32, POINTER(ImageInfo)]),
+    "exl2_image_measure": (c_int32, [_E, POINTER(ImageDesc), POINTER(ImageInfo)]),
     "exl2_image_seen": (c_int32, [_E, Image, c_void_p, c_size_t, POINTER(c_size_t)]),
     "exl2_image_rows": (c_int32, [_E, Image, POINTER(c_float), c_size_t, POINTER(c_size_t)]),
     "exl2_image_close": (c_int32, [_E, Image]),
