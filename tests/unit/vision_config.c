@@ -64,6 +64,8 @@ static const char *with(const char *text, const char *from, const char *to)
     return copy;
 }
 
+static const char *video; /* video_preprocessor_config.json of the next reads; NULL: there is none */
+
 /* Reads both texts; pre NULL: there is no such file. */
 static exl2_result read_texts(memory_files *m, const char *config, const char *pre, exl2__vision_config *out)
 {
@@ -74,6 +76,9 @@ static exl2_result read_texts(memory_files *m, const char *config, const char *p
     memory_add_text(m, "config.json", json_text(config));
     if (pre) {
         memory_add_text(m, "preprocessor_config.json", json_text(pre));
+    }
+    if (video) {
+        memory_add_text(m, "video_preprocessor_config.json", json_text(video));
     }
     exl2_result result = exl2__vision_config_read(&m->c, "models/x", &text, out);
     memory_free(m);
@@ -138,6 +143,13 @@ static void check_processor(void)
     CHECK_INT(exl2__vision_config_read(&m.c, "models/x", &text, &v), EXL2_OK);
     CHECK_INT(v.filter, 3);
     CHECK_INT(m.warnings, 0);
+    memory_free(&m);
+    memory_make(&m);
+    memory_add_text(&m, "config.json", json_text(QWEN "}"));
+    memory_add_text(&m, "processor_config.json",
+                    json_text("{'image_processor':{'min_pixels':4000},'video_processor':{'max_pixels':50000}}"));
+    CHECK_INT(exl2__vision_config_read(&m.c, "models/x", &text, &v), EXL2_OK);
+    CHECK(v.pixels_min == 4000 && v.pixels_max == 12845056 && v.video_min == 4000 && v.video_max == 50000);
     memory_free(&m);
 }
 
@@ -236,6 +248,60 @@ static void check_sizes(void)
     }
 }
 
+/* Sizes of videos: those of smart_resize in transformers 5.24 for pictures of Qwen2-VL, with the numbers of a frame,
+   and for videos of Qwen3-VL, with those of all frames. A limit of rows holds for all pairs of frames together. */
+static void check_videos(void)
+{
+    static const struct { uint32_t width, height, frames, by_frame[2], by_all[2]; } cases[] = {
+        { 1280, 720, 2, { 1008, 560 }, { 1280, 704 } },  { 1280, 720, 5, { 1008, 560 }, { 1280, 704 } },
+        { 1920, 1080, 3, { 1008, 560 }, { 1920, 1088 } }, { 640, 480, 8, { 644, 476 }, { 640, 480 } },
+        { 30, 20, 9, { 84, 56 }, { 64, 32 } },           { 3840, 2160, 32, { 1008, 560 }, { 1152, 640 } },
+        { 64, 64, 64, { 56, 56 }, { 64, 64 } },          { 500, 31, 7, { 504, 28 }, { 512, 32 } },
+        { 1280, 720, 100, { 1008, 560 }, { 640, 352 } }, { 1, 1, 4, { 56, 56 }, { 32, 32 } },
+    };
+    static const char *const numbers[2] = { "{'min_pixels':3136,'max_pixels':602112}",
+                                            "{'size':{'shortest_edge':4096,'longest_edge':25165824}}" };
+    exl2__vision_config v[2];
+    for (uint32_t k = 0; k < 2; k++) {
+        video = numbers[k];
+        v[k] = read_good(families[1 + k].config, families[1 + k].pre, k);
+        CHECK_INT(v[k].ticks, k ? 0 : 2);
+    }
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
+        uint32_t frames = cases[i / 2].frames, all = i % 2;
+        const uint32_t *side = all ? cases[i / 2].by_all : cases[i / 2].by_frame;
+        for (uint32_t most = 0; most < 4000; most = 4 * most + 60) {
+            exl2__ctx c = { .allocator = exl2__platform_allocator() };
+            exl2__vision_limits limits = { most, 0 };
+            exl2__vision_size s;
+            CHECK_INT(exl2__vision_sizes(&c, &v[all], &limits, cases[i / 2].width, cases[i / 2].height, frames, 2, &s),
+                      EXL2_OK);
+            bool free_size = s.width == side[0] && s.height == side[1];
+            if (!CHECK(most ? s.rows <= most : free_size)) {
+                printf("  %u x %u, %u frames: %u x %u\n", cases[i / 2].width, cases[i / 2].height, frames, s.width,
+                       s.height);
+            }
+            CHECK_INT(s.grid[0], (frames + 1) / 2);
+            CHECK_INT(s.rows, s.grid[0] * s.grid[1] * s.grid[2]);
+            CHECK_INT(s.seen_bytes, (uint64_t)frames * s.width * s.height * 3);
+        }
+    }
+    video = "{'min_pixels':5000,'max_pixels':4000}";
+    read_bad(QWEN "}", QWEN_PRE "}", EXL2_ERR_FORMAT, "min_pixels 5000", "max_pixels 4000");
+    video = "{'image_mean':[0.4,0.5,0.5]}";
+    read_bad(QWEN "}", QWEN_PRE "}", EXL2_ERR_UNSUPPORTED, "video_preprocessor_config.json", "differs from");
+    read_bad(QWEN "}", QWEN_PRE ",'resample':2}", EXL2_ERR_UNSUPPORTED, "resample", "differs from");
+    video = "[]";
+    read_bad(QWEN "}", QWEN_PRE "}", EXL2_ERR_FORMAT, "video_preprocessor_config.json", "object");
+    video = NULL; /* the numbers of pictures */
+    v[0] = read_good(QWEN "}", QWEN_PRE "}", false);
+    CHECK(v[0].video_min == 3136 && v[0].video_max == 12845056);
+    v[0] = read_good(with(QWEN "}", "'tokens_per_second':2,", ""), QWEN_PRE "}", false);
+    CHECK_INT(v[0].ticks, 4);
+    read_bad(with(QWEN "}", "'tokens_per_second':2", "'tokens_per_second':0"), NULL, EXL2_ERR_FORMAT,
+             "tokens_per_second=0", "");
+}
+
 /* Every size that is accepted lies within the limits, and within what exl2__vision_largest promises. */
 static void check_largest(void)
 {
@@ -253,18 +319,22 @@ static void check_largest(void)
                     random = random * 1664525 + 1013904223;
                     side[j] = i < 40 ? 1 + i % 7 : 1 + (random >> 8) % (1u << (random >> 28) % 18);
                 }
-                exl2_result r = exl2__vision_sizes(&c, &v, &limits[k], side[0], side[1], 0, 0, &s);
+                uint32_t frames = v.marks.video && i % 3 == 2 ? 2 + (random >> 4) % 30 : 0;
+                exl2_result r = exl2__vision_sizes(&c, &v, &limits[k], side[0], side[1], frames, frames ? 2 : 0, &s);
                 if (r != EXL2_OK) {
                     CHECK_INT(r, EXL2_ERR_ARG);
                     CHECK(strlen(c.error.text) > 30);
                     continue;
                 }
                 accepted++;
-                bool fits = s.rows <= most.rows && s.patches <= most.patches && s.seen_bytes <= most.seen_bytes
-                         && s.grid[1] <= most.grid[1] && s.grid[2] <= most.grid[2] && s.tiles <= most.tiles
+                uint32_t pictures = frames ? frames : s.tiles;
+                bool fits = (s.rows <= most.rows || (frames && !limits[k].max_rows)) && s.patches <= most.patches
+                         && s.grid[1] <= most.grid[1] && s.grid[2] <= most.grid[2]
+                         && (frames || s.tiles <= most.tiles)
+                         && (s.seen_bytes <= most.seen_bytes * (frames ? 2 : 1) || (frames && !limits[k].max_rows))
                          && (!limits[k].max_rows || s.rows <= limits[k].max_rows)
-                         && (!limits[k].max_tiles || s.tiles <= limits[k].max_tiles)
-                         && s.rows > 0 && s.seen_bytes == s.tiles * (uint64_t)s.width * s.height * 3;
+                         && (!limits[k].max_tiles || s.tiles <= limits[k].max_tiles || frames)
+                         && s.rows > 0 && s.seen_bytes == pictures * (uint64_t)s.width * s.height * 3;
                 if (!CHECK(fits)) {
                     printf("  %s, %u x %u, limits %u %u: %u rows, %u patches, tiles %u\n", v.family, side[0], side[1],
                            limits[k].max_rows, limits[k].max_tiles, s.rows, s.patches, s.tiles);
@@ -314,6 +384,7 @@ int main(void)
     check_processor();
     check_rejected();
     check_sizes();
+    check_videos();
     check_refused();
     check_largest();
     return check_done();
