@@ -475,7 +475,7 @@ void endpoint_lora_load(const endpoint_request *r)
     }
     if (!request_read_loras(&(fields){ tree, &error }, named, ADAPTERS_MAX, &count)) {
         fields_fail(&error, "loras", "loras is missing: a list of names with their scaling");
-        http_answer_error(r->x, 400, NULL, "invalid_request_error", error.param, error.code, error.message);
+        endpoint_bad(r->x, &error);
         json_free(tree);
         return;
     }

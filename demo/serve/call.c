@@ -393,8 +393,7 @@ void call_begin(server *s, http_exchange *x, model *m, request *r)
             call_prepare(&c->choices[i], &error);
         }
         if (error.set) {
-            http_answer_error(x, 400, NULL, "invalid_request_error", error.param[0] ? error.param : NULL, error.code,
-                              error.message);
+            endpoint_bad(x, &error);
             c->x = NULL;
             free_call(c);
             return;

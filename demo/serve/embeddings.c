@@ -243,25 +243,6 @@ void embeddings_end_all(server *s, const char *why)
 
 /* ---- the beginning ---- */
 
-/* The ids of a list; NULL: the error is set. */
-static exl2_token *read_ids(fields *f, const json_value *list, uint32_t vocab)
-{
-    exl2_token *ids = malloc((list->child_count + 1) * sizeof *ids);
-    size_t count = 0;
-    for (const json_value *v = list->child; v && ids; v = v->next) {
-        if (v->kind != JSON_NUMBER || v->number != floor(v->number) || v->number < 0 || v->number >= vocab) {
-            fields_fail(f->error, "input", "input has a value that is no token id of this model");
-            free(ids);
-            return NULL;
-        }
-        ids[count++] = (exl2_token)v->number;
-    }
-    if (!ids) {
-        fields_fail(f->error, NULL, "There is no memory left for the request.");
-    }
-    return ids;
-}
-
 /* Fills in the prompt of one input: a text, or a list of ids. */
 static bool read_input(fields *f, embeddings *e, input *in, const json_value *value)
 {
@@ -275,8 +256,9 @@ static bool read_input(fields *f, embeddings *e, input *in, const json_value *va
                            ? "input is empty, or has an empty text"
                            : "input must be a text, a list of texts, a list of token ids, or a list of such lists");
     }
-    in->ids = read_ids(f, value, e->model->load.info.vocab);
-    *p = (exl2_prompt){ .tokens = in->ids, .token_count = value->child_count };
+    size_t count = 0;
+    in->ids = request_read_ids(f->error, value, "input", e->model->load.info.vocab, &count);
+    *p = (exl2_prompt){ .tokens = in->ids, .token_count = count };
     return in->ids != NULL;
 }
 
@@ -358,8 +340,7 @@ void endpoint_embeddings(const endpoint_request *r)
     m->calls++;
     fields f = { tree, &error };
     if (!read_body(&f, e)) {
-        http_answer_error(r->x, 400, NULL, "invalid_request_error", error.param[0] ? error.param : NULL, error.code,
-                          error.message);
+        endpoint_bad(r->x, &error);
         free_request(e);
         return;
     }

@@ -107,6 +107,11 @@ void endpoint_error(const endpoint_request *r, int status, const char *code, con
     http_answer_error(r->x, status, status == 503 ? "Retry-After: 1\r\n" : NULL, type, NULL, code, message);
 }
 
+void endpoint_bad(http_exchange *x, const request_error *e)
+{
+    http_answer_error(x, 400, NULL, "invalid_request_error", e->param[0] ? e->param : NULL, e->code, e->message);
+}
+
 void endpoint_ok(const endpoint_request *r)
 {
     http_answer(r->x, 200, "application/json", NULL, "null", 4);
@@ -313,8 +318,7 @@ static void generate(const endpoint_request *r, request_kind kind)
         }
         call_begin(s, r->x, m, &all);
     } else {
-        http_answer_error(r->x, 400, NULL, "invalid_request_error", error.param[0] ? error.param : NULL, error.code,
-                          error.message);
+        endpoint_bad(r->x, &error);
     }
     request_free(&all);
     buffer_free(&changed);

@@ -36,6 +36,7 @@ void endpoint_json(const endpoint_request *r, int status, buffer *body); /* free
 void endpoint_error(const endpoint_request *r, int status, const char *code, const char *message);
 /* The tree of the body, which must be an object. NULL: an answer was given. json_free it after the body's last use. */
 struct json_value *endpoint_body(const endpoint_request *r);
+void endpoint_bad(http_exchange *x, const request_error *e); /* 400 */
 void endpoint_ok(const endpoint_request *r);            /* 200 and null */
 void endpoint_unsupported(const endpoint_request *r);   /* 501 */
 

@@ -147,8 +147,7 @@ void endpoint_override_switch(const endpoint_request *r)
         fields_fail(&error, "preset", "preset or overrides is missing");
     }
     if (error.set) {
-        http_answer_error(r->x, 400, NULL, "invalid_request_error", error.param[0] ? error.param : NULL, error.code,
-                          error.message);
+        endpoint_bad(r->x, &error);
     } else {
         endpoint_ok(r);
     }

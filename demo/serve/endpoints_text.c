@@ -8,7 +8,6 @@
 #include "models.h"
 #include "request.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,11 +26,6 @@ static void engine_error(const endpoint_request *r, const engine_load *l)
     exl2_error error;
     exl2_last_error(l->text, &error);
     endpoint_error(r, 400, "invalid_value", error.text);
-}
-
-static void bad_request(const endpoint_request *r, const request_error *e)
-{
-    http_answer_error(r->x, 400, NULL, "invalid_request_error", e->param[0] ? e->param : NULL, e->code, e->message);
 }
 
 /* Ids of the prompt; the caller frees them. NULL: an answer was given. */
@@ -112,7 +106,7 @@ static void encode(const endpoint_request *r, bool with_ids)
     size_t count = 0;
     exl2_token *ids = NULL;
     if (error.set) {
-        bad_request(r, &error);
+        endpoint_bad(r->x, &error);
     } else if (all.picture_count) { /* the model's engine knows their rows; the engine of texts does not */
         all.counts = true;
         all.no_ids = !with_ids;
@@ -140,25 +134,6 @@ void endpoint_count(const endpoint_request *r)
     encode(r, false);
 }
 
-static exl2_token *read_ids(fields *f, uint32_t vocab, size_t *count)
-{
-    const json_value *list = json_member(f->object, "tokens");
-    if (!list || list->kind != JSON_ARRAY) {
-        fields_fail(f->error, "tokens", "tokens must be a list of ids");
-        return NULL;
-    }
-    exl2_token *ids = malloc((list->child_count + 1) * sizeof *ids);
-    for (const json_value *v = list->child; v && ids; v = v->next) {
-        if (v->kind != JSON_NUMBER || v->number != floor(v->number) || v->number < 0 || v->number >= vocab) {
-            fields_fail(f->error, "tokens", "tokens has a value that is no token id of this model");
-            free(ids);
-            return NULL;
-        }
-        ids[(*count)++] = (exl2_token)v->number;
-    }
-    return ids;
-}
-
 void endpoint_decode(const endpoint_request *r)
 {
     const engine_load *l = texts_of(r);
@@ -171,12 +146,18 @@ void endpoint_decode(const endpoint_request *r)
     }
     fields f = { tree, &error };
     fields_bool(&f, "decode_special_tokens", &special);
-    exl2_token *ids = read_ids(&f, l->info.vocab, &count);
+    const json_value *list = json_member(tree, "tokens");
+    exl2_token *ids = NULL;
+    if (!list || list->kind != JSON_ARRAY) {
+        fields_fail(&error, "tokens", "tokens must be a list of ids");
+    } else {
+        ids = request_read_ids(&error, list, "tokens", l->info.vocab, &count);
+    }
     uint32_t flags = special ? 0 : EXL2_TEXT_SKIP_MARKERS;
     char *text = NULL;
     if (error.set) {
-        bad_request(r, &error);
-    } else if (!ids || exl2_detokenize(l->text, l->text_model, ids, count, flags, NULL, 0, &need) < 0
+        endpoint_bad(r->x, &error);
+    } else if (exl2_detokenize(l->text, l->text_model, ids, count, flags, NULL, 0, &need) < 0
                || !(text = malloc(need + 1))
                || exl2_detokenize(l->text, l->text_model, ids, count, flags, text, need + 1, &need) < 0) {
         engine_error(r, l);

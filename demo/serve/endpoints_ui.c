@@ -173,7 +173,7 @@ void endpoint_budget(const endpoint_request *r)
     fields_whole(&f, "cpu_us", 0, 1e7, &cpu);
     fields_whole(&f, "gpu_us", 0, 1e7, &gpu);
     if (error.set) {
-        http_answer_error(r->x, 400, NULL, "invalid_request_error", error.param, error.code, error.message);
+        endpoint_bad(r->x, &error);
     } else {
         buffer out = { 0 };
         engine_budget(r->server->engine, (uint32_t)cpu, (uint32_t)gpu);

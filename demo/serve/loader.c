@@ -185,7 +185,7 @@ void endpoint_load(const endpoint_request *r)
         return;
     }
     if (!read_load(&(fields){ tree, &error }, &d, &name, &draft)) {
-        http_answer_error(r->x, 400, NULL, "invalid_request_error", error.param, error.code, error.message);
+        endpoint_bad(r->x, &error);
         json_free(tree);
         return;
     }
@@ -257,7 +257,7 @@ void endpoint_template_switch(const endpoint_request *r)
     fields f = { tree, &error };
     if (!fields_text(&f, "prompt_template_name|name", &name, NULL)) {
         fields_fail(&error, "prompt_template_name", "prompt_template_name is missing");
-        http_answer_error(r->x, 400, NULL, "invalid_request_error", error.param, error.code, error.message);
+        endpoint_bad(r->x, &error);
     } else if (strcmp(name, "default") == 0) { /* the model's own */
         free(r->server->template_text);
         r->server->template_text = NULL;

@@ -1,8 +1,8 @@
 /* models.h: the models that are loaded, and those that lie in the folder of --models.
    takes: folders.
    gives: models_load, models_unload, models_sweep, models_close, models_first, models_find, models_embedder,
-          models_all_ready,
-          models_loading, models_lists, models_in, models_folder_has, models_list, models_card, models_name.
+          models_all_ready, models_loading, models_lists, models_in, models_folder_has, models_list,
+          models_card, models_name.
    owns:  the models of a server. */
 #ifndef DEMO_MODELS_H
 #define DEMO_MODELS_H

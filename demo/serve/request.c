@@ -1,6 +1,6 @@
 /* request.c: what completions and chats have in common, and the prompts of completions.
    takes: the body of a request.
-   gives: request_read, request_free of request.h.
+   gives: request_read, request_read_ids, request_read_loras, request_free of request.h.
    owns:  a request's texts and lists. */
 #include "request.h"
 
@@ -18,21 +18,24 @@ static bool is_ids(const json_value *v)
     return v->kind == JSON_ARRAY && v->child && v->child->kind == JSON_NUMBER;
 }
 
-static bool read_ids(const json_value *v, uint32_t vocab, request_prompt *p, request_error *error)
+exl2_token *request_read_ids(request_error *error, const json_value *list, const char *param, uint32_t vocab,
+                             size_t *count)
 {
-    p->tokens = calloc(v->child_count, sizeof *p->tokens);
-    if (!p->tokens) {
-        return fields_fail(error, NULL, "there is no memory left for this request");
+    exl2_token *ids = malloc((list->child_count + 1) * sizeof *ids);
+    *count = 0;
+    if (!ids) {
+        fields_fail(error, NULL, "there is no memory left for this request");
+        return NULL;
     }
-    for (const json_value *item = v->child; item; item = item->next) {
-        bool good = item->kind == JSON_NUMBER && item->number == floor(item->number) && item->number >= 0
-                 && item->number < vocab;
-        if (!good) {
-            return fields_fail(error, "prompt", "prompt has a value that is no token id of this model");
+    for (const json_value *v = list->child; v; v = v->next) {
+        if (v->kind != JSON_NUMBER || v->number != floor(v->number) || v->number < 0 || v->number >= vocab) {
+            fields_fail(error, param, "%s has a value that is no token id of this model", param);
+            free(ids);
+            return NULL;
         }
-        p->tokens[p->token_count++] = (exl2_token)item->number;
+        ids[(*count)++] = (exl2_token)v->number;
     }
-    return true;
+    return ids;
 }
 
 static bool read_prompt(request *r, const json_value *v, uint32_t vocab, request_error *error)
@@ -46,8 +49,11 @@ static bool read_prompt(request *r, const json_value *v, uint32_t vocab, request
         p->bytes = v->text_bytes;
         return true;
     }
-    return is_ids(v) ? read_ids(v, vocab, p, error)
-                     : fields_fail(error, "prompt", "prompt must be a text, a list of token ids, or a list of these");
+    if (!is_ids(v)) {
+        return fields_fail(error, "prompt", "prompt must be a text, a list of token ids, or a list of these");
+    }
+    p->tokens = request_read_ids(error, v, "prompt", vocab, &p->token_count);
+    return p->tokens != NULL;
 }
 
 static bool read_prompts(request *r, uint32_t vocab, request_error *error)

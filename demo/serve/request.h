@@ -1,6 +1,6 @@
 /* request.h: the JSON of a request to generate, checked, as one struct.
    takes: the body of /v1/completions, /v1/chat/completions, /v1/responses.
-   gives: request_read, request_read_loras, request_free, request_free_pixels.
+   gives: request_read, request_read_ids, request_read_loras, request_free, request_free_pixels.
    owns:  a request's texts and lists, until request_free.
 
    Nothing here knows the model but by the limits. Values that need it (the length of the prompt, a template's refusal,
@@ -117,6 +117,9 @@ bool request_read(request *r, request_kind kind, const char *body, size_t bytes,
 void request_free(request *r);
 void request_free_pixels(request *r); /* of its pictures; the handles stay */
 
+/* The ids of a list, which the caller frees; NULL: the error is set, for the member `param`. */
+exl2_token *request_read_ids(request_error *error, const json_value *list, const char *param, uint32_t vocab,
+                             size_t *count);
 /* [{"name", "scaling"}] of a member named loras. false: it is absent or wrong. Names must differ. */
 bool request_read_loras(fields *f, request_lora *out, uint32_t most, uint32_t *count);
 /* The part about messages, tools and template; by request_read. */
