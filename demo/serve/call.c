@@ -27,7 +27,7 @@ static void cancel_runs(call *c)
     }
 }
 
-void call_fail(call *c, int status, const char *type, const char *code, const char *message)
+void call_fail(call *c, int status, const char *code, const char *message)
 {
     if (c->failed) {
         return;
@@ -40,21 +40,20 @@ void call_fail(call *c, int status, const char *type, const char *code, const ch
     http_exchange *x = c->x;
     http_set_user(x, NULL);
     if (c->begun) {
-        answer_error_event(c, type, code, message);
+        answer_error_event(c, status >= 500 ? "server_error" : "invalid_request_error", code, message);
         answer_end(c);
         c->x = NULL;
         http_stream_end(x);
     } else {
         c->x = NULL;
-        const char *headers = status == 429 || status == 503 ? "Retry-After: 1\r\n" : NULL;
-        http_answer_error(x, status, headers, type, NULL, code, message);
+        endpoint_fail(x, status, code, message);
     }
     c->server->metrics.cancelled_error += status >= 500;
 }
 
 void call_lacks_memory(call *c)
 {
-    call_fail(c, 500, "server_error", "out_of_memory", "There is no memory left for the answer.");
+    call_fail(c, 500, "out_of_memory", "There is no memory left for the answer.");
 }
 
 /* Is a part of its answer missing? */
@@ -188,7 +187,7 @@ static void on_refused(choice *c, const engine_record *r)
                  "This model's maximum context length is %u tokens. However, the prompt has %u "
                  "tokens. Please shorten it.",
                  r->context_max, r->prompt_tokens);
-        call_fail(c->call, 400, "invalid_request_error", "context_length_exceeded", message);
+        call_fail(c->call, 400, "context_length_exceeded", message);
         return;
     }
     bool ours = r->refusal == ENGINE_BY_MODEL || r->refusal == ENGINE_BY_MEMORY || r->result == EXL2_ERR_MEMORY
@@ -197,7 +196,7 @@ static void on_refused(choice *c, const engine_record *r)
     int status = !ours ? 400 : r->refusal == ENGINE_BY_MODEL ? 503 : 500;
     const char *code = ours ? "engine_failed" : r->refusal == ENGINE_BY_GRAMMAR ? "invalid_grammar"
                      : r->result == EXL2_ERR_CONTEXT_FULL ? "context_length_exceeded" : "invalid_value";
-    call_fail(c->call, status, ours ? "server_error" : "invalid_request_error", code, r->text ? r->text : "");
+    call_fail(c->call, status, code, r->text ? r->text : "");
 }
 
 static void on_text(choice *c, const engine_record *r)
@@ -247,9 +246,9 @@ static void on_done(choice *c, const engine_record *r)
     c->ended = true;
     c->call->ended++;
     if (r->result < 0 && r->result != EXL2_ERR_CANCELLED) {
-        call_fail(c->call, 500, "server_error", "engine_failed", r->text ? r->text : "The engine has failed.");
+        call_fail(c->call, 500, "engine_failed", r->text ? r->text : "The engine has failed.");
     } else if (cut && c->call->x) {
-        call_fail(c->call, 503, "server_error", "unloaded", "The model was unloaded while it wrote.");
+        call_fail(c->call, 503, "unloaded", "The model was unloaded while it wrote.");
     } else if (!cut && lacks_memory(c)) {
         call_lacks_memory(c->call);
     } else if (!cut) {
@@ -319,18 +318,11 @@ void call_end_all(server *s, const char *why)
 {
     for (call *c = s->calls; c; c = c->next) {
         s->metrics.cancelled_shutdown += !c->failed && c->x;
-        call_fail(c, 503, "server_error", "shutting_down", why);
+        call_fail(c, 503, "shutting_down", why);
     }
 }
 
 /* ---- the beginning ---- */
-
-static bool refuse(http_exchange *x, int status, const char *type, const char *code, const char *message)
-{
-    const char *headers = status == 429 || status == 503 ? "Retry-After: 1\r\n" : NULL;
-    http_answer_error(x, status, headers, type, NULL, code, message);
-    return false;
-}
 
 static call *make_call(server *s, http_exchange *x, model *m, request *r)
 {
@@ -376,16 +368,16 @@ void call_begin(server *s, http_exchange *x, model *m, request *r)
 {
     request_error error = { 0 };
     if (s->stopping) {
-        refuse(x, 503, "server_error", "shutting_down", "The server is shutting down.");
+        endpoint_fail(x, 503, "shutting_down", "The server is shutting down.");
     } else if (m->load.state != ENGINE_READY || !m->load.text || m->leaving || m->adapters_lost) {
-        refuse(x, 503, "server_error", "loading", "The model is not ready.");
+        endpoint_fail(x, 503, "loading", "The model is not ready.");
     } else if (engine_waiting(s->engine) >= s->options->queue
                || (r->picture_count && s->picture_bytes + r->picture_bytes > SERVER_PICTURE_BYTES)) {
-        refuse(x, 429, "rate_limit_error", "queue_full", "Too many requests wait already. Try again later.");
+        endpoint_fail(x, 429, "queue_full", "Too many requests wait already. Try again later.");
     } else {
         call *c = make_call(s, x, m, r);
         if (!c) {
-            refuse(x, 500, "server_error", "out_of_memory", "There is no memory left for the request.");
+            endpoint_fail(x, 500, "out_of_memory", "There is no memory left for the request.");
             return;
         }
         adapters_join(c, &error);

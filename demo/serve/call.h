@@ -76,7 +76,7 @@ void call_gone(call *c);                             /* on_gone: the exchange is
 void call_room(call *c);                             /* on_room */
 void call_end_all(server *s, const char *why);       /* fails all calls: the server stops */
 /* Ends all its runs; the client hears the message with this status, or as an error event. */
-void call_fail(call *c, int status, const char *type, const char *code, const char *message);
+void call_fail(call *c, int status, const char *code, const char *message);
 void call_lacks_memory(call *c); /* fails it: some of its answer could not be kept */
 
 #endif

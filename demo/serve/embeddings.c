@@ -75,11 +75,10 @@ static void cancel_runs(embeddings *e)
 static void fail(embeddings *e, int status, const char *code, const char *message)
 {
     http_exchange *x = e->x;
-    const char *type = status >= 500 ? "server_error" : "invalid_request_error";
     if (x) {
         e->x = NULL;
         http_set_user(x, NULL);
-        http_answer_error(x, status, status == 503 ? "Retry-After: 1\r\n" : NULL, type, NULL, code, message);
+        endpoint_fail(x, status, code, message);
         e->server->metrics.cancelled_error += status >= 500;
         cancel_runs(e);
     }

@@ -100,11 +100,18 @@ void endpoint_json(const endpoint_request *r, int status, buffer *body)
     buffer_free(body);
 }
 
-void endpoint_error(const endpoint_request *r, int status, const char *code, const char *message)
+void endpoint_fail(http_exchange *x, int status, const char *code, const char *message)
 {
     const char *type = status >= 500 ? "server_error" : status == 401 ? "authentication_error"
-                     : status == 403 ? "permission_error" : "invalid_request_error";
-    http_answer_error(r->x, status, status == 503 ? "Retry-After: 1\r\n" : NULL, type, NULL, code, message);
+                     : status == 403 ? "permission_error" : status == 429 ? "rate_limit_error"
+                     : "invalid_request_error";
+    const char *headers = status == 429 || status == 503 ? "Retry-After: 1\r\n" : NULL;
+    http_answer_error(x, status, headers, type, NULL, code, message);
+}
+
+void endpoint_error(const endpoint_request *r, int status, const char *code, const char *message)
+{
+    endpoint_fail(r->x, status, code, message);
 }
 
 void endpoint_bad(http_exchange *x, const request_error *e)

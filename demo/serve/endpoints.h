@@ -34,6 +34,7 @@ request_limits endpoint_limits(const server *s, const model *m); /* of requests 
 /* Answers. The text is JSON. */
 void endpoint_json(const endpoint_request *r, int status, buffer *body); /* frees the body */
 void endpoint_error(const endpoint_request *r, int status, const char *code, const char *message);
+void endpoint_fail(http_exchange *x, int status, const char *code, const char *message); /* the same */
 /* The tree of the body, which must be an object. NULL: an answer was given. json_free it after the body's last use. */
 struct json_value *endpoint_body(const endpoint_request *r);
 void endpoint_bad(http_exchange *x, const request_error *e); /* 400 */

@@ -73,6 +73,9 @@ def queue(s):
     extra = s.post("/v1/completions", {"prompt": "Once", "max_tokens": 5})
     check(extra.status == 429 and extra.json()["error"]["code"] == "queue_full" and extra.headers.get("retry-after"),
           "a full queue is a 429: %d %s" % (extra.status, extra.body[:300]))
+    vector = s.post("/v1/embeddings", {"input": "x"})
+    check(vector.status == 429 and vector.json()["error"]["type"] == "rate_limit_error"
+          and vector.headers.get("retry-after"), "and for a vector: %d %s" % (vector.status, vector.body[:300]))
     check(s.get("/health").status == 200, "health answers meanwhile")
     opened[-1].close(True)
     wait_for(lambda: s.figures()["exl2_queue"] == 7, 20)  # one that waits is gone at once
