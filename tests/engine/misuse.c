@@ -31,6 +31,9 @@ static void no_engine(void)
     exl2_lora lora = { 1 };
     exl2_lora_desc ld = { .path = "." };
     exl2_lora_info li;
+    exl2_steer steer = { 1 };
+    exl2_steer_desc steer_desc = { .path = "x.gguf" };
+    exl2_steer_info of_steer;
     exl2_image image = { 1 };
     exl2_image_desc id_of = { .width = 1, .height = 1, .pixels = "abc" };
     exl2_image_info ii;
@@ -83,6 +86,9 @@ static void no_engine(void)
     CHECK_INT(exl2_lora_get(NULL, lora, &li), EXL2_ERR_ARG);
     CHECK_INT(exl2_lora_state(NULL, lora), EXL2_ERR_ARG);
     CHECK_INT(exl2_lora_close(NULL, lora), EXL2_ERR_ARG);
+    CHECK_INT(exl2_steer_make(NULL, &steer_desc, &steer), EXL2_ERR_ARG);
+    CHECK_INT(exl2_steer_get(NULL, steer, &of_steer), EXL2_ERR_ARG);
+    CHECK_INT(exl2_steer_close(NULL, steer), EXL2_ERR_ARG);
     CHECK_INT(exl2_image_make(NULL, &id_of, &image), EXL2_ERR_ARG);
     CHECK_INT(exl2_image_get(NULL, image, &ii), EXL2_ERR_ARG);
     CHECK_INT(exl2_image_measure(NULL, &id_of, &ii), EXL2_ERR_ARG);
@@ -478,6 +484,9 @@ static void stale_handle(uint64_t id)
     exl2_lora lora = { id };
     exl2_lora_desc lora_desc = { .model = model, .path = "." };
     exl2_lora_info li;
+    exl2_steer steer = { id };
+    exl2_steer_desc steer_desc = { .model = model, .path = "x.gguf" };
+    exl2_steer_info of_steer;
     exl2_image image = { id };
     exl2_image_desc image_desc = { .model = model, .width = 1, .height = 1, .pixels = "abc" };
     exl2_image_info ii;
@@ -497,6 +506,10 @@ static void stale_handle(uint64_t id)
     REFUSED(exl2_lora_get(engine, lora, &li), EXL2_ERR_STALE);
     REFUSED(exl2_lora_state(engine, lora), EXL2_ERR_STALE);
     REFUSED(exl2_lora_close(engine, lora), EXL2_ERR_STALE);
+    REFUSED(exl2_steer_make(engine, &steer_desc, &steer), EXL2_ERR_STALE);
+    steer.id = id;
+    REFUSED(exl2_steer_get(engine, steer, &of_steer), EXL2_ERR_STALE);
+    REFUSED(exl2_steer_close(engine, steer), EXL2_ERR_STALE);
     REFUSED(exl2_image_make(engine, &image_desc, &image), EXL2_ERR_STALE);
     REFUSED(exl2_image_get(engine, image, &ii), EXL2_ERR_STALE);
     REFUSED(exl2_image_measure(engine, &image_desc, &ii), EXL2_ERR_STALE);

@@ -409,6 +409,7 @@ static void api_close_engine(void)
     memset(api.sessions, 0, sizeof api.sessions);
     memset(api.grammars, 0, sizeof api.grammars);
     memset(api.loras, 0, sizeof api.loras);
+    memset(api.steers, 0, sizeof api.steers);
     api.dead_count = 0;
     api.dead_seen = 0;
     for (uint32_t i = 0; i < api.job_count; i++) {
@@ -621,7 +622,7 @@ static void api_operation(void)
     } else if (what < 91) {
         api_op_look();
     } else if (what < 92) {
-        (api_chance(2) ? api_op_stale : api_op_lora)();
+        (api_chance(3) ? api_op_stale : api_chance(2) ? api_op_lora : api_op_steer)();
     } else if (what < 93) {
         api_op_drafter();
     } else if (what < 94) {

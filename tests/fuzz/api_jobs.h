@@ -262,11 +262,12 @@ static api_job *api_new_job(void)
     return job;
 }
 
-/* Whether the start of this job may allocate: a grammar has a copy for one that excludes tokens. */
+/* Whether the start of this job may allocate: a grammar has a copy for one that excludes tokens, or has several. */
 static bool api_may_allocate(const api_job_store *s)
 {
     const exl2_sampler_desc *d = &s->d.sampler;
-    return s->irregular || (s->d.grammar.id && (d->allow_count || d->ban_count || d->bias_count));
+    bool excludes = d->allow_count || d->ban_count || d->bias_count;
+    return s->irregular || s->d.grammar_count || (s->d.grammar.id && excludes);
 }
 
 static api_model *api_next_drafter; /* the draft model of the next job that starts; NULL: a random one, or none */
@@ -368,6 +369,20 @@ static void api_look_at(api_model *m)
 }
 
 static void api_aim_loras(api_job_store *s, const api_model *m);
+static void api_aim_steers(api_job_store *s, const api_model *m);
+
+/* Gives a job with a grammar some more of its model, rarely one that has ended. */
+static void api_aim_grammars(api_job_store *s, const api_model *m)
+{
+    uint32_t most = s->d.grammar.id && api_chance(3) ? 1 + api_draw(EXL2__COUNT(s->grammars)) : 0;
+    for (uint32_t i = 0; i < most; i++) {
+        const api_grammar *g = api_pick_grammar(m);
+        if (g) {
+            s->grammars[s->d.grammar_count++].id = (api_id)(api_chance(30) ? g->id + 1000 : g->id);
+        }
+    }
+    s->d.grammars = s->d.grammar_count ? s->grammars : NULL;
+}
 
 /* Starts a job, or if `waits` runs one with exl2_generate. wanted: the session to use, or NULL for a random one. */
 static void api_op_start(bool waits, api_session *wanted)
@@ -395,6 +410,8 @@ static void api_op_start(bool waits, api_session *wanted)
         api.random = aim;
         api_aim(job, &s->d, wanted);
         api_aim_loras(s, m);
+        api_aim_steers(s, m);
+        api_aim_grammars(s, m);
         api.random = outer;
         s->d.on_event = told ? api_hear : NULL;
         s->d.user = job;

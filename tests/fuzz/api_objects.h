@@ -5,6 +5,7 @@
 #define API_OBJECTS_H
 
 #include "api_loras.h"
+#include "api_steers.h"
 
 /* ---- models ---- */
 
@@ -117,6 +118,7 @@ static void api_model_ended(api_model *m)
         }
     }
     api_forget_loras(m);
+    api_forget_steers(m);
     api_bury(API_MODEL, m->id);
     m->id = 0;
     m->loading = m->ready = false;

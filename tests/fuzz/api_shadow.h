@@ -27,7 +27,7 @@ typedef enum api_fn {
     API_session_tokens, API_session_close, API_sampler_resolve, API_grammar_make,
     API_grammar_close, API_job_start, API_job_measure, API_json_text, API_generate, API_job_cancel,
     API_job_get, API_job_pause, API_job_priority, API_lora_measure, API_lora_open, API_lora_load, API_lora_state,
-    API_lora_get, API_lora_close, API_kernels_build, API_FNS
+    API_lora_get, API_lora_close, API_steer_make, API_steer_get, API_steer_close, API_kernels_build, API_FNS
 } api_fn;
 
 /* What exl2.h says of each function: its errors (besides ARG, STALE and, after an allocation failed, MEMORY), and
@@ -102,6 +102,10 @@ static const struct {
                          | API_BIT(EXL2_ERR_BUDGET) | API_GPU_ERRORS },
     [API_lora_get] = { "exl2_lora_get", true, false, 0 },
     [API_lora_close] = { "exl2_lora_close", true, false, 0 },
+    [API_steer_make] = { "exl2_steer_make", true, true, API_FILE_ERRORS | API_BIT(EXL2_ERR_STATE)
+                         | API_BIT(EXL2_ERR_BUDGET) },
+    [API_steer_get] = { "exl2_steer_get", true, false, 0 },
+    [API_steer_close] = { "exl2_steer_close", true, false, 0 },
     [API_kernels_build] = { "exl2_kernels_build", false, true, API_BIT(EXL2_ERR_NO_COMPILER)
                             | API_BIT(EXL2_ERR_COMPILE) | API_BIT(EXL2_ERR_UNSUPPORTED) },
 };

@@ -20,6 +20,7 @@
 #define API_SESSIONS 64u
 #define API_GRAMMARS 64u
 #define API_LORAS 16u    /* of all models together */
+#define API_STEERS 16u   /* the same */
 #define API_JOBS_MAX 4096u
 #define API_DEAD 1024u
 #define API_FRAMES 16u
@@ -97,6 +98,11 @@ typedef struct api_lora {
     bool loading, ready;
 } api_lora;
 
+typedef struct api_steer {
+    uint64_t id;          /* 0 = free record */
+    api_model *model;
+} api_steer;
+
 #define API_PROMPT 400u   /* most ids of a prompt */
 
 /* A job's desc with everything to which it points, so that the desc can be made twice and replayed. */
@@ -106,6 +112,8 @@ typedef struct api_job_store {
     exl2_token tokens[API_PROMPT], stop_tokens[4], allow[40], ban[8], keep[4];
     exl2_bias bias[8];
     exl2_lora_use loras[2];
+    exl2_steer_use steers[2];
+    exl2_grammar grammars[2];
     exl2_message messages[4], negatives[2];
     const char *stop_list[4], *ban_list[4], *breaker_list[2];
     uint32_t edit;        /* what on_logits does; 0 = no callback */
@@ -185,6 +193,7 @@ typedef struct api_state {
     api_session sessions[API_SESSIONS];
     api_grammar grammars[API_GRAMMARS];
     api_lora loras[API_LORAS];
+    api_steer steers[API_STEERS];
     api_job **jobs;
     uint32_t job_count;
     struct { api_kind kind; uint64_t id; } dead[API_DEAD];
