@@ -58,10 +58,12 @@
 #define EXL2__V_INT_MUL(a, b) _mm256_mullo_epi32(a, b)
 #define EXL2__V_MASK_XOR(v, m, c) _mm256_xor_si256(_mm256_and_si256(v, m), c)
 #define EXL2__V_BITS_FLOAT(v) _mm256_castsi256_ps(v)
+#define EXL2__V_FLOAT_BITS(v) _mm256_castps_si256(v)
 #define EXL2__V_SUM_BASE 8388608.0f /* 2^23, whose bits are those of the sum's float */
 #define EXL2__V_SUM_BYTES(v) \
     _mm256_castsi256_ps(_mm256_or_si256(_mm256_madd_epi16(_mm256_maddubs_epi16(v, _mm256_set1_epi8(1)), \
                                                           _mm256_set1_epi16(1)), _mm256_set1_epi32(0x4B000000)))
+#define EXL2__V_ROUND_BY_SUMS false
 #define EXL2__V_SUB(a, b) _mm256_sub_ps(a, b)
 #define EXL2__V_MUL(a, b) _mm256_mul_ps(a, b)
 #define EXL2__V_PICK(a, b, i) \

@@ -9,8 +9,8 @@
    A window is 32 neighbouring ring bits, for each lane its own: words of the tile are brought to the lanes and shifted.
    The states of two or four q lie in a window. With 4 bits a lane's bits are a word, which needs no such thing.
 
-   Half precision is kept: (x * 8193) - (x * 8193 - x) is x, rounded to 11 bits. It is exact for all values that the
-   codebooks have, as tests/unit/exl3.c sees.
+   Half precision is kept: with s = x * 8193, rounded, s - x * 8192 is x, rounded to 11 bits. The second product is
+   exact, so one fused operation or two give the same, and no compiler has a product and a sum to contract.
 
    EXL2__V_SHRI(v, n) EXL2__V_SRAI(v, n) shifts by a constant, logical and arithmetic
    EXL2__V_FUNNEL(a, b, l, r)            a << l | b >> r for each lane, l + r = 32
@@ -20,9 +20,10 @@
    EXL2__V_TAKES                         is EXL2__V_TAKE one instruction?
    EXL2__V_INT_ADD(a, b) EXL2__V_INT_SUB(a, b) EXL2__V_INT_MUL(a, b)  the low 32 bits
    EXL2__V_MASK_XOR(v, m, c)             (v & m) ^ c
-   EXL2__V_BITS_FLOAT(v)                 the same bits as floats
+   EXL2__V_BITS_FLOAT(v), EXL2__V_FLOAT_BITS(v)  the same bits as floats, as integers
    EXL2__V_SUM_BYTES(v)                  EXL2__V_SUM_BASE + the sum of a lane's four bytes, as float
    EXL2__V_SUB(a, b) EXL2__V_MUL(a, b)   of floats
+   EXL2__V_ROUND_BY_SUMS                 are two sums, beside so few products, faster than one of products?
    EXL2__V_PICK(a, b, i)                 words i of a and b, one after the other; of a alone, if EXL2__V_NEAR
    EXL2__V_PICK_NEAR(a, i)               words i of a
    EXL2__V_PICK_INDEX(i)                 i as EXL2__V_PICK needs it
@@ -90,6 +91,11 @@ EXL2__V_INLINE EXL2__V EXL2__V_NAME(exl3_value)(const EXL2__V_NAME(exl3_ring) *r
         EXL2__V_INT x = EXL2__V_INT_MUL(state, EXL2__V_SET_BITS(EXL2__EXL3_MUL1_FACTOR));
         const float a = 0.00676727294921875f, b = -10.3828125f; /* halves 1EEE, C931 */
         value = EXL2__V_FMA(EXL2__V_SUM_BYTES(x), EXL2__V_SET(a), EXL2__V_SET(b + (1024.0f - EXL2__V_SUM_BASE) * a));
+        if (EXL2__V_ROUND_BY_SUMS) { /* no value is 0 */
+            EXL2__V_INT bits = EXL2__V_INT_ADD(EXL2__V_FLOAT_BITS(value), EXL2__V_SET_BITS(13u << 23));
+            EXL2__V wide = EXL2__V_BITS_FLOAT(bits); /* value * 8192 */
+            return EXL2__V_SUB(EXL2__V_ADD(value, wide), wide);
+        }
     } else { /* the two halves, whose exponents are 12 to 15, as floats */
         EXL2__V_INT mask = EXL2__V_SET_BITS(0x81FFE000u), flip = EXL2__V_SET_BITS(0x3F6C0000u);
         EXL2__V_INT x = EXL2__V_INT_ADD(EXL2__V_INT_MUL(state, EXL2__V_SET_BITS(r->factor)), EXL2__V_SET_BITS(r->add));
@@ -97,8 +103,7 @@ EXL2__V_INLINE EXL2__V EXL2__V_NAME(exl3_value)(const EXL2__V_NAME(exl3_ring) *r
         value = EXL2__V_ADD(EXL2__V_BITS_FLOAT(EXL2__V_MASK_XOR(high, mask, flip)),
                             EXL2__V_BITS_FLOAT(EXL2__V_MASK_XOR(low, mask, flip)));
     }
-    EXL2__V wide = EXL2__V_MUL(value, EXL2__V_SET(8193.0f));
-    return EXL2__V_SUB(wide, EXL2__V_SUB(wide, value));
+    return EXL2__V_FMA(value, EXL2__V_SET(-8192.0f), EXL2__V_MUL(value, EXL2__V_SET(8193.0f)));
 }
 
 /* The states of q = 0..7 in tile `tile`. */
@@ -355,7 +360,8 @@ EXL2__V_TARGET static void EXL2__V_NAME(exl3_finish)(const exl2__cpu_part *p, ui
     EXL2__V_NAME(exl3_transform)(z);
     for (uint32_t i = 0; i < count; i += EXL2__V_LANES) {
         float *to = out + first + i;
-        EXL2__V y = EXL2__V_MUL(EXL2__V_LOAD(z + i), EXL2__V_HALF(p->exl3.out_scales + first + i));
+        EXL2__V y = EXL2__V_FMA(EXL2__V_LOAD(z + i), EXL2__V_HALF(p->exl3.out_scales + first + i),
+                                EXL2__V_SET(-0.0f)); /* a product that compilers do not contract with the bias */
         y = p->bias ? EXL2__V_ADD(y, EXL2__V_LOAD(p->bias + first + i)) : y;
         EXL2__V_STORE(to, add != 0 ? EXL2__V_FMA(EXL2__V_SET(add), y, EXL2__V_LOAD(to)) : y);
     }
