@@ -2,7 +2,8 @@
    generates text. Each frame gives it --cpu-us and, on a GPU, --gpu-us. Prints the frame times and draws a chart.
    With --render the GPU also draws, as it does for a game (render/render.h). Then blocks of five seconds with the
    engine idle and at work take turns, and the time from a frame's start to its fence is compared: a quantile at work
-   minus the same quantile idle is what the engine costs.
+   minus the same quantile idle is what the engine costs. With --see the engine also gets a picture of what was drawn,
+   every few seconds, and speaks about it.
    takes: a model folder, a budget per frame.
    gives: main.
    owns:  nothing beyond main. */
@@ -26,6 +27,8 @@
 #define BLOCK_NS UINT64_C(5000000000) /* with --render */
 #define BLOCK_BEGIN 6u   /* frames at the beginning of a block that do not count */
 #define PROMPT_MAX 8192u
+#define SAY_OF_PICTURE 40u /* tokens that are said about a picture, without --say */
+#define LOOK_TEXT "What do you see? Answer in one sentence."
 #define SPEAKERS_MAX 64u
 
 typedef struct frame_options {
@@ -34,6 +37,7 @@ typedef struct frame_options {
     uint32_t prompt, say; /* tokens of a job's prompt and of its answer; 0: a sentence, as many as fit */
     uint32_t speakers; /* jobs at a time */
     float render_ms; /* GPU time of what a frame draws; 0: nothing */
+    float see_s;     /* seconds from one picture that the engine sees to the next one; 0: none */
     bool worker;
     exl2_model_desc model;
     host_options host;
@@ -61,12 +65,23 @@ typedef struct frame_run {
     uint32_t jobs; /* started so far */
     bool paused;
     host_end end; /* end of the newest job that has ended */
+    struct {
+        bool taken;          /* the frame before has read its picture */
+        uint64_t next_ns;    /* when the next picture is due */
+        uint64_t taken_ns;   /* when the newest one was taken; 0: its first word has come */
+        uint32_t count, rows; /* pictures so far, rows of one */
+        samples words;       /* ms from a picture to the first word about it */
+    } look;
 } frame_run;
 
 static exl2_flow on_event(void *user, const exl2_event *event)
 {
     speaker *s = user;
     host_end_take(&s->run->end, event);
+    if (event->kind == EXL2_EVENT_TEXT && s->run->look.taken_ns) {
+        samples_add(&s->run->look.words, (double)(clock_ns() - s->run->look.taken_ns) * 1e-6);
+        s->run->look.taken_ns = 0;
+    }
     s->open = s->open && event->kind != EXL2_EVENT_DONE;
     return EXL2_CONTINUE;
 }
@@ -111,6 +126,59 @@ static bool start_jobs(frame_run *r)
             host_failed(&r->host);
             return false;
         }
+    }
+    return true;
+}
+
+/* Makes a picture of what the frame before has drawn, and starts a job that speaks about it. */
+static bool start_look(frame_run *r)
+{
+    static uint8_t pixels[RENDER_SIDE * RENDER_SIDE * 4];
+    speaker *s = &r->speakers[0];
+    exl2_image image;
+    exl2_image_info info;
+    exl2_image_desc d = { .model = r->host.model, .format = EXL2_PIXELS_RGBX8, .width = RENDER_SIDE,
+                          .height = RENDER_SIDE, .stride = -(int64_t)RENDER_SIDE * 4, .pixels = pixels,
+                          .silent = true };
+    exl2_job_desc job = { .model = r->host.model, .on_event = on_event, .user = s };
+    r->look.taken = false;
+    r->look.taken_ns = clock_ns();
+    if (!render_seen(&r->render, pixels)) {
+        return false;
+    }
+    s->run = r;
+    job.prompt.text = LOOK_TEXT;
+    job.prompt.images = &image;
+    job.prompt.image_count = 1;
+    job.max_tokens = r->options->say ? r->options->say : SAY_OF_PICTURE;
+    job.sampler.seed = 1;
+    bool good = exl2_image_make(r->host.engine, &d, &image) >= 0
+             && exl2_image_get(r->host.engine, image, &info) >= 0
+             && exl2_job_start(r->host.engine, &job, &s->job) >= 0 && exl2_image_close(r->host.engine, image) >= 0;
+    if (!good) {
+        host_failed(&r->host);
+        return false;
+    }
+    s->open = true;
+    r->look.count++;
+    r->look.rows = info.rows;
+    return true;
+}
+
+/* The jobs of a frame. With --see they are those about pictures, of which one is spoken about at a time. */
+static bool start_work(frame_run *r)
+{
+    uint64_t now_ns = clock_ns();
+    if (!(r->options->see_s > 0)) {
+        return start_jobs(r);
+    }
+    if (r->look.taken) {
+        return start_look(r);
+    }
+    if (!r->speakers[0].open && now_ns >= r->look.next_ns) {
+        render_look(&r->render);
+        r->look.taken = true;
+        r->look.next_ns = now_ns + (uint64_t)((double)r->options->see_s * 1e9);
     }
     return true;
 }
@@ -160,12 +228,13 @@ static bool run_drawn_frame(frame_run *r, bool on, bool counts, uint64_t *displa
 {
     exl2_step_desc slice = { .cpu_us = r->options->cpu_us, .gpu_us = r->options->gpu_us };
     uint64_t start = clock_ns();
+    bool steps = on || !(r->options->see_s > 0); /* a picture that waits for its rows is not paused, but left alone */
     pause_jobs(r, !on);
-    if (on && !start_jobs(r)) {
+    if (on && !start_work(r)) {
         return false;
     }
     uint64_t step_start = clock_ns();
-    if (exl2_step(r->host.engine, &slice) < 0) {
+    if (steps && exl2_step(r->host.engine, &slice) < 0) {
         host_failed(&r->host);
         return false;
     }
@@ -270,6 +339,12 @@ static void print_blocks(frame_run *r)
     printf("%.1f tokens/s with %s; %zu frames idle, %zu at work\n",
            r->on_ns ? (double)stats.tokens_out * 1e9 / (double)r->on_ns : 0, budget, r->fences_off.count,
            r->fences_on.count);
+    if (r->options->see_s > 0) {
+        printf("%u picture%s of %u x %u, %u rows each; p99 of added frame time %.2f ms\n", r->look.count,
+               r->look.count == 1 ? "" : "s", RENDER_SIDE, RENDER_SIDE, r->look.rows, more[1]);
+        printf("from a picture to the first word about it: p50 %.0f ms, max %.0f ms, of %zu\n",
+               samples_percentile(&r->look.words, 50), samples_percentile(&r->look.words, 100), r->look.words.count);
+    }
 }
 
 /* Prints the figures; lines: the same for the picture. */
@@ -344,6 +419,8 @@ int main(int argc, char **argv)
         { "--cpu-us", ARG_U32, &o.cpu_us, "N", "CPU microseconds per frame for the engine (4000)" },
         { "--gpu-us", ARG_U32, &o.gpu_us, "N", "GPU microseconds per frame; with --render 0 = whole passes (4000)" },
         { "--render", ARG_FLOAT, &o.render_ms, "MS", "the GPU draws for so many ms in each frame (it draws nothing)" },
+        { "--see", ARG_FLOAT, &o.see_s, "S",
+          "with --render: every S seconds the engine gets a picture of what was drawn, and speaks about it" },
         { "--seconds", ARG_U32, &o.seconds, "N", "length of the run; the engine is idle in the first third (10)" },
         { "--worker", ARG_BOOL, &o.worker, NULL, "a thread of the engine does the work, with these budgets" },
         { "--prompt", ARG_U32, &o.prompt, "N", "tokens of each job's prompt, made up (a sentence)" },
@@ -371,7 +448,15 @@ int main(int argc, char **argv)
     if (parsed == ARGS_OK && (o.speakers == 0 || o.speakers > SPEAKERS_MAX)) {
         parsed = args_wrong(&d, "--speakers must be 1 to 64");
     }
+    if (parsed == ARGS_OK && (o.see_s < 0 || (o.see_s > 0 && (!(o.render_ms > 0) || o.speakers > 1 || o.prompt)))) {
+        parsed = args_wrong(&d, "--see must be above 0, needs --render, and has no --speakers or --prompt");
+    }
     o.model.batch_max = o.speakers > 16 ? o.speakers : 0; /* the default is 16 */
+    if (o.see_s > 0) { /* the picture that is spoken about, and the next one; without tiles */
+        o.model.vision.images = 2;
+        o.model.vision.max_tiles = 1;
+        o.model.vision.pixels_max = 2 * RENDER_SIDE * RENDER_SIDE;
+    }
     if (parsed == ARGS_OK && o.trace && o.worker) {
         parsed = args_wrong(&d, "--trace is of the main thread's steps: give it without --worker");
     }
@@ -395,7 +480,8 @@ int main(int argc, char **argv)
         bool renders = o.render_ms > 0;
         if (o.worker && exl2_worker_start(r.host.engine) < 0) {
             host_failed(&r.host);
-        } else if (renders ? render_open(&r.render, (double)o.render_ms) && run_blocks(&r) : run_frames(&r)) {
+        } else if (renders ? render_open(&r.render, (double)o.render_ms, o.see_s > 0) && run_blocks(&r)
+                           : run_frames(&r)) {
             code = report(&r);
         }
     }
@@ -408,6 +494,7 @@ int main(int argc, char **argv)
     samples_free(&r.steps_on);
     samples_free(&r.fences_off);
     samples_free(&r.fences_on);
+    samples_free(&r.look.words);
     if (r.csv.file && !text_file_end(&r.csv, code == 0) && code == 0) {
         fprintf(stderr, "%s cannot be written: %s\n", o.csv, strerror(errno));
         code = 1;

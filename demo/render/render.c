@@ -18,7 +18,19 @@ static bool failed(const renderer *r)
 
 bool render_frame(renderer *r)
 {
-    return r->load->frame(r->self, r->draws, r->reads) || failed(r);
+    bool looks = r->looks;
+    r->looks = false;
+    return r->load->frame(r->self, r->draws, r->reads, looks) || failed(r);
+}
+
+void render_look(renderer *r)
+{
+    r->looks = true;
+}
+
+bool render_seen(renderer *r, uint8_t *rgbx)
+{
+    return r->load->seen(r->self, rgbx) || failed(r);
 }
 
 bool render_wait(renderer *r)
@@ -72,11 +84,15 @@ static bool calibrate(renderer *r, double ms)
     return r->ms >= 0;
 }
 
-bool render_open(renderer *r, double ms)
+bool render_open(renderer *r, double ms, bool pictures)
 {
     char why[RENDER_WHAT_BYTES];
     *r = (renderer){ .load = &render_gl };
     r->self = r->load->open(r->what);
+    if (!r->self && pictures) {
+        fprintf(stderr, "nothing can draw a picture here: %s\n", r->what);
+        return false;
+    }
     if (!r->self) {
         snprintf(why, sizeof why, "%s", r->what);
         r->load = &render_cuda;

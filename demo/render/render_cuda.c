@@ -123,9 +123,11 @@ static void *open_cuda(char what[RENDER_WHAT_BYTES])
     return c;
 }
 
-static bool frame_cuda(void *load, uint32_t draws, uint32_t reads)
+/* It draws no picture, so nobody looks. */
+static bool frame_cuda(void *load, uint32_t draws, uint32_t reads, bool looks)
 {
     cuda *c = load;
+    (void)looks;
     cuda_handle popped;
     void *draw_arguments[] = { &c->to }, *read_arguments[] = { &c->from, &c->to };
     bool good = c->cuCtxPushCurrent_v2(c->context) == 0;
@@ -164,4 +166,4 @@ static void close_cuda(void *load)
     free(c);
 }
 
-const render_load render_cuda = { "CUDA", open_cuda, frame_cuda, wait_cuda, close_cuda };
+const render_load render_cuda = { "CUDA", open_cuda, frame_cuda, wait_cuda, NULL, close_cuda };

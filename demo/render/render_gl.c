@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WIDTH 960
-#define HEIGHT 540
 #define READERS 262144u /* invocations of the compute shader; each reads 16 times 16 bytes */
 #define READ_BYTES (READERS * 256u)
 
@@ -46,7 +44,8 @@ enum {
     GL_FRAGMENT_SHADER = 0x8B30, GL_VERTEX_SHADER = 0x8B31, GL_COMPILE_STATUS = 0x8B81, GL_LINK_STATUS = 0x8B82,
     GL_FRAMEBUFFER_COMPLETE = 0x8CD5, GL_COLOR_ATTACHMENT0 = 0x8CE0, GL_FRAMEBUFFER = 0x8D40,
     GL_STORAGE_BUFFER = 0x90D2, GL_STORAGE_BARRIER = 0x2000, GL_SYNC_COMPLETE = 0x9117, GL_FLUSH_COMMANDS = 1,
-    GL_ALREADY_SIGNALED = 0x911A, GL_CONDITION_SATISFIED = 0x911C, GL_COMPUTE_SHADER = 0x91B9
+    GL_ALREADY_SIGNALED = 0x911A, GL_CONDITION_SATISFIED = 0x911C, GL_COMPUTE_SHADER = 0x91B9,
+    GL_PACK_BUFFER = 0x88EB, GL_STREAM_READ = 0x88E1, GL_RGBA = 0x1908, GL_UNSIGNED_BYTE = 0x1401
 };
 
 #define GL_FUNCTIONS(X)                                                                                   \
@@ -77,6 +76,10 @@ enum {
     X(void, glBufferData, (unsigned target, ptrdiff_t bytes, const void *data, unsigned usage))           \
     X(void, glDispatchCompute, (unsigned x, unsigned y, unsigned z))                                      \
     X(void, glMemoryBarrier, (unsigned bits))                                                             \
+    X(void, glBindBuffer, (unsigned target, unsigned name))                                               \
+    X(void, glReadPixels, (int x, int y, int width, int height, unsigned format, unsigned type, void *to)) \
+    X(void, glGetBufferSubData, (unsigned target, ptrdiff_t at, ptrdiff_t bytes, void *to))               \
+    X(void, glUniform1f, (int place, float value))                                                        \
     X(gl_sync, glFenceSync, (unsigned condition, unsigned flags))                                         \
     X(unsigned, glClientWaitSync, (gl_sync sync, unsigned flags, uint64_t ns))                            \
     X(void, glDeleteSync, (gl_sync sync))
@@ -88,6 +91,7 @@ typedef struct gl {
     GL_FUNCTIONS(EGL_MEMBER)
     egl_handle display, context;
     unsigned draw, read; /* programs */
+    uint32_t frames;     /* so far; what is drawn moves with them */
     gl_sync fence;
 } gl;
 
@@ -100,9 +104,10 @@ static const char vertex_text[] =
 
 static const char fragment_text[] =
     "#version 430 core\n"
+    "layout(location = 0) uniform float moved;\n"
     "out vec4 color;\n"
     "void main() {\n"
-    "    vec2 v = gl_FragCoord.xy * 0.001;\n"
+    "    vec2 v = gl_FragCoord.xy * 0.001 + moved;\n"
     "    for (int i = 0; i < 8; i++)\n"
     "        v = vec2(sin(v.x * 1.7 + v.y), cos(v.y * 1.3 - v.x));\n"
     "    color = vec4(v, v.x * v.y, 1.0);\n"
@@ -195,20 +200,22 @@ static bool link_program(const gl *g, unsigned program)
     return good != 0;
 }
 
-/* A picture to draw into, and the buffers that the compute shader reads and writes. */
+/* A picture to draw into, the buffer that it is copied to, and those that the compute shader reads and writes. */
 static bool make_buffers(const gl *g)
 {
-    unsigned texture, frame, arrays, buffers[2];
+    unsigned texture, frame, arrays, buffers[3];
     g->glGenTextures(1, &texture);
     g->glBindTexture(GL_TEXTURE_2D, texture);
-    g->glTexStorage2D(GL_TEXTURE_2D, 1, GL_RGBA8, WIDTH, HEIGHT);
+    g->glTexStorage2D(GL_TEXTURE_2D, 1, GL_RGBA8, (int)RENDER_SIDE, (int)RENDER_SIDE);
     g->glGenFramebuffers(1, &frame);
     g->glBindFramebuffer(GL_FRAMEBUFFER, frame);
     g->glFramebufferTexture2D(GL_FRAMEBUFFER, GL_COLOR_ATTACHMENT0, GL_TEXTURE_2D, texture, 0);
-    g->glViewport(0, 0, WIDTH, HEIGHT);
+    g->glViewport(0, 0, (int)RENDER_SIDE, (int)RENDER_SIDE);
     g->glGenVertexArrays(1, &arrays);
     g->glBindVertexArray(arrays);
-    g->glGenBuffers(2, buffers);
+    g->glGenBuffers(3, buffers);
+    g->glBindBuffer(GL_PACK_BUFFER, buffers[2]);
+    g->glBufferData(GL_PACK_BUFFER, RENDER_SIDE * RENDER_SIDE * 4, NULL, GL_STREAM_READ);
     for (unsigned i = 0; i < 2; i++) {
         g->glBindBufferBase(GL_STORAGE_BUFFER, i, buffers[i]);
         g->glBufferData(GL_STORAGE_BUFFER, i == 0 ? READ_BYTES : READERS * 16u, NULL, GL_STATIC_DRAW);
@@ -250,10 +257,11 @@ static void *open_gl(char what[RENDER_WHAT_BYTES])
 
 /* ---- frames ---- */
 
-static bool frame_gl(void *load, uint32_t draws, uint32_t reads)
+static bool frame_gl(void *load, uint32_t draws, uint32_t reads, bool looks)
 {
     gl *g = load;
     g->glUseProgram(g->draw);
+    g->glUniform1f(0, (float)(g->frames++ % 4096) * 0.01f);
     for (uint32_t i = 0; i < draws; i++) {
         g->glDrawArrays(GL_TRIANGLES, 0, 3);
     }
@@ -261,6 +269,9 @@ static bool frame_gl(void *load, uint32_t draws, uint32_t reads)
     for (uint32_t i = 0; i < reads; i++) {
         g->glDispatchCompute(READERS / 256, 1, 1);
         g->glMemoryBarrier(GL_STORAGE_BARRIER);
+    }
+    if (looks) { /* into the buffer, so that nothing waits here */
+        g->glReadPixels(0, 0, (int)RENDER_SIDE, (int)RENDER_SIDE, GL_RGBA, GL_UNSIGNED_BYTE, NULL);
     }
     g->fence = g->glFenceSync(GL_SYNC_COMPLETE, 0);
     if (g->fence) {
@@ -278,6 +289,13 @@ static bool wait_gl(void *load)
     return (state == GL_ALREADY_SIGNALED || state == GL_CONDITION_SATISFIED) && g->glGetError() == 0;
 }
 
+static bool seen_gl(void *load, uint8_t *rgbx)
+{
+    gl *g = load;
+    g->glGetBufferSubData(GL_PACK_BUFFER, 0, RENDER_SIDE * RENDER_SIDE * 4, rgbx);
+    return g->glGetError() == 0;
+}
+
 static void close_gl(void *load)
 {
     gl *g = load;
@@ -289,4 +307,4 @@ static void close_gl(void *load)
     free(g);
 }
 
-const render_load render_gl = { "OpenGL", open_gl, frame_gl, wait_gl, close_gl };
+const render_load render_gl = { "OpenGL", open_gl, frame_gl, wait_gl, seen_gl, close_gl };

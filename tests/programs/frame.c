@@ -106,6 +106,39 @@ static void check_render(void)
     program_sentence(program_run("'" MODEL "' --render 2 --png f"), 2, "has no picture");
 }
 
+/* What the frame has drawn is seen and spoken about: pictures differ, so each goes through the tower. */
+static void check_see(void)
+{
+    const char *root = check_env("EXL2_TEST_DATA");
+    program_sentence(program_run("'" MODEL "' --see 1"), 2, "--see must be above 0, needs --render");
+    program_sentence(program_run("'" MODEL "' --render 2 --see -1"), 2, "--see must be above 0");
+    program_sentence(program_run("'" MODEL "' --render 2 --see 1 --speakers 2"), 2, "has no --speakers");
+    program_sentence(program_run("'" MODEL "' --render 2 --see 1 --backend cpu"), 1, "no tower for pictures");
+    if (!root) {
+        printf("no EXL2_TEST_DATA: no model sees\n");
+        return;
+    }
+    int code = program_run("'%s/fixtures/vision/smolvlm' --seconds 4 --render 2 --see 0.1 --cpu-us 4000 --backend cpu "
+                           "--threads 1 --say 2", root);
+    if (code != 0) {
+        program_sentence(code, 1, "nothing can draw a picture here: no OpenGL (");
+        return;
+    }
+    char *out = program_read("out");
+    const char *line = strstr(out, " of 512 x 512, ");
+    unsigned rows = 0, words = 0;
+    double added = -1e9, p50 = 0, most = 0;
+    CHECK(line && sscanf(line, " of 512 x 512, %u rows each; p99 of added frame time %lf ms\n"
+                               "from a picture to the first word about it: p50 %lf ms, max %lf ms, of %u", &rows,
+                         &added, &p50, &most, &words) == 5);
+    CHECK_INT(rows, 4); /* one tile */
+    CHECK(words >= 1 && p50 > 0 && most >= p50);
+    const char *p99 = strstr(out, "the difference");
+    double wanted = 0;
+    CHECK(p99 && sscanf(strstr(p99, " p99 "), " p99 %lf", &wanted) == 1 && fabs(wanted - added) < 0.011);
+    free(out);
+}
+
 /* Each step of the trace has its parts before it; none of them lasts longer than the step. */
 static void check_trace(void)
 {
@@ -194,6 +227,7 @@ int main(int argc, char **argv)
     check_frame();
     check_trace();
     check_render();
+    check_see();
     program_set(argv[2], argv[3]);
     check_hello();
     return check_done();
