@@ -8,6 +8,7 @@
 #ifndef EXL2__VISION_SIZE_H
 #define EXL2__VISION_SIZE_H
 
+#include "../0_base/half.h"
 #include "vision_config.h"
 
 #include <math.h>
