@@ -2296,6 +2296,8 @@ typedef struct exl2_convert_desc {
     uint32_t rows, length;   /* of calibration; 0 = 64 (of files: at most 128), 512; on a GPU 128, 2048. Fewer if the
                                 files hold less; if they hold more, rows are spread over all of them */
     uint64_t seed;           /* of the text that the model writes, or of random ids */
+    float rope_scale, rope_alpha, yarn_factor; /* RoPE of all that is computed, as of exl2_model_desc. config.json stays
+                                what it is, so load the result with the same */
     bool random_ids;         /* rows of random ids in place of text, for a model without a tokenizer that is only to be
                                 measured for speed: what they say of quality is not true of text. Not with files */
     const char *measurement_file; /* NULL, or a measurement.json of the same model: only what is rounded is new.
@@ -2336,14 +2338,29 @@ typedef struct exl2_compare_info {
     double nll_a, nll_b;     /* mean negative log-likelihood of the next token */
     double kl, kl_p99;       /* KL divergence of B from A: mean, and what 99 % of positions do not exceed */
     double top1;             /* share of positions with the same likeliest token */
+    uint32_t layers;         /* of exl2_compare_desc.layers that were filled in */
+    bool streamed;           /* the models were read layer by layer */
 } exl2_compare_info;
+
+typedef struct exl2_compare_layer { /* what a layer has to do with the difference of two models */
+    double error;            /* of the residual after it: norm of B - A by the norm of A, over all positions */
+    double kl;               /* mean KL divergence from A of A with this layer of B */
+} exl2_compare_layer;
 
 typedef struct exl2_compare_desc {
     uint32_t _start_canary;
-    const char *a_dir, *b_dir; /* models with the same vocabulary */
+    const char *a_dir, *b_dir; /* models with the same vocabulary; b_dir NULL: the likelihoods of A alone */
     const exl2_token *tokens;
     uint64_t token_count;
     uint32_t row;            /* tokens of a sequence: longer texts are cut into several; 0 = 512 */
+    float *nll;              /* NULL, or [token_count]: by A, the negative log-likelihood of each token; 0 for the first
+                                one of a sequence */
+    exl2_compare_layer *layers; /* NULL, or [layer_max]: the layers' part in the difference of two models of the same
+                                shape. The time grows with the square of their number */
+    uint32_t layer_max;
+    uint64_t host_bytes_max; /* hard cap of memory; 0 = no cap. Models that do not fit are read layer by layer, once if
+                                there is room for the residuals of all tokens, else for each block of sequences that
+                                has room. Too little for one sequence: BUDGET */
     bool (*progress)(void *user, const char *stage, float done); /* false = cancel */
     void *user;
     exl2_parallel parallel;
@@ -2351,7 +2368,7 @@ typedef struct exl2_compare_desc {
     uint32_t _end_canary;
 } exl2_compare_desc;
 
-/* [A wait] Runs both models over the tokens, on the CPU. */
+/* [A wait] Runs one or both models over the tokens, on the CPU. TOO_SMALL: A has more than layer_max layers. */
 EXL2_API exl2_result exl2_compare(const exl2_compare_desc *d, exl2_compare_info *out);
 #endif
 

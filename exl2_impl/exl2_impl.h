@@ -421,6 +421,7 @@ EXL2__SIZE_END
 #include "8_convert/quantizer/runner_logits.h"
 #include "8_convert/quantizer/gram.h"
 #include "8_convert/quantizer/compare.h"
+#include "8_convert/quantizer/compare_models.h"
 #include "8_convert/quantizer/measure.h"
 #include "8_convert/quantizer/measure_probe.h"
 #include "8_convert/quantizer/measure_moments.h"

@@ -13,7 +13,7 @@
 
 static bool on_progress(void *user, const char *stage, float done)
 {
-    progress_show(user, (double)done, stage);
+    progress_show_stage(user, (double)done, stage);
     return !interrupted();
 }
 
@@ -36,7 +36,31 @@ static bool read_text(const char *model, const char *path, ids *out)
     return good;
 }
 
-static void report_json(const char *const *folders, const exl2_compare_info *infos, uint32_t count)
+/* What each layer has to do with the difference of the two models. */
+static void report_layers(const exl2_compare_layer *layers, uint32_t count, json_out *j)
+{
+    if (!j) {
+        printf("error of the residual after each layer, and KL of A with that layer of B\nlayer    error       KL\n");
+    } else {
+        json_out_array(j, "layers");
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (!j) {
+            printf("%5u  %7.5f  %7.5f\n", i, layers[i].error, layers[i].kl);
+            continue;
+        }
+        json_out_object(j, NULL);
+        json_out_number(j, "error", layers[i].error);
+        json_out_number(j, "kl", layers[i].kl);
+        json_out_end(j);
+    }
+    if (j) {
+        json_out_end(j);
+    }
+}
+
+static void report_json(const char *const *folders, const exl2_compare_info *infos, uint32_t count,
+                        const exl2_compare_layer *layers)
 {
     json_out j = { .file = stdout };
     json_out_object(&j, NULL);
@@ -60,6 +84,9 @@ static void report_json(const char *const *folders, const exl2_compare_info *inf
     }
     if (count > 1) {
         json_out_end(&j);
+    }
+    if (layers) {
+        report_layers(layers, infos[0].layers, &j);
     }
     json_out_end(&j);
 }
@@ -90,7 +117,9 @@ int cli_compare(int argc, char **argv)
     exl2_compare_desc d = { .progress = on_progress, .user = &bar, .error = &error };
     const char *text_file = NULL, *ids_file = NULL;
     uint32_t threads = 0;
-    bool json = false;
+    uint64_t memory = 0;
+    static exl2_compare_layer layers[EXL2_LAYERS_MAX];
+    bool json = false, by_layer = false;
     ids tokens = { 0 };
     arg_texts others = { 0 };
     const arg positional[] = {
@@ -101,6 +130,10 @@ int cli_compare(int argc, char **argv)
         { "--text", ARG_TEXT, &text_file, "FILE", "file with a text; this or --ids-file is required" },
         { "--ids-file", ARG_TEXT, &ids_file, "FILE", "file with a JSON array of ids" },
         { "--rows-of", ARG_U32, &d.row, "N", "tokens of a sequence; longer texts are cut (512)" },
+        { "--by-layer", ARG_BOOL, &by_layer, NULL, "of one B: how far its residual is from A's after each layer, and "
+          "the KL of A with that layer of B; as slow as half as many comparisons as there are layers" },
+        { "--memory", ARG_U64, &memory, "MB", "most MiB of memory; models that do not fit are read layer by layer (no "
+          "limit)" },
         { "--json", ARG_BOOL, &json, NULL, "prints JSON" },
         POOL_THREADS_ARG(threads),
     };
@@ -111,9 +144,15 @@ int cli_compare(int argc, char **argv)
     if (parsed == ARGS_OK && !text_file == !ids_file) {
         parsed = args_wrong(&args, "either --text or --ids-file is needed");
     }
+    if (parsed == ARGS_OK && by_layer && others.count > 1) {
+        parsed = args_wrong(&args, "--by-layer compares two models, not %u", others.count + 1);
+    }
     if (parsed != ARGS_OK) {
         return cli_exit(parsed);
     }
+    d.host_bytes_max = cli_mib_bytes(memory);
+    d.layers = by_layer ? layers : NULL;
+    d.layer_max = EXL2_LAYERS_MAX;
     int code = 1;
     if (ids_file ? ids_from_json_file(ids_file, &tokens) : read_text(d.a_dir, text_file, &tokens)) {
         pool *threads_pool = pool_open(threads);
@@ -132,9 +171,12 @@ int cli_compare(int argc, char **argv)
         if (result < 0) {
             fprintf(stderr, "%s\n", error.text);
         } else if (json) {
-            report_json(others.items, infos, others.count);
+            report_json(others.items, infos, others.count, d.layers);
         } else {
             report(d.a_dir, others.items, infos, others.count);
+            if (by_layer) {
+                report_layers(layers, infos[0].layers, NULL);
+            }
         }
     }
     free(tokens.items);

@@ -2,6 +2,7 @@
    takes: a model folder or a GGUF file, a folder that does not exist yet or is empty, files with text for calibration.
    gives: cli_convert. */
 #include "../common/clock.h"
+#include "../common/host.h"
 #include "../common/interrupt.h"
 #include "../common/json_out.h"
 #include "../common/kernel_folder.h"
@@ -24,8 +25,6 @@ static const char *const stage_names[EXL2_CONVERT_STAGES] = { "text", "forward",
 
 typedef struct conversion {
     progress bar;
-    char stage[16]; /* the running one, by its name in the bar */
-    uint64_t stage_start;
     exl2_convert_matrix *matrices; /* their names point into `names` */
     char (*names)[128];
     uint32_t matrix_count, matrix_room;
@@ -36,18 +35,7 @@ typedef struct conversion {
 static bool on_progress(void *user, const char *name, float done)
 {
     conversion *v = user;
-    if (strcmp(v->stage, name) != 0) {
-        snprintf(v->stage, sizeof v->stage, "%s", name);
-        v->stage_start = clock_ns();
-    }
-    char what[64];
-    double seconds = clock_seconds_since(v->stage_start);
-    if (done > 0.01f && seconds > 1) {
-        snprintf(what, sizeof what, "%s, %.0f s left", name, seconds * (1 / (double)done - 1));
-    } else {
-        snprintf(what, sizeof what, "%s", name);
-    }
-    progress_show(&v->bar, (double)done, what);
+    progress_show_stage(&v->bar, (double)done, name);
     return !interrupted();
 }
 
@@ -67,12 +55,6 @@ static void on_matrix(void *user, const exl2_convert_matrix *matrix)
         snprintf(v->names[v->matrix_count], sizeof v->names[0], "%s", matrix->name);
         v->matrices[v->matrix_count++] = *matrix;
     }
-}
-
-/* MiB that the user has given, as bytes; too many become the most that there can be. */
-static uint64_t mib_bytes(uint64_t count)
-{
-    return count > UINT64_MAX >> 20 ? UINT64_MAX : count << 20;
 }
 
 static double mib(uint64_t bytes)
@@ -220,6 +202,7 @@ int cli_convert(int argc, char **argv)
         { "--bits", ARG_U32, &d.bits, "16", "makes a dense folder, with the adapters merged; nothing is quantized" },
         { "--rows", ARG_U32, &d.rows, "N", "rows of calibration (64; of files, and on a GPU, at most 128)" },
         { "--length", ARG_U32, &d.length, "N", "tokens of a row (512; on a GPU 2048)" },
+        HOST_ROPE_ARGS(d),
         { "--random-ids", ARG_BOOL, &d.random_ids, NULL, "calibrates with random ids, for a model without a tokenizer; "
           "its figures of quality are not those of text" },
         { "--seed", ARG_U64, &d.seed, "N", "seed of the text that the model writes, or of random ids (0)" },
@@ -269,10 +252,10 @@ int cli_convert(int argc, char **argv)
         gpu.index = device.items[0];
         d.device = &gpu;
     }
-    d.device_bytes_max = mib_bytes(d.device_bytes_max);
-    d.shard_bytes = mib_bytes(d.shard_bytes);
-    d.size_bytes = mib_bytes(d.size_bytes);
-    d.host_bytes_max = mib_bytes(d.host_bytes_max);
+    d.device_bytes_max = cli_mib_bytes(d.device_bytes_max);
+    d.shard_bytes = cli_mib_bytes(d.shard_bytes);
+    d.size_bytes = cli_mib_bytes(d.size_bytes);
+    d.host_bytes_max = cli_mib_bytes(d.host_bytes_max);
     d.calibration_files = files.items;
     d.calibration_file_count = files.count;
     v.has_files = files.count > 0 || d.random_ids;

@@ -17,7 +17,7 @@
 
 static bool on_progress(void *user, float done, const char *what)
 {
-    progress_show(user, (double)done, what);
+    progress_show_stage(user, (double)done, what);
     return !interrupted();
 }
 

@@ -23,6 +23,7 @@ typedef struct score_options {
     arg_texts text_files;
     uint64_t bytes;
     uint32_t skip, top;
+    uint64_t memory;    /* MiB; 0: the model is loaded as a whole */
     uint32_t length, stride; /* of the windows, in tokens; 0 = the whole text, and `length` */
     bool bos, by_position, json;
     images_options images;
@@ -66,7 +67,9 @@ static exl2_flow on_event(void *user, const exl2_event *event)
     score *s = user;
     host_end_take(&s->end, event);
     if (event->kind == EXL2_EVENT_PREFILL) {
-        progress_show(&s->host->bar, (double)event->progress, "reading the text");
+        if (!s->options->length) {
+            progress_show_stage(&s->host->bar, (double)event->progress, "reading the text");
+        }
         for (uint32_t i = 0; i < event->token_count && s->positions + 1 < s->count; i++) {
             uint32_t at = s->positions++;
             s->logprob[at] = event->tokens[i].logprob;
@@ -119,7 +122,7 @@ static bool check_length(const score *s)
                 least);
         return false;
     }
-    if (length + o->bos > s->host->info.context_max) {
+    if (!o->memory && length + o->bos > s->host->info.context_max) { /* else exl2_compare knows it */
         fprintf(stderr, o->length ? "--length is %zu, but the model's context holds %u\n"
                 : "the text has %zu tokens, but the model's context holds %u; score windows of it, see --length and "
                   "--stride\n", length, s->host->info.context_max);
@@ -227,10 +230,65 @@ static bool score_text(score *s, sum *file)
             return false;
         }
         add_window(s, scored - begin + o->bos, file);
-        progress_show(&s->host->bar, (double)end / (double)s->text.count, "reading the text");
+        progress_show_stage(&s->host->bar, (double)end / (double)s->text.count, "reading the text");
     }
     progress_end(&s->host->bar);
     return true;
+}
+
+static bool on_layer(void *user, const char *stage, float done)
+{
+    (void)stage;
+    progress_show_stage(user, (double)done, "reading the text");
+    return !interrupted();
+}
+
+/* The same windows, through a model that is read layer by layer if need be. false: failed, message printed. */
+static bool score_by_layer(score *s, sum *file)
+{
+    const score_options *o = s->options;
+    size_t length = window_length(s), stride = o->stride ? o->stride : length, count = s->text.count, windows = 1;
+    exl2_error error = { 0 };
+    exl2_compare_info info;
+    while ((windows - 1) * stride + length < count) {
+        windows++;
+    }
+    size_t row = (length < count ? length : count) + o->bos;
+    exl2_token *tokens = memory_take(windows * row, sizeof *tokens);
+    float *nll = memory_take(windows * row, sizeof *nll);
+    exl2_compare_desc d = { .a_dir = o->path, .tokens = tokens, .row = (uint32_t)row, .nll = nll,
+                            .host_bytes_max = cli_mib_bytes(o->memory), .progress = on_layer, .user = &s->host->bar,
+                            .parallel = pool_hook(s->host->pool), .error = &error };
+    for (size_t i = 0; i < windows; i++) { /* all but the last one have `row` tokens */
+        size_t begin = i * stride, some = count - begin < length ? count - begin : length;
+        tokens[d.token_count] = s->host->info.bos;
+        memcpy(tokens + d.token_count + o->bos, s->text.items + begin, some * sizeof *tokens);
+        d.token_count += some + o->bos;
+    }
+    bool good = exl2_compare(&d, &info) >= 0;
+    progress_end(&s->host->bar);
+    s->logprob = memory_grow(s->logprob, row, sizeof *s->logprob);
+    s->is_row = memory_grow(s->is_row, row, sizeof *s->is_row);
+    s->window.items = memory_grow(s->window.items, row, sizeof *s->window.items);
+    memset(s->is_row, 0, row * sizeof *s->is_row);
+    for (size_t i = 0, at = 0, end = 0; good && i < windows; i++, at += s->window.count) {
+        size_t begin = i * stride, scored = end;
+        s->window.count = d.token_count - at < row ? (size_t)d.token_count - at : row;
+        end = begin + s->window.count - o->bos;
+        memcpy(s->window.items, tokens + at, s->window.count * sizeof *tokens);
+        s->positions = (uint32_t)s->window.count - 1;
+        for (uint32_t p = 0; p < s->positions; p++) {
+            s->logprob[p] = -nll[at + p + 1];
+        }
+        add_window(s, scored - begin + o->bos, file);
+        s->windows++;
+    }
+    free(tokens);
+    free(nll);
+    if (!good) {
+        fprintf(stderr, "%s\n", error.text);
+    }
+    return good;
 }
 
 static void print_tops(json_out *j, const score *s)
@@ -342,6 +400,28 @@ static void print_score(const score *s, const sum *files)
     json_out_end(&j);
 }
 
+/* What --memory cannot do: it runs the model on the CPU, and keeps no K and V. */
+static args_result check_memory(const args_desc *d, const score_options *o)
+{
+    const exl2_model_desc *m = &o->model;
+    const struct { const char *flag; bool set; } others[] = {
+        { "--image", o->images.files.count > 0 }, { "--top", o->top > 0 }, { "--lora", o->host.loras.count > 0 },
+        { "--context", m->context_max > 0 }, { "--rope-scale", m->rope_scale > 0 },
+        { "--rope-alpha", m->rope_alpha > 0 }, { "--yarn", m->yarn_factor > 0 }, { "--cache", o->host.cache > 0 },
+        { "--cache-tokens", o->host.cache_tokens > 0 }, { "--experts", o->host.experts > 0 },
+        { "--backend cuda", o->host.backend == HOST_CUDA }, { "--device", o->host.device.count > 0 },
+        { "--cards", o->host.cards.count > 0 }, { "--split", o->host.split > 0 },
+        { "--gpu-bytes", o->host.gpu_bytes.count > 0 }, { "--host-mlps", o->host.host_mlps > 0 },
+    };
+    for (size_t i = 0; o->memory && i < ARGS_COUNT(others); i++) {
+        if (others[i].set) {
+            return args_wrong(d, "%s and --memory are both set: a model that is read layer by layer runs on the CPU, "
+                              "as its folder says", others[i].flag);
+        }
+    }
+    return ARGS_OK;
+}
+
 static args_result check_flags(const args_desc *d, const score_options *o)
 {
     if (!o->text_files.count == !o->ids_file) {
@@ -398,6 +478,8 @@ int cli_score(int argc, char **argv)
         { "--bos", ARG_BOOL, &o.bos, NULL, "begins each window with BOS, so that its first token is scored, too" },
         { "--by-position", ARG_BOOL, &o.by_position, NULL,
           "also prints figures by the number of tokens before a token" },
+        { "--memory", ARG_U64, &o.memory, "MIB",
+          "most memory, in MiB; a model that does not fit is read layer by layer, on the CPU (no limit)" },
         { "--top", ARG_U32, &o.top, "K", "with --json: prints the K largest logits of each position" },
         HOST_LORA_ARG(o.host),
         HOST_STEER_ARG(o.host),
@@ -411,6 +493,7 @@ int cli_score(int argc, char **argv)
     args_result parsed = args_parse(&d, argc, argv);
     if (parsed == ARGS_OK) {
         parsed = check_flags(&d, &o);
+        parsed = parsed == ARGS_OK ? check_memory(&d, &o) : parsed;
     }
     if (parsed != ARGS_OK) {
         return cli_exit(parsed);
@@ -422,7 +505,11 @@ int cli_score(int argc, char **argv)
     s.host = &h;
     o.model.path = o.path;
     bool good = images_read(&s.images, &o.images);
-    if (good) {
+    if (good && o.memory) {
+        o.host.backend = HOST_CPU;
+        good = host_open(&h, &o.host) && (o.ids_file || host_load_text(&h, o.path));
+        good = good && (exl2_model_measure(h.engine, &o.model, &h.info) >= 0 || host_failed(&h) == 0);
+    } else if (good) {
         images_room(&s.images, &o.images, s.images.count, &o.model);
         good = host_open(&h, &o.host) && host_load(&h, &o.model, 1);
     }
@@ -435,7 +522,7 @@ int cli_score(int argc, char **argv)
     }
     for (uint32_t i = 0; good && i < (o.ids_file ? 1 : o.text_files.count); i++) {
         good = read_text(&s, o.ids_file ? NULL : o.text_files.items[i]) && check_length(&s)
-               && score_text(&s, &files[i]);
+            && (o.memory ? score_by_layer(&s, &files[i]) : score_text(&s, &files[i]));
         s.tokens += s.images.count ? s.window.count : s.text.count;
     }
     if (good) {

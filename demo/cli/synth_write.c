@@ -59,7 +59,7 @@ static bool put(void *user, const void *data, size_t bytes)
         return false;
     }
     w->done += bytes;
-    progress_show(&w->bar, (double)w->done / (double)w->total, "writing");
+    progress_show_stage(&w->bar, (double)w->done / (double)w->total, "writing");
     return true;
 }
 

@@ -7,6 +7,7 @@
 #include "clock.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #define PROGRESS_CELLS 32
@@ -27,6 +28,22 @@ void progress_show(progress *p, double done, const char *what)
     fflush(stderr);
     p->shown_ns = now;
     p->open = true;
+}
+
+void progress_show_stage(progress *p, double done, const char *what)
+{
+    char text[80];
+    if (strncmp(p->stage, what, sizeof p->stage - 1) != 0) {
+        snprintf(p->stage, sizeof p->stage, "%s", what);
+        p->stage_ns = clock_ns();
+    }
+    double seconds = clock_seconds_since(p->stage_ns);
+    if (done > 0.01 && seconds > 1) {
+        snprintf(text, sizeof text, "%s, %.0f s left", p->stage, seconds * (1 / done - 1));
+    } else {
+        snprintf(text, sizeof text, "%s", p->stage);
+    }
+    progress_show(p, done, text);
 }
 
 void progress_end(progress *p)

@@ -1,6 +1,6 @@
 /* progress.h: one progress line on stderr, only where stderr is a terminal.
    takes: a share of 0..1 and a description of the work.
-   gives: progress_show, progress_end.
+   gives: progress_show, progress_show_stage, progress_end.
    owns:  the last line of the terminal, from progress_show to progress_end. */
 #ifndef DEMO_PROGRESS_H
 #define DEMO_PROGRESS_H
@@ -10,10 +10,13 @@
 
 typedef struct progress { /* zeroed: nothing shown yet */
     uint64_t shown_ns;
+    uint64_t stage_ns; /* when progress_show_stage was called first with this text: */
+    char stage[48];
     bool open;
 } progress;
 
 void progress_show(progress *p, double done, const char *what); /* redraws at most ten times a second */
+void progress_show_stage(progress *p, double done, const char *what); /* the same, with the time that is left */
 void progress_end(progress *p);                                 /* clears the line, if there is one */
 
 #endif

@@ -1,7 +1,8 @@
 /* model_config_read.h: reads config.json and generation_config.json into exl2__config. A model that uses something this
    engine does not compute is rejected, and the message names it.
    takes: a model folder, untrusted.
-   gives: exl2__config_read, exl2__config_read_text. */
+   gives: exl2__config_read, exl2__config_read_text; exl2__config_rope, exl2__config_stretch,
+          exl2__config_rope_wrong. */
 #ifndef EXL2__MODEL_CONFIG_READ_H
 #define EXL2__MODEL_CONFIG_READ_H
 
@@ -588,6 +589,44 @@ EXL2__PRIVATE exl2_result exl2__config_read_text(exl2__ctx *c, const char *dir, 
     exl2__fields_close(&f);
     EXL2__TRY(result);
     return exl2__config_open_generation(c, dir, out);
+}
+
+/* RoPE as the application wants it in place of the model's own; zeroed: the model's. */
+typedef struct exl2__config_rope {
+    float scale, alpha, yarn; /* as in exl2_model_desc */
+} exl2__config_rope;
+
+/* Applies it, also to the context. Layers with a window and a RoPE of their own keep it. */
+EXL2__PRIVATE exl2_result exl2__config_stretch(exl2__ctx *c, const char *path, const exl2__config_rope *rope,
+                                               exl2__config *config)
+{
+    double scale = (double)rope->scale, alpha = (double)rope->alpha, yarn = (double)rope->yarn;
+    if (!(scale > 0 || alpha > 0 || yarn > 0)) {
+        return EXL2_OK;
+    }
+    if (config->rotary == 0) {
+        return exl2__fail(c, EXL2_ERR_ARG,
+                          "%s: rope_scale, rope_alpha and yarn_factor cannot stretch learned positions", path);
+    }
+    if (yarn > 0 && config->rope.theta <= 1) {
+        return exl2__fail(c, EXL2_ERR_ARG, "%s: yarn_factor needs a rope_theta above 1", path);
+    }
+    double context = exl2__rope_override(&config->rope, config->rotary, config->context_max, scale, alpha, yarn);
+    config->context_max = context < EXL2__CONFIG_CONTEXT_MAX ? (uint32_t)context : EXL2__CONFIG_CONTEXT_MAX;
+    return EXL2_OK;
+}
+
+/* Why such settings are wrong; NULL: they are not. */
+static inline const char *exl2__config_rope_wrong(const exl2__config_rope *rope)
+{
+    const float values[3] = { rope->scale, rope->alpha, rope->yarn };
+    for (uint32_t i = 0; i < 3; i++) {
+        bool fits = (values[i] >= 0 && values[i] <= 0) || (values[i] >= 1 && values[i] <= 1000); /* false for NaN */
+        if (!fits) {
+            return "rope_scale, rope_alpha and yarn_factor are 0 or from 1 to 1000";
+        }
+    }
+    return rope->scale > 0 && rope->yarn > 0 ? "rope_scale and yarn_factor are both set" : NULL;
 }
 
 #endif

@@ -33,14 +33,9 @@ EXL2__PRIVATE exl2_result exl2__api_check_model(exl2_engine *e, const exl2_model
                                                 "268,435,456, max_rows 131,071"));
     EXL2__TRY(exl2__api_argument(e, (uint32_t)d->cache.format <= EXL2_KV_Q4, call,
                                  "cache.format is none of exl2_kv"));
-    const float rope[3] = { d->rope_scale, d->rope_alpha, d->yarn_factor };
-    for (uint32_t i = 0; i < 3; i++) {
-        fits = (rope[i] >= 0 && rope[i] <= 0) || (rope[i] >= 1 && rope[i] <= 1000); /* false for NaN */
-        EXL2__TRY(exl2__api_argument(e, fits, call,
-                                     "rope_scale, rope_alpha and yarn_factor are 0 or from 1 to 1000"));
-    }
-    fits = !(d->rope_scale > 0 && d->yarn_factor > 0);
-    EXL2__TRY(exl2__api_argument(e, fits, call, "rope_scale and yarn_factor are both set"));
+    const exl2__config_rope rope = { d->rope_scale, d->rope_alpha, d->yarn_factor };
+    const char *wrong = exl2__config_rope_wrong(&rope);
+    EXL2__TRY(exl2__api_argument(e, !wrong, call, wrong));
     EXL2__TRY(exl2__cards_check(e, d, call));
     EXL2__TRY(exl2__offload_check(&e->ctx, d, call));
     return exl2__api_argument(e, strlen(d->path) < EXL2__PATH_BYTES, call, "the path is longer than 1,023 bytes");

@@ -69,26 +69,6 @@ EXL2__PRIVATE exl2_result exl2__loading_experts(exl2__ctx *c, exl2__model *m)
     return EXL2_OK;
 }
 
-/* Applies the application's settings of RoPE. Layers with a window and a RoPE of their own keep it. */
-EXL2__PRIVATE exl2_result exl2__loading_rope(exl2__ctx *c, exl2__model *m)
-{
-    exl2__config *config = &m->weights.config;
-    double scale = (double)m->desc.rope_scale, alpha = (double)m->desc.rope_alpha, yarn = (double)m->desc.yarn_factor;
-    if (!(scale > 0 || alpha > 0 || yarn > 0)) {
-        return EXL2_OK;
-    }
-    if (config->rotary == 0) {
-        return exl2__fail(c, EXL2_ERR_ARG,
-                          "%s: rope_scale, rope_alpha and yarn_factor cannot stretch learned positions", m->path);
-    }
-    if (yarn > 0 && config->rope.theta <= 1) {
-        return exl2__fail(c, EXL2_ERR_ARG, "%s: yarn_factor needs a rope_theta above 1", m->path);
-    }
-    double context = exl2__rope_override(&config->rope, config->rotary, config->context_max, scale, alpha, yarn);
-    config->context_max = context < EXL2__CONFIG_CONTEXT_MAX ? (uint32_t)context : EXL2__CONFIG_CONTEXT_MAX;
-    return EXL2_OK;
-}
-
 EXL2__PRIVATE exl2_result exl2__loading_config(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     exl2__ctx *c = &e->ctx;
@@ -99,7 +79,8 @@ EXL2__PRIVATE exl2_result exl2__loading_config(exl2_engine *e, exl2__model *m, e
     EXL2__TRY(exl2__config_read(c, m->path, &m->weights.config));
     EXL2__TRY(exl2__pooling_read(c, m->path, &m->pooling));
     EXL2__TRY(exl2__loading_experts(c, m));
-    return exl2__loading_rope(c, m);
+    const exl2__config_rope rope = { m->desc.rope_scale, m->desc.rope_alpha, m->desc.yarn_factor };
+    return exl2__config_stretch(c, m->path, &rope, &m->weights.config);
 }
 
 EXL2__PRIVATE exl2_result exl2__loading_vocab(exl2_engine *e, exl2__model *m, exl2__work *work)

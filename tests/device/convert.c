@@ -420,11 +420,11 @@ static void test_model(const char *dir)
 {
     exl2__runner cpu, gpu;
     exl2_token ids[TOKENS];
-    if (exl2__runner_headers(&ctx, dir, TOKENS, &cpu) < 0) { /* no model, or one that is not converted */
+    if (exl2__runner_headers(&ctx, dir, TOKENS, NULL, &cpu) < 0) { /* no model, or one that is not converted */
         return;
     }
     need(exl2__runner_load(&cpu));
-    need(exl2__runner_open(&ctx, dir, TOKENS, &gpu));
+    need(exl2__runner_open(&ctx, dir, TOKENS, NULL, &gpu));
     need(exl2__runner_use(&gpu, &device, 0));
     uint32_t vocab = cpu.plan.shape.vocab, hidden = cpu.plan.shape.hidden, layers = cpu.plan.shape.layers, fits = 0;
     uint32_t others = 0, swapped = 0, active = cpu.plan.shape.experts.active;
@@ -505,7 +505,7 @@ static void layer_moments(const char *dir, exl2__gpu *gpu, uint32_t layer, exl2_
     enum { ROWS = 4 };
     static exl2_token ids[ROWS * TOKENS];
     exl2__arena dry = { 0 };
-    need(exl2__runner_open(&ctx, dir, TOKENS, r));
+    need(exl2__runner_open(&ctx, dir, TOKENS, NULL, r));
     for (uint32_t i = 0; i < ROWS * TOKENS; i++) {
         ids[i] = (exl2_token)(i * 37 % r->plan.shape.vocab);
     }

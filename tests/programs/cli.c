@@ -132,6 +132,7 @@ static void check_skipping(const char *model, const json_value *ids)
     write_ids("ids.json", ids);
     free(text);
     double all = score_nll(model, "ids.json", 0) * (double)(ids->child_count - 1);
+    CHECK(fabs(score_nll(model, "ids.json' --memory '64", 0) * (double)(ids->child_count - 1) - all) < 0.01);
     double front = score_nll(model, "prefix.json", 0) * (double)(prefix - 1);
     double rest = score_nll(model, "ids.json", prefix - 1) * (double)(ids->child_count - prefix);
     CHECK(fabs(all - front - rest) < 1e-4 * all);
@@ -489,6 +490,9 @@ static void check_usage(void)
         { "score m --ids-file f --bytes 3", "--bytes needs --text-file" },
         { "score m --ids-file f --top 2", "--top needs --json" },
         { "score m --ids-file f --json --top 65", "--top must be at most 64" },
+        { "score m --ids-file f --memory 100 --json --top 6", "--top and --memory are both set" },
+        { "score m --ids-file f --memory 100 --rope-scale 2", "--rope-scale and --memory are both set" },
+        { "score m --ids-file f --gpu-bytes 6.5x", "--gpu-bytes must be at most 32 sizes such as 8GB or 6.5GB" },
         { "embed m", "there is no text to embed: give --text" },
         { "embed m --text a --lines f", "give only one of --text" },
         { "embed m --text a --pool max", "--pool must be one of auto|last|mean|first" },
@@ -510,8 +514,11 @@ static void check_usage(void)
         { "convert m o --bpw 1", "bpw must be from 2 to 16" },
         { "convert m o --bpw -1", "bpw must be from 2 to 16" },
         { "convert m o --bpw 4 --head-bits 7", "head_bits is 7" },
+        { "convert m o --bpw 4 --rope-scale 0.5", "rope_scale, rope_alpha and yarn_factor are 0 or from 1" },
+        { "convert m o --bpw 4 --rope-scale 2 --yarn 2", "rope_scale and yarn_factor are both set" },
         { "compare a b", "either --text or --ids-file" },
         { "compare a", "B is missing" },
+        { "compare a b c --ids-file f --by-layer", "--by-layer compares two models, not 3" },
         { "kernels", "build is missing" },
         { "kernels make o --arch 89", "unknown action 'make'" },
         { "kernels build o", "--arch is missing" },

@@ -364,7 +364,7 @@ static void test_runner(void)
         golden g = golden_read(models[i]);
         exl2__runner r;
         last l = { &g, 0, 0 };
-        if (good(exl2__runner_open(&c, model_path(models[i]), g.count, &r), &c)) {
+        if (good(exl2__runner_open(&c, model_path(models[i]), g.count, NULL, &r), &c)) {
             CHECK_INT(run_all(&r, g.ids, g.count, on_logits, &l), EXL2_OK);
             if (!CHECK(l.off < LOGITS_OFF)) {
                 printf("  %s: logits %.2e off\n", models[i], l.off);
@@ -484,8 +484,8 @@ static void test_parallel(void)
         exl2__runner in_order, parallel, broken;
         uint64_t bytes = 0;
         d.parallel.run = backwards;
-        if (CHECK_INT(exl2__runner_open(&c, model_path(models[i]), 32, &in_order), EXL2_OK)
-            && CHECK_INT(exl2__runner_open(&d, model_path(models[i]), 32, &parallel), EXL2_OK)) {
+        if (CHECK_INT(exl2__runner_open(&c, model_path(models[i]), 32, NULL, &in_order), EXL2_OK)
+            && CHECK_INT(exl2__runner_open(&d, model_path(models[i]), 32, NULL, &parallel), EXL2_OK)) {
             CHECK(same_weights(&in_order, &parallel, &bytes) && bytes > EXL2__RUNNER_READ_MOST);
             CHECK(exl2__runner_bytes(&parallel, false) == exl2__runner_bytes(&in_order, false)
                   + EXL2__RUNNER_READ_MOST);
@@ -499,7 +499,7 @@ static void test_parallel(void)
             for (uint32_t k = 0; k < 2; k++) {
                 exl2__ctx *one = k ? &d : &c;
                 one->files = hole.plain;
-                CHECK_INT(exl2__runner_headers(one, model_path(models[i]), 32, &broken), EXL2_OK);
+                CHECK_INT(exl2__runner_headers(one, model_path(models[i]), 32, NULL, &broken), EXL2_OK);
                 one->files.read = hole_read;
                 hole.from = 40000 * part;
                 CHECK_INT(exl2__runner_load(&broken), EXL2_ERR_IO);

@@ -157,11 +157,11 @@ static exl2_result stages(exl2__ctx *c, exl2__gpu *g)
     exl2_result result = solve_all(c, g, &f, &k, &b);
     exl2__factor_close(c, &f);
     EXL2__TRY(result);
-    EXL2__TRY(exl2__runner_open(c, EXL2_GOLDEN_DIR "/models/qwen3", 32, &r));
+    EXL2__TRY(exl2__runner_open(c, EXL2_GOLDEN_DIR "/models/qwen3", 32, NULL, &r));
     result = passes(&r, g);
     exl2__runner_close(&r);
     EXL2__TRY(result);
-    EXL2__TRY(exl2__runner_open(c, EXL2_GOLDEN_DIR "/models/exl2-qwen3-moe", 32, &r));
+    EXL2__TRY(exl2__runner_open(c, EXL2_GOLDEN_DIR "/models/exl2-qwen3-moe", 32, NULL, &r));
     result = experts(c, g, &r);
     exl2__runner_close(&r);
     return result;

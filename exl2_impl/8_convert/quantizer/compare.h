@@ -1,11 +1,11 @@
 /* compare.h: how far the logits of two models are apart.
    takes: rows of logits, or two models and a sequence.
-   gives: exl2__compare_row, exl2__compare_row_make, exl2__compare_kl; exl2__compare, exl2__compare_rows; exl2_compare.
-   owns:  nothing; exl2_compare owns two models, until it returns. */
+   gives: exl2__compare_row, exl2__compare_row_make, exl2__compare_kl; exl2__compare, exl2__compare_layout,
+          exl2__compare_first, exl2__compare_second, exl2__compare_sum, exl2__compare_rows.
+   owns:  nothing. */
 #ifndef EXL2__COMPARE_H
 #define EXL2__COMPARE_H
 
-#include "../../0_base/sort.h"
 #include "runner_logits.h"
 
 /* A row of the first model: its probabilities, and what else its KL divergence needs. */
@@ -88,9 +88,11 @@ typedef struct exl2__compare_pair {
 
 /* Sums over the positions of sequences. */
 typedef struct exl2__compare {
-    exl2__runner *a, *b;
+    exl2__runner *a, *b;   /* b NULL: there is none */
     float *first, *second; /* [logit rows, exl2__compare_stride(vocab)] each */
+    exl2__compare_row *rows; /* [logit rows] of A; their probabilities are `first` */
     exl2__compare_pair *pair; /* [logit rows] */
+    const exl2__runner *other; /* whose logits are the second ones */
     const exl2_token *tokens; /* [count] of the pass */
     uint32_t row, count;   /* row: of the first logits that were computed */
     float *kls;            /* [kl_max] KL of each position, for quantiles; NULL: not wanted */
@@ -110,26 +112,65 @@ EXL2__PRIVATE void exl2__compare_layout(exl2__compare *m, exl2__arena *a)
     uint64_t rows = m->a->plan.logit_rows_max, stride = exl2__compare_stride(m->a->plan.shape.vocab);
     m->first = (float *)exl2__arena_alloc(a, rows * stride * sizeof *m->first);
     m->second = (float *)exl2__arena_alloc(a, rows * stride * sizeof *m->second);
+    m->rows = (exl2__compare_row *)exl2__arena_alloc(a, rows * sizeof *m->rows);
     m->pair = (exl2__compare_pair *)exl2__arena_alloc(a, rows * sizeof *m->pair);
 }
 
-/* Task: one row of logits. */
-EXL2__PRIVATE void exl2__compare_one(void *arg, uint32_t index)
+/* The logits of a row of a model's last group. */
+static inline const float *exl2__compare_logits(const exl2__runner *r, uint32_t index)
+{
+    const exl2__cpu_device *d = exl2__runner_cpu(r);
+    return d->logits + (size_t)index * d->vocab_stride;
+}
+
+/* Task: one row of A's logits. */
+EXL2__PRIVATE void exl2__compare_first(void *arg, uint32_t index)
 {
     const exl2__compare *m = (const exl2__compare *)arg;
-    const exl2__cpu_device *a = exl2__runner_cpu(m->a), *b = exl2__runner_cpu(m->b);
     uint32_t vocab = m->a->plan.shape.vocab, next = m->row + index + 1;
-    size_t at = (size_t)index * exl2__compare_stride(vocab);
-    const float *x = a->logits + (size_t)index * a->vocab_stride, *y = b->logits + (size_t)index * b->vocab_stride;
-    exl2__compare_row first = { m->first + at, 0, 0, 0, 0 }, second;
-    exl2__compare_row_make(a->ops, x, vocab, &first);
-    exl2__compare_pair pair = { exl2__compare_kl(a->ops, &first, y, vocab, m->second + at, &second), 0, 0, false };
-    pair.same_top = first.top == second.top;
+    const float *logits = exl2__compare_logits(m->a, index);
+    exl2__compare_row *row = &m->rows[index];
+    *row = (exl2__compare_row){ m->first + (size_t)index * exl2__compare_stride(vocab), 0, 0, 0, 0 };
+    exl2__compare_row_make(exl2__runner_cpu(m->a)->ops, logits, vocab, row);
+    m->pair[index] = (exl2__compare_pair){ 0, 0, 0, false };
     if (next < m->count) {
-        pair.nll_a = exl2__compare_nll(&first, x, m->tokens[next]);
-        pair.nll_b = exl2__compare_nll(&second, y, m->tokens[next]);
+        m->pair[index].nll_a = exl2__compare_nll(row, logits, m->tokens[next]);
     }
-    m->pair[index] = pair;
+}
+
+/* Task: one row of the other logits, after A's. */
+EXL2__PRIVATE void exl2__compare_second(void *arg, uint32_t index)
+{
+    const exl2__compare *m = (const exl2__compare *)arg;
+    uint32_t vocab = m->a->plan.shape.vocab, next = m->row + index + 1;
+    const float *logits = exl2__compare_logits(m->other, index);
+    float *scratch = m->second + (size_t)index * exl2__compare_stride(vocab);
+    exl2__compare_pair *pair = &m->pair[index];
+    exl2__compare_row second;
+    pair->kl = exl2__compare_kl(exl2__runner_cpu(m->a)->ops, &m->rows[index], logits, vocab, scratch, &second);
+    pair->same_top = m->rows[index].top == second.top;
+    if (next < m->count) {
+        pair->nll_b = exl2__compare_nll(&second, logits, m->tokens[next]);
+    }
+}
+
+/* Adds the rows of a group to the sums. */
+EXL2__PRIVATE void exl2__compare_sum(exl2__compare *m, uint32_t rows)
+{
+    for (uint32_t i = 0; i < rows; i++) {
+        const exl2__compare_pair *pair = &m->pair[i];
+        m->kl += pair->kl;
+        m->same_top += pair->same_top;
+        if (m->kls && m->positions < m->kl_max) {
+            m->kls[m->positions] = (float)pair->kl;
+        }
+        m->positions++;
+        if (m->row + i + 1 < m->count) {
+            m->nll_a += pair->nll_a;
+            m->nll_b += pair->nll_b;
+            m->scored++;
+        }
+    }
 }
 
 /* One pass of each model over the tokens; their logits meet in groups of rows. */
@@ -146,146 +187,18 @@ EXL2__PRIVATE exl2_result exl2__compare_rows(exl2__compare *m, const exl2_token 
     }
     m->tokens = tokens;
     m->count = count;
-    for (uint32_t row = 0; row < count; row += most) {
+    m->other = m->b;
+    for (m->row = 0; m->row < count; m->row += most) {
         exl2__range range = { 0 };
-        range.logit0 = row;
-        range.logit_count = exl2__min32(count - row, most);
+        range.logit0 = m->row;
+        range.logit_count = exl2__min32(count - m->row, most);
         EXL2__TRY(exl2__runner_head(m->a, range));
         EXL2__TRY(exl2__runner_head(m->b, range));
-        m->row = row;
-        exl2__tasks_run(m->a->c, range.logit_count, exl2__compare_one, m);
-        for (uint32_t i = 0; i < range.logit_count; i++) {
-            const exl2__compare_pair *pair = &m->pair[i];
-            m->kl += pair->kl;
-            m->same_top += pair->same_top;
-            if (m->kls && m->positions < m->kl_max) {
-                m->kls[m->positions] = (float)pair->kl;
-            }
-            m->positions++;
-            if (row + i + 1 < count) {
-                m->nll_a += pair->nll_a;
-                m->nll_b += pair->nll_b;
-                m->scored++;
-            }
-        }
+        exl2__tasks_run(m->a->c, range.logit_count, exl2__compare_first, m);
+        exl2__tasks_run(m->a->c, range.logit_count, exl2__compare_second, m);
+        exl2__compare_sum(m, range.logit_count);
     }
     return EXL2_OK;
-}
-
-/* ---- two models ---- */
-
-EXL2__PRIVATE bool exl2__compare_less(const void *items, uint32_t a, uint32_t b)
-{
-    const float *kls = (const float *)items;
-    return kls[a] < kls[b];
-}
-
-EXL2__PRIVATE void exl2__compare_swap(void *items, uint32_t a, uint32_t b)
-{
-    float *kls = (float *)items, kept = kls[a];
-    kls[a] = kls[b];
-    kls[b] = kept;
-}
-
-#define EXL2__COMPARE_ROW 512u
-#define EXL2__COMPARE_TOKENS_MAX ((uint64_t)1 << 30)
-
-EXL2__PRIVATE exl2_result exl2__compare_check(exl2__ctx *c, const exl2_compare_desc *d, const exl2__compare *m)
-{
-    const exl2__shape *a = &m->a->plan.shape, *b = &m->b->plan.shape;
-    if (a->vocab != b->vocab) {
-        return exl2__fail(c, EXL2_ERR_ARG, "%s has a vocabulary of %u, %s one of %u", d->a_dir, a->vocab, d->b_dir,
-                          b->vocab);
-    }
-    for (uint64_t i = 0; i < d->token_count; i++) {
-        if (d->tokens[i] < 0 || (uint32_t)d->tokens[i] >= a->vocab) {
-            return exl2__fail(c, EXL2_ERR_ARG, "token %llu is %d, but the vocabulary has %u", (unsigned long long)i,
-                              d->tokens[i], a->vocab);
-        }
-    }
-    return EXL2_OK;
-}
-
-EXL2__PRIVATE exl2_result exl2__compare_texts(exl2__ctx *c, const exl2_compare_desc *d, exl2__compare *m, uint32_t row)
-{
-    EXL2__TRY(exl2__compare_check(c, d, m));
-    for (uint64_t at = 0, some; at < d->token_count; at += some) {
-        some = exl2__min64(d->token_count - at, row);
-        EXL2__TRY(exl2__compare_rows(m, d->tokens + at, (uint32_t)some));
-        double done = (double)(at + some) / (double)d->token_count;
-        if (d->progress && !d->progress(d->user, "compare", (float)done)) {
-            return exl2__fail(c, EXL2_ERR_CANCELLED, "the comparison was cancelled");
-        }
-    }
-    return EXL2_OK;
-}
-
-EXL2__PRIVATE void exl2__compare_report(exl2__compare *m, exl2_compare_info *out)
-{
-    exl2__sort_items items = { m->kls, exl2__compare_less, exl2__compare_swap };
-    exl2__sort(&items, (uint32_t)m->positions);
-    out->tokens = m->positions;
-    out->kl = m->kl / (double)m->positions;
-    out->kl_p99 = (double)m->kls[(m->positions - 1) * 99 / 100];
-    out->top1 = (double)m->same_top / (double)m->positions;
-    out->nll_a = m->scored ? m->nll_a / (double)m->scored : 0;
-    out->nll_b = m->scored ? m->nll_b / (double)m->scored : 0;
-}
-
-EXL2__PRIVATE exl2_result exl2__compare_run(exl2__ctx *c, const exl2_compare_desc *d, exl2_compare_info *out)
-{
-    exl2__runner a = { 0 }, b = { 0 };
-    exl2__compare m = { 0 };
-    exl2__arena dry = { 0 }, memory = { 0 };
-    uint32_t row = d->row ? d->row : EXL2__COMPARE_ROW;
-    EXL2__TRY(EXL2__CHECK_ZEROED(c, d, exl2_compare_desc));
-    if (!d->a_dir || !d->b_dir || !d->tokens || d->token_count == 0 || d->token_count > EXL2__COMPARE_TOKENS_MAX) {
-        return exl2__fail(c, EXL2_ERR_ARG, "exl2_compare needs two models, and 1 to 2^30 tokens");
-    }
-    if (!d->a_dir[0] || !d->b_dir[0]) {
-        return exl2__fail(c, EXL2_ERR_ARG, "exl2_compare_desc.%s is an empty string", d->a_dir[0] ? "b_dir" : "a_dir");
-    }
-    row = (uint32_t)exl2__min64(row, d->token_count);
-    m.a = &a;
-    m.b = &b;
-    m.kl_max = d->token_count;
-    exl2_result result = exl2__runner_open(c, d->a_dir, row, &a);
-    result = result < 0 ? result : exl2__runner_open(c, d->b_dir, row, &b);
-    if (result >= 0) {
-        exl2__compare_layout(&m, &dry);
-        exl2__arena_alloc(&dry, d->token_count * sizeof *m.kls);
-        result = exl2__arena_open(c, &memory, dry.used, EXL2_MEM_SCRATCH);
-        if (result >= 0) {
-            exl2__compare_layout(&m, &memory);
-            m.kls = (float *)exl2__arena_alloc(&memory, d->token_count * sizeof *m.kls);
-            result = exl2__compare_texts(c, d, &m, row);
-        }
-    }
-    if (result >= 0) {
-        exl2__compare_report(&m, out);
-    }
-    exl2__arena_close(c, &memory);
-    exl2__runner_close(&b);
-    exl2__runner_close(&a);
-    return result;
-}
-
-EXL2_API exl2_result exl2_compare(const exl2_compare_desc *d, exl2_compare_info *out)
-{
-    exl2__ctx c = { 0 };
-    if (!d || !out) {
-        return EXL2_ERR_ARG;
-    }
-    *out = (exl2_compare_info){ 0 };
-    c.allocator = exl2__platform_allocator();
-    c.files = exl2__platform_files();
-    c.parallel = d->parallel;
-    c.cpu_path = exl2__cpu_path_best();
-    exl2_result result = exl2__compare_run(&c, d, out);
-    if (!d->_start_canary && !d->_end_canary && d->error) { /* else d->error may be garbage, too */
-        *d->error = c.error;
-    }
-    return result;
 }
 
 #endif

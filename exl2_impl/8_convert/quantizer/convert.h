@@ -366,7 +366,7 @@ EXL2__PRIVATE exl2_result exl2__convert_compare(exl2__convert *v, const char *di
     exl2__runner out;
     exl2__compare m = { 0 };
     exl2__arena dry = { 0 }, memory = { 0 };
-    EXL2__TRY(exl2__runner_headers(v->c, dir, v->length, &out));
+    EXL2__TRY(exl2__runner_headers(v->c, dir, v->length, &v->rope, &out));
     out.streamed = v->source.streamed;
     exl2_result result = exl2__runner_load(&out);
 #ifndef EXL2_NO_CUDA

@@ -31,6 +31,7 @@ typedef struct exl2__convert {
     uint64_t copy_bytes;      /* of the dense folder that the source becomes; 0: it is one */
     bool copied;              /* it has been made */
     double bpw;
+    exl2__config_rope rope;   /* of calibration */
     uint32_t rows, held, length, head_bits; /* held: rows after those of calibration */
     exl2_token *ids;          /* [rows + held, length] */
     uint64_t ids_bytes;
@@ -178,7 +179,9 @@ EXL2__PRIVATE exl2_result exl2__convert_check_bits(exl2__convert *v)
                    { "calibration_files", d->calibration_file_count != 0 }, { "rows", d->rows != 0 },
                    { "length", d->length != 0 }, { "random_ids", d->random_ids },
                    { "measurement_file", d->measurement_file != NULL }, { "measure_only", d->measure_only },
-                   { "corrected", d->corrected }, { "shard_bytes", d->shard_bytes != 0 } };
+                   { "corrected", d->corrected }, { "shard_bytes", d->shard_bytes != 0 },
+                   { "rope_scale", d->rope_scale > 0 }, { "rope_alpha", d->rope_alpha > 0 },
+                   { "yarn_factor", d->yarn_factor > 0 } };
     if (d->bits != EXL2__IMPORT_DENSE_BITS) {
         return exl2__fail(v->c, EXL2_ERR_ARG, "bits is %u, expected 16 or 0", d->bits);
     }
@@ -200,6 +203,11 @@ EXL2__PRIVATE exl2_result exl2__convert_check(exl2__convert *v)
         return exl2__fail(c, EXL2_ERR_ARG, "exl2_convert_desc.%s is NULL", d->source_dir ? "out_dir" : "source_dir");
     }
     EXL2__TRY(exl2__convert_loras_check(c, d));
+    v->rope = (exl2__config_rope){ d->rope_scale, d->rope_alpha, d->yarn_factor };
+    const char *wrong = exl2__config_rope_wrong(&v->rope);
+    if (wrong) {
+        return exl2__fail(c, EXL2_ERR_ARG, "%s", wrong);
+    }
     if (d->bits) {
         return exl2__convert_check_bits(v);
     }

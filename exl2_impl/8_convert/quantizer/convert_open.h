@@ -27,6 +27,8 @@ EXL2__PRIVATE exl2_result exl2__convert_file_hash(exl2__convert *v, const char *
     return EXL2_OK;
 }
 
+static inline uint32_t exl2__convert_millionths(float x) { return (uint32_t)((double)x * 1e6 + 0.5); }
+
 /* The text that says what a conversion is: all that its parts depend on. Paths of the CPU may differ in bits, on a
    machine with a GPU, too: some blocks are computed on the CPU. */
 EXL2__PRIVATE exl2_result exl2__convert_job_text(exl2__convert *v, char *text, size_t cap)
@@ -49,8 +51,12 @@ EXL2__PRIVATE exl2_result exl2__convert_job_text(exl2__convert *v, char *text, s
     used += exl2__format(text + used, cap - used, "bpw in thousandths: %u\nhead bits: %u\nrows: %u\nlength: %u\n"
                          "seed: %llu\n", exl2__convert_bpw_1000(v), v->head_bits, exl2__convert_rows(d), d->length,
                          (unsigned long long)d->seed);
-    exl2__format(text + used, cap - used, "bytes: %llu\ncorrected: %s\nrandom ids: %s\n",
-                 (unsigned long long)d->size_bytes, d->corrected ? "yes" : "no", d->random_ids ? "yes" : "no");
+    used += exl2__format(text + used, cap - used, "bytes: %llu\ncorrected: %s\nrandom ids: %s\n",
+                         (unsigned long long)d->size_bytes, d->corrected ? "yes" : "no", d->random_ids ? "yes" : "no");
+    if (v->rope.scale > 0 || v->rope.alpha > 0 || v->rope.yarn > 0) {
+        exl2__format(text + used, cap - used, "rope in millionths: %u %u %u\n", exl2__convert_millionths(v->rope.scale),
+                     exl2__convert_millionths(v->rope.alpha), exl2__convert_millionths(v->rope.yarn));
+    }
     return EXL2_OK;
 }
 
@@ -168,7 +174,7 @@ EXL2__PRIVATE exl2_result exl2__convert_ids(exl2__convert *v)
         ? exl2__texts_random(v->c, (uint64_t)(v->rows + exl2__convert_held(v)) * v->length, v->d->seed, vocab, &t)
         : exl2__texts_make(v->c, writes ? exl2__convert_engine(v) : NULL, v->source_dir, v->d->calibration_files,
                            v->d->calibration_file_count, writes, v->rows + exl2__convert_held(v), v->length,
-                           v->d->seed, vocab, exl2__convert_text_progress, v, &t);
+                           v->d->seed, vocab, &v->rope, exl2__convert_text_progress, v, &t);
     result = result < 0 ? result : exl2__convert_share_rows(v, &t);
     result = result < 0 ? result : exl2__convert_alloc_ids(v);
     if (result >= 0) {
@@ -182,7 +188,8 @@ EXL2__PRIVATE exl2_result exl2__convert_ids(exl2__convert *v)
     }
     exl2__texts_close(&t);
     if (writes) {
-        result = result < 0 ? result : exl2__runner_open(v->c, v->source_dir, v->length, &v->source);
+        result = result < 0 ? result : exl2__runner_open(v->c, v->source_dir, v->length, &v->rope,
+                                                                &v->source);
         result = result < 0 ? result : exl2__runner_decode(&v->source);
     }
     exl2__convert_time(v, EXL2_CONVERT_TEXT);
@@ -238,6 +245,7 @@ EXL2__PRIVATE exl2_result exl2__convert_headers(exl2__convert *v)
     exl2__config config;
     exl2__arena dry = { 0 };
     EXL2__TRY(exl2__config_read(c, v->source_dir, &config));
+    EXL2__TRY(exl2__config_stretch(c, v->d->source_dir, &v->rope, &config));
     if (!v->d->length) { /* the default is at most the context */
         v->length = exl2__min32(v->length, config.context_max / EXL2__PANELS_LANES * EXL2__PANELS_LANES);
     }
@@ -245,7 +253,7 @@ EXL2__PRIVATE exl2_result exl2__convert_headers(exl2__convert *v)
         return exl2__fail(c, EXL2_ERR_ARG, "%s has a context of %u tokens, fewer than the %u of a row",
                           v->d->source_dir, config.context_max, v->length);
     }
-    EXL2__TRY(exl2__runner_headers(c, v->source_dir, v->length, &v->source));
+    EXL2__TRY(exl2__runner_headers(c, v->source_dir, v->length, &v->rope, &v->source));
     EXL2__TRY(exl2__linears_open(c, &v->source, v->source_dir, v->head_bits, &v->linears));
     exl2__convert_layout(v, &dry);
     EXL2__TRY(exl2__convert_plan(v, &dry));

@@ -294,7 +294,7 @@ EXL2__PRIVATE exl2_result exl2__convert_plan_text(exl2__convert *v, uint64_t *by
         return EXL2_OK;
     }
     EXL2__TRY(exl2__texts_measure(v->c, exl2__convert_engine(v), v->source_dir, v->rows + exl2__convert_held(v),
-                                  v->length, bytes, device_bytes, &has_tokenizer));
+                                  v->length, &v->rope, bytes, device_bytes, &has_tokenizer));
     for (uint32_t i = 0; i < d->calibration_file_count; i++) {
         EXL2__TRY(exl2__texts_check_file(v->c, d->source_dir, d->calibration_files[i], has_tokenizer));
         *bytes = 0;

@@ -190,11 +190,12 @@ EXL2__PRIVATE uint64_t exl2__runner_bytes(const exl2__runner *r, bool decode)
     return r->other_bytes + s.loaded + (decode ? s.decoded : 0);
 }
 
-EXL2__PRIVATE exl2_result exl2__runner_headers_steps(exl2__runner *r, const char *dir)
+EXL2__PRIVATE exl2_result exl2__runner_headers_steps(exl2__runner *r, const char *dir, const exl2__config_rope *rope)
 {
     exl2__ctx *c = r->c;
     exl2__arena lists = { 0 }, pages = { 0 }, scratch = { 0 };
     EXL2__TRY(exl2__config_read(c, dir, &r->load.config));
+    EXL2__TRY(rope ? exl2__config_stretch(c, dir, rope, &r->load.config) : EXL2_OK);
     EXL2__TRY(exl2__cpu_backend.open(c, NULL, &r->device));
     EXL2__TRY(exl2__runner_measure(r, dir));
     exl2__plan_make(&r->plan, &r->load.config, r->load.embed_rows, r->length, r->length, 1);
@@ -223,14 +224,15 @@ EXL2__PRIVATE exl2_result exl2__runner_headers_steps(exl2__runner *r, const char
     return exl2__runner_sizes_make(r);
 }
 
-/* Reads and checks the headers of the model in `dir`; what needs no weights can be asked then. After a failure *r is
-   zeroed. */
-EXL2__PRIVATE exl2_result exl2__runner_headers(exl2__ctx *c, const char *dir, uint32_t length, exl2__runner *r)
+/* Reads and checks the headers of the model in `dir`; what needs no weights can be asked then. rope: NULL, or in place
+   of the model's own. After a failure *r is zeroed. */
+EXL2__PRIVATE exl2_result exl2__runner_headers(exl2__ctx *c, const char *dir, uint32_t length,
+                                               const exl2__config_rope *rope, exl2__runner *r)
 {
     *r = (exl2__runner){ 0 };
     r->c = c;
     r->length = length;
-    exl2_result result = exl2__runner_headers_steps(r, dir);
+    exl2_result result = exl2__runner_headers_steps(r, dir, rope);
     if (result < 0) {
         exl2__runner_close(r);
     }
@@ -260,9 +262,10 @@ EXL2__PRIVATE exl2_result exl2__runner_load(exl2__runner *r)
 }
 
 /* Both. After a failure *r is zeroed. */
-EXL2__PRIVATE exl2_result exl2__runner_open(exl2__ctx *c, const char *dir, uint32_t length, exl2__runner *r)
+EXL2__PRIVATE exl2_result exl2__runner_open(exl2__ctx *c, const char *dir, uint32_t length,
+                                            const exl2__config_rope *rope, exl2__runner *r)
 {
-    EXL2__TRY(exl2__runner_headers(c, dir, length, r));
+    EXL2__TRY(exl2__runner_headers(c, dir, length, rope, r));
     exl2_result result = exl2__runner_load(r);
     if (result < 0) {
         exl2__runner_close(r);

@@ -293,6 +293,7 @@ typedef bool (*exl2__texts_progress)(void *user, double done);
 typedef struct exl2__texts_plan {
     uint32_t openings, batch, tokens; /* tokens: of a session */
     uint64_t seed;
+    exl2__config_rope rope;
     uint32_t rows, length; /* ids that are wanted in all */
     exl2__texts_progress progress;
     void *user;
@@ -424,12 +425,16 @@ EXL2__PRIVATE exl2_result exl2__texts_open(exl2__ctx *c, const exl2_engine_desc 
     return result < 0 ? exl2__fail(c, result, "%s", error.text) : EXL2_OK;
 }
 
-/* Reads the headers of the source, and fills in how it is loaded. batch: sessions that it writes at once; 0: none. */
-EXL2__PRIVATE exl2_result exl2__texts_model(exl2_engine *e, const char *dir, uint32_t batch, exl2_model_desc *d,
-                                            exl2_model_info *info)
+/* Reads the headers of the source, and fills in how it is loaded. batch: sessions that it writes at once; 0: none.
+   rope: in place of its own. */
+EXL2__PRIVATE exl2_result exl2__texts_model(exl2_engine *e, const char *dir, uint32_t batch,
+                                            const exl2__config_rope *rope, exl2_model_desc *d, exl2_model_info *info)
 {
     *d = (exl2_model_desc){ 0 };
     d->path = dir;
+    d->rope_scale = rope->scale;
+    d->rope_alpha = rope->alpha;
+    d->yarn_factor = rope->yarn;
     EXL2__TRY(exl2_model_measure(e, d, info));
     d->text_only = batch == 0;
     if (batch) {
@@ -450,8 +455,8 @@ static inline uint32_t exl2__texts_batch(bool gpu, uint32_t rows, uint32_t lengt
 
 /* What the model needs to write its own text for rows of `length` tokens: memory, and device memory. Reads headers. */
 EXL2__PRIVATE exl2_result exl2__texts_measure(exl2__ctx *c, const exl2_engine_desc *desc, const char *dir,
-                                              uint32_t rows, uint32_t length, uint64_t *bytes, uint64_t *device_bytes,
-                                              bool *has_tokenizer)
+                                              uint32_t rows, uint32_t length, const exl2__config_rope *rope,
+                                              uint64_t *bytes, uint64_t *device_bytes, bool *has_tokenizer)
 {
     exl2__texts t = { 0 };
     exl2_engine *e = NULL;
@@ -459,7 +464,7 @@ EXL2__PRIVATE exl2_result exl2__texts_measure(exl2__ctx *c, const exl2_engine_de
     exl2_model_info info = { 0 };
     EXL2__TRY(exl2__texts_open(c, desc, &e));
     t.c = c;
-    exl2_result result = exl2__texts_model(e, dir, exl2__texts_batch(desc != NULL, rows, length), &d, &info);
+    exl2_result result = exl2__texts_model(e, dir, exl2__texts_batch(desc != NULL, rows, length), rope, &d, &info);
     result = result < 0 ? result : exl2_model_measure(e, &d, &info);
     *device_bytes = info.device_bytes;
     *bytes = info.weight_bytes + info.cache_bytes + info.scratch_bytes - info.device_bytes;
@@ -480,13 +485,14 @@ EXL2__PRIVATE exl2_result exl2__texts_add_spare(exl2__texts *t, exl2_engine *e, 
 
 /* Loads the source, which writes *batch sessions at once; fewer, if a GPU has no memory for as many. */
 EXL2__PRIVATE exl2_result exl2__texts_load(exl2__texts *t, exl2_engine *e, const char *dir, uint32_t *batch,
-                                           exl2_model_desc *d, exl2_model_info *info, exl2_model *model)
+                                           const exl2__config_rope *rope, exl2_model_desc *d, exl2_model_info *info,
+                                           exl2_model *model)
 {
-    exl2_result result = exl2__texts_model(e, dir, *batch, d, info);
+    exl2_result result = exl2__texts_model(e, dir, *batch, rope, d, info);
     result = result < 0 || !info->has_tokenizer ? result : exl2_model_load(e, d, model);
     if ((result == EXL2_ERR_BUDGET || result == EXL2_ERR_DEVICE_MEMORY) && *batch > EXL2__TEXTS_BATCH) {
         *batch = exl2__max32(*batch / 2, EXL2__TEXTS_BATCH);
-        return exl2__texts_load(t, e, dir, batch, d, info, model);
+        return exl2__texts_load(t, e, dir, batch, rope, d, info, model);
     }
     return result < 0 ? exl2__texts_engine_failed(t, e, result) : EXL2_OK;
 }
@@ -498,7 +504,7 @@ EXL2__PRIVATE exl2_result exl2__texts_fill(exl2__texts *t, exl2_engine *e, const
     exl2_model_info info = { 0 };
     exl2_model_desc d;
     p->batch = own ? p->batch : 0;
-    EXL2__TRY(exl2__texts_load(t, e, dir, &p->batch, &d, &info, &model));
+    EXL2__TRY(exl2__texts_load(t, e, dir, &p->batch, &p->rope, &d, &info, &model));
     for (uint32_t i = 0; i < file_count; i++) {
         EXL2__TRY(exl2__texts_add_file(t, e, model, files[i], vocab));
     }
@@ -522,7 +528,8 @@ EXL2__PRIVATE exl2_result exl2__texts_fill(exl2__texts *t, exl2_engine *e, const
 EXL2__PRIVATE exl2_result exl2__texts_make(exl2__ctx *c, const exl2_engine_desc *desc, const char *dir,
                                            const char *const *files, uint32_t file_count, bool own, uint32_t rows,
                                            uint32_t length, uint64_t seed, uint32_t vocab,
-                                           exl2__texts_progress progress, void *user, exl2__texts *t)
+                                           const exl2__config_rope *rope, exl2__texts_progress progress, void *user,
+                                           exl2__texts *t)
 {
     exl2_engine *e = NULL;
     *t = (exl2__texts){ 0 };
@@ -530,7 +537,7 @@ EXL2__PRIVATE exl2_result exl2__texts_make(exl2__ctx *c, const exl2_engine_desc 
     EXL2__TRY(exl2__texts_open(c, desc, &e));
     bool gpu = desc && desc->backend == EXL2_BACKEND_CUDA;
     exl2__texts_plan plan = { .batch = exl2__texts_batch(gpu, rows, length), .seed = seed, .rows = rows,
-                              .length = length, .progress = progress, .user = user };
+                              .length = length, .rope = *rope, .progress = progress, .user = user };
     exl2_result result = exl2__texts_fill(t, e, dir, files, file_count, own, vocab, &plan);
     for (uint64_t i = 0; i < t->count && result >= 0; i++) {
         if (t->ids[i] < 0 || (uint32_t)t->ids[i] >= vocab) { /* an added token without a row in the embedding */
