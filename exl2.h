@@ -534,8 +534,16 @@
    switch that off; a prompt of ids must begin with it.
 
    Windows: a layer with a window looks at its last `window` tokens. Decoding then reads less of a long history, and a
-   token costs less; the cache keeps all pages of the session, so the memory is the same. A model whose layers all have
-   the window (Mistral 7B v0.1) cannot recall words farther back than the text of its layers carries on.
+   token costs less. A model whose layers all have the window (Mistral 7B v0.1) cannot recall words farther back than
+   the text of its layers carries on. The layers with a window keep K and V of window_tokens tokens only, if that is
+   less than the cache holds: of the windows of batch_max running jobs (of 4 jobs if batch_max is 0), each with two
+   pages more, and of the rows of a pass. Gemma 3 4B with a context of 32,768 then needs 0.29 of the bytes of a cache
+   with all K and V. A job that finds no room for its window waits, as for pages. Windows that no running job sees stay
+   while there is room; the oldest are given away first, those at the ends of jobs last. So a session goes on where its
+   last job ended. After a rewind, in a fork at an older place, or where texts with a common beginning part, the window
+   may be gone. The job then computes from the last place on where the window is whole, which may be the beginning. Its
+   words are the same; tokens_cached and reused_tokens say what it finds. cache.full keeps K and V of all tokens in all
+   layers, and a model on several cards always does: window_tokens is 0 then.
 
    Context and RoPE: without context_max a session has the model's own context, at most 8,192 tokens. More is a matter
    of memory (cache_bytes_per_token) up to what the model was trained for; above, a warning says that its words get
@@ -688,10 +696,11 @@
    go on with). The words are those that would have come, on the same device and build. seed, max_tokens and min_tokens
    are those of the snapshot; in the desc they are 0 or the same. What the desc names by pointer (stops, grammar,
    callbacks) is not in the snapshot; log-probabilities of tokens whose text was held back are lost (0). A snapshot has
-   4 bytes a token, and some 100 for the job. EXL2_SAVE_KV adds K and V (cache_bytes_per_token each), so that nothing is
-   computed again. They are used only where they would be computed in the same way: same release, cache format, number
-   of experts, angles of RoPE, and group of CPU paths or kind of GPU (section 3). The angles change with rope_scale,
-   rope_alpha, yarn_factor and, with some models, context_max. Else the history is restored alone, a log line says so
+   4 bytes a token, and some 100 for the job. EXL2_SAVE_KV adds K and V (cache_bytes_per_token each; with window_tokens
+   those of the last window in layers that have one), so that nothing is computed again. They are used only where they
+   would be computed in the same way and kept alike: same release, cache format, cache.full, number of experts, angles
+   of RoPE, and group of CPU paths or kind of GPU (section 3). The angles change with rope_scale, rope_alpha,
+   yarn_factor and, with some models, context_max. Else the history is restored alone, a log line says so
    (EXL2_LOG_ID_SNAPSHOT_KV), tokens_cached is 0, and the next job computes them again. So it is with saves of releases
    up to 0.2.0 (EXL2_LOG_ID_SNAPSHOT_EARLIER). K and V from a snapshot are found by that session and its forks only.
    Bytes may come from anywhere: damaged ones are rejected, and the session stays as it was.
@@ -1368,6 +1377,7 @@ typedef struct exl2_cache_desc {
     uint32_t _start_canary;
     uint64_t tokens; /* pool size for all sessions, rounded up to 64; 0 = the default (section 6) */
     bool no_reuse;   /* a job finds K and V of its own session's history and of forks only, not those of other jobs */
+    bool full;       /* layers with a window keep K and V of all tokens, too, not those of their windows only */
     exl2_kv format;
     uint32_t _end_canary;
 } exl2_cache_desc;
@@ -1482,7 +1492,10 @@ typedef struct exl2_model_info { /* constant once the headers are read, but for 
     uint64_t host_weight_bytes; /* their part of weight_bytes */
     exl2_card_info cards[EXL2_DEVICES_MAX]; /* [card_count] */
     uint32_t card_count;       /* 0 = the model runs on the CPU */
-    uint64_t cache_bytes_per_token;
+    uint64_t cache_bytes_per_token; /* of all layers */
+    uint64_t cache_tokens;     /* that the cache holds */
+    uint64_t window_tokens;    /* layers with a window keep K and V of so many of them; 0 = of all (section 6) */
+    uint64_t window_bytes;     /* part of cache_bytes for these layers; 0 = they keep all */
     uint64_t pass_bytes;       /* weights that a forward pass of one token reads, as stored in files, without the
                                   embedding and the experts that the token does not use */
     uint64_t row_weights;      /* elements of the matrices of all layers that a row is multiplied with: two operations

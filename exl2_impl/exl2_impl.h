@@ -200,6 +200,7 @@ EXL2__SIZE_BEGIN
 
 #include "4_cache/pictures.h"
 #include "4_cache/vectors.h"
+#include "4_cache/windows.h"
 #include "4_cache/pages.h"
 #include "4_cache/table.h"
 #include "4_cache/roots.h"

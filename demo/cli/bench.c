@@ -511,6 +511,7 @@ int cli_bench(int argc, char **argv)
         HOST_GPU_ARGS(o.host),
         { "--cache", ARG_CHOICES, &o.cache, "fp16|q8|q6|q4", "formats of the KV cache, such as fp16,q6 (fp16)" },
         { "--cache-tokens", ARG_U64, &o.host.cache_tokens, "N", "tokens of the KV cache (what the program needs)" },
+        { "--full-cache", ARG_BOOL, &o.host.full_cache, NULL, "layers with a window keep K and V of all tokens, too" },
         HOST_WORK_ARGS(o.host),
         HOST_ROPE_ARGS(o.model),
         { "--json", ARG_BOOL, &o.json, NULL, "prints JSON" },

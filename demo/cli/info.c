@@ -147,6 +147,9 @@ static void print_json_model(json_out *j, const info *i)
     }
     json_out_end(j);
     json_out_uint(j, "cache_bytes_per_token", m->cache_bytes_per_token);
+    json_out_uint(j, "cache_tokens", m->cache_tokens);
+    json_out_uint(j, "window_tokens", m->window_tokens);
+    json_out_uint(j, "window_bytes", m->window_bytes);
     json_out_string(j, "cache_format", host_cache_name(&i->host));
     json_out_uint(j, "pass_bytes", m->pass_bytes);
     json_out_int(j, "bos", m->bos);
@@ -327,7 +330,10 @@ static void print_text_model(const info *i)
         printf("%-18s at the first use of each page\n", "cache is resident");
     }
     printf("%-18s %llu tokens of all sessions, as %s\n", "cache holds",
-           (unsigned long long)(m->cache_bytes / m->cache_bytes_per_token), host_cache_name(&i->host));
+           (unsigned long long)m->cache_tokens, host_cache_name(&i->host));
+    if (m->window_tokens) {
+        printf("%-18s of %llu tokens in the layers with a window\n", "", (unsigned long long)m->window_tokens);
+    }
     print_bytes("total memory", m->weight_bytes + m->scratch_bytes + m->cache_bytes);
     if (m->device_bytes) {
         print_bytes("of it on the GPU", m->device_bytes);

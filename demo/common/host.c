@@ -161,8 +161,8 @@ bool host_open(host *h, const host_options *o)
     exl2_device_desc devices[EXL2_DEVICES_MAX];
     uint32_t device_count;
     *h = (host){ .pool = pool_open(o->threads), .says_place = o->says_place, .experts = o->experts,
-                 .cache = o->cache, .cache_tokens = o->cache_tokens, .lora_texts = o->loras,
-                 .steer_texts = o->steers,
+                 .cache = o->cache, .cache_tokens = o->cache_tokens, .full_cache = o->full_cache,
+                 .lora_texts = o->loras, .steer_texts = o->steers,
                  .offload = o->offload == HOST_OFFLOAD_AUTO ? EXL2_OFFLOAD_AUTO : EXL2_OFFLOAD_NONE,
                  .host_mlps = o->host_mlps };
     if (o->threads > POOL_WIDTH_MAX) {
@@ -223,6 +223,7 @@ void host_place(const host *h, exl2_model_desc *d)
     d->offload = h->offload;
     d->host_mlps = h->host_mlps;
     d->cache.format = (exl2_kv)h->cache;
+    d->cache.full = h->full_cache;
     d->cache.tokens = h->cache_tokens ? h->cache_tokens : d->cache.tokens;
 }
 
@@ -287,6 +288,7 @@ bool host_load_draft(host *h, const char *path, uint32_t sequences, exl2_model *
                           .cards = &h->draft_card, .card_count = h->has_draft_card };
     d.cache.tokens = (uint64_t)d.context_max * sequences;
     d.cache.format = (exl2_kv)h->cache;
+    d.cache.full = h->full_cache;
     exl2_result result = exl2_model_load(h->engine, &d, out);
     progress_end(&h->bar);
     if (result < 0) {

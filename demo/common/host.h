@@ -36,6 +36,7 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
     uint32_t experts;    /* experts that a token uses; 0 = the model's own number */
     uint32_t cache;      /* exl2_kv */
     uint64_t cache_tokens; /* 0 = what the program needs */
+    bool full_cache;     /* exl2_cache_desc.full */
     uint64_t bytes_max;  /* cap of the engine's host memory; 0 = no cap */
     arg_texts loras;     /* --lora: adapters of every job */
     arg_texts steers;    /* --steer: control vectors of every job */
@@ -73,7 +74,8 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
     HOST_DEVICE_ARGS(options)
 #define HOST_CACHE_ARGS(options)                                                                                      \
     { "--cache", ARG_CHOICE, &(options).cache, "fp16|q8|q6|q4", "format of the KV cache (fp16)" },                    \
-    { "--cache-tokens", ARG_U64, &(options).cache_tokens, "N", "tokens of the KV cache (what the program needs)" }
+    { "--cache-tokens", ARG_U64, &(options).cache_tokens, "N", "tokens of the KV cache (what the program needs)" },   \
+    { "--full-cache", ARG_BOOL, &(options).full_cache, NULL, "layers with a window keep K and V of all tokens, too" }
 #define HOST_WORK_ARGS(options)                                                                                       \
     POOL_THREADS_ARG((options).threads),                                                                              \
     { "--experts", ARG_U32, &(options).experts, "N", "experts that a token uses (the model's own number)" }
@@ -120,6 +122,7 @@ typedef struct host { /* zeroed: closed */
     exl2_offload offload; /* of the model */
     uint32_t host_mlps;
     uint64_t cache_tokens;
+    bool full_cache;
     exl2_model model;
     exl2_model_info info;
     arg_texts lora_texts, steer_texts; /* of the options */

@@ -346,7 +346,7 @@ void models_card(const model *m, buffer *out, const char *key)
     buffer_null(out, "logging");
     buffer_object(out, "parameters");
     buffer_uint(out, "max_seq_len", info->context_max);
-    buffer_uint(out, "cache_size", info->cache_bytes_per_token ? info->cache_bytes / info->cache_bytes_per_token : 0);
+    buffer_uint(out, "cache_size", info->cache_tokens);
     buffer_name(out, "cache_mode", formats[format]);
     buffer_number(out, "rope_scale", d->rope_scale > 0 ? d->rope_scale : 1);
     buffer_number(out, "rope_alpha", d->rope_alpha > 0 ? d->rope_alpha : 1);

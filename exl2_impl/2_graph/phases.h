@@ -181,6 +181,9 @@ typedef struct exl2__plan {
     uint32_t picture_rows;        /* part of rows_max for a picture whose rows see each other, beside other rows */
     uint32_t logit_rows_max;      /* rows of a group: head and sample compute the logits of one group at a time */
     uint32_t sequences_max, pages;
+    uint32_t window_pages;        /* parts of pages with K and V of the layers in `windowed`, of which a page then has
+                                     none; 0: a page has K and V of all layers */
+    const uint32_t *windowed;     /* a bit per layer */
     uint32_t lora_max, lora_rank_max; /* adapters; the largest rank of one. lora_max 0: rows have no adapters */
     uint32_t steer_max;           /* control vectors; 0: layers have no phase `steer` */
     uint32_t context, context_max; /* tokens of a sequence; context_max: rounded up to whole pages */
@@ -211,10 +214,27 @@ static inline uint32_t exl2__plan_end(const exl2__plan *p)
     return p->shape.layers - p->layers_after;
 }
 
-/* Number of layers of the span; a page has K and V of these. */
+/* Number of layers of the span; a page and its window part have K and V of these. */
 static inline uint32_t exl2__plan_span(const exl2__plan *p)
 {
     return exl2__plan_end(p) - exl2__plan_first(p);
+}
+
+/* Do K and V of the layer lie in window parts? */
+static inline bool exl2__plan_parts(const exl2__plan *p, uint32_t layer)
+{
+    return p->window_pages > 0 && p->windowed[layer / 32] >> layer % 32 & 1;
+}
+
+/* Number of the span's layers before `layer` whose K and V lie in window parts (parts), or in pages. Of a layer of the
+   same kind it is the place in its part or page. */
+static inline uint32_t exl2__plan_place(const exl2__plan *p, uint32_t layer, bool parts)
+{
+    uint32_t place = 0;
+    for (uint32_t i = exl2__plan_first(p); i < layer; i++) {
+        place += exl2__plan_parts(p, i) == parts;
+    }
+    return place;
 }
 
 static inline bool exl2__plan_has_head(const exl2__plan *p)
@@ -341,6 +361,9 @@ typedef struct exl2__step { /* the arrays must live until the pass has ended */
     const exl2__step_row *rows;
     uint32_t row_count, sequence_count;
     const uint32_t *const *page_tables; /* [sequence_count][pages of the sequence] page numbers */
+    const uint32_t *const *part_tables; /* the same of window parts: all that the rows see and fill, else 0. NULL:
+                                           exl2__plan.window_pages is 0, */
+    const exl2__page_copy *part_copies; /* and so is this: [copy_count] of window parts, each with its page's copy */
     const exl2__page_copy *copies; /* in order: a copy may overwrite a page that an earlier copy reads */
     uint32_t copy_count;
     const exl2__logit_row *logits;
@@ -533,18 +556,19 @@ typedef struct exl2__backend {
     /* Fails if the backend does not compute something that the shape asks for. NULL: it computes everything. */
     exl2_result (*supports)(exl2__device *d, const exl2__shape *shape);
 
-    /* Pages and scratch, from arenas. Empty arenas make it a dry run, which does not read plan->layers, embed and head.
-       After `prepare` nothing allocates any more. */
-    uint64_t (*page_bytes)(const exl2__device *d, const exl2__plan *plan);
+    /* Pages, their window parts and scratch, from arenas. Empty arenas make it a dry run, which does not read
+       plan->layers, embed and head. After `prepare` nothing allocates any more. part: bytes of a window part. */
+    uint64_t (*page_bytes)(const exl2__device *d, const exl2__plan *plan, bool part);
     exl2_result (*prepare)(exl2__device *d, const exl2__plan *plan, exl2__arena *pages, exl2__arena *scratch);
 
-    /* Gives memory to pages that have none yet, before the first pass that writes to them. NULL: all pages have it. */
-    exl2_result (*commit_pages)(exl2__device *d, const uint32_t *pages, uint32_t count);
+    /* Gives memory to pages, or to window parts, that have none yet, before the first pass that writes to them. NULL:
+       all have it. */
+    exl2_result (*commit_pages)(exl2__device *d, const uint32_t *pages, uint32_t count, bool part);
 
-    /* Copies K and V of a page to host memory and back: page_bytes bytes in the backend's own layout, layer by layer.
-       They wait for work that was enqueued before. */
-    exl2_result (*page_get)(exl2__device *d, uint32_t page, void *out);
-    exl2_result (*page_set)(exl2__device *d, uint32_t page, const void *in);
+    /* Copies K and V of a page, or of a window part, to host memory and back: page_bytes bytes in the backend's own
+       layout, layer by layer. They wait for work that was enqueued before. */
+    exl2_result (*page_get)(exl2__device *d, uint32_t page, bool part, void *out);
+    exl2_result (*page_set)(exl2__device *d, uint32_t page, bool part, const void *in);
 
     /* Copies rows [begin, end) of the residual to out [rows of the pass, hidden], at their places, once all layers of
        the span have been computed. Nothing else crosses the border of two spans: `embed` of the next one computes from

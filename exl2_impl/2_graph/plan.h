@@ -2,7 +2,7 @@
    allocated.
    takes: exl2__config, the limits of exl2_model_desc, the backend's size of a page.
    gives: exl2__plan_make, exl2__plan_layers, exl2__plan_divide, exl2__plan_experts, exl2__plan_ropes, exl2__plan_axes,
-          _default_pages, exl2__plan_pages. */
+          _default_pages, exl2__plan_window_pages, exl2__plan_pages. */
 #ifndef EXL2__PLAN_H
 #define EXL2__PLAN_H
 
@@ -12,6 +12,7 @@
 #define EXL2__DEFAULT_CONTEXT 8192u
 #define EXL2__DEFAULT_PREFILL_CHUNK 1024u
 #define EXL2__DEFAULT_BATCH 16u
+#define EXL2__DEFAULT_WINDOWS 4u /* sequences whose windows the cache has, unless the application chooses batch_max */
 #define EXL2__DEFAULT_CACHE_BYTES ((uint64_t)256 << 20) /* the default cache may have this, or the bytes of weights */
 #define EXL2__LOGIT_ROWS 16u /* rows of a group of logits: 16 x vocabulary x 4 bytes of scratch */
 
@@ -188,6 +189,14 @@ static inline uint32_t exl2__plan_default_pages(const exl2__plan *p, uint64_t pa
     uint64_t context_pages = p->context_max / EXL2__PAGE_TOKENS;
     uint64_t modest = exl2__max64(weight_bytes, EXL2__DEFAULT_CACHE_BYTES) / page_bytes;
     return (uint32_t)exl2__max64(exl2__min64(2 * context_pages, modest), context_pages);
+}
+
+/* Number of window parts of pages (4_cache/windows.h): for the windows of batch_max sequences, or of
+   EXL2__DEFAULT_WINDOWS. each: parts of a sequence; rows: beside these. */
+static inline uint32_t exl2__plan_window_pages(const exl2__plan *p, uint32_t batch_max, uint32_t each, uint32_t rows)
+{
+    uint32_t sequences = batch_max ? p->sequences_max : exl2__min32(p->sequences_max, EXL2__DEFAULT_WINDOWS);
+    return (uint32_t)exl2__min64((uint64_t)sequences * each + rows, UINT32_MAX - 1);
 }
 
 /* Number of pages for `tokens` tokens. 0 = default_pages, or fewer, down to one context, so that `fixed` bytes plus the

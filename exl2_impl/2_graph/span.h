@@ -141,7 +141,7 @@ static inline void exl2__spans_share_host(exl2__spans *s, const exl2__plan *plan
     p->embed = p->positions = p->head = NULL;
     p->final_norm = (exl2__norm){ NULL, NULL };
     p->rows_max = exl2__min32(plan->rows_max, EXL2__SPANS_HOST_ROWS);
-    p->rope_count = p->pages = p->lora_max = p->steer_max = 0;
+    p->rope_count = p->pages = p->window_pages = p->lora_max = p->steer_max = 0;
     p->context = p->context_max = EXL2__PAGE_TOKENS;
     p->kv = EXL2_KV_FP16;
     p->shape.heads = p->shape.kv_heads = 1;
@@ -170,19 +170,26 @@ static inline void exl2__spans_share(exl2__spans *s, const exl2__plan *plan)
     exl2__spans_share_host(s, plan);
 }
 
-/* Bytes of K and V of a page in one span, whose plan is set. */
-static inline uint64_t exl2__span_page_bytes(const exl2__span *span)
+/* Bytes of K and V of a page, or of a window part, in one span, whose plan is set. */
+static inline uint64_t exl2__span_page_bytes(const exl2__span *span, bool part)
 {
-    return span->backend->page_bytes(span->device, &span->plan);
+    return span->backend->page_bytes(span->device, &span->plan, part);
 }
 
-/* Bytes of K and V of a page. */
-EXL2__PRIVATE uint64_t exl2__spans_page_bytes(exl2__spans *s, const exl2__plan *plan)
+/* Bytes of the span's cache. */
+static inline uint64_t exl2__span_cache_bytes(const exl2__span *span)
+{
+    uint64_t parts = span->plan.window_pages ? exl2__span_page_bytes(span, true) * span->plan.window_pages : 0;
+    return exl2__span_page_bytes(span, false) * span->plan.pages + parts;
+}
+
+/* Bytes of K and V of a page, or of a window part. */
+EXL2__PRIVATE uint64_t exl2__spans_page_bytes(exl2__spans *s, const exl2__plan *plan, bool part)
 {
     uint64_t bytes = 0;
     exl2__spans_share(s, plan);
     for (uint32_t i = 0; i < s->count; i++) {
-        bytes += exl2__span_page_bytes(&s->span[i]);
+        bytes += exl2__span_page_bytes(&s->span[i], part);
     }
     return bytes;
 }
@@ -240,10 +247,10 @@ EXL2__PRIVATE exl2_result exl2__spans_open_host_weights(exl2__ctx *c, exl2__span
 }
 
 /* Opens the arenas for pages. */
-EXL2__PRIVATE exl2_result exl2__spans_open_pages(exl2__ctx *c, exl2__spans *s, uint32_t pages)
+EXL2__PRIVATE exl2_result exl2__spans_open_pages(exl2__ctx *c, exl2__spans *s)
 {
     for (uint32_t i = 0; i < s->count; i++) {
-        uint64_t bytes = exl2__span_page_bytes(&s->span[i]) * pages;
+        uint64_t bytes = exl2__span_cache_bytes(&s->span[i]);
         EXL2__TRY(exl2__arena_open(c, &s->span[i].cache, bytes, EXL2_MEM_KV));
     }
     return EXL2_OK;
@@ -312,32 +319,32 @@ EXL2__PRIVATE exl2_result exl2__spans_restore(exl2__spans *s, exl2__work *work)
 /* ---- pages ---- */
 
 /* As exl2__backend.commit_pages. */
-EXL2__PRIVATE exl2_result exl2__spans_commit(const exl2__spans *s, const uint32_t *pages, uint32_t count)
+EXL2__PRIVATE exl2_result exl2__spans_commit(const exl2__spans *s, const uint32_t *pages, uint32_t count, bool part)
 {
     for (uint32_t i = 0; i < s->count; i++) {
-        EXL2__TRY(s->span[i].backend->commit_pages(s->span[i].device, pages, count));
+        EXL2__TRY(s->span[i].backend->commit_pages(s->span[i].device, pages, count, part));
     }
     return EXL2_OK;
 }
 
-/* Copies the K and V of a page, of all layers, to host memory. */
-EXL2__PRIVATE exl2_result exl2__spans_page_get(const exl2__spans *s, uint32_t page, uint8_t *out)
+/* Copies the K and V of a page or of a window part, of all layers, to host memory. */
+EXL2__PRIVATE exl2_result exl2__spans_page_get(const exl2__spans *s, uint32_t page, bool part, uint8_t *out)
 {
     for (uint32_t i = 0; i < s->count; i++) {
         const exl2__span *span = &s->span[i];
-        EXL2__TRY(span->backend->page_get(span->device, page, out));
-        out += exl2__span_page_bytes(span);
+        EXL2__TRY(span->backend->page_get(span->device, page, part, out));
+        out += exl2__span_page_bytes(span, part);
     }
     return EXL2_OK;
 }
 
 /* Copies them back. */
-EXL2__PRIVATE exl2_result exl2__spans_page_set(const exl2__spans *s, uint32_t page, const uint8_t *in)
+EXL2__PRIVATE exl2_result exl2__spans_page_set(const exl2__spans *s, uint32_t page, bool part, const uint8_t *in)
 {
     for (uint32_t i = 0; i < s->count; i++) {
         const exl2__span *span = &s->span[i];
-        EXL2__TRY(span->backend->page_set(span->device, page, in));
-        in += exl2__span_page_bytes(span);
+        EXL2__TRY(span->backend->page_set(span->device, page, part, in));
+        in += exl2__span_page_bytes(span, part);
     }
     return EXL2_OK;
 }

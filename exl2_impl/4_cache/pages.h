@@ -9,6 +9,8 @@
    page. The K and V of a token depend on all tokens before it, so the path from the root says what a page is good for.
    A lookup compares words: a hash only finds the candidates, so no text can get the pages of another one.
 
+   In a model with windows a page may have lost K and V of the layers with a window (windows.h).
+
    A word is a token's id or names a vector (vectors.h); bit 31 is set if the backend computes a sampled token's K and V
    in another way than a prompt's. Each word of a page is a use of the vector that it names. A page is in use while
    running jobs have it in their tables. All others are the cache. */
@@ -17,8 +19,7 @@
 
 #include "../2_graph/phases.h"
 #include "vectors.h"
-
-#define EXL2__NO_PAGE UINT32_MAX
+#include "windows.h"
 
 /* A page is open while the one job that fills it may still change its words; then it has no other user. A closed page
    has 64 words, and any job may use it, even before all of them have K and V. */
@@ -49,6 +50,7 @@ typedef struct exl2__pages {
     uint64_t clock, roots, evictions;
     exl2__table *idle;             /* list of the tables of idle sessions */
     exl2__vectors *vectors;        /* those that words name; NULL: all words are tokens */
+    exl2__windows windows;         /* parts of pages; the caller makes them */
     exl2__page *page;              /* [count] */
     uint64_t *rank;                /* [count] order of eviction, lowest first; UINT64_MAX: cannot be evicted now */
     uint32_t *words;               /* [count, EXL2__PAGE_TOKENS] */
@@ -221,6 +223,7 @@ static inline void exl2__pages_unlink(exl2__pages *p, uint32_t page)
     exl2__pages_open(p, page);
     exl2__pages_shorten(p, page, 0);
     exl2__pages_detach(p, page);
+    exl2__windows_drop(&p->windows, page);
     p->rank[page] = UINT64_MAX;
     p->cached--;
     p->free_list[p->free_count++] = page;
@@ -288,14 +291,16 @@ static inline uint32_t exl2__pages_common(const exl2__pages *p, uint32_t page, c
     return same;
 }
 
-/* The page under the parent whose first words with K and V have most in common with these. *common: how many. */
+/* The page under the parent whose first words with K and V have most in common with these. *common: how many. whole: of
+   the pages with all parts. */
 static inline uint32_t exl2__pages_closest(const exl2__pages *p, uint32_t parent, uint64_t root, const uint32_t *words,
-                                           uint32_t count, uint32_t except, uint32_t *common)
+                                           uint32_t count, uint32_t except, bool whole, uint32_t *common)
 {
     uint32_t best = EXL2__NO_PAGE, at = parent == EXL2__NO_PAGE ? p->first : p->page[parent].child;
     *common = 0;
     for (; at != EXL2__NO_PAGE; at = p->page[at].next) {
-        if (at != except && exl2__pages_is_child(&p->page[at], parent, root)) {
+        bool usable = at != except && (!whole || exl2__windows_has(&p->windows, at));
+        if (usable && exl2__pages_is_child(&p->page[at], parent, root)) {
             uint32_t same = exl2__pages_common(p, at, words, exl2__min32(count, p->page[at].filled));
             best = same > *common ? at : best;
             *common = exl2__max32(*common, same);

@@ -1,15 +1,19 @@
 /* table.h: a session's history, and the pages that hold its K and V while a job runs.
    takes: the pages of the model.
    gives: exl2__table, exl2__table_text; exl2__table_make, _words, _is_vector, _token, _read, _read_last, _append,
-          _append_words, _forget, _remember, _cached, _computed_tokens, _keep, _move, _rewind, _trim, _fork, _find,
-          _demand, _start, _sync, _reserve, _borrow, _run, _set_sampled, _mark, _computed, _cut, _close, _release,
-          _unpin_all, _pin_all.
+          _append_words, _forget, _remember, _cached, _computed_tokens, _keep, _move, _rewind, _trim, _fork, _limit,
+          _find, _demand, _start, _sync, _promise_windows, _slide, _see, _reserve, _borrow, _run, _set_sampled, _mark,
+          _computed, _cut, _close, _release, _unpin_all, _pin_all.
    owns:  a use of each of its pages while a job runs; both arrays lie in the model's scratch arena.
 
    The session owns its words, each of which is a use of the vector that it names. It owns pages only while a job runs:
    from exl2__table_start to exl2__table_release. An idle session only keeps a list of the pages that were in the cache
    when it became idle (exl2__table_remember), so that they are evicted after the pages that no session needs; the list
-   holds none of them. */
+   holds none of them.
+
+   In a model with windows a job can go on where all parts are whose keys its next row sees. After a rewind, or where
+   texts part, they may have been given away: then the job begins earlier, with pages of its own, whose parts go to the
+   pages that had lost theirs (exl2__table_close). */
 #ifndef EXL2__TABLE_H
 #define EXL2__TABLE_H
 
@@ -25,6 +29,9 @@ struct exl2__table {
     uint32_t cached;          /* tokens whose K and V are computed, or are by the end of the current pass */
     uint32_t closed;          /* number of closed pages at the beginning; the others are open, of this table alone */
     uint32_t owed;            /* pages that were promised and not taken yet */
+    uint32_t seen, seen_end;  /* the table's pages [seen, seen_end), whose parts it has pinned (windows.h) */
+    uint32_t parts_promised;  /* most of these parts, but for the rows of a pass */
+    uint32_t likely[2];       /* where other texts may go on from: where the known text ended, and the prompt's end */
     uint64_t root;            /* sessions with different roots share no pages */
     exl2__table *next, *previous; /* list of idle tables; previous == this table: it is in no list */
 };
@@ -140,7 +147,7 @@ static inline void exl2__table_remember(exl2__table *t, exl2__pages *p)
         uint32_t page = count < EXL2__PAGE_TOKENS ? EXL2__NO_PAGE
                                                   : exl2__pages_match(p, parent, t->root, words, EXL2__NO_PAGE);
         bool whole = page != EXL2__NO_PAGE && p->page[page].filled == EXL2__PAGE_TOKENS;
-        page = whole ? page : exl2__pages_closest(p, parent, t->root, words, count, EXL2__NO_PAGE, &common);
+        page = whole ? page : exl2__pages_closest(p, parent, t->root, words, count, EXL2__NO_PAGE, false, &common);
         if (page == EXL2__NO_PAGE) {
             break;
         }
@@ -159,16 +166,29 @@ static inline void exl2__table_remember(exl2__table *t, exl2__pages *p)
     p->idle = t;
 }
 
+/* Number of the first `tokens` tokens in the table's pages after which a job can go on: all parts are there that its
+   next row sees. It is `tokens`, or a multiple of the page size. */
+static inline uint32_t exl2__table_usable(const exl2__table *t, const exl2__pages *p, uint32_t tokens)
+{
+    const exl2__windows *w = &p->windows;
+    uint32_t run = 0, usable = 0; /* run: the first page of those before the next one that all have their parts */
+    for (uint32_t i = 0; i < exl2__pages_for(tokens) && w->count > 0; i++) {
+        uint32_t end = exl2__min32((i + 1) * EXL2__PAGE_TOKENS, tokens);
+        run = exl2__windows_has(w, t->pages[i]) ? run : i + 1;
+        usable = run <= exl2__windows_first(w, end) ? end : usable;
+    }
+    return w->count > 0 ? usable : tokens;
+}
+
 /* Number of tokens of the history whose K and V are computed. */
 static inline uint32_t exl2__table_cached(const exl2__table *t, const exl2__pages *p)
 {
-    if (t->previous == t) {
-        return t->cached;
+    if (t->previous == t || t->page_count == 0) {
+        return t->previous == t ? t->cached : 0;
     }
     uint32_t last = t->page_count - 1, begin = last * EXL2__PAGE_TOKENS;
-    return t->page_count == 0 ? 0
-         : begin + exl2__min32(p->page[t->pages[last]].filled,
-                               exl2__pages_common(p, t->pages[last], exl2__table_words(t, last), t->tokens - begin));
+    uint32_t common = exl2__pages_common(p, t->pages[last], exl2__table_words(t, last), t->tokens - begin);
+    return exl2__table_usable(t, p, begin + exl2__min32(p->page[t->pages[last]].filled, common));
 }
 
 /* The same, but of a running job only what finished passes have computed. */
@@ -260,8 +280,8 @@ static inline bool exl2__table_owns(const exl2__table *t, const exl2__pages *p, 
 
 /* ---- what a start finds ---- */
 
-/* The cached page that the table may continue itself, because all of its words belong to the history. EXL2__NO_PAGE:
-   there is none. */
+/* The cached page that the table may continue itself, because it has all parts, and all of its words belong to the
+   history. EXL2__NO_PAGE: there is none. */
 static inline uint32_t exl2__table_own_page(const exl2__table *t, const exl2__pages *p, uint32_t parent,
                                             const uint32_t *words, uint32_t count)
 {
@@ -269,10 +289,36 @@ static inline uint32_t exl2__table_own_page(const exl2__table *t, const exl2__pa
     for (; at != EXL2__NO_PAGE; at = p->page[at].next) {
         const exl2__page *n = &p->page[at];
         bool own = exl2__pages_is_child(n, parent, t->root) && exl2__table_owns(t, p, at)
-                && exl2__pages_common(p, at, words, count) == n->count;
+                && exl2__windows_has(&p->windows, at) && exl2__pages_common(p, at, words, count) == n->count;
         best = own && (best == EXL2__NO_PAGE || n->count > p->page[best].count) ? at : best;
     }
     return best;
+}
+
+/* How much of the text's first `reuse` tokens, of which the first `shared` may lie in pages of other jobs, a job can
+   use although parts of pages were given away: a multiple of the page size. UINT32_MAX: all that it finds. *known: K
+   and V of layers without a window are there of so many tokens. */
+static inline uint32_t exl2__table_limit(const exl2__pages *p, const exl2__table_text *x, uint32_t shared,
+                                         uint32_t reuse, uint32_t *known)
+{
+    const exl2__windows *w = &p->windows;
+    uint32_t words[EXL2__PAGE_TOKENS], parent = EXL2__NO_PAGE, run = 0, usable = 0; /* as in exl2__table_usable */
+    *known = 0;
+    for (uint32_t i = 0; i * EXL2__PAGE_TOKENS < reuse && w->count > 0; i++) {
+        uint32_t begin = i * EXL2__PAGE_TOKENS, count = exl2__table_gather(x, i, words), filled = 0;
+        bool closed = begin + EXL2__PAGE_TOKENS <= shared;
+        uint32_t page = closed ? exl2__pages_match(p, parent, x->table->root, words, EXL2__NO_PAGE) : EXL2__NO_PAGE;
+        page = page == EXL2__NO_PAGE ? exl2__table_own_page(x->table, p, parent, words, count) : page;
+        filled = page == EXL2__NO_PAGE ? 0 : exl2__min32(p->page[page].filled, reuse - begin);
+        run = filled == 0 || exl2__windows_has(w, page) ? run : i + 1;
+        *known = begin + filled;
+        if (filled < EXL2__PAGE_TOKENS) {
+            break;
+        }
+        usable = run <= exl2__windows_first(w, *known) ? *known : usable;
+        parent = page;
+    }
+    return w->count == 0 || run <= exl2__windows_first(w, *known) ? UINT32_MAX : usable;
 }
 
 /* Number of the text's first `reuse` tokens whose K and V a job would find. The first `shared` of them may lie in pages
@@ -281,7 +327,11 @@ static inline uint32_t exl2__table_find(const exl2__pages *p, const exl2__table_
                                         uint32_t reuse)
 {
     uint32_t words[EXL2__PAGE_TOKENS], parent = EXL2__NO_PAGE, common;
+    uint32_t limit = exl2__table_limit(p, x, shared, reuse, &common);
     uint64_t root = x->table->root;
+    if (limit != UINT32_MAX) {
+        return limit;
+    }
     for (uint32_t i = 0; i * EXL2__PAGE_TOKENS < reuse; i++) {
         uint32_t begin = i * EXL2__PAGE_TOKENS, count = exl2__table_gather(x, i, words);
         bool closed = begin + EXL2__PAGE_TOKENS <= shared;
@@ -294,7 +344,7 @@ static inline uint32_t exl2__table_find(const exl2__pages *p, const exl2__table_
                 same++;
             }
             most = exl2__min32(most, exl2__max32(same, 1) - 1); /* a row of this kind follows the copy */
-            exl2__pages_closest(p, parent, root, words, most, own_page, &common);
+            exl2__pages_closest(p, parent, root, words, most, own_page, true, &common);
             return begin + (common >= own + EXL2__TABLE_BORROW_MIN ? common : own);
         }
         parent = page;
@@ -303,11 +353,12 @@ static inline uint32_t exl2__table_find(const exl2__pages *p, const exl2__table_
 }
 
 /* Number of pages of the pool's room that a start would use: all pages of the text up to tokens_end, but not those that
-   running jobs have already. */
+   running jobs have already. `shared` and `reuse` are those of the start. */
 static inline uint32_t exl2__table_demand(const exl2__pages *p, const exl2__table_text *x, uint32_t shared,
-                                          uint32_t tokens_end)
+                                          uint32_t reuse, uint32_t tokens_end)
 {
-    uint32_t words[EXL2__PAGE_TOKENS], parent = EXL2__NO_PAGE, demand = exl2__pages_for(tokens_end);
+    uint32_t words[EXL2__PAGE_TOKENS], parent = EXL2__NO_PAGE, demand = exl2__pages_for(tokens_end), known;
+    shared = exl2__min32(shared, exl2__table_limit(p, x, shared, reuse, &known));
     for (uint32_t i = 0; p->used > 0 && (i + 1) * EXL2__PAGE_TOKENS <= shared; i++) {
         exl2__table_gather(x, i, words);
         parent = exl2__pages_match(p, parent, x->table->root, words, EXL2__NO_PAGE);
@@ -358,6 +409,94 @@ static inline void exl2__table_sync(exl2__table *t, const exl2__pages *p)
     }
 }
 
+/* ---- parts of pages ---- */
+
+/* Promises the table the parts that a history of tokens_end needs. */
+static inline void exl2__table_promise_windows(exl2__table *t, exl2__pages *p, uint32_t tokens_end)
+{
+    if (p->windows.count > 0) {
+        t->parts_promised = exl2__min32(exl2__windows_each(p->windows.window), exl2__pages_for(tokens_end));
+        p->windows.promised += t->parts_promised;
+    }
+}
+
+/* Gives up the part of the table's page. A text that goes on from one of the likely places would need it. */
+static inline void exl2__table_unsee(const exl2__table *t, exl2__pages *p, uint32_t page, bool last)
+{
+    for (uint32_t i = 0; i < EXL2__COUNT(t->likely); i++) {
+        last = last || (page >= exl2__windows_first(&p->windows, t->likely[i])
+                        && page < exl2__pages_for(t->likely[i]));
+    }
+    exl2__windows_unpin(&p->windows, t->pages[page], last);
+}
+
+/* After `cached` has changed: pins the parts that the next row sees, and gives up the others, but for the page after
+   the history. false: one of them was given away, so the job cannot go on here. */
+static inline bool exl2__table_slide(exl2__table *t, exl2__pages *p)
+{
+    const exl2__windows *w = &p->windows;
+    if (w->count == 0) {
+        return true;
+    }
+    uint32_t first = exl2__windows_first(w, t->cached), end = exl2__pages_for(t->cached);
+    uint32_t most = exl2__pages_for((uint64_t)t->cached + 1 + EXL2__PAGE_TOKENS);
+    while (t->seen_end > t->seen && t->seen_end > most) {
+        exl2__table_unsee(t, p, --t->seen_end, false);
+    }
+    while (t->seen < t->seen_end && t->seen < first) {
+        exl2__table_unsee(t, p, t->seen++, false);
+    }
+    if (t->seen == t->seen_end) {
+        t->seen = t->seen_end = first;
+    }
+    while (t->seen > first && exl2__windows_has(w, t->pages[t->seen - 1])) {
+        exl2__windows_pin(&p->windows, t->pages[--t->seen]);
+    }
+    while (t->seen_end < end && exl2__windows_has(w, t->pages[t->seen_end])) {
+        exl2__windows_pin(&p->windows, t->pages[t->seen_end++]);
+    }
+    return t->seen == first && t->seen_end >= end;
+}
+
+/* Pins the parts of the table's pages before `end`, and gives parts to those that have none. */
+static inline void exl2__table_see(exl2__table *t, exl2__pages *p, uint32_t end)
+{
+    exl2__windows *w = &p->windows;
+    for (end = exl2__min32(end, t->page_count); w->count > 0 && t->seen_end < end; t->seen_end++) {
+        uint32_t page = t->pages[t->seen_end];
+        if (!exl2__windows_has(w, page)) {
+            EXL2__ASSERT(p->page[page].filled == 0);
+            exl2__windows_take(w, page);
+        }
+        exl2__windows_pin(w, page);
+    }
+}
+
+/* Gives up all parts, and the promise. */
+static inline void exl2__table_unsee_all(exl2__table *t, exl2__pages *p)
+{
+    while (t->seen < t->seen_end) {
+        exl2__table_unsee(t, p, t->seen++, true);
+    }
+    p->windows.promised -= t->parts_promised;
+    t->seen = t->seen_end = t->parts_promised = 0;
+}
+
+/* The page `from` of the table makes way for `to`, which has the same words: so does its part. */
+static inline void exl2__table_merge_parts(const exl2__table *t, exl2__pages *p, uint32_t at, uint32_t from,
+                                           uint32_t to)
+{
+    exl2__windows *w = &p->windows;
+    if (w->count > 0 && exl2__windows_has(w, from) && !exl2__windows_has(w, to)) {
+        exl2__windows_move(w, from, to);
+    } else if (at >= t->seen && at < t->seen_end) {
+        exl2__windows_pin(w, to);
+        exl2__windows_unpin(w, from, false);
+    }
+}
+
+/* ---- start ---- */
+
 /* Gives the table the pages of its history: those that exist, then new ones. At most `reuse` tokens are found, and the
    first `shared` of them in pages of other jobs, too; shared <= reuse < the history. Pages for a history of tokens_end
    are promised: the pool must have room for exl2__table_demand. */
@@ -365,7 +504,12 @@ static inline void exl2__table_start(exl2__table *t, exl2__pages *p, uint32_t to
                                      uint32_t reuse)
 {
     uint32_t total = exl2__pages_for(t->tokens), page, parent = EXL2__NO_PAGE;
+    exl2__table_text text = { t, t->tokens, NULL, t->tokens, 0 };
     exl2__table_forget(t, p);
+    uint32_t limit = exl2__table_limit(p, &text, shared, reuse, &t->likely[0]);
+    shared = exl2__min32(shared, limit);
+    reuse = exl2__min32(reuse, limit);
+    t->likely[1] = t->tokens;
     t->page_count = t->cached = 0;
     t->closed = shared / EXL2__PAGE_TOKENS;
     p->clock++;
@@ -429,9 +573,9 @@ static inline void exl2__table_reserve(exl2__table *t, exl2__pages *p, uint32_t 
 
 /* Before the next tokens get rows. false: another job computes some of them in this pass, so this one waits. If another
    page has more of them than the table's own, it is copied: *copied, and `cached` counts its tokens. At most `reuse`
-   tokens of the history may be found. */
+   tokens of the history may be found. parts: as `copy`, of the pages' parts. */
 static inline bool exl2__table_borrow(exl2__table *t, exl2__pages *p, uint32_t reuse, exl2__page_copy *copy,
-                                      bool *copied)
+                                      exl2__page_copy *parts, bool *copied)
 {
     uint32_t at = t->cached / EXL2__PAGE_TOKENS, begin = at * EXL2__PAGE_TOKENS, page = t->pages[at];
     uint32_t parent = p->page[page].parent, best = EXL2__NO_PAGE, own = t->cached - begin, ready = own, coming = own;
@@ -445,7 +589,8 @@ static inline bool exl2__table_borrow(exl2__table *t, exl2__pages *p, uint32_t r
     uint32_t most = exl2__min32(reuse - begin, EXL2__PAGE_TOKENS - 1); /* one row at least fills the page itself */
     uint32_t q = parent == EXL2__NO_PAGE ? p->first : p->page[parent].child;
     for (; q != EXL2__NO_PAGE; q = p->page[q].next) {
-        if (q == page || !exl2__pages_is_child(&p->page[q], parent, t->root)) {
+        bool usable = q != page && exl2__windows_has(&p->windows, q);
+        if (!usable || !exl2__pages_is_child(&p->page[q], parent, t->root)) {
             continue;
         }
         uint32_t same = exl2__pages_common(p, q, exl2__table_words(t, at), most);
@@ -460,6 +605,12 @@ static inline bool exl2__table_borrow(exl2__table *t, exl2__pages *p, uint32_t r
     if (ready >= own + EXL2__TABLE_BORROW_MIN) {
         *copy = (exl2__page_copy){ best, page };
         *copied = true;
+        if (p->windows.count > 0) {
+            exl2__windows_pin(&p->windows, best); /* the page's own part must be another one */
+            exl2__table_see(t, p, at + 1);
+            *parts = (exl2__page_copy){ p->windows.part[best], p->windows.part[page] };
+            exl2__windows_unpin(&p->windows, best, true);
+        }
         p->page[best].age = p->clock;
         exl2__pages_rank(p, best);
         t->cached = begin + ready;
@@ -555,6 +706,7 @@ static inline void exl2__table_close(exl2__table *t, exl2__pages *p, uint32_t fi
             exl2__pages_attach(p, t->pages[t->closed + 1], same);
         }
         exl2__pages_pin(p, same);
+        exl2__table_merge_parts(t, p, t->closed, page, same);
         exl2__pages_unpin(p, page);
         exl2__table_drop_page(p, page);
         t->pages[t->closed] = same;
@@ -564,6 +716,7 @@ static inline void exl2__table_close(exl2__table *t, exl2__pages *p, uint32_t fi
 /* The job has ended, or waits again: the history keeps `tokens` tokens, and what is computed of them becomes cache. */
 static inline void exl2__table_release(exl2__table *t, exl2__pages *p, uint32_t tokens)
 {
+    exl2__table_unsee_all(t, p);
     exl2__table_cut(t, p, tokens, exl2__min32(t->cached, tokens));
     exl2__table_close(t, p, tokens);
     p->clock++;
@@ -588,6 +741,7 @@ static inline void exl2__table_release(exl2__table *t, exl2__pages *p, uint32_t 
 static inline void exl2__table_unpin_all(const exl2__table *t, exl2__pages *p)
 {
     p->owed -= t->owed;
+    p->windows.promised -= t->parts_promised;
     for (uint32_t i = 0; i < t->page_count; i++) {
         exl2__pages_unpin(p, t->pages[i]);
     }
@@ -596,6 +750,7 @@ static inline void exl2__table_unpin_all(const exl2__table *t, exl2__pages *p)
 static inline void exl2__table_pin_all(const exl2__table *t, exl2__pages *p)
 {
     p->owed += t->owed;
+    p->windows.promised += t->parts_promised;
     for (uint32_t i = 0; i < t->page_count; i++) {
         exl2__pages_pin(p, t->pages[i]);
     }

@@ -18,6 +18,8 @@ typedef struct exl2__batch {
                                       EXL2__BATCH_NOBODY: nobody needs the result */
     const uint32_t **page_tables;  /* [sequences_max] */
     uint32_t *page_table_memory;   /* [sequences_max, pages_per_table] copies, as sessions may change during a pass */
+    const uint32_t **part_tables;  /* the same of the pages' window parts; NULL: pages have one part */
+    uint32_t *part_table_memory;
     uint16_t *row_loras;           /* [rows_max] as in exl2__step; NULL: the model has neither adapters nor control
                                       vectors */
     exl2__lora_set *lora_sets;     /* [sequences_max] copies, as jobs may end during a pass */
@@ -35,6 +37,8 @@ static inline void exl2__batch_make(exl2__batch *b, exl2__arena *arena, const ex
     uint64_t sampled = (uint64_t)plan->sequences_max + drafts;
     b->copy_count = b->logit_count = 0;
     b->row_loras = NULL;
+    b->part_tables = NULL;
+    b->part_table_memory = NULL;
     b->context_max = plan->context_max;
     b->pages_per_table = exl2__pages_for(plan->context_max);
     b->rows = (exl2__step_row *)exl2__arena_alloc(arena, (uint64_t)plan->rows_max * sizeof *b->rows);
@@ -45,6 +49,12 @@ static inline void exl2__batch_make(exl2__batch *b, exl2__arena *arena, const ex
         (const uint32_t **)exl2__arena_alloc(arena, (uint64_t)plan->sequences_max * sizeof *b->page_tables);
     b->page_table_memory =
         (uint32_t *)exl2__arena_alloc(arena, (uint64_t)plan->sequences_max * b->pages_per_table * sizeof(uint32_t));
+    if (plan->window_pages) {
+        b->part_tables =
+            (const uint32_t **)exl2__arena_alloc(arena, (uint64_t)plan->sequences_max * sizeof *b->part_tables);
+        b->part_table_memory =
+            (uint32_t *)exl2__arena_alloc(arena, (uint64_t)plan->sequences_max * b->pages_per_table * sizeof(uint32_t));
+    }
     if (plan->lora_max || plan->steer_max) {
         b->row_loras = (uint16_t *)exl2__arena_alloc(arena, (uint64_t)plan->rows_max * sizeof *b->row_loras);
         b->lora_sets =
@@ -88,10 +98,11 @@ static inline uint32_t exl2__batch_read(exl2__batch *b, const exl2__sequence *s,
     return read;
 }
 
-/* Length of the history that the sequence's present pages hold: passes may be repeated up to there. */
+/* Length of the history that the sequence's present pages hold, with all parts: passes may be repeated up to there. */
 static inline uint32_t exl2__batch_covered(const exl2__sequence *s)
 {
-    return exl2__min32(s->tokens_end, s->table->page_count * EXL2__PAGE_TOKENS);
+    uint32_t parts = s->table->parts_promised > 0 ? s->table->seen_end : UINT32_MAX;
+    return exl2__min32(s->tokens_end, exl2__min32(s->table->page_count, parts) * EXL2__PAGE_TOKENS);
 }
 
 /* Sets how a token is sampled from a row, `ahead` tokens after the history's end. `history`: what _read has copied.
@@ -147,6 +158,16 @@ static inline uint16_t exl2__batch_loras(exl2__batch *b, const exl2__lora_set *s
     return (uint16_t)(set ? i + 1 : 0);
 }
 
+/* Lists the window parts of the table's pages. Rows see none of those before and after; these are 0. */
+static inline void exl2__batch_parts(exl2__batch *b, const exl2__table *t, const exl2__pages *pages, uint32_t sequence)
+{
+    uint32_t *parts = b->part_table_memory + (size_t)sequence * b->pages_per_table;
+    for (uint32_t i = 0; i < t->page_count; i++) {
+        parts[i] = i >= t->seen && i < t->seen_end ? pages->windows.part[t->pages[i]] : 0;
+    }
+    b->part_tables[sequence] = parts;
+}
+
 /* Makes a step of the sequences' rows. The logits at position p predict token p + 1: from the last pending row and from
    drafts a token is sampled; the earlier rows of a scored prompt give the log-probability of the token after them. Rows
    of an embedding give their hidden states instead. If a pass of sampled tokens has logits at all, every row has, so
@@ -165,6 +186,9 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
         uint32_t *table = b->page_table_memory + (size_t)sequences * b->pages_per_table, masks = 0, read = UINT32_MAX;
         memcpy(table, s->table->pages, s->table->page_count * sizeof *table);
         b->page_tables[sequences] = table;
+        if (b->part_tables) {
+            exl2__batch_parts(b, s->table, pages, sequences);
+        }
         uint16_t loras = exl2__batch_loras(b, s->loras, &sets);
         steered = steered || (s->loras && s->loras->steer_count > 0);
         for (uint32_t i = 0; i < s->rows; i++) {
@@ -212,6 +236,7 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
     bool decodes = rows > 0 && kind != EXL2__ROWS_PROMPT && b->logit_count == rows && !hidden;
     *step = (exl2__step){ .rows = b->rows, .row_count = rows, .sequence_count = sequences,
                           .page_tables = b->page_tables, .copies = b->copies, .copy_count = b->copy_count,
+                          .part_tables = b->part_tables, .part_copies = pages->windows.copies,
                           .logits = b->logits, .logit_count = b->logit_count, .kind = kind,
                           .row_loras = sets ? b->row_loras : NULL, .lora_sets = b->lora_sets, .lora_set_count = sets,
                           .steered = steered,

@@ -1,7 +1,7 @@
 /* schedule.h: decides which sequences may start, which are preempted, and how many rows each gets in the next pass.
    takes: the sequences of a model, its pages, the row limit that a budget allows.
    gives: exl2__schedule_room, exl2__schedule_limits, exl2__schedule_next, _make_room, _outranks, _start, _grow,
-          _preempt, _demand, _demand_all, _kind, _rows. */
+          _slide, _preempt, _demand, _demand_all, _kind, _rows. */
 #ifndef EXL2__SCHEDULE_H
 #define EXL2__SCHEDULE_H
 
@@ -46,13 +46,28 @@ static inline exl2__sequence *exl2__schedule_first(exl2__sequence *const *all, u
 static inline uint32_t exl2__schedule_demand(const exl2__sequence *s, const exl2__pages *p)
 {
     exl2__table_text text = exl2__sequence_text(s);
-    return exl2__table_demand(p, &text, exl2__sequence_shared(s, text.tokens), exl2__sequence_promise(s, text.tokens));
+    return exl2__table_demand(p, &text, exl2__sequence_shared(s, text.tokens), exl2__sequence_reuse(s, text.tokens),
+                              exl2__sequence_promise(s, text.tokens));
 }
 
-/* The same for both sequences of a pair, which start together. */
+/* The same for both sequences of a pair, which start together. With parts of pages the first start may take what the
+   second one would have shared, so nothing of it counts. */
 static inline uint32_t exl2__schedule_demand_all(const exl2__sequence *s, const exl2__pages *p)
 {
-    return exl2__schedule_demand(s, p) + (s->negative ? exl2__schedule_demand(s->negative, p) : 0);
+    uint32_t demand = 0;
+    for (const exl2__sequence *a = s; a; a = a->negative) {
+        bool alone = !s->negative || p->windows.count == 0;
+        uint32_t tokens = exl2__sequence_text(a).tokens;
+        demand += alone ? exl2__schedule_demand(a, p) : exl2__pages_for(exl2__sequence_promise(a, tokens));
+    }
+    return demand;
+}
+
+/* Number of parts of pages that are promised with it. */
+static inline uint32_t exl2__schedule_parts(const exl2__sequence *s, const exl2__pages *p)
+{
+    uint32_t each = exl2__windows_each(p->windows.window);
+    return exl2__min32(each, exl2__pages_for(s->tokens_end)) + (s->negative ? exl2__schedule_parts(s->negative, p) : 0);
 }
 
 /* Not the negative sequence of a pair, which starts with the positive one. */
@@ -66,6 +81,7 @@ static inline bool exl2__schedule_fits(const exl2__sequence *s, const void *arg)
 {
     const exl2__schedule_room *room = (const exl2__schedule_room *)arg;
     return exl2__schedule_is_waiting(s, NULL) && room->places > (s->negative != NULL)
+        && exl2__windows_fits(&room->pages->windows, exl2__schedule_parts(s, room->pages))
         && exl2__schedule_demand_all(s, room->pages) <= exl2__pages_room(room->pages);
 }
 
@@ -106,6 +122,7 @@ static inline void exl2__schedule_start(exl2__sequence *s, exl2__sequence *const
     }
     exl2__table_start(t, pages, exl2__sequence_promise(s, t->tokens), exl2__sequence_shared(s, t->tokens),
                       exl2__sequence_reuse(s, t->tokens));
+    exl2__table_promise_windows(t, pages, s->tokens_end);
     s->active = true;
 }
 
@@ -233,6 +250,28 @@ static inline uint32_t exl2__schedule_grow(exl2__sequence *const *all, uint32_t 
     return preempted;
 }
 
+/* Preempts the sequences that cannot go on where they are, as parts of pages that their next rows see were given away:
+   after a rewind over many tokens, or where the job is gone that they followed. They start again, and compute these
+   anew. Returns the number of sequences preempted. */
+static inline uint32_t exl2__schedule_slide(exl2__sequence *const *all, uint32_t count, exl2__pages *pages)
+{
+    uint32_t preempted = 0;
+    for (uint32_t i = 0; i < count && pages->windows.count > 0; i++) {
+        exl2__sequence *s = all[i];
+        if (!s->live || !s->active) {
+            continue;
+        }
+        exl2__table_sync(s->table, pages);
+        if (!exl2__table_slide(s->table, pages)) {
+            for (s = s->positive ? s->positive : s; s; s = s->negative) {
+                exl2__schedule_preempt(s, pages);
+                preempted++;
+            }
+        }
+    }
+    return preempted;
+}
+
 /* Does a waiting sequence have a higher priority than one that runs? Then it may be about to preempt it. */
 static inline bool exl2__schedule_outranks(exl2__sequence *const *all, uint32_t count)
 {
@@ -310,6 +349,7 @@ static inline void exl2__schedule_kind(exl2__sequence *const *all, uint32_t coun
         if (all[i]->live && all[i]->active) {
             exl2__table_sync(all[i]->table, pages);
             exl2__table_close(all[i]->table, pages, all[i]->final_end - 1);
+            all[i]->blocked = !exl2__table_slide(all[i]->table, pages);
         }
     }
     for (uint32_t i = 0; i < count && pages->sampled; i++) {
@@ -359,7 +399,8 @@ static inline uint32_t exl2__schedule_give(exl2__sequence *s, exl2__pages *pages
         uint32_t reuse = exl2__sequence_copied(s, t->tokens);
         reuse = s->picture_at ? exl2__min32(reuse, s->picture_at - 1) : reuse;
         reuse = exl2__min32(reuse, t->cached + exl2__table_run(t, pages) - 1); /* a row of this kind follows the copy */
-        if (!exl2__table_borrow(t, pages, reuse, &copies[*copy_count], &copied)) {
+        exl2__page_copy *parts = pages->windows.count ? &pages->windows.copies[*copy_count] : NULL;
+        if (!exl2__table_borrow(t, pages, reuse, &copies[*copy_count], parts, &copied)) {
             s->blocked = true;
             return 0;
         }
@@ -380,6 +421,8 @@ static inline uint32_t exl2__schedule_give(exl2__sequence *s, exl2__pages *pages
     exl2__table_mark(t, pages, s->rows);
     s->draft_count = s->rows == pending ? exl2__min32(s->draft_count, limit - s->rows) : 0;
     s->rows += s->draft_count;
+    bool repeats = s->rows == 1 && pending == 1; /* such a pass may go on to the end of the table's pages */
+    exl2__table_see(t, pages, exl2__pages_for(t->cached + (repeats ? EXL2__PAGE_TOKENS : s->rows) + 1));
     return s->rows;
 }
 

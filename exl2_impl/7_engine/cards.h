@@ -137,7 +137,7 @@ EXL2__PRIVATE bool exl2__cards_fill(exl2__cards *x, const exl2__model *m, double
 EXL2__PRIVATE bool exl2__cards_find(exl2__model *m, uint32_t pages, exl2__cards *x)
 {
     m->plan.pages = pages;
-    x->page_bytes = exl2__spans_page_bytes(&m->spans, &m->plan) / m->weights.config.layers * pages;
+    x->page_bytes = exl2__spans_page_bytes(&m->spans, &m->plan, false) / m->weights.config.layers * pages;
     double slowest = 0;
     for (uint32_t i = 0; i < m->spans.count; i++) {
         const exl2__span *span = &m->spans.span[i];
@@ -227,7 +227,7 @@ EXL2__PRIVATE void exl2__cards_info(const exl2_engine *e, const exl2__model *m, 
         card->first_layer = i ? m->spans.span[i - 1].end : 0;
         card->layers = span->end - card->first_layer;
         card->weight_bytes = m->span_bytes[i];
-        card->cache_bytes = exl2__span_page_bytes(span) * m->plan.pages;
+        card->cache_bytes = exl2__span_cache_bytes(span);
         card->scratch_bytes = span->backend->memory->buffer_bytes(span->device, &span->plan);
     }
 }

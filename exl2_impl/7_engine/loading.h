@@ -90,7 +90,7 @@ EXL2__PRIVATE exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m,
     } else {
         EXL2__TRY(exl2__spans_open_weights(c, &m->spans, m->span_bytes));
         EXL2__TRY(exl2__loading_open_tower(c, m));
-        EXL2__TRY(exl2__spans_open_pages(c, &m->spans, m->plan.pages));
+        EXL2__TRY(exl2__spans_open_pages(c, &m->spans));
     }
     EXL2__TRY(exl2__arena_open(c, &m->scratch, m->scratch_bytes, EXL2_MEM_SCRATCH));
     exl2__loading_layers(m, &m->scratch);

@@ -112,6 +112,8 @@ EXL2__PRIVATE exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, b
         m->forward.handed = (float *)exl2__arena_alloc(scratch, elements * sizeof(float));
     }
     exl2__pages_make(&m->pages, scratch, m->plan.pages);
+    exl2__windows_make(&m->pages.windows, scratch, m->plan.pages, m->plan.window_pages, m->weights.config.window,
+                       m->plan.rows_max);
     exl2__batch_make(&m->batch, scratch, &m->plan, exl2__objects_backend(m)->decode_rows - 1);
     m->forward.results =
         (exl2__logit_result *)exl2__arena_alloc_zeroed(scratch, m->plan.logit_rows_max * sizeof *m->forward.results);

@@ -96,7 +96,7 @@ EXL2__PRIVATE exl2_result exl2__loading_again_allocate(exl2_engine *e, exl2__mod
         EXL2__TRY_DONE(exl2__spans_reserve(&m->spans, m->span_bytes));
         EXL2__TRY(exl2__spans_open_host_weights(c, &m->spans, m->desc.keep_packed ? 0 : m->weights.host_bytes));
     } else {
-        EXL2__TRY(exl2__spans_open_pages(c, &m->spans, m->plan.pages));
+        EXL2__TRY(exl2__spans_open_pages(c, &m->spans));
     }
     if (m->desc.keep_packed) {
         return EXL2_OK;

@@ -86,6 +86,36 @@ EXL2__PRIVATE exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
     return EXL2_OK;
 }
 
+/* Gives the plan a pool of window parts, unless `pages` pages with K and V of all layers need no more than it, or the
+   model has several cards, whose layers are cut by bytes that count K and V of all layers alike. */
+EXL2__PRIVATE void exl2__loading_plan_windows(exl2__model *m, uint32_t pages)
+{
+    uint32_t window = m->weights.config.window;
+    uint32_t parts = exl2__plan_window_pages(&m->plan, m->desc.batch_max, exl2__windows_each(window),
+                                             exl2__windows_rows(m->plan.rows_max));
+    bool split = m->plan.shape.windows && !m->desc.cache.full && m->desc.card_count <= 1 && parts < pages;
+    m->plan.windowed = split ? m->weights.config.windowed : NULL;
+    m->plan.window_pages = split ? parts : 0;
+}
+
+/* Plans window parts beside as many pages as the desc asks for, or a default cache has. Returns the latter number. */
+EXL2__PRIVATE uint32_t exl2__loading_usual_pages(exl2__model *m)
+{
+    uint64_t wanted = exl2__div_up(m->desc.cache.tokens, EXL2__PAGE_TOKENS);
+    m->plan.window_pages = 0; /* by K and V of all layers */
+    uint64_t page_bytes = exl2__spans_page_bytes(&m->spans, &m->plan, false);
+    uint32_t usual = exl2__plan_default_pages(&m->plan, page_bytes, m->weights.weight_bytes);
+    exl2__loading_plan_windows(m, wanted ? (uint32_t)exl2__min64(wanted, UINT32_MAX - 1) : usual);
+    return usual;
+}
+
+/* Bytes of the window parts. */
+EXL2__PRIVATE uint64_t exl2__loading_window_bytes(exl2__model *m)
+{
+    uint64_t parts = m->plan.window_pages;
+    return parts ? exl2__spans_page_bytes(&m->spans, &m->plan, true) * parts : 0;
+}
+
 /* Cap of a model that lies on one of the desc's cards; 0: it has none. */
 static inline uint64_t exl2__loading_card_most(const exl2__model *m)
 {
@@ -100,7 +130,8 @@ EXL2__PRIVATE exl2_result exl2__loading_check_most(exl2__ctx *c, exl2__model *m,
         return EXL2_OK;
     }
     m->plan.pages = pages;
-    uint64_t cache = exl2__spans_page_bytes(&m->spans, &m->plan) * pages;
+    uint64_t cache = exl2__spans_page_bytes(&m->spans, &m->plan, false) * pages
+                   + exl2__loading_window_bytes(m);
     uint64_t weights = m->weights.weight_bytes + exl2__loading_tower_bytes(m);
     uint64_t buffers = exl2__spans_buffer_bytes(&m->spans, &m->plan), all = weights + cache + buffers;
     return all <= most ? EXL2_OK
@@ -111,11 +142,12 @@ EXL2__PRIVATE exl2_result exl2__loading_check_most(exl2__ctx *c, exl2__model *m,
 }
 
 /* Sets the plan's number of KV pages, by desc.cache.tokens or by the free host and device memory, and m->scratch_bytes,
-   which depends on it. */
-EXL2__PRIVATE exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m)
+   which depends on it. `usual`: the number of a default cache. */
+EXL2__PRIVATE exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m, uint32_t usual)
 {
     bool has_memory = exl2__objects_has_memory(m);
-    uint64_t page_bytes = exl2__spans_page_bytes(&m->spans, &m->plan), with_pages, without_pages;
+    uint64_t page_bytes = exl2__spans_page_bytes(&m->spans, &m->plan, false), with_pages, without_pages;
+    uint64_t window_bytes = exl2__loading_window_bytes(m);
     /* Host memory besides K and V (the pages' tokens, their users) grows in proportion to the number of pages. */
     EXL2__TRY(exl2__loading_scratch_bytes(e, m, EXL2__LOADING_SAMPLE_PAGES, &with_pages));
     with_pages += exl2__loading_peak(m);
@@ -124,9 +156,8 @@ EXL2__PRIVATE exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m
     uint64_t host_per_page = (has_memory ? 0 : page_bytes) + 1;
     host_per_page += with_pages > without_pages ? (with_pages - without_pages) / EXL2__LOADING_SAMPLE_PAGES : 0;
     uint64_t host_fixed = without_pages + m->weights.host_bytes;
-    host_fixed += has_memory ? 0 : m->weights.weight_bytes + exl2__loading_tower_bytes(m);
+    host_fixed += has_memory ? 0 : m->weights.weight_bytes + exl2__loading_tower_bytes(m) + window_bytes;
     uint64_t wanted = m->desc.cache.tokens;
-    uint32_t usual = exl2__plan_default_pages(&m->plan, page_bytes, m->weights.weight_bytes);
     uint64_t host_room = exl2__alloc_room(&e->ctx);
     uint32_t pages = exl2__plan_pages(&m->plan, wanted, usual, host_per_page, host_fixed, host_room);
     if (has_memory) {
@@ -135,7 +166,7 @@ EXL2__PRIVATE exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m
         m->plan.pages = 0;
         without_pages = exl2__spans_buffer_bytes(&m->spans, &m->plan);
         uint64_t device_per_page = page_bytes + exl2__div_up(with_pages - without_pages, EXL2__LOADING_SAMPLE_PAGES);
-        uint64_t device_fixed = m->weights.weight_bytes + exl2__loading_tower_bytes(m) + without_pages;
+        uint64_t device_fixed = m->weights.weight_bytes + exl2__loading_tower_bytes(m) + without_pages + window_bytes;
         const exl2__span *first = m->spans.span; /* all spans are on one device, or else the model has several cards */
         uint64_t room = first->backend->memory->bytes_free(first->device), most = exl2__loading_card_most(m);
         room = most ? exl2__min64(room, most) : room;
@@ -150,6 +181,18 @@ EXL2__PRIVATE exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m
     }
     EXL2__TRY(exl2__loading_check_most(&e->ctx, m, pages));
     return exl2__loading_scratch_bytes(e, m, pages, &m->scratch_bytes);
+}
+
+/* Decides the number of pages, and whether they have window parts. */
+EXL2__PRIVATE exl2_result exl2__loading_fit(exl2_engine *e, exl2__model *m)
+{
+    uint32_t usual = exl2__loading_usual_pages(m);
+    EXL2__TRY(exl2__loading_fit_pages(e, m, usual));
+    if (m->plan.window_pages >= m->plan.pages) { /* there is room for few */
+        exl2__loading_plan_windows(m, m->plan.pages);
+        return exl2__loading_fit_pages(e, m, usual);
+    }
+    return EXL2_OK;
 }
 
 /* Fills in what exl2_model_info says of the family, its windows and its RoPE. */
@@ -214,7 +257,8 @@ EXL2__PRIVATE void exl2__loading_info(exl2__model *m)
 EXL2__PRIVATE void exl2__loading_info_bytes(const exl2_engine *e, exl2__model *m, uint64_t opened_bytes)
 {
     exl2_model_info *info = &m->info;
-    uint64_t page_bytes = exl2__spans_page_bytes(&m->spans, &m->plan), buffers = 0;
+    uint64_t page_bytes = exl2__spans_page_bytes(&m->spans, &m->plan, false), buffers = 0;
+    uint64_t part_bytes = m->plan.window_pages ? exl2__spans_page_bytes(&m->spans, &m->plan, true) : 0;
     exl2__store64(m->content_head, m->weights.content_head[0]);
     exl2__store64(m->content_head + 8, m->weights.content_head[1]);
     info->tower_bytes = exl2__loading_tower_bytes(m);
@@ -225,7 +269,9 @@ EXL2__PRIVATE void exl2__loading_info_bytes(const exl2_engine *e, exl2__model *m
 #endif
     memcpy(m->span_bytes, m->weights.span_bytes, sizeof m->span_bytes);
     m->span_bytes[0] += exl2__objects_has_memory(m) ? info->tower_bytes : 0;
-    info->cache_bytes = page_bytes * m->plan.pages;
+    info->window_bytes = part_bytes * m->plan.window_pages;
+    info->window_tokens = (uint64_t)m->plan.window_pages * EXL2__PAGE_TOKENS;
+    info->cache_bytes = page_bytes * m->plan.pages + info->window_bytes;
     if (exl2__objects_has_memory(m)) {
         buffers = exl2__spans_buffer_bytes(&m->spans, &m->plan);
         info->device_bytes = m->weights.weight_bytes + info->tower_bytes + info->cache_bytes + buffers;
@@ -234,7 +280,8 @@ EXL2__PRIVATE void exl2__loading_info_bytes(const exl2_engine *e, exl2__model *m
     }
     info->pass_bytes = m->weights.pass_bytes;
     info->row_weights = m->weights.row_weights;
-    info->cache_bytes_per_token = page_bytes / EXL2__PAGE_TOKENS;
+    info->cache_bytes_per_token = (page_bytes + part_bytes) / EXL2__PAGE_TOKENS;
+    info->cache_tokens = (uint64_t)m->plan.pages * EXL2__PAGE_TOKENS;
     info->bits_per_weight = (float)((double)m->weights.disk_bytes * 8 / (double)m->weights.weight_count);
     info->scratch_bytes = m->scratch_bytes + opened_bytes + exl2__loading_peak(m) + exl2__loading_text_bytes(m)
                         + buffers;
@@ -255,8 +302,9 @@ EXL2__PRIVATE exl2_result exl2__loading_sizes(exl2_engine *e, exl2__model *m, ex
     }
     uint64_t before = e->ctx.host_bytes; /* devices close, and one opens for the CPU's part */
     EXL2__TRY(exl2__loading_plan(&e->ctx, m));
+    exl2__loading_usual_pages(m); /* what the GPU must have room for */
     EXL2__TRY(exl2__offload_choose(&e->ctx, m));
-    EXL2__TRY(exl2__loading_fit_pages(e, m));
+    EXL2__TRY(exl2__loading_fit(e, m));
     m->loading->opened_bytes += e->ctx.host_bytes - before;
     exl2__loading_info(m);
     exl2__loading_info_bytes(e, m, m->loading->opened_bytes);

@@ -48,7 +48,7 @@ EXL2__PRIVATE uint64_t exl2__offload_needs(exl2__model *m, uint32_t span, uint32
 #endif
     m->plan.pages = pages;
     exl2__spans_share(&m->spans, &m->plan);
-    return bytes + exl2__span_page_bytes(s) * pages + s->backend->memory->buffer_bytes(s->device, &s->plan);
+    return bytes + exl2__span_cache_bytes(s) + s->backend->memory->buffer_bytes(s->device, &s->plan);
 }
 
 #define EXL2__OFFLOAD_SPARE ((uint64_t)256 << 20) /* free memory that is left to the driver, for kernels and graphs */

@@ -7,7 +7,7 @@
        bytes  what
        8      "EXL2SAVE"
        4, 4   version 1; flags: 1 = job part, 2 = K and V, 4 = the job's reply was begun, 8 = vectors, 16 = adapters,
-              32 = pictures, 64 = with their pixels or rows
+              32 = pictures, 64 = with their pixels or rows, 128 = K and V with window parts
        16     content_id of the model; releases up to 0.2.0 wrote its head alone (content_id.h)
        4, 4   words of the history, with those of tokens that were not delivered yet; pages of K and V
        4 n    words: id, and bit 31 if a GPU computes K and V of the token as those of a sampled one; bit 30 and a
@@ -18,7 +18,8 @@
        4, 4   if the reply was begun: its tokens in the prompt, bytes before it in the first of them
        ...    if the newest job had adapters or control vectors: the number of all (4), then of each, adapters first,
               its content_id (16) and its scale (4)
-       ...    how K and V were computed (8), tokens with K and V (4), bytes of a page (8), the pages
+       ...    how K and V were computed (8), tokens with K and V (4), bytes of a page (8); with window parts their
+              number (4) and the bytes of one (8); the pages; the window parts of the last pages
        8      exl2__hash of all bytes before */
 #ifndef EXL2__SNAPSHOT_H
 #define EXL2__SNAPSHOT_H
@@ -35,17 +36,21 @@
 #define EXL2__SNAPSHOT_HAS_LORAS 16u
 #define EXL2__SNAPSHOT_HAS_PICTURES 32u
 #define EXL2__SNAPSHOT_HAS_IMAGES 64u
+#define EXL2__SNAPSHOT_HAS_PARTS 128u
 #define EXL2__SNAPSHOT_HEAD_BYTES 40u
 #define EXL2__SNAPSHOT_JOB_BYTES 68u /* then the tried tokens, then states of the sampler */
 #define EXL2__SNAPSHOT_BEGUN_BYTES 8u
 #define EXL2__SNAPSHOT_LORA_BYTES 20u
-#define EXL2__SNAPSHOT_KV_BYTES 20u  /* before the pages */
+#define EXL2__SNAPSHOT_KV_BYTES 20u  /* before the pages, */
+#define EXL2__SNAPSHOT_PARTS_BYTES 12u /* and with window parts */
 #define EXL2__SNAPSHOT_SUM_BYTES 8u
 
 /* What a snapshot consists of. */
 typedef struct exl2__snapshot {
     uint32_t flags, tokens, pages, cached;
     uint64_t computation, page_bytes;
+    uint32_t parts;          /* window parts, of the last pages */
+    uint64_t part_bytes;
     uint32_t vectors;        /* number of different ones */
     uint64_t vector_bytes;   /* of one */
     exl2__snapshot_pictures pictures;
@@ -123,7 +128,20 @@ EXL2__PRIVATE uint64_t exl2__snapshot_bytes(const exl2__snapshot *x)
     bytes += x->flags & EXL2__SNAPSHOT_HAS_JOB ? EXL2__SNAPSHOT_JOB_BYTES + lists : 0;
     bytes += x->flags & EXL2__SNAPSHOT_IS_BEGUN ? EXL2__SNAPSHOT_BEGUN_BYTES : 0;
     bytes += x->flags & EXL2__SNAPSHOT_HAS_LORAS ? 4 + (uint64_t)x->loras.count * EXL2__SNAPSHOT_LORA_BYTES : 0;
+    bytes += x->flags & EXL2__SNAPSHOT_HAS_PARTS ? EXL2__SNAPSHOT_PARTS_BYTES + x->parts * x->part_bytes : 0;
     return bytes + (x->flags & EXL2__SNAPSHOT_HAS_KV ? EXL2__SNAPSHOT_KV_BYTES + x->pages * x->page_bytes : 0);
+}
+
+/* Sets the sizes of K and V of x->cached tokens. */
+EXL2__PRIVATE void exl2__snapshot_size_kv(const exl2__model *m, exl2__snapshot *x)
+{
+    x->pages = exl2__pages_for(x->cached);
+    x->page_bytes = (m->info.cache_bytes - m->info.window_bytes) / m->plan.pages;
+    if (m->plan.window_pages) {
+        x->flags |= EXL2__SNAPSHOT_HAS_PARTS;
+        x->parts = x->pages - exl2__min32(x->pages, exl2__windows_first(&m->pages.windows, x->cached));
+        x->part_bytes = m->info.window_bytes / m->plan.window_pages;
+    }
 }
 
 /* ---- save ---- */
@@ -240,8 +258,16 @@ EXL2__PRIVATE exl2_result exl2__snapshot_write(const exl2__model *m, const exl2_
         exl2__store32(at + 8, x->cached);
         exl2__store64(at + 12, x->page_bytes);
         at += EXL2__SNAPSHOT_KV_BYTES;
+        if (x->flags & EXL2__SNAPSHOT_HAS_PARTS) {
+            exl2__store32(at, x->parts);
+            exl2__store64(at + 4, x->part_bytes);
+            at += EXL2__SNAPSHOT_PARTS_BYTES;
+        }
         for (uint32_t i = 0; i < x->pages; i++, at += x->page_bytes) {
-            EXL2__TRY(exl2__spans_page_get(&m->spans, s->table.pages[i], at));
+            EXL2__TRY(exl2__spans_page_get(&m->spans, s->table.pages[i], false, at));
+        }
+        for (uint32_t i = x->pages - x->parts; i < x->pages; i++, at += x->part_bytes) {
+            EXL2__TRY(exl2__spans_page_get(&m->spans, m->pages.windows.part[s->table.pages[i]], true, at));
         }
     }
     exl2__store64(at, exl2__hash(out, (size_t)(at - out)));
@@ -308,9 +334,9 @@ EXL2__PRIVATE exl2_result exl2__snapshot_save(exl2_engine *e, exl2__session *s, 
     if (flags & EXL2_SAVE_KV) {
         x.flags |= EXL2__SNAPSHOT_HAS_KV;
         x.computation = exl2__snapshot_computation(e, m);
-        x.cached = exl2__min32(exl2__table_computed_tokens(t, &m->pages), x.tokens);
-        x.page_bytes = m->info.cache_bytes / m->plan.pages;
-        x.pages = exl2__pages_for(x.cached);
+        uint32_t cached = exl2__min32(exl2__table_computed_tokens(t, &m->pages), x.tokens);
+        x.cached = exl2__table_usable(t, &m->pages, cached);
+        exl2__snapshot_size_kv(m, &x);
     }
     uint64_t bytes = exl2__snapshot_bytes(&x);
     *need = (size_t)bytes;
@@ -493,8 +519,17 @@ EXL2__PRIVATE exl2_result exl2__snapshot_read_kv(exl2_engine *e, const uint8_t *
     x->cached = exl2__load32(at + 8);
     x->page_bytes = exl2__load64(at + 12);
     x->kv = at + EXL2__SNAPSHOT_KV_BYTES;
-    bool fits = x->cached <= x->tokens && x->pages == exl2__pages_for(x->cached)
-             && (x->pages == 0 || x->page_bytes <= bytes / x->pages);
+    if (x->flags & EXL2__SNAPSHOT_HAS_PARTS) {
+        if (bytes < EXL2__SNAPSHOT_KV_BYTES + EXL2__SNAPSHOT_PARTS_BYTES) {
+            return exl2__snapshot_malformed(e, "it ends before K and V");
+        }
+        x->parts = exl2__load32(x->kv);
+        x->part_bytes = exl2__load64(x->kv + 4);
+        x->kv += EXL2__SNAPSHOT_PARTS_BYTES;
+    }
+    bool fits = x->cached <= x->tokens && x->pages == exl2__pages_for(x->cached) && x->parts <= x->pages
+             && (x->pages == 0 || x->page_bytes <= bytes / x->pages)
+             && (x->parts == 0 || x->part_bytes <= bytes / x->parts);
     return fits ? EXL2_OK : exl2__snapshot_malformed(e, "the size of K and V is wrong");
 }
 
@@ -546,9 +581,10 @@ EXL2__PRIVATE exl2_result exl2__snapshot_read(exl2_engine *e, const exl2__model 
     EXL2__TRY(exl2__snapshot_check_model(e, m, data + 16, &x->earlier));
     uint32_t known = EXL2__SNAPSHOT_HAS_JOB | EXL2__SNAPSHOT_HAS_KV | EXL2__SNAPSHOT_IS_BEGUN
                    | EXL2__SNAPSHOT_HAS_VECTORS | EXL2__SNAPSHOT_HAS_LORAS | EXL2__SNAPSHOT_HAS_PICTURES
-                   | EXL2__SNAPSHOT_HAS_IMAGES;
+                   | EXL2__SNAPSHOT_HAS_IMAGES | EXL2__SNAPSHOT_HAS_PARTS;
     bool pictures = !(x->flags & EXL2__SNAPSHOT_HAS_IMAGES) || x->flags & EXL2__SNAPSHOT_HAS_PICTURES;
-    if (x->flags & ~known || !pictures || x->tokens > (end - at) / 4) {
+    bool parts = !(x->flags & EXL2__SNAPSHOT_HAS_PARTS) || x->flags & EXL2__SNAPSHOT_HAS_KV;
+    if (x->flags & ~known || !pictures || !parts || x->tokens > (end - at) / 4) {
         return exl2__snapshot_malformed(e, "its size does not fit its counts");
     }
     if (x->tokens > m->info.context_max) {
@@ -587,12 +623,14 @@ EXL2__PRIVATE exl2_result exl2__snapshot_read(exl2_engine *e, const exl2__model 
 }
 
 /* Writes K and V into pages of the session's own tree, as far as the pool has room: they come from outside, so no other
-   session may find them. */
+   session may find them. Window parts are those of the last pages, so with them it is all or nothing. */
 EXL2__PRIVATE exl2_result exl2__snapshot_restore_kv(exl2_engine *e, exl2__model *m, exl2__table *t,
                                                     const exl2__snapshot *x)
 {
     exl2_result r = EXL2_OK;
-    uint64_t page_bytes = m->info.cache_bytes / m->plan.pages;
+    exl2__windows *w = &m->pages.windows;
+    exl2__snapshot own = { .cached = x->cached };
+    exl2__snapshot_size_kv(m, &own);
     if (x->earlier) {
         return EXL2_OK;
     }
@@ -601,20 +639,28 @@ EXL2__PRIVATE exl2_result exl2__snapshot_restore_kv(exl2_engine *e, exl2__model 
                   "parked: they are computed again", m->path);
         return EXL2_OK;
     }
-    if (x->computation != exl2__snapshot_computation(e, m) || x->page_bytes != page_bytes) {
+    if (x->computation != exl2__snapshot_computation(e, m) || x->page_bytes != own.page_bytes || x->parts != own.parts
+        || x->part_bytes != own.part_bytes) {
         exl2__log(&e->ctx, EXL2_LOG_WARN, EXL2_LOG_ID_SNAPSHOT_KV, "K and V of a snapshot have another layout, or were "
                   "computed in another way, than those of %s here: they are computed again", m->path);
         return EXL2_OK;
     }
     uint32_t pages = exl2__min32(x->pages, exl2__pages_room(&m->pages));
     uint32_t tokens = t->tokens, cached = exl2__min32(x->cached, pages * EXL2__PAGE_TOKENS);
-    if (cached == 0) {
+    bool room = w->count == 0 || (cached == x->cached && exl2__windows_fits(w, x->parts));
+    if (cached == 0 || !room) {
         return EXL2_OK;
     }
     t->tokens = cached;
     exl2__table_start(t, &m->pages, cached, 0, 0);
+    t->seen = t->seen_end = pages - x->parts;
+    exl2__table_see(t, &m->pages, pages);
     for (uint32_t i = 0; r >= 0 && i < pages; i++) {
-        r = exl2__spans_page_set(&m->spans, t->pages[i], x->kv + i * page_bytes);
+        r = exl2__spans_page_set(&m->spans, t->pages[i], false, x->kv + i * x->page_bytes);
+    }
+    for (uint32_t i = 0; r >= 0 && i < x->parts; i++) {
+        r = exl2__spans_page_set(&m->spans, w->part[t->pages[pages - x->parts + i]], true,
+                                 x->kv + pages * x->page_bytes + i * x->part_bytes);
     }
     if (r >= 0) {
         exl2__table_computed(t, &m->pages, cached);

@@ -139,6 +139,17 @@ static inline void exl2__step_admit(exl2_engine *e, exl2__model *m, uint32_t cou
     }
 }
 
+/* Preempts the jobs that have lost K and V that they need. */
+static inline void exl2__step_slide(exl2_engine *e, exl2__model *m, uint32_t count, uint32_t *active)
+{
+    uint32_t preempted = exl2__schedule_slide(m->sequences, count, &m->pages);
+    *active -= preempted;
+    e->stats.preemptions += preempted;
+    for (exl2__job *job = NULL; preempted > 0 && (job = exl2__objects_next_job(e, m, job)) != NULL;) {
+        exl2__jobs_publish(e, job);
+    }
+}
+
 /* The first job whose scores still need room in the ring, in the order in which jobs get rows. */
 static inline exl2__job *exl2__step_next_scores(exl2_engine *e, const exl2__model *m)
 {
@@ -214,12 +225,25 @@ static inline uint32_t exl2__step_drop_rows(exl2__model *m, exl2__job *job)
             own = own || t->pages[k] == m->batch.copies[i].to;
         }
         m->batch.copies[kept] = m->batch.copies[i];
+        if (m->pages.windows.count > 0) {
+            m->pages.windows.copies[kept] = m->pages.windows.copies[i];
+        }
         kept += !own;
     }
     m->batch.copy_count = kept;
     job->sequence.rows = 0;
     exl2__events_reserve_less(job->scores.ring, 0, 0, &job->scores.reserved);
     return rows;
+}
+
+/* Gives memory to the table's pages, and to the window parts that the next rows see. */
+static inline exl2_result exl2__step_commit_table(const exl2__model *m, const exl2__table *t)
+{
+    const exl2__windows *w = &m->pages.windows;
+    for (uint32_t i = t->seen; w->count > 0 && i < t->seen_end; i++) {
+        EXL2__TRY(exl2__spans_commit(&m->spans, &w->part[t->pages[i]], 1, true));
+    }
+    return exl2__spans_commit(&m->spans, t->pages, t->page_count, false);
 }
 
 /* Gives memory to the pages of the pass that is being planned. A job for which the system has none fails, with the
@@ -229,8 +253,7 @@ static inline uint32_t exl2__step_commit(exl2_engine *e, exl2__model *m)
     uint32_t dropped = 0;
     exl2__job *job = NULL;
     while (exl2__objects_backend(m)->commit_pages && (job = exl2__objects_next_job(e, m, job)) != NULL) {
-        const exl2__table *t = job->sequence.table;
-        exl2_result r = job->sequence.rows ? exl2__spans_commit(&m->spans, t->pages, t->page_count) : EXL2_OK;
+        exl2_result r = job->sequence.rows ? exl2__step_commit_table(m, job->sequence.table) : EXL2_OK;
         exl2__job *positive = exl2__objects_positive(job);
         if (r < 0 && job->drafting.target) {
             dropped += exl2__step_drop_rows(m, job);
@@ -293,6 +316,7 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, const
         return EXL2_OK;
     }
     exl2__draft_models_all_follow(e, m, false);
+    exl2__step_slide(e, m, count, &active);
     exl2__step_admit(e, m, count, active);
     exl2__draft_models_all_follow(e, m, true); /* those that have just started, too */
     exl2__step_reserve_scores(e, m);

@@ -45,6 +45,9 @@ static const char *const rounded_heads[] = { "arch/gptq-8bit", "arch/gptq-3bit",
    changes: with no mistake logits are off by up to 0.25 and logsumexps by 0.075, and greedy ids may differ. */
 static exl2_kv cache_format;
 
+/* `golden windows`: models with windows, whose layers keep K and V of one window only, beside much more cache. */
+static bool windows;
+
 /* On a GPU, layers whose MLPs the CPU computes: `golden host N`, before any other argument. */
 static uint32_t host_mlps;
 
@@ -129,7 +132,15 @@ static void golden_model(const char *path)
     desc.cache.format = cache_format;
     desc.offload = host_mlps ? EXL2_OFFLOAD_AUTO : EXL2_OFFLOAD_NONE;
     desc.host_mlps = host_mlps;
+    if (windows) {
+        desc.batch_max = 1;
+        desc.prefill_chunk = 64;
+        desc.cache.tokens = 4096;
+    }
     rig r = rig_open(NULL, &desc);
+    exl2_model_info info;
+    CHECK_INT(exl2_model_get(r.engine, r.model, &info), EXL2_OK);
+    CHECK((info.window_tokens > 0) == (windows && info.window > 0));
     uint32_t longest = 0;
     worst_logit = worst_logsumexp = worst_nll = 0;
     for (uint32_t sequence = 0; sequence < 2; sequence++) {
@@ -319,6 +330,7 @@ int main(int argc, char **argv)
     check_mistakes();
 #endif
     rig_read_path(&argc, &argv);
+    static const char *const windowed[] = { "gemma2", "phi3-longrope", "starcoder2" };
     static const char *const stored[] = { "exl2-mixed", "exl2-4bit", "llama3-rope", "qwen3", "gemma2", "cohere",
                                           "phi3-longrope", "starcoder2", "smollm3", "exl2-qwen3-moe", "gptq-phi3",
                                           "awq", "mixed-kinds", "orion", "minicpm", "index" };
@@ -326,6 +338,18 @@ int main(int argc, char **argv)
         host_mlps = (uint32_t)atoi(argv[2]);
         argc -= 2;
         argv += 2;
+    }
+    if (argc > 1 && strcmp(argv[1], "windows") == 0) {
+        windows = true;
+        for (size_t i = 0; i < sizeof windowed / sizeof windowed[0]; i++) {
+            golden_model(rig_golden(windowed[i]));
+        }
+        golden_folders("arch", "gemma2-long");
+        golden_folders("arch", "gemma3");
+        golden_folders("arch", "gpt-oss");
+        golden_folders("arch", "exaone4");
+        CHECK(golden_folders("arch", "mistral-window") > 0);
+        return check_done();
     }
     if (argc > 1 && strcmp(argv[1], "q8") == 0) {
         static const char *const some[] = { "llama3-rope", "qwen3", "gemma2", "cohere", "orion" };

@@ -34,7 +34,7 @@ static void made_make(const bench *b, made *x, uint32_t count, exl2__logit_use u
                             .logits = x->logits, .logit_count = count,
                             .kind = b->m->pages.sampled ? EXL2__ROWS_PROMPT : EXL2__ROWS_MIXED };
     if (exl2__spans_backend(&b->m->spans)->commit_pages) {
-        CHECK_INT(exl2__spans_commit(&b->m->spans, x->pages, 1), EXL2_OK);
+        CHECK_INT(exl2__spans_commit(&b->m->spans, x->pages, 1, false), EXL2_OK);
     }
 }
 

@@ -1,7 +1,8 @@
 /* replay.c: a job's tokens are the same however they are computed: alone, beside others, in any steps, with pages
    found, evicted or never shared, on forks, after preemptions, cancelled and continued, saved and restored, drafted.
    Four prompts, each greedy, sampled, with a grammar and with banned texts; ids and log-probabilities bit for bit.
-   (bits.c compares chunks and threads.) `replay q6`: with a quantized cache. tests/device runs it on the GPU. */
+   (bits.c compares chunks and threads.) `replay q6`: with a quantized cache. `replay windows`: a layer sees a window of
+   48 tokens, and its K and V are kept of few windows but in the first engine. tests/device runs it on the GPU. */
 #define REPLAY_NEW 40u
 
 #include "text_model.h"
@@ -9,6 +10,7 @@
 
 static text_model model;
 static exl2_kv format; /* of K and V: the program's argument */
+static bool windows;
 static const char *const plan[4] = { "fox", " is", "a", "b" };
 static exl2_token prompts[REPLAY_PROMPTS][300];
 static const uint32_t lengths[REPLAY_PROMPTS] = { 9, 64, 130, 290 };
@@ -21,7 +23,25 @@ static rig open_pool(uint64_t tokens, bool no_reuse)
     m.cache.no_reuse = no_reuse;
     m.cache.format = format;
     m.prefill_chunk = 128; /* larger passes have other bits on a GPU */
-    return rig_open(&e, &m);
+    m.cache.full = no_reuse;
+    m.batch_max = !windows ? 0 : tokens < 1024 ? 1 : 4; /* few windows */
+    rig r = rig_open(&e, &m);
+    exl2_model_info info;
+    CHECK_INT(exl2_model_get(r.engine, r.model, &info), EXL2_OK);
+    CHECK((info.window_tokens > 0) == (windows && !no_reuse) && info.window_tokens < tokens);
+    return r;
+}
+
+/* The model with a window in one of its two layers. */
+static void write_config(void)
+{
+    snprintf(model.config_json, sizeof model.config_json, "%s",
+             "{\"architectures\":[\"MistralForCausalLM\"],\"vocab_size\":320,\"hidden_size\":128,"
+             "\"intermediate_size\":160,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+             "\"head_dim\":32,\"hidden_act\":\"silu\",\"max_position_embeddings\":128,\"rms_norm_eps\":1e-05,"
+             "\"rope_theta\":10000.0,\"tie_word_embeddings\":true,\"bos_token_id\":1,\"eos_token_id\":2,"
+             "\"sliding_window\":48,\"layer_types\":[\"sliding_attention\",\"full_attention\"],"
+             "\"quantization_config\":{\"quant_method\":\"exl2\",\"bits\":3.5,\"head_bits\":6}}");
 }
 
 static exl2_job_desc job_of(const rig *r, uint32_t i, rig_said *said)
@@ -29,7 +49,7 @@ static exl2_job_desc job_of(const rig *r, uint32_t i, rig_said *said)
     uint32_t p = i % REPLAY_PROMPTS;
     memset(said, 0, sizeof *said);
     exl2_job_desc d = rig_job(r, prompts[p], lengths[p], REPLAY_NEW, said);
-    d.sampler.seed = 100 + i + 17 * format; /* so that in each format banned texts come up */
+    d.sampler.seed = 100 + i + 17 * format + (windows ? 68 : 0); /* so that each time banned texts come up */
     replay_settings(r, i, "([a-z]{3,9} )*[a-z]+\\.", &d);
     return d;
 }
@@ -104,6 +124,10 @@ int main(int argc, char **argv)
     static const char *const names[] = { "fp16", "q8", "q6", "q4" };
     for (uint32_t f = 0; argc > 1 && f < 4; f++) {
         format = strcmp(argv[1], names[f]) == 0 ? (exl2_kv)f : format;
+    }
+    windows = argc > 1 && strcmp(argv[1], "windows") == 0;
+    if (windows) {
+        write_config();
     }
     text_find_plan(&model, 4);
     text_write(&model, plan, 4, TEXT_CHAT_CONFIG);

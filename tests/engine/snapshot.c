@@ -294,7 +294,7 @@ static void damaged(const rig *r)
         { 8, 2, EXL2_ERR_UNSUPPORTED, "version 2" },         { 16, 0, EXL2_ERR_ARG, "content_id" },
         { 32, UINT32_MAX, EXL2_ERR_FORMAT, "counts" },       { 32, 1u << 30, EXL2_ERR_FORMAT, "counts" },
         { 12, 67, EXL2_ERR_FORMAT, "counts" },               { 12, 1, EXL2_ERR_FORMAT, "counts" },
-        { 12, 131, EXL2_ERR_FORMAT, "counts" },
+        { 12, 131, EXL2_ERR_FORMAT, "K and V" },             { 12, 259, EXL2_ERR_FORMAT, "counts" },
         { 12, 7, EXL2_ERR_FORMAT, "begun reply" },           { 12, 19, EXL2_ERR_FORMAT, "adapters" },
         { 36, UINT32_MAX, EXL2_ERR_FORMAT, "K and V" },      { 36, 0, EXL2_ERR_FORMAT, "K and V" },
         { 40, TEXT_VOCAB, EXL2_ERR_FORMAT, "vocabulary" },   { 40, 0x7FFFFFFF, EXL2_ERR_FORMAT, "vocabulary" },

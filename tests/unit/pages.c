@@ -1,7 +1,8 @@
 /* pages.c: the tree of pages, the tables of sessions and the scheduler, against plain arrays: random opens, jobs,
    forks, rewinds, closes, cancels, preemptions and evictions in a pool that is too small. In place of K and V each
    slot of a page has a hash of all words up to it: every slot that counts as filled must have the hash of its history,
-   however it got there, and all counters must add up after every move.
+   however it got there, and all counters must add up after every move. Then the same with window parts of pages: a row
+   must find the hashes of its window in them.
    takes: nothing.
    gives: main. */
 #include "../../exl2.h"
@@ -14,6 +15,7 @@
 #define CONTEXT (12u * EXL2__PAGE_TOKENS)
 #define TEXTS 3u
 #define MOVES 100000u
+#define PARTS 29u /* for six jobs with windows of 100 tokens, of which each may need 4, and 200 rows */
 
 typedef struct speaker {
     bool open, wants_ban;
@@ -31,10 +33,12 @@ static speaker speakers[SESSIONS];
 static uint32_t words[SESSIONS][CONTEXT], lists[SESSIONS][CONTEXT / EXL2__PAGE_TOKENS];
 static exl2_token texts[TEXTS][CONTEXT];
 static uint64_t kv[PAGES][EXL2__PAGE_TOKENS];
+static uint64_t part_kv[PARTS][EXL2__PAGE_TOKENS];
 static exl2__page_copy copies[PAGES];
 static uint64_t roots;
 static struct {
     uint64_t starts, reused, shared, copied, evicted, preempted, cancelled, waits, bans, merged, kinds[3], wrong_kinds;
+    uint64_t limited, lost, slid;
 } seen;
 
 static uint32_t below(uint32_t limit)
@@ -50,14 +54,17 @@ static uint64_t mix(uint64_t before, uint32_t word)
     return h ^ h >> 29;
 }
 
-static void open_pool(void)
+/* window 0: pages have one part. */
+static void open_pool(uint32_t window)
 {
     static uint8_t block[PAGES * 1024];
     exl2__arena arena = { 0 };
     arena.base = block;
     arena.size = sizeof block;
     exl2__pages_make(&pages, &arena, PAGES);
+    exl2__windows_make(&pages.windows, &arena, PAGES, window ? PARTS : 0, window, 200);
     CHECK(arena.used <= arena.size && pages.buckets != NULL);
+    memset(&seen, 0, sizeof seen);
     pages.sampled = EXL2__WORD_SAMPLED;
     for (uint32_t t = 0; t < TEXTS; t++) { /* texts with common beginnings */
         for (uint32_t i = 0; i < CONTEXT; i++) {
@@ -96,9 +103,11 @@ static void check_page(uint32_t page, uint32_t users, uint32_t keepers)
         }
     }
     uint64_t h = n->parent == EXL2__NO_PAGE ? n->root * 77 + 5 : expected(n->parent, EXL2__PAGE_TOKENS - 1);
+    uint32_t part = pages.windows.count ? pages.windows.part[page] : EXL2__NO_PAGE;
     for (uint32_t i = 0; i < n->filled; i++) {
         h = mix(h, exl2__pages_words(&pages, page)[i]);
         wrong += kv[page][i] != h;
+        wrong += part != EXL2__NO_PAGE && part_kv[part][i] != h;
     }
     bool leaf = users == 0 && children == 0;
     CHECK(wrong == 0 && n->users == users && n->keepers == keepers && listed == !n->open);
@@ -111,9 +120,31 @@ static void check_page(uint32_t page, uint32_t users, uint32_t keepers)
     }
 }
 
+/* Each part is free, or has one page. Those in `users` are pinned so often. */
+static void check_parts(const uint32_t *users, uint32_t promised)
+{
+    const exl2__windows *w = &pages.windows;
+    uint32_t used = 0, wrong = 0, pinned = 0;
+    for (uint32_t i = 0; i < PAGES; i++) {
+        uint32_t part = w->part[i];
+        used += part != EXL2__NO_PAGE;
+        wrong += part != EXL2__NO_PAGE && (w->page[part] != i || w->users[part] != users[i]);
+        wrong += part == EXL2__NO_PAGE && users[i] > 0;
+        wrong += part != EXL2__NO_PAGE && (w->rank[part] == UINT64_MAX) != (users[i] > 0);
+        pinned += users[i] > 0;
+    }
+    for (uint32_t i = 0; i < w->free_count; i++) {
+        wrong += w->rank[w->free_list[i]] != UINT64_MAX || w->users[w->free_list[i]] != 0;
+    }
+    CHECK(wrong == 0 && used + w->free_count == PARTS && pinned <= PARTS);
+    CHECK_INT(w->promised, promised);
+    CHECK(promised + w->rows <= PARTS);
+}
+
 static void check_all(void)
 {
     uint32_t users[PAGES] = { 0 }, keepers[PAGES] = { 0 }, owed = 0, used = 0, shared = 0;
+    uint32_t part_users[PAGES] = { 0 }, promised = 0;
     bool is_free[PAGES] = { false };
     for (uint32_t i = 0; i < SESSIONS; i++) {
         const exl2__table *t = &tables[i];
@@ -127,6 +158,10 @@ static void check_all(void)
         }
         CHECK_INT(wrong, 0);
         owed += t->owed;
+        promised += t->parts_promised;
+        for (uint32_t k = t->seen; k < t->seen_end; k++) {
+            part_users[t->pages[k]]++;
+        }
         bool active = s && s->active, idle = t->previous != t;
         CHECK(!active || (!idle && t->page_count + t->owed == exl2__pages_for(s->tokens_end)));
         CHECK(!idle || exl2__table_cached(t, &pages) <= t->tokens);
@@ -156,6 +191,9 @@ static void check_all(void)
     CHECK_INT(pages.shared, shared);
     CHECK_INT(pages.free_count + pages.used + pages.cached, PAGES);
     CHECK_INT(pages.owed, owed);
+    if (pages.windows.count) {
+        check_parts(part_users, promised);
+    }
     CHECK(pages.owed <= pages.free_count + pages.cached); /* every promise can be kept */
 }
 
@@ -264,6 +302,9 @@ static void admit(void)
     }
     exl2__schedule_room room = { &pages, 6 - exl2__min32(active, 6) };
     exl2__sequence *s;
+    uint32_t lost = exl2__schedule_slide(all, SESSIONS, &pages);
+    seen.lost += lost;
+    room.places += lost;
     seen.preempted += exl2__schedule_make_room(all, SESSIONS, &pages, &room);
     while ((s = exl2__schedule_next(all, SESSIONS, &room)) != NULL) {
         speaker *sp = &speakers[s - memory];
@@ -275,6 +316,9 @@ static void admit(void)
             memcpy(sp->twin + s->keep, sp->prompt, s->prompt_count * sizeof *sp->prompt);
             sp->twin_count = s->keep + s->prompt_count;
         }
+        uint32_t known, limit = exl2__table_limit(&pages, &text, exl2__sequence_shared(s, text.tokens),
+                                                  exl2__sequence_reuse(s, text.tokens), &known);
+        seen.limited += limit < known;
         exl2__schedule_start(s, all, SESSIONS, &pages);
         CHECK_INT(before - exl2__pages_room(&pages), demand);
         CHECK(s->table->cached <= found); /* the rest of what was found is copied before its rows */
@@ -282,6 +326,21 @@ static void admit(void)
         seen.reused += found;
         room.places--;
     }
+}
+
+/* The window of a row must have its hashes. Then the row's own joins them. */
+static void fill_part(const exl2__table *t, uint32_t at, uint64_t h)
+{
+    const exl2__windows *w = &pages.windows;
+    uint32_t wrong = 0, first = at + 1 > w->window ? at + 1 - w->window : 0;
+    for (uint32_t i = first; i <= at; i++) {
+        uint32_t page = t->pages[i / 64], part = w->part[page];
+        bool there = i / 64 >= t->seen && i / 64 < t->seen_end && part != EXL2__NO_PAGE;
+        wrong += !there || (i < at && part_kv[part][i % 64] != kv[page][i % 64]);
+    }
+    CHECK_INT(wrong, 0);
+    part_kv[w->part[t->pages[at / 64]]][at % 64] = h;
+    seen.slid += first > 0;
 }
 
 /* One pass. lost: it is dropped before it is computed, as after a cancel. */
@@ -310,6 +369,9 @@ static void run_pass(bool lost)
     }
     for (uint32_t i = 0; i < copy_count; i++) {
         memcpy(kv[copies[i].to], kv[copies[i].from], sizeof kv[0]);
+        if (pages.windows.count) {
+            memcpy(part_kv[pages.windows.copies[i].to], part_kv[pages.windows.copies[i].from], sizeof part_kv[0]);
+        }
     }
     for (uint32_t i = 0; i < SESSIONS; i++) {
         exl2__sequence *s = &memory[i];
@@ -319,6 +381,9 @@ static void run_pass(bool lost)
             uint32_t at = t->cached + k;
             uint64_t h = at ? kv[t->pages[(at - 1) / 64]][(at - 1) % 64] : t->root * 77 + 5;
             kv[t->pages[at / 64]][at % 64] = mix(h, t->words[at]);
+            if (pages.windows.count) {
+                fill_part(t, at, kv[t->pages[at / 64]][at % 64]);
+            }
             seen.wrong_kinds += !(t->words[at] & EXL2__WORD_SAMPLED) == (last == EXL2__ROWS_SAMPLED);
         }
     }
@@ -342,7 +407,7 @@ static void run_pass(bool lost)
                 sp->held -= back;
                 seen.bans++;
             }
-            if (below(3)) { /* some of the held tokens are delivered */
+            if (pages.windows.count ? below(40) == 0 : below(3)) { /* some of the held tokens are delivered */
                 uint32_t due = below(sp->held + 1);
                 s->final_end += due;
                 sp->held -= due;
@@ -355,10 +420,10 @@ static void run_pass(bool lost)
     }
 }
 
-int main(void)
+static void run(uint32_t window, uint32_t moves)
 {
-    open_pool();
-    for (uint32_t move = 0; move < MOVES; move++) {
+    open_pool(window);
+    for (uint32_t move = 0; move < moves; move++) {
         uint32_t i = below(SESSIONS), action = below(64);
         if (action < 3) {
             open_session(i, action ? below(SESSIONS) : i);
@@ -403,5 +468,15 @@ int main(void)
         exl2__table_drop_page(&pages, exl2__pages_oldest(&pages));
     }
     CHECK_INT(pages.free_count, PAGES);
+}
+
+int main(void)
+{
+    run(0, MOVES);
+    run(100, MOVES);
+    printf("parts of pages: %u starts before what is known, %u jobs that lost parts, %u rows beyond the window\n",
+           (unsigned)seen.limited, (unsigned)seen.lost, (unsigned)seen.slid);
+    CHECK(seen.limited > 100 && seen.slid > 10000);
+    CHECK_INT(pages.windows.free_count, PARTS);
     return check_done();
 }

@@ -21,9 +21,10 @@ EXL2__PRIVATE void exl2__cpu_copy_pages(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
     for (uint32_t i = s->begin; i < s->end; i++) {
-        const exl2__page_copy *copy = &d->step->copies[i / d->layers];
-        uint64_t at = i % d->layers * d->layer_bytes;
-        memcpy(d->pages + copy->to * d->page_bytes + at, d->pages + copy->from * d->page_bytes + at,
+        uint32_t layer = d->first_layer + i % d->layers;
+        bool part = exl2__cpu_device_parts(d, layer);
+        const exl2__page_copy *copy = &(part ? d->step->part_copies : d->step->copies)[i / d->layers];
+        memcpy(exl2__cpu_device_layer(d, copy->to, layer), exl2__cpu_device_layer(d, copy->from, layer),
                (size_t)d->layer_bytes);
     }
 }
@@ -506,11 +507,11 @@ EXL2__PRIVATE exl2_result exl2__cpu_vector_make(exl2__device *d, exl2__arena *we
     return EXL2_OK;
 }
 
-EXL2__PRIVATE uint64_t exl2__cpu_page_bytes(const exl2__device *d, const exl2__plan *plan)
+EXL2__PRIVATE uint64_t exl2__cpu_page_bytes(const exl2__device *d, const exl2__plan *plan, bool part)
 {
     exl2__cpu_device measured = *exl2__cpu_of(d);
     exl2__cpu_device_measure(&measured, plan);
-    return measured.page_bytes;
+    return part ? measured.part_bytes : measured.page_bytes;
 }
 
 EXL2__COLD
@@ -520,9 +521,9 @@ EXL2__PRIVATE exl2_result exl2__cpu_prepare(exl2__device *d, const exl2__plan *p
     return exl2__cpu_device_prepare(exl2__cpu_of(d), plan, pages, scratch);
 }
 
-EXL2__PRIVATE exl2_result exl2__cpu_commit_pages(exl2__device *d, const uint32_t *pages, uint32_t count)
+EXL2__PRIVATE exl2_result exl2__cpu_commit_pages(exl2__device *d, const uint32_t *pages, uint32_t count, bool part)
 {
-    return exl2__cpu_device_commit(exl2__cpu_of(d), pages, count);
+    return exl2__cpu_device_commit(exl2__cpu_of(d), pages, count, part);
 }
 
 EXL2__PRIVATE exl2_result exl2__cpu_begin(exl2__device *d, const exl2__step *step)
@@ -595,18 +596,28 @@ EXL2__PRIVATE exl2_result exl2__cpu_collect(exl2__device *device, uint32_t logit
 EXL2__PHASES(X)
 #undef X
 
-EXL2__PRIVATE exl2_result exl2__cpu_page_get(exl2__device *d, uint32_t page, void *out)
+/* Where a page or a window part lies, and its size. */
+EXL2__PRIVATE uint8_t *exl2__cpu_page_at(const exl2__cpu_device *d, uint32_t page, bool part, uint64_t *bytes)
 {
-    const exl2__cpu_device *cpu = exl2__cpu_of(d);
-    memcpy(out, cpu->pages + page * cpu->page_bytes, (size_t)cpu->page_bytes);
+    *bytes = part ? d->part_bytes : d->page_bytes;
+    return (part ? d->parts : d->pages) + page * *bytes;
+}
+
+EXL2__PRIVATE exl2_result exl2__cpu_page_get(exl2__device *d, uint32_t page, bool part, void *out)
+{
+    uint64_t bytes;
+    const uint8_t *from = exl2__cpu_page_at(exl2__cpu_of(d), page, part, &bytes);
+    memcpy(out, from, (size_t)bytes);
     return EXL2_OK;
 }
 
-EXL2__PRIVATE exl2_result exl2__cpu_page_set(exl2__device *d, uint32_t page, const void *in)
+EXL2__PRIVATE exl2_result exl2__cpu_page_set(exl2__device *d, uint32_t page, bool part, const void *in)
 {
     exl2__cpu_device *cpu = exl2__cpu_of(d);
-    EXL2__TRY(exl2__cpu_device_commit(cpu, &page, 1));
-    memcpy(cpu->pages + page * cpu->page_bytes, in, (size_t)cpu->page_bytes);
+    uint64_t bytes;
+    EXL2__TRY(exl2__cpu_device_commit(cpu, &page, 1, part));
+    uint8_t *to = exl2__cpu_page_at(cpu, page, part, &bytes);
+    memcpy(to, in, (size_t)bytes);
     return EXL2_OK;
 }
 

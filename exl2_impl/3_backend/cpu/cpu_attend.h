@@ -13,9 +13,11 @@
 
 #define EXL2__CPU_ATTEND_UNSEEN (-1e30) /* score of a key that a row does not see: e^(this - maximum) is 0 */
 
-EXL2__PRIVATE uint32_t exl2__cpu_attend_page(const exl2__cpu_device *d, uint32_t row, uint32_t position)
+/* The page, or the window part, that holds K and V of the layer at a position of the row's sequence. */
+EXL2__PRIVATE uint32_t exl2__cpu_attend_page(const exl2__cpu_device *d, uint32_t layer, uint32_t row, uint32_t position)
 {
-    return d->step->page_tables[d->step->rows[row].sequence][position / EXL2__PAGE_TOKENS];
+    const uint32_t *const *tables = exl2__cpu_device_parts(d, layer) ? d->step->part_tables : d->step->page_tables;
+    return tables[d->step->rows[row].sequence][position / EXL2__PAGE_TOKENS];
 }
 
 /* Norms of the heads of q or k, or of the whole vector. `norm`: its weights are [heads, head_dim]. */
@@ -102,7 +104,8 @@ EXL2__PRIVATE void exl2__cpu_attend_store_f16(const exl2__cpu_share *share, uint
 {
     const exl2__cpu_device *d = share->d;
     uint32_t position = d->step->rows[row].position, slot = position % EXL2__PAGE_TOKENS, dim = d->shape.head_dim;
-    exl2__kv *k_page = exl2__cpu_device_page(d, exl2__cpu_attend_page(d, row, position), share->layer->index);
+    uint32_t layer = share->layer->index;
+    exl2__kv *k_page = exl2__cpu_device_page(d, exl2__cpu_attend_page(d, layer, row, position), layer);
     exl2__kv *v_page = k_page + d->key_count, *rounded = d->task[share->task].key;
     for (uint32_t h = 0; h < d->shape.kv_heads; h++) {
         exl2__kv *to = k_page + (size_t)h * dim * EXL2__PAGE_TOKENS + slot;
@@ -126,7 +129,7 @@ EXL2__PRIVATE void exl2__cpu_attend_store_codes(const exl2__cpu_share *share, ui
 {
     const exl2__cpu_device *d = share->d;
     uint32_t position = d->step->rows[row].position, slot = position % EXL2__PAGE_TOKENS, dim = d->shape.head_dim;
-    uint32_t page = exl2__cpu_attend_page(d, row, position);
+    uint32_t page = exl2__cpu_attend_page(d, share->layer->index, row, position);
     for (uint32_t h = 0; h < d->shape.heads; h++) {
         exl2__cpu_codes_rotate(query + (size_t)h * dim, dim, exl2__cpu_attend_unit(d, false));
     }
@@ -253,8 +256,8 @@ EXL2__PRIVATE void exl2__cpu_attend_queries(exl2__cpu_device *d, const exl2__lay
         }
     }
     for (uint32_t t = begin; t < keys; t += EXL2__PAGE_TOKENS) {
-        exl2__cpu_attend_scores(d, exl2__cpu_attend_page(d, last_row, t), layer->index, head, task->query, n,
-                                exl2__min32(keys - t, EXL2__PAGE_TOKENS), task->scores + t);
+        exl2__cpu_attend_scores(d, exl2__cpu_attend_page(d, layer->index, last_row, t), layer->index, head, task->query,
+                                n, exl2__min32(keys - t, EXL2__PAGE_TOKENS), task->scores + t);
     }
     exl2__real *inverse = task->query; /* the queries are not needed any more */
     for (uint32_t r = 0; r < n; r++) {
@@ -268,7 +271,8 @@ EXL2__PRIVATE void exl2__cpu_attend_queries(exl2__cpu_device *d, const exl2__lay
     }
     memset(task->weighted, 0, (size_t)n * d->value_stride * sizeof *task->weighted);
     for (uint32_t t = begin; t < keys; t += EXL2__PAGE_TOKENS) {
-        exl2__cpu_attend_weighted_sum(d, exl2__cpu_attend_page(d, last_row, t), layer->index, head, task->scores + t, n,
+        uint32_t page = exl2__cpu_attend_page(d, layer->index, last_row, t);
+        exl2__cpu_attend_weighted_sum(d, page, layer->index, head, task->scores + t, n,
                                       exl2__min32(keys - t, EXL2__PAGE_TOKENS), task->weighted);
     }
     for (uint32_t r = 0; r < n; r++) {

@@ -72,6 +72,8 @@ typedef struct exl2__cpu_lora {
     exl2__real *t;                /* [rows_max or slots, 3, stride] */
 } exl2__cpu_lora;
 
+#define EXL2__CPU_PART 0x80000000u /* bit of exl2__cpu_device.places */
+
 typedef struct exl2__cpu_device {
     exl2__ctx *c;
     const exl2__cpu_ops *ops;
@@ -83,11 +85,16 @@ typedef struct exl2__cpu_device {
     uint32_t hidden_stride, query_stride, key_stride, inter_stride, vocab_stride;
     uint32_t value_stride;        /* elements of one token and head in a V page, with padding */
     uint64_t key_count, layer_bytes, page_bytes; /* key_count: number of elements of K of one layer in a page of f16 */
+    uint64_t part_bytes;          /* of a window part; 0: pages have K and V of all layers */
     exl2_kv kv;                   /* format of the pages */
     const exl2__matrix *embed, *head, *positions;
     exl2__norm final_norm;
     uint8_t *pages;               /* [pages, page_bytes] */
+    uint8_t *parts;               /* [window_pages, part_bytes] */
+    uint32_t *places;             /* [layers] place of the layer in its page, or EXL2__CPU_PART and that in its window
+                                     part; NULL: pages have K and V of all layers, in order */
     bool *committed;              /* [pages] NULL: all pages have memory */
+    bool *part_committed;         /* [window_pages] */
     exl2__real *residual;         /* [rows_max, hidden_stride] */
     exl2__real *query;            /* [rows_max, query_stride]; attention writes its result here */
     exl2__real *key, *value;      /* [rows_max, key_stride] */
@@ -147,7 +154,9 @@ EXL2__PRIVATE void exl2__cpu_device_measure(exl2__cpu_device *d, const exl2__pla
     if (d->kv != EXL2_KV_FP16) {
         d->layer_bytes = s->kv_heads * exl2__cpu_codes_head_bytes(s->head_dim, d->kv);
     }
-    d->page_bytes = d->layer_bytes * d->layers;
+    uint32_t windowed = exl2__plan_place(plan, exl2__plan_end(plan), true);
+    d->page_bytes = d->layer_bytes * (d->layers - windowed);
+    d->part_bytes = d->layer_bytes * windowed;
 }
 
 EXL2__PRIVATE exl2__real *exl2__cpu_device_alloc(exl2__arena *a, uint64_t rows, uint64_t stride)
@@ -272,9 +281,22 @@ EXL2__PRIVATE exl2_result exl2__cpu_device_prepare(exl2__cpu_device *d, const ex
     exl2__mul64(d->page_bytes, plan->pages, &bytes);
     d->pages = (uint8_t *)exl2__arena_alloc(pages, bytes);
     d->committed = d->c->reserves_cache ? (bool *)exl2__arena_alloc_zeroed(scratch, plan->pages) : NULL;
+    d->parts = NULL;
+    d->places = NULL;
+    d->part_committed = NULL;
+    if (plan->window_pages) {
+        exl2__mul64(d->part_bytes, plan->window_pages, &bytes);
+        d->parts = (uint8_t *)exl2__arena_alloc(pages, bytes);
+        d->places = (uint32_t *)exl2__arena_alloc(scratch, d->layers * sizeof *d->places);
+        d->part_committed = d->c->reserves_cache ? (bool *)exl2__arena_alloc_zeroed(scratch, plan->window_pages) : NULL;
+    }
     exl2__cpu_device_layout(d, scratch);
     if (!pages->base || !scratch->base) {
         return EXL2_OK;
+    }
+    for (uint32_t i = 0; d->places && i < d->layers; i++) {
+        bool part = exl2__plan_parts(plan, d->first_layer + i);
+        d->places[i] = exl2__plan_place(plan, d->first_layer + i, part) | (part ? EXL2__CPU_PART : 0);
     }
     if (pages->used > pages->size || scratch->used > scratch->size) {
         return exl2__fail(d->c, EXL2_ERR_INTERNAL, "cpu: the arenas for pages and scratch are smaller than measured");
@@ -294,18 +316,19 @@ EXL2__PRIVATE exl2_result exl2__cpu_device_prepare(exl2__cpu_device *d, const ex
     return EXL2_OK;
 }
 
-/* Commits those of the pages that have no memory yet. */
-EXL2__PRIVATE exl2_result exl2__cpu_device_commit(exl2__cpu_device *d, const uint32_t *pages, uint32_t count)
+/* Commits those of the pages, or window parts, that have no memory yet. */
+EXL2__PRIVATE exl2_result exl2__cpu_device_commit(exl2__cpu_device *d, const uint32_t *pages, uint32_t count, bool part)
 {
-    for (uint32_t i = 0; d->committed && i < count; i++) {
-        uint32_t page = pages[i];
-        if (!d->committed[page] && !exl2__platform_commit(d->pages + page * d->page_bytes, (size_t)d->page_bytes)) {
+    bool *committed = part ? d->part_committed : d->committed;
+    uint64_t bytes = part ? d->part_bytes : d->page_bytes;
+    for (uint32_t i = 0; committed && bytes && i < count; i++) {
+        uint8_t *page = (part ? d->parts : d->pages) + pages[i] * bytes;
+        if (!committed[pages[i]] && !exl2__platform_commit(page, (size_t)bytes)) {
             return exl2__fail(d->c, EXL2_ERR_BUDGET,
                               "the system has no memory for another page of the KV cache (%llu bytes): close other "
-                              "programs, or load the model with a smaller cache.tokens",
-                              (unsigned long long)d->page_bytes);
+                              "programs, or load the model with a smaller cache.tokens", (unsigned long long)bytes);
         }
-        d->committed[page] = true;
+        committed[pages[i]] = true;
     }
     return EXL2_OK;
 }
@@ -352,19 +375,34 @@ EXL2__PRIVATE void exl2__cpu_device_begin(exl2__cpu_device *d, const exl2__step 
     }
 }
 
+/* Do K and V of the layer lie in window parts? */
+static inline bool exl2__cpu_device_parts(const exl2__cpu_device *d, uint32_t layer)
+{
+    return d->places && d->places[layer - d->first_layer] & EXL2__CPU_PART;
+}
+
+/* K and V of a layer of the span in a page, or in a window part if the layer has its K and V there. */
+EXL2__PRIVATE uint8_t *exl2__cpu_device_layer(const exl2__cpu_device *d, uint32_t page, uint32_t layer)
+{
+    uint32_t place = d->places ? d->places[layer - d->first_layer] : layer - d->first_layer;
+    return place & EXL2__CPU_PART
+        ? d->parts + page * d->part_bytes + (place & ~EXL2__CPU_PART) * d->layer_bytes
+        : d->pages + page * d->page_bytes + place * d->layer_bytes;
+}
+
 /* K [kv_heads, head_dim, 64] of a layer of the span in a page. V [kv_heads, 64, value_stride] follows key_count
    elements later. */
 EXL2__PRIVATE exl2__kv *exl2__cpu_device_page(const exl2__cpu_device *d, uint32_t page, uint32_t layer)
 {
-    return (exl2__kv *)(void *)(d->pages + page * d->page_bytes + (layer - d->first_layer) * d->layer_bytes);
+    return (exl2__kv *)(void *)exl2__cpu_device_layer(d, page, layer);
 }
 
 /* K or V of a head in a page of codes. */
 EXL2__PRIVATE exl2__cpu_codes exl2__cpu_device_codes(const exl2__cpu_device *d, uint32_t page, uint32_t layer,
                                                      uint32_t head, bool value)
 {
-    uint64_t at = (layer - d->first_layer) * d->layer_bytes + d->layer_bytes / d->shape.kv_heads * head;
-    return exl2__cpu_codes_of(d->pages + page * d->page_bytes + at, d->shape.head_dim, d->kv, value);
+    uint64_t at = d->layer_bytes / d->shape.kv_heads * head;
+    return exl2__cpu_codes_of(exl2__cpu_device_layer(d, page, layer) + at, d->shape.head_dim, d->kv, value);
 }
 
 /* Number of tiles for products with `rows` rows. */

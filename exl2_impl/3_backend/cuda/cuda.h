@@ -51,22 +51,26 @@ EXL2__PRIVATE void exl2__cuda_close(exl2__device *device)
     exl2__free(c, m, sizeof *m, EXL2_MEM_GENERAL);
 }
 
-EXL2__PRIVATE uint64_t exl2__cuda_page_bytes_all(const exl2__device *device, const exl2__plan *plan)
+EXL2__PRIVATE uint64_t exl2__cuda_page_bytes_all(const exl2__device *device, const exl2__plan *plan, bool part)
 {
     (void)device;
-    return (uint64_t)exl2__plan_span(plan) * exl2__cuda_page_bytes(&plan->shape, plan->kv);
+    uint32_t layers = exl2__plan_place(plan, exl2__plan_end(plan), part);
+    return (uint64_t)layers * exl2__cuda_page_bytes(&plan->shape, plan->kv);
 }
 
-/* A page lies in as many pieces as the span has layers. One of `out` and `in` is NULL. */
-EXL2__PRIVATE exl2_result exl2__cuda_page_copy(exl2__device *device, uint32_t page, uint8_t *out, const uint8_t *in)
+/* A page, or a window part, lies in as many pieces as it has layers. One of `out` and `in` is NULL. */
+EXL2__PRIVATE exl2_result exl2__cuda_page_copy(exl2__device *device, uint32_t page, bool part, uint8_t *out,
+                                               const uint8_t *in)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     const exl2__cuda_driver *driver = &m->gpu->driver;
-    uint64_t bytes = m->b.page_bytes;
+    uint64_t bytes = m->b.page_bytes, pages = part ? m->b.parts : m->b.pages;
+    uint32_t count = part ? m->plan->window_pages : m->plan->pages;
+    uint32_t layers = exl2__plan_place(m->plan, exl2__plan_end(m->plan), part);
     int result = 0;
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    for (uint32_t layer = 0; layer < exl2__plan_span(m->plan) && result == 0; layer++) {
-        uint64_t at = m->b.pages + ((uint64_t)layer * m->plan->pages + page) * bytes;
+    for (uint32_t layer = 0; layer < layers && result == 0; layer++) {
+        uint64_t at = pages + ((uint64_t)layer * count + page) * bytes;
         result = out ? driver->copy_down(out + layer * bytes, at, (size_t)bytes, m->gpu->stream)
                      : driver->copy_up(at, in + layer * bytes, (size_t)bytes, m->gpu->stream);
     }
@@ -74,14 +78,21 @@ EXL2__PRIVATE exl2_result exl2__cuda_page_copy(exl2__device *device, uint32_t pa
     return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_device_check(m->gpu, result, "copying K and V"));
 }
 
-EXL2__PRIVATE exl2_result exl2__cuda_page_get(exl2__device *device, uint32_t page, void *out)
+EXL2__PRIVATE exl2_result exl2__cuda_page_get(exl2__device *device, uint32_t page, bool part, void *out)
 {
-    return exl2__cuda_page_copy(device, page, (uint8_t *)out, NULL);
+    return exl2__cuda_page_copy(device, page, part, (uint8_t *)out, NULL);
 }
 
-EXL2__PRIVATE exl2_result exl2__cuda_page_set(exl2__device *device, uint32_t page, const void *in)
+EXL2__PRIVATE exl2_result exl2__cuda_page_set(exl2__device *device, uint32_t page, bool part, const void *in)
 {
-    return exl2__cuda_page_copy(device, page, NULL, (const uint8_t *)in);
+    return exl2__cuda_page_copy(device, page, part, NULL, (const uint8_t *)in);
+}
+
+/* Device bytes of all pages and window parts. */
+static inline uint64_t exl2__cuda_cache_bytes(const exl2__plan *plan)
+{
+    return exl2__cuda_page_bytes_all(NULL, plan, false) * plan->pages
+         + exl2__cuda_page_bytes_all(NULL, plan, true) * plan->window_pages;
 }
 
 /* Device bytes of the buffers of passes, if the cache has as many pages as the plan. */
@@ -90,7 +101,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_buffer_bytes(const exl2__device *device, const
     exl2__cuda_buffers b;
     exl2__cuda_arena dry = { 0 };
     exl2__cuda_buffers_layout(&b, plan, exl2__cuda_of(device)->gpu->sm_count, &dry);
-    return dry.used - exl2__cuda_page_bytes_all(device, plan) * plan->pages;
+    return dry.used - exl2__cuda_cache_bytes(plan);
 }
 
 EXL2__PRIVATE uint64_t exl2__cuda_allowed(const exl2__device *device)
@@ -126,7 +137,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_check_cap(exl2__cuda_model *m, uint64_t wei
         return EXL2_OK;
     }
     exl2__cuda_buffers_layout(&b, m->plan, m->gpu->sm_count, &dry);
-    uint64_t room = exl2__cuda_device_room(m->gpu), pages = exl2__cuda_page_bytes_all(NULL, m->plan) * m->plan->pages;
+    uint64_t room = exl2__cuda_device_room(m->gpu), pages = exl2__cuda_cache_bytes(m->plan);
     if (weight_bytes + dry.used <= room) {
         return EXL2_OK;
     }

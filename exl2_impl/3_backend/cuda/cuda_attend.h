@@ -217,7 +217,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__
     (void)range;
     EXL2__TRY(exl2__cuda_attend_prepare(m, layer, &rope));
     EXL2__TRY(exl2__cuda_turn(m, layer, &rope));
-    exl2k_attend_args a = { .pass = m->pass.groups, .rows = m->pass.rows, .qkv = m->b.qkv, .rope = rope.table,
+    exl2k_attend_args a = { .rows = m->pass.rows, .qkv = m->b.qkv, .rope = rope.table,
                             .out = m->b.attended,
                             .map = m->pass.by_wg ? 0 : exl2__cuda_inputs(layer->matrix[EXL2__ROLE_OUT]),
                             .partial = m->b.partial, .tickets = m->b.attend_tickets,
@@ -237,7 +237,11 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__
     }
     a.scale = s->attn_softcap > 0 ? s->attn_softcap : s->attn_scale;
     a.tanh_scale = s->attn_softcap > 0 ? s->attn_scale / s->attn_softcap : 0;
-    a.pages = m->b.pages + (uint64_t)(layer->index - exl2__plan_first(m->plan)) * m->plan->pages * m->b.page_bytes;
+    bool part = exl2__plan_parts(m->plan, layer->index);
+    uint64_t place = exl2__plan_place(m->plan, layer->index, part);
+    a.pages = part ? m->b.parts + place * m->plan->window_pages * m->b.page_bytes
+                   : m->b.pages + place * m->plan->pages * m->b.page_bytes;
+    a.pass = part ? m->pass.windowed : m->pass.groups;
     return m->pass.prompts ? exl2__cuda_prefill(m, &a) : exl2__cuda_decode(m, a);
 }
 

@@ -51,7 +51,8 @@ typedef struct exl2__cuda_routed {
 } exl2__cuda_routed;
 
 typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: logit rows, D: rows that decode */
-    uint64_t pages;      /* [layers of the span, pages, page_bytes] */
+    uint64_t pages;      /* [layers of the span, pages, page_bytes]; without those that have window parts, */
+    uint64_t parts;      /* [these layers, window_pages, page_bytes] */
     uint64_t expanded;   /* of a quantized cache: [pages] of fp16, K and V of one layer for prefill; else 0 */
     uint64_t rope;       /* f32 [ropes, lines, head_dim / 2, 2]; see exl2__cuda_rope_divided */
     uint64_t unrotated;  /* f32 [head_dim / 2, 2]: angles of 0, for layers without RoPE */
@@ -95,7 +96,8 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
 /* The current pass, as its launches see it. */
 typedef struct exl2__cuda_pass {
     uint64_t groups;     /* exl2k_pass, one for each group of logit rows; at least one */
-    uint64_t rows, samplings, copies;
+    uint64_t windowed;   /* exl2k_pass for attention of layers with window parts: its page tables are those of parts */
+    uint64_t rows, samplings, copies, part_copies;
     uint64_t masks;      /* masks of the rows that have one, each aligned to 16 bytes */
     uint64_t loras;      /* exl2k_lora_pass, if rows have adapters; of prompts exl2k_lora_set */
     uint64_t row_sets;   /* of prompts, if rows have adapters: u16 of each row */
@@ -110,6 +112,7 @@ typedef struct exl2__cuda_pass {
     bool adapted;        /* rows have adapters (cuda_lora.h) */
     bool turned;         /* angles of some rows are not those of their places: exl2k_attend_turn rotates q and k */
     bool prompts;        /* rows of prompts: attention for prefill */
+    bool parts;          /* pages have window parts */
     bool by_gemm;        /* rows of prompts, or many of sampled tokens: then norms are separate kernels */
     bool by_wg;          /* by wgmma: inputs of products are tiles (kernels_src/wg_tiles.cuh) */
     bool chained;        /* the preceding kernel belongs to the pass: the next one may start while it ends */
@@ -304,6 +307,10 @@ EXL2__PRIVATE uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
     bytes += sequences * (p->context_max / EXL2__PAGE_TOKENS) * sizeof(uint32_t);
     bytes += (rows * group / EXL2K_TILE_PAIRS + sequences) * sizeof(exl2k_tile);
     bytes += (uint64_t)p->pages * sizeof(exl2__page_copy) + rows * sizeof(exl2k_sampling);
+    if (p->window_pages) { /* the same of window parts */
+        bytes += sizeof(exl2k_pass) + sequences * (p->context_max / EXL2__PAGE_TOKENS) * sizeof(uint32_t);
+        bytes += (uint64_t)p->pages * sizeof(exl2__page_copy) + 16;
+    }
     bytes += sampled * ((uint64_t)p->context_max * sizeof(uint32_t) + EXL2__CUDA_BIASES_MAX * sizeof(exl2k_bias));
     bytes += sampled * exl2__bit_words(p->shape.vocab) * sizeof(uint32_t); /* masks */
     bytes += p->lora_max ? exl2__cuda_lora_data_bytes(p) : 0;
@@ -392,7 +399,9 @@ EXL2__PRIVATE void exl2__cuda_buffers_layout(exl2__cuda_buffers *b, const exl2__
     b->page_bytes = exl2__cuda_page_bytes(s, p->kv);
     b->head_rows = (uint32_t)exl2__div_up(s->heads / s->kv_heads, EXL2K_HEAD_TILE);
     b->data_bytes = exl2__cuda_data_bytes(p);
-    b->pages = exl2__cuda_arena_take(a, (uint64_t)exl2__plan_span(p) * p->pages * b->page_bytes);
+    uint64_t windowed = exl2__plan_place(p, exl2__plan_end(p), true);
+    b->pages = exl2__cuda_arena_take(a, (exl2__plan_span(p) - windowed) * p->pages * b->page_bytes);
+    b->parts = windowed ? exl2__cuda_arena_take(a, windowed * p->window_pages * b->page_bytes) : 0;
     b->expanded = p->kv == EXL2_KV_FP16 ? 0
                 : exl2__cuda_arena_take(a, (uint64_t)p->pages * exl2__cuda_page_bytes(s, EXL2_KV_FP16));
     b->rope = exl2__cuda_arena_take(a, p->rope_count * exl2__cuda_rope_bytes(p));

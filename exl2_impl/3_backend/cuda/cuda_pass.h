@@ -9,9 +9,9 @@
 
 /* ---- data ---- */
 
-/* Offsets of the parts of a pass's data, in bytes. Captured graphs know the first four. */
+/* Offsets of the parts of a pass's data, in bytes. Captured graphs know the first five. */
 typedef struct exl2__cuda_pass_offsets {
-    uint64_t groups, rows, samplings, loras, row_sets, tables, tiles, copies, lists;
+    uint64_t groups, windowed, rows, samplings, loras, row_sets, tables, part_tables, tiles, copies, part_copies, lists;
 } exl2__cuda_pass_offsets;
 
 EXL2__PRIVATE exl2__cuda_pass_offsets exl2__cuda_pass_offsets_of(const exl2__cuda_pass *pass, const exl2__step *step,
@@ -19,7 +19,8 @@ EXL2__PRIVATE exl2__cuda_pass_offsets exl2__cuda_pass_offsets_of(const exl2__cud
 {
     exl2__cuda_pass_offsets at = { 0 };
     uint32_t sampling_count = pass->captured ? pass->row_count : step->logit_count;
-    at.rows = exl2__align_up(groups * sizeof(exl2k_pass), 16);
+    at.windowed = groups * sizeof(exl2k_pass);
+    at.rows = exl2__align_up((groups + pass->parts) * sizeof(exl2k_pass), 16);
     at.samplings = exl2__align_up(at.rows + pass->row_count * sizeof(exl2k_row), 16);
     at.loras = exl2__align_up(at.samplings + sampling_count * sizeof(exl2k_sampling), 16);
     at.row_sets = at.loras + (pass->adapted && pass->prompts ? step->lora_set_count * sizeof(exl2k_lora_set) : 0);
@@ -27,9 +28,12 @@ EXL2__PRIVATE exl2__cuda_pass_offsets exl2__cuda_pass_offsets_of(const exl2__cud
     if (pass->adapted) {
         at.tables += pass->prompts ? exl2__align_up(pass->row_count * sizeof(exl2k_u16), 16) : sizeof(exl2k_lora_pass);
     }
-    at.tiles = exl2__align_up(at.tables + (uint64_t)step->sequence_count * table_pitch * sizeof(uint32_t), 16);
+    uint64_t table_bytes = (uint64_t)step->sequence_count * table_pitch * sizeof(uint32_t);
+    at.part_tables = at.tables + table_bytes;
+    at.tiles = exl2__align_up(at.part_tables + (pass->parts ? table_bytes : 0), 16);
     at.copies = exl2__align_up(at.tiles + pass->tile_count * sizeof(exl2k_tile), 16);
-    at.lists = exl2__align_up(at.copies + step->copy_count * sizeof *step->copies, 16);
+    at.part_copies = at.copies + step->copy_count * sizeof *step->copies;
+    at.lists = exl2__align_up(at.part_copies + (pass->parts ? step->copy_count * sizeof *step->copies : 0), 16);
     return at;
 }
 
@@ -83,9 +87,9 @@ EXL2__PRIVATE uint32_t exl2__cuda_table_pitch(const exl2__step *step)
     return pages;
 }
 
-/* turned: a kernel rotates q and k by three axes, and attention does not. */
+/* turned: a kernel rotates q and k by three axes, and attention does not. part_tables: only if the step has some. */
 EXL2__PRIVATE void exl2__cuda_fill_rows(const exl2__step *step, bool turned, uint32_t vocab, exl2k_row *rows,
-                                        uint32_t *tables, uint32_t pitch)
+                                        uint32_t *tables, uint32_t *part_tables, uint32_t pitch)
 {
     (void)vocab; /* only asserts read it */
     for (uint32_t i = 0; i < step->row_count; i++) {
@@ -99,7 +103,11 @@ EXL2__PRIVATE void exl2__cuda_fill_rows(const exl2__step *step, bool turned, uin
         if (i + 1 < step->row_count && row[1].sequence == row->sequence) {
             continue;
         }
-        memcpy(tables + (size_t)row->sequence * pitch, step->page_tables[row->sequence], pages * sizeof *tables);
+        size_t line = (size_t)row->sequence * pitch;
+        memcpy(tables + line, step->page_tables[row->sequence], pages * sizeof *tables);
+        if (step->part_tables) {
+            memcpy(part_tables + line, step->part_tables[row->sequence], pages * sizeof *tables);
+        }
     }
 }
 
@@ -264,13 +272,21 @@ EXL2__PRIVATE bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k
                                   .ticket = m->fences_queued + m->plan->host_mlps + g, /* crossings come first */
                                   .logit_count = exl2__min32(size, step->logit_count - g * size) };
     }
+    if (m->pass.parts) {
+        passes[groups] = passes[0];
+        passes[groups].tables = k->device + at->part_tables;
+    }
     exl2__cuda_fill_rows(step, m->pass.turned, m->plan->shape.vocab, (exl2k_row *)(void *)(k->slot + at->rows),
-                         (uint32_t *)(void *)(k->slot + at->tables), table_pitch);
+                         (uint32_t *)(void *)(k->slot + at->tables), (uint32_t *)(void *)(k->slot + at->part_tables),
+                         table_pitch);
     if (m->pass.prompts) {
         exl2__cuda_pack_tiles(m, step, (exl2k_tile *)(void *)(k->slot + at->tiles));
     }
     if (step->copy_count) {
         memcpy(k->slot + at->copies, step->copies, step->copy_count * sizeof *step->copies);
+    }
+    if (step->copy_count && m->pass.parts) {
+        memcpy(k->slot + at->part_copies, step->part_copies, step->copy_count * sizeof *step->copies);
     }
     if (m->pass.adapted && m->pass.prompts) {
         exl2__cuda_fill_sets(m, (exl2k_lora_set *)(void *)(k->slot + at->loras),
@@ -298,9 +314,11 @@ static inline void exl2__cuda_pass_products(const exl2__cuda_model *m, exl2__cud
 EXL2__PRIVATE exl2__cuda_pass exl2__cuda_pass_captured(const exl2__cuda_model *m, uint32_t rows, bool adapted)
 {
     static const exl2__step none = { 0 };
-    exl2__cuda_pass pass = { .row_count = rows, .captured = true, .decodes = true, .adapted = adapted };
+    exl2__cuda_pass pass = { .row_count = rows, .captured = true, .decodes = true, .adapted = adapted,
+                             .parts = m->plan->window_pages > 0 };
     exl2__cuda_pass_offsets at = exl2__cuda_pass_offsets_of(&pass, &none, 1, 0);
     pass.groups = m->b.data + at.groups;
+    pass.windowed = m->b.data + at.windowed;
     pass.rows = m->b.data + at.rows;
     pass.samplings = m->b.data + at.samplings;
     pass.loras = m->b.data + at.loras;
@@ -377,7 +395,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     EXL2__ASSERT(!step->decodes || !exl2__step_has_hidden(step, 0, step->logit_count, false));
     *pass = (exl2__cuda_pass){ .row_count = step->row_count, .first_norm = true, .decodes = step->decodes,
                                .adapted = step->row_loras != NULL,
-                               .prompts = step->kind == EXL2__ROWS_PROMPT,
+                               .prompts = step->kind == EXL2__ROWS_PROMPT, .parts = m->plan->window_pages > 0,
                                .captured = step->decodes && step->row_count <= exl2__cuda_graph_rows(m->plan) };
     EXL2__ASSERT(!pass->adapted || pass->prompts || step->row_count <= EXL2__CUDA_LORA_ROWS);
     if (pass->captured) {
@@ -392,11 +410,13 @@ EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     }
     exl2__cuda_pass_offsets at = exl2__cuda_pass_offsets_of(pass, step, groups, table_pitch);
     pass->groups = m->b.data + at.groups;
+    pass->windowed = m->b.data + at.windowed;
     pass->rows = m->b.data + at.rows;
     pass->samplings = m->b.data + at.samplings;
     pass->loras = m->b.data + at.loras;
     pass->row_sets = m->b.data + at.row_sets;
     pass->copies = m->b.data + at.copies;
+    pass->part_copies = m->b.data + at.part_copies;
     EXL2__TRY(pass->adapted ? exl2__cuda_lora_take(m) : EXL2_OK);
     m->fences_collected = m->fences_queued; /* skips the results of a pass that was dropped */
     EXL2__TRY(exl2__cuda_ring_take(m->gpu, &m->ring, m->b.data_bytes, true, &slot));

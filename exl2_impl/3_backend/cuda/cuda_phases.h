@@ -90,9 +90,19 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_copy_pages(exl2__cuda_model *m, const ex
     (void)range;
     exl2k_copy_args a = { .copies = m->pass.copies, .pages = m->b.pages, .count = m->step->copy_count,
                           .page_count = m->plan->pages, .page_bytes = m->b.page_bytes };
+    uint32_t windowed = exl2__plan_place(m->plan, exl2__plan_end(m->plan), true);
     exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(m->b.page_bytes, 16 * EXL2K_COPY_THREADS),
-                             .y = exl2__plan_span(m->plan), .threads = EXL2K_COPY_THREADS };
-    EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_copy_pages, grid, &a));
+                             .y = exl2__plan_span(m->plan) - windowed, .threads = EXL2K_COPY_THREADS };
+    if (grid.y > 0) {
+        EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_copy_pages, grid, &a));
+    }
+    a.copies = m->pass.part_copies;
+    a.pages = m->b.parts;
+    a.page_count = m->plan->window_pages;
+    grid.y = windowed;
+    if (grid.y > 0) {
+        EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_copy_pages, grid, &a));
+    }
     m->pass.chained = false; /* attention reads pages before it waits for the preceding kernel */
     return EXL2_OK;
 }
