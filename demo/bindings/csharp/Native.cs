@@ -203,6 +203,7 @@ namespace Exl2
         public float rope_scale, rope_alpha, yarn_factor;
         public IntPtr cards;
         public uint card_count;
+        [MarshalAs(UnmanagedType.I1)] public bool split_auto;
         public int offload;
         public uint host_mlps;
         public exl2_vision_desc vision;

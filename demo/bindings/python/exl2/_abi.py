@@ -210,9 +210,9 @@ class ModelDesc(_Public):
     _fields_ = [("_start_canary", c_uint32), ("path", c_char_p), ("cache", CacheDesc), ("context_max", c_uint32),
         ("text_only", c_bool), ("prefill_chunk", c_uint32), ("batch_max", c_uint32),
         ("experts_active", c_uint32), ("lora_max", c_uint32), ("lora_rank_max", c_uint32),
-        ("steer_max", c_uint32), ("keep_packed", c_bool), ("grammars", c_bool), ("rope_scale", c_float), ("rope_alpha", c_float),
-        ("yarn_factor", c_float), ("cards", POINTER(Card)), ("card_count", c_uint32), ("offload", c_int32),
-        ("host_mlps", c_uint32), ("vision", VisionDesc),
+        ("steer_max", c_uint32), ("keep_packed", c_bool), ("grammars", c_bool), ("rope_scale", c_float),
+        ("rope_alpha", c_float), ("yarn_factor", c_float), ("cards", POINTER(Card)), ("card_count", c_uint32),
+        ("split_auto", c_bool), ("offload", c_int32), ("host_mlps", c_uint32), ("vision", VisionDesc),
         ("on_event", EVENT_FN), ("user", c_void_p), ("_end_canary", c_uint32)]
 
 
