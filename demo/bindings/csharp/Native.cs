@@ -171,7 +171,7 @@ namespace Exl2
     {
         public uint _start_canary;
         public ulong tokens;
-        [MarshalAs(UnmanagedType.I1)] public bool no_reuse;
+        [MarshalAs(UnmanagedType.I1)] public bool no_reuse, full;
         public int format;
         public uint _end_canary;
     }
@@ -282,7 +282,7 @@ namespace Exl2
         public ulong host_weight_bytes;
         [MarshalAs(UnmanagedType.ByValArray, SizeConst = 8)] public exl2_card_info[] cards;
         public uint card_count;
-        public ulong cache_bytes_per_token, pass_bytes, row_weights;
+        public ulong cache_bytes_per_token, cache_tokens, window_tokens, window_bytes, pass_bytes, row_weights;
         public int bos, eos;
         [MarshalAs(UnmanagedType.I1)] public bool has_tokenizer, has_chat_template, has_head;
         public int embed_pool;

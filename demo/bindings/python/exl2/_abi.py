@@ -193,8 +193,8 @@ class EngineStats(_Public):
 
 
 class CacheDesc(_Public):
-    _fields_ = [("_start_canary", c_uint32), ("tokens", c_uint64), ("no_reuse", c_bool), ("format", c_int32),
-        ("_end_canary", c_uint32)]
+    _fields_ = [("_start_canary", c_uint32), ("tokens", c_uint64), ("no_reuse", c_bool), ("full", c_bool),
+        ("format", c_int32), ("_end_canary", c_uint32)]
 
 
 class Card(_Public):
@@ -236,8 +236,8 @@ class ModelInfo(_Public):
         ("scratch_bytes", c_uint64), ("tower", c_char_p), ("tower_bytes", c_uint64), ("image_bytes", c_uint64),
         ("device_bytes", c_uint64), ("host_mlps", c_uint32), ("host_weight_bytes", c_uint64),
         ("cards", CardInfo * DEVICES_MAX),
-        ("card_count", c_uint32), ("cache_bytes_per_token", c_uint64),
-        ("pass_bytes", c_uint64), ("row_weights", c_uint64), ("bos", c_int32), ("eos", c_int32),
+        ("card_count", c_uint32), ("cache_bytes_per_token", c_uint64), ("cache_tokens", c_uint64),
+        ("window_tokens", c_uint64), ("window_bytes", c_uint64), ("pass_bytes", c_uint64), ("row_weights", c_uint64), ("bos", c_int32), ("eos", c_int32),
         ("has_tokenizer", c_bool), ("has_chat_template", c_bool), ("has_head", c_bool), ("embed_pool", c_int32), ("embed_raw", c_bool),
         ("reads_tools", c_bool), ("reads_tool_calls", c_bool),
         ("content_id", c_uint8 * 16)]
