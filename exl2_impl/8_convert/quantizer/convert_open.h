@@ -78,6 +78,8 @@ EXL2__PRIVATE void exl2__convert_hardware(exl2__convert *v, char out[EXL2__CONVE
         exl2__format(out, EXL2__CONVERT_HARDWARE_MAX, "a GPU (%s, %u.%u, %u SMs)", gpu->d->info.name,
                      gpu->d->info.arch / 10, gpu->d->info.arch % 10, gpu->d->sm_count);
     }
+#else
+    (void)v;
 #endif
 }
 
