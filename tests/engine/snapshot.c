@@ -557,6 +557,55 @@ static void while_a_pass_runs(void)
     rig_close(&r);
 }
 
+typedef struct starter {
+    const rig *r;
+    exl2_session s;
+    exl2_job started;
+} starter;
+
+/* At the first text: starts a job in the session that is restored, whose events are polled, and cancels it. */
+static exl2_flow start_there(void *user, const exl2_event *event)
+{
+    starter *x = (starter *)user;
+    if (event->kind == EXL2_EVENT_TEXT && !x->started.id) {
+        exl2_job_desc d = { .session = x->s, .prompt = { .tokens = prompt, .token_count = 10 }, .max_tokens = 4 };
+        CHECK_INT(exl2_job_start(x->r->engine, &d, &x->started), EXL2_OK);
+        CHECK_INT(exl2_job_cancel(x->r->engine, x->started), EXL2_OK);
+    }
+    return EXL2_CONTINUE;
+}
+
+/* A restore ends the pass in flight. A callback starts a job in the session then, and cancels it: the session is free
+   again before its history is replaced, and the job's DONE can be polled after that. */
+static void while_a_job_ends(void)
+{
+    static exl2_token ids[300];
+    rig r = open_engine(1024);
+    starter x = { .r = &r };
+    exl2_step_desc unit = { .cpu_us = 1 };
+    exl2_event event;
+    size_t count = snapshot_of(&r, 0), need = 0;
+    x.s = session_of(&r);
+    CHECK_INT(exl2_session_restore(r.engine, x.s, bytes, count), EXL2_OK);
+    CHECK_INT(exl2_session_tokens(r.engine, x.s, ids, 300, &need), EXL2_OK);
+    exl2_job_desc d = { .model = r.model, .prompt = { .tokens = prompt, .token_count = 20 }, .max_tokens = 4 };
+    d.on_event = start_there;
+    d.user = &x;
+    CHECK_INT(exl2_job_start(r.engine, &d, NULL), EXL2_OK);
+    exl2_step(r.engine, &unit);
+    CHECK_INT(exl2_session_restore(r.engine, x.s, bytes, count), EXL2_OK);
+    CHECK(x.started.id != 0);
+    static exl2_token now[300];
+    size_t now_need = 0;
+    CHECK_INT(exl2_session_tokens(r.engine, x.s, now, 300, &now_need), EXL2_OK);
+    CHECK(now_need == need && memcmp(now, ids, need * sizeof *ids) == 0);
+    CHECK(exl2_next_event(r.engine, &event) && event.kind == EXL2_EVENT_DONE);
+    CHECK(event.job.id == x.started.id && event.result == EXL2_ERR_CANCELLED);
+    CHECK(!exl2_next_event(r.engine, &event));
+    rig_drain(&r, 0);
+    rig_close(&r);
+}
+
 static void misuse(const rig *r)
 {
     exl2_session s = session_of(r);
@@ -626,6 +675,7 @@ int main(void)
     rig_close(&b);
     own_pages();
     while_a_pass_runs();
+    while_a_job_ends();
     other_formats();
     format = EXL2_KV_Q6;
     a = open_engine(4096);

@@ -400,6 +400,22 @@ static exl2_result api_restore_wanted(const api_session *to, uint64_t id, exl2_r
     return to->id != id ? EXL2_ERR_STALE : to->busy ? EXL2_ERR_STATE : otherwise;
 }
 
+/* After a restore. A callback may have started a job in the session, which another thread cancelled, so that it ended
+   before the history was replaced; its DONE waits in the queue. The history that it left is known if it is still
+   there. */
+static void api_settle_restored(api_session *to, uint64_t id, bool replaced)
+{
+    exl2_job_info info;
+    api_job *job = to->id == id ? to->busy : NULL;
+    if (job && job->pull && exl2_job_get(api.e, (exl2_job){ job->id }, &info) == EXL2_ERR_STALE) {
+        if (replaced) {
+            to->busy = NULL;
+        } else {
+            api_settle(to);
+        }
+    }
+}
+
 /* Saves a session and restores it, whole or damaged, in another one. */
 static void api_op_session_save(void)
 {
@@ -428,12 +444,15 @@ static void api_op_session_save(void)
         cut = cut == need ? need : 0;
         handle.id = (api_id)to->id;
         r = API_CALL(session_restore, exl2_session_restore(api.e, handle, snapshot, cut));
+        api_settle_restored(to, handle.id, false);
         API_MUST(r == api_restore_wanted(to, handle.id, EXL2_ERR_FORMAT), "a damaged snapshot gives %s",
                  exl2_result_name(r));
         return;
     }
     handle.id = (api_id)to->id;
     r = API_CALL(session_restore, exl2_session_restore(api.e, handle, snapshot, cut));
+    bool kept = r == EXL2_ERR_FORMAT || r == EXL2_ERR_CONTEXT_FULL || (r < 0 && !flags);
+    api_settle_restored(to, handle.id, !kept);
     exl2_result wanted = api_restore_wanted(to, handle.id, cut < need ? EXL2_ERR_FORMAT : EXL2_OK);
     api_trace("exl2_session_restore: %s", exl2_result_name(r));
     bool longer = r == EXL2_ERR_CONTEXT_FULL && to->id == handle.id && to->model != s->model;
