@@ -403,7 +403,7 @@ typedef struct exl2__range {
     exl2__phase before; /* of phase `settle`: the phase whose result it uses, out or down */
 } exl2__range;
 
-#define EXL2__PHASE_KINDS 11 /* kinds of items in a phase */
+#define EXL2__PHASE_KINDS 38 /* kinds of items in a phase */
 
 /* Consecutive items of equal cost, for budgets. */
 typedef struct exl2__item_run {
@@ -412,6 +412,7 @@ typedef struct exl2__item_run {
     uint32_t end;  /* the run ends before this item; 0: the phase has no such item */
 } exl2__item_run;
 
+typedef struct exl2__sample_run exl2__sample_run; /* of cpu_sample_run.h */
 typedef struct exl2__device exl2__device; /* a span of a model on one backend: its weights, pages, scratch */
 
 /* Functions of a backend that has its own memory, such as a GPU. It does not use the caller's arenas for weights and
@@ -591,9 +592,11 @@ typedef struct exl2__backend {
     /* Can the phase `sample` use these settings? If not, such rows must be FETCH. NULL: it can use all. */
     bool (*can_sample)(const exl2__sampling *sampling);
     /* Between collect and the next group: logits of the group's row `row`. They lie in memory of the backend, may be
-       changed, and are valid until the next call. sample_row samples from them. */
+       changed, and are valid until the next call. sample_row begins to sample from them; the caller runs all parts of
+       *out before it calls sample_row again or runs the next phase. */
     exl2_result (*logits)(exl2__device *d, uint32_t row, float **out);
-    exl2_result (*sample_row)(exl2__device *d, float *logits, const exl2__logit_row *row, exl2__logit_result *result);
+    exl2_result (*sample_row)(exl2__device *d, float *logits, const exl2__logit_row *row, exl2__logit_result *result,
+                              exl2__sample_run **out);
     /* After collect, before the next pass: the final hidden states of the step's rows [row, row + count), out [count,
        hidden]: what the head multiplies, r after the model's last norm. raw: r itself, which a backend without a queue
        gives after any layer, too. */

@@ -84,6 +84,13 @@ typedef struct exl2__steer {
 /* PARKED: the model has neither weights nor pages; its jobs wait. LOADS: it loads again. */
 typedef enum exl2__park { EXL2__PARK_NONE, EXL2__PARK_PARKED, EXL2__PARK_LOADS } exl2__park;
 
+/* A row that the engine samples from fetched logits, in parts, perhaps over several steps. */
+typedef struct exl2__row_sampling {
+    exl2__sample_run *run;       /* the backend's; NULL: no row has begun */
+    uint32_t parts;              /* of its pass that have run */
+    float ns_per_cost[EXL2__PHASE_KINDS]; /* learned, by kind of pass; 0 = not known yet */
+} exl2__row_sampling;
+
 typedef struct exl2__model {
     uint64_t id;                 /* 0 = free slot */
     exl2_result state;           /* PENDING, OK, or the error */
@@ -130,6 +137,8 @@ typedef struct exl2__model {
 #endif
     exl2__batch batch;
     exl2__forward forward;
+    uint32_t results_read;       /* of a group: so many of forward.result_count results went to their jobs */
+    exl2__row_sampling sampling; /* of the next one */
     bool tables_updated;         /* the pass has written all its K and V, and `cached` of its tables is updated */
     uint64_t alike;              /* id of a model that has the same vocabulary; 0 = not known */
     bool asked;                  /* a drafter was asked in this step */

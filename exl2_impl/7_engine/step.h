@@ -371,24 +371,34 @@ static inline void exl2__step_update_tables(exl2_engine *e, exl2__model *m)
     e->stats.forwards += counts; /* not those of drafters alone */
 }
 
-/* Samples the row on the CPU if its logits were fetched, and gives the token to the job of the positive prompt. */
-static inline void exl2__step_token(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t row)
+/* Samples the row on the CPU if its logits were fetched, and gives the token to the job of the positive prompt. false:
+   the row needs more time than the step has. */
+static inline bool exl2__step_token(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t row,
+                                    const exl2__budget *budget, bool *at_least_one, uint64_t *spent_ns)
 {
     exl2__job *positive = exl2__objects_positive(job);
     const exl2__forward *f = &m->forward;
     const exl2__logit_row *logit = &f->step.logits[f->logit0 + row];
-    bool fetched = logit->use == EXL2__LOGIT_FETCH;
     uint64_t position = logit->sample_position;
-    if (job->drafting.target) {
-        bool known = !fetched || exl2__host_sample_row(e, m, job, row);
-        exl2__draft_models_token(m, job, known ? f->results[row].token : -1, position);
-        return;
+    bool drafts = job->drafting.target != NULL, begins = !m->sampling.run;
+    exl2__host_outcome outcome = EXL2__HOST_SAMPLED;
+    if (begins && !drafts) {
+        if (!exl2__drafts_wants(e, job, position, logit->attempt)) {
+            return true;
+        }
+        exl2__jobs_deliver_progress(e, positive);
     }
-    if (!exl2__drafts_wants(e, job, position, logit->attempt)) {
-        return;
+    if (logit->use == EXL2__LOGIT_FETCH) {
+        outcome = exl2__host_sample_row(e, m, job, row, budget, at_least_one, spent_ns);
     }
-    exl2__jobs_deliver_progress(e, positive);
-    bool sampled = !fetched || exl2__host_sample_row(e, m, job, row);
+    bool sampled = outcome == EXL2__HOST_SAMPLED;
+    if (outcome == EXL2__HOST_MORE) {
+        return false;
+    }
+    if (drafts) {
+        exl2__draft_models_token(m, job, sampled ? f->results[row].token : -1, position);
+        return true;
+    }
     if (sampled && positive->on_token && f->results[row].token >= 0 && !positive->ending) {
         exl2__host_replace(e, m, positive, &m->forward.results[row]);
     }
@@ -400,16 +410,19 @@ static inline void exl2__step_token(exl2_engine *e, exl2__model *m, exl2__job *j
     if (!positive->delivery.progress_due) {
         exl2__jobs_deliver_text(e, positive);
     }
+    return true;
 }
 
-/* Gives the results of a group of logit rows to their jobs. */
-static inline void exl2__step_results(exl2_engine *e, exl2__model *m)
+/* Gives the results of a group of logit rows to their jobs, from m->results_read on. false: a later step goes on. */
+static inline bool exl2__step_results(exl2_engine *e, exl2__model *m, const exl2__budget *budget, bool at_least_one,
+                                      uint64_t *spent_ns)
 {
     const exl2__forward *f = &m->forward;
     const exl2__logit_row *rows = f->step.logits + f->logit0;
     const uint16_t *owners = m->batch.logit_owner + f->logit0;
     const uint64_t *orders = m->batch.logit_order + f->logit0;
-    for (uint32_t first = 0, count; first < f->result_count; first += count) {
+    for (uint32_t count; m->results_read < f->result_count; m->results_read += count) {
+        uint32_t first = m->results_read;
         count = 1;
         exl2__job *job = &e->jobs[owners[first]];
         bool wanted = job->sequence.live && job->sequence.rows && &e->models[job->model] == m;
@@ -426,10 +439,12 @@ static inline void exl2__step_results(exl2_engine *e, exl2__model *m)
             bool last = rows[first].layer == 0 || rows[first].layer == m->plan.shape.layers;
             exl2__embeddings_rows(e, m, wanted && last ? job : NULL, exl2__spans_last(&m->spans), f->logit0 + first,
                                   f->logit0 + f->result_count, &count);
-        } else if (wanted) {
-            exl2__step_token(e, m, job, first);
+        } else if (wanted && !exl2__step_token(e, m, job, first, budget, &at_least_one, spent_ns)) {
+            return false;
         }
+        m->sampling.run = NULL; /* of a job that has ended since the row began */
     }
+    return true;
 }
 
 /* Ends the pass: its rows are free again, and finished prefills end their jobs. */
@@ -539,6 +554,17 @@ typedef enum exl2__step_outcome {
     EXL2__STEP_ENDED    /* the pass has ended, perhaps with an error, which has ended its jobs */
 } exl2__step_outcome;
 
+/* Gives results to their jobs. */
+static inline exl2__step_outcome exl2__step_give_results(exl2_engine *e, exl2__model *m, const exl2__budget *budget,
+                                                         bool *ran)
+{
+    uint64_t begin_ns = exl2__step_trace_begin(e), spent_ns = 0; /* by units with a trace of their own */
+    bool all = exl2__step_results(e, m, budget, !*ran, &spent_ns);
+    exl2__step_trace_end(e, "exl2 results", begin_ns + spent_ns);
+    *ran = true;
+    return all ? EXL2__STEP_RESULTS : EXL2__STEP_BLOCKED;
+}
+
 /* Advances the pass until it blocks, or has masks or results; begins a pass if none is active. *ran: work was done in
    this step. Only the first work of a step may exceed the budget. */
 static inline exl2__step_outcome exl2__step_advance(exl2_engine *e, exl2__model *m, const exl2__budget *budget,
@@ -546,6 +572,9 @@ static inline exl2__step_outcome exl2__step_advance(exl2_engine *e, exl2__model 
 {
     uint64_t begin_ns = exl2__step_trace_begin(e);
     exl2_result r = EXL2_OK;
+    if (m->forward.active && m->results_read < m->forward.result_count) {
+        return exl2__step_give_results(e, m, budget, ran);
+    }
     if (!m->forward.active) {
         r = exl2__step_begin(e, m, budget);
         exl2__step_trace_end(e, "exl2 begin", begin_ns);
@@ -572,10 +601,9 @@ static inline exl2__step_outcome exl2__step_advance(exl2_engine *e, exl2__model 
         exl2__step_update_tables(e, m);
     }
     if (r >= 0 && status == EXL2__FORWARD_RESULTS) {
-        begin_ns = exl2__step_trace_begin(e);
-        exl2__step_results(e, m);
-        exl2__step_trace_end(e, "exl2 results", begin_ns);
-        return EXL2__STEP_RESULTS;
+        m->results_read = 0;
+        m->sampling.run = NULL;
+        return exl2__step_give_results(e, m, budget, ran);
     }
     exl2__step_end_pass(e, m, r);
     return EXL2__STEP_ENDED;

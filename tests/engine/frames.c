@@ -143,17 +143,27 @@ static void check_budget(const char *dir, uint32_t budget_us, bool one_by_one)
 /* ---- sampling ---- */
 
 typedef struct sampling {
-    uint64_t predicted_most_ns, most_ns; /* of a unit of sampling */
+    uint64_t predicted_most_ns, most_ns; /* of a unit of sampling, or of what follows it */
     uint32_t units;
     exl2_token tokens[8];
-    uint32_t count;
+    uint32_t count, edits; /* edits: calls of on_logits */
 } sampling;
+
+/* What a row is sampled with. */
+typedef struct row_kind {
+    const char *name;
+    exl2_sampler_desc sampler;
+    float guidance;
+    bool edits;     /* on_logits */
+    uint32_t whole; /* so many eighths of 4 ms, or more, would the row last as one unit, with AVX2 */
+} row_kind;
 
 static void on_sampling(void *user, const char *name, uint64_t predicted_ns, uint64_t ns)
 {
     sampling *x = (sampling *)user;
-    if (strcmp(name, "exl2 sample") == 0) {
-        x->units++;
+    bool samples = strcmp(name, "exl2 sample") == 0;
+    if (samples || strcmp(name, "exl2 results") == 0) {
+        x->units += samples;
         x->predicted_most_ns = predicted_ns > x->predicted_most_ns ? predicted_ns : x->predicted_most_ns;
         x->most_ns = ns > x->most_ns ? ns : x->most_ns;
     }
@@ -168,8 +178,15 @@ static exl2_flow hear_token(void *user, const exl2_event *event)
     return EXL2_CONTINUE;
 }
 
+static void edit_logits(void *user, exl2_job job, float *logits, uint32_t vocab)
+{
+    (void)job;
+    ((sampling *)user)->edits++;
+    logits[11 % vocab] = -INFINITY;
+}
+
 /* Samples a few tokens at a temperature that makes almost all of the vocabulary alike. budget_us 0: no budget. */
-static sampling sample_flat(const char *dir, exl2_cpu_path path, uint32_t budget_us, const exl2_sampler_desc *sampler)
+static sampling sample_flat(const char *dir, exl2_cpu_path path, uint32_t budget_us, const row_kind *kind)
 {
     static const exl2_token ids[] = { 5, 6, 7 };
     sampling x = { 0 };
@@ -184,7 +201,11 @@ static sampling sample_flat(const char *dir, exl2_cpu_path path, uint32_t budget
     CHECK_INT(exl2_open(&d, &e), EXL2_OK);
     CHECK_INT(exl2_model_load(e, &desc, &m), EXL2_OK);
     exl2_job_desc job = { .model = m, .prompt = { .tokens = ids, .token_count = 3 }, .max_tokens = 4,
-                          .on_event = hear_token, .user = &x, .sampler = *sampler };
+                          .on_event = hear_token, .user = &x, .sampler = kind->sampler };
+    job.guidance = kind->guidance;
+    job.negative_prompt.tokens = kind->guidance > 0 ? ids + 1 : NULL;
+    job.negative_prompt.token_count = kind->guidance > 0 ? 2 : 0;
+    job.on_logits = kind->edits ? edit_logits : NULL;
     exl2_job started;
     CHECK_INT(exl2_job_start(e, &job, &started), EXL2_OK);
     exl2_result r = EXL2_OK;
@@ -199,28 +220,60 @@ static sampling sample_flat(const char *dir, exl2_cpu_path path, uint32_t budget
 }
 
 /* A row is sampled in units of at most an eighth of the budget, predicted and, as the counted time is even, nearly so
-   measured; as one unit it would last `whole` of them or more. The tokens are the same. */
-static void check_sampling(const char *dir, exl2_cpu_path path, const exl2_sampler_desc *sampler, uint32_t whole)
+   measured. The tokens are the same. */
+static void check_sampling(const char *dir, exl2_cpu_path path, const row_kind *kind)
 {
-    sampling at_once = sample_flat(dir, path, 0, sampler), x = sample_flat(dir, path, 4000, sampler);
-    printf("path %d, sampling of %u tokens: %u units, the longest predicted %.3f ms, counted %.3f ms\n", (int)path,
-           x.count, x.units, (double)x.predicted_most_ns * 1e-6, (double)x.most_ns * 1e-6);
+    sampling at_once = sample_flat(dir, path, 0, kind), x = sample_flat(dir, path, 4000, kind);
+    printf("path %d, %s: %u units, the longest predicted %.3f ms, counted %.3f ms\n", (int)path, kind->name, x.units,
+           (double)x.predicted_most_ns * 1e-6, (double)x.most_ns * 1e-6);
     CHECK(x.predicted_most_ns <= 500000 && x.most_ns <= 600000);
-    CHECK(x.units > x.count * whole);
+    CHECK(x.units > x.count * kind->whole);
+    CHECK(x.edits == (kind->edits ? 4 : 0) && at_once.edits == x.edits);
     CHECK(memcmp(x.tokens, at_once.tokens, sizeof x.tokens) == 0);
 }
 
 static void check_flat_rows(const char *dir)
 {
     static const exl2_token banned[] = { 3 };
-    exl2_sampler_desc first = { .preset = EXL2_PRESET_NEUTRAL, .temperature = 100, .seed = 7, .top_k = 40 };
-    exl2_sampler_desc nucleus = { .preset = EXL2_PRESET_NEUTRAL, .temperature = 100, .seed = 7, .top_p = 0.9f,
-                                  .ban = banned, .ban_count = 1 };
+    static const exl2_sampler_desc hot = { .preset = EXL2_PRESET_NEUTRAL, .temperature = 100, .seed = 7 };
+    row_kind kinds[] = {
+        { .name = "top-k", .sampler = hot, .whole = 2 }, { .name = "top-p", .sampler = hot, .whole = 8 },
+        { .name = "tail-free", .sampler = hot, .whole = 12 }, { .name = "typical", .sampler = hot, .whole = 12 },
+        { .name = "top-a", .sampler = hot, .whole = 6 }, { .name = "mirostat", .sampler = hot, .whole = 6 },
+        { .name = "XTC", .sampler = hot, .whole = 6 }, { .name = "temperature last", .sampler = hot, .whole = 6 },
+        { .name = "dynamic temperature", .sampler = hot, .whole = 8 }, { .name = "skew", .sampler = hot, .whole = 12 },
+        { .name = "adaptive-p", .sampler = hot, .whole = 8 }, { .name = "smoothing", .sampler = hot, .whole = 4 },
+        { .name = "guidance", .sampler = hot, .whole = 2, .guidance = 1.5f },
+        { .name = "on_logits", .sampler = hot, .whole = 2, .edits = true },
+        { .name = "all of these", .sampler = hot, .whole = 20, .guidance = 1.5f, .edits = true },
+    };
+    kinds[0].sampler.top_k = 40;
+    kinds[1].sampler.top_p = 0.9f;
+    kinds[1].sampler.ban = banned;
+    kinds[1].sampler.ban_count = 1;
+    kinds[2].sampler.tail_free = 0.95f;
+    kinds[3].sampler.typical = 0.9f;
+    kinds[4].sampler.top_a = 0.1f;
+    kinds[5].sampler.mirostat_tau = 12;
+    kinds[6].sampler.xtc_probability = 0.5f;
+    kinds[7].sampler.temperature_last = true;
+    kinds[8].sampler.dynamic_min = 50;
+    kinds[8].sampler.dynamic_max = 100;
+    kinds[9].sampler.skew = 0.5f;
+    kinds[10].sampler.adaptive_target = 0.3f;
+    kinds[11].sampler.smoothing = 0.001f;
+    kinds[14].sampler.tail_free = kinds[14].sampler.typical = 0.98f;
+    kinds[14].sampler.skew = 0.5f;
     block_ns = 4;
     slow = 1;
-    check_sampling(dir, EXL2_CPU_AVX2, &nucleus, 8);
-    check_sampling(dir, EXL2_CPU_C, &nucleus, 16);
-    check_sampling(dir, EXL2_CPU_C, &first, 4);
+    exl2_cpu_path best = exl2__cpu_path_choose(EXL2_CPU_AVX512);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        check_sampling(dir, EXL2_CPU_AVX2, &kinds[i]);
+        check_sampling(dir, EXL2_CPU_C, &kinds[i]);
+        if (best == EXL2_CPU_AVX512) {
+            check_sampling(dir, best, &kinds[i]);
+        }
+    }
 }
 
 static void check_machine(const char *dir, uint32_t machine_block_ns, uint32_t machine_slow)

@@ -312,7 +312,7 @@ static void test_scores(void)
 static int pick_list(const exl2__sample_list *list, uint64_t random)
 {
     uint64_t sum = exl2__weight_total(list->weights, list->count), running = 0;
-    return (int)list->ids[exl2__sample_find(list, exl2__weight_scale(random, sum), 0, list->count, &running)];
+    return (int)list->ids[exl2__sample_find(list, NULL, exl2__weight_scale(random, sum), 0, list->count, &running)];
 }
 
 /* The smallest and the largest random number give the first and the last token of nonzero weight. */
@@ -368,7 +368,7 @@ static void test_draw_edges(void)
    because its job has ended. */
 static void test_parts(void)
 {
-    static float logits[5000], copy[5000];
+    static float logits[5000], copy[5000], other[5000];
     static exl2_token history[3000];
     static exl2_alt alts[2][EXL2_ALTS_MAX];
     uint32_t vocab = 5000, state = 1;
@@ -376,15 +376,30 @@ static void test_parts(void)
     for (uint32_t i = 0; i < 3000; i++) {
         history[i] = (exl2_token)(i * 7 % vocab);
     }
-    for (uint32_t n = 0; n < 240; n++) {
+    for (uint32_t n = 0; n < 400; n++) {
         exl2__sampling s = { .temperature = n % 2 ? 50 : 0.7f, .top_p = n % 3 ? 0.9f : 1, .min_p = n % 5 ? 0 : 0.1f,
                              .top_k = n % 4 ? 0 : 300, .repeat_penalty = n % 7 ? 1 : 1.1f, .seed = n + 1 };
         s.typical = n % 11 ? 0 : 0.8f;
+        s.tail_free = n % 13 ? 0 : 0.95f;
+        s.top_a = n % 17 ? 0 : 0.2f;
+        s.mirostat_tau = n % 19 ? 0 : 5;
+        s.adaptive_target = n % 19 == 1 ? 0.3f : 0;
+        s.state = n % 19 ? 0.1f : 8;
+        s.xtc_probability = n % 7 == 1 ? 0.5f : 0;
+        s.skew = n % 7 == 2 ? 0.4f : 0;
+        s.smoothing = n % 7 == 3 ? 0.3f : 0;
+        s.temperature_last = n % 7 >= 3 && n % 2;
+        s.dynamic_min = n % 7 == 4 ? 0.5f : 0;
+        s.dynamic_max = n % 7 == 4 ? 1.5f : 0;
+        s.dynamic_exponent = 1;
         exl2__logit_row row = { .sampling = &s, .sample_position = n, .history = history, .alts = n % 6 };
         row.history_count = n % 7 ? 0 : 3000;
+        row.negative = n % 5 == 3 ? other : NULL;
+        row.guidance = 1.6f;
         exl2__logit_result at_once = { .alts = alts[0] }, in_parts = { .alts = alts[1] };
         exl2__sample_run x;
         fill_logits(logits, vocab, n, 6);
+        fill_logits(other, vocab, n + 1000, 6);
         memcpy(copy, logits, sizeof copy);
         CHECK_INT(exl2__sample_row(exl2__cpu_path_best(), copy, vocab, &row, scratch, &at_once), EXL2_OK);
         memcpy(copy, logits, sizeof copy);
@@ -404,6 +419,8 @@ static void test_parts(void)
         CHECK(all > 0 && all < exl2__sample_parts_most(vocab));
         CHECK_INT(in_parts.token, at_once.token);
         CHECK(memcmp(&in_parts.logprob, &at_once.logprob, sizeof(float)) == 0);
+        CHECK(memcmp(&in_parts.surprise, &at_once.surprise, sizeof(float)) == 0);
+        CHECK(memcmp(&in_parts.chance, &at_once.chance, sizeof(float)) == 0);
         CHECK_INT(in_parts.alt_count, at_once.alt_count);
         CHECK(memcmp(alts[1], alts[0], at_once.alt_count * sizeof **alts) == 0);
     }

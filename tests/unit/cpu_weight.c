@@ -4,6 +4,12 @@
 #include "../check.h"
 #include "../sample_reference.h"
 
+static int32_t maxima(const float *logits, uint32_t vocab, int32_t *block_keys)
+{
+    exl2__weight_maxima_of(exl2__cpu_path_best(), logits, vocab, 0, exl2__weight_blocks(vocab), block_keys);
+    return exl2__weight_most(block_keys, exl2__weight_blocks(vocab));
+}
+
 static void test_scale(void)
 {
     CHECK(exl2__weight_scale(UINT64_MAX, UINT64_MAX) == UINT64_MAX - 1);
@@ -69,7 +75,7 @@ static void test_weights_golden(void)
         logits[i] = (float)((double)(state >> 8) / 524288.0 - 20.0); /* exact */
     }
     for (size_t g = 0; g < EXL2__COUNT(golden); g++) {
-        int32_t top_key = exl2__weight_maxima(exl2__cpu_path_best(), logits, vocab, block_keys);
+        int32_t top_key = maxima(logits, vocab, block_keys);
         exl2__weight_curve curve = exl2__weight_curve_make(top_key, golden[g].temperature);
         uint64_t hash = 0;
         for (uint32_t i = 0; i < vocab; i++) {
@@ -98,7 +104,7 @@ static void test_passes(void)
                 const float odd[] = { NOT_A_NUMBER, NEGATIVE_NAN, MINUS_INF, MINUS_ZERO, 1e-42f, PLUS_INF };
                 logits[i] = kind == 5 ? exl2__bits_float((uint32_t)mix(&seed)) : odd[mix(&seed) % (kind == 4 ? 6 : 5)];
             }
-            int32_t most = exl2__weight_maxima(exl2__cpu_path_best(), logits, vocab, keys[0]);
+            int32_t most = maxima(logits, vocab, keys[0]);
             exl2__weight_maxima_scalar(logits, 0, vocab, keys[1]);
             CHECK(memcmp(keys[0], keys[1], blocks * sizeof keys[0][0]) == 0);
             if (most == EXL2__WEIGHT_KEY_NONE) {

@@ -31,7 +31,7 @@ typedef struct exl2__cpu_task { /* scratch of one of the tasks that run in paral
     exl2__real *scores;         /* [tile_queries, context_max] */
     exl2__kv *key;              /* [head_dim] */
     exl2__real *pairs;          /* [rotary] a head whose pairs are being separated */
-    void *sample;               /* scratch of exl2__sample_row */
+    void *sample;               /* scratch of exl2__sample_row and _begin */
     /* Only if layers have experts: */
     double *scores_of_experts;  /* [2, experts] */
     exl2__real *gathered, *centre; /* [tile_rows, hidden], [tile_rows, hidden / 32] input of a tile of slots */
@@ -114,8 +114,8 @@ typedef struct exl2__cpu_device {
     exl2__cpu_task *task;         /* [tasks] */
     exl2__logit_result *results;  /* [logit_rows_max] */
     exl2_alt *alts;               /* [logit_rows_max, EXL2_ALTS_MAX] */
-    exl2__sample_run sampling;    /* in a step with a budget: a row that is sampled in parts, */
-    uint32_t sampled_row, sampled_parts; /* which one of the group, and parts of its pass that are done */
+    exl2__sample_run sampling;    /* a row that is sampled in parts: in a step with a budget, or for the engine; */
+    uint32_t sampled_row, sampled_parts; /* in the step: which one of the group, parts of its pass that are done */
     const exl2__step *step;
     uint32_t attend_count, attend_keys; /* attend_keys: the longest context of the step's rows */
 } exl2__cpu_device;

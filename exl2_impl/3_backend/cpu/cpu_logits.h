@@ -81,51 +81,11 @@ EXL2__PRIVATE uint32_t exl2__cpu_sample_items(exl2__cpu_device *d, const exl2__r
                                                : range->begin;
 }
 
-/* Passes that need about the same time for an element are of one kind. */
-EXL2__PRIVATE uint32_t exl2__cpu_sample_kind(exl2__sample_pass pass)
-{
-    switch (pass) {
-    case EXL2__SAMPLE_RAW_MAXIMA:
-    case EXL2__SAMPLE_MAXIMA:
-        return 0;
-    case EXL2__SAMPLE_RAW_SUMS:
-    case EXL2__SAMPLE_SUMS:
-        return 1;
-    case EXL2__SAMPLE_ALTS_LIST:
-    case EXL2__SAMPLE_LIST:
-        return 2;
-    case EXL2__SAMPLE_ALTS_BLOCKS:
-    case EXL2__SAMPLE_ALTS_SEARCH:
-    case EXL2__SAMPLE_TOP_BLOCKS:
-    case EXL2__SAMPLE_TOP_SEARCH:
-    case EXL2__SAMPLE_SEARCH:
-        return 3;
-    case EXL2__SAMPLE_WEIGH:
-        return 4;
-    case EXL2__SAMPLE_SUM:
-        return 5;
-    case EXL2__SAMPLE_FIND:
-        return 6;
-    case EXL2__SAMPLE_SHAPE:
-        return 7;
-    case EXL2__SAMPLE_MASK:
-        return 8;
-    case EXL2__SAMPLE_PENALTIES:
-        return 9;
-    default:
-        return 10;
-    }
-}
-
-/* A part's multiply-adds, roughly. A pass of few elements takes some time, too: it counts as one of 64. */
 EXL2__PRIVATE exl2__item_run exl2__cpu_sample_item_run(const exl2__cpu_device *d, uint32_t item)
 {
     const exl2__sample_run *x = &d->sampling;
-    uint64_t elements = exl2__min32(exl2__sample_part_elements(x), x->elements);
-    elements *= exl2__sample_of_blocks(x->pass) ? EXL2__WEIGHT_BLOCK : 1;
-    elements = exl2__max64(x->pass == EXL2__SAMPLE_SHAPE ? 16ull * x->w.list.count : elements, 64);
     uint32_t left = exl2__sample_parts(x) - d->sampled_parts;
-    return (exl2__item_run){ 16 * elements, exl2__cpu_sample_kind(x->pass), item + left };
+    return (exl2__item_run){ exl2__sample_part_cost(x), exl2__sample_kind(x), item + left };
 }
 
 /* Items [range->begin, range->end); all that are left, if the range ends with the last one. */
@@ -147,7 +107,7 @@ EXL2__PRIVATE void exl2__cpu_sample(exl2__cpu_device *d, const exl2__range *rang
         uint64_t cost = exl2__sample_is_parallel(x) ? now * 16ull * EXL2__SAMPLE_PART : 0;
         exl2__cpu_device_split(exl2__cpu_sample_parts, &share, cost);
         left -= to_the_end ? 0 : now;
-        if (d->sampled_parts == parts || x->found) {
+        if (d->sampled_parts == parts) {
             d->sampled_parts = 0;
             exl2__sample_next(x);
         }
@@ -165,10 +125,11 @@ EXL2__PRIVATE exl2_result exl2__cpu_row_logits(exl2__device *device, uint32_t ro
 }
 
 EXL2__PRIVATE exl2_result exl2__cpu_row_sample(exl2__device *device, float *logits, const exl2__logit_row *row,
-                                               exl2__logit_result *result)
+                                               exl2__logit_result *result, exl2__sample_run **out)
 {
-    const exl2__cpu_device *d = exl2__cpu_of(device);
-    return exl2__sample_row(d->c->cpu_path, logits, d->shape.vocab, row, d->task->sample, result);
+    exl2__cpu_device *d = exl2__cpu_of(device);
+    *out = &d->sampling; /* the phase `sample` has ended */
+    return exl2__sample_begin(&d->sampling, d->c->cpu_path, logits, d->shape.vocab, row, d->task->sample, result);
 }
 
 EXL2__PRIVATE exl2_result exl2__cpu_row_hidden(exl2__device *device, uint32_t row, uint32_t count, bool raw, float *out)

@@ -9,6 +9,7 @@
 #include "../../../kernels_src/embed_args.h"
 #include "../../../kernels_src/shuffle_args.h"
 #include "../../2_graph/weights.h"
+#include "../sample/cpu_sample_run.h"
 #include "cuda_buffers.h"
 #include "cuda_exl3_plan.h"
 #include "cuda_matrix.h"
@@ -146,6 +147,7 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     uint64_t layer_bytes, attention_bytes, head_bytes; /* estimated bytes of weights; attention: part of a layer */
     float *host_logits;             /* [vocab] pinned, after the results: a row that is sampled on the CPU */
     void *host_scratch;             /* [exl2__sample_scratch_bytes] */
+    exl2__sample_run host_sampling;
     uint64_t row_ns[EXL2__CUDA_PASS_CLASSES]; /* learned: of a pass that decodes, or of a row among many */
     exl2__cuda_graphs graphs[2];    /* of passes without adapters, with adapters */
     uint32_t lora_turns;            /* passes with adapters since their values of t were cleared (cuda_pass.h) */

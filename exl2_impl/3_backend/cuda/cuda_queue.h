@@ -373,10 +373,11 @@ EXL2__PRIVATE exl2_result exl2__cuda_row_logits(exl2__device *device, uint32_t r
 }
 
 EXL2__PRIVATE exl2_result exl2__cuda_row_sample(exl2__device *device, float *logits, const exl2__logit_row *row,
-                                                exl2__logit_result *result)
+                                                exl2__logit_result *result, exl2__sample_run **out)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
-    return exl2__sample_row(m->gpu->c->cpu_path, logits, m->plan->shape.vocab, row, m->host_scratch, result);
+    *out = &m->host_sampling;
+    return exl2__sample_begin(*out, m->gpu->c->cpu_path, logits, m->plan->shape.vocab, row, m->host_scratch, result);
 }
 
 /* Copies floats [at, at + count) of a vector in device memory to pinned memory; count is at most the vocabulary. */

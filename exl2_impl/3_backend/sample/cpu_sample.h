@@ -1,7 +1,7 @@
 /* cpu_sample.h: what the phase `sample` computes, the reference for every backend: a token from a row of logits, or
    log-probabilities.
    takes: logits [vocab] f32 (overwritten), an exl2__logit_row, scratch.
-   gives: exl2__sample_random, exl2__sample_guidance; what cpu_sample_run.h does in steps.
+   gives: exl2__sample_random, exl2__sample_guide; what cpu_sample_run.h does in steps.
    owns:  nothing. */
 #ifndef EXL2__CPU_SAMPLE_H
 #define EXL2__CPU_SAMPLE_H
@@ -23,7 +23,7 @@
    7. top-a; min-p: weights of at least floor(min_p * 2^40); tail-free; typical; mirostat
    8. the temperature, if it is applied last or is dynamic; XTC; adaptive-p
    9. the token: the first id, ascending, at which the running sum of weights exceeds floor(random * sum / 2^64); with
-      skew see exl2__sample_pick_skewed */
+      skew from the most likely token to the least likely one, see EXL2__SHAPE_SKEW_KEYS */
 
 /* Philox-4x32-10 (Salmon et al., 2011). */
 static inline void exl2__sample_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
@@ -94,30 +94,20 @@ EXL2__PRIVATE void exl2__sample_alternatives(exl2__sample_work *w, const exl2__s
     result->alt_count = list->count;
 }
 
-/* ---- steps 0 to 2 ---- */
+/* ---- guidance; steps 0 to 2 ---- */
 
-/* The logsumexp of a row in which at least one token is allowed. */
-EXL2__PRIVATE double exl2__sample_logsumexp(exl2__sample_work *w, const float *logits, int32_t top_key)
+/* Of logits [begin, end): log p + (guidance - 1) (log p - log n), where n are the probabilities of row->negative. `sum`
+   and `other_sum` are the logsumexp of both rows. A token with probability 0 in p or in n becomes -infinity. (ExLlamaV2
+   computes NaN there.) */
+EXL2__PRIVATE void exl2__sample_guide(float *logits, const exl2__logit_row *row, float sum, float other_sum,
+                                      uint32_t begin, uint32_t end)
 {
-    exl2__weight_curve curve = exl2__weight_curve_make(top_key, 1.0f);
-    return (double)curve.top + exl2__weight_log(exl2__weight_sums(w->path, &curve, logits, w->vocab, w->block_sums));
-}
-
-/* Replaces logits by log p + (guidance - 1) (log p - log n), where n are the probabilities of row->negative. A token
-   with probability 0 in p or in n becomes -infinity. (ExLlamaV2 computes NaN there.) */
-EXL2__PRIVATE void exl2__sample_guidance(exl2__sample_work *w, float *logits, const exl2__logit_row *row)
-{
-    int32_t top = exl2__weight_maxima(w->path, logits, w->vocab, w->block_keys);
-    int32_t other = exl2__weight_maxima(w->path, row->negative, w->vocab, w->block_keys);
-    if (top == EXL2__WEIGHT_KEY_NONE || other == EXL2__WEIGHT_KEY_NONE) {
-        return;
-    }
-    float sum = (float)exl2__sample_logsumexp(w, logits, top);
-    float other_sum = (float)exl2__sample_logsumexp(w, row->negative, other), away = row->guidance - 1;
-    for (uint32_t i = 0; i < w->vocab; i++) {
-        float p = logits[i] - sum, n = row->negative[i] - other_sum;
+    float away = row->guidance - 1;
+    const float *negative = row->negative;
+    for (uint32_t i = begin; i < end; i++) {
+        float p = logits[i] - sum, n = negative[i] - other_sum;
         bool out = exl2__weight_key(logits[i]) == EXL2__WEIGHT_KEY_NONE
-                || exl2__weight_key(row->negative[i]) == EXL2__WEIGHT_KEY_NONE;
+                || exl2__weight_key(negative[i]) == EXL2__WEIGHT_KEY_NONE;
         logits[i] = out ? exl2__weight_key_logit(EXL2__WEIGHT_KEY_NONE) : p + exl2__mul_float(away, p - n);
     }
 }
@@ -128,18 +118,6 @@ EXL2__PRIVATE void exl2__sample_mask(float *logits, const uint32_t *mask, uint32
     for (uint32_t i = begin; i < end; i++) {
         logits[i] = mask[i / 32] >> (i & 31) & 1 ? logits[i] : none;
     }
-}
-
-/* Saves logits[token] before its first change. Returns true if this is the first. */
-EXL2__PRIVATE bool exl2__sample_touch(exl2__sample_work *w, uint32_t token)
-{
-    uint32_t bit = 1u << (token & 31), *word = &w->touched[token / 32];
-    bool first = !(*word & bit);
-    if (first) {
-        *word |= bit;
-        w->raw[token] = w->logits[token];
-    }
-    return first;
 }
 
 /* Goes from the newest token of the history to the oldest. With a decay, penalties are full for one token more than the
@@ -209,48 +187,16 @@ EXL2__PRIVATE exl2_token exl2__sample_pick_all(exl2__sample_work *w, const exl2_
     return (exl2_token)id;
 }
 
-/* Step 9 for a list, of tokens [begin, end): goes on with the running sum, up to the token at which it exceeds
-   `target`. Returns its index, or `end` if no token of these is it. */
-EXL2__PRIVATE uint32_t exl2__sample_find(const exl2__sample_list *list, uint64_t target, uint32_t begin, uint32_t end,
-                                         uint64_t *running)
+/* Step 9 for a list, of tokens [begin, end) of it, or of `order`: goes on with the running sum, up to the token at
+   which it exceeds `target`. Returns its place, or `end` if no token of these is it. */
+EXL2__PRIVATE uint32_t exl2__sample_find(const exl2__sample_list *list, const uint32_t *order, uint64_t target,
+                                         uint32_t begin, uint32_t end, uint64_t *running)
 {
     uint32_t i = begin;
-    while (i < end && (*running += list->weights[i]) <= target) {
+    while (i < end && (*running += list->weights[order ? order[i] : i]) <= target) {
         i++;
     }
     return i;
-}
-
-/* Adaptive-p (llama.cpp, pull request 17927). With p, the probabilities that the filters before left, the logits become
-   5 - 10 d^2 / (1 + d), d = |p - wanted| / 0.3, so that tokens whose probability is near `wanted` are likely. Earlier
-   tokens that were likelier than the target lower `wanted`. The least d of the list gets the weight 2^40, and a token
-   of weight 0 keeps it. The probability p replaces the logit, which is saved. */
-EXL2__COLD
-EXL2__PRIVATE void exl2__sample_adaptive(exl2__sample_work *w, float *logits, const exl2__sampling *s)
-{
-    const double nat = 48408812.646245942; /* 2^25 log2(e): steps */
-    exl2__sample_list *list = &w->list;
-    double sum = (double)exl2__sample_list_sum(list), wanted = 2 * (double)s->adaptive_target - (double)s->state;
-    double least = 0;
-    wanted = wanted < 0 ? 0 : wanted > 1 ? 1 : wanted;
-    for (uint32_t pass = 0; pass < 2; pass++) {
-        bool first = true;
-        for (uint32_t i = 0; i < list->count; i++) {
-            if (list->weights[i] == 0) {
-                continue;
-            }
-            double p = (double)list->weights[i] / sum, d = (p < wanted ? wanted - p : p - wanted) / 0.3;
-            double below = 10 * d * d / (1 + d); /* at most 25.7, as p and `wanted` are 0 to 1 */
-            if (pass == 0) {
-                least = first || below < least ? below : least;
-                first = false;
-                continue;
-            }
-            exl2__sample_touch(w, list->ids[i]);
-            logits[list->ids[i]] = (float)p;
-            list->weights[i] = exl2__weight_exp2((uint32_t)((below - least) * nat));
-        }
-    }
 }
 
 /* The sum that the prefix of top-p must reach; share: top_p * 2^64. */

@@ -1,14 +1,15 @@
 /* cpu_sample_list.h: the candidates of sampling: a list of tokens by id, and prefixes of it in order of weight.
    takes: a row of logits, its block maxima, scratch.
-   gives: exl2__sample_work, exl2__sample_list, exl2__sample_scratch_bytes, exl2__sample_collect, exl2__sample_weigh;
-          exl2__sample_search and exl2__sample_keep_part, or exl2__sample_prefix and exl2__sample_keep_prefix, which
-          are the same at once; exl2__sample_sort.
+   gives: exl2__sample_work, exl2__sample_list, exl2__sample_scratch_bytes, exl2__sample_touch, exl2__sample_collect,
+          exl2__sample_weigh; exl2__sample_search and exl2__sample_keep_part; exl2__sample_sort.
    owns:  nothing; scratch belongs to the caller. */
 #ifndef EXL2__CPU_SAMPLE_LIST_H
 #define EXL2__CPU_SAMPLE_LIST_H
 
 #include "../../0_base/arena.h"
 #include "cpu_weight.h"
+
+#define EXL2__SAMPLE_PART 1024u /* elements of a part of a pass: at least so many as a block of logits has */
 
 /* ---- scratch ---- */
 
@@ -25,7 +26,7 @@ typedef struct exl2__sample_work {
     const float *logits;
     uint32_t vocab;
     int32_t *block_keys;  /* [blocks] largest key of each block */
-    uint64_t *block_sums; /* [blocks] sums of weights on the curve with `slope` */
+    uint64_t *block_sums; /* [blocks] sums of weights on the curve with `slope`; later sums of parts of the list */
     uint64_t sum;         /* sum of block_sums */
     float slope;          /* 0: block_sums are not valid, because logits have changed */
     uint32_t *touched;    /* [vocab / 32] bits: a penalty or bias has changed the logit */
@@ -57,6 +58,18 @@ EXL2__PRIVATE uint64_t exl2__sample_scratch_bytes(uint32_t vocab)
     exl2__sample_work w;
     exl2__sample_layout(&dry, vocab, &w);
     return dry.used;
+}
+
+/* Saves logits[token] before its first change. Returns true if this is the first. */
+EXL2__PRIVATE bool exl2__sample_touch(exl2__sample_work *w, uint32_t token)
+{
+    uint32_t bit = 1u << (token & 31), *word = &w->touched[token / 32];
+    bool first = !(*word & bit);
+    if (first) {
+        *word |= bit;
+        w->raw[token] = w->logits[token];
+    }
+    return first;
 }
 
 /* ---- lists. A pass over the row or over a list can be made in parts, in order; without parts it is one call ---- */
@@ -169,15 +182,6 @@ static inline exl2__sample_cut exl2__sample_search_end(const exl2__sample_search
     return (exl2__sample_cut){ (int32_t)((uint32_t)x->top_key - x->distance), x->need };
 }
 
-EXL2__PRIVATE exl2__sample_cut exl2__sample_prefix(const int32_t *keys, const uint64_t *weights, uint32_t count,
-                                                   int32_t top_key, uint64_t need)
-{
-    exl2__sample_search x;
-    exl2__sample_search_begin(&x, keys, weights, count, top_key, need);
-    exl2__sample_search_run(&x, 0, EXL2__SAMPLE_PASSES * count);
-    return exl2__sample_search_end(&x);
-}
-
 /* Moves the tokens of a prefix, of [begin, end) of the list, behind the first *kept ones. `order` [count]: the keys,
    and `weighted`: were weights given, in the search? After the last part *kept is the length of the list. */
 EXL2__PRIVATE void exl2__sample_keep_part(exl2__sample_list *list, const int32_t *order, exl2__sample_cut *cut,
@@ -200,38 +204,61 @@ EXL2__PRIVATE void exl2__sample_keep_part(exl2__sample_list *list, const int32_t
     *kept = to;
 }
 
-/* Keeps the tokens of a prefix. */
-EXL2__PRIVATE void exl2__sample_keep_prefix(exl2__sample_list *list, const int32_t *order, exl2__sample_cut cut,
-                                            bool weighted)
+/* A radix sort: indices into the list, by key descending, ties by lowest id. EXL2__SAMPLE_SORTS passes: the indices in
+   order of id; then, for each byte of the distance to `top_key`, one that counts its values and one that moves. */
+#define EXL2__SAMPLE_SORTS 9u
+typedef struct exl2__sample_sort {
+    const int32_t *keys;   /* [count] at most `top_key` */
+    uint32_t count;
+    int32_t top_key;
+    uint32_t *from, *to;   /* [count] after the last pass `to` has the result */
+    uint32_t starts[257];  /* by value of a byte */
+} exl2__sample_sort;
+
+EXL2__PRIVATE void exl2__sample_sort_begin(exl2__sample_sort *x, exl2__sample_work *w, const int32_t *keys,
+                                           int32_t top_key)
 {
-    uint32_t kept = 0;
-    exl2__sample_keep_part(list, order, &cut, weighted, 0, list->count, &kept);
-    list->count = kept;
+    *x = (exl2__sample_sort){ keys, w->list.count, top_key, w->order[1], w->order[0], { 0 } };
 }
 
-/* Returns w->order[0]: indices into the list, by key descending, ties by lowest id. keys [count] are at most `top_key`.
-   A radix sort: four passes, each by one byte of the distance to `top_key`. */
-EXL2__PRIVATE const uint32_t *exl2__sample_sort(exl2__sample_work *w, const int32_t *keys, int32_t top_key)
+/* Elements [begin, end) of one pass. */
+static inline void exl2__sample_sort_pass(exl2__sample_sort *x, uint32_t pass, uint32_t begin, uint32_t end)
 {
-    uint32_t count = w->list.count, *from = w->order[1], *to = w->order[0];
-    for (uint32_t i = 0; i < count; i++) {
-        to[i] = i;
-    }
-    for (uint32_t shift = 0; shift < 32; shift += 8) {
-        uint32_t starts[257] = { 0 }, *other = from;
-        from = to;
-        to = other;
-        for (uint32_t i = 0; i < count; i++) {
-            starts[(((uint32_t)top_key - (uint32_t)keys[from[i]]) >> shift & 255) + 1]++;
+    uint32_t shift = pass ? 8 * ((pass - 1) / 2) : 0;
+    if (pass == 0) {
+        for (uint32_t i = begin; i < end; i++) {
+            x->to[i] = i;
         }
-        for (uint32_t bin = 1; bin < 256; bin++) {
-            starts[bin] += starts[bin - 1];
+    } else if (pass % 2) {
+        for (uint32_t i = begin; i < end; i++) {
+            x->starts[(((uint32_t)x->top_key - (uint32_t)x->keys[x->from[i]]) >> shift & 255) + 1]++;
         }
-        for (uint32_t i = 0; i < count; i++) {
-            to[starts[((uint32_t)top_key - (uint32_t)keys[from[i]]) >> shift & 255]++] = from[i];
+    } else {
+        for (uint32_t i = begin; i < end; i++) {
+            x->to[x->starts[((uint32_t)x->top_key - (uint32_t)x->keys[x->from[i]]) >> shift & 255]++] = x->from[i];
         }
     }
-    return to; /* order[0], as the number of passes is even */
+}
+
+/* Elements [begin, end) of EXL2__SAMPLE_SORTS times `count`: the passes follow each other. */
+EXL2__PRIVATE void exl2__sample_sort_run(exl2__sample_sort *x, uint32_t begin, uint32_t end)
+{
+    while (begin < end) {
+        uint32_t pass = begin / x->count, first = pass * x->count, last = exl2__min32(end, first + x->count);
+        if (begin == first && pass % 2) {
+            uint32_t *other = x->from;
+            x->from = x->to;
+            x->to = other;
+            memset(x->starts, 0, sizeof x->starts);
+        }
+        exl2__sample_sort_pass(x, pass, begin - first, last - first);
+        if (last == first + x->count && pass % 2) {
+            for (uint32_t bin = 1; bin < 256; bin++) {
+                x->starts[bin] += x->starts[bin - 1];
+            }
+        }
+        begin = last;
+    }
 }
 
 #endif

@@ -1,19 +1,25 @@
 /* cpu_sample_run.h: samples from a row of logits in parts, so that a step of the engine can end between two of them.
    takes: logits [vocab] f32 (overwritten), an exl2__logit_row, scratch.
-   gives: exl2__sample_run and its functions _begin, _parts, _part, _next; exl2__sample_row, which is all of it at once.
+   gives: exl2__sample_run and its functions _begin, _parts, _part, _next; exl2__sample_kind and exl2__sample_part_cost,
+          by which the time of a part is predicted; exl2__sample_row, which is all of it at once.
    owns:  nothing; scratch and the array of alternatives belong to the caller. */
 #ifndef EXL2__CPU_SAMPLE_RUN_H
 #define EXL2__CPU_SAMPLE_RUN_H
 
 #include "cpu_sample.h"
 
-#define EXL2__SAMPLE_PART 1024u /* elements of a part */
 #define EXL2__SAMPLE_PART_BLOCKS (EXL2__SAMPLE_PART / EXL2__WEIGHT_BLOCK)
 #define EXL2__SAMPLE_HISTORY_PARTS 16u /* most parts of the penalties */
+#define EXL2__SAMPLE_SHAPE_KIND 11u /* the kind of the first pass of filters, each of which is of its own */
 
 /* The passes of a row, in this order; one that a row does not need has no elements. "Blocks": its elements are blocks
    of logits. The numbers are those of the steps in cpu_sample.h. */
 typedef enum exl2__sample_pass {
+    EXL2__SAMPLE_OWN_MAXIMA,  /* blocks. Guidance: the largest keys */
+    EXL2__SAMPLE_OWN_SUMS,    /* blocks; and sums of the row, */
+    EXL2__SAMPLE_OTHER_MAXIMA, /* blocks; */
+    EXL2__SAMPLE_OTHER_SUMS,  /* blocks; and of the negative one; */
+    EXL2__SAMPLE_GUIDE,       /* the logits that follow from both */
     EXL2__SAMPLE_RAW_MAXIMA,  /* blocks. The raw softmax: the largest keys, */
     EXL2__SAMPLE_RAW_SUMS,    /* blocks; and the sum of all weights */
     EXL2__SAMPLE_ALTS_BLOCKS, /* the likeliest tokens: which blocks can hold them, */
@@ -32,13 +38,13 @@ typedef enum exl2__sample_pass {
     EXL2__SAMPLE_SEARCH,      /* 6 */
     EXL2__SAMPLE_KEEP,
     EXL2__SAMPLE_LEAST,       /* min-p */
-    EXL2__SAMPLE_SHAPE,       /* 7 and 8, as one element */
-    EXL2__SAMPLE_SUM,         /* 9 */
-    EXL2__SAMPLE_FIND,        /* with skew, as one element */
+    EXL2__SAMPLE_SHAPE,       /* 7 and 8: passes of its own */
+    EXL2__SAMPLE_SUM,         /* 9: sums of parts of the list, for skew in order of weight, */
+    EXL2__SAMPLE_FIND,        /* and the token, in the part that holds it */
     EXL2__SAMPLE_ENDED
 } exl2__sample_pass;
 
-typedef struct exl2__sample_run {
+struct exl2__sample_run {
     exl2__sample_work w;
     float *logits;
     exl2__logit_row row;         /* copies: between two parts the row's job may end, and another one get its slot */
@@ -46,6 +52,7 @@ typedef struct exl2__sample_run {
     exl2__logit_result *result;
     exl2__sample_pass pass;
     uint32_t elements;           /* of the pass */
+    float own_sum, other_sum;    /* guidance: logsumexp of both rows */
     exl2__sample_softmax raw;
     int32_t top_key;             /* of the adjusted row */
     exl2__weight_curve curve;    /* of the weights that count now */
@@ -57,9 +64,9 @@ typedef struct exl2__sample_run {
     exl2__sample_search search;
     exl2__sample_cut cut;
     uint64_t need, sum, target, running;
-    uint32_t place;              /* the sampled token's, in the list */
-    bool found;                  /* it is known: the pass has ended, though it has more elements */
-} exl2__sample_run;
+    uint32_t place;              /* first that of the part, then the sampled token's, in the list */
+    exl2__sample_shape shape;
+};
 
 static inline bool exl2__sample_all_count(const exl2__sampling *s)
 {
@@ -155,15 +162,56 @@ static inline void exl2__sample_set_least_key(exl2__sample_run *x)
     }
 }
 
+/* The list's order in step 9; NULL: by id. */
+static inline const uint32_t *exl2__sample_order(const exl2__sample_run *x)
+{
+    return exl2__sample_skewed(x->row.sampling) ? x->shape.sort.to : NULL;
+}
+
+/* Sums of the parts of which [begin, end) consists; they replace those of the blocks. */
+EXL2__PRIVATE void exl2__sample_sum_parts(exl2__sample_run *x, uint32_t begin, uint32_t end)
+{
+    const uint64_t *weights = x->w.list.weights;
+    const uint32_t *order = exl2__sample_order(x);
+    for (uint32_t at = begin, last; at < end; at = last) {
+        uint64_t sum = 0;
+        last = exl2__min32(end, at + EXL2__SAMPLE_PART);
+        for (uint32_t i = at; order && i < last; i++) {
+            sum += weights[order[i]];
+        }
+        sum = order ? sum : exl2__weight_total(weights + at, last - at);
+        x->w.block_sums[at / EXL2__SAMPLE_PART] = sum;
+        x->sum += sum;
+    }
+}
+
+/* The part at which the running sum exceeds the target. */
+static inline void exl2__sample_find_part(exl2__sample_run *x)
+{
+    const uint64_t *sums = x->w.block_sums;
+    uint32_t part = 0;
+    for (x->running = 0; x->running + sums[part] <= x->target; part++) {
+        x->running += sums[part];
+    }
+    x->place = part * EXL2__SAMPLE_PART;
+}
+
 EXL2__PRIVATE uint32_t exl2__sample_begin_pass(exl2__sample_run *x)
 {
     const exl2__logit_row *row = &x->row;
     const exl2__sampling *s = row->sampling;
     exl2__sample_work *w = &x->w;
     uint32_t alts = exl2__sample_alts(x);
+    uint64_t random;
     switch (x->pass) {
+    case EXL2__SAMPLE_OWN_MAXIMA:
+    case EXL2__SAMPLE_OWN_SUMS:
+    case EXL2__SAMPLE_OTHER_MAXIMA:
+    case EXL2__SAMPLE_OTHER_SUMS:
     case EXL2__SAMPLE_RAW_MAXIMA:
         return exl2__weight_blocks(w->vocab);
+    case EXL2__SAMPLE_GUIDE:
+        return w->vocab;
     case EXL2__SAMPLE_RAW_SUMS:
         x->curve = exl2__weight_curve_make(x->raw.top_key, 1.0f);
         return exl2__sample_begin_sums(x);
@@ -208,14 +256,17 @@ EXL2__PRIVATE uint32_t exl2__sample_begin_pass(exl2__sample_run *x)
         x->kept = 0;
         return !exl2__sample_is_nucleus(x) && (s->top_k > 0 || s->top_p < 1) && x->least_weight ? w->list.count : 0;
     case EXL2__SAMPLE_SHAPE:
-        return exl2__sample_is_shaped(s);
+        return exl2__sample_is_shaped(s) ? x->shape.elements : 0;
     case EXL2__SAMPLE_SUM:
         x->sum = 0;
+        w->slope = 0;
         return w->list.count;
     case EXL2__SAMPLE_FIND:
-        x->target = exl2__weight_scale(exl2__sample_random(s->seed, row->sample_position, row->attempt), x->sum);
-        x->running = 0;
-        return s->skew > 0 || s->skew < 0 ? 1 : w->list.count;
+        random = exl2__sample_random(s->seed, row->sample_position, row->attempt);
+        x->target = exl2__sample_skewed(s) ? exl2__sample_shape_skew_target(s, random, x->sum)
+                                           : exl2__weight_scale(random, x->sum);
+        exl2__sample_find_part(x);
+        return exl2__min32(w->list.count - x->place, EXL2__SAMPLE_PART);
     case EXL2__SAMPLE_ENDED:
         break;
     }
@@ -226,19 +277,30 @@ EXL2__PRIVATE uint32_t exl2__sample_begin_pass(exl2__sample_run *x)
 
 static inline bool exl2__sample_of_blocks(exl2__sample_pass pass)
 {
-    return pass <= EXL2__SAMPLE_RAW_SUMS || pass == EXL2__SAMPLE_ALTS_LIST || pass == EXL2__SAMPLE_MAXIMA
-        || pass == EXL2__SAMPLE_SUMS || pass == EXL2__SAMPLE_LIST;
+    return (pass <= EXL2__SAMPLE_RAW_SUMS && pass != EXL2__SAMPLE_GUIDE) || pass == EXL2__SAMPLE_ALTS_LIST
+        || pass == EXL2__SAMPLE_MAXIMA || pass == EXL2__SAMPLE_SUMS || pass == EXL2__SAMPLE_LIST;
 }
 
 EXL2__PRIVATE void exl2__sample_elements(exl2__sample_run *x, uint32_t begin, uint32_t end)
 {
-    const exl2__sampling *s = x->row.sampling;
     exl2__sample_work *w = &x->w;
+    const uint32_t *order;
     switch (x->pass) {
+    case EXL2__SAMPLE_OTHER_MAXIMA:
+        exl2__weight_maxima_of(w->path, x->row.negative, w->vocab, begin, end, w->block_keys);
+        break;
+    case EXL2__SAMPLE_OTHER_SUMS:
+        exl2__weight_sums_of(w->path, &x->curve, x->row.negative, w->vocab, begin, end, w->block_sums);
+        break;
+    case EXL2__SAMPLE_GUIDE:
+        exl2__sample_guide(x->logits, &x->row, x->own_sum, x->other_sum, begin, end);
+        break;
+    case EXL2__SAMPLE_OWN_MAXIMA:
     case EXL2__SAMPLE_RAW_MAXIMA:
     case EXL2__SAMPLE_MAXIMA:
         exl2__weight_maxima_of(w->path, w->logits, w->vocab, begin, end, w->block_keys);
         break;
+    case EXL2__SAMPLE_OWN_SUMS:
     case EXL2__SAMPLE_RAW_SUMS:
     case EXL2__SAMPLE_SUMS:
         exl2__weight_sums_of(w->path, &x->curve, w->logits, w->vocab, begin, end, w->block_sums);
@@ -274,22 +336,15 @@ EXL2__PRIVATE void exl2__sample_elements(exl2__sample_run *x, uint32_t begin, ui
         x->kept = exl2__sample_keep_least_part(&w->list, x->least_weight, begin, end, x->kept);
         break;
     case EXL2__SAMPLE_SHAPE:
-        exl2__sample_shape(w, s, &x->curve);
-        if (s->adaptive_target > 0) {
-            exl2__sample_adaptive(w, x->logits, s);
-        }
+        exl2__sample_shape_run(&x->shape, begin, end);
         break;
     case EXL2__SAMPLE_SUM:
-        x->sum += exl2__weight_total(w->list.weights + begin, end - begin);
+        exl2__sample_sum_parts(x, begin, end);
         break;
     case EXL2__SAMPLE_FIND:
-        if (s->skew > 0 || s->skew < 0) {
-            uint64_t random = exl2__sample_random(s->seed, x->row.sample_position, x->row.attempt);
-            x->place = exl2__sample_pick_skewed(w, s->skew, random);
-        } else if (!x->found) {
-            x->place = exl2__sample_find(&w->list, x->target, begin, end, &x->running);
-            x->found = x->place < end;
-        }
+        order = exl2__sample_order(x);
+        x->place = exl2__sample_find(&w->list, order, x->target, x->place + begin, x->place + end, &x->running);
+        x->place = order ? order[x->place] : x->place;
         break;
     case EXL2__SAMPLE_ENDED:
         break;
@@ -305,6 +360,24 @@ static inline exl2__sample_pass exl2__sample_end_with(exl2__sample_run *x, exl2_
     x->result->token = token;
     x->result->logprob = exl2__sample_logprob(&x->raw, touched ? w->raw[token] : x->logits[token]);
     return EXL2__SAMPLE_ENDED;
+}
+
+/* Guidance: after the maxima of one of both rows. One without any allowed token has no effect. */
+static inline exl2__sample_pass exl2__sample_end_guide_maxima(exl2__sample_run *x)
+{
+    int32_t top_key = exl2__weight_most(x->w.block_keys, exl2__weight_blocks(x->w.vocab));
+    if (top_key == EXL2__WEIGHT_KEY_NONE) {
+        return EXL2__SAMPLE_RAW_MAXIMA;
+    }
+    x->curve = exl2__weight_curve_make(top_key, 1.0f);
+    return (exl2__sample_pass)(x->pass + 1);
+}
+
+/* Guidance: the logsumexp of one of both rows. */
+static inline float exl2__sample_guide_sum(const exl2__sample_run *x)
+{
+    uint64_t sum = exl2__weight_total(x->w.block_sums, exl2__weight_blocks(x->w.vocab));
+    return (float)((double)x->curve.top + exl2__weight_log(sum));
 }
 
 static inline exl2__sample_pass exl2__sample_end_raw(exl2__sample_run *x)
@@ -363,6 +436,15 @@ EXL2__PRIVATE exl2__sample_pass exl2__sample_end_pass(exl2__sample_run *x)
     exl2__sample_work *w = &x->w;
     uint32_t blocks = exl2__weight_blocks(w->vocab);
     switch (x->pass) {
+    case EXL2__SAMPLE_OWN_MAXIMA:
+    case EXL2__SAMPLE_OTHER_MAXIMA:
+        return exl2__sample_end_guide_maxima(x);
+    case EXL2__SAMPLE_OWN_SUMS:
+        x->own_sum = exl2__sample_guide_sum(x);
+        break;
+    case EXL2__SAMPLE_OTHER_SUMS:
+        x->other_sum = exl2__sample_guide_sum(x);
+        break;
     case EXL2__SAMPLE_RAW_MAXIMA:
         x->raw.top_key = exl2__weight_most(w->block_keys, blocks);
         return x->raw.top_key == EXL2__WEIGHT_KEY_NONE ? EXL2__SAMPLE_ENDED : EXL2__SAMPLE_RAW_SUMS;
@@ -392,7 +474,15 @@ EXL2__PRIVATE exl2__sample_pass exl2__sample_end_pass(exl2__sample_run *x)
         if (x->pass == EXL2__SAMPLE_ALTS_KEEP) {
             return exl2__sample_end_alts(x);
         }
+        if (x->pass == EXL2__SAMPLE_LEAST && exl2__sample_is_shaped(s)) {
+            exl2__sample_shape_begin(&x->shape, w, x->logits, s, &x->curve);
+        }
         break;
+    case EXL2__SAMPLE_SHAPE:
+        if (x->elements) {
+            exl2__sample_shape_next(&x->shape);
+        }
+        return x->elements ? EXL2__SAMPLE_SHAPE : EXL2__SAMPLE_SUM;
     case EXL2__SAMPLE_PENALTIES:
         exl2__sample_add(w, x->logits, s->bias, s->bias_count);
         exl2__sample_add(w, x->logits, x->row.extras, x->row.extra_count);
@@ -414,13 +504,13 @@ EXL2__PRIVATE exl2__sample_pass exl2__sample_end_pass(exl2__sample_run *x)
             x->result->chance = x->logits[w->list.ids[x->place]];
         }
         return exl2__sample_end_with(x, (exl2_token)w->list.ids[x->place]);
+    case EXL2__SAMPLE_GUIDE:
     case EXL2__SAMPLE_ALTS_LIST:
     case EXL2__SAMPLE_ALTS_SEARCH:
     case EXL2__SAMPLE_MASK:
     case EXL2__SAMPLE_LIST:
     case EXL2__SAMPLE_TOP_SEARCH:
     case EXL2__SAMPLE_SEARCH:
-    case EXL2__SAMPLE_SHAPE:
     case EXL2__SAMPLE_SUM:
     case EXL2__SAMPLE_ENDED:
         break;
@@ -447,7 +537,58 @@ static inline uint32_t exl2__sample_parts(const exl2__sample_run *x)
 /* More than the parts of all passes of a row. */
 static inline uint32_t exl2__sample_parts_most(uint32_t vocab)
 {
-    return 64u + 64u * (uint32_t)exl2__div_up(vocab, EXL2__SAMPLE_PART);
+    return 64u + 128u * (uint32_t)exl2__div_up(vocab, EXL2__SAMPLE_PART);
+}
+
+/* Passes that need about the same time for an element are of one kind, one of EXL2__PHASE_KINDS. */
+EXL2__PRIVATE uint32_t exl2__sample_kind(const exl2__sample_run *x)
+{
+    switch (x->pass) {
+    case EXL2__SAMPLE_OWN_MAXIMA:
+    case EXL2__SAMPLE_OTHER_MAXIMA:
+    case EXL2__SAMPLE_RAW_MAXIMA:
+    case EXL2__SAMPLE_MAXIMA:
+        return 0;
+    case EXL2__SAMPLE_OWN_SUMS:
+    case EXL2__SAMPLE_OTHER_SUMS:
+    case EXL2__SAMPLE_RAW_SUMS:
+    case EXL2__SAMPLE_SUMS:
+        return 1;
+    case EXL2__SAMPLE_ALTS_LIST:
+    case EXL2__SAMPLE_LIST:
+        return 2;
+    case EXL2__SAMPLE_ALTS_BLOCKS:
+    case EXL2__SAMPLE_ALTS_SEARCH:
+    case EXL2__SAMPLE_TOP_BLOCKS:
+    case EXL2__SAMPLE_TOP_SEARCH:
+    case EXL2__SAMPLE_SEARCH:
+        return 3;
+    case EXL2__SAMPLE_WEIGH:
+        return 4;
+    case EXL2__SAMPLE_SUM:
+        return 5;
+    case EXL2__SAMPLE_FIND:
+        return 6;
+    case EXL2__SAMPLE_MASK:
+        return 7;
+    case EXL2__SAMPLE_PENALTIES:
+        return 8;
+    case EXL2__SAMPLE_GUIDE:
+        return 9;
+    case EXL2__SAMPLE_SHAPE:
+        EXL2__ASSERT(EXL2__SAMPLE_SHAPE_KIND + (uint32_t)x->shape.pass < EXL2__PHASE_KINDS);
+        return EXL2__SAMPLE_SHAPE_KIND + (uint32_t)x->shape.pass;
+    default:
+        return 10;
+    }
+}
+
+/* A part's multiply-adds, roughly. A pass of few elements takes some time, too: it counts as one of 64. */
+static inline uint64_t exl2__sample_part_cost(const exl2__sample_run *x)
+{
+    uint64_t elements = exl2__min32(exl2__sample_part_elements(x), x->elements);
+    elements *= exl2__sample_of_blocks(x->pass) ? EXL2__WEIGHT_BLOCK : 1;
+    return 16 * exl2__max64(elements, 64);
 }
 
 /* Whether parts of the pass may run at the same time; else they follow each other. */
@@ -495,11 +636,7 @@ EXL2__PRIVATE exl2_result exl2__sample_begin(exl2__sample_run *x, exl2_cpu_path 
     result->alt_count = 0;
     result->surprise = result->chance = 0;
     result->logprob = result->logsumexp = exl2__weight_key_logit(EXL2__WEIGHT_KEY_NONE);
-    if (row->negative) {
-        exl2__sample_guidance(&x->w, logits, row);
-    }
-    x->found = false;
-    x->pass = EXL2__SAMPLE_RAW_MAXIMA;
+    x->pass = row->negative ? EXL2__SAMPLE_OWN_MAXIMA : EXL2__SAMPLE_RAW_MAXIMA;
     x->elements = exl2__sample_begin_pass(x);
     return EXL2_OK;
 }

@@ -1,7 +1,7 @@
 /* cpu_weight.h: the arithmetic of sampling: logits as ordered integer keys, probabilities as integer weights.
    takes: a row of logits [vocab] f32, any bit pattern.
-   gives: exl2__weight_key, exl2__weight_curve, exl2__weight_of, exl2__weight_least_key; exl2__weight_maxima and
-          exl2__weight_sums, and both in parts: _maxima_of, _most, _sums_of, _total. */
+   gives: exl2__weight_key, exl2__weight_curve, exl2__weight_of, exl2__weight_least_key; in parts exl2__weight_maxima_of
+          and _most, _sums_of and _total; exl2__weight_sums. */
 #ifndef EXL2__CPU_WEIGHT_H
 #define EXL2__CPU_WEIGHT_H
 
@@ -274,13 +274,6 @@ static inline int32_t exl2__weight_most(const int32_t *block_keys, uint32_t bloc
         most = block_keys[b] > most ? block_keys[b] : most;
     }
     return most;
-}
-
-/* Writes the largest key of each block, and returns that of the row; EXL2__WEIGHT_KEY_NONE if no token is allowed. */
-EXL2__PRIVATE int32_t exl2__weight_maxima(exl2_cpu_path path, const float *logits, uint32_t vocab, int32_t *block_keys)
-{
-    exl2__weight_maxima_of(path, logits, vocab, 0, exl2__weight_blocks(vocab), block_keys);
-    return exl2__weight_most(block_keys, exl2__weight_blocks(vocab));
 }
 
 /* Writes the sum of the weights of each of the blocks [first, last). */
