@@ -104,26 +104,6 @@ exl2_result engine_ids(exl2_engine *e, exl2_model m, const exl2_prompt *p, const
     return result;
 }
 
-/* In place of a job. */
-static bool count_ids(engine_thread *t, engine_run *run, refusal *r)
-{
-    exl2_token *ids;
-    size_t count;
-    const exl2_job_desc *d = &run->desc;
-    exl2_result result = engine_ids(t->host->engine, run->load->model, &d->prompt, &d->chat, &ids, &count);
-    if (result < 0) {
-        *r = (refusal){ result, ENGINE_BY_JOB, result == EXL2_ERR_MEMORY ? "there is no memory left for the ids" : NULL,
-                        0, 0 };
-        return false;
-    }
-    lock_take(&t->lock);
-    engine_put(t, run, &(engine_record){ .kind = ENGINE_IDS, .text = (const char *)ids, .bytes = count * sizeof *ids });
-    engine_put(t, run, &(engine_record){ .kind = ENGINE_DONE });
-    lock_release(&t->lock);
-    free(ids);
-    return true;
-}
-
 /* ---- pictures ---- */
 
 static void close_pictures(engine_thread *t, engine_batch *b)
@@ -157,6 +137,28 @@ static exl2_result make_pictures(engine_thread *t, engine_batch *b, refusal *r)
         b->images_made++;
     }
     return EXL2_OK;
+}
+
+/* In place of a job: the ids of the prompt of the batch's only run. true: the owner may have freed both already. */
+static bool count_ids(engine_thread *t, engine_batch *b, refusal *r)
+{
+    engine_run *run = b->runs[0];
+    exl2_token *ids;
+    size_t count;
+    const exl2_job_desc *d = &run->desc;
+    exl2_result result = engine_ids(t->host->engine, run->load->model, &d->prompt, &d->chat, &ids, &count);
+    if (result < 0) {
+        *r = (refusal){ result, ENGINE_BY_JOB, result == EXL2_ERR_MEMORY ? "there is no memory left for the ids" : NULL,
+                        0, 0 };
+        return false;
+    }
+    close_pictures(t, b);
+    lock_take(&t->lock);
+    engine_put(t, run, &(engine_record){ .kind = ENGINE_IDS, .text = (const char *)ids, .bytes = count * sizeof *ids });
+    engine_put(t, run, &(engine_record){ .kind = ENGINE_DONE });
+    lock_release(&t->lock);
+    free(ids);
+    return true;
 }
 
 /* ---- one run ---- */
@@ -405,8 +407,9 @@ static bool start_batch(engine_thread *t, engine_batch *b)
         if (last) {
             leave_list(t, b);
         }
-        bool started = !cancelled && (run->counts ? count_ids(t, run, &r) : start(t, run, &r));
-        if (last) {
+        bool counted = run->counts && !cancelled && count_ids(t, b, &r);
+        bool started = counted || (!cancelled && !run->counts && start(t, run, &r));
+        if (last && !counted) {
             close_pictures(t, b);
         }
         if (!started) {
