@@ -27,9 +27,10 @@ export function pictureRefusal(count) {
     return "No model is loaded, so there is none that could see a picture.";
   }
   if (!parameters?.use_vision) {
-    return `The model ${card.id} cannot see pictures. Send text alone, or load a model that sees.`;
+    return `The model ${card.id} cannot see pictures. Load a model that sees, or begin a chat without pictures.`;
   }
-  return most && count > most ? `The model reads ${most} pictures of a chat at most, and these are ${count}.` : null;
+  return most && count > most
+    ? `The model reads ${most} pictures of a chat at most, and this one would have ${count}.` : null;
 }
 
 /* ---- what is attached ---- */
