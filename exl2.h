@@ -537,7 +537,7 @@
    token costs less. A model whose layers all have the window (Mistral 7B v0.1) cannot recall words farther back than
    the text of its layers carries on. The layers with a window keep K and V of window_tokens tokens only, if that is
    less than the cache holds: of the windows of batch_max running jobs (of 4 jobs if batch_max is 0), each with two
-   pages more, and of the rows of a pass. Gemma 3 4B with a context of 32,768 then needs 0.29 of the bytes of a cache
+   pages more, and of the rows of a pass. Gemma 3 4B with a context of 32,768 then needs 0.3 of the bytes of a cache
    with all K and V. A job that finds no room for its window waits, as for pages. Windows that no running job sees stay
    while there is room; the oldest are given away first, those at the ends of jobs last. So a session goes on where its
    last job ended. After a rewind, in a fork at an older place, or where texts with a common beginning part, the window

@@ -358,8 +358,8 @@ static inline uint32_t exl2__table_demand(const exl2__pages *p, const exl2__tabl
                                           uint32_t reuse, uint32_t tokens_end)
 {
     uint32_t words[EXL2__PAGE_TOKENS], parent = EXL2__NO_PAGE, demand = exl2__pages_for(tokens_end), known;
-    shared = exl2__min32(shared, exl2__table_limit(p, x, shared, reuse, &known));
-    for (uint32_t i = 0; p->used > 0 && (i + 1) * EXL2__PAGE_TOKENS <= shared; i++) {
+    shared = p->used == 0 ? 0 : exl2__min32(shared, exl2__table_limit(p, x, shared, reuse, &known));
+    for (uint32_t i = 0; (i + 1) * EXL2__PAGE_TOKENS <= shared; i++) {
         exl2__table_gather(x, i, words);
         parent = exl2__pages_match(p, parent, x->table->root, words, EXL2__NO_PAGE);
         if (parent == EXL2__NO_PAGE || p->page[parent].users == 0) {

@@ -1,6 +1,7 @@
 /* windows.h: the window parts of KV pages: K and V of the layers with a window, which see the last tokens only.
    takes: pages by number; which of them running jobs see.
-   gives: exl2__windows, exl2__windows_make, _each, _rows, _first, _has, _fits, _take, _pin, _unpin, _move, _drop.
+   gives: exl2__windows, exl2__windows_make, _each, _rows, _rows_most, _first, _has, _fits, _room, _take, _pin, _unpin,
+          _move, _drop.
    owns:  nothing; its arrays come from the model's scratch arena.
 
    A page of a model with windows can have two parts: K and V of its other layers, as long as the page lives, and those
@@ -14,6 +15,8 @@
 #define EXL2__WINDOWS_H
 
 #include "../2_graph/phases.h"
+
+#define EXL2__WINDOWS_ROWS 1024u
 
 typedef struct exl2__windows {
     uint32_t window;          /* keys that a row sees, with its own */
@@ -37,18 +40,19 @@ static inline uint32_t exl2__windows_each(uint32_t window)
 }
 
 /* Parts for the rows of a pass beside those. n rows of a job with t computed tokens see and fill the pages of
-   [t + 1 - window, t + n], which are at most n / 64 more than it is promised. */
-static inline uint32_t exl2__windows_rows(uint32_t rows_max)
+   [t + 1 - window, t + n], which are at most n / 64 more than it is promised. A pass may have more than
+   EXL2__WINDOWS_ROWS rows while fewer jobs run than there are windows for. picture_rows: part of rows_max that a
+   picture's rows need at once. */
+static inline uint32_t exl2__windows_rows(uint32_t rows_max, uint32_t picture_rows)
 {
-    return rows_max / EXL2__PAGE_TOKENS + 1;
+    return (exl2__min32(rows_max - picture_rows, EXL2__WINDOWS_ROWS) + picture_rows) / EXL2__PAGE_TOKENS + 1;
 }
 
-/* count 0: pages have one part. */
+/* count 0: pages have one part. rows: as exl2__windows_rows. */
 static inline void exl2__windows_make(exl2__windows *w, exl2__arena *arena, uint32_t pages, uint32_t count,
-                                      uint32_t window, uint32_t rows_max)
+                                      uint32_t window, uint32_t rows)
 {
-    *w = (exl2__windows){ .window = window, .count = count, .free_count = count,
-                          .rows = exl2__windows_rows(rows_max) };
+    *w = (exl2__windows){ .window = window, .count = count, .free_count = count, .rows = rows };
     if (count == 0) {
         return;
     }
@@ -79,10 +83,26 @@ static inline bool exl2__windows_has(const exl2__windows *w, uint32_t page)
     return w->count == 0 || w->part[page] != EXL2__NO_PAGE;
 }
 
+/* Most rows of the next pass, those of a picture included. */
+static inline uint32_t exl2__windows_rows_most(const exl2__windows *w)
+{
+    return w->count > 0 ? (w->count - w->promised) * EXL2__PAGE_TOKENS : UINT32_MAX;
+}
+
 /* Can so many parts be promised? */
 static inline bool exl2__windows_fits(const exl2__windows *w, uint32_t parts)
 {
     return w->count == 0 || w->promised + parts + w->rows <= w->count;
+}
+
+/* Number of parts that no job sees. */
+static inline uint32_t exl2__windows_room(const exl2__windows *w)
+{
+    uint32_t room = w->free_count;
+    for (uint32_t i = 0; i < w->count; i++) {
+        room += w->rank[i] != UINT64_MAX;
+    }
+    return room;
 }
 
 /* Gives the page, which has none, a part: a free one, or the oldest of those that no job sees. */

@@ -113,7 +113,7 @@ EXL2__PRIVATE exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, b
     }
     exl2__pages_make(&m->pages, scratch, m->plan.pages);
     exl2__windows_make(&m->pages.windows, scratch, m->plan.pages, m->plan.window_pages, m->weights.config.window,
-                       m->plan.rows_max);
+                       exl2__windows_rows(m->plan.rows_max, m->plan.picture_rows));
     exl2__batch_make(&m->batch, scratch, &m->plan, exl2__objects_backend(m)->decode_rows - 1);
     m->forward.results =
         (exl2__logit_result *)exl2__arena_alloc_zeroed(scratch, m->plan.logit_rows_max * sizeof *m->forward.results);

@@ -647,7 +647,7 @@ EXL2__PRIVATE exl2_result exl2__snapshot_restore_kv(exl2_engine *e, exl2__model 
     }
     uint32_t pages = exl2__min32(x->pages, exl2__pages_room(&m->pages));
     uint32_t tokens = t->tokens, cached = exl2__min32(x->cached, pages * EXL2__PAGE_TOKENS);
-    bool room = w->count == 0 || (cached == x->cached && exl2__windows_fits(w, x->parts));
+    bool room = w->count == 0 || (cached == x->cached && exl2__windows_room(w) >= x->parts);
     if (cached == 0 || !room) {
         return EXL2_OK;
     }

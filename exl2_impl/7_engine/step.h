@@ -322,7 +322,8 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, const
     exl2__step_reserve_scores(e, m);
     exl2__drafts_ask(e, m);
     m->pass_ns = 0;
-    exl2__schedule_limits limits = { .kind = m->forward.step.kind, .rows = m->plan.rows_max - m->plan.picture_rows,
+    uint32_t most = exl2__min32(m->plan.rows_max, exl2__windows_rows_most(&m->pages.windows));
+    exl2__schedule_limits limits = { .kind = m->forward.step.kind, .rows = most - m->plan.picture_rows,
                                      .prompt_rows = exl2__step_prompt_rows(m, budget),
                                      .sequences = m->plan.sequences_max,
                                      .sampled_rows = exl2__objects_backend(m)->decode_rows,

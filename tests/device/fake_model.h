@@ -1,6 +1,7 @@
 /* fake_model.h: a model of what the kernels do to histories, and of nothing else. Attention stores (token, position) in
    the pages of its rows; sampling returns a token that depends on every token in the row's pages. So a page that is
-   missing, stale, or of another session changes the generated tokens.
+   missing, stale, or of another session changes the generated tokens. Layers whose K and V lie in window parts of pages
+   must have in a row's window what the next layer without them has there.
    takes: launches, as fake.run.
    gives: fake_model_run, fake_model_say, fake_model_kinds.
    owns:  the table of passes; marks lie in the pages. */
@@ -21,14 +22,16 @@ typedef struct fake_mark {
 enum { FAKE_ROWS_NONE, FAKE_ROWS_PROMPT, FAKE_ROWS_SAMPLED };
 
 static struct fake_pages { /* for each pass, known by its rows' address: pages of the layer whose attention ran last */
-    uint64_t rows, address, used;
+    uint64_t rows, address, used, pass; /* pass: of layers whose K and V lie in pages */
     uint32_t page_bytes, kind;
+    exl2k_attend_args parts; /* of the last layer with window parts that is not checked yet; pass 0: there is none */
 } fake_pages[FAKE_MODEL_PASSES];
 
 /* Set by a test whose prompts have only ids below FAKE_MODEL_FIRST: every row must be of its token's kind. */
 static bool fake_model_kinds;
 static bool fake_model_guesses; /* drafts may be tokens of prompts */
 static uint32_t fake_model_rows[3]; /* by kind, counted in layer 0 of every model */
+static uint64_t fake_model_windows; /* rows whose windows were checked and begin after the history */
 static uint64_t fake_pages_used; /* counts uses; the least recently used entry is replaced */
 
 /* The entry of the pass whose rows lie at `rows`. Several models can run on one device at the same time, and each group
@@ -79,24 +82,50 @@ static void fake_model_kind(struct fake_pages *pages, uint32_t kind)
     pages->kind = kind;
 }
 
+/* Compares the window of each row in its window parts with what its pages have there. */
+static void fake_model_check_parts(struct fake_pages *pages, uint32_t count)
+{
+    struct fake_pages parts = { .address = pages->parts.pages, .page_bytes = pages->parts.page_bytes };
+    const exl2k_pass *step = fake_model_at(pages->pass, sizeof *step);
+    const exl2k_pass *parts_step = fake_model_at(pages->parts.pass, sizeof *step);
+    for (uint32_t i = 0; i < count && i < step->row_count; i++) {
+        const exl2k_row *row = fake_model_at(pages->rows + i * sizeof *row, sizeof *row);
+        uint32_t window = pages->parts.window, end = row->position + 1;
+        for (uint32_t at = end > window ? end - window : 0; at < end && !(row->flags & EXL2K_ROW_DONE); at++) {
+            const fake_mark *seen = fake_model_mark(&parts, parts_step, row, at);
+            if (seen->position != at || seen->token != fake_model_mark(pages, step, row, at)->token) {
+                fake_misuse("a layer with a window sees a part of a page that holds something else");
+            }
+            fake_model_windows += at + 1 == end && window < end;
+        }
+    }
+    pages->parts.pass = 0;
+}
+
 static void fake_model_attend(const exl2k_attend_args *a, uint32_t count, uint32_t kind)
 {
     const exl2k_pass *step = fake_model_at(a->pass, sizeof *step);
-    struct fake_pages *pages = fake_model_pages(a->rows, true);
-    bool first = pages->kind == FAKE_ROWS_NONE;
+    struct fake_pages *pages = fake_model_pages(a->rows, true), parts = { .address = a->pages };
+    bool first = pages->kind == FAKE_ROWS_NONE, has_parts = a->window < EXL2K_WINDOW_MAX && a->pass != pages->pass;
     fake_model_kind(pages, kind);
-    pages->address = a->pages;
+    parts.page_bytes = a->page_bytes;
+    pages->parts = has_parts ? *a : pages->parts;
+    pages->address = has_parts ? pages->address : a->pages;
     pages->page_bytes = a->page_bytes;
     for (uint32_t i = 0; i < count && i < step->row_count; i++) {
         const exl2k_row *row = fake_model_at(a->rows + i * sizeof *row, sizeof *row);
         if (!(row->flags & EXL2K_ROW_DONE)) {
-            *fake_model_mark(pages, step, row, row->position) = (fake_mark){ row->token, row->position };
+            *fake_model_mark(has_parts ? &parts : pages, step, row, row->position) =
+                (fake_mark){ row->token, row->position };
             fake_model_rows[kind] += first;
             bool given = row->token < FAKE_MODEL_FIRST, as_given = kind == FAKE_ROWS_PROMPT;
             if (fake_model_kinds && given != as_given && (as_given || !fake_model_guesses)) {
                 fake_misuse("a row is computed as one of the other kind");
             }
         }
+    }
+    if (!has_parts && pages->parts.pass) {
+        fake_model_check_parts(pages, count);
     }
 }
 
@@ -215,7 +244,11 @@ static void fake_model_sample(const exl2k_sample_args *a, uint32_t rows)
 static void fake_model_run(const char *function, const void *arguments, const unsigned grid[3])
 {
     if (strcmp(function, "exl2k_embed") == 0) {
-        fake_model_pages(((const exl2k_embed_args *)arguments)->rows, true)->kind = FAKE_ROWS_NONE;
+        const exl2k_embed_args *embed = arguments;
+        struct fake_pages *pages = fake_model_pages(embed->rows, true);
+        pages->kind = FAKE_ROWS_NONE;
+        pages->pass = embed->pass;
+        pages->parts.pass = 0;
     } else if (strcmp(function, "exl2k_attend_store") == 0) {
         fake_model_attend(arguments, grid[0], FAKE_ROWS_PROMPT);
     } else if (strcmp(function, "exl2k_attend_expand") == 0) { /* of a quantized cache, beside exl2k_attend_quantize */

@@ -3,6 +3,9 @@
    log-probabilities, bit for bit. Histories that were given up count as not cached, and prompts as not reused. */
 #include "rig.h"
 
+#include "private/windows.h"
+#include "private/plan.h"
+
 #define SESSIONS 4u
 #define CONTEXT 1024u
 #define MOVES 420u
@@ -191,8 +194,114 @@ static void check_words(const char *path)
     }
 }
 
+/* ---- what is found again ---- */
+
+/* A job alone, in session i or in none. Returns how many tokens of the prompt were reused on both sides. */
+static uint32_t run_alone(const exl2_token *ids, uint32_t count, uint32_t news, uint32_t i, uint32_t *full)
+{
+    for (uint32_t k = 0; k < 2; k++) {
+        side *x = &sides[k];
+        memset(&x->said[0], 0, sizeof x->said[0]);
+        exl2_job_desc d = rig_job(&x->r, ids, count, news, &x->said[0]);
+        if (i < SESSIONS) {
+            d.model.id = 0;
+            d.session = x->sessions[i];
+        }
+        rig_run(&x->r, &d);
+    }
+    CHECK(sides[0].said[0].count == sides[1].said[0].count
+          && memcmp(sides[0].said[0].ids, sides[1].said[0].ids, sides[0].said[0].count * sizeof(exl2_token)) == 0);
+    *full = sides[0].said[0].stats.reused_tokens;
+    return sides[1].said[0].stats.reused_tokens;
+}
+
+static uint32_t cached(uint32_t k, uint32_t i)
+{
+    exl2_session_info info;
+    CHECK_INT(exl2_session_get(sides[k].r.engine, sides[k].sessions[i], &info), EXL2_OK);
+    return info.tokens_cached;
+}
+
+/* The next turn of a session finds all, although longer texts have used the windows since. After a rewind into its
+   middle it finds nothing. Of texts with a common beginning that is longer than the window, the second one may have to
+   compute it again, but the third one finds it. */
+static void check_found(const char *path)
+{
+    static exl2_token ids[700], other[700];
+    uint32_t full;
+    open_sides(path);
+    for (uint32_t i = 0; i < 700; i++) {
+        ids[i] = (exl2_token)(3 + below(250));
+        other[i] = (exl2_token)(3 + below(250));
+    }
+    run_alone(ids, 500, 30, 0, &full);
+    run_alone(other, 700, 30, 1, &full);
+    CHECK(cached(0, 0) == cached(1, 0) && cached(1, 0) >= 500);
+    run_alone(ids + 500, 20, 30, 0, &full);
+    CHECK(cached(0, 0) == cached(1, 0) && cached(1, 0) >= 550);
+    for (uint32_t k = 0; k < 2; k++) {
+        CHECK_INT(exl2_session_rewind(sides[k].r.engine, sides[k].sessions[0], 250), EXL2_OK);
+    }
+    CHECK_INT(cached(0, 0), 250);
+    CHECK_INT(cached(1, 0), 0);
+    run_alone(ids + 600, 20, 30, 0, &full);
+    for (uint32_t i = 0; i < 5; i++) { /* 400 tokens are common */
+        for (uint32_t n = 400; n < 650; n++) {
+            other[n] = (exl2_token)(3 + below(250));
+        }
+        uint32_t reused = run_alone(other, 650, 10, SESSIONS, &full);
+        CHECK(reused <= full && (i == 0 || full >= 384));
+        CHECK(i < 2 || reused >= 384);
+        printf("%u of %u tokens found\n", reused, full);
+    }
+    for (uint32_t k = 0; k < 2; k++) {
+        rig_close(&sides[k].r);
+    }
+}
+
+/* ---- the plan ---- */
+
+static exl2_model_info measure(const rig *r, uint32_t batch, uint64_t tokens, bool full)
+{
+    exl2_model_desc m = { .path = rig_golden("gemma2"), .context_max = 32768, .batch_max = batch };
+    exl2_model_info info;
+    m.cache.tokens = tokens;
+    m.cache.full = full;
+    CHECK_INT(exl2_model_measure(r->engine, &m, &info), EXL2_OK);
+    CHECK_INT(info.cache_tokens, tokens);
+    return info;
+}
+
+static void check_plan(void)
+{
+    rig r = rig_load(rig_golden("gemma2"));
+    static const uint32_t batches[] = { 0, 1, 4, 16, 64 };
+    exl2_model_info full = measure(&r, 0, 32768, true);
+    CHECK(full.window_tokens == 0 && full.cache_bytes == 32768 * full.cache_bytes_per_token);
+    for (uint32_t i = 0; i < EXL2__COUNT(batches); i++) { /* windows of 32 tokens in two of four layers */
+        uint32_t jobs = batches[i] ? batches[i] : 4, parts = jobs * (1 + 2) + 1024 / 64 + 1;
+        exl2_model_info info = measure(&r, batches[i], 32768, false);
+        CHECK_INT(info.window_tokens, parts * 64);
+        CHECK_INT(info.window_bytes, parts * 64 * info.cache_bytes_per_token / 2);
+        CHECK_INT(info.cache_bytes, 32768 * info.cache_bytes_per_token / 2 + info.window_bytes);
+        CHECK(info.cache_bytes_per_token == full.cache_bytes_per_token);
+        CHECK(info.scratch_bytes > measure(&r, batches[i], 32768, true).scratch_bytes);
+    }
+    CHECK_INT(measure(&r, 0, 64 * (4 * 3 + 17), false).window_tokens, 0); /* as many pages as parts */
+    CHECK(measure(&r, 0, 64 * (4 * 3 + 18), false).window_tokens > 0);
+    rig_close(&r);
+    /* Gemma 3 4B: windows of 1,024 tokens in 29 of 34 layers, by passes of 1,024 or 2,048 rows. */
+    for (uint32_t rows = 1024; rows <= 2048; rows *= 2) {
+        exl2__plan p = { .sequences_max = 16 };
+        uint32_t parts = exl2__plan_window_pages(&p, 0, exl2__windows_each(1024), exl2__windows_rows(rows, 0));
+        CHECK(5 * 512 + 29 * parts <= 0.3 * 34 * 512);
+    }
+}
+
 int main(void)
 {
+    check_plan();
+    check_found(rig_golden("gemma2"));
     check_words(rig_golden("gemma2"));
     check_words(rig_golden("starcoder2"));
     return check_done();

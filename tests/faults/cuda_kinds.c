@@ -1,6 +1,6 @@
 /* cuda_kinds.c: rows of two kinds over the fake driver: no pass has both, and K and V are always computed as their
-   words say: found, evicted, preempted, restored, with drafts and without. Prompts have only ids that are never
-   sampled, so that the fake kernels know each row's kind.
+   words say: found, evicted, preempted, restored, with drafts and without; also with window parts of pages. Prompts
+   have only ids that are never sampled, so that the fake kernels know each row's kind.
    takes: the goldens.
    gives: exit code 0 or 1. */
 #include "cuda_rig.h"
@@ -19,6 +19,7 @@ static uint32_t below(uint32_t bound)
 }
 
 static bool slow;          /* the GPU is so slow that the head is cut into units */
+static bool windows;       /* a model with windows in two of its four layers, which keep K and V of few windows */
 static uint32_t head_parts; /* products of later columns of the head, in one pass at least */
 
 static void run(const char *function, const void *arguments, const unsigned grid[3])
@@ -40,7 +41,7 @@ static void begin(uint32_t pages, uint32_t batch)
     head_parts = 0;
     fake_model_kinds = true;
     memset(fake_model_rows, 0, sizeof fake_model_rows);
-    d.path = rig_golden("exl2-mixed");
+    d.path = rig_golden(windows ? "gemma2" : "exl2-mixed");
     d.prefill_chunk = 128;
     d.context_max = 512;
     d.batch_max = batch;
@@ -49,6 +50,9 @@ static void begin(uint32_t pages, uint32_t batch)
     if (!CHECK(e != NULL) || !CHECK_INT(exl2_model_load(e, &d, &model), EXL2_OK)) {
         exit(1);
     }
+    exl2_model_info info;
+    CHECK_INT(exl2_model_get(e, model, &info), EXL2_OK);
+    CHECK((info.window_tokens > 0) == windows && info.window_tokens < d.cache.tokens);
 }
 
 static void end(void)
@@ -142,7 +146,8 @@ static void test_drafts(bool timed)
 /* A second model that is always right drafts for the first. */
 static exl2_job_desc draft_job(exl2_session *s)
 {
-    exl2_model_desc d = { .path = rig_golden("exl2-mixed"), .context_max = 512, .cache.tokens = 512, .batch_max = 4 };
+    exl2_model_desc d = { .path = rig_golden(windows ? "gemma2" : "exl2-mixed"), .context_max = 512, .batch_max = 4 };
+    d.cache.tokens = windows ? 2048 : 512;
     exl2_model draft = { 0 };
     CHECK_INT(exl2_model_load(e, &d, &draft), EXL2_OK);
     CHECK_INT(exl2_session_open(e, model, s), EXL2_OK);
@@ -233,7 +238,8 @@ static void test_moves(uint32_t gpu_us, bool drafts)
     exl2_session s[SESSIONS] = { { 0 } };
     exl2_job jobs[SESSIONS] = { { 0 } };
     size_t bytes = 0;
-    begin(8, 3);
+    begin(windows ? 14 : 8, 3);
+    fake_model_windows = 0;
     fake_model_guesses = drafts;
     for (uint32_t move = 0; move < MOVES * (slow ? 6 : 1); move++) {
         uint32_t i = below(SESSIONS), action = below(32);
@@ -276,7 +282,8 @@ static void test_moves(uint32_t gpu_us, bool drafts)
     exl2_engine_stats stats = stats_of();
     printf("%u evictions, %u preemptions, %u of %u drafts accepted\n", (unsigned)stats.evictions,
            (unsigned)stats.preemptions, (unsigned)stats.accepted, (unsigned)stats.drafted);
-    CHECK(stats.evictions > 50 && stats.preemptions > 5 && (stats.accepted > 20) == drafts);
+    CHECK(stats.evictions > 50 && stats.preemptions > 5 && (stats.accepted > 15) == drafts);
+    CHECK((fake_model_windows > 1000) == windows);
     end();
 }
 
@@ -295,6 +302,12 @@ int main(void)
     test_moves(1, false);
     test_moves(1, true);
     slow = true;
+    test_moves(1, true);
+    slow = false;
+    windows = true;
+    test_draft_model(false);
+    test_moves(0, false);
+    test_moves(0, true);
     test_moves(1, true);
     return check_done();
 }

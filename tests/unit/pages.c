@@ -62,7 +62,7 @@ static void open_pool(uint32_t window)
     arena.base = block;
     arena.size = sizeof block;
     exl2__pages_make(&pages, &arena, PAGES);
-    exl2__windows_make(&pages.windows, &arena, PAGES, window ? PARTS : 0, window, 200);
+    exl2__windows_make(&pages.windows, &arena, PAGES, window ? PARTS : 0, window, exl2__windows_rows(200, 0));
     CHECK(arena.used <= arena.size && pages.buckets != NULL);
     memset(&seen, 0, sizeof seen);
     pages.sampled = EXL2__WORD_SAMPLED;
