@@ -94,10 +94,10 @@ EXL2__UNALIGNED_MOVES();
 #define EXL2__TARGET_AVX2
 #define EXL2__TARGET_AVX512
 #define EXL2__TARGET_VNNI
-static inline void exl2__cpuid(uint32_t leaf, uint32_t out[4]) /* eax, ebx, ecx, edx of subleaf 0 */
+static inline void exl2__cpuid(uint32_t leaf, uint32_t subleaf, uint32_t out[4]) /* eax, ebx, ecx, edx */
 {
     int part[4];
-    __cpuidex(part, (int)leaf, 0);
+    __cpuidex(part, (int)leaf, (int)subleaf);
     for (uint32_t i = 0; i < 4; i++) {
         out[i] = (uint32_t)part[i];
     }
@@ -114,9 +114,9 @@ static inline uint32_t exl2__xgetbv(void)
 #define EXL2__TARGET_VNNI \
     __attribute__((target("avx512vnni,avx512vbmi,avx512vbmi2,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")))
 /* CPUID by hand: __builtin_cpu_supports needs compiler-rt, which clang-cl does not link. */
-static inline void exl2__cpuid(uint32_t leaf, uint32_t out[4]) /* eax, ebx, ecx, edx of subleaf 0 */
+static inline void exl2__cpuid(uint32_t leaf, uint32_t subleaf, uint32_t out[4]) /* eax, ebx, ecx, edx */
 {
-    __asm__ volatile("cpuid" : "=a"(out[0]), "=b"(out[1]), "=c"(out[2]), "=d"(out[3]) : "a"(leaf), "c"(0));
+    __asm__ volatile("cpuid" : "=a"(out[0]), "=b"(out[1]), "=c"(out[2]), "=d"(out[3]) : "a"(leaf), "c"(subleaf));
 }
 
 /* The low half of XCR0. Only if CPUID reports OSXSAVE. */
@@ -126,6 +126,16 @@ static inline uint32_t exl2__xgetbv(void)
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return low;
 }
+#endif
+
+/* AVX-VNNI sums bytes in 256 bits: compilers that know it have this header (gcc 11, clang 12). */
+#define EXL2__AVX_VNNI 0
+#if EXL2__X86_SIMD && !EXL2__MSVC && defined(__has_include)
+#if __has_include(<avxvnniintrin.h>)
+#undef EXL2__AVX_VNNI
+#define EXL2__AVX_VNNI 1
+#define EXL2__TARGET_AVX_VNNI __attribute__((target("avxvnni,avx2,fma,f16c")))
+#endif
 #endif
 
 /* Every aarch64 CPU has NEON. Big-endian systems number lanes in another way. */

@@ -31,15 +31,15 @@ static inline exl2_cpu_path exl2__cpu_path_best(void)
 #if EXL2__X86_SIMD
     exl2__cpu_bits bits = { 0, 0, 0 };
     uint32_t leaf[4];
-    exl2__cpuid(0, leaf);
+    exl2__cpuid(0, 0, leaf);
     uint32_t last = leaf[0];
-    exl2__cpuid(1, leaf);
+    exl2__cpuid(1, 0, leaf);
     bits.leaf1_ecx = leaf[2];
     if (leaf[2] >> 27 & 1) {
         bits.saved = exl2__xgetbv();
     }
     if (last >= 7) {
-        exl2__cpuid(7, leaf);
+        exl2__cpuid(7, 0, leaf);
         bits.leaf7_ebx = leaf[1];
     }
     exl2_cpu_path best = exl2__cpu_path_of(bits);
@@ -54,17 +54,22 @@ static inline exl2_cpu_path exl2__cpu_path_best(void)
 #endif
 }
 
-/* Does this CPU, which has AVX-512, also have VNNI, VBMI and VBMI2? They are no path of their own: results are the same
-   to the bit. */
-static inline bool exl2__cpu_path_has_vnni(void)
+/* Does this CPU, which has this path, also sum bytes (VNNI, VBMI and VBMI2 beside AVX-512, AVX-VNNI beside
+   AVX2)? They are no path of their own: results are the same to the bit. */
+static inline bool exl2__cpu_path_has_vnni(exl2_cpu_path path)
 {
     bool has = false;
+    (void)path;
 #if EXL2__X86_SIMD
     uint32_t leaf[4], needed = 1u << 1 | 1u << 6 | 1u << 11;
-    exl2__cpuid(0, leaf);
+    exl2__cpuid(0, 0, leaf);
     if (leaf[0] >= 7) {
-        exl2__cpuid(7, leaf);
-        has = (leaf[2] & needed) == needed;
+        exl2__cpuid(7, 0, leaf);
+        has = path == EXL2_CPU_AVX512 && (leaf[2] & needed) == needed;
+        if (path == EXL2_CPU_AVX2 && EXL2__AVX_VNNI && leaf[0] >= 1) {
+            exl2__cpuid(7, 1, leaf);
+            has = leaf[0] >> 4 & 1;
+        }
     }
 #endif
     return has;

@@ -26,6 +26,9 @@
 #include <avx512vnniintrin.h>
 #include <avx512vbmiintrin.h>
 #include <avx512vbmi2intrin.h>
+#if EXL2__AVX_VNNI
+#include <avxvnniintrin.h>
+#endif
 #endif
 #pragma pop_macro("free")
 #pragma pop_macro("malloc")

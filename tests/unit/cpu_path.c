@@ -36,6 +36,25 @@ static void test_bits(void)
     }
 }
 
+#if EXL2__X86_SIMD
+/* As the system says; the names that compilers know are newer than the intrinsics. */
+static bool has_avx_vnni(void)
+{
+    char line[8192];
+    bool has = false;
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    while (!has && file && fgets(line, sizeof line, file)) {
+        has = strncmp(line, "flags", 5) == 0 && strstr(line, " avx_vnni ");
+    }
+    if (!file) { /* another system */
+        has = exl2__cpu_path_has_vnni(EXL2_CPU_AVX2);
+    } else {
+        fclose(file);
+    }
+    return has;
+}
+#endif
+
 static void test_here(void)
 {
     exl2_cpu_path best = exl2__cpu_path_best();
@@ -45,6 +64,11 @@ static void test_here(void)
                && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     CHECK_INT(best, avx512 ? EXL2_CPU_AVX512 : avx2 ? EXL2_CPU_AVX2 : EXL2_CPU_C);
     CHECK_INT(exl2__cpu_path_choose(EXL2_CPU_AVX2), best < EXL2_CPU_AVX2 ? best : EXL2_CPU_AVX2);
+    bool vnni = __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi")
+             && __builtin_cpu_supports("avx512vbmi2");
+    CHECK_INT(exl2__cpu_path_has_vnni(EXL2_CPU_AVX512), vnni);
+    CHECK_INT(exl2__cpu_path_has_vnni(EXL2_CPU_AVX2), EXL2__AVX_VNNI && has_avx_vnni());
+    CHECK_INT(exl2__cpu_path_has_vnni(EXL2_CPU_C), false);
 #else
     CHECK_INT(best, EXL2__NEON_SIMD ? EXL2_CPU_NEON : EXL2_CPU_C);
     CHECK_INT(exl2__cpu_path_choose(EXL2_CPU_AVX2), best); /* a limit for x86-64 limits no other CPU */

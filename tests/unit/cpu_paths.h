@@ -9,6 +9,9 @@ static const exl2__cpu_ops *const all_ops[] = {
     &exl2__cpu_plain_ops,
 #if defined(EXL2__CPU_FAST) && EXL2__X86_SIMD
     &exl2__cpu_avx2_ops,
+#if EXL2__AVX_VNNI
+    &exl2__cpu_avxvnni_ops,
+#endif
     &exl2__cpu_avx512_ops,
     &exl2__cpu_vnni_ops,
 #elif defined(EXL2__CPU_FAST)
@@ -25,9 +28,9 @@ static bool runs(const exl2__cpu_ops *ops)
         return false;
     }
 #if defined(EXL2__CPU_FAST) && EXL2__X86_SIMD
-    exl2_cpu_path needs = ops == &exl2__cpu_avx2_ops ? EXL2_CPU_AVX2
+    exl2_cpu_path needs = ops == &exl2__cpu_avx2_ops || strcmp(ops->name, "avxvnni") == 0 ? EXL2_CPU_AVX2
                         : ops == &exl2__cpu_avx512_ops || ops == &exl2__cpu_vnni_ops ? EXL2_CPU_AVX512 : EXL2_CPU_C;
-    return exl2__cpu_path_best() >= needs && (ops != &exl2__cpu_vnni_ops || exl2__cpu_path_has_vnni());
+    return exl2__cpu_path_best() >= needs && (!strstr(ops->name, "vnni") || exl2__cpu_path_has_vnni(needs));
 #else
     return true;
 #endif

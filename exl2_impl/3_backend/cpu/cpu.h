@@ -452,7 +452,10 @@ EXL2__PRIVATE exl2_result exl2__cpu_open(exl2__ctx *c, void *hardware, exl2__dev
     d->c = c;
     d->ops = exl2__cpu_choose(c->cpu_path);
 #if defined(EXL2__CPU_FAST) && EXL2__X86_SIMD
-    d->ops = c->cpu_path == EXL2_CPU_AVX512 && c->cpu_vnni ? &exl2__cpu_vnni_ops : d->ops;
+    d->ops = c->cpu_vnni && c->cpu_path == EXL2_CPU_AVX512 ? &exl2__cpu_vnni_ops : d->ops;
+#if EXL2__AVX_VNNI
+    d->ops = c->cpu_vnni && c->cpu_path == EXL2_CPU_AVX2 ? &exl2__cpu_avxvnni_ops : d->ops;
+#endif
 #endif
     d->tasks = c->parallel.run ? exl2__max32(exl2__min32(c->parallel.width, EXL2__CPU_TASKS_MAX), 1) : 1;
     *out = (exl2__device *)memory;

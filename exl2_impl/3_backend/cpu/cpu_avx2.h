@@ -1,6 +1,6 @@
 /* cpu_avx2.h: products and attention in eight lanes, for CPUs with AVX2, FMA and F16C.
    takes: cpu_simd_template.h.
-   gives: exl2__cpu_avx2_ops. */
+   gives: exl2__cpu_avx2_ops, exl2__cpu_avxvnni_ops. */
 #ifndef EXL2__CPU_AVX2_H
 #define EXL2__CPU_AVX2_H
 
@@ -63,7 +63,7 @@
 #define EXL2__V_SUM_BYTES(v) \
     _mm256_castsi256_ps(_mm256_or_si256(_mm256_madd_epi16(_mm256_maddubs_epi16(v, _mm256_set1_epi8(1)), \
                                                           _mm256_set1_epi16(1)), _mm256_set1_epi32(0x4B000000)))
-#define EXL2__V_ROUND_BY_SUMS false
+#define EXL2__V_ROUND_BY_SUMS(four) false
 #define EXL2__V_SUB(a, b) _mm256_sub_ps(a, b)
 #define EXL2__V_MUL(a, b) _mm256_mul_ps(a, b)
 #define EXL2__V_PICK(a, b, i) \
@@ -91,18 +91,45 @@ EXL2__FORCE_INLINE EXL2__TARGET_AVX2 void exl2__cpu_avx2_fold(float *to, __m256 
 }
 
 #include "cpu_exl3_template.h"
+
+#if EXL2__AVX_VNNI
+/* Matrices of EXL3 once more, for CPUs that sum bytes (Alder Lake and later). The bits are the same. */
+#undef EXL2__V_NAME
+#undef EXL2__V_TARGET
+#undef EXL2__V_SUM_BYTES
+#undef EXL2__V_ROUND_BY_SUMS
+#define EXL2__V_NAME(name) exl2__cpu_avxvnni_##name
+#define EXL2__V_TARGET EXL2__TARGET_AVX_VNNI
+#define EXL2__V_SUM_BYTES(v) \
+    _mm256_castsi256_ps(_mm256_dpbusd_avx_epi32(_mm256_set1_epi32(0x4B000000), v, _mm256_set1_epi8(1)))
+#define EXL2__V_ROUND_BY_SUMS(four) (four)
+
+#include "cpu_exl3_template.h"
+
+#undef EXL2__V_NAME
+#undef EXL2__V_TARGET
+#define EXL2__V_NAME(name) exl2__cpu_avx2_##name
+#define EXL2__V_TARGET EXL2__TARGET_AVX2
+#endif
+
 #include "cpu_simd_template.h"
 #undef EXL2__V_MIDDLES
 
-static const exl2__cpu_ops exl2__cpu_avx2_ops = {
-    "avx2", 6, 12,
-    exl2__cpu_vector_norm, exl2__cpu_vector_gather, exl2__cpu_avx2_product,
-    exl2__cpu_vector_rope, exl2__cpu_vector_half,
-    exl2__cpu_avx2_scores, exl2__cpu_vector_softmax, exl2__cpu_avx2_weighted_sum,
-    exl2__cpu_avx2_scores_of_codes, exl2__cpu_avx2_weighted_codes, exl2__cpu_vector_activate, exl2__cpu_vector_softcap,
-    EXL2__CPU_EXL3_OPS(avx2)
-    exl2__cpu_vector_shrink, exl2__cpu_vector_expand,
-};
+/* All but EXL3 is the same. */
+#define EXL2__CPU_AVX2_OPS(name, isa) { \
+    name, 6, 12, \
+    exl2__cpu_vector_norm, exl2__cpu_vector_gather, exl2__cpu_avx2_product, \
+    exl2__cpu_vector_rope, exl2__cpu_vector_half, \
+    exl2__cpu_avx2_scores, exl2__cpu_vector_softmax, exl2__cpu_avx2_weighted_sum, \
+    exl2__cpu_avx2_scores_of_codes, exl2__cpu_avx2_weighted_codes, exl2__cpu_vector_activate, \
+    exl2__cpu_vector_softcap, EXL2__CPU_EXL3_OPS(isa) \
+    exl2__cpu_vector_shrink, exl2__cpu_vector_expand, \
+}
+
+static const exl2__cpu_ops exl2__cpu_avx2_ops = EXL2__CPU_AVX2_OPS("avx2", avx2);
+#if EXL2__AVX_VNNI
+static const exl2__cpu_ops exl2__cpu_avxvnni_ops = EXL2__CPU_AVX2_OPS("avxvnni", avxvnni);
+#endif
 
 #endif
 #endif

@@ -61,7 +61,7 @@
 #define EXL2__V_SUM_BYTES(v) \
     _mm512_castsi512_ps(_mm512_or_si512(_mm512_madd_epi16(_mm512_maddubs_epi16(v, _mm512_set1_epi8(1)), \
                                                           _mm512_set1_epi16(1)), _mm512_set1_epi32(0x4B000000)))
-#define EXL2__V_ROUND_BY_SUMS false
+#define EXL2__V_ROUND_BY_SUMS(four) false
 #define EXL2__V_SUB(a, b) _mm512_sub_ps(a, b)
 #define EXL2__V_MUL(a, b) _mm512_mul_ps(a, b)
 #define EXL2__V_PICK(a, b, i) _mm512_permutex2var_epi32(a, i, b)
@@ -100,7 +100,7 @@ EXL2__FORCE_INLINE EXL2__TARGET_AVX512 void exl2__cpu_avx512_fold(float *to, __m
 #undef EXL2__V_TAKES
 #undef EXL2__V_SUM_BYTES
 #undef EXL2__V_ROUND_BY_SUMS
-#define EXL2__V_ROUND_BY_SUMS true
+#define EXL2__V_ROUND_BY_SUMS(four) true
 #define EXL2__V_NAME(name) exl2__cpu_vnni_##name
 #define EXL2__V_TARGET EXL2__TARGET_VNNI
 #define EXL2__V_FUNNEL(a, b, l, r) _mm512_shldv_epi32(a, b, l)

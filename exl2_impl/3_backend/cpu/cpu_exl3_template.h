@@ -23,7 +23,7 @@
    EXL2__V_BITS_FLOAT(v), EXL2__V_FLOAT_BITS(v)  the same bits as floats, as integers
    EXL2__V_SUM_BYTES(v)                  EXL2__V_SUM_BASE + the sum of a lane's four bytes, as float
    EXL2__V_SUB(a, b) EXL2__V_MUL(a, b)   of floats
-   EXL2__V_ROUND_BY_SUMS                 are two sums, beside so few products, faster than one of products?
+   EXL2__V_ROUND_BY_SUMS(four)           are two sums faster than two products, with 4 bits or with other rates?
    EXL2__V_PICK(a, b, i)                 words i of a and b, one after the other; of a alone, if EXL2__V_NEAR
    EXL2__V_PICK_NEAR(a, i)               words i of a
    EXL2__V_PICK_INDEX(i)                 i as EXL2__V_PICK needs it
@@ -83,15 +83,16 @@ EXL2__V_INLINE void EXL2__V_NAME(exl3_ring_make)(const exl2__cpu_part *p, uint32
     }
 }
 
-/* The weights of states. */
-EXL2__V_INLINE EXL2__V EXL2__V_NAME(exl3_value)(const EXL2__V_NAME(exl3_ring) *r, bool mul1, EXL2__V_INT state)
+/* The weights of states. sums: EXL2__V_ROUND_BY_SUMS. */
+EXL2__V_INLINE EXL2__V EXL2__V_NAME(exl3_value)(const EXL2__V_NAME(exl3_ring) *r, bool mul1, bool sums,
+                                                EXL2__V_INT state)
 {
     EXL2__V value;
     if (mul1) { /* exact, as EXL2__V_SUM_BASE and the factor have few bits */
         EXL2__V_INT x = EXL2__V_INT_MUL(state, EXL2__V_SET_BITS(EXL2__EXL3_MUL1_FACTOR));
         const float a = 0.00676727294921875f, b = -10.3828125f; /* halves 1EEE, C931 */
         value = EXL2__V_FMA(EXL2__V_SUM_BYTES(x), EXL2__V_SET(a), EXL2__V_SET(b + (1024.0f - EXL2__V_SUM_BASE) * a));
-        if (EXL2__V_ROUND_BY_SUMS) { /* no value is 0 */
+        if (sums) { /* no value is 0 */
             EXL2__V_INT bits = EXL2__V_INT_ADD(EXL2__V_FLOAT_BITS(value), EXL2__V_SET_BITS(13u << 23));
             EXL2__V wide = EXL2__V_BITS_FLOAT(bits); /* value * 8192 */
             return EXL2__V_SUB(EXL2__V_ADD(value, wide), wide);
@@ -157,6 +158,7 @@ EXL2__V_INLINE void EXL2__V_NAME(exl3_states)(const EXL2__V_NAME(exl3_ring) *r, 
 EXL2__V_INLINE void EXL2__V_NAME(exl3_one)(const exl2__cpu_part *p, uint32_t column, uint32_t how, bool mul1,
                                            const float *x, float *z)
 {
+    const bool sums = EXL2__V_ROUND_BY_SUMS(how == EXL2__V_NAME(exl3_four));
     for (uint32_t g = 0; g < EXL2__V_GROUPS; g++, z += EXL2__V_LANES / 4) {
         EXL2__V_NAME(exl3_ring) r;
         EXL2__V sum[2] = { EXL2__V_SET(0), EXL2__V_SET(0) };
@@ -165,8 +167,9 @@ EXL2__V_INLINE void EXL2__V_NAME(exl3_one)(const exl2__cpu_part *p, uint32_t col
             EXL2__V_INT state[8];
             EXL2__V_NAME(exl3_states)(&r, i, how, state);
             EXL2__V_UNROLL
-            for (uint32_t q = 0; q < 8; q++) {
-                EXL2__V value = EXL2__V_NAME(exl3_value)(&r, mul1, state[q]);
+            for (uint32_t k = 0; k < 8; k++) { /* two neighbours have one factor */
+                uint32_t q = how == EXL2__V_NAME(exl3_four) ? k / 2 + k % 2 * 4 : k;
+                EXL2__V value = EXL2__V_NAME(exl3_value)(&r, mul1, sums, state[q]);
                 sum[q / 4] = EXL2__V_FMA(EXL2__V_FOURS(x + 16 * (size_t)i + 4 * (q % 4)), value, sum[q / 4]);
             }
         }
@@ -179,12 +182,13 @@ EXL2__V_INLINE void EXL2__V_NAME(exl3_one)(const exl2__cpu_part *p, uint32_t col
 EXL2__V_INLINE void EXL2__V_NAME(exl3_fill)(const EXL2__V_NAME(exl3_ring) *r, uint32_t tile, uint32_t count,
                                             uint32_t how, bool mul1, float *out)
 {
+    const bool sums = EXL2__V_ROUND_BY_SUMS(how == EXL2__V_NAME(exl3_four));
     for (uint32_t i = tile; i < tile + count; i++, out += 8 * EXL2__V_LANES) {
         EXL2__V_INT state[8];
         EXL2__V_NAME(exl3_states)(r, i, how, state);
         EXL2__V_UNROLL
         for (uint32_t q = 0; q < 8; q++) {
-            EXL2__V_STORE(out + q * EXL2__V_LANES, EXL2__V_NAME(exl3_value)(r, mul1, state[q]));
+            EXL2__V_STORE(out + q * EXL2__V_LANES, EXL2__V_NAME(exl3_value)(r, mul1, sums, state[q]));
         }
     }
 }

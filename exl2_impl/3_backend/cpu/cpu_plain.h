@@ -298,7 +298,7 @@ EXL2__FORCE_INLINE void exl2__cpu_lanes_fold(float *to, exl2__cpu_lanes x)
 #define EXL2__V_FLOAT_BITS(v) exl2__cpu_lanes_float_bits(v)
 #define EXL2__V_SUM_BASE 1024.0f /* so that the product that follows is exact, too */
 #define EXL2__V_SUM_BYTES(v) exl2__cpu_lanes_sum_bytes(v)
-#define EXL2__V_ROUND_BY_SUMS false
+#define EXL2__V_ROUND_BY_SUMS(four) false
 #define EXL2__V_SUB(a, b) exl2__cpu_lanes_sub(a, b)
 #define EXL2__V_MUL(a, b) exl2__cpu_lanes_mul(a, b)
 #define EXL2__V_PICK(a, b, i) exl2__cpu_lanes_words(&a, &b, i)
