@@ -917,7 +917,7 @@
    speed of a prompt of the text model (`exl2 bench --image WxH` measures both). A tile of SmolVLM-256M is 0.21 TFLOP,
    64 rows; Qwen2.5-VL at 448 x 448 1.36 TFLOP, 256 rows; Gemma 3 5.5 TFLOP, 256 rows, for any picture.
 
-   exl2_session_save writes 40 bytes for each picture of the history, and with EXL2_SAVE_IMAGES its pixels, or its rows
+   exl2_session_save writes 44 bytes for each picture of the history, and with EXL2_SAVE_IMAGES its pixels, or its rows
    if they are less. A picture that neither the snapshot nor the engine has is missing
    (session_info.pictures_missing): a job that needs its rows fails with STATE until exl2_image_make has got the same
    pixels. With EXL2_SAVE_KV no rows are needed while K and V are in the cache.
@@ -2107,7 +2107,7 @@ typedef struct exl2_image_desc {
     const void *pixels;        /* copied by the call; of a video the frames one after the other, each of them with
                                   height times stride bytes */
     uint32_t frames;           /* 0: a picture; else a video of so many frames of one size */
-    float fps;                 /* of a video: its frames in a second, those that are given here; 0.001 to 1000 */
+    double fps;                /* of a video: its frames in a second, those that are given here; 0.001 to 1000 */
     uint32_t max_rows, max_tiles; /* less than those of the model's vision; 0 = as many */
     exl2_event_fn on_event;    /* IMAGE events; its result is ignored. NULL: they wait for exl2_next_event */
     void *user;

@@ -48,8 +48,8 @@ EXL2K_FN u32 exl2k_row_position(const exl2k_attend_args &a, u32 row)
 /* Number of positions after its own that a row attends to. */
 EXL2K_FN u32 exl2k_row_later(const exl2k_attend_args &a, u32 row)
 {
-    int moved = (int)exl2k_load(a.rows + row * sizeof(exl2k_row) + 12) >> EXL2K_ROW_MOVED;
-    return moved > 0 ? (u32)moved : 0;
+    u32 flags = exl2k_load(a.rows + row * sizeof(exl2k_row) + 12);
+    return flags & EXL2K_ROW_LATER ? flags >> EXL2K_ROW_MOVED : 0;
 }
 
 /* Finds part `part` of a tile, for a K/V head; false: there is none. The last tiles of a sequence have the most tokens,

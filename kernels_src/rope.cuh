@@ -11,7 +11,7 @@
 EXL2K_FN u32 exl2k_rope_position(u32 position, u32 flags)
 {
     int moved = (int)flags >> EXL2K_ROW_MOVED;
-    return moved < 0 ? position + (u32)moved : position;
+    return flags & EXL2K_ROW_LATER ? position : position + (u32)moved;
 }
 
 /* The asm is volatile, because otherwise the compiler may load before it is known that there is a table. */

@@ -119,7 +119,7 @@ static void print(vision *v, const char *file, const picture_file *p, const exl2
     uint32_t frames = v->pictures.frames;
     if (!v->options->json && frames) {
         printf("video of %u frames of %u x %u, %g a second, seen as %u x %u; %u rows (%u x %u x %u), %u tokens; "
-               "%.1f ms; %s\n", frames, p->width, p->height, (double)v->pictures.fps, info->width, info->height,
+               "%.1f ms; %s\n", frames, p->width, p->height, v->pictures.fps, info->width, info->height,
                info->rows, info->grid[0], info->grid[1], info->grid[2], info->tokens, ms, id);
         return;
     }
@@ -138,7 +138,7 @@ static void print(vision *v, const char *file, const picture_file *p, const exl2
     json_out_uint(j, "height", info->height);
     if (frames) {
         json_out_uint(j, "frames", frames);
-        json_out_number(j, "fps", (double)v->pictures.fps);
+        json_out_number(j, "fps", v->pictures.fps);
     }
     json_out_uint(j, "tiles", info->tiles);
     json_out_uint(j, "rows", info->rows);

@@ -7,15 +7,25 @@
 #include "memory.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define FPS 2.0f /* the default, which is that of the Qwen families */
+#define FPS "2" /* the default, which is that of the Qwen families */
+
+/* As a double, so that 0.1 is what a program would give; 0: it is no number. */
+static double fps_of(const images_options *o)
+{
+    const char *text = o->fps ? o->fps : FPS;
+    char *end;
+    double fps = strtod(text, &end);
+    return *end ? 0 : fps;
+}
 
 const char *images_wrong(const images_options *o)
 {
     return o->video && o->files.count == 0 ? "--video needs pictures, its frames"
-         : o->fps != 0 && !o->video ? "--fps needs --video"
-         : o->fps < 0 ? "--fps must be above 0" : NULL;
+         : o->fps && !o->video ? "--fps needs --video"
+         : o->fps && !(fps_of(o) > 0) ? "--fps must be a number above 0" : NULL;
 }
 
 /* The files become the frames of one picture_file. false: they have different sizes, message on stderr. */
@@ -38,7 +48,7 @@ static bool join_frames(images *i, const images_options *o)
         picture_file_close(&i->files[k]);
     }
     i->frames = i->count;
-    i->fps = o->fps > 0 ? o->fps : FPS;
+    i->fps = fps_of(o);
     i->count = 1;
     return true;
 }

@@ -16,7 +16,7 @@ typedef struct images_options { /* zeroed: no pictures */
     uint32_t max_rows, max_tiles; /* 0 = the engine's, the model's own */
     uint32_t open, rows;          /* pictures at a time, 0 = as many as are named; rows of the pool, 0 = the engine's */
     bool video;                   /* the files are frames of one video */
-    float fps;                    /* its frames in a second; 0 = 2 */
+    const char *fps;              /* its frames in a second, a number; NULL = 2 */
 } images_options;
 
 #define IMAGES_PIXELS 24000000u /* of pictures that are named later, at a time */
@@ -32,7 +32,7 @@ typedef struct images_options { /* zeroed: no pictures */
     IMAGES_LIMITS(options)
 #define IMAGES_VIDEO(options)                                                                                         \
     { "--video", ARG_BOOL, &(options).video, NULL, "the pictures are the frames of one video" },                      \
-    { "--fps", ARG_FLOAT, &(options).fps, "X", "with --video: its frames in a second (2)" }
+    { "--fps", ARG_TEXT, &(options).fps, "X", "with --video: its frames in a second (2)" }
 #define IMAGES_ARGS(options)                                                                                          \
     { "--image", ARG_TEXTS, &(options).files, "FILE", "a picture of the prompt; may be repeated" },                   \
     IMAGES_VIDEO(options), IMAGES_ROOM(options, "(those of --image)")
@@ -42,7 +42,7 @@ typedef struct images { /* zeroed: none */
     exl2_image handles[ARGS_LIST_MAX];
     uint32_t count, made;
     uint32_t frames; /* of the video, which is files[0]: its frames one after the other; 0: none is a video */
-    float fps;
+    double fps;
 } images;
 
 /* What is wrong with the flags --video and --fps, or NULL. */

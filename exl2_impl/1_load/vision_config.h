@@ -16,8 +16,8 @@
 #define EXL2__VISION_LAYERS_MAX 256u
 #define EXL2__VISION_DEEP_MAX 8u       /* deepstack levels */
 #define EXL2__VISION_SIDE_MAX 131072u  /* pixels of a side of a picture, before it is resized */
-#define EXL2__VISION_FPS_MIN 0.001f
-#define EXL2__VISION_FPS_MAX 1000.0f
+#define EXL2__VISION_FPS_MIN 0.001
+#define EXL2__VISION_FPS_MAX 1000.0
 #define EXL2__VISION_TIME_MAX 1048576.0 /* positions of a video's time */
 #define EXL2__VISION_PIXELS_MAX (1u << 26) /* pixels of a side times a side after resizing, at most */
 
@@ -158,7 +158,7 @@ typedef struct exl2__vision_size {
                                         pairs of frames, 0, 0 */
     uint32_t grid[3];                /* pairs of frames of a video, else 1; lines, columns of rows of a tile */
     uint32_t frames;                 /* of a video; 0: a picture. The last one of an odd number is two */
-    float fps;                       /* frames of the video in a second */
+    double fps;                      /* frames of the video in a second */
     uint32_t rows;                   /* of all tiles */
     uint32_t patches;                /* of a tile, without the class row */
     uint64_t seen_bytes;             /* RGB of all tiles, or frames, one below the other, the whole one last */

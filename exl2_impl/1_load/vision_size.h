@@ -183,10 +183,11 @@ static inline uint32_t exl2__vision_size_tiles(const exl2__vision_config *v, con
 
 /* Fails for a video that cannot be; frames 0: a picture. */
 EXL2__PRIVATE exl2_result exl2__vision_size_frames(exl2__ctx *c, const exl2__vision_config *v, uint32_t max_rows,
-                                                   uint32_t frames, float fps)
+                                                   uint32_t frames, double fps)
 {
     uint32_t least = v->row->video_in_all ? 2 : 1, most = max_rows ? exl2__min32(max_rows, 1u << 16) : 1u << 16;
-    if (frames == 0 && exl2__float_bits(fps) == 0) {
+    const double none = 0;
+    if (frames == 0 && memcmp(&fps, &none, sizeof fps) == 0) {
         return EXL2_OK;
     }
     if (frames == 0) {
@@ -195,10 +196,10 @@ EXL2__PRIVATE exl2_result exl2__vision_size_frames(exl2__ctx *c, const exl2__vis
     if (!v->marks.video) {
         return exl2__fail(c, EXL2_ERR_ARG, "%s reads pictures, but no videos: frames must be 0", v->family);
     }
-    if (!exl2__float_is_finite(fps) || fps < EXL2__VISION_FPS_MIN || fps > EXL2__VISION_FPS_MAX) {
+    if (!exl2__float_is_finite((float)fps) || fps < EXL2__VISION_FPS_MIN || fps > EXL2__VISION_FPS_MAX) {
         return exl2__fail(c, EXL2_ERR_ARG, "fps, the frames of a video in a second, must be from 0.001 to 1000");
     }
-    if ((double)frames * v->ticks / (double)fps > EXL2__VISION_TIME_MAX) {
+    if ((double)frames * v->ticks / fps > EXL2__VISION_TIME_MAX) {
         return exl2__fail(c, EXL2_ERR_ARG, "a video of %u frames lasts too long for %s at its fps", frames, v->family);
     }
     if (frames < least) {
@@ -214,7 +215,7 @@ EXL2__PRIVATE exl2_result exl2__vision_size_frames(exl2__ctx *c, const exl2__vis
 /* frames: of a video, of which fps are a second; both 0: a picture. ARG for a size that the family does not accept. */
 static inline exl2_result exl2__vision_sizes(exl2__ctx *c, const exl2__vision_config *v,
                                              const exl2__vision_limits *limits, uint32_t width, uint32_t height,
-                                             uint32_t frames, float fps, exl2__vision_size *out)
+                                             uint32_t frames, double fps, exl2__vision_size *out)
 {
     exl2__vision_size s = { 0 };
     if (width == 0 || height == 0 || width > EXL2__VISION_SIDE_MAX || height > EXL2__VISION_SIDE_MAX) {

@@ -1,7 +1,7 @@
 /* pictures.h: the pictures that words of histories and pages name.
    takes: ids of pictures, their numbers of rows and grids; histories and pages whose words name rows.
    gives: exl2__pictures, exl2__picture, exl2__pictures_make, _is, _of, _row, _word, _find, _fits, _add, _is_unused,
-          _free, _use, _cuts, exl2__pictures_turner, _turn.
+          _free, _use, _cuts, exl2__pictures_turner, _pass, _turn.
 
    A row of a picture stands in a history as a token does, and its word is EXL2__WORD_VECTOR, EXL2__WORD_PICTURE, the
    picture's slot here and the row's number. A slot names one picture as long as any word or handle does, so that equal
@@ -13,7 +13,6 @@
 #define EXL2__PICTURES_H
 
 #include "../0_base/arena.h"
-#include "../0_base/half.h"
 
 #define EXL2__WORD_VECTOR 0x40000000u  /* bit of a word that is no token's */
 #define EXL2__WORD_PICTURE 0x20000000u /* bit of such a word that is of a row of a picture */
@@ -27,7 +26,7 @@ typedef struct exl2__picture {
     uint32_t rows;     /* 0: the slot is free */
     uint32_t grid[3];  /* pairs of frames, lines and columns of rows, of one tile */
     uint32_t frames;   /* of a video; 0: a still picture */
-    float fps;         /* its frames in a second */
+    double fps;        /* its frames in a second */
     uint32_t handles;  /* the application's, and what else keeps the slot without a word */
     bool given;            /* its pixels or rows are a snapshot's, which nobody can compare with the id */
     uint64_t uses;     /* words that name it */
@@ -86,15 +85,15 @@ static inline uint32_t exl2__pictures_find(const exl2__pictures *p, const uint64
 
 /* Whether a picture has these rows at these positions. */
 static inline bool exl2__pictures_fits(const exl2__picture *p, uint32_t rows, const uint32_t grid[3], uint32_t frames,
-                                       float fps)
+                                       double fps)
 {
     return p->rows == rows && memcmp(p->grid, grid, sizeof p->grid) == 0 && p->frames == frames
-        && exl2__float_bits(p->fps) == exl2__float_bits(fps);
+        && memcmp(&p->fps, &fps, sizeof fps) == 0;
 }
 
 /* A slot for a picture that has none, with one handle. EXL2__NO_PICTURE: no slot is free. */
 static inline uint32_t exl2__pictures_add(exl2__pictures *p, const uint64_t id[2], uint32_t rows,
-                                          const uint32_t grid[3], uint32_t frames, float fps)
+                                          const uint32_t grid[3], uint32_t frames, double fps)
 {
     EXL2__ASSERT(rows > 0 && rows < EXL2__PICTURE_ROWS_MAX);
     for (uint32_t i = 0; i < p->count; i++) {
@@ -177,32 +176,40 @@ typedef struct exl2__pictures_turner {
 /* The position of time of a pair of frames, from that of the first one: floor(pair * seconds of a pair * ticks). */
 static inline uint32_t exl2__pictures_time(const exl2__pictures *p, const exl2__picture *picture, uint32_t pair)
 {
-    return !picture->frames || !p->ticks ? pair : (uint32_t)((double)pair * 2 * p->ticks / (double)picture->fps);
+    return !picture->frames || !p->ticks ? pair : (uint32_t)((double)pair * 2 * p->ticks / picture->fps);
+}
+
+/* Goes on by one word of a history, and gives its three positions. A picture with a grid of t x h x w rows has the
+   positions next + (time, line, column), and what follows begins after the largest of them (transformers 4,
+   get_rope_index of Qwen2-VL and Qwen2.5-VL). */
+static inline void exl2__pictures_pass(const exl2__pictures *p, exl2__pictures_turner *t, uint32_t word,
+                                       int64_t position[3])
+{
+    position[0] = position[1] = position[2] = t->next;
+    t->at++;
+    if (!exl2__pictures_is(word)) {
+        t->next++;
+        return;
+    }
+    const exl2__picture *picture = &p->picture[exl2__pictures_of(word)];
+    uint32_t row = exl2__pictures_row(word), h = picture->grid[1], w = picture->grid[2];
+    uint32_t first = p->apart ? row / (h * w) * h * w : 0, end = p->apart ? first + h * w : picture->rows;
+    uint32_t time = exl2__pictures_time(p, picture, (row - first) / (h * w));
+    t->base = row == first ? t->next : t->base;
+    position[0] = t->base + time;
+    position[1] = t->base + row / w % h;
+    position[2] = t->base + row % w;
+    t->next = row + 1 == end ? t->base + exl2__max32(exl2__max32(h, w), time + 1) : t->next;
 }
 
 /* Goes on to the place `to` of the history, whose words [to + 1] are known, and gives its three positions as turns from
-   the place. A picture with a grid of t x h x w rows has the positions next + (time, line, column), and what follows
-   begins after the largest of them (transformers 4, get_rope_index of Qwen2-VL and Qwen2.5-VL). */
+   the place. */
 static inline void exl2__pictures_turn(const exl2__pictures *p, exl2__pictures_turner *t, const uint32_t *words,
                                        uint32_t known, uint32_t to, int32_t turn[3])
 {
     int64_t position[3] = { 0, 0, 0 };
-    for (; t->at <= to; t->at++) {
-        uint32_t word = t->at < known ? words[t->at] : 0;
-        position[0] = position[1] = position[2] = t->next;
-        if (!exl2__pictures_is(word)) {
-            t->next++;
-            continue;
-        }
-        const exl2__picture *picture = &p->picture[exl2__pictures_of(word)];
-        uint32_t row = exl2__pictures_row(word), h = picture->grid[1], w = picture->grid[2];
-        uint32_t first = p->apart ? row / (h * w) * h * w : 0, end = p->apart ? first + h * w : picture->rows;
-        uint32_t time = exl2__pictures_time(p, picture, (row - first) / (h * w));
-        t->base = row == first ? t->next : t->base;
-        position[0] = t->base + time;
-        position[1] = t->base + row / w % h;
-        position[2] = t->base + row % w;
-        t->next = row + 1 == end ? t->base + exl2__max32(exl2__max32(h, w), time + 1) : t->next;
+    while (t->at <= to) {
+        exl2__pictures_pass(p, t, t->at < known ? words[t->at] : 0, position);
     }
     for (uint32_t i = 0; i < 3; i++) {
         turn[i] = (int32_t)(position[i] - (int64_t)to);

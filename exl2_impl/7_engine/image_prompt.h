@@ -80,7 +80,7 @@ EXL2__PRIVATE void exl2__image_put_tiles(exl2__image_writer *w, const exl2__visi
 EXL2__PRIVATE void exl2__image_put_time(exl2__image_writer *w, const exl2__vision_size *s, uint32_t pair)
 {
     const uint64_t one = 1ull << 60;
-    double fps = (double)s->fps, first = 2 * (double)pair, last = exl2__min32(2 * pair + 1, s->frames - 1);
+    double fps = s->fps, first = 2 * (double)pair, last = exl2__min32(2 * pair + 1, s->frames - 1);
     double time = (first / fps + last / fps) / 2, whole = floor(time);
     uint64_t tenths = (uint64_t)((time - whole) * (double)one) * 10, rest = tenths % one; /* in parts of `one` */
     char text[48];

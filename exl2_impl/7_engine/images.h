@@ -1,7 +1,7 @@
 /* images.h: the pictures of a model: their handles, their memory, and what is evicted for others.
    takes: pixels of the application; the words of histories.
    gives: exl2__images_layout, _measure; exl2__images_handle, _make, _close, _info; exl2__images_room_for_rows,
-          exl2__images_can_return.
+          exl2__images_can_return, exl2__images_ahead.
    owns:  nothing; exl2__images is part of the model.
 
    A slot of pictures.h lives while a word, a handle or rows in the pool need it. Rows are evicted for others, those
@@ -445,8 +445,9 @@ EXL2__PRIVATE void exl2__images_copy(const exl2_image_desc *d, uint8_t *rgb)
 EXL2__PRIVATE void exl2__images_name(const exl2_image_desc *d, const exl2__vision_size *size, const uint8_t *rgb,
                                      uint64_t id[2])
 {
-    uint32_t head[10] = { d->width,        d->height,          size->width, size->height, size->tile_rows,
-                          size->tile_columns, size->tiles, size->rows, d->frames, exl2__float_bits(d->fps) };
+    uint32_t head[11] = { d->width,        d->height,          size->width, size->height, size->tile_rows,
+                          size->tile_columns, size->tiles, size->rows, d->frames };
+    memcpy(&head[9], &d->fps, sizeof d->fps);
     size_t bytes = d->frames ? sizeof head : 8 * sizeof *head; /* a picture has no frames and no fps */
     const uint64_t seeds[2] = { exl2__hash_words(head, bytes, 0xBB67AE8584CAA73Bu),
                                 exl2__hash_words(head, bytes, 0x6A09E667F3BCC908u) };
@@ -621,10 +622,32 @@ static inline void exl2__images_id_text(const uint64_t id[2], char out[33])
     out[32] = 0;
 }
 
+/* How many positions the next token's angle is ahead of its place, after the history and the prompt that a job begins
+   with: the times of videos may take more positions than their rows. */
+EXL2__PRIVATE uint64_t exl2__images_ahead(const exl2__model *m, const exl2__sequence *s)
+{
+    const exl2__pictures *p = &m->vectors.pictures;
+    const exl2__table *t = s->table;
+    exl2__pictures_turner turner = { 0 };
+    int64_t position[3];
+    uint32_t keep = s->begun ? t->tokens : exl2__min32(s->keep, t->tokens), prompt = s->begun ? 0 : s->prompt_count;
+    for (uint32_t i = 0; p->turns && p->live > 0 && i < keep + prompt; i++) {
+        exl2__pictures_pass(p, &turner, i < keep ? t->words[i] : s->prompt[i - keep], position);
+    }
+    return turner.next > turner.at ? (uint64_t)(turner.next - turner.at) : 0;
+}
+
 /* Fails if the history that a job begins with needs a picture that is gone: one whose K and V are not in the cache. */
 EXL2__PRIVATE exl2_result exl2__images_check_history(exl2_engine *e, exl2__model *m, const exl2__job *job)
 {
     const exl2__table *t = job->sequence.table;
+    uint64_t ahead = exl2__images_ahead(m, &job->sequence);
+    if (ahead + job->sequence.tokens_end > m->info.context_max) {
+        return exl2__fail(&e->ctx, EXL2_ERR_CONTEXT_FULL,
+                          "the job needs a context of %u tokens, and the times of videos %llu positions more than "
+                          "their rows, but a session holds %u",
+                          job->sequence.tokens_end, (unsigned long long)ahead, m->info.context_max);
+    }
     uint32_t keep = job->sequence.begun ? t->tokens : exl2__min32(job->sequence.keep, t->tokens);
     uint32_t missing = 0, first = 0, number = 0, at_first = 0;
     for (uint32_t i = 0; exl2__images_pictures(m)->live > 0 && i < keep; i++) {

@@ -48,8 +48,12 @@ EXL2__PRIVATE exl2_result exl2__job_start_length(exl2_engine *e, const exl2__mod
     uint64_t prompt_end = (uint64_t)s->keep + s->prompt_count + (job->healed >= 0);
     uint32_t context_max = m->info.context_max;
     uint64_t new_tokens = s->prefill_only ? 0 : d->max_tokens ? d->max_tokens : EXL2__DEFAULT_MAX_TOKENS;
-    if (!d->max_tokens && prompt_end < context_max) { /* the default is limited to the rest of the context */
-        new_tokens = exl2__min64(new_tokens, context_max - prompt_end);
+    uint64_t positions = prompt_end;
+#ifndef EXL2_NO_VISION
+    positions += exl2__images_ahead(m, s);
+#endif
+    if (!d->max_tokens && positions < context_max) { /* the default is limited to the rest of the context */
+        new_tokens = exl2__min64(new_tokens, context_max - positions);
     }
     s->tokens_end = (uint32_t)exl2__min64(prompt_end + new_tokens, UINT32_MAX);
     job->max_tokens = (uint32_t)new_tokens;

@@ -6,7 +6,7 @@
    The part of pictures, in bytes:
 
        4      number of pictures
-       40     of each: its id (16), rows (4), grid (12), and of a video frames (4), fps (4), which else are 0
+       44     of each: its id (16), rows (4), grid (12), and of a video frames (4), fps (8), which else are 0
        ...    with EXL2_SAVE_IMAGES, of each: width and height of the source, max_rows, max_tiles (16), and then
               0 (4), or 1 (4) and its RGB bytes as the tower sees them, or 2 (4) and its rows as floats, if that is less
 
@@ -17,7 +17,7 @@
 
 #include "images.h"
 
-#define EXL2__SNAPSHOT_PICTURE_BYTES 40u
+#define EXL2__SNAPSHOT_PICTURE_BYTES 44u
 #define EXL2__SNAPSHOT_IMAGE_BYTES 20u /* before pixels or rows */
 
 typedef struct exl2__snapshot_pictures {
@@ -84,13 +84,15 @@ EXL2__PRIVATE uint8_t *exl2__snapshot_pictures_put(uint8_t *at, const exl2__mode
     at += 4;
     for (uint32_t i = 0; i < x->count; i++, at += EXL2__SNAPSHOT_PICTURE_BYTES) {
         const exl2__picture *p = &m->vectors.pictures.picture[exl2__snapshot_pictures_slot(m, i)];
+        uint64_t fps;
         exl2__images_put_id(p->id, at);
         exl2__store32(at + 16, p->rows);
         for (uint32_t k = 0; k < 3; k++) {
             exl2__store32(at + 20 + 4 * k, p->grid[k]);
         }
         exl2__store32(at + 32, p->frames);
-        exl2__store32(at + 36, exl2__float_bits(p->fps));
+        memcpy(&fps, &p->fps, sizeof fps);
+        exl2__store64(at + 36, fps);
     }
     for (uint32_t i = 0; x->images && i < x->count; i++) {
         uint32_t slot = exl2__snapshot_pictures_slot(m, i);
@@ -119,7 +121,7 @@ EXL2__PRIVATE uint8_t *exl2__snapshot_pictures_put(uint8_t *at, const exl2__mode
 typedef struct exl2__snapshot_picture {
     uint64_t id[2];
     uint32_t rows, grid[3], frames;
-    float fps;
+    double fps;
     uint32_t width, height, kind;
     exl2__vision_limits limits;
     exl2__vision_size size; /* of a picture with kind 1 or 2 */
@@ -136,12 +138,14 @@ static inline void exl2__snapshot_pictures_at(const exl2__snapshot_pictures *x, 
                                               exl2__snapshot_picture *out)
 {
     const uint8_t *at = x->data + 4 + (size_t)number * EXL2__SNAPSHOT_PICTURE_BYTES;
+    uint64_t fps;
     *out = (exl2__snapshot_picture){ .id = { exl2__load64(at), exl2__load64(at + 8) }, .rows = exl2__load32(at + 16) };
     for (uint32_t k = 0; k < 3; k++) {
         out->grid[k] = exl2__load32(at + 20 + 4 * k);
     }
     out->frames = exl2__load32(at + 32);
-    out->fps = exl2__bits_float(exl2__load32(at + 36));
+    fps = exl2__load64(at + 36);
+    memcpy(&out->fps, &fps, sizeof fps);
 }
 
 /* Reads a picture's pixels or rows at `at`, of which `left` bytes are left. */

@@ -623,7 +623,7 @@ static void test_snapshots(const char *name)
     r = open_model(name, (exl2_model_desc){ 0 }, NULL);
     CHECK_INT(exl2_session_open(r.engine, r.model, &copy), EXL2_OK);
     uint32_t tokens = exl2__load32(data[1] + 32), good = 0;
-    for (size_t i = 40; i < 40 + 4u * tokens + 4 + 32 + 24; i++) {
+    for (size_t i = 40; i < 40 + 4u * tokens + 4 + 44 + 24; i++) {
         uint8_t was = data[1][i];
         for (uint32_t k = 0; k < 2; k++) {
             data[1][i] = k ? (uint8_t)(was + 1) : 0xFF;

@@ -62,7 +62,7 @@ static exl2_image make(const rig *r, uint32_t seed)
     }
     exl2_image image = { 0 };
     exl2_image_desc d = { .model = r->model, .width = SIDE, .height = SIDE, .pixels = rgb,
-                          .frames = now->frames, .fps = now->frames ? 3.0f : 0, .silent = true };
+                          .frames = now->frames, .fps = now->frames ? 3 : 0, .silent = true };
     exl2_result result = exl2_image_make(r->engine, &d, &image);
     if (result < 0) {
         rig_fail(r->engine, "exl2_image_make", result);

@@ -35,7 +35,7 @@ static const exl2__images *images_of(const rig *r)
     return &((exl2_engine *)r->engine)->models[0].images;
 }
 
-static exl2_image_desc desc_of(const rig *r, uint32_t frames, float fps)
+static exl2_image_desc desc_of(const rig *r, uint32_t frames, double fps)
 {
     uint32_t x = 1;
     for (uint32_t i = 0; i < sizeof rgb; i++) {
@@ -171,7 +171,7 @@ static void test_snapshots(const char *name)
 {
     static const uint32_t ways[] = { 0, EXL2_SAVE_IMAGES, EXL2_SAVE_KV };
     rig r = open_model(name);
-    exl2_image_desc d = desc_of(&r, FRAMES, 1.5f);
+    exl2_image_desc d = desc_of(&r, FRAMES, 1.5);
     exl2_image a = make(&r, &d);
     exl2_session s;
     uint8_t *data[3];
@@ -197,7 +197,7 @@ static void test_snapshots(const char *name)
             make(&r, &d);
             CHECK_INT(exl2_session_get(r.engine, s, &info), EXL2_OK);
             CHECK_INT(info.pictures_missing, 1);
-            d = desc_of(&r, FRAMES, 1.5f);
+            d = desc_of(&r, FRAMES, 1.5);
             make(&r, &d);
             CHECK_INT(exl2_session_get(r.engine, s, &info), EXL2_OK);
             CHECK_INT(info.pictures_missing, 0);
@@ -211,11 +211,11 @@ static void test_snapshots(const char *name)
     CHECK_INT(exl2_session_open(r.engine, r.model, &s), EXL2_OK);
     size_t at = 40 + 4 * (size_t)exl2__load32(data[0] + 32) + 4 + 32;
     CHECK_INT(exl2__load32(data[0] + at), FRAMES);
-    static const struct { uint32_t frames, fps; } wrong[] = { { 0, 0 }, { FRAMES + 2, 0x3FC00000 }, { FRAMES, 0 },
-                                                              { FRAMES, 0x7FC00000 }, { 0, 0x3FC00000 } };
+    static const struct { uint32_t frames, fps; } wrong[] = { { 0, 0 }, { FRAMES + 2, 0x3FF80000 }, { FRAMES, 0 },
+                                                              { FRAMES, 0x7FF80000 }, { 0, 0x3FF80000 } };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         exl2__store32(data[0] + at, wrong[i].frames);
-        exl2__store32(data[0] + at + 4, wrong[i].fps);
+        exl2__store64(data[0] + at + 4, (uint64_t)wrong[i].fps << 32); /* of a double */
         exl2__store64(data[0] + bytes[0] - 8, exl2__hash(data[0], bytes[0] - 8));
         CHECK_INT(exl2_session_restore(r.engine, s, data[0], bytes[0]), EXL2_ERR_FORMAT);
     }
@@ -261,7 +261,7 @@ static void test_bad_input(void)
                 wrong_video ? "is '<|video_pad|>', but its picture is no video"
                             : "is '<|image_pad|>', but its picture is a video");
     }
-    const struct { uint32_t frames; float fps; exl2_result code; const char *words; } cases[] = {
+    const struct { uint32_t frames; double fps; exl2_result code; const char *words; } cases[] = {
         { 2, 0, EXL2_ERR_ARG, "from 0.001 to 1000" }, { 0, 2, EXL2_ERR_ARG, "without frames" },
         { UINT32_MAX, 1000, EXL2_ERR_ARG, "lasts too long" }, { 4000, 1, EXL2_ERR_ARG, "at least 2000 rows" },
         { 200, 1, EXL2_ERR_BUDGET, "raise vision.pixels_max" },
@@ -283,6 +283,19 @@ static void test_bad_input(void)
     CHECK_INT(exl2_image_measure(r.engine, NULL, &info), EXL2_ERR_ARG);
     ask(&r, (exl2_session){ 0 }, &video, TEXT, &said[0]);
     CHECK_INT(said[0].count, 8);
+    /* The times of a slow video are positions, too: 2 * 2 * 2 / 0.02 = 400 at the last two frames. */
+    d.frames = FRAMES;
+    d.fps = 0.02;
+    exl2_image slow = make(&r, &d);
+    exl2_job_desc j = rig_job(&r, NULL, 0, 0, &said[1]);
+    exl2_job_size size;
+    j.prompt = (exl2_prompt){ .text = TEXT, .images = &slow, .image_count = 1, .flags = EXL2_TEXT_NO_BOS };
+    CHECK_INT(exl2_job_measure(r.engine, &j, &size), EXL2_OK);
+    CHECK(size.context_tokens > size.prompt_tokens && size.context_tokens < 1024 - 350);
+    j.max_tokens = 800;
+    refused(&r, exl2_job_start(r.engine, &j, &job), EXL2_ERR_CONTEXT_FULL, "the times of videos");
+    ask(&r, (exl2_session){ 0 }, &slow, TEXT, &said[1]);
+    CHECK_INT(said[1].count, 8);
     rig_close(&r);
     r = open_model("gemma3");
     d = desc_of(&r, 2, 1);

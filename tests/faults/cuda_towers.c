@@ -30,6 +30,15 @@ static exl2_result make_picture(exl2_engine *e, exl2_model model, uint32_t index
     return exl2_image_make(e, &d, out);
 }
 
+static exl2_result make_video(exl2_engine *e, exl2_model model, uint32_t index, exl2_image *out)
+{
+    static uint8_t frames[5][SIDE / 2 * SIDE / 2 * 3];
+    memcpy(frames, pixels[index], sizeof frames[0]);
+    exl2_image_desc d = { .model = model, .width = SIDE / 2, .height = SIDE / 2, .pixels = frames, .silent = true,
+                          .frames = 5, .fps = 0.1 };
+    return exl2_image_make(e, &d, out);
+}
+
 /* Steps until the picture has its rows, or never will. gpu_us 0: at once. Returns its result. */
 static exl2_result encode(exl2_engine *e, exl2_image image, uint32_t gpu_us, uint32_t *steps)
 {
@@ -185,7 +194,7 @@ static void check_video(exl2_engine *e, exl2_model model, const char *folder, do
     uint32_t prompt = exl2__json_first(&j, exl2__json_get(&j, 0, "prompts"));
     CHECK_INT(vision_numbers(&j, exl2__json_first(&j, exl2__json_get(&j, prompt, "given")), given, 4), 4);
     exl2_image_desc d = { .model = model, .width = (uint32_t)given[2], .height = (uint32_t)given[3], .silent = true,
-                          .frames = (uint32_t)given[0], .fps = (float)given[1] };
+                          .frames = (uint32_t)given[0], .fps = given[1] };
     uint8_t *rgb = vision_frames(d.frames, d.width, d.height);
     d.pixels = rgb;
     CHECK_INT(exl2_image_make(e, &d, &image), EXL2_OK);
@@ -230,7 +239,7 @@ static void check_golden(const char *folder, int arch)
 
 /* ---- what rows tell ---- */
 
-static uint32_t picture_passes, mixed_passes, alone_rows, decoded, turned, added, rotated;
+static uint32_t picture_passes, mixed_passes, alone_rows, decoded, turned, ahead, added, rotated;
 
 static void watch(const char *function, const void *arguments, const unsigned grid[3])
 {
@@ -243,10 +252,14 @@ static void watch(const char *function, const void *arguments, const unsigned gr
         for (uint32_t i = 0; i < step->row_count; i++) {
             const exl2k_row *row = fake_model_at(a->rows + i * sizeof *row, sizeof *row);
             int moved = (int)row->flags >> EXL2K_ROW_MOVED;
+            bool later = (row->flags & EXL2K_ROW_LATER) != 0;
+            CHECK(!later || moved > 0);
             vectors += (row->flags & EXL2K_ROW_VECTOR) != 0;
             decoded += decode && !(row->flags & EXL2K_ROW_DONE);
             turned += decode && !(row->flags & EXL2K_ROW_DONE) && moved == -2;
-            alone_rows += store && (row->flags & EXL2K_ROW_VECTOR) && moved == (int)(step->row_count - 1 - i);
+            ahead += decode && !(row->flags & EXL2K_ROW_DONE) && moved == 80 + 1 - 3 * 4 && !later;
+            alone_rows += store && (row->flags & EXL2K_ROW_VECTOR) && moved == (int)(step->row_count - 1 - i)
+                       && later == (moved > 0);
         }
         picture_passes += store && vectors > 0;
         mixed_passes += store && vectors > 0 && vectors < step->row_count;
@@ -256,8 +269,8 @@ static void watch(const char *function, const void *arguments, const unsigned gr
     fake_model_run(function, arguments, grid);
 }
 
-/* Two jobs with a picture each and one without, at once. */
-static void check_rows(const char *folder)
+/* Two jobs with a picture each, or a video of five frames and 0.1 frames a second, and one without, at once. */
+static void check_rows(const char *folder, bool videos)
 {
     static rig_said all[3];
     exl2_model model;
@@ -268,7 +281,7 @@ static void check_rows(const char *folder)
     if (!CHECK(e) || !CHECK_INT(load_model(e, folder, false, &model), EXL2_OK)) {
         exit(1);
     }
-    picture_passes = mixed_passes = alone_rows = decoded = turned = added = rotated = 0;
+    picture_passes = mixed_passes = alone_rows = decoded = turned = ahead = added = rotated = 0;
     exl2_session sessions[3];
     for (uint32_t i = 0; i < 3; i++) {
         CHECK_INT(exl2_session_open(e, model, &sessions[i]), EXL2_OK);
@@ -276,7 +289,7 @@ static void check_rows(const char *folder)
         d.prompt.text = "What is this?";
         d.prompt.flags = EXL2_TEXT_NO_BOS;
         if (i < 2) {
-            CHECK_INT(make_picture(e, model, i, &images[i]), EXL2_OK);
+            CHECK_INT(videos ? make_video(e, model, i, &images[i]) : make_picture(e, model, i, &images[i]), EXL2_OK);
             d.prompt.images = &images[i];
             d.prompt.image_count = 1;
         }
@@ -293,19 +306,23 @@ static void check_rows(const char *folder)
 
 static void test_rows(void)
 {
-    check_rows("gemma3"); /* in each of 4 layers: a pass for each picture, whose rows see up to its last one */
+    check_rows("gemma3", false); /* in each of 4 layers: a pass for each picture, whose rows see up to its last one */
     CHECK_INT(picture_passes, 2 * 4);
     CHECK_INT(mixed_passes, 0);
     CHECK_INT(alone_rows, 2 * 4 * 16);
     CHECK_INT(added + rotated + turned, 0);
-    check_rows("qwen2.5-vl"); /* after 4 rows in 2 lines the angle is 2 behind, also in passes that repeat */
+    check_rows("qwen2.5-vl", false); /* after 4 rows in 2 lines the angle is 2 behind, also in passes that repeat */
     CHECK(turned > 0 && turned < decoded && 3 * turned >= 2 * decoded - 3);
     CHECK(rotated >= picture_passes);
     CHECK_INT(added, 0);
-    check_rows("qwen3-vl"); /* 3 layers, after 2 of which rows are added */
+    check_rows("qwen3-vl", false); /* 3 layers, after 2 of which rows are added */
     CHECK_INT(added * 3, picture_passes * 2);
-    check_rows("smolvlm");
+    check_rows("smolvlm", false);
     CHECK_INT(added + rotated + turned, 0);
+    /* Three pairs of frames with 4 rows each; their times are 0, 40 and 80, so the angle runs ahead of the place. */
+    check_rows("qwen2.5-vl", true);
+    CHECK(ahead > 0 && ahead < decoded && 3 * ahead >= 2 * decoded - 3);
+    CHECK(rotated >= picture_passes);
 }
 
 /* Call n fails while a model loads, encodes a picture and speaks of it. false: there are fewer calls. */

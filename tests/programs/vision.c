@@ -397,6 +397,7 @@ static void check_video(const char *root)
                      "64 x 64 pixels and 1 channels, but the first one has 80 x 60 and 3");
     program_sentence(program_run("generate x --prompt x --video"), 2, "--video needs pictures");
     program_sentence(program_run("vision x a.png --fps 2"), 2, "--fps needs --video");
+    program_sentence(program_run("vision x a.png --video --fps 2x"), 2, "--fps must be a number above 0");
     program_sentence(program_run("score x --ids-file y --image a.png --fps 2"), 2, "--fps needs --video");
 }
 

@@ -349,7 +349,7 @@ static void check_refused(void)
 {
     static const struct refused {
         uint32_t family, width, height, frames;
-        float fps;
+        double fps;
         uint32_t max_rows;
         exl2_result code;
         const char *piece;
@@ -365,7 +365,7 @@ static void check_refused(void)
         { 1, 64, 64, 2, 1001, 0, EXL2_ERR_ARG, "0.001" },     { 1, 64, 64, 9, 1, 4, EXL2_ERR_ARG, "5 rows" },
         { 1, 64, 64, UINT32_MAX, 9, 0, EXL2_ERR_ARG, "lasts too long" },
         { 2, 64, 64, UINT32_MAX, 9, 0, EXL2_ERR_ARG, "at least" }, { 2, 64, 64, 1, 1, 0, EXL2_ERR_ARG, "2 frames" },
-        { 1, 200, 1, 20, 1, 10, EXL2_ERR_ARG, "max_rows is 10" }, { 1, 64, 64, 131072, 0.1f, 0, EXL2_ERR_ARG, "long" },
+        { 1, 200, 1, 20, 1, 10, EXL2_ERR_ARG, "max_rows is 10" }, { 1, 64, 64, 131072, 0.1, 0, EXL2_ERR_ARG, "long" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         exl2__ctx c = { .allocator = exl2__platform_allocator() };

@@ -96,9 +96,9 @@ EXL2__PRIVATE void exl2__cuda_fill_rows(const exl2__step *step, bool turned, uin
         const exl2__step_row *row = &step->rows[i];
         uint32_t pages = exl2__cuda_last_position(step, i) / EXL2K_PAGE_TOKENS + 1;
         EXL2__ASSERT(row->vector || (uint32_t)row->token < vocab);
-        EXL2__ASSERT(row->turn[0] <= 0 && (turned || (row->turn[0] == row->turn[1] && row->turn[0] == row->turn[2])));
+        EXL2__ASSERT(turned || (row->turn[0] == row->turn[1] && row->turn[0] == row->turn[2]));
         rows[i] = (exl2k_row){ (exl2k_u32)row->token, row->position, row->sequence, 0 };
-        rows[i].flags = row->vector ? EXL2K_ROW_VECTOR : 0;
+        rows[i].flags = (row->vector ? EXL2K_ROW_VECTOR : 0) | (row->later ? EXL2K_ROW_LATER : 0);
         rows[i].flags |= (row->later ? row->later : turned ? 0 : (uint32_t)row->turn[0]) << EXL2K_ROW_MOVED;
         if (i + 1 < step->row_count && row[1].sequence == row->sequence) {
             continue;

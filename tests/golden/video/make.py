@@ -146,6 +146,8 @@ def main():
         m, tk = ref.Model(f"{FIXTURES}/{folder}"), Tokenizer.from_file(f"{FIXTURES}/{folder}/tokenizer.json")
         prompts = [prompt(m, tk, "video", ONE, [(5, fps, 80, 60)]),
                    prompt(m, tk, "mixed", MIX, [(0, 0.0, 64, 64), (4, 4.0, 50, 70)])]
+        if m.kind == "qwen2_5_vl": # times that take more positions than rows
+            prompts.append(prompt(m, tk, "slow", ONE, [(4, 0.25, 50, 70)]))
         path = f"{OUT}/{folder}.json"
         json.dump(dict(placeholder="<|video_pad|>", prompts=prompts), open(path, "w"), separators=(",", ":"))
         print(path, os.path.getsize(path))
