@@ -371,7 +371,7 @@ class KernelBuildDesc(_Public):
 class ImageDesc(_Public):
     _fields_ = [("_start_canary", c_uint32), ("model", Model), ("format", c_int32), ("width", c_uint32),
         ("height", c_uint32), ("stride", c_int64), ("pixels", c_void_p), ("frames", c_uint32),
-        ("fps", c_float), ("max_rows", c_uint32), ("max_tiles", c_uint32), ("on_event", EVENT_FN), ("user", c_void_p),
+        ("fps", c_double), ("max_rows", c_uint32), ("max_tiles", c_uint32), ("on_event", EVENT_FN), ("user", c_void_p),
         ("silent", c_bool), ("_end_canary", c_uint32)]
 
 
