@@ -536,14 +536,15 @@
    Windows: a layer with a window looks at its last `window` tokens. Decoding then reads less of a long history, and a
    token costs less. A model whose layers all have the window (Mistral 7B v0.1) cannot recall words farther back than
    the text of its layers carries on. The layers with a window keep K and V of window_tokens tokens only, if that is
-   less than the cache holds: of the windows of batch_max running jobs (of 4 jobs if batch_max is 0), each with two
-   pages more, and of the rows of a pass. Gemma 3 4B with a context of 32,768 then needs 0.3 of the bytes of a cache
-   with all K and V. A job that finds no room for its window waits, as for pages. Windows that no running job sees stay
-   while there is room; the oldest are given away first, those at the ends of jobs last. So a session goes on where its
-   last job ended. After a rewind, in a fork at an older place, or where texts with a common beginning part, the window
-   may be gone. The job then computes from the last place on where the window is whole, which may be the beginning. Its
-   words are the same; tokens_cached and reused_tokens say what it finds. cache.full keeps K and V of all tokens in all
-   layers, and a model on several cards always does: window_tokens is 0 then.
+   less than the cache holds: of the windows of batch_max running jobs, each with two pages more, and of the rows of a
+   pass. If batch_max is 0, there are as many windows as the cache holds contexts (context_max), and at least 4. Gemma 3
+   4B with a context of 32,768 then needs 0.3 of the bytes of a cache with all K and V. A job that finds no room for its
+   window waits, as for pages. Windows that no running job sees stay while there is room; the oldest are given away
+   first, those at the ends of jobs last. So a session goes on where its last job ended. After a rewind, in a fork at an
+   older place, or where texts with a common beginning part, the window may be gone. The job then computes from the last
+   place on where the window is whole, which may be the beginning. Its words are the same; tokens_cached and
+   reused_tokens say what it finds. cache.full keeps K and V of all tokens in all layers, and a model on several cards
+   always does: window_tokens is 0 then.
 
    Context and RoPE: without context_max a session has the model's own context, at most 8,192 tokens. More is a matter
    of memory (cache_bytes_per_token) up to what the model was trained for; above, a warning says that its words get

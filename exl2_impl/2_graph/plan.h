@@ -12,7 +12,7 @@
 #define EXL2__DEFAULT_CONTEXT 8192u
 #define EXL2__DEFAULT_PREFILL_CHUNK 1024u
 #define EXL2__DEFAULT_BATCH 16u
-#define EXL2__DEFAULT_WINDOWS 4u /* sequences whose windows the cache has, unless the application chooses batch_max */
+#define EXL2__LEAST_WINDOWS 4u /* sequences whose windows the cache has, unless the application chooses batch_max */
 #define EXL2__DEFAULT_CACHE_BYTES ((uint64_t)256 << 20) /* the default cache may have this, or the bytes of weights */
 #define EXL2__LOGIT_ROWS 16u /* rows of a group of logits: 16 x vocabulary x 4 bytes of scratch */
 
@@ -191,11 +191,14 @@ static inline uint32_t exl2__plan_default_pages(const exl2__plan *p, uint64_t pa
     return (uint32_t)exl2__max64(exl2__min64(2 * context_pages, modest), context_pages);
 }
 
-/* Number of window parts of pages (4_cache/windows.h): for the windows of batch_max sequences, or of
-   EXL2__DEFAULT_WINDOWS. each: parts of a sequence; rows: beside these. */
-static inline uint32_t exl2__plan_window_pages(const exl2__plan *p, uint32_t batch_max, uint32_t each, uint32_t rows)
+/* Number of window parts of a cache of `pages` pages (4_cache/windows.h). It has the windows of batch_max sequences; if
+   the application does not choose that, of as many as have a whole context in the cache, or of EXL2__LEAST_WINDOWS.
+   each: parts of a sequence; rows: beside these. */
+static inline uint32_t exl2__plan_window_pages(const exl2__plan *p, uint32_t pages, uint32_t batch_max, uint32_t each,
+                                               uint32_t rows)
 {
-    uint32_t sequences = batch_max ? p->sequences_max : exl2__min32(p->sequences_max, EXL2__DEFAULT_WINDOWS);
+    uint32_t contexts = exl2__max32(pages / (p->context_max / EXL2__PAGE_TOKENS), EXL2__LEAST_WINDOWS);
+    uint32_t sequences = batch_max ? p->sequences_max : exl2__min32(p->sequences_max, contexts);
     return (uint32_t)exl2__min64((uint64_t)sequences * each + rows, UINT32_MAX - 1);
 }
 

@@ -91,7 +91,7 @@ EXL2__PRIVATE exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
 EXL2__PRIVATE void exl2__loading_plan_windows(exl2__model *m, uint32_t pages)
 {
     uint32_t window = m->weights.config.window;
-    uint32_t parts = exl2__plan_window_pages(&m->plan, m->desc.batch_max, exl2__windows_each(window),
+    uint32_t parts = exl2__plan_window_pages(&m->plan, pages, m->desc.batch_max, exl2__windows_each(window),
                                              exl2__windows_rows(m->plan.rows_max, m->plan.picture_rows));
     bool split = m->plan.shape.windows && !m->desc.cache.full && m->desc.card_count <= 1 && parts < pages;
     m->plan.windowed = split ? m->weights.config.windowed : NULL;

@@ -279,8 +279,9 @@ static void check_plan(void)
     exl2_model_info full = measure(&r, 0, 32768, true);
     CHECK(full.window_tokens == 0 && full.cache_bytes == 32768 * full.cache_bytes_per_token);
     for (uint32_t i = 0; i < EXL2__COUNT(batches); i++) { /* windows of 32 tokens in two of four layers */
-        uint32_t jobs = batches[i] ? batches[i] : 4, parts = jobs * (1 + 2) + 1024 / 64 + 1;
         exl2_model_info info = measure(&r, batches[i], 32768, false);
+        uint32_t contexts = 32768 / info.context_max, usual = contexts < 4 ? 4 : contexts > 16 ? 16 : contexts;
+        uint32_t jobs = batches[i] ? batches[i] : usual, parts = jobs * (1 + 2) + 1024 / 64 + 1;
         CHECK_INT(info.window_tokens, parts * 64);
         CHECK_INT(info.window_bytes, parts * 64 * info.cache_bytes_per_token / 2);
         CHECK_INT(info.cache_bytes, 32768 * info.cache_bytes_per_token / 2 + info.window_bytes);
@@ -292,9 +293,11 @@ static void check_plan(void)
     rig_close(&r);
     /* Gemma 3 4B: windows of 1,024 tokens in 29 of 34 layers, by passes of 1,024 or 2,048 rows. */
     for (uint32_t rows = 1024; rows <= 2048; rows *= 2) {
-        exl2__plan p = { .sequences_max = 16 };
-        uint32_t parts = exl2__plan_window_pages(&p, 0, exl2__windows_each(1024), exl2__windows_rows(rows, 0));
+        exl2__plan p = { .sequences_max = 16, .context_max = 32768 };
+        uint32_t each = exl2__windows_each(1024), beside = exl2__windows_rows(rows, 0);
+        uint32_t parts = exl2__plan_window_pages(&p, 512, 0, each, beside);
         CHECK(5 * 512 + 29 * parts <= 0.3 * 34 * 512);
+        CHECK_INT(exl2__plan_window_pages(&p, 8 * 512, 0, each, beside), 8 * each + beside); /* eight contexts */
     }
 }
 
