@@ -26,6 +26,7 @@ typedef struct exl2__image {
     void *user;
     bool silent;
     bool begun_due, end_due; /* events that are not delivered yet: that the work begins, or its result */
+    bool ended;              /* its last event is delivered or due: rows that are computed again give no other one */
 } exl2__image;
 
 /* A part of an area, in its units. */

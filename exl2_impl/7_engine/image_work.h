@@ -149,12 +149,14 @@ EXL2__PRIVATE exl2_result exl2__images_enter_tower(exl2__model *m)
     return EXL2_OK;
 }
 
-/* Every handle of the picture hears how it ended. */
+/* Every handle of the picture hears how it ended, once. */
 static inline void exl2__images_end(exl2__model *m, uint32_t slot)
 {
     for (uint32_t i = 0; i < m->images.count; i++) {
         exl2__image *image = &m->images.image[i];
-        image->end_due = image->end_due || (image->id && image->picture == slot);
+        bool ends = image->id && image->picture == slot && !image->ended;
+        image->end_due = image->end_due || ends;
+        image->ended = image->ended || ends;
     }
 }
 

@@ -600,7 +600,8 @@ EXL2__PRIVATE exl2_result exl2__images_make(exl2_engine *e, exl2__model *m, cons
                                      .user = d->user,
                                      .silent = d->silent,
                                      .begun_due = !exl2__images_pictures(m)->picture[slot].data,
-                                     .end_due = exl2__images_pictures(m)->picture[slot].data != NULL };
+                                     .end_due = exl2__images_pictures(m)->picture[slot].data != NULL,
+                                     .ended = exl2__images_pictures(m)->picture[slot].data != NULL };
     out->id = id;
     return EXL2_OK;
 }

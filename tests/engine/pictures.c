@@ -712,6 +712,30 @@ static void test_events(void)
     rig_close(&r);
 }
 
+/* Rows that were evicted and are computed again give no second event. */
+static void test_events_again(void)
+{
+    static uint8_t rgb[SIDE * SIDE * 3];
+    static const char *const texts[] = { PROMPT, "A" PROMPT, "B" PROMPT };
+    rig r = open_model("smolvlm", (exl2_model_desc){ .vision = { .images = 2, .max_tiles = 1, .rows = 4 } }, NULL);
+    exl2_image images[2];
+    exl2_session none = { 0 };
+    draw(rgb, SIDE, SIDE, 1);
+    exl2_image_desc d = desc_of(&r, rgb, SIDE, SIDE);
+    memset(heard, 0, sizeof heard);
+    d.silent = false;
+    d.on_event = hear;
+    d.user = heard;
+    CHECK_INT(exl2_image_make(r.engine, &d, &images[0]), EXL2_OK);
+    images[1] = make(&r, 2);
+    for (uint32_t i = 0; i < 3; i++) {
+        ask(&r, none, &images[i % 2], 1, texts[i], 2, &said[0]);
+    }
+    CHECK_INT(images_of(&r)->passes, 3);
+    CHECK(heard[0] == 1 && heard[1] == 1);
+    rig_close(&r);
+}
+
 /* Pixels that stay for cached pages alone make room: answered pictures of any size never shut out a new one. */
 static void test_pixels(void)
 {
@@ -752,6 +776,7 @@ int main(void)
     test_aspects();
     test_pool();
     test_events();
+    test_events_again();
     test_pixels();
     test_snapshots("smolvlm");
     test_snapshots("qwen2.5-vl");
