@@ -6,7 +6,8 @@
      - the handle of an object that has ended stays stale for ever;
      - functions return only the results and make only the allocations that exl2.h names;
      - as many bytes are freed as were allocated;
-     - the same ids, seed and settings generate the same tokens in another engine.
+     - the same ids, seed, settings and pictures generate the same tokens in another engine;
+     - a picture of a history stays the picture that was given, whatever rows make room for others.
 
    Sequences run in child processes, so that a crash is a finding, too. A finding is reduced to the shortest prefix that
    still fails, without the operations that are not needed, and printed with one line for each operation.
@@ -20,7 +21,7 @@
    --cuda: uses the CUDA backend over the fake driver of tests/device. CI uses a build with the address and
    undefined-behaviour sanitizers. For a release also run, for 30 minutes each: a build with -Db_sanitize=thread, with
    --threads; and a build by clang with -Db_sanitize=memory and -Dc_args=-DEXL2_NO_SIMD (CC=clang meson setup ...).
-   takes: the goldens of tests/golden.
+   takes: the goldens of tests/golden; the shared fixtures (fixtures/vision), without which no model has pictures.
    gives: exit code 0 or 1. */
 #define _GNU_SOURCE
 #include "api_replay.h"
@@ -324,11 +325,13 @@ int main(int argc, char **argv)
         seed = bad + 1;
     }
     printf("%llu sequences, %llu calls, %llu jobs, %llu DONE, %llu tokens, %llu replays, %llu refused, %llu draft "
-           "models that came back, %llu tokens drafted by models, %u findings\n",
+           "models that came back, %llu tokens drafted by models, %llu jobs with pictures, %llu of them again, "
+           "%u findings\n",
            (unsigned long long)api_shared->sequences, (unsigned long long)api_shared->calls,
            (unsigned long long)api_shared->jobs, (unsigned long long)api_shared->dones,
            (unsigned long long)api_shared->tokens, (unsigned long long)api_shared->replays,
            (unsigned long long)api_shared->refused, (unsigned long long)api_shared->restarts,
-           (unsigned long long)api_shared->drafted, findings);
+           (unsigned long long)api_shared->drafted, (unsigned long long)api_shared->seeing,
+           (unsigned long long)api_shared->seen_again, findings);
     return check_done();
 }

@@ -32,6 +32,10 @@ static bool api_pull(void)
         API_MUST(ev.model.id != 0, "a LOAD event names no model");
         return true;
     }
+    if (any && ev.kind == EXL2_EVENT_IMAGE) {
+        api_event_image(&ev);
+        return true;
+    }
     if (any) {
         api_job *job = api_find_pulled(ev.job.id);
         API_MUST(job != NULL, "the queue has an event of kind %d for a job that does not use it", (int)ev.kind);
@@ -410,6 +414,7 @@ static void api_close_engine(void)
     memset(api.grammars, 0, sizeof api.grammars);
     memset(api.loras, 0, sizeof api.loras);
     memset(api.steers, 0, sizeof api.steers);
+    memset(api.images, 0, sizeof api.images);
     api.dead_count = 0;
     api.dead_seen = 0;
     for (uint32_t i = 0; i < api.job_count; i++) {
@@ -483,7 +488,7 @@ static void api_callback_operation(api_job *job, const exl2_event *ev)
         api_op_look();
         break;
     case 19:
-        api_op_text();
+        (api_chance(2) ? api_op_text : api_op_image)();
         break;
     case 20: /* 20 and 21: calls that are not allowed in a callback */
         (api_chance(2) ? api_op_model_close : api_op_model_park)();
@@ -593,6 +598,8 @@ static void api_operation(void)
         api_open_engine();
     } else if (!ready && api_chance(3)) {
         (api_chance(3) ? api_op_model_open : api_op_model_load)();
+    } else if (api_pick_sight() && api_chance(8)) {
+        api_op_image();
     } else if (what < 30) {
         api_op_step();
     } else if (what < 48) {

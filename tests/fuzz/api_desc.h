@@ -37,10 +37,12 @@ static exl2_flow api_hear_load(void *user, const exl2_event *event);
 static void api_make_model(exl2_model_desc *d)
 {
     static const api_folder folders[] = { API_TEXT_FOLDER, API_TEXT_FOLDER, API_TEXT_FOLDER, API_TEXT_FOLDER, API_PLAIN,
-                                          API_MADE, API_MADE, API_ROPE, API_EXPERTS, API_WORDS };
+                                          API_MADE, API_MADE, API_ROPE, API_EXPERTS, API_WORDS, API_SMOL, API_SMOL,
+                                          API_QWEN, API_GEMMA };
     static const uint32_t contexts[] = { 0, 64, 100, 128, 192, 256 }, chunks[] = { 0, 1, 7, 16, 32, 200 };
     static const uint32_t batches[] = { 0, 1, 1, 2, 3, 8 }, caches[] = { 0, 1, 64, 128, 192, 300, 1024 };
     api_folder folder = folders[api_draw(EXL2__COUNT(folders))];
+    folder = api_sees(folder) && (!api_has_sight || api.cuda) ? API_TEXT_FOLDER : folder; /* a GPU: cuda_towers.c */
     folder = api_chance(20) ? (api_folder)(API_CUT + api_draw(3)) : folder;
     d->path = api_folders[folder];
     d->text_only = folder == API_WORDS || (folder == API_TEXT_FOLDER && api_chance(6)) || api_chance(40);
@@ -60,6 +62,13 @@ static void api_make_model(exl2_model_desc *d)
     d->host_mlps = d->offload == EXL2_OFFLOAD_AUTO ? api_draw(4) : 0;
     d->on_event = api_chance(2) ? api_hear_load : NULL;
     d->steer_max = !api.cuda && api_chance(3) ? 1 + api_draw(3) : 0;
+    if (api_sees(folder) && !api_chance(5)) {
+        d->vision.images = 1 + api_draw(4);
+        d->vision.pixels_max = 10000 + api_draw(30000);
+        d->vision.max_tiles = api_chance(3) ? 1 + api_draw(2) : 0;
+        d->vision.max_rows = api_chance(4) ? 32 : 0;
+        d->vision.rows = d->vision.max_rows && api_chance(2) ? 32 + api_draw(64) : 0;
+    }
     d->lora_max = folder == API_TEXT_FOLDER && api_chance(2) ? 1 + api_draw(3) : 0;
 }
 

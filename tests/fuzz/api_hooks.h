@@ -87,18 +87,19 @@ typedef struct api_file {
     size_t bytes;
 } api_file;
 
-#define API_FILES 24u
+#define API_FILES 48u
 
 static api_file api_file_list[API_FILES];
 static uint32_t api_file_count;
 
 /* The folders. API_TEXT_FOLDER has everything, API_PLAIN, API_ROPE and API_EXPERTS have no tokenizer, API_WORDS has
-   only a tokenizer. The last three cannot be loaded. */
-typedef enum api_folder { API_TEXT_FOLDER, API_PLAIN, API_ROPE, API_EXPERTS, API_MADE, API_WORDS, API_CUT, API_BROKEN,
-                          API_ABSENT, API_FOLDERS } api_folder;
+   only a tokenizer. API_SMOL, API_QWEN and API_GEMMA see; they are there with the shared fixtures. The last three
+   cannot be loaded. */
+typedef enum api_folder { API_TEXT_FOLDER, API_PLAIN, API_ROPE, API_EXPERTS, API_SMOL, API_QWEN, API_GEMMA, API_MADE,
+                          API_WORDS, API_CUT, API_BROKEN, API_ABSENT, API_FOLDERS } api_folder;
 
-static const char *const api_folders[] = { "m/text", "m/plain", "m/rope", "m/experts", "m/made", "m/words", "m/cut",
-                                           "m/broken", "m/absent" };
+static const char *const api_folders[] = { "m/text", "m/plain", "m/rope", "m/experts", "m/smolvlm", "m/qwen2.5-vl",
+                                           "m/gemma3", "m/made", "m/words", "m/cut", "m/broken", "m/absent" };
 
 static text_model api_text; /* tokenizer of API_TEXT_FOLDER */
 
@@ -202,6 +203,34 @@ static void api_make_adapter(void)
     rmdir(folder);
 }
 
+static bool api_sees(uint32_t folder)
+{
+    return folder >= API_SMOL && folder <= API_GEMMA;
+}
+
+static bool api_has_sight; /* the models that see are there */
+
+/* The models that see, from the shared fixtures. */
+static void api_files_see(void)
+{
+    static const char *const names[] = { "config.json", "preprocessor_config.json", "processor_config.json",
+                                         "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+                                         "chat_template.jinja" };
+    const char *shared = getenv("EXL2_TEST_DATA");
+    char path[1200];
+    for (uint32_t folder = API_SMOL; shared && folder <= API_GEMMA; folder++) {
+        for (uint32_t i = 0; i < EXL2__COUNT(names); i++) {
+            size_t bytes;
+            snprintf(path, sizeof path, "%s/fixtures/vision/%s/%s", shared, api_folders[folder] + 2, names[i]);
+            if (access(path, R_OK) == 0) {
+                const char *data = check_read(path, &bytes);
+                api_file_add(api_folders[folder], names[i], data, bytes);
+                api_has_sight = true;
+            }
+        }
+    }
+}
+
 /* Makes all files once, before the first fork. */
 static void api_files_make(void)
 {
@@ -227,6 +256,7 @@ static void api_files_make(void)
     api_file_add("m/made", "config.json", MAKER_CONFIG, strlen(MAKER_CONFIG));
     api_file_add("m/made", "model.safetensors", weights, bytes);
     maker_free(&made);
+    api_files_see();
     api_file_copy("m/words", "tokenizer.json", "tokenizer/behaviors/tokenizer.json");
     api_file_add("m/cut", "config.json", MAKER_CONFIG, strlen(MAKER_CONFIG));
     api_file_add("m/cut", "model.safetensors", weights, bytes * 2 / 3);

@@ -322,17 +322,25 @@ static void api_aim(api_job *job, exl2_job_desc *d, api_session *wanted)
     }
 }
 
-/* Records the histories with which the job begins. */
+/* Records the histories with which the job begins, and the ids of its pictures. */
 static void api_note_before(api_job *job)
 {
     api_session *s = job->session, *n = job->negative;
+    for (uint32_t i = 0; i < job->store.image_count; i++) {
+        exl2_image_info info;
+        exl2_result r = API_CALL(image_get, exl2_image_get(api.e, job->store.images[i], &info));
+        API_MUST(r == EXL2_OK, "exl2_image_get of an open picture gives %s", exl2_result_name(r));
+        memcpy(job->image_ids[i], info.id, sizeof info.id);
+    }
     if (s) {
         job->before_count = s->count;
         memcpy(job->before, s->history, s->count * sizeof *s->history);
+        job->had_pictures = s->picture_count > 0;
     }
     if (n) {
         job->negative_before_count = n->count;
         memcpy(job->negative_before, n->history, n->count * sizeof *n->history);
+        job->had_pictures = job->had_pictures || n->picture_count > 0;
     }
 }
 
@@ -383,6 +391,7 @@ static void api_aim_grammars(api_job_store *s, const api_model *m)
     }
     s->d.grammars = s->d.grammar_count ? s->grammars : NULL;
 }
+static void api_aim_images(api_job_store *s, const api_model *m, api_recipe *recipes);
 
 /* Starts a job, or if `waits` runs one with exl2_generate. wanted: the session to use, or NULL for a random one. */
 static void api_op_start(bool waits, api_session *wanted)
@@ -412,6 +421,7 @@ static void api_op_start(bool waits, api_session *wanted)
         api_aim_loras(s, m);
         api_aim_steers(s, m);
         api_aim_grammars(s, m);
+        api_aim_images(s, m, job->recipes);
         api.random = outer;
         s->d.on_event = told ? api_hear : NULL;
         s->d.user = job;

@@ -4,6 +4,7 @@
 #ifndef API_OBJECTS_H
 #define API_OBJECTS_H
 
+#include "api_images.h"
 #include "api_loras.h"
 #include "api_steers.h"
 
@@ -29,7 +30,8 @@ static void api_refresh_models(void)
         m->vocab = info.vocab ? info.vocab : m->vocab;
         if (!m->loading) {
             bool fit = m->folder <= API_MADE;
-            fit = m->desc.text_only ? m->folder == API_TEXT_FOLDER || m->folder == API_WORDS : fit;
+            bool has_words = m->folder == API_TEXT_FOLDER || m->folder == API_WORDS || api_sees(m->folder);
+            fit = m->desc.text_only ? has_words : fit;
             bool fault = api.refused || api.failed_reads || api.device_faulted || api.desc.host_bytes_max;
             m->ready = state >= 0 && !m->desc.text_only;
             api_trace("(model %s: %s)", m->desc.path, exl2_result_name(state));
@@ -119,6 +121,7 @@ static void api_model_ended(api_model *m)
     }
     api_forget_loras(m);
     api_forget_steers(m);
+    api_forget_images(m);
     api_bury(API_MODEL, m->id);
     m->id = 0;
     m->loading = m->ready = false;
@@ -346,6 +349,12 @@ static void api_op_session_fork(void)
         uint32_t count = api_read_history(s->id, from);
         API_MUST(api_same(fork->history, fork->count, from, count), "a fork has %u tokens, its origin %u", fork->count,
                  count);
+        exl2_picture pictures[API_PICTURES];
+        fork->picture_count = api_read_pictures(fork->id, fork->pictures);
+        count = s->busy ? fork->picture_count : api_read_pictures(s->id, pictures);
+        API_MUST(s->busy || api_same_pictures(fork, pictures, count), "a fork has %u pictures, its origin %u",
+                 fork->picture_count, count);
+        count = api_read_history(s->id, from);
         const api_job *job = s->busy;
         if (job && !job->pull && !job->dropped && job->said_count) {
             API_MUST(count >= job->said_count && api_same(from + count - job->said_count, job->said_count, job->said,
@@ -366,10 +375,12 @@ static void api_op_session_rewind(void)
     handle.id = (api_id)s->id;
     uint32_t to = api_chance(8) ? s->count + 1 : api_draw(s->count + 1);
     exl2_result r = API_CALL(session_rewind, exl2_session_rewind(api.e, handle, to));
-    exl2_result wanted = s->busy ? EXL2_ERR_STATE : to > s->count ? EXL2_ERR_ARG : EXL2_OK;
+    bool bad = to > s->count || api_cuts(s, to);
+    exl2_result wanted = s->busy ? EXL2_ERR_STATE : bad ? EXL2_ERR_ARG : EXL2_OK;
     api_trace("exl2_session_rewind %u to %u: %s", s->count, to, exl2_result_name(r));
     API_MUST(r == wanted, "exl2_session_rewind of %u tokens to %u gives %s", s->count, to, exl2_result_name(r));
     s->count = r == EXL2_OK ? to : s->count;
+    s->picture_count = r == EXL2_OK ? api_read_pictures(s->id, s->pictures) : s->picture_count;
 }
 
 static void api_op_session_trim(void)
@@ -383,13 +394,15 @@ static void api_op_session_trim(void)
     handle.id = (api_id)s->id;
     uint32_t from = api_draw(s->count + 1), count = api_chance(8) ? s->count - from + 1 : api_draw(s->count - from + 1);
     exl2_result r = API_CALL(session_trim, exl2_session_trim(api.e, handle, from, count));
-    exl2_result wanted = s->busy ? EXL2_ERR_STATE : count > s->count - from ? EXL2_ERR_ARG : EXL2_OK;
+    bool bad = count > s->count - from || api_cuts(s, from) || api_cuts(s, from + count);
+    exl2_result wanted = s->busy ? EXL2_ERR_STATE : bad ? EXL2_ERR_ARG : EXL2_OK;
     api_trace("exl2_session_trim %u: %u from %u on: %s", s->count, count, from, exl2_result_name(r));
     API_MUST(r == wanted, "exl2_session_trim of %u tokens, %u from %u on, gives %s", s->count, count, from,
              exl2_result_name(r));
     if (r == EXL2_OK) {
         memmove(s->history + from, s->history + from + count, (s->count - from - count) * sizeof *s->history);
         s->count -= count;
+        s->picture_count = api_read_pictures(s->id, s->pictures);
     }
 }
 
@@ -433,7 +446,11 @@ static void api_op_session_save(void)
     api_settle(to);
     handle.id = (api_id)s->id;
     uint32_t flags = api_chance(3) ? EXL2_SAVE_KV : 0, count = api_read_history(s->id, ids);
-    exl2_result r = API_CALL(session_save, exl2_session_save(api.e, handle, flags, snapshot, sizeof snapshot, &need));
+    uint32_t with_images = api_chance(2) ? EXL2_SAVE_IMAGES : 0;
+    exl2_picture pictures[API_PICTURES];
+    uint32_t picture_count = api_read_pictures(s->id, pictures);
+    exl2_result r = API_CALL(session_save, exl2_session_save(api.e, handle, flags | with_images, snapshot,
+                                                              sizeof snapshot, &need));
     api_trace("exl2_session_save of %u tokens: %zu bytes, %s", count, need, exl2_result_name(r));
     if (r != EXL2_OK) {
         return; /* a job with guidance, a lost device, many pages */
@@ -456,6 +473,11 @@ static void api_op_session_save(void)
     exl2_result wanted = api_restore_wanted(to, handle.id, cut < need ? EXL2_ERR_FORMAT : EXL2_OK);
     api_trace("exl2_session_restore: %s", exl2_result_name(r));
     bool longer = r == EXL2_ERR_CONTEXT_FULL && to->id == handle.id && to->model != s->model;
+    bool blind = picture_count && to->id == handle.id && wanted == EXL2_OK
+              && (r == EXL2_ERR_BUDGET || (r == EXL2_ERR_STATE && !to->model->desc.vision.images));
+    if (blind) {
+        return;
+    }
     API_MUST(r == wanted || (flags && r < 0 && wanted == EXL2_OK) || longer, "exl2_session_restore gives %s",
              exl2_result_name(r));
     if (longer) {
@@ -464,6 +486,8 @@ static void api_op_session_save(void)
     if (r == EXL2_OK || (flags && wanted == EXL2_OK)) {
         to->count = count;
         memcpy(to->history, ids, count * sizeof *ids);
+        to->picture_count = picture_count;
+        memcpy(to->pictures, pictures, sizeof pictures);
     }
 }
 

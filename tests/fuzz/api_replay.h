@@ -25,8 +25,8 @@ static exl2_session api_replay_session(exl2_model m, const exl2_token *history, 
 
 static bool api_can_replay(const api_job *job)
 {
-    const exl2_job_desc *d = &job->store.d; /* the other engine has neither adapters nor vectors, and one grammar */
-    bool ended = d->lora_count == 0 && d->steer_count == 0 && d->grammar_count == 0;
+    const exl2_job_desc *d = &job->store.d; /* the other engine has no adapters, vectors and pictures, and one grammar */
+    bool ended = d->lora_count == 0 && d->steer_count == 0 && d->grammar_count == 0 && !job->had_pictures;
     ended = ended && (job->result == EXL2_OK || job->result == EXL2_ERR_CANCELLED);
     return job->done && !job->dropped && ended && (job->said_count || job->result == EXL2_OK);
 }
@@ -65,6 +65,8 @@ static void api_replay(const api_job *was)
     md.prefill_chunk = 1 + api_draw(200);
     md.batch_max = 2 + api_draw(3);
     md.cache.tokens = 2048;
+    md.vision.images = md.vision.images ? API_JOB_IMAGES : 0;
+    md.vision.pixels_max = md.vision.rows = 0;
     md.on_event = NULL;
     md.user = NULL;
     exl2_result r = API_CALL(open, exl2_open(&desc, &api.e));
@@ -89,6 +91,16 @@ static void api_replay(const api_job *was)
     d->draft.model.id = 0;
     d->model.id = was->session_id ? 0 : m.id;
     d->session.id = d->negative_session.id = d->grammar.id = 0;
+    for (uint32_t i = 0; i < now->store.image_count; i++) {
+        r = api_make_image(m, &was->recipes[i], NULL, &now->store.images[i]);
+        API_MUST(r == EXL2_OK, "replay: exl2_image_make gives %s", exl2_result_name(r));
+    }
+    for (uint32_t i = 0; i < d->prompt.message_count && d->prompt.messages; i++) {
+        exl2_message *message = &now->store.messages[i];
+        message->images = message->image_count ? now->store.images : NULL;
+    }
+    d->prompt.messages = d->prompt.messages ? now->store.messages : NULL;
+    d->prompt.images = d->prompt.image_count ? now->store.images : NULL;
     if (was->session_id) {
         d->session = api_replay_session(m, was->before, was->before_count);
     }
@@ -108,6 +120,7 @@ static void api_replay(const api_job *was)
     api_leave();
     api_trace("(replay of job %u: %s, %u tokens)", was->number, exl2_result_name(r), now->said_count);
     api_compare(was, now);
+    api_shared->seen_again += was->store.image_count > 0;
     free(now);
     api_close_engine();
     api_shared->replays++;

@@ -27,7 +27,8 @@ typedef enum api_fn {
     API_session_tokens, API_session_close, API_sampler_resolve, API_grammar_make,
     API_grammar_close, API_job_start, API_job_measure, API_json_text, API_generate, API_job_cancel,
     API_job_get, API_job_pause, API_job_priority, API_lora_measure, API_lora_open, API_lora_load, API_lora_state,
-    API_lora_get, API_lora_close, API_steer_make, API_steer_get, API_steer_close, API_kernels_build, API_FNS
+    API_lora_get, API_lora_close, API_steer_make, API_steer_get, API_steer_close, API_image_make, API_image_get,
+    API_image_measure, API_image_seen, API_image_rows, API_image_close, API_session_pictures, API_kernels_build, API_FNS
 } api_fn;
 
 /* What exl2.h says of each function: its errors (besides ARG, STALE and, after an allocation failed, MEMORY), and
@@ -76,7 +77,8 @@ static const struct {
     [API_session_save] = { "exl2_session_save", true, false, API_BIT(EXL2_ERR_STATE) | API_BIT(EXL2_ERR_TOO_SMALL)
                            | API_GPU_ERRORS },
     [API_session_restore] = { "exl2_session_restore", true, false, API_BIT(EXL2_ERR_STATE) | API_BIT(EXL2_ERR_FORMAT)
-                              | API_BIT(EXL2_ERR_CONTEXT_FULL) | API_BIT(EXL2_ERR_UNSUPPORTED) | API_GPU_ERRORS },
+                              | API_BIT(EXL2_ERR_CONTEXT_FULL) | API_BIT(EXL2_ERR_UNSUPPORTED)
+                              | API_BIT(EXL2_ERR_BUDGET) | API_GPU_ERRORS },
     [API_session_get] = { "exl2_session_get", true, false, 0 },
     [API_session_tokens] = { "exl2_session_tokens", true, false, API_BIT(EXL2_ERR_TOO_SMALL) },
     [API_session_close] = { "exl2_session_close", true, false, 0 },
@@ -106,6 +108,13 @@ static const struct {
                          | API_BIT(EXL2_ERR_BUDGET) },
     [API_steer_get] = { "exl2_steer_get", true, false, 0 },
     [API_steer_close] = { "exl2_steer_close", true, false, 0 },
+    [API_image_make] = { "exl2_image_make", true, false, API_BIT(EXL2_ERR_STATE) | API_BIT(EXL2_ERR_BUDGET) },
+    [API_image_get] = { "exl2_image_get", true, false, 0 },
+    [API_image_measure] = { "exl2_image_measure", true, false, API_BIT(EXL2_ERR_STATE) },
+    [API_image_seen] = { "exl2_image_seen", true, false, API_BIT(EXL2_ERR_STATE) | API_BIT(EXL2_ERR_TOO_SMALL) },
+    [API_image_rows] = { "exl2_image_rows", true, false, API_BIT(EXL2_ERR_STATE) | API_BIT(EXL2_ERR_TOO_SMALL) },
+    [API_image_close] = { "exl2_image_close", true, false, 0 },
+    [API_session_pictures] = { "exl2_session_pictures", true, false, API_BIT(EXL2_ERR_TOO_SMALL) },
     [API_kernels_build] = { "exl2_kernels_build", false, true, API_BIT(EXL2_ERR_NO_COMPILER)
                             | API_BIT(EXL2_ERR_COMPILE) | API_BIT(EXL2_ERR_UNSUPPORTED) },
 };
@@ -212,7 +221,7 @@ static api_session *api_new_session(uint64_t id, api_model *m)
             api.sessions[i].id = id;
             api.sessions[i].model = m;
             api.sessions[i].busy = NULL;
-            api.sessions[i].count = 0;
+            api.sessions[i].count = api.sessions[i].picture_count = 0;
             return &api.sessions[i];
         }
     }
@@ -252,13 +261,48 @@ static uint32_t api_read_history(uint64_t id, exl2_token *out)
     return (uint32_t)need;
 }
 
+/* Reads the pictures of a history. Their ids are those of the pictures that were given; whether the rows are gone may
+   change at any time. */
+static uint32_t api_read_pictures(uint64_t id, exl2_picture *out)
+{
+    size_t need = 0;
+    exl2_result r = API_CALL(session_pictures, exl2_session_pictures(api.e, (exl2_session){ id }, out, API_PICTURES,
+                                                                     &need));
+    API_MUST(r == (need <= API_PICTURES ? EXL2_OK : EXL2_ERR_TOO_SMALL), "exl2_session_pictures of %zu gives %s", need,
+             exl2_result_name(r));
+    uint32_t count = need < API_PICTURES ? (uint32_t)need : API_PICTURES;
+    for (uint32_t i = 0; i < count; i++) {
+        API_MUST(out[i].rows > 0 && out[i].rows <= out[i].count, "a picture has %u rows on %u places", out[i].rows,
+                 out[i].count);
+        API_MUST(i == 0 || out[i].from >= out[i - 1].from + out[i - 1].count, "a picture begins within another one");
+        out[i].missing = false;
+    }
+    return (uint32_t)need;
+}
+
+static bool api_same_pictures(const api_session *a, const exl2_picture *b, uint32_t count)
+{
+    uint32_t known = count < API_PICTURES ? count : API_PICTURES;
+    return a->picture_count == count && memcmp(a->pictures, b, known * sizeof *b) == 0;
+}
+
+/* Whether a history may not end at `at`, as that is within a picture. */
+static bool api_cuts(const api_session *s, uint32_t at)
+{
+    bool cuts = false;
+    for (uint32_t i = 0; i < s->picture_count && i < API_PICTURES; i++) {
+        cuts = cuts || (at > s->pictures[i].from && at < s->pictures[i].from + s->pictures[i].count);
+    }
+    return cuts;
+}
+
 static bool api_same(const exl2_token *a, uint32_t a_count, const exl2_token *b, uint32_t b_count)
 {
     return a_count == b_count && (a_count == 0 || memcmp(a, b, a_count * sizeof *a) == 0);
 }
 
-/* Writes the ids of the job's prompt and returns their number, or -1 for a conversation, whose ids only the engine
-   knows. */
+/* Writes the ids of the job's prompt and returns their number, or -1 for a conversation or a prompt with pictures,
+   whose ids only the engine knows. */
 static int32_t api_prompt_ids(const api_job *job, const api_job_store *s, bool empty, exl2_token *out)
 {
     static exl2_token with[API_HISTORY * 4], without[API_HISTORY * 4];
@@ -266,7 +310,7 @@ static int32_t api_prompt_ids(const api_job *job, const api_job_store *s, bool e
     const exl2_job_desc *d = &s->d;
     exl2_model m = { 0 };
     m.id = (api_id)job->model_id;
-    if (d->prompt.messages) {
+    if (d->prompt.messages || d->prompt.image_count) {
         return -1;
     }
     if (!d->prompt.text) {
@@ -302,8 +346,9 @@ static void api_check_after(api_job *job, const char *whose, const exl2_token *b
                  && api_same(after + count - job->said_count, job->said_count, job->said, job->said_count);
         bool untouched = job->said_count == 0 && !whole && api_same(after, count, before, before_count);
         API_MUST(ends, "%s history of job %u does not end with what its events said", whose, job->number);
-        API_MUST(untouched || before != job->before || count - job->said_count == job->stats.prompt_tokens
-                     || (heals && count - job->said_count + 1 == job->stats.prompt_tokens),
+        uint32_t own = d->prompt.image_count && !d->prompt.messages ? before_count : 0; /* not part of the prompt */
+        API_MUST(untouched || before != job->before || count - job->said_count - own == job->stats.prompt_tokens
+                     || (heals && count - job->said_count - own + 1 == job->stats.prompt_tokens),
                  "%s history of job %u has %u tokens before the %u said ones, its prompt %u", whose, job->number,
                  count - job->said_count, job->said_count, job->stats.prompt_tokens);
         return;
@@ -322,6 +367,20 @@ static void api_check_after(api_job *job, const char *whose, const exl2_token *b
              whose, job->number, count, before_count, prompt_count, job->said_count, exl2_result_name(job->result));
 }
 
+/* The newest pictures of the history must be those of the prompt. */
+static void api_check_pictures(const api_job *job)
+{
+    uint32_t given = job->store.image_count, count = job->picture_count_after;
+    if (!given || job->result != EXL2_OK || count > API_PICTURES) {
+        return;
+    }
+    API_MUST(count >= given, "the history of job %u has %u pictures, its prompt %u", job->number, count, given);
+    for (uint32_t i = 0; i < given; i++) {
+        API_MUST(memcmp(job->pictures_after[count - given + i].id, job->image_ids[i], sizeof job->image_ids[i]) == 0,
+                 "picture %u of job %u is another one in its history", i, job->number);
+    }
+}
+
 /* Checks both histories of a job that is done, if they were read after its DONE. */
 static void api_check_histories(api_job *job)
 {
@@ -330,6 +389,7 @@ static void api_check_histories(api_job *job)
     if (job->after_known) {
         int32_t count = api_prompt_ids(job, &job->store, job->before_count == 0, prompt);
         api_check_after(job, "the", job->before, job->before_count, count, prompt, job->after, job->after_count);
+        api_check_pictures(job);
     }
     if (job->negative_after_known) {
         memset(&other, 0, sizeof other);
@@ -361,8 +421,13 @@ static void api_settle(api_session *s)
     }
     API_MUST(info.busy_with.id == 0, "a session is busy with a job that was never started on it");
     s->count = api_read_history(s->id, s->history);
+    s->picture_count = api_read_pictures(s->id, s->pictures);
     bool negative = job->negative == s;
     memcpy(negative ? job->negative_after : job->after, s->history, s->count * sizeof *s->history);
+    if (!negative) {
+        memcpy(job->pictures_after, s->pictures, sizeof s->pictures);
+        job->picture_count_after = s->picture_count;
+    }
     *(negative ? &job->negative_after_count : &job->after_count) = s->count;
     *(negative ? &job->negative_after_known : &job->after_known) = true;
     s->busy = NULL;
@@ -386,6 +451,10 @@ static void api_check_idle(api_session *s)
         uint32_t count = api_read_history(s->id, now);
         API_MUST(api_same(now, count, s->history, s->count), "the history of an idle session changed: %u, %u tokens",
                  s->count, count);
+        exl2_picture pictures[API_PICTURES];
+        count = api_read_pictures(s->id, pictures);
+        API_MUST(api_same_pictures(s, pictures, count), "the pictures of an idle session changed: %u, %u of them",
+                 s->picture_count, count);
     }
 }
 
@@ -514,6 +583,7 @@ static void api_event_done(api_job *job, const exl2_event *ev)
     snprintf(job->error, sizeof job->error, "%s", ev->error ? ev->error : "");
     api_shared->dones++;
     api_shared->tokens += job->said_count;
+    api_shared->seeing += job->store.image_count > 0 && r == EXL2_OK;
     API_MUST(r <= 0, "DONE of job %u with %s", job->number, exl2_result_name(r));
     API_MUST((r < 0) == (ev->error != NULL), "DONE of job %u: %s, error %s", job->number, exl2_result_name(r),
              ev->error ? ev->error : "NULL");
@@ -542,7 +612,8 @@ static void api_event_done(api_job *job, const exl2_event *ev)
         API_MUST(!api_find_fold(job->text, job->text_bytes, d->ban_strings[i]), "job %u shows the banned \"%s\"",
                  job->number, d->ban_strings[i]);
     }
-    if (d->score_prompt && r == EXL2_OK && stop != EXL2_STOP_CALLBACK && !d->prompt.messages && !d->heal_prompt) {
+    if (d->score_prompt && r == EXL2_OK && stop != EXL2_STOP_CALLBACK && !d->prompt.messages && !d->prompt.image_count
+        && !d->heal_prompt) {
         uint32_t prompt = ev->stats.prompt_tokens;
         API_MUST(job->scored + 1 == prompt || job->scored == prompt || prompt == 0,
                  "job %u scores %u of %u prompt tokens", job->number, job->scored, prompt);

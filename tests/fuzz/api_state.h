@@ -21,6 +21,10 @@
 #define API_GRAMMARS 64u
 #define API_LORAS 16u    /* of all models together */
 #define API_STEERS 16u   /* the same */
+#define API_IMAGES 32u   /* of all models together */
+#define API_JOB_IMAGES 3u
+#define API_PICTURES 12u /* of a history that are recorded */
+#define API_LOOKS 64u
 #define API_JOBS_MAX 4096u
 #define API_DEAD 1024u
 #define API_FRAMES 16u
@@ -31,6 +35,7 @@
 typedef struct api_report {
     uint64_t seed, calls, sequences, jobs, dones, tokens, replays, refused;
     uint64_t restarts, drafted; /* jobs that began with a draft model that came back; tokens by draft models */
+    uint64_t seeing, seen_again; /* jobs with pictures that ended well; replays of such jobs */
     uint32_t op;
     char call[32];     /* name of the function that runs, or "" */
     bool found;
@@ -84,6 +89,8 @@ typedef struct api_session {
     api_job *busy;        /* the job that uses it, as far as the application knows */
     exl2_token history[API_HISTORY];
     uint32_t count;
+    exl2_picture pictures[API_PICTURES];
+    uint32_t picture_count;
 } api_session;
 
 typedef struct api_grammar {
@@ -102,6 +109,26 @@ typedef struct api_steer {
     uint64_t id;          /* 0 = free record */
     api_model *model;
 } api_steer;
+/* What a picture is: pixels that a seed names. */
+typedef struct api_recipe {
+    uint32_t seed, width, height, max_tiles;
+} api_recipe;
+
+typedef struct api_image {
+    uint64_t id;          /* 0 = free record */
+    api_model *model;
+    api_recipe recipe;
+    uint32_t rows;        /* 0 = not known yet */
+    uint8_t name[16];     /* the engine's id of the picture */
+    bool begun, ended;    /* by its events */
+} api_image;
+
+/* Hashes of what models of a folder have made of a recipe; 0 = not known yet. */
+typedef struct api_look {
+    uint32_t folder;      /* 0 = free record: API_TEXT_FOLDER does not see */
+    api_recipe recipe;
+    uint64_t id, seen, rows;
+} api_look;
 
 #define API_PROMPT 400u   /* most ids of a prompt */
 
@@ -114,6 +141,8 @@ typedef struct api_job_store {
     exl2_lora_use loras[2];
     exl2_steer_use steers[2];
     exl2_grammar grammars[2];
+    exl2_image images[API_JOB_IMAGES];
+    uint32_t image_count;
     exl2_message messages[4], negatives[2];
     const char *stop_list[4], *ban_list[4], *breaker_list[2];
     uint32_t edit;        /* what on_logits does; 0 = no callback */
@@ -139,6 +168,11 @@ struct api_job {
     uint32_t grammar_spec;                /* index in api_grammar_specs + 1; 0 = no grammar */
     exl2_token before[API_HISTORY], negative_before[API_HISTORY], said[API_HISTORY];
     uint32_t before_count, negative_before_count, said_count;
+    api_recipe recipes[API_JOB_IMAGES];   /* of store.images */
+    uint8_t image_ids[API_JOB_IMAGES][16];
+    exl2_picture pictures_after[API_PICTURES];
+    uint32_t picture_count_after;
+    bool had_pictures;                    /* in the histories with which it began */
     exl2_token after[API_HISTORY], negative_after[API_HISTORY];
     uint32_t after_count, negative_after_count;
     bool after_known, negative_after_known;
@@ -194,6 +228,8 @@ typedef struct api_state {
     api_grammar grammars[API_GRAMMARS];
     api_lora loras[API_LORAS];
     api_steer steers[API_STEERS];
+    api_image images[API_IMAGES];
+    api_look looks_of[API_LOOKS];
     api_job **jobs;
     uint32_t job_count;
     struct { api_kind kind; uint64_t id; } dead[API_DEAD];
