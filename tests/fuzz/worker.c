@@ -714,7 +714,7 @@ static void run_sequence(uint32_t operations)
 {
     pthread_t second;
     exl2_engine_desc d = text_engine(&words);
-    alarm(HANG_SECONDS);
+    watch_hang(true);
     main_chance = seed * 3 + 1;
     hook_chance = seed * 3 + 2;
     other_chance = seed * 3 + 3;
@@ -763,7 +763,7 @@ static void run_sequence(uint32_t operations)
         free(jobs[i]);
     }
     job_count = 0;
-    alarm(0);
+    watch_hang(false);
 }
 
 int main(int argc, char **argv)
@@ -784,6 +784,7 @@ int main(int argc, char **argv)
     }
     text_write(&words, plan, EXL2__COUNT(plan), TEXT_CHAT_CONFIG);
     signal(SIGALRM, on_alarm);
+    signal(SIGPROF, on_alarm);
     signal(SIGABRT, on_abort);
     main_thread = pthread_self();
     count = count ? count : seconds > 0 ? UINT64_MAX / 2 : 20;
