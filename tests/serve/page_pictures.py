@@ -267,3 +267,30 @@ class PictureTests(Case):
         self.told(f"The model {server.model} cannot see pictures.")
         check(len(server.chats) == 2 and len(b.texts()) == 2, "nothing is sent")
         self.blind()
+
+    def test_pictures_full(self):
+        """The browser's store has no room for the pictures of a chat that changes while the server is away: the chat is
+        kept without them, and gets them back from the server."""
+        server = self.fresh()
+        if not self.mock:
+            return
+        b = self.b
+        noise, = self.made(("noise.png", "image/png", 1100, 700), noise=True)
+        self.attach(noise)
+        self.attached(1)
+        self.say("before")
+        self.stored()
+        (chat_id, before), = server.sessions.items()
+        b.script("localStorage.setItem('filler', 'x'.repeat(5000000))")
+        server.stop()
+        b.wait_state("offline")
+        b.type("Message", "meanwhile", Keys.ENTER)
+        self.told("or closing this page loses its pictures.")
+        b.open("about:blank")
+        server.start()
+        b.open(server.address)
+        b.wait(lambda: len(server.sessions[chat_id]["nodes"]) > len(before["nodes"]), "the newer chat on the server")
+        check(server.sessions[chat_id]["pictures"] == before["pictures"] != {}, "it has its pictures")
+        b.driver.refresh()
+        b.wait(lambda: b.texts()[:1] == ["before"] and "meanwhile" in b.texts(), "the chat")
+        check(self.shown(0) == 1, "and shows them")

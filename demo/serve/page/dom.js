@@ -1,5 +1,5 @@
-/* dom.js: elements, icons, numbers in words; what was typed as JSON; this browser's store. Text is never parsed as HTML, so nothing that a model writes can
-   become part of the page. */
+/* dom.js: elements, icons, numbers in words; what was typed as JSON; this browser's store. Text is never parsed as
+   HTML, so nothing that a model writes can become part of the page. */
 
 const SVG = "http://www.w3.org/2000/svg";
 

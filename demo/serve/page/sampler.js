@@ -4,7 +4,8 @@
 import { el, button, isObject, kept, readJson } from "./dom.js";
 
 /* name of the request, label, kind, least, most, step, default. Kinds: number, whole, yes, words (a list, one a line),
-   text, json (an object with members of requests). A number that is not given in the request has the server's value; the default here is its neutral one. */
+   text, json (an object with members of requests). A number that is not given in the request has the server's value;
+   the default here is its neutral one. */
 const GROUPS = [
   ["Length", [
     ["max_tokens", "Most tokens", "whole", 0, 1048576, 1, 0, "0: what the context leaves"],

@@ -104,7 +104,7 @@ async function mergeNewest(chat, path) {
 export function keepHere() {
   for (const [id, chat] of unsent) {
     const entry = { revision: revisions.get(id) || 0, updated: Date.now() / 1000, chat: keptChat(chat) };
-    if (!kept.set("unsent." + id, entry)) { /* then without pictures. With revision 0 a server that has them adds them */
+    if (!kept.set("unsent." + id, entry)) { /* then without pictures; with revision 0 those of the server are added */
       const bare = { ...entry, revision: 0, chat: { ...entry.chat, pictures: {} } };
       tell(kept.set("unsent." + id, bare) ? "bare" : "full");
     }
