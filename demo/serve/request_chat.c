@@ -27,7 +27,7 @@ static bool end_text(request *r, size_t offset, request_error *error)
     if (r->texts.failed) {
         return no_memory(error);
     }
-    if (memchr(r->texts.data + offset, 0, r->texts.bytes - offset)) {
+    if (r->texts.bytes > offset && memchr(r->texts.data + offset, 0, r->texts.bytes - offset)) {
         return fields_fail(error, "messages", "a message must not have a zero byte");
     }
     buffer_add(&r->texts, "", 1);
