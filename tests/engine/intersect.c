@@ -181,8 +181,10 @@ static void forced(const rig *r)
 static void preferred(const rig *r)
 {
     exl2_grammar list[2] = { make(r, EXL2_GRAMMAR_REGEX, "(ab)*", true), make(r, EXL2_GRAMMAR_REGEX, "a.{3,}", false) };
-    exl2_job_desc d = job_of(r, list, 2, 5, 30, &said);
-    run_text(r, &d, "abab");
+    for (uint32_t seed = 1; seed < 9; seed++) {
+        exl2_job_desc d = job_of(r, list, 2, seed, 30, &said);
+        run_text(r, &d, "abab");
+    }
     exl2_grammar_close(r->engine, list[0]);
     exl2_grammar_close(r->engine, list[1]);
 }
