@@ -103,14 +103,16 @@ static void include_file(inclusion *x, const source_file *file, bool own)
 }
 
 /* Does the list of tests/meson.build have the program? A list is NAME = { 'program': reason, ... }. What is in
-   tests/device is called device_NAME there, what is in tests/fuzz fuzz_NAME. golden.c is several programs. */
+   tests/device is called device_NAME there, what is in tests/fuzz fuzz_NAME, in tests/programs exl2_NAME. golden.c is
+   several programs. */
 static bool is_listed(const source_file *build, const char *list, const char *path)
 {
     char start[64], names[2][SOURCE_PATH_BYTES];
     snprintf(start, sizeof start, "\n%s = {", list);
     const char *from = strstr(build->text, start), *end = from ? strchr(from, '}') : NULL;
     bool device = strncmp(path, "tests/device/", 13) == 0, fuzz = strncmp(path, "tests/fuzz/", 11) == 0;
-    const char *prefix = device ? "device_" : fuzz ? "fuzz_" : "", *endings[] = { "", "_exact" };
+    bool program = strncmp(path, "tests/programs/", 15) == 0;
+    const char *prefix = device ? "device_" : fuzz ? "fuzz_" : program ? "exl2_" : "", *endings[] = { "", "_exact" };
     for (size_t i = 0; from && i < 2; i++) {
         snprintf(names[i], sizeof names[i], "'%s%.*s%s':", prefix, (int)strcspn(source_base(path), "."),
                  source_base(path), endings[i]);

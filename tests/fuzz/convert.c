@@ -21,6 +21,7 @@
 #include "private/hash.h"
 #include "private/file.h"
 #include "../convert_rig.h"
+#include "../convert_system.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -210,11 +211,8 @@ static void run_second(void)
     }
 }
 
-int fuzz_at(void);
-ssize_t fuzz_write(int file, const void *data, size_t bytes, off_t at);
-
 /* Before each call. */
-int fuzz_at(void)
+static int fuzz_at(void)
 {
     bool due = now.what != NOTHING && now.calls++ >= now.at;
     now.calls += now.what == NOTHING;
@@ -244,7 +242,7 @@ int fuzz_at(void)
     return 0;
 }
 
-ssize_t fuzz_write(int file, const void *data, size_t bytes, off_t at)
+static ssize_t fuzz_write(int file, const void *data, size_t bytes, off_t at)
 {
     if (fuzz_at()) {
         return -1;
@@ -398,6 +396,7 @@ int main(int argc, char **argv)
         count = strcmp(argv[i], "--count") == 0 ? strtoull(argv[i + 1], NULL, 10) : count;
         seconds = strcmp(argv[i], "--seconds") == 0 ? strtod(argv[i + 1], NULL) : seconds;
     }
+    convert_system = (convert_system_calls){ .at = fuzz_at, .pwrite = fuzz_write };
     rig_open((ROWS + 2) * LENGTH, VOCAB);
     snprintf(source_dir, sizeof source_dir, "%s/source", root);
     snprintf(work_dir, sizeof work_dir, "%s.work", out_dir);

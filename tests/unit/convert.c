@@ -2,10 +2,8 @@
    goldens, the output against the goldens, resuming after a stop at any point, damaged and foreign work folders, wrong
    arguments, failing allocations; weights that are read in parallel. */
 #define _POSIX_C_SOURCE 200809L
-#define EXL2_CONVERT
-#define EXL2__RUNNER_READ_SLICE 2048u /* so that tiny models are read in several slices, too */
-#define EXL2__RUNNER_READ_MOST 20000u
-#define EXL2__WORKDIR_CHUNK 1000u
+#include "../convert_system.h"
+
 #include "private/convert.h"
 #include "../convert_rig.h"
 

@@ -2,7 +2,8 @@
    numbers that FP16 cannot hold, memory, disks, rates; the size of the folder in place of a rate; and a disk that is
    full at each write once. */
 #define _POSIX_C_SOURCE 200809L
-#define EXL2_CONVERT
+#include "../convert_system.h"
+
 #include "private/platform_write.h"
 #include "../check.h"
 
@@ -110,13 +111,6 @@ static uint64_t clock_ns(void)
     return exl2__platform_ns() + jumped;
 }
 
-#define exl2__platform_ns clock_ns
-#define exl2__platform_create disk_create
-#define exl2__platform_write disk_write
-#define exl2__platform_sync disk_sync
-#define exl2__platform_finish disk_finish
-#define exl2__platform_replace disk_replace
-#define exl2__platform_disk_free disk_free
 #include "private/convert.h"
 #include "../convert_rig.h"
 
@@ -631,6 +625,9 @@ static void test_full(void)
 
 int main(void)
 {
+    convert_system = (convert_system_calls){ .ns = clock_ns, .disk_free = disk_free, .create = disk_create,
+                                             .write = disk_write, .sync = disk_sync, .finish = disk_finish,
+                                             .replace = disk_replace };
     rig_open((ROWS + 2) * LENGTH, VOCAB);
     snprintf(work_dir, sizeof work_dir, "%s/out.work", root);
     snprintf(source_dir, sizeof source_dir, "%s/model", root);

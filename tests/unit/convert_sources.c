@@ -2,7 +2,8 @@
    no multiple of 32, conversations. An FP8 folder and a dense one that holds the same numbers must give the same bytes.
    Limits: files of one MiB, memory. What can be checked is checked before a GGUF or FP8 source is copied. */
 #define _POSIX_C_SOURCE 200809L
-#define EXL2_CONVERT
+#include "../convert_system.h"
+
 #include "private/platform_write.h"
 #include "../check.h"
 
@@ -14,9 +15,7 @@ static bool count_written(void *file, uint64_t offset, const void *data, size_t 
     return exl2__platform_write(file, offset, data, bytes);
 }
 
-#define exl2__platform_write count_written
 #include "private/convert.h"
-#include "../adapter_maker.h"
 #include "../adapter_maker.h"
 #include "../convert_rig.h"
 #include "../gguf_llama.h"
@@ -778,6 +777,7 @@ static void test_early(void)
 
 int main(void)
 {
+    convert_system.write = count_written;
     rig_open((ROWS + 2) * LENGTH, 64);
     snprintf(source_dir, sizeof source_dir, "%s/source", root);
     test_fp8();
