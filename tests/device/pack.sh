@@ -37,7 +37,7 @@ whole() {
     compile -DTEST_WHOLE "$@" -o "$folder/$name" -lm -lpthread -ldl
 }
 
-compile -DEXL2__PRIVATE= -DEXL2_CONVERT= -DTEST_WHOLE -c tests/device/other_gpu.c -o "$folder/made/engine.o"
+compile -DEXL2__PRIVATE= -DEXL2_CONVERT= -DTEST_WHOLE -c tests/engine.c -o "$folder/made/engine.o"
 for name in repack small steps exchange sample products gemm expert_gemm attend predict product_speed convert convert_speed cards \
     build_kernels exl3 towers tower_kernels; do
     program $name tests/device/$name.c
