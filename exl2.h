@@ -871,8 +871,8 @@
    A model for pictures has a tower, which makes rows of a picture: vectors that stand in the prompt as tokens do. Set
    exl2_model_desc.vision.images to the number of pictures that are open at a time, and the tower is loaded: on the GPU
    of the model, if it has one. SmolVLM, Idefics 3, Qwen2-VL, Qwen2.5-VL, Qwen3-VL, Gemma 3, Mistral 3, Pixtral and
-   LLaVA see. A model on several GPUs does not see yet, and on a GPU Gemma 3 and Qwen3-VL do not see together with
-   adapters.
+   LLaVA see. On several GPUs the first one has the tower. On a GPU Gemma 3 and Qwen3-VL do not see together with
+   adapters, and no model sees where the CPU computes MLPs.
 
        exl2_image image;                                     // pixels: of a decoder, or of a render target
        exl2_image_make(e, &(exl2_image_desc){ .model = m, .format = EXL2_PIXELS_RGBX8, .width = w, .height = h,

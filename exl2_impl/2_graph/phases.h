@@ -197,6 +197,7 @@ typedef struct exl2__plan {
     exl2__matrix *positions;      /* a table of the same kind, or NULL */
     exl2__norm final_norm;
 #ifndef EXL2_NO_VISION
+    bool turns;                   /* positions of rows may have three axes */
     const exl2__vision_config *tower; /* of the first span, if the backend computes it (towers); else NULL */
     exl2__vision_limits tower_limits;
 #endif

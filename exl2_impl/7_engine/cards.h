@@ -107,11 +107,28 @@ typedef struct exl2__cards { /* of a cut that is looked for */
     uint64_t page_bytes;            /* K and V of one layer, of all pages */
 } exl2__cards;
 
+/* Layers that the first card has at least: those after which rows of pictures are added. */
+static inline uint32_t exl2__cards_least(const exl2__model *m)
+{
+    return exl2__max32(m->plan.shape.row_levels, 2) - 1;
+}
+
+/* Bytes of the tower's weights, which the first card has. */
+static inline uint64_t exl2__cards_tower_bytes(const exl2__model *m, uint32_t card)
+{
+#ifndef EXL2_NO_VISION
+    return card == 0 && m->plan.tower ? m->images.tower.weight_bytes : 0;
+#else
+    (void)m, (void)card;
+    return 0;
+#endif
+}
+
 /* Gives each card as many layers as it has room for and as it reads in `time`. false: layers are left. */
 EXL2__PRIVATE bool exl2__cards_fill(exl2__cards *x, const exl2__model *m, double time)
 {
     const exl2__weights *w = &m->weights;
-    uint32_t layers = w->config.layers, layer = 0, count = m->spans.count;
+    uint32_t layers = w->config.layers, layer = 0, count = m->spans.count, least = exl2__cards_least(m);
     for (uint32_t i = 0; i < count; i++) {
         uint64_t taken = 0, weights = 0;
         uint32_t most = layers - (count - 1 - i), first = layer; /* each later card needs a layer */
@@ -125,7 +142,7 @@ EXL2__PRIVATE bool exl2__cards_fill(exl2__cards *x, const exl2__model *m, double
             taken += more + x->page_bytes;
             weights += more;
         }
-        if (layer == first) {
+        if (layer < first + (i == 0 ? least : 1)) {
             return false;
         }
         x->ends[i] = layer;
@@ -142,12 +159,9 @@ EXL2__PRIVATE bool exl2__cards_find(exl2__model *m, uint32_t pages, exl2__cards 
     for (uint32_t i = 0; i < m->spans.count; i++) {
         const exl2__span *span = &m->spans.span[i];
         const exl2__backend_memory *memory = span->backend->memory;
-        uint64_t buffers = memory->buffer_bytes(span->device, &span->plan);
+        uint64_t buffers = memory->buffer_bytes(span->device, &span->plan) + exl2__cards_tower_bytes(m, i);
         uint64_t room = memory->bytes_free(span->device), most = m->cards[i].bytes_max;
         room = most ? exl2__min64(room, most) : room;
-#ifndef EXL2_NO_VISION
-        buffers += i == 0 && m->plan.tower ? m->images.tower.weight_bytes : 0;
-#endif
         x->room[i] = room - exl2__min64(room, buffers);
         x->speed[i] = m->cards[i].share > 0 ? (double)m->cards[i].share
                                             : (double)exl2__max32(memory->read_mbps(span->device), 1);

@@ -26,10 +26,6 @@ EXL2__PRIVATE exl2_result exl2__loading_check_cards(exl2__ctx *c, const exl2__mo
     }
 #ifndef EXL2_NO_VISION
     if (m->plan.tower) {
-        if (m->desc.card_count > 1) {
-            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: vision.images is set, but pictures are not computed on "
-                              "several GPUs yet", m->path);
-        }
         return exl2__objects_backend(m)->towers->supports(m->spans.span->device, &m->plan);
     }
 #endif
@@ -63,6 +59,7 @@ EXL2__PRIVATE exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
         m->plan.rows_max += m->plan.picture_rows;
         m->plan.tower_limits = m->images.limits;
         m->plan.tower = exl2__images_towers(m) ? &m->images.config : NULL;
+        m->plan.turns = m->images.config.mrope;
     }
 #endif
     m->plan.kv = m->desc.cache.format;

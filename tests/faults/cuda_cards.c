@@ -1,7 +1,7 @@
 /* cuda_cards.c: engines with several fake GPUs: which of them open; models on different ones, and models whose layers
-   lie on several. Device memory is as planned, for each GPU; a kernel gets addresses of its own GPU alone; tokens are
-   those of the fake model; allocations and calls that fail once.
-   takes: the goldens.
+   lie on several, also those that read pictures. Device memory is as planned, for each GPU; a kernel gets addresses of
+   its own GPU alone; tokens are those of the fake model; allocations and calls that fail once.
+   takes: the goldens; the shared fixtures (fixtures/vision), without which no pictures are read.
    gives: exit code 0 or 1. */
 #include "cuda_ways.h"
 
@@ -16,6 +16,7 @@ static const exl2_device_desc picks[CARDS] = { { .pick = EXL2_PICK_INDEX, .index
 static uint32_t embedded;            /* rows of launches of the first span */
 static uint32_t passes_of[64];       /* passes of the first span with so many rows */
 static uint32_t launches_on[3];      /* launches on each GPU */
+static uint32_t towers_on[3], turns_on[3], added_on[3]; /* of these, for pictures */
 
 /* ---- the fake GPUs ---- */
 
@@ -24,6 +25,9 @@ static void run(const char *function, const void *arguments, const unsigned grid
     const fake_kernel *kernel = machine_kernels;
     bool own = true;
     launches_on[fake.running]++;
+    added_on[fake.running] += strcmp(function, "exl2k_tower_add") == 0;
+    towers_on[fake.running] += strncmp(function, "exl2k_tower", 11) == 0 && strcmp(function, "exl2k_tower_add") != 0;
+    turns_on[fake.running] += strcmp(function, "exl2k_attend_turn") == 0;
     while (strcmp(kernel->function, function) != 0) {
         kernel++;
     }
@@ -43,6 +47,9 @@ static void run(const char *function, const void *arguments, const unsigned grid
         passes_of[pass->row_count % 64] += a->kind != EXL2K_TABLE_HANDED;
         for (uint32_t i = 0; i < grid[0] && i < pass->row_count; i++) {
             exl2k_row *row = fake_model_at(a->rows + i * sizeof *row, sizeof *row);
+            if (row->flags & EXL2K_ROW_VECTOR) {
+                continue;
+            }
             if (a->kind == EXL2K_TABLE_HANDED) {
                 uint64_t from = a->table + (uint64_t)i * a->hidden * sizeof(float);
                 CHECK_INT((uint32_t)*(float *)fake_model_at(from, sizeof(float)), row->token);
@@ -654,6 +661,103 @@ static bool life(const cuda_way *w, uint32_t n)
     return failed;
 }
 
+/* ---- pictures ---- */
+
+#define SIDE 64u
+#define SPOKEN 12u
+
+/* Loads the family's model on these cards, and has it speak about a picture. */
+static exl2_model_info speak(const char *name, const exl2_card *cards, uint32_t count, uint32_t frames, rig_said *said)
+{
+    static uint8_t pixels[4 * SIDE * SIDE * 3];
+    static rig_said again;
+    char path[1200];
+    exl2_model m;
+    exl2_image image;
+    exl2_session session;
+    make();
+    memset(towers_on, 0, sizeof towers_on);
+    memset(turns_on, 0, sizeof turns_on);
+    memset(added_on, 0, sizeof added_on);
+    exl2_engine *e = open_cards(EXL2_BACKEND_CUDA, picks, CARDS, EXL2_OK);
+    snprintf(path, sizeof path, "%s/fixtures/vision/%s", check_env("EXL2_TEST_DATA"), name);
+    exl2_model_desc d = { .path = path, .prefill_chunk = 32, .batch_max = 2, .cards = cards, .card_count = count,
+                          .context_max = 512, .cache.tokens = 8 * EXL2__PAGE_TOKENS,
+                          .vision = { .images = 1, .pixels_max = sizeof pixels / 3, .max_rows = 64 } };
+    exl2_model_info info = load_planned(e, &d, &m);
+    for (uint32_t i = 0; i < sizeof pixels; i++) {
+        pixels[i] = (uint8_t)(i * 7 + i / 191);
+    }
+    exl2_image_desc p = { .model = m, .width = SIDE, .height = SIDE, .pixels = pixels, .silent = true,
+                          .frames = frames, .fps = frames ? 0.1 : 0 };
+    CHECK_INT(exl2_image_make(e, &p, &image), EXL2_OK);
+    CHECK_INT(exl2_session_open(e, m, &session), EXL2_OK);
+    memset(&again, 0, sizeof again);
+    exl2_job_desc j = cuda_job(session, NULL, 0, SPOKEN, said);
+    j.prompt = (exl2_prompt){ .text = "What is this, and why?", .images = &image, .image_count = 1 };
+    CHECK_INT(exl2_job_start(e, &j, NULL), EXL2_OK);
+    cuda_step_all(e, false, 0);
+    CHECK_INT(said->count, SPOKEN);
+    CHECK(said->stats.image_rows > 0);
+    CHECK_INT(exl2_model_park(e, m, true), EXL2_OK);
+    CHECK_INT(fake.devices[0].bytes_used + fake.devices[1].bytes_used + fake.devices[2].bytes_used, 0);
+    CHECK_INT(exl2_model_park(e, m, false), EXL2_OK);
+    for (uint32_t i = 0; i < 100000 && exl2_model_state(e, m) == EXL2_PENDING; i++) {
+        exl2_step(e, NULL);
+    }
+    j.user = &again;
+    j.session = (exl2_session){ 0 };
+    j.model = m;
+    CHECK_INT(exl2_job_start(e, &j, NULL), EXL2_OK);
+    cuda_step_all(e, false, 0);
+    CHECK(again.count == SPOKEN && memcmp(again.ids, said->ids, SPOKEN * sizeof *said->ids) == 0);
+    CHECK_INT(exl2_model_close(e, m), EXL2_OK);
+    for (uint32_t less = 0; less < 2 && count == 2; less++) { /* caps count the tower, too */
+        exl2_card capped[2];
+        exl2_model_info measured;
+        for (uint32_t i = 0; i < 2; i++) {
+            capped[i] = cards[i];
+            capped[i].bytes_max = card_bytes(&info.cards[i]) - (i == 0 ? less : 0);
+        }
+        d.cards = capped;
+        exl2_result r = exl2_model_measure(e, &d, &measured);
+        CHECK(r == EXL2_OK || (less && r == EXL2_ERR_BUDGET));
+        CHECK(r < 0 || card_bytes(&measured.cards[0]) <= capped[0].bytes_max);
+    }
+    exl2_close(e);
+    machine_end();
+    return info;
+}
+
+/* The first card has the tower; every card turns the angles of its layers' rows; a text is that of one card. */
+static void test_pictures(void)
+{
+    static const exl2_card one = { .device = 1 }, two[2] = { { .device = 2 }, { .device = 1 } };
+    static const struct { const char *name; uint32_t frames; bool turns, adds; } families[] = {
+        { "smolvlm", 0, false, false }, { "qwen2.5-vl", 0, true, false }, { "gemma3", 0, false, false },
+        { "qwen3-vl", 0, true, true }, { "qwen2.5-vl", 4, true, false },
+    };
+    static rig_said said[2];
+    for (size_t i = 0; i < EXL2__COUNT(families) && check_env("EXL2_TEST_DATA"); i++) {
+        exl2_model_info alone = speak(families[i].name, &one, 1, families[i].frames, &said[0]);
+        uint32_t towers = towers_on[1], turns = turns_on[1], added = added_on[1];
+        CHECK(towers > 0 && (turns > 0) == families[i].turns && (added > 0) == families[i].adds);
+        exl2_model_info cut = speak(families[i].name, two, 2, families[i].frames, &said[1]);
+        CHECK_INT(cut.card_count, 2);
+        CHECK(cut.tower_bytes == alone.tower_bytes && cut.cards[0].weight_bytes > cut.tower_bytes);
+        CHECK(!families[i].adds || cut.cards[0].layers >= 2); /* rows are added after two layers */
+        CHECK_INT(towers_on[2], towers);
+        CHECK_INT(towers_on[0] + towers_on[1], 0);
+        CHECK_INT(added_on[2], added);
+        CHECK_INT(added_on[1], 0);
+        CHECK((turns_on[1] > 0) == families[i].turns && (turns_on[2] > 0) == families[i].turns);
+        CHECK(memcmp(said[0].ids, said[1].ids, SPOKEN * sizeof *said[0].ids) == 0);
+    }
+    if (!check_env("EXL2_TEST_DATA")) {
+        printf("no EXL2_TEST_DATA: no pictures are read\n");
+    }
+}
+
 int main(void)
 {
     const cuda_way bad[] = {
@@ -672,6 +776,7 @@ int main(void)
     test_left_out();
     test_lists();
     test_cuts();
+    test_pictures();
     test_caps();
     test_card_cap();
     test_auto();

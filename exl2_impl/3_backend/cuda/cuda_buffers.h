@@ -289,7 +289,7 @@ static inline uint64_t exl2__cuda_handed_bytes(const exl2__plan *p)
 static inline bool exl2__cuda_turns(const exl2__plan *p)
 {
 #ifndef EXL2_NO_VISION
-    return p->tower && p->tower->mrope;
+    return p->turns;
 #else
     (void)p;
     return false;
