@@ -863,8 +863,9 @@
    12. MAKING MODELS (EXL2_CONVERT)
 
    exl2_import_gguf makes an EXL2 folder from a GGUF file by rounding to nearest. exl2_convert makes a better one, which
-   is calibrated. exl2_compare says how far the logits of two models are apart. The comment above their declarations
-   says how they work. These functions are for tools: they allocate with malloc and wait for disks.
+   is calibrated. exl2_compare says how far the logits of two models are apart, and exl2_dump writes a matrix of EXL3 as
+   it is decoded. The comment above their declarations says how they work. These functions are for tools: they allocate
+   with malloc and wait for disks.
 
    13. PICTURES
 
@@ -2384,6 +2385,26 @@ typedef struct exl2_compare_desc {
 
 /* [A wait] Runs one or both models over the tokens, on the CPU. TOO_SMALL: A has more than layer_max layers. */
 EXL2_API exl2_result exl2_compare(const exl2_compare_desc *d, exl2_compare_info *out);
+
+typedef struct exl2_dump_info {
+    uint32_t in, out;        /* multiples of 128: the model's widths, rounded up */
+    float bits;              /* of a weight: 1 to 8, 1.5, 2.5 or 3.5 */
+    char codebook[8];        /* 3inst, mcg or mul1 */
+} exl2_dump_info;
+
+typedef struct exl2_dump_desc {
+    uint32_t _start_canary;
+    const char *model_dir;
+    const char *matrix;      /* its name in the files, such as model.layers.0.mlp.down_proj */
+    const char *out_path;    /* of a new file */
+    exl2_error *error;
+    uint32_t _end_canary;
+} exl2_dump_desc;
+
+/* [A wait] Writes a matrix of EXL3 as it is decoded: halves [in, out], little-endian, in the rotated basis, that is,
+   before the Hadamard matrices, suh and svh. So its bits can be compared with those of other decoders. ARG: there is no
+   such matrix, or there is a file; IO, FORMAT, UNSUPPORTED as when the model is loaded. */
+EXL2_API exl2_result exl2_dump(const exl2_dump_desc *d, exl2_dump_info *out);
 #endif
 
 #ifdef __cplusplus

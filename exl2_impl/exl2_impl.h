@@ -389,6 +389,7 @@ EXL2__SIZE_END
 #include "8_convert/decode.h"
 #include "8_convert/write.h"
 #include "8_convert/shards.h"
+#include "8_convert/dump.h"
 #include "8_convert/gguf/gguf_types.h"
 #include "8_convert/gguf/gguf_header.h"
 #include "8_convert/gguf/gguf.h"

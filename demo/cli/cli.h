@@ -21,6 +21,7 @@ int cli_bench(int argc, char **argv);
 int cli_import(int argc, char **argv);
 int cli_convert(int argc, char **argv);
 int cli_compare(int argc, char **argv);
+int cli_dump(int argc, char **argv);
 int cli_kernels(int argc, char **argv);
 int cli_synth(int argc, char **argv);
 int cli_vision(int argc, char **argv);

@@ -32,6 +32,7 @@ static const subcommand subcommands[] = {
     { "import", "make an EXL2 model from a GGUF file", cli_import },
     { "convert", "make an EXL2 model from a dense one, with calibration", cli_convert },
     { "compare", "how far the predictions of two models are apart", cli_compare },
+    { "dump", "write a matrix of EXL3 as it is decoded", cli_dump },
     { "kernels", "compile the GPU kernels ahead of time", cli_kernels },
     { "synth", "make a model with random weights, for measurements", cli_synth },
 };

@@ -331,6 +331,11 @@ static const exl2_layout exl2__layouts_members[] = {
     EXL2__MEMBER(exl2_compare_desc, progress), EXL2__MEMBER(exl2_compare_desc, user),
     EXL2__MEMBER(exl2_compare_desc, parallel), EXL2__MEMBER(exl2_compare_desc, error),
     EXL2__MEMBER(exl2_compare_desc, _end_canary),
+    EXL2__MEMBER(exl2_dump_info, in), EXL2__MEMBER(exl2_dump_info, out), EXL2__MEMBER(exl2_dump_info, bits),
+    EXL2__MEMBER(exl2_dump_info, codebook),
+    EXL2__MEMBER(exl2_dump_desc, _start_canary), EXL2__MEMBER(exl2_dump_desc, model_dir),
+    EXL2__MEMBER(exl2_dump_desc, matrix), EXL2__MEMBER(exl2_dump_desc, out_path),
+    EXL2__MEMBER(exl2_dump_desc, error), EXL2__MEMBER(exl2_dump_desc, _end_canary),
 #endif
 };
 

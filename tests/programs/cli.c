@@ -519,6 +519,7 @@ static void check_usage(void)
         { "compare a b", "either --text or --ids-file" },
         { "compare a", "B is missing" },
         { "compare a b c --ids-file f --by-layer", "--by-layer compares two models, not 3" },
+        { "dump a b", "FILE is missing" },
         { "kernels", "build is missing" },
         { "kernels make o --arch 89", "unknown action 'make'" },
         { "kernels build o", "--arch is missing" },
@@ -705,6 +706,11 @@ static void check_info_exl3(void)
         json_free(said);
         free(text);
     }
+    if (data) {
+        const char *model = "fixtures/exl3/exl3-llama";
+        CHECK_INT(program_run("dump '%s/%s' model.layers.0.mlp.down_proj '%s/m.f16'", data, model, folder), 0);
+        program_sentence(program_run("dump '%s/%s' m '%s/n.f16'", data, model, folder), 2, "m.trellis is not there");
+    }
 }
 
 /* What info says of families, and RoPE settings. */
@@ -762,7 +768,7 @@ static void case_sentences(void)
 {
     static const char *const commands[] = { "", "info", "archs", "chat", "generate", "replay", "score", "embed",
                                             "vision", "tokenize", "render", "bench", "import", "convert", "compare",
-                                            "kernels", "serve", "steer", "synth" };
+                                            "dump", "kernels", "serve", "steer", "synth" };
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         CHECK_INT(program_run("%s --help", commands[i]), 0);
         char *out = program_read("out"), *err = program_read("err");

@@ -1,7 +1,8 @@
 /* exl3.c: matrices and embeddings of EXL3 as the loader describes them, against fixtures/exl3/matrix, whose weights are
    ExLlamaV3's to the bit and whose products were computed in float64: the decoder of the format, and each path of the
-   CPU, whose bits must not depend on the rows of a batch and on how outputs are divided. Every check of their tensors
-   is tested by a matrix with one thing wrong. */
+   CPU, whose bits must not depend on the rows of a batch and on how outputs are divided; and exl2_dump. Every check of
+   their tensors is tested by a matrix with one thing wrong. */
+#define _POSIX_C_SOURCE 200809L /* mkdtemp */
 #include "private/matrix_tables.h"
 #include "private/dequantize_exl3.h"
 #include "private/units.h"
@@ -11,6 +12,7 @@
 #include "../tensors_open.h"
 
 #include <math.h>
+#include <unistd.h>
 
 /* ---- codebooks ---- */
 
@@ -74,6 +76,8 @@ static maker_tensor *add_shape(maker *m, const char *key, const char *part, cons
 
 typedef struct fixture {
     folder f;
+    uint8_t *file;       /* model.safetensors, with the matrix "m" */
+    size_t file_bytes;
     uint16_t *inner, *x; /* [in, out]; [2, in] */
     double *y;           /* [2, out] */
     uint32_t in, out;
@@ -126,6 +130,7 @@ static bool fixture_open(fixture *x, const char *name)
     exl2__tensors_close(&raw.c, &t);
     memory_free(&raw);
     CHECK_INT(folder_open(&x->f, &m), EXL2_OK);
+    x->file = maker_file(&m, &x->file_bytes);
     maker_free(&m);
     return true;
 }
@@ -133,6 +138,7 @@ static bool fixture_open(fixture *x, const char *name)
 static void fixture_close(fixture *x)
 {
     folder_close(&x->f);
+    free(x->file);
     free(x->inner);
     free(x->x);
     free(x->y);
@@ -282,11 +288,99 @@ static void check_dense(const fixture *x, exl2__matrix_desc desc)
     free(w);
 }
 
+/* ---- exl2_dump ---- */
+
+static char dump_dir[600], dump_model[640], dump_file[640];
+
+static void dump_open(void)
+{
+    const char *temporary = check_env("TMPDIR");
+    snprintf(dump_dir, sizeof dump_dir, "%.500s/exl2-dump-XXXXXX", temporary ? temporary : "/tmp");
+    if (!CHECK(mkdtemp(dump_dir) != NULL)) {
+        exit(check_done());
+    }
+    snprintf(dump_model, sizeof dump_model, "%s/model.safetensors", dump_dir);
+    snprintf(dump_file, sizeof dump_file, "%s/m.f16", dump_dir);
+}
+
+static void dump_close(void)
+{
+    remove(dump_model);
+    CHECK_INT(rmdir(dump_dir), 0); /* there is no other file */
+}
+
+static void dump_write_model(const uint8_t *bytes, size_t count)
+{
+    FILE *file = fopen(dump_model, "wb");
+    CHECK(file && fwrite(bytes, 1, count, file) == count);
+    if (file) {
+        fclose(file);
+    }
+}
+
+static exl2_result dump(const char *matrix, const char *out, exl2_error *error, exl2_dump_info *info)
+{
+    exl2_dump_desc d = { .model_dir = dump_dir, .matrix = matrix, .out_path = out, .error = error };
+    return exl2_dump(&d, info);
+}
+
+/* Is the file that exl2_dump writes the matrix of the fixture? */
+static void check_dump(const fixture *x, const exl2__matrix_desc *desc)
+{
+    static const char *const codebooks[] = { "3inst", "mcg", "mul1" };
+    exl2_error error = { 0 };
+    exl2_dump_info info;
+    uint32_t wrong = 0;
+    uint8_t two[2];
+    dump_write_model(x->file, x->file_bytes);
+    CHECK_INT(dump("m", dump_file, &error, &info), EXL2_OK);
+    CHECK_INT(info.in, x->in);
+    CHECK_INT(info.out, x->out);
+    CHECK_INT((int)(info.bits * 16), (int)desc->exl3.words);
+    CHECK(strcmp(info.codebook, codebooks[desc->exl3.codebook]) == 0);
+    FILE *file = fopen(dump_file, "rb");
+    if (!CHECK(file != NULL)) {
+        return;
+    }
+    for (size_t i = 0; i < (size_t)x->in * x->out; i++) {
+        wrong += fread(two, 1, 2, file) != 2 || (two[0] | two[1] << 8) != x->inner[i];
+    }
+    CHECK_INT(wrong, 0);
+    CHECK(fgetc(file) == EOF);
+    fclose(file);
+    remove(dump_file);
+}
+
+/* Each refusal says why, and leaves the files as they were. */
+static void check_dump_refuses(const fixture *x)
+{
+    exl2_error error = { 0 };
+    exl2_dump_info info;
+    exl2_dump_desc garbage = { ._start_canary = 5 };
+    dump_write_model(x->file, x->file_bytes);
+    CHECK_INT(exl2_dump(NULL, &info), EXL2_ERR_ARG);
+    CHECK_INT(exl2_dump(&garbage, &info), EXL2_ERR_ARG);
+    CHECK_INT(dump("", dump_file, &error, &info), EXL2_ERR_ARG);
+    CHECK_INT(dump("n", dump_file, &error, &info), EXL2_ERR_ARG);
+    CHECK(strcmp(error.text, "n.trellis is not there: exl2_dump writes matrices of EXL3") == 0);
+    CHECK_INT(dump("m", dump_model, &error, &info), EXL2_ERR_ARG); /* a file of the model's */
+    CHECK(strstr(error.text, "model.safetensors is there already: exl2_dump makes a new file") != NULL);
+    CHECK_INT(info.in, 0);
+    CHECK_INT(dump("m", "/nowhere/m.f16", &error, &info), EXL2_ERR_IO);
+    CHECK(strcmp(error.text, "/nowhere/m.f16: the file cannot be created") == 0);
+    CHECK_INT(dump("m", dump_file, &error, &info), EXL2_OK);
+    remove(dump_file);
+    dump_write_model(x->file, x->file_bytes / 2); /* cut in a trellis */
+    CHECK_INT(dump("m", dump_file, &error, &info), EXL2_ERR_FORMAT);
+    CHECK(fopen(dump_file, "rb") == NULL);
+}
+
 static void matrices(void)
 {
     static const char *const codebooks[] = { "3inst", "mcg", "mul1" };
     static const char *const rates[] = { "1", "2", "3", "4", "5", "6", "7", "8", "1.5", "2.5", "3.5" };
     uint32_t count = 0;
+    dump_open();
     for (uint32_t b = 0; b < 3; b++) {
         for (size_t k = 0; k < EXL2__COUNT(rates); k++) {
             char name[32];
@@ -304,6 +398,10 @@ static void matrices(void)
             packed_open(c, &x.f.t, &p);
             check_inner(&x, &p);
             check_dense(&x, p.desc);
+            check_dump(&x, &p.desc);
+            if (count == 0) {
+                check_dump_refuses(&x);
+            }
             for (uint32_t o = 0; o < EXL2__COUNT(all_ops); o++) {
                 if (runs(all_ops[o])) {
                     check_product(&x, &p, all_ops[o]);
@@ -317,6 +415,7 @@ static void matrices(void)
             count++;
         }
     }
+    dump_close();
     CHECK_INT(count, 27);
 }
 
