@@ -543,8 +543,8 @@
    first, those at the ends of jobs last. So a session goes on where its last job ended. After a rewind, in a fork at an
    older place, or where texts with a common beginning part, the window may be gone. The job then computes from the last
    place on where the window is whole, which may be the beginning. Its words are the same; tokens_cached and
-   reused_tokens say what it finds. cache.full keeps K and V of all tokens in all layers, and a model on several cards
-   always does: window_tokens is 0 then.
+   reused_tokens say what it finds. cache.full keeps K and V of all tokens in all layers. So does a model on several
+   cards, or with cache.host_bytes: window_tokens is 0 then.
 
    Context and RoPE: without context_max a session has the model's own context, at most 8,192 tokens. More is a matter
    of memory (cache_bytes_per_token) up to what the model was trained for; above, a warning says that its words get
@@ -577,6 +577,14 @@
    job needs pages, those that no open session needs are evicted first, then those of idle sessions, the longest unused
    first. A session whose pages were evicted continues as before; its next job computes them again. cache.no_reuse
    limits this to a session's own history and its forks.
+
+   On a GPU, cache.host_bytes is a second tier: whole pages that are evicted go to pinned host memory, and come back
+   when a text needs them again. So 200 characters whose histories fill the GPU many times over go on without reading
+   them anew. It is used only where copying a page is faster than computing it: the copy is measured while the model
+   loads, the other is learned. Copies are enqueued before the pass that needs them; the thread does not wait for them,
+   and gpu_us does not count them, as they occupy no multiprocessor. In the tier the longest unused text makes room.
+   Words are those of a model without it. Pages behind a vector or a picture are not kept. exl2_model_park gives this
+   memory back, too. exl2_engine_stats counts pages_out and pages_in.
 
    When a job becomes active, pages for its prompt and max_tokens are promised to it; it takes them as it writes. A job
    that finds too few pages waits for other jobs to end, never for idle sessions. One of a higher priority preempts
@@ -1342,7 +1350,9 @@ typedef struct exl2_engine_stats {
     uint64_t allocations;                                 /* calls of alloc_fn so far */
     uint32_t pages_total, pages_used, pages_shared;       /* of 64 tokens, all models; used: by running jobs; shared: */
     uint32_t pages_cached;                                /* by 2 or more; cached: by none, with K and V of old text */
+    uint32_t pages_host;                                  /* in the second tier (cache.host_bytes) now; of those */
     uint32_t jobs_active, jobs_waiting;
+    uint64_t pages_out, pages_in;                         /* that were evicted, copied there; and copied back */
     uint64_t evictions, preemptions;                      /* cached pages that were given to other text; jobs */
     uint64_t steps, forwards, tokens_in, tokens_out;      /* tokens_in: prompt tokens computed; tokens_out: new */
     uint64_t forced_tokens;                               /* part of tokens_out that grammars forced, not sampled */
@@ -1381,6 +1391,8 @@ typedef struct exl2_cache_desc {
     bool no_reuse;   /* a job finds K and V of its own session's history and of forks only, not those of other jobs */
     bool full;       /* layers with a window keep K and V of all tokens, too, not those of their windows only */
     exl2_kv format;
+    uint64_t host_bytes; /* host memory for pages that a GPU has no room for any more (section 6); 0 = none. No effect
+                            on a model that runs on the CPU, whose cache lies in host memory: raise tokens there */
     uint32_t _end_canary;
 } exl2_cache_desc;
 
@@ -1498,6 +1510,7 @@ typedef struct exl2_model_info { /* constant once the headers are read, but for 
     uint64_t cache_tokens;     /* that the cache holds */
     uint64_t window_tokens;    /* layers with a window keep K and V of so many of them; 0 = of all (section 6) */
     uint64_t window_bytes;     /* part of cache_bytes for these layers; 0 = they keep all */
+    uint32_t host_pages;       /* pages of 64 tokens that cache.host_bytes holds; part of scratch_bytes */
     uint64_t pass_bytes;       /* weights that a forward pass of one token reads, as stored in files, without the
                                   embedding and the experts that the token does not use */
     uint64_t row_weights;      /* elements of the matrices of all layers that a row is multiplied with: two operations

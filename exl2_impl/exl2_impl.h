@@ -188,6 +188,7 @@ EXL2__SIZE_BEGIN
 #include "3_backend/cuda/cuda_queue.h"
 #include "3_backend/cuda/cuda_tower_load.h"
 #include "3_backend/cuda/cuda_prepare.h"
+#include "3_backend/cuda/cuda_tier.h"
 #include "3_backend/cuda/cuda_park.h"
 #include "3_backend/cuda/cuda_tower.h"
 #include "3_backend/cuda/cuda.h"
@@ -202,6 +203,7 @@ EXL2__SIZE_BEGIN
 #include "4_cache/vectors.h"
 #include "4_cache/windows.h"
 #include "4_cache/pages.h"
+#include "4_cache/tier.h"
 #include "4_cache/table.h"
 #include "4_cache/roots.h"
 
@@ -338,6 +340,7 @@ EXL2__SIZE_BEGIN
 #include "7_engine/gate.h"
 #include "7_engine/grammars.h"
 #include "7_engine/jobs.h"
+#include "7_engine/tier_moves.h"
 #include "7_engine/embeddings.h"
 #include "7_engine/loras.h"
 #include "7_engine/steers.h"

@@ -121,6 +121,10 @@ static bool list_cards(host *h, const host_options *o, exl2_device_desc *devices
                       : "--device names one GPU; --cards names several\n", stderr);
         return false;
     }
+    if (o->cache_host.count > 1) {
+        fputs("--cache-host is one size\n", stderr);
+        return false;
+    }
     if (o->gpu_bytes.count > 1 || (o->host_mlps && o->offload == HOST_OFFLOAD_NONE)) {
         fputs(o->gpu_bytes.count > 1 ? "--gpu-bytes is one size; --card-bytes has one for each of --cards\n"
                                      : "--host-mlps and --offload none contradict each other\n", stderr);
@@ -162,6 +166,7 @@ bool host_open(host *h, const host_options *o)
     uint32_t device_count;
     *h = (host){ .pool = pool_open(o->threads), .says_place = o->says_place, .experts = o->experts,
                  .cache = o->cache, .cache_tokens = o->cache_tokens, .full_cache = o->full_cache,
+                 .cache_host = o->cache_host.count ? o->cache_host.items[0] : 0,
                  .lora_texts = o->loras, .steer_texts = o->steers,
                  .offload = o->offload == HOST_OFFLOAD_AUTO ? EXL2_OFFLOAD_AUTO : EXL2_OFFLOAD_NONE,
                  .host_mlps = o->host_mlps };
@@ -224,6 +229,7 @@ void host_place(const host *h, exl2_model_desc *d)
     d->host_mlps = h->host_mlps;
     d->cache.format = (exl2_kv)h->cache;
     d->cache.full = h->full_cache;
+    d->cache.host_bytes = h->cache_host;
     d->cache.tokens = h->cache_tokens ? h->cache_tokens : d->cache.tokens;
 }
 

@@ -37,6 +37,7 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
     uint32_t cache;      /* exl2_kv */
     uint64_t cache_tokens; /* 0 = what the program needs */
     bool full_cache;     /* exl2_cache_desc.full */
+    arg_sizes cache_host; /* host memory for pages that a GPU has no room for; empty, or one */
     uint64_t bytes_max;  /* cap of the engine's host memory; 0 = no cap */
     arg_texts loras;     /* --lora: adapters of every job */
     arg_texts steers;    /* --steer: control vectors of every job */
@@ -75,7 +76,9 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
 #define HOST_CACHE_ARGS(options)                                                                                      \
     { "--cache", ARG_CHOICE, &(options).cache, "fp16|q8|q6|q4", "format of the KV cache (fp16)" },                    \
     { "--cache-tokens", ARG_U64, &(options).cache_tokens, "N", "tokens of the KV cache (what the program needs)" },   \
-    { "--full-cache", ARG_BOOL, &(options).full_cache, NULL, "layers with a window keep K and V of all tokens, too" }
+    { "--full-cache", ARG_BOOL, &(options).full_cache, NULL, "layers with a window keep K and V of all tokens, too" },  \
+    { "--cache-host", ARG_SIZES, &(options).cache_host, "SIZE",                                                       \
+      "host memory for pages of the cache that a GPU has no room for, such as 4GB (0)" }
 #define HOST_WORK_ARGS(options)                                                                                       \
     POOL_THREADS_ARG((options).threads),                                                                              \
     { "--experts", ARG_U32, &(options).experts, "N", "experts that a token uses (the model's own number)" }
@@ -121,7 +124,7 @@ typedef struct host { /* zeroed: closed */
     bool has_draft_card;
     exl2_offload offload; /* of the model */
     uint32_t host_mlps;
-    uint64_t cache_tokens;
+    uint64_t cache_tokens, cache_host;
     bool full_cache;
     exl2_model model;
     exl2_model_info info;

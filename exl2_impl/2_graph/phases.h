@@ -184,6 +184,7 @@ typedef struct exl2__plan {
     uint32_t window_pages;        /* parts of pages with K and V of the layers in `windowed`, of which a page then has
                                      none; 0: a page has K and V of all layers */
     const uint32_t *windowed;     /* a bit per layer */
+    uint32_t host_pages;          /* slots of the cache's second tier */
     uint32_t lora_max, lora_rank_max; /* adapters; the largest rank of one. lora_max 0: rows have no adapters */
     uint32_t steer_max;           /* control vectors; 0: layers have no phase `steer` */
     uint32_t context, context_max; /* tokens of a sequence; context_max: rounded up to whole pages */
@@ -416,6 +417,12 @@ typedef struct exl2__item_run {
 typedef struct exl2__sample_run exl2__sample_run; /* of cpu_sample_run.h */
 typedef struct exl2__device exl2__device; /* a span of a model on one backend: its weights, pages, scratch */
 
+/* A page's K and V go to a slot in host memory (out), or come back. */
+typedef struct exl2__tier_move {
+    uint32_t slot, page;
+    bool out;
+} exl2__tier_move;
+
 /* Functions of a backend that has its own memory, such as a GPU. It does not use the caller's arenas for weights and
    pages. */
 typedef struct exl2__backend_memory {
@@ -441,6 +448,12 @@ typedef struct exl2__backend_memory {
     exl2_result (*keep_packed)(exl2__device *d, exl2__work *work);
     void (*drop)(exl2__device *d);
     exl2_result (*restore)(exl2__device *d, exl2__work *work);
+    /* Slots of pages in host memory, after `reserve` and until `drop` or `close`. tier_open: PENDING: the slice of work
+       is used up; call it again. tier_move enqueues copies, in their order, after the passes before and before those
+       that follow. tier_ns: estimated time of the copy of a page, or of computing it among rows of a prompt. */
+    exl2_result (*tier_open)(exl2__device *d, const exl2__plan *plan, uint32_t slots, exl2__work *work);
+    exl2_result (*tier_move)(exl2__device *d, const exl2__tier_move *moves, uint32_t count);
+    uint64_t (*tier_ns)(const exl2__device *d, bool copy);
 } exl2__backend_memory;
 
 /* Functions of an asynchronous backend. A pass is divided into units: `units` ranges of layers (the first one with page

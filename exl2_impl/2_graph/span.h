@@ -3,7 +3,7 @@
    gives: exl2__span, exl2__spans, exl2__spans_backend, exl2__spans_last; exl2__spans_cut, _open, _close;
           exl2__spans_open_host, _host_count; exl2__spans_page_bytes, _buffer_bytes, _host_bytes, _prepare;
           exl2__spans_open_weights, _open_pages, _free_pages; exl2__spans_reserve, _keep_packed, _drop, _restore;
-          exl2__spans_commit, _page_get, _page_set; exl2__span_queued_ns.
+          exl2__spans_commit, _page_get, _page_set; exl2__spans_tier_open, _tier_move, _tier_ns; exl2__span_queued_ns.
    owns:  the devices, and their arenas for weights and pages.
 
    A span holds the weights of its layers, their K and V, and the work memory of its device. The first one has the
@@ -347,6 +347,35 @@ EXL2__PRIVATE exl2_result exl2__spans_page_set(const exl2__spans *s, uint32_t pa
         in += exl2__span_page_bytes(span, part);
     }
     return EXL2_OK;
+}
+
+/* Slots for pages in host memory, on each device for its part. */
+EXL2__PRIVATE exl2_result exl2__spans_tier_open(exl2__spans *s, uint32_t slots, exl2__work *work)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        exl2__span *span = &s->span[i];
+        EXL2__TRY_DONE(span->backend->memory->tier_open(span->device, &span->plan, slots, work));
+    }
+    return EXL2_OK;
+}
+
+EXL2__PRIVATE exl2_result exl2__spans_tier_move(const exl2__spans *s, const exl2__tier_move *moves, uint32_t count)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        const exl2__span *span = &s->span[i];
+        EXL2__TRY(span->backend->memory->tier_move(span->device, moves, count));
+    }
+    return EXL2_OK;
+}
+
+/* Estimated time of a page, of all devices together. */
+static inline uint64_t exl2__spans_tier_ns(const exl2__spans *s, bool copy)
+{
+    uint64_t ns = 0;
+    for (uint32_t i = 0; i < s->count; i++) {
+        ns += s->span[i].backend->memory->tier_ns(s->span[i].device, copy);
+    }
+    return ns;
 }
 
 /* ---- queues of an asynchronous backend ---- */

@@ -39,6 +39,7 @@ typedef struct exl2__page {
 } exl2__page;
 
 typedef struct exl2__table exl2__table;
+typedef struct exl2__tier exl2__tier;
 
 typedef struct exl2__pages {
     uint32_t count, free_count;
@@ -49,6 +50,7 @@ typedef struct exl2__pages {
     uint32_t pass;                 /* number of the current pass */
     uint64_t clock, roots, evictions;
     exl2__table *idle;             /* list of the tables of idle sessions */
+    exl2__tier *tier;              /* where evicted pages go; NULL: they are lost */
     exl2__vectors *vectors;        /* those that words name; NULL: all words are tokens */
     exl2__windows windows;         /* parts of pages; the caller makes them */
     exl2__page *page;              /* [count] */

@@ -17,7 +17,7 @@
 #ifndef EXL2__TABLE_H
 #define EXL2__TABLE_H
 
-#include "pages.h"
+#include "tier.h"
 
 #define EXL2__TABLE_BORROW_MIN 8u /* a page with fewer common words is not copied: they are computed again */
 
@@ -321,6 +321,19 @@ static inline uint32_t exl2__table_limit(const exl2__pages *p, const exl2__table
     return w->count == 0 || run <= exl2__windows_first(w, *known) ? UINT32_MAX : usable;
 }
 
+/* For the second tier: the words of a page of a text; of a table. */
+static inline const uint32_t *exl2__table_text_words(const void *text, uint32_t page, uint32_t *memory)
+{
+    exl2__table_gather((const exl2__table_text *)text, page, memory);
+    return memory;
+}
+
+static inline const uint32_t *exl2__table_own_words(const void *table, uint32_t page, uint32_t *memory)
+{
+    (void)memory;
+    return exl2__table_words((const exl2__table *)table, page);
+}
+
 /* Number of the text's first `reuse` tokens whose K and V a job would find. The first `shared` of them may lie in pages
    of other jobs. */
 static inline uint32_t exl2__table_find(const exl2__pages *p, const exl2__table_text *x, uint32_t shared,
@@ -336,6 +349,11 @@ static inline uint32_t exl2__table_find(const exl2__pages *p, const exl2__table_
         uint32_t begin = i * EXL2__PAGE_TOKENS, count = exl2__table_gather(x, i, words);
         bool closed = begin + EXL2__PAGE_TOKENS <= shared;
         uint32_t page = closed ? exl2__pages_match(p, parent, root, words, EXL2__NO_PAGE) : EXL2__NO_PAGE;
+        uint32_t back = closed && page == EXL2__NO_PAGE
+            ? exl2__tier_count(p->tier, root, i, shared / EXL2__PAGE_TOKENS, exl2__table_text_words, x) : 0;
+        if (back) {
+            return begin + back * EXL2__PAGE_TOKENS;
+        }
         if (page == EXL2__NO_PAGE || p->page[page].filled < EXL2__PAGE_TOKENS) {
             uint32_t own_page = page == EXL2__NO_PAGE ? exl2__table_own_page(x->table, p, parent, words, count) : page;
             uint32_t own = own_page == EXL2__NO_PAGE ? 0 : exl2__min32(p->page[own_page].filled, reuse - begin);
@@ -389,11 +407,35 @@ static inline void exl2__table_extend_page(const exl2__table *t, exl2__pages *p,
 static inline void exl2__table_take(exl2__table *t, exl2__pages *p, const uint32_t *words, uint32_t count)
 {
     if (p->free_count == 0) {
-        exl2__table_drop_page(p, exl2__pages_oldest(p));
+        uint32_t oldest = exl2__pages_oldest(p);
+        exl2__tier_keep(p->tier, p, oldest);
+        exl2__table_drop_page(p, oldest);
         p->evictions++;
     }
     uint32_t parent = t->page_count ? t->pages[t->page_count - 1] : EXL2__NO_PAGE;
     t->pages[t->page_count++] = exl2__pages_link(p, parent, t->root, words, count);
+}
+
+/* After the pages that the table has found come those that the second tier has, into new pages, up to the closed
+   ones. */
+static inline void exl2__table_bring(exl2__table *t, exl2__pages *p)
+{
+    exl2__tier *tier = p->tier;
+    if (!tier || !tier->worth || t->page_count >= t->closed) {
+        return;
+    }
+    uint32_t node = exl2__tier_find(tier, t->root, t->page_count, exl2__table_own_words, t), next = node;
+    while (next != EXL2__NO_PAGE && tier->slot[next] != EXL2__NO_PAGE && tier->move_count + 2 <= tier->move_max) {
+        exl2__table_take(t, p, exl2__table_words(t, t->page_count), EXL2__PAGE_TOKENS); /* which may list an eviction */
+        uint32_t page = t->pages[t->page_count - 1];
+        p->page[page].filled = EXL2__PAGE_TOKENS;
+        exl2__pages_close(p, page);
+        exl2__tier_list(tier, tier->slot[next], page, false);
+        node = next;
+        next = t->page_count < t->closed
+             ? exl2__tier_pin(tier, node, t->root, exl2__table_words(t, t->page_count), false) : EXL2__NO_PAGE;
+    }
+    exl2__tier_unpin(tier, next != EXL2__NO_PAGE ? next : node);
 }
 
 /* Advances `cached` over what this job or another one has computed in the table's pages. */
@@ -521,6 +563,8 @@ static inline void exl2__table_start(exl2__table *t, exl2__pages *p, uint32_t to
         exl2__pages_pin(p, page);
         t->pages[t->page_count++] = parent = page;
     }
+    exl2__table_bring(t, p);
+    parent = t->page_count ? t->pages[t->page_count - 1] : EXL2__NO_PAGE;
     for (uint32_t i = t->page_count, first = i; i < total; i++) {
         uint32_t *words = exl2__table_words(t, i), begin = i * EXL2__PAGE_TOKENS;
         uint32_t count = exl2__min32(t->tokens - begin, EXL2__PAGE_TOKENS);

@@ -110,6 +110,13 @@ EXL2__PRIVATE exl2_result exl2__loading_keep_packed(exl2_engine *e, exl2__model 
     return keeps ? exl2__spans_keep_packed(&m->spans, work) : EXL2_OK;
 }
 
+/* Host memory for the cache's second tier. */
+EXL2__PRIVATE exl2_result exl2__loading_tier(exl2_engine *e, exl2__model *m, exl2__work *work)
+{
+    (void)e;
+    return m->plan.host_pages ? exl2__spans_tier_open(&m->spans, m->plan.host_pages, work) : EXL2_OK;
+}
+
 /* Once all weights are packed: lays out the rest of the scratch memory. */
 EXL2__PRIVATE exl2_result exl2__loading_finish(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
@@ -146,7 +153,7 @@ static const exl2__loading_stage exl2__loading_stages[] = {
     exl2__loading_config, exl2__loading_vocab, exl2__loading_grammar_vocab, exl2__loading_chats,
     exl2__loading_open_backend, exl2__loading_headers, exl2__loading_tower, exl2__loading_sizes,
     exl2__loading_allocate, exl2__loading_weights, exl2__loading_tower_weights, exl2__loading_keep_packed,
-    exl2__loading_finish,
+    exl2__loading_tier, exl2__loading_finish,
 };
 
 #define EXL2__LOADING_MEASURED 8u /* stages that exl2_model_measure needs, too */

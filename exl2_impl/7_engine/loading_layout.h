@@ -14,6 +14,7 @@
 #include "images.h"
 #include "jobs.h"
 #include "loras.h"
+#include "tier_moves.h"
 
 #define EXL2__LOADING_STEP 0.01f /* least progress between two LOAD events */
 #define EXL2__LOADING_SAMPLE_PAGES 65536u /* for a dry run that measures the host memory of a page */
@@ -114,6 +115,8 @@ EXL2__PRIVATE exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, b
     exl2__pages_make(&m->pages, scratch, m->plan.pages);
     exl2__windows_make(&m->pages.windows, scratch, m->plan.pages, m->plan.window_pages, m->weights.config.window,
                        exl2__windows_rows(m->plan.rows_max, m->plan.picture_rows));
+    exl2__tier_make(&m->tier, scratch, m->plan.host_pages, m->plan.pages, exl2__pages_for(m->plan.context_max));
+    m->pages.tier = m->plan.host_pages ? &m->tier : NULL;
     exl2__batch_make(&m->batch, scratch, &m->plan, exl2__objects_backend(m)->decode_rows - 1);
     m->forward.results =
         (exl2__logit_result *)exl2__arena_alloc_zeroed(scratch, m->plan.logit_rows_max * sizeof *m->forward.results);
@@ -212,6 +215,16 @@ static inline uint64_t exl2__loading_packed_bytes(const exl2__model *m)
     return keeps ? bytes + (bytes >> 20) + 8 : 0; /* the CPU's part stays */
 }
 
+/* Host bytes of the cache's second tier; spans have the plan. */
+static inline uint64_t exl2__loading_tier_bytes(const exl2__model *m)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < m->spans.count && m->plan.host_pages; i++) {
+        bytes += exl2__span_page_bytes(&m->spans.span[i]) + sizeof(void *);
+    }
+    return bytes * m->plan.host_pages;
+}
+
 /* What else reading them needs. */
 static inline uint64_t exl2__loading_tower_peak(const exl2__model *m)
 {
@@ -232,7 +245,7 @@ EXL2__PRIVATE uint64_t exl2__loading_peak(const exl2__model *m)
         loading += exl2__spans_host_bytes(&m->spans, m->weights.slice_bytes, false);
         ready = exl2__spans_host_bytes(&m->spans, m->weights.slice_bytes, true);
     }
-    return exl2__max64(loading, ready) + exl2__loading_packed_bytes(m);
+    return exl2__max64(loading, ready) + exl2__loading_packed_bytes(m) + exl2__loading_tier_bytes(m);
 }
 
 /* Bytes of scratch memory with `pages` pages; sets the plan's pages. */

@@ -151,7 +151,8 @@ EXL2__PRIVATE exl2_result exl2__loading_again_loras(exl2_engine *e, exl2__model 
 
 static const exl2__loading_stage exl2__loading_again[] = {
     exl2__loading_again_begin, exl2__loading_again_read, exl2__loading_again_towers, exl2__loading_again_allocate,
-    exl2__loading_again_weights, exl2__loading_again_tower, exl2__loading_again_finish, exl2__loading_again_loras,
+    exl2__loading_again_weights, exl2__loading_again_tower, exl2__loading_tier, exl2__loading_again_finish,
+    exl2__loading_again_loras,
 };
 
 /* Begins to load a parked model again. */

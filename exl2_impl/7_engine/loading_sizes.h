@@ -83,14 +83,16 @@ EXL2__PRIVATE exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
     return EXL2_OK;
 }
 
-/* Gives the plan a pool of window parts, unless `pages` pages with K and V of all layers need no more than it, or the
-   model has several cards, whose layers are cut by bytes that count K and V of all layers alike. */
+/* Gives the plan a pool of window parts, unless `pages` pages with K and V of all layers need no more than it; or the
+   model has several cards, whose layers are cut by bytes that count K and V of all layers alike; or the cache has a
+   second tier, which keeps whole pages. */
 EXL2__PRIVATE void exl2__loading_plan_windows(exl2__model *m, uint32_t pages)
 {
     uint32_t window = m->weights.config.window;
     uint32_t parts = exl2__plan_window_pages(&m->plan, pages, m->desc.batch_max, exl2__windows_each(window),
                                              exl2__windows_rows(m->plan.rows_max, m->plan.picture_rows));
-    bool split = m->plan.shape.windows && !m->desc.cache.full && m->desc.card_count <= 1 && parts < pages;
+    bool split = m->plan.shape.windows && !m->desc.cache.full && !m->desc.cache.host_bytes
+              && m->desc.card_count <= 1 && parts < pages;
     m->plan.windowed = split ? m->weights.config.windowed : NULL;
     m->plan.window_pages = split ? parts : 0;
 }
@@ -145,6 +147,7 @@ EXL2__PRIVATE exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m
     bool has_memory = exl2__objects_has_memory(m);
     uint64_t page_bytes = exl2__spans_page_bytes(&m->spans, &m->plan, false), with_pages, without_pages;
     uint64_t window_bytes = exl2__loading_window_bytes(m);
+    EXL2__TRY(exl2__tier_moves_plan(&e->ctx, m, page_bytes));
     /* Host memory besides K and V (the pages' tokens, their users) grows in proportion to the number of pages. */
     EXL2__TRY(exl2__loading_scratch_bytes(e, m, EXL2__LOADING_SAMPLE_PAGES, &with_pages));
     with_pages += exl2__loading_peak(m);
@@ -259,6 +262,7 @@ EXL2__PRIVATE void exl2__loading_info_bytes(const exl2_engine *e, exl2__model *m
     exl2__store64(m->content_head, m->weights.content_head[0]);
     exl2__store64(m->content_head + 8, m->weights.content_head[1]);
     info->tower_bytes = exl2__loading_tower_bytes(m);
+    info->host_pages = m->plan.host_pages;
     info->weight_bytes = m->weights.weight_bytes + m->weights.host_bytes + info->tower_bytes;
 #ifndef EXL2_NO_VISION
     info->image_bytes = exl2__images_bytes(m);

@@ -122,6 +122,7 @@ typedef struct exl2__model {
     exl2__plan plan;             /* of the whole model */
     exl2__arena scratch;
     exl2__pages pages;
+    exl2__tier tier;             /* of the pages, in host memory */
     exl2__roots roots;           /* trees of pages of the sets of adapters and control vectors */
     struct exl2__lora *loras;    /* [desc.lora_max] adapters (loras.h) */
     exl2__steer *steers;         /* [desc.steer_max] */
@@ -556,7 +557,8 @@ static inline void exl2__objects_publish(exl2_engine *e)
     s->host_peak = e->ctx.host_peak;
     s->allocations = e->ctx.allocations;
     exl2__hardware_count(&e->hardware, s);
-    s->pages_total = s->pages_used = s->pages_shared = s->pages_cached = s->jobs_active = s->jobs_waiting = 0;
+    s->pages_total = s->pages_used = s->pages_shared = s->pages_cached = s->pages_host = 0;
+    s->jobs_active = s->jobs_waiting = 0;
     for (uint32_t i = 0; i < e->max_models; i++) {
         exl2__model *m = &e->models[i];
         if (m->id && m->state == EXL2_OK) {
@@ -566,6 +568,10 @@ static inline void exl2__objects_publish(exl2_engine *e)
             s->pages_cached += m->pages.cached;
             s->evictions += m->pages.evictions;
             m->pages.evictions = 0;
+            s->pages_host += m->tier.slots - m->tier.free_slot_count;
+            s->pages_out += m->tier.out;
+            s->pages_in += m->tier.in;
+            m->tier.out = m->tier.in = 0;
         }
     }
     for (uint32_t i = 0; i < e->job_ids.end; i++) {

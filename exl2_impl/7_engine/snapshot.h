@@ -26,6 +26,7 @@
 
 #include "loras.h"
 #include "snapshot_pictures.h"
+#include "tier_moves.h"
 
 #define EXL2__SNAPSHOT_MAGIC "EXL2SAVE"
 #define EXL2__SNAPSHOT_VERSION 1u
@@ -655,6 +656,7 @@ EXL2__PRIVATE exl2_result exl2__snapshot_restore_kv(exl2_engine *e, exl2__model 
     exl2__table_start(t, &m->pages, cached, 0, 0);
     t->seen = t->seen_end = pages - x->parts;
     exl2__table_see(t, &m->pages, pages);
+    r = exl2__tier_moves_run(e, m); /* what the pages held before */
     for (uint32_t i = 0; r >= 0 && i < pages; i++) {
         r = exl2__spans_page_set(&m->spans, t->pages[i], false, x->kv + i * x->page_bytes);
     }

@@ -315,6 +315,7 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, const
     if (exl2__step_begin_repeated(m)) {
         return EXL2_OK;
     }
+    exl2__tier_moves_weigh(m);
     exl2__draft_models_all_follow(e, m, false);
     exl2__step_slide(e, m, count, &active);
     exl2__step_admit(e, m, count, active);
@@ -333,6 +334,7 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, const
     exl2__images_gate(e, m);
     exl2__drafts_make(e, m, limits.kind);
     uint32_t rows = exl2__schedule_rows(m->sequences, count, &m->pages, &limits, m->batch.copies, &m->batch.copy_count);
+    EXL2__TRY(exl2__tier_moves_run(e, m));
     rows -= exl2__step_commit(e, m);
     exl2__step_reserve_less(e, m);
     exl2__masks_plan(e, m);

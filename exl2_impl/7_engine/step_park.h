@@ -29,6 +29,7 @@ EXL2__PRIVATE void exl2__step_park(exl2_engine *e, exl2__model *m)
     for (uint32_t page; (page = exl2__pages_oldest(&m->pages)) != EXL2__NO_PAGE;) {
         exl2__table_drop_page(&m->pages, page);
     }
+    exl2__tier_forget(&m->tier);
     m->forward.active = false;
     m->forward.ahead = 0;
     exl2__loading_free_parked(e, m);

@@ -50,6 +50,7 @@ static void api_make_model(exl2_model_desc *d)
     d->prefill_chunk = chunks[api_draw(EXL2__COUNT(chunks))];
     d->batch_max = batches[api_draw(EXL2__COUNT(batches))];
     d->cache.tokens = caches[api_draw(EXL2__COUNT(caches))];
+    d->cache.host_bytes = api_chance(20) ? 4u << 20 : 0;
     d->cache.format = api_chance(3) ? (exl2_kv)api_draw(4) : EXL2_KV_FP16;
     d->grammars = api_chance(3);
     d->keep_packed = api_chance(3);

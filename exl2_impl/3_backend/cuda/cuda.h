@@ -245,6 +245,9 @@ EXL2__PHASES(X)
 
 static const exl2__backend_memory exl2__cuda_backend_memory = {
     .prefill_chunk = exl2__cuda_prefill_chunk,
+    .tier_open = exl2__cuda_tier_open,
+    .tier_move = exl2__cuda_tier_move,
+    .tier_ns = exl2__cuda_tier_ns,
     .bytes_allowed = exl2__cuda_allowed,
     .bytes_free = exl2__cuda_room,
     .read_mbps = exl2__cuda_read_mbps,

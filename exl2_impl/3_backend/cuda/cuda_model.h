@@ -113,6 +113,14 @@ typedef struct exl2__cuda_tower {
 } exl2__cuda_tower;
 #endif
 
+/* Slots of pages in pinned host memory (cuda_tier.h); zeroed: there are none. */
+typedef struct exl2__cuda_tier {
+    void **blocks;                  /* [block_count], room for block_max */
+    uint32_t block_count, block_max, block_slots; /* block_slots: of a block, but perhaps fewer of the last one */
+    uint32_t slots;
+    uint64_t slot_bytes, copy_ns;   /* copy_ns: measured, of one slot */
+} exl2__cuda_tier;
+
 typedef struct exl2__cuda_model { /* exl2__device of this backend */
     exl2__ctx *c;
     exl2__cuda_device *gpu;
@@ -167,6 +175,7 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     void **packed;                  /* blocks of a pinned copy of the weights (cuda_park.h); NULL: there is none */
     uint64_t packed_size, packed_done; /* bytes of the copy; bytes that are copied so far, down or up */
     uint64_t packed_base;           /* address of the weights that the copy and all records mean */
+    exl2__cuda_tier tier;
 } exl2__cuda_model;
 
 /* Slots of the ring. The parts of a prompt that several spans share are enqueued at once, so no slot is reused before

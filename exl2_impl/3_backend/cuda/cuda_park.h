@@ -9,7 +9,7 @@
 #ifndef EXL2__CUDA_PARK_H
 #define EXL2__CUDA_PARK_H
 
-#include "cuda_prepare.h"
+#include "cuda_tier.h"
 
 #define EXL2__CUDA_PACKED_BYTES (16u << 20) /* of a block of the copy: pinning and copying one needs about 5 ms */
 
@@ -42,6 +42,7 @@ EXL2__PRIVATE void exl2__cuda_release(exl2__cuda_model *m)
     m->tower.held = NULL;
     m->tower.active = false;
 #endif
+    exl2__cuda_tier_close(m);
     exl2__cuda_making_close(m);
     exl2__cuda_arena_close(gpu, &m->pass_memory);
     exl2__cuda_arena_close(gpu, &m->weights);

@@ -1,0 +1,209 @@
+/* tier.h: a second tier of the cache: whole pages that were evicted, in slots of host memory.
+   takes: pages that are evicted; texts that look for pages.
+   gives: exl2__tier, exl2__tier_make, exl2__tier_forget; exl2__tier_keep, exl2__tier_find, exl2__tier_count.
+   owns:  nothing; its arrays come from the model's scratch arena, and the slots are the backend's.
+
+   A tree of its own says which text a slot belongs to: the same as that of the pages (pages.h), so a lookup compares
+   the words of all pages before, and the root. A node has a slot, or is on the way to one that has. Moves between pages
+   and slots are listed in order; whoever begins the next pass enqueues them first (tier_moves.h). A slot that is copied
+   back stays, as the page cannot change: when it is evicted again, nothing is copied.
+
+   Only whole pages of tokens are kept. A page with a vector or a row of a picture, and all after it, is computed again:
+   its words name memory that the tier does not hold. */
+#ifndef EXL2__TIER_H
+#define EXL2__TIER_H
+
+#include "pages.h"
+
+struct exl2__tier {
+    exl2__pages tree;         /* count 0: there is no tier */
+    uint32_t *slot;           /* [tree.count] of a node, or EXL2__NO_PAGE */
+    uint32_t *free_slots;     /* [slots] stack */
+    uint32_t slots, free_slot_count;
+    uint32_t *path;           /* [path_max] nodes that are pinned meanwhile, or pages */
+    uint32_t path_max;
+    exl2__tier_move *moves;   /* [move_max] */
+    uint32_t move_count, move_max;
+    bool worth;               /* a copy is faster than computing: else nothing is kept, and nothing comes back */
+    uint64_t out, in;         /* pages so far */
+};
+
+/* slots: 0 = no tier. pages: of the pool; context_pages: of a text. */
+EXL2__PRIVATE void exl2__tier_make(exl2__tier *t, exl2__arena *arena, uint32_t slots, uint32_t pages,
+                                   uint32_t context_pages)
+{
+    uint32_t nodes = slots ? slots + pages : 0; /* those on the way to a slot are pages that are not evicted yet */
+    *t = (exl2__tier){ .slots = slots, .free_slot_count = slots, .path_max = slots ? context_pages : 0,
+                       .move_max = slots ? 2 * pages : 0 };
+    exl2__pages_make(&t->tree, arena, nodes);
+    t->slot = (uint32_t *)exl2__arena_alloc(arena, (uint64_t)nodes * sizeof *t->slot);
+    t->free_slots = (uint32_t *)exl2__arena_alloc(arena, (uint64_t)slots * sizeof *t->free_slots);
+    t->path = (uint32_t *)exl2__arena_alloc(arena, (uint64_t)t->path_max * sizeof *t->path);
+    t->moves = (exl2__tier_move *)exl2__arena_alloc(arena, (uint64_t)t->move_max * sizeof *t->moves);
+    for (uint32_t i = 0; t->free_slots && i < slots; i++) {
+        t->free_slots[i] = slots - 1 - i;
+    }
+}
+
+/* ---- the tree ---- */
+
+/* Frees a node, and those before it that lead nowhere then. */
+EXL2__PRIVATE void exl2__tier_drop(exl2__tier *t, uint32_t node)
+{
+    while (node != EXL2__NO_PAGE) {
+        const exl2__page *n = &t->tree.page[node];
+        uint32_t parent = n->parent;
+        if (n->users > 0 || n->child != EXL2__NO_PAGE) {
+            return;
+        }
+        if (t->slot[node] != EXL2__NO_PAGE) {
+            t->free_slots[t->free_slot_count++] = t->slot[node];
+        }
+        exl2__pages_unlink(&t->tree, node);
+        node = parent != EXL2__NO_PAGE && t->slot[parent] == EXL2__NO_PAGE ? parent : EXL2__NO_PAGE;
+    }
+}
+
+/* Forgets all texts. */
+EXL2__PRIVATE void exl2__tier_forget(exl2__tier *t)
+{
+    for (uint32_t node; t->slots && (node = exl2__pages_oldest(&t->tree)) != EXL2__NO_PAGE;) {
+        exl2__tier_drop(t, node);
+    }
+    t->move_count = 0;
+}
+
+/* The node after `parent` with these words, which gets a user; a new one if there is none and `make`. */
+EXL2__PRIVATE uint32_t exl2__tier_pin(exl2__tier *t, uint32_t parent, uint64_t root, const uint32_t *words, bool make)
+{
+    uint32_t node = exl2__pages_match(&t->tree, parent, root, words, EXL2__NO_PAGE);
+    if (node != EXL2__NO_PAGE) {
+        exl2__pages_pin(&t->tree, node);
+        return node;
+    }
+    if (make && t->tree.free_count == 0) {
+        uint32_t oldest = exl2__pages_oldest(&t->tree);
+        if (oldest != EXL2__NO_PAGE) {
+            exl2__tier_drop(t, oldest);
+        }
+    }
+    if (!make || t->tree.free_count == 0) {
+        return EXL2__NO_PAGE;
+    }
+    node = exl2__pages_link(&t->tree, parent, root, words, EXL2__PAGE_TOKENS);
+    t->slot[node] = EXL2__NO_PAGE;
+    exl2__pages_close(&t->tree, node);
+    return node;
+}
+
+/* Takes the user of a node and of all before it away. A node without a slot that leads nowhere is freed. */
+EXL2__PRIVATE void exl2__tier_unpin(exl2__tier *t, uint32_t node)
+{
+    for (uint32_t at = node; at != EXL2__NO_PAGE; at = t->tree.page[at].parent) {
+        exl2__pages_unpin(&t->tree, at);
+    }
+    if (node != EXL2__NO_PAGE && t->slot[node] == EXL2__NO_PAGE) {
+        exl2__tier_drop(t, node);
+    }
+}
+
+/* A slot that is free, or that of the text that was not used for the longest time. EXL2__NO_PAGE: all are needed. */
+EXL2__PRIVATE uint32_t exl2__tier_slot(exl2__tier *t)
+{
+    if (t->free_slot_count == 0) {
+        uint32_t oldest = exl2__pages_oldest(&t->tree);
+        if (oldest == EXL2__NO_PAGE) {
+            return EXL2__NO_PAGE;
+        }
+        exl2__tier_drop(t, oldest);
+    }
+    return t->free_slot_count ? t->free_slots[--t->free_slot_count] : EXL2__NO_PAGE;
+}
+
+static inline void exl2__tier_list(exl2__tier *t, uint32_t slot, uint32_t page, bool out)
+{
+    EXL2__ASSERT(t->move_count < t->move_max);
+    t->moves[t->move_count++] = (exl2__tier_move){ slot, page, out };
+    *(out ? &t->out : &t->in) += 1;
+}
+
+static inline bool exl2__tier_has_vectors(const uint32_t *words)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < EXL2__PAGE_TOKENS; i++) {
+        any = any || exl2__vectors_is(words[i]);
+    }
+    return any;
+}
+
+/* ---- out ---- */
+
+/* Before a page of the pool is evicted: it goes to a slot, if it is whole. */
+EXL2__PRIVATE void exl2__tier_keep(exl2__tier *t, const exl2__pages *p, uint32_t page)
+{
+    const exl2__page *n = &p->page[page];
+    uint32_t at = page, count = n->depth + 1, node = EXL2__NO_PAGE, i = 0;
+    bool tokens = true;
+    if (!t || !t->worth || n->open || n->filled < EXL2__PAGE_TOKENS || count > t->path_max
+        || t->move_count == t->move_max) {
+        return;
+    }
+    for (uint32_t left = count; left-- > 0; at = p->page[at].parent) {
+        t->path[left] = at;
+        tokens = tokens && !exl2__tier_has_vectors(exl2__pages_words(p, at));
+    }
+    t->tree.clock++;
+    for (uint32_t next; tokens && i < count; i++, node = next) {
+        next = exl2__tier_pin(t, node, p->page[t->path[0]].root, exl2__pages_words(p, t->path[i]), true);
+        if (next == EXL2__NO_PAGE) {
+            break;
+        }
+    }
+    if (tokens && i == count && t->slot[node] == EXL2__NO_PAGE) {
+        uint32_t slot = exl2__tier_slot(t);
+        if (slot != EXL2__NO_PAGE) {
+            t->slot[node] = slot;
+            exl2__tier_list(t, slot, page, true);
+        }
+    }
+    exl2__tier_unpin(t, node);
+}
+
+/* ---- in ---- */
+
+/* The node of a text's page `at`, with a user, as all before it; words(arg, i, out) gives the words of its pages.
+   EXL2__NO_PAGE: the tier does not know so much of the text. */
+EXL2__PRIVATE uint32_t exl2__tier_find(exl2__tier *t, uint64_t root, uint32_t at,
+                                       const uint32_t *(*words)(const void *arg, uint32_t page, uint32_t *memory),
+                                       const void *arg)
+{
+    uint32_t node = EXL2__NO_PAGE, memory[EXL2__PAGE_TOKENS];
+    t->tree.clock++;
+    for (uint32_t i = 0; i <= at; i++) {
+        uint32_t next = exl2__tier_pin(t, node, root, words(arg, i, memory), false);
+        if (next == EXL2__NO_PAGE) {
+            exl2__tier_unpin(t, node);
+            return EXL2__NO_PAGE;
+        }
+        node = next;
+    }
+    return node;
+}
+
+/* Number of pages from page `at` of a text on, before page `end`, that would come back. */
+EXL2__PRIVATE uint32_t exl2__tier_count(const exl2__tier *t, uint64_t root, uint32_t at, uint32_t end,
+                                        const uint32_t *(*words)(const void *arg, uint32_t page, uint32_t *memory),
+                                        const void *arg)
+{
+    uint32_t node = EXL2__NO_PAGE, memory[EXL2__PAGE_TOKENS], count = 0;
+    for (uint32_t i = 0; t && t->worth && at < end && i < end; i++) {
+        node = exl2__pages_match(&t->tree, node, root, words(arg, i, memory), EXL2__NO_PAGE);
+        if (node == EXL2__NO_PAGE || (i >= at && t->slot[node] == EXL2__NO_PAGE)) {
+            break;
+        }
+        count += i >= at;
+    }
+    return count;
+}
+
+#endif
