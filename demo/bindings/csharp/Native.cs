@@ -161,8 +161,8 @@ namespace Exl2
         [MarshalAs(UnmanagedType.ByValArray, SizeConst = 8)] public ulong[] devices_bytes;
         [MarshalAs(UnmanagedType.ByValArray, SizeConst = 8)] public ulong[] devices_peak;
         public ulong kernels_compiled, allocations;
-        public uint pages_total, pages_used, pages_shared, pages_cached, jobs_active, jobs_waiting;
-        public ulong evictions, preemptions, steps, forwards, tokens_in, tokens_out, forced_tokens, drafted,
+        public uint pages_total, pages_used, pages_shared, pages_cached, pages_host, jobs_active, jobs_waiting;
+        public ulong pages_out, pages_in, evictions, preemptions, steps, forwards, tokens_in, tokens_out, forced_tokens, drafted,
             accepted, cpu_sampled, last_step_ns, slowest_step_ns;
     }
 
@@ -173,6 +173,7 @@ namespace Exl2
         public ulong tokens;
         [MarshalAs(UnmanagedType.I1)] public bool no_reuse, full;
         public int format;
+        public ulong host_bytes;
         public uint _end_canary;
     }
 
@@ -282,7 +283,9 @@ namespace Exl2
         public ulong host_weight_bytes;
         [MarshalAs(UnmanagedType.ByValArray, SizeConst = 8)] public exl2_card_info[] cards;
         public uint card_count;
-        public ulong cache_bytes_per_token, cache_tokens, window_tokens, window_bytes, pass_bytes, row_weights;
+        public ulong cache_bytes_per_token, cache_tokens, window_tokens, window_bytes;
+        public uint host_pages;
+        public ulong pass_bytes, row_weights;
         public int bos, eos;
         [MarshalAs(UnmanagedType.I1)] public bool has_tokenizer, has_chat_template, has_head;
         public int embed_pool;

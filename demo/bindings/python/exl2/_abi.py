@@ -185,8 +185,8 @@ class EngineStats(_Public):
         ("device_peak", c_uint64), ("devices_bytes", c_uint64 * DEVICES_MAX),
         ("devices_peak", c_uint64 * DEVICES_MAX), ("kernels_compiled", c_uint64), ("allocations", c_uint64),
         ("pages_total", c_uint32), ("pages_used", c_uint32), ("pages_shared", c_uint32),
-        ("pages_cached", c_uint32), ("jobs_active", c_uint32), ("jobs_waiting", c_uint32),
-        ("evictions", c_uint64), ("preemptions", c_uint64), ("steps", c_uint64), ("forwards", c_uint64),
+        ("pages_cached", c_uint32), ("pages_host", c_uint32), ("jobs_active", c_uint32), ("jobs_waiting", c_uint32),
+        ("pages_out", c_uint64), ("pages_in", c_uint64), ("evictions", c_uint64), ("preemptions", c_uint64), ("steps", c_uint64), ("forwards", c_uint64),
         ("tokens_in", c_uint64), ("tokens_out", c_uint64), ("forced_tokens", c_uint64),
         ("drafted", c_uint64), ("accepted", c_uint64), ("cpu_sampled", c_uint64),
         ("last_step_ns", c_uint64), ("slowest_step_ns", c_uint64)]
@@ -194,7 +194,7 @@ class EngineStats(_Public):
 
 class CacheDesc(_Public):
     _fields_ = [("_start_canary", c_uint32), ("tokens", c_uint64), ("no_reuse", c_bool), ("full", c_bool),
-        ("format", c_int32), ("_end_canary", c_uint32)]
+        ("format", c_int32), ("host_bytes", c_uint64), ("_end_canary", c_uint32)]
 
 
 class Card(_Public):
@@ -237,7 +237,8 @@ class ModelInfo(_Public):
         ("device_bytes", c_uint64), ("host_mlps", c_uint32), ("host_weight_bytes", c_uint64),
         ("cards", CardInfo * DEVICES_MAX),
         ("card_count", c_uint32), ("cache_bytes_per_token", c_uint64), ("cache_tokens", c_uint64),
-        ("window_tokens", c_uint64), ("window_bytes", c_uint64), ("pass_bytes", c_uint64), ("row_weights", c_uint64), ("bos", c_int32), ("eos", c_int32),
+        ("window_tokens", c_uint64), ("window_bytes", c_uint64), ("host_pages", c_uint32), ("pass_bytes", c_uint64),
+        ("row_weights", c_uint64), ("bos", c_int32), ("eos", c_int32),
         ("has_tokenizer", c_bool), ("has_chat_template", c_bool), ("has_head", c_bool), ("embed_pool", c_int32), ("embed_raw", c_bool),
         ("reads_tools", c_bool), ("reads_tool_calls", c_bool),
         ("content_id", c_uint8 * 16)]
