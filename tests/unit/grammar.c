@@ -2,32 +2,7 @@
    compared with a walk token by token, values that end within a token limit, blocks that are too small, and random
    texts judged by Python's jsonschema and re. */
 #define _GNU_SOURCE /* mkdtemp */
-#include "../grammar_judge.h"
-#include "../text_rows.h"
-#include "private/grammar.h"
-#include "../vocab_open.h"
-
-static exl2__ctx context;
-static exl2__vocab vocab;
-static exl2__grammar_vocab table;
-static uint64_t random_state = 88172645463325252u;
-
-static uint32_t random_number(uint32_t below)
-{
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return (uint32_t)((random_state >> 32) % below);
-}
-
-static bool open_grammar(exl2_grammar_kind kind, const char *source, uint64_t cache_bytes, exl2__grammar *g)
-{
-    exl2_result result = exl2__grammar_open(&context, kind, false, source, strlen(source), &table, cache_bytes, g);
-    if (result < 0) {
-        printf("%s\n", context.error.text);
-    }
-    return CHECK(result == EXL2_OK);
-}
+#include "../grammar_rig.h"
 
 /* ---- texts ---- */
 
@@ -86,24 +61,6 @@ static const text_case text_cases[] = {
       "1}]}]}",
       "3\n6\n\"\"\n\"ab\"", "2\n3.5\n[]" },
 };
-
-static bool fits(exl2__grammar *g, const char *text, size_t bytes)
-{
-    exl2__grammar_state *s = &g->mask.states;
-    uint32_t state = exl2__grammar_state_next(s, exl2__grammar_state_start(s), text, bytes);
-    return state != EXL2__GRAMMAR_STATE_DEAD && s->states[state].may_end;
-}
-
-static void check_lines(exl2__grammar *g, const char *source, const char *lines, bool wanted)
-{
-    for (const char *line = lines; *line;) {
-        size_t bytes = strcspn(line, "\n");
-        if (!CHECK(fits(g, line, bytes) == wanted)) {
-            printf("  %s: %.*s\n", source, (int)bytes, line);
-        }
-        line += bytes + (line[bytes] == '\n');
-    }
-}
 
 static void check_texts(void)
 {
@@ -202,7 +159,7 @@ static void check_refusals(void)
     deep[40000] = 0;
     exl2__grammar g;
     if (open_grammar(EXL2_GRAMMAR_REGEX, deep, 0, &g)) { /* 5,000 parses at once are more than a state can hold */
-        CHECK(fits(&g, "abcdefg", 7));
+        CHECK(fits_at_once(&g, "abcdefg", 7));
         exl2__grammar_close(&context, &g);
     }
 }

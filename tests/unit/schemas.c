@@ -4,28 +4,12 @@
    $EXL2_SCHEMAS names another file of schemas, one per line. Those that do not compile are then counted by their
    reasons, and are no failures. $EXL2_SCHEMA_TEXTS: number of texts for each schema (20). */
 #define _GNU_SOURCE /* mkdtemp, getline */
-#include "../grammar_judge.h"
-#include "../text_rows.h"
-#include "private/grammar.h"
-#include "../vocab_open.h"
+#include "../grammar_rig.h"
 
 #include <time.h>
 
 #define TEXTS 20u
 #define TOKENS 160u /* tokens of a text, beyond the fewest possible */
-
-static exl2__ctx context;
-static exl2__vocab vocab;
-static exl2__grammar_vocab table;
-static uint64_t random_state = 88172645463325252u;
-
-static uint32_t random_number(uint32_t below)
-{
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return (uint32_t)((random_state >> 32) % below);
-}
 
 static uint32_t ones(uint32_t x)
 {
@@ -335,24 +319,6 @@ static char *quoted(const char *text)
         *c = *c == '\'' ? '"' : *c;
     }
     return copy;
-}
-
-static bool fits(exl2__grammar *g, const char *text, size_t bytes)
-{
-    exl2__grammar_state *s = &g->mask.states;
-    uint32_t state = exl2__grammar_state_next(s, exl2__grammar_state_start(s), text, bytes);
-    return state != EXL2__GRAMMAR_STATE_DEAD && s->states[state].may_end;
-}
-
-static void check_lines(exl2__grammar *g, const char *schema, const char *lines, bool wanted)
-{
-    for (const char *line = lines; *line;) {
-        size_t bytes = strcspn(line, "\n");
-        if (!CHECK(fits(g, line, bytes) == wanted)) {
-            printf("  %s: %.*s\n", schema, (int)bytes, line);
-        }
-        line += bytes + (line[bytes] == '\n');
-    }
 }
 
 /* The wrappers of chat APIs: the schema in them counts, and its references begin there. */
