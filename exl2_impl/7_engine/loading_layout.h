@@ -220,7 +220,7 @@ static inline uint64_t exl2__loading_tier_bytes(const exl2__model *m)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < m->spans.count && m->plan.host_pages; i++) {
-        bytes += exl2__span_page_bytes(&m->spans.span[i]) + sizeof(void *);
+        bytes += exl2__span_page_bytes(&m->spans.span[i], false) + sizeof(void *);
     }
     return bytes * m->plan.host_pages;
 }
