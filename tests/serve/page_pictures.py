@@ -163,13 +163,20 @@ class PictureTests(Case):
         b.script(EXPORTED)
         b.click("button", "Export")
         text = b.wait(lambda: b.script("return window.exported"), "the exported file")
-        check(len(json.loads(text)["chats"][0]["pictures"]) == 2, "the file has each picture once")
+        chat = json.loads(text)["chats"][0]
+        check(len(chat["pictures"]) == 2, "the file has each picture once")
+        hostile = {"url": "data:text/html;base64,AAAA"}
+        chat["pictures"].update({"aaaaaaaaaaaaaaaa": hostile, "__proto__": next(iter(chat["pictures"].values()))})
+        chat["nodes"][0]["pictures"] += ["aaaaaaaaaaaaaaaa", "constructor", "__proto__"]
+        text = json.dumps({"chats": [chat]})
         file = self.out / "import-pictures.json"
         file.write_text(text)
         b.script("document.querySelector('#import-file').hidden = false")
         b.driver.find_element("css selector", "#import-file").send_keys(str(file.resolve()))
         b.wait(lambda: b.one("status").text == "Imported", "the import")
         check(self.shown(0) == 2, "and an import has them, too")
+        lost = self.article(0).find_elements("css selector", ".lost")
+        check(len(lost) == 1 and "not kept" in lost[0].text, "what is no picture is not shown")
 
     def looks(self, name):
         """Screenshots in both sizes and colours; nothing sticks out, and all texts can be read."""

@@ -110,7 +110,7 @@ export function showChat(next) {
   const edited = edit?.chat === chat.id && chat.nodes.find((node) => node.id === edit.node);
   if (edited) {
     edited.editing = edit.text;
-    edited.keeps = Array.isArray(edit.pictures) ? edit.pictures : edited.pictures;
+    edited.keeps = Array.isArray(edit.pictures) ? edit.pictures : edited.pictures && [...edited.pictures];
   }
   box.value = kept.get("draft." + chat.id) || "";
   fit(box);

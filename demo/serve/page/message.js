@@ -13,7 +13,8 @@ const NAMES = { user: "You", assistant: "Model", tool: "Tool" };
 export function signature(chat, node, last) {
   const some = versions(chat, node);
   return [node.content.length, node.reasoning?.length, node.calls?.length, node.deleted, node.error, node.streams,
-          node.editing, node.keeps?.length, node.asTokens, last, some.indexOf(node), some.length].join();
+          node.editing, node.keeps?.length, picturesOf(chat, node).map((one) => !!one), node.asTokens,
+          last, some.indexOf(node), some.length].join();
 }
 
 function versionButtons(chat, node, act) {

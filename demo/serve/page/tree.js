@@ -11,6 +11,7 @@ import { soundPicture } from "./pictures.js";
 
 export const FORMATS = ["none", "json_object", "json_schema", "regex", "grammar"];
 const ROLES = ["user", "assistant", "tool"];
+const PICTURE_ID = /^[a-z0-9]{16}$/; /* no name that an object has by itself */
 const ID_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789";
 
 export function newId() {
@@ -57,7 +58,7 @@ export function soundChat(value) {
   }
   for (const [id, given] of Object.entries(value.pictures || {})) {
     const picture = soundPicture(given);
-    if (picture) {
+    if (picture && PICTURE_ID.test(id)) {
       chat.pictures[id] = picture;
     }
   }
@@ -78,8 +79,9 @@ function soundNode(node) {
       id: textOf(call?.id), name: textOf(call?.name), arguments: textOf(call?.arguments),
     }));
   }
-  if (Array.isArray(node.pictures) && node.pictures.length > 0) {
-    kept.pictures = node.pictures.map(String);
+  const pictures = Array.isArray(node.pictures) ? node.pictures.filter((id) => PICTURE_ID.test(id)) : [];
+  if (pictures.length > 0) {
+    kept.pictures = pictures;
   }
   if (node.deleted === true) {
     kept.deleted = true;
