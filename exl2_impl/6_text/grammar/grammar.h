@@ -11,6 +11,7 @@
 #define EXL2__GRAMMAR_CACHE_BYTES (4u << 20)
 #define EXL2__GRAMMAR_SOURCE_MAX (1u << 20)
 #define EXL2__GRAMMAR_INTERSECT_PLACES (1u << 15)     /* states of an intersection, at most; */
+#define EXL2__GRAMMAR_INTERSECT_ROUNDS 16u /* a long counted loop is not merged in any number, and a job waits for it */
 #define EXL2__GRAMMAR_INTERSECT_BYTES ((uint64_t)8 << 20) /* memory for those of each grammar meanwhile */
 
 /* Jobs use only `mask`: exl2__grammar_mask_join, _get, _accept, _shortest, _leave, and exl2__grammar_forced_token. */
@@ -126,6 +127,7 @@ EXL2__PRIVATE exl2_result exl2__grammar_intersect(exl2__ctx *c, const exl2__gram
     exl2__grammar_code_rule(&code);
     exl2__grammar_product_open(&code, vocab, &product);
     product.places_max = EXL2__GRAMMAR_INTERSECT_PLACES;
+    product.rounds_max = EXL2__GRAMMAR_INTERSECT_ROUNDS;
     for (uint32_t i = 0; i < count; i++) {
         exl2__grammar_product_link(&product, &from[i]->link, EXL2__GRAMMAR_INTERSECT_BYTES);
         g->cache_bytes = exl2__max64(g->cache_bytes, from[i]->cache_bytes);

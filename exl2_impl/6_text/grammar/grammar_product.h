@@ -74,6 +74,7 @@ typedef struct exl2__grammar_product {
     uint32_t count;
     uint32_t min, max;  /* number of characters; max may be ENDLESS */
     uint32_t places_max; /* a power of two */
+    uint32_t rounds_max; /* of the search for places that are equivalent */
     bool has_multiple;  /* of a part */
     uint32_t outcomes[EXL2__GRAMMAR_PRODUCT_OUTCOMES_MAX], outcome_count; /* masks of the REPORTs that match */
     uint32_t *tuples, *slots;
@@ -92,6 +93,7 @@ EXL2__PRIVATE void exl2__grammar_product_open(exl2__grammar_code *g, const exl2_
     w->vocab = vocab;
     w->max = EXL2__GRAMMAR_CODE_ENDLESS;
     w->places_max = EXL2__GRAMMAR_PRODUCT_PLACES_MAX;
+    w->rounds_max = EXL2__GRAMMAR_PRODUCT_ROUNDS_MAX;
     if (g->result == EXL2_OK) {
         g->result = exl2__alloc(g->c, EXL2__GRAMMAR_PRODUCT_PARTS_MAX * sizeof *w->parts, 8, EXL2_MEM_GENERAL, &memory);
     }
@@ -575,7 +577,7 @@ EXL2__PRIVATE uint32_t exl2__grammar_product_hash(const exl2__grammar_product *w
 }
 
 /* Finds equivalent places (Moore's algorithm): blocks of places are split until equal bytes lead from all places of a
-   block to equal blocks. If this needs more than ROUNDS_MAX rounds, no places are merged. */
+   block to equal blocks. If this needs more than rounds_max rounds, no places are merged. */
 EXL2__PRIVATE void exl2__grammar_product_merge(exl2__grammar_product *w)
 {
     exl2__arena a;
@@ -590,7 +592,7 @@ EXL2__PRIVATE void exl2__grammar_product_merge(exl2__grammar_product *w)
     for (uint32_t i = 0; i < n; i++) {
         block[i] = w->places[i].outcome;
     }
-    for (uint32_t round = 0; round < EXL2__GRAMMAR_PRODUCT_ROUNDS_MAX && (round == 0 || blocks != before); round++) {
+    for (uint32_t round = 0; round < w->rounds_max && (round == 0 || blocks != before); round++) {
         before = blocks;
         blocks = 0;
         memset(w->slots, 0, (size_t)w->places_max * 8);
