@@ -80,8 +80,8 @@
 #define EXL2__V_SWAP8(v) (v)
 #define EXL2__V_FOLD(to, v) exl2__cpu_avx2_fold(to, v)
 #define EXL2__V_UNROLL EXL2__UNROLL
-#define EXL2__V_EXL3_ROWS(X) X(3) X(2) X(1)
-#define EXL2__V_EXL3_ROWS_MOST 3u
+#define EXL2__V_EXL3_ROWS(X) X(6) X(5) X(4) X(3) X(2) X(1)
+#define EXL2__V_EXL3_ROWS_MOST 6u
 
 EXL2__FORCE_INLINE EXL2__TARGET_AVX2 void exl2__cpu_avx2_fold(float *to, __m256 v)
 {

@@ -41,7 +41,7 @@
 #define EXL2__V_INLINE EXL2__FORCE_INLINE EXL2__V_TARGET
 #define EXL2__V_GROUPS (32 / EXL2__V_LANES) /* vectors of the 32 L */
 #define EXL2__V_PANEL 16u                   /* tiles that are decoded at once, for several rows */
-#define EXL2__V_CHUNK 24u                   /* rows that share them, at most */
+#define EXL2__V_CHUNK 36u                   /* rows that share them, at most */
 #define EXL2__V_BLOCKS (EXL2__EXL3_BLOCK / EXL2__V_LANES)
 
 /* How the windows of a rate are found. FOUR: 4 bits. NEAR: up to 3.5 bits, two windows. FAR: 5 bits and more, four. */
