@@ -146,7 +146,7 @@ typedef struct exl2__arch_row {
     const char *like;              /* name of the row that this one inherits from; NULL: this row says everything */
     const char *const *renames;    /* pairs: text in a tensor's name, its replacement; '^': at the begin only. Applied
                                       in order. NULL: as in `like` */
-    bool text_of_multimodal;       /* the model has towers for images, which are not read */
+    bool text_of_multimodal;       /* the model has a tower for pictures, which it reads if vision.images asks */
     const char *tower;             /* of rows of one name, it is the one for models whose vision_config has this
                                       model_type; NULL: for all others. The first row has NULL */
     const exl2__field_default *defaults; /* numbers that config.json may leave out. NULL: as in `like` */

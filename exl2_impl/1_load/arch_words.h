@@ -60,6 +60,13 @@ static const struct { const char *number, *words; } exl2__arch_number_words[] = 
     { "attention_multiplier", "factors of embedding, blocks, scores and logits" },
 };
 
+/* What a model with a tower reads. */
+#ifdef EXL2_NO_VISION
+#define EXL2__ARCH_READS "text only"
+#else
+#define EXL2__ARCH_READS "reads pictures"
+#endif
+
 /* Appends the words to a list with commas. Returns its size, which is below cap. */
 static inline size_t exl2__arch_add(char *out, size_t cap, size_t used, const char *words)
 {
@@ -83,7 +90,7 @@ static inline void exl2__arch_differences(const exl2__arch_row *row, char *out, 
     exl2__arch_resolve(exl2__arch_find("LlamaForCausalLM"), &llama);
     out[0] = 0;
     if (arch.text_of_multimodal) {
-        used = exl2__arch_add(out, cap, used, "text only");
+        used = exl2__arch_add(out, cap, used, EXL2__ARCH_READS);
     }
     for (size_t i = 0; i < EXL2__COUNT(exl2__arch_words); i++) {
         const exl2__arch_word *word = &exl2__arch_words[i];
