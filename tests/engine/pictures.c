@@ -548,6 +548,29 @@ static void test_company(const char *name)
     }
 }
 
+/* A draft model without a tower cannot follow a picture: the text is the same, as without one, and of a text alone it
+   drafts. */
+static void test_draft_model(void)
+{
+    rig r = open_model("smolvlm", (exl2_model_desc){ 0 }, NULL);
+    exl2_model_desc desc = { .path = folder_of("smolvlm") };
+    exl2_model draft;
+    exl2_image a = make(&r, 41);
+    CHECK_INT(exl2_model_load(r.engine, &desc, &draft), EXL2_OK);
+    for (uint32_t i = 0; i < 3; i++) { /* with a picture: without and with the draft model; a text with it */
+        exl2_job_desc d = rig_job(&r, NULL, 0, 24, &said[i]);
+        memset(&said[i], 0, sizeof said[i]);
+        d.prompt = (exl2_prompt){ .text = i < 2 ? PROMPT : "Once upon a time", .images = i < 2 ? &a : NULL,
+                                  .image_count = i < 2, .flags = EXL2_TEXT_NO_BOS };
+        d.draft.model.id = i ? draft.id : 0;
+        rig_run(&r, &d);
+    }
+    CHECK(said[0].count > 0 && same(&said[0], &said[1]));
+    CHECK_INT(said[1].stats.drafted, 0);
+    CHECK(said[2].stats.drafted > 0 && said[2].stats.accepted > 0);
+    rig_close(&r);
+}
+
 /* ---- snapshots ---- */
 
 static size_t save(const rig *r, exl2_session s, uint32_t flags, uint8_t **out)
@@ -778,6 +801,7 @@ int main(void)
     test_events();
     test_events_again();
     test_pixels();
+    test_draft_model();
     test_snapshots("smolvlm");
     test_snapshots("qwen2.5-vl");
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
