@@ -4,6 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "../convert_system.h"
 
+#include "private/compare_models.h"
 #include "private/convert.h"
 #include "../convert_rig.h"
 

@@ -15,6 +15,7 @@ static bool count_written(void *file, uint64_t offset, const void *data, size_t 
     return exl2__platform_write(file, offset, data, bytes);
 }
 
+#include "private/compare_models.h"
 #include "private/convert.h"
 #include "../adapter_maker.h"
 #include "../convert_rig.h"
@@ -24,6 +25,8 @@ static bool count_written(void *file, uint64_t offset, const void *data, size_t 
 #include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+static const exl2__config_rope own_rope; /* that of the model */
 
 enum { HIDDEN = 160, HEAD = 80, LENGTH = 32, ROWS = 6 };
 
@@ -449,6 +452,12 @@ static void test_limits(void)
     remove_folder(path);
 }
 
+/* The ids of a file, below 300. */
+static exl2_result read_texts(exl2__ctx *c, const char *const *files, exl2__texts *t)
+{
+    return exl2__texts_make(c, NULL, source_dir, files, 1, false, 0, 1, 0, 300, &own_rope, NULL, NULL, t);
+}
+
 /* Conversations become what the chat template makes of them, without an opened reply, and without BOS. */
 static void test_messages(void)
 {
@@ -503,18 +512,18 @@ static void test_messages(void)
     c.allocator = exl2__platform_allocator();
     c.files = exl2__platform_files();
     c.cpu_path = exl2__cpu_path_best();
-    if (!CHECK_INT(exl2__texts_make(&c, NULL, source_dir, files, 1, false, 0, 1, 0, 300, NULL, NULL, &t), EXL2_OK)) {
+    if (!CHECK_INT(read_texts(&c, files, &t), EXL2_OK)) {
         printf("  %s\n", c.error.text);
     }
     CHECK(need > 5 && t.count == need + more && memcmp(t.ids, ids, (size_t)t.count * sizeof *ids) == 0);
     exl2__texts_close(&t);
     write_file(root, "talk.jsonl", "{\"messages\":3}\n", 15);
-    CHECK_INT(exl2__texts_make(&c, NULL, source_dir, files, 1, false, 0, 1, 0, 300, NULL, NULL, &t), EXL2_ERR_FORMAT);
+    CHECK_INT(read_texts(&c, files, &t), EXL2_ERR_FORMAT);
     CHECK(strstr(c.error.text, "talk.jsonl: line 1 has neither a string \"text\" nor a list \"messages\"") != NULL);
     exl2__texts_close(&t);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         write_file(root, "talk.jsonl", bad[i].lines, strlen(bad[i].lines));
-        CHECK_INT(exl2__texts_make(&c, NULL, source_dir, files, 1, false, 0, 1, 0, 300, NULL, NULL, &t), bad[i].code);
+        CHECK_INT(read_texts(&c, files, &t), bad[i].code);
         if (!CHECK(strstr(c.error.text, bad[i].piece) != NULL)) {
             printf("  \"%s\" should hold \"%s\"\n", c.error.text, bad[i].piece);
         }
@@ -634,7 +643,8 @@ static void test_mixed(void)
     char path[700];
     size_t bytes;
     write_byte_tokenizer();
-    CHECK_INT(exl2__texts_make(&c, NULL, source_dir, NULL, 0, false, 9, 64, 0, 300, NULL, NULL, &t), EXL2_OK);
+    CHECK_INT(exl2__texts_make(&c, NULL, source_dir, NULL, 0, false, 9, 64, 0, 300, &own_rope, NULL, NULL, &t),
+              EXL2_OK);
     uint64_t whole = t.count / 64;
     CHECK(whole > 1000 && t.spread == t.count); /* the spare texts have a token for each byte, and 110 KB */
     mixed_ids(7, first);
