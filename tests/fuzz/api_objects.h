@@ -33,6 +33,8 @@ static void api_refresh_models(void)
             bool has_words = m->folder == API_TEXT_FOLDER || m->folder == API_WORDS || api_sees(m->folder);
             fit = m->desc.text_only ? has_words : fit;
             bool fault = api.refused || api.failed_reads || api.device_faulted || api.desc.host_bytes_max;
+            bool apart = api.cuda && m->desc.offload != EXL2_OFFLOAD_NONE && m->desc.lora_max;
+            fault = fault || (apart && state == EXL2_ERR_UNSUPPORTED); /* adapters where the CPU computes MLPs */
             m->ready = state >= 0 && !m->desc.text_only;
             api_trace("(model %s: %s)", m->desc.path, exl2_result_name(state));
             API_MUST(state != EXL2_ERR_INTERNAL, "loading %s: INTERNAL", m->desc.path);
