@@ -200,7 +200,7 @@ int cli_convert(int argc, char **argv)
           "merges an adapter, with factor S (1), into a dense, FP8 or GGUF source; may "
           "be repeated" },
         { "--bits", ARG_U32, &d.bits, "16", "makes a dense folder, with the adapters merged; nothing is quantized" },
-        { "--rows", ARG_U32, &d.rows, "N", "rows of calibration (64; of files, and on a GPU, at most 128)" },
+        { "--rows", ARG_U32, &d.rows, "N", "rows of calibration (64; of --cal at most 128; on a GPU 128)" },
         { "--length", ARG_U32, &d.length, "N", "tokens of a row (512; on a GPU 2048)" },
         HOST_ROPE_ARGS(d),
         { "--random-ids", ARG_BOOL, &d.random_ids, NULL, "calibrates with random ids, for a model without a tokenizer; "
