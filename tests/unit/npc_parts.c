@@ -72,12 +72,14 @@ static void keys_edit(void)
     typed("\x17\x15\x0B\x7F" DELETE LEFT RIGHT UP DOWN, "|");
     typed("ale" LEFT "\x04", "al|");
     typed("a\x1b[1;5Db", "b|a");                   /* Ctrl-Left is Left */
-    typed("a\x1b[200~b\x1b[17~c\x1bxd", "abcd|");  /* unknown sequences do nothing */
+    typed("a\x1b[200~b\x1b[19~c\x1bxd", "abcd|");  /* unknown sequences do nothing */
     typed("a\tb\x02\x06\x07", "ab|");
     edit = (line_edit){ 0 };
     CHECK_INT(type("a\x04\x7F"), LINE_TYPING);
     CHECK_INT(type("\x04"), LINE_CLOSED);
     CHECK_INT(type("a\x1b[15~"), LINE_SAVE);
+    CHECK_INT(type("\x1b[17~"), LINE_LESS);
+    CHECK_INT(type("\x1b[18~"), LINE_MORE);
     CHECK_INT(type("b\x1b[20~"), LINE_LOAD);
     CHECK_TEXT(edit.now.text, "ab");
 }
