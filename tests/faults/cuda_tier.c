@@ -132,6 +132,7 @@ static uint64_t check_evening(uint32_t host_pages, bool slow, bool eager)
     exl2_engine *e = open_engine(0);
     uint64_t page = page_bytes_of(e), host = stats_of(e).host_bytes;
     exl2_model_desc d = model_desc(host_pages * page + page / 2);
+    d.keep_packed = eager;
     CHECK_INT(exl2_model_measure(e, &d, &measured), host_pages ? EXL2_OK : EXL2_ERR_ARG);
     if (!host_pages) {
         exl2_last_error(e, &cuda_error);
@@ -199,6 +200,31 @@ static void check_cap(void)
     CHECK(stats_of(e).host_peak <= peak + (64 << 10));
     d.cache.host_bytes = 300 * page;
     CHECK_INT(exl2_model_load(e, &d, &model), EXL2_ERR_BUDGET);
+    exl2_close(e);
+    machine_end();
+}
+
+/* What one tree of pages has in the tier, another one does not find, though the words are the same. */
+static void check_roots(bool no_reuse)
+{
+    static exl2_token ids[PROMPT];
+    exl2_session s[6];
+    exl2_model model;
+    make(true);
+    exl2_engine *e = open_engine(0);
+    exl2_model_desc d = model_desc(40 * page_bytes_of(e));
+    d.cache.no_reuse = no_reuse;
+    CHECK_INT(exl2_model_load(e, &d, &model), EXL2_OK);
+    for (uint32_t i = 0; i < 6; i++) { /* the last one says what the first one has said */
+        CHECK_INT(exl2_session_open(e, model, &s[i]), EXL2_OK);
+        make_prompt(ids, i % 5);
+        turn(e, s[i], ids, PROMPT, true, &said[i]);
+        cuda_expect_history(e, s[i], PROMPT, PROMPT + NEW);
+    }
+    CHECK_INT(said[5].stats.reused_tokens, no_reuse ? 0 : 128);
+    CHECK_INT(stats_of(e).pages_in, no_reuse ? 0 : 2);
+    turn(e, s[1], cuda_prompt, 3, true, &said[1]);
+    CHECK(stats_of(e).pages_in >= (no_reuse ? 2 : 3));
     exl2_close(e);
     machine_end();
 }
@@ -305,6 +331,8 @@ int main(void)
     machine_drop_cache();
     check_evenings();
     check_cap();
+    check_roots(false);
+    check_roots(true);
     for (uint32_t seed = 1; seed < 4; seed++) {
         check_random(seed, seed == 3);
     }

@@ -26,8 +26,6 @@ static bool count_written(void *file, uint64_t offset, const void *data, size_t 
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const exl2__config_rope own_rope; /* that of the model */
-
 enum { HIDDEN = 160, HEAD = 80, LENGTH = 32, ROWS = 6 };
 
 static float rate = 4;
@@ -452,10 +450,11 @@ static void test_limits(void)
     remove_folder(path);
 }
 
-/* The ids of a file, below 300. */
+/* The ids of a file, or of the spare texts, below 300. */
 static exl2_result read_texts(exl2__ctx *c, const char *const *files, exl2__texts *t)
 {
-    return exl2__texts_make(c, NULL, source_dir, files, 1, false, 0, 1, 0, 300, &own_rope, NULL, NULL, t);
+    const exl2__config_rope own = { 0, 0, 0 };
+    return exl2__texts_make(c, NULL, source_dir, files, !!files, false, 9, 64, 0, 300, &own, NULL, NULL, t);
 }
 
 /* Conversations become what the chat template makes of them, without an opened reply, and without BOS. */
@@ -480,10 +479,10 @@ static void test_messages(void)
     char path[700];
     exl2_error error = { 0 };
     exl2_engine *e = NULL;
-    exl2_engine_desc engine = { 0 };
-    exl2_model_desc m = { 0 };
+    exl2_engine_desc engine = { .backend = EXL2_BACKEND_CPU };
+    exl2_model_desc m = { .path = source_dir, .text_only = true };
     exl2_model model = { 0 };
-    exl2_import_desc import = { 0 };
+    exl2_import_desc import = { .gguf_path = path, .out_dir = source_dir, .bits = 16, .error = &error };
     exl2_token ids[128];
     size_t need = 0, more = 0;
     exl2__ctx c = { 0 };
@@ -492,16 +491,9 @@ static void test_messages(void)
     write_file(root, "text.gguf", l.file.data, l.file.bytes);
     snprintf(path, sizeof path, "%s/text.gguf", root);
     remove_folder(source_dir);
-    import.gguf_path = path;
-    import.out_dir = source_dir;
-    import.bits = 16;
-    import.error = &error;
     CHECK_INT(exl2_import_gguf(&import), EXL2_OK);
     write_file(source_dir, "chat_template.jinja", template_text, strlen(template_text));
     write_file(root, "talk.jsonl", lines, strlen(lines));
-    engine.backend = EXL2_BACKEND_CPU;
-    m.path = source_dir;
-    m.text_only = true;
     CHECK_INT(exl2_open(&engine, &e), EXL2_OK);
     CHECK_INT(exl2_model_load(e, &m, &model), EXL2_OK);
     CHECK_INT(exl2_tokenize(e, model, text, strlen(text), EXL2_TEXT_NO_BOS, ids, 128, &need), EXL2_OK);
@@ -643,8 +635,7 @@ static void test_mixed(void)
     char path[700];
     size_t bytes;
     write_byte_tokenizer();
-    CHECK_INT(exl2__texts_make(&c, NULL, source_dir, NULL, 0, false, 9, 64, 0, 300, &own_rope, NULL, NULL, &t),
-              EXL2_OK);
+    CHECK_INT(read_texts(&c, NULL, &t), EXL2_OK);
     uint64_t whole = t.count / 64;
     CHECK(whole > 1000 && t.spread == t.count); /* the spare texts have a token for each byte, and 110 KB */
     mixed_ids(7, first);

@@ -12,9 +12,8 @@
 
 #define EXL2__CUDA_TIER_BYTES (16u << 20) /* of a block of slots: pinning one needs about 5 ms */
 
-static inline uint64_t exl2__cuda_tier_slot_bytes(const exl2__cuda_model *m, const exl2__plan *p)
+static inline uint64_t exl2__cuda_tier_slot_bytes(const exl2__plan *p)
 {
-    (void)m;
     return (uint64_t)exl2__plan_span(p) * exl2__cuda_page_bytes(&p->shape, p->kv);
 }
 
@@ -63,7 +62,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_tier_open(exl2__device *device, const exl2_
     exl2__cuda_tier *t = &m->tier;
     if (!t->blocks) {
         void *memory;
-        uint64_t bytes = exl2__cuda_tier_slot_bytes(m, plan);
+        uint64_t bytes = exl2__cuda_tier_slot_bytes(plan);
         uint32_t each = (uint32_t)exl2__max64(EXL2__CUDA_TIER_BYTES / bytes, 1);
         uint32_t most = (uint32_t)exl2__div_up(slots, each);
         EXL2__TRY(exl2__alloc(m->c, most * sizeof *t->blocks, 16, EXL2_MEM_GENERAL, &memory));
