@@ -633,7 +633,7 @@ static void api_operation(void)
     } else if (what < 93) {
         api_op_drafter();
     } else if (what < 94) {
-        api_op_nothing();
+        (api_chance(3) ? api_op_nothing : api_op_steer)();
     } else if (what < 96) {
         (api_chance(2) ? api_op_model_open : api_chance(3) ? api_op_model_look : api_op_model_load)();
     } else if (what < 97) {

@@ -62,7 +62,7 @@ static void api_make_model(exl2_model_desc *d)
     d->offload = api_chance(3) ? EXL2_OFFLOAD_AUTO : EXL2_OFFLOAD_NONE;
     d->host_mlps = d->offload == EXL2_OFFLOAD_AUTO ? api_draw(4) : 0;
     d->on_event = api_chance(2) ? api_hear_load : NULL;
-    d->steer_max = !api.cuda && api_chance(3) ? 1 + api_draw(3) : 0;
+    d->steer_max = !api.cuda && api_chance(2) ? 1 + api_draw(3) : 0;
     if (api_sees(folder) && !api_chance(5)) {
         d->vision.images = 1 + api_draw(4);
         d->vision.pixels_max = 10000 + api_draw(30000);

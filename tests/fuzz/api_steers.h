@@ -65,7 +65,8 @@ static void api_make_steer(api_model *m)
     if (api_chance(12)) {
         d = (exl2_steer_desc){ .model = { m->id }, .path = api_chance(2) ? "m/absent.gguf" : "m/config.json" };
     }
-    if (!d.path && (uint64_t)d.layer_count * info.hidden > API_STEER_VALUES) {
+    bool large = !d.path && (uint64_t)d.layer_count * info.hidden > API_STEER_VALUES;
+    if (large || (m->desc.steer_max == 0 && !api_chance(10))) {
         return;
     }
     exl2_result r = API_CALL(steer_make, exl2_steer_make(api.e, &d, &handle));
