@@ -108,6 +108,7 @@ static void run_sequence(uint64_t seed, uint32_t count)
     api.seed = api_mix(seed);
     api.ns = 1000000000u;
     api.depth = api.frame_count = 0;
+    memset(api.looks_of, 0, sizeof api.looks_of); /* a finding comes from its own sequence alone */
     api_shared->seed = seed;
     if (api.threads) {
         __atomic_store_n(&thread_ends, 0, __ATOMIC_RELEASE);
