@@ -91,6 +91,7 @@ class ChatTests(Case):
 
     def test_stop(self):
         self.fresh()
+        self.short_answers("{ ban_eos_token: true }") # one that does not end before it is stopped
         b = self.b
         self.server.slow = 0.05
         b.type("Message", "long story about a river", Keys.ENTER)

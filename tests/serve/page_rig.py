@@ -104,9 +104,9 @@ class Case:
         self.b.wait(lambda: self.b.script("return !Object.keys(localStorage).some((k) => k.startsWith('exl2.unsent'))"),
                     "the chat to be stored")
 
-    def short_answers(self):
+    def short_answers(self, sampler="{ max_tokens: 24, temperature: 0 }"):
         """Small models talk on; a test need not wait for it."""
         if not self.mock:
-            self.b.script("localStorage.setItem('exl2.sampler', JSON.stringify({ max_tokens: 24, temperature: 0 }))")
+            self.b.script(f"localStorage.setItem('exl2.sampler', JSON.stringify({sampler}))")
             self.b.driver.refresh()
             self.b.wait(lambda: self.b.one("status").text == "Ready", "the page to be ready")
