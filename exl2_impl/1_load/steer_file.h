@@ -135,7 +135,7 @@ EXL2__PRIVATE void exl2__steer_file_skip(exl2__steer_cursor *g, uint32_t type, u
     struct { uint32_t type; uint64_t left; } open[EXL2__STEER_FILE_DEPTH] = { { type, count } };
     for (uint32_t depth = 1; depth > 0 && !g->ended;) {
         uint32_t now = open[depth - 1].type, size = now < EXL2__COUNT(sizes) ? sizes[now] : 0;
-        uint64_t left = open[depth - 1].left, bytes;
+        uint64_t left = open[depth - 1].left, bytes = 0;
         if (size || left == 0) {
             g->ended = g->ended || !exl2__mul64(left, size, &bytes);
             exl2__steer_file_take(g, bytes);
