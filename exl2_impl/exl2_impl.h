@@ -204,6 +204,7 @@ EXL2__SIZE_BEGIN
 #include "4_cache/windows.h"
 #include "4_cache/pages.h"
 #include "4_cache/tier.h"
+#include "4_cache/table_history.h"
 #include "4_cache/table.h"
 #include "4_cache/roots.h"
 

@@ -76,7 +76,7 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
 #define HOST_CACHE_ARGS(options)                                                                                      \
     { "--cache", ARG_CHOICE, &(options).cache, "fp16|q8|q6|q4", "format of the KV cache (fp16)" },                    \
     { "--cache-tokens", ARG_U64, &(options).cache_tokens, "N", "tokens of the KV cache (what the program needs)" },   \
-    { "--full-cache", ARG_BOOL, &(options).full_cache, NULL, "layers with a window keep K and V of all tokens, too" },  \
+    { "--full-cache", ARG_BOOL, &(options).full_cache, NULL, "layers with a window keep K and V of all tokens, too" }, \
     { "--cache-host", ARG_SIZES, &(options).cache_host, "SIZE",                                                       \
       "host memory for pages of the cache that a GPU has no room for, such as 4GB (0)" }
 #define HOST_WORK_ARGS(options)                                                                                       \

@@ -25,7 +25,7 @@ static exl2_session api_replay_session(exl2_model m, const exl2_token *history, 
 
 static bool api_can_replay(const api_job *job)
 {
-    const exl2_job_desc *d = &job->store.d; /* the other engine has no adapters, vectors and pictures, and one grammar */
+    const exl2_job_desc *d = &job->store.d; /* the other engine has no adapters, vectors or pictures, and one grammar */
     bool ended = d->lora_count == 0 && d->steer_count == 0 && d->grammar_count == 0 && !job->had_pictures;
     ended = ended && (job->result == EXL2_OK || job->result == EXL2_ERR_CANCELLED);
     return job->done && !job->dropped && ended && (job->said_count || job->result == EXL2_OK);
