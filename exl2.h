@@ -783,7 +783,7 @@
    no text fits all of them, the job does not start (ARG). It does not either if the common grammar needs more than
    32,768 states (BUDGET), as two long counted strings do, or values that nest without a bound. The start costs the
    thread about 1 ms for simple grammars, and 9 ms for a string of up to 200 characters with an expression for them; a
-   mask then costs 10 to 50 us. prefer_end of one of them counts. CUSTOM grammars cannot be combined (UNSUPPORTED).
+   mask then costs 10 to 200 us. prefer_end of one of them counts. CUSTOM grammars cannot be combined (UNSUPPORTED).
 
    The first grammar of a model makes a table of the model's tokens, in 0.4 ms and 50 KB for 1,000 tokens;
    exl2_model_desc.grammars does it while loading. exl2_grammar_close releases a grammar, which is freed after its last

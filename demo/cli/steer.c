@@ -372,8 +372,10 @@ int cli_steer(int argc, char **argv)
     const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, NULL, "model folder" },
                                { "OUT", ARG_TEXT, &o.out, NULL, "file to write: .gguf or .safetensors" } };
     const arg flags[] = {
-        { "--plus", ARG_TEXT, &o.plus, "FILE", "file with a text in each line, what the vector adds; \\n: a line break" },
-        { "--minus", ARG_TEXT, &o.minus, "FILE", "file with as many texts: line i is the opposite of line i of --plus" },
+        { "--plus", ARG_TEXT, &o.plus, "FILE",
+          "file with a text in each line, what the vector adds; \\n: a line break" },
+        { "--minus", ARG_TEXT, &o.minus, "FILE",
+          "file with as many texts: line i is the opposite of line i of --plus" },
         { "--pca", ARG_BOOL, &o.pca, NULL, "first component of the differences, in place of their mean" },
         HOST_CONTEXT_ARGS(o.model),
         HOST_ARGS(o.host),
