@@ -63,7 +63,8 @@ EXL2__PRIVATE uint16_t exl2__exl3_value(exl2__exl3_codebook codebook, uint32_t s
     if (codebook == EXL2__EXL3_MUL1) { /* (1024 + n) a + b is exact in f32, so that the half is rounded once */
         uint32_t x = state * EXL2__EXL3_MUL1_FACTOR;
         uint32_t n = (x & 255) + (x >> 8 & 255) + (x >> 16 & 255) + (x >> 24);
-        return exl2__f32_to_f16((float)(1024 + n) * exl2__f16_to_f32(0x1EEE) + exl2__f16_to_f32(0xC931));
+        float product = exl2__mul_float((float)(1024 + n), exl2__f16_to_f32(0x1EEE));
+        return exl2__f32_to_f16(product + exl2__f16_to_f32(0xC931));
     }
     uint32_t x = codebook == EXL2__EXL3_MCG ? state * EXL2__EXL3_MCG_FACTOR : state * 89226354u + 64248484u;
     x = (x & 0x8FFF8FFFu) ^ 0x3B603B60u;

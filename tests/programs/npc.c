@@ -273,7 +273,7 @@ static void case_saves(void)
     program_sentence(1, 1, "a file could not be written or read");
     char *out = program_read("out");
     CHECK(strstr(out, "/damaged1 is no saved evening\n") && strstr(out, "its sum is not that of its bytes\n"));
-    CHECK(strstr(out, "but this program reads 2\n") && strstr(out, "with other people"));
+    CHECK(strstr(out, "but this program reads 3\n") && strstr(out, "with other people"));
     CHECK(strstr(out, "its values do not fit together\n"));
     free(out);
     /* A load that fails in mid-sentence: the speaker goes on. */

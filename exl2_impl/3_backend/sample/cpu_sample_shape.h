@@ -502,7 +502,7 @@ EXL2__PRIVATE void exl2__sample_shape_prepare(exl2__sample_shape *x)
         exl2__sample_shape_xtc_begin(x);
         break;
     case EXL2__SHAPE_ADAPTIVE_LEAST:
-        x->wanted = 2 * (double)s->adaptive_target - (double)s->state;
+        x->wanted = exl2__mul_double(2, (double)s->adaptive_target) - (double)s->state;
         x->wanted = x->wanted < 0 ? 0 : x->wanted > 1 ? 1 : x->wanted;
         x->ended = false;
         break;
