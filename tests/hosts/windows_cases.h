@@ -218,11 +218,12 @@ static void case_msvc_run(void)
 {
     static const char *const options[] = {
         "-O0 -c -o engine.o",
-        "-O0 -c -o engine.o -U__clang__ -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c -mxsave",
+        "-O0 -c -o engine.o -U__clang__ -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512vbmi "
+        "-mavx512vbmi2 -mavx2 -mfma -mf16c -mxsave",
     };
     need_clang_for_msvc();
     need_wine();
-    bool avx512 = cpu_has("avx512f avx512bw avx512dq avx512vl");
+    bool avx512 = cpu_has("avx512f avx512bw avx512dq avx512vl avx512_vnni avx512vbmi avx512_vbmi2");
     for (size_t i = 0; i < 2; i++) {
         parse_msvc("x86_64", options[i], "");
         MUST("%s -O0 %s %s '%s/msvc/crt.c' '%s/tests/engine/golden.c' engine.o -o golden.exe "

@@ -213,11 +213,11 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_attend(exl2__cuda_model *m, uint32_t 
 {
     const exl2__vision_config *v = m->plan->tower;
     const exl2__cuda_tower_buffers *b = &m->b.tower;
-    bool near = v->window && !v->full[m->tower.layer];
+    bool windowed = v->window && !v->full[m->tower.layer];
     uint32_t dim = exl2__cuda_tower_dim(v->head_dim);
     double scale = 1.4426950408889634 * (double)(EXL2K_TOWER_SCALE * EXL2K_TOWER_SCALE) / sqrt((double)v->head_dim);
     exl2k_tower_attend_args a = { .heads_at = b->heads, .out = b->x, .row = row, .rows = m->tower.rows,
-                                  .segments = near ? b->index + 2ull * b->rows_max * sizeof(uint32_t) : 0,
+                                  .segments = windowed ? b->index + 2ull * b->rows_max * sizeof(uint32_t) : 0,
                                   .rows_max = b->rows_max, .heads = v->heads, .dim = v->head_dim,
                                   .out_pitch = b->pitch, .scale = (float)scale };
     exl2__cuda_kernel kernel = dim == 32 ? EXL2__KERNEL_exl2k_tower_attend32

@@ -112,17 +112,17 @@ static inline uint64_t exl2__tower_operations(const exl2__vision_config *v, cons
 {
     uint64_t width = v->width, rows = s->patches + v->class_row, side = (uint64_t)v->patch * v->merge;
     uint64_t cell = (uint64_t)v->merge * v->merge, merged = exl2__tower_merged(v), middle = exl2__tower_middle(v);
-    uint64_t lines = s->height / side, cells = s->width / side, near = 0;
+    uint64_t lines = s->height / side, cells = s->width / side, in_window = 0;
     for (uint64_t y = 0; v->window && y < lines; y += v->window) {
         for (uint64_t x = 0; x < cells; x += v->window) {
             uint64_t seen = exl2__min64(v->window, lines - y) * exl2__min64(v->window, cells - x) * cell;
-            near += seen * seen;
+            in_window += seen * seen;
         }
     }
     uint64_t all = 2 * (uint64_t)s->patches * exl2__tower_patch_inputs(v) * width;
     for (uint32_t i = 0; i < v->layers; i++) {
         all += 2 * rows * width * (4 * width + (v->row->gated ? 3u : 2u) * (uint64_t)v->inter);
-        all += 4 * (v->full[i] ? rows * rows : near) * width;
+        all += 4 * (v->full[i] ? rows * rows : in_window) * width;
     }
     uint64_t first = v->row->names.merge ? merged * width : 0, second = v->row->names.linear2 ? middle * v->hidden : 0;
     uint64_t linear1 = (v->row->names.merge ? width : merged) * (v->row->names.linear2 ? middle : v->hidden);
