@@ -2,19 +2,18 @@
    takes: a model folder; a text, ids, or a file of JSON lines with one of them each.
    gives: cli_embed. */
 #include "../common/host.h"
-#include "../common/interrupt.h"
 #include "../common/json_in.h"
 #include "../common/json_out.h"
 #include "../common/memory.h"
 #include "../common/text_file.h"
 #include "cli.h"
+#include "embedding_jobs.h"
 #include "ids.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define EMBED_STEP_US 100000u /* Ctrl-C is checked after each step of this length */
-#define EMBED_JOBS 32u        /* lines that are worked on together */
+#define EMBED_JOBS 32u /* lines that are worked on together */
 
 typedef struct embed_options {
     const char *path, *text, *text_file, *ids_file, *lines;
@@ -24,45 +23,22 @@ typedef struct embed_options {
     exl2_model_desc model;
 } embed_options;
 
-/* A text on its way to its vector. */
-typedef struct embed_item {
-    float *values; /* [hidden] */
-    bool done, good;
-    uint32_t tokens;
-    char error[sizeof(((exl2_error *)0)->text)];
-} embed_item;
-
 typedef struct embed {
     const embed_options *options;
     host h;
     exl2_embed_desc desc;
-    embed_item items[EMBED_JOBS];
+    embedding_job items[EMBED_JOBS];
     uint32_t count; /* of those in work */
 } embed;
 
 static const char *const pool_names[] = { "off", "last", "mean", "first" };
 
-static exl2_flow on_event(void *user, const exl2_event *event)
-{
-    embed_item *item = user;
-    if (event->kind == EXL2_EVENT_EMBEDDING) {
-        memcpy(item->values, event->values, event->value_count * sizeof *item->values);
-        item->good = true;
-    } else if (event->kind == EXL2_EVENT_DONE) {
-        item->done = true;
-        item->good = item->good && event->result >= 0;
-        item->tokens = event->stats.prompt_tokens;
-        snprintf(item->error, sizeof item->error, "%s", event->error ? event->error : "");
-    }
-    return EXL2_CONTINUE;
-}
-
 /* Starts the job of a prompt; an error goes to the item. */
 static void start(embed *x, exl2_prompt prompt)
 {
-    embed_item *item = &x->items[x->count++];
+    embedding_job *item = &x->items[x->count++];
     exl2_job_desc d = { .model = x->h.model, .prompt = prompt, .embed = x->desc, .loras = x->h.loras.uses,
-                        .lora_count = x->h.loras.count, .on_event = on_event, .user = item };
+                        .lora_count = x->h.loras.count, .on_event = embedding_jobs_hear, .user = item };
     item->done = item->good = false;
     item->error[0] = 0;
     if (exl2_job_start(x->h.engine, &d, NULL) < 0) {
@@ -75,32 +51,13 @@ static void start(embed *x, exl2_prompt prompt)
 
 static void reject(embed *x, const char *sentence)
 {
-    embed_item *item = &x->items[x->count++];
+    embedding_job *item = &x->items[x->count++];
     item->done = true;
     item->good = false;
     snprintf(item->error, sizeof item->error, "%s", sentence);
 }
 
-/* Steps until the items in work are done. false: Ctrl-C, or the engine fails. */
-static bool finish(embed *x)
-{
-    for (uint32_t i = 0; i < x->count; i++) {
-        while (!x->items[i].done) {
-            exl2_step_desc step = { .cpu_us = EMBED_STEP_US, .wait = true };
-            if (interrupted()) {
-                fputs("interrupted\n", stderr);
-                return false;
-            }
-            if (exl2_step(x->h.engine, &step) < 0) {
-                host_failed(&x->h);
-                return false;
-            }
-        }
-    }
-    return true;
-}
-
-static void print_item(const embed *x, const embed_item *item, bool json)
+static void print_item(const embed *x, const embedding_job *item, bool json)
 {
     if (!json) {
         for (uint32_t i = 0; i < x->h.info.hidden; i++) {
@@ -158,7 +115,7 @@ static int run_one(embed *x)
         code = CLI_EXIT_USAGE;
     } else if (there) {
         start(x, prompt);
-        if (finish(x) && !x->items[0].good) {
+        if (embedding_jobs_finish(&x->h, x->items, x->count) && !x->items[0].good) {
             fprintf(stderr, "%s\n", x->items[0].error);
         } else if (x->items[0].good) {
             print_item(x, &x->items[0], o->json);
@@ -195,7 +152,7 @@ static void start_line(embed *x, const char *line, size_t bytes)
 
 static bool print_items(embed *x)
 {
-    if (!finish(x)) {
+    if (!embedding_jobs_finish(&x->h, x->items, x->count)) {
         return false;
     }
     for (uint32_t i = 0; i < x->count; i++) {

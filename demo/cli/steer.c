@@ -7,20 +7,19 @@
    first component of these differences: the direction u for which the sum of (u d)^2 over all pairs is largest, times
    the mean of u d. */
 #include "../common/host.h"
-#include "../common/interrupt.h"
 #include "../common/memory.h"
 #include "../common/text_file.h"
 #include "cli.h"
+#include "embedding_jobs.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define STEER_JOBS 32u        /* residuals that are asked for together */
-#define STEER_STEP_US 100000u /* Ctrl-C is checked after each step of this length */
+#define STEER_JOBS 32u    /* residuals that are asked for together */
 #define STEER_TEXTS_MAX 4096u
-#define STEER_ROUNDS 200u     /* of the power iteration */
+#define STEER_ROUNDS 200u /* of the power iteration */
 
 typedef struct steer_options {
     const char *path, *plus, *minus, *out;
@@ -42,12 +41,6 @@ typedef struct steer {
     float *states;          /* [layers, texts, 2, hidden] */
     float *vectors;         /* [layers, hidden] */
 } steer;
-
-typedef struct steer_item { /* a residual that is asked for */
-    float *to;
-    bool done, good;
-    char error[sizeof(((exl2_error *)0)->text)];
-} steer_item;
 
 /* ---- texts ---- */
 
@@ -97,35 +90,13 @@ static bool read_sides(steer *x)
 
 /* ---- residuals ---- */
 
-static exl2_flow on_event(void *user, const exl2_event *event)
+/* Waits for the items. false: one of them failed, message printed. */
+static bool finish(steer *x, const embedding_job *items, uint32_t count)
 {
-    steer_item *item = user;
-    if (event->kind == EXL2_EVENT_EMBEDDING) {
-        memcpy(item->to, event->values, event->value_count * sizeof *item->to);
-        item->good = true;
-    } else if (event->kind == EXL2_EVENT_DONE) {
-        item->done = true;
-        item->good = item->good && event->result >= 0;
-        snprintf(item->error, sizeof item->error, "%s", event->error ? event->error : "");
+    if (!embedding_jobs_finish(&x->h, items, count)) {
+        return false;
     }
-    return EXL2_CONTINUE;
-}
-
-/* Steps until all items are done. */
-static bool finish(steer *x, const steer_item *items, uint32_t count)
-{
     for (uint32_t i = 0; i < count; i++) {
-        while (!items[i].done) {
-            exl2_step_desc step = { .cpu_us = STEER_STEP_US, .wait = true };
-            if (interrupted()) {
-                fputs("interrupted\n", stderr);
-                return false;
-            }
-            if (exl2_step(x->h.engine, &step) < 0) {
-                host_failed(&x->h);
-                return false;
-            }
-        }
         if (!items[i].good) {
             fprintf(stderr, "%s\n", items[i].error);
             return false;
@@ -138,14 +109,14 @@ static bool finish(steer *x, const steer_item *items, uint32_t count)
    V. */
 static bool read_states(steer *x, uint32_t text, uint32_t side)
 {
-    static steer_item items[STEER_JOBS];
+    static embedding_job items[STEER_JOBS];
     uint32_t layers = x->h.info.layers, hidden = x->h.info.hidden, texts = x->sides[0].count, count = 0;
     for (uint32_t layer = 0; layer < layers; layer++) {
         size_t at = ((size_t)layer * texts + text) * 2 + side;
-        items[count] = (steer_item){ .to = x->states + at * hidden };
+        items[count] = (embedding_job){ .values = x->states + at * hidden };
         exl2_job_desc d = { .model = x->h.model, .prompt.text = x->sides[side].lines[text],
                             .embed = { .pool = EXL2_EMBED_LAST, .raw = true, .layer = layer + 1 },
-                            .on_event = on_event, .user = &items[count++] };
+                            .on_event = embedding_jobs_hear, .user = &items[count++] };
         if (exl2_job_start(x->h.engine, &d, NULL) < 0) {
             host_failed(&x->h);
             return false;

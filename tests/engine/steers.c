@@ -370,6 +370,17 @@ static void saved(uint32_t flags)
     rig_close(&r);
 }
 
+/* Runs a job of 40 ids with one vector, and returns its desc. */
+static exl2_job_desc run_one(rig *r, exl2_token ids[40], const exl2_steer_use *use, rig_said *said)
+{
+    exl2_job_desc d = rig_job(r, ids, prompt_of(ids, 40, 1), WORDS, said);
+    memset(said, 0, sizeof *said);
+    d.steers = use;
+    d.steer_count = 1;
+    rig_run(r, &d);
+    return d;
+}
+
 /* The words of a job are the same when its model is parked in the middle, and when its vectors are closed. */
 static void parked(void)
 {
@@ -378,12 +389,8 @@ static void parked(void)
     shape s;
     rig r = open_model("cohere", (exl2_model_desc){ 0 }, 1, &s);
     exl2_steer_use use = { make(&r, s, 0), 2 };
-    exl2_job_desc d = rig_job(&r, ids, prompt_of(ids, 40, 1), WORDS, &whole);
-    memset(&whole, 0, sizeof whole);
+    exl2_job_desc d = run_one(&r, ids, &use, &whole);
     memset(&cut, 0, sizeof cut);
-    d.steers = &use;
-    d.steer_count = 1;
-    rig_run(&r, &d);
     d.user = &cut;
     CHECK_INT(exl2_job_start(r.engine, &d, NULL), EXL2_OK);
     while (cut.count < WORDS / 2) {
@@ -409,12 +416,8 @@ static void others(void)
     shape s;
     rig r = open_model("exl2-4bit", (exl2_model_desc){ 0 }, 1, &s);
     exl2_steer_use use = { make(&r, s, 0), 1 };
-    exl2_job_desc d = rig_job(&r, ids, prompt_of(ids, 40, 1), WORDS, &one);
-    memset(&one, 0, sizeof one);
+    exl2_job_desc d = run_one(&r, ids, &use, &one);
     memset(&two, 0, sizeof two);
-    d.steers = &use;
-    d.steer_count = 1;
-    rig_run(&r, &d);
     d.user = &two;
     d.draft.ngram = true;
     rig_run(&r, &d);
