@@ -1,7 +1,8 @@
 /* loras.h: the adapters of a model: how they are loaded in slices, which jobs have them, and when they are freed.
    takes: exl2_lora_desc; the loras of a job's desc.
    gives: exl2__lora, exl2__loras_find, exl2__loras_open, exl2__loras_measure, exl2__loras_run, exl2__loras_delivered,
-          exl2__loras_close, exl2__loras_close_all; exl2__loras_of_desc, exl2__loras_root.
+          exl2__loras_close, exl2__loras_close_all; exl2__loras_of_desc, exl2__loras_root; for steers.h
+          exl2__loras_is_used, exl2__loras_is_factor, exl2__loras_insert.
    owns:  an adapter's memory, from its load until its last job and pass have ended after exl2_lora_close. */
 #ifndef EXL2__LORAS_H
 #define EXL2__LORAS_H
@@ -383,6 +384,12 @@ EXL2__PRIVATE void exl2__loras_run(exl2_engine *e, exl2__model *m, uint64_t dead
 
 /* ---- the set of a job ---- */
 
+/* Whether an application may give this factor: -100 to 100, or EXL2_OFF. */
+static inline bool exl2__loras_is_factor(float factor)
+{
+    return (factor >= -100 && factor <= 100) || (factor >= EXL2_OFF && factor <= EXL2_OFF); /* not NaN */
+}
+
 EXL2__PRIVATE exl2_result exl2__loras_check_use(exl2_engine *e, const exl2__model *m, const exl2_lora_use *use,
                                                 exl2__lora **out)
 {
@@ -400,52 +407,11 @@ EXL2__PRIVATE exl2_result exl2__loras_check_use(exl2_engine *e, const exl2__mode
                                                                              : "the adapter of %s did not load",
                           l->path);
     }
-    if (!(use->scale >= -100 && use->scale <= 100) && !(use->scale >= EXL2_OFF && use->scale <= EXL2_OFF)) {
+    if (!exl2__loras_is_factor(use->scale)) {
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the scale of the adapter of %s is not in the range -100 to 100",
                           l->path);
     }
     *out = l;
-    return EXL2_OK;
-}
-
-/* The order of sums: by content_id, so that it is that of another run, too. */
-static inline bool exl2__loras_before(const exl2__lora *a, const exl2__lora *b)
-{
-    int order = memcmp(a->info.content_id, b->info.content_id, sizeof a->info.content_id);
-    return order < 0 || (order == 0 && a->id < b->id);
-}
-
-/* Makes the adapters of the set that a desc asks for; steers.h adds its control vectors. */
-EXL2__PRIVATE exl2_result exl2__loras_of_desc(exl2_engine *e, const exl2__model *m, const exl2_job_desc *d,
-                                              exl2__lora_set *set)
-{
-    set->count = set->steer_count = 0;
-    if (d->lora_count > EXL2_JOB_LORAS) {
-        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the job names %u adapters, but a job has at most %u", d->lora_count,
-                          EXL2_JOB_LORAS);
-    }
-    const exl2__lora *sorted[EXL2_JOB_LORAS];
-    for (uint32_t i = 0; i < d->lora_count; i++) {
-        const exl2_lora_use *use = &d->loras[i];
-        exl2__lora *l = NULL;
-        EXL2__TRY(exl2__loras_check_use(e, m, use, &l));
-        for (uint32_t k = 0; k < i; k++) {
-            if (d->loras[k].lora.id == l->id) {
-                return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the job names the adapter of %s twice", l->path);
-            }
-        }
-        if (use->scale < -100) { /* EXL2_OFF */
-            continue;
-        }
-        uint32_t at = set->count++;
-        for (; at > 0 && exl2__loras_before(l, sorted[at - 1]); at--) {
-            set->uses[at] = set->uses[at - 1];
-            sorted[at] = sorted[at - 1];
-        }
-        sorted[at] = l;
-        bool one = use->scale >= 0 && use->scale <= 0;
-        set->uses[at] = (exl2__lora_use){ &l->store, NULL, l->id, one ? 1.0f : use->scale };
-    }
     return EXL2_OK;
 }
 
@@ -460,6 +426,48 @@ EXL2__PRIVATE const uint8_t *exl2__loras_content(const exl2__model *m, uint64_t 
         content = m->steers[k].id == id ? m->steers[k].info.content_id : content;
     }
     return content;
+}
+
+/* Adds a use to `uses` [*count], in the order of sums: by content_id, so that it is that of another run, too. Factor 0
+   is 1. */
+EXL2__PRIVATE void exl2__loras_insert(const exl2__model *m, exl2__lora_use *uses, uint32_t *count, exl2__lora_use use)
+{
+    const uint8_t *content = exl2__loras_content(m, use.id);
+    uint32_t at = (*count)++;
+    for (; at > 0; at--) {
+        int order = memcmp(content, exl2__loras_content(m, uses[at - 1].id), 16);
+        if (order > 0 || (order == 0 && use.id > uses[at - 1].id)) {
+            break;
+        }
+        uses[at] = uses[at - 1];
+    }
+    use.scale = use.scale >= 0 && use.scale <= 0 ? 1.0f : use.scale;
+    uses[at] = use;
+}
+
+/* Makes the adapters of the set that a desc asks for; steers.h adds its control vectors. */
+EXL2__PRIVATE exl2_result exl2__loras_of_desc(exl2_engine *e, const exl2__model *m, const exl2_job_desc *d,
+                                              exl2__lora_set *set)
+{
+    set->count = set->steer_count = 0;
+    if (d->lora_count > EXL2_JOB_LORAS) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the job names %u adapters, but a job has at most %u", d->lora_count,
+                          EXL2_JOB_LORAS);
+    }
+    for (uint32_t i = 0; i < d->lora_count; i++) {
+        const exl2_lora_use *use = &d->loras[i];
+        exl2__lora *l = NULL;
+        EXL2__TRY(exl2__loras_check_use(e, m, use, &l));
+        for (uint32_t k = 0; k < i; k++) {
+            if (d->loras[k].lora.id == l->id) {
+                return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the job names the adapter of %s twice", l->path);
+            }
+        }
+        if (use->scale >= -100) { /* else EXL2_OFF */
+            exl2__loras_insert(m, set->uses, &set->count, (exl2__lora_use){ &l->store, NULL, l->id, use->scale });
+        }
+    }
+    return EXL2_OK;
 }
 
 /* What the adapters and control vectors of a set are; NULL: none. */

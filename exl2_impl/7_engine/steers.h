@@ -139,19 +139,12 @@ EXL2__PRIVATE exl2_result exl2__steers_check_use(exl2_engine *e, const exl2__mod
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, "control vector %llu belongs to another model than the job's",
                           (unsigned long long)s->id);
     }
-    if (!(use->factor >= -100 && use->factor <= 100) && !(use->factor >= EXL2_OFF && use->factor <= EXL2_OFF)) {
+    if (!exl2__loras_is_factor(use->factor)) {
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the factor of control vector %llu is not in the range -100 to 100",
                           (unsigned long long)s->id);
     }
     *out = s;
     return EXL2_OK;
-}
-
-/* The order of sums, which is that of another run, too. */
-static inline bool exl2__steers_before(const exl2__steer *a, const exl2__steer *b)
-{
-    int order = memcmp(a->info.content_id, b->info.content_id, sizeof a->info.content_id);
-    return order < 0 || (order == 0 && a->id < b->id);
 }
 
 /* Adds the control vectors that a desc asks for to a set that has its adapters. */
@@ -162,7 +155,6 @@ EXL2__PRIVATE exl2_result exl2__steers_of_desc(exl2_engine *e, const exl2__model
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the job names %u control vectors, but a job has at most %u",
                           d->steer_count, EXL2_JOB_STEERS);
     }
-    const exl2__steer *sorted[EXL2_JOB_STEERS];
     exl2__lora_use *uses = set->uses + set->count;
     for (uint32_t i = 0; i < d->steer_count; i++) {
         const exl2_steer_use *use = &d->steers[i];
@@ -174,17 +166,9 @@ EXL2__PRIVATE exl2_result exl2__steers_of_desc(exl2_engine *e, const exl2__model
                                   (unsigned long long)s->id);
             }
         }
-        if (use->factor < -100 || s->info.layers == 0) { /* EXL2_OFF, or nothing to add */
-            continue;
+        if (use->factor >= -100 && s->info.layers > 0) { /* else EXL2_OFF, or nothing to add */
+            exl2__loras_insert(m, uses, &set->steer_count, (exl2__lora_use){ NULL, &s->store, s->id, use->factor });
         }
-        uint32_t at = set->steer_count++;
-        for (; at > 0 && exl2__steers_before(s, sorted[at - 1]); at--) {
-            uses[at] = uses[at - 1];
-            sorted[at] = sorted[at - 1];
-        }
-        sorted[at] = s;
-        bool one = use->factor >= 0 && use->factor <= 0;
-        uses[at] = (exl2__lora_use){ NULL, &s->store, s->id, one ? 1.0f : use->factor };
     }
     return EXL2_OK;
 }
