@@ -125,6 +125,19 @@
     X(exl2k_exl3_gemm_3inst, "exl3_gemm_3inst.cu", exl2k_exl3_args, BUDGET)     \
     X(exl2k_exl3_gemv8_3inst, "exl3_gemv_3inst.cu", exl2k_exl3_args, BUDGET)    \
     X(exl2k_exl3_gemv16_3inst, "exl3_gemv_3inst.cu", exl2k_exl3_args, BUDGET)   \
+    X(exl2k_exl3_expert_wg_mul1, "exl3_expert_wg_mul1.cu", exl2k_exl3_expert_args, BUDGET) \
+    X(exl2k_exl3_expert_gemm_mul1, "exl3_expert_gemm_mul1.cu", exl2k_exl3_expert_args, BUDGET) \
+    X(exl2k_exl3_expert8_mul1, "exl3_expert_mul1.cu", exl2k_exl3_expert_args, BUDGET) \
+    X(exl2k_exl3_expert16_mul1, "exl3_expert_mul1.cu", exl2k_exl3_expert_args, BUDGET) \
+    X(exl2k_exl3_expert_wg_mcg, "exl3_expert_wg_mcg.cu", exl2k_exl3_expert_args, BUDGET) \
+    X(exl2k_exl3_expert_gemm_mcg, "exl3_expert_gemm_mcg.cu", exl2k_exl3_expert_args, BUDGET) \
+    X(exl2k_exl3_expert8_mcg, "exl3_expert_mcg.cu", exl2k_exl3_expert_args, BUDGET) \
+    X(exl2k_exl3_expert16_mcg, "exl3_expert_mcg.cu", exl2k_exl3_expert_args, BUDGET) \
+    X(exl2k_exl3_expert_wg_3inst, "exl3_expert_wg_3inst.cu", exl2k_exl3_expert_args, BUDGET) \
+    X(exl2k_exl3_expert_gemm_3inst, "exl3_expert_gemm_3inst.cu", exl2k_exl3_expert_args, BUDGET) \
+    X(exl2k_exl3_expert8_3inst, "exl3_expert_3inst.cu", exl2k_exl3_expert_args, BUDGET) \
+    X(exl2k_exl3_expert16_3inst, "exl3_expert_3inst.cu", exl2k_exl3_expert_args, BUDGET) \
+    X(exl2k_exl3_expert_rotate, "exl3_expert_rows.cu", exl2k_exl3_expert_rotate_args, NONE) \
     X(exl2k_exl3_rotate, "exl3_rotate.cu", exl2k_exl3_rotate_args, NONE)        \
     X(exl2k_exl3_dump, "exl3_rotate.cu", exl2k_exl3_dump_args, NONE)            \
     X(exl2k_exl3_embed, "exl3_embed.cu", exl2k_exl3_embed_args, NONE)

@@ -44,7 +44,7 @@ typedef struct exl2__cuda_routed {
     uint64_t shared;     /* f32 [R] weight of the shared expert; 0: it is 1, or there is none */
     uint64_t x;          /* fp16 [R, x_pitch] normalised rows, in the order of the experts or in natural order */
     uint64_t gathered;   /* fp16 [U, EXL2K_EXPERT_ROWS, x_pitch] in the order of each expert */
-    uint64_t h;          /* fp16 [U, EXL2K_EXPERT_ROWS, h_pitch] */
+    uint64_t h;          /* fp16 [U, EXL2K_EXPERT_ROWS, h_pitch]; of EXL3 [EXL2K_EXL3_ROWS * k, h_pitch] */
     uint64_t grouped;    /* scratch memory of passes of many rows (cuda_grouped_plan.h) */
     uint32_t logits_pitch, h_pitch;
     uint32_t used_max;   /* U */
@@ -218,7 +218,8 @@ EXL2__PRIVATE void exl2__cuda_buffers_routed(exl2__cuda_buffers *b, const exl2__
     routed->weight = exl2__cuda_arena_take(a, rows * e->active * sizeof(float));
 #ifndef EXL2_NO_MOE
     routed->grouped = exl2__cuda_arena_take(a, exl2__cuda_grouped_scratch_bytes(p->rows_max, e->active, e->count,
-                                                                                p->shape.hidden, e->inter));
+                                                                                p->shape.hidden, e->inter,
+                                                                                p->shape.exl3 != 0));
 #endif
     routed->shared = e->shared_switch ? exl2__cuda_arena_take(a, rows * sizeof(float)) : 0;
 }
@@ -227,11 +228,12 @@ EXL2__PRIVATE void exl2__cuda_buffers_routed(exl2__cuda_buffers *b, const exl2__
 EXL2__PRIVATE void exl2__cuda_buffers_routed_zeroed(exl2__cuda_buffers *b, const exl2__plan *p, exl2__cuda_arena *a)
 {
     exl2__cuda_routed *routed = &b->routed;
-    uint64_t slots = (uint64_t)routed->used_max * EXL2K_EXPERT_ROWS;
+    uint64_t slots = (uint64_t)routed->used_max * EXL2K_EXPERT_ROWS, of_exl3 = EXL2K_EXL3_ROWS * p->shape.experts.active;
     if (slots > 0) {
         routed->tickets = exl2__cuda_arena_take(a, p->rows_max * sizeof(uint32_t));
         routed->x = exl2__cuda_arena_take(a, p->rows_max * b->x_pitch * 2ull);
         routed->gathered = exl2__cuda_arena_take(a, slots * b->x_pitch * 2);
+        slots = p->shape.exl3 ? exl2__max64(slots, of_exl3) : slots;
         routed->h = exl2__cuda_arena_take(a, slots * routed->h_pitch * 2);
     }
 }

@@ -1,15 +1,15 @@
 /* cuda_exl3_plan.h: EXL3 matrices in device memory: their records, their sizes, and how their products are divided
    among CTAs.
-   takes: checked matrix descriptions; kernels_src/exl3_args.h.
+   takes: checked matrix descriptions; kernels_src/exl3_args.h and exl3_expert_args.h.
    gives: exl2__cuda_exl3, exl2__cuda_exl3_by_wg, exl2__cuda_exl3_bytes, exl2__cuda_exl3_strips, exl2__cuda_exl3_splits,
-          exl2__cuda_exl3_partial_max, exl2__cuda_exl3_tickets_max, exl2__cuda_exl3_rotated_max,
-          exl2__cuda_exl3_shared, exl2__cuda_exl3_gemv, exl2__cuda_exl3_tile_rows,
+          exl2__cuda_exl3_expert_splits, exl2__cuda_exl3_partial_max, exl2__cuda_exl3_tickets_max,
+          exl2__cuda_exl3_rotated_max, exl2__cuda_exl3_shared, exl2__cuda_exl3_gemv, exl2__cuda_exl3_tile_rows,
           exl2__cuda_exl3_gemm, exl2__cuda_exl3_gemm_shared, exl2__cuda_exl3_run,
           exl2__cuda_exl3_range. */
 #ifndef EXL2__CUDA_EXL3_PLAN_H
 #define EXL2__CUDA_EXL3_PLAN_H
 
-#include "../../../kernels_src/exl3_args.h"
+#include "../../../kernels_src/exl3_expert_args.h"
 #include "../../2_graph/phases.h"
 #include "cuda_device.h"
 
@@ -93,16 +93,41 @@ EXL2__PRIVATE uint32_t exl2__cuda_exl3_widest(const exl2__shape *s)
     return exl2__max32(exl2__max32(qkv, 2 * exl2__cuda_exl3_blocks(s->inter)), exl2__cuda_exl3_blocks(s->hidden));
 }
 
+/* Strips of all parts of the experts' up, or of down. */
+static inline uint32_t exl2__cuda_exl3_expert_strips(const exl2__shape *s, bool down)
+{
+    return down ? exl2__cuda_exl3_blocks(s->hidden) : exl2__cuda_exl3_blocks(s->experts.inter) * (s->gated ? 2 : 1);
+}
+
+/* Splits of a product of few rows with experts: best for one row. */
+EXL2__PRIVATE uint32_t exl2__cuda_exl3_expert_splits(const exl2__shape *s, bool down, uint32_t sms)
+{
+    return exl2__cuda_exl3_splits(exl2__cuda_exl3_expert_strips(s, down) * s->experts.active,
+                                  exl2__cuda_exl3_blocks(down ? s->experts.inter : s->hidden), sms);
+}
+
+/* Sums of all splits of the experts' products, of 128 floats each. */
+EXL2__PRIVATE uint64_t exl2__cuda_exl3_expert_partial(const exl2__shape *s, bool down, uint32_t sms)
+{
+    uint64_t strips = exl2__cuda_exl3_expert_strips(s, down);
+    return strips * exl2__cuda_exl3_expert_splits(s, down, sms) * EXL2K_EXL3_ROWS * s->experts.active;
+}
+
 /* Bytes of the sums of all splits. The head has one split, so that it needs none. */
 EXL2__PRIVATE uint64_t exl2__cuda_exl3_partial_max(const exl2__shape *s, uint32_t sms)
 {
-    uint64_t ctas = exl2__max32(exl2__cuda_exl3_widest(s), EXL2__CUDA_EXL3_CTAS * sms);
-    return s->exl3 ? ctas * EXL2K_EXL3_ROWS * EXL2K_EXL3_BLOCK * sizeof(float) : 0;
+    uint64_t sums = (uint64_t)exl2__max32(exl2__cuda_exl3_widest(s), EXL2__CUDA_EXL3_CTAS * sms) * EXL2K_EXL3_ROWS;
+    for (uint32_t down = 0; down < 2 && exl2__experts_any(&s->experts); down++) {
+        sums = exl2__max64(sums, exl2__cuda_exl3_expert_partial(s, down, sms));
+    }
+    return s->exl3 ? sums * EXL2K_EXL3_BLOCK * sizeof(float) : 0;
 }
 
 EXL2__PRIVATE uint64_t exl2__cuda_exl3_tickets_max(const exl2__shape *s)
 {
-    return s->exl3 ? exl2__cuda_exl3_widest(s) * sizeof(uint32_t) : 0;
+    uint64_t slots = (uint64_t)EXL2K_EXL3_ROWS * s->experts.active;
+    uint64_t tickets = exl2__max64(exl2__cuda_exl3_widest(s), slots * exl2__cuda_exl3_blocks(s->experts.inter));
+    return s->exl3 ? tickets * sizeof(uint32_t) : 0;
 }
 
 /* Bytes of transformed inputs of `rows` rows. */
@@ -132,6 +157,28 @@ static inline exl2__cuda_kernel exl2__cuda_exl3_gemv(uint32_t book, uint32_t row
         { EXL2__KERNEL_exl2k_exl3_gemv8_mul1, EXL2__KERNEL_exl2k_exl3_gemv16_mul1 },
     };
     return kernels[book][rows > 8];
+}
+
+/* The kernel of a product of few rows with experts. */
+static inline exl2__cuda_kernel exl2__cuda_exl3_expert(uint32_t book, uint32_t rows)
+{
+    static const exl2__cuda_kernel kernels[][2] = {
+        { EXL2__KERNEL_exl2k_exl3_expert8_3inst, EXL2__KERNEL_exl2k_exl3_expert16_3inst },
+        { EXL2__KERNEL_exl2k_exl3_expert8_mcg, EXL2__KERNEL_exl2k_exl3_expert16_mcg },
+        { EXL2__KERNEL_exl2k_exl3_expert8_mul1, EXL2__KERNEL_exl2k_exl3_expert16_mul1 },
+    };
+    return kernels[book][rows > 8];
+}
+
+/* The kernel of a product of many rows with experts. wg: by wgmma, in tiles of 128 rows. */
+static inline exl2__cuda_kernel exl2__cuda_exl3_expert_gemm(uint32_t book, bool wg)
+{
+    static const exl2__cuda_kernel kernels[][2] = {
+        { EXL2__KERNEL_exl2k_exl3_expert_gemm_3inst, EXL2__KERNEL_exl2k_exl3_expert_wg_3inst },
+        { EXL2__KERNEL_exl2k_exl3_expert_gemm_mcg, EXL2__KERNEL_exl2k_exl3_expert_wg_mcg },
+        { EXL2__KERNEL_exl2k_exl3_expert_gemm_mul1, EXL2__KERNEL_exl2k_exl3_expert_wg_mul1 },
+    };
+    return kernels[book][wg];
 }
 
 /* Rows of a tile of a product of many rows. wg: by wgmma, on sm_90a. */

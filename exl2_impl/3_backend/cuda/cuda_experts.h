@@ -5,12 +5,12 @@
 
    Everything happens on the device, in launches of a fixed shape: the router leaves each row's experts and their
    weights in device memory, and the kernels of the experts find out there which matrices they need. Rows go through the
-   experts in slices of EXL2K_EXPERT_ROWS. */
+   experts in slices of EXL2K_EXPERT_ROWS. Experts in EXL3 have kernels of their own (cuda_exl3_experts.h). */
 #ifndef EXL2__CUDA_EXPERTS_H
 #define EXL2__CUDA_EXPERTS_H
 
 #include "../../../kernels_src/route_args.h"
-#include "cuda_grouped_gemm.h"
+#include "cuda_exl3_experts.h"
 #include "cuda_settle.h"
 
 static inline bool exl2__cuda_is_sparse(const exl2__layer *layer)
@@ -229,6 +229,11 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_grouped(exl2__cuda_model *m, const e
                              .chunk_bytes = exl2__max32(e->chunk_bytes[0], e->chunk_bytes[1]),
                              .x_pitch = m->b.x_pitch, .out_pitch = s->hidden, .scale = s->residual_scale,
                              .add = true, .affine = e->affine, .packed = exl2__cuda_routed_packed(layer) };
+#if EXL2__EXL3
+    if (e->exl3) {
+        return exl2__cuda_exl3_grouped(m, layer, &a);
+    }
+#endif
     return exl2__cuda_grouped_gemm(m, &a);
 }
 
@@ -237,6 +242,11 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_grouped(exl2__cuda_model *m, const e
 EXL2__PRIVATE exl2_result exl2__cuda_expert_up(exl2__cuda_model *m, const exl2__layer *layer)
 {
     bool one = m->pass.row_count <= EXL2K_EXPERT_ROWS && !m->pass.by_gemm;
+#if EXL2__EXL3
+    if (exl2__cuda_experts_of(layer)->exl3) {
+        return m->pass.by_gemm ? EXL2_OK : exl2__cuda_exl3_experts(m, layer, false);
+    }
+#endif
     return one ? exl2__cuda_expert_slice_up(m, layer, 0) : EXL2_OK;
 }
 
@@ -245,6 +255,11 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_down(exl2__cuda_model *m, const exl2
     if (m->pass.by_gemm) {
         return exl2__cuda_expert_grouped(m, layer);
     }
+#if EXL2__EXL3
+    if (exl2__cuda_experts_of(layer)->exl3) {
+        return exl2__cuda_exl3_experts(m, layer, true);
+    }
+#endif
     if (m->pass.row_count <= EXL2K_EXPERT_ROWS) {
         return exl2__cuda_expert_slice_down(m, layer, 0);
     }

@@ -9,7 +9,7 @@
 #define EXL2__CUDA_GROUPED_PLAN_H
 
 #include "../../../kernels_src/grouped_gemm_args.h"
-#include "cuda_device.h"
+#include "cuda_exl3_plan.h"
 #include "cuda_gemm.h"
 
 #ifndef EXL2_NO_MOE
@@ -79,11 +79,23 @@ EXL2__PRIVATE exl2__cuda_grouped_layout exl2__cuda_grouped_layout_of(uint32_t ro
     return l;
 }
 
+/* The same for experts in EXL3, whose rows have whole blocks. Products read a tile beyond the last place. */
+EXL2__PRIVATE exl2__cuda_grouped_layout exl2__cuda_grouped_layout_exl3(uint32_t rows, uint32_t active, uint32_t count,
+                                                                       uint32_t hidden, uint32_t inter)
+{
+    uint32_t pitch = (uint32_t)exl2__align_up(hidden, EXL2K_EXL3_BLOCK);
+    uint32_t h_pitch = (uint32_t)exl2__align_up(inter, EXL2K_EXL3_BLOCK);
+    exl2__cuda_grouped_layout l = exl2__cuda_grouped_layout_of(rows, active, count, pitch, h_pitch);
+    l.bytes += (uint64_t)EXL2K_EXL3_EXPERT_TILE_MAX * exl2__max32(pitch, h_pitch) * 2;
+    return l;
+}
+
 /* Bytes of scratch memory for at most `rows` rows. */
 static inline uint64_t exl2__cuda_grouped_scratch_bytes(uint32_t rows, uint32_t active, uint32_t count,
-                                                        uint32_t hidden, uint32_t inter)
+                                                        uint32_t hidden, uint32_t inter, bool exl3)
 {
-    return exl2__cuda_grouped_layout_of(rows, active, count, hidden, inter).bytes;
+    return exl3 ? exl2__cuda_grouped_layout_exl3(rows, active, count, hidden, inter).bytes
+                : exl2__cuda_grouped_layout_of(rows, active, count, hidden, inter).bytes;
 }
 
 /* ---- the products ---- */

@@ -91,11 +91,13 @@ typedef struct exl2__cuda_needs {
 static inline bool exl2__cuda_module_exl3(const exl2__cuda_needs *n, const char *module)
 {
     static const char *const books[] = { "_3inst.cu", "_mcg.cu", "_mul1.cu" };
-    bool wg = strncmp(module, "exl3_wg", 7) == 0, gemm = strncmp(module, "exl3_gemm", 9) == 0;
+    bool wg = strstr(module, "_wg_") != NULL, gemm = strstr(module, "_gemm_") != NULL;
     bool wanted = n->exl3 && (strcmp(module, "exl3_rotate.cu") == 0 || strcmp(module, "exl3_embed.cu") == 0);
-    if (n->exl3_wg ? gemm : wg) {
+    bool expert = strncmp(module, "exl3_expert", 11) == 0;
+    if ((n->exl3_wg ? gemm : wg) || (expert && !n->experts)) {
         return false;
     }
+    wanted = wanted || (n->exl3 && strcmp(module, "exl3_expert_rows.cu") == 0);
     for (uint32_t i = 0; i < EXL2__COUNT(books); i++) {
         wanted = wanted || (n->exl3 >> i & 1 && strstr(module, books[i]));
     }

@@ -5,7 +5,7 @@
 #ifndef EXL2__CUDA_MAKE_EXPERTS_H
 #define EXL2__CUDA_MAKE_EXPERTS_H
 
-#include "cuda_make.h"
+#include "cuda_make_exl3.h"
 
 #ifndef EXL2_NO_MOE
 
@@ -33,13 +33,20 @@ EXL2__PRIVATE exl2_result exl2__cuda_experts_open(exl2__cuda_model *m, const exl
                                                   exl2__cuda_experts **out)
 {
     void *memory;
-    uint64_t first_bytes = down->kind == EXL2__MATRIX_DENSE ? 0 : down->out * sizeof(uint16_t);
+    bool codes = down->kind == EXL2__MATRIX_EXL2 || down->kind == EXL2__MATRIX_AFFINE;
+    uint64_t first_bytes = codes ? down->out * sizeof(uint16_t) : 0;
     EXL2__TRY(exl2__alloc(m->c, sizeof(exl2__cuda_experts) + first_bytes, 16, EXL2_MEM_GENERAL, &memory));
     exl2__cuda_experts *e = *out = (exl2__cuda_experts *)memory;
     *e = (exl2__cuda_experts){ .next = m->experts, .count = down->experts, .first_bytes = first_bytes,
                                .affine = down->kind == EXL2__MATRIX_AFFINE,
+                               .exl3 = exl2__matrix_is_exl3(down->kind),
                                .table_chunks = exl2__cuda_expert_chunks(down) };
     m->experts = e;
+    if (e->exl3) {
+        uint64_t parts = (uint64_t)e->count * EXL2K_EXL3_EXPERT_PARTS;
+        e->device = exl2__cuda_arena_take(&m->weights, parts * sizeof(exl2k_exl3_part));
+        return EXL2_OK;
+    }
     uint64_t tables = (uint64_t)e->count * EXL2K_EXPERT_PARTS * e->table_chunks * sizeof(exl2k_chunk);
     e->device = exl2__cuda_arena_take(&m->weights, e->count * sizeof(exl2k_expert));
     e->tables = exl2__cuda_arena_take(&m->weights, tables);
@@ -59,11 +66,43 @@ EXL2__PRIVATE bool exl2__cuda_experts_alike(const exl2__cuda_experts *e, const e
     return alike;
 }
 
+#if EXL2__EXL3
+/* Makes a matrix of an expert in EXL3, and writes the descriptions of its parts into the layer's array. */
+EXL2__PRIVATE exl2_result exl2__cuda_make_expert_exl3(exl2__cuda_model *m, const exl2__matrix_desc *parts,
+                                                      uint32_t count, exl2__cuda_experts *e)
+{
+    bool down = exl2__cuda_is_down(parts);
+    uint32_t first = down ? EXL2K_EXL3_EXPERT_PARTS - 1 : 0;
+    e->now = exl2__cuda_matrix_record(parts, count);
+    e->now.exl3.parts = count;
+    e->parts = down ? e->parts : count;
+    for (uint32_t i = 0; i < count; i++) {
+        exl2k_exl3_part *part = &e->now.exl3.part[i];
+        uint64_t at = (uint64_t)parts->expert * EXL2K_EXL3_EXPERT_PARTS + first + i;
+        EXL2__TRY(exl2__cuda_exl3_part(m, &parts[i], 0, part));
+        EXL2__TRY(exl2__cuda_upload(m, e->device + at * sizeof *part, part, sizeof *part));
+        e->books[first + i] |= (uint8_t)(1u << part->book);
+    }
+    return EXL2_OK;
+}
+#endif
+
 /* Makes a matrix of an expert, and writes its description into the layer's array. */
 EXL2__PRIVATE exl2_result exl2__cuda_make_expert(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
                                                  exl2__cuda_experts *e)
 {
     bool down = exl2__cuda_is_down(parts);
+    for (uint32_t i = 0; i < count; i++) {
+        if (e->exl3 != exl2__matrix_is_exl3(parts[i].kind)) {
+            return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "the CUDA backend does not compute layers with some experts "
+                              "in EXL3 and others not, such as %s; EXL2_BACKEND_CPU does", parts[i].name);
+        }
+    }
+#if EXL2__EXL3
+    if (e->exl3) {
+        return exl2__cuda_make_expert_exl3(m, parts, count, e);
+    }
+#endif
     if (e->affine != (parts->kind == EXL2__MATRIX_AFFINE)) {
         return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "the CUDA backend does not compute layers with some experts in "
                           "GPTQ or AWQ and others not, such as %s; EXL2_BACKEND_CPU does", parts->name);

@@ -61,6 +61,9 @@ typedef struct exl2__cuda_experts {
     uint32_t chunks[2], chunk_bytes[2]; /* of up, of down: most chunks of a part, bytes of the largest chunk */
     exl2__cuda_order order;         /* of the inputs of up; the table is that of expert 0 */
     bool affine;                    /* all matrices are affine; else none is */
+    bool exl3;                      /* all matrices are of EXL3; else none is. `device` is exl2k_exl3_part [count,
+                                       EXL2K_EXL3_EXPERT_PARTS] then, and there are no chunk tables */
+    uint8_t books[EXL2K_EXL3_EXPERT_PARTS]; /* exl3: a bit EXL2K_EXL3_* for each codebook, by part */
     uint64_t first_bytes;
     uint16_t *first;                /* [in] the table of expert 0, to compare others with; NULL: it is dense */
 } exl2__cuda_experts;
@@ -246,6 +249,9 @@ EXL2__PRIVATE uint64_t exl2__cuda_experts_bytes(const exl2__matrix_desc *parts)
     if (!exl2__cuda_is_expert(parts) || !exl2__cuda_is_down(parts) || parts->expert > 0) {
         return 0;
     }
+    if (exl2__matrix_is_exl3(parts->kind)) {
+        return exl2__cuda_round((uint64_t)parts->experts * EXL2K_EXL3_EXPERT_PARTS * sizeof(exl2k_exl3_part));
+    }
     uint64_t tables = (uint64_t)parts->experts * EXL2K_EXPERT_PARTS * exl2__cuda_expert_chunks(parts);
     return exl2__cuda_round(parts->experts * sizeof(exl2k_expert)) + exl2__cuda_round(tables * sizeof(exl2k_chunk));
 }
@@ -281,7 +287,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const
         exl3 = true;
     }
     if (exl3) {
-        return bytes;
+        return bytes + exl2__cuda_experts_bytes(parts);
     }
 #endif
     if (!(parts->uses & EXL2__USE_PRODUCT)) {

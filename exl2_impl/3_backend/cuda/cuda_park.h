@@ -174,9 +174,30 @@ EXL2__PRIVATE void exl2__cuda_packed_access(exl2__cuda_model *m, uint64_t at, ui
     }
 }
 
+#if EXL2__EXL3
+/* The parts of a layer's experts in EXL3, in the copy. */
+EXL2__PRIVATE void exl2__cuda_move_experts_exl3(exl2__cuda_model *m, exl2__cuda_experts *e, uint64_t by)
+{
+    for (uint64_t i = 0; i < (uint64_t)e->count * EXL2K_EXL3_EXPERT_PARTS; i++) {
+        exl2__cuda_exl3 one = { .parts = 1 };
+        uint64_t at = e->device - m->packed_base + i * sizeof one.part[0];
+        exl2__cuda_packed_access(m, at, sizeof one.part[0], (uint8_t *)one.part, NULL);
+        exl2__cuda_move_exl3(&one, by);
+        exl2__cuda_packed_access(m, at, sizeof one.part[0], NULL, (const uint8_t *)one.part);
+    }
+    exl2__cuda_move(&e->device, by);
+}
+#endif
+
 /* The descriptions of a layer's experts, in the copy. */
 EXL2__PRIVATE void exl2__cuda_move_experts(exl2__cuda_model *m, exl2__cuda_experts *e, uint64_t by)
 {
+#if EXL2__EXL3
+    if (e->exl3) {
+        exl2__cuda_move_experts_exl3(m, e, by);
+        return;
+    }
+#endif
     for (uint32_t i = 0; i < e->count; i++) {
         exl2k_expert expert;
         uint64_t at = e->device - m->packed_base + i * sizeof expert;

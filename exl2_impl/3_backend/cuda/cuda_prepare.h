@@ -202,7 +202,6 @@ EXL2__PRIVATE const char *exl2__cuda_missing(const exl2__shape *s)
     return exl2__experts_any(&s->experts) && s->post_norms ? "experts with norms after their blocks"
          : exl2__experts_any(&s->experts) && s->parallel ? "experts in parallel blocks"
          : s->affine && s->act == EXL2__ACT_CLAMPED ? "clamped activations of GPTQ and AWQ matrices"
-         : s->exl3 && exl2__experts_any(&s->experts) ? "EXL3 matrices in models with experts"
          : s->parallel && s->post_norms ? "norms after parallel blocks" : NULL;
 }
 

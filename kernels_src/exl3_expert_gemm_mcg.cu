@@ -1,0 +1,10 @@
+/* exl3_expert_gemm_mcg.cu: products of many rows with experts in EXL3 of the codebook MCG (exl3_expert_args.h).
+   takes: exl3_expert_gemm.cuh.
+   gives: exl2k_exl3_expert_gemm_mcg. */
+#include "exl3_expert_gemm.cuh"
+
+extern "C" __global__ void __launch_bounds__(EXL2K_EXL3_THREADS, 2)
+exl2k_exl3_expert_gemm_mcg(const __grid_constant__ exl2k_exl3_expert_args a)
+{
+    exl2k_exl3_expert_gemm<EXL2K_EXL3_MCG>(a);
+}
