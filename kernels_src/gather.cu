@@ -17,6 +17,9 @@ extern "C" __global__ void __launch_bounds__(EXL2K_GATHER_THREADS) exl2k_gather(
     for (u32 n = threadIdx.x; n < a.count; n += EXL2K_GATHER_THREADS) {
         exl2k_store_u16(a.to + row + exl2k_load_u16(a.map + n * 2) * 2, exl2k_load_u16(a.from + row + n * 2));
     }
+    for (u32 n = a.count + threadIdx.x; n < a.pitch; n += EXL2K_GATHER_THREADS) {
+        exl2k_store_u16(a.to + row + n * 2, 0);
+    }
 }
 
 /* Computes act(gate) * up of one row. */

@@ -8,7 +8,7 @@
 
 #define EXL2K_GATHER_THREADS 256
 
-/* Grid (rows), block EXL2K_GATHER_THREADS. to[map[n]] = from[n]; elements from `count` on keep their values. */
+/* Grid (rows), block EXL2K_GATHER_THREADS. to[map[n]] = from[n]; elements from `count` on become 0. */
 typedef struct exl2k_gather_args {
     exl2k_u64 from, to; /* fp16 [rows, pitch] */
     exl2k_u64 map;      /* u16 [count] */

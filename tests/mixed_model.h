@@ -1,5 +1,5 @@
-/* mixed_model.h: small random models whose matrices are each stored in a kind of their own (dense, GPTQ, AWQ, EXL2), as
-   a folder in memory, and their logits by a forward pass in double from the weights that the file formats define.
+/* mixed_model.h: small random models whose matrices are each stored in a kind of their own (dense, GPTQ, AWQ, EXL2,
+   EXL3), as a folder in memory, and their logits by a forward pass in double from the weights that the file formats define.
    Written from the formats, not with the loader's code. Two layers, hidden size 64, two heads of 32, one K/V head, MLP
    of 96. */
 #ifndef MIXED_MODEL_H
@@ -23,7 +23,7 @@
 #define MIXED_MATRICES (4 + 3 * MIXED_EXPERTS) /* of a layer, at most: q, k, v, o, then gate, up, down of each expert */
 
 /* kinds: MIXED_LAYERS texts with a letter for each matrix, in the order above. d: dense F16; b: dense BF16; g: GPTQ of
-   4 bits; a: the same with act order; 2, 3, 8: GPTQ of so many bits; w: AWQ; e: EXL2 of 4 and 3 bits. */
+   4 bits; a: the same with act order; 2, 3, 8: GPTQ of so many bits; w: AWQ; e: EXL2 of 4 and 3 bits; t: EXL3 of 4 bits, MUL1; m: of 3 bits, MCG. */
 typedef struct mixed_model {
     const char *kinds[MIXED_LAYERS];
     const char *config;        /* members of config.json beside those of the shape; begins with a comma, or "" */
@@ -202,6 +202,88 @@ static void mixed_exl2(mixed_model *x, const char *key, uint32_t in, uint32_t ou
     free(levels);
 }
 
+/* The value of a state of EXL3's codebooks MCG and MUL1, which is rounded once. */
+static double mixed_state(uint32_t state, bool mcg)
+{
+    uint32_t product = state * (mcg ? 0xCBAC1FEDu : 0x83DCD12Du), sum = 0;
+    if (mcg) {
+        uint32_t halves = (product & 0x8FFF8FFFu) ^ 0x3B603B60u;
+        double value = mixed_value((uint16_t)halves) + mixed_value((uint16_t)(halves >> 16));
+        return mixed_value(exl2__f32_to_f16((float)value));
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        sum += product >> 8 * i & 255;
+    }
+    return mixed_value(exl2__f32_to_f16((float)((1024.0 + sum) * mixed_value(0x1EEE) + mixed_value(0xC931))));
+}
+
+/* Transforms 128 values that are `step` apart. */
+static void mixed_hadamard(double *v, size_t step)
+{
+    for (uint32_t h = 1; h < 128; h *= 2) {
+        for (uint32_t i = 0; i < 128; i++) {
+            double a = v[i * step], b = v[(i ^ h) * step];
+            if (!(i & h)) {
+                v[i * step] = a + b;
+                v[(i ^ h) * step] = a - b;
+            }
+        }
+    }
+    for (uint32_t i = 0; i < 128; i++) {
+        v[i * step] /= sqrt(128);
+    }
+}
+
+/* EXL3: tiles of 16 inputs and 16 outputs, each a ring of 256 states; one block of 128 inputs and outputs, of which
+   only some are the model's. */
+static void mixed_exl3(mixed_model *x, const char *key, uint32_t in, uint32_t out, bool mcg, double *w)
+{
+    uint32_t bits = mcg ? 3 : 4, words = 16 * bits, ring = 256 * bits;
+    double *turned = (double *)calloc(128 * 128, sizeof *turned), scale[2][128]; /* turned: [inputs, outputs] */
+    maker_tensor *t = maker_add(&x->m, key, "trellis", "I16", 8, 8, 64 * (size_t)words * 2, NULL);
+    t->rank = 3;
+    t->dims[2] = words;
+    for (uint32_t tile = 0; tile < 64; tile++) {
+        uint8_t *at = t->data + (size_t)tile * words * 2;
+        for (uint32_t i = 0; i < 2 * words; i++) {
+            at[i] = (uint8_t)mixed_random(x, 256);
+        }
+        for (uint32_t p = 0; p < 256; p++) {
+            uint32_t state = 0, lane = p / 8, q = p % 8;
+            for (uint32_t i = 0; i < 16; i++) { /* bit b of the ring is bit 31 - b % 32 of the 32-bit word b / 32 */
+                uint32_t b = ((p + 1) * bits + ring - 16 + i) % ring, place = 31 - b % 32;
+                state = state << 1 | (at[b / 32 * 4 + place / 8] >> place % 8 & 1u);
+            }
+            uint32_t row = 2 * (lane % 4) + q % 2 + 8 * (q / 2 % 2), column = lane / 4 + 8 * (q / 4);
+            turned[(tile / 8 * 16 + row) * 128 + tile % 8 * 16 + column] = mixed_state(state, mcg);
+        }
+    }
+    for (uint32_t side = 0; side < 2; side++) {
+        maker_tensor *of = maker_add(&x->m, key, side ? "svh" : "suh", "F16", 128, 0, 256, NULL);
+        for (uint32_t i = 0; i < 128; i++) {
+            uint16_t half = mixed_half(x, side ? 0.4 : 0.2, side ? 0.6 : 0.3);
+            half = (uint16_t)(half ^ mixed_random(x, 2) << 15);
+            maker_store(of->data + 2 * i, half, 2);
+            scale[side][i] = mixed_value(half);
+        }
+    }
+    uint8_t factor[4];
+    maker_store(factor, mcg ? 0xCBAC1FEDu : 0x83DCD12Du, 4);
+    maker_add(&x->m, key, mcg ? "mcg" : "mul1", "I32", 0, 0, sizeof factor, factor)->rank = 0;
+    for (uint32_t i = 0; i < 128; i++) {
+        mixed_hadamard(turned + (size_t)i * 128, 1);
+    }
+    for (uint32_t n = 0; n < 128; n++) {
+        mixed_hadamard(turned + n, 128);
+    }
+    for (uint32_t n = 0; n < out; n++) {
+        for (uint32_t k = 0; k < in; k++) {
+            w[(size_t)n * in + k] = scale[0][k] * turned[(size_t)k * 128 + n] * scale[1][n];
+        }
+    }
+    free(turned);
+}
+
 /* ---- the model ---- */
 
 static const char *mixed_key(const mixed_model *x, uint32_t layer, uint32_t matrix, uint32_t *in, uint32_t *out)
@@ -264,6 +346,8 @@ static void mixed_make(mixed_model *x)
                 mixed_dense(x, name, in, out, 0.22, kind == 'b', w);
             } else if (kind == 'e') {
                 mixed_exl2(x, name, in, out, order, w);
+            } else if (kind == 't' || kind == 'm') {
+                mixed_exl3(x, name, in, out, kind == 'm', w);
             } else {
                 uint32_t bits = kind >= '2' && kind <= '8' ? (uint32_t)(kind - '0') : 4;
                 mixed_affine(x, name, in, out, bits, kind == 'a', order, kind == 'w', x->v2[layer], w);

@@ -82,7 +82,7 @@ typedef struct exl2__exl3 {
 enum {
     EXL2__USE_PRODUCT = 1, EXL2__USE_ROWS = 2, EXL2__USE_UP = 4, EXL2__USE_DOWN = 8, EXL2__USE_EXPERT = 16,
     EXL2__USE_EXPERT_UP = EXL2__USE_UP | EXL2__USE_EXPERT, EXL2__USE_EXPERT_DOWN = EXL2__USE_DOWN | EXL2__USE_EXPERT,
-    EXL2__USE_ROUTER = 32
+    EXL2__USE_ROUTER = 32, EXL2__USE_NATURAL = 64
 };
 
 /* One linear layer y[out] = x[in] W (+ bias), checked by the loader. */

@@ -66,6 +66,7 @@ typedef struct exl2__shape {
     bool affine;                /* some matrices are of the kind EXL2__MATRIX_AFFINE */
     uint32_t exl3;              /* matrices of the kind EXL2__MATRIX_EXL3, and embeddings: a bit for each
                                    exl2__exl3_codebook; 0: there are none */
+    bool mixes_exl3;            /* matrices of EXL3 are multiplied together with others, or before a `down` with codes */
     bool pre_norms, post_norms; /* layers have norms before their blocks; after them */
     float norm_eps, attn_scale;
     float embed_scale, residual_scale, logit_scale;
@@ -553,8 +554,8 @@ typedef struct exl2__backend {
     uint32_t logit_rows;  /* most rows of a group of logits, if as many sequences may run; up to 16 need not be asked */
     bool two_kinds;
     bool needs_groups; /* matrix_bytes reads the groups of its descs, too */
-    bool one_kind;     /* matrices that are packed together are of one kind, and gate and up have codes if down has;
-                          the experts of a layer are all affine, or none is */
+    bool one_kind;     /* matrices that are packed together are of one kind, and gate and up have codes if down has,
+                          unless some are of EXL3; the experts of a layer are all affine, or none is */
     bool has_exl3;     /* computes with matrices and embeddings of EXL3 */
     bool has_steers;   /* computes the phase `steer` */
     uint64_t (*matrix_bytes)(const exl2__device *d, const exl2__matrix_desc *parts, uint32_t count);

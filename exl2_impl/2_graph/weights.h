@@ -51,6 +51,7 @@ typedef struct exl2__weights {
     bool has_exl2, has_dense;         /* matrices of attention and MLPs, in the files */
     bool has_gptq;                    /* matrices of GPTQ or AWQ, in the files */
     uint32_t has_exl3;                /* codebooks of EXL3 in the files, as exl2__shape.exl3 */
+    bool mixes_exl3;                  /* matrices of EXL3 are multiplied together with others */
     uint32_t dequantized;             /* matrices of codes that the backend gets as F16, as it needs one kind */
     uint32_t affine_experts[EXL2__CONFIG_LAYERS_MAX / 32], other_experts[EXL2__CONFIG_LAYERS_MAX / 32]; /* one_kind: a
                                          bit per layer that has such experts */
@@ -217,11 +218,19 @@ EXL2__PRIVATE exl2_result exl2__weights_find_stored(exl2__ctx *c, const exl2__we
     return EXL2_OK;
 }
 
-/* For a backend that needs one kind: whether the codes of this unit must be dequantized. */
-EXL2__PRIVATE exl2_result exl2__weights_must_dequantize(exl2__ctx *c, const exl2__weights *w, uint32_t index,
-                                                        const exl2__unit *u, uint32_t kinds, bool *must)
+/* Whether matrices of these kinds, which are multiplied together, stay of several kinds for a backend that needs one:
+   beside EXL3 each matrix is multiplied by itself. */
+static inline bool exl2__weights_apart(const exl2__weights *w, uint32_t kinds)
 {
-    *must = (kinds & (kinds - 1)) != 0;
+    return EXL2__EXL3 && !w->decodes_exl3 && (kinds >> EXL2__MATRIX_EXL3 & 1) != 0;
+}
+
+/* For a backend that needs one kind: whether the codes of this unit must be dequantized. *natural: it is a `down` that
+   reads what matrices of EXL3 give. */
+EXL2__PRIVATE exl2_result exl2__weights_must_dequantize(exl2__ctx *c, const exl2__weights *w, uint32_t index,
+                                                        const exl2__unit *u, uint32_t kinds, bool *must, bool *natural)
+{
+    *must = (kinds & (kinds - 1)) != 0 && !exl2__weights_apart(w, kinds);
     if (exl2__weights_is_expert(u)) {
         *must = *must || (exl2__config_layer(w->affine_experts, u->layer)
                           && exl2__config_layer(w->other_experts, u->layer));
@@ -230,7 +239,8 @@ EXL2__PRIVATE exl2_result exl2__weights_must_dequantize(exl2__ctx *c, const exl2
         exl2__unit up;
         exl2__matrix_desc parts[3];
         EXL2__TRY(exl2__weights_find_stored(c, w, index + 1, &up, parts, &kinds));
-        *must = *must || (kinds & (kinds - 1)) != 0 || kinds == 1u << EXL2__MATRIX_DENSE;
+        *natural = exl2__weights_apart(w, kinds);
+        *must = *must || (!*natural && ((kinds & (kinds - 1)) != 0 || kinds == 1u << EXL2__MATRIX_DENSE));
     }
     return EXL2_OK;
 }
@@ -240,10 +250,10 @@ EXL2__PRIVATE exl2_result exl2__weights_find_for(exl2__ctx *c, const exl2__weigh
                                                  exl2__unit *u, exl2__matrix_desc *parts)
 {
     uint32_t kinds;
-    bool must = false;
+    bool must = false, natural = false;
     EXL2__TRY(exl2__weights_find_stored(c, w, index, u, parts, &kinds));
     if (one_kind && kinds != 1u << EXL2__MATRIX_DENSE && u->kind != EXL2__UNIT_ROUTER) {
-        EXL2__TRY(exl2__weights_must_dequantize(c, w, index, u, kinds, &must));
+        EXL2__TRY(exl2__weights_must_dequantize(c, w, index, u, kinds, &must, &natural));
     }
     for (uint32_t part = 0; part < u->count; part++) {
         bool decoded = w->decodes_exl3 && exl2__matrix_is_exl3(parts[part].kind);
@@ -255,6 +265,7 @@ EXL2__PRIVATE exl2_result exl2__weights_find_for(exl2__ctx *c, const exl2__weigh
         bool is_head = u->kind == EXL2__UNIT_EMBED && w->tied && !exl2__weights_has_copy(w);
         parts[part].uses = by_row ? EXL2__USE_ROWS | (is_head ? EXL2__USE_PRODUCT : 0)
                                   : EXL2__USE_PRODUCT | exl2__weights_use(u->kind);
+        parts[part].uses |= natural && codes ? EXL2__USE_NATURAL : 0u;
         parts[part].expert = u->expert;
         parts[part].experts = w->config.experts.count;
     }

@@ -130,12 +130,8 @@ EXL2__PRIVATE exl2_result exl2__weights_measure_unit(exl2__weights_reader *r, ui
             return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: %s is a matrix of EXL3, which the %s backend does not "
                               "compute", r->dir, parts[part].name, r->backend->name);
         }
-        if (r->backend->one_kind && parts[part].kind != parts[0].kind
-            && (exl2__matrix_is_exl3(parts[part].kind) || exl2__matrix_is_exl3(parts[0].kind))) {
-            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: %s and %s are multiplied together, but one is a matrix of "
-                              "EXL3 and the other is not: the %s backend does not compute that", r->dir, parts[0].name,
-                              parts[part].name, r->backend->name);
-        }
+        bool beside = exl2__matrix_is_exl3(parts[part].kind) != exl2__matrix_is_exl3(parts[0].kind);
+        w->mixes_exl3 = w->mixes_exl3 || beside || (parts[part].uses & EXL2__USE_NATURAL) != 0;
     }
     w->tables_bytes = exl2__max64(w->tables_bytes, tables);
     EXL2__TRY(exl2__weights_unit_bytes(r, parts, u.count, &bytes));

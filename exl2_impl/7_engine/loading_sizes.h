@@ -45,6 +45,7 @@ EXL2__PRIVATE exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
                                                                              backend->logit_rows));
     m->plan.shape.affine = m->weights.has_affine;
     m->plan.shape.exl3 = m->weights.has_exl3;
+    m->plan.shape.mixes_exl3 = m->weights.mixes_exl3;
     m->plan.lora_max = m->desc.lora_max;
     m->plan.steer_max = m->desc.steer_max;
     if (m->desc.steer_max && !backend->has_steers) {

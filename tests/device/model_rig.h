@@ -85,6 +85,7 @@ static inline void side_open(side *s, const exl2__backend *b, void *hardware, co
     side_need(s, weights_measure(&s->c, &s->load, path, b, s->d));
     exl2__plan_make(&s->plan, &s->load.config, s->load.embed_rows, TEXT_TOKENS, ROWS, SEQUENCES);
     s->plan.shape.exl3 = s->load.has_exl3;
+    s->plan.shape.mixes_exl3 = s->load.mixes_exl3;
     s->plan.logit_rows_max = exl2__max32(s->plan.logit_rows_max, exl2__min32(b->logit_rows, SEQUENCES));
     exl2__plan_ropes(&s->plan, &s->load.config, s->frequency, s->ropes);
     s->plan.rows_max = ROWS;

@@ -412,7 +412,7 @@ static void run_model(const char *path)
 int main(int argc, char **argv)
 {
     static const char *const stored[] = { "exl2-mixed", "exl2-4bit", "llama3-rope", "qwen3" };
-    static const char *const of_exl3[] = { "exl3-llama", "exl3-qwen3", "exl3-qwen2-padded" };
+    static const char *const of_exl3[] = { "exl3-llama", "exl3-qwen3", "exl3-qwen2-padded", "exl3-mixtral" };
     const char *golden = check_env("EXL2_GOLDEN_DIR") ? check_env("EXL2_GOLDEN_DIR") : EXL2_GOLDEN_DIR;
     char path[1024];
     for (int i = 1; i < argc; i++) {

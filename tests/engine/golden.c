@@ -364,11 +364,7 @@ int main(int argc, char **argv)
     } else if (argc > 1 && strcmp(argv[1], "exl3") == 0) {
         const char *only = argc > 2 ? argv[2] : NULL;
         logsumexp_bound = EXL3_BOUND;
-        if (RIG_BACKEND == EXL2_BACKEND_CUDA && !only) { /* it refuses experts of EXL3 */
-            CHECK(golden_folders("exl3", "llama") + golden_folders("exl3", "qwen") == 3);
-        } else {
-            CHECK(golden_folders("exl3", only) == (only ? 1 : 4));
-        }
+        CHECK(golden_folders("exl3", only) == (only ? 1 : 4));
     } else {
         for (size_t i = 0; i < sizeof stored / sizeof stored[0]; i++) {
             golden_model(rig_golden(stored[i]));

@@ -92,20 +92,22 @@ static uint32_t dequantized(const mixed_model *x)
         bool affine = false, other = false;
         for (uint32_t i = 0; i < mixed_matrices(x); i++) {
             char kind = x->kinds[layer][i];
-            kinds[i] = kind == 'b' ? 'd' : kind == 'd' || kind == 'e' ? kind : 'g';
+            bool own = kind == 'd' || kind == 'e' || kind == 't';
+            kinds[i] = kind == 'b' ? 'd' : own ? kind : kind == 'm' ? 't' : 'g';
             affine = affine || (i >= 4 && kinds[i] == 'g');
             other = other || (i >= 4 && kinds[i] != 'g');
         }
         bool all = x->experts && affine && other;
-        bool qkv = kinds[0] != kinds[1] || kinds[1] != kinds[2];
+        bool qkv = (kinds[0] != kinds[1] || kinds[1] != kinds[2]) && !memchr(kinds, 't', 3);
         for (uint32_t i = 0; i < 3; i++) {
             count += qkv && kinds[i] != 'd';
         }
         for (uint32_t i = 4; i < mixed_matrices(x); i += 3) {
-            bool up = all || kinds[i] != kinds[i + 1], dense = up || kinds[i] == 'd';
+            bool exl3 = memchr(kinds + i, 't', 2) != NULL; /* each matrix is multiplied by itself */
+            bool up = !exl3 && (all || kinds[i] != kinds[i + 1]), dense = up || (!exl3 && kinds[i] == 'd');
             count += up && kinds[i] != 'd';
             count += up && kinds[i + 1] != 'd';
-            count += (all || dense) && kinds[i + 2] != 'd';
+            count += (all || dense) && kinds[i + 2] != 'd' && kinds[i + 2] != 't';
         }
     }
     return count;
@@ -151,6 +153,12 @@ static void check_blocks(void)
         { { "wwwwwww", "wwwwwww" }, AWQ, "awq" },
         { { "wwdwwww", "wwwwwwd" }, AWQ, "mixed" },
         { { "dwwdwdw", "wwwwddw" }, AWQ, "mixed" },
+        { { "ttttttt", "mmmmmmm" }, "", "exl3" },
+        { { "tmttmtm", "mtmmtmt" }, "", "exl3" },             /* codebooks */
+        { { "teettet", "ettette" }, "", "mixed" },            /* EXL3 beside EXL2 */
+        { { "tdetbte", "etdemde" }, "", "mixed" },            /* and dense ones */
+        { { "eeettte", "eeedttd" }, "", "mixed" },            /* down alone is something else */
+        { { "tggatga", "agt2m83" }, GPTQ(DYNAMIC), "mixed" }, /* EXL3 beside GPTQ */
     };
     for (size_t i = 0; i < EXL2__COUNT(cases); i++) {
         static mixed_model x;
@@ -166,7 +174,7 @@ static void check_blocks(void)
 /* Blocks of any kinds. */
 static void check_random(void)
 {
-    static const char letters[] = "ddbgga238ee";
+    static const char letters[] = "ddbgga238eettm";
     for (uint32_t seed = 1; seed <= 24; seed++) {
         static mixed_model x;
         char kinds[2][8] = { "dgggggg", "" }; /* always mixed */
@@ -188,7 +196,8 @@ static void check_experts(void)
     static const char *const cases[][2] = {
         { "gggggggggggggggg", "ddddgggggggggggg" }, { "ggggggdggdggdggd", "ggggdggdggdggdgg" },
         { "ggdgggdddgggggdg", "eeeegggeeegggeee" }, { "ddddddaddaddadda", "ggggggggdddddddd" },
-        { "eeeeeeeeedddeede", "ggggeeeeeeeeeeee" },
+        { "eeeeeeeeedddeede", "ggggeeeeeeeeeeee" }, { "tdettttttmmmmmmm", "mtttmtmtmtmtmttt" },
+        { "etgettttmmmmtmtm", "ttttggggggdggdgg" },
     };
     for (size_t i = 0; i < EXL2__COUNT(cases); i++) {
         static mixed_model x;

@@ -8,7 +8,7 @@ static const char *folder; /* of the models */
 static uint32_t products, many, embeddings, experts, grouped; /* launches of EXL3 kernels; grouped: experts, many rows */
 
 /* All memory that a product with experts may touch belongs to the model. */
-static void check_experts(const exl2k_exl3_expert_args *x, bool few, const unsigned grid[3])
+static void check_experts(const exl2k_exl3_expert_args *x, bool few, uint32_t tile_rows, const unsigned grid[3])
 {
     const exl2k_exl3_args *a = &x->product;
     uint64_t slots = (uint64_t)a->rows * x->active, outs = a->kind == EXL2K_EXL3_RESIDUAL ? a->rows : slots;
@@ -17,7 +17,6 @@ static void check_experts(const exl2k_exl3_expert_args *x, bool few, const unsig
     CHECK(fake_memory(a->out, outs * a->out_pitch * size) != NULL);
     CHECK_INT(a->blocks, (a->in + 127) / 128);
     if (!few) {
-        uint64_t tile_rows = grid[1] - (slots < x->count ? slots : x->count) == slots / 128 ? 128 : 64;
         CHECK(fake_memory(a->rotated, (slots + tile_rows) * a->blocks * 256) != NULL);
         CHECK(grid[0] == x->strips && x->part < EXL2K_EXL3_EXPERT_PARTS);
         return;
@@ -38,7 +37,7 @@ static void run(const char *function, const void *arguments, const unsigned grid
         bool few = strncmp(function, "exl2k_exl3_expert_", 18) != 0;
         experts += few;
         grouped += !few;
-        check_experts((const exl2k_exl3_expert_args *)arguments, few, grid);
+        check_experts((const exl2k_exl3_expert_args *)arguments, few, strstr(function, "_wg_") ? 128 : 64, grid);
     }
     CHECK(strncmp(function, "exl2k_exl3", 10) != 0 || (grid[0] > 0 && grid[1] > 0));
     if (strncmp(function, "exl2k_exl3_g", 12) == 0 || strncmp(function, "exl2k_exl3_w", 12) == 0) {

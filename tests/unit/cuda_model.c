@@ -181,6 +181,8 @@ static exl2_result rig_load(const char *path)
     EXL2__TRY(weights_measure(&rig.c, &rig.load, path, b, rig.d));
     exl2__plan_make(&rig.plan, &rig.load.config, rig.load.embed_rows, 128, 16, 2);
     rig.plan.shape.affine = rig.load.has_affine;
+    rig.plan.shape.exl3 = rig.load.has_exl3;
+    rig.plan.shape.mixes_exl3 = rig.load.mixes_exl3;
     exl2__plan_ropes(&rig.plan, &rig.load.config, rig.frequency, rig.ropes);
     rig.plan.layers = rig.layers;
     rig.plan.pages = PAGES;
@@ -412,8 +414,22 @@ static uint32_t first_matrix(const exl2__unit *u)
     return u->kind == EXL2__UNIT_QKV ? 0 : u->kind == EXL2__UNIT_OUT ? 3 : 4 + 3 * u->expert + (down ? 2 : 0);
 }
 
+/* A trellis lies on the device as in the file. column: where its results begin in the product's. */
+static bool same_trellis(const mixed_model *x, const exl2__matrix_desc *d, const exl2__cuda_exl3 *made, uint32_t part,
+                         uint32_t column)
+{
+    const exl2k_exl3_part *p = &made->part[part];
+    const void *words = fake_memory(p->trellis, d->data->bytes), *suh = fake_memory(p->suh, 256);
+    const void *svh = fake_memory(p->svh, 256);
+    return words && suh && svh && memcmp(words, x->file + d->data->offset, d->data->bytes) == 0
+        && memcmp(suh, x->file + d->exl3.in_scales->offset, 256) == 0
+        && memcmp(svh, x->file + d->exl3.out_scales->offset, 256) == 0
+        && p->columns == d->out && p->column == column && p->rate == d->exl3.words / 8;
+}
+
 /* Every dense matrix on the device has the weights of the file formats, whatever the file holds, in natural order; a
-   matrix with codes has them in the order of `down`. The memory is what the plan says. */
+   matrix with codes has them in the order of `down`. Parts beside EXL3 are matrices of their own. The memory is what
+   the plan says. */
 static void test_mixed(const char *first, const char *second, const char *config, bool experts, uint32_t dequantized)
 {
     static mixed_model x;
@@ -445,14 +461,28 @@ static void test_mixed(const char *first, const char *second, const char *config
         if (u.kind == EXL2__UNIT_ROUTER) {
             continue;
         }
+        const exl2__cuda_matrix *made = exl2__cuda_matrix_of(*exl2__weights_place(&u, &rig.plan));
+        bool is_expert = exl2__weights_is_expert(&u), alone = !is_expert && made->alone[0], natural = false;
         exl2k_matrix matrix = device_matrix(&u);
+        uint32_t column = 0;
         bool up = u.kind == EXL2__UNIT_GATE_UP || u.kind == EXL2__UNIT_EXPERT_UP, codes = false;
-        CHECK_INT(matrix.parts, u.count);
-        for (uint32_t i = 0; i < u.count; i++) {
+        for (uint32_t i = 0; i < u.count; column += descs[i++].out) {
             const exl2__matrix_desc *d = &descs[i];
-            const packed *p = part_of(matrix.part[i].base, exl2__weights_row_bytes(d));
+            const exl2__cuda_matrix *own = alone ? made->alone[i] : made;
+            natural = (d->uses & EXL2__USE_NATURAL) != 0;
+            if (exl2__matrix_is_exl3(d->kind)) {
+                CHECK(same_trellis(&x, d, &own->exl3, alone ? 0 : i, up && !alone ? 0 : column));
+                CHECK(own->exl3.parts == (alone ? 1 : u.count) && own->device.parts == 0);
+                continue;
+            }
+            exl2k_part part = alone ? own->device.part[0] : matrix.part[i];
+            CHECK_INT(alone ? own->device.parts : matrix.parts, alone ? 1 : u.count);
+            CHECK(!alone || part.column == column);
+            const packed *p = part_of(part.base, exl2__weights_row_bytes(d));
             codes = d->kind != EXL2__MATRIX_DENSE;
-            CHECK(i == 0 || codes == (descs[0].kind != EXL2__MATRIX_DENSE));
+            CHECK(is_expert || own->natural == (alone || natural));
+            CHECK(is_expert || !own->natural || codes == (own->order.inputs[0] != 0));
+            CHECK(alone || i == 0 || codes == (descs[0].kind != EXL2__MATRIX_DENSE));
             CHECK_INT(p->order != NULL, up && codes && down_codes);
             CHECK(!up || codes || !down_codes);
             found += d->dequantized;
@@ -466,10 +496,9 @@ static void test_mixed(const char *first, const char *second, const char *config
                 }
             }
         }
-        down_codes = up ? false : codes;
-        const exl2__cuda_matrix *made = exl2__cuda_matrix_of(*exl2__weights_place(&u, &rig.plan));
-        bool split = !exl2__weights_is_expert(&u) && made->order.apart;
-        slack += codes && !split ? (u.count - 1) * exl2__cuda_round(u.in * sizeof(uint16_t)) : 0;
+        down_codes = up ? false : codes && !natural;
+        bool split = !is_expert && made->order.apart;
+        slack += codes && !split && !alone ? (u.count - 1) * exl2__cuda_round(u.in * sizeof(uint16_t)) : 0;
     }
     CHECK_INT(wrong, 0);
     CHECK_INT(found, dequantized);
@@ -495,6 +524,12 @@ static void test_kinds(void)
     test_mixed("eedeede", "eeeedde", "", false, 5);
     test_mixed("wwdwwww", "wwwdwdw", AWQ, false, 4);
     test_mixed("dwwwwwd", "wwdwddw", AWQ, false, 5);
+    test_mixed("ttttttt", "mtmmmtm", "", false, 0);
+    test_mixed("teettet", "ettette", "", false, 0);         /* EXL3 beside EXL2: nothing is dequantized */
+    test_mixed("tdetbte", "etdemde", "", false, 0);
+    test_mixed("eeettte", "eeedttd", "", false, 0);
+    test_mixed("tggatga", "agt2m83", GPTQ, false, 0);
+    test_mixed("tggdgda", "agd2m83", GPTQ, false, 4);       /* without EXL3 beside them as before */
     test_mixed("gggggggggggggggg", "ddddgggggggggggg", GPTQ, true, 0);
     test_mixed("ggggggdggdggdggd", "ggggggggggggdddg", GPTQ, true, 17); /* all affine experts of a layer, or none */
     test_mixed("eeeeeeeeedeedeee", "eeeedddddedddeee", "", true, 1);

@@ -31,6 +31,7 @@
 #define EXL2__CUDA_FEW_ROWS 8u      /* rows that cost about as much time as two */
 #define EXL2__CUDA_GRAPH_ROWS 64u   /* most rows of a pass that captured graphs can run: one group of logit rows */
 #define EXL2__CUDA_SPLIT_ROWS 16u   /* rows that split matrices process at a time; at least EXL2__CUDA_GEMV_ROWS */
+#define EXL2__CUDA_ALONE_ROWS 256u  /* the same of prompts, if gate or up is of EXL3 and the other is not */
 #define EXL2__CUDA_ROPE_WHOLE_MAX (16u << 20) /* bytes of all tables of RoPE; larger ones are divided */
 #define EXL2__CUDA_SUMS 3u /* buffers of sums of squares: for the current norm, the previous and the next one */
 
@@ -76,7 +77,7 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint64_t lora_tables, lora_t, lora_turn; /* exl2k_lora_gemv_args; 0: the model has no adapters */
     uint64_t lora_t_bytes;
     uint64_t lora_rows_t, lora_act; /* exl2k_lora_rows_args: t, from */
-    uint64_t split_x, split_out; /* cuda_split.h: fp16 [16, x_pitch]; f32 [16, 2 inter] */
+    uint64_t split_x, split_out; /* cuda_split.h: fp16 [16, x_pitch]; f32 [exl2__cuda_split_rows_max, 2 inter] */
     uint64_t logits, adjusted, keys, key_sums, sample_states, sample_bins; /* exl2k_sample_args */
 #ifndef EXL2_NO_VISION
     exl2__cuda_tower_buffers tower; /* of a plan with a tower, else zeros */
@@ -198,6 +199,13 @@ static inline uint64_t exl2__cuda_rope_bytes(const exl2__plan *p)
     uint64_t lines = exl2__cuda_rope_divided(p) ? exl2__div_up(p->context_max, EXL2K_ROPE_BLOCK) + EXL2K_ROPE_BLOCK
                                                 : p->context_max;
     return exl2__align_up(lines * p->shape.head_dim * sizeof(float), EXL2__CUDA_ALIGN);
+}
+
+/* Rows of gate and up before the activation that there is room for. */
+static inline uint32_t exl2__cuda_split_rows_max(const exl2__plan *p)
+{
+    uint32_t alone = p->shape.mixes_exl3 ? exl2__min32(p->rows_max, EXL2__CUDA_ALONE_ROWS) : 0;
+    return exl2__max32(EXL2__CUDA_SPLIT_ROWS, alone);
 }
 
 /* Buffers of models with experts that need not be zero. */
@@ -412,7 +420,7 @@ EXL2__PRIVATE void exl2__cuda_buffers_layout(exl2__cuda_buffers *b, const exl2__
     b->residual = exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float));
     b->handed = exl2__plan_first(p) > 0 ? exl2__cuda_arena_take(a, exl2__cuda_handed_bytes(p)) : 0;
     b->branch = s->post_norms ? exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float)) : 0;
-    b->split_out = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * 2 * (uint64_t)s->inter * sizeof(float));
+    b->split_out = exl2__cuda_arena_take(a, (uint64_t)exl2__cuda_split_rows_max(p) * 2 * s->inter * sizeof(float));
     uint64_t lora_t = (uint64_t)p->rows_max * exl2__cuda_lora_uses(p) * EXL2K_LORA_PARTS
                     * exl2__cuda_lora_rank_stride(p);
     uint64_t lora_act = (uint64_t)exl2__min32(p->rows_max, EXL2__CUDA_LORA_ACT_ROWS) * 2 * s->inter;

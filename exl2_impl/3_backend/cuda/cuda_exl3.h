@@ -1,9 +1,10 @@
-/* cuda_exl3.h: launches of EXL3 matrices in a pass: products, embeddings.
+/* cuda_exl3.h: launches of EXL3 matrices in a pass, products and embeddings; inputs of matrices beside them.
    takes: a model with a current pass.
-   gives: exl2__cuda_exl3_product, exl2__cuda_exl3_embed. */
+   gives: exl2__cuda_exl3_product, exl2__cuda_exl3_permute, exl2__cuda_exl3_embed. */
 #ifndef EXL2__CUDA_EXL3_H
 #define EXL2__CUDA_EXL3_H
 
+#include "../../../kernels_src/gather_args.h"
 #include "cuda_settle.h"
 
 #if EXL2__EXL3
@@ -83,6 +84,20 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_product(exl2__cuda_model *m, exl2__ope
         EXL2__TRY(exl2__cuda_exl3_launch(m, e, 0));
     }
     return EXL2_OK;
+}
+
+/* Brings inputs in natural order into that of a matrix beside EXL3, where transformed inputs lie else. */
+EXL2__PRIVATE exl2_result exl2__cuda_exl3_permute(exl2__cuda_model *m, const exl2__cuda_matrix *w, exl2k_gemv_args *a,
+                                                  uint32_t rows)
+{
+    exl2k_gather_args gather = { .from = a->x, .to = m->b.exl3_rotated, .map = w->order.inputs[0],
+                                 .rows_at = exl2__cuda_rows_at(m), .count = w->in, .pitch = a->x_pitch };
+    exl2__cuda_grid grid = { .x = rows, .y = 1, .threads = EXL2K_GATHER_THREADS };
+    if (!w->natural || !gather.map) {
+        return EXL2_OK;
+    }
+    a->x = gather.to;
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_gather, grid, &gather);
 }
 
 /* Decodes the rows of a trellis embedding into the residual, where the kernel that `a` is for finds them. */

@@ -130,12 +130,14 @@ EXL2__PRIVATE uint64_t exl2__cuda_exl3_tickets_max(const exl2__shape *s)
     return s->exl3 ? tickets * sizeof(uint32_t) : 0;
 }
 
-/* Bytes of transformed inputs of `rows` rows. */
+/* Bytes of transformed inputs of `rows` rows; or of inputs in the order of a matrix beside EXL3, in rows as they were
+   before (exl2__cuda_pitch). */
 EXL2__PRIVATE uint64_t exl2__cuda_exl3_rotated_max(const exl2__shape *s, uint64_t rows)
 {
     uint64_t blocks = 3 * (uint64_t)exl2__cuda_exl3_blocks(s->hidden);
     blocks = exl2__max64(blocks, exl2__cuda_exl3_blocks((uint64_t)s->heads * s->head_dim));
     blocks = exl2__max64(blocks, exl2__cuda_exl3_blocks(s->inter));
+    blocks += s->mixes_exl3 ? 1 : 0;
     return s->exl3 ? exl2__align_up(rows, EXL2K_EXL3_TILE_MAX) * blocks * EXL2K_EXL3_BLOCK * sizeof(uint16_t) : 0;
 }
 

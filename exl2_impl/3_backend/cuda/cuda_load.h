@@ -9,20 +9,58 @@
 
 /* ---- making ---- */
 
+/* Adds a record to the model's list. */
+EXL2__PRIVATE exl2_result exl2__cuda_record_open(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
+                                                 exl2__cuda_matrix **out)
+{
+    void *memory;
+    EXL2__TRY(exl2__alloc(m->c, sizeof(exl2__cuda_matrix), 16, EXL2_MEM_GENERAL, &memory));
+    exl2__cuda_matrix *matrix = *out = (exl2__cuda_matrix *)memory;
+    *matrix = exl2__cuda_matrix_record(parts, count);
+    matrix->next = m->matrices;
+    m->matrices = matrix;
+    return EXL2_OK;
+}
+
+#if EXL2__EXL3
+/* Makes each part a matrix of its own, which reads x in natural order. Where chunks end (m->ends) is kept for every
+   part, so the first one is made last. */
+EXL2__PRIVATE exl2_result exl2__cuda_make_alone(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
+                                                exl2__cuda_matrix *whole)
+{
+    uint32_t column = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        column += parts[i].out;
+    }
+    for (uint32_t i = count; i-- > 0;) {
+        exl2__cuda_matrix *one;
+        EXL2__TRY(exl2__cuda_record_open(m, &parts[i], 1, &one));
+        whole->alone[i] = one;
+        column -= parts[i].out;
+        if (exl2__matrix_is_exl3(parts[i].kind)) {
+            EXL2__TRY(exl2__cuda_make_exl3(m, &parts[i], 1, one));
+            one->exl3.part[0].column = column;
+            continue;
+        }
+        EXL2__TRY(exl2__cuda_make_product(m, &parts[i], 1, one));
+        one->natural = true;
+        one->device.part[0].column = column;
+        memcpy(m->ends[i], m->ends[0], i > 0 ? sizeof m->ends[0] : 0);
+    }
+    return EXL2_OK;
+}
+#endif
+
 EXL2__PRIVATE exl2_result exl2__cuda_matrix_build(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
                                                   exl2__matrix **out)
 {
-    void *memory;
+    exl2__cuda_matrix *matrix;
 #ifndef EXL2_NO_MOE
     if (exl2__cuda_is_expert(parts)) {
         return exl2__cuda_expert_build(m, parts, count, out);
     }
 #endif
-    EXL2__TRY(exl2__alloc(m->c, sizeof(exl2__cuda_matrix), 16, EXL2_MEM_GENERAL, &memory));
-    exl2__cuda_matrix *matrix = (exl2__cuda_matrix *)memory;
-    *matrix = exl2__cuda_matrix_record(parts, count);
-    matrix->next = m->matrices;
-    m->matrices = matrix;
+    EXL2__TRY(exl2__cuda_record_open(m, parts, count, &matrix));
     *out = (exl2__matrix *)(void *)matrix;
 #ifndef EXL2_NO_MOE
     if (parts->uses & EXL2__USE_ROUTER) {
@@ -33,6 +71,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_matrix_build(exl2__cuda_model *m, const exl
         matrix->table = exl2__cuda_arena_take(&m->weights, parts->out * exl2__weights_row_bytes(parts));
     }
 #if EXL2__EXL3
+    if (exl2__cuda_parts_alone(parts, count)) {
+        return exl2__cuda_make_alone(m, parts, count, matrix);
+    }
     if (exl2__matrix_is_exl3(parts->kind)) {
         return exl2__cuda_make_exl3(m, parts, count, matrix);
     }
@@ -131,16 +172,16 @@ EXL2__PRIVATE exl2_result exl2__cuda_staged_pack(exl2__cuda_model *m, const exl2
     return exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_shuffle_codes, grid, &a);
 }
 
-/* Loads rows of a part that is only multiplied, block by block. A slice may end one block and begin the next. */
+/* Loads rows of a part that is only multiplied, block by block. ends: of its chunks. A slice may end one block and begin the next. */
 EXL2__PRIVATE exl2_result exl2__cuda_feed_staged(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
-                                                 const exl2__rows_slice *slice)
+                                                 const uint16_t *ends, const exl2__rows_slice *slice)
 {
     const exl2__cuda_feed *f = &matrix->feed[index];
     exl2__cuda_staged *s = &m->staged;
     uint32_t row = slice->row, end = slice->row + slice->rows;
     while (row < end) {
         if (row == 0 || row == s->end) {
-            exl2__cuda_staged_begin(m, f, m->ends[index], row);
+            exl2__cuda_staged_begin(m, f, ends, row);
             EXL2__TRY(exl2__cuda_staging_reserve(m, (s->end - s->first) * f->row_bytes));
         }
         uint32_t rows = exl2__min32(end, s->end) - row;
@@ -180,7 +221,12 @@ EXL2__PRIVATE exl2_result exl2__cuda_feed_table(exl2__cuda_model *m, const exl2_
 EXL2__PRIVATE exl2_result exl2__cuda_feed_slice(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
                                                 const exl2__rows_slice *slice)
 {
+    const uint16_t *ends = m->ends[index];
     EXL2__ASSERT(slice->data == m->ring.memory + m->ring.next * m->ring.slot_bytes + m->ring.used); /* of stage */
+    if (matrix->alone[index]) {
+        matrix = matrix->alone[index];
+        index = 0;
+    }
 #if EXL2__EXL3
     if (matrix->exl3.parts > 0) {
         EXL2__TRY(exl2__cuda_feed_exl3(m, matrix, index, slice));
@@ -189,7 +235,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_feed_slice(exl2__cuda_model *m, const exl2_
 #endif
     EXL2__TRY(matrix->table           ? exl2__cuda_feed_table(m, matrix, slice)
               : matrix->tables[index] ? exl2__cuda_feed_router(m, matrix, index, slice)
-                                      : exl2__cuda_feed_staged(m, matrix, index, slice));
+                                      : exl2__cuda_feed_staged(m, matrix, index, ends, slice));
     return exl2__cuda_ring_next(m->gpu, &m->ring); /* slots that are used only in part stay in the CPU's cache */
 }
 

@@ -51,8 +51,12 @@ EXL2__PRIVATE exl2_result exl2__cuda_make_maps(exl2__cuda_model *m, const exl2__
                                                uint16_t *map, exl2__cuda_matrix *out)
 {
     exl2__cuda_make_order_host(m, parts, out);
-    if (exl2__cuda_is_down(parts)) {
+    out->natural = (parts->uses & EXL2__USE_NATURAL) != 0;
+    if (exl2__cuda_is_down(parts) && !out->natural) {
         return exl2__cuda_make_order(m, parts);
+    }
+    if (exl2__cuda_is_down(parts)) {
+        m->down.count = 0; /* h is in natural order */
     }
     if (parts->kind == EXL2__MATRIX_DENSE) {
         return EXL2_OK;

@@ -41,10 +41,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_make_exl3(exl2__cuda_model *m, const exl2__
     if (exl2__cuda_is_down(parts)) {
         m->down.count = 0; /* h is in natural order */
     }
-    if (parts->uses & EXL2__USE_UP && m->down.count > 0) {
-        return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "%s is a matrix of EXL3, but the product after it is not: the "
-                          "CUDA backend does not compute that; EXL2_BACKEND_CPU does", parts->name);
-    }
+    EXL2__ASSERT(!(parts->uses & EXL2__USE_UP) || m->down.count == 0); /* exl2__weights_must_dequantize */
     uint32_t column = 0;
     for (uint32_t i = 0; i < count; i++) {
         EXL2__TRY(exl2__cuda_exl3_part(m, &parts[i], column, &e->part[i]));

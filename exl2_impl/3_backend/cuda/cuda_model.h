@@ -40,6 +40,9 @@ typedef struct exl2__cuda_matrix {
     uint32_t chunk_bytes;           /* bytes of the largest chunk */
     exl2__cuda_order order;
     exl2__cuda_exl3 exl3;           /* device.parts is 0 then */
+    struct exl2__cuda_matrix *alone[EXL2K_PARTS_MAX]; /* its parts, as matrices of the model's list, if some are of EXL3
+                                       and others are not; they have all that belongs to them. Else NULL */
+    bool natural;                   /* x comes in the order of the file, and is permuted before each product */
     const uint16_t *order_host;     /* [in] exl2__cuda_order_in_memory of each input, for adapters; NULL: as in the
                                        file, or the model has no adapters */
     bool affine;                    /* GPTQ or AWQ: products need the kernels for affine matrices */
@@ -263,6 +266,22 @@ EXL2__PRIVATE exl2__cuda_slicing exl2__cuda_slicing_of(const exl2__matrix_desc *
     return exl2__cuda_is_expert(parts) ? (exl2__cuda_slicing){ 1, 0 } : exl2__cuda_layout_slicing(parts, count, limits);
 }
 
+/* Whether parts of one product must be matrices of their own: some are of EXL3, others are not. */
+EXL2__PRIVATE bool exl2__cuda_parts_alone(const exl2__matrix_desc *parts, uint32_t count)
+{
+    uint32_t exl3 = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        exl3 += exl2__matrix_is_exl3(parts[i].kind);
+    }
+    return exl3 > 0 && exl3 < count;
+}
+
+/* Whether inputs of a matrix with codes are permuted by a table of its own, not by what gate and up store. */
+static inline bool exl2__cuda_has_map(const exl2__matrix_desc *part)
+{
+    return part->kind != EXL2__MATRIX_DENSE && (!exl2__cuda_is_down(part) || part->uses & EXL2__USE_NATURAL);
+}
+
 /* Exact, except that it counts a map for each part, while parts that share one order need a single map. */
 EXL2__PRIVATE uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const exl2__matrix_desc *parts,
                                                uint32_t count)
@@ -281,12 +300,16 @@ EXL2__PRIVATE uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const
         bytes += exl2__cuda_round(parts->out * exl2__weights_row_bytes(parts));
     }
 #if EXL2__EXL3
-    bool exl3 = false; /* the loader refuses parts of which only some are */
+    if (exl2__cuda_parts_alone(parts, count)) {
+        for (uint32_t i = 0; i < count; i++) {
+            bytes += exl2__cuda_matrix_bytes(device, &parts[i], 1);
+        }
+        return bytes;
+    }
     for (uint32_t i = 0; i < count && exl2__matrix_is_exl3(parts[i].kind); i++) {
         bytes += exl2__cuda_exl3_bytes(&parts[i]);
-        exl3 = true;
     }
-    if (exl3) {
+    if (exl2__matrix_is_exl3(parts->kind)) {
         return bytes + exl2__cuda_experts_bytes(parts);
     }
 #endif
@@ -301,8 +324,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const
         strips += l.bytes * exl2__cuda_strips(&parts[i]);
         bytes += expert ? 0 : exl2__cuda_round(l.count * sizeof(exl2k_chunk));
         bytes += parts[i].has_bias ? exl2__cuda_round(parts[i].out * sizeof(float)) : 0;
-        bool mapped = parts[i].kind != EXL2__MATRIX_DENSE && !exl2__cuda_is_down(parts);
-        bytes += mapped ? exl2__cuda_round(parts[i].in * sizeof(uint16_t)) : 0;
+        bytes += exl2__cuda_has_map(&parts[i]) ? exl2__cuda_round(parts[i].in * sizeof(uint16_t)) : 0;
     }
     return bytes + exl2__cuda_round(strips);
 }

@@ -3,7 +3,7 @@
    gives: exl2__cuda_multiply, exl2__cuda_head_by_wg.
 
    It chooses among products of few rows, GEMM, those of EXL3 matrices, and products whose parts order their inputs
-   differently. It knows layer and role, so whatever is added to a product, such as a matrix of low rank, is added
+   differently, or of which only some are of EXL3. It knows layer and role, so whatever is added to a product, such as a matrix of low rank, is added
    here. The experts of a layer are not among its operands: their kernels multiply by all of them at once
    (cuda_experts.h). */
 #ifndef EXL2__CUDA_MULTIPLY_H
@@ -20,14 +20,15 @@ EXL2__PRIVATE bool exl2__cuda_head_by_wg(const exl2__cuda_model *m, uint32_t row
            && !exl2__cuda_needs_any(&m->plan->shape) && exl2__cuda_by_wg(&m->plan->shape, m->plan->head);
 }
 
-/* The product, without what adapters add. */
-EXL2__PRIVATE exl2_result exl2__cuda_multiply_base(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
-                                                   exl2k_gemv_args *a, uint32_t rows)
+/* The product of a matrix of one kind, without what adapters add. */
+EXL2__PRIVATE exl2_result exl2__cuda_multiply_one(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
+                                                  exl2k_gemv_args *a, uint32_t rows)
 {
 #if EXL2__EXL3
     if (exl2__cuda_matrix_of(of.matrix)->exl3.parts > 0) {
         return exl2__cuda_exl3_product(m, of, kind, a, rows);
     }
+    EXL2__TRY(exl2__cuda_exl3_permute(m, exl2__cuda_matrix_of(of.matrix), a, rows));
 #endif
     if (exl2__cuda_matrix_of(of.matrix)->order.apart) {
         return exl2__cuda_split_product(m, of.matrix, kind, *a, rows);
@@ -35,6 +36,59 @@ EXL2__PRIVATE exl2_result exl2__cuda_multiply_base(exl2__cuda_model *m, exl2__op
     bool many = of.layer ? m->pass.by_gemm : exl2__cuda_head_by_wg(m, rows);
     return many ? exl2__cuda_multiply_many(m, of.matrix, kind, a, rows)
                 : exl2__cuda_product(m, of.matrix, kind, a, rows);
+}
+
+#if EXL2__EXL3
+/* out = x * matrix, part by part. */
+EXL2__PRIVATE exl2_result exl2__cuda_alone_parts(exl2__cuda_model *m, exl2__operand of, exl2k_gemv_args a,
+                                                 uint32_t rows)
+{
+    const exl2__cuda_matrix *w = exl2__cuda_matrix_of(of.matrix);
+    for (uint32_t i = 0; i < EXL2K_PARTS_MAX && w->alone[i]; i++) {
+        exl2k_gemv_args part = a;
+        of.matrix = (const exl2__matrix *)(const void *)w->alone[i];
+        EXL2__TRY(exl2__cuda_multiply_one(m, of, EXL2__CUDA_STORE, &part, rows));
+    }
+    return EXL2_OK;
+}
+
+/* Multiplies rows in natural order by parts of which some are of EXL3. Gate and up are stored, for some rows at a time,
+   and the activation follows. */
+EXL2__PRIVATE exl2_result exl2__cuda_alone_product(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
+                                                   exl2k_gemv_args a, uint32_t rows)
+{
+    if (kind != EXL2__CUDA_ACT) {
+        return exl2__cuda_alone_parts(m, of, a, rows);
+    }
+    uint32_t inter = exl2__cuda_matrix_of(of.matrix)->feed[0].out, some;
+    uint32_t most = m->pass.by_gemm ? exl2__cuda_split_rows_max(m->plan) : EXL2__CUDA_SPLIT_ROWS;
+    exl2k_act_mul_args join = { .from = m->b.split_out, .to = a.out, .rows_at = exl2__cuda_rows_at(m), .count = inter,
+                                .pitch = a.out_pitch, .act = exl2__cuda_act(m),
+                                .act_limit = m->plan->shape.act_limit };
+    a.out_pitch = 2 * inter;
+    a.out = m->b.split_out;
+    for (uint32_t row = 0; row < rows; row += some) {
+        some = exl2__min32(rows - row, most);
+        EXL2__TRY(exl2__cuda_alone_parts(m, of, a, some));
+        exl2__cuda_grid grid = { .x = some, .y = 1, .threads = EXL2K_GATHER_THREADS };
+        EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_act_mul, grid, &join));
+        join.to += (uint64_t)some * join.pitch * 2;
+        a.x += (uint64_t)some * a.x_pitch * 2;
+    }
+    return EXL2_OK;
+}
+#endif
+
+/* The product, without what adapters add. */
+EXL2__PRIVATE exl2_result exl2__cuda_multiply_base(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
+                                                   exl2k_gemv_args *a, uint32_t rows)
+{
+#if EXL2__EXL3
+    if (exl2__cuda_matrix_of(of.matrix)->alone[0]) {
+        return exl2__cuda_alone_product(m, of, kind, *a, rows);
+    }
+#endif
+    return exl2__cuda_multiply_one(m, of, kind, a, rows);
 }
 
 /* Multiplies `rows` rows, as `kind` says (gemv_args.h). `a` holds all but the matrix, rows, activation and shared
