@@ -38,8 +38,8 @@ whole() {
 }
 
 compile -DEXL2__PRIVATE= -DEXL2_CONVERT= -DTEST_WHOLE -c tests/engine.c -o "$folder/made/engine.o"
-for name in repack small steps exchange sample products gemm expert_gemm attend predict product_speed convert convert_speed cards \
-    build_kernels exl3 towers tower_kernels; do
+for name in repack small steps exchange exchange_cards sample products gemm expert_gemm attend predict product_speed \
+    convert convert_speed cards build_kernels exl3 towers tower_kernels; do
     program $name tests/device/$name.c
 done
 program offload tests/device/offload.c demo/common/pool.c
@@ -62,7 +62,7 @@ rm -rf "$folder/made" "$folder/shared" "$folder/kernels_src" "$folder/tests/gold
 mkdir -p "$folder/tests/device"
 cp -r kernels_src "$folder/"
 cp -r tests/golden/models tests/golden/convert tests/golden/embed "$folder/tests/golden/"
-cp tests/device/*.sh tests/device/exchange.cu "$folder/tests/device/"
+cp tests/device/*.sh tests/device/exchange*.cu "$folder/tests/device/"
 cp tests/grammar_judge.py "$folder/tests/"
 shared=${EXL2_TEST_DATA:-../shared}
 for name in exl2 arch convert/matrix exl3 lora embed vision; do # all that `golden shared`, `solve`, `loras` and others run

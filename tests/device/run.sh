@@ -80,6 +80,7 @@ run forced forced
 run drafts drafts
 run worker worker
 run cards cards # better with two GPUs
+run exchange_cards exchange_cards kernels_src
 run offload offload
 for mlps in 1 2 99; do
     run golden_host$mlps golden host $mlps
