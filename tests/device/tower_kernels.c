@@ -147,9 +147,10 @@ static void attention(const rig_module *module, const char *function, uint32_t p
     uint16_t *x = halves(3 * heads * (uint64_t)rows, dim, padded, 1.0 / 16);
     uint32_t *segments = calloc(rows, 2 * sizeof *segments);
     for (uint32_t i = 0; segment && i < rows; i++) { /* some are shorter */
-        uint32_t first = i / segment * segment, middle = first + segment / 3, end = first + segment;
+        uint32_t first = i / segment * segment, middle = first + segment / 3;
+        uint32_t end = i < middle ? middle : first + segment;
         segments[2 * i] = i < middle ? first : middle;
-        segments[2 * i + 1] = i < middle ? middle : end < rows ? end : rows;
+        segments[2 * i + 1] = end < rows ? end : rows;
     }
     for (uint32_t i = 0; i < dim && rows > 2; i++) { /* scores that grow late */
         uint64_t at = ((uint64_t)heads * rows + rows - 2) * padded + i;
