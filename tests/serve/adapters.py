@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 from lost import write_model
-from server import Server, check, result, run_tests, skip, wait_for
+from server import BACKEND, Server, check, result, run_tests, skip, wait_for
 
 
 def said(s, prompt, **more):
@@ -99,7 +99,7 @@ def refusals(s, golden):
 
 
 def command_line(program, model, lora, golden):
-    base = ["--backend", "cpu", "--context", "4000", "--no-auth"]
+    base = ["--backend", BACKEND, "--context", "4000", "--no-auth"]
     wanted = golden["sets"][1]["greedy"][0]
     with Server(program, *base, "--lora", str(lora / "a"), "--lora", str(lora / "b") + ":0.5", model=model) as s:
         check(set_of(s) == {"a": 1, "b": 0.5}, "--lora: %s" % set_of(s))
@@ -125,7 +125,7 @@ def main():
         (folder / "loras" / "c").mkdir()
         shutil.copy(lora / "a" / "adapter_config.json", folder / "loras" / "c")
         (folder / "loras" / "no adapter").mkdir()
-        flags = ["--backend", "cpu", "--context", "4000", "--loras", str(folder / "loras")]
+        flags = ["--backend", BACKEND, "--context", "4000", "--loras", str(folder / "loras")]
         with Server(program, *flags, model=model) as s:
             s.headers["x-api-key"] = s.keys["api_key"]
             run_tests(s, [sets, replaced, refusals], golden)

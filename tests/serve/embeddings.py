@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-from server import Server, check, model_of, result, wait_for
+from server import BACKEND, Server, check, model_of, result, wait_for
 
 TEXTS = ["The key lies under the third stone.", "Bread is sold on Mondays.", "x"]
 
@@ -23,7 +23,7 @@ def near(a, b, most=1e-4):
 
 
 def of_program(program, model, text, *flags):
-    out = subprocess.run([program, "embed", model, "--backend", "cpu", "--text", text, "--json", *flags], check=True,
+    out = subprocess.run([program, "embed", model, "--backend", BACKEND, "--text", text, "--json", *flags], check=True,
                          stdout=subprocess.PIPE).stdout
     return json.loads(out)
 
@@ -108,7 +108,7 @@ def second_model(program, model):
         for name in ("tokenizer.json", "tokenizer_config.json"):
             with open(os.path.join(model, name), "rb") as from_, open(os.path.join(other, name), "wb") as to:
                 to.write(from_.read())
-        with Server(program, "--no-auth", "--backend", "cpu", "--embeddings", other, model=model) as s:
+        with Server(program, "--no-auth", "--backend", BACKEND, "--embeddings", other, model=model) as s:
             wanted = of_program(program, other, TEXTS[0])["embedding"]
             one = s.post("/v1/embeddings", {"input": TEXTS[0], "model": "any"}).json()
             check(near(one["data"][0]["embedding"], wanted) and one["model"] == "other", "the second model's vector")
@@ -122,7 +122,7 @@ def second_model(program, model):
 
 def main():
     program, model = sys.argv[1], model_of(sys.argv)
-    with Server(program, "--no-auth", "--backend", "cpu", model=model) as s:
+    with Server(program, "--no-auth", "--backend", BACKEND, model=model) as s:
         forms(s, program, model)
         errors(s)
         check(s.process.poll() is None, "the server lives")

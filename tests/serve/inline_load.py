@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 from lost import write_model
-from server import Server, check, result, run_tests, wait_for
+from server import BACKEND, Server, check, result, run_tests, wait_for
 
 
 def ask(s, name, admin=True, **more):
@@ -91,7 +91,7 @@ def main():
         write_model(golden / "models" / "exl2-mixed", folder / "broken")
         (folder / "broken" / "output.safetensors").unlink()
         (folder / "plain.jinja").write_text("{{ messages[0].content }}")
-        with Server(program, "--backend", "cpu", "--context", "8000", "--models", name, "--inline-load", model=one) as s:
+        with Server(program, "--backend", BACKEND, "--context", "8000", "--models", name, "--inline-load", model=one) as s:
             if "stop" in sys.argv:
                 stop(s)
                 return result()

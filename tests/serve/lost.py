@@ -23,16 +23,20 @@ def byte_letters():
     return {b: chr(b) if b in plain else chr(256 + others.index(b)) for b in range(256)}
 
 
-def write_model(golden, folder):
-    """The golden model, with a tokenizer that has an id for each byte."""
-    shutil.copytree(golden, folder)
+def byte_tokenizer(vocab_size):
+    """A tokenizer.json that has an id for each byte."""
     vocab = {"<pad>": 0, "<s>": 1, "</s>": 2}
     vocab.update({letter: 3 + byte for byte, letter in byte_letters().items()})
-    vocab.update({"x%d" % i: i for i in range(len(vocab), 320)})
+    vocab.update({"x%d" % i: i for i in range(len(vocab), vocab_size)})
     added = [{"id": i, "content": text, "special": True} for text, i in vocab.items() if i < 3]
-    (folder / "tokenizer.json").write_text(json.dumps({
-        "added_tokens": added, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
-        "decoder": {"type": "ByteLevel"}, "model": {"type": "BPE", "merges": [], "vocab": vocab}}))
+    return json.dumps({"added_tokens": added, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
+                       "decoder": {"type": "ByteLevel"}, "model": {"type": "BPE", "merges": [], "vocab": vocab}})
+
+
+def write_model(golden, folder):
+    """The golden model with such a tokenizer."""
+    shutil.copytree(golden, folder)
+    (folder / "tokenizer.json").write_text(byte_tokenizer(320))
     return str(folder)
 
 

@@ -15,7 +15,7 @@ import tempfile
 import zlib
 
 from lost import write_model
-from server import Server, check, result, run_tests, skip, wait_for
+from server import BACKEND, Server, check, result, run_tests, skip, wait_for
 
 FAMILIES = ("smolvlm", "qwen2-vl", "qwen3-vl")
 
@@ -169,7 +169,7 @@ def blind(program, golden, vision):
     with tempfile.TemporaryDirectory() as folder:
         text_model = write_model(golden / "models" / "exl2-mixed", pathlib.Path(folder) / "mixed")
         for model, flags in ((text_model, []), (str(vision / "smolvlm"), ["--images", "0"])):
-            with Server(program, "--no-auth", "--backend", "cpu", "--context", "4000", *flags, model=model) as s:
+            with Server(program, "--no-auth", "--backend", BACKEND, "--context", "4000", *flags, model=model) as s:
                 check(s.get("/v1/model").json()["parameters"]["use_vision"] is False, "it sees nothing")
                 refused(s, [part(png(20, 20)), "What?"], "reads no pictures")
 
@@ -181,10 +181,10 @@ def main():
     if not vision.exists():
         skip("the shared fixtures are absent")
     for family in FAMILIES:
-        with Server(program, "--no-auth", "--backend", "cpu", model=str(vision / family)) as s:
+        with Server(program, "--no-auth", "--backend", BACKEND, model=str(vision / family)) as s:
             check(s.get("/v1/model").json()["parameters"]["use_vision"] is True, family + " sees")
             golden_answers(s, vision, family)
-    with Server(program, "--no-auth", "--backend", "cpu", "--images", "2", model=str(vision / "smolvlm")) as s:
+    with Server(program, "--no-auth", "--backend", BACKEND, "--images", "2", model=str(vision / "smolvlm")) as s:
         run_tests(s, [shapes, refusals, crowd], vision)
     blind(program, golden, vision)
     return result()

@@ -1,6 +1,6 @@
 """server.py: starts `exl2 serve`, and speaks to it with nothing but sockets and JSON.
 takes: the program, a model folder, flags.
-gives: Server, Answer, skip, wait_for, model_of; check, run_tests, result."""
+gives: BACKEND, MODEL; Server, Answer, skip, wait_for, model_of; check, run_tests, result."""
 
 import json
 import os
@@ -15,6 +15,7 @@ import traceback
 
 SKIPPED = 77
 MODEL = os.environ.get("EXL2_TEST_MODEL", "")
+BACKEND = os.environ.get("EXL2_TEST_BACKEND", "cpu")  # of tests whose texts are golden
 
 
 def skip(why):
