@@ -31,7 +31,7 @@ struct engine_thread {
     uint32_t cpu_us, gpu_us;
     engine_batch *batches, **batch_end;
     uint32_t waiting, active;
-    uint32_t slots, max_jobs; /* slots: that the active runs use of the engine's jobs */
+    uint32_t slots, max_jobs; /* slots: that the runs hold of the engine's jobs */
     engine_run *urgent, **urgent_end;
     engine_run *ready, **ready_end;
     engine_load *loads, *ready_loads;
@@ -52,6 +52,7 @@ struct engine_thread {
 
 void engine_put(engine_thread *t, engine_run *run, const engine_record *r); /* and lists the run as ready */
 void engine_put_event(engine_thread *t, const exl2_event *event);           /* of a job */
+void engine_give_slots(engine_thread *t, engine_run *run);                  /* gives back the jobs that the run holds */
 
 /* ---- jobs: on the engine's thread, without the lock ---- */
 

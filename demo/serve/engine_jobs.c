@@ -28,6 +28,7 @@ static void refuse(engine_thread *t, engine_run *run, const refusal *r)
     engine_put(t, run, &(engine_record){ .kind = ENGINE_REFUSED, .result = r->result, .refusal = r->by, .text = why,
                                          .bytes = strlen(why), .prompt_tokens = r->prompt_tokens,
                                          .context_max = r->context_max });
+    engine_give_slots(t, run);
     lock_release(&t->lock);
 }
 
@@ -156,6 +157,7 @@ static bool count_ids(engine_thread *t, engine_batch *b, refusal *r)
     lock_take(&t->lock);
     engine_put(t, run, &(engine_record){ .kind = ENGINE_IDS, .text = (const char *)ids, .bytes = count * sizeof *ids });
     engine_put(t, run, &(engine_record){ .kind = ENGINE_DONE });
+    engine_give_slots(t, run);
     lock_release(&t->lock);
     free(ids);
     return true;
@@ -281,7 +283,6 @@ static bool start(engine_thread *t, engine_run *run, refusal *r)
     run->started_ns = clock_ns();
     run->active = true;
     t->active++;
-    t->slots += run->slots;
     engine_put(t, run, &(engine_record){ .kind = ENGINE_STARTED, .prompt_tokens = prompt,
                                          .context_max = model.context_max,
                                          .given_tokens = run->follows ? prompt : 0 });
@@ -330,10 +331,9 @@ static void start_urgent(engine_thread *t)
     }
 }
 
-/* Takes a batch out of the list, before its owner can hear that all of it was started or refused. */
+/* Takes a batch out of the list, before its owner can hear that all of it was started or refused. The lock is held. */
 static void leave_list(engine_thread *t, engine_batch *b)
 {
-    lock_take(&t->lock);
     engine_batch **at = &t->batches;
     while (*at != b) {
         at = &(*at)->next;
@@ -341,7 +341,6 @@ static void leave_list(engine_thread *t, engine_batch *b)
     *at = b->next;
     t->batch_end = b->next ? t->batch_end : at;
     t->waiting--;
-    lock_release(&t->lock);
 }
 
 /* A batch that waits and whose client has gone; all its runs are cancelled together. */
@@ -363,7 +362,9 @@ static void refuse_batch(engine_thread *t, engine_batch *b, refusal *r)
     exl2_last_error(t->host->engine, &error);
     r->why = r->why ? r->why : error.text;
     engine_run **runs = b->runs; /* after the last refusal they may be gone */
+    lock_take(&t->lock);
     leave_list(t, b);
+    lock_release(&t->lock);
     close_pictures(t, b);
     for (uint32_t i = 0, count = b->count; i < count; i++) {
         refuse(t, runs[i], r);
@@ -404,9 +405,12 @@ static bool start_batch(engine_thread *t, engine_batch *b)
             return false; /* goes on when a job has ended */
         }
         last = ++b->next_run == b->count;
+        lock_take(&t->lock);
+        t->slots += run->held = cancelled ? 0 : run->slots; /* with what waits, so that each is counted once */
         if (last) {
             leave_list(t, b);
         }
+        lock_release(&t->lock);
         bool counted = run->counts && !cancelled && count_ids(t, b, &r);
         bool started = counted || (!cancelled && !run->counts && start(t, run, &r));
         if (last && !counted) {

@@ -1,7 +1,8 @@
 /* engine_records.c: how events cross from the engine's thread to the I/O thread: as records in a run's inbox, which the
    I/O thread takes as a whole.
    takes: events; the lock of the engine's thread.
-   gives: engine_put, engine_put_event, engine_take, engine_read of engine_inside.h and engine_thread.h.
+   gives: engine_put, engine_put_event, engine_give_slots, engine_take, engine_read of engine_inside.h and
+          engine_thread.h.
    owns:  nothing; the buffers are the run's. */
 #include "../common/clock.h"
 #include "engine_inside.h"
@@ -62,6 +63,12 @@ void engine_put(engine_thread *t, engine_run *run, const engine_record *r)
     }
 }
 
+void engine_give_slots(engine_thread *t, engine_run *run)
+{
+    t->slots -= run->held;
+    run->held = 0;
+}
+
 void engine_put_event(engine_thread *t, const exl2_event *event)
 {
     engine_run *run = event->user;
@@ -93,7 +100,9 @@ void engine_put_event(engine_thread *t, const exl2_event *event)
         run->job = (exl2_job){ 0 };
         run->active = false;
         t->active--;
-        t->slots -= run->slots;
+        if (!run->keeps_session) { /* else its place is kept for the job that follows */
+            engine_give_slots(t, run);
+        }
         t->lost = t->lost || event->result == EXL2_ERR_DEVICE_LOST;
     }
     engine_put(t, run, &r);

@@ -308,6 +308,10 @@ void engine_run_free(engine_thread *t, engine_run *run)
         news(t);
     }
     run->session = (exl2_session){ 0 };
+    if (run->held) {
+        engine_give_slots(t, run);
+        news(t);
+    }
     lock_release(&t->lock);
     buffer_free(&run->inbox);
     buffer_free(&run->outbox);

@@ -126,6 +126,7 @@ struct engine_run { /* a job, and the ones that follow it in its session; zeroed
     /* Under the lock. */
     exl2_job job;
     bool started, ended, cancelled, listed;
+    uint32_t held;           /* jobs of the engine that it has, or that are kept for the one that follows */
     uint64_t started_ns;
     buffer inbox;            /* records; failed: memory ran out, and something is missing */
     engine_run *next_ready, *next_urgent;

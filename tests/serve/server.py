@@ -64,7 +64,7 @@ def result():
     return 1 if failures else 0
 
 
-def wait_for(what, seconds=60.0, pause=0.01):
+def wait_for(what, seconds=120.0, pause=0.01):
     """Waits until `what` gives something true, and gives that. A watchdog, no measurement."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -91,12 +91,14 @@ class Answer:
 
 
 class Connection:
-    """One request whose answer is read piece by piece."""
+    """One request whose answer is read piece by piece. narrow: the system takes little of what is not yet read."""
 
-    def __init__(self, port, method, path, body=None, headers=None, send=True):
+    def __init__(self, port, method, path, body=None, headers=None, send=True, narrow=False):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=120)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.data = b""
+        self.data, self.narrow = b"", narrow
+        if narrow:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         payload = b"" if body is None else (body if isinstance(body, bytes) else json.dumps(body).encode())
         lines = ["%s %s HTTP/1.1" % (method, path), "Host: 127.0.0.1:%d" % port, "Connection: close"]
         if body is not None:
@@ -119,6 +121,8 @@ class Connection:
         self.socket.close()
 
     def answer(self):
+        if self.narrow:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         while True:
             piece = self.socket.recv(65536)
             if not piece:
@@ -186,8 +190,8 @@ class Server:
                 self.process.wait()
         self.folder.cleanup()
 
-    def open(self, method, path, body=None, headers=None):
-        return Connection(self.port, method, path, body, dict(self.headers, **(headers or {})))
+    def open(self, method, path, body=None, headers=None, narrow=False):
+        return Connection(self.port, method, path, body, dict(self.headers, **(headers or {})), narrow=narrow)
 
     def ask(self, method, path, body=None, headers=None):
         return self.open(method, path, body, headers).answer()

@@ -2,12 +2,14 @@
 takes: turns.py PROGRAM [MODEL]; the model of EXL2_TEST_MODEL.
 gives: exit code 0, 1 (the failed checks are printed) or 77 (no model)."""
 
+import concurrent.futures
 import json
 import pathlib
 import sys
 import tempfile
 
 from server import Server, check, model_of, result, run_tests, wait_for
+from tiny import write_tiny
 
 THINKS = ("{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + (m['content'] or '') + '<|im_end|>\n' }}{% endfor %}"
           "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>\n' }}{% endif %}")
@@ -92,6 +94,18 @@ def pages(s):
     wait_for(lambda: s.figures()["exl2_pages_used"] == 0 and s.figures()["exl2_jobs_active"] == 0, 20)
 
 
+def crowd(s):
+    """More requests than the engine has jobs: the second job of each has a place, too."""
+    def one(i):
+        answer = s.post("/v1/chat/completions", dict(ASK, max_tokens=12, reasoning_budget=2, ban_eos_token=True, seed=i))
+        check(answer.status == 200, "%d: %s" % (i, answer.body[:300]))
+        choice = answer.json()["choices"][0]
+        check(choice["message"]["content"] and answer.json()["usage"]["completion_tokens"] == 12, "it is whole: %r" % choice)
+    with concurrent.futures.ThreadPoolExecutor(120) as threads:
+        list(threads.map(one, range(240)))
+    pages(s)
+
+
 def main():
     model = model_of(sys.argv)
     with tempfile.TemporaryDirectory() as folder:
@@ -100,6 +114,9 @@ def main():
         for flags, tests in ((["--template", str(template)], (thoughts, calls, pages)), ([], (calls, pages))):
             with Server(sys.argv[1], "--no-auth", *flags, model=model) as s:
                 run_tests(s, tests)
+        tiny = write_tiny(model, pathlib.Path(folder) / "tiny")
+        with Server(sys.argv[1], "--no-auth", "--context", "2048", "--template", str(template), model=tiny) as s:
+            run_tests(s, [crowd])
     return result()
 
 
