@@ -1,6 +1,6 @@
 /* mixed_model.h: small random models whose matrices are each stored in a kind of their own (dense, GPTQ, AWQ, EXL2,
-   EXL3), as a folder in memory, and their logits by a forward pass in double from the weights that the file formats define.
-   Written from the formats, not with the loader's code. Two layers, hidden size 64, two heads of 32, one K/V head, MLP
+   EXL3), as a folder in memory, and their logits by a forward pass in double from the weights that the file formats
+   define. Written from the formats, not with the loader's code. Two layers, hidden size 64, two heads of 32, one K/V head, MLP
    of 96. */
 #ifndef MIXED_MODEL_H
 #define MIXED_MODEL_H
@@ -23,7 +23,8 @@
 #define MIXED_MATRICES (4 + 3 * MIXED_EXPERTS) /* of a layer, at most: q, k, v, o, then gate, up, down of each expert */
 
 /* kinds: MIXED_LAYERS texts with a letter for each matrix, in the order above. d: dense F16; b: dense BF16; g: GPTQ of
-   4 bits; a: the same with act order; 2, 3, 8: GPTQ of so many bits; w: AWQ; e: EXL2 of 4 and 3 bits; t: EXL3 of 4 bits, MUL1; m: of 3 bits, MCG. */
+   4 bits; a: the same with act order; 2, 3, 8: GPTQ of so many bits; w: AWQ; e: EXL2 of 4 and 3 bits;
+   t: EXL3 of 4 bits, MUL1; m: of 3 bits, MCG. */
 typedef struct mixed_model {
     const char *kinds[MIXED_LAYERS];
     const char *config;        /* members of config.json beside those of the shape; begins with a comma, or "" */

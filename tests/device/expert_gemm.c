@@ -311,7 +311,7 @@ static void layer_open(layer *l, const struct layer_case *form, uint32_t chunk_b
     l->weight_buffer = rig_buffer_of(l->weight, (size_t)ROWS * form->active * 4);
     l->out = rig_buffer_make((size_t)ROWS * form->hidden * 4);
     l->scratch = rig_buffer_make(exl2__cuda_grouped_scratch_bytes(ROWS, form->active, form->experts, form->hidden,
-                                                                  form->inter) + GUARD);
+                                                                  form->inter, false) + GUARD);
     l->partial = rig_buffer_make(exl2__cuda_gemm_partial_max((uint32_t)rig.sm_count));
     spread(NULL, SPREAD_THREADS, reference_up, l);
 }
@@ -372,7 +372,7 @@ static void compute(layer *l, uint32_t first, uint32_t rows, bool add, uint32_t 
 {
     const struct layer_case *f = l->form;
     exl2__cuda_grouped e = experts_of(l, first, rows);
-    uint64_t used = exl2__cuda_grouped_scratch_bytes(rows, f->active, f->experts, f->hidden, f->inter);
+    uint64_t used = exl2__cuda_grouped_scratch_bytes(rows, f->active, f->experts, f->hidden, f->inter, false);
     uint8_t guard[GUARD];
     e.add = add;
     exl2__cuda_grouped_plan plan = exl2__cuda_grouped_plan_make(&e, (uint32_t)rig.sm_count, budget);
@@ -561,7 +561,7 @@ static void time_rows(layer *l, uint32_t rows)
         printf(" %s %.1f", exl2__cuda_kernel_rows[plan.launch[i].kernel].function + 14, time_launches(&plan, i, i + 1));
     }
     printf(" us; scratch %.1f MB\n", (double)exl2__cuda_grouped_scratch_bytes(rows, f->active, f->experts, f->hidden,
-                                                                              f->inter) * 1e-6);
+                                                                              f->inter, false) * 1e-6);
     fflush(stdout);
     free(counts);
 }
@@ -604,7 +604,7 @@ static void speed(int count, char **numbers)
     l.weight_buffer = rig_buffer_of(l.weight, (size_t)rows * form.active * 4);
     l.out = rig_buffer_make((uint64_t)rows * form.hidden * 4);
     l.scratch = rig_buffer_make(exl2__cuda_grouped_scratch_bytes(rows, form.active, form.experts, form.hidden,
-                                                                 form.inter));
+                                                                 form.inter, false));
     l.partial = rig_buffer_make(exl2__cuda_gemm_partial_max((uint32_t)rig.sm_count));
     for (size_t i = 0; i < sizeof usual / sizeof usual[0] && count == 0; i++) {
         time_rows(&l, usual[i]);

@@ -5,7 +5,8 @@
 #include "cuda_rig.h"
 
 static const char *folder; /* of the models */
-static uint32_t products, many, embeddings, experts, grouped; /* launches of EXL3 kernels; grouped: experts, many rows */
+static uint32_t products, many, embeddings, experts, grouped; /* launches of EXL3 kernels; grouped: experts, many
+                                                                  rows */
 
 /* All memory that a product with experts may touch belongs to the model. */
 static void check_experts(const exl2k_exl3_expert_args *x, bool few, uint32_t tile_rows, const unsigned grid[3])

@@ -236,7 +236,8 @@ EXL2__PRIVATE void exl2__cuda_buffers_routed(exl2__cuda_buffers *b, const exl2__
 EXL2__PRIVATE void exl2__cuda_buffers_routed_zeroed(exl2__cuda_buffers *b, const exl2__plan *p, exl2__cuda_arena *a)
 {
     exl2__cuda_routed *routed = &b->routed;
-    uint64_t slots = (uint64_t)routed->used_max * EXL2K_EXPERT_ROWS, of_exl3 = EXL2K_EXL3_ROWS * p->shape.experts.active;
+    uint64_t slots = (uint64_t)routed->used_max * EXL2K_EXPERT_ROWS;
+    uint64_t of_exl3 = EXL2K_EXL3_ROWS * p->shape.experts.active;
     if (slots > 0) {
         routed->tickets = exl2__cuda_arena_take(a, p->rows_max * sizeof(uint32_t));
         routed->x = exl2__cuda_arena_take(a, p->rows_max * b->x_pitch * 2ull);

@@ -113,7 +113,8 @@ EXL2__PRIVATE uint64_t exl2__cuda_host_bytes(const exl2__device *device, const e
     const exl2__shape *s = &p->shape;
     uint64_t layers = exl2__plan_span(p), slot = exl2__max64(EXL2__CUDA_SLOT_BYTES, slice_bytes);
     uint64_t alone = s->mixes_exl3 ? 5 : 0; /* q, k, v, gate, up */
-    uint64_t matrices = ((s->experts.count ? 5 : 4) + alone) * layers + 3, vectors = EXL2__UNIT_VECTORS_MAX * layers + 2;
+    uint64_t matrices = ((s->experts.count ? 5 : 4) + alone) * layers + 3;
+    uint64_t vectors = EXL2__UNIT_VECTORS_MAX * layers + 2;
     uint64_t bytes = matrices * sizeof(exl2__cuda_matrix) + vectors * sizeof(exl2__cuda_vector);
     bytes += exl2__cuda_orders_max(p) * sizeof(uint16_t);
     if (exl2__experts_any(&s->experts)) { /* records of layers, and the order of their inputs */
