@@ -1,7 +1,7 @@
 /* mixed_model.h: small random models whose matrices are each stored in a kind of their own (dense, GPTQ, AWQ, EXL2,
    EXL3), as a folder in memory, and their logits by a forward pass in double from the weights that the file formats
-   define. Written from the formats, not with the loader's code. Two layers, hidden size 64, two heads of 32, one K/V head, MLP
-   of 96. */
+   define. Written from the formats, not with the loader's code. Two layers, hidden size 64, two heads of 32, one K/V
+   head, MLP of 96. */
 #ifndef MIXED_MODEL_H
 #define MIXED_MODEL_H
 

@@ -172,8 +172,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_staged_pack(exl2__cuda_model *m, const exl2
     return exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_shuffle_codes, grid, &a);
 }
 
-/* Loads rows of a part that is only multiplied, block by block. ends: of its chunks. A slice may end one block and begin
-   the next. */
+/* Loads rows of a part that is only multiplied, block by block. ends: of its chunks. A slice may end one block and
+   begin the next. */
 EXL2__PRIVATE exl2_result exl2__cuda_feed_staged(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
                                                  const uint16_t *ends, const exl2__rows_slice *slice)
 {

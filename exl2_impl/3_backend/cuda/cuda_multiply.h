@@ -4,8 +4,8 @@
 
    It chooses among products of few rows, GEMM, those of EXL3 matrices, and products whose parts order their inputs
    differently, or of which only some are of EXL3. It knows layer and role, so whatever is added to a product, such as a
-   matrix of low rank, is added here. The experts of a layer are not among its operands: their kernels multiply by all of them at once
-   (cuda_experts.h). */
+   matrix of low rank, is added here. The experts of a layer are not among its operands: their kernels
+   multiply by all of them at once (cuda_experts.h). */
 #ifndef EXL2__CUDA_MULTIPLY_H
 #define EXL2__CUDA_MULTIPLY_H
 
