@@ -189,7 +189,7 @@ void call_choice_free(choice *c)
 void call_headers(const call *c, char *out, size_t cap)
 {
     const buffer *w = &c->request.warnings;
-    snprintf(out, cap, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\nX-Request-Id: %s\r\n%s%.400s%s", c->id,
+    snprintf(out, cap, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n%s%.400s%s",
              w->bytes ? "X-Warning: not supported and ignored: " : "", w->bytes ? w->data : "", w->bytes ? "\r\n" : "");
 }
 

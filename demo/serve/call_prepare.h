@@ -11,7 +11,7 @@
 /* Fills in the choice's run. The error is for the client. */
 void call_prepare(choice *c, request_error *error);
 void call_choice_free(choice *c);
-void call_headers(const call *c, char *out, size_t cap); /* x-request-id, x-warning */
+void call_headers(const call *c, char *out, size_t cap); /* x-warning, and that of a stream */
 const char *call_template(const call *c); /* its text; NULL: none */
 /* Gives the messages ids of calls that Mistral's templates accept, where this is one. false: no memory. */
 bool call_short_ids(const server *s, const char *template_text, request *r);

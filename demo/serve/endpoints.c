@@ -14,10 +14,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum route_method { GET = 1, POST = 2, PUT = 4, DELETE_ = 8 } route_method;
+#define PICTURES_BODY_MAX ((uint64_t)16 << 20)
+
+typedef enum route_flag {
+    GET = 1, POST = 2, PUT = 4, DELETE_ = 8,
+    PICTURES = 16, /* a body may have some, where a model reads pictures */
+    CHATS = 32     /* and so may a chat, where chats are stored */
+} route_flag;
 
 typedef struct route {
-    unsigned methods;
+    unsigned flags; /* route_flag */
     const char *path; /* without /v1; one that ends in '/' has a tail */
     keys_level level;
     endpoint_fn run;
@@ -43,13 +49,13 @@ static void responses_request(const endpoint_request *r)
 static const route routes[] = {
     { GET, "/health", KEYS_NONE, endpoint_health },
     { POST, "/completions", KEYS_API, completions },
-    { POST, "/chat/completions", KEYS_API, chat_completions },
-    { POST, "/responses", KEYS_API, responses_request },
-    { POST, "/token/encode", KEYS_API, endpoint_encode },
+    { POST | PICTURES, "/chat/completions", KEYS_API, chat_completions },
+    { POST | PICTURES, "/responses", KEYS_API, responses_request },
+    { POST | PICTURES, "/token/encode", KEYS_API, endpoint_encode },
     { POST, "/token/decode", KEYS_API, endpoint_decode },
-    { POST, "/internal/encode", KEYS_API, endpoint_encode },
+    { POST | PICTURES, "/internal/encode", KEYS_API, endpoint_encode },
     { POST, "/internal/decode", KEYS_API, endpoint_decode },
-    { POST, "/internal/token-count", KEYS_API, endpoint_count },
+    { POST | PICTURES, "/internal/token-count", KEYS_API, endpoint_count },
     { GET, "/internal/model/info", KEYS_API, endpoint_internal_model },
     { GET, "/models", KEYS_API, endpoint_models },
     { GET, "/models/", KEYS_API, endpoint_model_of },
@@ -74,7 +80,7 @@ static const route routes[] = {
     { GET, "/ui/watch", KEYS_API, endpoint_watch },
     { POST, "/ui/budget", KEYS_ADMIN, endpoint_budget },
     { GET, "/ui/sessions", KEYS_API, endpoint_sessions },
-    { GET | PUT | DELETE_, "/ui/sessions/", KEYS_API, endpoint_session },
+    { GET | PUT | DELETE_ | CHATS, "/ui/sessions/", KEYS_API, endpoint_session },
     { POST, "/model/load", KEYS_ADMIN, endpoint_load },
     { POST, "/model/unload", KEYS_ADMIN, endpoint_unload },
     { POST, "/template/switch", KEYS_ADMIN, endpoint_template_switch },
@@ -188,7 +194,7 @@ static void refuse_method(http_exchange *x, const route *found)
     static const struct { unsigned method; const char *names; } rows[] = { { GET, "GET, HEAD" }, { POST, "POST" },
                                                                            { PUT, "PUT" }, { DELETE_, "DELETE" } };
     for (size_t i = 0; i < 4; i++) {
-        if (found->methods & rows[i].method) {
+        if (found->flags & rows[i].method) {
             bytes +=
                 (size_t)snprintf(allow + bytes, sizeof allow - bytes, "%s %s", bytes > 6 ? "," : "", rows[i].names);
         }
@@ -216,6 +222,16 @@ static bool answer_page(http_exchange *x, const http_request *r)
     return true;
 }
 
+/* A body with pictures may be longer, where it has any use: a screenshot of 3840 x 2160 has some 10 MB as base64. */
+static bool may_have_pictures(const server *s, const route *found)
+{
+    bool may = ((found->flags & CHATS) && s->options->sessions) || ((found->flags & PICTURES) && s->options->inline_load);
+    for (const model *m = s->models; m && (found->flags & PICTURES) && !may; m = m->next) {
+        may = m->load.info.tower_bytes > 0;
+    }
+    return may;
+}
+
 void endpoints_head(server *s, http_exchange *x, const http_request *r)
 {
     char message[256];
@@ -233,11 +249,13 @@ void endpoints_head(server *s, http_exchange *x, const http_request *r)
     if (level == KEYS_NONE) {
         http_answer_error(x, 401, "WWW-Authenticate: Bearer\r\n", "authentication_error", NULL, "invalid_api_key",
                           "The key is missing or wrong. Send it as Authorization: Bearer KEY, or as x-api-key.");
-    } else if (!(found->methods & method_of(r))) {
+    } else if (!(found->flags & method_of(r))) {
         refuse_method(x, found);
     } else if (level < found->level) {
         http_answer_error(x, 403, NULL, "permission_error", NULL, "admin_key_required",
                           "This needs an admin key, as x-admin-key.");
+    } else if (!s->options->body_max && may_have_pictures(s, found)) {
+        http_set_body_max(x, PICTURES_BODY_MAX);
     }
 }
 

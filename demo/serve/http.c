@@ -331,6 +331,11 @@ void http_set_alarm(http *h, uint64_t ms)
     h->alarm_ms = h->desc.system.now_ms(h->desc.system.user) + ms;
 }
 
+void http_set_body_max(http_exchange *x, uint64_t bytes)
+{
+    x->parser.body_max = bytes;
+}
+
 const http_request *http_request_of(const http_exchange *x)
 {
     return &x->parser.request;

@@ -40,6 +40,7 @@ typedef struct http_log {
     const char *peer;           /* address of the client */
     const char *method, *path;  /* "" if the request was not readable; path as in http_request: escape controls */
     int status;                 /* 0: the client left before there was one */
+    uint64_t id;                /* of the answer: X-Request-Id has it and the desc's id_seed; 0: there was none */
     uint64_t bytes;             /* of the answer's body */
     uint64_t ms;                /* from the first byte of the request on */
     bool gone;                  /* the answer was cut off */
@@ -51,6 +52,7 @@ typedef struct http_desc {
     uint64_t body_max;          /* bytes; 0: 4 MiB */
     int connections_max;        /* 0: 512 */
     unsigned ping_seconds;      /* a stream begun with `ping` gets ": keep-alive" after so long a silence; 0: 15 */
+    uint32_t id_seed;           /* of this run of the server: X-Request-Id is "SEED-N", the Nth answer */
     bool no_auth;               /* the server has no keys: only pages of its own origin may use it (see README) */
     const char *cors_origin;    /* --cors: the one origin that is allowed; NULL: any with keys, none with no_auth */
     void *user;
@@ -81,8 +83,11 @@ void http_wake(http *h); /* from any thread or signal handler: on_wake is called
 uint64_t http_now_ms(const http *h);           /* the server's clock */
 void http_set_alarm(http *h, uint64_t ms);     /* on_alarm once, in so many milliseconds; replaces an earlier alarm */
 
+/* In on_head: the limit of this request's body, in place of the desc's. */
+void http_set_body_max(http_exchange *x, uint64_t bytes);
+
 /* Exchanges. `headers` are whole lines "Name: value\r\n", or NULL; Date, Content-Length, Transfer-Encoding,
-   Connection, X-Content-Type-Options and those of CORS are added. `type` is the Content-Type; NULL: there is none.
+   Connection, X-Request-Id, X-Content-Type-Options and those of CORS are added. `type` is the Content-Type; NULL: there is none.
    The body is copied, and left out where the method is HEAD, or the status 204 or 304. */
 void http_answer(http_exchange *x, int status, const char *type, const char *headers, const void *body, size_t bytes);
 /* {"error":{"message","type","param","code"},"detail":message}; param and code may be NULL: null. */

@@ -147,6 +147,8 @@ static void put_head(http_exchange *x, int status, const char *type, const char 
     x->close_after |= !r->keep_alive || x->server->stopping;
     put_line(x, "HTTP/1.1 %d %s\r\n", status, reason_of(status));
     put_date(x);
+    x->id = ++x->server->ids;
+    put_line(x, "X-Request-Id: %08lx-%llu\r\n", (unsigned long)x->server->desc.id_seed, (unsigned long long)x->id);
     if (type) {
         put_text(x, "Content-Type: ");
         put_text(x, type);

@@ -27,7 +27,7 @@ void http_next_exchange(http_exchange *x)
     x->handed = x->close_after = x->unread = x->chunked = x->head_only = x->ping = x->was_full = false;
     x->user = NULL;
     x->status = 0;
-    x->answer_bytes = x->first_ms = x->probe_ms = x->wrote_ms = 0;
+    x->id = x->answer_bytes = x->first_ms = x->probe_ms = x->wrote_ms = 0;
     http_free_buffer(x->server, &x->body);
     http_parse_begin(&x->parser, x->server->desc.body_max);
 }
@@ -43,6 +43,7 @@ static void log_exchange(http_exchange *x, bool gone)
                       .method = r->method ? r->method : "",
                       .path = r->path ? r->path : "",
                       .status = x->status,
+                      .id = x->id,
                       .bytes = x->answer_bytes,
                       .ms = x->server->now_ms - x->first_ms,
                       .gone = gone };
@@ -79,7 +80,7 @@ static void take_head(http_exchange *x, bool more_bytes)
     if (http_origin_check(x) && d->on_head) {
         d->on_head(d->user, x, r);
     }
-    bool too_long = r->length > d->body_max;
+    bool too_long = r->length > x->parser.body_max;
     if (x->state == HTTP_READING && r->expects_continue && !more_bytes && !too_long) {
         http_put_out(x, go_on, sizeof go_on - 1);
     }

@@ -43,6 +43,7 @@ struct http_exchange { /* a connection with its current exchange */
     bool unread;          /* the request was not read to its end */
     bool chunked, head_only, ping, was_full, probed;
     int status;           /* of the answer; 0: none yet */
+    uint64_t id;          /* of the answer; 0: none yet */
     uint64_t answer_bytes, first_ms, probe_ms, wrote_ms;
     char peer[NET_ADDRESS_MAX], local[NET_ADDRESS_MAX];
     http_parser parser;   /* the last member: most of it is not cleared */
@@ -54,6 +55,7 @@ struct http {
     atomic_bool woken;    /* a byte is in the pair */
     bool stopping, alarm_set;
     int port, count;
+    uint64_t ids;         /* answers that were begun */
     uint64_t now_ms, accept_ms, alarm_ms; /* time of this turn; no accept before; the alarm is due */
     http_exchange **connections; /* [count] of connections_max */
     net_poll *polls;             /* [connections_max + 2] */

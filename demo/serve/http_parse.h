@@ -52,6 +52,7 @@ typedef struct http_parser {
     size_t piece_bytes;
     int status;          /* HTTP_BAD: 400, 413, 414, 417 or 431; else 0 */
     const char *problem; /* HTTP_BAD: one sentence */
+    uint64_t body_max;   /* may be changed between HTTP_HEAD and the next call */
     /* private */
     int state;
     int hosts, lengths, codings, trailers; /* fields seen: Host, Content-Length, Transfer-Encoding; trailer fields */
@@ -60,7 +61,7 @@ typedef struct http_parser {
     size_t authority_bytes;
     size_t head_bytes, line_at;            /* bytes in head; where its last line begins */
     size_t digits, extension_bytes;        /* of the size of this chunk; of all extensions */
-    uint64_t body_max, body_bytes, left;   /* left: of the length, or of this chunk */
+    uint64_t body_bytes, left;             /* left: of the length, or of this chunk */
     char head[HTTP_HEAD_MAX];              /* not cleared: only head_bytes of it are defined */
 } http_parser;
 

@@ -34,7 +34,6 @@
 #define STREAMS_END_MS 5000 /* after a signal, streams may end by themselves */
 #define CUT_MS 1000         /* and then what was written may be read */
 #define CPU_US 20000u       /* of a step, so that long prompts can be left */
-#define BODY_MAX ((uint64_t)16 << 20) /* a screenshot of 3840 x 2160 has some 10 MB as PNG and base64 */
 #define IMAGES 8u           /* open at a time, and in a request */
 #define JOBS_PER_PLACE 4u   /* jobs in the engine for each place of a batch; the others wait in the queue */
 
@@ -128,8 +127,9 @@ static void on_log(void *user, const http_log *line)
                                                   : snprintf(path + at, 5, "\\x%02x", (unsigned char)*c));
     }
     path[at] = 0;
-    fprintf(stderr, "%s %s %s %d %llu bytes %llu ms%s\n", line->peer, line->method, path, line->status,
-            (unsigned long long)line->bytes, (unsigned long long)line->ms, line->gone ? " (client left)" : "");
+    fprintf(stderr, "%s %s %s %d %llu bytes %llu ms, %08lx-%llu%s\n", line->peer, line->method, path, line->status,
+            (unsigned long long)line->bytes, (unsigned long long)line->ms,
+            (unsigned long)(uint32_t)s->id_seed, (unsigned long long)line->id, line->gone ? " (client left)" : "");
 }
 
 static void wake(void *user)
@@ -169,7 +169,7 @@ static bool open_http(server *s)
 {
     const serve_options *o = s->options;
     char error[256] = "";
-    s->http = http_open(&(http_desc){ .host = o->address, .port = (int)o->port, .body_max = o->body_max,
+    s->http = http_open(&(http_desc){ .host = o->address, .port = (int)o->port, .body_max = o->body_max, .id_seed = (uint32_t)s->id_seed,
                                       .ping_seconds = o->ping, .no_auth = o->no_auth, .cors_origin = o->cors, .user = s,
                                       .on_head = on_head, .on_request = on_request, .on_gone = on_gone,
                                       .on_room = on_room, .on_wake = on_wake, .on_alarm = on_alarm, .on_log = on_log },
@@ -305,7 +305,7 @@ static void close_all(server *s)
 
 int cli_serve(int argc, char **argv)
 {
-    serve_options o = { .port = 5000, .queue = 256, .ping = 15, .body_max = BODY_MAX, .cpu_us = CPU_US };
+    serve_options o = { .port = 5000, .queue = 256, .ping = 15, .cpu_us = CPU_US };
     o.model.vision = (exl2_vision_desc){ .images = IMAGES, .pixels_max = REQUEST_PIXELS_MAX };
     const arg positional[] = { { "MODEL", ARG_TEXTS, &o.models, NULL, "model folders, up to four" } };
     const arg flags[] = {
@@ -333,7 +333,7 @@ int cli_serve(int argc, char **argv)
         { "--tools", ARG_CHOICE, &o.tools, "auto|none|hermes|llama3|mistral", "how calls of tools are written (auto)" },
         { "--alias", ARG_TEXTS, &o.aliases, "NAME", "another name of the first model; may be repeated" },
         { "--cors", ARG_TEXT, &o.cors, "ORIGIN", "the one origin whose pages may use the server" },
-        { "--body-max", ARG_U64, &o.body_max, "BYTES", "most bytes of a request's body (16777216)" },
+        { "--body-max", ARG_U64, &o.body_max, "BYTES", "most bytes of a request's body (4194304; 16777216 where pictures may be in it)" },
         { "--images", ARG_U32, &o.model.vision.images, "N",
           "most pictures of a request, where the model reads pictures; 0 = none (8)" },
         { "--image-rows", ARG_U32, &o.model.vision.rows, "N", "rows of pictures that are kept (those of 8 pictures)" },

@@ -19,7 +19,7 @@ typedef struct serve_options {
     const char *embeddings;   /* folder of a model for /v1/embeddings */
     const char *address, *keys, *folder, *draft, *template, *reasoning, *cors, *override, *sessions;
     uint32_t port, queue, ping, batch;
-    uint64_t body_max;
+    uint64_t body_max;        /* 0: what endpoints_head says */
     uint32_t cpu_us, gpu_us;
     uint32_t sampling;        /* index in neutral|model|balanced */
     uint32_t tools;           /* a tools_format */

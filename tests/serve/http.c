@@ -221,6 +221,7 @@ static void check_log(void)
     CHECK_INT(rig.logs, 1);
     CHECK_INT(rig.log.status, 200);
     CHECK_INT(rig.log.bytes, 3);
+    CHECK_INT(rig.log.id, 1);
     CHECK_INT(rig.log.ms, 1234);
     CHECK(!rig.log.gone);
     CHECK_TEXT(rig.log.peer, "127.0.0.1");

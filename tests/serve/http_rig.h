@@ -276,20 +276,32 @@ static void rig_send(int s, const char *text)
     rig_send_bytes(s, text, strlen(text));
 }
 
-static char rig_text[1 << 21]; /* what the last rig_read has read, without lines of Date */
+static char rig_text[1 << 21]; /* what the last rig_read has read, without Date and X-Request-Id */
 static size_t rig_text_bytes;
 
-static void rig_drop_dates(void)
+/* Every answer has these lines, which differ from one to the next. */
+static void rig_drop_lines(const char *name, bool (*good)(const char *line, const char *end))
 {
-    for (char *at = rig_text; (at = strstr(at, "Date: ")) != NULL;) {
+    for (char *at = rig_text; (at = strstr(at, name)) != NULL;) {
         char *end = strstr(at, "\r\n");
         if (!end) {
             return; /* the rest has not come yet */
         }
-        CHECK(end - at == 35 && strncmp(end - 4, " GMT", 4) == 0);
+        CHECK(good(at, end));
         memmove(at, end + 2, (size_t)(rig_text + rig_text_bytes - (end + 2)) + 1);
         rig_text_bytes -= (size_t)(end + 2 - at);
     }
+}
+
+static bool rig_good_date(const char *line, const char *end)
+{
+    return end - line == 35 && strncmp(end - 4, " GMT", 4) == 0;
+}
+
+static bool rig_good_id(const char *line, const char *end)
+{
+    const char *digits = line + sizeof "X-Request-Id: 01234567-" - 1;
+    return digits < end && digits[-1] == '-' && strspn(digits, "0123456789") == (size_t)(end - digits) && *digits != '0';
 }
 
 /* Reads until the text ends with `until`; NULL: until the connection ends. Returns what came. */
@@ -305,7 +317,8 @@ static const char *rig_read(int s, const char *until)
             rig_text_bytes += done > 0 ? (size_t)done : 0;
         }
         rig_text[rig_text_bytes] = 0;
-        rig_drop_dates();
+        rig_drop_lines("Date: ", rig_good_date);
+        rig_drop_lines("X-Request-Id: ", rig_good_id);
         open = done > 0 || (done < 0 && errno == EAGAIN);
         size_t end = until ? strlen(until) : 0;
         whole = until && rig_text_bytes >= end && strcmp(rig_text + rig_text_bytes - end, until) == 0;

@@ -164,6 +164,19 @@ def crowd(s, _):
     wait_for(lambda: s.figures()["exl2_jobs_active"] == 0 and s.figures()["exl2_pages_used"] == 0, 60)
 
 
+def body_of(s, path, mib):
+    """The status of a body of so many MiB, of which the last one says nothing."""
+    text = json.dumps(greedy(turn("x"))).encode()
+    return s.post(path, text[:-1] + b" " * (mib << 20) + b"}").status
+
+
+def longest(s, _):
+    """Where pictures may be in a body it may have 16 MiB, elsewhere 4."""
+    statuses = [body_of(s, *row) for row in (("/v1/chat/completions", 15), ("/v1/chat/completions", 16), ("/v1/token/encode", 15),
+                                             ("/v1/completions", 4), ("/v1/embeddings", 4))]
+    check(statuses == [200, 413, 200, 413, 413], "%s" % statuses)
+
+
 def blind(program, golden, vision):
     """A model without a tower, and one whose tower is not wanted: never a text without the picture."""
     with tempfile.TemporaryDirectory() as folder:
@@ -171,6 +184,8 @@ def blind(program, golden, vision):
         for model, flags in ((text_model, []), (str(vision / "smolvlm"), ["--images", "0"])):
             with Server(program, "--no-auth", "--backend", BACKEND, "--context", "4000", *flags, model=model) as s:
                 check(s.get("/v1/model").json()["parameters"]["use_vision"] is False, "it sees nothing")
+                check(body_of(s, "/v1/chat/completions", 4) == 413, "its bodies have no pictures")
+                check(body_of(s, "/v1/chat/completions", 3) != 413, "3 MiB are not too long")
                 refused(s, [part(png(20, 20)), "What?"], "reads no pictures")
 
 
@@ -185,7 +200,7 @@ def main():
             check(s.get("/v1/model").json()["parameters"]["use_vision"] is True, family + " sees")
             golden_answers(s, vision, family)
     with Server(program, "--no-auth", "--backend", BACKEND, "--images", "2", model=str(vision / "smolvlm")) as s:
-        run_tests(s, [shapes, refusals, crowd], vision)
+        run_tests(s, [shapes, refusals, crowd, longest], vision)
     blind(program, golden, vision)
     return result()
 

@@ -289,6 +289,9 @@ def errors(s):
                          ({"messages": [{"role": "user", "content": "x"}], "top_logprobs": 21}, 400)):
         answer = s.post(post, body)
         check(answer.status == status and answer.json()["error"]["message"], "%r is a %d: %d" % (body, status, answer.status))
+        check(answer.headers["x-request-id"], "an error has an id")
+    ids = [s.get("/v1/nothing").headers["x-request-id"], s.get("/health").headers["x-request-id"]]
+    check(ids[0] != ids[1], "each answer has its own: %s" % ids)
     check(s.get("/v1/nothing").status == 404, "an unknown path")
     wrong = s.get("/v1/chat/completions")
     check(wrong.status == 405 and "POST" in wrong.headers["allow"], "a wrong method")
