@@ -225,11 +225,14 @@ static bool answer_page(http_exchange *x, const http_request *r)
 /* A body with pictures may be longer, where it has any use: a screenshot of 3840 x 2160 has some 10 MB as base64. */
 static bool may_have_pictures(const server *s, const route *found)
 {
-    bool may = ((found->flags & CHATS) && s->options->sessions) || ((found->flags & PICTURES) && s->options->inline_load);
-    for (const model *m = s->models; m && (found->flags & PICTURES) && !may; m = m->next) {
+    if (found->flags & CHATS) {
+        return s->options->sessions != NULL;
+    }
+    bool may = s->options->inline_load; /* the model is perhaps not yet loaded */
+    for (const model *m = s->models; m && !may; m = m->next) {
         may = m->load.info.tower_bytes > 0;
     }
-    return may;
+    return may && (found->flags & PICTURES);
 }
 
 void endpoints_head(server *s, http_exchange *x, const http_request *r)

@@ -87,8 +87,8 @@ void http_set_alarm(http *h, uint64_t ms);     /* on_alarm once, in so many mill
 void http_set_body_max(http_exchange *x, uint64_t bytes);
 
 /* Exchanges. `headers` are whole lines "Name: value\r\n", or NULL; Date, Content-Length, Transfer-Encoding,
-   Connection, X-Request-Id, X-Content-Type-Options and those of CORS are added. `type` is the Content-Type; NULL: there is none.
-   The body is copied, and left out where the method is HEAD, or the status 204 or 304. */
+   Connection, X-Request-Id, X-Content-Type-Options and those of CORS are added. `type` is the Content-Type; NULL:
+   there is none. The body is copied, and left out where the method is HEAD, or the status 204 or 304. */
 void http_answer(http_exchange *x, int status, const char *type, const char *headers, const void *body, size_t bytes);
 /* {"error":{"message","type","param","code"},"detail":message}; param and code may be NULL: null. */
 void http_answer_error(http_exchange *x, int status, const char *headers, const char *type, const char *param,

@@ -169,8 +169,9 @@ static bool open_http(server *s)
 {
     const serve_options *o = s->options;
     char error[256] = "";
-    s->http = http_open(&(http_desc){ .host = o->address, .port = (int)o->port, .body_max = o->body_max, .id_seed = (uint32_t)s->id_seed,
-                                      .ping_seconds = o->ping, .no_auth = o->no_auth, .cors_origin = o->cors, .user = s,
+    s->http = http_open(&(http_desc){ .host = o->address, .port = (int)o->port, .body_max = o->body_max,
+                                      .ping_seconds = o->ping, .no_auth = o->no_auth, .cors_origin = o->cors,
+                                      .id_seed = (uint32_t)s->id_seed, .user = s,
                                       .on_head = on_head, .on_request = on_request, .on_gone = on_gone,
                                       .on_room = on_room, .on_wake = on_wake, .on_alarm = on_alarm, .on_log = on_log },
                         error, sizeof error);
@@ -333,7 +334,8 @@ int cli_serve(int argc, char **argv)
         { "--tools", ARG_CHOICE, &o.tools, "auto|none|hermes|llama3|mistral", "how calls of tools are written (auto)" },
         { "--alias", ARG_TEXTS, &o.aliases, "NAME", "another name of the first model; may be repeated" },
         { "--cors", ARG_TEXT, &o.cors, "ORIGIN", "the one origin whose pages may use the server" },
-        { "--body-max", ARG_U64, &o.body_max, "BYTES", "most bytes of a request's body (4194304; 16777216 where pictures may be in it)" },
+        { "--body-max", ARG_U64, &o.body_max, "BYTES",
+          "most bytes of a request's body (4194304; 16777216 where it may have pictures)" },
         { "--images", ARG_U32, &o.model.vision.images, "N",
           "most pictures of a request, where the model reads pictures; 0 = none (8)" },
         { "--image-rows", ARG_U32, &o.model.vision.rows, "N", "rows of pictures that are kept (those of 8 pictures)" },

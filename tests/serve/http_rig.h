@@ -301,7 +301,8 @@ static bool rig_good_date(const char *line, const char *end)
 static bool rig_good_id(const char *line, const char *end)
 {
     const char *digits = line + sizeof "X-Request-Id: 01234567-" - 1;
-    return digits < end && digits[-1] == '-' && strspn(digits, "0123456789") == (size_t)(end - digits) && *digits != '0';
+    bool whole = digits < end && strspn(digits, "0123456789") == (size_t)(end - digits);
+    return whole && digits[-1] == '-' && *digits != '0';
 }
 
 /* Reads until the text ends with `until`; NULL: until the connection ends. Returns what came. */
