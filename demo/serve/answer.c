@@ -102,6 +102,15 @@ static buffer *begin_chunk(call *c)
     return b;
 }
 
+/* A chunk of one choice; the caller goes on inside of it. */
+static buffer *begin_choice(const choice *c)
+{
+    buffer *b = begin_chunk(c->call);
+    buffer_object(b, NULL);
+    buffer_uint(b, "index", c->index);
+    return b;
+}
+
 void answer_send(call *c)
 {
     buffer *b = &c->chunk;
@@ -124,9 +133,7 @@ static bool streams(const choice *c)
 /* A choice with one text in its delta, or as its text; log-probabilities where there are any. */
 static void send_text(choice *c, const char *key, const char *text, size_t bytes, bool logprobs)
 {
-    buffer *b = begin_chunk(c->call);
-    buffer_object(b, NULL);
-    buffer_uint(b, "index", c->index);
+    buffer *b = begin_choice(c);
     if (is_chat(c->call)) {
         buffer_object(b, "delta");
         buffer_text(b, key, text, bytes);
@@ -154,9 +161,7 @@ void answer_started(choice *c)
         return;
     }
     static const char first[] = "{\"role\":\"assistant\",\"content\":\"\"}";
-    buffer *b = begin_chunk(c->call);
-    buffer_object(b, NULL);
-    buffer_uint(b, "index", c->index);
+    buffer *b = begin_choice(c);
     buffer_raw(b, "delta", first, sizeof first - 1);
     buffer_null(b, "logprobs");
     buffer_null(b, "finish_reason");
@@ -202,10 +207,8 @@ void answer_reasoning(choice *c, const char *text, size_t bytes)
 /* The head of a delta with one call; the caller goes on inside "function". */
 static buffer *begin_call_chunk(choice *c, bool first)
 {
-    buffer *b = begin_chunk(c->call);
+    buffer *b = begin_choice(c);
     const tool_call *t = &c->calls[c->call_count - 1];
-    buffer_object(b, NULL);
-    buffer_uint(b, "index", c->index);
     buffer_null(b, "finish_reason");
     buffer_null(b, "logprobs");
     buffer_object(b, "delta");
@@ -259,9 +262,7 @@ void answer_finish(choice *c)
         return;
     }
     c->told = true;
-    buffer *b = begin_chunk(c->call);
-    buffer_object(b, NULL);
-    buffer_uint(b, "index", c->index);
+    buffer *b = begin_choice(c);
     if (is_chat(c->call)) {
         buffer_raw(b, "delta", "{}", 2);
     } else {
@@ -290,6 +291,17 @@ void answer_end(call *c)
     }
 }
 
+void answer_error_put(buffer *b, const char *type, const char *code, const char *message)
+{
+    buffer_object(b, "error");
+    buffer_name(b, "message", message);
+    buffer_name(b, "type", type);
+    buffer_null(b, "param");
+    buffer_name(b, "code", code);
+    buffer_end(b);
+    buffer_name(b, "detail", message);
+}
+
 void answer_error_write(http_exchange *x, const char *type, const char *code, const char *message)
 {
     static const char none[] = "data: {\"error\":{\"message\":\"There is no memory left.\",\"type\":\"server_error\","
@@ -298,13 +310,7 @@ void answer_error_write(http_exchange *x, const char *type, const char *code, co
     buffer b = { 0 };
     buffer_string(&b, "data: ");
     buffer_object(&b, NULL);
-    buffer_object(&b, "error");
-    buffer_name(&b, "message", message);
-    buffer_name(&b, "type", type);
-    buffer_null(&b, "param");
-    buffer_name(&b, "code", code);
-    buffer_end(&b);
-    buffer_name(&b, "detail", message);
+    answer_error_put(&b, type, code, message);
     buffer_end(&b);
     buffer_string(&b, "\n\n");
     http_stream_write(x, b.failed ? none : b.data, b.failed ? sizeof none - 1 : b.bytes);

@@ -1,7 +1,7 @@
 /* answer.h: the bodies and chunks of an answer, in the shapes of OpenAI.
    takes: a call and its choices.
    gives: answer_ids, answer_whole, answer_started, answer_content, answer_reasoning, answer_call, answer_arguments,
-          answer_finish, answer_end, answer_error_event, answer_error_write.
+          answer_finish, answer_end, answer_error_put, answer_error_event, answer_error_write.
    owns:  nothing; texts grow in the choice.
 
    A choice's content, reasoning and calls always grow in the choice. Where the call streams, each piece is also sent
@@ -23,6 +23,7 @@ void answer_end(call *c);                     /* all have: usage, [DONE] */
 void answer_whole(const call *c, buffer *out); /* the answer that is not streamed */
 void answer_ids(const exl2_token *ids, size_t count, bool with_ids, buffer *out); /* of endpoint_encode */
 void answer_send(call *c);                    /* ends c->chunk, and sends it if the call streams */
+void answer_error_put(buffer *b, const char *type, const char *code, const char *message); /* members of an object */
 void answer_error_write(http_exchange *x, const char *type, const char *code, const char *message); /* as an event */
 void answer_error_event(call *c, const char *type, const char *code, const char *message);
 const char *answer_finish_reason(const choice *c);

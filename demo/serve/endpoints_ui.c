@@ -4,7 +4,7 @@
    owns:  the streams of /ui/watch. */
 #include "../common/clock.h"
 #include "../common/json_in.h"
-#include "call.h"
+#include "answer.h"
 #include "endpoints.h"
 #include "models.h"
 #include "request_fields.h"
@@ -241,13 +241,7 @@ static void put_session(const endpoint_request *r, const char *folder)
     buffer out = { 0 };
     buffer_object(&out, NULL);
     if (result == UI_SESSIONS_CONFLICT) {
-        buffer_object(&out, "error");
-        buffer_name(&out, "message", why);
-        buffer_name(&out, "type", "invalid_request_error");
-        buffer_null(&out, "param");
-        buffer_name(&out, "code", "conflict");
-        buffer_end(&out);
-        buffer_name(&out, "detail", why);
+        answer_error_put(&out, "invalid_request_error", "conflict", why);
     }
     buffer_uint(&out, "revision", revision);
     buffer_end(&out);

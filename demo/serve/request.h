@@ -124,8 +124,6 @@ exl2_token *request_read_ids(request_error *error, const json_value *list, const
 bool request_read_loras(fields *f, request_lora *out, uint32_t most, uint32_t *count);
 /* The part about messages, tools and template; by request_read. */
 bool request_read_chat(request *r, fields *f);
-/* The tools, and which of them must be called; by request_read_chat. *at: where r->texts has the list. */
-bool request_read_tools(request *r, fields *f, size_t *at);
 /* The body of /v1/responses as that of a chat, appended to *out; by request_read. */
 bool request_responses_chat(const json_value *tree, buffer *out, request_error *error);
 /* JSON array of messages -> r->messages; their texts lie in r->texts or the tree. */
