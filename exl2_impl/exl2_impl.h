@@ -287,6 +287,7 @@ EXL2__SIZE_BEGIN
 #include "6_text/grammar/grammar_regex.h"
 #include "6_text/grammar/grammar_ebnf.h"
 #include "6_text/grammar/grammar_product.h"
+#include "6_text/grammar/grammar_common.h"
 #include "6_text/grammar/grammar_unroll.h"
 #include "6_text/grammar/grammar_document.h"
 #include "6_text/grammar/grammar_ref.h"

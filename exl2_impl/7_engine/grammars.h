@@ -83,44 +83,64 @@ EXL2__PRIVATE exl2_result exl2__grammars_make(exl2_engine *e, exl2__model *m, co
 
 /* ---- a job's text ---- */
 
-/* A grammar that one job alone has: without the tokens that its settings exclude, so that no end needs them; or what
-   all its grammars allow. */
+/* A grammar that one job alone has: without the tokens that its settings exclude, so that no end needs them; and what
+   all its grammars allow, if it has several. */
 typedef struct exl2__grammars_copy {
     exl2__grammar_slot slot;
     exl2__grammar made;
+    exl2__grammar_slot *of[EXL2_JOB_GRAMMARS + 1]; /* the grammars that it is made of */
+    uint32_t of_count;
     uint32_t banned[]; /* bits of the excluded tokens */
 } exl2__grammars_copy;
 
-/* banned: [copy's words]. Tokens beyond the tokenizer's are in no text. */
+static inline uint32_t exl2__grammars_words(const exl2__grammar_slot *g)
+{
+    return g->made->mask.vocab->words;
+}
+
+/* Tokens beyond the tokenizer's are in no text. */
 EXL2__PRIVATE void exl2__grammars_copy_ban(exl2__grammars_copy *copy, exl2_token token, bool ban)
 {
     uint32_t id = (uint32_t)token, bit = 1u << id % 32;
-    if (id / 32 < copy->slot.made->mask.vocab->words) {
+    if (id / 32 < exl2__grammars_words(copy->of[0])) {
         copy->banned[id / 32] = ban ? copy->banned[id / 32] | bit : copy->banned[id / 32] & ~bit;
     }
 }
 
-/* Replaces *slot by a copy for the job, if its settings change how texts of the grammar can end. */
-EXL2__PRIVATE exl2_result exl2__grammars_restrict(exl2_engine *e, const exl2__job *job, exl2__grammar_slot **slot)
+/* Whether settings of the job exclude tokens. */
+EXL2__PRIVATE bool exl2__grammars_bans(const exl2__job *job)
+{
+    const exl2__sampling *s = &job->sequence.sampling;
+    bool any = job->lists.allow_count > 0;
+    for (uint32_t i = 0; i < s->bias_count; i++) {
+        any = any || s->bias[i].add <= exl2__minus_infinity();
+    }
+    return any;
+}
+
+EXL2__PRIVATE void exl2__grammars_free_copy(exl2_engine *e, exl2__grammars_copy *copy)
+{
+    exl2__free(&e->ctx, copy, copy->slot.own_bytes, EXL2_MEM_GENERAL);
+}
+
+/* Begins a grammar of the job's own, made of `all` [count], with the tokens that the job excludes. */
+EXL2__PRIVATE exl2_result exl2__grammars_begin_copy(exl2_engine *e, const exl2__job *job, exl2__grammar_slot **all,
+                                                    uint32_t count, exl2__grammars_copy **out)
 {
     const exl2__sampling *s = &job->sequence.sampling;
     const exl2__job_lists *lists = &job->lists;
-    exl2__grammar_slot *base = *slot;
-    size_t bytes = sizeof(exl2__grammars_copy) + base->made->mask.vocab->words * sizeof(uint32_t);
-    bool same = !lists->allow_count;
+    size_t words = exl2__grammars_words(all[0]) * sizeof(uint32_t), bytes = sizeof(exl2__grammars_copy) + words;
     void *memory;
-    for (uint32_t i = 0; i < s->bias_count; i++) {
-        same = same && s->bias[i].add > exl2__minus_infinity();
-    }
-    if (same) {
-        return EXL2_OK;
-    }
     EXL2__TRY(exl2__alloc(&e->ctx, bytes, 16, EXL2_MEM_GENERAL, &memory));
     exl2__grammars_copy *copy = (exl2__grammars_copy *)memory;
-    memset(memory, lists->allow_count ? 0xFF : 0, bytes);
-    copy->slot = *base;
-    copy->slot.base = base;
-    copy->slot.own_bytes = bytes;
+    *copy = (exl2__grammars_copy){ 0 };
+    memset(copy->banned, lists->allow_count ? 0xFF : 0, words);
+    copy->slot = (exl2__grammar_slot){ .model = all[0]->model, .made = &copy->made, .own_bytes = bytes };
+    copy->of_count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        copy->of[i] = all[i];
+        copy->slot.prefer_end = copy->slot.prefer_end || all[i]->prefer_end;
+    }
     for (uint32_t i = 0; i < lists->allow_count; i++) {
         exl2__grammars_copy_ban(copy, lists->allow[i], false);
     }
@@ -129,14 +149,59 @@ EXL2__PRIVATE exl2_result exl2__grammars_restrict(exl2_engine *e, const exl2__jo
             exl2__grammars_copy_ban(copy, s->bias[i].token, true);
         }
     }
+    *out = copy;
+    return EXL2_OK;
+}
+
+/* *slot: a copy for the job, if its settings change how texts of the grammar can end; else the grammar itself. */
+EXL2__PRIVATE exl2_result exl2__grammars_restrict(exl2_engine *e, const exl2__job *job, exl2__grammar_slot *base,
+                                                  exl2__grammar_slot **slot)
+{
+    exl2__grammars_copy *copy;
+    bool same = !exl2__grammars_bans(job);
+    *slot = base;
+    if (same) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__grammars_begin_copy(e, job, &base, 1, &copy));
     exl2_result r = exl2__grammar_restrict(&e->ctx, base->made, copy->banned, &copy->made, &same);
     if (r < 0 || same) {
-        exl2__free(&e->ctx, memory, bytes, EXL2_MEM_GENERAL);
+        exl2__grammars_free_copy(e, copy);
         return r;
     }
-    copy->slot.made = &copy->made;
     *slot = &copy->slot;
     return EXL2_OK;
+}
+
+/* *slot: a grammar of the job's own, whose texts all of `all` [count] allow, and that can end as its settings want. */
+EXL2__PRIVATE exl2_result exl2__grammars_intersect(exl2_engine *e, const exl2__job *job, exl2__grammar_slot **all,
+                                                   uint32_t count, exl2__grammar_slot **slot)
+{
+    exl2__grammar *made[EXL2_JOB_GRAMMARS + 1];
+    exl2__grammars_copy *own;
+    for (uint32_t i = 0; i < count; i++) {
+        made[i] = all[i]->made;
+        if (!made[i]) {
+            return exl2__fail(&e->ctx, EXL2_ERR_UNSUPPORTED, "a CUSTOM grammar cannot be one of several grammars of a "
+                              "job");
+        }
+    }
+    EXL2__TRY(exl2__grammars_begin_copy(e, job, all, count, &own));
+    const uint32_t *banned = exl2__grammars_bans(job) ? own->banned : NULL;
+    exl2_result r = exl2__grammar_intersect(&e->ctx, made, count, banned, &own->made);
+    if (r < 0) {
+        exl2__grammars_free_copy(e, own);
+        return r;
+    }
+    *slot = &own->slot;
+    return EXL2_OK;
+}
+
+EXL2__PRIVATE void exl2__grammars_release(exl2_engine *e, exl2__grammar_slot *g)
+{
+    if (--g->users == 0 && g->closing) {
+        exl2__grammars_free(e, g);
+    }
 }
 
 /* Releases the grammar of a job that has ended. */
@@ -150,44 +215,16 @@ EXL2__PRIVATE void exl2__grammars_leave(exl2_engine *e, exl2__job *job)
     if (g->made) {
         exl2__grammar_mask_leave(&g->made->mask, &job->grammar.place);
     }
-    while (g && g->own_bytes) {
-        exl2__grammar_slot *base = g->base;
-        exl2__grammar_close(&e->ctx, g->made);
-        exl2__free(&e->ctx, g, g->own_bytes, EXL2_MEM_GENERAL);
-        g = base;
+    if (!g->own_bytes) {
+        exl2__grammars_release(e, g);
+        return;
     }
-    if (g && --g->users == 0 && g->closing) {
-        exl2__grammars_free(e, g);
+    exl2__grammars_copy *own = (exl2__grammars_copy *)(void *)g; /* `slot` is its first member */
+    exl2__grammar_close(&e->ctx, g->made);
+    for (uint32_t i = 0; i < own->of_count; i++) {
+        exl2__grammars_release(e, own->of[i]);
     }
-}
-
-/* *slot: a grammar of the job's own, whose texts all of `all` [count] allow. */
-EXL2__PRIVATE exl2_result exl2__grammars_intersect(exl2_engine *e, exl2__grammar_slot *const *all, uint32_t count,
-                                                   exl2__grammar_slot **slot)
-{
-    const exl2__grammar *made[EXL2_JOB_GRAMMARS + 1];
-    void *memory;
-    size_t bytes = sizeof(exl2__grammars_copy);
-    bool prefer_end = false;
-    for (uint32_t i = 0; i < count; i++) {
-        made[i] = all[i]->made;
-        prefer_end = prefer_end || all[i]->prefer_end;
-        if (!made[i]) {
-            return exl2__fail(&e->ctx, EXL2_ERR_UNSUPPORTED, "a CUSTOM grammar cannot be one of several grammars of a "
-                              "job");
-        }
-    }
-    EXL2__TRY(exl2__alloc(&e->ctx, bytes, 16, EXL2_MEM_GENERAL, &memory));
-    exl2__grammars_copy *own = (exl2__grammars_copy *)memory;
-    exl2_result r = exl2__grammar_intersect(&e->ctx, made, count, &own->made);
-    if (r < 0) {
-        exl2__free(&e->ctx, memory, bytes, EXL2_MEM_GENERAL);
-        return r;
-    }
-    own->slot = (exl2__grammar_slot){ .model = all[0]->model, .prefer_end = prefer_end, .made = &own->made,
-                                      .own_bytes = bytes };
-    *slot = &own->slot;
-    return EXL2_OK;
+    exl2__grammars_free_copy(e, own);
 }
 
 /* The different grammars of a desc: [EXL2_JOB_GRAMMARS + 1], *count of them. */
@@ -232,16 +269,13 @@ EXL2__PRIVATE exl2_result exl2__grammars_begin(exl2_engine *e, exl2__job *job)
         uint32_t at = end - g->begun_tokens + g->place_tokens;
         exl2_token token = s->begun || at < s->keep ? exl2__table_token(s->table, at)
                                                       : (exl2_token)s->prompt[at - s->keep];
-        uint32_t next = exl2__grammar_mask_after(&g->slot->made->mask, &g->place, token,
-                                                 g->place_tokens ? 0 : g->begun_skip);
-        if (next == EXL2__GRAMMAR_STATE_FULL) {
-            return exl2__grammar_mask_full(&e->ctx);
-        }
-        if (next == EXL2__GRAMMAR_STATE_DEAD) {
+        size_t skip = g->place_tokens ? 0 : g->begun_skip;
+        exl2_result r = exl2__grammar_mask_accept(&e->ctx, &g->slot->made->mask, &g->place, token, skip);
+        if (r == EXL2_ERR_ARG) {
             return exl2__fail(&e->ctx, EXL2_ERR_ARG, "begun_reply: the grammar does not allow the begun text (its "
                               "token %u)", g->place_tokens);
         }
-        g->place.state = next;
+        EXL2__TRY(r);
     }
     return EXL2_OK;
 }
@@ -255,15 +289,18 @@ EXL2__PRIVATE exl2_result exl2__grammars_join(exl2_engine *e, exl2__job *job, co
     if (count == 0) {
         return EXL2_OK;
     }
-    EXL2__TRY(count > 1 ? exl2__grammars_intersect(e, all, count, all) : EXL2_OK);
-    job->grammar.slot = all[0];
-    all[0]->users++;
-    if (!all[0]->made) {
+    bool custom = count == 1 && !all[0]->made;
+    EXL2__TRY(count > 1 ? exl2__grammars_intersect(e, job, all, count, &job->grammar.slot)
+              : custom ? EXL2_OK : exl2__grammars_restrict(e, job, all[0], &job->grammar.slot));
+    for (uint32_t i = 0; i < count; i++) {
+        all[i]->users++;
+    }
+    if (custom) {
+        job->grammar.slot = all[0];
         return EXL2_OK;
     }
-    exl2_result r = exl2__grammars_restrict(e, job, &job->grammar.slot);
     exl2__grammar_mask *mask = &job->grammar.slot->made->mask;
-    r = r >= 0 ? exl2__grammar_mask_join(&e->ctx, mask, &job->grammar.place) : r;
+    exl2_result r = exl2__grammar_mask_join(&e->ctx, mask, &job->grammar.place);
     r = r >= 0 ? exl2__grammars_begin(e, job) : r;
     uint32_t least = r >= 0 ? exl2__grammar_mask_shortest(mask, &job->grammar.place) : 0;
     if (least > job->max_tokens && !job->sequence.prefill_only) {

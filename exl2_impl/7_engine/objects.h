@@ -202,7 +202,6 @@ typedef struct exl2__grammar_slot {
     bool (*allow)(void *user, exl2_job job, const exl2_token *tokens, uint32_t n, uint32_t *bits, uint32_t words);
     void *user;
     uint64_t own_bytes;          /* of the block in which one job's own grammar lies; 0: it is in the pool */
-    struct exl2__grammar_slot *base; /* of one job's restricted copy: the grammar that it is made of; else NULL */
 } exl2__grammar_slot;
 
 typedef struct exl2__job exl2__job;

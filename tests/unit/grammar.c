@@ -241,7 +241,7 @@ static uint32_t ones(uint32_t x)
 static uint32_t parts_made; /* of masks */
 
 /* Makes every second mask in parts of 1 to 400 nodes, as a step with a budget does. */
-static void make_in_parts(exl2__grammar *g, const exl2__grammar_mask_place *place, uint32_t left)
+static void make_in_parts(exl2__grammar *g, exl2__grammar_mask_place *place, uint32_t left)
 {
     exl2__grammar_mask *m = &g->mask;
     for (bool whole = left % 2 == 0; !whole; parts_made++) {

@@ -6,12 +6,12 @@
 #define EXL2__GRAMMAR_H
 
 #include "grammar_branch.h"
+#include "grammar_common.h"
 #include "grammar_forced.h"
 
 #define EXL2__GRAMMAR_CACHE_BYTES (4u << 20)
 #define EXL2__GRAMMAR_SOURCE_MAX (1u << 20)
-#define EXL2__GRAMMAR_INTERSECT_PLACES (1u << 15)     /* states of an intersection, at most; */
-#define EXL2__GRAMMAR_INTERSECT_ROUNDS 16u /* a long counted loop is not merged in any number, and a job waits for it */
+#define EXL2__GRAMMAR_INTERSECT_PLACES (1u << 15)     /* states of an intersection, at most */
 #define EXL2__GRAMMAR_INTERSECT_BYTES ((uint64_t)8 << 20) /* memory for those of each grammar meanwhile */
 
 /* Jobs use only `mask`: exl2__grammar_mask_join, _get, _accept, _shortest, _leave, and exl2__grammar_forced_token. */
@@ -103,46 +103,40 @@ EXL2__PRIVATE exl2_result exl2__grammar_restrict(exl2__ctx *c, const exl2__gramm
     return result;
 }
 
-/* Writes the product as rule 0 of `code`. */
-EXL2__PRIVATE void exl2__grammar_intersect_emit(exl2__grammar_code *code, exl2__grammar_product *product)
-{
-    uint32_t ends[EXL2__GRAMMAR_PRODUCT_OUTCOMES_MAX] = { exl2__grammar_code_empty(code).first };
-    exl2__grammar_product_emit_all(product, ends, false);
-    if (code->result == EXL2_OK) {
-        code->rules[0] = product->places[0].node;
-    }
-}
-
-/* The grammar for texts that each of `from` [count] allows, with states and masks of its own; *g must not move. So a
-   mask costs what that of one grammar costs, and each text can end. EXL2_ERR_ARG: no text fits all of them. */
+/* The grammar for texts that each of `from` [count] allows; all of them must outlive it, and *g must not move. Its
+   masks are what theirs have in common, and each text can end. banned: bits of tokens that no end may need, or NULL.
+   EXL2_ERR_ARG: no text fits all of them. */
 EXL2__COLD
-EXL2__PRIVATE exl2_result exl2__grammar_intersect(exl2__ctx *c, const exl2__grammar *const *from, uint32_t count,
-                                                  exl2__grammar *g)
+EXL2__PRIVATE exl2_result exl2__grammar_intersect(exl2__ctx *c, exl2__grammar *const *from, uint32_t count,
+                                                  const uint32_t *banned, exl2__grammar *g)
 {
     exl2__grammar_code code;
     exl2__grammar_product product;
+    exl2__grammar_mask_bound *bounds = NULL;
     const exl2__grammar_vocab *vocab = from[0]->mask.vocab;
-    *g = (exl2__grammar){ .cache_bytes = 0 };
+    *g = (exl2__grammar){ .mask.vocab = vocab, .mask.factor_count = count };
     EXL2__TRY(exl2__grammar_code_open(c, &code, "grammars"));
-    exl2__grammar_code_rule(&code);
     exl2__grammar_product_open(&code, vocab, &product);
     product.places_max = EXL2__GRAMMAR_INTERSECT_PLACES;
-    product.rounds_max = EXL2__GRAMMAR_INTERSECT_ROUNDS;
     for (uint32_t i = 0; i < count; i++) {
         exl2__grammar_product_link(&product, &from[i]->link, EXL2__GRAMMAR_INTERSECT_BYTES);
         g->cache_bytes = exl2__max64(g->cache_bytes, from[i]->cache_bytes);
+        g->mask.factors[i] = &from[i]->mask;
     }
-    bool any = exl2__grammar_product_run(&product);
+    bool any = exl2__grammar_product_walk(&product);
+    exl2_result r = code.result;
     if (any) {
-        exl2__grammar_intersect_emit(&code, &product);
+        r = exl2__grammar_common_open(c, &product, banned, &g->link, &g->mask.states, &bounds, &any);
     }
     exl2__grammar_product_close(&product);
-    exl2_result r = any && code.result == EXL2_OK ? exl2__grammar_link_open(&code, vocab, &g->link) : code.result;
-    if (r == EXL2_OK && (!any || exl2__grammar_link_is_empty(&g->link))) {
+    exl2__grammar_code_close(&code);
+    g->mask.bounds = bounds;
+    if (r == EXL2_OK && !any) {
         r = exl2__fail(c, EXL2_ERR_ARG, "no text fits all %u grammars of the job", count);
     }
-    exl2__grammar_code_close(&code);
-    r = r == EXL2_OK ? exl2__grammar_mask_open(c, &g->link, vocab, g->cache_bytes, &g->mask) : r;
+    if (r == EXL2_OK) {
+        r = exl2__grammar_mask_open_slots(c, exl2__max64(g->cache_bytes, EXL2__GRAMMAR_MASK_CACHE_MIN), &g->mask);
+    }
     if (r < 0) {
         exl2__grammar_close(c, g);
     }

@@ -37,24 +37,31 @@ EXL2__PRIVATE int32_t exl2__grammar_forced_class_byte(const exl2__grammar_link *
 #define EXL2__GRAMMAR_FORCED_NONE (-1)
 #define EXL2__GRAMMAR_FORCED_FULL (-2)
 
+/* The class of bytes that all parses of a state wait for, or VOCAB_NONE. */
+EXL2__PRIVATE uint32_t exl2__grammar_forced_class(const exl2__grammar_state *s, const exl2__grammar_state_one *one)
+{
+    const exl2__grammar_state_item *items = (const exl2__grammar_state_item *)(const void *)(s->pool + one->items);
+    uint32_t only = s->link->nodes[items[0].node].low;
+    for (uint32_t i = 0; i < one->count; i++) { /* at most states the first node says no, before a row is needed */
+        const exl2__grammar_code_node *n = &s->link->nodes[items[i].node];
+        if (n->low != only || n->high != only) {
+            return EXL2__GRAMMAR_VOCAB_NONE;
+        }
+    }
+    return only;
+}
+
 /* The only byte that may follow a state. NONE: several may follow, or the text may end here. FULL: no room for the next
    state. *next: the state after the byte. A collection may change *state. */
 EXL2__PRIVATE int32_t exl2__grammar_forced_byte(exl2__grammar_mask *m, uint32_t *state, uint32_t *next)
 {
     const exl2__grammar_state *s = &m->states;
     const exl2__grammar_state_one *one = &s->states[*state];
-    const exl2__grammar_state_item *items = (const exl2__grammar_state_item *)(const void *)(s->pool + one->items);
     if (one->may_end || one->count == 0) {
         return EXL2__GRAMMAR_FORCED_NONE;
     }
-    uint32_t only = s->link->nodes[items[0].node].low;
-    for (uint32_t i = 0; i < one->count; i++) { /* at most states the first node says no, before a row is needed */
-        const exl2__grammar_code_node *n = &s->link->nodes[items[i].node];
-        if (n->low != only || n->high != only) {
-            return EXL2__GRAMMAR_FORCED_NONE;
-        }
-    }
-    int32_t byte = exl2__grammar_forced_class_byte(s->link, only);
+    uint32_t only = s->whole ? one->items : exl2__grammar_forced_class(s, one);
+    int32_t byte = only == EXL2__GRAMMAR_VOCAB_NONE ? -1 : exl2__grammar_forced_class_byte(s->link, only);
     const uint32_t *rows[1];
     if (byte < 0) {
         return EXL2__GRAMMAR_FORCED_NONE;

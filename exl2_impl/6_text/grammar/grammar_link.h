@@ -476,6 +476,12 @@ EXL2__PRIVATE exl2_result exl2__grammar_link_make(exl2__grammar_code *code, cons
     return exl2__grammar_link_check(c, g, code->label);
 }
 
+EXL2__PRIVATE exl2_result exl2__grammar_link_banned(exl2__ctx *c)
+{
+    return exl2__fail(c, EXL2_ERR_ARG, "the job's ban, allow or biases exclude tokens that every text of its grammar "
+                      "needs");
+}
+
 /* The automaton of `from`, whose nodes it shares, for texts without the banned tokens. *same: bans change nothing. On
    failure and for *same, *g is zeroed. */
 EXL2__PRIVATE exl2_result exl2__grammar_link_restrict(exl2__ctx *c, const exl2__grammar_link *from,
@@ -492,8 +498,7 @@ EXL2__PRIVATE exl2_result exl2__grammar_link_restrict(exl2__ctx *c, const exl2__
         r = exl2__grammar_link_costs(c, g, vocab, banned);
     }
     if (r >= 0 && g->tokens[g->first] >= EXL2__GRAMMAR_LINK_HUGE) {
-        r = exl2__fail(c, EXL2_ERR_ARG, "the job's ban, allow or biases exclude tokens that every text of its grammar "
-                       "needs");
+        r = exl2__grammar_link_banned(c);
     }
     *same = r >= 0 && memcmp(g->tokens, from->tokens, bytes) == 0;
     if (r < 0 || *same) {

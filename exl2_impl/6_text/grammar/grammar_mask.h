@@ -11,16 +11,26 @@
 #include "grammar_reset.h"
 
 #define EXL2__GRAMMAR_MASK_PLACES_MAX 256u /* jobs that use one grammar at a time */
+#define EXL2__GRAMMAR_MASK_FACTORS_MAX (EXL2_JOB_GRAMMARS + 1u)
 #define EXL2__GRAMMAR_MASK_CACHE_MIN (1u << 20) /* a counted string in a schema needs about 600 states per mask */
 
 /* The state that one text has reached. The grammar lists all joined places, because a collection renumbers states. */
 typedef struct exl2__grammar_mask_place {
     uint32_t state;
+    uint32_t of[EXL2__GRAMMAR_MASK_FACTORS_MAX]; /* its states in the factors */
 } exl2__grammar_mask_place;
+
+/* What is known of the texts that may follow a state of a grammar with factors. */
+typedef struct exl2__grammar_mask_bound {
+    uint32_t reach; /* up to so many characters, what all factors allow leads to no dead end */
+    uint32_t needs; /* tokens that an end needs after any text, at most */
+    uint32_t nodes; /* of the tries below the first bytes that may follow */
+} exl2__grammar_mask_bound;
 
 typedef struct exl2__grammar_mask_slot {
     uint32_t state; /* 0: free */
     uint32_t needs; /* the mask is valid while at least this number of tokens is left after the next one */
+    uint32_t serial; /* of the mask: no other of this grammar has the same */
 } exl2__grammar_mask_slot;
 
 #define EXL2__GRAMMAR_MASK_RANGES_MAX 7u /* of trie nodes: five of TEXT tokens, two of others */
@@ -33,13 +43,15 @@ typedef struct exl2__grammar_mask_walk {
     uint32_t left;  /* tokens that may follow one that is allowed */
     uint32_t needs; /* the most that such a token needs */
     uint32_t *bits;
+    bool checks;    /* instead, tokens of which a bit is set are checked one by one; `node` is the next word; */
+    uint32_t sure;  /* but TEXT tokens up to so many characters and, from SHORT on, other short tokens are not */
 } exl2__grammar_mask_walk;
 
 typedef struct exl2__grammar_mask {
     const exl2__grammar_vocab *vocab;
     exl2__grammar_state states;
     exl2__grammar_mask_slot *slots;
-    uint32_t *bits;   /* [slots + 2][words]; after the slots: of a text that must end soon; of `part` */
+    uint32_t *bits;   /* [slots + 3][words]; after the slots: of a text that must end soon; of `part`; `common` */
     exl2__grammar_mask_walk part; /* a mask that is made in parts, if part_live */
     bool part_live, part_done;
     bool stuck;       /* even after a collection there was no room for a part: exl2__grammar_mask_get may fail, too */
@@ -47,6 +59,12 @@ typedef struct exl2__grammar_mask {
     /* states of the joined places; during a collection in the middle of a walk, the states of its path follow them */
     uint32_t *places[EXL2__GRAMMAR_MASK_PLACES_MAX + EXL2__GRAMMAR_VOCAB_BYTES_MAX + 1];
     uint32_t place_count;
+    struct exl2__grammar_mask *factors[EXL2__GRAMMAR_MASK_FACTORS_MAX]; /* of grammars whose common texts these are */
+    uint32_t factor_count;                  /* 0: it is a grammar of its own */
+    const exl2__grammar_mask_bound *bounds; /* [states] with factors */
+    uint32_t serial;                        /* of the newest mask */
+    uint32_t common[EXL2__GRAMMAR_MASK_FACTORS_MAX]; /* serials of the masks whose common bits are the last bits, */
+    bool common_live;                                /* if they are there */
     uint64_t hits, shares, walks; /* masks found; made from the mask of a state with reset counts; made from nothing */
     uint64_t nodes, collections;  /* trie nodes visited; collections of states */
     exl2__arena memory;
@@ -54,10 +72,18 @@ typedef struct exl2__grammar_mask {
 
 /* ---- masks ---- */
 
+static inline uint32_t *exl2__grammar_mask_bits(const exl2__grammar_mask *m, const exl2__grammar_mask_slot *slot)
+{
+    return m->bits + (size_t)(slot - m->slots) * m->vocab->words;
+}
+
 /* Forgets all masks, and all states but those of the places and of the path, if a walk gives one. */
 EXL2__COLD
 EXL2__PRIVATE void exl2__grammar_mask_collect(exl2__grammar_mask *m, uint32_t *path, uint32_t path_count)
 {
+    if (m->states.whole) {
+        return; /* nothing was made, so there is nothing to forget */
+    }
     m->part_live = m->part_live && path == m->part.path; /* else its states have other numbers now */
     for (uint32_t i = 0; i < path_count; i++) {
         m->places[m->place_count + i] = &path[i];
@@ -89,10 +115,44 @@ EXL2__PRIVATE void exl2__grammar_mask_add(const exl2__grammar_mask *m, exl2__gra
     w->end[w->range_count++] = m->vocab->begin[last + 1];
 }
 
+/* The bits of a word that must be checked. */
+static inline uint32_t exl2__grammar_mask_doubt(const exl2__grammar_mask *m, const exl2__grammar_mask_walk *w)
+{
+    uint32_t word = w->node, beyond = w->sure >= EXL2__GRAMMAR_VOCAB_LONG;
+    if (w->sure >= EXL2__GRAMMAR_VOCAB_SHORT) {
+        return w->bits[word] & m->vocab->longs[beyond][word];
+    }
+    return w->bits[word] & ~(w->sure ? m->vocab->masks[w->sure - 1][word] : 0);
+}
+
+/* Checks tokens of about `most` bytes: clears the bits of those that lead to a dead end. All states are there. */
+EXL2__PRIVATE void exl2__grammar_mask_check(exl2__grammar_mask *m, exl2__grammar_mask_walk *w, uint32_t most)
+{
+    uint32_t visited = 0, words = m->vocab->words;
+    for (; w->node < words && visited < most; w->node++) {
+        for (uint32_t doubt = exl2__grammar_mask_doubt(m, w), k = 0; doubt; doubt >>= 1, k++) {
+            size_t bytes;
+            bool special;
+            if (doubt & 1) {
+                const char *text = exl2__vocab_piece(m->vocab->vocab, (exl2_token)(w->node * 32 + k), &bytes, &special);
+                uint32_t next = exl2__grammar_state_next(&m->states, w->path[0], text, bytes);
+                w->bits[w->node] &= ~((uint32_t)(next == EXL2__GRAMMAR_STATE_DEAD) << k);
+                visited += (uint32_t)bytes;
+            }
+        }
+    }
+    w->range = w->node == words;
+    m->nodes += visited;
+}
+
 /* Walks at most `most` nodes: sets the bits of those tokens after which at most w->left tokens are needed to end the
    text. It has ended when w->range is w->range_count. A collection may change the path's states. false: full. */
 EXL2__PRIVATE bool exl2__grammar_mask_run(exl2__grammar_mask *m, exl2__grammar_mask_walk *w, uint32_t most)
 {
+    if (w->checks) {
+        exl2__grammar_mask_check(m, w, most);
+        return true;
+    }
     exl2__grammar_state *s = &m->states;
     const exl2__grammar_vocab_node *nodes = m->vocab->nodes;
     const uint8_t *class_of = s->link->class_of;
@@ -186,7 +246,7 @@ EXL2__PRIVATE void exl2__grammar_mask_share(exl2__grammar_mask *m, exl2__grammar
                                             const exl2__grammar_mask_slot *from, uint32_t reach, uint32_t *bits)
 {
     uint32_t words = m->vocab->words, beyond = reach >= EXL2__GRAMMAR_VOCAB_LONG;
-    const uint32_t *shared = m->bits + (size_t)(from - m->slots) * words, *longs = m->vocab->longs[beyond];
+    const uint32_t *shared = exl2__grammar_mask_bits(m, from), *longs = m->vocab->longs[beyond];
     *w = (exl2__grammar_mask_walk){ .path = { state }, .left = EXL2__GRAMMAR_LINK_NEVER, .needs = from->needs,
                                     .bits = bits };
     for (uint32_t i = 0; i < words; i++) {
@@ -220,7 +280,7 @@ EXL2__PRIVATE exl2__grammar_mask_slot *exl2__grammar_mask_free_slot(exl2__gramma
 EXL2__PRIVATE void exl2__grammar_mask_use_slot(exl2__grammar_mask *m, exl2__grammar_mask_slot *slot,
                                                const exl2__grammar_mask_walk *w)
 {
-    *slot = (exl2__grammar_mask_slot){ w->path[0], w->needs };
+    *slot = (exl2__grammar_mask_slot){ w->path[0], w->needs, ++m->serial };
     m->states.states[w->path[0]].mask = (uint32_t)(slot - m->slots) + 1;
     m->slot_next = (m->slot_next + 1) % m->slot_count;
 }
@@ -273,6 +333,107 @@ EXL2__PRIVATE const exl2__grammar_mask_slot *exl2__grammar_mask_slot_of(exl2__gr
     return !slot || reach >= m->vocab->longest ? slot : exl2__grammar_mask_new_slot(m, state, slot, reach);
 }
 
+/* ---- masks of what several grammars allow ----
+
+   A text has a place in the common grammar (grammar_common.h) and in each of its factors. Far from the end of the job's
+   tokens, a mask is what the factors' masks have in common, without tokens that lead to a dead end. The factors' masks
+   are shared by all jobs, and by states that differ in counts, which the common grammar's states do not know of. Where
+   few tokens may begin, its own walk is faster. */
+
+#define EXL2__GRAMMAR_MASK_FEW 8u /* part of all nodes */
+
+/* Whether some text that may follow, in a grammar with factors, needs more tokens than may follow the next one. */
+static inline bool exl2__grammar_mask_is_close(const exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
+                                               uint32_t after)
+{
+    return m->factor_count && m->bounds[place->state].needs > after;
+}
+
+/* Whether the factors' masks are used: where the place is not close to the end. */
+static inline bool exl2__grammar_mask_by_factors(const exl2__grammar_mask *m, const exl2__grammar_mask_place *place)
+{
+    uint32_t few = m->vocab->begin[EXL2__GRAMMAR_VOCAB_GROUPS] / EXL2__GRAMMAR_MASK_FEW;
+    return m->factor_count && m->bounds[place->state].nodes > few;
+}
+
+/* Whether no token leads to a dead end. */
+static inline bool exl2__grammar_mask_is_open(const exl2__grammar_mask *m, const exl2__grammar_mask_place *place)
+{
+    return m->bounds[place->state].reach >= m->vocab->longest;
+}
+
+/* What the factors' masks have in common [words]; NULL: a factor is full. */
+EXL2__PRIVATE const uint32_t *exl2__grammar_mask_common(exl2__grammar_mask *m, exl2__grammar_mask_place *place)
+{
+    const uint32_t *factors[EXL2__GRAMMAR_MASK_FACTORS_MAX];
+    uint32_t words = m->vocab->words, *bits = m->bits + ((size_t)m->slot_count + 2) * words;
+    bool same = m->common_live;
+    m->common_live = false;
+    for (uint32_t k = 0; k < m->factor_count; k++) {
+        exl2__grammar_mask *f = m->factors[k];
+        const exl2__grammar_mask_slot *slot = exl2__grammar_mask_slot_of(f, &place->of[k]);
+        if (!slot) {
+            exl2__grammar_mask_collect(f, NULL, 0);
+            slot = exl2__grammar_mask_slot_of(f, &place->of[k]);
+        }
+        if (!slot) {
+            return NULL;
+        }
+        same = same && m->common[k] == slot->serial;
+        m->common[k] = slot->serial;
+        factors[k] = exl2__grammar_mask_bits(f, slot);
+    }
+    for (uint32_t i = 0; i < words && !same; i++) {
+        bits[i] = factors[0][i] & factors[1][i];
+    }
+    for (uint32_t k = 2; k < m->factor_count && !same; k++) {
+        for (uint32_t i = 0; i < words; i++) {
+            bits[i] &= factors[k][i];
+        }
+    }
+    m->common_live = true;
+    return bits;
+}
+
+/* Begins the mask of a state with a copy of what the factors' masks have in common. false: a factor is full. */
+EXL2__PRIVATE bool exl2__grammar_mask_copy_common(exl2__grammar_mask *m, exl2__grammar_mask_walk *w,
+                                                  exl2__grammar_mask_place *place, uint32_t *bits)
+{
+    const uint32_t *common = exl2__grammar_mask_common(m, place);
+    const exl2__grammar_mask_bound *bound = &m->bounds[place->state];
+    if (!common) {
+        return false;
+    }
+    memcpy(bits, common, (size_t)m->vocab->words * 4);
+    *w = (exl2__grammar_mask_walk){ .path = { place->state }, .left = EXL2__GRAMMAR_LINK_NEVER, .needs = bound->needs,
+                                    .bits = bits, .checks = true, .sure = bound->reach, .range_count = 1 };
+    m->shares++;
+    return true;
+}
+
+/* The mask of a place by its factors; makes it if needed. NULL: a factor is full. */
+EXL2__PRIVATE const uint32_t *exl2__grammar_mask_factored(exl2__grammar_mask *m, exl2__grammar_mask_place *place)
+{
+    exl2__grammar_mask_walk w;
+    if (exl2__grammar_mask_is_open(m, place)) {
+        return exl2__grammar_mask_common(m, place);
+    }
+    const exl2__grammar_mask_slot *made = exl2__grammar_mask_cached(m, place->state);
+    if (made) {
+        return exl2__grammar_mask_bits(m, made);
+    }
+    exl2__grammar_mask_slot *slot = exl2__grammar_mask_free_slot(m, 0);
+    uint32_t *bits = exl2__grammar_mask_bits(m, slot);
+    if (!exl2__grammar_mask_copy_common(m, &w, place, bits)) {
+        return NULL;
+    }
+    exl2__grammar_mask_check(m, &w, UINT32_MAX);
+    exl2__grammar_mask_use_slot(m, slot, &w);
+    return bits;
+}
+
+/* ---- the mask of a place ---- */
+
 EXL2__PRIVATE exl2_result exl2__grammar_mask_full(exl2__ctx *c)
 {
     return exl2__fail(c, EXL2_ERR_BUDGET, "the grammar needs more cache_bytes: they have no room for a single step");
@@ -310,12 +471,18 @@ EXL2__PRIVATE exl2_result exl2__grammar_mask_get(exl2__ctx *c, exl2__grammar_mas
     uint32_t *exact = m->bits + (size_t)m->slot_count * words;
     *may_end = m->states.states[place->state].may_end;
     m->stuck = false;
+    if (exl2__grammar_mask_by_factors(m, place) && !exl2__grammar_mask_is_close(m, place, after)) {
+        *bits = exl2__grammar_mask_factored(m, place);
+        return *bits ? EXL2_OK : exl2__grammar_mask_full(c); /* each state can end */
+    }
     for (int tries = 0; tries < 2; tries++) {
-        const exl2__grammar_mask_slot *slot = exl2__grammar_mask_slot_of(m, &place->state);
+        bool close = exl2__grammar_mask_is_close(m, place, after);
+        const exl2__grammar_mask_slot *slot = close ? NULL : exl2__grammar_mask_slot_of(m, &place->state);
         bool far_from_end = slot && slot->needs <= after;
         bool parts = m->part_live && m->part_done && m->part.left == after && m->part.path[0] == place->state;
-        *bits = far_from_end ? m->bits + (size_t)(slot - m->slots) * words : parts ? m->part.bits : exact;
-        if (far_from_end || (slot && (parts || exl2__grammar_mask_make(m, &place->state, after, exact)))) {
+        *bits = far_from_end ? exl2__grammar_mask_bits(m, slot) : parts ? m->part.bits : exact;
+        if (far_from_end
+            || ((slot || close) && (parts || exl2__grammar_mask_make(m, &place->state, after, exact)))) {
             return *may_end || exl2__grammar_mask_any(m, *bits) ? EXL2_OK : exl2__grammar_mask_stuck(c, m);
         }
         exl2__grammar_mask_collect(m, NULL, 0);
@@ -325,11 +492,10 @@ EXL2__PRIVATE exl2_result exl2__grammar_mask_get(exl2__ctx *c, exl2__grammar_mas
 
 /* Trie nodes in the groups from `first` on, without those below a first byte that leads nowhere. */
 EXL2__COLD
-EXL2__PRIVATE uint32_t exl2__grammar_mask_nodes(exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
-                                                uint32_t first)
+EXL2__PRIVATE uint32_t exl2__grammar_mask_nodes(exl2__grammar_mask *m, uint32_t state, uint32_t first)
 {
     const exl2__grammar_vocab *v = m->vocab;
-    const uint32_t *row = exl2__grammar_state_row(&m->states, place->state);
+    const uint32_t *row = exl2__grammar_state_row(&m->states, state);
     uint32_t cost = 0;
     for (uint32_t i = v->begin[first]; i < v->begin[EXL2__GRAMMAR_VOCAB_GROUPS]; i = v->nodes[i].skip) {
         cost += row && row[m->states.link->class_of[v->nodes[i].byte]] == EXL2__GRAMMAR_STATE_DEAD ? 0
@@ -340,35 +506,64 @@ EXL2__PRIVATE uint32_t exl2__grammar_mask_nodes(exl2__grammar_mask *m, const exl
 
 /* The mask that the next exl2__grammar_mask_get lacks first. */
 typedef struct exl2__grammar_mask_lack {
+    exl2__grammar_mask *in;              /* the grammar itself, or a factor */
+    uint32_t at;                         /* the place's state in it */
     uint32_t state, left;                /* state 0: none, or there is no room */
     const exl2__grammar_mask_slot *from; /* its mask is copied; NULL: none */
+    bool common;                         /* what the factors' masks have in common is copied */
     uint32_t reach;
 } exl2__grammar_mask_lack;
 
-EXL2__PRIVATE exl2__grammar_mask_lack exl2__grammar_mask_lacks(exl2__grammar_mask *m,
-                                                               const exl2__grammar_mask_place *place, uint32_t left)
+/* For a state that has no factors. */
+EXL2__PRIVATE exl2__grammar_mask_lack exl2__grammar_mask_lacks_own(exl2__grammar_mask *m, uint32_t state,
+                                                                   uint32_t after)
 {
-    exl2__grammar_mask_lack lack = { .state = place->state, .left = EXL2__GRAMMAR_LINK_NEVER };
-    uint32_t after = left ? left - 1 : 0, slot = m->states.states[place->state].mask;
+    exl2__grammar_mask_lack lack = { .in = m, .at = state, .state = state, .left = EXL2__GRAMMAR_LINK_NEVER };
+    uint32_t slot = m->states.states[state].mask;
     if (slot) {
         lack.left = after;
-        lack.state = m->slots[slot - 1].needs <= after ? 0 : place->state;
+        lack.state = m->slots[slot - 1].needs <= after ? 0 : state;
         return lack;
     }
-    uint32_t base = exl2__grammar_reset_state(&m->states, place->state, &lack.reach);
+    uint32_t base = exl2__grammar_reset_state(&m->states, state, &lack.reach);
     if (base == EXL2__GRAMMAR_STATE_FULL) {
         lack.state = 0;
         return lack;
     }
-    uint32_t shared = base == place->state ? 0 : m->states.states[base].mask;
+    uint32_t shared = base == state ? 0 : m->states.states[base].mask;
     lack.from = shared ? &m->slots[shared - 1] : NULL;
-    lack.state = !shared ? base : lack.reach >= m->vocab->longest ? 0 : place->state;
+    lack.state = !shared ? base : lack.reach >= m->vocab->longest ? 0 : state;
     return lack;
 }
 
-static inline bool exl2__grammar_mask_has_begun(const exl2__grammar_mask *m, const exl2__grammar_mask_lack *lack)
+EXL2__PRIVATE exl2__grammar_mask_lack exl2__grammar_mask_lacks(exl2__grammar_mask *m,
+                                                               const exl2__grammar_mask_place *place, uint32_t left)
 {
-    return m->part_live && m->part.path[0] == lack->state && m->part.left == lack->left;
+    uint32_t after = left ? left - 1 : 0, state = place->state;
+    exl2__grammar_mask_lack lack = { .in = m, .at = state, .state = state, .left = after };
+    if (exl2__grammar_mask_is_close(m, place, after)) {
+        return lack;
+    }
+    if (!exl2__grammar_mask_by_factors(m, place)) {
+        return exl2__grammar_mask_lacks_own(m, state, after);
+    }
+    bool made = !exl2__grammar_mask_is_open(m, place) && m->states.states[state].mask > 0;
+    for (uint32_t k = 0; k < m->factor_count && !made; k++) {
+        exl2__grammar_mask_lack other = exl2__grammar_mask_lacks_own(m->factors[k], place->of[k],
+                                                                     EXL2__GRAMMAR_LINK_NEVER);
+        if (other.state) {
+            return other;
+        }
+    }
+    lack.state = made || exl2__grammar_mask_is_open(m, place) ? 0 : state;
+    lack.left = EXL2__GRAMMAR_LINK_NEVER;
+    lack.common = true;
+    return lack;
+}
+
+static inline bool exl2__grammar_mask_has_begun(const exl2__grammar_mask_lack *lack)
+{
+    return lack->in->part_live && lack->in->part.path[0] == lack->state && lack->in->part.left == lack->left;
 }
 
 /* Upper bound on the trie nodes of the mask that the next exl2__grammar_mask_get lacks first; 0: it lacks none. */
@@ -377,60 +572,79 @@ EXL2__PRIVATE uint32_t exl2__grammar_mask_cost(exl2__grammar_mask *m, const exl2
                                                uint32_t left)
 {
     exl2__grammar_mask_lack lack = exl2__grammar_mask_lacks(m, place, left);
-    bool made = exl2__grammar_mask_has_begun(m, &lack) && m->part_done;
-    if (m->stuck || !lack.state || made) {
+    bool made = exl2__grammar_mask_has_begun(&lack) && lack.in->part_done;
+    if (lack.in->stuck || !lack.state || made) {
         return 0;
     }
-    return exl2__grammar_mask_nodes(m, place, lack.from ? EXL2__GRAMMAR_VOCAB_TEXT32 : EXL2__GRAMMAR_VOCAB_TEXT4);
+    bool shares = lack.from || (lack.common && m->bounds[lack.state].reach >= EXL2__GRAMMAR_VOCAB_SHORT);
+    return exl2__grammar_mask_nodes(lack.in, lack.at, shares ? EXL2__GRAMMAR_VOCAB_TEXT32 : EXL2__GRAMMAR_VOCAB_TEXT4);
 }
 
 /* Whether the next call of exl2__grammar_mask_prepare walks nodes; else it begins a mask. */
 static inline bool exl2__grammar_mask_walks(exl2__grammar_mask *m, const exl2__grammar_mask_place *place, uint32_t left)
 {
     exl2__grammar_mask_lack lack = exl2__grammar_mask_lacks(m, place, left);
-    return exl2__grammar_mask_has_begun(m, &lack);
+    return exl2__grammar_mask_has_begun(&lack);
+}
+
+/* Begins or walks the mask that *lack names. false: there is no room. */
+EXL2__PRIVATE bool exl2__grammar_mask_go_on(exl2__grammar_mask *m, exl2__grammar_mask_place *place,
+                                            const exl2__grammar_mask_lack *lack, uint32_t *bits, uint32_t most)
+{
+    exl2__grammar_mask *in = lack->in;
+    if (!lack->state) {
+        return false;
+    }
+    if (exl2__grammar_mask_has_begun(lack)) {
+        uint64_t before = in->nodes;
+        bool good = exl2__grammar_mask_run(in, &in->part, most);
+        m->nodes += in == m ? 0 : in->nodes - before;
+        return good;
+    }
+    if (lack->common) {
+        return exl2__grammar_mask_copy_common(m, &m->part, place, bits);
+    }
+    if (lack->from) {
+        exl2__grammar_mask_share(in, &in->part, lack->state, lack->from, lack->reach, bits);
+        return true;
+    }
+    return exl2__grammar_mask_begin(in, &in->part, lack->state, lack->left, bits);
 }
 
 /* Begins a mask that the next exl2__grammar_mask_get would make, or walks at most `most` more nodes for it. Repeat it
    while the cost is not 0. */
 EXL2__COLD
-EXL2__PRIVATE void exl2__grammar_mask_prepare(exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
-                                              uint32_t left, uint32_t most)
+EXL2__PRIVATE void exl2__grammar_mask_prepare(exl2__grammar_mask *m, exl2__grammar_mask_place *place, uint32_t left,
+                                              uint32_t most)
 {
     exl2__grammar_mask_lack lack = exl2__grammar_mask_lacks(m, place, left);
-    uint32_t *bits = m->bits + (size_t)(m->slot_count + 1) * m->vocab->words;
-    bool begun = exl2__grammar_mask_has_begun(m, &lack), good = lack.state != 0;
-    if (good && begun) {
-        good = exl2__grammar_mask_run(m, &m->part, most);
-    } else if (good && lack.from) {
-        exl2__grammar_mask_share(m, &m->part, lack.state, lack.from, lack.reach, bits);
-    } else if (good) {
-        good = exl2__grammar_mask_begin(m, &m->part, lack.state, lack.left, bits);
-    }
-    m->part_live = good;
-    m->part_done = good && m->part.range == m->part.range_count;
+    exl2__grammar_mask *in = lack.in;
+    uint32_t *bits = in->bits + (size_t)(in->slot_count + 1) * in->vocab->words;
+    bool good = exl2__grammar_mask_go_on(m, place, &lack, bits, most);
+    in->part_live = good;
+    in->part_done = good && in->part.range == in->part.range_count;
     if (!good) {
-        m->stuck = true;
-    } else if (m->part_done && m->part.left == EXL2__GRAMMAR_LINK_NEVER) {
-        exl2__grammar_mask_slot *slot = exl2__grammar_mask_free_slot(m, 0);
-        memcpy(m->bits + (size_t)(slot - m->slots) * m->vocab->words, bits, (size_t)m->vocab->words * 4);
-        exl2__grammar_mask_use_slot(m, slot, &m->part);
-        m->part_live = false;
+        in->stuck = true;
+    } else if (in->part_done && in->part.left == EXL2__GRAMMAR_LINK_NEVER) {
+        exl2__grammar_mask_slot *slot = exl2__grammar_mask_free_slot(in, 0);
+        memcpy(exl2__grammar_mask_bits(in, slot), bits, (size_t)in->vocab->words * 4);
+        exl2__grammar_mask_use_slot(in, slot, &in->part);
+        in->part_live = false;
     }
 }
 
 /* The state after a token, of whose text the first `skip` bytes do not belong to the grammar's; DEAD: the token is not
-   allowed; FULL: the block has no room even after a collection. */
+   allowed; FULL: the block has no room even after a collection, which may renumber *state. */
 EXL2__COLD
-EXL2__PRIVATE uint32_t exl2__grammar_mask_after(exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
-                                                exl2_token token, size_t skip)
+EXL2__PRIVATE uint32_t exl2__grammar_mask_follow(exl2__grammar_mask *m, const uint32_t *state, exl2_token token,
+                                                 size_t skip)
 {
     size_t bytes;
     bool special;
     const char *text = exl2__vocab_piece(m->vocab->vocab, token, &bytes, &special);
     uint32_t next = EXL2__GRAMMAR_STATE_DEAD;
     for (int tries = 0; text && !special && bytes >= skip && tries < 2; tries++) {
-        next = exl2__grammar_state_next(&m->states, place->state, text + skip, bytes - skip);
+        next = exl2__grammar_state_next(&m->states, *state, text + skip, bytes - skip);
         if (next != EXL2__GRAMMAR_STATE_FULL) {
             return next;
         }
@@ -439,20 +653,33 @@ EXL2__PRIVATE uint32_t exl2__grammar_mask_after(exl2__grammar_mask *m, const exl
     return next;
 }
 
+static inline uint32_t exl2__grammar_mask_after(exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
+                                                exl2_token token, size_t skip)
+{
+    return exl2__grammar_mask_follow(m, &place->state, token, skip);
+}
+
 /* Moves the place on by a token of the mask, without its first `skip` bytes. EXL2_ERR_ARG: the token is not allowed;
    the place does not change. */
 EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__grammar_mask_accept(exl2__ctx *c, exl2__grammar_mask *m,
                                                     exl2__grammar_mask_place *place, exl2_token token, size_t skip)
 {
-    uint32_t next = exl2__grammar_mask_after(m, place, token, skip);
-    if (next == EXL2__GRAMMAR_STATE_FULL) {
+    exl2__grammar_mask_place next = *place;
+    next.state = exl2__grammar_mask_after(m, place, token, skip);
+    bool full = next.state == EXL2__GRAMMAR_STATE_FULL, dead = next.state == EXL2__GRAMMAR_STATE_DEAD;
+    for (uint32_t k = 0; k < m->factor_count && !full && !dead; k++) {
+        next.of[k] = exl2__grammar_mask_follow(m->factors[k], &place->of[k], token, skip);
+        full = next.of[k] == EXL2__GRAMMAR_STATE_FULL;
+        dead = next.of[k] == EXL2__GRAMMAR_STATE_DEAD;
+    }
+    if (full) {
         return exl2__grammar_mask_full(c);
     }
-    if (next == EXL2__GRAMMAR_STATE_DEAD) {
+    if (dead) {
         return exl2__fail(c, EXL2_ERR_ARG, "the grammar does not allow token %d here", (int)token);
     }
-    place->state = next;
+    *place = next;
     return EXL2_OK;
 }
 
@@ -475,49 +702,79 @@ static inline bool exl2__grammar_mask_may_end(const exl2__grammar_mask *m, const
 
 /* ---- places, opening ---- */
 
-/* Starts a text at *place, which must not move until exl2__grammar_mask_leave. */
-EXL2__COLD
-EXL2__PRIVATE exl2_result exl2__grammar_mask_join(exl2__ctx *c, exl2__grammar_mask *m, exl2__grammar_mask_place *place)
+/* Starts a text in one grammar, whose state *state becomes until exl2__grammar_mask_drop. */
+EXL2__PRIVATE exl2_result exl2__grammar_mask_begin_text(exl2__ctx *c, exl2__grammar_mask *m, uint32_t *state)
 {
-    place->state = EXL2__GRAMMAR_STATE_DEAD;
+    *state = EXL2__GRAMMAR_STATE_DEAD;
     if (m->place_count == EXL2__GRAMMAR_MASK_PLACES_MAX) {
         return exl2__fail(c, EXL2_ERR_BUDGET, "a grammar supports at most %u jobs at a time",
                           EXL2__GRAMMAR_MASK_PLACES_MAX);
     }
-    uint32_t state = exl2__grammar_state_start(&m->states);
-    if (state == EXL2__GRAMMAR_STATE_FULL) {
+    uint32_t start = exl2__grammar_state_start(&m->states);
+    if (start == EXL2__GRAMMAR_STATE_FULL) {
         exl2__grammar_mask_collect(m, NULL, 0);
-        state = exl2__grammar_state_start(&m->states);
+        start = exl2__grammar_state_start(&m->states);
     }
-    if (state == EXL2__GRAMMAR_STATE_FULL) {
+    if (start == EXL2__GRAMMAR_STATE_FULL) {
         return exl2__grammar_mask_full(c);
     }
-    place->state = state;
-    m->places[m->place_count++] = &place->state;
+    *state = start;
+    m->places[m->place_count++] = state;
     return EXL2_OK;
+}
+
+/* Does nothing for a state that is not listed. */
+EXL2__PRIVATE void exl2__grammar_mask_drop(exl2__grammar_mask *m, const uint32_t *state)
+{
+    for (uint32_t i = 0; i < m->place_count; i++) {
+        if (m->places[i] == state) {
+            m->places[i] = m->places[--m->place_count];
+            return;
+        }
+    }
+}
+
+/* Does nothing for a place that never joined. */
+EXL2__PRIVATE void exl2__grammar_mask_leave(exl2__grammar_mask *m, exl2__grammar_mask_place *place)
+{
+    exl2__grammar_mask_drop(m, &place->state);
+    for (uint32_t k = 0; k < m->factor_count; k++) {
+        exl2__grammar_mask_drop(m->factors[k], &place->of[k]);
+    }
+}
+
+/* Starts a text at *place, which must not move until exl2__grammar_mask_leave. */
+EXL2__COLD
+EXL2__PRIVATE exl2_result exl2__grammar_mask_join(exl2__ctx *c, exl2__grammar_mask *m, exl2__grammar_mask_place *place)
+{
+    exl2_result r = exl2__grammar_mask_begin_text(c, m, &place->state);
+    for (uint32_t k = 0; k < m->factor_count && r >= 0; k++) {
+        r = exl2__grammar_mask_begin_text(c, m->factors[k], &place->of[k]);
+    }
+    if (r < 0) {
+        exl2__grammar_mask_leave(m, place);
+        place->state = EXL2__GRAMMAR_STATE_DEAD;
+    }
+    return r;
 }
 
 /* Makes *copy a second place of the same text. false: there are too many places. */
 EXL2__PRIVATE bool exl2__grammar_mask_copy(exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
                                            exl2__grammar_mask_place *copy)
 {
-    if (m->place_count == EXL2__GRAMMAR_MASK_PLACES_MAX) {
+    bool room = m->place_count < EXL2__GRAMMAR_MASK_PLACES_MAX;
+    for (uint32_t k = 0; k < m->factor_count; k++) {
+        room = room && m->factors[k]->place_count < EXL2__GRAMMAR_MASK_PLACES_MAX;
+    }
+    if (!room) {
         return false;
     }
     *copy = *place;
     m->places[m->place_count++] = &copy->state;
-    return true;
-}
-
-/* Does nothing for a place that never joined. */
-EXL2__PRIVATE void exl2__grammar_mask_leave(exl2__grammar_mask *m, exl2__grammar_mask_place *place)
-{
-    for (uint32_t i = 0; i < m->place_count; i++) {
-        if (m->places[i] == &place->state) {
-            m->places[i] = m->places[--m->place_count];
-            return;
-        }
+    for (uint32_t k = 0; k < m->factor_count; k++) {
+        m->factors[k]->places[m->factors[k]->place_count++] = &copy->of[k];
     }
+    return true;
 }
 
 EXL2__PRIVATE void exl2__grammar_mask_close(exl2__ctx *c, exl2__grammar_mask *m)
@@ -535,6 +792,18 @@ EXL2__PRIVATE exl2_result exl2__grammar_mask_first(exl2__ctx *c, exl2__grammar_m
         : state == EXL2__GRAMMAR_STATE_DEAD ? exl2__grammar_mask_stuck(c, m) : EXL2_OK;
 }
 
+/* Makes room for masks in half of `cache_bytes`, which are at least CACHE_MIN. */
+EXL2__PRIVATE exl2_result exl2__grammar_mask_open_slots(exl2__ctx *c, uint64_t cache_bytes, exl2__grammar_mask *m)
+{
+    uint64_t words = m->vocab->words, each = words * 4 + sizeof *m->slots;
+    m->slot_count = (uint32_t)exl2__min64(exl2__max64(cache_bytes / 2 / (each + 1), 4), 4096);
+    uint64_t bytes = exl2__align_up(m->slot_count * sizeof *m->slots, 64) + (m->slot_count + 3) * words * 4 + 64;
+    EXL2__TRY(exl2__arena_open(c, &m->memory, bytes, EXL2_MEM_GENERAL));
+    m->slots = (exl2__grammar_mask_slot *)exl2__arena_alloc_zeroed(&m->memory, m->slot_count * sizeof *m->slots);
+    m->bits = (uint32_t *)exl2__arena_alloc(&m->memory, (m->slot_count + 3) * words * 4);
+    return EXL2_OK;
+}
+
 /* States and masks share `cache_bytes`, or CACHE_MIN if that is more; each gets half of it. */
 EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__grammar_mask_open(exl2__ctx *c, const exl2__grammar_link *link,
@@ -544,18 +813,9 @@ EXL2__PRIVATE exl2_result exl2__grammar_mask_open(exl2__ctx *c, const exl2__gram
     *m = (exl2__grammar_mask){ 0 };
     m->vocab = vocab;
     cache_bytes = exl2__max64(cache_bytes, EXL2__GRAMMAR_MASK_CACHE_MIN);
-    uint64_t words = vocab->words, each = words * 4 + sizeof *m->slots;
-    m->slot_count = (uint32_t)exl2__min64(exl2__max64(cache_bytes / 2 / (each + 1), 4), 4096);
-    uint64_t bytes = exl2__align_up(m->slot_count * sizeof *m->slots, 64) + (m->slot_count + 2) * words * 4 + 64;
-    EXL2__TRY(exl2__grammar_state_open(c, link, cache_bytes / 2, &m->states));
-    exl2_result result = exl2__arena_open(c, &m->memory, bytes, EXL2_MEM_GENERAL);
-    if (result < 0) {
-        exl2__grammar_mask_close(c, m);
-        return result;
-    }
-    m->slots = (exl2__grammar_mask_slot *)exl2__arena_alloc_zeroed(&m->memory, m->slot_count * sizeof *m->slots);
-    m->bits = (uint32_t *)exl2__arena_alloc(&m->memory, (m->slot_count + 2) * words * 4);
-    result = exl2__grammar_mask_first(c, m);
+    exl2_result result = exl2__grammar_state_open(c, link, cache_bytes / 2, &m->states);
+    result = result < 0 ? result : exl2__grammar_mask_open_slots(c, cache_bytes, m);
+    result = result < 0 ? result : exl2__grammar_mask_first(c, m);
     if (result < 0) {
         exl2__grammar_mask_close(c, m);
     }

@@ -1,8 +1,8 @@
 /* grammar_product.h: languages of short texts, as products of automata. Texts must match some expressions, must not
    match others, and may be limited in length or be multiples of a number. The result is one deterministic automaton.
    takes: automata for the bytes of a text before JSON escapes it; a model's token table.
-   gives: exl2__grammar_product, exl2__grammar_product_open, _add, _link, _regex, _pattern, _accepts, _run, _close; for
-          grammar_unroll.h _emit_all, _emit_run.
+   gives: exl2__grammar_product, exl2__grammar_product_open, _add, _link, _regex, _pattern, _accepts, _walk, _run,
+          _close; for grammar_unroll.h _emit_all, _emit_run.
    owns:  its automata and states, from _open to _close.
 
    Each expression is a part: an automaton of its own. The product walks all parts at once. Example: the texts in a*b*
@@ -74,7 +74,6 @@ typedef struct exl2__grammar_product {
     uint32_t count;
     uint32_t min, max;  /* number of characters; max may be ENDLESS */
     uint32_t places_max; /* a power of two */
-    uint32_t rounds_max; /* of the search for places that are equivalent */
     bool has_multiple;  /* of a part */
     uint32_t outcomes[EXL2__GRAMMAR_PRODUCT_OUTCOMES_MAX], outcome_count; /* masks of the REPORTs that match */
     uint32_t *tuples, *slots;
@@ -93,7 +92,6 @@ EXL2__PRIVATE void exl2__grammar_product_open(exl2__grammar_code *g, const exl2_
     w->vocab = vocab;
     w->max = EXL2__GRAMMAR_CODE_ENDLESS;
     w->places_max = EXL2__GRAMMAR_PRODUCT_PLACES_MAX;
-    w->rounds_max = EXL2__GRAMMAR_PRODUCT_ROUNDS_MAX;
     if (g->result == EXL2_OK) {
         g->result = exl2__alloc(g->c, EXL2__GRAMMAR_PRODUCT_PARTS_MAX * sizeof *w->parts, 8, EXL2_MEM_GENERAL, &memory);
     }
@@ -577,7 +575,7 @@ EXL2__PRIVATE uint32_t exl2__grammar_product_hash(const exl2__grammar_product *w
 }
 
 /* Finds equivalent places (Moore's algorithm): blocks of places are split until equal bytes lead from all places of a
-   block to equal blocks. If this needs more than rounds_max rounds, no places are merged. */
+   block to equal blocks. If this needs more than ROUNDS_MAX rounds, no places are merged. */
 EXL2__PRIVATE void exl2__grammar_product_merge(exl2__grammar_product *w)
 {
     exl2__arena a;
@@ -592,7 +590,7 @@ EXL2__PRIVATE void exl2__grammar_product_merge(exl2__grammar_product *w)
     for (uint32_t i = 0; i < n; i++) {
         block[i] = w->places[i].outcome;
     }
-    for (uint32_t round = 0; round < w->rounds_max && (round == 0 || blocks != before); round++) {
+    for (uint32_t round = 0; round < EXL2__GRAMMAR_PRODUCT_ROUNDS_MAX && (round == 0 || blocks != before); round++) {
         before = blocks;
         blocks = 0;
         memset(w->slots, 0, (size_t)w->places_max * 8);
@@ -616,8 +614,9 @@ EXL2__PRIVATE void exl2__grammar_product_merge(exl2__grammar_product *w)
     exl2__arena_close(g->c, &a);
 }
 
-/* Computes the product. Texts begin at place 0. false: the language is empty, or an error. */
-EXL2__PRIVATE bool exl2__grammar_product_run(exl2__grammar_product *w)
+/* Finds all places and their edges. Texts begin at place 0. false: no text is in all parts that must match, or an
+   error. */
+EXL2__PRIVATE bool exl2__grammar_product_walk(exl2__grammar_product *w)
 {
     exl2__grammar_code *g = w->g;
     void *slots = NULL;
@@ -642,9 +641,17 @@ EXL2__PRIVATE bool exl2__grammar_product_run(exl2__grammar_product *w)
     for (uint32_t i = 0; i < w->place_count && g->result == EXL2_OK; i++) {
         exl2__grammar_product_add_edges(w, i);
     }
-    if (g->result == EXL2_OK) {
-        exl2__grammar_product_trim(w);
+    return g->result == EXL2_OK;
+}
+
+/* Computes the product. Texts begin at place 0. false: the language is empty, or an error. */
+EXL2__PRIVATE bool exl2__grammar_product_run(exl2__grammar_product *w)
+{
+    exl2__grammar_code *g = w->g;
+    if (!exl2__grammar_product_walk(w)) {
+        return false;
     }
+    exl2__grammar_product_trim(w);
     if (g->result == EXL2_OK) {
         exl2__grammar_product_merge(w);
     }

@@ -53,7 +53,7 @@ EXL2__PRIVATE uint32_t exl2__grammar_reset_state(exl2__grammar_state *s, uint32_
 {
     uint32_t first = s->states[state].items, count = s->states[state].count, used = 0;
     *reach = UINT32_MAX;
-    if (count > EXL2__GRAMMAR_RESET_ITEMS_MAX) {
+    if (s->whole || count > EXL2__GRAMMAR_RESET_ITEMS_MAX) {
         return state;
     }
     exl2__grammar_state_begin_set(s);

@@ -10,6 +10,7 @@
 #include "grammar_link.h"
 
 #define EXL2__GRAMMAR_STATE_DEAD 0u            /* the state without parses: the text does not match */
+#define EXL2__GRAMMAR_STATE_FIRST 1u           /* the start, where all states are there from the beginning */
 #define EXL2__GRAMMAR_STATE_FULL UINT32_MAX    /* returned instead of a state: no room to make it */
 #define EXL2__GRAMMAR_STATE_PARSES_MIN 4096u   /* least value of parses_max */
 /* States of PRUNE_MIN to PRUNE_MAX parses are searched for redundant ones. The search is quadratic. */
@@ -29,7 +30,8 @@ typedef struct exl2__grammar_state_item {
 } exl2__grammar_state_item;
 
 typedef struct exl2__grammar_state_one {
-    uint32_t items, count; /* index of its parses in pool; their number */
+    uint32_t items, count; /* index of its parses in pool; their number. Of a whole set of states: the class of the one
+                              byte that may follow, or VOCAB_NONE; how many classes of bytes may follow */
     uint32_t row;          /* index in pool of the next state for each byte class; 0 = not computed yet */
     uint32_t tokens;       /* nearly the fewest tokens to the end of the text */
     uint32_t mask;         /* slot + 1 of its mask; 0 = none */
@@ -52,6 +54,7 @@ typedef struct exl2__grammar_state {
     uint32_t parses_max, seen_room; /* seen_room is a power of two */
     bool may_end, full;
     bool too_many; /* the set needs more than parses_max */
+    bool whole;    /* all states are there, each with its row, and stay: of grammar_common.h, without parses */
     exl2__arena memory;
 } exl2__grammar_state;
 
@@ -350,6 +353,9 @@ EXL2__PRIVATE uint32_t exl2__grammar_state_finish_set(exl2__grammar_state *s)
 
 EXL2__PRIVATE uint32_t exl2__grammar_state_start(exl2__grammar_state *s)
 {
+    if (s->whole) {
+        return EXL2__GRAMMAR_STATE_FIRST;
+    }
     exl2__grammar_state_begin_set(s);
     exl2__grammar_state_push(s, s->link->first, 0);
     return exl2__grammar_state_finish_set(s);
