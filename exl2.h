@@ -779,8 +779,8 @@
 
    A job may have several grammars (exl2_job_desc.grammars): a schema, and an expression for the same text. The text
    fits all of them. exl2_job_start searches for what they have in common, in memory of the job's own up to DONE, so
-   forced tokens and the end before max_tokens are as those of one grammar, and no text is begun that cannot be ended. If
-   no text fits all of them, the job does not start (ARG). It does not either if what they have in common needs more
+   forced tokens and the end before max_tokens are as those of one grammar, and no text is begun that cannot be ended.
+   If no text fits all of them, the job does not start (ARG). It does not either if what they have in common needs more
    than 32,768 states (BUDGET), as with two long counted strings, or values that nest without a bound. The start costs
    the thread 1 to 3 ms, and 10 ms for a string of up to 200 characters of any language. A mask costs as much as the
    masks of the grammars alone, or less; up to twice as much where a string must end soon and the grammars count

@@ -279,6 +279,7 @@ EXL2__SIZE_END
 #include "6_text/grammar/grammar_reset.h"
 #include "6_text/grammar/grammar_levels.h"
 #include "6_text/grammar/grammar_mask.h"
+#include "6_text/grammar/grammar_place.h"
 #include "6_text/grammar/grammar_forced.h"
 
 EXL2__SIZE_BEGIN

@@ -12,7 +12,7 @@
 #ifndef EXL2__GRAMMAR_FORCED_H
 #define EXL2__GRAMMAR_FORCED_H
 
-#include "grammar_mask.h"
+#include "grammar_place.h"
 
 /* The nodes [begin, end) of one trie that may continue the string. */
 typedef struct exl2__grammar_forced_trie {
