@@ -1,5 +1,5 @@
-/* grammar_mask.h: masks of the tokens that a grammar allows next after each of its states, one bit per token. Most tokens
-   need no walk of the vocabulary (grammar_levels.h). grammar_place.h makes the masks of texts.
+/* grammar_mask.h: masks of the tokens that a grammar allows next after each of its states, one bit per token. Most
+   tokens need no walk of the vocabulary (grammar_levels.h). grammar_place.h makes the masks of texts.
    takes: a linked automaton, a model's token table.
    gives: exl2__grammar_mask, exl2__grammar_mask_begin, _share, _run, _check, _cached, _slot_of, _free_slot, _use_slot,
           _collect. */

@@ -1,7 +1,7 @@
 /* grammar_place.h: the place of a text in a grammar, and the mask of the tokens that may come next there.
-   takes: a linked automaton, or what several grammars have in common; a model's token table; tokens as they are sampled.
-   gives: exl2__grammar_mask_open, _open_slots, _close; of a place, exl2__grammar_mask_join, _leave, _copy, _cost, _walks,
-          _prepare, _get, _accept, _after, _shortest, _is_complete, _may_end.
+   takes: a linked automaton, or what several grammars have in common; a model's token table; sampled tokens.
+   gives: exl2__grammar_mask_open, _open_slots, _close; of a place exl2__grammar_mask_join, _leave, _copy, _cost,
+          _walks, _prepare, _get, _accept, _after, _shortest, _is_complete, _may_end.
    owns:  two blocks, from open to close: the states, and the masks of states. Places belong to the caller. */
 #ifndef EXL2__GRAMMAR_PLACE_H
 #define EXL2__GRAMMAR_PLACE_H
