@@ -55,7 +55,7 @@ static bool encode_all(host *h, bench_image *b, uint8_t *pixels)
     for (uint32_t i = 0; good && i < PICTURES; i++) {
         exl2_image_desc d = { .model = h->model, .width = b->width, .height = b->height, .pixels = pixels,
                               .silent = true };
-        progress_show(&h->bar, (double)i / PICTURES, "pictures");
+        progress_show_stage(&h->bar, (double)i / PICTURES, "pictures");
         for (size_t k = 0; k < count; k++) {
             state = state * 6364136223846793005u + 1442695040888963407u;
             pixels[k] = (uint8_t)(state >> 56);

@@ -117,9 +117,11 @@ bool bench_runs_prefill(bench_runs *b, uint32_t tokens, bench_run *out)
 {
     samples speeds = { 0 }, cpu = { 0 };
     bool good = true;
+    char what[40];
+    snprintf(what, sizeof what, "prefill %u", tokens);
     for (int repeat = 0; good && repeat < BENCH_REPEATS; repeat++) {
         exl2_session session;
-        progress_show(&b->host->bar, (double)repeat / BENCH_REPEATS, "prefill");
+        progress_show_stage(&b->host->bar, (double)repeat / BENCH_REPEATS, what);
         good = open_session(b, &session);
         if (good) {
             uint64_t cpu_ns = clock_cpu_ns();
@@ -181,9 +183,11 @@ static bool decode_all(bench_runs *b, const exl2_session *sessions, bench_run *r
     b->no_end = b->new_tokens < (uint64_t)run->tokens * run->batch;
     rounds_free(&rounds);
     exl2_engine_stats before, after;
+    char what[40];
+    snprintf(what, sizeof what, "decode %u x %u at %u", run->tokens, run->batch, run->context);
     exl2_stats(b->host->engine, &before);
     for (int repeat = 0; good && repeat < BENCH_REPEATS; repeat++) {
-        progress_show(&b->host->bar, (double)repeat / BENCH_REPEATS, "decode");
+        progress_show_stage(&b->host->bar, (double)repeat / BENCH_REPEATS, what);
         good = decode_once(b, sessions, run, &rounds);
     }
     exl2_stats(b->host->engine, &after);

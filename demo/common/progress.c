@@ -33,10 +33,11 @@ void progress_show(progress *p, double done, const char *what)
 void progress_show_stage(progress *p, double done, const char *what)
 {
     char text[80];
-    if (strncmp(p->stage, what, sizeof p->stage - 1) != 0) {
+    if (strncmp(p->stage, what, sizeof p->stage - 1) != 0 || done < p->stage_done) {
         snprintf(p->stage, sizeof p->stage, "%s", what);
         p->stage_ns = clock_ns();
     }
+    p->stage_done = done;
     double seconds = clock_seconds_since(p->stage_ns);
     if (done > 0.01 && seconds > 1) {
         snprintf(text, sizeof text, "%s, %.0f s left", p->stage, seconds * (1 / done - 1));

@@ -10,8 +10,9 @@
 
 typedef struct progress { /* zeroed: nothing shown yet */
     uint64_t shown_ns;
-    uint64_t stage_ns; /* when progress_show_stage was called first with this text: */
+    uint64_t stage_ns; /* when progress_show_stage was called first with this text, or with a smaller share: */
     char stage[48];
+    double stage_done;
     bool open;
 } progress;
 
