@@ -1,19 +1,86 @@
 /* exl3_expert.cuh: products of 1 to 16 rows with the experts in EXL3 that they have chosen (exl3_expert_args.h).
-   takes: exl3_gemv.cuh, exl3_expert_args.h.
+   takes: exl3_out.cuh, exl3_expert_args.h.
    gives: exl2k_exl3_expert_at, exl2k_exl3_expert_part; exl2k_exl3_expert<TILES, BOOK>: the body of a kernel for 8 or 16
-          rows (TILES 1, 2) and one codebook; EXL2K_EXL3_THREADS threads; EXL2K_EXL3_SHARED bytes of dynamic shared
-          memory.
+          rows (TILES 1, 2) and one codebook; EXL2K_EXL3_THREADS threads; EXL2K_EXL3_EXPERT_SHARED bytes of dynamic
+          shared memory.
 
-   Sums are those of exl2k_exl3_gemv: a CTA has a split of a strip, over the rows of all slots of one expert. The last
-   CTA to arrive adds up the splits, and transforms the outputs. Each slot of `down` has CTAs that arrive, also where
+   A CTA has a split of a strip, over the rows of all slots of one expert: each warp decodes one column of tiles, in
+   registers, and multiplies a tile by all of these rows at once. The last CTA to arrive adds up the splits, and transforms the outputs. Each slot of `down` has CTAs that arrive, also where
    another slot's CTAs compute it, so that every strip has the same number of arrivals. */
 #ifndef EXL2K_EXL3_EXPERT_CUH
 #define EXL2K_EXL3_EXPERT_CUH
 
-#include "exl3_gemv.cuh"
+#include "exl3_out.cuh"
 #include "exl3_expert_args.h"
 
 #define EXL2K_EXL3_SLOT_BATCH 4 /* slots of which the sums are loaded together */
+
+/* ---- a column of tiles ---- */
+
+/* sum[n][c] += the products of `tiles` tiles, `pitch` bytes apart, with inputs in shared memory. Two chains of sums, so
+   that a product need not wait for the one before. */
+template <u32 TILES, u32 RATE, u32 BOOK>
+EXL2K_FN void exl2k_exl3_expert_column(f32 sum[TILES][4], u64 tile, u32 pitch, u32 tiles, const u32 inputs[TILES],
+                                       u32 lane)
+{
+    exl2k_exl3_place_of<RATE> place = exl2k_exl3_places<RATE>(lane);
+    f32 odd[TILES][4] = { 0 };
+    u32 words[2][exl2k_exl3_words<RATE>()], at = 0;
+    exl2k_exl3_fetch<RATE>(words[0], tile, place);
+    exl2k_exl3_fetch<RATE>(words[1], tile + pitch, place);
+#pragma unroll 1
+    for (u32 left = tiles; left > 0; left -= 2) { /* a short loop stays in the first cache of instructions */
+        u32 first[4], second[4];
+        tile += left > 2 ? 2 * pitch : 0;
+        exl2k_exl3_decode<RATE, BOOK>(first, words[0], place.shift);
+        exl2k_exl3_fetch<RATE>(words[0], tile, place);
+        exl2k_exl3_decode<RATE, BOOK>(second, words[1], place.shift);
+        exl2k_exl3_fetch<RATE>(words[1], tile + pitch, place);
+#pragma unroll
+        for (u32 n = 0; n < TILES; n++) {
+            uint4 b = exl2k_shared_load4(inputs[n] + at);
+            exl2k_mma(sum[n], first, b.x, b.y);
+            exl2k_mma(odd[n], second, b.z, b.w);
+        }
+        at += 64;
+    }
+#pragma unroll
+    for (u32 n = 0; n < TILES; n++) {
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            sum[n][i] += odd[n][i];
+        }
+    }
+}
+
+/* A rate is the same for a whole CTA. */
+template <u32 TILES, u32 BOOK>
+EXL2K_FN void exl2k_exl3_expert_any_rate(u32 rate, f32 sum[TILES][4], u64 tile, u32 pitch, u32 tiles,
+                                         const u32 inputs[TILES], u32 lane)
+{
+#define EXL2K_EXL3_CASE(R) \
+    case R: exl2k_exl3_expert_column<TILES, R, BOOK>(sum, tile, pitch, tiles, inputs, lane); break;
+    EXL2K_EXL3_RATES(rate, BOOK, EXL2K_EXL3_CASE)
+#undef EXL2K_EXL3_CASE
+}
+
+/* Brings `tiles` tiles of a column, at most 64, into L2. */
+EXL2K_FN void exl2k_exl3_expert_prefetch(u64 tile, u32 pitch, u32 tiles, u32 lane)
+{
+    for (u32 i = lane; i < tiles; i += EXL2K_WARP) {
+        exl2k_prefetch(tile + (u64)i * pitch);
+    }
+}
+
+/* v, as a value of its own in each turn of a loop: what each rate derives from the lane is not kept through it. */
+EXL2K_FN u32 exl2k_exl3_expert_again(u32 v)
+{
+    u32 d;
+    asm volatile("mov.u32 %0, %1;" : "=r"(d) : "r"(v));
+    return d;
+}
+
+/* ---- slots ---- */
 
 /* The expert of a slot. */
 EXL2K_FN u32 exl2k_exl3_expert_at(const exl2k_exl3_expert_args &x, u32 slot)
@@ -68,6 +135,8 @@ EXL2K_FN void exl2k_exl3_expert_inputs(const exl2k_exl3_expert_args &x, const ex
         exl2k_shared_store(shared + row * row_bytes + exl2k_exl3_place(k + 2), pairs.y);
     }
 }
+
+/* ---- sums of splits ---- */
 
 /* Address of the sums of a strip (gate's come before up's), split and slot. */
 EXL2K_FN u64 exl2k_exl3_expert_partial(const exl2k_exl3_expert_args &x, u32 strip, u32 split, u32 slot)
@@ -149,7 +218,7 @@ EXL2K_FN void exl2k_exl3_expert_multiply(const exl2k_exl3_expert_args &x, const 
     u32 slab = exl2k_min(blocks, EXL2K_EXL3_SLAB), row_bytes = slab * (EXL2K_EXL3_BLOCK * 2) + EXL2K_EXL3_SPARE;
     u32 tile_bytes = 16 * part.rate, pitch = part.row_tiles * tile_bytes;
     u64 tile = part.trellis + (u64)begin * 8 * pitch + (u64)(strip * 8 + warp) * tile_bytes;
-    exl2k_exl3_prefetch(tile, pitch, slab * 8, lane);
+    exl2k_exl3_expert_prefetch(tile, pitch, slab * 8, lane);
     /* Rows beyond the last repeat it; nothing reads their sums. */
     u32 inputs[TILES];
     f32 sum[TILES][4];
@@ -163,10 +232,10 @@ EXL2K_FN void exl2k_exl3_expert_multiply(const exl2k_exl3_expert_args &x, const 
         u32 count = exl2k_min(slab, blocks - done);
         exl2k_exl3_expert_inputs(x, part, shared, row_bytes, own, rows, begin + done, count, warp, lane);
         u32 more = exl2k_min(slab, blocks - done - count); /* of the next slab */
-        exl2k_exl3_prefetch(tile + (u64)(done + count) * 8 * pitch, pitch, more * 8, lane);
+        exl2k_exl3_expert_prefetch(tile + (u64)(done + count) * 8 * pitch, pitch, more * 8, lane);
         __syncthreads();
-        u32 again = exl2k_exl3_again(lane); /* as in exl2k_exl3_gemv */
-        exl2k_exl3_any_rate<TILES, BOOK>(part.rate, sum, tile + (u64)done * 8 * pitch, pitch, count * 8, inputs, again);
+        exl2k_exl3_expert_any_rate<TILES, BOOK>(part.rate, sum, tile + (u64)done * 8 * pitch, pitch, count * 8, inputs,
+                                                exl2k_exl3_expert_again(lane));
         __syncthreads(); /* all warps have read the inputs */
     }
 #pragma unroll
@@ -187,7 +256,7 @@ template <u32 TILES, u32 BOOK> EXL2K_FN void exl2k_exl3_expert(const exl2k_exl3_
     __shared__ u32 own[EXL2K_EXL3_ROWS], arrived;
     const exl2k_exl3_args &a = x.product;
     u32 lane = threadIdx.x % EXL2K_WARP, warp = threadIdx.x / EXL2K_WARP;
-    u32 which = blockIdx.x / x.strips, strip = blockIdx.x % x.strips, slot = blockIdx.y;
+    u32 which = blockIdx.x / x.strips, strip = blockIdx.x % x.strips, slot = blockIdx.y / a.splits;
     bool down = a.kind != EXL2K_EXL3_ACT;
     exl2k_dependency_release();
     exl2k_dependency_wait();
@@ -202,7 +271,7 @@ template <u32 TILES, u32 BOOK> EXL2K_FN void exl2k_exl3_expert(const exl2k_exl3_
     }
     u32 count = exl2k_exl3_expert_slots(x, own, expert, slots);
     if (own[0] == slot) {
-        exl2k_exl3_expert_multiply<TILES, BOOK>(x, part, which, strip, blockIdx.z, own, count);
+        exl2k_exl3_expert_multiply<TILES, BOOK>(x, part, which, strip, blockIdx.y % a.splits, own, count);
     } else if (!down) {
         return;
     }

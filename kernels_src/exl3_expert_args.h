@@ -9,7 +9,7 @@
    SLOT     row * active + i is the i-th expert of a row.
 
    FEW ROWS, at most EXL2K_EXL3_ROWS: one product writes h of every slot, one adds the sum of a row's slots to the
-            residual. Grid: strips of gate and up, or of down; slots; splits. The CTAs of the first slot of an expert
+            residual. Grid: strips of gate and up, or of down; slots * splits. The CTAs of the first slot of an expert
             multiply the rows of all of its slots, so that a weight is decoded once. Sums of splits lie at `partial`:
             f32 [strips, splits, slots, 128]. Tickets: up: u32 [slots, strips of a part], down: u32 [strips].
             up    x: fp16 [rows, x_pitch], normalised; out: h, fp16 [slots, out_pitch] act(gate) * up
@@ -27,6 +27,9 @@
 #include "grouped_rows_args.h"
 
 #define EXL2K_EXL3_EXPERT_PARTS 3 /* gate, up, down; without a gate up is the first one */
+/* Dynamic shared memory of a product of few rows whose longest split has `blocks` blocks. */
+#define EXL2K_EXL3_EXPERT_SHARED(rows, blocks) \
+    ((rows) * (((blocks) < EXL2K_EXL3_SLAB ? (blocks) : EXL2K_EXL3_SLAB) * 256 + EXL2K_EXL3_SPARE))
 #define EXL2K_EXL3_EXPERT_TILE_MAX 128 /* rows of a tile by wgmma; else EXL2K_EXL3_GEMM_ROWS */
 
 typedef struct exl2k_exl3_expert_args {
@@ -41,8 +44,8 @@ typedef struct exl2k_exl3_expert_args {
     exl2k_u32 part;          /* many rows: the part of the launch */
 } exl2k_exl3_expert_args;
 
-/* Writes H (x suh) of `parts` parts of the expert at each place. Grid: places; blocks / EXL2K_EXL3_WARPS, rounded up;
-   parts. x and rotated may be the same. */
+/* Writes H (x suh) of some parts of the expert at each place. Grid: places; blocks / EXL2K_EXL3_WARPS, rounded up, times
+   the number of parts. x and rotated may be the same. */
 typedef struct exl2k_exl3_expert_rotate_args {
     exl2k_u64 experts;
     exl2k_u64 pairs;   /* of exl2k_grouped_sort */

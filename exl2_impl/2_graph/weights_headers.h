@@ -95,6 +95,19 @@ EXL2__PRIVATE exl2_result exl2__weights_measure_host(exl2__weights_reader *r, ui
     return EXL2_OK;
 }
 
+/* A backend that needs one kind multiplies by all experts of a layer in EXL3, or by none. */
+EXL2__PRIVATE exl2_result exl2__weights_check_experts(const exl2__weights_reader *r, const exl2__unit *u)
+{
+    const exl2__weights *w = r->w;
+    bool others = exl2__config_layer(w->affine_experts, u->layer) || exl2__config_layer(w->other_experts, u->layer);
+    if (!exl2__weights_is_expert(u) || !others || !exl2__config_layer(w->exl3_experts, u->layer)) {
+        return EXL2_OK;
+    }
+    return exl2__fail(r->c, EXL2_ERR_UNSUPPORTED, "%s: layer %u has experts of EXL3 and others (%s): the %s backend "
+                      "computes only one of both in a layer; EXL2_BACKEND_CPU does", r->dir, u->layer, u->keys[0],
+                      r->backend->name);
+}
+
 /* Adds the sizes of a unit. */
 EXL2__PRIVATE exl2_result exl2__weights_measure_unit(exl2__weights_reader *r, uint32_t index)
 {
@@ -105,6 +118,7 @@ EXL2__PRIVATE exl2_result exl2__weights_measure_unit(exl2__weights_reader *r, ui
     uint64_t tables = 0, bytes;
     bool copy = exl2__weights_is_copy(w, index);
     EXL2__TRY(exl2__weights_find(c, w, index, &u, parts));
+    EXL2__TRY(exl2__weights_check_experts(r, &u));
     for (uint32_t part = 0; part < u.count; part++) {
         uint64_t codes = exl2__weights_rows(&parts[part]) * exl2__weights_row_bytes(&parts[part]);
         bool read = (parts[part].uses & EXL2__USE_PRODUCT) != 0;
@@ -139,7 +153,7 @@ EXL2__PRIVATE exl2_result exl2__weights_measure_unit(exl2__weights_reader *r, ui
     return r->host && exl2__weights_is_mlp(u.kind) ? exl2__weights_measure_host(r, index, bytes) : EXL2_OK;
 }
 
-/* For a backend that needs one kind: finds out which layers have experts in GPTQ or AWQ, and which have others. */
+/* For a backend that needs one kind: finds out which layers have experts in GPTQ or AWQ, in EXL3, and others. */
 EXL2__PRIVATE exl2_result exl2__weights_sort_experts(exl2__weights_reader *r, exl2__work *work)
 {
     exl2__weights *w = r->w;
@@ -152,7 +166,9 @@ EXL2__PRIVATE exl2_result exl2__weights_sort_experts(exl2__weights_reader *r, ex
         exl2__unit_make(&w->config, r->at, &u);
         for (uint32_t part = 0; exl2__weights_is_expert(&u) && part < u.count; part++) {
             bool affine = exl2__tensors_find_part(&w->tensors, u.keys[part], "qweight") != NULL;
-            (affine ? w->affine_experts : w->other_experts)[u.layer / 32] |= 1u << u.layer % 32;
+            bool exl3 = exl2__exl3_exists(&w->tensors, u.keys[part]) && !w->decodes_exl3;
+            uint32_t *layers = exl3 ? w->exl3_experts : affine ? w->affine_experts : w->other_experts;
+            layers[u.layer / 32] |= 1u << u.layer % 32;
         }
     }
     return EXL2_OK;

@@ -50,6 +50,7 @@ run sample sample
 run products products
 run gemm gemm
 run exl3 exl3
+run exl3_experts exl3_experts
 run expert_gemm expert_gemm
 run attend attend kernels_src test
 run attend_codes attend kernels_src codes

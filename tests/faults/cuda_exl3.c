@@ -1,10 +1,13 @@
 /* cuda_exl3.c: models of EXL3 on the fake GPU: what they are planned to need and use, parking and loading again,
-   experts.
+   experts, EXL3 beside other kinds, and what is refused.
    takes: $EXL2_TEST_DATA: fixtures/exl3.
    gives: exit code 0, 1, or 77 without the fixtures. */
 #include "cuda_rig.h"
 
+#include "../mixed_model.h"
+
 static const char *folder; /* of the models */
+static mixed_model mixed;  /* the model "mixed" */
 static uint32_t products, many, embeddings, experts, grouped; /* launches of EXL3 kernels; grouped: experts, many
                                                                   rows */
 
@@ -23,7 +26,7 @@ static void check_experts(const exl2k_exl3_expert_args *x, bool few, uint32_t ti
         return;
     }
     bool down = a->kind == EXL2K_EXL3_RESIDUAL;
-    CHECK(grid[0] == x->strips * a->parts && grid[1] == slots && grid[2] == a->splits && slots <= 16 * x->active);
+    CHECK(grid[0] == x->strips * a->parts && grid[1] == slots * a->splits && slots <= 16 * x->active);
     CHECK(fake_memory(a->partial, grid[0] * a->splits * slots * 512) != NULL);
     CHECK(fake_memory(a->tickets, (down ? 1 : slots) * x->strips * 4) != NULL);
     CHECK(fake_memory(a->x, (down ? slots : a->rows) * a->x_pitch * 2) != NULL);
@@ -51,7 +54,7 @@ static void run(const char *function, const void *arguments, const unsigned grid
 static exl2_model_desc desc_of(const char *name, bool keep)
 {
     static char path[1200];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    snprintf(path, sizeof path, "%s%s%s", mixed.file ? "" : folder, mixed.file ? "" : "/", name);
     return (exl2_model_desc){ .path = path, .prefill_chunk = 32, .batch_max = 4,
                               .cache.tokens = 4 * EXL2__PAGE_TOKENS, .keep_packed = keep };
 }
@@ -69,8 +72,13 @@ static void test_model(const char *name, uint32_t least, bool embeds, bool spars
     machine_make();
     fake.run = run;
     products = many = embeddings = experts = grouped = 0;
-    exl2_engine *e = cuda_open();
+    exl2_engine *e = NULL;
+    exl2_engine_desc engine = machine_desc(EXL2_BACKEND_CUDA, &error);
     exl2_model_desc d = desc_of(name, keep);
+    if (mixed.file) {
+        engine.files = mixed_files(&mixed);
+    }
+    CHECK_INT(exl2_open(&engine, &e), EXL2_OK);
     if (!CHECK(e != NULL) || !CHECK_INT(exl2_model_measure(e, &d, &plan), EXL2_OK)
         || !CHECK_INT(exl2_model_load(e, &d, &model), EXL2_OK)) {
         exl2_last_error(e, &error);
@@ -79,7 +87,8 @@ static void test_model(const char *name, uint32_t least, bool embeds, bool spars
     }
     exl2_stats(e, &before);
     CHECK_INT(plan.device_bytes, before.device_bytes);
-    printf("%s: %llu bytes planned, %llu used\n", name, (unsigned long long)plan.device_bytes,
+    printf("%s %s: %llu bytes planned, %llu used\n", name, mixed.file ? mixed.kinds[0] : "",
+           (unsigned long long)plan.device_bytes,
            (unsigned long long)before.device_bytes);
     for (uint32_t i = 0; i < EXL2__COUNT(ids); i++) {
         ids[i] = (exl2_token)(3 + i);
@@ -106,6 +115,85 @@ static void test_model(const char *name, uint32_t least, bool embeds, bool spars
     machine_end();
 }
 
+/* least: products of EXL3 matrices in a pass. */
+static void test_mixed(const char *first, const char *second, bool sparse, uint32_t least)
+{
+    mixed = (mixed_model){ .kinds = { first, second }, .config = "", .experts = sparse, .state = 5 };
+    mixed_make(&mixed);
+    for (uint32_t keep = 0; keep < 2; keep++) {
+        test_model("mixed", least, false, sparse, keep);
+    }
+    mixed_free(&mixed);
+}
+
+/* Loads a model while the n-th call of the driver fails: then it loads again. Returns false if there were fewer than n
+   calls. */
+static bool load_again(const char *name, uint32_t n)
+{
+    exl2_error error = { 0 };
+    exl2_engine *e = NULL;
+    exl2_model model;
+    machine_make();
+    fake.run = run;
+    exl2_engine_desc engine = machine_desc(EXL2_BACKEND_CUDA, &error);
+    exl2_model_desc d = desc_of(name, false);
+    if (mixed.file) {
+        engine.files = mixed_files(&mixed);
+    }
+    CHECK_INT(exl2_open(&engine, &e), EXL2_OK);
+    fake.fail_code = 2; /* out of memory */
+    fake.fail_at = n;
+    exl2_result r = exl2_model_load(e, &d, &model);
+    bool failed = fake.failed[0] != 0;
+    if (r != EXL2_OK) {
+        exl2_last_error(e, &error);
+        CHECK(failed && error.code == r && error.text[0]);
+        CHECK_INT(exl2_model_load(e, &d, &model), EXL2_OK);
+    }
+    exl2_close(e);
+    machine_end();
+    return failed;
+}
+
+static void sweep(const char *name)
+{
+    uint32_t n = 1;
+    while (n < 20000 && load_again(name, n)) {
+        n += 7;
+    }
+    printf("loading %s: %u calls can fail\n", name, n - 1);
+    CHECK(n > 50 && n < 20000);
+}
+
+/* A layer of which only some experts are of EXL3 is refused with one sentence, and the engine stays usable. */
+static void test_refused(void)
+{
+    exl2_error error;
+    exl2_engine *e = NULL;
+    exl2_model model;
+    mixed = (mixed_model){ .kinds = { "ttttttttttttettt", "eeeeeeeeeeeeeeee" }, .config = "", .experts = true,
+                           .state = 5 };
+    mixed_make(&mixed);
+    machine_make();
+    fake.run = run;
+    exl2_engine_desc engine = machine_desc(EXL2_BACKEND_CUDA, &error);
+    engine.files = mixed_files(&mixed);
+    CHECK_INT(exl2_open(&engine, &e), EXL2_OK);
+    exl2_model_desc d = desc_of("mixed", false);
+    CHECK_INT(exl2_model_load(e, &d, &model), EXL2_ERR_UNSUPPORTED);
+    exl2_last_error(e, &error);
+    CHECK(strstr(error.text, "layer 0 has experts of EXL3 and others") != NULL);
+    exl2_model_info info;
+    CHECK_INT(exl2_model_measure(e, &d, &info), EXL2_ERR_UNSUPPORTED);
+    mixed_free(&mixed);
+    mixed.kinds[0] = "ttttttttttttmttt";
+    mixed_make(&mixed);
+    CHECK_INT(exl2_model_load(e, &d, &model), EXL2_OK);
+    exl2_close(e);
+    machine_end();
+    mixed_free(&mixed);
+}
+
 int main(void)
 {
     folder = check_shared("fixtures/exl3");
@@ -115,5 +203,14 @@ int main(void)
         test_model("exl3-qwen2-padded", 9, false, false, keep);
         test_model("exl3-mixtral", 3, false, true, keep); /* an `out` is dense */
     }
+    test_mixed("teettet", "ettette", false, 7); /* EXL3 beside EXL2 */
+    test_mixed("tdetbte", "eeetmde", false, 6); /* and dense matrices */
+    test_mixed("eeetttttttmmmmmm", "tttttttmmmtttmmm", true, 3);
+    sweep("exl3-mixtral");
+    mixed = (mixed_model){ .kinds = { "teettet", "dttette" }, .config = "", .state = 6 };
+    mixed_make(&mixed);
+    sweep("mixed");
+    mixed_free(&mixed);
+    test_refused();
     return check_done();
 }

@@ -48,8 +48,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_experts(exl2__cuda_model *m, const exl
     p->out_pitch = down ? s->hidden : m->b.routed.h_pitch;
     p->scale = down ? s->residual_scale : 1;
     a.strips = exl2__cuda_exl3_blocks(down ? s->hidden : s->experts.inter);
-    exl2__cuda_grid grid = { .x = a.strips * p->parts, .y = p->rows * a.active, .z = p->splits,
-                             .threads = EXL2K_EXL3_THREADS, .shared_bytes = exl2__cuda_exl3_shared(p) };
+    uint32_t blocks = (uint32_t)exl2__div_up(p->blocks, p->splits);
+    exl2__cuda_grid grid = { .x = a.strips * p->parts, .y = p->rows * a.active * p->splits,
+                             .threads = EXL2K_EXL3_THREADS, .shared_bytes = EXL2K_EXL3_EXPERT_SHARED(p->rows, blocks) };
     for (uint32_t book = 0; book < EXL2__CUDA_EXL3_BOOKS; book++) {
         if (books >> book & 1) {
             EXL2__TRY(exl2__cuda_chain(m, exl2__cuda_exl3_expert(book, p->rows), grid, &a));
@@ -85,8 +86,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_grouped_rotate(exl2__cuda_model *m, co
     r.blocks = exl2__cuda_exl3_blocks(r.in);
     r.natural = exl2__cuda_exl3_by_wg(m->gpu);
     r.step = (uint64_t)g->rows * g->active * r.blocks * EXL2K_EXL3_BLOCK * sizeof(uint16_t);
-    exl2__cuda_grid grid = { .x = g->rows * g->active, .y = (uint32_t)exl2__div_up(r.blocks, EXL2K_EXL3_WARPS),
-                             .z = parts, .threads = EXL2K_EXL3_THREADS };
+    exl2__cuda_grid grid = { .x = g->rows * g->active, .threads = EXL2K_EXL3_THREADS,
+                             .y = (uint32_t)exl2__div_up(r.blocks, EXL2K_EXL3_WARPS) * parts };
     return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_exl3_expert_rotate, grid, &r);
 }
 

@@ -92,12 +92,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_make_expert(exl2__cuda_model *m, const exl2
                                                  exl2__cuda_experts *e)
 {
     bool down = exl2__cuda_is_down(parts);
-    for (uint32_t i = 0; i < count; i++) {
-        if (e->exl3 != exl2__matrix_is_exl3(parts[i].kind)) {
-            return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "the CUDA backend does not compute layers with some experts "
-                              "in EXL3 and others not, such as %s; EXL2_BACKEND_CPU does", parts[i].name);
-        }
-    }
+    EXL2__ASSERT(e->exl3 == exl2__matrix_is_exl3(parts->kind)); /* exl2__weights_check_experts */
 #if EXL2__EXL3
     if (e->exl3) {
         return exl2__cuda_make_expert_exl3(m, parts, count, e);
