@@ -446,7 +446,8 @@ static void speed_rate(uint32_t rate)
     layer l = { .count = 128, .active = 8, .hidden = 2048, .inter = 768, .parts = 2, .rows = 2048, .x_pitch = 2112,
                 .h_pitch = 832, .books = { 4, 4, 4 } };
     uint64_t bytes = (uint64_t)l.hidden * l.inter * rate / 16, slots = (uint64_t)l.rows * l.active;
-    uint32_t parts = l.count * EXL2K_EXL3_EXPERT_PARTS, *choice = take(slots * CHOICES, 4), sms = (uint32_t)rig.sm_count;
+    uint32_t parts = l.count * EXL2K_EXL3_EXPERT_PARTS, sms = (uint32_t)rig.sm_count;
+    uint32_t *choice = take(slots * CHOICES, 4);
     uint16_t *words = take(bytes * parts / 2, 2), *halves = take((size_t)l.rows * l.x_pitch, 2);
     float *weights = take(slots, 4);
     exl2k_exl3_part *records = take(parts, sizeof *records);
