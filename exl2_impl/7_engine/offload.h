@@ -106,12 +106,6 @@ EXL2__PRIVATE exl2_result exl2__offload_spans(exl2__ctx *c, exl2__model *m, uint
         return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: lora_max is %u, but adapters are not computed yet where the "
                           "CPU has MLPs (of %u layers)", m->path, m->desc.lora_max, mlps);
     }
-#ifndef EXL2_NO_VISION
-    if (mlps && m->plan.tower) {
-        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: vision.images is set, but pictures are not computed yet where "
-                          "the CPU has MLPs (of %u layers)", m->path, mlps);
-    }
-#endif
     return exl2__offload_move(c, m);
 }
 

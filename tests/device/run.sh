@@ -85,6 +85,7 @@ run exchange_cards exchange_cards kernels_src
 run offload offload
 for mlps in 1 2 99; do
     run golden_host$mlps golden host $mlps
+    run vision_host$mlps vision host $mlps
 done
 run park park
 run prefix prefix

@@ -1,6 +1,7 @@
 /* vision.c: models that read pictures, whole, against goldens of transformers in float64: expanded ids, log-sum-exps of
    all tokens, greedy ids; from ids, from text and from messages; in chunks of 1, 7 and 64 rows; one picture and two;
-   videos, and one after a picture (tests/golden/video).
+   videos, and one after a picture (tests/golden/video). With `host N` the CPU computes the MLPs of N layers of a
+   model on a GPU.
    takes: the shared fixtures (fixtures/vision); stb_image, which reads the pictures.
    gives: exit code 0 or 1; 77 without fixtures or stb_image. */
 #include "rig.h"
@@ -17,9 +18,13 @@
 static const char *const families[] = { "smolvlm",  "pixtral",    "mistral3", "llava-clip",
                                         "qwen2-vl", "qwen2.5-vl", "qwen3-vl", "gemma3" };
 
+static uint32_t host_mlps;
+
 static rig open_model(const char *folder, uint32_t chunk)
 {
     exl2_model_desc m = { 0 };
+    m.offload = host_mlps ? EXL2_OFFLOAD_AUTO : EXL2_OFFLOAD_NONE;
+    m.host_mlps = host_mlps;
     static char path[1024];
     snprintf(path, sizeof path, "%s", vision_path(folder, "config.json"));
     *strrchr(path, '/') = 0;
@@ -332,9 +337,10 @@ static void check_videos(const char *folder, uint32_t chunk)
     printf("%s, videos, chunks of %u: logsumexp within %.2g, rows within %.2g\n", folder, chunk, worst, worst_row);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     static const uint32_t chunks[] = { 0, 1, 7, 64 };
+    host_mlps = argc == 3 && strcmp(argv[1], "host") == 0 ? (uint32_t)atoi(argv[2]) : 0;
     for (size_t i = 0; i < sizeof families / sizeof families[0]; i++) {
         for (size_t k = 0; k < sizeof chunks / sizeof chunks[0]; k++) {
             worst = worst_row = 0;

@@ -11,12 +11,15 @@
 
 static rig_said said;
 static uint8_t pixels[2][SIDE * SIDE * 3];
+static uint32_t host_mlps; /* of the models: the CPU computes the MLPs of so many layers */
 
 static exl2_result load_model(exl2_engine *e, const char *folder, bool keep_packed, exl2_model *out)
 {
     static char path[1200];
     snprintf(path, sizeof path, "%s/fixtures/vision/%s", check_env("EXL2_TEST_DATA"), folder);
     exl2_model_desc d = { .path = path, .prefill_chunk = 32, .batch_max = 2, .keep_packed = keep_packed };
+    d.offload = host_mlps ? EXL2_OFFLOAD_AUTO : EXL2_OFFLOAD_NONE;
+    d.host_mlps = host_mlps;
     d.context_max = 512;
     d.vision.images = 2;
     d.vision.pixels_max = 160 * 160;
@@ -239,7 +242,8 @@ static void check_golden(const char *folder, int arch)
 
 /* ---- what rows tell ---- */
 
-static uint32_t picture_passes, mixed_passes, alone_rows, decoded, turned, ahead, added, rotated;
+static uint32_t picture_passes, mixed_passes, alone_rows, decoded, turned, ahead, added, rotated, late;
+static bool ends_block; /* the kernel before has written to the residual */
 
 static void watch(const char *function, const void *arguments, const unsigned grid[3])
 {
@@ -264,7 +268,10 @@ static void watch(const char *function, const void *arguments, const unsigned gr
         picture_passes += store && vectors > 0;
         mixed_passes += store && vectors > 0 && vectors < step->row_count;
     }
-    added += strcmp(function, "exl2k_tower_add") == 0;
+    bool adds = strcmp(function, "exl2k_tower_add") == 0;
+    added += adds;
+    late += adds && !ends_block; /* rows are added before anything reads the residual */
+    ends_block = strstr(function, "gemm") != NULL || strncmp(function, "exl2k_wg", 8) == 0;
     rotated += strcmp(function, "exl2k_attend_turn") == 0;
     fake_model_run(function, arguments, grid);
 }
@@ -281,7 +288,7 @@ static void check_rows(const char *folder, bool videos)
     if (!CHECK(e) || !CHECK_INT(load_model(e, folder, false, &model), EXL2_OK)) {
         exit(1);
     }
-    picture_passes = mixed_passes = alone_rows = decoded = turned = ahead = added = rotated = 0;
+    picture_passes = mixed_passes = alone_rows = decoded = turned = ahead = added = rotated = late = 0;
     exl2_session sessions[3];
     for (uint32_t i = 0; i < 3; i++) {
         CHECK_INT(exl2_session_open(e, model, &sessions[i]), EXL2_OK);
@@ -300,6 +307,7 @@ static void check_rows(const char *folder, bool videos)
         CHECK_INT(all[i].count, 20);
     }
     CHECK(picture_passes > 0 && decoded > 0);
+    CHECK_INT(late, 0);
     exl2_close(e);
     machine_end();
 }
@@ -317,6 +325,17 @@ static void test_rows(void)
     CHECK_INT(added, 0);
     check_rows("qwen3-vl", false); /* 3 layers, after 2 of which rows are added */
     CHECK_INT(added * 3, picture_passes * 2);
+    for (host_mlps = 1; host_mlps <= 3; host_mlps++) { /* the CPU adds MLPs of the last ones, of all at last */
+        check_rows("qwen3-vl", false);
+        CHECK_INT(added * 3, picture_passes * 2);
+    }
+    host_mlps = 1;
+    check_rows("gemma3", false);
+    CHECK_INT(picture_passes, 2 * 4);
+    CHECK_INT(alone_rows, 2 * 4 * 16);
+    check_rows("qwen2.5-vl", true);
+    CHECK(ahead > 0 && ahead < decoded && rotated >= picture_passes);
+    host_mlps = 0;
     check_rows("smolvlm", false);
     CHECK_INT(added + rotated + turned, 0);
     /* Three pairs of frames with 4 rows each; their times are 0, 40 and 80, so the angle runs ahead of the place. */

@@ -26,9 +26,11 @@ static inline uint32_t exl2__cuda_host_first(const exl2__cuda_model *m, uint32_t
     return units - m->plan->host_mlps;
 }
 
-/* The host has added a layer's MLP to the residual: prepares what the next norm and its readers need. */
+/* The host has added a layer's MLP to the residual: adds what rows of pictures have after the layer, and prepares what
+   the next norm and its readers need. */
 EXL2__PRIVATE exl2_result exl2__cuda_host_back(exl2__cuda_model *m, const exl2__layer *layer)
 {
+    EXL2__TRY(exl2__cuda_add_deep(m, layer));
     if (!exl2__cuda_folds(&m->plan->shape)) {
         return exl2__cuda_settle(m, (exl2__cuda_settling){ NULL, exl2__cuda_next_attention(m, layer) }, NULL);
     }
