@@ -275,14 +275,43 @@ EXL2__PRIVATE bool exl2__images_is_needed(exl2_engine *e, const exl2__model *m, 
     return false;
 }
 
-/* Whether rows of picture `a` are evicted before those of `b`: those that can be computed again, or that nobody names,
-   come first; then those that were used longest ago. */
-static inline bool exl2__images_goes_before(exl2__model *m, uint32_t a, uint32_t b)
+static inline bool exl2__images_names(const uint32_t *words, uint32_t count, uint32_t slot)
 {
-    const exl2__image_data *d = m->images.data;
-    bool last_a = d[a].seen.count == 0 && !exl2__pictures_is_unused(exl2__images_pictures(m), a);
-    bool last_b = d[b].seen.count == 0 && !exl2__pictures_is_unused(exl2__images_pictures(m), b);
-    return last_a != last_b ? last_b : d[a].age < d[b].age;
+    for (uint32_t i = 0; i < count; i++) {
+        if (exl2__pictures_is(words[i]) && exl2__pictures_of(words[i]) == slot) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether the picture must stay: it is open, or a job that has not ended still has to read it. */
+EXL2__PRIVATE bool exl2__images_is_promised(exl2_engine *e, const exl2__model *m, uint32_t slot)
+{
+    bool promised = m->vectors.pictures.picture[slot].handles > 0;
+    for (exl2__job *job = NULL; !promised && (job = exl2__objects_next_job(e, m, job)) != NULL;) {
+        const exl2__sequence *s = &job->sequence;
+        uint32_t read = exl2__min32(s->table->cached, s->table->tokens);
+        promised = exl2__images_names(s->table->words + read, s->table->tokens - read, slot)
+                || (!s->begun && exl2__images_names(s->prompt, s->prompt_count, slot));
+    }
+    return promised;
+}
+
+/* What the loss of a picture's rows means. 0: nothing, as they can be computed again or nobody names them; 1: a history
+   lacks them if it loses its K and V, too; 2: a job fails, or a picture that is open is gone. */
+EXL2__PRIVATE uint32_t exl2__images_loss(exl2_engine *e, exl2__model *m, uint32_t slot)
+{
+    bool returns = m->images.data[slot].seen.count || exl2__pictures_is_unused(exl2__images_pictures(m), slot);
+    return returns ? 0 : exl2__images_is_promised(e, m, slot) ? 2 : 1;
+}
+
+/* Whether rows of picture `a` are evicted before those of `b`: those whose loss means less come first; then those that
+   were used longest ago. */
+EXL2__PRIVATE bool exl2__images_goes_before(exl2_engine *e, exl2__model *m, uint32_t a, uint32_t b)
+{
+    uint32_t loss_a = exl2__images_loss(e, m, a), loss_b = exl2__images_loss(e, m, b);
+    return loss_a != loss_b ? loss_a < loss_b : m->images.data[a].age < m->images.data[b].age;
 }
 
 /* Room for the rows of a picture, for which rows of others are evicted: never those that running jobs need next, nor
@@ -295,7 +324,7 @@ EXL2__PRIVATE uint64_t exl2__images_room_for_rows(exl2_engine *e, exl2__model *m
         uint32_t oldest = EXL2__NO_PICTURE;
         for (uint32_t i = 0; i < p->count; i++) {
             bool may = p->picture[i].data && !exl2__images_is_needed(e, m, i);
-            oldest = may && (oldest == EXL2__NO_PICTURE || exl2__images_goes_before(m, i, oldest)) ? i : oldest;
+            oldest = may && (oldest == EXL2__NO_PICTURE || exl2__images_goes_before(e, m, i, oldest)) ? i : oldest;
         }
         if (oldest == EXL2__NO_PICTURE) {
             break;
@@ -305,26 +334,55 @@ EXL2__PRIVATE uint64_t exl2__images_room_for_rows(exl2_engine *e, exl2__model *m
     return at;
 }
 
-/* Room for pixels. Pixels of pictures that nobody names go first, then those of pictures that have their rows. */
-EXL2__PRIVATE uint64_t exl2__images_room_for_pixels(exl2__model *m, uint64_t bytes)
+/* Moves pixels together, so that what is free becomes one gap. Those of the picture that is worked on stay. */
+EXL2__PRIVATE void exl2__images_gather(exl2__model *m)
+{
+    exl2__images *g = &m->images;
+    for (uint64_t at = 0;;) {
+        exl2__image_room *next = NULL;
+        bool busy = false;
+        for (uint32_t i = 0; i < exl2__images_pictures(m)->count; i++) {
+            exl2__image_room *rooms[2] = { &g->data[i].source, &g->data[i].seen };
+            for (uint32_t k = 0; k < 2; k++) {
+                if (rooms[k]->count && rooms[k]->at >= at && (!next || rooms[k]->at < next->at)) {
+                    next = rooms[k];
+                    busy = exl2__images_is_busy(m, i);
+                }
+            }
+        }
+        if (!next) {
+            return;
+        }
+        if (!busy && next->at > at) {
+            memmove(g->pixels + at, g->pixels + next->at, (size_t)next->count);
+            next->at = at;
+        }
+        at = next->at + next->count;
+    }
+}
+
+/* Room for pixels. Pixels of pictures that nobody names go first, then those of pictures that have their rows, then
+   those that histories name; of each the ones that were used longest ago. Those of open pictures and of pictures that
+   jobs still have to read stay, as their rows may be evicted. */
+EXL2__PRIVATE uint64_t exl2__images_room_for_pixels(exl2_engine *e, exl2__model *m, uint64_t bytes)
 {
     exl2__pictures *p = exl2__images_pictures(m);
     uint64_t at;
     while ((at = exl2__images_gap(m, true, bytes)) == EXL2__IMAGE_NOWHERE) {
-        uint32_t oldest = EXL2__NO_PICTURE;
-        bool unused = false;
+        uint32_t oldest = EXL2__NO_PICTURE, loss = 0;
         for (uint32_t i = 0; i < p->count; i++) {
             const exl2__image_data *d = &m->images.data[i];
-            bool nobody = exl2__pictures_is_unused(p, i), may = d->seen.count && !exl2__images_is_busy(m, i);
-            may = may && (nobody || p->picture[i].data);
-            if (may && (oldest == EXL2__NO_PICTURE || nobody > unused ||
-                        (nobody == unused && d->age < m->images.data[oldest].age))) {
+            uint32_t lost = exl2__pictures_is_unused(p, i) ? 0 : p->picture[i].data ? 1 : 2;
+            bool may = d->seen.count && !exl2__images_is_busy(m, i) && !exl2__images_is_promised(e, m, i);
+            if (may && (oldest == EXL2__NO_PICTURE || lost < loss ||
+                        (lost == loss && d->age < m->images.data[oldest].age))) {
                 oldest = i;
-                unused = nobody;
+                loss = lost;
             }
         }
         if (oldest == EXL2__NO_PICTURE) {
-            break;
+            exl2__images_gather(m);
+            return exl2__images_gap(m, true, bytes);
         }
         m->images.data[oldest].seen = m->images.data[oldest].source = (exl2__image_room){ 0 };
         m->images.data[oldest].resized = m->images.data[oldest].fresh = false;
@@ -458,7 +516,7 @@ EXL2__PRIVATE void exl2__images_name(const exl2_image_desc *d, const exl2__visio
 
 /* Pictures of snapshots that have the same id, but no pixels, get them: their rows may be evicted, and else would be
    gone. Without room in the area they stay as they are. */
-EXL2__PRIVATE void exl2__images_supply(exl2__model *m, uint32_t from)
+EXL2__PRIVATE void exl2__images_supply(exl2_engine *e, exl2__model *m, uint32_t from)
 {
     exl2__images *g = &m->images;
     const exl2__pictures *p = exl2__images_pictures(m);
@@ -471,7 +529,7 @@ EXL2__PRIVATE void exl2__images_supply(exl2__model *m, uint32_t from)
             continue;
         }
         uint64_t source = g->data[from].source.count, at;
-        at = exl2__images_room_for_pixels(m, source + g->data[from].size.seen_bytes);
+        at = exl2__images_room_for_pixels(e, m, source + g->data[from].size.seen_bytes);
         const exl2__image_data *d = &g->data[from];
         if (at == EXL2__IMAGE_NOWHERE || !d->seen.count) {
             return;
@@ -487,16 +545,6 @@ EXL2__PRIVATE void exl2__images_supply(exl2__model *m, uint32_t from)
         to->resized = d->resized;
         to->result = EXL2_OK;
     }
-}
-
-static inline bool exl2__images_names(const uint32_t *words, uint32_t count, uint32_t slot)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (exl2__pictures_is(words[i]) && exl2__pictures_of(words[i]) == slot) {
-            return true;
-        }
-    }
-    return false;
 }
 
 /* Whether a handle, a history or a prompt needs the picture. Else only cached pages name it, which need no rows. */
@@ -535,15 +583,15 @@ EXL2__PRIVATE exl2_result exl2__images_enter(exl2_engine *e, exl2__model *m, con
     uint64_t id[2];
     EXL2__TRY(exl2__images_check_desc(e, m, d, &limits, &size));
     exl2__image_room source = { 0, (uint64_t)d->width * d->height * 3 * exl2__images_frames(d) };
-    source.at = exl2__images_room_for_pixels(m, source.count + size.seen_bytes);
+    source.at = exl2__images_room_for_pixels(e, m, source.count + size.seen_bytes);
     if (source.at == EXL2__IMAGE_NOWHERE) {
         exl2__images_drop_cached(e, m);
-        source.at = exl2__images_room_for_pixels(m, source.count + size.seen_bytes);
+        source.at = exl2__images_room_for_pixels(e, m, source.count + size.seen_bytes);
     }
     if (source.at == EXL2__IMAGE_NOWHERE) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET,
-                          "exl2_image_make: pictures of %llu pixels wait to be resized: step "
-                          "the engine, or raise vision.pixels_max",
+                          "exl2_image_make: there is no room for %llu pixels beside pictures that are open, or that "
+                          "jobs have not read yet: step the engine, close some, or raise vision.pixels_max",
                           (unsigned long long)source.count / 3);
     }
     exl2__images_copy(d, g->pixels + source.at);
@@ -575,7 +623,7 @@ EXL2__PRIVATE exl2_result exl2__images_enter(exl2_engine *e, exl2__model *m, con
         data->result = EXL2_OK;
     }
     data->fresh = data->fresh || !p->picture[*slot].data;
-    exl2__images_supply(m, *slot);
+    exl2__images_supply(e, m, *slot);
     return EXL2_OK;
 }
 

@@ -252,7 +252,7 @@ EXL2__PRIVATE void exl2__snapshot_pictures_fill(exl2_engine *e, exl2__model *m, 
 {
     exl2__images *g = &m->images;
     exl2__image_data *d = &g->data[slot];
-    uint64_t room = p->kind == 1 ? exl2__images_room_for_pixels(m, p->bytes)
+    uint64_t room = p->kind == 1 ? exl2__images_room_for_pixels(e, m, p->bytes)
                                  : exl2__images_room_for_rows(e, m, p->rows);
     if (room == EXL2__IMAGE_NOWHERE) {
         return;

@@ -407,6 +407,78 @@ static void test_eviction(const char *name)
     rig_close(&r);
 }
 
+/* More jobs with pictures than there is room for, whose pictures are closed at once: each job sees its own. */
+static void test_crowd(void)
+{
+    enum { JOBS = 12, LARGE = 2 * SIDE };
+    static rig_said crowd[JOBS], alone[JOBS];
+    static const char text[] = "<|im_start|>User:<image>And<image>What is this?<end_of_utterance>\nAssistant:";
+    static uint8_t rgb[2][LARGE * LARGE * 3];
+    rig big = open_model("smolvlm", (exl2_model_desc){ .vision.max_rows = 32 }, NULL);
+    rig r = open_model("smolvlm", (exl2_model_desc){ .context_max = 128, .cache.tokens = 128,
+                                                     .vision = { .images = 2, .max_rows = 32, .rows = 32,
+                                                                 .pixels_max = LARGE * LARGE } }, NULL);
+    memset(crowd, 0, sizeof crowd);
+    for (uint32_t k = 0; k < JOBS; k++) {
+        exl2_image pair[2] = { { 0 }, { 0 } }, other[2] = { { 0 }, { 0 } };
+        for (uint32_t i = 0; i < 2; i++) {
+            uint32_t side = i ? LARGE : SIDE;
+            draw(rgb[i], side, side, 100 + 2 * k + i);
+            exl2_image_desc one = desc_of(&r, rgb[i], side, side), same_one = desc_of(&big, rgb[i], side, side);
+            exl2_result made = EXL2_ERR_BUDGET;
+            for (uint32_t step = 0; step < 100000 && made == EXL2_ERR_BUDGET; step++) {
+                exl2_step(r.engine, &(exl2_step_desc){ .cpu_us = 50 });
+                made = exl2_image_make(r.engine, &one, &pair[i]);
+            }
+            CHECK_INT(made, EXL2_OK);
+            CHECK_INT(exl2_image_make(big.engine, &same_one, &other[i]), EXL2_OK);
+        }
+        exl2_job_desc d = rig_job(&r, NULL, 0, 8, &crowd[k]);
+        d.prompt = (exl2_prompt){ .text = text, .images = pair, .image_count = 2, .flags = EXL2_TEXT_NO_BOS };
+        CHECK_INT(exl2_job_start(r.engine, &d, NULL), EXL2_OK);
+        ask(&big, (exl2_session){ 0 }, other, 2, text, 8, &said[0]);
+        for (uint32_t i = 0; i < 2; i++) {
+            CHECK_INT(exl2_image_close(r.engine, pair[i]), EXL2_OK);
+            CHECK_INT(exl2_image_close(big.engine, other[i]), EXL2_OK);
+        }
+        alone[k] = said[0];
+    }
+    rig_drain(&r, 0);
+    for (uint32_t k = 0; k < JOBS; k++) {
+        CHECK(crowd[k].result == EXL2_OK && same(&alone[k], &crowd[k]));
+    }
+    rig_close(&big);
+    rig_close(&r);
+}
+
+/* An open picture stays, however many histories name others that fill the area of pixels. */
+static void test_open(void)
+{
+    enum { OTHERS = 24, LARGE = 2 * SIDE };
+    static uint8_t rgb[LARGE * LARGE * 3];
+    exl2_image open = { 0 };
+    rig r = open_model("smolvlm", (exl2_model_desc){ .context_max = 128, .cache.no_reuse = true,
+                                                     .vision = { .images = 2, .max_rows = 32, .rows = 64,
+                                                                 .pixels_max = LARGE * LARGE } }, NULL);
+    for (uint32_t k = 0; k < OTHERS; k++) {
+        exl2_session s = { 0 };
+        exl2_image other = { 0 };
+        if (k == OTHERS / 3) {
+            open = make(&r, 1);
+            ask(&r, s, &open, 1, PROMPT, 8, &said[0]);
+        }
+        draw(rgb, LARGE, LARGE, 2 + k);
+        exl2_image_desc d = desc_of(&r, rgb, LARGE, LARGE);
+        CHECK_INT(exl2_session_open(r.engine, r.model, &s), EXL2_OK);
+        CHECK_INT(exl2_image_make(r.engine, &d, &other), EXL2_OK);
+        ask(&r, s, &other, 1, PROMPT, 8, &said[1]);
+        CHECK_INT(exl2_image_close(r.engine, other), EXL2_OK);
+    }
+    ask(&r, (exl2_session){ 0 }, &open, 1, PROMPT, 8, &said[1]);
+    CHECK(same(&said[0], &said[1]));
+    rig_close(&r);
+}
+
 /* Steps with a budget, beside another job, with drafts, in chunks, on the worker's thread, while the model is parked in
    between: the same words. */
 static void test_company(const char *name)
@@ -712,6 +784,8 @@ int main(void)
     test_again();
     test_aspects();
     test_pool();
+    test_crowd();
+    test_open();
     test_events();
     test_events_again();
     test_pixels();
