@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <unistd.h>
 
-#define API_HISTORY 640u  /* tokens of a history, more than any context */
+#define API_HISTORY 2048u /* tokens of a history, more than any context */
 #define API_TEXT 8192u    /* bytes of text that a job may generate */
 #define API_MODELS 256u   /* records of models, with closed ones */
 #define API_SESSIONS 64u
