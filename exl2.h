@@ -543,8 +543,8 @@
    first, those at the ends of jobs last. So a session goes on where its last job ended. After a rewind, in a fork at an
    older place, or where texts with a common beginning part, the window may be gone. The job then computes from the last
    place on where the window is whole, which may be the beginning. Its words are the same; tokens_cached and
-   reused_tokens say what it finds. cache.full keeps K and V of all tokens in all layers. So does a model on several
-   cards, or with cache.host_bytes: window_tokens is 0 then.
+   reused_tokens say what it finds. cache.full keeps K and V of all tokens in all layers. So does a model with
+   cache.host_bytes: window_tokens is 0 then.
 
    Context and RoPE: without context_max a session has the model's own context, at most 8,192 tokens. More is a matter
    of memory (cache_bytes_per_token) up to what the model was trained for; above, a warning says that its words get

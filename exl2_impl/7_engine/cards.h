@@ -104,7 +104,8 @@ typedef struct exl2__cards { /* of a cut that is looked for */
     uint64_t room[EXL2__SPANS_MAX]; /* bytes for layers: without buffers */
     double speed[EXL2__SPANS_MAX];  /* read bandwidth, or share */
     uint32_t ends[EXL2__SPANS_MAX];
-    uint64_t page_bytes;            /* K and V of one layer, of all pages */
+    uint64_t page_bytes;            /* K and V of one layer, of all pages; */
+    uint64_t part_bytes;            /* of all window parts */
 } exl2__cards;
 
 /* Layers that the first card has at least: those after which rows of pictures are added. */
@@ -135,11 +136,12 @@ EXL2__PRIVATE bool exl2__cards_fill(exl2__cards *x, const exl2__model *m, double
         for (; layer < most; layer++) {
             bool last = layer + 1 == layers;
             uint64_t more = w->layer_bytes[layer] + (last ? w->layer_bytes[layers] : 0);
-            bool fits = taken + more + x->page_bytes <= x->room[i] && (double)(weights + more) <= time * x->speed[i];
+            uint64_t cache = exl2__plan_parts(&m->plan, layer) ? x->part_bytes : x->page_bytes;
+            bool fits = taken + more + cache <= x->room[i] && (double)(weights + more) <= time * x->speed[i];
             if (!fits) {
                 break;
             }
-            taken += more + x->page_bytes;
+            taken += more + cache;
             weights += more;
         }
         if (layer < first + (i == 0 ? least : 1)) {
@@ -154,7 +156,10 @@ EXL2__PRIVATE bool exl2__cards_fill(exl2__cards *x, const exl2__model *m, double
 EXL2__PRIVATE bool exl2__cards_find(exl2__model *m, uint32_t pages, exl2__cards *x)
 {
     m->plan.pages = pages;
-    x->page_bytes = exl2__spans_page_bytes(&m->spans, &m->plan, false) / m->weights.config.layers * pages;
+    uint64_t bytes = exl2__spans_page_bytes(&m->spans, &m->plan, false);
+    bytes += m->plan.window_pages ? exl2__spans_page_bytes(&m->spans, &m->plan, true) : 0;
+    x->page_bytes = bytes / m->weights.config.layers * pages;
+    x->part_bytes = bytes / m->weights.config.layers * m->plan.window_pages;
     double slowest = 0;
     for (uint32_t i = 0; i < m->spans.count; i++) {
         const exl2__span *span = &m->spans.span[i];
@@ -210,10 +215,13 @@ EXL2__PRIVATE exl2_result exl2__cards_cut(exl2__ctx *c, exl2__model *m, uint32_t
                          (unsigned long long)best.room[i]);
             used += strlen(rooms + used);
         }
+        uint64_t cache = 0;
+        for (uint32_t layer = 0; layer < w->config.layers; layer++) {
+            cache += exl2__plan_parts(&m->plan, layer) ? best.part_bytes : best.page_bytes;
+        }
         return exl2__fail(c, EXL2_ERR_BUDGET, "%s: %llu bytes of weights and %llu of K and V (%u tokens) do not fit on "
                           "%u cards that have room for %s besides their buffers", m->path,
-                          (unsigned long long)w->weight_bytes,
-                          (unsigned long long)(best.page_bytes * w->config.layers), low * EXL2__PAGE_TOKENS,
+                          (unsigned long long)w->weight_bytes, (unsigned long long)cache, low * EXL2__PAGE_TOKENS,
                           m->spans.count, rooms);
     }
     while (low < high) {

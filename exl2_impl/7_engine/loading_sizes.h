@@ -32,6 +32,18 @@ EXL2__PRIVATE exl2_result exl2__loading_check_cards(exl2__ctx *c, const exl2__mo
     return EXL2_OK;
 }
 
+/* Gives the plan a pool of window parts, unless `pages` pages with K and V of all layers need no more than it, or the
+   cache has a second tier, which keeps whole pages. */
+EXL2__PRIVATE void exl2__loading_plan_windows(exl2__model *m, uint32_t pages)
+{
+    uint32_t window = m->weights.config.window;
+    uint32_t parts = exl2__plan_window_pages(&m->plan, pages, m->desc.batch_max, exl2__windows_each(window),
+                                             exl2__windows_rows(m->plan.rows_max, m->plan.picture_rows));
+    bool split = m->plan.shape.windows && !m->desc.cache.full && !m->desc.cache.host_bytes && parts < pages;
+    m->plan.windowed = split ? m->weights.config.windowed : NULL;
+    m->plan.window_pages = split ? parts : 0;
+}
+
 /* Makes the plan, still without pages, and info.context_max. Fails if the backend does not compute all of it. */
 EXL2__PRIVATE exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
 {
@@ -68,6 +80,7 @@ EXL2__PRIVATE exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
     if (backend->supports) {
         EXL2__TRY(backend->supports(m->spans.span->device, &m->plan.shape));
     }
+    exl2__loading_plan_windows(m, exl2__cards_least_pages(m)); /* of which the cards are chosen */
     exl2__cards_choose(m, exl2__cards_least_pages(m));
     EXL2__TRY(exl2__loading_check_cards(c, m));
     if (m->weights.position_rows && m->plan.context > m->weights.position_rows) {
@@ -82,20 +95,6 @@ EXL2__PRIVATE exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
                   m->weights.config.context_max);
     }
     return EXL2_OK;
-}
-
-/* Gives the plan a pool of window parts, unless `pages` pages with K and V of all layers need no more than it; or the
-   model has several cards, whose layers are cut by bytes that count K and V of all layers alike; or the cache has a
-   second tier, which keeps whole pages. */
-EXL2__PRIVATE void exl2__loading_plan_windows(exl2__model *m, uint32_t pages)
-{
-    uint32_t window = m->weights.config.window;
-    uint32_t parts = exl2__plan_window_pages(&m->plan, pages, m->desc.batch_max, exl2__windows_each(window),
-                                             exl2__windows_rows(m->plan.rows_max, m->plan.picture_rows));
-    bool split = m->plan.shape.windows && !m->desc.cache.full && !m->desc.cache.host_bytes
-              && m->desc.card_count <= 1 && parts < pages;
-    m->plan.windowed = split ? m->weights.config.windowed : NULL;
-    m->plan.window_pages = split ? parts : 0;
 }
 
 /* Plans window parts beside as many pages as the desc asks for, or a default cache has. Returns the latter number. */
