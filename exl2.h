@@ -778,14 +778,14 @@
    cannot be chosen. Members come in the schema's order, so put the words that a player waits for first.
 
    A job may have several grammars (exl2_job_desc.grammars): a schema, and an expression for the same text. The text
-   fits all of them. exl2_job_start searches for what they have in common, in memory of the job's own up to DONE, so
-   forced tokens and the end before max_tokens are as those of one grammar, and no text is begun that cannot be ended.
-   If no text fits all of them, the job does not start (ARG). It does not either if what they have in common needs more
-   than 32,768 states (BUDGET), as with two long counted strings, or values that nest without a bound. The start costs
+   fits all of them. exl2_job_start searches for what they have in common, in memory of the engine's own, so forced
+   tokens and the end before max_tokens are as those of one grammar, and no text is begun that cannot be ended. It is
+   kept for the next job with the same list, until one of the grammars is closed and their jobs have ended. If no text
+   fits all of them, the job does not start (ARG). It does not either if what they have in common needs more than
+   32,768 states (BUDGET), as with two long counted strings, or values that nest without a bound. The first start costs
    the thread 1 to 3 ms, and 10 ms for a string of up to 200 characters of any language. A mask costs as much as the
    masks of the grammars alone, or less; up to twice as much where a string must end soon and the grammars count
-   differently. prefer_end of one of them counts. CUSTOM grammars cannot be combined (UNSUPPORTED). A grammar that is
-   closed is kept up to DONE.
+   differently. prefer_end of one of them counts. CUSTOM grammars cannot be combined (UNSUPPORTED).
 
    The first grammar of a model makes a table of the model's tokens, in 0.4 ms and 50 KB for 1,000 tokens;
    exl2_model_desc.grammars does it while loading. exl2_grammar_close releases a grammar, which is freed after its last

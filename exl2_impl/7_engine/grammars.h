@@ -10,8 +10,48 @@
 
 /* ---- made and closed by the application ---- */
 
+/* A grammar that jobs have beside those of the application: without the tokens that a job's settings exclude, so that no
+   end needs them; and what all its grammars allow, if it has several. The latter is kept for the next job with the same
+   grammars, as long as all of them are open. */
+typedef struct exl2__grammars_copy {
+    exl2__grammar_slot slot;
+    exl2__grammar made;
+    exl2__grammar_slot *of[EXL2_JOB_GRAMMARS + 1]; /* the grammars that it is made of */
+    uint32_t of_count;
+    uint32_t banned[]; /* bits of the excluded tokens */
+} exl2__grammars_copy;
+
+static inline exl2__grammars_copy *exl2__grammars_copy_of(exl2__grammar_slot *slot)
+{
+    return (exl2__grammars_copy *)(void *)slot; /* its first member */
+}
+
+EXL2__PRIVATE void exl2__grammars_free_copy(exl2_engine *e, exl2__grammars_copy *copy)
+{
+    exl2__grammar_close(&e->ctx, &copy->made);
+    exl2__free(&e->ctx, copy, copy->slot.own_bytes, EXL2_MEM_GENERAL);
+}
+
+/* Frees what is kept of the grammar and others. Its jobs have ended. */
+EXL2__PRIVATE void exl2__grammars_forget(exl2_engine *e, const exl2__grammar_slot *g)
+{
+    for (uint32_t i = 0; i < e->max_sessions; i++) {
+        exl2__grammars_copy *kept = exl2__grammars_copy_of(e->grammars[i].kept);
+        bool of = false;
+        for (uint32_t k = 0; kept && k < kept->of_count; k++) {
+            of = of || kept->of[k] == g;
+        }
+        if (of) {
+            EXL2__ASSERT(kept->slot.users == 0);
+            e->grammars[i].kept = NULL;
+            exl2__grammars_free_copy(e, kept);
+        }
+    }
+}
+
 EXL2__PRIVATE void exl2__grammars_free(exl2_engine *e, exl2__grammar_slot *g)
 {
+    exl2__grammars_forget(e, g);
     if (g->made) {
         exl2__grammar_close(&e->ctx, g->made);
         exl2__free(&e->ctx, g->made, sizeof *g->made, EXL2_MEM_GENERAL);
@@ -83,16 +123,6 @@ EXL2__PRIVATE exl2_result exl2__grammars_make(exl2_engine *e, exl2__model *m, co
 
 /* ---- a job's text ---- */
 
-/* A grammar that one job alone has: without the tokens that its settings exclude, so that no end needs them; and what
-   all its grammars allow, if it has several. */
-typedef struct exl2__grammars_copy {
-    exl2__grammar_slot slot;
-    exl2__grammar made;
-    exl2__grammar_slot *of[EXL2_JOB_GRAMMARS + 1]; /* the grammars that it is made of */
-    uint32_t of_count;
-    uint32_t banned[]; /* bits of the excluded tokens */
-} exl2__grammars_copy;
-
 static inline uint32_t exl2__grammars_words(const exl2__grammar_slot *g)
 {
     return g->made->mask.vocab->words;
@@ -116,11 +146,6 @@ EXL2__PRIVATE bool exl2__grammars_bans(const exl2__job *job)
         any = any || s->bias[i].add <= exl2__minus_infinity();
     }
     return any;
-}
-
-EXL2__PRIVATE void exl2__grammars_free_copy(exl2_engine *e, exl2__grammars_copy *copy)
-{
-    exl2__free(&e->ctx, copy, copy->slot.own_bytes, EXL2_MEM_GENERAL);
 }
 
 /* Begins a grammar of the job's own, made of `all` [count], with the tokens that the job excludes. */
@@ -165,7 +190,7 @@ EXL2__PRIVATE exl2_result exl2__grammars_restrict(exl2_engine *e, const exl2__jo
     }
     EXL2__TRY(exl2__grammars_begin_copy(e, job, &base, 1, &copy));
     exl2_result r = exl2__grammar_restrict(&e->ctx, base->made, copy->banned, &copy->made, &same);
-    if (r < 0 || same) {
+    if (r < 0 || same) { /* `made` is closed */
         exl2__grammars_free_copy(e, copy);
         return r;
     }
@@ -173,7 +198,15 @@ EXL2__PRIVATE exl2_result exl2__grammars_restrict(exl2_engine *e, const exl2__jo
     return EXL2_OK;
 }
 
-/* *slot: a grammar of the job's own, whose texts all of `all` [count] allow, and that can end as its settings want. */
+/* Whether the copy is what these grammars have in common. */
+static inline bool exl2__grammars_is_common(const exl2__grammars_copy *copy, exl2__grammar_slot *const *all,
+                                            uint32_t count)
+{
+    return copy && copy->of_count == count && memcmp(copy->of, all, count * sizeof *all) == 0;
+}
+
+/* *slot: a grammar whose texts all of `all` [count] allow, and that can end as the job's settings want. It is kept with
+   the first of them, if it bans nothing. */
 EXL2__PRIVATE exl2_result exl2__grammars_intersect(exl2_engine *e, const exl2__job *job, exl2__grammar_slot **all,
                                                    uint32_t count, exl2__grammar_slot **slot)
 {
@@ -186,12 +219,23 @@ EXL2__PRIVATE exl2_result exl2__grammars_intersect(exl2_engine *e, const exl2__j
                               "job");
         }
     }
+    exl2__grammars_copy *kept = exl2__grammars_copy_of(all[0]->kept);
+    bool bans = exl2__grammars_bans(job);
+    if (!bans && exl2__grammars_is_common(kept, all, count)) {
+        *slot = &kept->slot;
+        return EXL2_OK;
+    }
     EXL2__TRY(exl2__grammars_begin_copy(e, job, all, count, &own));
-    const uint32_t *banned = exl2__grammars_bans(job) ? own->banned : NULL;
-    exl2_result r = exl2__grammar_intersect(&e->ctx, made, count, banned, &own->made);
+    exl2_result r = exl2__grammar_intersect(&e->ctx, made, count, bans ? own->banned : NULL, &own->made);
     if (r < 0) {
         exl2__grammars_free_copy(e, own);
         return r;
+    }
+    if (!bans) {
+        all[0]->kept = &own->slot;
+        if (kept && kept->slot.users == 0) { /* else the last of its jobs frees it */
+            exl2__grammars_free_copy(e, kept);
+        }
     }
     *slot = &own->slot;
     return EXL2_OK;
@@ -219,12 +263,16 @@ EXL2__PRIVATE void exl2__grammars_leave(exl2_engine *e, exl2__job *job)
         exl2__grammars_release(e, g);
         return;
     }
-    exl2__grammars_copy *own = (exl2__grammars_copy *)(void *)g; /* `slot` is its first member */
-    exl2__grammar_close(&e->ctx, g->made);
-    for (uint32_t i = 0; i < own->of_count; i++) {
-        exl2__grammars_release(e, own->of[i]);
+    exl2__grammars_copy *own = exl2__grammars_copy_of(g);
+    exl2__grammar_slot *of[EXL2_JOB_GRAMMARS + 1];
+    uint32_t count = own->of_count;
+    memcpy(of, own->of, sizeof of);
+    if (--g->users == 0 && of[0]->kept != g) {
+        exl2__grammars_free_copy(e, own);
     }
-    exl2__grammars_free_copy(e, own);
+    for (uint32_t i = 0; i < count; i++) {
+        exl2__grammars_release(e, of[i]);
+    }
 }
 
 /* The different grammars of a desc: [EXL2_JOB_GRAMMARS + 1], *count of them. */
@@ -299,6 +347,7 @@ EXL2__PRIVATE exl2_result exl2__grammars_join(exl2_engine *e, exl2__job *job, co
         job->grammar.slot = all[0];
         return EXL2_OK;
     }
+    job->grammar.slot->users += job->grammar.slot->own_bytes > 0;
     exl2__grammar_mask *mask = &job->grammar.slot->made->mask;
     exl2_result r = exl2__grammar_mask_join(&e->ctx, mask, &job->grammar.place);
     r = r >= 0 ? exl2__grammars_begin(e, job) : r;

@@ -201,7 +201,8 @@ typedef struct exl2__grammar_slot {
     exl2__grammar *made;         /* NULL: a CUSTOM grammar, which calls allow with user */
     bool (*allow)(void *user, exl2_job job, const exl2_token *tokens, uint32_t n, uint32_t *bits, uint32_t words);
     void *user;
-    uint64_t own_bytes;          /* of the block in which one job's own grammar lies; 0: it is in the pool */
+    uint64_t own_bytes;          /* of the block in which a grammar lies that jobs made; 0: it is in the pool */
+    struct exl2__grammar_slot *kept; /* what it and others have in common, made by a job that named it first; or NULL */
 } exl2__grammar_slot;
 
 typedef struct exl2__job exl2__job;

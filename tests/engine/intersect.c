@@ -142,11 +142,11 @@ static void run_text(const rig *r, exl2_job_desc *d, const char *wanted)
 static void forced(const rig *r)
 {
     exl2_engine_stats before, after;
+    exl2_stats(r->engine, &before);
     exl2_grammar list[4] = { make(r, EXL2_GRAMMAR_REGEX, "(ab|ba)*c?", false),
                              make(r, EXL2_GRAMMAR_REGEX, "a[a-z]{4}", false),
                              make(r, EXL2_GRAMMAR_REGEX, "[^b]b[^a]*a.", false), make(r, EXL2_GRAMMAR_CHOICES,
                              "ababab\nabbac\nab\nabab", false) };
-    exl2_stats(r->engine, &before);
     for (uint32_t k = 0; k < 6; k++) {
         exl2_job_desc d = job_of(r, list, 4, k + 1, 9, &said);
         d.draft.one_by_one = k % 2;
@@ -170,11 +170,58 @@ static void forced(const rig *r)
     d.sampler.ban_count = 1;
     CHECK_INT(exl2_job_start(r->engine, &d, NULL), EXL2_ERR_ARG); /* five letters need a c */
     text_check_refused(r, EXL2_ERR_ARG, EXL2_ERR_ARG, "exclude tokens that every text of its grammar needs");
-    exl2_stats(r->engine, &after);
-    CHECK_INT(after.host_bytes, before.host_bytes);
     for (uint32_t i = 0; i < 4; i++) {
         CHECK_INT(exl2_grammar_close(r->engine, list[i]), EXL2_OK);
     }
+    exl2_stats(r->engine, &after);
+    CHECK_INT(after.host_bytes, before.host_bytes);
+}
+
+/* What grammars have in common is kept for the next job, up to the close of one of them, and of its last job. */
+static void kept(const rig *r)
+{
+    exl2_engine_stats first, second, last;
+    uint64_t held = r->engine->ctx.host_bytes;
+    exl2_grammar list[3] = { make(r, EXL2_GRAMMAR_REGEX, "(ab|ba)*c?", false),
+                             make(r, EXL2_GRAMMAR_REGEX, "a[a-z]{4}", false),
+                             make(r, EXL2_GRAMMAR_REGEX, "[^b]b[^a]*a.", false) };
+    exl2_grammar back[2] = { list[1], list[0] };
+    uint64_t own = r->engine->ctx.host_bytes;
+    exl2_job_desc a = job_of(r, list, 2, 3, 9, &said), b = job_of(r, list, 2, 4, 9, &other);
+    CHECK_INT(exl2_job_start(r->engine, &a, NULL), EXL2_OK);
+    exl2_stats(r->engine, &first);
+    CHECK(first.host_bytes > own);
+    CHECK_INT(exl2_job_start(r->engine, &b, NULL), EXL2_OK); /* side by side */
+    rig_drain(r, 0);
+    CHECK_INT(exl2_generate(r->engine, &a), EXL2_OK);
+    exl2_stats(r->engine, &second);
+    CHECK(second.host_bytes == first.host_bytes && second.allocations == first.allocations);
+    /* other lists, or a ban, are made anew; one list is kept with each first grammar */
+    a = job_of(r, back, 2, 3, 9, &said);
+    CHECK_INT(exl2_generate(r->engine, &a), EXL2_OK);
+    a = job_of(r, list, 3, 3, 9, &said);
+    CHECK_INT(exl2_job_start(r->engine, &a, NULL), EXL2_OK);
+    b = job_of(r, list, 2, 3, 9, &other); /* takes its place while it runs */
+    CHECK_INT(exl2_job_start(r->engine, &b, NULL), EXL2_OK);
+    rig_drain(r, 0);
+    exl2_stats(r->engine, &second);
+    exl2_token never = model.byte_ids['q'];
+    b.sampler.ban = &never;
+    b.sampler.ban_count = 1;
+    CHECK_INT(exl2_generate(r->engine, &b), EXL2_OK);
+    exl2_stats(r->engine, &last);
+    CHECK(last.host_bytes == second.host_bytes && last.allocations > second.allocations);
+    /* closed while a job runs: all goes with the job */
+    b.sampler.ban_count = 0;
+    memset(&other, 0, sizeof other);
+    CHECK_INT(exl2_job_start(r->engine, &b, NULL), EXL2_OK);
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK_INT(exl2_grammar_close(r->engine, list[i]), EXL2_OK);
+    }
+    CHECK(r->engine->ctx.host_bytes > held);
+    rig_drain(r, 0);
+    CHECK_INT(other.result, EXL2_OK);
+    CHECK_INT(r->engine->ctx.host_bytes, held);
 }
 
 /* prefer_end of one of them: the text ends where both allow it. */
@@ -300,8 +347,8 @@ static void no_memory(const rig *r)
     CHECK(failed > 8);
     rig_drain(r, 0);
     CHECK_INT(said.result, EXL2_OK);
-    CHECK_INT(r->engine->ctx.host_bytes, held);
     exl2_grammar_close(r->engine, list[0]);
+    CHECK(r->engine->ctx.host_bytes < held);
     exl2_grammar_close(r->engine, list[1]);
 }
 
@@ -314,6 +361,7 @@ int main(void)
     pairs(&r, &j);
     judge_close(&j);
     forced(&r);
+    kept(&r);
     preferred(&r);
     saved(&r);
     rejected(&r);
