@@ -10,9 +10,9 @@
 
 /* ---- made and closed by the application ---- */
 
-/* A grammar that jobs have beside those of the application: without the tokens that a job's settings exclude, so that no
-   end needs them; and what all its grammars allow, if it has several. The latter is kept for the next job with the same
-   grammars, as long as all of them are open. */
+/* A grammar that jobs have beside those of the application: without the tokens that a job's settings exclude, so that
+   no end needs them; and what all its grammars allow, if it has several. The latter is kept for the next job with the
+   same grammars, as long as all of them are open. */
 typedef struct exl2__grammars_copy {
     exl2__grammar_slot slot;
     exl2__grammar made;
