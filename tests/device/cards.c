@@ -40,6 +40,7 @@ static rig open_on(const char *model, const exl2_card *cards, uint32_t count)
     }
     CHECK(stats.devices_bytes[0] == planned[0] && stats.devices_bytes[1] == planned[1]);
     CHECK(count == 0 || info.card_count == count);
+    CHECK(!strstr(model, "gemma2") || info.window_tokens > 0); /* K and V of windows only, on each GPU */
     return r;
 }
 
