@@ -165,11 +165,11 @@ EXL2K_FN void exl2k_exl3_expert_h(const exl2k_exl3_expert_args &x, u32 expert, u
     const exl2k_exl3_args &a = x.product;
     const exl2k_exl3_part &up = exl2k_exl3_expert_part(x.experts, expert, a.first + a.parts - 1);
     f32 v[4], gate[4] = { 0, 0, 0, 0 };
+    exl2k_exl3_expert_sums(v, x, (a.parts - 1) * x.strips + strip, slot, lane);
     if (a.parts == 2) {
         exl2k_exl3_expert_sums(gate, x, strip, slot, lane);
         exl2k_exl3_output(gate, exl2k_exl3_expert_part(x.experts, expert, a.first), strip, lane);
     }
-    exl2k_exl3_expert_sums(v, x, (a.parts - 1) * x.strips + strip, slot, lane);
     exl2k_exl3_output(v, up, strip, lane);
     exl2k_exl3_result(a, up, strip, slot, v, gate, lane);
 }
@@ -206,6 +206,59 @@ EXL2K_FN void exl2k_exl3_expert_add(const exl2k_exl3_expert_args &x, u32 strip, 
     exl2k_exl3_result(a, exl2k_exl3_expert_part(x.experts, 0, a.first), strip, row, sum, none, lane);
 }
 
+/* The same for a pass of one row, whose slots are shared among the warps of the CTA. */
+EXL2K_FN void exl2k_exl3_expert_add_one(const exl2k_exl3_expert_args &x, u32 strip, u32 warp, u32 lane)
+{
+    __shared__ uint4 outputs[EXL2K_EXL3_WARPS][EXL2K_WARP];
+    const exl2k_exl3_args &a = x.product;
+    f32 sum[4] = { 0, 0, 0, 0 }, none[4] = { 0, 0, 0, 0 };
+#pragma unroll 1
+    for (u32 i = 0; i < x.active; i += EXL2K_EXL3_WARPS) {
+        if (i + warp < x.active) {
+            f32 v[4];
+            u32 expert = exl2k_exl3_expert_at(x, i + warp);
+            exl2k_exl3_expert_sums(v, x, strip, i + warp, lane);
+            exl2k_exl3_output(v, exl2k_exl3_expert_part(x.experts, expert, a.first), strip, lane);
+            outputs[warp][lane] = make_uint4(__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]),
+                                             __float_as_uint(v[3]));
+        }
+        __syncthreads();
+        for (u32 n = 0; warp == 0 && n < EXL2K_EXL3_WARPS && i + n < x.active; n++) {
+            uint4 v = outputs[n][lane];
+            f32 weight = exl2k_load_f32(x.weight + (i + n) * 4);
+            sum[0] = fmaf(weight, __uint_as_float(v.x), sum[0]);
+            sum[1] = fmaf(weight, __uint_as_float(v.y), sum[1]);
+            sum[2] = fmaf(weight, __uint_as_float(v.z), sum[2]);
+            sum[3] = fmaf(weight, __uint_as_float(v.w), sum[3]);
+        }
+        __syncthreads();
+    }
+    if (warp == 0) {
+        exl2k_exl3_result(a, exl2k_exl3_expert_part(x.experts, 0, a.first), strip, 0, sum, none, lane);
+    }
+}
+
+/* ---- the product ---- */
+
+/* The place of a CTA's split in its part, for a warp. */
+typedef struct exl2k_exl3_expert_column_of {
+    u64 tile;          /* its first tile */
+    u32 pitch;         /* bytes from one tile to the next */
+    u32 begin, blocks; /* blocks of inputs */
+} exl2k_exl3_expert_column_of;
+
+EXL2K_FN exl2k_exl3_expert_column_of exl2k_exl3_expert_find(const exl2k_exl3_args &a, const exl2k_exl3_part &part,
+                                                            u32 strip, u32 split, u32 warp)
+{
+    exl2k_exl3_expert_column_of c;
+    u32 tile_bytes = 16 * part.rate;
+    c.begin = a.blocks * split / a.splits;
+    c.blocks = a.blocks * (split + 1) / a.splits - c.begin;
+    c.pitch = part.row_tiles * tile_bytes;
+    c.tile = part.trellis + (u64)c.begin * 8 * c.pitch + (u64)(strip * 8 + warp) * tile_bytes;
+    return c;
+}
+
 /* The sums of a CTA's split, for all slots of its expert, go to memory. */
 template <u32 TILES, u32 BOOK>
 EXL2K_FN void exl2k_exl3_expert_multiply(const exl2k_exl3_expert_args &x, const exl2k_exl3_part &part, u32 which,
@@ -214,11 +267,8 @@ EXL2K_FN void exl2k_exl3_expert_multiply(const exl2k_exl3_expert_args &x, const 
     extern __shared__ uint4 exl2k_dynamic[];
     const exl2k_exl3_args &a = x.product;
     u32 lane = threadIdx.x % EXL2K_WARP, warp = threadIdx.x / EXL2K_WARP, shared = exl2k_shared(exl2k_dynamic);
-    u32 begin = a.blocks * split / a.splits, blocks = a.blocks * (split + 1) / a.splits - begin;
-    u32 slab = exl2k_min(blocks, EXL2K_EXL3_SLAB), row_bytes = slab * (EXL2K_EXL3_BLOCK * 2) + EXL2K_EXL3_SPARE;
-    u32 tile_bytes = 16 * part.rate, pitch = part.row_tiles * tile_bytes;
-    u64 tile = part.trellis + (u64)begin * 8 * pitch + (u64)(strip * 8 + warp) * tile_bytes;
-    exl2k_exl3_expert_prefetch(tile, pitch, slab * 8, lane);
+    exl2k_exl3_expert_column_of c = exl2k_exl3_expert_find(a, part, strip, split, warp);
+    u32 slab = exl2k_min(c.blocks, EXL2K_EXL3_SLAB), row_bytes = slab * (EXL2K_EXL3_BLOCK * 2) + EXL2K_EXL3_SPARE;
     /* Rows beyond the last repeat it; nothing reads their sums. */
     u32 inputs[TILES];
     f32 sum[TILES][4];
@@ -228,14 +278,14 @@ EXL2K_FN void exl2k_exl3_expert_multiply(const exl2k_exl3_expert_args &x, const 
         sum[n][0] = sum[n][1] = sum[n][2] = sum[n][3] = 0;
     }
 #pragma unroll 1
-    for (u32 done = 0; done < blocks; done += slab) {
-        u32 count = exl2k_min(slab, blocks - done);
-        exl2k_exl3_expert_inputs(x, part, shared, row_bytes, own, rows, begin + done, count, warp, lane);
-        u32 more = exl2k_min(slab, blocks - done - count); /* of the next slab */
-        exl2k_exl3_expert_prefetch(tile + (u64)(done + count) * 8 * pitch, pitch, more * 8, lane);
+    for (u32 done = 0; done < c.blocks; done += slab) {
+        u32 count = exl2k_min(slab, c.blocks - done);
+        exl2k_exl3_expert_inputs(x, part, shared, row_bytes, own, rows, c.begin + done, count, warp, lane);
+        u32 more = exl2k_min(slab, c.blocks - done - count); /* of the next slab */
+        exl2k_exl3_expert_prefetch(c.tile + (u64)(done + count) * 8 * c.pitch, c.pitch, more * 8, lane);
         __syncthreads();
-        exl2k_exl3_expert_any_rate<TILES, BOOK>(part.rate, sum, tile + (u64)done * 8 * pitch, pitch, count * 8, inputs,
-                                                exl2k_exl3_expert_again(lane));
+        exl2k_exl3_expert_any_rate<TILES, BOOK>(part.rate, sum, c.tile + (u64)done * 8 * c.pitch, c.pitch, count * 8,
+                                                inputs, exl2k_exl3_expert_again(lane));
         __syncthreads(); /* all warps have read the inputs */
     }
 #pragma unroll
@@ -251,54 +301,87 @@ EXL2K_FN void exl2k_exl3_expert_multiply(const exl2k_exl3_expert_args &x, const 
     }
 }
 
-template <u32 TILES, u32 BOOK> EXL2K_FN void exl2k_exl3_expert(const exl2k_exl3_expert_args &x)
+/* The last CTA of a strip makes the outputs. What it needs comes from shared memory: registers are for the product.
+   own: the slots of its expert, `count` of them. */
+EXL2K_FN void exl2k_exl3_expert_end(const exl2k_exl3_expert_args &x, const u32 *own, u32 rows, u32 count)
 {
-    __shared__ u32 own[EXL2K_EXL3_ROWS], arrived;
+    __shared__ u32 arrived;
     const exl2k_exl3_args &a = x.product;
     u32 lane = threadIdx.x % EXL2K_WARP, warp = threadIdx.x / EXL2K_WARP;
-    u32 which = blockIdx.x / x.strips, strip = blockIdx.x % x.strips, slot = blockIdx.y / a.splits;
+    u32 strip = exl2k_exl3_expert_again(blockIdx.x) % x.strips;
     bool down = a.kind != EXL2K_EXL3_ACT;
-    exl2k_dependency_release();
-    exl2k_dependency_wait();
-    u32 rows = exl2k_exl3_rows(a.rows_at, a.rows, a.before), slots = rows * x.active;
-    if (slot >= slots) {
-        return;
-    }
-    u32 expert = exl2k_exl3_expert_at(x, slot);
-    const exl2k_exl3_part &part = exl2k_exl3_expert_part(x.experts, expert, a.first + which);
-    if (part.book != BOOK) {
-        return;
-    }
-    u32 count = exl2k_exl3_expert_slots(x, own, expert, slots);
-    if (own[0] == slot) {
-        exl2k_exl3_expert_multiply<TILES, BOOK>(x, part, which, strip, blockIdx.y % a.splits, own, count);
-    } else if (!down) {
-        return;
-    }
-    /* The last CTA of the strip makes the outputs. */
-    u64 ticket = a.tickets + (down ? strip : slot * x.strips + strip) * 4;
+    u64 ticket = a.tickets + (down ? strip : own[0] * x.strips + strip) * 4;
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
         arrived = atomicAdd((u32 *)ticket, 1u);
     }
     __syncthreads();
-    if (arrived + 1 < a.splits * (down ? slots : a.parts)) {
+    if (arrived + 1 < a.splits * (down ? rows * x.active : a.parts)) {
         return;
     }
     __threadfence();
     if (threadIdx.x == 0) {
         exl2k_store(ticket, 0);
     }
-    if (down) {
-        for (u32 row = warp; row < rows; row += EXL2K_EXL3_WARPS) {
-            exl2k_exl3_expert_add(x, strip, row, lane);
-        }
-    } else {
+    if (!down) {
+        u32 expert = exl2k_exl3_expert_at(x, own[0]);
         for (u32 i = warp; i < count; i += EXL2K_EXL3_WARPS) {
             exl2k_exl3_expert_h(x, expert, strip, own[i], lane);
         }
+    } else if (rows == 1) {
+        exl2k_exl3_expert_add_one(x, strip, warp, lane);
+    } else {
+        for (u32 row = warp; row < rows; row += EXL2K_EXL3_WARPS) {
+            exl2k_exl3_expert_add(x, strip, row, lane);
+        }
     }
+}
+
+template <u32 TILES, u32 BOOK> EXL2K_FN void exl2k_exl3_expert(const exl2k_exl3_expert_args &x)
+{
+    __shared__ u32 own[EXL2K_EXL3_ROWS], kept[2];
+    const exl2k_exl3_args &a = x.product;
+    u32 lane = threadIdx.x % EXL2K_WARP, warp = threadIdx.x / EXL2K_WARP;
+    u32 which = blockIdx.x / x.strips, strip = blockIdx.x % x.strips, slot = blockIdx.y / a.splits;
+    bool down = a.kind != EXL2K_EXL3_ACT;
+    /* The kernels in front of down are up's, which let it start once there are choices. So it needs to wait for h only,
+       and brings its weights into L2 before. */
+    if (!down) {
+        exl2k_dependency_wait();
+    }
+    exl2k_dependency_release();
+    u32 rows = exl2k_exl3_rows(a.rows_at, a.rows, a.before), slots = rows * x.active, count = 1;
+    bool has = slot < slots;
+    u32 expert = has ? exl2k_exl3_expert_at(x, slot) : 0;
+    const exl2k_exl3_part &part = exl2k_exl3_expert_part(x.experts, expert, a.first + which);
+    has = has && part.book == BOOK;
+    if (has) {
+        exl2k_exl3_expert_column_of c = exl2k_exl3_expert_find(a, part, strip, blockIdx.y % a.splits, warp);
+        exl2k_exl3_expert_prefetch(c.tile, c.pitch, exl2k_min(c.blocks, EXL2K_EXL3_SLAB) * 8, lane);
+    }
+    if (down) {
+        exl2k_dependency_wait();
+    }
+    if (!has) { /* every CTA has waited: the next kernel waits for this one alone */
+        return;
+    }
+    if (rows > 1) {
+        count = exl2k_exl3_expert_slots(x, own, expert, slots);
+    } else if (threadIdx.x == 0) {
+        own[0] = slot;
+    }
+    if (threadIdx.x == 0) {
+        kept[0] = rows;
+        kept[1] = count;
+    }
+    __syncthreads();
+    if (own[0] == slot) {
+        exl2k_exl3_expert_multiply<TILES, BOOK>(x, part, which, strip, blockIdx.y % a.splits, own, count);
+    } else if (!down) {
+        return;
+    }
+    exl2k_exl3_expert_end(x, own, kept[0], kept[1]);
 }
 
 #endif

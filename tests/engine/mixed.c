@@ -1,6 +1,8 @@
 /* mixed.c: models whose blocks mix dense and quantized matrices, models of GPTQ whose files do not say their version,
    and of auto-round, compared with a forward pass in double. On a GPU some matrices are dequantized when they are
-   loaded; exl2_model_info says how many. */
+   loaded; exl2_model_info says how many.
+   takes: [exl3]: only models with matrices of EXL3.
+   gives: exit code 0 or 1. */
 #include "rig.h"
 
 #include "../mixed_model.h"
@@ -114,10 +116,16 @@ static uint32_t dequantized(const mixed_model *x)
 }
 
 static double worst_of_all;
+static bool only_exl3;
+
+static bool has_exl3(const char *const kinds[2]) { return strpbrk(kinds[0], "tm") || strpbrk(kinds[1], "tm"); }
 
 static void check_mix(mixed_model *x, const char *format)
 {
     exl2_model_info info;
+    if (only_exl3 && !has_exl3(x->kinds)) {
+        return;
+    }
     mixed_make(x);
     double worst = distance(x, &info);
     if (!CHECK(worst <= BOUND)) {
@@ -205,6 +213,9 @@ static void check_experts(void)
         static double logits[MIXED_TOKENS * MIXED_VOCAB];
         double closest = 0;
         make_ids(ids);
+        if (only_exl3 && !has_exl3(cases[i])) {
+            continue;
+        }
         for (uint32_t seed = 1; closest < 0.1; seed++) { /* rounding must not choose other experts */
             memset(&x, 0, sizeof x);
             x.kinds[0] = cases[i][0];
@@ -372,10 +383,14 @@ static void check_writers(void)
 int main(int argc, char **argv)
 {
     rig_read_path(&argc, &argv);
+    only_exl3 = argc > 1 && strcmp(argv[1], "exl3") == 0;
     check_blocks();
-    check_random();
     check_experts();
+    check_random();
     printf("mixed blocks: scores within %.2g\n", worst_of_all);
+    if (only_exl3) {
+        return check_done();
+    }
     check_sensitive();
     check_versions();
     check_writers();
