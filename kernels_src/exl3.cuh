@@ -1,7 +1,7 @@
 /* exl3.cuh: decodes EXL3's trellis tiles in registers, and transforms blocks of 128 values.
    takes: base.cuh, exl3_args.h.
    gives: exl2k_exl3_words, exl2k_exl3_fetch, exl2k_exl3_decode; exl2k_exl3_hadamard, exl2k_exl3_place,
-          exl2k_exl3_input; EXL2K_EXL3_RATES.
+          exl2k_exl3_inputs_at, exl2k_exl3_rotated, exl2k_exl3_input; EXL2K_EXL3_RATES.
 
    A tile has 256 weights on a ring of 256 K bits. Bit b of the ring is bit 31 - b % 32 of the little-endian 32-bit word
    b / 32. Position t ends behind bit e(t); its state is the 16 bits before that, modulo the ring. Lane L decodes the
@@ -106,23 +106,59 @@ EXL2K_FN u32 exl2k_funnel_right(u32 low, u32 high, u32 by)
     return d;
 }
 
-/* Bits [FROM, FROM + 16) of words whose top bit is bit 0. */
+/* Bits [FROM, FROM + 16) of words whose top bit is bit 0. One instruction, where they are whole bytes of a word. */
 template <u32 FROM> EXL2K_FN u32 exl2k_exl3_state(const u32 *words)
 {
     constexpr u32 word = FROM / 32, bit = FROM % 32;
-    if constexpr (bit <= 16) {
+    if constexpr (bit == 0) {
+        return words[word] >> 16;
+    } else if constexpr (bit == 8) {
+        return exl2k_permute_bytes(words[word], 0, 0x4421);
+    } else if constexpr (bit <= 16) {
         return words[word] >> (16 - bit) & 0xFFFFu;
     } else {
         return exl2k_funnel_right(words[word + 1], words[word], 48 - bit) & 0xFFFFu;
     }
 }
 
+/* The states of a lane's eight positions. The instructions that shift and mask run at half rate, and there are more of
+   them than of any other kind. So three states with 8 bits between one and the next are cut from one shifted word. */
+template <u32 RATE> EXL2K_FN void exl2k_exl3_states(u32 s[8], const u32 words[3])
+{
+    constexpr u32 skip = exl2k_exl3_aligned<RATE>() ? exl2k_exl3_begin<RATE>(0) % 32 : 0;
+    s[0] = exl2k_exl3_state<skip + exl2k_exl3_offset<RATE>(0)>(words);
+    s[1] = exl2k_exl3_state<skip + exl2k_exl3_offset<RATE>(1)>(words);
+    s[2] = exl2k_exl3_state<skip + exl2k_exl3_offset<RATE>(2)>(words);
+    s[3] = exl2k_exl3_state<skip + exl2k_exl3_offset<RATE>(3)>(words);
+    s[4] = exl2k_exl3_state<skip + exl2k_exl3_offset<RATE>(4)>(words);
+    s[5] = exl2k_exl3_state<skip + exl2k_exl3_offset<RATE>(5)>(words);
+    s[6] = exl2k_exl3_state<skip + exl2k_exl3_offset<RATE>(6)>(words);
+    s[7] = exl2k_exl3_state<skip + exl2k_exl3_offset<RATE>(7)>(words);
+    if constexpr (RATE == 8) {
+        u32 even = exl2k_funnel_right(words[1], words[0], 12); /* bits 20 to 51 */
+        s[0] = even >> 16;
+        s[2] = exl2k_permute_bytes(even, 0, 0x4421);
+        s[4] = even & 0xFFFFu;
+    } else if constexpr (RATE == 4) {
+#pragma unroll
+        for (u32 q = 1; q < 4; q++) {
+            u32 word = words[0] << 2 * q;
+            exl2k_opaque(word);
+            s[q] = word >> 16;
+            s[q + 4] = exl2k_permute_bytes(word, 0, 0x4421);
+        }
+    }
+}
+
 /* ---- codebooks: states to halves ---- */
 
-EXL2K_FN u32 exl2k_add2(u32 a, u32 b)
+/* The sums of both halves of a, and of b, as a half pair. An addition reads either half of a register: two of them and
+   one instruction that permutes bytes take less of the pipe that is short than one of them and two of these. */
+EXL2K_FN u32 exl2k_exl3_sums_of_halves(u32 a, u32 b)
 {
     u32 d;
-    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    asm("{\n.reg .f16 a, b, c, d;\nmov.b32 {a, b}, %1;\nmov.b32 {c, d}, %2;\nadd.rn.f16 a, a, b;\n"
+        "add.rn.f16 c, c, d;\nmov.b32 %0, {a, c};\n}" : "=r"(d) : "r"(a), "r"(b));
     return d;
 }
 
@@ -153,7 +189,7 @@ template <u32 BOOK> EXL2K_FN u32 exl2k_exl3_values(u32 low, u32 high)
         constexpr u32 factor = BOOK == EXL2K_EXL3_MCG ? 0xCBAC1FEDu : 89226354u;
         constexpr u32 more = BOOK == EXL2K_EXL3_MCG ? 0u : 64248484u;
         u32 a = exl2k_exl3_terms(low * factor + more), b = exl2k_exl3_terms(high * factor + more);
-        return exl2k_add2(exl2k_permute_bytes(a, b, 0x5410), exl2k_permute_bytes(a, b, 0x7632));
+        return exl2k_exl3_sums_of_halves(a, b);
     }
 }
 
@@ -162,8 +198,7 @@ template <u32 RATE, u32 BOOK>
 EXL2K_FN void exl2k_exl3_decode(u32 a[4], const u32 fetched[exl2k_exl3_words<RATE>()], u32 shift)
 {
     constexpr u32 count = exl2k_exl3_words<RATE>(), last = exl2k_exl3_offset<RATE>(7) + 16;
-    constexpr u32 skip = exl2k_exl3_aligned<RATE>() ? exl2k_exl3_begin<RATE>(0) % 32 : 0;
-    u32 words[3];
+    u32 words[3], s[8];
 #pragma unroll
     for (u32 i = 0; i < 3; i++) {
         if (i >= count) {
@@ -176,14 +211,11 @@ EXL2K_FN void exl2k_exl3_decode(u32 a[4], const u32 fetched[exl2k_exl3_words<RAT
             words[i] = 0;
         }
     }
-    a[0] = exl2k_exl3_values<BOOK>(exl2k_exl3_state<skip + exl2k_exl3_offset<RATE>(0)>(words),
-                                   exl2k_exl3_state<skip + exl2k_exl3_offset<RATE>(1)>(words));
-    a[2] = exl2k_exl3_values<BOOK>(exl2k_exl3_state<skip + exl2k_exl3_offset<RATE>(2)>(words),
-                                   exl2k_exl3_state<skip + exl2k_exl3_offset<RATE>(3)>(words));
-    a[1] = exl2k_exl3_values<BOOK>(exl2k_exl3_state<skip + exl2k_exl3_offset<RATE>(4)>(words),
-                                   exl2k_exl3_state<skip + exl2k_exl3_offset<RATE>(5)>(words));
-    a[3] = exl2k_exl3_values<BOOK>(exl2k_exl3_state<skip + exl2k_exl3_offset<RATE>(6)>(words),
-                                   exl2k_exl3_state<skip + exl2k_exl3_offset<RATE>(7)>(words));
+    exl2k_exl3_states<RATE>(s, words);
+    a[0] = exl2k_exl3_values<BOOK>(s[0], s[1]);
+    a[2] = exl2k_exl3_values<BOOK>(s[2], s[3]);
+    a[1] = exl2k_exl3_values<BOOK>(s[4], s[5]);
+    a[3] = exl2k_exl3_values<BOOK>(s[6], s[7]);
 }
 
 /* ---- transforms: a warp has 128 values, lane L those with the indices 4 L .. 4 L + 3 ---- */
@@ -225,29 +257,39 @@ EXL2K_FN uint2 exl2k_exl3_scales(u64 at)
     return v;
 }
 
+/* Inputs i .. i + 3 of a row; those from `in` on are 0. i and rows are multiples of four halves. */
+EXL2K_FN uint2 exl2k_exl3_inputs_at(u64 x, u32 i, u32 in)
+{
+    if (i + 4 <= in) {
+        uint2 v;
+        asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(x + (u64)i * 2) : "memory");
+        return v;
+    }
+    u32 v[4] = { 0, 0, 0, 0 };
+#pragma unroll
+    for (u32 k = 0; k < 3; k++) { /* the last one is beyond the inputs */
+        if (i + k < in) {
+            v[k] = exl2k_load_u16(x + (u64)(i + k) * 2);
+        }
+    }
+    return make_uint2(v[0] | v[1] << 16, v[2]);
+}
+
+/* Four inputs times their scales, transformed: two half pairs. Inputs that are padding are 0, whatever suh is. */
+EXL2K_FN uint2 exl2k_exl3_rotated(uint2 x, uint2 suh, u32 lane)
+{
+    f32 v[4] = { exl2k_low(x.x) * exl2k_low(suh.x), exl2k_high(x.x) * exl2k_high(suh.x),
+                 exl2k_low(x.y) * exl2k_low(suh.y), exl2k_high(x.y) * exl2k_high(suh.y) };
+    exl2k_exl3_hadamard(v, lane);
+    return make_uint2(exl2k_pack_f16(v[0], v[1]), exl2k_pack_f16(v[2], v[3]));
+}
+
 /* Inputs 128 `block` + 4 lane .. + 3 of a row, times suh, transformed: two half pairs. */
 EXL2K_FN uint2 exl2k_exl3_input(u64 x, u64 suh, u32 block, u32 in, u32 lane)
 {
-    f32 v[4] = { 0, 0, 0, 0 };
     u32 i = block * EXL2K_EXL3_BLOCK + 4 * lane;
     uint2 scale = exl2k_exl3_scales(suh + (u64)i * 2);
-    if (i + 4 <= in) {
-        u32 low = exl2k_load(x + (u64)i * 2), high = exl2k_load(x + (u64)i * 2 + 4);
-        v[0] = exl2k_low(low) * exl2k_low(scale.x);
-        v[1] = exl2k_high(low) * exl2k_high(scale.x);
-        v[2] = exl2k_low(high) * exl2k_low(scale.y);
-        v[3] = exl2k_high(high) * exl2k_high(scale.y);
-    } else {
-#pragma unroll
-        for (u32 k = 0; k < 3; k++) { /* the last one is beyond the inputs */
-            if (i + k < in) {
-                u32 factor = (k < 2 ? scale.x : scale.y) >> k % 2 * 16;
-                v[k] = exl2k_low(exl2k_load_u16(x + (u64)(i + k) * 2)) * exl2k_low(factor);
-            }
-        }
-    }
-    exl2k_exl3_hadamard(v, lane);
-    return make_uint2(exl2k_pack_f16(v[0], v[1]), exl2k_pack_f16(v[2], v[3]));
+    return exl2k_exl3_rotated(exl2k_exl3_inputs_at(x, i, in), scale, lane);
 }
 
 #endif

@@ -20,7 +20,7 @@
             CTA writes its sums to `partial`, and the last CTA of a strip (ACT: of gate's and up's) adds them up in the
             order of the splits. So the bits of a row depend on the matrix and the number of splits only. One split of
             anything but ACT of two parts needs neither `partial` nor `tickets`.
-   SLAB     the blocks whose inputs a CTA of few rows has in shared memory at a time. */
+   SLAB     the blocks whose inputs a CTA of few rows has in shared memory at a time. It changes no bit. */
 #ifndef EXL2K_EXL3_ARGS_H
 #define EXL2K_EXL3_ARGS_H
 
@@ -29,23 +29,36 @@
 #define EXL2K_EXL3_PARTS 3
 #define EXL2K_EXL3_BLOCK 128   /* values of a Hadamard transform */
 #define EXL2K_EXL3_TILE 16
+#define EXL2K_EXL3_RATE_MAX 16
 #define EXL2K_EXL3_THREADS 256 /* of products: a warp for each column of tiles of a strip */
-#define EXL2K_EXL3_WARPS 8
+#define EXL2K_EXL3_WARPS 8u
 #define EXL2K_EXL3_ROWS 16     /* most rows of a product of few rows */
-#define EXL2K_EXL3_SLAB 8      /* blocks */
+#define EXL2K_EXL3_SLAB 8      /* blocks, at most, of rows of experts */
+#define EXL2K_EXL3_SLAB_OF(rows) ((rows) > 8 ? 8u : 64u / (rows)) /* of rows of a matrix */
+#define EXL2K_EXL3_BATCH 4u    /* tiles of a slot of a warp's ring */
+#define EXL2K_EXL3_SLOTS 4u
 #define EXL2K_EXL3_PITCH 132   /* floats of a row of sums in shared memory */
 #define EXL2K_EXL3_SPARE 64    /* bytes after each row of inputs in shared memory, against bank conflicts */
 #define EXL2K_EXL3_STEP 64     /* inputs of a stage of the product of many rows */
 
-/* Dynamic shared memory of a product of few rows whose longest split has `blocks` blocks; of many rows. */
-#define EXL2K_EXL3_SHARED(rows, blocks)                                                    \
-    ((rows) * ((blocks) < 2 ? EXL2K_EXL3_PITCH * 4                                         \
-                            : ((blocks) < EXL2K_EXL3_SLAB ? (blocks) : EXL2K_EXL3_SLAB) * 256 + EXL2K_EXL3_SPARE))
+/* Dynamic shared memory of a product of few rows: inputs (or sums) of `rows` rows with slabs of `slab` blocks, then the
+   rings of all warps, for the highest rate of all parts. */
+#define EXL2K_EXL3_SHARED_ROWS(rows, slab) \
+    ((rows) * ((slab) < 2 ? EXL2K_EXL3_PITCH * 4 : (slab) * 256 + EXL2K_EXL3_SPARE))
+#define EXL2K_EXL3_RING(rate) (EXL2K_EXL3_SLOTS * EXL2K_EXL3_BATCH * 16 * (rate))
+#define EXL2K_EXL3_SHARED(rows, slab, rate) \
+    (EXL2K_EXL3_SHARED_ROWS(rows, slab) + EXL2K_EXL3_WARPS * EXL2K_EXL3_RING(rate))
 #define EXL2K_EXL3_GEMM_ROWS 64 /* rows of a tile */
-/* By wgmma: tiles of 128 or 256 rows in four stages of 64 inputs; then sums, which need a little more. */
-#define EXL2K_EXL3_WG_STAGES 4
+/* By wgmma: tiles of 128 or 256 rows. Eight warps multiply, one or two groups of eight decode; a stage has 64 inputs of
+   all rows and of 128 outputs. Shared memory: stages (later sums), rings, barriers; aligned to 1,024 bytes. */
+#define EXL2K_EXL3_WG_STAGES 4u
 #define EXL2K_EXL3_TILE_MAX 256
-#define EXL2K_EXL3_WG_SHARED(tile_rows) ((tile_rows) * EXL2K_EXL3_PITCH * 4 + 1024)
+#define EXL2K_EXL3_WG_GROUPS 1
+#define EXL2K_EXL3_WG_THREADS ((1 + EXL2K_EXL3_WG_GROUPS) * EXL2K_EXL3_THREADS)
+#define EXL2K_EXL3_WG_SLOT(tile_rows) (((tile_rows) + EXL2K_EXL3_BLOCK) * 128)
+#define EXL2K_EXL3_WG_SHARED(tile_rows)                                          \
+    (1024u + EXL2K_EXL3_WG_STAGES * (EXL2K_EXL3_WG_SLOT(tile_rows) + 16u) +      \
+     EXL2K_EXL3_WG_GROUPS * EXL2K_EXL3_WARPS * EXL2K_EXL3_RING(EXL2K_EXL3_RATE_MAX))
 #define EXL2K_EXL3_GEMM_SHARED (EXL2K_EXL3_GEMM_ROWS * EXL2K_EXL3_PITCH * 4)
 
 enum { EXL2K_EXL3_STORE, EXL2K_EXL3_RESIDUAL, EXL2K_EXL3_ACT };
@@ -79,7 +92,7 @@ typedef struct exl2k_exl3_args {
     exl2k_u32 parts;
     exl2k_u32 first, count; /* the parts that this launch computes; they have one codebook */
     exl2k_u32 in, blocks;   /* the model's inputs, and their blocks of 128 */
-    exl2k_u32 splits;
+    exl2k_u32 splits, slab; /* of few rows */
     exl2k_u32 x_pitch, out_pitch; /* in elements */
     exl2k_u32 kind;
     exl2k_u32 out_half;     /* STORE: 1: out is fp16 */

@@ -4,72 +4,121 @@
           strips of the launch's parts, splits; EXL2K_EXL3_THREADS threads; EXL2K_EXL3_SHARED bytes of dynamic shared
           memory.
 
-   Each CTA transforms the inputs of its split itself, a warp a block: for one row this is 1/50 of the work on the
-   block. Each warp then decodes one column of tiles, in registers, and multiplies a tile by all rows at once. The last
-   CTA of a strip to arrive adds up the splits and transforms the outputs. A row's bits do not depend on the other
+   Each CTA transforms the inputs of its split itself, a warp a block. Each warp then decodes one column of tiles, in
+   registers, and multiplies a tile by all rows at once. The words of its column come through a ring in shared memory
+   that only this warp uses; its first slots are on their way before the kernels in front of this one have ended. The
+   last CTA of a strip to arrive adds up the splits and transforms the outputs. A row's bits do not depend on the other
    rows. */
 #ifndef EXL2K_EXL3_GEMV_CUH
 #define EXL2K_EXL3_GEMV_CUH
 
 #include "exl3_out.cuh"
 
-/* sum[n][c] += the products of `tiles` tiles, `pitch` bytes apart, with inputs in shared memory. Two chains of sums, so
-   that a product need not wait for the one before. */
-template <u32 TILES, u32 RATE, u32 BOOK>
-EXL2K_FN void exl2k_exl3_column(f32 sum[TILES][4], u64 tile, u32 pitch, u32 tiles, const u32 inputs[TILES], u32 lane)
+/* ---- the ring of a warp ---- */
+
+/* Where the ring is. A slot has EXL2K_EXL3_BATCH tiles of the column, one after the other, and a lane copies one or two
+   of its pieces of 16 bytes. */
+typedef struct exl2k_exl3_ring {
+    u64 from;   /* the lane's piece of the next slot to be filled */
+    u32 second; /* bytes from there to its second piece */
+    u32 step;   /* bytes from a slot's tiles to those of the next one */
+    u32 to, at; /* addresses of slot 0, and of the slot that is filled next, and is read before that */
+    u32 left;   /* slots that are still to be filled */
+} exl2k_exl3_ring;
+
+/* Starts to fill a slot, if any is left. pieces: of a slot. */
+EXL2K_FN void exl2k_exl3_ring_fill(exl2k_exl3_ring &r, u32 pieces, u32 lane)
 {
-    exl2k_exl3_place_of<RATE> place = exl2k_exl3_places<RATE>(lane);
-    f32 odd[TILES][4] = { 0 };
-    u32 words[2][exl2k_exl3_words<RATE>()], at = 0;
-    exl2k_exl3_fetch<RATE>(words[0], tile, place);
-    exl2k_exl3_fetch<RATE>(words[1], tile + pitch, place);
-#pragma unroll 1
-    for (u32 left = tiles; left > 0; left -= 2) { /* a short loop stays in the first cache of instructions */
-        u32 first[4], second[4];
-        tile += left > 2 ? 2 * pitch : 0;
-        exl2k_exl3_decode<RATE, BOOK>(first, words[0], place.shift);
-        exl2k_exl3_fetch<RATE>(words[0], tile, place);
-        exl2k_exl3_decode<RATE, BOOK>(second, words[1], place.shift);
-        exl2k_exl3_fetch<RATE>(words[1], tile + pitch, place);
-#pragma unroll
-        for (u32 n = 0; n < TILES; n++) {
-            uint4 b = exl2k_shared_load4(inputs[n] + at);
-            exl2k_mma(sum[n], first, b.x, b.y);
-            exl2k_mma(odd[n], second, b.z, b.w);
+    if (r.left > 0) {
+        r.left--;
+        if (pieces >= EXL2K_WARP || lane < pieces) {
+            exl2k_copy16_once(r.at + lane * 16, r.from);
         }
-        at += 64;
+        if (lane + EXL2K_WARP < pieces) {
+            exl2k_copy16_once(r.at + (lane + EXL2K_WARP) * 16, r.from + r.second);
+        }
+        r.from += r.step;
     }
+    exl2k_copy_commit();
+}
+
+/* Bytes, behind a column's tile, of a lane's piece of a slot. A tile has as many pieces as its rate says. */
+EXL2K_FN u32 exl2k_exl3_piece(u32 piece, u32 pitch, u32 rate)
+{
+    u32 tile = piece / rate;
+    return tile * pitch + (piece - tile * rate) * 16;
+}
+
+/* Opens the ring of a column whose tiles lie `pitch` bytes apart, and starts to fill all slots but the last one. slots:
+   to be filled in all, each with EXL2K_EXL3_BATCH tiles; every: 2: with those of every second batch. */
+EXL2K_FN exl2k_exl3_ring exl2k_exl3_ring_open(u32 to, u64 tile, u32 pitch, u32 rate, u32 slots, u32 every, u32 lane)
+{
+    u32 pieces = EXL2K_EXL3_BATCH * rate, first = exl2k_exl3_piece(lane, pitch, rate);
+    u32 second = exl2k_exl3_piece(lane + EXL2K_WARP, pitch, rate) - first;
+    exl2k_exl3_ring r = { tile + first, second, EXL2K_EXL3_BATCH * pitch * every, to, to, slots };
+#pragma unroll 1
+    for (u32 i = 0; i + 1 < EXL2K_EXL3_SLOTS; i++, r.at += pieces * 16) {
+        exl2k_exl3_ring_fill(r, pieces, lane);
+    }
+    return r;
+}
+
+/* The address of the next slot to be read, which has arrived; the one before it is filled again. */
+EXL2K_FN u32 exl2k_exl3_ring_next(exl2k_exl3_ring &r, u32 pieces, u32 lane)
+{
+    exl2k_copy_wait<EXL2K_EXL3_SLOTS - 2>();
+    __syncwarp(); /* all lanes have copied this slot, and have read the one before */
+    exl2k_exl3_ring_fill(r, pieces, lane);
+    r.at += pieces * 16;
+    r.at = r.at == r.to + EXL2K_EXL3_SLOTS * pieces * 16 ? r.to : r.at;
+    return r.at;
+}
+
+/* sum[0] and sum[1] += the products of the next `tiles` tiles, even and odd ones, with inputs in shared memory. They
+   are two chains of sums, so that a product need not wait for the one before. */
+template <u32 TILES, u32 RATE, u32 BOOK>
+EXL2K_FN void exl2k_exl3_column(f32 sum[2][TILES][4], exl2k_exl3_ring &ring, u32 tiles, const u32 inputs[TILES],
+                                u32 lane)
+{
+    constexpr u32 count = exl2k_exl3_words<RATE>();
+    exl2k_exl3_place_of<RATE> place = exl2k_exl3_places<RATE>(lane);
+    u32 at = 0;
+#pragma unroll 1
+    for (u32 left = tiles / EXL2K_EXL3_BATCH; left > 0; left--) {
+        u32 slot = exl2k_exl3_ring_next(ring, EXL2K_EXL3_BATCH * RATE, lane), words[EXL2K_EXL3_BATCH][count];
 #pragma unroll
-    for (u32 n = 0; n < TILES; n++) {
+        for (u32 i = 0; i < count; i++) {
+            u32 from = slot + place.at[i];
 #pragma unroll
-        for (u32 i = 0; i < 4; i++) {
-            sum[n][i] += odd[n][i];
+            for (u32 k = 0; k < EXL2K_EXL3_BATCH; k++) {
+                words[k][i] = exl2k_shared_load(from + k * 16 * RATE);
+            }
         }
+#pragma unroll
+        for (u32 k = 0; k < EXL2K_EXL3_BATCH; k += 2) {
+            u32 even[4], odd[4];
+            exl2k_exl3_decode<RATE, BOOK>(even, words[k], place.shift);
+            exl2k_exl3_decode<RATE, BOOK>(odd, words[k + 1], place.shift);
+#pragma unroll
+            for (u32 n = 0; n < TILES; n++) {
+                uint4 b = exl2k_shared_load4(inputs[n] + at + k * 32);
+                exl2k_mma(sum[0][n], even, b.x, b.y);
+                exl2k_mma(sum[1][n], odd, b.z, b.w);
+            }
+        }
+        at += EXL2K_EXL3_BATCH * 32;
     }
 }
 
 /* A rate is the same for a whole CTA. Only MUL1 has half rates. */
 template <u32 TILES, u32 BOOK>
-EXL2K_FN void exl2k_exl3_any_rate(u32 rate, f32 sum[TILES][4], u64 tile, u32 pitch, u32 tiles,
+EXL2K_FN void exl2k_exl3_any_rate(u32 rate, f32 sum[2][TILES][4], exl2k_exl3_ring &ring, u32 tiles,
                                   const u32 inputs[TILES], u32 lane)
 {
-    switch (rate) {
-    case 2: exl2k_exl3_column<TILES, 2, BOOK>(sum, tile, pitch, tiles, inputs, lane); break;
-    case 4: exl2k_exl3_column<TILES, 4, BOOK>(sum, tile, pitch, tiles, inputs, lane); break;
-    case 6: exl2k_exl3_column<TILES, 6, BOOK>(sum, tile, pitch, tiles, inputs, lane); break;
-    case 8: exl2k_exl3_column<TILES, 8, BOOK>(sum, tile, pitch, tiles, inputs, lane); break;
-    case 10: exl2k_exl3_column<TILES, 10, BOOK>(sum, tile, pitch, tiles, inputs, lane); break;
-    case 12: exl2k_exl3_column<TILES, 12, BOOK>(sum, tile, pitch, tiles, inputs, lane); break;
-    case 14: exl2k_exl3_column<TILES, 14, BOOK>(sum, tile, pitch, tiles, inputs, lane); break;
-    case 16: exl2k_exl3_column<TILES, 16, BOOK>(sum, tile, pitch, tiles, inputs, lane); break;
-    }
-    if constexpr (BOOK == EXL2K_EXL3_MUL1) {
-        switch (rate) {
-        case 3: exl2k_exl3_column<TILES, 3, BOOK>(sum, tile, pitch, tiles, inputs, lane); break;
-        case 5: exl2k_exl3_column<TILES, 5, BOOK>(sum, tile, pitch, tiles, inputs, lane); break;
-        case 7: exl2k_exl3_column<TILES, 7, BOOK>(sum, tile, pitch, tiles, inputs, lane); break;
-        }
-    }
+#define EXL2K_EXL3_CASE(R) \
+    case R: exl2k_exl3_column<TILES, R, BOOK>(sum, ring, tiles, inputs, lane); break;
+    EXL2K_EXL3_RATES(rate, BOOK, EXL2K_EXL3_CASE)
+#undef EXL2K_EXL3_CASE
 }
 
 /* A strip of the launch. */
@@ -101,8 +150,9 @@ EXL2K_FN u64 exl2k_exl3_partial(const exl2k_exl3_args &a, u32 strip, u32 split, 
 EXL2K_FN void exl2k_exl3_total(f32 v[4], const exl2k_exl3_args &a, u32 part, u32 strip, u32 before, u32 row, u32 lane)
 {
     u64 at = exl2k_exl3_partial(a, before + strip, 0, row) + lane * 16;
+    exl2k_exl3_ends e = exl2k_exl3_ends_of(a.part[part], strip, lane);
     v[0] = v[1] = v[2] = v[3] = 0;
-#pragma unroll 4
+#pragma unroll 8
     for (u32 split = 0; split < a.splits; split++) {
         uint4 s = exl2k_load4(at + (u64)split * a.rows * (EXL2K_EXL3_BLOCK * 4));
         v[0] += __uint_as_float(s.x);
@@ -110,15 +160,7 @@ EXL2K_FN void exl2k_exl3_total(f32 v[4], const exl2k_exl3_args &a, u32 part, u32
         v[2] += __uint_as_float(s.z);
         v[3] += __uint_as_float(s.w);
     }
-    exl2k_exl3_output(v, a.part[part], strip, lane);
-}
-
-/* Brings `tiles` tiles of a column, at most 64, into L2. */
-EXL2K_FN void exl2k_exl3_prefetch(u64 tile, u32 pitch, u32 tiles, u32 lane)
-{
-    for (u32 i = lane; i < tiles; i += EXL2K_WARP) {
-        exl2k_prefetch(tile + (u64)i * pitch);
-    }
+    exl2k_exl3_ended(v, e, a.part[part].bias != 0, lane);
 }
 
 /* v, as a value of its own in each turn of a loop. */
@@ -129,62 +171,83 @@ EXL2K_FN u32 exl2k_exl3_again(u32 v)
     return d;
 }
 
-/* Transforms the inputs of `count` blocks from `block` on, for all rows, into shared memory. */
-EXL2K_FN void exl2k_exl3_inputs(const exl2k_exl3_args &a, const exl2k_exl3_part &part, u32 shared, u32 row_bytes,
-                                u32 rows, u32 block, u32 count, u32 warp, u32 lane)
+/* Some inputs of a slab of `count` blocks from `block` on: of rows row, row + row_step, ... and of the slab's blocks
+   own, own + own_step, ... */
+typedef struct exl2k_exl3_share {
+    u32 row, row_step, rows, own, own_step, count, block;
+} exl2k_exl3_share;
+
+/* Transforms COUNT of them into shared memory. Their loads and shuffles overlap. */
+template <u32 COUNT>
+EXL2K_FN void exl2k_exl3_inputs(const exl2k_exl3_args &a, const exl2k_exl3_part &part, const exl2k_exl3_share &s,
+                                u32 shared, u32 row_bytes, u32 lane)
 {
-    for (u32 i = warp; i < rows * count; i += EXL2K_EXL3_WARPS) {
-        u32 own = i / rows, row = i % rows, k = own * EXL2K_EXL3_BLOCK + 4 * lane;
-        uint2 pairs = exl2k_exl3_input(a.x + (u64)row * a.x_pitch * 2, part.suh, block + own, a.in, lane);
-        exl2k_shared_store(shared + row * row_bytes + exl2k_exl3_place(k), pairs.x);
-        exl2k_shared_store(shared + row * row_bytes + exl2k_exl3_place(k + 2), pairs.y);
+    uint2 v[COUNT], scale[COUNT];
+#pragma unroll
+    for (u32 i = 0; i < COUNT; i++) { /* those beyond the last repeat it, and are not stored */
+        u32 row = exl2k_min(s.row + i * s.row_step, s.rows - 1), own = exl2k_min(s.own + i * s.own_step, s.count - 1);
+        u32 k = (s.block + own) * EXL2K_EXL3_BLOCK + 4 * lane;
+        scale[i] = exl2k_exl3_scales(part.suh + (u64)k * 2);
+        v[i] = exl2k_exl3_inputs_at(a.x + (u64)row * a.x_pitch * 2, k, a.in);
+    }
+#pragma unroll
+    for (u32 i = 0; i < COUNT; i++) {
+        v[i] = exl2k_exl3_rotated(v[i], scale[i], lane);
+    }
+#pragma unroll
+    for (u32 i = 0; i < COUNT; i++) {
+        u32 row = s.row + i * s.row_step, own = s.own + i * s.own_step, k = own * EXL2K_EXL3_BLOCK + 4 * lane;
+        if (row < s.rows && own < s.count) {
+            exl2k_shared_store(shared + row * row_bytes + exl2k_exl3_place(k), v[i].x);
+            exl2k_shared_store(shared + row * row_bytes + exl2k_exl3_place(k + 2), v[i].y);
+        }
     }
 }
 
-template <u32 TILES, u32 BOOK> EXL2K_FN void exl2k_exl3_gemv(const exl2k_exl3_args &a)
+/* Transforms the inputs of a slab into shared memory: a warp has blocks of one row, or rows of one block after the
+   other. */
+EXL2K_FN void exl2k_exl3_slab(const exl2k_exl3_args &a, const exl2k_exl3_part &part, u32 shared, u32 row_bytes,
+                              u32 rows, u32 block, u32 count, u32 warp, u32 lane)
 {
-    extern __shared__ uint4 exl2k_dynamic[];
-    __shared__ u32 arrived;
-    u32 lane = threadIdx.x % EXL2K_WARP, warp = threadIdx.x / EXL2K_WARP, split = blockIdx.y;
-    u32 shared = exl2k_shared(exl2k_dynamic);
-    exl2k_exl3_unit u = exl2k_exl3_unit_of(a, blockIdx.x);
-    const exl2k_exl3_part &part = a.part[u.part];
-    u32 begin = a.blocks * split / a.splits, blocks = a.blocks * (split + 1) / a.splits - begin;
-    u32 slab = exl2k_min(blocks, EXL2K_EXL3_SLAB), row_bytes = slab * (EXL2K_EXL3_BLOCK * 2) + EXL2K_EXL3_SPARE;
-    u32 tile_bytes = 16 * part.rate, pitch = part.row_tiles * tile_bytes;
-    u64 tile = part.trellis + (u64)begin * 8 * pitch + (u64)(u.strip * 8 + warp) * tile_bytes;
-    /* Bring the first slab into L2, while preceding kernels may still run. */
-    exl2k_exl3_prefetch(tile, pitch, exl2k_min(slab, blocks) * 8, lane);
-    exl2k_dependency_release();
-    exl2k_dependency_wait();
-    u32 rows = exl2k_exl3_rows(a.rows_at, a.rows, a.before);
-    if (rows == 0) {
+    if (rows == 1) {
+        exl2k_exl3_share s = { 0, 0, 1, warp, EXL2K_EXL3_WARPS, count, block };
+#pragma unroll 1
+        for (; s.own < count; s.own += 2 * EXL2K_EXL3_WARPS) {
+            if (s.own + EXL2K_EXL3_WARPS >= count) {
+                exl2k_exl3_inputs<1>(a, part, s, shared, row_bytes, lane);
+            } else {
+                exl2k_exl3_inputs<2>(a, part, s, shared, row_bytes, lane);
+            }
+        }
         return;
     }
-    /* Rows beyond the last repeat it; nothing reads their sums. */
-    u32 inputs[TILES];
-    f32 sum[TILES][4];
-#pragma unroll
-    for (u32 n = 0; n < TILES; n++) {
-        inputs[n] = shared + exl2k_min(8 * n + lane / 4, rows - 1) * row_bytes + lane % 4 * 16;
-        sum[n][0] = sum[n][1] = sum[n][2] = sum[n][3] = 0;
+    u32 groups = exl2k_max(EXL2K_EXL3_WARPS / count, 1), group = warp / count;
+#pragma unroll 1
+    for (u32 own = warp - group * count; own < count && group < groups; own += EXL2K_EXL3_WARPS) {
+        exl2k_exl3_share s = { group, groups, rows, own, 0, count, block };
+#pragma unroll 1
+        for (; s.row < rows; s.row += 4 * groups) {
+            exl2k_exl3_inputs<4>(a, part, s, shared, row_bytes, lane);
+        }
     }
-    for (u32 done = 0; done < blocks; done += slab) {
-        u32 count = exl2k_min(slab, blocks - done);
-        exl2k_exl3_inputs(a, part, shared, row_bytes, rows, begin + done, count, warp, lane);
-        u32 more = exl2k_min(slab, blocks - done - count); /* of the next slab */
-        exl2k_exl3_prefetch(tile + (u64)(done + count) * 8 * pitch, pitch, more * 8, lane);
-        __syncthreads();
-        u32 again = exl2k_exl3_again(lane); /* what each rate derives from the lane is not kept through the loop */
-        exl2k_exl3_any_rate<TILES, BOOK>(part.rate, sum, tile + (u64)done * 8 * pitch, pitch, count * 8, inputs, again);
-        __syncthreads(); /* all warps have read the inputs */
-    }
+}
+
+/* What follows the sums of a CTA: those of other splits, the transform of outputs, and what the kind says. What it
+   needs of the CTA's place is computed again, as registers are few before. */
+template <u32 TILES>
+EXL2K_FN void exl2k_exl3_finish(const exl2k_exl3_args &a, const f32 sum[TILES][4], u32 shared, u32 rows)
+{
+    __shared__ u32 arrived;
+    u32 thread = exl2k_exl3_again(threadIdx.x), lane = thread % EXL2K_WARP, warp = thread / EXL2K_WARP;
+    exl2k_exl3_unit u = exl2k_exl3_unit_of(a, exl2k_exl3_again(blockIdx.x));
+    const exl2k_exl3_part &part = a.part[u.part];
     bool pairs = a.kind == EXL2K_EXL3_ACT && a.parts == 2;
     if (a.splits == 1 && !pairs) {
         exl2k_exl3_gather<TILES>(shared, sum, warp, lane, rows);
         __syncthreads();
         for (u32 row = warp; row < rows; row += EXL2K_EXL3_WARPS) {
             f32 v[4], gate[4] = { 0, 0, 0, 0 };
+            lane = exl2k_exl3_again(lane); /* a loop of one turn or two: nothing is worth a register outside */
             exl2k_exl3_sums(v, shared, row, lane);
             exl2k_exl3_output(v, part, u.strip, lane);
             exl2k_exl3_result(a, part, u.strip, row, v, gate, lane);
@@ -197,15 +260,15 @@ template <u32 TILES, u32 BOOK> EXL2K_FN void exl2k_exl3_gemv(const exl2k_exl3_ar
         for (u32 i = 0; i < 4; i++) {
             u32 row = 8 * n + lane % 4 * 2 + i % 2, column = warp * EXL2K_EXL3_TILE + lane / 4 + i / 2 * 8;
             if (row < rows) {
-                exl2k_store_f32(exl2k_exl3_partial(a, u.before + u.strip, split, row) + column * 4, sum[n][i]);
+                exl2k_store_f32(exl2k_exl3_partial(a, u.before + u.strip, blockIdx.y, row) + column * 4, sum[n][i]);
             }
         }
     }
     /* The last CTA of the strip makes the outputs. */
     u64 ticket = a.tickets + (pairs ? u.strip : u.before + u.strip) * 4;
-    __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
+        __threadfence(); /* of all sums of the CTA, which happened before */
         arrived = atomicAdd((u32 *)ticket, 1u);
     }
     __syncthreads();
@@ -217,17 +280,75 @@ template <u32 TILES, u32 BOOK> EXL2K_FN void exl2k_exl3_gemv(const exl2k_exl3_ar
         exl2k_store(ticket, 0);
     }
     for (u32 row = warp; row < rows; row += EXL2K_EXL3_WARPS) {
-        f32 v[4], gate[4] = { 0, 0, 0, 0 };
+        f32 v[4], more[4] = { 0, 0, 0, 0 };
+        lane = exl2k_exl3_again(lane);
+        exl2k_exl3_goal g = exl2k_exl3_goal_of(a, pairs ? a.part[1] : part, u.strip, row, lane);
         if (pairs) {
-            u32 ups = a.part[0].out / EXL2K_EXL3_BLOCK;
-            exl2k_exl3_total(gate, a, 0, u.strip, 0, row, lane);
-            exl2k_exl3_total(v, a, 1, u.strip, ups, row, lane);
-            exl2k_exl3_result(a, a.part[1], u.strip, row, v, gate, lane);
+            exl2k_exl3_total(more, a, 0, u.strip, 0, row, lane);
+            exl2k_exl3_total(v, a, 1, u.strip, a.part[0].out / EXL2K_EXL3_BLOCK, row, lane);
         } else {
+            if (a.kind == EXL2K_EXL3_RESIDUAL) {
+                exl2k_exl3_before(more, g); /* on its way with the sums */
+            }
             exl2k_exl3_total(v, a, u.part, u.strip, u.before, row, lane);
-            exl2k_exl3_result(a, part, u.strip, row, v, gate, lane);
+        }
+        exl2k_exl3_finish_row(a, g, v, more);
+    }
+}
+
+template <u32 TILES, u32 BOOK> EXL2K_FN void exl2k_exl3_gemv(const exl2k_exl3_args &a)
+{
+    extern __shared__ uint4 exl2k_dynamic[];
+    u32 lane = threadIdx.x % EXL2K_WARP, warp = threadIdx.x / EXL2K_WARP, split = blockIdx.y;
+    u32 shared = exl2k_shared(exl2k_dynamic);
+    u32 begin = a.blocks * split / a.splits, end = a.blocks * (split + 1) / a.splits;
+    u32 slab = exl2k_min(end - begin, a.slab), row_bytes = slab * (EXL2K_EXL3_BLOCK * 2) + EXL2K_EXL3_SPARE;
+    exl2k_exl3_unit u = exl2k_exl3_unit_of(a, blockIdx.x);
+    const exl2k_exl3_part &part = a.part[u.part];
+    u32 tile_bytes = 16 * part.rate, pitch = part.row_tiles * tile_bytes;
+    u64 tile = part.trellis + (u64)begin * 8 * pitch + (u64)(u.strip * 8 + warp) * tile_bytes;
+    u32 ring_at = shared + EXL2K_EXL3_SHARED_ROWS(a.rows, slab) + warp * EXL2K_EXL3_RING(part.rate);
+    /* Weights and scales are constant: they come while preceding kernels may still run. */
+    exl2k_exl3_ring ring = exl2k_exl3_ring_open(ring_at, tile, pitch, part.rate,
+                                                (end - begin) * (8 / EXL2K_EXL3_BATCH), 1, lane);
+    exl2k_prefetch(part.suh + exl2k_min(begin * EXL2K_EXL3_BLOCK + threadIdx.x * 16, end * EXL2K_EXL3_BLOCK - 1) * 2);
+    exl2k_dependency_release();
+    exl2k_dependency_wait();
+    u32 rows = exl2k_exl3_rows(a.rows_at, a.rows, a.before);
+    if (rows == 0) {
+        exl2k_copy_wait<0>(); /* nothing may arrive in the memory of another CTA */
+        return;
+    }
+    /* Rows beyond the last repeat it; nothing reads their sums. */
+    u32 inputs[TILES];
+    f32 sum[2][TILES][4];
+#pragma unroll
+    for (u32 n = 0; n < TILES; n++) {
+        inputs[n] = shared + exl2k_min(8 * n + lane / 4, rows - 1) * row_bytes + lane % 4 * 16;
+        sum[0][n][0] = sum[0][n][1] = sum[0][n][2] = sum[0][n][3] = 0;
+        sum[1][n][0] = sum[1][n][1] = sum[1][n][2] = sum[1][n][3] = 0;
+    }
+#pragma unroll 1
+    for (u32 block = begin; block < end; block += slab) {
+        u32 count = exl2k_min(slab, end - block);
+        if (block > begin) {
+            __syncthreads(); /* all warps have read the inputs of the slab before */
+        }
+        exl2k_exl3_slab(a, part, shared, row_bytes, rows, block, count, warp, exl2k_exl3_again(lane));
+        __syncthreads();
+        u32 again = exl2k_exl3_again(lane); /* what each rate derives from the lane is not kept through the loop */
+        exl2k_exl3_any_rate<TILES, BOOK>(part.rate, sum, ring, count * 8, inputs, again);
+    }
+    exl2k_copy_wait<0>();
+#pragma unroll
+    for (u32 n = 0; n < TILES; n++) {
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            sum[0][n][i] += sum[1][n][i];
         }
     }
+    __syncthreads(); /* sums may lie where inputs were */
+    exl2k_exl3_finish<TILES>(a, sum[0], shared, rows);
 }
 
 #endif

@@ -3,14 +3,14 @@
    gives: exl2k_exl3_wg128_mul1, exl2k_exl3_wg256_mul1. */
 #include "exl3_wg.cuh"
 
-extern "C" __global__ void __launch_bounds__(EXL2K_EXL3_THREADS, 2)
+extern "C" __global__ void __launch_bounds__(EXL2K_EXL3_WG_THREADS, 1)
 exl2k_exl3_wg128_mul1(const __grid_constant__ exl2k_exl3_args a)
 {
-    exl2k_exl3_wg<1, EXL2K_EXL3_MUL1>(a);
+    exl2k_exl3_wg<128, EXL2K_EXL3_MUL1>(a);
 }
 
-extern "C" __global__ void __launch_bounds__(EXL2K_EXL3_THREADS, 1)
+extern "C" __global__ void __launch_bounds__(EXL2K_EXL3_WG_THREADS, 1)
 exl2k_exl3_wg256_mul1(const __grid_constant__ exl2k_exl3_args a)
 {
-    exl2k_exl3_wg<2, EXL2K_EXL3_MUL1>(a);
+    exl2k_exl3_wg<256, EXL2K_EXL3_MUL1>(a);
 }

@@ -1,7 +1,8 @@
 /* wg.cuh: products by warpgroups (wgmma), which only sm_90a has: 128 threads multiply 64 rows of A, in their registers,
    by a tile of B in shared memory.
    takes: base.cuh.
-   gives: exl2k_wg_tile, exl2k_wg_rows; exl2k_wg_begin, _commit, _wait, _hold; exl2k_wg_multiply; exl2k_stmatrix4;
+   gives: exl2k_wg_tile, exl2k_wg_rows; exl2k_wg_begin, _commit, _wait, _hold; exl2k_wg_multiply, _multiply_tiles;
+          exl2k_stmatrix4;
           exl2k_barrier_arrive, exl2k_copied_arrive, exl2k_async_fence, exl2k_registers_less, _more.
 
    A product is asynchronous: between exl2k_wg_begin and the wait for its group nothing may touch its registers, and
@@ -68,6 +69,15 @@ template <bool ROWS> EXL2K_FN void exl2k_wg_multiply(f32 (&d)[16][4], const u32 
                  EXL2K_WG_64 ", {%64, %65, %66, %67}, %68, p, 1, 1, %70;\n}"
                  : EXL2K_WG_16(d), EXL2K_WG_16(d + 4), EXL2K_WG_16(d + 8), EXL2K_WG_16(d + 12)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((u32)first), "n"(ROWS ? 1 : 0) : "memory");
+}
+
+/* d += a b with 16 elements of k and 128 columns, where A's tile lies in shared memory, too: its lines are 64 rows of A
+   (exl2k_wg_tile). */
+EXL2K_FN void exl2k_wg_multiply_tiles(f32 (&d)[16][4], u64 a, u64 b)
+{
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 " EXL2K_WG_64 ", %64, %65, 1, 1, 1, 0, 0;"
+                 : EXL2K_WG_16(d), EXL2K_WG_16(d + 4), EXL2K_WG_16(d + 8), EXL2K_WG_16(d + 12)
+                 : "l"(a), "l"(b) : "memory");
 }
 
 /* Stores four 8 x 8 tiles of halves; lane l gives the address of row l % 8 of tile l / 8, as for exl2k_ldmatrix4. */

@@ -1,7 +1,10 @@
 /* exl3.c: EXL3 matrices on the GPU: decoded values to the bit, and products of few and of many rows.
-   takes: [kernels_src [few | speed [2 K ...]]]; $EXL2_TEST_DATA: fixtures/exl3/matrix; a GPU.
+   takes: [kernels_src [few | speed [2 K ...] | profile 2K ROWS ... | splits 2K ROWS ...]];
+          $EXL2_TEST_DATA: fixtures/exl3/matrix; a GPU.
    gives: exit code 0, 1, or 77 without a GPU or without the fixtures; the largest errors. speed: figures of one layer
-          of 8B instead, for each rate and codebook.
+          of 8B instead, for each rate and codebook. profile: each product of that layer once, for ncu;
+          splits: times of MUL1 at one rate, then those of few
+          rows by the number of splits.
 
    The fixtures pin the decoder (exl2k_exl3_dump). Products of other shapes are compared with a reference in double that
    starts from what the decoder gave. */
@@ -10,9 +13,12 @@
 #define ROWS 130 /* of inputs */
 
 static rig_module gemv[3], gemm[3], wg[3]; /* wg: not loaded: the GPU has none */
+static uint32_t slab_bytes; /* most shared memory of a product of few rows */
 static bool by_wg; /* products of many rows run by wgmma */
 static double worst_single, worst_half;
 /* ---- launches, as the engine makes them ---- */
+
+static uint32_t slab_bytes_max(void) { return (uint32_t)rig.shared_optin - EXL2__CUDA_EXL3_STATIC; }
 
 /* few: a->rows is at most 16, and a->splits, partial and tickets are set. Else rows are rotated first. */
 static void launch_product(exl2k_exl3_args a, bool few, uint64_t rotated)
@@ -42,8 +48,10 @@ static void launch_product(exl2k_exl3_args a, bool few, uint64_t rotated)
         uint32_t book = one.part[one.first].book, strips = exl2__cuda_exl3_strips(one.part, one.first, one.count);
         exl2__cuda_kernel kernel = few ? exl2__cuda_exl3_gemv(book, one.rows) : exl2__cuda_exl3_gemm(book, tile_rows);
         rig_launch(few ? &gemv[book] : by_wg ? &wg[book] : &gemm[book], exl2__cuda_kernel_rows[kernel].function, strips,
-                   few ? one.splits : one.rotated_rows / tile_rows, EXL2K_EXL3_THREADS,
-                   few ? exl2__cuda_exl3_shared(&one) : exl2__cuda_exl3_gemm_shared(tile_rows), &one, sizeof one);
+                   few ? one.splits : one.rotated_rows / tile_rows,
+                   few ? EXL2K_EXL3_THREADS : exl2__cuda_exl3_gemm_threads(tile_rows),
+                   few ? exl2__cuda_exl3_slabs(&one, exl2__cuda_exl3_rate(&one), slab_bytes)
+                       : exl2__cuda_exl3_gemm_shared(tile_rows), &one, sizeof one);
     }
 }
 
@@ -201,7 +209,7 @@ static void check_shot(bench *b, const shot *s)
     }
 }
 
-/* A row has the same bits alone and among others. */
+/* A row has the same bits alone and among others, and with smaller slabs. */
 static void check_alone(bench *b, shot s, uint32_t row)
 {
     uint32_t width, alone_width;
@@ -209,7 +217,9 @@ static void check_alone(bench *b, shot s, uint32_t row)
     shot one = s;
     one.first += row;
     one.rows = 1;
+    slab_bytes = 48 << 10;
     float *alone = shoot(b, &one, &alone_width);
+    slab_bytes = slab_bytes_max();
     if (!CHECK_INT(memcmp(alone, all + (size_t)row * width, width * sizeof(float)), 0)) {
         printf("    in %u, rate %u, kind %u: row %u of %u, %s\n", b->in, b->part[0].rate, s.kind, row, s.rows,
                s.few ? "few" : "many");
@@ -236,6 +246,7 @@ static void check_bench(bench *b)
             s.fewer = i % 2 == 1;
             s.cap = k == 0 && i == 2 ? 3.0f : 0;
             s.out_half = k == 0 && i == 3;
+            slab_bytes = i % 2 ? slab_bytes_max() : 48 << 10;
             check_shot(b, &s);
         }
         s = (shot){ .kind = kinds[k], .scale = 1, .few = true, .rows = 16, .splits = 1 + random_bits() % blocks };
@@ -423,31 +434,43 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Median microseconds of LAYERS launches, one after the other, as a graph. */
-static double time_unit(const unit *u, uint32_t rate, uint32_t book, uint32_t rows, rig_buffer weights, rig_buffer x,
-                        rig_buffer out, rig_buffer scratch, rig_buffer rotated)
+/* Buffers of measurements: weights of LAYERS layers, inputs, results, sums and tickets, transformed inputs. */
+typedef struct track {
+    rig_buffer weights, x, out, scratch, rotated;
+} track;
+
+/* Launches the product of a unit with the weights of one layer. splits: 0: as the engine. */
+static void launch_unit(const unit *u, uint32_t rate, uint32_t book, uint32_t rows, const track *t, uint32_t layer,
+                        uint32_t splits)
 {
-    double us[REPEATS];
-    uint64_t at = weights.address;
-    uint32_t strips = 0, sms = (uint32_t)rig.sm_count;
+    uint32_t strips = 0;
+    uint64_t at = t->weights.address;
     for (uint32_t i = 0; i < u->parts; i++) {
         strips += u->out[i] / 128;
+        at += (uint64_t)layer * u->in * u->out[i] * rate / 16;
     }
+    exl2k_exl3_args a = { .x = t->x.address, .out = t->out.address, .partial = t->scratch.address + 65536,
+                          .tickets = t->scratch.address, .rows = rows, .parts = u->parts, .in = u->in,
+                          .blocks = u->in / 128, .x_pitch = u->in, .out_pitch = u->out[0] + u->out[1] + u->out[2],
+                          .kind = u->kind, .scale = 1, .act = EXL2K_ACT_SILU };
+    a.splits = splits ? splits : exl2__cuda_exl3_splits(strips, a.blocks, (uint32_t)rig.sm_count);
+    for (uint32_t i = 0, column = 0; i < u->parts; column += u->out[i++]) {
+        a.part[i] = (exl2k_exl3_part){ .trellis = at, .suh = t->x.address, .svh = t->x.address, .out = u->out[i],
+                                       .row_tiles = u->out[i] / 16, .columns = u->out[i],
+                                       .column = u->kind == EXL2K_EXL3_ACT ? 0 : column, .rate = rate,
+                                       .book = book };
+        at += (uint64_t)u->in * u->out[i] * rate / 16;
+    }
+    launch_product(a, rows <= 16, t->rotated.address);
+}
+
+/* Median microseconds of LAYERS launches, one after the other, as a graph. */
+static double time_unit(const unit *u, uint32_t rate, uint32_t book, uint32_t rows, const track *t, uint32_t splits)
+{
+    double us[REPEATS];
     rig_capture();
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
-        exl2k_exl3_args a = { .x = x.address, .out = out.address, .partial = scratch.address + 65536,
-                              .tickets = scratch.address, .rows = rows, .parts = u->parts, .in = u->in,
-                              .blocks = u->in / 128, .x_pitch = u->in, .out_pitch = u->out[0] + u->out[1] + u->out[2],
-                              .kind = u->kind, .scale = 1, .act = EXL2K_ACT_SILU };
-        a.splits = exl2__cuda_exl3_splits(strips, a.blocks, sms);
-        for (uint32_t i = 0, column = 0; i < u->parts; column += u->out[i++]) {
-            a.part[i] = (exl2k_exl3_part){ .trellis = at, .suh = x.address, .svh = x.address, .out = u->out[i],
-                                           .row_tiles = u->out[i] / 16, .columns = u->out[i],
-                                           .column = u->kind == EXL2K_EXL3_ACT ? 0 : column, .rate = rate,
-                                           .book = book };
-            at += (uint64_t)u->in * u->out[i] * rate / 16;
-        }
-        launch_product(a, rows <= 16, rotated.address);
+        launch_unit(u, rate, book, rows, t, layer, splits);
     }
     exl2__cuda_graph_exec *graph = rig_captured();
     for (uint32_t i = 0; i < REPEATS; i++) {
@@ -471,19 +494,33 @@ static rig_buffer random_buffer(uint64_t bytes, bool halves)
     return b;
 }
 
-static void speed(int count, char **rates)
+static track track_open(void)
+{
+    static const uint8_t zeros[65536];
+    uint64_t largest = 4096ull * 28672 * 2 * LAYERS; /* bytes at 16 bits */
+    track t = { .weights = random_buffer(largest / 2, false), .x = random_buffer(2048ull * 14336 * 2, true),
+                .out = rig_buffer_make(2048ull * 28672 * 4), .scratch = rig_buffer_make(64 << 20),
+                .rotated = rig_buffer_make(3ull * 2048 * 14336 * 2) };
+    rig_upload(t.scratch, 0, zeros, sizeof zeros);
+    rig.programmatic = true;
+    return t;
+}
+
+static void track_close(track *t)
+{
+    rig_buffer *buffers[] = { &t->weights, &t->x, &t->out, &t->rotated, &t->scratch };
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
+        rig_buffer_free(buffers[i]);
+    }
+}
+
+static void speed(int count, char **rates, bool single)
 {
     static const uint32_t rows[] = { 1, 8, 16, 128, 2048 };
     static const char *const few[] = { "8", "6", "5" };
-    uint64_t largest = 4096ull * 28672 * 2 * LAYERS; /* bytes at 16 bits */
-    rig_buffer weights = random_buffer(largest / 2, false), x = random_buffer(2048ull * 14336 * 2, true);
-    rig_buffer out = rig_buffer_make(2048ull * 28672 * 4), rotated = rig_buffer_make(3ull * 2048 * 14336 * 2);
-    rig_buffer scratch = rig_buffer_make(64 << 20);
-    static const uint8_t zeros[65536];
-    rig_upload(scratch, 0, zeros, sizeof zeros);
-    rig.programmatic = true;
+    track t = track_open();
     printf("us of a product of 8B, median of %d; TB/s of one row\n", REPEATS);
-    for (uint32_t book = 0; book < 3; book++) {
+    for (uint32_t book = 3; book-- > (single ? 2u : 0u);) { /* MUL1 first */
         for (int i = 0; i < (count ? count : 3); i++) {
             uint32_t rate = (uint32_t)strtoul(count ? rates[i] : few[i], NULL, 10);
             if (rate < 2 || rate > 16 || (rate % 2 && (rate > 7 || book != EXL2K_EXL3_MUL1))) {
@@ -495,7 +532,7 @@ static void speed(int count, char **rates)
                 printf("%-5s %3.1f bits %4u rows:", book_names[book], rate / 2.0, rows[r]);
                 for (uint32_t k = 0; k < UNITS; k++) {
                     const unit *u = &units[k];
-                    double us = time_unit(u, rate, book, rows[r], weights, x, out, scratch, rotated);
+                    double us = time_unit(u, rate, book, rows[r], &t, 0);
                     uint32_t outs = u->out[0] + u->out[1] + u->out[2];
                     sum += us;
                     bytes += (double)u->in * outs * rate / 16;
@@ -506,10 +543,35 @@ static void speed(int count, char **rates)
             }
         }
     }
-    rig_buffer *buffers[] = { &weights, &x, &out, &rotated, &scratch };
-    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
-        rig_buffer_free(buffers[i]);
+    track_close(&t);
+}
+
+/* Times of each product of few rows by its number of splits, at one rate of MUL1. */
+static void sweep(uint32_t rate, uint32_t rows)
+{
+    track t = track_open();
+    for (uint32_t k = 0; k < UNITS; k++) {
+        printf("%s, %u rows:", units[k].name, rows);
+        for (uint32_t splits = 1; splits <= 32 && splits <= units[k].in / 128; splits += splits < 4 ? 1 : splits / 4) {
+            printf("  %u %.1f", splits, time_unit(&units[k], rate, EXL2K_EXL3_MUL1, rows, &t, splits));
+        }
+        printf(" us\n");
     }
+    track_close(&t);
+}
+
+/* Launches each product once, at one rate of MUL1, for a profiler. */
+static void profile(uint32_t rate, int count, char **rows)
+{
+    track t = track_open();
+    by_wg = wg[EXL2K_EXL3_MUL1].module != NULL;
+    for (int i = 0; i < count; i++) {
+        for (uint32_t k = 0; k < UNITS; k++) {
+            launch_unit(&units[k], rate, EXL2K_EXL3_MUL1, (uint32_t)strtoul(rows[i], NULL, 10), &t, 0, 0);
+        }
+    }
+    rig_wait();
+    track_close(&t);
 }
 
 int main(int argc, char **argv)
@@ -518,8 +580,10 @@ int main(int argc, char **argv)
         check_skip("no EXL2_TEST_DATA");
     }
     rig_open(argc > 1 ? argv[1] : "kernels_src");
+    slab_bytes = slab_bytes_max();
     rotate = rig_load("exl3_rotate.cu", NULL);
-    for (uint32_t book = 0; book < 3; book++) {
+    bool figures = argc > 2 && strcmp(argv[2], "few") != 0, single = figures && strcmp(argv[2], "speed") != 0;
+    for (uint32_t book = single ? EXL2K_EXL3_MUL1 : 0; book < 3; book++) {
         char name[64];
         snprintf(name, sizeof name, "exl3_gemv_%s.cu", book_names[book]);
         gemv[book] = rig_load(name, NULL);
@@ -529,14 +593,21 @@ int main(int argc, char **argv)
         wg[book] = rig_exists(name) ? rig_load(name, NULL) : (rig_module){ 0 };
     }
     if (argc > 2 && strcmp(argv[2], "speed") == 0) {
-        speed(argc - 3, argv + 3);
+        speed(argc - 3, argv + 3, false);
+    } else if (argc > 4 && strcmp(argv[2], "splits") == 0) {
+        speed(1, argv + 3, true);
+        for (int i = 4; i < argc; i++) {
+            sweep((uint32_t)strtoul(argv[3], NULL, 10), (uint32_t)strtoul(argv[i], NULL, 10));
+        }
+    } else if (argc > 4 && strcmp(argv[2], "profile") == 0) {
+        profile((uint32_t)strtoul(argv[3], NULL, 10), argc - 4, argv + 4);
     } else {
         check_fixtures();
         check_random(argc > 2 && strcmp(argv[2], "few") == 0 ? 4 : 22);
         printf("largest errors: %.2e of f32 results, %.2e of halves\n", worst_single, worst_half);
     }
     rig_unload(&rotate);
-    for (uint32_t book = 0; book < 3; book++) {
+    for (uint32_t book = single ? EXL2K_EXL3_MUL1 : 0; book < 3; book++) {
         rig_unload(&gemv[book]);
         rig_unload(&gemm[book]);
         if (wg[book].module) {

@@ -14,6 +14,7 @@
 EXL2__PRIVATE exl2_result exl2__cuda_exl3_launch(exl2__cuda_model *m, exl2k_exl3_args e, uint32_t tile_rows)
 {
     bool few = tile_rows == 0, pair = !few && e.kind == EXL2K_EXL3_ACT && e.parts == 2;
+    uint32_t most = m->limits.shared_bytes - EXL2__CUDA_EXL3_STATIC;
     for (e.first = 0; e.first < e.parts; e.first += e.count) {
         exl2k_exl3_args one = e;
         e.count = one.count = pair ? 1 : exl2__cuda_exl3_run(e.part, e.first, e.parts);
@@ -24,8 +25,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_launch(exl2__cuda_model *m, exl2k_exl3
         uint32_t book = one.part[one.first].book;
         exl2__cuda_grid grid = { .x = exl2__cuda_exl3_strips(one.part, one.first, one.count),
                                  .y = few ? one.splits : one.rotated_rows / tile_rows,
-                                 .threads = EXL2K_EXL3_THREADS,
-                                 .shared_bytes = few ? exl2__cuda_exl3_shared(&one)
+                                 .threads = few ? EXL2K_EXL3_THREADS : exl2__cuda_exl3_gemm_threads(tile_rows),
+                                 .shared_bytes = few ? exl2__cuda_exl3_slabs(&one, exl2__cuda_exl3_rate(&one), most)
                                                      : exl2__cuda_exl3_gemm_shared(tile_rows) };
         exl2__cuda_kernel kernel = few ? exl2__cuda_exl3_gemv(book, one.rows) : exl2__cuda_exl3_gemm(book, tile_rows);
         EXL2__TRY(exl2__cuda_chain(m, kernel, grid, &one));

@@ -3,8 +3,9 @@
    takes: checked matrix descriptions; kernels_src/exl3_args.h and exl3_expert_args.h.
    gives: exl2__cuda_exl3, exl2__cuda_exl3_by_wg, exl2__cuda_exl3_bytes, exl2__cuda_exl3_strips, exl2__cuda_exl3_splits,
           exl2__cuda_exl3_expert_splits, exl2__cuda_exl3_partial_max, exl2__cuda_exl3_tickets_max,
-          exl2__cuda_exl3_rotated_max, exl2__cuda_exl3_shared, exl2__cuda_exl3_gemv, exl2__cuda_exl3_tile_rows,
-          exl2__cuda_exl3_gemm, exl2__cuda_exl3_gemm_shared, exl2__cuda_exl3_run,
+          exl2__cuda_exl3_rotated_max, exl2__cuda_exl3_rate, exl2__cuda_exl3_slabs, exl2__cuda_exl3_gemv,
+          exl2__cuda_exl3_tile_rows,
+          exl2__cuda_exl3_gemm, exl2__cuda_exl3_gemm_threads, exl2__cuda_exl3_gemm_shared, exl2__cuda_exl3_run,
           exl2__cuda_exl3_range. */
 #ifndef EXL2__CUDA_EXL3_PLAN_H
 #define EXL2__CUDA_EXL3_PLAN_H
@@ -14,6 +15,7 @@
 #include "cuda_device.h"
 
 #define EXL2__CUDA_EXL3_SPLITS_MAX 64u
+#define EXL2__CUDA_EXL3_STATIC 256u /* bytes of static shared memory of products of few rows, at most */
 #define EXL2__CUDA_EXL3_CTAS 8u /* of a product of several splits, at most, for each SM */
 
 /* A matrix of EXL3, or an embedding. */
@@ -143,11 +145,25 @@ EXL2__PRIVATE uint64_t exl2__cuda_exl3_rotated_max(const exl2__shape *s, uint64_
 
 /* ---- launches ---- */
 
-/* Dynamic shared memory of a product of few rows. */
-static inline uint32_t exl2__cuda_exl3_shared(const exl2k_exl3_args *a)
+/* The highest rate of the parts that the launch computes. */
+static inline uint32_t exl2__cuda_exl3_rate(const exl2k_exl3_args *a)
 {
-    uint32_t blocks = (uint32_t)exl2__div_up(a->blocks, a->splits);
-    return EXL2K_EXL3_SHARED(a->rows, blocks);
+    uint32_t rate = 0;
+    for (uint32_t i = a->first; i < a->first + a->count; i++) {
+        rate = exl2__max32(rate, a->part[i].rate);
+    }
+    return rate;
+}
+
+/* Chooses the slab of a product of few rows, and returns its dynamic shared memory, at most `most` bytes if slabs of
+   one block fit. rate: the highest one. */
+static inline uint32_t exl2__cuda_exl3_slabs(exl2k_exl3_args *a, uint32_t rate, uint32_t most)
+{
+    a->slab = exl2__min32(EXL2K_EXL3_SLAB_OF(a->rows), (uint32_t)exl2__div_up(a->blocks, a->splits));
+    while (a->slab > 1 && EXL2K_EXL3_SHARED(a->rows, a->slab, rate) > most) {
+        a->slab /= 2;
+    }
+    return EXL2K_EXL3_SHARED(a->rows, a->slab, rate);
 }
 
 /* The kernel of a product of few rows. */
@@ -198,6 +214,11 @@ static inline exl2__cuda_kernel exl2__cuda_exl3_gemm(uint32_t book, uint32_t til
         { EXL2__KERNEL_exl2k_exl3_gemm_mul1, EXL2__KERNEL_exl2k_exl3_wg128_mul1, EXL2__KERNEL_exl2k_exl3_wg256_mul1 },
     };
     return kernels[book][tile_rows / 128];
+}
+
+static inline uint32_t exl2__cuda_exl3_gemm_threads(uint32_t tile_rows)
+{
+    return tile_rows < 128 ? EXL2K_EXL3_THREADS : EXL2K_EXL3_WG_THREADS;
 }
 
 /* Dynamic shared memory of such a product. */
