@@ -621,17 +621,18 @@
 
    Control vectors, or moods: a vector for each layer is added to the residual after the layer, times a factor, and a
    character grows afraid or drunk without a word in the prompt. A model that is opened with steer_max has room for so
-   many, which exl2_model_measure counts: 4 bytes for each value of the residual of each layer. exl2_steer_make makes
-   one of a file (GGUF of llama.cpp, or safetensors) or of arrays, exl2_steer_get says what it is, exl2_steer_close ends
-   it after its last job; `exl2 steer` makes such files from two lists of texts. A job names up to four and their
-   factors (job_desc.steers); a negative factor turns the mood around. A slider in the game sets the factor of the next
-   job. In a pass each row has its own: its bits depend on its own vectors and factors, and rows without have the bits
-   that they have in a model without. Jobs may have adapters and control vectors.
+   many, which exl2_model_measure counts: 4 bytes for each value of the residual of each layer; on GPUs as many there,
+   and 16 vectors for the rows of a pass. exl2_steer_make makes one of a file (GGUF of llama.cpp, or safetensors) or of
+   arrays, exl2_steer_get says what it is, exl2_steer_close ends it after its last job; `exl2 steer` makes such files
+   from two lists of texts. A job names up to four and their factors (job_desc.steers); a negative factor turns the mood
+   around. A slider in the game sets the factor of the next job. In a pass each row has its own: its bits depend on its
+   own vectors and factors, and rows without have the bits that they have in a model without. Jobs may have adapters and
+   control vectors.
 
    They belong to the set of adapters: K and V are found for the same vectors with the same factors alone, snapshots
    name them by content_id and factor, `resume` needs the same ones, a drafter guesses without them. So a mood that
    changes between two replies computes the history again, and one that comes back finds what is still cached. They stay
-   while a model is parked. On a GPU they are not computed yet: there steer_max is UNSUPPORTED.
+   in host memory while a model is parked. A GPU gets a vector with the first pass that has a row with it.
 
    7. TEXT
 
@@ -1439,8 +1440,7 @@ typedef struct exl2_model_desc {
                                   more, and for a model without experts */
     uint32_t lora_max;         /* adapters that may be loaded at once, at most 256; 0 = none */
     uint32_t lora_rank_max;    /* largest rank of an adapter, at most 256; 0 = 64. Work memory grows with it */
-    uint32_t steer_max;        /* control vectors that may be open at once, at most 256; 0 = none. On a GPU it is
-                                  UNSUPPORTED */
+    uint32_t steer_max;        /* control vectors that may be open at once, at most 256; 0 = none */
     bool keep_packed;          /* keep a copy of the packed weights in host memory, for exl2_model_park */
     bool grammars;             /* make the grammars' table of tokens while loading, not with the first grammar */
     float rope_scale;          /* RoPE, 0 = as the model has it: positions divided by this (linear), 1 to 1000, */

@@ -175,6 +175,7 @@ EXL2__SIZE_BEGIN
 #include "3_backend/cuda/cuda_product.h"
 #include "3_backend/cuda/cuda_grouped_gemm.h"
 #include "3_backend/cuda/cuda_attend.h"
+#include "3_backend/cuda/cuda_steer.h"
 #include "3_backend/cuda/cuda_settle.h"
 #include "3_backend/cuda/cuda_cross.h"
 #include "3_backend/cuda/cuda_exl3.h"

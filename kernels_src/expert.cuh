@@ -21,6 +21,10 @@
 #include "gemv_chunk.cuh"
 #include "expert_stream.cuh"
 
+#ifndef EXL2K_STEER
+#define EXL2K_STEER 0 /* 1: down adds control vectors to the residual, too */
+#endif
+
 /* ---- products ---- */
 
 /* The chunk's table entry. */
@@ -224,6 +228,10 @@ EXL2K_FN exl2k_expert_output exl2k_expert_output_down(const exl2k_expert_args &a
         o.strip = strip;
         o.first = a.next ? exl2k_load_f32(a.norm + n * 4) : 0.0f;
         o.second = exl2k_load_f32(exl2k_expert_residual<M>(a, b));
+        if (EXL2K_STEER && a.added) {
+            u32 row = a.rows.first + exl2k_expert_row<M>();
+            o.second += exl2k_load_f32(a.added + ((u64)row * a.residual_pitch + n) * 4);
+        }
         o.place = a.next && a.map ? exl2k_load_u16(a.map + n * 2) : n;
     }
     return o;

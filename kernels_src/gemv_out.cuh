@@ -16,6 +16,10 @@
 #include "base.cuh"
 #include "gemv_args.h"
 
+#ifndef EXL2K_STEER
+#define EXL2K_STEER 0 /* 1: residual products add control vectors, too */
+#endif
+
 #define EXL2K_SMALL_NOW 0u
 #define EXL2K_SMALL_RESIDUAL 1024u
 #define EXL2K_SMALL_SLOTS 3072u
@@ -29,11 +33,12 @@ template <u32 M> EXL2K_FN constexpr u32 exl2k_small_starts(void)
 }
 
 /* With one row: data for this thread's first item of a block. With many rows the registers are needed for products,
-   and weight and index stay unused. */
+   and weight, index and added stay unused. */
 typedef struct exl2k_out {
     u32 rows, small;
     f32 weight; /* residual only */
     u32 index;  /* residual: index of the output */
+    f32 added;  /* residual, EXL2K_STEER */
 } exl2k_out;
 
 /* This thread's first item. Computed from the thread index at each use, because registers are scarce. */
@@ -109,13 +114,22 @@ template <u32 M> EXL2K_FN u32 exl2k_first_column(const exl2k_gemv_args &a, exl2k
     return (block.begin + exl2k_item_strip<M>()) * 16 + exl2k_item_column<M>();
 }
 
+/* What control vectors add to output n of a row. Adding -0 changes no bit. */
+EXL2K_FN f32 exl2k_out_added(const exl2k_gemv_args &a, u32 row, u32 n)
+{
+    return a.added ? exl2k_load_f32(a.added + ((u64)row * a.residual_pitch + n) * 4) : -0.0f;
+}
+
 /* Loads constants of a block, which no kernel writes. Many rows: only prefetches them into L2. */
 template <u32 M> EXL2K_FN void exl2k_out_constants(exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block)
 {
+    u32 end, n = exl2k_first_column<M>(a, block, &end);
+    if (EXL2K_STEER && M == 1 && a.kind == EXL2K_GEMV_RESIDUAL) {
+        o.added = n < end ? exl2k_out_added(a, 0, n) : -0.0f;
+    }
     if (a.kind != EXL2K_GEMV_RESIDUAL || !exl2k_out_wanted(a)) {
         return;
     }
-    u32 end, n = exl2k_first_column<M>(a, block, &end);
     /* With one row, load the constants of this thread's first item. With many rows, prefetch them. */
     if (n < end && M == 1) {
         o.index = a.map ? exl2k_load_u16(a.map + n * 2) : n;
@@ -136,6 +150,7 @@ template <u32 M> EXL2K_FN exl2k_out exl2k_out_open(const exl2k_gemv_args &a, exl
     o.rows = 1;
     o.index = 0;
     o.weight = 0.0f;
+    o.added = -0.0f;
     exl2k_out_constants<M>(o, a, block);
     if (threadIdx.x < M) {
         exl2k_shared_store(small + exl2k_small_total<M>() + threadIdx.x * 4, 0);
@@ -224,6 +239,9 @@ EXL2K_FN f32 exl2k_out_residual_item(const exl2k_out &o, const exl2k_gemv_args &
         r = exl2k_load_f32(at);
         weight = exl2k_out_wanted(a) ? __uint_as_float(exl2k_load_constant(a.weight + n * 4)) : 0.0f;
         index = a.map ? exl2k_load_u16(a.map + n * 2) : n;
+    }
+    if (EXL2K_STEER) {
+        r += M == 1 ? o.added : exl2k_out_added(a, row, n);
     }
     /* Store the new residual and the next product's input. */
     f32 v = exl2k_partial_total<M>(sums, exl2k_partials(a.matrix), strip, exl2k_item_column<M>(), row) + bias;

@@ -31,6 +31,13 @@
     X(exl2k_gemv8_large_lora, "gemv8_large_lora.cu", exl2k_lora_gemv_args, BUDGET)\
     X(exl2k_gemv8_any_lora, "gemv8_any_lora.cu", exl2k_lora_gemv_args, BUDGET)  \
     X(exl2k_gemv8_affine_lora, "gemv8_affine_lora.cu", exl2k_lora_gemv_args, BUDGET)\
+    X(exl2k_gemv16_steer, "gemv16_steer.cu", exl2k_gemv_args, BUDGET)           \
+    X(exl2k_gemv1_large_steer, "gemv1_large_steer.cu", exl2k_gemv_args, BUDGET) \
+    X(exl2k_gemv1_any_steer, "gemv1_any_steer.cu", exl2k_gemv_args, BUDGET)     \
+    X(exl2k_gemv1_affine_steer, "gemv1_affine_steer.cu", exl2k_gemv_args, BUDGET)\
+    X(exl2k_gemv8_large_steer, "gemv8_large_steer.cu", exl2k_gemv_args, BUDGET) \
+    X(exl2k_gemv8_any_steer, "gemv8_any_steer.cu", exl2k_gemv_args, BUDGET)     \
+    X(exl2k_gemv8_affine_steer, "gemv8_affine_steer.cu", exl2k_gemv_args, BUDGET)\
     X(exl2k_sample_keys, "sample.cu", exl2k_sample_args, NONE)                  \
     X(exl2k_sample_token, "sample.cu", exl2k_sample_args, NONE)                 \
     X(exl2k_gemm, "gemm.cu", exl2k_gemm_args, BUDGET)                           \
@@ -71,6 +78,9 @@
     X(exl2k_norm, "norm.cu", exl2k_norm_args, NONE)                             \
     X(exl2k_rope_table, "norm.cu", exl2k_rope_args, NONE)                       \
     X(exl2k_settle, "settle.cu", exl2k_settle_args, NONE)                       \
+    X(exl2k_settle_steer, "settle.cu", exl2k_settle_args, NONE)                 \
+    X(exl2k_steer_fill, "steer.cu", exl2k_steer_args, NONE)                     \
+    X(exl2k_steer_add, "steer.cu", exl2k_steer_args, NONE)                      \
     X(exl2k_route_one, "expert_route.cu", exl2k_route_one_args, BUDGET)         \
     X(exl2k_route_many, "expert_route.cu", exl2k_route_args, NONE)              \
     X(exl2k_route_choose, "expert_route.cu", exl2k_route_choose_args, BUDGET)   \
@@ -80,6 +90,10 @@
     X(exl2k_expert8, "expert8.cu", exl2k_expert_args, BUDGET)                   \
     X(exl2k_expert1_affine, "expert1_affine.cu", exl2k_expert_args, BUDGET)     \
     X(exl2k_expert8_affine, "expert8_affine.cu", exl2k_expert_args, BUDGET)     \
+    X(exl2k_expert1_steer, "expert1_steer.cu", exl2k_expert_args, BUDGET)       \
+    X(exl2k_expert8_steer, "expert8_steer.cu", exl2k_expert_args, BUDGET)       \
+    X(exl2k_expert1_affine_steer, "expert1_affine_steer.cu", exl2k_expert_args, BUDGET)\
+    X(exl2k_expert8_affine_steer, "expert8_affine_steer.cu", exl2k_expert_args, BUDGET)\
     X(exl2k_gather, "gather.cu", exl2k_gather_args, NONE)                       \
     X(exl2k_act_mul, "gather.cu", exl2k_act_mul_args, NONE)                     \
     X(exl2k_lora_rows_t, "lora_rows.cu", exl2k_lora_rows_args, NONE)            \

@@ -1,6 +1,6 @@
 /* settle.cu: adds a block's normalised result to the residual, and normalises the residual for the next products.
    takes: settle_args.h.
-   gives: exl2k_settle.
+   gives: exl2k_settle, exl2k_settle_steer.
 
    One CTA works on a row, and all that counts is how long its steps last one after the other. So a thread has V
    consecutive elements at a time, 4 where the row allows it, and each sum has one barrier. */
@@ -203,6 +203,21 @@ EXL2K_FN void exl2k_settle_add(const exl2k_settle_args &a, const exl2k_settle_fi
     });
 }
 
+/* residual += added. */
+template <u32 V>
+EXL2K_FN void exl2k_settle_add_row(const exl2k_settle_args &a, exl2k_settle_row &residual, u64 added)
+{
+    exl2k_settle_each<V>(residual, a.hidden, [&](u32 n, u32, f32 *r) {
+        f32 more[V];
+        exl2k_settle_load<V>(more, added + n * 4);
+#pragma unroll
+        for (u32 j = 0; j < V; j++) {
+            r[j] += more[j];
+        }
+        exl2k_settle_store<V>(residual.at + n * 4, r);
+    });
+}
+
 /* ---- results ---- */
 
 /* Prefetches a table of `bytes` bytes into L2, which no kernel writes. */
@@ -272,7 +287,8 @@ EXL2K_FN void exl2k_settle_write(const exl2k_settle_args &a, const exl2k_settle_
 
 /* ---- the kernel ---- */
 
-template <u32 V> EXL2K_FN void exl2k_settle_settle(const exl2k_settle_args &a, u16 *staged, f32 *partial)
+template <u32 V, bool STEER>
+EXL2K_FN void exl2k_settle_settle(const exl2k_settle_args &a, u16 *staged, f32 *partial)
 {
     u32 row = blockIdx.x;
     exl2k_settle_fixed fixed;
@@ -314,6 +330,10 @@ template <u32 V> EXL2K_FN void exl2k_settle_settle(const exl2k_settle_args &a, u
         exl2k_settle_norm norm = exl2k_settle_norm_of<V>(a, branch, branch_first, partial);
         exl2k_settle_add<V>(a, fixed, residual, branch, norm);
     }
+    if constexpr (STEER) {
+        __syncthreads(); /* all threads have read `first` */
+        exl2k_settle_add_row<V>(a, residual, a.added + (u64)row * a.hidden * 4);
+    }
     /* Normalise the residual. */
     exl2k_settle_norm norm = { 0.0f, 1.0f };
     if (a.weight && a.out[0]) {
@@ -335,8 +355,20 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SETTLE_THREADS, 1) exl2k_sett
     __shared__ alignas(16) u16 staged[EXL2K_SETTLE_STAGED];
     __shared__ f32 partial[3 * EXL2K_WARP];
     if (exl2k_settle_run(a.hidden) == 4) {
-        exl2k_settle_settle<4>(a, staged, partial);
+        exl2k_settle_settle<4, false>(a, staged, partial);
     } else {
-        exl2k_settle_settle<1>(a, staged, partial);
+        exl2k_settle_settle<1, false>(a, staged, partial);
+    }
+}
+
+/* The same with control vectors. */
+extern "C" __global__ void __launch_bounds__(EXL2K_SETTLE_THREADS, 1) exl2k_settle_steer(exl2k_settle_args a)
+{
+    __shared__ alignas(16) u16 staged[EXL2K_SETTLE_STAGED];
+    __shared__ f32 partial[3 * EXL2K_WARP];
+    if (exl2k_settle_run(a.hidden) == 4) {
+        exl2k_settle_settle<4, true>(a, staged, partial);
+    } else {
+        exl2k_settle_settle<1, true>(a, staged, partial);
     }
 }

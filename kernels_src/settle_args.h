@@ -34,6 +34,8 @@ typedef struct exl2k_settle_args {
     exl2k_u32 tile_rows;         /* rows of tiles: out has tiles as in wg_tiles.cuh, and hidden is a multiple of 32 of at
                                     most EXL2K_SETTLE_STAGED; 0: it has rows */
     exl2k_u32 late;              /* 1: the next kernel starts only when the row has arrived */
+    exl2k_u64 added;             /* exl2k_settle_steer: f32 [rows, hidden] that is added to the residual before its norm
+                                    (steer_args.h) */
 } exl2k_settle_args;
 
 /* Consecutive elements that a thread works on. */

@@ -115,7 +115,7 @@ static inline uint32_t exl2__forward_part_rows(const exl2__forward *f, const exl
 {
     uint32_t rows = 0;
     if (f->spans->count == 1 || !exl2__backend_is_async(f->spans->span->backend)
-        || step->kind != EXL2__ROWS_PROMPT || step->row_loras
+        || step->kind != EXL2__ROWS_PROMPT || step->adapted
         || exl2__step_has_hidden(step, 0, step->logit_count, false)) {
         return 0;
     }
@@ -146,6 +146,7 @@ static inline exl2_result exl2__forward_begin_part(exl2__forward *f, uint32_t fi
     }
     f->part = *s;
     f->part.rows = s->rows + first;
+    f->part.row_loras = s->row_loras ? s->row_loras + first : NULL;
     f->part.rows_before = first;
     f->part.row_count = end - first;
     f->part.copy_count = first ? 0 : s->copy_count;
@@ -167,6 +168,7 @@ static inline exl2_result exl2__forward_begin_groups(exl2__forward *f)
         exl2__step *s = &f->group[g];
         *s = f->step;
         s->rows = f->step.rows + first;
+        s->row_loras = f->step.row_loras ? f->step.row_loras + first : NULL;
         s->logits = f->step.logits + first; /* every row wants logits */
         s->rows_before = first;
         s->row_count = s->logit_count = f->step.row_count * (g + 1) / count - first;
@@ -206,7 +208,7 @@ static inline exl2_result exl2__forward_begin(exl2__forward *f, const exl2__step
     f->masks = step->masked ? EXL2__MASKS_LATER : EXL2__MASKS_READY;
     f->part_rows = host ? 0 : exl2__forward_part_rows(f, step);
     bool groups = f->spans->count > 1 && exl2__backend_is_async(f->spans->span->backend) && f->may_group
-               && f->step.repeats && !step->masked && !step->row_loras
+               && f->step.repeats && !step->masked && !step->adapted
                && step->row_count >= EXL2__STEP_GROUPED_LEAST && step->row_count <= EXL2__STEP_GROUPED_ROWS;
     f->group_count = groups ? EXL2__STEP_GROUPS : 1;
     if (groups) {

@@ -26,6 +26,12 @@ static inline exl2_result exl2__forward_host_piece(exl2__forward *f)
     most = f->unit_ns && most > 1 ? exl2__forward_span_rows(f, host, most, f->unit_ns) : most;
     f->host_step = (exl2__step){ .rows = f->step.rows + f->host_row, .row_count = most,
                                  .handed = f->crossing + (size_t)f->host_row * f->plan->shape.hidden };
+    if (f->step.steered) { /* after the MLP, which ends the layer */
+        f->host_step.row_loras = f->step.row_loras + f->host_row;
+        f->host_step.lora_sets = f->step.lora_sets;
+        f->host_step.lora_set_count = f->step.lora_set_count;
+        f->host_step.steered = true;
+    }
     f->phase = EXL2__PHASE_embed;
     f->at = f->item = 0;
     return host->backend->begin(host->device, &f->host_step);

@@ -43,6 +43,7 @@ typedef struct exl2__lora_store {
 typedef struct exl2__steer_store {
     const float *values; /* [layers, hidden] */
     const bool *has;     /* [layers] false: it has none for the layer */
+    uint32_t slot;       /* its place among those of the model: a backend with its own memory has a copy there */
 } exl2__steer_store;
 
 typedef struct exl2__lora_use {

@@ -371,10 +371,10 @@ typedef struct exl2__step { /* the arrays must live until the pass has ended */
     uint32_t copy_count;
     const exl2__logit_row *logits;
     uint32_t logit_count;
-    const uint16_t *row_loras; /* [row_count] 1 + index into lora_sets, 0: none; NULL: no row has adapters */
+    const uint16_t *row_loras; /* [row_count] 1 + index into lora_sets, 0: none; NULL: no row has a set */
     const exl2__lora_set *lora_sets; /* [lora_set_count] */
     uint32_t lora_set_count;
-    bool steered;              /* one of these sets has a control vector */
+    bool adapted, steered;     /* one of these sets has an adapter, or a control vector */
     const float *handed; /* [row_count, hidden] for `embed` of a later span: rows that the span before has computed;
                             NULL with a queue */
     uint32_t rows_before; /* rows of the pass that come before rows[0], for which logits[].row counts them */
@@ -557,7 +557,6 @@ typedef struct exl2__backend {
     bool one_kind;     /* matrices that are packed together are of one kind, and gate and up have codes if down has,
                           unless some are of EXL3; the experts of a layer are all affine, or none is */
     bool has_exl3;     /* computes with matrices and embeddings of EXL3 */
-    bool has_steers;   /* computes the phase `steer` */
     uint64_t (*matrix_bytes)(const exl2__device *d, const exl2__matrix_desc *parts, uint32_t count);
     uint64_t (*vector_bytes)(const exl2__device *d, uint32_t count);
     /* *parts must live until all rows have been fed. */

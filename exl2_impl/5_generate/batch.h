@@ -176,7 +176,7 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
                                     const exl2__pages *pages, exl2__row_kind kind, exl2__step *step)
 {
     uint32_t rows = 0, logits = 0, sequences = 0, sampled = 0, wanted = 0, hidden = 0, sets = 0;
-    bool masked = false, tapped = false, steered = false;
+    bool masked = false, tapped = false, adapted = false, steered = false;
     for (uint32_t owner = 0; owner < count; owner++) {
         exl2__sequence *s = all[owner];
         if (!s->live || s->rows == 0) {
@@ -190,6 +190,7 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
             exl2__batch_parts(b, s->table, pages, sequences);
         }
         uint16_t loras = exl2__batch_loras(b, s->loras, &sets);
+        adapted = adapted || exl2__sequence_is_adapted(s);
         steered = steered || (s->loras && s->loras->steer_count > 0);
         for (uint32_t i = 0; i < s->rows; i++) {
             uint32_t position = s->table->cached + i;
@@ -239,7 +240,7 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
                           .part_tables = b->part_tables, .part_copies = pages->windows.copies,
                           .logits = b->logits, .logit_count = b->logit_count, .kind = kind,
                           .row_loras = sets ? b->row_loras : NULL, .lora_sets = b->lora_sets, .lora_set_count = sets,
-                          .steered = steered,
+                          .adapted = adapted, .steered = steered,
                           .decodes = decodes,
                           .repeats = decodes && sampled == rows && sampled == sequences,
                           .masked = masked, .tapped = tapped };

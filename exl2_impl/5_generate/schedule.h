@@ -438,12 +438,12 @@ EXL2__PRIVATE uint32_t exl2__schedule_loras(exl2__sequence *const *all, uint32_t
     for (uint32_t i = 0; i < count; i++) {
         bool decodes = all[i]->live && all[i]->active && exl2__schedule_decodes(all[i], pages);
         bool kind = limits->kind == EXL2__ROWS_MIXED || decodes == (limits->kind == EXL2__ROWS_SAMPLED);
-        any[all[i]->loras != NULL] |= all[i]->live && kind && exl2__schedule_can_run(all[i]);
+        any[exl2__sequence_is_adapted(all[i])] |= all[i]->live && kind && exl2__schedule_can_run(all[i]);
     }
     bool loras = any[1] && (!any[0] || !limits->lora_turn[limits->kind]);
     limits->lora_turn[limits->kind] = loras;
     for (uint32_t i = 0; i < count; i++) {
-        all[i]->apart = (all[i]->loras != NULL) != loras;
+        all[i]->apart = exl2__sequence_is_adapted(all[i]) != loras;
     }
     bool few = loras && limits->kind == EXL2__ROWS_SAMPLED;
     return few ? exl2__min32(limits->rows, limits->lora_rows) : limits->rows;

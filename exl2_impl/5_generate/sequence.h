@@ -36,7 +36,7 @@ struct exl2__sequence {
     uint64_t order;               /* order of the calls that started jobs; of equal priorities the lower is first */
     uint32_t skips;               /* number of later sequences that were started before this one */
     exl2__table *table;
-    const exl2__lora_set *loras;  /* adapters of its rows; NULL: none */
+    const exl2__lora_set *loras;  /* adapters and control vectors of its rows; NULL: none */
     const uint32_t *prompt;       /* [prompt_count] while waiting: words to append, as words of a history; each is a
                                      use of the vector that it names until `begun` */
     uint32_t prompt_count;
@@ -75,6 +75,12 @@ struct exl2__sequence {
     bool mask_due;                /* not all masks are filled in yet */
     uint32_t mask_row;            /* the row whose mask is next: the one after so many drafts */
 };
+
+/* Do its rows have adapters? Those with control vectors alone share passes with all others. */
+static inline bool exl2__sequence_is_adapted(const exl2__sequence *s)
+{
+    return s->loras && s->loras->count > 0;
+}
 
 /* The higher priority is first; of equal ones, the sequence that was started earlier. */
 static inline bool exl2__sequence_before(const exl2__sequence *a, const exl2__sequence *b)

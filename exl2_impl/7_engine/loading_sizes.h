@@ -60,10 +60,6 @@ EXL2__PRIVATE exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
     m->plan.shape.mixes_exl3 = m->weights.mixes_exl3;
     m->plan.lora_max = m->desc.lora_max;
     m->plan.steer_max = m->desc.steer_max;
-    if (m->desc.steer_max && !backend->has_steers) {
-        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: steer_max is %u, but control vectors are not computed on a GPU "
-                          "yet: use EXL2_BACKEND_CPU", m->path, m->desc.steer_max);
-    }
     m->plan.lora_rank_max = m->desc.lora_rank_max ? m->desc.lora_rank_max : EXL2__LORAS_RANK_MAX;
 #ifndef EXL2_NO_VISION
     if (m->images.on) {

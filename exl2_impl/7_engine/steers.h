@@ -119,7 +119,7 @@ EXL2__PRIVATE exl2_result exl2__steers_make(exl2_engine *e, exl2__model *m, cons
     EXL2__TRY(d->path ? exl2__steer_file_read(&e->ctx, d->path, &f) : exl2__steers_copy(e, d, &f));
     exl2__steer *s = &m->steers[slot];
     exl2__steers_measure(&f, &s->info);
-    s->store = (exl2__steer_store){ f.values, f.has };
+    s->store = (exl2__steer_store){ f.values, f.has, slot };
     s->id = out->id = ++e->loras_made;
     return EXL2_OK;
 }

@@ -45,7 +45,7 @@ done
 program offload tests/device/offload.c demo/common/pool.c
 program solve tests/unit/solve.c -DRIG_BACKEND=EXL2_BACKEND_CUDA
 for name in golden mixed experts sampling guidance grammars bans replay snapshot forced drafts worker park prefix embed \
-    loras lora_life soak grammar_real vision pictures; do
+    loras lora_life steers soak grammar_real vision pictures; do
     program $name tests/engine/$name.c -DRIG_BACKEND=EXL2_BACKEND_CUDA
 done
 whole host tests/device/host.c

@@ -41,7 +41,7 @@ typedef struct phase_rule { /* of models whose norms are folded into products; t
 #define RULE_expert_up { 0, 0, 0 }
 #define RULE_expert_down { SEEN(residual) | SEEN(x) | SUMS, SEEN(residual), 1.2e-3 }
 #define RULE_settle { 0, 0, 1e-5 }
-#define RULE_steer { 0, 0, 0 } /* not on a GPU */
+#define RULE_steer { 0, 0, 0 } /* no pass here has control vectors */
 #define RULE_head { SEEN(head_x) | SEEN(logits), SEEN(head_x) | SEEN(logits), 5e-4 }
 #define RULE_sample { 0, 0, 0 }
 /* clang-format on */
@@ -446,7 +446,7 @@ static void compare(trio *t, exl2__phase phase, uint32_t truth, uint32_t layer)
     case EXL2__PHASE_route: check_route(t, truth); break;
     case EXL2__PHASE_expert_down: check_experts(t, truth); break;
     case EXL2__PHASE_expert_up:
-    case EXL2__PHASE_steer: /* not on a GPU */
+    case EXL2__PHASE_steer:
     case EXL2__PHASE_COUNT: break;
     }
 }

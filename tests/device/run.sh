@@ -92,6 +92,7 @@ run prefix prefix
 run embed embed
 run loras loras
 run lora_life lora_life
+run steers steers
 run towers towers
 run tower_kernels tower_kernels
 run vision vision

@@ -234,27 +234,10 @@ static void check_saves(void)
     machine_end();
 }
 
-/* Control vectors are not computed on a GPU yet: such a model does not load, and the message says so. */
-static void check_steers(void)
-{
-    machine_make();
-    exl2_engine *e = cuda_open();
-    exl2_model m = { 7 };
-    exl2_error error;
-    exl2_model_info info;
-    exl2_model_desc d = { .path = rig_golden("exl2-mixed"), .steer_max = 2 };
-    CHECK_INT(exl2_model_measure(e, &d, &info), EXL2_ERR_UNSUPPORTED);
-    CHECK_INT(exl2_model_load(e, &d, &m), EXL2_ERR_UNSUPPORTED);
-    exl2_last_error(e, &error);
-    CHECK(strstr(error.text, "steer_max is 2, but control vectors are not computed on a GPU yet") && m.id == 0);
-    exl2_close(e);
-}
-
 int main(void)
 {
     check_shared("fixtures/lora/README.md");
     machine_drop_cache();
-    check_steers();
     check_use(false);
     check_use(true);
     check_saves();

@@ -642,7 +642,6 @@ static const exl2__backend exl2__cpu_backend = {
     .loras = &exl2__cpu_loras,
     .decode_rows = 16,
     .has_exl3 = true,
-    .has_steers = true,
     .matrix_bytes = exl2__cpu_matrix_bytes_of,
     .vector_bytes = exl2__cpu_vector_bytes,
     .matrix_make = exl2__cpu_matrix_make_in,

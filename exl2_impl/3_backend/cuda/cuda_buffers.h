@@ -6,6 +6,7 @@
 #define EXL2__CUDA_BUFFERS_H
 
 #include "../../../kernels_src/lora_rows_args.h"
+#include "../../../kernels_src/steer_args.h"
 #include "../../../kernels_src/attend_args.h"
 #include "../../../kernels_src/expert_args.h"
 #include "../../../kernels_src/gemv_args.h"
@@ -77,6 +78,7 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint64_t lora_tables, lora_t, lora_turn; /* exl2k_lora_gemv_args; 0: the model has no adapters */
     uint64_t lora_t_bytes;
     uint64_t lora_rows_t, lora_act; /* exl2k_lora_rows_args: t, from */
+    uint64_t steers, steered; /* exl2k_steer_args: vectors, added; 0: the model has no control vectors */
     uint64_t split_x, split_out; /* cuda_split.h: fp16 [16, x_pitch]; f32 [exl2__cuda_split_rows_max, 2 inter] */
     uint64_t logits, adjusted, keys, key_sums, sample_states, sample_bins; /* exl2k_sample_args */
 #ifndef EXL2_NO_VISION
@@ -102,6 +104,7 @@ typedef struct exl2__cuda_pass {
     uint64_t masks;      /* masks of the rows that have one, each aligned to 16 bytes */
     uint64_t loras;      /* exl2k_lora_pass, if rows have adapters; of prompts exl2k_lora_set */
     uint64_t row_sets;   /* of prompts, if rows have adapters: u16 of each row */
+    uint64_t row_steers, steers; /* exl2k_steer_args: row_sets, sets; if rows have control vectors */
     uint64_t turns;      /* exl2k_turn_args.turns, if `turned` */
     uint32_t row_count;  /* rows of launches; of a captured pass those of its class: exl2k_pass has its own */
     uint32_t longest_context; /* tokens that the row with the longest context attends to */
@@ -111,6 +114,7 @@ typedef struct exl2__cuda_pass {
     bool captured;       /* decodes few enough rows: offsets of its data depend on row_count only, as graphs need */
     bool decodes;        /* as exl2__step.decodes: the head reads all rows */
     bool adapted;        /* rows have adapters (cuda_lora.h) */
+    bool steered;        /* rows have control vectors (cuda_steer.h) */
     bool turned;         /* angles of some rows are not those of their places: exl2k_attend_turn rotates q and k */
     bool prompts;        /* rows of prompts: attention for prefill */
     bool parts;          /* pages have window parts */
@@ -160,6 +164,11 @@ static inline uint32_t exl2__cuda_graph_rows(const exl2__plan *p)
     uint32_t rows = exl2__min32(exl2__max32(p->sequences_max, EXL2__CUDA_FEW_ROWS), EXL2__CUDA_GRAPH_ROWS);
     return exl2__cuda_class_rows(p, exl2__cuda_row_class(rows));
 }
+
+/* Passes without and with adapters, each without and with control vectors, have graphs of their own. */
+#define EXL2__CUDA_GRAPH_KINDS 4u
+
+static inline uint32_t exl2__cuda_graph_kind(bool adapted, bool steered) { return adapted + 2u * steered; }
 
 /* Graphs of passes that decode, by their class of rows. */
 typedef struct exl2__cuda_graphs {
@@ -282,6 +291,18 @@ static inline uint64_t exl2__cuda_lora_t_bytes(const exl2__plan *p)
     return rows * exl2__cuda_lora_rank_stride(p) * 8;
 }
 
+/* Layers with control vectors: those whose MLPs the device computes. The host adds those of the others. */
+static inline uint32_t exl2__cuda_steer_layers(const exl2__plan *p) { return exl2__plan_span(p) - p->host_mlps; }
+
+/* Bytes of what passes with control vectors have: a number of each row, and the sets of the pass. Captured passes may
+   have more rows than the plan. */
+static inline uint64_t exl2__cuda_steer_data_bytes(const exl2__plan *p)
+{
+    uint64_t rows = exl2__max32(p->rows_max, EXL2__CUDA_GRAPH_ROWS);
+    uint64_t sets = p->sequences_max * sizeof(exl2k_steer_set);
+    return exl2__align_up(rows * sizeof(exl2k_u16), 16) + exl2__align_up(sets, 16);
+}
+
 /* Where the sums of squares of the norm that follows begin in what a span hands over; those of the one before follow.
    Only passes of few rows have them. */
 static inline uint64_t exl2__cuda_handed_sums(const exl2__plan *p)
@@ -325,6 +346,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
     bytes += sampled * ((uint64_t)p->context_max * sizeof(uint32_t) + EXL2__CUDA_BIASES_MAX * sizeof(exl2k_bias));
     bytes += sampled * exl2__bit_words(p->shape.vocab) * sizeof(uint32_t); /* masks */
     bytes += p->lora_max ? exl2__cuda_lora_data_bytes(p) : 0;
+    bytes += p->steer_max ? exl2__cuda_steer_data_bytes(p) : 0;
     bytes += exl2__cuda_turns(p) ? rows * 3 * sizeof(int32_t) + 16 : 0;
     return exl2__align_up(bytes + 64 + sampled * 3 * 16, EXL2__CUDA_ALIGN);
 }
@@ -427,6 +449,9 @@ EXL2__PRIVATE void exl2__cuda_buffers_layout(exl2__cuda_buffers *b, const exl2__
     uint64_t lora_act = (uint64_t)exl2__min32(p->rows_max, EXL2__CUDA_LORA_ACT_ROWS) * 2 * s->inter;
     b->lora_rows_t = p->lora_max ? exl2__cuda_arena_take(a, lora_t * sizeof(float)) : 0;
     b->lora_act = p->lora_max ? exl2__cuda_arena_take(a, lora_act * sizeof(float)) : 0;
+    uint64_t steer_row = (uint64_t)exl2__cuda_steer_layers(p) * s->hidden * sizeof(float);
+    b->steers = p->steer_max ? exl2__cuda_arena_take(a, p->steer_max * steer_row) : 0;
+    b->steered = p->steer_max ? exl2__cuda_arena_take(a, EXL2K_STEER_ROWS * steer_row) : 0;
     b->data = exl2__cuda_arena_take(a, b->data_bytes);
     bool spans = exl2__plan_span(p) < s->layers;
     b->kept = spans ? exl2__cuda_arena_take(a, EXL2__STEP_GROUPS * b->data_bytes) : 0;

@@ -158,8 +158,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_launch(exl2__cuda_model *m, exl2k_ex
     static const exl2__cuda_kernel kernels[][2] = {
         { EXL2__KERNEL_exl2k_expert1, EXL2__KERNEL_exl2k_expert8 },
         { EXL2__KERNEL_exl2k_expert1_affine, EXL2__KERNEL_exl2k_expert8_affine },
+        { EXL2__KERNEL_exl2k_expert1_steer, EXL2__KERNEL_exl2k_expert8_steer },
+        { EXL2__KERNEL_exl2k_expert1_affine_steer, EXL2__KERNEL_exl2k_expert8_affine_steer },
     };
-    return exl2__cuda_chain(m, kernels[affine][rows > 1], grid, a);
+    return exl2__cuda_chain(m, kernels[affine + 2 * (a->added > 0)][rows > 1], grid, a);
 }
 
 /* h of a slice. */
@@ -201,6 +203,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_slice_down(exl2__cuda_model *m, cons
                             .scale = s->residual_scale, .table_chunks = e->table_chunks, .chunks = e->chunks[1],
                             .slot_bytes = e->chunk_bytes[1] };
     if (exl2__cuda_folds(s) && !m->pass.by_gemm) {
+        a.added = exl2__cuda_steer_rows(m, layer);
         exl2__cuda_follower next = exl2__cuda_follower_of(m, layer);
         a.next = m->b.x;
         a.next_pitch = m->b.x_pitch;

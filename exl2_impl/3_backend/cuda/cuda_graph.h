@@ -9,7 +9,8 @@
    owns:  the graphs, until close.
 
    Graphs exist for 1, 8, 16, 24, 32, 48 and 64 rows, as far as the model has so many sequences, and for 1 and 8 rows
-   with adapters, if the model may have some; all are captured before the first pass. Those of whole passes, and of all
+   with adapters, if the model may have some. If it may have control vectors, there are as many again for passes with
+   some. All are captured before the first pass. Those of whole passes, and of all
    their layers, exist for a few numbers of splits of attention each. From 24 rows on a whole pass is the graph of its
    layers and that of its head, so that there are fewer graphs. Where the host computes MLPs, that of the layers ends at
    the first crossing, and the units after it run one by one. Rows of a pass and their contexts lie in device memory:
@@ -163,17 +164,18 @@ EXL2__PRIVATE void exl2__cuda_graphs_free(exl2__cuda_model *m, exl2__cuda_graphs
 
 EXL2__PRIVATE void exl2__cuda_graphs_close(exl2__cuda_model *m)
 {
-    exl2__cuda_graphs_free(m, &m->graphs[0]);
-    exl2__cuda_graphs_free(m, &m->graphs[1]);
+    for (uint32_t i = 0; i < EXL2__CUDA_GRAPH_KINDS; i++) {
+        exl2__cuda_graphs_free(m, &m->graphs[i]);
+    }
 }
 
 /* Captures all graphs of a class of passes. */
-EXL2__PRIVATE exl2_result exl2__cuda_graphs_of(exl2__cuda_model *m, uint32_t rows, bool adapted)
+EXL2__PRIVATE exl2_result exl2__cuda_graphs_of(exl2__cuda_model *m, uint32_t rows, bool adapted, bool steered)
 {
-    exl2__cuda_graphs *g = &m->graphs[adapted];
+    exl2__cuda_graphs *g = &m->graphs[exl2__cuda_graph_kind(adapted, steered)];
     void *memory;
     uint32_t most = exl2__cuda_split_class(exl2__cuda_splits(m->plan->context_max));
-    m->pass = exl2__cuda_pass_captured(m, exl2__cuda_class_rows(m->plan, rows), adapted);
+    m->pass = exl2__cuda_pass_captured(m, exl2__cuda_class_rows(m->plan, rows), adapted, steered);
     uint32_t layers = exl2__cuda_layer_units(m), units = layers + m->head_units;
     bool in_one = !m->pass.by_gemm && m->plan->host_mlps == 0;
     EXL2__TRY(exl2__alloc(m->c, units * sizeof *g->unit[rows], 16, EXL2_MEM_GENERAL, &memory));
@@ -198,11 +200,13 @@ EXL2__PRIVATE exl2_result exl2__cuda_graphs_of(exl2__cuda_model *m, uint32_t row
 
 EXL2__PRIVATE exl2_result exl2__cuda_graphs_open(exl2__cuda_model *m)
 {
-    for (uint32_t rows = 0; rows <= exl2__cuda_row_class(exl2__cuda_graph_rows(m->plan)); rows++) {
-        EXL2__TRY(exl2__cuda_graphs_of(m, rows, false));
-    }
-    for (uint32_t rows = 0; rows < exl2__cuda_lora_classes(m->plan); rows++) {
-        EXL2__TRY(exl2__cuda_graphs_of(m, rows, true));
+    for (uint32_t steered = 0; steered < 1 + (m->plan->steer_max > 0); steered++) {
+        for (uint32_t rows = 0; rows <= exl2__cuda_row_class(exl2__cuda_graph_rows(m->plan)); rows++) {
+            EXL2__TRY(exl2__cuda_graphs_of(m, rows, false, steered));
+        }
+        for (uint32_t rows = 0; rows < exl2__cuda_lora_classes(m->plan); rows++) {
+            EXL2__TRY(exl2__cuda_graphs_of(m, rows, true, steered));
+        }
     }
     return EXL2_OK;
 }
@@ -211,7 +215,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_graphs_open(exl2__cuda_model *m)
    one. */
 EXL2__PRIVATE exl2_result exl2__cuda_queue_graphs(exl2__cuda_model *m, uint32_t begin, uint32_t end)
 {
-    const exl2__cuda_graphs *g = &m->graphs[m->pass.adapted];
+    const exl2__cuda_graphs *g = &m->graphs[exl2__cuda_graph_kind(m->pass.adapted, m->pass.steered)];
     uint32_t rows = exl2__cuda_row_class(m->pass.row_count);
     uint32_t splits = exl2__cuda_split_class(exl2__cuda_splits(m->pass.longest_context));
     uint32_t units = g->units[rows], layers = units - m->head_units, first = exl2__cuda_host_first(m, layers);

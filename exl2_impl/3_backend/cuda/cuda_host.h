@@ -32,7 +32,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_host_back(exl2__cuda_model *m, const exl2__
 {
     EXL2__TRY(exl2__cuda_add_deep(m, layer));
     if (!exl2__cuda_folds(&m->plan->shape)) {
-        return exl2__cuda_settle(m, (exl2__cuda_settling){ NULL, exl2__cuda_next_attention(m, layer) }, NULL);
+        return exl2__cuda_settle(m, (exl2__cuda_settling){ NULL, exl2__cuda_next_attention(m, layer), 0 }, NULL);
     }
     if (m->pass.by_gemm) { /* the norm is a kernel of its own, before its reader */
         return EXL2_OK;

@@ -59,7 +59,7 @@ static inline uint32_t exl2__cuda_module_class(const char *module)
    only there they are measured and compiled without local memory. */
 static inline bool exl2__cuda_module_exists(const char *module, uint32_t arch)
 {
-    return arch == 90 || !(strstr(module, "_wg") || strstr(module, "_large") || strcmp(module, "gemv16.cu") == 0);
+    return arch == 90 || !(strstr(module, "_wg") || strstr(module, "_large") || strncmp(module, "gemv16", 6) == 0);
 }
 
 /* Do only conversions use the module? Builds without EXL2_CONVERT have none of these. */
@@ -81,7 +81,7 @@ typedef struct exl2__cuda_needs {
     bool codes;          /* a quantized cache */
     bool attend_few;     /* attention in decode of up to 8 rows by kernels without norms */
     bool many, crowd;    /* more than 8, more than 16 rows may decode together */
-    bool loras;          /* the model may have adapters */
+    bool loras, steers;  /* the model may have adapters, control vectors */
     bool tower;          /* the model has a tower for pictures */
     bool tower_wg;       /* its products run by wgmma */
     bool turns;          /* positions of rows may have three axes */
@@ -129,6 +129,15 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     if (strstr(module, "_lora.cu")) { /* smaller matrices have those for any family */
         bool has_large = n->large && !n->any, of_large = strstr(module, "_large") != NULL;
         return n->loras && (strstr(module, "_affine") ? n->affine : of_large == has_large);
+    }
+    if (strcmp(module, "steer.cu") == 0) {
+        return n->steers;
+    }
+    if (strstr(module, "_steer.cu")) { /* as above; settle.cu has its own */
+        bool has_large = n->large && !n->any, of_large = strstr(module, "_large") != NULL;
+        bool sixteen = strcmp(module, "gemv16_steer.cu") == 0, affine = strstr(module, "_affine") != NULL;
+        bool kind = sixteen ? n->many && !n->any : affine ? n->affine : expert || of_large == has_large;
+        return n->steers && (expert ? n->experts : !n->settles) && kind;
     }
     if (strncmp(module, "tower", 5) == 0) {
         bool by_wg = strstr(module, "_wg") != NULL, plain = strcmp(module, "tower_product.cu") == 0;

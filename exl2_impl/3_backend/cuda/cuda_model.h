@@ -163,11 +163,12 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     void *host_scratch;             /* [exl2__sample_scratch_bytes] */
     exl2__sample_run host_sampling;
     uint64_t row_ns[EXL2__CUDA_PASS_CLASSES]; /* learned: of a pass that decodes, or of a row among many */
-    exl2__cuda_graphs graphs[2];    /* of passes without adapters, with adapters */
+    exl2__cuda_graphs graphs[EXL2__CUDA_GRAPH_KINDS];
     uint32_t lora_turns;            /* passes with adapters since their values of t were cleared (cuda_pass.h) */
     struct exl2__cuda_lora_slot {
         uint64_t id, table;         /* the adapter whose table the slot holds, and where it was copied from; 0: none */
     } lora_slots[EXL2K_LORA_SLOTS];
+    uint64_t steer_slots[EXL2K_STEER_SLOTS]; /* the control vector that the slot's memory holds; 0: none */
     exl2__cuda_timing timing;
     struct exl2__cuda_model *before; /* the span before, whose rows this one goes on with; NULL: it is the first */
     exl2__cuda_device *from;        /* the GPU of `before` */

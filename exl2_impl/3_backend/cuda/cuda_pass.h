@@ -9,9 +9,10 @@
 
 /* ---- data ---- */
 
-/* Offsets of the parts of a pass's data, in bytes. Captured graphs know the first five. */
+/* Offsets of the parts of a pass's data, in bytes. Captured graphs know those up to `steers`. */
 typedef struct exl2__cuda_pass_offsets {
-    uint64_t groups, windowed, rows, samplings, loras, row_sets, tables, part_tables, tiles, copies, part_copies, lists;
+    uint64_t groups, windowed, rows, samplings, loras, row_sets, row_steers, steers;
+    uint64_t tables, part_tables, tiles, copies, part_copies, lists;
 } exl2__cuda_pass_offsets;
 
 EXL2__PRIVATE exl2__cuda_pass_offsets exl2__cuda_pass_offsets_of(const exl2__cuda_pass *pass, const exl2__step *step,
@@ -24,9 +25,15 @@ EXL2__PRIVATE exl2__cuda_pass_offsets exl2__cuda_pass_offsets_of(const exl2__cud
     at.samplings = exl2__align_up(at.rows + pass->row_count * sizeof(exl2k_row), 16);
     at.loras = exl2__align_up(at.samplings + sampling_count * sizeof(exl2k_sampling), 16);
     at.row_sets = at.loras + (pass->adapted && pass->prompts ? step->lora_set_count * sizeof(exl2k_lora_set) : 0);
-    at.tables = at.row_sets;
+    at.row_steers = at.row_sets;
     if (pass->adapted) {
-        at.tables += pass->prompts ? exl2__align_up(pass->row_count * sizeof(exl2k_u16), 16) : sizeof(exl2k_lora_pass);
+        at.row_steers += pass->prompts ? exl2__align_up(pass->row_count * sizeof(exl2k_u16), 16)
+                                       : sizeof(exl2k_lora_pass);
+    }
+    at.steers = at.tables = at.row_steers;
+    if (pass->steered) {
+        at.steers += exl2__align_up(pass->row_count * sizeof(exl2k_u16), 16);
+        at.tables = exl2__align_up(at.steers + step->lora_set_count * sizeof(exl2k_steer_set), 16);
     }
     uint64_t table_bytes = (uint64_t)step->sequence_count * table_pitch * sizeof(uint32_t);
     at.part_tables = at.tables + table_bytes;
@@ -228,6 +235,71 @@ EXL2__PRIVATE void exl2__cuda_fill_sets(const exl2__cuda_model *m, exl2k_lora_se
     }
 }
 
+/* ---- control vectors (steer_args.h) ---- */
+
+/* Copies a control vector to its slot, unless it is there already. Passes before this one have read what was there by
+   then. Layers that it has none for become 0. */
+EXL2__PRIVATE exl2_result exl2__cuda_steer_take(exl2__cuda_model *m, const exl2__lora_use *use)
+{
+    const exl2__steer_store *from = use->steer;
+    uint32_t layers = exl2__cuda_steer_layers(m->plan), first = exl2__plan_first(m->plan);
+    uint32_t hidden = m->plan->shape.hidden;
+    uint64_t row_bytes = hidden * sizeof(float), to = m->b.steers + from->slot * layers * row_bytes;
+    uint32_t most = (uint32_t)exl2__min64(m->ring.slot_bytes / row_bytes, layers);
+    if (m->steer_slots[from->slot] == use->id || layers == 0) {
+        return EXL2_OK;
+    }
+    EXL2__ASSERT(most > 0);
+    m->steer_slots[from->slot] = 0;
+    for (uint32_t done = 0, count; done < layers; done += count) {
+        void *slot;
+        count = exl2__min32(layers - done, most);
+        EXL2__TRY(exl2__cuda_ring_take(m->gpu, &m->ring, count * row_bytes, true, &slot));
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t layer = first + done + i;
+            uint8_t *row = (uint8_t *)slot + i * row_bytes;
+            if (from->has[layer]) {
+                memcpy(row, from->values + (size_t)layer * hidden, (size_t)row_bytes);
+            } else {
+                memset(row, 0, (size_t)row_bytes);
+            }
+        }
+        EXL2__TRY(exl2__cuda_ring_copy(m->gpu, &m->ring, to + done * row_bytes, 0, count * row_bytes));
+        EXL2__TRY(exl2__cuda_ring_next(m->gpu, &m->ring));
+    }
+    m->steer_slots[from->slot] = use->id;
+    return EXL2_OK;
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_steers_take(exl2__cuda_model *m)
+{
+    for (uint32_t i = 0; i < m->step->lora_set_count; i++) {
+        const exl2__lora_set *set = &m->step->lora_sets[i];
+        for (uint32_t u = set->count; u < set->count + set->steer_count; u++) {
+            EXL2__TRY(exl2__cuda_steer_take(m, &set->uses[u]));
+        }
+    }
+    return EXL2_OK;
+}
+
+/* Fills in the control vectors of the step's rows. */
+EXL2__PRIVATE void exl2__cuda_fill_steers(const exl2__cuda_model *m, exl2k_steer_set *sets, exl2k_u16 *row_sets)
+{
+    const exl2__step *step = m->step;
+    for (uint32_t i = 0; i < step->lora_set_count; i++) {
+        const exl2__lora_set *set = &step->lora_sets[i];
+        sets[i] = (exl2k_steer_set){ .count = set->steer_count };
+        for (uint32_t u = 0; u < set->steer_count; u++) {
+            sets[i].slots[u] = (exl2k_u8)set->uses[set->count + u].steer->slot;
+            sets[i].scale[u] = set->uses[set->count + u].scale;
+        }
+    }
+    for (uint32_t i = 0; i < step->row_count; i++) {
+        uint16_t set = step->row_loras[i];
+        row_sets[i] = set && step->lora_sets[set - 1].steer_count ? set : 0;
+    }
+}
+
 /* Packs what turns the angles of each row, by axis. */
 EXL2__PRIVATE bool exl2__cuda_pack_turns(exl2__cuda_model *m, exl2__cuda_packer *k)
 {
@@ -294,6 +366,10 @@ EXL2__PRIVATE bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k
     } else if (m->pass.adapted) {
         exl2__cuda_fill_loras(m, (exl2k_lora_pass *)(void *)(k->slot + at->loras));
     }
+    if (m->pass.steered) {
+        exl2__cuda_fill_steers(m, (exl2k_steer_set *)(void *)(k->slot + at->steers),
+                               (exl2k_u16 *)(void *)(k->slot + at->row_steers));
+    }
     bool good = !m->pass.turned || exl2__cuda_pack_turns(m, k);
     for (uint32_t i = 0; i < step->logit_count && good; i++) {
         good = exl2__cuda_pack_sampling(k, &step->logits[i], step->repeats, &samplings[i]);
@@ -311,17 +387,20 @@ static inline void exl2__cuda_pass_products(const exl2__cuda_model *m, exl2__cud
 
 /* What launches of a captured pass of `rows` rows, those of its class, need to know; nothing of it comes from a
    step. */
-EXL2__PRIVATE exl2__cuda_pass exl2__cuda_pass_captured(const exl2__cuda_model *m, uint32_t rows, bool adapted)
+EXL2__PRIVATE exl2__cuda_pass exl2__cuda_pass_captured(const exl2__cuda_model *m, uint32_t rows, bool adapted,
+                                                       bool steered)
 {
     static const exl2__step none = { 0 };
     exl2__cuda_pass pass = { .row_count = rows, .captured = true, .decodes = true, .adapted = adapted,
-                             .parts = m->plan->window_pages > 0 };
+                             .steered = steered, .parts = m->plan->window_pages > 0 };
     exl2__cuda_pass_offsets at = exl2__cuda_pass_offsets_of(&pass, &none, 1, 0);
     pass.groups = m->b.data + at.groups;
     pass.windowed = m->b.data + at.windowed;
     pass.rows = m->b.data + at.rows;
     pass.samplings = m->b.data + at.samplings;
     pass.loras = m->b.data + at.loras;
+    pass.row_steers = m->b.data + at.row_steers;
+    pass.steers = m->b.data + at.steers;
     exl2__cuda_pass_products(m, &pass);
     return pass;
 }
@@ -394,7 +473,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     exl2__cuda_pass *pass = &m->pass;
     EXL2__ASSERT(!step->decodes || !exl2__step_has_hidden(step, 0, step->logit_count, false));
     *pass = (exl2__cuda_pass){ .row_count = step->row_count, .first_norm = true, .decodes = step->decodes,
-                               .adapted = step->row_loras != NULL,
+                               .adapted = step->adapted, .steered = step->steered,
                                .prompts = step->kind == EXL2__ROWS_PROMPT, .parts = m->plan->window_pages > 0,
                                .captured = step->decodes && step->row_count <= exl2__cuda_graph_rows(m->plan) };
     EXL2__ASSERT(!pass->adapted || pass->prompts || step->row_count <= EXL2__CUDA_LORA_ROWS);
@@ -415,9 +494,12 @@ EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     pass->samplings = m->b.data + at.samplings;
     pass->loras = m->b.data + at.loras;
     pass->row_sets = m->b.data + at.row_sets;
+    pass->row_steers = m->b.data + at.row_steers;
+    pass->steers = m->b.data + at.steers;
     pass->copies = m->b.data + at.copies;
     pass->part_copies = m->b.data + at.part_copies;
     EXL2__TRY(pass->adapted ? exl2__cuda_lora_take(m) : EXL2_OK);
+    EXL2__TRY(pass->steered ? exl2__cuda_steers_take(m) : EXL2_OK);
     m->fences_collected = m->fences_queued; /* skips the results of a pass that was dropped */
     EXL2__TRY(exl2__cuda_ring_take(m->gpu, &m->ring, m->b.data_bytes, true, &slot));
     exl2__cuda_packer k = { (uint8_t *)slot, 0, m->b.data_bytes, m->b.data };

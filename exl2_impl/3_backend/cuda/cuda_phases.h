@@ -39,8 +39,13 @@ EXL2__PRIVATE exl2_result exl2__cuda_residual(exl2__cuda_model *m, exl2__operand
         .x = x, .x_pitch = x_pitch, .out = m->b.x, .out_pitch = m->b.x_pitch, .residual = m->b.residual,
         .residual_pitch = m->plan->shape.hidden, .weight = exl2__cuda_values(next_norm),
         .map = next ? exl2__cuda_inputs(next) : 0, .sums_before = exl2__cuda_sums(m, 0),
-        .sums_out = exl2__cuda_sums(m, 1), .scale = m->plan->shape.residual_scale
+        .sums_out = exl2__cuda_sums(m, 1), .scale = m->plan->shape.residual_scale,
+        .added = of.role == EXL2__ROLE_DOWN ? exl2__cuda_steer_rows(m, of.layer) : 0
     };
+    if (a.added && exl2__cuda_lora_fused(m)) {
+        a.added = 0;
+        EXL2__TRY(exl2__cuda_steer_layer(m, of.layer));
+    }
     if (x == m->b.h) { /* not what attention has written */
         exl2__cuda_tiled(m, &a.x_pitch, &a.x_step);
     }
@@ -164,6 +169,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__l
     bool folds = exl2__cuda_folds(&m->plan->shape);
     (void)layer;
     (void)range;
+    EXL2__TRY(exl2__cuda_steer_fill(m));
     exl2k_embed_args a = exl2__cuda_embed_args(m);
     a.turn = exl2__cuda_lora_fused(m) ? m->b.lora_turn : 0;
     exl2__cuda_embed_table(m, &a);
@@ -257,11 +263,13 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_down(exl2__cuda_model *m, const exl2__la
         exl2__cuda_follower next = exl2__cuda_follower_of(m, layer);
         EXL2__TRY(exl2__cuda_residual(m, exl2__operand_of(layer, EXL2__ROLE_DOWN), m->b.h, m->b.h_pitch,
                                       next.norm->weight, next.reader));
-        return exl2__cuda_add_deep(m, layer);
+        EXL2__TRY(exl2__cuda_add_deep(m, layer));
+        return exl2__cuda_steer_add(m, layer);
     }
     EXL2__TRY(exl2__cuda_block(m, exl2__operand_of(layer, EXL2__ROLE_DOWN), m->b.h, m->b.h_pitch));
     EXL2__TRY(exl2__cuda_add_deep(m, layer));
-    bool settled = s->post_norms || exl2__cuda_is_sparse(layer); /* by expert_down */
+    bool sparse = exl2__cuda_is_sparse(layer), settled = s->post_norms || sparse; /* sparse: by expert_down */
+    EXL2__TRY(sparse ? EXL2_OK : exl2__cuda_steer_add(m, layer));
     return settled ? EXL2_OK : exl2__cuda_settle_down(m, layer);
 }
 
@@ -289,6 +297,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_expert_down(exl2__cuda_model *m, const e
 {
     (void)range;
     EXL2__TRY(exl2__cuda_expert_down(m, layer));
+    EXL2__TRY(exl2__cuda_steer_add(m, layer));
     if (exl2__cuda_folds(&m->plan->shape)) {
         m->pass.norm = m->pass.by_gemm ? m->pass.norm : (m->pass.norm + 1) % EXL2__CUDA_SUMS;
         return EXL2_OK;
@@ -417,11 +426,11 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_sample(exl2__cuda_model *m, const exl2__
     return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_sample_token, grid, &a);
 }
 
-/* Not reached: models on a GPU have no control vectors (exl2__backend.has_steers). */
+/* The kernel that has ended the layer has added them (cuda_steer.h). */
 EXL2__PRIVATE exl2_result exl2__cuda_do_steer(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
-    (void)layer, (void)range;
-    return exl2__fail(m->c, EXL2_ERR_INTERNAL, "control vectors are not computed on a GPU");
+    (void)m, (void)layer, (void)range;
+    return EXL2_OK;
 }
 
 EXL2__PRIVATE exl2_result exl2__cuda_do(exl2__cuda_model *m, exl2__phase phase, const exl2__layer *layer,

@@ -123,6 +123,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_host_bytes(const exl2__device *device, const e
     if (ready) {
         slot = exl2__max64(slot, exl2__cuda_data_bytes(p));
         uint64_t classes = exl2__cuda_row_class(exl2__cuda_graph_rows(p)) + 1 + exl2__cuda_lora_classes(p);
+        classes *= p->steer_max ? 2 : 1;
         uint64_t graphs = classes * (layers + (p->host_mlps > 0) + EXL2__CUDA_HEAD_UNITS_MAX);
         bytes += exl2__cuda_results_bytes(p) + graphs * sizeof(exl2__cuda_graph_exec *);
         bytes += exl2__cuda_handing_bytes(exl2__cuda_of(device), p);
@@ -187,6 +188,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const 
     EXL2__TRY(exl2__cuda_device_check(gpu, gpu->driver.fill8(m->b.zeroed, 0, (size_t)m->b.zeroed_bytes, gpu->stream),
                                       "clearing buffers"));
     memset(m->lora_slots, 0, sizeof m->lora_slots);
+    memset(m->steer_slots, 0, sizeof m->steer_slots);
     EXL2__TRY(exl2__cuda_make_ropes(m, p));
 #ifndef EXL2_NO_VISION
     EXL2__TRY(p->tower ? exl2__cuda_tower_tables(m) : EXL2_OK);

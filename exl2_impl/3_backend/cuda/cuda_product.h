@@ -86,6 +86,7 @@ EXL2__PRIVATE void exl2__cuda_product_next(exl2k_gemv_args *a, exl2__cuda_kind k
     exl2__cuda_advance(&a->x, (uint64_t)rows * a->x_pitch * 2);
     exl2__cuda_advance(&a->out, (uint64_t)rows * a->out_pitch * (half ? 2 : 4));
     exl2__cuda_advance(&a->residual, (uint64_t)rows * a->residual_pitch * 4);
+    exl2__cuda_advance(&a->added, (uint64_t)rows * a->residual_pitch * 4);
     exl2__cuda_advance(&a->sums_now, slots);
     exl2__cuda_advance(&a->sums_before, slots);
     exl2__cuda_advance(&a->sums_out, slots);
@@ -195,8 +196,15 @@ EXL2__PRIVATE exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__ma
         { EXL2__KERNEL_exl2k_gemv1_affine, EXL2__KERNEL_exl2k_gemv8_affine },
         { EXL2__KERNEL_exl2k_gemv1_large, EXL2__KERNEL_exl2k_gemv8_large },
     };
-    const exl2__cuda_kernel *kernel =
-        kernels[variant == 0 && exl2__cuda_is_large(m->gpu, &m->plan->shape) ? 3 : variant];
+    static const exl2__cuda_kernel steering[][2] = { /* smaller matrices have those for any family */
+        { EXL2__KERNEL_exl2k_gemv1_any_steer, EXL2__KERNEL_exl2k_gemv8_any_steer },
+        { EXL2__KERNEL_exl2k_gemv1_any_steer, EXL2__KERNEL_exl2k_gemv8_any_steer },
+        { EXL2__KERNEL_exl2k_gemv1_affine_steer, EXL2__KERNEL_exl2k_gemv8_affine_steer },
+        { EXL2__KERNEL_exl2k_gemv1_large_steer, EXL2__KERNEL_exl2k_gemv8_large_steer },
+    };
+    uint32_t which = variant == 0 && exl2__cuda_is_large(m->gpu, &m->plan->shape) ? 3 : variant;
+    const exl2__cuda_kernel *kernel = a->added ? steering[which] : kernels[which];
+    exl2__cuda_kernel sixteen = a->added ? EXL2__KERNEL_exl2k_gemv16_steer : EXL2__KERNEL_exl2k_gemv16;
     for (uint32_t done = 0; done < rows; done += a->rows) {
         uint32_t left = rows - done, lanes = left == 1 ? 1 : left > 8 && exl2__cuda_has_sixteen(m, variant) ? 16 : 8;
         uint32_t shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, m->limits.shared_bytes, 0);
@@ -210,7 +218,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__ma
         a->rows = exl2__min32(left, lanes);
         a->before = done;
         exl2__cuda_grid grid = { .x = ctas, .y = 1, .threads = EXL2K_GEMV_THREADS, .shared_bytes = shared };
-        EXL2__TRY(exl2__cuda_chain(m, lanes == 16 ? EXL2__KERNEL_exl2k_gemv16 : kernel[lanes == 8], grid, a));
+        EXL2__TRY(exl2__cuda_chain(m, lanes == 16 ? sixteen : kernel[lanes == 8], grid, a));
         exl2__cuda_product_next(a, kind, a->rows);
     }
     return EXL2_OK;

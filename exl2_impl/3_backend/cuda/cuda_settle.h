@@ -12,7 +12,7 @@
 #define EXL2__CUDA_SETTLE_H
 
 #include "../../../kernels_src/settle_args.h"
-#include "cuda_product.h"
+#include "cuda_steer.h"
 
 /* What follows a block: a norm of the residual, and the products that read it. */
 typedef struct exl2__cuda_next {
@@ -109,7 +109,7 @@ static inline uint64_t exl2__cuda_mlp_input(const exl2__cuda_model *m, const exl
     return exl2__cuda_two_orders(m, layer) ? m->b.x2 : m->b.x;
 }
 
-/* Launches the kernel for `rows` rows. `a` holds branch, post_weight, post_bias, rows_at, samplings and out. */
+/* Launches the kernel for `rows` rows. `a` holds branch, post_weight, post_bias, rows_at, samplings, added and out. */
 EXL2__PRIVATE exl2_result exl2__cuda_settle_rows(exl2__cuda_model *m, exl2k_settle_args a, uint32_t rows,
                                                  exl2__cuda_next next)
 {
@@ -131,27 +131,30 @@ EXL2__PRIVATE exl2_result exl2__cuda_settle_rows(exl2__cuda_model *m, exl2k_sett
     /* Where the block's product leaves many SMs to others, the product after this kernel would start there, and its
        copies would delay attention and the block. */
     a.late = 3 * exl2__cuda_residual_ctas(m) <= 2 * m->limits.ctas;
-    return a.branch || a.out[0] ? exl2__cuda_chain(m, EXL2__KERNEL_exl2k_settle, grid, &a) : EXL2_OK;
+    exl2__cuda_kernel kernel = a.added ? EXL2__KERNEL_exl2k_settle_steer : EXL2__KERNEL_exl2k_settle;
+    return a.branch || a.out[0] || a.added ? exl2__cuda_chain(m, kernel, grid, &a) : EXL2_OK;
 }
 
 /* One launch for all rows of a pass. */
 typedef struct exl2__cuda_settling {
     const exl2__norm *post; /* norm of the block's result in m->b.branch; NULL: the residual has the result already */
     exl2__cuda_next next;
+    uint64_t added;         /* exl2__cuda_steer_rows */
 } exl2__cuda_settling;
 
 /* After attention. */
 static inline exl2__cuda_settling exl2__cuda_settling_out(const exl2__cuda_model *m, const exl2__layer *layer)
 {
     return (exl2__cuda_settling){ m->plan->shape.post_norms ? &layer->attn_post_norm : NULL,
-                                  exl2__cuda_next_mlp(layer) };
+                                  exl2__cuda_next_mlp(layer), 0 };
 }
 
 /* After the MLP, or after parallel blocks; `layer` NULL: after the embedding. */
 static inline exl2__cuda_settling exl2__cuda_settling_down(const exl2__cuda_model *m, const exl2__layer *layer)
 {
     bool post = layer && m->plan->shape.post_norms;
-    return (exl2__cuda_settling){ post ? &layer->mlp_post_norm : NULL, exl2__cuda_next_attention(m, layer) };
+    return (exl2__cuda_settling){ post ? &layer->mlp_post_norm : NULL, exl2__cuda_next_attention(m, layer),
+                                  layer ? exl2__cuda_steer_rows(m, layer) : 0 };
 }
 
 /* now: the launch. soon: the one after it, whose tables are to be in L2 by then; NULL: none. */
@@ -159,7 +162,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_settle(exl2__cuda_model *m, exl2__cuda_sett
                                             const exl2__cuda_settling *soon)
 {
     exl2k_settle_args a = { .rows_at = m->pass.groups + offsetof(exl2k_pass, row_count),
-                            .out = { m->b.x, m->b.x2 } };
+                            .out = { m->b.x, m->b.x2 }, .added = now.added };
     if (now.post) {
         a.branch = m->b.branch;
         a.post_weight = exl2__cuda_values(now.post->weight);

@@ -1,0 +1,12 @@
+/* gemv1_any_steer.cu: the product of gemv1_any.cu, with control vectors (gemv_args.h).
+   takes: gemv.cuh.
+   gives: exl2k_gemv1_any_steer. */
+#define EXL2K_ANY 1
+#define EXL2K_STEER 1
+#include "gemv.cuh"
+
+extern "C" __global__ void __launch_bounds__(EXL2K_GEMV_THREADS, 1)
+exl2k_gemv1_any_steer(const __grid_constant__ exl2k_gemv_args a)
+{
+    exl2k_gemv<1>(a);
+}
