@@ -93,6 +93,7 @@ run embed embed
 run loras loras
 run lora_life lora_life
 run steers steers
+run steer_kinds steer_kinds
 run towers towers
 run tower_kernels tower_kernels
 run vision vision

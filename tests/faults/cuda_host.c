@@ -15,6 +15,7 @@
 static exl2_engine *cpu_engine; /* has the same model, whole, on the CPU */
 static uint32_t host_mlps;      /* layers of the model whose MLPs are away, */
 static bool host_layers[64];    /* and which they are */
+static exl2__lora_set moods;    /* the control vector of all rows; steer_count 0: they have none */
 
 /* Element i of what the fake kernels make of a token's row before the first crossing. */
 static float begun(uint32_t token, uint32_t i)
@@ -50,7 +51,10 @@ static void expected(uint32_t token, float *out)
     const exl2__model *m = &cpu_engine->models[0];
     const exl2__span *s = m->spans.span;
     const exl2__step_row row = { .vector = vector };
-    const exl2__step step = { .rows = &row, .row_count = 1, .sequence_count = 1 };
+    const uint16_t set = 1;
+    const bool steered = moods.steer_count > 0;
+    const exl2__step step = { .rows = &row, .row_count = 1, .sequence_count = 1, .row_loras = steered ? &set : NULL,
+                              .lora_sets = &moods, .lora_set_count = steered, .steered = steered };
     uint32_t layers = m->plan.shape.layers;
     for (uint32_t i = 0; i < m->plan.shape.hidden; i++) {
         vector[i] = begun(token, i);
@@ -147,7 +151,7 @@ static exl2_engine *open_engine(uint64_t device_bytes_max, uint64_t bytes_max)
 static void open_reference(const char *name)
 {
     exl2_engine_desc d = { .backend = EXL2_BACKEND_CPU };
-    exl2_model_desc m = { .path = rig_golden(name) };
+    exl2_model_desc m = { .path = rig_golden(name), .steer_max = 1 };
     exl2_model model;
     exl2_close(cpu_engine);
     cpu_engine = NULL;
@@ -168,8 +172,24 @@ static exl2_model_desc desc_of(const char *name, uint32_t mlps)
 
 /* ---- values, of every family ---- */
 
-/* Prompts of several passes and pieces, sampled rows, in whole passes and in frames of little time. */
-static void values(const char *name, uint32_t mlps)
+/* Makes a control vector, which all rows get. */
+static exl2_steer_use make_mood(const cuda_life *l, const exl2_model_info *info)
+{
+    static float vector[8 * HIDDEN_MAX];
+    exl2_steer_use use = { { 0 }, 0.5f };
+    for (uint32_t i = 0; i < info->layers * info->hidden; i++) {
+        vector[i] = (float)(i * 7919 % 401) / 800 - 0.25f;
+    }
+    exl2_steer_desc d = { .model = l->model, .values = vector, .layer_count = info->layers };
+    CHECK_INT(exl2_steer_make(l->e, &d, &use.steer), EXL2_OK);
+    moods.steer_count = 1;
+    moods.uses[0] = (exl2__lora_use){ NULL, &l->e->models[0].steers[0].store, use.steer.id, use.factor };
+    return use;
+}
+
+/* Prompts of several passes and pieces, sampled rows, in whole passes and in frames of little time; without and with a
+   control vector. */
+static void values_of(const char *name, uint32_t mlps, bool steered)
 {
     static const exl2_step_desc steps[] = { { .wait = true }, { .cpu_us = 30, .gpu_us = 1 },
                                             { .cpu_us = 200, .gpu_us = 200, .wait = true } };
@@ -180,6 +200,7 @@ static void values(const char *name, uint32_t mlps)
     exl2_model_info info, measured;
     exl2_engine_stats stats;
     exl2_token longer[50];
+    m.steer_max = steered;
     for (uint32_t i = 0; i < EXL2__COUNT(longer); i++) {
         longer[i] = (exl2_token)(20 + i * 7 % 200);
     }
@@ -195,6 +216,8 @@ static void values(const char *name, uint32_t mlps)
     CHECK(measured.device_bytes == info.device_bytes && measured.weight_bytes == info.weight_bytes);
     exl2_stats(l.e, &stats);
     CHECK_INT(stats.device_bytes, info.device_bytes);
+    exl2_steer_use use = { { 0 }, 0 };
+    use = steered ? make_mood(&l, &info) : use;
     rows_checked = 0;
     for (uint32_t i = 0; i < EXL2__COUNT(steps); i++) {
         CHECK_INT(exl2_session_open(l.e, l.model, &l.a), EXL2_OK);
@@ -203,6 +226,8 @@ static void values(const char *name, uint32_t mlps)
                                cuda_job(l.b, longer, 50, 5, &cuda_said[1]) };
         d[0].min_tokens = 9;
         d[1].min_tokens = 5;
+        d[0].steers = d[1].steers = &use;
+        d[0].steer_count = d[1].steer_count = steered;
         CHECK_INT(exl2_job_start(l.e, &d[0], NULL), EXL2_OK);
         CHECK_INT(exl2_job_start(l.e, &d[1], NULL), EXL2_OK);
         uint32_t count = 0;
@@ -215,9 +240,16 @@ static void values(const char *name, uint32_t mlps)
         cuda_expect_history(l.e, l.b, 50, 55);
     }
     CHECK(rows_checked >= 3 * 14);
+    moods.steer_count = 0;
     exl2_close(l.e);
     CHECK_INT(cuda_way_host_bytes, 0);
     machine_end();
+}
+
+static void values(const char *name, uint32_t mlps)
+{
+    values_of(name, mlps, false);
+    values_of(name, mlps, true);
 }
 
 /* ---- caps ---- */

@@ -1,6 +1,6 @@
-/* cuda_steers.c: control vectors over the fake driver: memory as it was predicted; which launches add them, and
-   what they find in the tables and in the slots of vectors; graphs are captured once; parking, closing, jobs with adapters, too,
-   models of two spans, MLPs on the CPU; each driver call fails once.
+/* cuda_steers.c: control vectors over the fake driver: memory as it was predicted; which launches add them, and what
+   they find in tables and slots; graphs are captured once; parking, closing, jobs with adapters, too; models of two
+   spans, MLPs on the CPU; each driver call fails once.
    takes: the goldens; EXL2_TEST_DATA.
    gives: exit code 0 or 1. */
 #include "cuda_ways.h"
