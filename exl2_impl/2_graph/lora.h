@@ -36,7 +36,8 @@ typedef struct exl2__lora_matrix {
 typedef struct exl2__lora_store {
     const exl2__lora_matrix *matrices; /* [layers, places] */
     uint32_t places, rank_max;
-    uint64_t device; /* address of the same table in the memory of a backend that has its own; else 0 */
+    uint64_t device[EXL2_DEVICES_MAX]; /* where backends have memory of their own: the address of the same table in
+                                          that of each span (span.h) */
 } exl2__lora_store;
 
 /* A control vector in host memory. */

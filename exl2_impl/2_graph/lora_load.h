@@ -12,24 +12,36 @@
 
 #include "../1_load/content_id.h"
 #include "lora_match.h"
+#include "span.h"
 #include "weights.h"
 
 #define EXL2__LORA_PIECE 4096u     /* elements that are read at once */
 #define EXL2__LORA_EXPONENT_MIN (-24)
 #define EXL2__LORA_EXPONENT_MAX 60
 
-/* An adapter's memory. The end of the block is the table; where a backend has memory of its own, a copy of it. */
+/* An adapter's memory: a block for each span of the model, with what it adds to the layers of the span. The end of a
+   block is the table of all layers; where a backend has memory of its own, a copy of it. */
 typedef struct exl2__lora_memory {
     exl2__lora_matrix *table;      /* [layers, places] */
-    uint64_t block, block_bytes, table_bytes;
+    uint64_t table_bytes;
+    uint64_t block[EXL2__SPANS_MAX], block_bytes[EXL2__SPANS_MAX];
 } exl2__lora_memory;
+
+static inline uint64_t exl2__lora_memory_blocks(const exl2__lora_memory *m)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < EXL2__SPANS_MAX; i++) {
+        bytes += m->block_bytes[i];
+    }
+    return bytes;
+}
 
 typedef struct exl2__lora_loader {
     exl2__ctx *c;
     const exl2__config *config;
     const exl2__plan *plan;
+    const exl2__spans *spans;
     const exl2__backend *backend;
-    exl2__device *device;
     exl2__lora_files files;
     exl2__lora_files_reader reader;
     exl2__lora_matcher matcher;
@@ -45,7 +57,7 @@ typedef struct exl2__lora_loader {
     bool second;                   /* B */
     bool scaled;                   /* its exponent is known */
     uint64_t at;                   /* elements of the half that are done */
-    uint64_t next;                 /* bytes of the block that are used */
+    uint64_t next[EXL2__SPANS_MAX]; /* bytes of a block that are used */
     float peak;
     int exponent[3][2];            /* of each part's A and B */
     exl2__unit u;
@@ -87,7 +99,9 @@ EXL2__PRIVATE exl2_result exl2__lora_load_add_up(exl2__lora_loader *l, exl2__wor
             if (part->pair) {
                 uint64_t a = exl2__lora_a_bytes(part->pair->rank, l->u.in);
                 uint64_t b = exl2__lora_b_bytes(part->pair->rank, l->u.out[i]);
-                l->bytes += (part->shares ? 0 : a) + b;
+                uint64_t both = (part->shares ? 0 : a) + b;
+                l->bytes += both;
+                l->memory.block_bytes[exl2__spans_of_layer(l->spans, l->u.layer)] += both;
                 l->rows_bytes = exl2__max64(l->rows_bytes, exl2__max64(a, b));
                 l->widest = exl2__max32(l->widest, exl2__max32(l->u.in, l->u.out[i]));
             }
@@ -96,19 +110,22 @@ EXL2__PRIVATE exl2_result exl2__lora_load_add_up(exl2__lora_loader *l, exl2__wor
     l->unit = 0;
     uint64_t places = (uint64_t)l->config->layers * exl2__lora_places(l->config->experts.count);
     l->memory.table_bytes = exl2__align_up(places * sizeof *l->memory.table, EXL2__ARENA_ALIGN);
-    l->memory.block_bytes = l->bytes + l->memory.table_bytes;
+    for (uint32_t i = 0; i < l->spans->count; i++) {
+        l->memory.block_bytes[i] += l->memory.table_bytes;
+    }
     return EXL2_OK;
 }
 
 /* ---- memory ---- */
 
-EXL2__PRIVATE void exl2__lora_load_free(exl2__ctx *c, const exl2__backend *backend, exl2__device *device,
-                                        exl2__lora_memory *m)
+EXL2__PRIVATE void exl2__lora_load_free(exl2__ctx *c, const exl2__spans *spans, exl2__lora_memory *m)
 {
-    if (m->block) {
-        backend->loras->close(device, m->block, m->block_bytes);
+    for (uint32_t i = 0; i < EXL2__SPANS_MAX; i++) {
+        if (m->block[i]) {
+            spans->span[i].backend->loras->close(spans->span[i].device, m->block[i], m->block_bytes[i]);
+        }
     }
-    if (m->table && exl2__backend_has_memory(backend)) {
+    if (m->table && exl2__backend_has_memory(exl2__spans_backend(spans))) {
         exl2__free(c, m->table, m->table_bytes, EXL2_MEM_WEIGHTS);
     }
     *m = (exl2__lora_memory){ 0 };
@@ -121,12 +138,15 @@ EXL2__PRIVATE exl2_result exl2__lora_load_allocate(exl2__lora_loader *l, exl2__w
         return EXL2_PENDING;
     }
     bool own = exl2__backend_has_memory(l->backend);
-    EXL2__TRY(l->backend->loras->open(l->device, l->memory.block_bytes, &l->memory.block));
+    for (uint32_t i = 0; i < l->spans->count; i++) {
+        uint64_t bytes = l->memory.block_bytes[i];
+        EXL2__TRY(l->backend->loras->open(l->spans->span[i].device, bytes, &l->memory.block[i]));
+    }
     if (own) {
         EXL2__TRY(exl2__alloc(l->c, l->memory.table_bytes, EXL2__ARENA_ALIGN, EXL2_MEM_WEIGHTS, &memory));
         l->memory.table = (exl2__lora_matrix *)memory;
     } else {
-        l->memory.table = (exl2__lora_matrix *)(uintptr_t)(l->memory.block + l->bytes);
+        l->memory.table = (exl2__lora_matrix *)(uintptr_t)(l->memory.block[0] + l->bytes);
     }
     memset(l->memory.table, 0, (size_t)l->memory.table_bytes);
     EXL2__TRY(exl2__alloc(l->c, l->rows_bytes, EXL2__ARENA_ALIGN, EXL2_MEM_STAGING, &memory));
@@ -200,6 +220,13 @@ EXL2__PRIVATE void exl2__lora_load_put(exl2__lora_loader *l, uint32_t width, uin
     }
 }
 
+/* Where the next half of the current unit will lie. */
+static inline uint64_t exl2__lora_load_at(const exl2__lora_loader *l)
+{
+    uint32_t span = exl2__spans_of_layer(l->spans, l->u.layer);
+    return l->memory.block[span] + l->next[span];
+}
+
 /* Reads one half of the current part. */
 EXL2__PRIVATE exl2_result exl2__lora_load_half(exl2__lora_loader *l, exl2__work *work)
 {
@@ -239,8 +266,9 @@ EXL2__PRIVATE exl2_result exl2__lora_load_half(exl2__lora_loader *l, exl2__work 
         exl2__content_id_add(l->content, l->values, count * sizeof *l->values);
         exl2__lora_load_put(l, width, count, *exponent);
     }
-    EXL2__TRY(l->backend->loras->write(l->device, l->memory.block + l->next, l->half, bytes));
-    l->next += bytes;
+    uint32_t span = exl2__spans_of_layer(l->spans, l->u.layer);
+    EXL2__TRY(l->backend->loras->write(l->spans->span[span].device, exl2__lora_load_at(l), l->half, bytes));
+    l->next[span] += bytes;
     l->read_bytes += bytes;
     l->at = 0;
     l->scaled = false;
@@ -256,7 +284,8 @@ EXL2__PRIVATE exl2_result exl2__lora_load_order(exl2__lora_loader *l, exl2__role
         l->order[i] = l->order[l->widest + i] = i;
     }
     if (l->backend->loras->order) {
-        EXL2__TRY(l->backend->loras->order(l->device, of, l->part, l->order, l->order + l->widest));
+        const exl2__span *span = &l->spans->span[exl2__spans_of_layer(l->spans, l->u.layer)];
+        EXL2__TRY(l->backend->loras->order(span->device, of, l->part, l->order, l->order + l->widest));
     }
     l->ordered = true;
     return EXL2_OK;
@@ -275,7 +304,7 @@ EXL2__PRIVATE exl2_result exl2__lora_load_part(exl2__lora_loader *l, exl2__work 
         exl2__content_id_add(l->content, key, sizeof key);
         exl2__content_id_add(l->content, &part->pair->factor, sizeof part->pair->factor);
         EXL2__TRY(exl2__lora_load_order(l, role));
-        m->a = part->shares ? m[-1].a : l->memory.block + l->next;
+        m->a = part->shares ? m[-1].a : exl2__lora_load_at(l);
         l->exponent[l->part][0] = part->shares ? l->exponent[l->part - 1][0] : 0;
         l->second = part->shares;
     }
@@ -283,7 +312,7 @@ EXL2__PRIVATE exl2_result exl2__lora_load_part(exl2__lora_loader *l, exl2__work 
         EXL2__TRY_DONE(exl2__lora_load_half(l, work));
         l->second = true;
     }
-    m->b = l->memory.block + l->next;
+    m->b = exl2__lora_load_at(l);
     EXL2__TRY_DONE(exl2__lora_load_half(l, work));
     int *exponent = l->exponent[l->part];
     m->factor = (float)(part->pair->factor * (double)exl2__lora_load_power(-exponent[0])
@@ -313,9 +342,26 @@ EXL2__PRIVATE exl2_result exl2__lora_load_numbers(exl2__lora_loader *l, exl2__wo
             }
         }
     }
-    EXL2__ASSERT(l->next == l->bytes);
-    return !exl2__backend_has_memory(l->backend) ? EXL2_OK
-         : l->backend->loras->write(l->device, l->memory.block + l->bytes, l->memory.table, l->memory.table_bytes);
+    for (uint32_t i = 0; i < l->spans->count; i++) {
+        uint64_t bytes = l->memory.table_bytes;
+        EXL2__ASSERT(l->next[i] + bytes == l->memory.block_bytes[i]);
+        if (exl2__backend_has_memory(l->backend)) {
+            EXL2__TRY(l->backend->loras->write(l->spans->span[i].device, l->memory.block[i] + l->next[i],
+                                               l->memory.table, bytes));
+        }
+    }
+    return EXL2_OK;
+}
+
+/* What a job's rows know of the adapter that has been loaded. */
+static inline exl2__lora_store exl2__lora_load_store(const exl2__lora_loader *l)
+{
+    exl2__lora_store store = { .matrices = l->memory.table, .places = exl2__lora_places(l->config->experts.count),
+                               .rank_max = l->files.rank_max };
+    for (uint32_t i = 0; i < l->spans->count && exl2__backend_has_memory(l->backend); i++) {
+        store.device[i] = l->memory.block[i] + l->next[i];
+    }
+    return store;
 }
 
 /* ---- the stages ---- */
@@ -329,17 +375,17 @@ static const exl2__lora_load_stage exl2__lora_load_stages[] = {
 
 #define EXL2__LORA_LOAD_MEASURED 3u /* stages that only read headers */
 
-/* `dir`, the config and the plan must live until the end. */
+/* `dir`, the config, the plan and the spans must live until the end. */
 EXL2__PRIVATE void exl2__lora_load_begin(exl2__lora_loader *l, exl2__ctx *c, const char *dir,
                                          const exl2__config *config, const exl2__plan *plan,
-                                         const exl2__backend *backend, exl2__device *device)
+                                         const exl2__spans *spans)
 {
     memset(l, 0, sizeof *l);
     l->c = c;
     l->config = config;
     l->plan = plan;
-    l->backend = backend;
-    l->device = device;
+    l->spans = spans;
+    l->backend = exl2__spans_backend(spans);
     exl2__lora_files_read_begin(&l->reader, c, dir, config->arch.renames, false, &l->files);
 }
 
@@ -369,7 +415,7 @@ EXL2__PRIVATE void exl2__lora_load_end(exl2__lora_loader *l)
         exl2__lora_files_close(l->c, &l->files);
         exl2__free(l->c, l->half, l->rows_bytes, EXL2_MEM_STAGING);
         exl2__free(l->c, l->order, 2 * (uint64_t)l->widest * sizeof *l->order, EXL2_MEM_STAGING);
-        exl2__lora_load_free(l->c, l->backend, l->device, &l->memory);
+        exl2__lora_load_free(l->c, l->spans, &l->memory);
     }
     memset(l, 0, sizeof *l);
 }

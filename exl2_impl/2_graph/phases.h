@@ -176,6 +176,7 @@ static inline const exl2__lora_matrix *exl2__operand_lora(const exl2__lora_store
 typedef struct exl2__plan {
     exl2__shape shape;            /* of the whole model */
     uint32_t layers_before, layers_after; /* layers that other spans compute; 0, 0: the model is one span */
+    uint32_t span;                /* its number among the spans */
     const exl2__rope_angles *ropes; /* [rope_count] */
     uint32_t rope_count;
     uint32_t rows_max;            /* rows of a pass */

@@ -51,6 +51,16 @@ static inline const exl2__span *exl2__spans_last(const exl2__spans *s)
     return &s->span[s->count - 1];
 }
 
+/* The number of the span that has the layer. */
+static inline uint32_t exl2__spans_of_layer(const exl2__spans *s, uint32_t layer)
+{
+    uint32_t i = 0;
+    while (i + 1 < s->count && layer >= s->span[i].end) {
+        i++;
+    }
+    return i;
+}
+
 /* ---- open and close ---- */
 
 /* Sets where the spans end: ends [count], ascending, the last one is the number of layers. */
@@ -158,6 +168,7 @@ static inline void exl2__spans_share(exl2__spans *s, const exl2__plan *plan)
         *p = *plan;
         p->layers_before = i ? s->span[i - 1].end : 0;
         p->layers_after = plan->shape.layers - s->span[i].end;
+        p->span = i;
         p->embed = i == 0 ? plan->embed : NULL;
         p->positions = i == 0 ? plan->positions : NULL;
         p->head = exl2__plan_has_head(p) ? plan->head : NULL;

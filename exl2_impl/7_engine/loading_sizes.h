@@ -18,11 +18,9 @@ EXL2__PRIVATE exl2_result exl2__loading_check_format(exl2__ctx *c, const exl2__m
 /* Once the cards are known: whether the backend computes adapters and pictures there. */
 EXL2__PRIVATE exl2_result exl2__loading_check_cards(exl2__ctx *c, const exl2__model *m)
 {
-    if (m->desc.lora_max && exl2__objects_has_memory(m) && (m->plan.shape.exl3 || m->desc.card_count > 1)) {
-        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, m->plan.shape.exl3
-                          ? "%s: lora_max is %u, but adapters are not computed for EXL3 matrices on a GPU yet"
-                          : "%s: lora_max is %u, but adapters are not computed on several GPUs yet", m->path,
-                          m->desc.lora_max);
+    if (m->desc.lora_max && exl2__objects_has_memory(m) && m->plan.shape.exl3) {
+        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: lora_max is %u, but adapters are not computed for EXL3 matrices "
+                          "on a GPU yet", m->path, m->desc.lora_max);
     }
 #ifndef EXL2_NO_VISION
     if (m->plan.tower) {

@@ -80,10 +80,9 @@ static inline void exl2__loras_free_loader(exl2_engine *e, exl2__lora *l)
 
 EXL2__PRIVATE void exl2__loras_free(exl2_engine *e, exl2__model *m, exl2__lora *l)
 {
-    const exl2__span *span = m->spans.span;
     exl2__loras_free_loader(e, l);
     if (l->memory.table) {
-        exl2__lora_load_free(&e->ctx, span->backend, span->device, &l->memory);
+        exl2__lora_load_free(&e->ctx, &m->spans, &l->memory);
     }
     exl2__roots_drop(&m->roots, &m->pages, l->id);
     memset(l, 0, sizeof *l);
@@ -141,10 +140,9 @@ EXL2__PRIVATE exl2_result exl2__loras_make_loader(exl2_engine *e, exl2__model *m
                                                   exl2__lora_loader **out)
 {
     void *memory;
-    const exl2__span *span = m->spans.span;
     EXL2__TRY(exl2__alloc(&e->ctx, sizeof **out, EXL2__ARENA_ALIGN, EXL2_MEM_GENERAL, &memory));
     *out = (exl2__lora_loader *)memory;
-    exl2__lora_load_begin(*out, &e->ctx, path, &m->weights.config, &m->plan, span->backend, span->device);
+    exl2__lora_load_begin(*out, &e->ctx, path, &m->weights.config, &m->plan, &m->spans);
     return EXL2_OK;
 }
 
@@ -156,8 +154,9 @@ EXL2__PRIVATE exl2_result exl2__loras_measure_slice(exl2_engine *e, const exl2__
     bool on_device = exl2__objects_has_memory(m);
     info->rank_max = l->files.rank_max;
     info->matrices = l->files.count;
-    info->bytes = l->memory.block_bytes + (on_device ? l->memory.table_bytes : 0);
-    info->device_bytes = on_device ? l->memory.block_bytes : 0;
+    uint64_t blocks = exl2__lora_memory_blocks(&l->memory);
+    info->bytes = blocks + (on_device ? l->memory.table_bytes : 0);
+    info->device_bytes = on_device ? blocks : 0;
     exl2__format(info->warning, sizeof info->warning, "%s", l->files.warning);
     if (l->files.rank_max > m->plan.lora_rank_max) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the adapter has rank %u, but exl2_model_desc.lora_rank_max is %u",
@@ -215,11 +214,9 @@ EXL2__PRIVATE exl2_result exl2__loras_read(exl2_engine *e, exl2__model *m, exl2_
     exl2_result r = exl2__lora_load_slice(loader, work);
     l->progress = loader->bytes ? (float)((double)loader->read_bytes / (double)loader->bytes) : 0;
     EXL2__TRY_DONE(r);
+    l->store = exl2__lora_load_store(loader);
     l->memory = loader->memory;
     loader->memory = (exl2__lora_memory){ 0 };
-    bool on_device = exl2__objects_has_memory(m);
-    l->store = (exl2__lora_store){ l->memory.table, exl2__lora_places(m->weights.config.experts.count),
-                                   l->info.rank_max, on_device ? l->memory.block + loader->bytes : 0 };
     exl2__store64(id, loader->content[0]);
     exl2__store64(id + 8, loader->content[1]);
     return EXL2_OK;
@@ -231,13 +228,12 @@ EXL2__PRIVATE exl2_result exl2__loras_read(exl2_engine *e, exl2__model *m, exl2_
    packed weights stay with keep_packed, and so do adapters. */
 EXL2__PRIVATE void exl2__loras_park(exl2_engine *e, exl2__model *m)
 {
-    const exl2__span *span = m->spans.span;
     bool stays = m->desc.keep_packed && !exl2__objects_has_memory(m);
     for (uint32_t i = 0; m->loras && i < m->desc.lora_max; i++) {
         exl2__lora *l = &m->loras[i];
         exl2__loras_free_loader(e, l);
         if (l->memory.table && !stays) {
-            exl2__lora_load_free(&e->ctx, span->backend, span->device, &l->memory);
+            exl2__lora_load_free(&e->ctx, &m->spans, &l->memory);
         }
     }
 }

@@ -1,6 +1,7 @@
 /* cards.c: however many GPUs compute a model, its bits are the same: on the second GPU, cut into layers on both, in
    whole passes and in steps, with direct copies and through host memory, and cut into spans on one GPU. K and V that
-   one of them has saved serve all others. A drafter on the other GPU changes no word. Memory is as planned.
+   one of them has saved serve all others. Some jobs have control vectors and adapters. A drafter on the other GPU
+   changes no word. Memory is as planned.
    takes: the goldens; kernels, as all programs of this folder; as arguments folders of models with longer contexts,
           whose prompts are read in parts by both GPUs at the same time.
    gives: exit code 0 or 1. With one GPU only the spans on one GPU are tested. */
@@ -22,13 +23,35 @@ static const exl2_device_desc both[2] = { { .pick = EXL2_PICK_INDEX, .index = 0 
                                           { .pick = EXL2_PICK_INDEX, .index = 1 } };
 
 static uint32_t gpus; /* 1 or 2 */
+static exl2_steer steer; /* of the model that open_on has opened */
+static exl2_lora lora;   /* the same; 0: it has none */
+
+/* Gives the model a control vector, and an adapter if there is one for it. */
+static void add_moods(const rig *r, const exl2_model_info *info, const char *adapter)
+{
+    size_t count = (size_t)info->layers * info->hidden;
+    float *values = malloc(count * sizeof *values);
+    for (size_t i = 0; i < count; i++) {
+        values[i] = (float)(i * 7919 % 401) / 800 - 0.25f;
+    }
+    exl2_steer_desc d = { .model = r->model, .values = values, .layer_count = info->layers };
+    exl2_lora_desc l = { .model = r->model, .path = adapter };
+    CHECK_INT(exl2_steer_make(r->engine, &d, &steer), EXL2_OK);
+    lora = (exl2_lora){ 0 };
+    CHECK_INT(adapter ? exl2_lora_load(r->engine, &l, &lora) : EXL2_OK, EXL2_OK);
+    free(values);
+}
 
 static rig open_on(const char *model, const exl2_card *cards, uint32_t count)
 {
     exl2_engine_desc e = { .devices = both, .device_count = gpus };
-    exl2_model_desc m = { .path = model, .batch_max = JOBS, .cards = cards, .card_count = count };
+    static char path[1100];
+    bool adapted = getenv("EXL2_TEST_DATA") && strstr(model, "exl2-mixed");
+    exl2_model_desc m = { .path = model, .batch_max = JOBS, .cards = cards, .card_count = count, .steer_max = 1,
+                          .lora_max = adapted };
     exl2_model_info info;
     exl2_engine_stats stats;
+    snprintf(path, sizeof path, "%s/fixtures/lora/exl2-mixed/a", adapted ? getenv("EXL2_TEST_DATA") : "");
     m.cache.tokens = 4096;
     rig r = rig_open(&e, &m);
     CHECK_INT(exl2_model_get(r.engine, r.model, &info), EXL2_OK);
@@ -41,6 +64,7 @@ static rig open_on(const char *model, const exl2_card *cards, uint32_t count)
     CHECK(stats.devices_bytes[0] == planned[0] && stats.devices_bytes[1] == planned[1]);
     CHECK(count == 0 || info.card_count == count);
     CHECK(!strstr(model, "gemma2") || info.window_tokens > 0); /* K and V of windows only, on each GPU */
+    add_moods(&r, &info, adapted ? path : NULL);
     return r;
 }
 
@@ -57,6 +81,14 @@ static exl2_job_desc job_of(const rig *r, uint32_t n, exl2_token *prompt, exl2_s
     d.session = s;
     d.sampler = (exl2_sampler_desc){ .preset = n % 2 ? EXL2_PRESET_NEUTRAL : EXL2_PRESET_GREEDY, .seed = 5 + n,
                                      .bias = &no_end, .bias_count = 1 };
+    static exl2_steer_use steers;
+    static exl2_lora_use loras;
+    steers = (exl2_steer_use){ steer, 0.5f };
+    loras = (exl2_lora_use){ lora, 1 };
+    d.steers = &steers;
+    d.steer_count = n == 3 || n == 6;
+    d.loras = &loras;
+    d.lora_count = lora.id && (n == 3 || n == 7);
     return d;
 }
 

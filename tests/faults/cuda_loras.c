@@ -1,5 +1,5 @@
 /* cuda_loras.c: adapters over the fake driver: memory as it was predicted, what launches find in the tables of the
-   adapters, text of the fake model with and without, closing, loading again, parking. */
+   adapters, text of the fake model with and without, closing, loading again, parking; models of one span and of two. */
 #include "cuda_rig.h"
 
 #include "../../kernels_src/lora_rows_args.h"
@@ -234,12 +234,23 @@ static void check_saves(void)
     machine_end();
 }
 
+static uint32_t cut(uint32_t layers, uint32_t *ends)
+{
+    ends[0] = 1;
+    ends[1] = layers;
+    return 2;
+}
+
 int main(void)
 {
     check_shared("fixtures/lora/README.md");
     machine_drop_cache();
     check_use(false);
     check_use(true);
+    fake_spans = cut;
+    check_use(false);
+    check_use(true);
+    fake_spans = NULL;
     check_saves();
     machine_drop_cache();
     fake_reset();

@@ -152,12 +152,18 @@ static inline uint64_t exl2__cuda_mask_bytes(const exl2__cuda_model *m)
 
 /* ---- slots of adapters (lora_args.h) ---- */
 
+/* Address of the adapter's table in this device's memory. */
+static inline uint64_t exl2__cuda_lora_at(const exl2__cuda_model *m, const exl2__lora_use *use)
+{
+    return use->store->device[m->plan->span];
+}
+
 /* The slot that holds the adapter's table; EXL2K_LORA_SLOTS: none. */
 EXL2__PRIVATE uint32_t exl2__cuda_lora_slot(const exl2__cuda_model *m, const exl2__lora_use *use)
 {
     uint32_t slot = 0;
     while (slot < EXL2K_LORA_SLOTS
-           && (m->lora_slots[slot].id != use->id || m->lora_slots[slot].table != use->store->device)) {
+           && (m->lora_slots[slot].id != use->id || m->lora_slots[slot].table != exl2__cuda_lora_at(m, use))) {
         slot++;
     }
     return slot;
@@ -172,9 +178,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_lora_place(exl2__cuda_model *m, const exl2_
         ++*slot;
     }
     EXL2__ASSERT(*slot < m->plan->lora_max);
-    m->lora_slots[*slot] = (struct exl2__cuda_lora_slot){ use->id, use->store->device };
-    return exl2__cuda_device_check(m->gpu, m->gpu->driver.copy(m->b.lora_tables + *slot * bytes, use->store->device,
-                                                               (size_t)bytes, m->gpu->stream),
+    m->lora_slots[*slot] = (struct exl2__cuda_lora_slot){ use->id, exl2__cuda_lora_at(m, use) };
+    return exl2__cuda_device_check(m->gpu, m->gpu->driver.copy(m->b.lora_tables + *slot * bytes,
+                                                               exl2__cuda_lora_at(m, use), (size_t)bytes,
+                                                               m->gpu->stream),
                                    "copying the table of an adapter");
 }
 
