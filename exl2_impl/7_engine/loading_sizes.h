@@ -15,13 +15,10 @@ EXL2__PRIVATE exl2_result exl2__loading_check_format(exl2__ctx *c, const exl2__m
                       "those of this model have %u elements", m->path, dim);
 }
 
-/* Once the cards are known: whether the backend computes adapters and pictures there. */
-EXL2__PRIVATE exl2_result exl2__loading_check_cards(exl2__ctx *c, const exl2__model *m)
+/* Once the cards are known: whether the backend computes pictures there. */
+EXL2__PRIVATE exl2_result exl2__loading_check_cards(const exl2__model *m)
 {
-    if (m->desc.lora_max && exl2__objects_has_memory(m) && m->plan.shape.exl3) {
-        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: lora_max is %u, but adapters are not computed for EXL3 matrices "
-                          "on a GPU yet", m->path, m->desc.lora_max);
-    }
+    (void)m; /* where there are no pictures */
 #ifndef EXL2_NO_VISION
     if (m->plan.tower) {
         return exl2__objects_backend(m)->towers->supports(m->spans.span->device, &m->plan);
@@ -76,7 +73,7 @@ EXL2__PRIVATE exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
     }
     exl2__loading_plan_windows(m, exl2__cards_least_pages(m)); /* of which the cards are chosen */
     exl2__cards_choose(m, exl2__cards_least_pages(m));
-    EXL2__TRY(exl2__loading_check_cards(c, m));
+    EXL2__TRY(exl2__loading_check_cards(m));
     if (m->weights.position_rows && m->plan.context > m->weights.position_rows) {
         return exl2__fail(c, EXL2_ERR_ARG, "%s: context_max %u is more than the model's %u learned positions",
                           m->path, m->desc.context_max, m->weights.position_rows);

@@ -1,7 +1,13 @@
 /* loras.c: jobs with adapters. Scores and greedy texts of all sets of fixtures/lora against float64; rows with
    different sets beside each other give the bits that they give alone; K and V never cross sets.
-   -DRIG_BACKEND=EXL2_BACKEND_CUDA: on a GPU, whose rows without adapters may differ in their last bits. */
+   -DRIG_BACKEND=EXL2_BACKEND_CUDA: on a GPU, whose rows without adapters may differ in their last bits; models of EXL3,
+   and with shared experts, against the CPU. */
+#define _GNU_SOURCE /* mkdtemp */
+#include "../adapter_maker.h"
+#include "../mixed_model.h"
 #include "lora_rig.h"
+
+#include <unistd.h>
 
 #define TOKENS 64
 #define TOPS 6
@@ -277,6 +283,138 @@ static void check_loaded_again(void)
     rig_close(&p.r);
 }
 
+/* ---- on a GPU, against the CPU: EXL3, shared experts ---- */
+
+/* A model of Llama's names, and the widths of its matrices. */
+typedef struct made_model {
+    const char *base;
+    uint32_t layers, hidden, heads, kv;
+    const char *mlp[3];
+    uint32_t inter[3];
+} made_model;
+
+/* Writes an adapter of all matrices. */
+static void write_adapter(const char *folder, const made_model *m)
+{
+    static char names[21][64];
+    adapter_matrix matrices[21];
+    for (uint32_t i = 0; i < 7 * m->layers; i++) {
+        uint32_t layer = i / 7, inter = m->inter[layer];
+        const struct { const char *group, *name; uint32_t out, in; } all[] = {
+            { "self_attn", "q_proj", m->heads, m->hidden }, { "self_attn", "k_proj", m->kv, m->hidden },
+            { "self_attn", "v_proj", m->kv, m->hidden }, { "self_attn", "o_proj", m->hidden, m->heads },
+            { m->mlp[layer], "gate_proj", inter, m->hidden }, { m->mlp[layer], "up_proj", inter, m->hidden },
+            { m->mlp[layer], "down_proj", m->hidden, inter }
+        };
+        snprintf(names[i], sizeof names[i], "model.layers.%u.%s.%s", layer, all[i % 7].group, all[i % 7].name);
+        matrices[i] = (adapter_matrix){ names[i], all[i % 7].out, all[i % 7].in };
+    }
+    adapter_write(folder, matrices, 7 * m->layers);
+}
+
+static void write_file(const char *folder, const char *name, const void *data, size_t bytes)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "wb");
+    CHECK(file && fwrite(data, 1, bytes, file) == bytes && fclose(file) == 0);
+}
+
+/* Writes a model of EXL3 beside other kinds. */
+static void write_mixed(const char *folder, const char *first, const char *second)
+{
+    static mixed_model x;
+    x = (mixed_model){ .kinds = { first, second }, .config = "", .state = 5 };
+    mixed_make(&x);
+    write_file(folder, "config.json", x.config_json, strlen(x.config_json));
+    write_file(folder, "model.safetensors", x.file, x.file_bytes);
+    mixed_free(&x);
+}
+
+#define MADE_ROWS 40
+
+/* Scores of a text, and some words. jobs: so many at once, of which job i has the scale i / 2. */
+static void run_made(exl2_backend backend, const char *base, const char *folder, uint32_t jobs, rig_said *said)
+{
+    static char path[1100];
+    static exl2_token ids[4][MADE_ROWS];
+    exl2_error error = { EXL2_OK, 0, "" };
+    exl2_engine_desc e = { .backend = backend, .open_error = &error };
+    rig r = { 0 };
+    exl2_lora_use uses[4];
+    const char *data = base[0] == '/' ? "" : check_env("EXL2_TEST_DATA");
+    snprintf(path, sizeof path, "%s%s%s", data, data[0] ? "/fixtures/" : "", base);
+    exl2_model_desc m = { .path = path, .lora_max = 2, .prefill_chunk = 64, .batch_max = 8 };
+    m.cache.no_reuse = true;
+    e.kernel_cache = backend == EXL2_BACKEND_CUDA ? kernel_folder() : e.kernel_cache;
+    exl2_result result = exl2_open(&e, &r.engine);
+    if (!CHECK(result == EXL2_OK) || (result = exl2_model_load(r.engine, &m, &r.model)) < 0) {
+        rig_fail(r.engine, base, result);
+    }
+    exl2_lora a = lora_load(&r, folder);
+    for (uint32_t i = 0; i < jobs; i++) {
+        lora_prompt(ids[i], MADE_ROWS, 7);
+        for (uint32_t k = 0; k < MADE_ROWS; k++) {
+            ids[i][k] = 3 + ids[i][k] % 90;
+        }
+        exl2_job_desc d = rig_job(&r, ids[i], MADE_ROWS, 12, &said[i]);
+        memset(&said[i], 0, sizeof said[i]);
+        uses[i] = (exl2_lora_use){ a, (float)i / 2 };
+        d.loras = &uses[i];
+        d.lora_count = i > 0;
+        d.score_prompt = true;
+        CHECK_INT(exl2_job_start(r.engine, &d, NULL), EXL2_OK);
+        jobs == 4 ? (void)0 : rig_drain(&r, 0);
+    }
+    rig_drain(&r, 0);
+    rig_close(&r);
+}
+
+static void remove_files(const char *folder, const char *first, const char *second)
+{
+    char path[128];
+    for (uint32_t i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, i ? second : first);
+        remove(path);
+    }
+    rmdir(folder);
+}
+
+static void check_made(const made_model *m)
+{
+    static rig_said cpu[4], gpu[4], again[3];
+    char folder[] = "/tmp/exl2_lora_XXXXXX";
+    const char *base = m->base;
+    double off = 0, least = 1e9;
+    CHECK(mkdtemp(folder) != NULL);
+    write_adapter(folder, m);
+    run_made(EXL2_BACKEND_CPU, base, folder, 4, cpu);
+    run_made(EXL2_BACKEND_CUDA, base, folder, 4, gpu);
+    run_made(EXL2_BACKEND_CUDA, base, folder, 3, again); /* one after the other: the same bits */
+    for (uint32_t i = 0; i < 4; i++) {
+        double apart = 0;
+        for (uint32_t k = 0; CHECK_INT(gpu[i].scored, MADE_ROWS - 1) && k < MADE_ROWS - 1; k++) {
+            off = fmax(off, fabs((double)cpu[i].scores[k] - (double)gpu[i].scores[k]));
+            apart = fmax(apart, fabs((double)gpu[0].scores[k] - (double)gpu[i].scores[k]));
+        }
+        least = i > 0 ? fmin(least, apart) : least;
+        CHECK(i == 3 || i == 0 || lora_same(&gpu[i], &again[i]));
+    }
+    printf("%s: off by %.2g from the CPU; the adapter changes %.2g\n", base, off, least);
+    CHECK(off < LOGIT_BOUND && least > 2 * LOGIT_BOUND);
+    remove_files(folder, "adapter_config.json", "adapter_model.safetensors");
+}
+
+static void check_mixed(const char *first, const char *second)
+{
+    char folder[] = "/tmp/exl2_mixed_XXXXXX";
+    made_model m = { folder, 2, 64, 64, 32, { "mlp", "mlp" }, { 96, 96 } };
+    CHECK(mkdtemp(folder) != NULL);
+    write_mixed(folder, first, second);
+    check_made(&m);
+    remove_files(folder, "config.json", "model.safetensors");
+}
+
 int main(int argc, char **argv)
 {
     rig_read_path(&argc, &argv);
@@ -287,5 +425,17 @@ int main(int argc, char **argv)
     check_session_sets(false);
     check_session_sets(true);
     check_loaded_again();
+    static const made_model models[] = {
+        { "exl3/exl3-llama", 2, 128, 128, 128, { "mlp", "mlp" }, { 256, 256 } },
+        { "exl3/exl3-qwen3", 2, 128, 256, 128, { "mlp", "mlp" }, { 256, 256 } },
+        { "arch/qwen2-moe", 3, 64, 64, 32, { "mlp.shared_expert", "mlp", "mlp.shared_expert" }, { 64, 128, 64 } },
+    };
+    for (size_t i = 0; i < sizeof models / sizeof models[0] && ON_GPU; i++) {
+        check_made(&models[i]);
+    }
+    if (ON_GPU) { /* q, k, v, o, gate, up, down: EXL3 beside EXL2, dense matrices */
+        check_mixed("teettet", "ettette");
+        check_mixed("tdetbte", "eeetmde");
+    }
     return check_done();
 }

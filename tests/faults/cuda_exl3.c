@@ -1,10 +1,14 @@
 /* cuda_exl3.c: models of EXL3 on the fake GPU: what they are planned to need and use, parking and loading again,
-   experts, EXL3 beside other kinds, and what is refused.
+   experts, EXL3 beside other kinds, what is refused, adapters and control vectors.
    takes: $EXL2_TEST_DATA: fixtures/exl3.
    gives: exit code 0, 1, or 77 without the fixtures. */
+#define _GNU_SOURCE /* mkdtemp */
+#include "../adapter_maker.h"
 #include "cuda_rig.h"
 
 #include "../mixed_model.h"
+
+#include <unistd.h>
 
 static const char *folder; /* of the models */
 static mixed_model mixed;  /* the model "mixed" */
@@ -32,8 +36,33 @@ static void check_experts(const exl2k_exl3_expert_args *x, bool few, uint32_t ti
     CHECK(fake_memory(a->x, (down ? slots : a->rows) * a->x_pitch * 2) != NULL);
 }
 
+static uint32_t adapted; /* rows with adapters, of all launches that compute t or add B t */
+
+/* A launch for adapters: its rows have none, or that of slot 0, which adds rank 2 or nothing to each part. */
+static void check_adapters(const exl2k_lora_rows_args *a)
+{
+    const uint16_t *row_sets = fake_memory(a->row_sets, a->rows * sizeof *row_sets);
+    CHECK(a->parts >= 1 && a->parts <= EXL2K_LORA_PARTS && a->tile_rows == 0);
+    for (uint32_t row = 0; CHECK(row_sets != NULL) && row < a->rows; row++) {
+        uint64_t at = a->sets + (row_sets[row] - 1u) * sizeof(exl2k_lora_set);
+        const exl2k_lora_set *set = row_sets[row] ? fake_memory(at, sizeof *set) : NULL;
+        CHECK(row_sets[row] == 0 || (set && set->count == 1 && set->slots[0] == 0));
+        for (uint32_t i = 0; set && i < a->parts; i++) {
+            uint64_t entry = a->tables + (a->place + i) * sizeof(exl2k_lora_matrix);
+            const exl2k_lora_matrix *m = fake_memory(entry, sizeof *m);
+            CHECK(m && (m->rank == 0 || (m->rank == 2 && fake_memory(m->a, 2 * a->in * 2)
+                                         && fake_memory(m->b, 2 * a->columns[i] * 2))));
+        }
+        adapted += set != NULL;
+    }
+}
+
 static void run(const char *function, const void *arguments, const unsigned grid[3])
 {
+    if (strncmp(function, "exl2k_lora_rows", 15) == 0) {
+        check_adapters(arguments);
+    }
+    CHECK(!strstr(function, "_lora") || strncmp(function, "exl2k_lora_rows", 15) == 0);
     products += strncmp(function, "exl2k_exl3_gemv", 15) == 0;
     many += strncmp(function, "exl2k_exl3_gemm", 15) == 0 || strncmp(function, "exl2k_exl3_wg", 13) == 0;
     embeddings += strcmp(function, "exl2k_exl3_embed") == 0;
@@ -194,9 +223,64 @@ static void test_refused(void)
     mixed_free(&mixed);
 }
 
+/* Jobs without an adapter, with one, with a control vector, and with both, beside each other. */
+static void test_adapters(const char *name)
+{
+    static const adapter_matrix matrices[] = { { "model.layers.0.self_attn.q_proj", 128, 128 },
+                                               { "model.layers.1.self_attn.o_proj", 128, 128 } };
+    static float values[2 * 128];
+    char dir[] = "/tmp/exl2_lora_XXXXXX", path[64];
+    exl2_model_info plan;
+    exl2_engine_stats stats;
+    exl2_model model;
+    exl2_session s[4];
+    exl2_lora_use lora = { { 0 }, 0.5f };
+    exl2_steer_use steer = { { 0 }, 0.5f };
+    machine_make();
+    fake.run = run;
+    adapted = 0;
+    CHECK(mkdtemp(dir) != NULL);
+    adapter_write(dir, matrices, 2);
+    exl2_engine *e = cuda_open();
+    exl2_model_desc d = desc_of(name, false);
+    d.lora_max = d.steer_max = 1;
+    CHECK_INT(exl2_model_measure(e, &d, &plan), EXL2_OK);
+    CHECK_INT(exl2_model_load(e, &d, &model), EXL2_OK);
+    exl2_stats(e, &stats);
+    CHECK_INT(plan.device_bytes, stats.device_bytes);
+    values[5] = 1;
+    exl2_lora_desc l = { .model = model, .path = dir };
+    exl2_steer_desc v = { .model = model, .values = values, .layer_count = 2 };
+    CHECK_INT(exl2_lora_load(e, &l, &lora.lora), EXL2_OK);
+    CHECK_INT(exl2_steer_make(e, &v, &steer.steer), EXL2_OK);
+    for (uint32_t i = 0; i < 4; i++) {
+        CHECK_INT(exl2_session_open(e, model, &s[i]), EXL2_OK);
+        exl2_job_desc job = cuda_job(s[i], cuda_prompt, 8, 10, &cuda_said[i % 3]);
+        job.loras = &lora;
+        job.lora_count = i & 1;
+        job.steers = &steer;
+        job.steer_count = i >> 1;
+        CHECK_INT(exl2_job_start(e, &job, NULL), EXL2_OK);
+    }
+    cuda_step_all(e, false, 0);
+    for (uint32_t i = 0; i < 4; i++) {
+        cuda_expect_history(e, s[i], 8, 18);
+    }
+    CHECK(adapted > 2 * 18);
+    exl2_close(e);
+    machine_end();
+    for (uint32_t i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, i ? "adapter_config.json" : "adapter_model.safetensors");
+        remove(path);
+    }
+    rmdir(dir);
+}
+
 int main(void)
 {
     folder = check_shared("fixtures/exl3");
+    test_adapters("exl3-llama");
+    test_adapters("exl3-mixtral");
     for (uint32_t keep = 0; keep < 2; keep++) {
         test_model("exl3-llama", 9, false, false, keep);
         test_model("exl3-qwen3", 9, true, false, keep);

@@ -102,8 +102,8 @@ typedef struct exl2__cuda_pass {
     uint64_t windowed;   /* exl2k_pass for attention of layers with window parts: its page tables are those of parts */
     uint64_t rows, samplings, copies, part_copies;
     uint64_t masks;      /* masks of the rows that have one, each aligned to 16 bytes */
-    uint64_t loras;      /* exl2k_lora_pass, if rows have adapters; of prompts exl2k_lora_set */
-    uint64_t row_sets;   /* of prompts, if rows have adapters: u16 of each row */
+    uint64_t loras;      /* exl2k_lora_pass, if rows have adapters; exl2k_lora_set, if `apart` */
+    uint64_t row_sets;   /* if `apart`: u16 of each row */
     uint64_t row_steers, steers; /* exl2k_steer_args: row_sets, sets; if rows have control vectors */
     uint64_t turns;      /* exl2k_turn_args.turns, if `turned` */
     uint32_t row_count;  /* rows of launches; of a captured pass those of its class: exl2k_pass has its own */
@@ -113,7 +113,8 @@ typedef struct exl2__cuda_pass {
     bool first_norm;     /* that norm is the first one of the pass */
     bool captured;       /* decodes few enough rows: offsets of its data depend on row_count only, as graphs need */
     bool decodes;        /* as exl2__step.decodes: the head reads all rows */
-    bool adapted;        /* rows have adapters (cuda_lora.h) */
+    bool adapted;        /* rows have adapters (cuda_lora.h), */
+    bool apart;          /* and what these add to a product is computed by kernels of their own */
     bool steered;        /* rows have control vectors (cuda_steer.h) */
     bool turned;         /* angles of some rows are not those of their places: exl2k_attend_turn rotates q and k */
     bool prompts;        /* rows of prompts: attention for prefill */
@@ -280,8 +281,9 @@ static inline uint32_t exl2__cuda_lora_uses(const exl2__plan *p) { return exl2__
 /* Bytes of what passes with adapters have besides exl2k_pass, rows and samplings. */
 static inline uint64_t exl2__cuda_lora_data_bytes(const exl2__plan *p)
 {
-    uint64_t prompts = p->sequences_max * sizeof(exl2k_lora_set) + exl2__align_up(p->rows_max * sizeof(exl2k_u16), 16);
-    return exl2__max64(sizeof(exl2k_lora_pass), prompts);
+    uint64_t rows = exl2__max32(p->rows_max, EXL2__CUDA_LORA_ROWS);
+    uint64_t sets = exl2__max32(p->sequences_max, EXL2__CUDA_LORA_ROWS) * sizeof(exl2k_lora_set);
+    return exl2__max64(sizeof(exl2k_lora_pass), sets + exl2__align_up(rows * sizeof(exl2k_u16), 16));
 }
 
 /* Bytes of exl2k_lora_gemv_args.t. */
@@ -299,7 +301,7 @@ static inline uint32_t exl2__cuda_steer_layers(const exl2__plan *p) { return exl
 static inline uint64_t exl2__cuda_steer_data_bytes(const exl2__plan *p)
 {
     uint64_t rows = exl2__max32(p->rows_max, EXL2__CUDA_GRAPH_ROWS);
-    uint64_t sets = p->sequences_max * sizeof(exl2k_steer_set);
+    uint64_t sets = exl2__max32(p->sequences_max, EXL2__CUDA_GRAPH_ROWS) * sizeof(exl2k_steer_set);
     return exl2__align_up(rows * sizeof(exl2k_u16), 16) + exl2__align_up(sets, 16);
 }
 

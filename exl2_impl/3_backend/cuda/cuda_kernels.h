@@ -128,7 +128,7 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     }
     if (strstr(module, "_lora.cu")) { /* smaller matrices have those for any family */
         bool has_large = n->large && !n->any, of_large = strstr(module, "_large") != NULL;
-        return n->loras && (strstr(module, "_affine") ? n->affine : of_large == has_large);
+        return n->loras && !n->exl3 && (strstr(module, "_affine") ? n->affine : of_large == has_large);
     }
     if (strcmp(module, "steer.cu") == 0) {
         return n->steers;

@@ -10,7 +10,9 @@
    what they add to, is data in device memory. So captured graphs serve all adapters.
 
    Rows of prompts run by GEMM. t = factor A x is a kernel before the base's product, and B t is added after it. Gate
-   and up, whose product applies the activation, are stored without it instead (kernels_src/lora_rows.cu). */
+   and up, whose product applies the activation, are stored without it instead (kernels_src/lora_rows.cu). So do all
+   rows of models with EXL3 matrices: A multiplies x before signs and transform, B t is added after them and the bias
+   (cuda_multiply.h). */
 #ifndef EXL2__CUDA_LORA_H
 #define EXL2__CUDA_LORA_H
 
@@ -97,11 +99,24 @@ EXL2__PRIVATE exl2_result exl2__cuda_multiply_many(exl2__cuda_model *m, const ex
     return exl2__cuda_gemm(m, matrix, kind, &gemm, rows, rows);
 }
 
-/* Whether an adapter of the pass adds something to the operand. */
+/* Parts of a matrix of any kind. */
+static inline uint32_t exl2__cuda_lora_parts(const exl2__cuda_matrix *w)
+{
+    uint32_t parts = 0;
+    while (parts < EXL2K_PARTS_MAX && w->feed[parts].out) {
+        parts++;
+    }
+    return parts;
+}
+
+/* Whether an adapter of the pass adds something to the operand. A captured pass may have any. */
 EXL2__PRIVATE bool exl2__cuda_lora_needs(const exl2__cuda_model *m, exl2__operand of)
 {
-    bool needs = false;
-    uint32_t parts = exl2__cuda_matrix_of(of.matrix)->device.parts;
+    bool needs = m->pass.captured;
+    uint32_t parts = exl2__cuda_lora_parts(exl2__cuda_matrix_of(of.matrix));
+    if (needs) {
+        return true;
+    }
     for (uint32_t s = 0; s < m->step->lora_set_count; s++) {
         const exl2__lora_set *set = &m->step->lora_sets[s];
         for (uint32_t u = 0; u < set->count * parts; u++) {
@@ -118,7 +133,7 @@ EXL2__PRIVATE exl2k_lora_rows_args exl2__cuda_lora_rows_args(const exl2__cuda_mo
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(of.matrix);
     exl2k_lora_rows_args l = {
         .row_sets = m->pass.row_sets, .sets = m->pass.loras, .tables = m->b.lora_tables, .t = m->b.lora_rows_t,
-        .x = a->x, .out = a->out, .rows = rows, .table = exl2__cuda_lora_table(p), .parts = w->device.parts,
+        .x = a->x, .out = a->out, .rows = rows, .table = exl2__cuda_lora_table(p), .parts = exl2__cuda_lora_parts(w),
         .place = of.layer->index * exl2__lora_places(p->shape.experts.count)
                + exl2__role_lora_place(of.role, of.expert, 0),
         .in = w->in, .uses = exl2__cuda_lora_uses(p), .rank_stride = exl2__cuda_lora_rank_stride(p),
@@ -127,8 +142,8 @@ EXL2__PRIVATE exl2k_lora_rows_args exl2__cuda_lora_rows_args(const exl2__cuda_mo
         .act = exl2__cuda_act(m), .act_limit = p->shape.act_limit
     };
     for (uint32_t i = 0; i < l.parts; i++) {
-        l.columns[i] = w->device.part[i].columns;
-        l.column[i] = w->device.part[i].column;
+        l.columns[i] = w->feed[i].out;
+        l.column[i] = i ? l.column[i - 1] + l.columns[i - 1] : 0;
     }
     return l;
 }
@@ -164,23 +179,36 @@ EXL2__PRIVATE exl2_result exl2__cuda_lora_act(exl2__cuda_model *m, exl2__operand
     return EXL2_OK;
 }
 
+/* t of all rows, before the product. */
+EXL2__PRIVATE exl2_result exl2__cuda_lora_rows_t(exl2__cuda_model *m, const exl2k_lora_rows_args *l)
+{
+    exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(l->rows, EXL2K_LORA_ROWS_T), .y = l->parts,
+                             .threads = EXL2K_LORA_ROWS_THREADS };
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_lora_rows_t, grid, l);
+}
+
+/* Adds B t to what the product has stored, or to the residual. */
+EXL2__PRIVATE exl2_result exl2__cuda_lora_rows_add(exl2__cuda_model *m, exl2__cuda_kind kind, const exl2k_gemv_args *a,
+                                                   exl2k_lora_rows_args l)
+{
+    if (kind == EXL2__CUDA_RESIDUAL) {
+        l.out = a->residual;
+        l.out_pitch = a->residual_pitch;
+    }
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_lora_rows_add, exl2__cuda_lora_rows_grid(&l, l.parts, l.rows), &l);
+}
+
 /* Multiplies rows of prompts, and adds what their adapters add. `a` as in exl2__cuda_multiply. */
 EXL2__PRIVATE exl2_result exl2__cuda_lora_many(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
                                                const exl2k_gemv_args *a, uint32_t rows)
 {
     exl2k_lora_rows_args l = exl2__cuda_lora_rows_args(m, of, a, rows);
-    exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(rows, EXL2K_LORA_ROWS_T), .y = l.parts,
-                             .threads = EXL2K_LORA_ROWS_THREADS };
-    EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_lora_rows_t, grid, &l));
+    EXL2__TRY(exl2__cuda_lora_rows_t(m, &l));
     if (kind == EXL2__CUDA_ACT) {
         return exl2__cuda_lora_act(m, of, a, l, rows);
     }
     EXL2__TRY(exl2__cuda_multiply_many(m, of.matrix, kind, a, rows));
-    if (kind == EXL2__CUDA_RESIDUAL) {
-        l.out = a->residual;
-        l.out_pitch = a->residual_pitch;
-    }
-    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_lora_rows_add, exl2__cuda_lora_rows_grid(&l, l.parts, rows), &l);
+    return exl2__cuda_lora_rows_add(m, kind, a, l);
 }
 
 /* ---- memory ---- */
@@ -219,8 +247,11 @@ EXL2__PRIVATE exl2_result exl2__cuda_lora_order(const exl2__device *device, exl2
     const exl2__cuda_model *m = exl2__cuda_of(device);
     (void)part;
     if (of.role >= EXL2__ROLE_ROUTER) {
-        return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "layer %u: adapters of routers and experts are not computed on "
-                          "the GPU yet: open the engine with EXL2_BACKEND_CPU", of.layer->index);
+        return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "layer %u: adapters of routers and experts, but of shared ones, "
+                          "are not computed on the GPU: open the engine with EXL2_BACKEND_CPU", of.layer->index);
+    }
+    if (m->plan->shape.exl3) {
+        return EXL2_OK; /* all inputs and outputs are in the order of the file */
     }
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(of.matrix);
     if (w->order.apart) {

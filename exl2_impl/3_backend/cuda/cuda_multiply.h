@@ -91,14 +91,67 @@ EXL2__PRIVATE exl2_result exl2__cuda_multiply_base(exl2__cuda_model *m, exl2__op
     return exl2__cuda_multiply_one(m, of, kind, a, rows);
 }
 
+#if EXL2__EXL3
+/* Stores the parts of gate and up, or up alone, of `rows` rows side by side, without the activation. */
+EXL2__PRIVATE exl2_result exl2__cuda_lora_store(exl2__cuda_model *m, exl2__operand of, exl2k_gemv_args a, uint32_t rows)
+{
+    const exl2__cuda_matrix *w = exl2__cuda_matrix_of(of.matrix);
+    if (w->alone[0]) {
+        return exl2__cuda_alone_parts(m, of, a, rows);
+    }
+    for (uint32_t i = 0; i < exl2__cuda_lora_parts(w); i++) {
+        exl2k_gemv_args part = a;
+        exl2__cuda_matrix one = *w;
+        if (w->exl3.parts > 0) {
+            one.exl3.parts = 1;
+            one.exl3.part[0] = w->exl3.part[i];
+            one.exl3.part[0].column = i * w->feed[0].out;
+        } else {
+            one = exl2__cuda_split_part(w, i);
+        }
+        of.matrix = (const exl2__matrix *)(const void *)&one;
+        EXL2__TRY(exl2__cuda_multiply_one(m, of, EXL2__CUDA_STORE, &part, rows));
+    }
+    return EXL2_OK;
+}
+
+/* A product of a model with EXL3 matrices, in any pass, and what adapters add. Rows are in natural order. */
+EXL2__PRIVATE exl2_result exl2__cuda_lora_exl3(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
+                                               exl2k_gemv_args *a, uint32_t rows)
+{
+    exl2k_lora_rows_args l = exl2__cuda_lora_rows_args(m, of, a, rows);
+    EXL2__TRY(exl2__cuda_lora_rows_t(m, &l));
+    if (kind != EXL2__CUDA_ACT) {
+        exl2k_gemv_args base = *a;
+        EXL2__TRY(exl2__cuda_multiply_base(m, of, kind, &base, rows));
+        return exl2__cuda_lora_rows_add(m, kind, a, l);
+    }
+    l.from = m->b.lora_act;
+    for (; l.row0 < rows; l.row0 = l.rows) {
+        uint32_t some = exl2__min32(rows - l.row0, EXL2__CUDA_LORA_ACT_ROWS);
+        exl2k_gemv_args store = { .x = a->x + (uint64_t)l.row0 * a->x_pitch * 2, .x_pitch = a->x_pitch, .out = l.from,
+                                  .out_pitch = l.parts * l.columns[0], .scale = 1 };
+        l.rows = l.row0 + some;
+        EXL2__TRY(exl2__cuda_lora_store(m, of, store, some));
+        EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_lora_rows_act, exl2__cuda_lora_rows_grid(&l, 1, some), &l));
+    }
+    return EXL2_OK;
+}
+#endif
+
 /* Multiplies `rows` rows, as `kind` says (gemv_args.h). `a` holds all but the matrix, rows, activation and shared
    memory, and is changed; GEMM uses what it needs of it, and expects rows that are normalised already. */
 EXL2__PRIVATE exl2_result exl2__cuda_multiply(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
                                               exl2k_gemv_args *a, uint32_t rows)
 {
-    if (!exl2__cuda_lora_serves(m, of) || (m->pass.by_gemm && !exl2__cuda_lora_needs(m, of))) {
+    if (!exl2__cuda_lora_serves(m, of) || (m->pass.apart && !exl2__cuda_lora_needs(m, of))) {
         return exl2__cuda_multiply_base(m, of, kind, a, rows);
     }
+#if EXL2__EXL3
+    if (m->plan->shape.exl3) {
+        return exl2__cuda_lora_exl3(m, of, kind, a, rows);
+    }
+#endif
     return m->pass.by_gemm ? exl2__cuda_lora_many(m, of, kind, a, rows) : exl2__cuda_lora_product(m, of, kind, a, rows);
 }
 

@@ -24,17 +24,12 @@ EXL2__PRIVATE exl2__cuda_pass_offsets exl2__cuda_pass_offsets_of(const exl2__cud
     at.rows = exl2__align_up((groups + pass->parts) * sizeof(exl2k_pass), 16);
     at.samplings = exl2__align_up(at.rows + pass->row_count * sizeof(exl2k_row), 16);
     at.loras = exl2__align_up(at.samplings + sampling_count * sizeof(exl2k_sampling), 16);
-    at.row_sets = at.loras + (pass->adapted && pass->prompts ? step->lora_set_count * sizeof(exl2k_lora_set) : 0);
-    at.row_steers = at.row_sets;
-    if (pass->adapted) {
-        at.row_steers += pass->prompts ? exl2__align_up(pass->row_count * sizeof(exl2k_u16), 16)
-                                       : sizeof(exl2k_lora_pass);
-    }
-    at.steers = at.tables = at.row_steers;
-    if (pass->steered) {
-        at.steers += exl2__align_up(pass->row_count * sizeof(exl2k_u16), 16);
-        at.tables = exl2__align_up(at.steers + step->lora_set_count * sizeof(exl2k_steer_set), 16);
-    }
+    uint64_t sets = pass->captured ? pass->row_count : step->lora_set_count; /* captured: as many at most */
+    uint64_t row_sets = exl2__align_up(pass->row_count * sizeof(exl2k_u16), 16);
+    at.row_sets = at.loras + (pass->apart ? sets * sizeof(exl2k_lora_set) : 0);
+    at.row_steers = at.row_sets + (pass->apart ? row_sets : pass->adapted ? sizeof(exl2k_lora_pass) : 0);
+    at.steers = at.row_steers + (pass->steered ? row_sets : 0);
+    at.tables = exl2__align_up(at.steers + (pass->steered ? sets * sizeof(exl2k_steer_set) : 0), 16);
     uint64_t table_bytes = (uint64_t)step->sequence_count * table_pitch * sizeof(uint32_t);
     at.part_tables = at.tables + table_bytes;
     at.tiles = exl2__align_up(at.part_tables + (pass->parts ? table_bytes : 0), 16);
@@ -226,7 +221,7 @@ EXL2__PRIVATE void exl2__cuda_fill_loras(const exl2__cuda_model *m, exl2k_lora_p
     }
 }
 
-/* The same for a pass of prompts. */
+/* The same where products do not add them. A captured pass may have fewer rows than its launches. */
 EXL2__PRIVATE void exl2__cuda_fill_sets(const exl2__cuda_model *m, exl2k_lora_set *sets, exl2k_u16 *row_sets)
 {
     const exl2__step *step = m->step;
@@ -237,8 +232,8 @@ EXL2__PRIVATE void exl2__cuda_fill_sets(const exl2__cuda_model *m, exl2k_lora_se
             sets[i].scale[u] = step->lora_sets[i].uses[u].scale;
         }
     }
-    for (uint32_t i = 0; i < step->row_count; i++) {
-        row_sets[i] = step->row_loras[i];
+    for (uint32_t i = 0; i < m->pass.row_count; i++) {
+        row_sets[i] = i < step->row_count ? step->row_loras[i] : 0;
     }
 }
 
@@ -367,7 +362,7 @@ EXL2__PRIVATE bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k
     if (step->copy_count && m->pass.parts) {
         memcpy(k->slot + at->part_copies, step->part_copies, step->copy_count * sizeof *step->copies);
     }
-    if (m->pass.adapted && m->pass.prompts) {
+    if (m->pass.apart) {
         exl2__cuda_fill_sets(m, (exl2k_lora_set *)(void *)(k->slot + at->loras),
                              (exl2k_u16 *)(void *)(k->slot + at->row_sets));
     } else if (m->pass.adapted) {
@@ -399,13 +394,15 @@ EXL2__PRIVATE exl2__cuda_pass exl2__cuda_pass_captured(const exl2__cuda_model *m
 {
     static const exl2__step none = { 0 };
     exl2__cuda_pass pass = { .row_count = rows, .captured = true, .decodes = true, .adapted = adapted,
-                             .steered = steered, .parts = m->plan->window_pages > 0 };
+                             .apart = adapted && m->plan->shape.exl3, .steered = steered,
+                             .parts = m->plan->window_pages > 0 };
     exl2__cuda_pass_offsets at = exl2__cuda_pass_offsets_of(&pass, &none, 1, 0);
     pass.groups = m->b.data + at.groups;
     pass.windowed = m->b.data + at.windowed;
     pass.rows = m->b.data + at.rows;
     pass.samplings = m->b.data + at.samplings;
     pass.loras = m->b.data + at.loras;
+    pass.row_sets = m->b.data + at.row_sets;
     pass.row_steers = m->b.data + at.row_steers;
     pass.steers = m->b.data + at.steers;
     exl2__cuda_pass_products(m, &pass);
@@ -443,7 +440,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_send_level(exl2__cuda_model *m, uint32_t le
 EXL2__PRIVATE exl2_result exl2__cuda_lora_turn(exl2__cuda_model *m)
 {
     const exl2__cuda_driver *driver = &m->gpu->driver;
-    if (!m->pass.adapted || m->pass.prompts || ++m->lora_turns < EXL2__CUDA_LORA_TURNS) {
+    if (!m->pass.adapted || m->pass.apart || ++m->lora_turns < EXL2__CUDA_LORA_TURNS) {
         return EXL2_OK;
     }
     m->lora_turns = 0;
@@ -483,6 +480,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
                                .adapted = step->adapted, .steered = step->steered,
                                .prompts = step->kind == EXL2__ROWS_PROMPT, .parts = m->plan->window_pages > 0,
                                .captured = step->decodes && step->row_count <= exl2__cuda_graph_rows(m->plan) };
+    pass->apart = pass->adapted && (pass->prompts || m->plan->shape.exl3);
     EXL2__ASSERT(!pass->adapted || pass->prompts || step->row_count <= EXL2__CUDA_LORA_ROWS);
     if (pass->captured) {
         pass->row_count = exl2__cuda_class_rows(m->plan, exl2__cuda_row_class(step->row_count));

@@ -107,7 +107,7 @@ static inline uint64_t exl2__cuda_rows_at(const exl2__cuda_model *m)
 }
 
 /* Whether products of the pass add what adapters add themselves (cuda_lora.h). */
-static inline bool exl2__cuda_lora_fused(const exl2__cuda_model *m) { return m->pass.adapted && !m->pass.prompts; }
+static inline bool exl2__cuda_lora_fused(const exl2__cuda_model *m) { return m->pass.adapted && !m->pass.apart; }
 
 /* CTAs of a product with `strips` strips, or pairs of strips, on `sms` SMs. No CTA is launched without work. If a third
    of the SMs can be left to the next kernel, which starts there early, without more work for any CTA, it is left. */
