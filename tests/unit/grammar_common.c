@@ -1,6 +1,7 @@
 /* grammar_common.c: what several grammars allow in common, without a model. Each mask is compared with two searches: of
    the grammars' own states token by token, and of the pairs of their states for an end. Then what the masks cost, in
    visited nodes, beside those of the grammars alone. */
+#define _GNU_SOURCE /* mkdtemp */
 #include "../grammar_rig.h"
 
 typedef struct source {
