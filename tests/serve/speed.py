@@ -84,24 +84,29 @@ def sums(s):
     return f["exl2_step_seconds_sum"], f["exl2_step_seconds_count"], cpu[0], sum(cpu)
 
 
-def waits_of(count, ask):
-    waits = []
-    for i in range(count):
-        begin = time.monotonic()
-        ask(i)
-        waits.append(1000 * (time.monotonic() - begin))
-    waits.sort()
-    return "%.2f ms in the median, p99 %.2f" % (waits[count // 2], waits[count * 99 // 100])
+def median_and_p99(seconds):
+    waits = sorted(1000 * x for x in seconds)
+    return "%.2f ms in the median, p99 %.2f" % (waits[len(waits) // 2], waits[len(waits) * 99 // 100])
 
 
 def first_byte(s):
-    def ask(i):
+    """The first byte of a stream comes before any pass of the model; then its only token."""
+    first, token = [], []
+    for i in range(300):
+        begin = time.monotonic()
         one = s.open("POST", "/v1/completions", {"prompt": "Hello %d" % i, "max_tokens": 1, "stream": True})
+        one.read_until(b": keep-alive")
+        first.append(time.monotonic() - begin)
         one.read_until(b"data: ")
-        first.append(time.monotonic())
+        token.append(time.monotonic() - begin)
         one.answer()
-    first = []
-    print("a stream of one token, idle: " + waits_of(200, ask), flush=True)
+    print("first byte of a stream, idle: %s; its token: %s" % (median_and_p99(first), median_and_p99(token)), flush=True)
+
+
+def health(s):
+    begin = time.monotonic()
+    assert s.get("/health").status == 200
+    return time.monotonic() - begin
 
 
 def beside(s):
@@ -110,7 +115,7 @@ def beside(s):
     opened = [s.open("POST", "/v1/completions", body) for _ in range(16)]
     for one in opened:
         one.read_until(b'"text"')
-    print("/health beside 16 streams: " + waits_of(300, lambda _: s.get("/health")), flush=True)
+    print("/health beside 16 streams: " + median_and_p99([health(s) for _ in range(300)]), flush=True)
     for name, more in (("decode", opened), ("prefill", None)):
         if more is None:
             more = [s.open("POST", "/v1/completions", dict(body, prompt=[300 + i % 7 for i in range(6000)]))]
