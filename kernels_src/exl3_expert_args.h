@@ -31,6 +31,9 @@
 #define EXL2K_EXL3_EXPERT_SHARED(rows, blocks) \
     ((rows) * (((blocks) < EXL2K_EXL3_SLAB ? (blocks) : EXL2K_EXL3_SLAB) * 256 + EXL2K_EXL3_SPARE))
 #define EXL2K_EXL3_EXPERT_TILE_MAX 128 /* rows of a tile by wgmma; else EXL2K_EXL3_GEMM_ROWS */
+/* Of a product by wgmma: four stages of 64 inputs; then sums, which need a little more. */
+#define EXL2K_EXL3_EXPERT_STAGES 4
+#define EXL2K_EXL3_EXPERT_WG_SHARED (EXL2K_EXL3_EXPERT_TILE_MAX * EXL2K_EXL3_PITCH * 4 + 1024)
 
 typedef struct exl2k_exl3_expert_args {
     exl2k_exl3_args product; /* but for its parts, which `experts` has: `first` is that of the product, `parts` their

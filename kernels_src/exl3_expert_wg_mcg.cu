@@ -3,7 +3,7 @@
    gives: exl2k_exl3_expert_wg_mcg. */
 #include "exl3_expert_wg.cuh"
 
-extern "C" __global__ void __launch_bounds__(EXL2K_EXL3_WG_THREADS, 1)
+extern "C" __global__ void __launch_bounds__(EXL2K_EXL3_THREADS, 2)
 exl2k_exl3_expert_wg_mcg(const __grid_constant__ exl2k_exl3_expert_args a)
 {
     exl2k_exl3_expert_wg<EXL2K_EXL3_MCG>(a);

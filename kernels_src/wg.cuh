@@ -50,8 +50,18 @@ template <u32 N> EXL2K_FN void exl2k_wg_hold(f32 (&d)[N][4])
     "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, " \
     "%46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}"
 
-/* d = a b (first) or d += a b, with 16 elements of k, and 64 or 128 columns. Rows: B's tiles hold rows of B, see
+/* d = a b (first) or d += a b, with 16 elements of k, and 32, 64 or 128 columns. Rows: B's tiles hold rows of B, see
    exl2k_wg_rows. Lane 4g + t of warp w has rows 16w + g and 16w + g + 8, as in exl2k_mma. */
+template <bool ROWS> EXL2K_FN void exl2k_wg_multiply(f32 (&d)[4][4], const u32 a[4], u64 b, bool first)
+{
+    asm volatile("{\n.reg .pred p;\nsetp.eq.u32 p, %21, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, p, "
+                 "1, 1, %22;\n}"
+                 : EXL2K_WG_16(d)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((u32)first), "n"(ROWS ? 1 : 0) : "memory");
+}
+
 template <bool ROWS> EXL2K_FN void exl2k_wg_multiply(f32 (&d)[8][4], const u32 a[4], u64 b, bool first)
 {
     asm volatile("{\n.reg .pred p;\nsetp.eq.u32 p, %37, 0;\n"

@@ -212,8 +212,8 @@ static void launch_part(const layer *l, exl2k_exl3_expert_args a, uint32_t part,
         if (l->books[part] >> book & 1) {
             exl2__cuda_kernel kernel = exl2__cuda_exl3_expert_gemm(book, by_wg);
             rig_launch(by_wg ? &wg[book] : &gemm[book], exl2__cuda_kernel_rows[kernel].function, a.strips,
-                       slots / tile_rows + exl2__min32(slots, a.count), exl2__cuda_exl3_gemm_threads(tile_rows),
-                       exl2__cuda_exl3_gemm_shared(tile_rows), &a, sizeof a);
+                       slots / tile_rows + exl2__min32(slots, a.count), EXL2K_EXL3_THREADS,
+                       by_wg ? EXL2K_EXL3_EXPERT_WG_SHARED : EXL2K_EXL3_GEMM_SHARED, &a, sizeof a);
         }
     }
 }

@@ -68,8 +68,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_grouped_part(exl2__cuda_model *m, cons
     bool wg = exl2__cuda_exl3_by_wg(m->gpu);
     uint32_t tile_rows = wg ? EXL2K_EXL3_EXPERT_TILE_MAX : EXL2K_EXL3_GEMM_ROWS, slots = a.product.rows * a.active;
     exl2__cuda_grid grid = { .x = a.strips, .y = slots / tile_rows + exl2__min32(slots, a.count),
-                             .threads = exl2__cuda_exl3_gemm_threads(tile_rows),
-                             .shared_bytes = exl2__cuda_exl3_gemm_shared(tile_rows) };
+                             .threads = EXL2K_EXL3_THREADS,
+                             .shared_bytes = wg ? EXL2K_EXL3_EXPERT_WG_SHARED : EXL2K_EXL3_GEMM_SHARED };
     a.part = part;
     for (uint32_t book = 0; book < EXL2__CUDA_EXL3_BOOKS; book++) {
         if (exl2__cuda_experts_of(layer)->books[part] >> book & 1) {
