@@ -38,7 +38,9 @@ typedef struct exl2k_out {
     u32 rows, small;
     f32 weight; /* residual only */
     u32 index;  /* residual: index of the output */
-    f32 added;  /* residual, EXL2K_STEER */
+#if EXL2K_STEER
+    f32 added;  /* residual */
+#endif
 } exl2k_out;
 
 /* This thread's first item. Computed from the thread index at each use, because registers are scarce. */
@@ -114,22 +116,27 @@ template <u32 M> EXL2K_FN u32 exl2k_first_column(const exl2k_gemv_args &a, exl2k
     return (block.begin + exl2k_item_strip<M>()) * 16 + exl2k_item_column<M>();
 }
 
+#if EXL2K_STEER
 /* What control vectors add to output n of a row. Adding -0 changes no bit. */
 EXL2K_FN f32 exl2k_out_added(const exl2k_gemv_args &a, u32 row, u32 n)
 {
     return a.added ? exl2k_load_f32(a.added + ((u64)row * a.residual_pitch + n) * 4) : -0.0f;
 }
+#endif
 
 /* Loads constants of a block, which no kernel writes. Many rows: only prefetches them into L2. */
 template <u32 M> EXL2K_FN void exl2k_out_constants(exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block)
 {
-    u32 end, n = exl2k_first_column<M>(a, block, &end);
-    if (EXL2K_STEER && M == 1 && a.kind == EXL2K_GEMV_RESIDUAL) {
-        o.added = n < end ? exl2k_out_added(a, 0, n) : -0.0f;
+#if EXL2K_STEER
+    if (M == 1 && a.kind == EXL2K_GEMV_RESIDUAL) {
+        u32 last, at = exl2k_first_column<M>(a, block, &last);
+        o.added = at < last ? exl2k_out_added(a, 0, at) : -0.0f;
     }
+#endif
     if (a.kind != EXL2K_GEMV_RESIDUAL || !exl2k_out_wanted(a)) {
         return;
     }
+    u32 end, n = exl2k_first_column<M>(a, block, &end);
     /* With one row, load the constants of this thread's first item. With many rows, prefetch them. */
     if (n < end && M == 1) {
         o.index = a.map ? exl2k_load_u16(a.map + n * 2) : n;
@@ -150,7 +157,9 @@ template <u32 M> EXL2K_FN exl2k_out exl2k_out_open(const exl2k_gemv_args &a, exl
     o.rows = 1;
     o.index = 0;
     o.weight = 0.0f;
+#if EXL2K_STEER
     o.added = -0.0f;
+#endif
     exl2k_out_constants<M>(o, a, block);
     if (threadIdx.x < M) {
         exl2k_shared_store(small + exl2k_small_total<M>() + threadIdx.x * 4, 0);
@@ -235,13 +244,16 @@ EXL2K_FN f32 exl2k_out_residual_item(const exl2k_out &o, const exl2k_gemv_args &
     /* Load the residual, the weight of the next norm and the index of the output. */
     if (M == 1) {
         r = exl2k_shared_load_f32(o.small + EXL2K_SMALL_RESIDUAL + threadIdx.x * 4);
+#if EXL2K_STEER
+        r += o.added;
+#endif
     } else {
         r = exl2k_load_f32(at);
+#if EXL2K_STEER
+        r += exl2k_out_added(a, row, n);
+#endif
         weight = exl2k_out_wanted(a) ? __uint_as_float(exl2k_load_constant(a.weight + n * 4)) : 0.0f;
         index = a.map ? exl2k_load_u16(a.map + n * 2) : n;
-    }
-    if (EXL2K_STEER) {
-        r += M == 1 ? o.added : exl2k_out_added(a, row, n);
     }
     /* Store the new residual and the next product's input. */
     f32 v = exl2k_partial_total<M>(sums, exl2k_partials(a.matrix), strip, exl2k_item_column<M>(), row) + bias;

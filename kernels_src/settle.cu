@@ -330,9 +330,11 @@ EXL2K_FN void exl2k_settle_settle(const exl2k_settle_args &a, u16 *staged, f32 *
         exl2k_settle_norm norm = exl2k_settle_norm_of<V>(a, branch, branch_first, partial);
         exl2k_settle_add<V>(a, fixed, residual, branch, norm);
     }
-    if constexpr (STEER) {
-        __syncthreads(); /* all threads have read `first` */
-        exl2k_settle_add_row<V>(a, residual, a.added + (u64)row * a.hidden * 4);
+    if (STEER && a.added) {
+        u64 added = a.added + (u64)row * a.hidden * 4;
+        first = a.branch ? first : first + exl2k_load_f32(added); /* as if the row had been read with it */
+        __syncthreads(); /* all threads have read what was element 0 */
+        exl2k_settle_add_row<V>(a, residual, added);
     }
     /* Normalise the residual. */
     exl2k_settle_norm norm = { 0.0f, 1.0f };

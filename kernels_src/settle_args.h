@@ -35,7 +35,7 @@ typedef struct exl2k_settle_args {
                                     most EXL2K_SETTLE_STAGED; 0: it has rows */
     exl2k_u32 late;              /* 1: the next kernel starts only when the row has arrived */
     exl2k_u64 added;             /* exl2k_settle_steer: f32 [rows, hidden] that is added to the residual before its norm
-                                    (steer_args.h) */
+                                    (steer_args.h); 0: nothing */
 } exl2k_settle_args;
 
 /* Consecutive elements that a thread works on. */

@@ -124,15 +124,22 @@ static void use(const rig *r, uint32_t gpu_us, exl2_model drafter, const outcome
 
 static void compare(const outcome *got, const outcome *wanted, bool saves, const char *model, const char *how)
 {
-    bool same = !saves || (got->saved_bytes == wanted->saved_bytes
-                           && memcmp(got->saved, wanted->saved, got->saved_bytes) == 0);
+    bool saved = !saves || (got->saved_bytes == wanted->saved_bytes
+                            && memcmp(got->saved, wanted->saved, got->saved_bytes) == 0);
+    if (!CHECK(saved)) {
+        printf("  %s, %s: other bits are saved\n", model, how);
+    }
     for (uint32_t i = 0; i <= JOBS; i++) {
         const rig_said *g = &got->said[i], *w = &wanted->said[i];
-        same = same && g->count == w->count && memcmp(g->ids, w->ids, w->count * sizeof *w->ids) == 0
-             && memcmp(g->logprobs, w->logprobs, w->count * sizeof *w->logprobs) == 0;
-    }
-    if (!CHECK(same)) {
-        printf("  %s, %s: other bits\n", model, how);
+        uint32_t same = 0;
+        while (same < w->count && same < g->count && g->ids[same] == w->ids[same]
+               && memcmp(&g->logprobs[same], &w->logprobs[same], sizeof *w->logprobs) == 0) {
+            same++;
+        }
+        if (!CHECK(g->count == w->count && same == w->count)) {
+            printf("  %s, %s: other bits, job %u from token %u on (%g, not %g)\n", model, how, i, same,
+                   (double)g->logprobs[same], (double)w->logprobs[same]);
+        }
     }
 }
 

@@ -161,7 +161,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_launch(exl2__cuda_model *m, exl2k_ex
         { EXL2__KERNEL_exl2k_expert1_steer, EXL2__KERNEL_exl2k_expert8_steer },
         { EXL2__KERNEL_exl2k_expert1_affine_steer, EXL2__KERNEL_exl2k_expert8_affine_steer },
     };
-    return exl2__cuda_chain(m, kernels[affine + 2 * (a->added > 0)][rows > 1], grid, a);
+    return exl2__cuda_chain(m, kernels[affine + 2 * exl2__cuda_steers_few(m)][rows > 1], grid, a);
 }
 
 /* h of a slice. */

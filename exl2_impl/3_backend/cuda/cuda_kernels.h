@@ -133,10 +133,11 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     if (strcmp(module, "steer.cu") == 0) {
         return n->steers;
     }
-    if (strstr(module, "_steer.cu")) { /* as above; settle.cu has its own */
-        bool has_large = n->large && !n->any, of_large = strstr(module, "_large") != NULL;
+    if (strstr(module, "_steer.cu")) { /* as those without it; settle.cu has its own */
+        bool any = strstr(module, "_any_") != NULL, of_large = strstr(module, "_large") != NULL;
         bool sixteen = strcmp(module, "gemv16_steer.cu") == 0, affine = strstr(module, "_affine") != NULL;
-        bool kind = sixteen ? n->many && !n->any : affine ? n->affine : expert || of_large == has_large;
+        bool llama = !n->any && of_large == n->large;
+        bool kind = sixteen ? n->many && !n->any : affine ? n->affine : expert || (any ? n->any : llama);
         return n->steers && (expert ? n->experts : !n->settles) && kind;
     }
     if (strncmp(module, "tower", 5) == 0) {

@@ -250,20 +250,21 @@ EXL2__PRIVATE exl2_result exl2__cuda_lora_order(const exl2__device *device, exl2
         return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "layer %u: adapters of routers and experts, but of shared ones, "
                           "are not computed on the GPU: open the engine with EXL2_BACKEND_CPU", of.layer->index);
     }
-    if (m->plan->shape.exl3) {
-        return EXL2_OK; /* all inputs and outputs are in the order of the file */
-    }
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(of.matrix);
+    if (w->exl3.parts > 0 || w->alone[0]) {
+        return EXL2_OK; /* inputs and outputs are in the order of the file */
+    }
     if (w->order.apart) {
         return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "layer %u: adapters of matrices whose parts order their inputs "
                           "differently are not computed on the GPU: open the engine with EXL2_BACKEND_CPU",
                           of.layer->index);
     }
-    for (uint32_t i = 0; w->order_host && i < w->in; i++) {
+    for (uint32_t i = 0; w->order_host && !w->natural && i < w->in; i++) {
         in_at[i] = w->order_host[i];
     }
     const exl2__matrix *down = of.layer->matrix[EXL2__ROLE_DOWN];
-    const uint16_t *outputs = w->order.by_down ? exl2__cuda_matrix_of(down)->order_host : NULL;
+    const exl2__cuda_matrix *reader = w->order.by_down ? exl2__cuda_matrix_of(down) : NULL;
+    const uint16_t *outputs = reader && !reader->natural ? reader->order_host : NULL;
     for (uint32_t i = 0; outputs && i < w->device.part[0].columns; i++) {
         out_at[i] = outputs[i];
     }

@@ -109,6 +109,10 @@ static inline uint64_t exl2__cuda_rows_at(const exl2__cuda_model *m)
 /* Whether products of the pass add what adapters add themselves (cuda_lora.h). */
 static inline bool exl2__cuda_lora_fused(const exl2__cuda_model *m) { return m->pass.adapted && !m->pass.apart; }
 
+/* Whether kernels of the pass add control vectors themselves. All products of few rows, and all launches of `settle`,
+   are those that can, as another kernel in each layer would have to fetch its code anew: 2 us (H200). */
+static inline bool exl2__cuda_steers_few(const exl2__cuda_model *m) { return m->pass.steered && !m->pass.by_gemm; }
+
 /* CTAs of a product with `strips` strips, or pairs of strips, on `sms` SMs. No CTA is launched without work. If a third
    of the SMs can be left to the next kernel, which starts there early, without more work for any CTA, it is left. */
 static inline uint32_t exl2__cuda_ctas_on(uint32_t sms, uint32_t strips)
@@ -196,15 +200,16 @@ EXL2__PRIVATE exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__ma
         { EXL2__KERNEL_exl2k_gemv1_affine, EXL2__KERNEL_exl2k_gemv8_affine },
         { EXL2__KERNEL_exl2k_gemv1_large, EXL2__KERNEL_exl2k_gemv8_large },
     };
-    static const exl2__cuda_kernel steering[][2] = { /* smaller matrices have those for any family */
-        { EXL2__KERNEL_exl2k_gemv1_any_steer, EXL2__KERNEL_exl2k_gemv8_any_steer },
+    static const exl2__cuda_kernel steering[][2] = {
+        { EXL2__KERNEL_exl2k_gemv1_steer, EXL2__KERNEL_exl2k_gemv8_steer },
         { EXL2__KERNEL_exl2k_gemv1_any_steer, EXL2__KERNEL_exl2k_gemv8_any_steer },
         { EXL2__KERNEL_exl2k_gemv1_affine_steer, EXL2__KERNEL_exl2k_gemv8_affine_steer },
         { EXL2__KERNEL_exl2k_gemv1_large_steer, EXL2__KERNEL_exl2k_gemv8_large_steer },
     };
     uint32_t which = variant == 0 && exl2__cuda_is_large(m->gpu, &m->plan->shape) ? 3 : variant;
-    const exl2__cuda_kernel *kernel = a->added ? steering[which] : kernels[which];
-    exl2__cuda_kernel sixteen = a->added ? EXL2__KERNEL_exl2k_gemv16_steer : EXL2__KERNEL_exl2k_gemv16;
+    bool steers = exl2__cuda_steers_few(m);
+    const exl2__cuda_kernel *kernel = steers ? steering[which] : kernels[which];
+    exl2__cuda_kernel sixteen = steers ? EXL2__KERNEL_exl2k_gemv16_steer : EXL2__KERNEL_exl2k_gemv16;
     for (uint32_t done = 0; done < rows; done += a->rows) {
         uint32_t left = rows - done, lanes = left == 1 ? 1 : left > 8 && exl2__cuda_has_sixteen(m, variant) ? 16 : 8;
         uint32_t shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, m->limits.shared_bytes, 0);

@@ -131,7 +131,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_settle_rows(exl2__cuda_model *m, exl2k_sett
     /* Where the block's product leaves many SMs to others, the product after this kernel would start there, and its
        copies would delay attention and the block. */
     a.late = 3 * exl2__cuda_residual_ctas(m) <= 2 * m->limits.ctas;
-    exl2__cuda_kernel kernel = a.added ? EXL2__KERNEL_exl2k_settle_steer : EXL2__KERNEL_exl2k_settle;
+    bool steers = exl2__cuda_steers_few(m);
+    exl2__cuda_kernel kernel = steers ? EXL2__KERNEL_exl2k_settle_steer : EXL2__KERNEL_exl2k_settle;
     return a.branch || a.out[0] || a.added ? exl2__cuda_chain(m, kernel, grid, &a) : EXL2_OK;
 }
 

@@ -4,7 +4,7 @@
 
    A launch in each layer would cost a row 2 to 4 %. In passes of few rows the kernel that ends a layer (`down`, the
    experts' `down`, or `settle`) adds a row to the residual before the next norm reads it. One launch when the pass
-   begins makes these rows for all layers (kernels_src/steer_args.h). Those kernels are apart from the ones of passes
+   begins makes these rows for all layers (kernels_src/steer_args.h). The kernels are apart from those of passes
    without control vectors, whose graphs are what they were. In passes of many rows, which run by GEMM, an addition is
    a launch of its own; so it is before a product of few rows that adds adapters, too, whose kernel has no registers
    left. The phase `steer` has nothing left to do.
@@ -18,7 +18,7 @@
 static inline uint64_t exl2__cuda_steer_rows(const exl2__cuda_model *m, const exl2__layer *layer)
 {
     uint64_t bytes = EXL2K_STEER_ROWS * (uint64_t)m->plan->shape.hidden * sizeof(float);
-    bool adds = m->pass.steered && !m->pass.by_gemm && !exl2__plan_is_host(m->plan, layer->index);
+    bool adds = exl2__cuda_steers_few(m) && !exl2__plan_is_host(m->plan, layer->index);
     return adds ? m->b.steered + (layer->index - exl2__plan_first(m->plan)) * bytes : 0;
 }
 
@@ -39,7 +39,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_steer_launch(exl2__cuda_model *m, exl2__cud
 EXL2__PRIVATE exl2_result exl2__cuda_steer_fill(exl2__cuda_model *m)
 {
     uint32_t layers = exl2__cuda_steer_layers(m->plan);
-    bool fills = m->pass.steered && !m->pass.by_gemm && layers > 0;
+    bool fills = exl2__cuda_steers_few(m) && layers > 0;
     return fills ? exl2__cuda_steer_launch(m, EXL2__KERNEL_exl2k_steer_fill, 0, layers) : EXL2_OK;
 }
 
