@@ -22,7 +22,7 @@
 #include "expert_stream.cuh"
 
 #ifndef EXL2K_STEER
-#define EXL2K_STEER 0 /* 1: down adds control vectors to the residual, too */
+#define EXL2K_STEER 0 /* 1: down adds control vectors, up what adapters add */
 #endif
 
 /* ---- products ---- */
@@ -163,6 +163,17 @@ typedef struct exl2k_expert_output {
 
 template <u32 M> EXL2K_FN u32 exl2k_expert_row(void) { return threadIdx.x / 16 % M; }
 
+/* Address of what is added to gate and up of a row's expert. */
+template <u32 M> EXL2K_FN u64 exl2k_expert_added(const exl2k_expert_args &a, u32 expert, u32 row)
+{
+    u64 choice = a.rows.choice + ((u64)a.rows.first + row) * a.rows.active * 4;
+    u32 k = 0;
+    while (k + 1 < a.rows.active && exl2k_load(choice + k * 4) != expert) {
+        k++;
+    }
+    return a.added + (u64)(row * a.rows.active + k) * 2 * a.columns * 4;
+}
+
 template <u32 M>
 EXL2K_FN exl2k_expert_output exl2k_expert_output_up(const exl2k_expert_args &a, const exl2k_expert_shared &s,
                                                     const exl2k_expert_list &list, const exl2k_expert_block &b,
@@ -176,6 +187,11 @@ EXL2K_FN exl2k_expert_output exl2k_expert_output_up(const exl2k_expert_args &a, 
         o.strip = item - used * strips - p.strip;
         o.first = exl2k_expert_bias(p.bias, n);
         o.second = a.parts == 2 ? exl2k_expert_bias(s.part[o.part + 1].bias, n) : 0.0f;
+        if (EXL2K_STEER && a.added) {
+            u64 at = exl2k_expert_added<M>(a, list.index[used], row) + n * 4;
+            o.first += exl2k_load_f32(at);
+            o.second += a.parts == 2 ? exl2k_load_f32(at + a.columns * 4) : 0.0f;
+        }
     }
     return o;
 }

@@ -56,8 +56,9 @@ typedef struct exl2k_expert_args {
     exl2k_u64 norm;     /* down: weight of the next norm, f32 [columns] */
     exl2k_u64 map;      /* down: u16 [columns]; 0: identity */
     exl2k_u64 sums_before, sums_out; /* down: f32 [rows of the pass, slots_pitch] */
-    exl2k_u64 added;    /* down, of kernels with EXL2K_STEER: f32 [rows of the pass, residual_pitch] that is added to r
-                           first (steer_args.h); 0: nothing */
+    exl2k_u64 added;    /* of kernels with EXL2K_STEER; 0: nothing. down: f32 [rows of the pass, residual_pitch] that is
+                           added to r first (steer_args.h). up: f32 [slots, 2, columns] that is added to gate and up
+                           (lora_experts_args.h) */
     exl2k_u32 x_pitch, x_step, out_pitch, residual_pitch, next_pitch, slots_pitch; /* in elements */
     exl2k_u32 slots;    /* slots in use in all sums */
     exl2k_f32 eps, inverse_hidden;

@@ -101,6 +101,9 @@
     X(exl2k_lora_rows_t, "lora_rows.cu", exl2k_lora_rows_args, NONE)            \
     X(exl2k_lora_rows_add, "lora_rows.cu", exl2k_lora_rows_args, NONE)          \
     X(exl2k_lora_rows_act, "lora_rows.cu", exl2k_lora_rows_args, NONE)          \
+    X(exl2k_lora_experts_t, "lora_experts.cu", exl2k_lora_experts_args, NONE)   \
+    X(exl2k_lora_experts_up, "lora_experts.cu", exl2k_lora_experts_args, NONE)  \
+    X(exl2k_lora_experts_down, "lora_experts.cu", exl2k_lora_experts_args, NONE)\
     X(exl2k_copy_pages, "copy.cu", exl2k_copy_args, NONE)                       \
     X(exl2k_head_rows, "copy.cu", exl2k_head_rows_args, NONE)                   \
     X(exl2k_attend_prepare, "attend_prepare.cu", exl2k_prepare_args, NONE)      \

@@ -36,6 +36,7 @@ typedef struct exl2__lora_matrix {
 typedef struct exl2__lora_store {
     const exl2__lora_matrix *matrices; /* [layers, places] */
     uint32_t places, rank_max;
+    bool experts;    /* it adds to experts by number */
     uint64_t device[EXL2_DEVICES_MAX]; /* where backends have memory of their own: the address of the same table in
                                           that of each span (span.h) */
 } exl2__lora_store;

@@ -2,7 +2,7 @@
    adapters, text of the fake model with and without, closing, loading again, parking; models of one span and of two. */
 #include "cuda_rig.h"
 
-#include "../../kernels_src/lora_rows_args.h"
+#include "../../kernels_src/lora_experts_args.h"
 
 static rig_said said[6];
 
@@ -24,6 +24,7 @@ static exl2_result load_model(exl2_engine *e, uint32_t loras, bool keep_packed, 
 }
 
 static uint32_t fused, many; /* products of sampled rows with adapters; launches for rows of prompts */
+static uint32_t experts;     /* launches for experts */
 
 /* The adapter of a slot, as a launch sees it: its numbers are in memory that is allocated. */
 static void check_slot(uint64_t tables, uint32_t table, uint32_t place, uint32_t parts, uint32_t in, uint32_t slot)
@@ -70,11 +71,34 @@ static void check_many(const exl2k_lora_rows_args *a)
     }
 }
 
+/* A slice of rows: what is added to each expert that a row may choose. */
+static void check_experts(const exl2k_lora_experts_args *a)
+{
+    const uint32_t *rows = fake_memory(a->rows.rows_at, sizeof *rows);
+    experts++;
+    CHECK(rows && a->rows.first < *rows && a->parts == (a->down ? 1 : 2));
+    for (uint32_t i = 0; rows && i < EXL2K_EXPERT_ROWS && a->rows.first + i < *rows; i++) {
+        const uint16_t *set = fake_memory(a->row_sets + (a->rows.first + i) * sizeof *set, sizeof *set);
+        uint64_t at = a->sets + (set && *set ? *set - 1u : 0) * sizeof(exl2k_lora_set);
+        const exl2k_lora_set *uses = set && *set ? fake_memory(at, sizeof *uses) : NULL;
+        CHECK(uses && uses->count > 0);
+        for (uint32_t u = 0; uses && u < uses->count; u++) {
+            for (uint32_t e = 0; e < a->rows.count; e++) {
+                check_slot(a->tables, a->table, a->place + e * a->step, a->parts, a->in, uses->slots[u]);
+            }
+        }
+    }
+    uint64_t slots = EXL2K_EXPERT_ROWS * a->rows.active, outs = a->down ? *rows * a->out_pitch : slots * 2 * a->columns;
+    CHECK(fake_memory(a->t, slots * a->uses * a->parts * a->rank_stride * 4) && fake_memory(a->out, outs * 4));
+}
+
 static void run(const char *function, const void *arguments, const unsigned grid[3])
 {
     bool product = strncmp(function, "exl2k_gemv", 10) == 0;
     if (product && strstr(function, "_lora")) {
         check_fused((const exl2k_lora_gemv_args *)arguments);
+    } else if (strncmp(function, "exl2k_lora_experts", 18) == 0) {
+        check_experts((const exl2k_lora_experts_args *)arguments);
     } else if (strncmp(function, "exl2k_lora", 10) == 0) {
         check_many((const exl2k_lora_rows_args *)arguments);
     }
@@ -103,7 +127,9 @@ static void run_jobs(exl2_engine *e, exl2_model model, exl2_lora a, exl2_lora b)
     for (uint32_t i = 0; i < 10000 && exl2_step(e, &(exl2_step_desc){ .wait = true }) != EXL2_IDLE; i++) {
     }
     for (uint32_t i = 0; i < 6; i++) {
-        CHECK(said[i].done_events == 1 && said[i].result == EXL2_OK);
+        if (!CHECK(said[i].done_events == 1 && said[i].result == EXL2_OK)) {
+            printf("  job %u: %s\n", i, said[i].error);
+        }
         cuda_expect_history(e, sessions[i], EXL2__COUNT(cuda_prompt), EXL2__COUNT(cuda_prompt) + 20);
         CHECK_INT(exl2_session_close(e, sessions[i]), EXL2_OK);
     }
@@ -234,6 +260,37 @@ static void check_saves(void)
     machine_end();
 }
 
+/* Adapters of experts: in passes of few rows and in prompts, beside jobs without. */
+static void check_expert_use(void)
+{
+    static char model_path[1100], path[1100];
+    machine_make();
+    fake.run = run;
+    experts = 0;
+    exl2_engine *e = cuda_open();
+    exl2_model model;
+    exl2_model_info info;
+    exl2_lora a, b;
+    snprintf(model_path, sizeof model_path, "%s/fixtures/arch/mixtral", check_env("EXL2_TEST_DATA"));
+    exl2_model_desc m = { .path = model_path, .prefill_chunk = 32, .batch_max = 4, .lora_max = 2 };
+    m.cache.tokens = 16 * EXL2__PAGE_TOKENS;
+    CHECK_INT(exl2_model_measure(e, &m, &info), EXL2_OK);
+    CHECK_INT(exl2_model_load(e, &m, &model), EXL2_OK);
+    CHECK_INT(stats_of(e).device_bytes, info.device_bytes);
+    snprintf(path, sizeof path, "%s/fixtures/lora/experts/b", check_env("EXL2_TEST_DATA"));
+    exl2_lora_desc d = { .model = model, .path = path };
+    CHECK_INT(exl2_lora_load(e, &d, &b), EXL2_ERR_UNSUPPORTED); /* it adds to routers */
+    snprintf(path, sizeof path, "%s/fixtures/lora/experts/a", check_env("EXL2_TEST_DATA"));
+    CHECK_INT(exl2_lora_load(e, &d, &a), EXL2_OK);
+    CHECK_INT(exl2_lora_load(e, &d, &b), EXL2_OK);
+    exl2_engine_stats loaded = stats_of(e);
+    run_jobs(e, model, a, b);
+    CHECK(experts > 0 && experts % 4 == 0);
+    CHECK_INT(stats_of(e).allocations, loaded.allocations);
+    exl2_close(e);
+    machine_end();
+}
+
 static uint32_t cut(uint32_t layers, uint32_t *ends)
 {
     ends[0] = 1;
@@ -251,6 +308,7 @@ int main(void)
     check_use(false);
     check_use(true);
     fake_spans = NULL;
+    check_expert_use();
     check_saves();
     machine_drop_cache();
     fake_reset();

@@ -5,6 +5,7 @@
 #ifndef EXL2__CUDA_BUFFERS_H
 #define EXL2__CUDA_BUFFERS_H
 
+#include "../../../kernels_src/lora_experts_args.h"
 #include "../../../kernels_src/lora_rows_args.h"
 #include "../../../kernels_src/steer_args.h"
 #include "../../../kernels_src/attend_args.h"
@@ -78,6 +79,7 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint64_t lora_tables, lora_t, lora_turn; /* exl2k_lora_gemv_args; 0: the model has no adapters */
     uint64_t lora_t_bytes;
     uint64_t lora_rows_t, lora_act; /* exl2k_lora_rows_args: t, from */
+    uint64_t lora_experts_t, lora_experts; /* exl2k_lora_experts_args: t, out of up; 0: no experts, or no adapters */
     uint64_t steers, steered; /* exl2k_steer_args: vectors, added; 0: the model has no control vectors */
     uint64_t split_x, split_out; /* cuda_split.h: fp16 [16, x_pitch]; f32 [exl2__cuda_split_rows_max, 2 inter] */
     uint64_t logits, adjusted, keys, key_sums, sample_states, sample_bins; /* exl2k_sample_args */
@@ -102,8 +104,8 @@ typedef struct exl2__cuda_pass {
     uint64_t windowed;   /* exl2k_pass for attention of layers with window parts: its page tables are those of parts */
     uint64_t rows, samplings, copies, part_copies;
     uint64_t masks;      /* masks of the rows that have one, each aligned to 16 bytes */
-    uint64_t loras;      /* exl2k_lora_pass, if rows have adapters; exl2k_lora_set, if `apart` */
-    uint64_t row_sets;   /* if `apart`: u16 of each row */
+    uint64_t loras;      /* exl2k_lora_pass, if rows have adapters and not `apart` */
+    uint64_t sets, row_sets; /* exl2k_lora_set, and u16 of each row, if `apart` or `experts` */
     uint64_t row_steers, steers; /* exl2k_steer_args: row_sets, sets; if rows have control vectors */
     uint64_t turns;      /* exl2k_turn_args.turns, if `turned` */
     uint32_t row_count;  /* rows of launches; of a captured pass those of its class: exl2k_pass has its own */
@@ -114,7 +116,8 @@ typedef struct exl2__cuda_pass {
     bool captured;       /* decodes few enough rows: offsets of its data depend on row_count only, as graphs need */
     bool decodes;        /* as exl2__step.decodes: the head reads all rows */
     bool adapted;        /* rows have adapters (cuda_lora.h), */
-    bool apart;          /* and what these add to a product is computed by kernels of their own */
+    bool apart;          /* and what these add to a product is computed by kernels of their own, */
+    bool experts;        /* or they add to experts, too: such a pass is never captured */
     bool steered;        /* rows have control vectors (cuda_steer.h) */
     bool turned;         /* angles of some rows are not those of their places: exl2k_attend_turn rotates q and k */
     bool prompts;        /* rows of prompts: attention for prefill */
@@ -283,7 +286,7 @@ static inline uint64_t exl2__cuda_lora_data_bytes(const exl2__plan *p)
 {
     uint64_t rows = exl2__max32(p->rows_max, EXL2__CUDA_LORA_ROWS);
     uint64_t sets = exl2__max32(p->sequences_max, EXL2__CUDA_LORA_ROWS) * sizeof(exl2k_lora_set);
-    return exl2__max64(sizeof(exl2k_lora_pass), sets + exl2__align_up(rows * sizeof(exl2k_u16), 16));
+    return sizeof(exl2k_lora_pass) + sets + exl2__align_up(rows * sizeof(exl2k_u16), 16);
 }
 
 /* Bytes of exl2k_lora_gemv_args.t. */
@@ -450,6 +453,10 @@ EXL2__PRIVATE void exl2__cuda_buffers_layout(exl2__cuda_buffers *b, const exl2__
                     * exl2__cuda_lora_rank_stride(p);
     uint64_t lora_act = (uint64_t)exl2__min32(p->rows_max, EXL2__CUDA_LORA_ACT_ROWS) * 2 * s->inter;
     b->lora_rows_t = p->lora_max ? exl2__cuda_arena_take(a, lora_t * sizeof(float)) : 0;
+    uint64_t lora_slots = p->lora_max ? EXL2K_EXPERT_ROWS * (uint64_t)s->experts.active : 0;
+    uint64_t lora_slot = (uint64_t)exl2__cuda_lora_uses(p) * 2 * exl2__cuda_lora_rank_stride(p);
+    b->lora_experts_t = lora_slots ? exl2__cuda_arena_take(a, lora_slots * lora_slot * sizeof(float)) : 0;
+    b->lora_experts = lora_slots ? exl2__cuda_arena_take(a, lora_slots * 2 * s->experts.inter * sizeof(float)) : 0;
     b->lora_act = p->lora_max ? exl2__cuda_arena_take(a, lora_act * sizeof(float)) : 0;
     uint64_t steer_row = (uint64_t)exl2__cuda_steer_layers(p) * s->hidden * sizeof(float);
     b->steers = p->steer_max ? exl2__cuda_arena_take(a, p->steer_max * steer_row) : 0;

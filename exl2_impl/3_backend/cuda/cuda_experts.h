@@ -161,7 +161,39 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_launch(exl2__cuda_model *m, exl2k_ex
         { EXL2__KERNEL_exl2k_expert1_steer, EXL2__KERNEL_exl2k_expert8_steer },
         { EXL2__KERNEL_exl2k_expert1_affine_steer, EXL2__KERNEL_exl2k_expert8_affine_steer },
     };
-    return exl2__cuda_chain(m, kernels[affine + 2 * exl2__cuda_steers_few(m)][rows > 1], grid, a);
+    bool steers = exl2__cuda_steers_few(m) || m->pass.experts;
+    return exl2__cuda_chain(m, kernels[affine + 2 * steers][rows > 1], grid, a);
+}
+
+/* ---- adapters of experts ---- */
+
+/* The kernel that computes t of a slice of rows, and then the one that adds B t: to gate and up, before `up`, or to the
+   residual, before `down`. */
+EXL2__PRIVATE exl2_result exl2__cuda_expert_loras(exl2__cuda_model *m, const exl2__layer *layer, uint32_t first,
+                                                  bool down)
+{
+    const exl2__shape *s = &m->plan->shape;
+    const exl2__cuda_experts *e = exl2__cuda_experts_of(layer);
+    uint32_t rows = exl2__min32(m->pass.row_count - first, EXL2K_EXPERT_ROWS), slots = rows * s->experts.active;
+    exl2__role role = down ? EXL2__ROLE_EXPERT_DOWN : EXL2__ROLE_EXPERT_UP;
+    exl2k_lora_experts_args a = {
+        .rows = exl2__cuda_expert_slice(m, first), .row_sets = m->pass.row_sets, .sets = m->pass.sets,
+        .tables = m->b.lora_tables, .x = down ? m->b.routed.h : m->b.routed.x, .t = m->b.lora_experts_t,
+        .out = down ? m->b.residual : m->b.lora_experts, .down = down, .parts = down ? 1 : e->parts,
+        .table = exl2__cuda_lora_table(m->plan),
+        .place = layer->index * exl2__lora_places(s->experts.count) + exl2__role_lora_place(role, 0, 0),
+        .step = EXL2__LORA_EXPERT_PARTS, .in = down ? s->experts.inter : s->hidden,
+        .columns = down ? s->hidden : s->experts.inter, .uses = exl2__cuda_lora_uses(m->plan),
+        .rank_stride = exl2__cuda_lora_rank_stride(m->plan), .x_pitch = down ? m->b.routed.h_pitch : m->b.x_pitch,
+        .out_pitch = s->hidden, .scale = s->residual_scale
+    };
+    exl2__cuda_grid grid = { .x = slots, .y = a.parts, .threads = EXL2K_LORA_EXPERTS_THREADS };
+    EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_lora_experts_t, grid, &a));
+    grid = (exl2__cuda_grid){ .x = (uint32_t)exl2__div_up(a.columns, EXL2K_LORA_EXPERTS_THREADS),
+                              .y = down ? rows : slots, .z = down ? 1 : a.parts,
+                              .threads = EXL2K_LORA_EXPERTS_THREADS };
+    return exl2__cuda_chain(m, down ? EXL2__KERNEL_exl2k_lora_experts_down : EXL2__KERNEL_exl2k_lora_experts_up, grid,
+                            &a);
 }
 
 /* h of a slice. */
@@ -187,6 +219,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_slice_up(exl2__cuda_model *m, const 
         a.x = gather.to;
         a.x_step = EXL2K_EXPERT_ROWS * m->b.x_pitch;
     }
+    if (m->pass.experts) {
+        EXL2__TRY(exl2__cuda_expert_loras(m, layer, first, false));
+        a.added = m->b.lora_experts;
+    }
     return exl2__cuda_expert_launch(m, &a, rows, e->affine);
 }
 
@@ -202,6 +238,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_slice_down(exl2__cuda_model *m, cons
                             .down = 1, .parts = 1, .inputs = s->experts.inter, .columns = s->hidden,
                             .scale = s->residual_scale, .table_chunks = e->table_chunks, .chunks = e->chunks[1],
                             .slot_bytes = e->chunk_bytes[1] };
+    EXL2__TRY(m->pass.experts ? exl2__cuda_expert_loras(m, layer, first, true) : EXL2_OK);
     if (exl2__cuda_folds(s) && !m->pass.by_gemm) {
         a.added = exl2__cuda_steer_rows(m, layer);
         exl2__cuda_follower next = exl2__cuda_follower_of(m, layer);
@@ -241,7 +278,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_grouped(exl2__cuda_model *m, const e
 }
 
 /* Passes by GEMM do all of their work in expert_down; so do those of several slices, because h has room for
-   one. */
+   one. Where adapters add to experts, passes by GEMM have slices, too. */
 EXL2__PRIVATE exl2_result exl2__cuda_expert_up(exl2__cuda_model *m, const exl2__layer *layer)
 {
     bool one = m->pass.row_count <= EXL2K_EXPERT_ROWS && !m->pass.by_gemm;
@@ -255,7 +292,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_up(exl2__cuda_model *m, const exl2__
 
 EXL2__PRIVATE exl2_result exl2__cuda_expert_down(exl2__cuda_model *m, const exl2__layer *layer)
 {
-    if (m->pass.by_gemm) {
+    if (m->pass.by_gemm && !m->pass.experts) {
         return exl2__cuda_expert_grouped(m, layer);
     }
 #if EXL2__EXL3
@@ -263,7 +300,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_down(exl2__cuda_model *m, const exl2
         return exl2__cuda_exl3_experts(m, layer, true);
     }
 #endif
-    if (m->pass.row_count <= EXL2K_EXPERT_ROWS) {
+    if (m->pass.row_count <= EXL2K_EXPERT_ROWS && !m->pass.by_gemm) {
         return exl2__cuda_expert_slice_down(m, layer, 0);
     }
     for (uint32_t first = 0; first < m->pass.row_count; first += EXL2K_EXPERT_ROWS) {

@@ -123,8 +123,8 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     if (n->by_wg && strncmp(module, "gemm", 4) == 0) {
         return false; /* loaded late if the model's matrices need it */
     }
-    if (strcmp(module, "lora_rows.cu") == 0) {
-        return n->loras;
+    if (strncmp(module, "lora_", 5) == 0) {
+        return n->loras && (strcmp(module, "lora_experts.cu") != 0 || n->experts);
     }
     if (strstr(module, "_lora.cu")) { /* smaller matrices have those for any family */
         bool has_large = n->large && !n->any, of_large = strstr(module, "_large") != NULL;
@@ -138,7 +138,7 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
         bool sixteen = strcmp(module, "gemv16_steer.cu") == 0, affine = strstr(module, "_affine") != NULL;
         bool llama = !n->any && of_large == n->large;
         bool kind = sixteen ? n->many && !n->any : affine ? n->affine : expert || (any ? n->any : llama);
-        return n->steers && (expert ? n->experts : !n->settles) && kind;
+        return expert ? n->experts && kind && (n->steers || n->loras) : n->steers && !n->settles && kind;
     }
     if (strncmp(module, "tower", 5) == 0) {
         bool by_wg = strstr(module, "_wg") != NULL, plain = strcmp(module, "tower_product.cu") == 0;

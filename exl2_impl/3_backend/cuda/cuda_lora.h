@@ -12,7 +12,11 @@
    Rows of prompts run by GEMM. t = factor A x is a kernel before the base's product, and B t is added after it. Gate
    and up, whose product applies the activation, are stored without it instead (kernels_src/lora_rows.cu). So do all
    rows of models with EXL3 matrices: A multiplies x before signs and transform, B t is added after them and the bias
-   (cuda_multiply.h). */
+   (cuda_multiply.h).
+
+   Adapters of experts by number add to what the experts' kernels of few rows compute (cuda_experts.h). Their passes are
+   enqueued kernel by kernel, so that no other pass has these launches, and their prompts go through the experts in
+   slices. */
 #ifndef EXL2__CUDA_LORA_H
 #define EXL2__CUDA_LORA_H
 
@@ -132,7 +136,7 @@ EXL2__PRIVATE exl2k_lora_rows_args exl2__cuda_lora_rows_args(const exl2__cuda_mo
     const exl2__plan *p = m->plan;
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(of.matrix);
     exl2k_lora_rows_args l = {
-        .row_sets = m->pass.row_sets, .sets = m->pass.loras, .tables = m->b.lora_tables, .t = m->b.lora_rows_t,
+        .row_sets = m->pass.row_sets, .sets = m->pass.sets, .tables = m->b.lora_tables, .t = m->b.lora_rows_t,
         .x = a->x, .out = a->out, .rows = rows, .table = exl2__cuda_lora_table(p), .parts = exl2__cuda_lora_parts(w),
         .place = of.layer->index * exl2__lora_places(p->shape.experts.count)
                + exl2__role_lora_place(of.role, of.expert, 0),
@@ -240,18 +244,47 @@ EXL2__PRIVATE exl2_result exl2__cuda_lora_write(exl2__device *device, uint64_t a
     return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_upload(m, at, data, bytes));
 }
 
+#ifndef EXL2_NO_MOE
+/* The same for an expert: rows that experts of several orders read are in the order of the file. */
+EXL2__PRIVATE void exl2__cuda_lora_order_expert(const exl2__cuda_model *m, exl2__operand of, uint32_t *in_at,
+                                                uint32_t *out_at)
+{
+    const exl2__cuda_experts *e = exl2__cuda_experts_of(of.layer);
+    uint32_t inter = m->plan->shape.experts.inter, hidden = m->plan->shape.hidden;
+    const uint16_t *down = e->downs ? e->downs + (size_t)of.expert * inter : NULL;
+    bool up = of.role == EXL2__ROLE_EXPERT_UP;
+    for (uint32_t i = 0; down && i < inter; i++) {
+        (up ? out_at : in_at)[i] = down[i];
+    }
+    for (uint32_t i = 0; up && e->first && !e->order.apart && i < hidden; i++) {
+        in_at[i] = e->first[i];
+    }
+}
+#endif
+
 /* A's columns lie in the order of x of its matrix (cuda_order.h), rows of B of gate and up in that of `down`. */
 EXL2__PRIVATE exl2_result exl2__cuda_lora_order(const exl2__device *device, exl2__operand of, uint32_t part,
                                                 uint32_t *in_at, uint32_t *out_at)
 {
     const exl2__cuda_model *m = exl2__cuda_of(device);
     (void)part;
-    if (of.role >= EXL2__ROLE_ROUTER) {
-        return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "layer %u: adapters of routers and experts, but of shared ones, "
-                          "are not computed on the GPU: open the engine with EXL2_BACKEND_CPU", of.layer->index);
+    bool expert = of.role >= EXL2__ROLE_SINGLES;
+    if (of.role == EXL2__ROLE_ROUTER) {
+        return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "layer %u: adapters of routers are not computed on the GPU: open "
+                          "the engine with EXL2_BACKEND_CPU", of.layer->index);
     }
+#ifndef EXL2_NO_MOE
+    if (expert && exl2__cuda_experts_of(of.layer)->exl3) {
+        return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "layer %u: adapters of experts in EXL3 are not computed on the "
+                          "GPU: open the engine with EXL2_BACKEND_CPU", of.layer->index);
+    }
+    if (expert) {
+        exl2__cuda_lora_order_expert(m, of, in_at, out_at);
+        return EXL2_OK;
+    }
+#endif
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(of.matrix);
-    if (w->exl3.parts > 0 || w->alone[0]) {
+    if (expert || w->exl3.parts > 0 || w->alone[0]) {
         return EXL2_OK; /* inputs and outputs are in the order of the file */
     }
     if (w->order.apart) {

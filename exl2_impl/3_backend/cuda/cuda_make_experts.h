@@ -87,6 +87,21 @@ EXL2__PRIVATE exl2_result exl2__cuda_make_expert_exl3(exl2__cuda_model *m, const
 }
 #endif
 
+/* Keeps the order of inputs of a `down` in host memory, for adapters. */
+EXL2__PRIVATE void exl2__cuda_experts_keep(exl2__cuda_model *m, const exl2__matrix_desc *down, exl2__cuda_experts *e)
+{
+    uint64_t all = (uint64_t)e->count * down->in;
+    bool first = down->expert == 0 && down->kind != EXL2__MATRIX_DENSE;
+    if (first && m->orders_max - m->orders_used >= all) {
+        e->downs = m->orders + m->orders_used;
+        m->orders_used += all;
+    }
+    for (uint32_t i = 0; e->downs && i < down->in; i++) {
+        uint16_t *order = m->orders + (e->downs - m->orders) + (size_t)down->expert * down->in;
+        order[i] = exl2__cuda_order_in_memory(down, i);
+    }
+}
+
 /* Makes a matrix of an expert, and writes its description into the layer's array. */
 EXL2__PRIVATE exl2_result exl2__cuda_make_expert(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
                                                  exl2__cuda_experts *e)
@@ -116,6 +131,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_make_expert(exl2__cuda_model *m, const exl2
     }
     e->chunk_bytes[down] = exl2__max32(e->chunk_bytes[down], e->now.chunk_bytes);
     if (down) {
+        exl2__cuda_experts_keep(m, parts, e);
         return exl2__cuda_upload(m, expert + offsetof(exl2k_expert, down), &e->now.device, sizeof e->now.device);
     }
     e->parts = count;

@@ -69,6 +69,8 @@ typedef struct exl2__cuda_experts {
     uint8_t books[EXL2K_EXL3_EXPERT_PARTS]; /* exl3: a bit EXL2K_EXL3_* for each codebook, by part */
     uint64_t first_bytes;
     uint16_t *first;                /* [in] the table of expert 0, to compare others with; NULL: it is dense */
+    const uint16_t *downs;          /* [count, inputs of down] exl2__cuda_order_in_memory of each input of each `down`,
+                                       for adapters; NULL: as in the file, or the model has no adapters */
 } exl2__cuda_experts;
 
 typedef struct exl2__cuda_vector {
@@ -352,6 +354,7 @@ static inline uint64_t exl2__cuda_orders_max(const exl2__plan *p)
 {
     const exl2__shape *s = &p->shape;
     uint64_t layer = 2 * (uint64_t)s->hidden + s->heads * s->head_dim + exl2__max32(s->inter, s->experts.shared_inter);
+    layer += (uint64_t)s->experts.count * s->experts.inter;
     return p->lora_max ? layer * exl2__plan_span(p) : 0;
 }
 

@@ -11,7 +11,7 @@
 
 /* Offsets of the parts of a pass's data, in bytes. Captured graphs know those up to `steers`. */
 typedef struct exl2__cuda_pass_offsets {
-    uint64_t groups, windowed, rows, samplings, loras, row_sets, row_steers, steers;
+    uint64_t groups, windowed, rows, samplings, loras, sets, row_sets, row_steers, steers;
     uint64_t tables, part_tables, tiles, copies, part_copies, lists;
 } exl2__cuda_pass_offsets;
 
@@ -26,8 +26,10 @@ EXL2__PRIVATE exl2__cuda_pass_offsets exl2__cuda_pass_offsets_of(const exl2__cud
     at.loras = exl2__align_up(at.samplings + sampling_count * sizeof(exl2k_sampling), 16);
     uint64_t sets = pass->captured ? pass->row_count : step->lora_set_count; /* captured: as many at most */
     uint64_t row_sets = exl2__align_up(pass->row_count * sizeof(exl2k_u16), 16);
-    at.row_sets = at.loras + (pass->apart ? sets * sizeof(exl2k_lora_set) : 0);
-    at.row_steers = at.row_sets + (pass->apart ? row_sets : pass->adapted ? sizeof(exl2k_lora_pass) : 0);
+    bool by_sets = pass->apart || pass->experts;
+    at.sets = at.loras + (pass->adapted && !pass->apart ? sizeof(exl2k_lora_pass) : 0);
+    at.row_sets = at.sets + (by_sets ? sets * sizeof(exl2k_lora_set) : 0);
+    at.row_steers = at.row_sets + (by_sets ? row_sets : 0);
     at.steers = at.row_steers + (pass->steered ? row_sets : 0);
     at.tables = exl2__align_up(at.steers + (pass->steered ? sets * sizeof(exl2k_steer_set) : 0), 16);
     uint64_t table_bytes = (uint64_t)step->sequence_count * table_pitch * sizeof(uint32_t);
@@ -362,10 +364,11 @@ EXL2__PRIVATE bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k
     if (step->copy_count && m->pass.parts) {
         memcpy(k->slot + at->part_copies, step->part_copies, step->copy_count * sizeof *step->copies);
     }
-    if (m->pass.apart) {
-        exl2__cuda_fill_sets(m, (exl2k_lora_set *)(void *)(k->slot + at->loras),
+    if (m->pass.apart || m->pass.experts) {
+        exl2__cuda_fill_sets(m, (exl2k_lora_set *)(void *)(k->slot + at->sets),
                              (exl2k_u16 *)(void *)(k->slot + at->row_sets));
-    } else if (m->pass.adapted) {
+    }
+    if (m->pass.adapted && !m->pass.apart) {
         exl2__cuda_fill_loras(m, (exl2k_lora_pass *)(void *)(k->slot + at->loras));
     }
     if (m->pass.steered) {
@@ -402,6 +405,7 @@ EXL2__PRIVATE exl2__cuda_pass exl2__cuda_pass_captured(const exl2__cuda_model *m
     pass.rows = m->b.data + at.rows;
     pass.samplings = m->b.data + at.samplings;
     pass.loras = m->b.data + at.loras;
+    pass.sets = m->b.data + at.sets;
     pass.row_sets = m->b.data + at.row_sets;
     pass.row_steers = m->b.data + at.row_steers;
     pass.steers = m->b.data + at.steers;
@@ -468,6 +472,19 @@ EXL2__PRIVATE exl2_result exl2__cuda_send_vectors(exl2__cuda_model *m)
     return EXL2_OK;
 }
 
+/* Whether an adapter of the step adds to experts by number. */
+static inline bool exl2__cuda_lora_experts(const exl2__step *step)
+{
+    bool experts = false;
+    for (uint32_t i = 0; i < step->lora_set_count; i++) {
+        const exl2__lora_set *set = &step->lora_sets[i];
+        for (uint32_t u = 0; u < set->count; u++) {
+            experts = experts || set->uses[u].store->experts;
+        }
+    }
+    return experts;
+}
+
 EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
 {
     void *slot;
@@ -479,7 +496,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     *pass = (exl2__cuda_pass){ .row_count = step->row_count, .first_norm = true, .decodes = step->decodes,
                                .adapted = step->adapted, .steered = step->steered,
                                .prompts = step->kind == EXL2__ROWS_PROMPT, .parts = m->plan->window_pages > 0,
-                               .captured = step->decodes && step->row_count <= exl2__cuda_graph_rows(m->plan) };
+                               .experts = exl2__cuda_lora_experts(step) };
+    pass->captured = step->decodes && step->row_count <= exl2__cuda_graph_rows(m->plan) && !pass->experts;
     pass->apart = pass->adapted && (pass->prompts || m->plan->shape.exl3);
     EXL2__ASSERT(!pass->adapted || pass->prompts || step->row_count <= EXL2__CUDA_LORA_ROWS);
     if (pass->captured) {
@@ -498,6 +516,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     pass->rows = m->b.data + at.rows;
     pass->samplings = m->b.data + at.samplings;
     pass->loras = m->b.data + at.loras;
+    pass->sets = m->b.data + at.sets;
     pass->row_sets = m->b.data + at.row_sets;
     pass->row_steers = m->b.data + at.row_steers;
     pass->steers = m->b.data + at.steers;

@@ -169,6 +169,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_repeat_pass(exl2__cuda_model *m)
     uint32_t end = exl2__cuda_layer_units(m) + (m->step->masked ? 0 : m->head_units);
     m->pass.longest_context++;
     m->kept[m->step->group].pass.longest_context = m->pass.longest_context;
+    m->pass.chained = false; /* attention reads pages that the pass before has written, before it waits */
     EXL2__TRY(exl2__cuda_lora_turn(m));
     EXL2__TRY(m->pass.captured ? exl2__cuda_queue_graphs(m, 0, end) : exl2__cuda_queue_plain(m, 0, end));
     EXL2__TRY(exl2__cuda_cross_taken(m));
