@@ -9,6 +9,7 @@
 #include "rig.h"
 
 #define ROUNDS 100000u
+#define HOST_ROUNDS 5000u /* through host memory */
 #define SKIP 100u
 #define HALVES_MAX 28672u
 #define SET_BYTES (HALVES_MAX * 2u)
@@ -121,7 +122,7 @@ static void start(uint32_t i, const way *w, uint32_t halves)
                            .in_words = w->host ? of_host + (1 - i) * 2 * SET_BYTES : c->words.address,
                            .up = words + 64 * i, .start = words + 128, .ns = c->ns.address,
                            .wrong = c->counts.address, .late = c->counts.address + 4, .card = i, .halves = halves,
-                           .rounds = ROUNDS, .skip = SKIP };
+                           .rounds = w->host ? HOST_ROUNDS : ROUNDS, .skip = SKIP };
     void *arguments[1] = { &args };
     exl2__cuda_launch_attribute attribute = { .id = EXL2__CUDA_LAUNCH_COOPERATIVE, .value.on = 1 };
     exl2__cuda_launch launch = { { cta_count(), 1, 1 }, { 544, 1, 1 }, 0, c->stream, &attribute, 1 };
@@ -163,7 +164,7 @@ static double run(const way *w, uint32_t halves)
             most = exl2__max64(most, times[k]);
         }
     }
-    return (double)most / ROUNDS * 1e-3;
+    return (double)most / (w->host ? HOST_ROUNDS : ROUNDS) * 1e-3;
 }
 
 /* sleeps: CTAs sleep at random before they store; no gates. */
