@@ -418,6 +418,11 @@
    and back), else through host memory; no thread waits for it. The GPUs work at the same time: a prompt of more than
    1,000 tokens passes in up to four parts, and 9 to 16 sequences that sample pass in two groups, without budgets.
    Fewer sequences wait for one GPU after the other.
+   With exl2_model_desc.split = EXL2_SPLIT_COLUMNS all cards compute each token together. Each has some columns of every
+   matrix, and some heads with their K and V; a table that is read by row lies on each. They must be of one kind and
+   reach each other's memory, and wait for each other four times in a layer: a GPU that has waited for 2 s is lost, as
+   the one is that did not come. The bits are those of one GPU. Experts, EXL3 matrices, norms of all heads together
+   (OLMo 2), adapters, control vectors, `share` and `offload` are UNSUPPORTED then.
 
    The context is current only inside calls, and the engine's streams have a lower priority than rendering. Where
    graphics shares the GPU's context, set shared_bytes_max to 49152. exl2_device_probe measures the bandwidth of GPU
@@ -1421,6 +1426,12 @@ typedef struct exl2_card {     /* a GPU that computes a model, or some of its la
                                   all cards, or of none */
 } exl2_card;
 
+/* How several cards share a model (section 5) */
+typedef enum exl2_split {
+    EXL2_SPLIT_LAYERS,         /* each has some of the layers */
+    EXL2_SPLIT_COLUMNS         /* each has some columns of every matrix, and heads: all compute each token together */
+} exl2_split;
+
 /* What a model does that is larger than its GPU's memory (section 6) */
 typedef enum exl2_offload {
     EXL2_OFFLOAD_NONE,         /* it does not load: BUDGET */
@@ -1447,10 +1458,11 @@ typedef struct exl2_model_desc {
                                /* 1 = plain RoPE, without the scaling of config.json; */
     float rope_alpha;          /* theta raised for a context about this many times as long (NTK), 1 to 1000; */
     float yarn_factor;         /* YaRN by this, 1 to 1000; not with rope_scale */
-    const exl2_card *cards;    /* [card_count] different GPUs, each with some consecutive layers, in this order; copied.
+    const exl2_card *cards;    /* [card_count] different GPUs, each with its part of the model, in this order; copied.
                                   NULL = exl2_engine_info.device alone */
     uint32_t card_count;       /* at most EXL2_DEVICES_MAX and the number of layers */
     bool split_auto;           /* card_count is 0: the engine chooses the cards, as few as hold the model (section 5) */
+    exl2_split split;          /* COLUMNS: of all cards, which are of one kind and reach each other's memory */
     exl2_offload offload;      /* no effect on a model that runs on the CPU */
     uint32_t host_mlps;        /* AUTO: layers, the last ones of each GPU, whose MLPs the CPU computes; 0 = as few as
                                   the caps allow */
@@ -1472,6 +1484,7 @@ typedef struct exl2_card_info { /* what lies on one GPU of a model */
     uint32_t first_layer, layers;
     uint64_t weight_bytes, cache_bytes, scratch_bytes;
     uint32_t host_mlps;        /* of so many of its last layers, the CPU computes the MLPs */
+    float columns;             /* its share of the columns of these layers; 1 = all */
 } exl2_card_info;
 
 /* How an embedding is made of the hidden states of a prompt's tokens (section 10). */

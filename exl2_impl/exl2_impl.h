@@ -93,6 +93,7 @@ EXL2__SIZE_BEGIN
 
 /* ---- 2_graph: the forward pass ---- */
 
+#include "2_graph/columns.h"
 #include "2_graph/lora.h"
 #include "2_graph/phases.h"
 #include "2_graph/span.h"
@@ -173,6 +174,7 @@ EXL2__SIZE_BEGIN
 #include "3_backend/cuda/cuda_gemm_wg.h"
 #include "3_backend/cuda/cuda_pass.h"
 #include "3_backend/cuda/cuda_product.h"
+#include "3_backend/cuda/cuda_meet.h"
 #include "3_backend/cuda/cuda_grouped_gemm.h"
 #include "3_backend/cuda/cuda_attend.h"
 #include "3_backend/cuda/cuda_steer.h"
@@ -194,6 +196,7 @@ EXL2__SIZE_BEGIN
 #include "3_backend/cuda/cuda_park.h"
 #include "3_backend/cuda/cuda_tower.h"
 #include "3_backend/cuda/cuda.h"
+#include "3_backend/cuda/cuda_group.h"
 #include "3_backend/cuda/cuda_probe.h"
 #include "3_backend/cuda/cuda_peer.h"
 #endif

@@ -83,6 +83,8 @@
     X(exl2k_settle_steer, "settle.cu", exl2k_settle_args, NONE)                 \
     X(exl2k_steer_fill, "steer.cu", exl2k_steer_args, NONE)                     \
     X(exl2k_steer_add, "steer.cu", exl2k_steer_args, NONE)                      \
+    X(exl2k_meet, "meet.cu", exl2k_meet_args, NONE)                             \
+    X(exl2k_meet_norm, "meet.cu", exl2k_meet_norm_args, NONE)                   \
     X(exl2k_route_one, "expert_route.cu", exl2k_route_one_args, BUDGET)         \
     X(exl2k_route_many, "expert_route.cu", exl2k_route_args, NONE)              \
     X(exl2k_route_choose, "expert_route.cu", exl2k_route_choose_args, BUDGET)   \

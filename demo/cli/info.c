@@ -139,6 +139,7 @@ static void print_json_model(json_out *j, const info *i)
         json_out_uint(j, "device", i->engine.devices[card->device].index);
         json_out_uint(j, "first_layer", card->first_layer);
         json_out_uint(j, "layers", card->layers);
+        json_out_number(j, "columns", (double)card->columns);
         json_out_uint(j, "host_mlps", card->host_mlps);
         json_out_uint(j, "weight_bytes", card->weight_bytes);
         json_out_uint(j, "cache_bytes", card->cache_bytes);
@@ -344,8 +345,12 @@ static void print_text_model(const info *i)
     }
     for (uint32_t n = 0; n < m->card_count && m->card_count > 1; n++) {
         const exl2_card_info *card = &m->cards[n];
-        printf("%-18s layers %u to %u: %.1f MiB of weights, %.1f of cache, %.1f of buffers\n",
-               i->engine.devices[card->device].name, card->first_layer, card->first_layer + card->layers - 1,
+        char part[48] = "";
+        if (card->columns < 1) {
+            snprintf(part, sizeof part, "%.0f %% of the columns of ", 100 * (double)card->columns);
+        }
+        printf("%-18s %slayers %u to %u: %.1f MiB of weights, %.1f of cache, %.1f of buffers\n",
+               i->engine.devices[card->device].name, part, card->first_layer, card->first_layer + card->layers - 1,
                (double)card->weight_bytes / 1048576.0, (double)card->cache_bytes / 1048576.0,
                (double)card->scratch_bytes / 1048576.0);
     }

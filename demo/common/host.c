@@ -141,6 +141,7 @@ static bool list_cards(host *h, const host_options *o, exl2_device_desc *devices
                                    .share = o->shares.count ? o->shares.items[i] : 0 };
     }
     *count = h->card_count = cards;
+    h->columns = o->split == HOST_SPLIT_COLUMNS;
     if (!list_auto(h, o, devices, count)) {
         return false;
     }
@@ -225,7 +226,8 @@ void host_place(const host *h, exl2_model_desc *d)
     d->cards = h->cards;
     d->card_count = h->card_count;
     d->split_auto = h->split_auto;
-    d->offload = h->offload;
+    d->split = h->columns ? EXL2_SPLIT_COLUMNS : EXL2_SPLIT_LAYERS;
+    d->offload = h->columns ? EXL2_OFFLOAD_NONE : h->offload; /* the CPU has no part in it */
     d->host_mlps = h->host_mlps;
     d->cache.format = (exl2_kv)h->cache;
     d->cache.full = h->full_cache;

@@ -17,7 +17,7 @@
 #include "progress.h"
 
 enum { HOST_AUTO, HOST_CUDA, HOST_CPU }; /* as --backend lists them */
-enum { HOST_SPLIT_LAYERS, HOST_SPLIT_AUTO }; /* as --split lists them */
+enum { HOST_SPLIT_LAYERS, HOST_SPLIT_AUTO, HOST_SPLIT_COLUMNS }; /* as --split lists them */
 enum { HOST_OFFLOAD_AUTO, HOST_OFFLOAD_NONE }; /* as --offload lists them */
 
 typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each logical CPU */
@@ -55,8 +55,8 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
 #define HOST_DEVICE_ARGS(options)                                                                                     \
     { "--device", ARG_NUMBERS, &(options).device, "N", "the GPU, by its index in 'exl2 info' (fastest memory)" },     \
     { "--cards", ARG_NUMBERS, &(options).cards, "N,..", "GPUs that share the model's layers, by index (one GPU)" },   \
-    { "--split", ARG_CHOICE, &(options).split, "layers|auto",                                                         \
-      "layers: on each of --cards; auto: on as few of them, or of all GPUs, as hold the model (layers)" },            \
+    { "--split", ARG_CHOICE, &(options).split, "layers|auto|columns",                                                  \
+      "layers: on each of --cards; columns: parts of every matrix; auto: on as few cards as hold it (layers)" },      \
     { "--card-bytes", ARG_SIZES, &(options).card_bytes, "SIZE,..",                                                    \
       "most bytes of the model on each of --cards, such as 8GB (no limit)" },                                         \
     { "--shares", ARG_FLOATS, &(options).shares, "X,..",                                                              \
@@ -119,7 +119,7 @@ typedef struct host { /* zeroed: closed */
     uint32_t experts, cache; /* of the options */
     exl2_card cards[EXL2_DEVICES_MAX]; /* [card_count] of the model */
     uint32_t card_count;
-    bool split_auto;
+    bool split_auto, columns;
     exl2_card draft_card; /* of host_load_draft, if it has one */
     bool has_draft_card;
     exl2_offload offload; /* of the model */

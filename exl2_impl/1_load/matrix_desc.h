@@ -98,6 +98,7 @@ typedef struct exl2__matrix_desc {
                                      `data` */
     bool has_bias;
     uint32_t uses;                /* EXL2__USE_*: how the model uses the matrix */
+    uint32_t unit;                /* columns that stay together where devices share a matrix; 0: as columns.h says */
     uint32_t expert, experts;     /* EXPERT: the expert, and the number of experts of its layer */
     exl2__affine affine;          /* AFFINE */
     exl2__exl3 exl3;              /* EXL3, EXL3_TABLE */

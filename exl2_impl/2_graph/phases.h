@@ -10,6 +10,7 @@
 #include "../1_load/matrix_desc.h"
 #include "../1_load/model_experts.h"
 #include "../1_load/vision_config.h"
+#include "columns.h"
 #include "lora.h"
 
 #define EXL2__PAGE_TOKENS 64u /* tokens of a KV page */
@@ -53,6 +54,8 @@ typedef struct exl2__shape {
                                    width of a dense MLP or a shared expert; 0 = there are none */
     uint32_t embed_rows;                                              /* rows of the embedding; may differ from vocab */
     uint32_t rotary;            /* the first elements of a head, which RoPE rotates; 0 = none */
+    uint32_t attended;          /* elements of a row of attention, of all heads, where `heads` are those of one of
+                                   several devices; 0: heads * head_dim */
     bool pairs;                 /* RoPE rotates (2i, 2i + 1), else (i, i + rotary / 2) */
     bool layer_norm;            /* all norms are LayerNorm, else RMSNorm */
     bool gated;                 /* the MLP has a gate: gate_up has 2 parts, else 1 */
@@ -76,6 +79,12 @@ typedef struct exl2__shape {
                                    0, 1 ..; 0 as 1 */
     float query_growth, query_context; /* q *= 1 + growth * ln(1 + floor(position / context)); growth 0 = none */
 } exl2__shape;
+
+/* Elements of a row of attention, of all heads of the model. */
+static inline uint32_t exl2__shape_attended(const exl2__shape *s)
+{
+    return s->attended ? s->attended : s->heads * s->head_dim;
+}
 
 #define EXL2__NO_ROPE UINT32_MAX
 
@@ -175,6 +184,8 @@ static inline const exl2__lora_matrix *exl2__operand_lora(const exl2__lora_store
 /* What a backend must know before it can prepare. The sizes are final. */
 typedef struct exl2__plan {
     exl2__shape shape;            /* of the whole model */
+    exl2__columns columns;        /* of a device that has some columns of all matrices; zeroed: it has all of them. Its
+                                     heads and kv_heads are those of the shape, at least one each */
     uint32_t layers_before, layers_after; /* layers that other spans compute; 0, 0: the model is one span */
     uint32_t span;                /* its number among the spans */
     const exl2__rope_angles *ropes; /* [rope_count] */
@@ -538,7 +549,8 @@ typedef struct exl2__backend_towers {
 typedef struct exl2__backend {
     const char *name; /* "cpu", "cuda" */
     const exl2__backend_memory *memory; /* all of its functions are set; NULL: the backend uses the caller's arenas */
-    const exl2__backend_queue *queue;   /* all of its functions are set; NULL: phases have ended when they return */
+    const exl2__backend_queue *queue;   /* all of its functions are set, but of a backend that is always one span those
+                                           of spans; NULL: phases have ended when they return */
     const exl2__backend_loras *loras;   /* NULL: the backend computes no adapters */
 #ifndef EXL2_NO_VISION
     const exl2__backend_towers *towers; /* NULL: the CPU's tower is used (vision/tower.h) */

@@ -266,6 +266,8 @@ EXL2__PRIVATE exl2_result exl2__weights_find_for(exl2__ctx *c, const exl2__weigh
         parts[part].uses = by_row ? EXL2__USE_ROWS | (is_head ? EXL2__USE_PRODUCT : 0)
                                   : EXL2__USE_PRODUCT | exl2__weights_use(u->kind);
         parts[part].uses |= natural && codes ? EXL2__USE_NATURAL : 0u;
+        uint32_t dim = w->config.head_dim, group = part == 0 ? w->config.heads / w->config.kv_heads : 1;
+        parts[part].unit = u->kind == EXL2__UNIT_QKV ? exl2__columns_heads(dim) * dim * group : 0;
         parts[part].expert = u->expert;
         parts[part].experts = w->config.experts.count;
     }

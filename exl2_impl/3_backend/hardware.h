@@ -1,7 +1,8 @@
 /* hardware.h: chooses what the models of an engine run on: the CPU, or up to EXL2_DEVICES_MAX supported GPUs.
    takes: exl2_engine_desc, exl2_kernel_build_desc.
    gives: exl2__hardware, exl2__hardware_open, exl2__hardware_close, exl2__hardware_first, exl2__hardware_describe,
-          exl2__hardware_count, exl2__hardware_probe, exl2__hardware_link, exl2__hardware_list, exl2__hardware_build.
+          exl2__hardware_count, exl2__hardware_probe, exl2__hardware_link, exl2__hardware_list, exl2__hardware_build;
+          exl2__hardware_share, exl2__hardware_share_bytes.
    owns:  the open CUDA devices, until exl2__hardware_close.
 
    The engine sees only a backend and pointers for it; it does not depend on CUDA. */
@@ -11,7 +12,7 @@
 #include "cpu/cpu.h"
 
 #ifndef EXL2_NO_CUDA
-#include "cuda/cuda.h"
+#include "cuda/cuda_group.h"
 #include "cuda/cuda_peer.h"
 #include "cuda/cuda_probe.h"
 
@@ -26,6 +27,11 @@ typedef struct exl2__hardware { /* zeroed: closed */
     uint32_t gpu_us[EXL2_DEVICES_MAX]; /* [count] as exl2_device_desc.gpu_us */
     void *devices[EXL2_DEVICES_MAX]; /* [count] given to the backend's `open`; NULL: with AUTO, one that did not open */
 } exl2__hardware;
+
+/* What lies on one of several GPUs that share a model by columns. */
+typedef struct exl2__share_bytes {
+    uint64_t cache, buffers;
+} exl2__share_bytes;
 
 /* The GPU of models that name none; NULL: the CPU. */
 static inline void *exl2__hardware_first(const exl2__hardware *h)
@@ -194,6 +200,25 @@ EXL2__PRIVATE exl2_result exl2__hardware_link(exl2__ctx *c, const exl2__hardware
     return exl2__cuda_link_probe((exl2__cuda_device *)h->devices[from], (exl2__cuda_device *)h->devices[to], out);
 }
 
+/* Opens a model of one span on devices [count] that share it by columns. */
+EXL2__PRIVATE exl2_result exl2__hardware_share(exl2__ctx *c, void *const *devices, uint32_t count, exl2__spans *spans)
+{
+    exl2__cuda_group_gpus gpus = { .count = count };
+    void *hardware[1] = { &gpus };
+    for (uint32_t i = 0; i < count; i++) {
+        gpus.of[i] = (exl2__cuda_device *)devices[i];
+    }
+    return exl2__spans_open(c, spans, &exl2__cuda_group_backend, hardware);
+}
+
+/* What device `index` of them has. The span's plan is final. */
+EXL2__PRIVATE exl2__share_bytes exl2__hardware_share_bytes(const exl2__span *span, uint32_t index)
+{
+    const exl2__cuda_group *g = exl2__cuda_group_of(span->device);
+    exl2__plan p = exl2__cuda_group_plan(g, &span->plan, index);
+    return (exl2__share_bytes){ exl2__cuda_cache_bytes(&p), exl2__cuda_buffer_bytes(g->of[index], &p) };
+}
+
 /* As exl2_devices. */
 EXL2__PRIVATE void exl2__hardware_list(exl2_device_info *out, uint32_t cap, uint32_t *count)
 {
@@ -259,6 +284,19 @@ EXL2__PRIVATE exl2_result exl2__hardware_link(exl2__ctx *c, const exl2__hardware
     (void)h, (void)from, (void)to;
     *out = (exl2_link_speed){ false, 0, 0 };
     return exl2__fail(c, EXL2_ERR_NO_DEVICE, "this engine has no GPU: this build has EXL2_NO_CUDA");
+}
+
+/* Not reached: there are no devices. */
+EXL2__PRIVATE exl2_result exl2__hardware_share(exl2__ctx *c, void *const *devices, uint32_t count, exl2__spans *spans)
+{
+    (void)devices, (void)count, (void)spans;
+    return exl2__fail(c, EXL2_ERR_INTERNAL, "this build has EXL2_NO_CUDA");
+}
+
+static inline exl2__share_bytes exl2__hardware_share_bytes(const exl2__span *span, uint32_t index)
+{
+    (void)span, (void)index;
+    return (exl2__share_bytes){ 0, 0 };
 }
 
 static inline void exl2__hardware_list(exl2_device_info *out, uint32_t cap, uint32_t *count)

@@ -21,6 +21,46 @@ static inline uint32_t exl2__cards_device(const exl2_engine *e, const exl2__mode
     return m->desc.card_count ? m->cards[i].device : first;
 }
 
+/* Whether the model's cards share every matrix: then they are one span. */
+static inline bool exl2__cards_by_columns(const exl2__model *m)
+{
+    return m->desc.split == EXL2_SPLIT_COLUMNS && m->desc.card_count > 1;
+}
+
+/* Whether its layers lie on several cards. */
+static inline bool exl2__cards_by_layers(const exl2__model *m)
+{
+    return m->desc.split == EXL2_SPLIT_LAYERS && m->desc.card_count > 1;
+}
+
+/* Checks what a desc says of a split by columns. */
+EXL2__PRIVATE exl2_result exl2__cards_check_columns(exl2__ctx *c, const exl2_model_desc *d, const char *call)
+{
+    if (d->split != EXL2_SPLIT_LAYERS && d->split != EXL2_SPLIT_COLUMNS) {
+        return exl2__fail(c, EXL2_ERR_ARG, "%s: split is %d, no value of exl2_split", call, (int)d->split);
+    }
+    if (d->split == EXL2_SPLIT_LAYERS) {
+        return EXL2_OK;
+    }
+    if (d->card_count < 2) {
+        return exl2__fail(c, EXL2_ERR_ARG, "%s: split is EXL2_SPLIT_COLUMNS, but card_count is %u, less than 2", call,
+                          d->card_count);
+    }
+    for (uint32_t i = 0; i < d->card_count; i++) {
+        if (d->cards[i].share > 0) {
+            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: cards[%u] has a share, but cards that share a model by "
+                              "columns have equal ones", call, i);
+        }
+    }
+    const char *missing = d->offload != EXL2_OFFLOAD_NONE ? "offload is set, but the CPU has no part in"
+                        : d->lora_max ? "lora_max is set, but adapters are not computed for"
+                        : d->steer_max ? "steer_max is set, but control vectors are not computed for" : NULL;
+    if (missing) {
+        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: %s a model that cards share by columns", call, missing);
+    }
+    return EXL2_OK;
+}
+
 /* Checks the list of a desc. */
 EXL2__PRIVATE exl2_result exl2__cards_check(exl2_engine *e, const exl2_model_desc *d, const char *call)
 {
@@ -59,7 +99,19 @@ EXL2__PRIVATE exl2_result exl2__cards_check(exl2_engine *e, const exl2_model_des
     if (shares && shares < d->card_count) {
         return exl2__fail(c, EXL2_ERR_ARG, "%s: %u of %u cards have a share", call, shares, d->card_count);
     }
-    return EXL2_OK;
+    return exl2__cards_check_columns(c, d, call);
+}
+
+/* Opens the model on cards that share every matrix, as one span. */
+EXL2__PRIVATE exl2_result exl2__cards_open_columns(exl2_engine *e, exl2__model *m)
+{
+    void *devices[EXL2_DEVICES_MAX];
+    uint32_t layers = m->weights.config.layers, count = m->desc.card_count;
+    for (uint32_t i = 0; i < count; i++) {
+        devices[i] = e->hardware.devices[m->cards[i].device];
+    }
+    exl2__spans_cut(&m->spans, &layers, 1);
+    return exl2__hardware_share(&e->ctx, devices, count, &m->spans);
 }
 
 /* Opens the model on its cards, cut anywhere; on the CPU as one span. A model that is opened again keeps its cut. Of
@@ -68,6 +120,9 @@ EXL2__PRIVATE exl2_result exl2__cards_open(exl2_engine *e, exl2__model *m, const
 {
     void *hardware[EXL2__SPANS_MAX] = { NULL };
     uint32_t cut[EXL2__SPANS_MAX], layers = m->weights.config.layers, cards = m->desc.card_count;
+    if (exl2__cards_by_columns(m)) {
+        return exl2__cards_open_columns(e, m);
+    }
     if (m->desc.split_auto) {
         cards = m->desc.card_count = exl2__min32(cards, layers);
     }
@@ -238,9 +293,30 @@ EXL2__PRIVATE exl2_result exl2__cards_cut(exl2__ctx *c, exl2__model *m, uint32_t
     return EXL2_OK;
 }
 
+/* Fills in what exl2_model_info says of cards that share every matrix. */
+EXL2__PRIVATE void exl2__cards_info_columns(const exl2__model *m, exl2_model_info *info)
+{
+    const exl2__span *span = m->spans.span;
+    info->card_count = m->desc.card_count;
+    for (uint32_t i = 0; i < info->card_count; i++) {
+        exl2_card_info *card = &info->cards[i];
+        exl2__share_bytes bytes = exl2__hardware_share_bytes(span, i);
+        card->device = m->cards[i].device;
+        card->layers = span->end;
+        card->weight_bytes = m->span_bytes[0] / info->card_count;
+        card->cache_bytes = bytes.cache;
+        card->scratch_bytes = bytes.buffers;
+        card->columns = 1.0f / (float)info->card_count;
+    }
+}
+
 /* Fills in what exl2_model_info says of the cards. The plan is final. */
 EXL2__PRIVATE void exl2__cards_info(const exl2_engine *e, const exl2__model *m, exl2_model_info *info)
 {
+    if (exl2__cards_by_columns(m)) {
+        exl2__cards_info_columns(m, info);
+        return;
+    }
     info->card_count = exl2__objects_has_memory(m) ? m->spans.count : 0;
     for (uint32_t i = 0; i < info->card_count; i++) {
         const exl2__span *span = &m->spans.span[i];
@@ -251,6 +327,7 @@ EXL2__PRIVATE void exl2__cards_info(const exl2_engine *e, const exl2__model *m, 
         card->weight_bytes = m->span_bytes[i];
         card->cache_bytes = exl2__span_cache_bytes(span);
         card->scratch_bytes = span->backend->memory->buffer_bytes(span->device, &span->plan);
+        card->columns = 1;
     }
 }
 

@@ -168,7 +168,7 @@ EXL2__PRIVATE exl2_result exl2__loading_headers(exl2_engine *e, exl2__model *m, 
         const exl2__span *first = m->spans.span; /* all devices pack alike */
         exl2__weights_read_begin(&l->weights, &e->ctx, &m->weights, m->path, first->backend, first->device);
         exl2__weights_cut(&m->weights, &m->spans);
-        bool cut = m->desc.card_count > 1, may_move = exl2__offload_may(m);
+        bool cut = exl2__cards_by_layers(m), may_move = exl2__offload_may(m);
         if (cut || may_move) {
             exl2__arena dry = { 0 };
             exl2__cards_layers(m, &dry);

@@ -106,10 +106,16 @@ EXL2__PRIVATE uint64_t exl2__loading_window_bytes(exl2__model *m)
     return parts ? exl2__spans_page_bytes(&m->spans, &m->plan, true) * parts : 0;
 }
 
-/* Cap of a model that lies on one of the desc's cards; 0: it has none. */
+/* Cap of a model that lies on one of the desc's cards, or of all cards that share every matrix: each has as much of it
+   as the one with the lowest cap may have. 0: there is none. */
 static inline uint64_t exl2__loading_card_most(const exl2__model *m)
 {
-    return m->desc.card_count == 1 ? m->cards[0].bytes_max : 0;
+    uint64_t most = UINT64_MAX / EXL2_DEVICES_MAX;
+    for (uint32_t i = 0; i < m->desc.card_count; i++) {
+        most = m->cards[i].bytes_max ? exl2__min64(most, m->cards[i].bytes_max) : most;
+    }
+    bool none = m->desc.card_count == 0 || exl2__cards_by_layers(m) || most == UINT64_MAX / EXL2_DEVICES_MAX;
+    return none ? 0 : most * m->desc.card_count;
 }
 
 /* Fails if the model would exceed that cap with so many pages. */
@@ -125,8 +131,8 @@ EXL2__PRIVATE exl2_result exl2__loading_check_most(exl2__ctx *c, exl2__model *m,
     uint64_t weights = m->weights.weight_bytes + exl2__loading_tower_bytes(m);
     uint64_t buffers = exl2__spans_buffer_bytes(&m->spans, &m->plan), all = weights + cache + buffers;
     return all <= most ? EXL2_OK
-         : exl2__fail(c, EXL2_ERR_BUDGET, "%s: the model needs %llu bytes on its GPU (weights %llu, cache %llu, "
-                      "buffers %llu), but cards[0].bytes_max is %llu", m->path, (unsigned long long)all,
+         : exl2__fail(c, EXL2_ERR_BUDGET, "%s: the model needs %llu bytes on GPUs (weights %llu, cache %llu, "
+                      "buffers %llu), but cards[].bytes_max allow %llu", m->path, (unsigned long long)all,
                       (unsigned long long)weights, (unsigned long long)cache, (unsigned long long)buffers,
                       (unsigned long long)most);
 }
@@ -158,13 +164,13 @@ EXL2__PRIVATE exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m
         without_pages = exl2__spans_buffer_bytes(&m->spans, &m->plan);
         uint64_t device_per_page = page_bytes + exl2__div_up(with_pages - without_pages, EXL2__LOADING_SAMPLE_PAGES);
         uint64_t device_fixed = m->weights.weight_bytes + exl2__loading_tower_bytes(m) + without_pages + window_bytes;
-        const exl2__span *first = m->spans.span; /* all spans are on one device, or else the model has several cards */
+        const exl2__span *first = m->spans.span; /* all spans are on one device, or else layers lie on several cards */
         uint64_t room = first->backend->memory->bytes_free(first->device), most = exl2__loading_card_most(m);
         room = most ? exl2__min64(room, most) : room;
         uint32_t fitting = exl2__plan_pages(&m->plan, wanted, usual, device_per_page, device_fixed, room);
-        pages = m->desc.card_count > 1 ? pages : exl2__min32(pages, fitting);
+        pages = exl2__cards_by_layers(m) ? pages : exl2__min32(pages, fitting);
     }
-    if (m->desc.card_count > 1) {
+    if (exl2__cards_by_layers(m)) {
         uint32_t context_pages = m->plan.context_max / EXL2__PAGE_TOKENS;
         uint32_t least = wanted ? pages : exl2__min32(context_pages, pages);
         EXL2__TRY(exl2__offload_may(m) ? exl2__offload_cut(&e->ctx, m, least, &pages)

@@ -530,7 +530,7 @@ static inline exl2__queue_budget exl2__step_queue_budget(const exl2_engine *e, c
                                         .wait = budget->wait };
     for (uint32_t i = 0; i < m->spans.count && queue_budget.timed && exl2__objects_is_async(m); i++) {
         uint64_t queued_ns = exl2__span_queued_ns(&m->spans.span[i]);
-        uint64_t ns = budget->card_ns[exl2__cards_device(e, m, i)];
+        uint64_t ns = exl2__step_card_ns(e, m, budget, i);
         queue_budget.ns[i] = ns - exl2__min64(ns, queued_ns);
         queue_budget.idle[i] = queued_ns == 0;
     }
@@ -696,7 +696,7 @@ static inline void exl2__step_model(exl2_engine *e, exl2__model *m, exl2__budget
         exl2__step_passes(e, m, budget, &queue_budget, progress);
     }
     for (uint32_t i = 0; i < m->spans.count && m->id && exl2__objects_is_async(m); i++) {
-        budget->card_ns[exl2__cards_device(e, m, i)] = queue_budget.ns[i];
+        exl2__step_card_left(e, m, budget, i, queue_budget.ns[i]);
     }
 }
 

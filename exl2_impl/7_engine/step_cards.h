@@ -29,6 +29,9 @@ static inline bool exl2__step_has_work(const exl2__model *m, uint32_t kinds)
 static inline bool exl2__step_is_on(const exl2_engine *e, const exl2__model *m, uint32_t card)
 {
     bool on = false;
+    for (uint32_t i = 0; i < m->desc.card_count && exl2__cards_by_columns(m); i++) {
+        on = on || m->cards[i].device == card;
+    }
     for (uint32_t i = 0; i < m->spans.count && exl2__objects_is_async(m); i++) {
         on = on || exl2__cards_device(e, m, i) == card;
     }
@@ -53,6 +56,32 @@ static inline exl2__step_cards exl2__step_share_cards(const exl2_engine *e, uint
         }
     }
     return cards;
+}
+
+/* What the model may use of the step on the card of a span. Cards that share every matrix work at the same time. */
+static inline uint64_t exl2__step_card_ns(const exl2_engine *e, const exl2__model *m, const exl2__budget *budget,
+                                          uint32_t span)
+{
+    uint64_t ns = budget->card_ns[exl2__cards_device(e, m, span)];
+    for (uint32_t i = 0; i < m->desc.card_count && exl2__cards_by_columns(m); i++) {
+        ns = exl2__min64(ns, budget->card_ns[m->cards[i].device]);
+    }
+    return ns;
+}
+
+/* The model has `ns` left of it. */
+static inline void exl2__step_card_left(const exl2_engine *e, const exl2__model *m, exl2__budget *budget, uint32_t span,
+                                        uint64_t ns)
+{
+    uint64_t used = exl2__step_card_ns(e, m, budget, span) - exl2__min64(ns, exl2__step_card_ns(e, m, budget, span));
+    if (!exl2__cards_by_columns(m)) {
+        budget->card_ns[exl2__cards_device(e, m, span)] = ns;
+        return;
+    }
+    for (uint32_t i = 0; i < m->desc.card_count; i++) {
+        uint64_t *left = &budget->card_ns[m->cards[i].device];
+        *left -= exl2__min64(*left, used);
+    }
 }
 
 /* Gives the model its share of the step's time on each of its GPUs. */

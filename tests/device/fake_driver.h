@@ -30,7 +30,7 @@ extern fake_hooks fake_engine_hooks;
 
 #include "private/cuda_api.h"
 
-#define FAKE_DEVICES_MAX 4
+#define FAKE_DEVICES_MAX 8
 
 typedef struct fake_device {
     char name[32];

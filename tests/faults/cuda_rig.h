@@ -16,6 +16,7 @@ static exl2_error cuda_error; /* error of the last cuda_open */
 
 static const exl2_card *cuda_cards; /* [cuda_card_count] of the model that cuda_load loads */
 static uint32_t cuda_card_count;
+static exl2_split cuda_split;
 static uint32_t cuda_host_mlps; /* of the same model: layers whose MLPs the CPU computes */
 
 static const exl2_token cuda_prompt[] = { 5, 17, 42, 99, 3, 250, 1, 8 };
@@ -40,6 +41,7 @@ static inline exl2_result cuda_load(exl2_engine *e, exl2_model *out)
     d.cache.tokens = 16 * EXL2__PAGE_TOKENS;
     d.cards = cuda_cards;
     d.card_count = cuda_card_count;
+    d.split = cuda_split;
     d.offload = cuda_host_mlps ? EXL2_OFFLOAD_AUTO : EXL2_OFFLOAD_NONE;
     d.host_mlps = cuda_host_mlps;
     return exl2_model_load(e, &d, out);

@@ -205,7 +205,7 @@ namespace Exl2
         public IntPtr cards;
         public uint card_count;
         [MarshalAs(UnmanagedType.I1)] public bool split_auto;
-        public int offload;
+        public int split, offload;
         public uint host_mlps;
         public exl2_vision_desc vision;
         public IntPtr on_event, user;
@@ -261,6 +261,7 @@ namespace Exl2
         public uint device, first_layer, layers;
         public ulong weight_bytes, cache_bytes, scratch_bytes;
         public uint host_mlps;
+        public float columns;
     }
 
     [StructLayout(LayoutKind.Sequential)]

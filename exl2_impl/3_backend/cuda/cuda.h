@@ -170,7 +170,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t w
                                     .attend_few = exl2__cuda_attends_few(s),
                                     .many = exl2__cuda_many_decode(m->plan),
                                     .crowd = m->plan->sequences_max > EXL2__CUDA_GEMV_ROWS,
-                                    .turns = exl2__cuda_turns(m->plan) };
+                                    .turns = exl2__cuda_turns(m->plan),
+                                    .columns = exl2__columns_are_cut(&m->columns) };
 #ifndef EXL2_NO_VISION
         needs.tower = m->plan->tower != NULL;
         needs.tower_wg = needs.tower && exl2__cuda_tower_by_wg(m->gpu);

@@ -6,7 +6,7 @@
 #ifndef EXL2__CUDA_ATTEND_H
 #define EXL2__CUDA_ATTEND_H
 
-#include "cuda_product.h"
+#include "cuda_meet.h"
 
 /* The most splits of a row that attends to at most `tokens` tokens, as attend_args.h defines splits: a row with 2,048
    tokens has 16, a row with 2,049 has 11. */
@@ -27,7 +27,7 @@ static inline uint32_t exl2__cuda_head_class(uint32_t dim)
 /* Whether prefill uses wgmma: on Hopper, if its memory fits and outputs are permuted by a kernel of their own. */
 static inline bool exl2__cuda_attends_by_wg(const exl2__cuda_device *gpu, const exl2__shape *s)
 {
-    return gpu->info.arch == 90 && s->head_dim <= 128 && s->heads * s->head_dim <= EXL2K_PERMUTE_MAX
+    return gpu->info.arch == 90 && s->head_dim <= 128 && exl2__shape_attended(s) <= EXL2K_PERMUTE_MAX
         && EXL2K_ATTEND_SHARED(64u << exl2__cuda_head_class(s->head_dim)) <= gpu->shared_bytes;
 }
 
@@ -153,12 +153,22 @@ static inline bool exl2__cuda_attend_norms(const exl2__cuda_model *m, const exl2
            && !s->layer_norm && !biased && !(s->clip_qkv > 0) && !(s->query_growth > 0);
 }
 
+/* A vector with `each` values for each head of q (group > 0: heads of q for each of K), or of K: where those of the
+   device's heads begin. */
+static inline uint64_t exl2__cuda_head_values(const exl2__cuda_model *m, const exl2__vector *values, uint32_t group,
+                                              uint32_t each)
+{
+    uint64_t first = (uint64_t)m->plan->columns.first_kv_head * (group ? group : 1) * each;
+    return values ? exl2__cuda_values(values) + first * sizeof(float) : 0;
+}
+
 /* Norms and bounds of q, k, v, and what makes q grow, if the layer has any of these and attention does not apply them.
    *rope: the layer's, or none if q and k have been rotated here. */
 EXL2__PRIVATE exl2_result exl2__cuda_attend_prepare(exl2__cuda_model *m, const exl2__layer *layer,
                                                     exl2__cuda_rope *rope)
 {
     const exl2__shape *s = &m->plan->shape;
+    uint32_t group = s->heads / s->kv_heads;
     bool normed = layer->q_norm.weight || layer->k_norm.weight, whole = s->qk_norm == EXL2__QK_NORM_WHOLE;
     *rope = exl2__cuda_rope_of(m, layer->rope);
     if (exl2__cuda_attend_norms(m, layer)) {
@@ -168,10 +178,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_attend_prepare(exl2__cuda_model *m, const e
         return EXL2_OK;
     }
     exl2k_prepare_args a = { .pass = m->pass.groups, .rows = m->pass.rows, .qkv = m->b.qkv,
-                             .weight = { exl2__cuda_values_or_none(layer->q_norm.weight),
-                                         exl2__cuda_values_or_none(layer->k_norm.weight) },
-                             .bias = { exl2__cuda_values_or_none(layer->q_norm.bias),
-                                       exl2__cuda_values_or_none(layer->k_norm.bias) },
+                             .weight = { exl2__cuda_head_values(m, layer->q_norm.weight, group, s->head_dim),
+                                         exl2__cuda_head_values(m, layer->k_norm.weight, 0, s->head_dim) },
+                             .bias = { exl2__cuda_head_values(m, layer->q_norm.bias, group, s->head_dim),
+                                       exl2__cuda_head_values(m, layer->k_norm.bias, 0, s->head_dim) },
                              .pitch = m->b.qkv_pitch, .heads = s->heads, .kv_heads = s->kv_heads, .dim = s->head_dim,
                              .part_heads = whole ? exl2__max32(s->heads, s->kv_heads) : EXL2K_PREPARE_HEADS,
                              .whole = whole, .layer_norm = s->layer_norm, .eps = s->norm_eps, .clip = s->clip_qkv,
@@ -213,26 +223,33 @@ EXL2__PRIVATE exl2_result exl2__cuda_turn(exl2__cuda_model *m, const exl2__layer
 EXL2__PRIVATE exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     const exl2__shape *s = &m->plan->shape;
+    const exl2__columns *c = &m->plan->columns;
     exl2__cuda_rope rope;
     (void)range;
+    if (c->idle) {
+        return exl2__cuda_meet_attended(m, layer);
+    }
+    bool shared = exl2__columns_are_cut(c);
+    uint32_t group = s->heads / s->kv_heads;
+    uint64_t first = (uint64_t)c->first_kv_head * group * s->head_dim;
     EXL2__TRY(exl2__cuda_attend_prepare(m, layer, &rope));
     EXL2__TRY(exl2__cuda_turn(m, layer, &rope));
     exl2k_attend_args a = { .rows = m->pass.rows, .qkv = m->b.qkv, .rope = rope.table,
-                            .out = m->b.attended,
-                            .map = m->pass.by_wg ? 0 : exl2__cuda_inputs(layer->matrix[EXL2__ROLE_OUT]),
+                            .out = shared ? m->b.natural + first * 2 : m->b.attended,
+                            .map = m->pass.by_wg || shared ? 0 : exl2__cuda_inputs(layer->matrix[EXL2__ROLE_OUT]),
                             .partial = m->b.partial, .tickets = m->b.attend_tickets,
-                            .sinks = exl2__cuda_values_or_none(layer->sinks),
+                            .sinks = exl2__cuda_head_values(m, layer->sinks, group, 1),
                             .qkv_pitch = m->b.qkv_pitch, .out_pitch = m->b.attended_pitch,
                             .page_bytes = m->b.page_bytes, .heads = s->heads,
-                            .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->head_dim,
+                            .kv_heads = s->kv_heads, .group = group, .dim = s->head_dim,
                             .rope_pitch = rope.pitch, .rope_split = rope.split,
                             .rope_divided = rope.divided,
                             .window = exl2__min32(layer->window, EXL2K_WINDOW_MAX), .early = 1,
                             .expanded = m->b.expanded, .key_bits = exl2__cuda_key_bits(m->plan->kv),
                             .value_bits = exl2__cuda_value_bits(m->plan->kv) };
     if (exl2__cuda_attend_norms(m, layer)) {
-        a.norm[0] = exl2__cuda_values_or_none(layer->q_norm.weight);
-        a.norm[1] = exl2__cuda_values_or_none(layer->k_norm.weight);
+        a.norm[0] = exl2__cuda_head_values(m, layer->q_norm.weight, group, s->head_dim);
+        a.norm[1] = exl2__cuda_head_values(m, layer->k_norm.weight, 0, s->head_dim);
         a.norm_eps = s->norm_eps;
     }
     a.scale = s->attn_softcap > 0 ? s->attn_softcap : s->attn_scale;
@@ -242,7 +259,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__
     a.pages = part ? m->b.parts + place * m->plan->window_pages * m->b.page_bytes
                    : m->b.pages + place * m->plan->pages * m->b.page_bytes;
     a.pass = part ? m->pass.windowed : m->pass.groups;
-    return m->pass.prompts ? exl2__cuda_prefill(m, &a) : exl2__cuda_decode(m, a);
+    EXL2__TRY(m->pass.prompts ? exl2__cuda_prefill(m, &a) : exl2__cuda_decode(m, a));
+    return exl2__cuda_meet_attended(m, layer);
 }
 
 #endif

@@ -11,6 +11,7 @@
 #include "../../../kernels_src/attend_args.h"
 #include "../../../kernels_src/expert_args.h"
 #include "../../../kernels_src/gemv_args.h"
+#include "../../../kernels_src/meet_args.h"
 #include "cuda_exl3_plan.h"
 #include "cuda_grouped_plan.h"
 #include "cuda_timing.h"
@@ -69,6 +70,9 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint64_t qkv;        /* f32 [R, qkv_pitch]: after the first rows of h */
     uint64_t attended;   /* fp16 [R, attended_pitch]: if it is as wide as x, after the first rows of x */
     uint64_t h;          /* fp16 [R, h_pitch] */
+    uint64_t natural;    /* fp16 [R, attended_pitch] where several GPUs share every matrix: what attention has written
+                            here, in natural order; else 0 */
+    uint64_t meet;       /* exl2k_meet_state of such a GPU; else 0 */
     exl2__cuda_routed routed;
     uint64_t sums[EXL2__CUDA_SUMS]; /* f32 [R, EXL2K_SLOTS_MAX] */
     uint64_t partial, attend_tickets; /* exl2k_attend_args, for D rows; partial begins at logits */
@@ -94,6 +98,7 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint32_t page_bytes; /* bytes of a page in one layer */
     uint32_t head_rows;  /* ceil(query heads of a K/V head / EXL2K_HEAD_TILE) */
     exl2k_result *results; /* [EXL2K_RESULT_SETS, L] pinned; the set of a fence is fence % EXL2K_RESULT_SETS */
+    uint32_t *stop;      /* pinned, after them: exl2k_meet_args.stop */
     float *crossing;     /* [R, hidden] pinned, after them: rows that cross to the host; NULL: none do */
     exl2__cuda_event *fences[EXL2K_RESULT_SETS]; /* the event of a fence, at the same index */
 } exl2__cuda_buffers;
@@ -392,10 +397,13 @@ EXL2__PRIVATE void exl2__cuda_buffers_zeroed(exl2__cuda_buffers *b, const exl2__
     uint64_t rows = exl2__align_up(p->rows_max, 8); /* tiles have multiples of 8 rows */
     uint64_t apart = exl2__min64(rows, EXL2__CUDA_GEMV_ROWS), logits = p->logit_rows_max;
     uint64_t x_bytes = b->x_pitch * 2ull, h_bytes = b->h_pitch * 2ull, used = a->used;
-    bool alike = s->heads * s->head_dim == s->hidden;
+    bool alike = exl2__shape_attended(s) == s->hidden;
     b->x = exl2__cuda_arena_take(a, (rows + (alike ? apart : 0)) * x_bytes);
     b->attended = alike ? b->x + apart * x_bytes : exl2__cuda_arena_take(a, rows * b->attended_pitch * 2);
     b->x2 = s->parallel ? exl2__cuda_arena_take(a, rows * x_bytes) : 0;
+    bool shared = exl2__columns_are_cut(&p->columns);
+    b->natural = shared ? exl2__cuda_arena_take(a, rows * b->attended_pitch * 2) : 0;
+    b->meet = shared ? exl2__cuda_arena_take(a, sizeof(exl2k_meet_state)) : 0;
     apart = s->inter % 32 || s->parallel ? rows : apart;
     b->h = exl2__cuda_arena_take(a, exl2__max64(rows * h_bytes, apart * h_bytes + rows * b->qkv_pitch * sizeof(float)));
     b->qkv = b->h + apart * h_bytes;
@@ -430,7 +438,7 @@ EXL2__PRIVATE void exl2__cuda_buffers_layout(exl2__cuda_buffers *b, const exl2__
 {
     const exl2__shape *s = &p->shape;
     b->x_pitch = exl2__cuda_pitch(s->hidden);
-    b->attended_pitch = exl2__cuda_pitch(s->heads * s->head_dim);
+    b->attended_pitch = exl2__cuda_pitch(exl2__shape_attended(s));
     b->h_pitch = exl2__cuda_pitch(s->inter);
     b->qkv_pitch = (s->heads + 2 * s->kv_heads) * s->head_dim;
     b->stride = (uint32_t)exl2__align_up(s->vocab, 64);

@@ -73,10 +73,11 @@ EXL2__PRIVATE uint32_t exl2__cuda_gemm_shared(exl2k_gemm_args *a, uint32_t rows,
     return 0;
 }
 
-/* Plans the launch for a->rows rows of a->matrix. chunk_bytes: size of the matrix's largest chunk. The caller has set
-   a->kind, too, and fills in addresses and pitches; this function fills in the rest of `a`. */
-EXL2__PRIVATE exl2__cuda_gemm_plan exl2__cuda_gemm_plan_make(exl2k_gemm_args *a, uint32_t chunk_bytes, uint32_t sms,
-                                                             uint32_t budget)
+/* Plans the launch for a->rows rows of a->matrix. chunk_bytes: size of the matrix's largest chunk. whole: columns of
+   tiles of the whole matrix, of which the device may have a part. The caller has set a->kind, too, and fills in
+   addresses and pitches; this function fills in the rest of `a`. */
+EXL2__PRIVATE exl2__cuda_gemm_plan exl2__cuda_gemm_plan_part(exl2k_gemm_args *a, uint32_t chunk_bytes, uint32_t sms,
+                                                             uint32_t budget, uint32_t whole)
 {
     exl2__cuda_gemm_plan plan = { 0 };
     uint32_t most = exl2__cuda_gemm_class(a->rows), rows = most == 0 ? 128 : exl2__min32(most, 128);
@@ -93,7 +94,7 @@ EXL2__PRIVATE exl2__cuda_gemm_plan exl2__cuda_gemm_plan_make(exl2k_gemm_args *a,
     a->column_tiles = exl2__cuda_gemm_columns(a);
     a->row_tiles = (uint32_t)exl2__div_up(a->rows, plan.rows);
     if (most > 0) {
-        splits = sms / (a->column_tiles * (uint32_t)exl2__div_up(most, plan.rows));
+        splits = sms / (whole * (uint32_t)exl2__div_up(most, plan.rows));
         splits = exl2__max32(1, exl2__min32(exl2__min32(splits, EXL2__CUDA_GEMM_SPLITS_MAX), halves / 8));
     }
     a->halves = (uint32_t)exl2__align_up(exl2__div_up(halves, splits), 2);
@@ -106,6 +107,13 @@ EXL2__PRIVATE exl2__cuda_gemm_plan exl2__cuda_gemm_plan_make(exl2k_gemm_args *a,
     plan.partial_bytes += passes == 1 ? 0 : split ? tiles : plan.ctas;
     plan.partial_bytes *= plan.rows * 1024;
     return plan;
+}
+
+/* The same for a matrix that the device has as a whole. */
+EXL2__PRIVATE exl2__cuda_gemm_plan exl2__cuda_gemm_plan_make(exl2k_gemm_args *a, uint32_t chunk_bytes, uint32_t sms,
+                                                             uint32_t budget)
+{
+    return exl2__cuda_gemm_plan_part(a, chunk_bytes, sms, budget, exl2__cuda_gemm_columns(a));
 }
 
 #endif

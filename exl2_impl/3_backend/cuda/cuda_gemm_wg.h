@@ -57,16 +57,17 @@ EXL2__PRIVATE uint32_t exl2__cuda_wg_split_count(uint32_t tiles, uint32_t halves
 /* Plans the launch for a->rows rows of a->matrix, with tiles of 32 (only of sampled tokens of a Llama), 64, 128 or 256
    rows, whichever end first. Two CTAs with tiles of up to 64 rows run on an SM. variant: 0 for Llama, 1 for any family,
    2 for affine matrices. The caller has set a->kind and a->partial (0: no splits), too, and fills in addresses and
-   a->out_pitch; this function fills in what else is used. */
-EXL2__PRIVATE exl2__cuda_gemm_plan exl2__cuda_wg_plan_make(exl2k_gemm_args *a, uint32_t sms, bool sampled,
-                                                           uint32_t variant)
+   a->out_pitch; this function fills in what else is used. whole: columns of tiles of the whole matrix, of which the
+   device may have a part. */
+EXL2__PRIVATE exl2__cuda_gemm_plan exl2__cuda_wg_plan_part(exl2k_gemm_args *a, uint32_t sms, bool sampled,
+                                                           uint32_t variant, uint32_t whole)
 {
     exl2__cuda_gemm_plan plan = { 0 };
     uint32_t halves = (uint32_t)exl2__div_up(a->matrix.rows, 32), splits = 1;
     uint64_t least = UINT64_MAX;
     a->column_tiles = exl2__cuda_wg_columns(a);
     if (a->rows <= EXL2__CUDA_WG_SPLIT_ROWS && a->partial) {
-        splits = exl2__cuda_wg_split_count(a->column_tiles, halves, sms, sampled ? 2 * sms : sms);
+        splits = exl2__cuda_wg_split_count(whole, halves, sms, sampled ? 2 * sms : sms);
     }
     a->halves = (uint32_t)exl2__align_up(exl2__div_up(halves, splits), 2);
     a->splits = (uint32_t)exl2__div_up(halves, a->halves);
@@ -87,6 +88,13 @@ EXL2__PRIVATE exl2__cuda_gemm_plan exl2__cuda_wg_plan_make(exl2k_gemm_args *a, u
     plan.tickets = a->splits > 1 ? tiles / a->splits : 0;
     plan.partial_bytes = a->splits > 1 ? (uint64_t)tiles * plan.rows * 512 : 0;
     return plan;
+}
+
+/* The same for a matrix that the device has as a whole. */
+EXL2__PRIVATE exl2__cuda_gemm_plan exl2__cuda_wg_plan_make(exl2k_gemm_args *a, uint32_t sms, bool sampled,
+                                                           uint32_t variant)
+{
+    return exl2__cuda_wg_plan_part(a, sms, sampled, variant, exl2__cuda_wg_columns(a));
 }
 
 #endif

@@ -85,6 +85,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_queue_plain(exl2__cuda_model *m, uint32_t b
         uint32_t last = unit < whole ? exl2__min32((unit + 1) * each, plain) : 0;
         if (unit == 0) {
             m->pass.norm = 2 * exl2__plan_first(m->plan) % EXL2__CUDA_SUMS;
+            EXL2__TRY(exl2__cuda_meet_all(m));
             EXL2__TRY(exl2__cuda_do(m, EXL2__PHASE_embed, NULL, NULL));
         }
         for (uint32_t layer = unit * each; layer < last; layer++) {

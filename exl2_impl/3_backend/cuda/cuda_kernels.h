@@ -85,6 +85,7 @@ typedef struct exl2__cuda_needs {
     bool tower;          /* the model has a tower for pictures */
     bool tower_wg;       /* its products run by wgmma */
     bool turns;          /* positions of rows may have three axes */
+    bool columns;        /* several GPUs share every matrix */
 } exl2__cuda_needs;
 
 /* Whether the module has products of EXL3 matrices that the model has. */
@@ -175,6 +176,9 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     }
     if (strcmp(module, "settle.cu") == 0) {
         return n->settles;
+    }
+    if (strcmp(module, "meet.cu") == 0) {
+        return n->columns;
     }
     return (!only || only == n->head_class) && (other ? n->any : !product || (!n->any && large == n->large));
 }

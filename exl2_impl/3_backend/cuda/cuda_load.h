@@ -16,7 +16,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_record_open(exl2__cuda_model *m, const exl2
     void *memory;
     EXL2__TRY(exl2__alloc(m->c, sizeof(exl2__cuda_matrix), 16, EXL2_MEM_GENERAL, &memory));
     exl2__cuda_matrix *matrix = *out = (exl2__cuda_matrix *)memory;
-    *matrix = exl2__cuda_matrix_record(parts, count);
+    *matrix = exl2__cuda_matrix_record(m, parts, count);
     matrix->next = m->matrices;
     m->matrices = matrix;
     return EXL2_OK;
@@ -134,12 +134,13 @@ EXL2__PRIVATE exl2_result exl2__cuda_stage(exl2__device *device, uint64_t bytes,
 EXL2__PRIVATE void exl2__cuda_staged_begin(exl2__cuda_model *m, const exl2__cuda_feed *f, const uint16_t *ends,
                                            uint32_t first)
 {
-    uint32_t fit = (uint32_t)exl2__min64(EXL2__CUDA_STAGING_BYTES / f->row_bytes, f->rows - first);
+    uint32_t rows = f->dense ? f->out : f->rows; /* of the device */
+    uint32_t fit = (uint32_t)exl2__min64(EXL2__CUDA_STAGING_BYTES / f->row_bytes, rows - first);
     exl2__cuda_staged s = { .first = first, .chunk = first ? m->staged.chunk_end : 0 };
     s.chunk_end = s.chunk;
     if (f->dense) {
         uint32_t strips = exl2__max32(fit / EXL2__CUDA_STRIP, 1);
-        s.end = fit == f->rows - first ? f->rows : exl2__min32(first + strips * EXL2__CUDA_STRIP, f->rows);
+        s.end = fit == rows - first ? rows : exl2__min32(first + strips * EXL2__CUDA_STRIP, rows);
     } else {
         do {
             s.end = ends[s.chunk_end++];
@@ -164,22 +165,27 @@ EXL2__PRIVATE exl2_result exl2__cuda_staged_pack(exl2__cuda_model *m, const exl2
         a.rows = s->end - s->first;
         a.inputs = matrix->in;
         a.records = (uint32_t)exl2__div_up(matrix->in, EXL2__CUDA_RECORD_ROWS);
-        exl2__cuda_grid grid = { .x = (s->end == f->rows ? part->strips : s->end / EXL2__CUDA_STRIP) - strip,
+        exl2__cuda_grid grid = { .x = (s->end == f->out ? part->strips : s->end / EXL2__CUDA_STRIP) - strip,
                                  .y = (uint32_t)exl2__div_up(a.records, 8), .threads = EXL2K_SHUFFLE_THREADS };
-        return exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_shuffle_dense, grid, &a);
+        return grid.x == 0 ? EXL2_OK
+                           : exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_shuffle_dense, grid, &a);
     }
-    exl2__cuda_grid grid = { .x = f->out_stored / 32, .y = s->chunk_end - s->chunk, .threads = EXL2K_SHUFFLE_THREADS };
-    return exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_shuffle_codes, grid, &a);
+    bool awq = f->type == EXL2K_FROM_AWQ;
+    exl2__cuda_shuffle_from(&a, matrix->cut[index].first, awq ? 8 : 1, sizeof(uint32_t));
+    exl2__cuda_grid grid = { .x = part->strips / 2, .y = s->chunk_end - s->chunk, .threads = EXL2K_SHUFFLE_THREADS };
+    return grid.x == 0 ? EXL2_OK : exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_shuffle_codes, grid, &a);
 }
 
 /* Loads rows of a part that is only multiplied, block by block. ends: of its chunks. A slice may end one block and
-   begin the next. */
+   begin the next. Of a dense part the device has the rows [cut.first, cut.first + f->out). */
 EXL2__PRIVATE exl2_result exl2__cuda_feed_staged(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
                                                  const uint16_t *ends, const exl2__rows_slice *slice)
 {
     const exl2__cuda_feed *f = &matrix->feed[index];
     exl2__cuda_staged *s = &m->staged;
-    uint32_t row = slice->row, end = slice->row + slice->rows;
+    uint32_t first = f->dense ? matrix->cut[index].first : 0, before = exl2__max32(first, slice->row) - slice->row;
+    uint32_t row = slice->row + before - first, rows_end = f->dense ? f->out : f->rows;
+    uint32_t end = exl2__min32(slice->row + exl2__max32(slice->rows, before) - first, rows_end);
     while (row < end) {
         if (row == 0 || row == s->end) {
             exl2__cuda_staged_begin(m, f, ends, row);
@@ -187,7 +193,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_feed_staged(exl2__cuda_model *m, const exl2
         }
         uint32_t rows = exl2__min32(end, s->end) - row;
         EXL2__TRY(exl2__cuda_ring_copy(m->gpu, &m->ring, m->staging + (row - s->first) * f->row_bytes,
-                                       (row - slice->row) * f->row_bytes, rows * f->row_bytes));
+                                       (row + first - slice->row) * f->row_bytes, rows * f->row_bytes));
         row += rows;
         if (row == s->end) {
             EXL2__TRY(exl2__cuda_staged_pack(m, matrix, index, m->staging));
@@ -215,8 +221,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_feed_table(exl2__cuda_model *m, const exl2_
     if (matrix->device.parts == 0 || slice->row + slice->rows < f->rows) {
         return EXL2_OK;
     }
-    m->staged = (exl2__cuda_staged){ .end = f->rows };
-    return exl2__cuda_staged_pack(m, matrix, 0, matrix->table);
+    m->staged = (exl2__cuda_staged){ .end = f->out };
+    return exl2__cuda_staged_pack(m, matrix, 0, matrix->table + matrix->cut[0].first * f->row_bytes);
 }
 
 EXL2__PRIVATE exl2_result exl2__cuda_feed_slice(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,

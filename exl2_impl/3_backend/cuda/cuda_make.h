@@ -74,10 +74,21 @@ static inline uint64_t exl2__cuda_columns_from(const exl2__cuda_model *m, const 
     return matrix->order.by_down ? m->down.device : 0;
 }
 
+/* Lets a kernel of shuffle.cu read the columns of the device. bytes: of so many columns in a row of the source. */
+static inline void exl2__cuda_shuffle_from(exl2k_shuffle_args *a, uint32_t first, uint32_t columns, uint32_t bytes)
+{
+    if (a->columns_from) {
+        a->columns_from += first * sizeof(uint16_t);
+    } else {
+        a->source += (uint64_t)first / columns * bytes;
+        a->zeros += (uint64_t)first / columns * bytes;
+    }
+}
+
 /* Writes the scale words of a part, whose chunk table lies on the device. */
 EXL2__PRIVATE exl2_result exl2__cuda_make_scales(exl2__cuda_model *m, const exl2__matrix_desc *desc,
                                                  const exl2__cuda_layout *l, const exl2k_part *part,
-                                                 uint64_t columns_from)
+                                                 exl2__cuda_cut cut, uint64_t columns_from)
 {
     bool affine = desc->kind == EXL2__MATRIX_AFFINE;
     uint64_t entries = (uint64_t)desc->group_count * desc->out_stored, group_bytes = l->count * sizeof *l->group_of;
@@ -93,25 +104,25 @@ EXL2__PRIVATE exl2_result exl2__cuda_make_scales(exl2__cuda_model *m, const exl2
     exl2k_shuffle_args a = { .source = m->staging, .zeros = m->staging + zeros_at, .base = part->base,
                              .chunks = part->chunks, .group_of = m->staging + groups_at,
                              .columns_from = columns_from, .pitch = part->pitch, .columns = desc->out_stored };
-    exl2__cuda_grid grid = { .x = desc->out_stored / EXL2__CUDA_STRIP, .y = l->count,
-                             .threads = affine ? EXL2K_AFFINE_THREADS : 32 };
-    return exl2__cuda_device_launch(m->gpu, affine ? EXL2__KERNEL_exl2k_shuffle_affine
+    exl2__cuda_shuffle_from(&a, cut.first, 8, affine ? 8 * sizeof(uint16_t) : sizeof(uint32_t));
+    exl2__cuda_grid grid = { .x = cut.strips, .y = l->count, .threads = affine ? EXL2K_AFFINE_THREADS : 32 };
+    return grid.x == 0 ? EXL2_OK : exl2__cuda_device_launch(m->gpu, affine ? EXL2__KERNEL_exl2k_shuffle_affine
                                                    : EXL2__KERNEL_exl2k_shuffle_scales, grid, &a);
 }
 
 /* Uploads the bias of a part, in the order of its columns. */
-EXL2__PRIVATE exl2_result exl2__cuda_make_bias(exl2__cuda_model *m, const exl2__matrix_desc *desc, bool by_down,
-                                               exl2k_u64 *out)
+EXL2__PRIVATE exl2_result exl2__cuda_make_bias(exl2__cuda_model *m, const exl2__matrix_desc *desc, exl2__cuda_cut cut,
+                                               bool by_down, exl2k_u64 *out)
 {
-    uint64_t bytes = desc->out * sizeof(float);
+    uint64_t bytes = cut.columns * sizeof(float);
     void *slot;
     *out = exl2__cuda_arena_take(&m->weights, bytes);
     if (!by_down) {
-        return exl2__cuda_upload(m, *out, desc->bias, bytes);
+        return exl2__cuda_upload(m, *out, desc->bias + cut.first, bytes);
     }
     EXL2__TRY(exl2__cuda_ring_take(m->gpu, &m->ring, bytes, true, &slot)); /* 256 KB at most: a slot is larger */
-    for (uint32_t i = 0; i < desc->out; i++) {
-        ((float *)slot)[i] = desc->bias[exl2__cuda_order_in_file(&m->down, i)];
+    for (uint32_t i = 0; i < cut.columns; i++) {
+        ((float *)slot)[i] = desc->bias[exl2__cuda_order_in_file(&m->down, cut.first + i)];
     }
     return exl2__cuda_ring_send(m->gpu, &m->ring, *out, bytes);
 }
@@ -126,12 +137,12 @@ EXL2__PRIVATE exl2_result exl2__cuda_make_part(exl2__cuda_model *m, const exl2__
                                : exl2__cuda_arena_take(&m->weights, table_bytes);
     EXL2__TRY(exl2__cuda_upload(m, part->chunks, l->chunks, table_bytes));
     if (desc->has_bias) {
-        EXL2__TRY(exl2__cuda_make_bias(m, desc, out->order.by_down, &part->bias));
+        EXL2__TRY(exl2__cuda_make_bias(m, desc, out->cut[index], out->order.by_down, &part->bias));
     }
     if (desc->kind == EXL2__MATRIX_DENSE) {
         return EXL2_OK;
     }
-    return exl2__cuda_make_scales(m, desc, l, part, exl2__cuda_columns_from(m, out));
+    return exl2__cuda_make_scales(m, desc, l, part, out->cut[index], exl2__cuda_columns_from(m, out));
 }
 
 /* Allocates the strips of all parts, whose layouts are complete, and makes the parts. */
@@ -142,9 +153,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_make_strips(exl2__cuda_model *m, const exl2
     for (uint32_t i = 0; i < count; i++) {
         exl2k_part *part = &out->device.part[i];
         part->pitch = (exl2k_u32)(count == 2 ? pair : l[i].bytes);
-        part->strips = exl2__cuda_strips(&parts[i]);
-        part->columns = parts[i].out;
-        part->column = i ? part[-1].column + part[-1].columns : 0;
+        part->strips = out->cut[i].strips;
+        part->columns = out->cut[i].columns;
+        part->column = i ? part[-1].column + part[-1].columns : count == 1 ? out->cut[i].first : 0;
         part->chunk_count = l[i].count;
         memcpy(part->slice, l[i].entries, sizeof part->slice);
         at[i] = count == 2 ? (i ? l[0].bytes : 0) : bytes;
@@ -193,13 +204,15 @@ EXL2__PRIVATE exl2_result exl2__cuda_make_product(exl2__cuda_model *m, const exl
 }
 
 /* The record of a matrix, with what feeding it needs. */
-EXL2__PRIVATE exl2__cuda_matrix exl2__cuda_matrix_record(const exl2__matrix_desc *parts, uint32_t count)
+EXL2__PRIVATE exl2__cuda_matrix exl2__cuda_matrix_record(const exl2__cuda_model *m, const exl2__matrix_desc *parts,
+                                                         uint32_t count)
 {
     exl2__cuda_matrix record = { .in = parts->in, .affine = parts->kind == EXL2__MATRIX_AFFINE,
                                  .pitch = (uint32_t)exl2__align_up(parts->in, 64) + EXL2__CUDA_SPARE };
     for (uint32_t i = 0; i < count; i++) {
         const exl2__matrix_desc *d = &parts[i];
-        record.feed[i] = (exl2__cuda_feed){ .dense = d->kind == EXL2__MATRIX_DENSE, .out = d->out,
+        record.cut[i] = exl2__cuda_cut_of(m, d);
+        record.feed[i] = (exl2__cuda_feed){ .dense = d->kind == EXL2__MATRIX_DENSE, .out = record.cut[i].columns,
                                            .out_stored = d->out_stored, .rows = exl2__weights_rows(d),
                                            .row_bytes = exl2__weights_row_bytes(d) };
         bool awq = d->kind == EXL2__MATRIX_AFFINE && d->affine.awq;

@@ -73,7 +73,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_make_expert_exl3(exl2__cuda_model *m, const
 {
     bool down = exl2__cuda_is_down(parts);
     uint32_t first = down ? EXL2K_EXL3_EXPERT_PARTS - 1 : 0;
-    e->now = exl2__cuda_matrix_record(parts, count);
+    e->now = exl2__cuda_matrix_record(m, parts, count);
     e->now.exl3.parts = count;
     e->parts = down ? e->parts : count;
     for (uint32_t i = 0; i < count; i++) {
@@ -118,7 +118,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_make_expert(exl2__cuda_model *m, const exl2
                           "GPTQ or AWQ and others not, such as %s; EXL2_BACKEND_CPU does", parts->name);
     }
     uint64_t expert = e->device + parts->expert * sizeof(exl2k_expert);
-    e->now = exl2__cuda_matrix_record(parts, count);
+    e->now = exl2__cuda_matrix_record(m, parts, count);
     e->now.chunks_step = e->table_chunks * sizeof(exl2k_chunk);
     e->now.chunks = e->tables + (parts->expert * EXL2K_EXPERT_PARTS + (down ? 2u : 0u)) * e->now.chunks_step;
     EXL2__TRY(exl2__cuda_make_product(m, parts, count, &e->now));

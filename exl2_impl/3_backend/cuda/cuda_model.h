@@ -7,6 +7,7 @@
 #define EXL2__CUDA_MODEL_H
 
 #include "../../../kernels_src/embed_args.h"
+#include "../../../kernels_src/meet_args.h"
 #include "../../../kernels_src/shuffle_args.h"
 #include "../../2_graph/weights.h"
 #include "../sample/cpu_sample_run.h"
@@ -33,8 +34,15 @@ typedef struct exl2__cuda_feed {
     uint64_t row_bytes;
 } exl2__cuda_feed;
 
+/* The columns of a part that this device has, of those of the whole matrix. */
+typedef struct exl2__cuda_cut {
+    uint32_t first, columns, strips;
+    uint32_t whole, all;            /* strips and columns of the whole part */
+} exl2__cuda_cut;
+
 typedef struct exl2__cuda_matrix {
     struct exl2__cuda_matrix *next; /* next record of the model */
+    exl2__cuda_cut cut[EXL2K_PARTS_MAX]; /* of the parts of `device` */
     exl2k_matrix device;            /* parts is 0 if the matrix is only read by rows */
     uint32_t in, pitch;             /* pitch: elements from one input row to the next */
     uint32_t chunk_bytes;           /* bytes of the largest chunk */
@@ -133,6 +141,9 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     exl2__ctx *c;
     exl2__cuda_device *gpu;
     exl2__cuda_limits limits;
+    exl2__columns columns;           /* count and index are set from `open` on; all else is the plan's */
+    struct exl2__cuda_model *mates[EXL2K_MEET_GPUS]; /* [columns.count] the models that have the other columns, and
+                                                        this one */
     exl2__cuda_matrix *matrices;
     exl2__cuda_vector *vectors;
     exl2__cuda_experts *experts;     /* that of the layer loaded last comes first */
@@ -285,6 +296,23 @@ static inline bool exl2__cuda_has_map(const exl2__matrix_desc *part)
     return part->kind != EXL2__MATRIX_DENSE && (!exl2__cuda_is_down(part) || part->uses & EXL2__USE_NATURAL);
 }
 
+/* The columns that the device has of a part. Tables that are read by row, routers and experts are not cut. */
+EXL2__PRIVATE exl2__cuda_cut exl2__cuda_cut_of(const exl2__cuda_model *m, const exl2__matrix_desc *part)
+{
+    exl2__cuda_cut cut = { 0, part->out, exl2__cuda_strips(part), exl2__cuda_strips(part), part->out };
+    const exl2__columns *c = &m->columns;
+    bool whole = part->uses & (EXL2__USE_ROUTER | EXL2__USE_EXPERT) || !(part->uses & EXL2__USE_PRODUCT);
+    if (!exl2__columns_are_cut(c) || whole) {
+        return cut;
+    }
+    uint32_t end = exl2__columns_begin(part->out, part->unit, c->count, c->index + 1);
+    cut.first = exl2__columns_begin(part->out, part->unit, c->count, c->index);
+    cut.columns = end - cut.first;
+    cut.strips = cut.columns == 0 ? 0 : (end == part->out ? cut.whole : end / EXL2__CUDA_STRIP)
+                                        - cut.first / EXL2__CUDA_STRIP;
+    return cut;
+}
+
 /* Exact, except that it counts a map for each part, while parts that share one order need a single map. */
 EXL2__PRIVATE uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const exl2__matrix_desc *parts,
                                                uint32_t count)
@@ -324,9 +352,10 @@ EXL2__PRIVATE uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const
     bytes += exl2__cuda_experts_bytes(parts);
     for (uint32_t i = 0; i < count; i++) {
         exl2__cuda_layout_part(&l, &parts[i], slicing, m->limits.chunk_bytes, NULL, NULL);
-        strips += l.bytes * exl2__cuda_strips(&parts[i]);
+        exl2__cuda_cut cut = exl2__cuda_cut_of(m, &parts[i]);
+        strips += l.bytes * cut.strips;
         bytes += expert ? 0 : exl2__cuda_round(l.count * sizeof(exl2k_chunk));
-        bytes += parts[i].has_bias ? exl2__cuda_round(parts[i].out * sizeof(float)) : 0;
+        bytes += parts[i].has_bias ? exl2__cuda_round(cut.columns * sizeof(float)) : 0;
         bytes += exl2__cuda_has_map(&parts[i]) ? exl2__cuda_round(parts[i].in * sizeof(uint16_t)) : 0;
     }
     return bytes + exl2__cuda_round(strips);
@@ -353,7 +382,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_vector_bytes(const exl2__device *device, uint3
 static inline uint64_t exl2__cuda_orders_max(const exl2__plan *p)
 {
     const exl2__shape *s = &p->shape;
-    uint64_t layer = 2 * (uint64_t)s->hidden + s->heads * s->head_dim + exl2__max32(s->inter, s->experts.shared_inter);
+    uint64_t layer = 2 * (uint64_t)s->hidden + exl2__shape_attended(s) + exl2__max32(s->inter, s->experts.shared_inter);
     layer += (uint64_t)s->experts.count * s->experts.inter;
     return p->lora_max ? layer * exl2__plan_span(p) : 0;
 }

@@ -20,6 +20,25 @@ EXL2__PRIVATE bool exl2__cuda_head_by_wg(const exl2__cuda_model *m, uint32_t row
            && !exl2__cuda_needs_any(&m->plan->shape) && exl2__cuda_by_wg(&m->plan->shape, m->plan->head);
 }
 
+/* Moves the addresses of outputs to where the device's columns begin. Those of products that store are the matrix's
+   (exl2k_part.column), and with GEMM those of the residual, too. */
+EXL2__PRIVATE void exl2__cuda_columns_shift(const exl2__cuda_model *m, const exl2__cuda_matrix *w, exl2__cuda_kind kind,
+                                            bool by_gemm, exl2k_gemv_args *a)
+{
+    uint32_t first = w->cut[0].first, step = a->out_step ? a->out_step : EXL2K_STEP;
+    if (by_gemm && m->pass.by_wg) {
+        step = EXL2K_STEP * exl2__cuda_wg_rows(m->pass.row_count);
+    }
+    if (first > 0 && kind == EXL2__CUDA_RESIDUAL && !by_gemm) {
+        a->residual += first * sizeof(float);
+        exl2__cuda_advance(&a->weight, first * sizeof(float));
+        exl2__cuda_advance(&a->map, first * sizeof(exl2k_u16));
+        exl2__cuda_advance(&a->out, a->map ? 0 : (uint64_t)first / 32 * step);
+    } else if (first > 0 && kind == EXL2__CUDA_ACT) {
+        a->out += (uint64_t)first / 32 * step;
+    }
+}
+
 /* The product of a matrix of one kind, without what adapters add. */
 EXL2__PRIVATE exl2_result exl2__cuda_multiply_one(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
                                                   exl2k_gemv_args *a, uint32_t rows)
@@ -30,6 +49,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_multiply_one(exl2__cuda_model *m, exl2__ope
     }
     EXL2__TRY(exl2__cuda_exl3_permute(m, exl2__cuda_matrix_of(of.matrix), a, rows));
 #endif
+    exl2__cuda_columns_shift(m, exl2__cuda_matrix_of(of.matrix), kind, of.layer && m->pass.by_gemm, a);
+    if (exl2__cuda_matrix_of(of.matrix)->device.strips == 0) {
+        return EXL2_OK; /* the device has no columns of it */
+    }
     if (exl2__cuda_matrix_of(of.matrix)->order.apart) {
         return exl2__cuda_split_product(m, of.matrix, kind, *a, rows);
     }

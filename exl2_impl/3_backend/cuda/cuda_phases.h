@@ -28,7 +28,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_block(exl2__cuda_model *m, exl2__operand of
         a.residual_pitch = s->hidden;
         a.scale = s->residual_scale;
     }
-    return exl2__cuda_multiply(m, of, s->post_norms ? EXL2__CUDA_STORE : EXL2__CUDA_RESIDUAL, &a, m->pass.row_count);
+    EXL2__TRY(exl2__cuda_multiply(m, of, s->post_norms ? EXL2__CUDA_STORE : EXL2__CUDA_RESIDUAL, &a,
+                                  m->pass.row_count));
+    return exl2__cuda_meet_floats(m, s->post_norms ? offsetof(exl2__cuda_buffers, branch)
+                                                   : offsetof(exl2__cuda_buffers, residual));
 }
 
 /* r += x * matrix; then, in passes of few rows, writes what the product of the next norm will read. */
@@ -52,7 +55,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_residual(exl2__cuda_model *m, exl2__operand
     if (next != m->plan->head) { /* whose rows are chosen */
         exl2__cuda_tiled(m, &a.out_pitch, &a.out_step);
     }
+    exl2k_gemv_args all = a;
     EXL2__TRY(exl2__cuda_multiply(m, of, EXL2__CUDA_RESIDUAL, &a, m->pass.row_count));
+    EXL2__TRY(m->pass.by_gemm ? exl2__cuda_meet_floats(m, offsetof(exl2__cuda_buffers, residual))
+                              : exl2__cuda_meet_norm(m, &all));
     if (!m->pass.by_gemm) {
         m->pass.norm = (m->pass.norm + 1) % EXL2__CUDA_SUMS;
         m->pass.first_norm = false;
@@ -241,7 +247,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_mlp(exl2__cuda_model *m, const exl2__lay
     }
     exl2__cuda_tiled(m, &a.x_pitch, &a.x_step);
     exl2__cuda_tiled(m, &a.out_pitch, &a.out_step);
-    return exl2__cuda_multiply(m, exl2__operand_of(layer, EXL2__ROLE_GATE_UP), EXL2__CUDA_ACT, &a, m->pass.row_count);
+    EXL2__TRY(exl2__cuda_multiply(m, exl2__operand_of(layer, EXL2__ROLE_GATE_UP), EXL2__CUDA_ACT, &a,
+                                  m->pass.row_count));
+    return exl2__cuda_meet_h(m, layer);
 }
 
 EXL2__PRIVATE exl2_result exl2__cuda_do_gate_up(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
@@ -366,8 +374,8 @@ EXL2__PRIVATE exl2__cuda_matrix exl2__cuda_head_columns(const exl2__cuda_model *
     uint32_t end = range->end == m->head_units ? p->strips : real * range->end / m->head_units;
     p->base += (uint64_t)first * p->pitch;
     exl2__cuda_advance(&p->bias, first * EXL2__CUDA_STRIP * sizeof(float));
-    p->column = first * EXL2__CUDA_STRIP;
-    p->columns = exl2__min32(p->columns, end * EXL2__CUDA_STRIP) - p->column;
+    p->column += first * EXL2__CUDA_STRIP;
+    p->columns = exl2__min32(p->columns, end * EXL2__CUDA_STRIP) - first * EXL2__CUDA_STRIP;
     p->strips = w.device.strips = end - first;
     return w;
 }
@@ -406,7 +414,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__la
     }
     exl2__cuda_matrix columns = exl2__cuda_head_columns(m, range);
     exl2__operand head = { .matrix = (const exl2__matrix *)(const void *)&columns };
-    return exl2__cuda_multiply(m, head, EXL2__CUDA_STORE, &a, range->logit_count);
+    EXL2__TRY(later || range->logit0 == 0 ? EXL2_OK : exl2__cuda_meet_all(m)); /* the logits before are read */
+    EXL2__TRY(exl2__cuda_multiply(m, head, EXL2__CUDA_STORE, &a, range->logit_count));
+    return range->end == m->head_units ? exl2__cuda_meet_logits(m, range->logit_count) : EXL2_OK;
 }
 
 EXL2__PRIVATE exl2_result exl2__cuda_do_sample(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)

@@ -85,11 +85,17 @@ static inline uint64_t exl2__cuda_crossing_at(const exl2__plan *p)
     return exl2__align_up(exl2__cuda_host_logits_at(p) + p->shape.vocab * sizeof(float), 64);
 }
 
-/* Offset of the rows of pictures that come down, at the end of the same block. */
-static inline uint64_t exl2__cuda_down_at(const exl2__plan *p)
+/* Offset of exl2__cuda_buffers.stop, in the same block. */
+static inline uint64_t exl2__cuda_stop_at(const exl2__plan *p)
 {
     uint64_t rows = p->host_mlps ? p->rows_max : 0;
     return exl2__align_up(exl2__cuda_crossing_at(p) + rows * p->shape.hidden * sizeof(float), 64);
+}
+
+/* Offset of the rows of pictures that come down, at the end of the same block. */
+static inline uint64_t exl2__cuda_down_at(const exl2__plan *p)
+{
+    return exl2__cuda_stop_at(p) + (exl2__columns_are_cut(&p->columns) ? 64 : 0);
 }
 
 static inline uint64_t exl2__cuda_results_bytes(const exl2__plan *p)
@@ -172,6 +178,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const 
     EXL2__TRY(exl2__cuda_pin(gpu, m->results_bytes, &results));
     m->b.results = (exl2k_result *)results;
     m->host_logits = (float *)(void *)((uint8_t *)results + exl2__cuda_host_logits_at(p));
+    m->b.stop = exl2__columns_are_cut(&p->columns) ? (uint32_t *)(void *)((uint8_t *)results + exl2__cuda_stop_at(p))
+                                                   : NULL;
     m->b.crossing = p->host_mlps ? (float *)(void *)((uint8_t *)results + exl2__cuda_crossing_at(p)) : NULL;
     memset(results, 0, (size_t)m->results_bytes);
 #ifndef EXL2_NO_VISION
@@ -197,7 +205,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const 
     exl2__cuda_prepare_units(m);
     EXL2__TRY(exl2__cuda_timing_open(gpu, &m->timing));
     EXL2__TRY(exl2__cuda_cross_open(m));
-    return exl2__cuda_graphs_open(m);
+    return exl2__columns_are_cut(&m->columns) ? EXL2_OK : exl2__cuda_graphs_open(m); /* once all know each other */
 }
 
 /* What the backend does not compute, in words; NULL: it computes everything that the shape asks for. */

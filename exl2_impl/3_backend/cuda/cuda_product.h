@@ -245,7 +245,7 @@ static inline bool exl2__cuda_may_wg(const exl2__cuda_device *gpu, const exl2__s
 {
     bool known = !s->affine && !s->exl3 && s->gated && (s->act == EXL2__ACT_SILU || s->act == EXL2__ACT_GELU_TANH)
                  && !exl2__experts_any(&s->experts);
-    bool room = !s->parallel || s->heads * s->head_dim <= s->hidden;
+    bool room = !s->parallel || exl2__shape_attended(s) <= s->hidden;
     room = exl2__cuda_folds(s) || (room && s->hidden <= EXL2K_SETTLE_STAGED);
     return gpu->info.arch == 90 && gpu->shared_bytes >= EXL2K_WG_SHARED(256, s->affine)
            && (!exl2__cuda_needs_any(s) || (known && room));
@@ -278,6 +278,16 @@ EXL2__PRIVATE exl2_result exl2__cuda_tiles(exl2__cuda_model *m, uint64_t to, con
     return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_wg_order, grid, &a);
 }
 
+/* Columns of tiles of the whole matrix, of which the device may have a part. */
+EXL2__PRIVATE uint32_t exl2__cuda_whole_tiles(const exl2__cuda_matrix *w, const exl2k_gemm_args *a, bool by_wg)
+{
+    exl2k_gemm_args whole = { .kind = a->kind, .matrix = { .parts = w->device.parts } };
+    for (uint32_t i = 0; i < w->device.parts; i++) {
+        whole.matrix.part[i].strips = w->cut[i].whole;
+    }
+    return by_wg ? exl2__cuda_wg_columns(&whole) : exl2__cuda_gemm_columns(&whole);
+}
+
 /* Multiplies `rows` rows. `a` holds x, out and scale (gemm_args.h); this function fills in the rest. Sums of splits lie
    where logits are, so the head has no splits. all: rows of which these are a part, for x as tiles. */
 EXL2__PRIVATE exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
@@ -302,13 +312,19 @@ EXL2__PRIVATE exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matri
               EXL2__KERNEL_exl2k_gemm_wg256_affine }
         };
         uint32_t variant = exl2__cuda_variant(m, w);
-        exl2__cuda_gemm_plan plan = exl2__cuda_wg_plan_make(a, m->gpu->sm_count, !m->pass.prompts, variant);
+        bool cut = exl2__columns_are_cut(&m->columns), sampled = !m->pass.prompts;
+        exl2__cuda_gemm_plan plan = cut ? exl2__cuda_wg_plan_part(a, m->gpu->sm_count, sampled, variant,
+                                                                  exl2__cuda_whole_tiles(w, a, true))
+                                        : exl2__cuda_wg_plan_make(a, m->gpu->sm_count, sampled, variant);
         a->x_pitch = exl2__cuda_wg_rows(all);
         exl2__cuda_grid grid = { .x = plan.ctas, .y = 1, .threads = EXL2K_WG_THREADS,
                                  .shared_bytes = plan.shared_bytes };
         return exl2__cuda_chain(m, by_rows[variant][plan.rows / 64], grid, a);
     }
-    exl2__cuda_gemm_plan plan = exl2__cuda_gemm_plan_make(a, w->chunk_bytes, m->gpu->sm_count, m->limits.shared_bytes);
+    uint32_t sms = m->gpu->sm_count, budget = m->limits.shared_bytes;
+    exl2__cuda_gemm_plan plan = exl2__columns_are_cut(&m->columns)
+        ? exl2__cuda_gemm_plan_part(a, w->chunk_bytes, sms, budget, exl2__cuda_whole_tiles(w, a, false))
+        : exl2__cuda_gemm_plan_make(a, w->chunk_bytes, sms, budget);
     if (plan.rows == 0) {
         return exl2__cuda_too_few_shared(m);
     }

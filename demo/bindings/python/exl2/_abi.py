@@ -212,8 +212,8 @@ class ModelDesc(_Public):
         ("experts_active", c_uint32), ("lora_max", c_uint32), ("lora_rank_max", c_uint32),
         ("steer_max", c_uint32), ("keep_packed", c_bool), ("grammars", c_bool), ("rope_scale", c_float),
         ("rope_alpha", c_float), ("yarn_factor", c_float), ("cards", POINTER(Card)), ("card_count", c_uint32),
-        ("split_auto", c_bool), ("offload", c_int32), ("host_mlps", c_uint32), ("vision", VisionDesc),
-        ("on_event", EVENT_FN), ("user", c_void_p), ("_end_canary", c_uint32)]
+        ("split_auto", c_bool), ("split", c_int32), ("offload", c_int32), ("host_mlps", c_uint32),
+        ("vision", VisionDesc), ("on_event", EVENT_FN), ("user", c_void_p), ("_end_canary", c_uint32)]
 
 
 class RopeInfo(_Public):
@@ -222,7 +222,8 @@ class RopeInfo(_Public):
 
 class CardInfo(_Public):
     _fields_ = [("device", c_uint32), ("first_layer", c_uint32), ("layers", c_uint32), ("weight_bytes", c_uint64),
-        ("cache_bytes", c_uint64), ("scratch_bytes", c_uint64), ("host_mlps", c_uint32)]
+        ("cache_bytes", c_uint64), ("scratch_bytes", c_uint64), ("host_mlps", c_uint32),
+        ("columns", c_float)]
 
 
 class ModelInfo(_Public):

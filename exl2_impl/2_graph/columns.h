@@ -1,0 +1,44 @@
+/* columns.h: which columns a device has where several devices share every matrix of a model.
+   takes: the number of columns of a whole matrix, and how many of them stay together.
+   gives: exl2__columns, exl2__columns_begin, exl2__columns_are_cut.
+
+   Every matrix is cut by its outputs: so each output is one sum on one device, in the order of its inputs, and has the
+   bits that it has on a single device. Attention is cut by heads of K and V, with the heads of q that read them. The
+   devices compute everything else alike: norms, the residual, and sampling. */
+#ifndef EXL2__COLUMNS_H
+#define EXL2__COLUMNS_H
+
+#include "../0_base/bytes.h"
+
+#define EXL2__COLUMNS_UNIT 64u /* columns that stay together, unless the matrix says more */
+#define EXL2__COLUMNS_EVEN 32u /* cuts lie at multiples of it */
+
+typedef struct exl2__columns {
+    uint32_t count, index;    /* devices, the number of this one; count 0 or 1: it has all columns */
+    uint32_t heads, kv_heads; /* of the whole model */
+    uint32_t first_kv_head;
+    bool idle;                /* it has no heads */
+} exl2__columns;
+
+static inline bool exl2__columns_are_cut(const exl2__columns *c) { return c->count > 1; }
+
+/* Where the columns of device `index` begin; those of `count` begin where there are no more. If they do not divide, the
+   first ones have more, and the last ones may have none. unit: columns that stay together, a multiple of
+   EXL2__COLUMNS_EVEN; 0 = EXL2__COLUMNS_UNIT. */
+static inline uint32_t exl2__columns_begin(uint32_t columns, uint32_t unit, uint32_t count, uint32_t index)
+{
+    uint64_t each = unit ? unit : EXL2__COLUMNS_UNIT, units = exl2__div_up(columns, each);
+    return (uint32_t)exl2__min64(exl2__div_up(units * index, count) * each, columns);
+}
+
+/* Heads of K and V that stay together, so that cuts of q, k and v lie at multiples of EXL2__COLUMNS_EVEN. */
+static inline uint32_t exl2__columns_heads(uint32_t head_dim)
+{
+    uint32_t heads = 1;
+    while (heads * head_dim % EXL2__COLUMNS_EVEN != 0) {
+        heads++;
+    }
+    return heads;
+}
+
+#endif

@@ -1,0 +1,694 @@
+/* cuda_group.h: a backend whose device is several GPUs that share every matrix of a model by columns (columns.h).
+   takes: open GPUs that reach each other's memory.
+   gives: exl2__cuda_group_backend; exl2__cuda_group_gpus, which its `open` takes.
+   owns:  a model of the CUDA backend on each GPU, until close.
+
+   Each member has its columns of all matrices and its heads' K and V; in between they meet (cuda_meet.h). All get the
+   same calls in the same order, and compute norms, the residual and sampling alike, so results are those of member 0,
+   and have the bits of one GPU. A page, as it is copied to host memory, is that of one GPU, too. */
+#ifndef EXL2__CUDA_GROUP_H
+#define EXL2__CUDA_GROUP_H
+
+#include "cuda.h"
+
+typedef struct exl2__cuda_group_gpus {
+    exl2__cuda_device *of[EXL2K_MEET_GPUS]; /* [count] */
+    uint32_t count;
+} exl2__cuda_group_gpus;
+
+/* A matrix, or a vector, of all members. */
+typedef struct exl2__cuda_shared {
+    struct exl2__cuda_shared *next;
+    void *of[EXL2K_MEET_GPUS];
+} exl2__cuda_shared;
+
+typedef struct exl2__cuda_group { /* exl2__device of this backend */
+    exl2__ctx *c;
+    exl2__device *of[EXL2K_MEET_GPUS]; /* [count] */
+    uint32_t count, reserved;          /* reserved: members whose memory is there */
+    exl2__plan plans[EXL2K_MEET_GPUS];
+    exl2__cuda_shared *shared;
+    uint8_t *page;                     /* [page_max] of one member, as it is copied */
+    uint64_t page_max;
+} exl2__cuda_group;
+
+static inline exl2__cuda_group *exl2__cuda_group_of(const exl2__device *d)
+{
+    return (exl2__cuda_group *)(uintptr_t)d;
+}
+
+/* ---- open and close ---- */
+
+EXL2__PRIVATE void exl2__cuda_group_close(exl2__device *device)
+{
+    exl2__cuda_group *g = exl2__cuda_group_of(device);
+    if (!g) {
+        return;
+    }
+    exl2__ctx *c = g->c;
+    for (uint32_t i = 0; i < g->count; i++) { /* a member may read the memory of another one until its work has ended */
+        exl2__cuda_model *m = exl2__cuda_of(g->of[i]);
+        if (m && m->gpu->driver.context_push(m->gpu->context) == 0) {
+            m->gpu->driver.stream_wait(m->gpu->stream);
+            exl2__cuda_device_leave(m->gpu);
+        }
+    }
+    for (uint32_t i = 0; i < g->count; i++) {
+        exl2__cuda_close(g->of[i]);
+    }
+    while (g->shared) {
+        exl2__cuda_shared *next = g->shared->next;
+        exl2__free(c, g->shared, sizeof *g->shared, EXL2_MEM_GENERAL);
+        g->shared = next;
+    }
+    exl2__free(c, g, sizeof *g, EXL2_MEM_GENERAL);
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_group_check(exl2__ctx *c, const exl2__cuda_group_gpus *gpus)
+{
+    for (uint32_t i = 0; i < gpus->count * gpus->count; i++) {
+        const exl2__cuda_device *one = gpus->of[i / gpus->count], *other = gpus->of[i % gpus->count];
+        if (one != other && !(one->peers >> other->slot & 1)) {
+            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "GPUs %u and %u do not reach each other's memory, so they "
+                              "cannot share a model by columns; by layers they can", one->slot, other->slot);
+        }
+        if (one->info.arch != other->info.arch || one->sm_count != other->sm_count) {
+            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "GPUs %u and %u are of different kinds, so they cannot share a "
+                              "model by columns; by layers they can", one->slot, other->slot);
+        }
+    }
+    return EXL2_OK;
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_group_open(exl2__ctx *c, void *hardware, exl2__device **out)
+{
+    const exl2__cuda_group_gpus *gpus = (const exl2__cuda_group_gpus *)hardware;
+    void *memory;
+    *out = NULL;
+    EXL2__TRY(exl2__cuda_group_check(c, gpus));
+    EXL2__TRY(exl2__alloc(c, sizeof(exl2__cuda_group), 16, EXL2_MEM_GENERAL, &memory));
+    exl2__cuda_group *g = (exl2__cuda_group *)memory;
+    memset(g, 0, sizeof *g);
+    g->c = c;
+    g->count = gpus->count;
+    exl2_result r = EXL2_OK;
+    for (uint32_t i = 0; i < g->count && r >= 0; i++) {
+        r = exl2__cuda_open(c, gpus->of[i], &g->of[i]);
+    }
+    if (r < 0) {
+        exl2__cuda_group_close((exl2__device *)memory);
+        return r;
+    }
+    for (uint32_t i = 0; i < g->count; i++) {
+        exl2__cuda_model *m = exl2__cuda_of(g->of[i]);
+        m->columns = (exl2__columns){ .count = g->count, .index = i };
+        for (uint32_t k = 0; k < g->count; k++) {
+            m->mates[k] = exl2__cuda_of(g->of[k]);
+        }
+    }
+    *out = (exl2__device *)memory;
+    return EXL2_OK;
+}
+
+/* ---- plans of members ---- */
+
+/* The plan as member `index` has it, but for its matrices and vectors. */
+EXL2__PRIVATE exl2__plan exl2__cuda_group_plan(const exl2__cuda_group *g, const exl2__plan *plan, uint32_t index)
+{
+    exl2__plan p = *plan;
+    uint32_t dim = p.shape.head_dim, unit = exl2__columns_heads(dim) * dim, all = p.shape.kv_heads * dim;
+    uint32_t first = exl2__columns_begin(all, unit, g->count, index) / dim;
+    uint32_t end = exl2__columns_begin(all, unit, g->count, index + 1) / dim;
+    p.columns = (exl2__columns){ .count = g->count, .index = index, .heads = p.shape.heads,
+                                 .kv_heads = p.shape.kv_heads, .first_kv_head = first, .idle = first == end };
+    p.shape.attended = p.shape.heads * dim;
+    p.shape.kv_heads = exl2__max32(end - first, 1);
+    p.shape.heads = p.shape.kv_heads * (p.columns.heads / p.columns.kv_heads);
+    return p;
+}
+
+static inline void *exl2__cuda_group_part(const void *shared, uint32_t index)
+{
+    return shared ? ((const exl2__cuda_shared *)shared)->of[index] : NULL;
+}
+
+static inline exl2__matrix *exl2__cuda_group_matrix(const exl2__matrix *shared, uint32_t index)
+{
+    return (exl2__matrix *)exl2__cuda_group_part(shared, index);
+}
+
+static inline exl2__norm exl2__cuda_group_norm(exl2__norm shared, uint32_t index)
+{
+    return (exl2__norm){ (exl2__vector *)exl2__cuda_group_part(shared.weight, index),
+                         (exl2__vector *)exl2__cuda_group_part(shared.bias, index) };
+}
+
+/* Fills in the member's matrices and vectors. layers [shape.layers]: memory for them. */
+EXL2__PRIVATE void exl2__cuda_group_translate(const exl2__plan *plan, uint32_t index, exl2__layer *layers,
+                                              exl2__plan *p)
+{
+    p->layers = layers;
+    p->embed = exl2__cuda_group_matrix(plan->embed, index);
+    p->head = exl2__cuda_group_matrix(plan->head, index);
+    p->positions = exl2__cuda_group_matrix(plan->positions, index);
+    p->final_norm = exl2__cuda_group_norm(plan->final_norm, index);
+    for (uint32_t i = 0; i < plan->shape.layers; i++) {
+        const exl2__layer *from = &plan->layers[i];
+        exl2__layer *to = &layers[i];
+        *to = *from;
+        for (uint32_t role = 0; role < EXL2__ROLE_SINGLES; role++) {
+            to->matrix[role] = exl2__cuda_group_matrix(from->matrix[role], index);
+        }
+        to->sinks = (exl2__vector *)exl2__cuda_group_part(from->sinks, index);
+        to->attn_norm = exl2__cuda_group_norm(from->attn_norm, index);
+        to->attn_post_norm = exl2__cuda_group_norm(from->attn_post_norm, index);
+        to->mlp_norm = exl2__cuda_group_norm(from->mlp_norm, index);
+        to->mlp_post_norm = exl2__cuda_group_norm(from->mlp_post_norm, index);
+        to->q_norm = exl2__cuda_group_norm(from->q_norm, index);
+        to->k_norm = exl2__cuda_group_norm(from->k_norm, index);
+    }
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_group_supports(exl2__device *device, const exl2__shape *s)
+{
+    exl2__cuda_group *g = exl2__cuda_group_of(device);
+    const char *missing = exl2__experts_any(&s->experts) ? "models with experts"
+                        : s->exl3 ? "EXL3 matrices"
+                        : s->qk_norm == EXL2__QK_NORM_WHOLE ? "norms of all heads together" : NULL;
+    EXL2__TRY(exl2__cuda_supports(g->of[0], s));
+    return missing ? exl2__fail(g->c, EXL2_ERR_UNSUPPORTED, "GPUs do not share %s by columns; by layers they do",
+                                missing) : EXL2_OK;
+}
+
+/* ---- sizes ---- */
+
+/* The most that a member needs, for each of them: so the sum tells `reserve` what one has. */
+EXL2__PRIVATE uint64_t exl2__cuda_group_matrix_bytes(const exl2__device *device, const exl2__matrix_desc *parts,
+                                                     uint32_t count)
+{
+    const exl2__cuda_group *g = exl2__cuda_group_of(device);
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < g->count; i++) {
+        most = exl2__max64(most, exl2__cuda_matrix_bytes(g->of[i], parts, count));
+    }
+    return most * g->count;
+}
+
+EXL2__PRIVATE uint64_t exl2__cuda_group_vector_bytes(const exl2__device *device, uint32_t count)
+{
+    const exl2__cuda_group *g = exl2__cuda_group_of(device);
+    return exl2__cuda_vector_bytes(g->of[0], count) * g->count;
+}
+
+EXL2__PRIVATE uint64_t exl2__cuda_group_page_bytes(const exl2__device *device, const exl2__plan *plan, bool part)
+{
+    return exl2__cuda_page_bytes_all(exl2__cuda_group_of(device)->of[0], plan, part);
+}
+
+/* A member without heads has pages all the same: they count as buffers. */
+EXL2__PRIVATE uint64_t exl2__cuda_group_buffer_bytes(const exl2__device *device, const exl2__plan *plan)
+{
+    const exl2__cuda_group *g = exl2__cuda_group_of(device);
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < g->count; i++) {
+        exl2__plan p = exl2__cuda_group_plan(g, plan, i);
+        bytes += exl2__cuda_buffer_bytes(g->of[i], &p) + exl2__cuda_cache_bytes(&p);
+    }
+    return bytes - exl2__cuda_cache_bytes(plan);
+}
+
+/* Of all members, as if each had as little as the one that has least. */
+EXL2__PRIVATE uint64_t exl2__cuda_group_allowed(const exl2__device *device)
+{
+    const exl2__cuda_group *g = exl2__cuda_group_of(device);
+    uint64_t least = UINT64_MAX / EXL2K_MEET_GPUS;
+    for (uint32_t i = 0; i < g->count; i++) {
+        least = exl2__min64(least, exl2__cuda_allowed(g->of[i]));
+    }
+    return least * g->count;
+}
+
+EXL2__PRIVATE uint64_t exl2__cuda_group_free(const exl2__device *device)
+{
+    const exl2__cuda_group *g = exl2__cuda_group_of(device);
+    uint64_t least = UINT64_MAX / EXL2K_MEET_GPUS;
+    for (uint32_t i = 0; i < g->count; i++) {
+        least = exl2__min64(least, exl2__cuda_room(g->of[i]));
+    }
+    return least * g->count;
+}
+
+EXL2__PRIVATE uint32_t exl2__cuda_group_read_mbps(const exl2__device *device)
+{
+    const exl2__cuda_group *g = exl2__cuda_group_of(device);
+    return (uint32_t)exl2__min64((uint64_t)exl2__cuda_read_mbps(g->of[0]) * g->count, UINT32_MAX);
+}
+
+EXL2__PRIVATE uint64_t exl2__cuda_group_host_bytes(const exl2__device *device, const exl2__plan *plan,
+                                                   uint64_t slice_bytes, bool ready)
+{
+    const exl2__cuda_group *g = exl2__cuda_group_of(device);
+    uint64_t layers = exl2__plan_span(plan), shared = 4 * layers + 3 + EXL2__UNIT_VECTORS_MAX * layers + 2;
+    uint64_t bytes = shared * sizeof(exl2__cuda_shared);
+    for (uint32_t i = 0; i < g->count; i++) {
+        exl2__plan p = exl2__cuda_group_plan(g, plan, i);
+        bytes += exl2__cuda_host_bytes(g->of[i], &p, slice_bytes, ready);
+    }
+    return bytes;
+}
+
+/* ---- weights ---- */
+
+EXL2__PRIVATE exl2_result exl2__cuda_group_reserve(exl2__device *device, uint64_t weight_bytes)
+{
+    exl2__cuda_group *g = exl2__cuda_group_of(device);
+    for (; g->reserved < g->count; g->reserved++) {
+        EXL2__TRY_DONE(exl2__cuda_reserve(g->of[g->reserved], weight_bytes / g->count));
+    }
+    return EXL2_OK;
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_group_stage(exl2__device *device, uint64_t bytes, void **out)
+{
+    return exl2__cuda_stage(exl2__cuda_group_of(device)->of[0], bytes, out);
+}
+
+/* A record of what each member is to make. */
+EXL2__PRIVATE exl2_result exl2__cuda_group_share(exl2__cuda_group *g, exl2__cuda_shared **out)
+{
+    void *memory;
+    EXL2__TRY(exl2__alloc(g->c, sizeof(exl2__cuda_shared), 16, EXL2_MEM_GENERAL, &memory));
+    *out = (exl2__cuda_shared *)memory;
+    **out = (exl2__cuda_shared){ .next = g->shared };
+    g->shared = *out;
+    return EXL2_OK;
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_group_matrix_make(exl2__device *device, exl2__arena *weights,
+                                                       const exl2__matrix_desc *parts, uint32_t count,
+                                                       exl2__matrix **out)
+{
+    exl2__cuda_group *g = exl2__cuda_group_of(device);
+    exl2__cuda_shared *shared;
+    EXL2__TRY(exl2__cuda_group_share(g, &shared));
+    for (uint32_t i = 0; i < g->count; i++) {
+        exl2__matrix *matrix;
+        EXL2__TRY(exl2__cuda_matrix_make(g->of[i], weights, parts, count, &matrix));
+        shared->of[i] = matrix;
+        if (exl2__cuda_matrix_of(matrix)->order.apart) {
+            return exl2__fail(g->c, EXL2_ERR_UNSUPPORTED, "%s and the matrices beside it order their inputs "
+                              "differently: GPUs do not share such matrices by columns", parts->name);
+        }
+    }
+    *out = (exl2__matrix *)(void *)shared;
+    return EXL2_OK;
+}
+
+/* Each member gets all rows, and packs its columns of them. */
+EXL2__PRIVATE exl2_result exl2__cuda_group_matrix_feed(exl2__device *device, exl2__matrix *matrix, uint32_t part,
+                                                       const exl2__rows_slice *slice, exl2__work *work)
+{
+    exl2__cuda_group *g = exl2__cuda_group_of(device);
+    const exl2__cuda_matrix *first = exl2__cuda_matrix_of(exl2__cuda_group_matrix(matrix, 0));
+    uint64_t bytes = slice->rows * first->feed[part].row_bytes;
+    for (uint32_t i = g->count; i-- > 0;) { /* the rows lie in the staging memory of member 0, which comes last */
+        exl2__rows_slice own = *slice;
+        if (i > 0) {
+            void *memory;
+            EXL2__TRY(exl2__cuda_stage(g->of[i], bytes, &memory));
+            memcpy(memory, slice->data, (size_t)bytes);
+            own.data = memory;
+        }
+        EXL2__TRY(exl2__cuda_matrix_feed(g->of[i], exl2__cuda_group_matrix(matrix, i), part, &own, work));
+    }
+    return EXL2_OK;
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_group_vector_make(exl2__device *device, exl2__arena *weights, const float *values,
+                                                       uint32_t count, exl2__vector **out)
+{
+    exl2__cuda_group *g = exl2__cuda_group_of(device);
+    exl2__cuda_shared *shared;
+    EXL2__TRY(exl2__cuda_group_share(g, &shared));
+    for (uint32_t i = 0; i < g->count; i++) {
+        exl2__vector *vector;
+        EXL2__TRY(exl2__cuda_vector_make(g->of[i], weights, values, count, &vector));
+        shared->of[i] = vector;
+    }
+    *out = (exl2__vector *)(void *)shared;
+    return EXL2_OK;
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_group_keep_packed(exl2__device *device, exl2__work *work)
+{
+    exl2__cuda_group *g = exl2__cuda_group_of(device);
+    for (uint32_t i = 0; i < g->count; i++) {
+        EXL2__TRY_DONE(exl2__cuda_keep_packed(g->of[i], work));
+    }
+    return EXL2_OK;
+}
+
+/* A member may read the memory of another one until its work has ended. */
+EXL2__PRIVATE void exl2__cuda_group_drop(exl2__device *device)
+{
+    exl2__cuda_group *g = exl2__cuda_group_of(device);
+    for (uint32_t i = 0; i < g->count; i++) {
+        exl2__cuda_model *m = exl2__cuda_of(g->of[i]);
+        if (m->gpu->driver.context_push(m->gpu->context) == 0) {
+            m->gpu->driver.stream_wait(m->gpu->stream);
+            exl2__cuda_device_leave(m->gpu);
+        }
+    }
+    for (uint32_t i = 0; i < g->count; i++) {
+        exl2__cuda_drop(g->of[i]);
+    }
+    g->reserved = 0;
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_group_restore(exl2__device *device, exl2__work *work)
+{
+    exl2__cuda_group *g = exl2__cuda_group_of(device);
+    for (uint32_t i = 0; i < g->count; i++) {
+        EXL2__TRY_DONE(exl2__cuda_restore(g->of[i], work));
+    }
+    return EXL2_OK;
+}
+
+/* ---- prepare ---- */
+
+/* All members' buffers are there: what they read of each other is known, and units are cut alike. */
+EXL2__PRIVATE exl2_result exl2__cuda_group_join(exl2__cuda_group *g)
+{
+    const exl2__cuda_model *first = exl2__cuda_of(g->of[0]);
+    for (uint32_t i = 0; i < g->count; i++) { /* before the others write to what it clears */
+        exl2__cuda_model *m = exl2__cuda_of(g->of[i]);
+        EXL2__TRY(exl2__cuda_device_enter(m->gpu));
+        int waited = m->gpu->driver.stream_wait(m->gpu->stream);
+        EXL2__TRY(exl2__cuda_device_leave_with(m->gpu, exl2__cuda_device_check(m->gpu, waited, "clearing buffers")));
+    }
+    for (uint32_t i = 0; i < g->count; i++) {
+        exl2__cuda_model *m = exl2__cuda_of(g->of[i]);
+        m->layers_per_unit = first->layers_per_unit;
+        m->head_units = first->head_units;
+        m->whole_graphs = first->whole_graphs;
+        EXL2__TRY(exl2__cuda_device_enter(m->gpu));
+        EXL2__TRY(exl2__cuda_device_leave_with(m->gpu, exl2__cuda_graphs_open(m)));
+    }
+    return EXL2_OK;
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_group_prepare(exl2__device *device, const exl2__plan *plan, exl2__arena *pages,
+                                                   exl2__arena *scratch)
+{
+    exl2__cuda_group *g = exl2__cuda_group_of(device);
+    g->page_max = 0;
+    for (uint32_t i = 0; i < g->count; i++) {
+        uint64_t bytes = plan->shape.layers * (uint64_t)sizeof(exl2__layer);
+        exl2__layer *layers = (exl2__layer *)exl2__arena_alloc(scratch, bytes);
+        g->plans[i] = exl2__cuda_group_plan(g, plan, i);
+        g->page_max = exl2__max64(g->page_max, exl2__cuda_page_bytes_all(g->of[i], &g->plans[i], false));
+        g->page_max = exl2__max64(g->page_max, exl2__cuda_page_bytes_all(g->of[i], &g->plans[i], true));
+        if (layers) {
+            exl2__cuda_group_translate(plan, i, layers, &g->plans[i]);
+        }
+        EXL2__TRY(exl2__cuda_prepare(g->of[i], &g->plans[i], pages, scratch));
+    }
+    g->page = (uint8_t *)exl2__arena_alloc(scratch, g->page_max);
+    return scratch->base ? exl2__cuda_group_join(g) : EXL2_OK;
+}
+
+/* ---- pages ---- */
+
+/* Copies between the page of one GPU and a member's: K and V of its heads, of one layer. */
+EXL2__PRIVATE void exl2__cuda_group_page_layer(const exl2__cuda_group *g, uint32_t index, uint8_t *whole, uint8_t *part,
+                                               bool out)
+{
+    const exl2__plan *p = &g->plans[index];
+    uint32_t pieces = p->kv == EXL2_KV_FP16 ? 2 : 1; /* K of all heads, then V of all; codes: head by head */
+    uint64_t bytes = exl2__cuda_page_bytes(&p->shape, p->kv) / p->shape.kv_heads / pieces; /* of a head */
+    for (uint32_t piece = 0; piece < pieces; piece++) {
+        uint8_t *all = whole + (piece * (uint64_t)p->columns.kv_heads + p->columns.first_kv_head) * bytes;
+        uint8_t *own = part + piece * p->shape.kv_heads * bytes;
+        memcpy(out ? all : own, out ? own : all, (size_t)(p->shape.kv_heads * bytes));
+    }
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_group_page_copy(exl2__cuda_group *g, uint32_t page, bool part, uint8_t *whole,
+                                                     bool out)
+{
+    for (uint32_t i = 0; i < g->count; i++) {
+        const exl2__plan *p = &g->plans[i];
+        uint64_t own = exl2__cuda_page_bytes(&p->shape, p->kv), all = own / p->shape.kv_heads * p->columns.kv_heads;
+        uint32_t layers = exl2__plan_place(p, exl2__plan_end(p), part);
+        if (p->columns.idle) {
+            continue;
+        }
+        if (out) {
+            EXL2__TRY(exl2__cuda_page_get(g->of[i], page, part, g->page));
+        }
+        for (uint32_t layer = 0; layer < layers; layer++) {
+            exl2__cuda_group_page_layer(g, i, whole + layer * all, g->page + layer * own, out);
+        }
+        if (!out) {
+            EXL2__TRY(exl2__cuda_page_set(g->of[i], page, part, g->page));
+        }
+    }
+    return EXL2_OK;
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_group_page_get(exl2__device *device, uint32_t page, bool part, void *out)
+{
+    return exl2__cuda_group_page_copy(exl2__cuda_group_of(device), page, part, (uint8_t *)out, true);
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_group_page_set(exl2__device *device, uint32_t page, bool part, const void *in)
+{
+    return exl2__cuda_group_page_copy(exl2__cuda_group_of(device), page, part, (uint8_t *)(uintptr_t)in, false);
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_group_tier_open(exl2__device *device, const exl2__plan *plan, uint32_t slots,
+                                                     exl2__work *work)
+{
+    exl2__cuda_group *g = exl2__cuda_group_of(device);
+    for (uint32_t i = 0; i < g->count; i++) {
+        exl2__plan p = exl2__cuda_group_plan(g, plan, i);
+        EXL2__TRY_DONE(exl2__cuda_tier_open(g->of[i], &p, slots, work));
+    }
+    return EXL2_OK;
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_group_tier_move(exl2__device *device, const exl2__tier_move *moves, uint32_t count)
+{
+    exl2__cuda_group *g = exl2__cuda_group_of(device);
+    for (uint32_t i = 0; i < g->count; i++) {
+        EXL2__TRY(exl2__cuda_tier_move(g->of[i], moves, count));
+    }
+    return EXL2_OK;
+}
+
+EXL2__PRIVATE uint64_t exl2__cuda_group_tier_ns(const exl2__device *device, bool copy)
+{
+    return exl2__cuda_tier_ns(exl2__cuda_group_of(device)->of[0], copy);
+}
+
+/* ---- passes ---- */
+
+/* After a failure some members may have got work that waits for others, which have not: lets all of it end, and has all
+   begin anew. */
+EXL2__PRIVATE exl2_result exl2__cuda_group_ended(exl2__cuda_group *g, exl2_result r)
+{
+    for (uint32_t step = 0; step < 3 && r < 0; step++) {
+        for (uint32_t i = 0; i < g->count; i++) {
+            exl2__cuda_model *m = exl2__cuda_of(g->of[i]);
+            const exl2__cuda_driver *driver = &m->gpu->driver;
+            if (step != 1 && m->b.stop) {
+                exl2__atomic_store(m->b.stop, step == 0);
+            } else if (step == 1 && m->b.meet && driver->context_push(m->gpu->context) == 0) {
+                driver->stream_wait(m->gpu->stream);
+                driver->fill8(m->b.meet, 0, sizeof(exl2k_meet_state), m->gpu->stream);
+                driver->stream_wait(m->gpu->stream);
+                exl2__cuda_device_leave(m->gpu);
+            }
+        }
+    }
+    return r;
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_group_begin(exl2__device *device, const exl2__step *step)
+{
+    exl2__cuda_group *g = exl2__cuda_group_of(device);
+    exl2_result r = EXL2_OK;
+    for (uint32_t i = 0; i < g->count && r >= 0; i++) {
+        r = exl2__cuda_begin(g->of[i], step);
+    }
+    return exl2__cuda_group_ended(g, r);
+}
+
+EXL2__PRIVATE uint32_t exl2__cuda_group_items(const exl2__device *device, exl2__phase phase, const exl2__layer *layer,
+                                              const exl2__range *range)
+{
+    return exl2__cuda_items(exl2__cuda_group_of(device)->of[0], phase, layer, range);
+}
+
+EXL2__PRIVATE uint32_t exl2__cuda_group_units(const exl2__device *device)
+{
+    return exl2__cuda_units(exl2__cuda_group_of(device)->of[0]);
+}
+
+EXL2__PRIVATE uint32_t exl2__cuda_group_head_units(const exl2__device *device)
+{
+    return exl2__cuda_head_units(exl2__cuda_group_of(device)->of[0]);
+}
+
+/* Kernels wait for those of the other members, and a driver takes only so many launches before it waits for the GPU: so
+   each unit is enqueued for all members before the next one. */
+EXL2__PRIVATE exl2_result exl2__cuda_group_enqueue(exl2__device *device, uint32_t begin, uint32_t end, bool timed)
+{
+    exl2__cuda_group *g = exl2__cuda_group_of(device);
+    bool captured = exl2__cuda_of(g->of[0])->pass.captured;
+    exl2_result r = EXL2_OK;
+    for (uint32_t unit = begin, next; unit < end && r >= 0; unit = next) {
+        next = captured ? end : unit + 1;
+        for (uint32_t i = 0; i < g->count && r >= 0; i++) {
+            r = exl2__cuda_queue(g->of[i], unit, next, timed);
+        }
+    }
+    return exl2__cuda_group_ended(g, r);
+}
+
+EXL2__PRIVATE uint64_t exl2__cuda_group_unit_ns(const exl2__device *device, uint32_t unit)
+{
+    return exl2__cuda_unit_ns(exl2__cuda_group_of(device)->of[0], unit);
+}
+
+EXL2__PRIVATE uint64_t exl2__cuda_group_queued_ns(exl2__device *device)
+{
+    exl2__cuda_group *g = exl2__cuda_group_of(device);
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < g->count; i++) {
+        most = exl2__max64(most, exl2__cuda_queued_ns(g->of[i]));
+    }
+    return most;
+}
+
+EXL2__PRIVATE uint32_t exl2__cuda_group_rows_for(const exl2__device *device, uint64_t ns)
+{
+    return exl2__cuda_rows_for(exl2__cuda_group_of(device)->of[0], ns);
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_group_masks(exl2__device *device)
+{
+    exl2__cuda_group *g = exl2__cuda_group_of(device);
+    exl2_result r = EXL2_OK;
+    for (uint32_t i = 0; i < g->count && r >= 0; i++) {
+        r = exl2__cuda_masks(g->of[i]);
+    }
+    return exl2__cuda_group_ended(g, r);
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_group_repeat(exl2__device *device)
+{
+    exl2__cuda_group *g = exl2__cuda_group_of(device);
+    exl2_result r = EXL2_OK;
+    for (uint32_t i = 0; i < g->count && r >= 0; i++) {
+        r = exl2__cuda_repeat(g->of[i]);
+    }
+    return exl2__cuda_group_ended(g, r);
+}
+
+EXL2__PRIVATE uint32_t exl2__cuda_group_ahead(const exl2__device *device)
+{
+    return exl2__cuda_ahead(exl2__cuda_group_of(device)->of[0]);
+}
+
+/* The others have the same results, which nobody reads. */
+EXL2__PRIVATE exl2_result exl2__cuda_group_collect(exl2__device *device, uint32_t logit0, uint32_t count, bool wait,
+                                                   exl2__logit_result *results)
+{
+    exl2__cuda_group *g = exl2__cuda_group_of(device);
+    exl2_result r = exl2__cuda_collect(g->of[0], logit0, count, wait, results);
+    for (uint32_t i = 1; i < g->count && r == EXL2_OK; i++) {
+        exl2__cuda_of(g->of[i])->fences_collected++;
+    }
+    return exl2__cuda_group_ended(g, r);
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_group_logits(exl2__device *device, uint32_t row, float **out)
+{
+    return exl2__cuda_row_logits(exl2__cuda_group_of(device)->of[0], row, out);
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_group_sample(exl2__device *device, float *logits, const exl2__logit_row *row,
+                                                  exl2__logit_result *result, exl2__sample_run **out)
+{
+    return exl2__cuda_row_sample(exl2__cuda_group_of(device)->of[0], logits, row, result, out);
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_group_hidden(exl2__device *device, uint32_t row, uint32_t count, bool raw,
+                                                  float *out)
+{
+    return exl2__cuda_row_hidden(exl2__cuda_group_of(device)->of[0], row, count, raw, out);
+}
+
+static const exl2__backend_memory exl2__cuda_group_memory = {
+    .prefill_chunk = exl2__cuda_prefill_chunk,
+    .tier_open = exl2__cuda_group_tier_open,
+    .tier_move = exl2__cuda_group_tier_move,
+    .tier_ns = exl2__cuda_group_tier_ns,
+    .bytes_allowed = exl2__cuda_group_allowed,
+    .bytes_free = exl2__cuda_group_free,
+    .read_mbps = exl2__cuda_group_read_mbps,
+    .buffer_bytes = exl2__cuda_group_buffer_bytes,
+    .host_bytes = exl2__cuda_group_host_bytes,
+    .reserve = exl2__cuda_group_reserve,
+    .staging = exl2__cuda_group_stage,
+    .keep_packed = exl2__cuda_group_keep_packed,
+    .drop = exl2__cuda_group_drop,
+    .restore = exl2__cuda_group_restore,
+};
+
+static const exl2__backend_queue exl2__cuda_group_queue = {
+    .units = exl2__cuda_group_units,
+    .head_units = exl2__cuda_group_head_units,
+    .enqueue = exl2__cuda_group_enqueue,
+    .unit_ns = exl2__cuda_group_unit_ns,
+    .queued_ns = exl2__cuda_group_queued_ns,
+    .rows_for = exl2__cuda_group_rows_for,
+    .masks_ready = exl2__cuda_group_masks,
+    .repeat = exl2__cuda_group_repeat,
+    .ahead = exl2__cuda_group_ahead,
+};
+
+static const exl2__backend exl2__cuda_group_backend = {
+    .name = "cuda",
+    .memory = &exl2__cuda_group_memory,
+    .queue = &exl2__cuda_group_queue,
+    .open = exl2__cuda_group_open,
+    .close = exl2__cuda_group_close,
+    .decode_rows = EXL2__CUDA_SAMPLED_ROWS,
+    .logit_rows = EXL2__CUDA_LOGIT_ROWS,
+    .exact_rows = 128,
+    .two_kinds = true,
+    .needs_groups = true,
+    .one_kind = true,
+    .has_exl3 = EXL2__EXL3,
+    .matrix_bytes = exl2__cuda_group_matrix_bytes,
+    .vector_bytes = exl2__cuda_group_vector_bytes,
+    .matrix_make = exl2__cuda_group_matrix_make,
+    .matrix_feed = exl2__cuda_group_matrix_feed,
+    .vector_make = exl2__cuda_group_vector_make,
+    .supports = exl2__cuda_group_supports,
+    .page_bytes = exl2__cuda_group_page_bytes,
+    .prepare = exl2__cuda_group_prepare,
+    .page_get = exl2__cuda_group_page_get,
+    .page_set = exl2__cuda_group_page_set,
+    .begin = exl2__cuda_group_begin,
+    .items = exl2__cuda_group_items,
+    .collect = exl2__cuda_group_collect,
+    .can_sample = exl2__cuda_sample_supports,
+    .logits = exl2__cuda_group_logits,
+    .sample_row = exl2__cuda_group_sample,
+    .hidden = exl2__cuda_group_hidden,
+};
+
+#endif

@@ -1,0 +1,335 @@
+/* cards_parallel.c: models that several fake GPUs share by columns: each column of each matrix is packed by one of
+   them; all meet in the same order, and name each other's memory; device memory is as planned, for each GPU; tokens
+   are those of the fake model; saves go to and from one GPU; parking; what cannot be shared so; allocations and calls
+   that fail once.
+   takes: the goldens.
+   gives: exit code 0 or 1. */
+#include "cuda_ways.h"
+
+#define CARDS 8u
+#define MEETINGS_MAX (1u << 16)
+
+static exl2_device_desc picks[CARDS];
+static const exl2_card cards[CARDS] = { { .device = 1 }, { .device = 0 }, { .device = 3 }, { .device = 2 },
+                                        { .device = 6 }, { .device = 7 }, { .device = 5 }, { .device = 4 } };
+
+static uint64_t strips;                         /* of all launches that pack weights, times their chunks */
+static uint32_t meetings[CARDS];                /* of each member */
+static uint64_t what[CARDS][MEETINGS_MAX];      /* what each of them was about */
+static uint32_t attended[CARDS];                /* launches of attention on each GPU */
+static bool strict;                             /* no call fails: the members have the same meetings */
+static bool first_only;                         /* only member 0 has the words of a save */
+
+/* ---- the fake GPUs ---- */
+
+/* Notes a meeting: the members must agree on each, and each GPU's columns must lie in its own memory. */
+static void meet(const exl2k_meet_args *a, bool norm)
+{
+    uint64_t key = a->count + 16 * (uint64_t)norm;
+    bool good = a->own < a->count && a->count <= CARDS && fake_device_of(a->state) == fake.running
+             && fake_device_of(a->to) == fake.running;
+    for (uint32_t i = 0; good && i < a->count; i++) {
+        int device = (int)cards[i].device;
+        key = key * 1000003 + a->ends[i];
+        good = fake_device_of(a->from[i]) == device && fake_device_of(a->flags[i]) == device
+            && (i == 0 || a->ends[i] >= a->ends[i - 1]);
+        good = good && (i != a->own || device == fake.running);
+    }
+    if (!CHECK(good)) {
+        printf("  a meeting of GPU %d has wrong addresses\n", fake.running);
+        return;
+    }
+    uint32_t n = meetings[a->own]++ % MEETINGS_MAX;
+    what[a->own][n] = key;
+    for (uint32_t i = 0; i < a->count && strict; i++) {
+        if (i != a->own && meetings[i] >= meetings[a->own]) {
+            CHECK(what[i][n] == key);
+        }
+    }
+}
+
+static void run(const char *function, const void *arguments, const unsigned grid[3])
+{
+    const fake_kernel *kernel = machine_kernels;
+    bool own = true;
+    while (strcmp(kernel->function, function) != 0) {
+        kernel++;
+    }
+    if (strncmp(function, "exl2k_meet", 10) == 0) {
+        meet(arguments, strcmp(function, "exl2k_meet_norm") == 0);
+        return;
+    }
+    for (size_t at = 0; at + 8 <= kernel->argument_bytes; at += 8) {
+        uint64_t word;
+        memcpy(&word, (const uint8_t *)arguments + at, sizeof word);
+        int device = fake_device_of(word);
+        own = own && (device < 0 || device == fake.running);
+    }
+    if (!CHECK(own)) {
+        printf("  %s on GPU %d has an address of another one\n", function, fake.running);
+    }
+    bool codes = strcmp(function, "exl2k_shuffle_codes") == 0;
+    strips += strncmp(function, "exl2k_shuffle", 13) == 0 ? (uint64_t)grid[0] * (codes ? 2 : 1) * grid[1] : 0;
+    attended[fake.running] += strncmp(function, "exl2k_attend", 12) == 0;
+    bool knows = attended[fake.running] && (!first_only || fake.running == (int)cards[0].device);
+    if (knows || strncmp(function, "exl2k_sample", 12) != 0) { /* a GPU without heads knows no words */
+        fake_model_run(function, arguments, grid);
+    }
+}
+
+static void make(void)
+{
+    machine_make();
+    for (uint32_t i = 0; i < CARDS * CARDS; i++) {
+        fake.peer[i / CARDS][i % CARDS] = i / CARDS == i % CARDS ? FAKE_PEER_NONE : FAKE_PEER_GOOD;
+    }
+    fake.run = run;
+    fake.device_count = CARDS;
+    for (uint32_t i = 0; i < CARDS; i++) {
+        picks[i] = (exl2_device_desc){ .pick = EXL2_PICK_INDEX, .index = i };
+    }
+    for (int i = 1; i < (int)CARDS; i++) {
+        fake.devices[i] = fake.devices[0];
+        fake.devices[i].uuid[0] = (uint8_t)(10 + i);
+    }
+    strips = 0;
+    memset(meetings, 0, sizeof meetings);
+    memset(attended, 0, sizeof attended);
+}
+
+static exl2_engine *open_cards(void)
+{
+    exl2_engine *e = NULL;
+    exl2_engine_desc d = machine_desc(EXL2_BACKEND_CUDA, &cuda_error);
+    cuda_way_count_memory(&d);
+    d.devices = picks;
+    d.device_count = CARDS;
+    cuda_error = (exl2_error){ EXL2_OK, 0, "" };
+    CHECK_INT(exl2_open(&d, &e), EXL2_OK);
+    return e;
+}
+
+/* ---- uses ---- */
+
+/* A job in whole passes, and one unit by unit. Returns what packing launched. */
+static uint64_t speak(const char *name, uint32_t count)
+{
+    make();
+    strict = true;
+    cuda_life l = { .e = open_cards() };
+    exl2_model_desc m = { .path = rig_golden(name), .prefill_chunk = 32, .batch_max = 4, .cards = cards,
+                          .card_count = count, .split = count > 1 ? EXL2_SPLIT_COLUMNS : EXL2_SPLIT_LAYERS };
+    exl2_model_info info, measured;
+    exl2_engine_stats stats;
+    CHECK_INT(exl2_model_measure(l.e, &m, &measured), EXL2_OK);
+    if (!CHECK_INT(exl2_model_load(l.e, &m, &l.model), EXL2_OK)) {
+        rig_fail(l.e, name, EXL2_ERR_INTERNAL);
+    }
+    uint64_t packed = strips;
+    CHECK_INT(exl2_model_get(l.e, l.model, &info), EXL2_OK);
+    exl2_stats(l.e, &stats);
+    CHECK_INT(info.card_count, count);
+    for (uint32_t i = 0; i < count; i++) {
+        const exl2_card_info *c = &info.cards[i];
+        CHECK_INT(c->device, cards[i].device);
+        CHECK(c->columns * (float)count > 0.99f && c->columns * (float)count < 1.01f);
+        CHECK_INT(stats.devices_bytes[c->device], c->weight_bytes + c->cache_bytes + c->scratch_bytes);
+        CHECK(memcmp(c, &measured.cards[i], sizeof *c) == 0);
+    }
+    CHECK_INT(stats.device_bytes, info.device_bytes);
+    for (uint32_t gpu_us = 0; gpu_us < 2; gpu_us++) {
+        CHECK_INT(exl2_session_open(l.e, l.model, &l.a), EXL2_OK);
+        exl2_job_desc d = cuda_job(l.a, cuda_prompt, 8, 12, &cuda_said[0]);
+        d.min_tokens = 12;
+        CHECK_INT(exl2_job_start(l.e, &d, NULL), EXL2_OK);
+        cuda_step_all(l.e, false, gpu_us);
+        CHECK(cuda_said[0].done_events == 1 && cuda_said[0].result == EXL2_OK);
+        cuda_expect_history(l.e, l.a, 8, 20);
+    }
+    exl2_close(l.e);
+    for (uint32_t i = 1; i < count; i++) {
+        CHECK_INT(meetings[i], meetings[0]);
+        CHECK(meetings[i] > 50);
+    }
+    strict = false;
+    CHECK_INT(cuda_way_host_bytes, 0);
+    machine_end();
+    return packed;
+}
+
+/* Families with folded norms and others, parallel blocks, LayerNorm, biases, dense matrices. */
+static void families(void)
+{
+    static const char *const models[] = { "exl2-mixed", "gemma2", "cohere", "orion", "smollm3", "starcoder2" };
+    static const uint32_t counts[] = { 2, 5, 3, 8 };
+    for (size_t i = 0; i < EXL2__COUNT(models); i++) {
+        uint64_t whole = speak(models[i], 1);
+        for (size_t k = 0; k < (i == 0 ? EXL2__COUNT(counts) : 2); k++) {
+            uint64_t shared = speak(models[i], counts[k]);
+            if (!CHECK(shared == whole)) {
+                printf("  %s: %u GPUs pack %llu strips, one packs %llu\n", models[i], counts[k],
+                       (unsigned long long)shared, (unsigned long long)whole);
+            }
+        }
+    }
+}
+
+/* K and V of one GPU serve GPUs that share the model, and back. */
+static void saves(exl2_kv format)
+{
+    static uint8_t saved[1u << 20];
+    exl2_model model;
+    exl2_session s;
+    size_t bytes = 0;
+    first_only = true; /* the fake model keeps a page's words where the page begins: with the first head */
+    for (uint32_t back = 0; back < 2; back++) {
+        make();
+        exl2_engine *e = open_cards();
+        exl2_model_desc m = { .path = rig_golden("exl2-mixed"), .prefill_chunk = 32, .batch_max = 4, .cards = cards,
+                              .card_count = back ? 2 : 1, .split = back ? EXL2_SPLIT_COLUMNS : EXL2_SPLIT_LAYERS,
+                              .cache = { .tokens = 8 * EXL2__PAGE_TOKENS, .format = format } };
+        CHECK_INT(exl2_model_load(e, &m, &model), EXL2_OK);
+        CHECK_INT(exl2_session_open(e, model, &s), EXL2_OK);
+        exl2_job_desc d = cuda_job(s, cuda_prompt, 8, 30, &cuda_said[0]);
+        CHECK_INT(exl2_job_start(e, &d, NULL), EXL2_OK);
+        cuda_step_all(e, false, 0);
+        CHECK_INT(exl2_session_save(e, s, EXL2_SAVE_KV, saved, sizeof saved, &bytes), EXL2_OK);
+        CHECK_INT(exl2_model_close(e, model), EXL2_OK);
+        m.card_count = back ? 1 : 2;
+        m.split = back ? EXL2_SPLIT_LAYERS : EXL2_SPLIT_COLUMNS;
+        CHECK_INT(exl2_model_load(e, &m, &model), EXL2_OK);
+        CHECK_INT(exl2_session_open(e, model, &s), EXL2_OK);
+        CHECK_INT(exl2_session_restore(e, s, saved, bytes), EXL2_OK);
+        d = cuda_job(s, cuda_prompt, 3, 20, &cuda_said[0]);
+        CHECK_INT(exl2_job_start(e, &d, NULL), EXL2_OK);
+        cuda_step_all(e, false, 0);
+        CHECK_INT(cuda_said[0].result, EXL2_OK);
+        CHECK_INT(cuda_said[0].stats.new_tokens, 20);
+        cuda_expect_history(e, s, 41, 61);
+        exl2_close(e);
+        machine_end();
+    }
+    first_only = false;
+}
+
+/* The model gives all its memory back, and its job goes on after it has been loaded again. */
+static void park(bool keep)
+{
+    make();
+    cuda_life l = { .e = open_cards() };
+    exl2_model_desc m = { .path = rig_golden("exl2-mixed"), .prefill_chunk = 32, .batch_max = 4, .keep_packed = keep,
+                          .cards = cards, .card_count = 2, .split = EXL2_SPLIT_COLUMNS,
+                          .cache.tokens = 16 * EXL2__PAGE_TOKENS, .on_event = cuda_hear_load };
+    CHECK_INT(exl2_model_load(l.e, &m, &l.model), EXL2_OK);
+    CHECK_INT(exl2_session_open(l.e, l.model, &l.a), EXL2_OK);
+    exl2_job_desc d = cuda_job(l.a, cuda_prompt, 8, 30, &cuda_said[0]);
+    CHECK_INT(exl2_job_start(l.e, &d, NULL), EXL2_OK);
+    for (uint32_t i = 0; i < 9; i++) {
+        exl2_step(l.e, &(exl2_step_desc){ .wait = true });
+    }
+    CHECK_INT(cuda_said[0].done_events, 0);
+    CHECK_INT(exl2_model_park(l.e, l.model, true), EXL2_OK);
+    CHECK_INT(fake.allocated, 0);
+    CHECK_INT(cuda_load_again(l.e, l.model), EXL2_OK);
+    cuda_step_all(l.e, false, 0);
+    CHECK(cuda_said[0].done_events == 1 && cuda_said[0].result == EXL2_OK);
+    cuda_expect_history(l.e, l.a, 8, 38);
+    exl2_close(l.e);
+    CHECK_INT(cuda_way_host_bytes, 0);
+    machine_end();
+}
+
+/* ---- what cannot be shared ---- */
+
+static void expect(exl2_engine *e, exl2_model_desc d, exl2_result wanted, const char *part)
+{
+    exl2_model m;
+    exl2_model_info info;
+    d.path = d.path ? d.path : rig_golden("exl2-mixed");
+    CHECK_INT(exl2_model_measure(e, &d, &info), wanted);
+    CHECK_INT(exl2_model_load(e, &d, &m), wanted);
+    exl2_last_error(e, &cuda_error);
+    if (!CHECK(strstr(cuda_error.text, part) != NULL)) {
+        printf("  \"%s\" should name \"%s\"\n", cuda_error.text, part);
+    }
+}
+
+static void refusals(void)
+{
+    static const exl2_card shares[2] = { { .device = 0, .share = 1 }, { .device = 1, .share = 2 } };
+    exl2_model_desc d = { .cards = cards, .card_count = 2, .split = EXL2_SPLIT_COLUMNS };
+    exl2_model_desc one = d, uneven = d, unknown = d, offload = d, loras = d, experts = d, capped = d;
+    exl2_card least[2] = { cards[0], cards[1] };
+    make();
+    exl2_engine *e = open_cards();
+    one.card_count = 1;
+    expect(e, one, EXL2_ERR_ARG, "split is EXL2_SPLIT_COLUMNS, but card_count is 1");
+    uneven.cards = shares;
+    expect(e, uneven, EXL2_ERR_UNSUPPORTED, "cards[0] has a share");
+    unknown.split = (exl2_split)2;
+    expect(e, unknown, EXL2_ERR_ARG, "split is 2, no value of exl2_split");
+    offload.offload = EXL2_OFFLOAD_AUTO;
+    expect(e, offload, EXL2_ERR_UNSUPPORTED, "the CPU has no part");
+    loras.lora_max = 1;
+    expect(e, loras, EXL2_ERR_UNSUPPORTED, "lora_max is set, but adapters are not computed");
+    experts.path = rig_golden("exl2-qwen3-moe");
+    expect(e, experts, EXL2_ERR_UNSUPPORTED, "models with experts");
+    least[1].bytes_max = 4096;
+    capped.cards = least;
+    capped.path = NULL;
+    expect(e, capped, EXL2_ERR_BUDGET, "cards[].bytes_max allow 8192");
+    exl2_close(e);
+    machine_end();
+    make();
+    fake.peer[0][1] = FAKE_PEER_WRONG;
+    e = open_cards();
+    expect(e, d, EXL2_ERR_UNSUPPORTED, "do not reach each other's memory");
+    exl2_close(e);
+    machine_end();
+    make();
+    fake.devices[0].sm_count++;
+    e = open_cards();
+    expect(e, d, EXL2_ERR_UNSUPPORTED, "are of different kinds");
+    exl2_close(e);
+    machine_end();
+}
+
+/* Uses a model on two GPUs. */
+static bool life(const cuda_way *w, uint32_t n)
+{
+    make();
+    cuda_way_set(w);
+    cuda_cards = cards;
+    cuda_card_count = 2;
+    cuda_split = EXL2_SPLIT_COLUMNS;
+    cuda_life l = { .e = open_cards(), .late = w->late };
+    cuda_way_fail(w, n);
+    exl2_result r = cuda_use(&l);
+    bool failed = cuda_way_failed();
+    CHECK(failed || (attended[0] > 20 && attended[1] > 20));
+    cuda_way_end(w, n, &l, r, failed);
+    return failed;
+}
+
+int main(void)
+{
+    const cuda_way bad[] = {
+        { "device allocations", "cuMemAlloc", EXL2__CUDA_OUT_OF_MEMORY, 1, true, false, false, 1 },
+        { "pinned allocations", "cuMemHostAlloc", EXL2__CUDA_OUT_OF_MEMORY, 1, true, false, false, 1 },
+        { "host allocations", NULL, 0, 0, true, false, true, 5 },
+        { "calls", NULL, 1, 11, true, false, false, 37 * CUDA_WAY_STRIDE },
+        { "calls of a late device", NULL, 1, 11, false, true, false, 71 * CUDA_WAY_STRIDE },
+    };
+    machine_drop_cache();
+    families();
+    saves(EXL2_KV_FP16);
+    saves(EXL2_KV_Q8);
+    park(false);
+    park(true);
+    refusals();
+    cuda_ways_good(life);
+    cuda_ways_sweep(life, bad, EXL2__COUNT(bad));
+    machine_drop_cache();
+    fake_reset();
+    return check_done();
+}
