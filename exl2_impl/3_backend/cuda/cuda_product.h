@@ -109,7 +109,7 @@ static inline uint64_t exl2__cuda_rows_at(const exl2__cuda_model *m)
 /* Whether products of the pass add what adapters add themselves (cuda_lora.h). */
 static inline bool exl2__cuda_lora_fused(const exl2__cuda_model *m) { return m->pass.adapted && !m->pass.apart; }
 
-/* Whether kernels of the pass add control vectors themselves. All products of few rows, and all launches of `settle`,
+/* Whether kernels of the pass add control vectors themselves. All products of few rows, or all launches of `settle`,
    are those that can, as another kernel in each layer would have to fetch its code anew: 2 us (H200). */
 static inline bool exl2__cuda_steers_few(const exl2__cuda_model *m) { return m->pass.steered && !m->pass.by_gemm; }
 
@@ -207,7 +207,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__ma
         { EXL2__KERNEL_exl2k_gemv1_large_steer, EXL2__KERNEL_exl2k_gemv8_large_steer },
     };
     uint32_t which = variant == 0 && exl2__cuda_is_large(m->gpu, &m->plan->shape) ? 3 : variant;
-    bool steers = exl2__cuda_steers_few(m);
+    bool steers = exl2__cuda_steers_few(m) && exl2__cuda_folds(&m->plan->shape); /* else `settle` adds them */
     const exl2__cuda_kernel *kernel = steers ? steering[which] : kernels[which];
     exl2__cuda_kernel sixteen = steers ? EXL2__KERNEL_exl2k_gemv16_steer : EXL2__KERNEL_exl2k_gemv16;
     for (uint32_t done = 0; done < rows; done += a->rows) {
