@@ -130,10 +130,12 @@ EXL2__PRIVATE exl2_result exl2__loading_check_most(exl2__ctx *c, exl2__model *m,
                    + exl2__loading_window_bytes(m);
     uint64_t weights = m->weights.weight_bytes + exl2__loading_tower_bytes(m);
     uint64_t buffers = exl2__spans_buffer_bytes(&m->spans, &m->plan), all = weights + cache + buffers;
+    bool several = exl2__cards_by_columns(m);
     return all <= most ? EXL2_OK
-         : exl2__fail(c, EXL2_ERR_BUDGET, "%s: the model needs %llu bytes on GPUs (weights %llu, cache %llu, "
-                      "buffers %llu), but cards[].bytes_max allow %llu", m->path, (unsigned long long)all,
-                      (unsigned long long)weights, (unsigned long long)cache, (unsigned long long)buffers,
+         : exl2__fail(c, EXL2_ERR_BUDGET, "%s: the model needs %llu bytes on its GPU%s (weights %llu, cache %llu, "
+                      "buffers %llu), but cards[%s].bytes_max %s %llu", m->path, (unsigned long long)all,
+                      several ? "s" : "", (unsigned long long)weights, (unsigned long long)cache,
+                      (unsigned long long)buffers, several ? "" : "0", several ? "allow" : "is",
                       (unsigned long long)most);
 }
 
