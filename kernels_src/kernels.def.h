@@ -65,14 +65,14 @@
     X(exl2k_tower_attend64, "tower_attend.cu", exl2k_tower_attend_args, NONE)   \
     X(exl2k_tower_attend80, "tower_attend.cu", exl2k_tower_attend_args, NONE)   \
     X(exl2k_tower_attend128, "tower_attend.cu", exl2k_tower_attend_args, NONE)  \
+    X(exl2k_tower_attend_wg64, "tower_attend_wg.cu", exl2k_tower_attend_args, BUDGET) \
+    X(exl2k_tower_attend_wg80, "tower_attend_wg.cu", exl2k_tower_attend_args, BUDGET) \
     X(exl2k_tower_wg_pair, "tower_wg.cu", exl2k_tower_product_args, BUDGET)     \
-    X(exl2k_tower_wg_alone, "tower_wg.cu", exl2k_tower_product_args, BUDGET)    \
     X(exl2k_tower_wg_narrow, "tower_wg.cu", exl2k_tower_product_args, BUDGET)   \
     X(exl2k_tower_product, "tower_product.cu", exl2k_tower_product_args, BUDGET) \
     X(exl2k_tower_weights, "tower.cu", exl2k_tower_weights_args, NONE)          \
     X(exl2k_tower_patches, "tower.cu", exl2k_tower_patches_args, NONE)          \
     X(exl2k_tower_norm, "tower.cu", exl2k_tower_norm_args, NONE)                \
-    X(exl2k_tower_heads, "tower.cu", exl2k_tower_heads_args, NONE)              \
     X(exl2k_tower_merge, "tower.cu", exl2k_tower_merge_args, NONE)              \
     X(exl2k_tower_check, "tower.cu", exl2k_tower_check_args, NONE)              \
     X(exl2k_tower_add, "tower.cu", exl2k_tower_add_args, NONE)                  \

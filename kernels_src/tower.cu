@@ -1,11 +1,11 @@
 /* tower.cu: towers for pictures: what stands between their products: weights and patches as halves, norms and
-   positions, heads, patches that become rows.
-   takes: tower_args.h, pass_args.h.
-   gives: exl2k_tower_weights, exl2k_tower_patches, exl2k_tower_norm, exl2k_tower_heads, exl2k_tower_merge,
+   positions, patches that become rows.
+   takes: tower_tiles.cuh, pass_args.h.
+   gives: exl2k_tower_weights, exl2k_tower_patches, exl2k_tower_norm, exl2k_tower_merge,
           exl2k_tower_check, exl2k_tower_add. */
 #include "base.cuh"
 #include "pass_args.h"
-#include "tower_args.h"
+#include "tower_tiles.cuh"
 
 #define EXL2K_TOWER_INVERSE (1.0f / EXL2K_TOWER_SCALE)
 
@@ -22,11 +22,15 @@ extern "C" __global__ void __launch_bounds__(256) exl2k_tower_weights(exl2k_towe
             : a.type == EXL2K_TOWER_BF16 ? exl2k_bf16_to_f32(exl2k_load_u16(a.from + from * 2))
                                          : exl2k_f16_to_f32(exl2k_load_u16(a.from + from * 2));
     u32 line = a.transposed ? i : n, element = a.transposed ? n : i;
-    u64 to = (u64)(a.offset + line / 8 * a.step + line % 8) * a.pitch + element;
-    if (a.wide) {
-        exl2k_store_f32(a.to + to * 4, v);
+    u32 place = a.offset + line / 8 * a.step + line % 8;
+    if (place < a.turned) {
+        u32 of = place % a.dim, half = a.dim / 2;
+        place = place - of + (of < half ? 2 * of : 2 * (of - half) + 1);
+    }
+    if (a.lines) {
+        exl2k_store_u16(a.to + exl2k_tower_at(place, element, a.lines), exl2k_f32_to_f16(v));
     } else {
-        exl2k_store_u16(a.to + to * 2, exl2k_f32_to_f16(v));
+        exl2k_store_f32(a.to + ((u64)place * a.pitch + element) * 4, v);
     }
 }
 
@@ -46,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(256) exl2k_tower_patches(exl2k_towe
             u64 at = (u64)frame * a.frame_bytes + (u64)y * a.line_bytes + x * 3 + channel;
             v = exl2k_load_f32(a.levels + (channel * 256 + from[at]) * 4);
         }
-        exl2k_store_u16(a.out + ((u64)row * a.pitch + i) * 2, exl2k_f32_to_f16(v * EXL2K_TOWER_INVERSE));
+        exl2k_store_u16(a.out + exl2k_tower_at(row, i, a.rows_max), exl2k_f32_to_f16(v * EXL2K_TOWER_INVERSE));
     }
 }
 
@@ -106,10 +110,8 @@ EXL2K_FN void exl2k_tower_four(u64 vector, u32 at, u32 count, bool fours, f32 fo
     }
 }
 
-#define EXL2K_TOWER_PARTS (EXL2K_TOWER_WIDTH_MAX / 4 / EXL2K_TOWER_NORM_THREADS)
-
-/* A thread has four neighbouring elements of every 512. */
-extern "C" __global__ void __launch_bounds__(EXL2K_TOWER_NORM_THREADS) exl2k_tower_norm(exl2k_tower_norm_args a)
+/* A thread has four neighbouring elements of every 512, of which a row has PARTS at most. */
+template <u32 PARTS> EXL2K_FN void exl2k_tower_norm_row(const exl2k_tower_norm_args &a)
 {
     __shared__ f32 partial[EXL2K_TOWER_NORM_THREADS / 32];
     u32 row = a.row + blockIdx.x, first = threadIdx.x * 4;
@@ -119,9 +121,9 @@ extern "C" __global__ void __launch_bounds__(EXL2K_TOWER_NORM_THREADS) exl2k_tow
     u32 patch = a.kind && !classed ? exl2k_load(a.order + (u64)(row - a.before) * 4) : 0;
     u32 place = classed ? 0 : patch + a.before;
     bool fours = a.width % 4 == 0; /* four neighbours of every vector lie in one piece of 16 bytes */
-    f32 v[EXL2K_TOWER_PARTS][4], sum = 0.0f;
+    f32 v[PARTS][4], sum = 0.0f;
 #pragma unroll
-    for (u32 n = 0; n < EXL2K_TOWER_PARTS; n++) {
+    for (u32 n = 0; n < PARTS; n++) {
         u32 at = first + n * 4 * EXL2K_TOWER_NORM_THREADS;
         if (at < a.width) {
             float4 x = exl2k_tower_load4(a.x + ((u64)row * a.pitch + at) * 4);
@@ -133,7 +135,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_TOWER_NORM_THREADS) exl2k_tow
     }
     if (a.kind || classed) { /* once in a tower, so element by element */
 #pragma unroll
-        for (u32 n = 0; n < EXL2K_TOWER_PARTS; n++) {
+        for (u32 n = 0; n < PARTS; n++) {
 #pragma unroll
             for (u32 k = 0; k < 4; k++) {
                 u32 i = first + n * 4 * EXL2K_TOWER_NORM_THREADS + k;
@@ -151,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_TOWER_NORM_THREADS) exl2k_tow
     if (a.weight) { /* the same for the whole CTA */
         f32 square = 0.0f;
 #pragma unroll
-        for (u32 n = 0; n < EXL2K_TOWER_PARTS; n++) {
+        for (u32 n = 0; n < PARTS; n++) {
 #pragma unroll
             for (u32 k = 0; k < 4; k++) {
                 u32 i = first + n * 4 * EXL2K_TOWER_NORM_THREADS + k;
@@ -160,7 +162,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_TOWER_NORM_THREADS) exl2k_tow
         }
         mean = a.rms ? 0.0f : exl2k_tower_sum(sum, partial, EXL2K_TOWER_NORM_THREADS) / (f32)a.width;
 #pragma unroll
-        for (u32 n = 0; n < EXL2K_TOWER_PARTS; n++) {
+        for (u32 n = 0; n < PARTS; n++) {
 #pragma unroll
             for (u32 k = 0; k < 4; k++) {
                 u32 i = first + n * 4 * EXL2K_TOWER_NORM_THREADS + k;
@@ -172,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_TOWER_NORM_THREADS) exl2k_tow
         factor = rsqrtf(square / (f32)a.width + a.eps);
     }
 #pragma unroll
-    for (u32 n = 0; n < EXL2K_TOWER_PARTS; n++) {
+    for (u32 n = 0; n < PARTS; n++) {
         u32 at = first + n * 4 * EXL2K_TOWER_NORM_THREADS;
         if (at >= a.out_pitch) {
             break;
@@ -187,89 +189,24 @@ extern "C" __global__ void __launch_bounds__(EXL2K_TOWER_NORM_THREADS) exl2k_tow
                 y[k] = at + k < a.width ? fmaf((v[n][k] - mean) * factor, weight[k], bias[k]) : 0.0f;
             }
         }
-        u64 to = (u64)row * a.out_pitch + at;
-        if (a.wide) {
-            exl2k_store4(a.out + to * 4, make_uint4(__float_as_uint(y[0]), __float_as_uint(y[1]),
-                                                    __float_as_uint(y[2]), __float_as_uint(y[3])));
-        } else {
+        if (a.rows_max) {
             const f32 inverse = EXL2K_TOWER_INVERSE;
-            exl2k_store2(a.out + to * 2, exl2k_pack_f16(y[0] * inverse, y[1] * inverse),
+            exl2k_store2(a.out + exl2k_tower_at(row, at, a.rows_max), exl2k_pack_f16(y[0] * inverse, y[1] * inverse),
                          exl2k_pack_f16(y[2] * inverse, y[3] * inverse));
+        } else {
+            exl2k_store4(a.out + ((u64)row * a.out_pitch + at) * 4,
+                         make_uint4(__float_as_uint(y[0]), __float_as_uint(y[1]), __float_as_uint(y[2]),
+                                    __float_as_uint(y[3])));
         }
     }
 }
 
-/* ---- heads ---- */
-
-/* Element i of a head of q or k or v, rotated if it has an angle. */
-EXL2K_FN f32 exl2k_tower_element(const exl2k_tower_heads_args &a, u64 from, u32 i, bool turns, u32 line, u32 column)
+extern "C" __global__ void __launch_bounds__(EXL2K_TOWER_NORM_THREADS) exl2k_tower_norm(exl2k_tower_norm_args a)
 {
-    u32 half = a.dim / 2, quarter = a.dim / 4, pair = i < half ? i : i - half;
-    f32 v = exl2k_load_f32(from + i * 4);
-    if (!turns) {
-        return v;
-    }
-    f32 other = exl2k_load_f32(from + (i < half ? i + half : pair) * 4);
-    u64 angle = a.angles + (pair < quarter ? (u64)line * 2 * quarter + pair
-                                           : (u64)(a.sides + column) * 2 * quarter + pair - quarter) * 4;
-    f32 c = exl2k_load_f32(angle), s = exl2k_load_f32(angle + quarter * 4);
-    return i < half ? fmaf(v, c, -__fmul_rn(other, s)) : fmaf(v, c, __fmul_rn(other, s));
-}
-
-/* Four neighbouring elements from i on, where dim and what RoPE divides are multiples of 16: in pieces of 16 bytes. */
-EXL2K_FN void exl2k_tower_elements4(const exl2k_tower_heads_args &a, u64 from, u32 i, bool turns, u64 lines,
-                                    u64 columns, f32 y[4])
-{
-    u32 half = a.dim / 2, quarter = a.dim / 4, pair = i < half ? i : i - half;
-    float4 v = exl2k_tower_load4(from + i * 4);
-    y[0] = v.x;
-    y[1] = v.y;
-    y[2] = v.z;
-    y[3] = v.w;
-    if (turns) {
-        float4 o = exl2k_tower_load4(from + (i < half ? i + half : pair) * 4);
-        u64 angle = pair < quarter ? lines + pair * 4 : columns + (pair - quarter) * 4;
-        uint4 c = exl2k_load_constant4(angle), s = exl2k_load_constant4(angle + quarter * 4);
-        f32 sign = i < half ? -1.0f : 1.0f;
-        y[0] = fmaf(y[0], __uint_as_float(c.x), sign * __fmul_rn(o.x, __uint_as_float(s.x)));
-        y[1] = fmaf(y[1], __uint_as_float(c.y), sign * __fmul_rn(o.y, __uint_as_float(s.y)));
-        y[2] = fmaf(y[2], __uint_as_float(c.z), sign * __fmul_rn(o.z, __uint_as_float(s.z)));
-        y[3] = fmaf(y[3], __uint_as_float(c.w), sign * __fmul_rn(o.w, __uint_as_float(s.w)));
-    }
-}
-
-extern "C" __global__ void __launch_bounds__(256) exl2k_tower_heads(exl2k_tower_heads_args a)
-{
-    u32 row = a.row + blockIdx.x, part = blockIdx.y;
-    bool turns = a.angles && part < 2, fours = a.dim % (a.angles ? 16 : 4) == 0;
-    const f32 inverse = EXL2K_TOWER_INVERSE;
-    exl2k_dependency_release();
-    exl2k_dependency_wait();
-    u32 patch = turns ? exl2k_load(a.order + (u64)row * 4) : 0, line = patch / a.columns, column = patch % a.columns;
-    u64 from = a.qkv + ((u64)row * a.pitch + part * a.heads * a.dim) * 4;
-    u64 to = a.out + ((u64)part * a.heads * a.rows_max + row) * a.padded * 2, next = (u64)a.rows_max * a.padded * 2;
-    if (fours) {
-        u32 pieces = a.padded / 4;
-        u64 lines = a.angles + (u64)line * (a.dim / 4 * 8);
-        u64 columns = a.angles + (u64)(a.sides + column) * (a.dim / 4 * 8);
-        for (u32 n = threadIdx.x; n < a.heads * pieces; n += 256) {
-            u32 head = n / pieces, i = n % pieces * 4;
-            f32 y[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
-            if (i < a.dim) {
-                exl2k_tower_elements4(a, from + (u64)head * a.dim * 4, i, turns, lines, columns, y);
-            }
-            exl2k_store2(to + head * next + i * 2, exl2k_pack_f16(y[0] * inverse, y[1] * inverse),
-                         exl2k_pack_f16(y[2] * inverse, y[3] * inverse));
-        }
-        return;
-    }
-    u32 pairs = a.padded / 2;
-    for (u32 n = threadIdx.x; n < a.heads * pairs; n += 256) {
-        u32 head = n / pairs, i = n % pairs * 2;
-        u64 of = from + (u64)head * a.dim * 4;
-        f32 x = i < a.dim ? exl2k_tower_element(a, of, i, turns, line, column) * inverse : 0.0f;
-        f32 y = i + 1 < a.dim ? exl2k_tower_element(a, of, i + 1, turns, line, column) * inverse : 0.0f;
-        exl2k_store(to + head * next + i * 2, exl2k_pack_f16(x, y));
+    if (a.width <= 3 * 4 * EXL2K_TOWER_NORM_THREADS) {
+        exl2k_tower_norm_row<3>(a);
+    } else {
+        exl2k_tower_norm_row<EXL2K_TOWER_WIDTH_MAX / 4 / EXL2K_TOWER_NORM_THREADS>(a);
     }
 }
 
@@ -321,7 +258,7 @@ extern "C" __global__ void __launch_bounds__(256) exl2k_tower_merge(exl2k_tower_
             y = (y - mean) * factor * exl2k_load_f32(a.weight + j * 4);
             y += a.bias ? exl2k_load_f32(a.bias + j * 4) : 0.0f;
         }
-        exl2k_store_u16(a.out + ((u64)row * a.out_pitch + j) * 2, exl2k_f32_to_f16(y * EXL2K_TOWER_INVERSE));
+        exl2k_store_u16(a.out + exl2k_tower_at(row, j, a.rows_max), exl2k_f32_to_f16(y * EXL2K_TOWER_INVERSE));
     }
 }
 

@@ -1,12 +1,12 @@
 /* tower_attend.cu: attention of a tower: no causal mask; a row sees its segment, or all rows.
-   takes: base.cuh, tower_args.h.
+   takes: base.cuh, tower_tiles.cuh.
    gives: exl2k_tower_attend32, exl2k_tower_attend64, exl2k_tower_attend80, exl2k_tower_attend128.
 
    A CTA has 128 rows of one head. A warp has 16 of them, from their queries (in registers) to their outputs. K and V
    are loaded in tiles; the next tile is in flight while the warps work on the current one. Tiles begin at multiples of
    their size, and a row's sums are rescaled when its own scores grow: so the bits of a row do not depend on its CTA. */
 #include "base.cuh"
-#include "tower_args.h"
+#include "tower_tiles.cuh"
 
 #define EXL2K_TOWER_LEAST -1e30f /* first reference score: finite, since a row's first tiles may be masked as a whole */
 #define EXL2K_TOWER_GROWTH 8.0f  /* a row's sums are rescaled if its largest score exceeds the reference by more */
@@ -213,19 +213,21 @@ template <u32 DIM, u32 KEYS> EXL2K_FN void exl2k_tower_attend(const exl2k_tower_
         at = other;
         other = swap;
     }
+    u32 thread = threadIdx.x;
+    asm volatile("" : "+r"(thread)); /* addresses are computed here, not before the loop: it needs the registers */
 #pragma unroll
     for (u32 j = 0; j < 2; j++) {
-        u32 row = warp_row + lane / 4 + 8 * j;
+        u32 row = first_row + thread / 32 * 16 + thread % 32 / 4 + 8 * j;
         f32 total = s.total[j];
         total += __shfl_xor_sync(EXL2K_ALL, total, 1);
         total += __shfl_xor_sync(EXL2K_ALL, total, 2);
         f32 inverse = 1.0f / total;
 #pragma unroll
         for (u32 n = 0; n < DIM / 8; n++) {
-            u32 i = n * 8 + lane % 4 * 2;
+            u32 i = n * 8 + thread % 4 * 2;
             if (row < a.rows && i < a.dim) {
-                u64 to = a.out + ((u64)row * a.out_pitch + blockIdx.y * a.dim + i) * 2;
-                exl2k_store(to, exl2k_pack_f16(s.out[n][2 * j] * inverse, s.out[n][2 * j + 1] * inverse));
+                exl2k_store(a.out + exl2k_tower_at(row, blockIdx.y * a.dim + i, a.rows_max),
+                            exl2k_pack_f16(s.out[n][2 * j] * inverse, s.out[n][2 * j + 1] * inverse));
             }
         }
     }

@@ -7,13 +7,15 @@
 #define EXL2K_TOWER_STAGES 3u
 
 /* Starts the copies of one stage: 32 of k of both tiles, in pieces of 16 bytes. */
-EXL2K_FN void exl2k_tower_fetch(const exl2k_tower_product_args &a, u32 to, u32 row0, u64 weights, u32 k)
+EXL2K_FN void exl2k_tower_fetch(const exl2k_tower_product_args &a, u32 to, u32 row0, u32 column0, u32 k)
 {
     for (u32 i = threadIdx.x; i < 2 * EXL2K_TOWER_TILE * 4; i += 256) {
-        u32 line = i / 4 % EXL2K_TOWER_TILE, piece = i % 4;
-        u64 from = i < EXL2K_TOWER_TILE * 4 ? a.x + (u64)exl2k_min(row0 + line, a.rows_max - 1) * a.k * 2
-                                            : weights + (u64)line * a.k * 2;
-        exl2k_copy16(to + i / 4 * EXL2K_TOWER_PITCH + piece * 16, from + k * 2 + piece * 16);
+        u32 line = i / 4 % EXL2K_TOWER_TILE, element = k + i % 4 * 8;
+        u64 from = i < EXL2K_TOWER_TILE * 4 ? a.x + exl2k_tower_at(exl2k_min(row0 + line, a.rows_max - 1), element,
+                                                                   a.rows_max)
+                                            : a.weight + exl2k_tower_at(column0 + line, element,
+                                                                        EXL2K_TOWER_LINES(a.columns));
+        exl2k_copy16(to + i / 4 * EXL2K_TOWER_PITCH + i % 4 * 16, from);
     }
 }
 
@@ -56,13 +58,12 @@ extern "C" __global__ void __launch_bounds__(256, 2) exl2k_tower_product(exl2k_t
     u32 shared = exl2k_shared(exl2k_tower_stages), bytes = 2 * EXL2K_TOWER_TILE * EXL2K_TOWER_PITCH;
     u32 row0 = a.row + blockIdx.x * EXL2K_TOWER_TILE, column0 = blockIdx.y * EXL2K_TOWER_TILE;
     u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, steps = a.k / 32;
-    u64 weights = a.weight + (u64)column0 * a.k * 2;
     f32 sums[4][4][4] = {};
     exl2k_dependency_release();
     exl2k_dependency_wait();
     for (u32 i = 0; i < EXL2K_TOWER_STAGES - 1; i++) {
         if (i < steps) {
-            exl2k_tower_fetch(a, shared + i * bytes, row0, weights, i * 32);
+            exl2k_tower_fetch(a, shared + i * bytes, row0, column0, i * 32);
         }
         exl2k_copy_commit();
     }
@@ -71,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) exl2k_tower_product(exl2k_t
         __syncthreads(); /* stage i has arrived, and nobody reads the one before it any more */
         u32 next = i + EXL2K_TOWER_STAGES - 1;
         if (next < steps) {
-            exl2k_tower_fetch(a, shared + next % EXL2K_TOWER_STAGES * bytes, row0, weights, next * 32);
+            exl2k_tower_fetch(a, shared + next % EXL2K_TOWER_STAGES * bytes, row0, column0, next * 32);
         }
         exl2k_copy_commit();
         exl2k_tower_multiply(sums, shared + i % EXL2K_TOWER_STAGES * bytes, warp, lane);

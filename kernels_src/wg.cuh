@@ -2,7 +2,7 @@
    by a tile of B in shared memory.
    takes: base.cuh.
    gives: exl2k_wg_tile, exl2k_wg_rows; exl2k_wg_begin, _commit, _wait, _hold; exl2k_wg_multiply, _multiply_tiles;
-          exl2k_stmatrix4;
+          exl2k_wg_product; exl2k_copy_whole; exl2k_stmatrix4;
           exl2k_barrier_arrive, exl2k_copied_arrive, exl2k_async_fence, exl2k_registers_less, _more.
 
    A product is asynchronous: between exl2k_wg_begin and the wait for its group nothing may touch its registers, and
@@ -90,6 +90,27 @@ EXL2K_FN void exl2k_wg_multiply_tiles(f32 (&d)[16][4], u64 a, u64 b)
                  : "l"(a), "l"(b) : "memory");
 }
 
+/* d = a b, or d += a b if `adds` is not 0, with 16 elements of k, 64 rows and 128 or 64 columns; a and b are
+   descriptors. */
+EXL2K_FN void exl2k_wg_product(f32 (&d)[16][4], u64 a, u64 b, u32 adds)
+{
+    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %66, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
+                 EXL2K_WG_64 ", %64, %65, p, 1, 1, 0, 0;\n}"
+                 : EXL2K_WG_16(d), EXL2K_WG_16(d + 4), EXL2K_WG_16(d + 8), EXL2K_WG_16(d + 12)
+                 : "l"(a), "l"(b), "r"(adds) : "memory");
+}
+
+EXL2K_FN void exl2k_wg_product(f32 (&d)[8][4], u64 a, u64 b, u32 adds)
+{
+    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %34, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, "
+                 "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, p, 1, 1, 0, 0;\n}"
+                 : EXL2K_WG_16(d), EXL2K_WG_16(d + 4)
+                 : "l"(a), "l"(b), "r"(adds) : "memory");
+}
+
 /* Stores four 8 x 8 tiles of halves; lane l gives the address of row l % 8 of tile l / 8, as for exl2k_ldmatrix4. */
 EXL2K_FN void exl2k_stmatrix4(u32 at, const u32 v[4])
 {
@@ -102,6 +123,13 @@ EXL2K_FN void exl2k_stmatrix4(u32 at, const u32 v[4])
 EXL2K_FN void exl2k_barrier_arrive(u32 barrier)
 {
     asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+/* One thread copies a contiguous range from global memory; `bytes` and both addresses are multiples of 16. */
+EXL2K_FN void exl2k_copy_whole(u32 to, u64 from, u32 bytes, u32 barrier)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier) : "memory");
 }
 
 /* Arrives when all copies that this thread has started (exl2k_copy16) have ended; the barrier counts it in advance. */

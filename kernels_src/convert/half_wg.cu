@@ -17,16 +17,6 @@ EXL2K_FN void exl2k_half_wg_fetch(const exl2k_half_product_args &a, u32 to, u32 
     }
 }
 
-/* d += a b with 16 elements of k, 64 rows and 128 columns; both are descriptors. */
-EXL2K_FN void exl2k_half_wg_multiply(f32 (&d)[16][4], u64 a, u64 b)
-{
-    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %66, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
-                 EXL2K_WG_64 ", %64, %65, p, 1, 1, 0, 0;\n}"
-                 : EXL2K_WG_16(d), EXL2K_WG_16(d + 4), EXL2K_WG_16(d + 8), EXL2K_WG_16(d + 12)
-                 : "l"(a), "l"(b), "r"(1u) : "memory");
-}
-
 /* Grid: tiles of rows, tiles of columns. */
 extern "C" __global__ void __launch_bounds__(256, 1) exl2k_half_wg(exl2k_half_product_args a)
 {
@@ -56,8 +46,8 @@ extern "C" __global__ void __launch_bounds__(256, 1) exl2k_half_wg(exl2k_half_pr
         exl2k_wg_begin();
 #pragma unroll
         for (u32 k = 0; k < 8; k += 2) {
-            exl2k_half_wg_multiply(d[0], left + k, right + k);
-            exl2k_half_wg_multiply(d[1], left + 512 + k, right + k); /* 64 lines on */
+            exl2k_wg_product(d[0], left + k, right + k, 1);
+            exl2k_wg_product(d[1], left + 512 + k, right + k, 1); /* 64 lines on */
         }
         exl2k_wg_commit();
         exl2k_wg_wait<1>();

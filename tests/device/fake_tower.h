@@ -33,6 +33,15 @@ static inline void fake_tower_set_half(uint64_t address, uint64_t at, float valu
     *(uint16_t *)fake_model_at(address + at * 2, 2) = exl2__f32_to_f16(value);
 }
 
+/* TILES of tower_args.h: where element `element` of a line is. */
+static uint64_t fake_tower_at(uint32_t line, uint32_t element, uint32_t lines)
+{
+    if (lines % EXL2K_TOWER_TILE || line >= lines) {
+        fake_misuse("a line of a tower's tiles is outside of them");
+    }
+    return ((uint64_t)(element / 64) * lines + line) * 64 + (element / 8 % 8 ^ line % 8) * 8 + element % 8;
+}
+
 static void fake_tower_weights(const exl2k_tower_weights_args *a, const unsigned grid[3])
 {
     for (uint32_t y = 0; y < grid[1]; y++) {
@@ -43,11 +52,15 @@ static void fake_tower_weights(const exl2k_tower_weights_args *a, const unsigned
                       : a->type == EXL2K_TOWER_BF16 ? exl2__bf16_to_f32(bits)
                                                     : exl2__f16_to_f32(bits);
             uint32_t n = a->first + y, line = a->transposed ? i : n, element = a->transposed ? n : i;
-            uint64_t to = (uint64_t)(a->offset + line / 8 * a->step + line % 8) * a->pitch + element;
-            if (a->wide) {
-                *fake_tower_f32(a->to, to) = v;
+            uint32_t place = a->offset + line / 8 * a->step + line % 8;
+            if (place < a->turned) { /* line i of a head, and i + dim / 2 */
+                uint32_t of = place % a->dim;
+                place += of % (a->dim / 2) * 2 + of / (a->dim / 2) - of;
+            }
+            if (a->lines) {
+                fake_tower_set_half(a->to, fake_tower_at(place, element, a->lines), v);
             } else {
-                fake_tower_set_half(a->to, to, v);
+                *fake_tower_f32(a->to, (uint64_t)place * a->pitch + element) = v;
             }
         }
     }
@@ -65,12 +78,12 @@ static void fake_tower_patches(const exl2k_tower_patches_args *a, uint32_t rows)
                     uint64_t pixel = a->pixels + (uint64_t)f * a->frame_bytes + (uint64_t)y * a->line_bytes + x * 3;
                     uint8_t byte = *(uint8_t *)fake_model_at(pixel + channel, 1);
                     float v = row < a->before ? 0 : *fake_tower_f32(a->levels, channel * 256 + byte);
-                    fake_tower_set_half(a->out, (uint64_t)row * a->pitch + at, v / EXL2K_TOWER_SCALE);
+                    fake_tower_set_half(a->out, fake_tower_at(row, at, a->rows_max), v / EXL2K_TOWER_SCALE);
                 }
             }
         }
         for (; at < a->pitch; at++) {
-            fake_tower_set_half(a->out, (uint64_t)row * a->pitch + at, 0);
+            fake_tower_set_half(a->out, fake_tower_at(row, at, a->rows_max), 0);
         }
     }
 }
@@ -121,12 +134,11 @@ static void fake_tower_norm(const exl2k_tower_norm_args *a, uint32_t rows)
         }
         fake_tower_normalize(y, a->width, a->weight, a->bias, a->rms, a->eps);
         for (uint32_t i = 0; i < a->out_pitch; i++) {
-            uint64_t to = (uint64_t)row * a->out_pitch + i;
             float v = i < a->width ? y[i] : 0;
-            if (a->wide) {
-                *fake_tower_f32(a->out, to) = v;
+            if (a->rows_max) {
+                fake_tower_set_half(a->out, fake_tower_at(row, i, a->rows_max), v / EXL2K_TOWER_SCALE);
             } else {
-                fake_tower_set_half(a->out, to, v / EXL2K_TOWER_SCALE);
+                *fake_tower_f32(a->out, (uint64_t)row * a->out_pitch + i) = v;
             }
         }
     }
@@ -143,24 +155,44 @@ static double fake_tower_y(const exl2k_tower_product_args *a, uint32_t row, uint
 {
     double sum = 0;
     for (uint32_t k = 0; k < a->k; k++) {
-        sum += (double)fake_tower_half(a->x, (uint64_t)row * a->k + k)
-             * (double)fake_tower_half(a->weight, (uint64_t)column * a->k + k);
+        sum += (double)fake_tower_half(a->x, fake_tower_at(row, k, a->rows_max))
+             * (double)fake_tower_half(a->weight, fake_tower_at(column, k, EXL2K_TOWER_LINES(a->columns)));
     }
     return sum * (double)EXL2K_TOWER_SCALE + (double)*fake_tower_f32(a->bias, column);
+}
+
+/* y of q, k or v, rotated: the pairs of a head are neighbours. */
+static void fake_tower_set_head(const exl2k_tower_product_args *a, uint32_t row, uint32_t column)
+{
+    uint32_t head = column / a->dim, i = column % a->dim, quarter = a->dim / 4, pair = i / 2;
+    double y = fake_tower_y(a, row, column);
+    if (a->angles && head < 2 * a->heads) {
+        uint32_t patch = fake_tower_u32(a->order, row);
+        uint32_t line = pair < quarter ? patch / a->patches : a->sides + patch % a->patches;
+        uint64_t at = (uint64_t)line * 2 * quarter + pair % quarter;
+        double c = (double)*fake_tower_f32(a->angles, at), s = (double)*fake_tower_f32(a->angles, at + quarter);
+        double other = fake_tower_y(a, row, i % 2 ? column - 1 : column + 1);
+        y = i % 2 ? y * c + other * s : y * c - other * s;
+    }
+    fake_tower_set_half(a->out, ((uint64_t)head * a->rows_max + row) * a->padded + i,
+                        (float)(y / (double)EXL2K_TOWER_SCALE));
 }
 
 static void fake_tower_product(const exl2k_tower_product_args *a, const unsigned grid[3], uint32_t tile_columns)
 {
     bool half = a->kind == EXL2K_TOWER_ACT || a->kind == EXL2K_TOWER_GATED, gated = a->kind == EXL2K_TOWER_GATED;
     uint32_t columns = half ? a->out_pitch * (gated ? 2 : 1) : a->columns;
-    uint32_t rows = a->rows - a->row;
-    if (grid[0] * EXL2K_TOWER_TILE < rows || (grid[0] - 1) * EXL2K_TOWER_TILE >= rows
-        || grid[1] * tile_columns < columns || a->k % EXL2K_TOWER_DEPTH) {
+    if (grid[0] != (a->rows - a->row + EXL2K_TOWER_TILE - 1) / EXL2K_TOWER_TILE
+        || grid[1] != (columns + tile_columns - 1) / tile_columns || a->k % EXL2K_TOWER_DEPTH) {
         fake_misuse("a product of a tower has the wrong grid");
     }
     for (uint32_t row = a->row; row < a->rows; row++) {
         for (uint32_t c = 0; c < (half ? a->out_pitch : a->columns); c++) {
             uint64_t to = (uint64_t)row * a->out_pitch + c;
+            if (a->kind == EXL2K_TOWER_HEADS) {
+                fake_tower_set_head(a, row, c);
+                continue;
+            }
             double y = fake_tower_y(a, row, gated ? c / 8 * 16 + c % 8 : c);
             if (gated) {
                 y = fake_tower_act(a, y) * fake_tower_y(a, row, c / 8 * 16 + c % 8 + 8);
@@ -168,7 +200,7 @@ static void fake_tower_product(const exl2k_tower_product_args *a, const unsigned
                 y = fake_tower_act(a, y);
             }
             if (half) {
-                fake_tower_set_half(a->out, to, (float)(y / (double)EXL2K_TOWER_SCALE));
+                fake_tower_set_half(a->out, fake_tower_at(row, c, a->rows_max), (float)(y / (double)EXL2K_TOWER_SCALE));
             } else {
                 float *out = fake_tower_f32(a->out, to);
                 *out = (float)(a->kind == EXL2K_TOWER_ADD ? (double)*out + y : y);
@@ -177,32 +209,12 @@ static void fake_tower_product(const exl2k_tower_product_args *a, const unsigned
     }
 }
 
-static void fake_tower_heads(const exl2k_tower_heads_args *a, uint32_t rows)
-{
-    uint32_t half = a->dim / 2, quarter = a->dim / 4;
-    for (uint32_t n = 0; n < rows * 3 * a->heads * a->padded; n++) {
-        uint32_t i = n % a->padded, head = n / a->padded % a->heads, part = n / a->padded / a->heads % 3;
-        uint32_t row = a->row + n / a->padded / a->heads / 3, pair = i % half;
-        uint64_t from = (uint64_t)row * a->pitch + (part * a->heads + head) * a->dim;
-        double v = i < a->dim ? (double)*fake_tower_f32(a->qkv, from + i) : 0;
-        if (a->angles && part < 2 && i < a->dim) {
-            uint32_t patch = fake_tower_u32(a->order, row);
-            uint32_t line = pair < quarter ? patch / a->columns : a->sides + patch % a->columns;
-            uint64_t at = (uint64_t)line * 2 * quarter + pair % quarter;
-            double c = (double)*fake_tower_f32(a->angles, at), s = (double)*fake_tower_f32(a->angles, at + quarter);
-            double other = (double)*fake_tower_f32(a->qkv, from + (i < half ? i + half : i - half));
-            v = i < half ? v * c - other * s : v * c + other * s;
-        }
-        fake_tower_set_half(a->out, ((uint64_t)(part * a->heads + head) * a->rows_max + row) * a->padded + i,
-                            (float)(v / (double)EXL2K_TOWER_SCALE));
-    }
-}
-
-static void fake_tower_attend(const exl2k_tower_attend_args *a, const unsigned grid[3], uint32_t padded)
+static void fake_tower_attend(const exl2k_tower_attend_args *a, const unsigned grid[3], uint32_t padded,
+                              uint32_t tile_rows)
 {
     static double weight[8192];
     uint64_t all = (uint64_t)a->heads * a->rows_max * padded;
-    uint32_t end_row = a->row + grid[0] * EXL2K_TOWER_TILE;
+    uint32_t end_row = a->row + grid[0] * tile_rows;
     for (uint32_t row = a->row; row < end_row && row < a->rows; row++) {
         uint32_t begin = a->segments ? fake_tower_u32(a->segments, 2ull * row) : 0;
         uint32_t end = a->segments ? fake_tower_u32(a->segments, 2ull * row + 1) : a->rows;
@@ -227,7 +239,7 @@ static void fake_tower_attend(const exl2k_tower_attend_args *a, const unsigned g
                 for (uint32_t key = begin; key < end; key++) {
                     v += weight[key] * (double)fake_tower_half(a->heads_at, 2 * all + of + (uint64_t)key * padded + i);
                 }
-                fake_tower_set_half(a->out, (uint64_t)row * a->out_pitch + head * a->dim + i, (float)(v / sum));
+                fake_tower_set_half(a->out, fake_tower_at(row, head * a->dim + i, a->rows_max), (float)(v / sum));
             }
         }
     }
@@ -253,7 +265,7 @@ static void fake_tower_merge(const exl2k_tower_merge_args *a, uint32_t rows)
         }
         fake_tower_normalize(y, count, a->weight, a->bias, a->rms, a->eps);
         for (uint32_t i = 0; i < a->out_pitch; i++) {
-            fake_tower_set_half(a->out, (uint64_t)row * a->out_pitch + i, i < count ? y[i] / EXL2K_TOWER_SCALE : 0);
+            fake_tower_set_half(a->out, fake_tower_at(row, i, a->rows_max), i < count ? y[i] / EXL2K_TOWER_SCALE : 0);
         }
     }
 }
@@ -276,15 +288,12 @@ static void fake_tower_run(const char *function, const void *arguments, const un
         fake_tower_patches(arguments, grid[0]);
     } else if (strcmp(function, "exl2k_tower_norm") == 0) {
         fake_tower_norm(arguments, grid[0]);
-    } else if (strcmp(function, "exl2k_tower_product") == 0 || strcmp(function, "exl2k_tower_wg_pair") == 0
-               || strcmp(function, "exl2k_tower_wg_alone") == 0) {
-        fake_tower_product(arguments, grid, 128);
-    } else if (strcmp(function, "exl2k_tower_wg_narrow") == 0) {
-        fake_tower_product(arguments, grid, 64);
-    } else if (strcmp(function, "exl2k_tower_heads") == 0) {
-        fake_tower_heads(arguments, grid[0]);
+    } else if (strcmp(function, "exl2k_tower_product") == 0 || strncmp(function, "exl2k_tower_wg_", 15) == 0) {
+        fake_tower_product(arguments, grid, strcmp(function, "exl2k_tower_wg_narrow") == 0 ? 64 : 128);
     } else if (strncmp(function, "exl2k_tower_attend", 18) == 0) {
-        fake_tower_attend(arguments, grid, (uint32_t)strtoul(function + (function[18] == '_' ? 21 : 18), NULL, 10));
+        bool wg = function[18] == '_';
+        uint32_t dim = (uint32_t)strtoul(function + (wg ? 21 : 18), NULL, 10);
+        fake_tower_attend(arguments, grid, dim, wg && dim == 80 ? 192 : EXL2K_TOWER_TILE);
     } else if (strcmp(function, "exl2k_tower_merge") == 0) {
         fake_tower_merge(arguments, grid[0]);
     } else if (strcmp(function, "exl2k_tower_check") == 0) {

@@ -3,8 +3,9 @@
    takes: a model whose plan has a tower; a picture as resize.h has prepared it.
    gives: exl2__cuda_tower_begin, exl2__cuda_tower_step of the backend's towers; exl2__cuda_towers.
 
-   A stage computes all rows of a tile. It is cut into launches of at most EXL2__CUDA_UNIT_NS, by the picture's size and
-   the speed of the device; no launch needs another one of its stage, and the bits of a row do not depend on the cut.
+   A stage computes all rows of a tile. In steps with a budget it is cut into launches of at most EXL2__CUDA_UNIT_NS, by
+   the picture's size and the speed of the device; no launch needs another one of its stage, and a row's bits do not
+   depend on the cut.
    The stages are those of the CPU's tower (vision/tower_stages.h), which says where the formulas come from. */
 #ifndef EXL2__CUDA_TOWER_H
 #define EXL2__CUDA_TOWER_H
@@ -87,34 +88,34 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_launch(exl2__cuda_model *m, exl2__cud
     return exl2__cuda_device_launch(m->gpu, kernel, grid, arguments);
 }
 
-/* Tiles of a product: of EXL2K_TOWER_TILE rows. */
+/* A kernel of products and its tiles, of EXL2K_TOWER_TILE rows. */
 typedef struct exl2__cuda_tower_tile {
     exl2__cuda_kernel kernel;
-    uint32_t columns, shared_bytes;
+    uint32_t columns, threads, shared_bytes;
 } exl2__cuda_tower_tile;
 
-/* Those that end first, for all rows of the stage. Times of CTAs that run together on an SM, in us, are those of 1,280
-   inputs on an H200: of one CTA alone, and of as many as fit, whose ends overlap with others. */
+/* Those that end first, for all rows of the stage. Two CTAs run on an SM. Times, in us, are those of 1,280 inputs on an
+   H200: where each SM has one CTA, and where it has two. */
 EXL2__PRIVATE exl2__cuda_tower_tile exl2__cuda_tower_tile_of(const exl2__cuda_model *m, uint32_t rows,
                                                              uint32_t columns)
 {
-    static const struct { exl2__cuda_kernel kernel; uint32_t columns, stages, ctas; float one, full; } tiles[] = {
-        { EXL2__KERNEL_exl2k_tower_wg_pair, 128, EXL2K_TOWER_PAIR_STAGES, 2, 18.5f, 23.6f },
-        { EXL2__KERNEL_exl2k_tower_wg_alone, 128, EXL2K_TOWER_ALONE_STAGES, 1, 14, 18 },
-        { EXL2__KERNEL_exl2k_tower_wg_narrow, 64, EXL2K_TOWER_NARROW_STAGES, 2, 10, 16.5f },
+    static const struct { exl2__cuda_kernel kernel; uint32_t columns, stages; float one, two; } tiles[] = {
+        { EXL2__KERNEL_exl2k_tower_wg_pair, 128, EXL2K_TOWER_PAIR_STAGES, 13.5f, 21 },
+        { EXL2__KERNEL_exl2k_tower_wg_narrow, 64, EXL2K_TOWER_NARROW_STAGES, 9, 14 },
     };
-    exl2__cuda_tower_tile best = { EXL2__KERNEL_exl2k_tower_product, EXL2K_TOWER_TILE, EXL2K_TOWER_SHARED };
+    exl2__cuda_tower_tile best = { EXL2__KERNEL_exl2k_tower_product, EXL2K_TOWER_TILE, 256, EXL2K_TOWER_SHARED };
     uint32_t sms = m->gpu->sm_count;
     float least = 0;
     for (uint32_t i = 0; exl2__cuda_tower_by_wg(m->gpu) && i < EXL2__COUNT(tiles); i++) {
         uint64_t count = exl2__div_up(rows, EXL2K_TOWER_TILE) * exl2__div_up(columns, tiles[i].columns);
-        uint64_t rest = count % ((uint64_t)sms * tiles[i].ctas);
-        float time = (float)(count / ((uint64_t)sms * tiles[i].ctas)) * tiles[i].full;
-        time += rest == 0 ? 0 : rest <= sms ? tiles[i].one : tiles[i].full;
+        uint64_t rest = count % (2ull * sms);
+        float time = (float)(count / (2ull * sms)) * tiles[i].two;
+        time += rest == 0 ? 0 : rest <= sms ? tiles[i].one : tiles[i].two;
         if (i == 0 || time < least) {
             least = time;
-            best = (exl2__cuda_tower_tile){ tiles[i].kernel, tiles[i].columns,
-                                            EXL2K_TOWER_WG_SHARED(tiles[i].columns, tiles[i].stages) };
+            best = (exl2__cuda_tower_tile){ tiles[i].kernel, tiles[i].columns, EXL2K_TOWER_WG_THREADS,
+                                            EXL2K_TOWER_WG_SHARED(EXL2K_TOWER_TILE + tiles[i].columns,
+                                                                  tiles[i].stages) };
         }
     }
     return best;
@@ -137,7 +138,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_multiply(exl2__cuda_model *m, const e
     }
     exl2__cuda_tower_tile tile = exl2__cuda_tower_tile_of(m, all, columns);
     exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(end - row, EXL2K_TOWER_TILE),
-                             .y = (uint32_t)exl2__div_up(columns, tile.columns), .threads = 256,
+                             .y = (uint32_t)exl2__div_up(columns, tile.columns), .threads = tile.threads,
                              .shared_bytes = tile.shared_bytes };
     return exl2__cuda_tower_launch(m, tile.kernel, grid, &a);
 }
@@ -166,7 +167,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_patches(exl2__cuda_model *m, uint32_t
                                    .columns = m->tower.size.width / v->patch, .line_bytes = m->tower.size.width * 3,
                                    .frame_bytes = exl2__cuda_tower_frames(&m->tower) > 1
                                                 ? (uint32_t)exl2__vision_tile_bytes(&m->tower.size) : 0,
-                                   .pitch = exl2__cuda_tower_pad(exl2__tower_patch_inputs(v)) };
+                                   .pitch = exl2__cuda_tower_pad(exl2__tower_patch_inputs(v)),
+                                   .rows_max = m->b.tower.rows_max };
     exl2__cuda_grid grid = { .x = end - row, .y = 1, .threads = 256 };
     return exl2__cuda_tower_launch(m, EXL2__KERNEL_exl2k_tower_patches, grid, &a);
 }
@@ -179,7 +181,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_normalize(exl2__cuda_model *m, exl2__
     const exl2__cuda_tower_buffers *b = &m->b.tower;
     exl2k_tower_norm_args a = { .x = b->residual, .out = wide ? b->residual : b->x, .weight = norm.weight,
                                 .bias = norm.weight && !rms ? norm.bias : 0, .width = v->width, .pitch = b->pitch,
-                                .out_pitch = b->pitch, .row = row, .rms = rms, .wide = wide, .eps = eps };
+                                .out_pitch = b->pitch, .row = row, .rms = rms, .rows_max = wide ? 0 : b->rows_max,
+                                .eps = eps };
     if (placed) {
         exl2__cuda_tower_weights w = exl2__cuda_tower_weights_of(v);
         a.table = m->tower.base + w.positions;
@@ -197,18 +200,6 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_normalize(exl2__cuda_model *m, exl2__
     return exl2__cuda_tower_launch(m, EXL2__KERNEL_exl2k_tower_norm, grid, &a);
 }
 
-EXL2__PRIVATE exl2_result exl2__cuda_tower_heads(exl2__cuda_model *m, uint32_t row, uint32_t end)
-{
-    const exl2__vision_config *v = m->plan->tower;
-    const exl2__cuda_tower_buffers *b = &m->b.tower;
-    exl2k_tower_heads_args a = { .qkv = b->wide, .out = b->heads, .angles = b->angles, .order = b->index,
-                                 .pitch = 3 * v->width, .row = row, .rows_max = b->rows_max, .heads = v->heads,
-                                 .dim = v->head_dim, .padded = exl2__cuda_tower_dim(v->head_dim),
-                                 .columns = m->tower.size.width / v->patch, .sides = b->sides };
-    exl2__cuda_grid grid = { .x = end - row, .y = 3, .threads = 256 };
-    return exl2__cuda_tower_launch(m, EXL2__KERNEL_exl2k_tower_heads, grid, &a);
-}
-
 EXL2__PRIVATE exl2_result exl2__cuda_tower_attend(exl2__cuda_model *m, uint32_t row, uint32_t end)
 {
     const exl2__vision_config *v = m->plan->tower;
@@ -219,12 +210,18 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_attend(exl2__cuda_model *m, uint32_t 
     exl2k_tower_attend_args a = { .heads_at = b->heads, .out = b->x, .row = row, .rows = m->tower.rows,
                                   .segments = windowed ? b->index + 2ull * b->rows_max * sizeof(uint32_t) : 0,
                                   .rows_max = b->rows_max, .heads = v->heads, .dim = v->head_dim,
-                                  .out_pitch = b->pitch, .scale = (float)scale };
-    exl2__cuda_kernel kernel = dim == 32 ? EXL2__KERNEL_exl2k_tower_attend32
-                             : dim == 64 ? EXL2__KERNEL_exl2k_tower_attend64
-                             : dim == 80 ? EXL2__KERNEL_exl2k_tower_attend80 : EXL2__KERNEL_exl2k_tower_attend128;
-    exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(end - row, EXL2K_TOWER_TILE), .y = v->heads, .threads = 256 };
-    return exl2__cuda_tower_launch(m, kernel, grid, &a);
+                                  .scale = (float)scale };
+    static const exl2__cuda_kernel kernels[][2] = { /* any, and by wgmma */
+        { EXL2__KERNEL_exl2k_tower_attend32, EXL2__KERNEL_exl2k_tower_attend32 },
+        { EXL2__KERNEL_exl2k_tower_attend64, EXL2__KERNEL_exl2k_tower_attend_wg64 },
+        { EXL2__KERNEL_exl2k_tower_attend80, EXL2__KERNEL_exl2k_tower_attend_wg80 },
+        { EXL2__KERNEL_exl2k_tower_attend128, EXL2__KERNEL_exl2k_tower_attend128 },
+    };
+    bool wg = !windowed && (dim == 64 || dim == 80) && exl2__cuda_tower_by_wg(m->gpu);
+    uint32_t threads = wg && dim == 80 ? 384 : 256; /* two for each row */
+    exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(end - row, threads / 2), .y = v->heads, .threads = threads,
+                             .shared_bytes = wg ? EXL2K_TOWER_ATTEND_SHARED(dim) : 0 };
+    return exl2__cuda_tower_launch(m, kernels[dim == 32 ? 0 : dim == 64 ? 1 : dim == 80 ? 2 : 3][wg], grid, &a);
 }
 
 /* Rows of the result. */
@@ -239,6 +236,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_merge(exl2__cuda_model *m, const exl2
                                  .out_pitch = exl2__cuda_tower_pad(exl2__tower_merged(v)),
                                  .columns = m->tower.size.width / v->patch, .before = v->class_row,
                                  .direct = v->class_row && v->keeps_class, .rms = v->row->norm_rms,
+                                 .rows_max = (uint32_t)exl2__align_up(m->tower.out_rows, EXL2K_TOWER_TILE),
                                  .eps = v->projector_eps };
     a.cells = a.columns / v->merge;
     a.kind = v->row->merge == EXL2__VISION_MERGE_MEAN  ? EXL2K_TOWER_MEAN
@@ -280,8 +278,15 @@ EXL2__PRIVATE exl2__cuda_tower_product exl2__cuda_tower_product_of(const exl2__c
         break;
     case EXL2__CUDA_TOWER_QKV:
         p.w = layer.qkv;
-        p.a.out = b->wide;
-        p.a.out_pitch = 3 * v->width;
+        p.a.out = b->heads;
+        p.a.kind = EXL2K_TOWER_HEADS;
+        p.a.angles = b->angles;
+        p.a.order = b->index;
+        p.a.heads = v->heads;
+        p.a.dim = v->head_dim;
+        p.a.padded = exl2__cuda_tower_dim(v->head_dim);
+        p.a.sides = b->sides;
+        p.a.patches = t->size.width / v->patch;
         break;
     case EXL2__CUDA_TOWER_OUT:
         p.w = layer.out;
@@ -289,14 +294,14 @@ EXL2__PRIVATE exl2__cuda_tower_product exl2__cuda_tower_product_of(const exl2__c
         break;
     case EXL2__CUDA_TOWER_UP:
         p.w = layer.up;
-        p.a.out = b->wide;
+        p.a.out = b->inner;
         p.a.out_pitch = exl2__cuda_tower_pad(v->inter);
         p.a.kind = v->row->gated ? EXL2K_TOWER_GATED : EXL2K_TOWER_ACT;
         exl2__cuda_tower_act(v->act, &p.a);
         break;
     case EXL2__CUDA_TOWER_DOWN:
         p.w = layer.down;
-        p.a.x = b->wide;
+        p.a.x = b->inner;
         p.a.kind = EXL2K_TOWER_ADD;
         break;
     case EXL2__CUDA_TOWER_MERGING:
@@ -391,8 +396,6 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_run(exl2__cuda_model *m, uint32_t row
         return exl2__cuda_tower_normalize(m, norm, v->row->rms, v->eps, true, true, row, end);
     case EXL2__CUDA_TOWER_NORM1:
         return exl2__cuda_tower_normalize(m, layer.norm1, v->row->rms, v->eps, false, false, row, end);
-    case EXL2__CUDA_TOWER_HEADS:
-        return exl2__cuda_tower_heads(m, row, end);
     case EXL2__CUDA_TOWER_ATTEND:
         return exl2__cuda_tower_attend(m, row, end);
     case EXL2__CUDA_TOWER_NORM2:
@@ -502,7 +505,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_enqueue(exl2__cuda_model *m, uint64_t
         uint64_t row_ns = exl2__cuda_tower_row_flop(m) * 1000 / flop_ns; /* of 1,000 rows */
         row_ns = exl2__max64(exl2__cuda_timing_ns(&m->timing, EXL2__CUDA_TIMING_TOWER, row_ns), 1);
         uint64_t room = gpu_ns - exl2__min64(gpu_ns, exl2__cuda_timing_ns(&m->timing, EXL2__CUDA_TIMING_TOWER, *spent));
-        uint64_t fit = exl2__min64(exl2__min64(room, EXL2__CUDA_UNIT_NS) * 1000 / row_ns, left);
+        uint64_t fit = gpu_ns == UINT64_MAX ? left
+                     : exl2__min64(exl2__min64(room, EXL2__CUDA_UNIT_NS) * 1000 / row_ns, left);
         if (fit < left) { /* whole tiles */
             fit = exl2__max64(fit / EXL2K_TOWER_TILE * EXL2K_TOWER_TILE, EXL2K_TOWER_TILE);
             fit = exl2__min64(fit, left);

@@ -39,25 +39,26 @@ EXL2__PRIVATE uint64_t exl2__cuda_tower_weight_bytes(const exl2__vision_config *
 /* Where the lines of a part go. */
 typedef struct exl2__cuda_tower_place {
     uint64_t weight, bias;
-    uint32_t pitch, offset, step; /* as in exl2k_tower_weights_args */
-    bool wide, transposed;
+    uint32_t pitch, offset, step, lines, dim, turned; /* as in exl2k_tower_weights_args */
+    bool transposed;
 } exl2__cuda_tower_place;
 
 EXL2__PRIVATE exl2__cuda_tower_place exl2__cuda_tower_place_norm(exl2__cuda_tower_norm n)
 {
-    return (exl2__cuda_tower_place){ .weight = n.weight, .bias = n.bias, .pitch = 1, .step = 8, .wide = true };
+    return (exl2__cuda_tower_place){ .weight = n.weight, .bias = n.bias, .pitch = 1, .step = 8 };
 }
 
 EXL2__PRIVATE exl2__cuda_tower_place exl2__cuda_tower_place_matrix(exl2__cuda_tower_matrix m, uint32_t offset,
                                                                    uint32_t step)
 {
-    return (exl2__cuda_tower_place){ .weight = m.weight, .bias = m.bias, .pitch = m.k, .offset = offset, .step = step };
+    return (exl2__cuda_tower_place){ .weight = m.weight, .bias = m.bias, .offset = offset, .step = step,
+                                     .lines = EXL2K_TOWER_LINES(m.columns) };
 }
 
 EXL2__PRIVATE exl2__cuda_tower_place exl2__cuda_tower_place_head(const exl2__cuda_tower_weights *w, uint64_t base,
                                                                  uint32_t width, uint32_t part)
 {
-    exl2__cuda_tower_place place = { .pitch = 1, .step = 8, .wide = true };
+    exl2__cuda_tower_place place = { .pitch = 1, .step = 8 };
     switch (part) {
     case EXL2__TOWER_PATCH:
         place = exl2__cuda_tower_place_matrix(w->patch, 0, 8);
@@ -94,8 +95,12 @@ EXL2__PRIVATE exl2__cuda_tower_place exl2__cuda_tower_place_layer(const exl2__vi
         return exl2__cuda_tower_place_matrix(layer->up, v->row->gated ? 8 : 0, v->row->gated ? 16 : 8);
     case EXL2__TOWER_LOWER:
         return exl2__cuda_tower_place_matrix(layer->down, 0, 8);
-    default:
-        return exl2__cuda_tower_place_matrix(layer->qkv, (part - EXL2__TOWER_Q) * v->width, 8);
+    default: {
+        exl2__cuda_tower_place place = exl2__cuda_tower_place_matrix(layer->qkv, (part - EXL2__TOWER_Q) * v->width, 8);
+        place.dim = v->head_dim;
+        place.turned = v->row->rope ? 2 * v->width : 0;
+        return place;
+    }
     }
 }
 
@@ -168,7 +173,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_put_values(exl2__cuda_model *m, uint3
     EXL2__TRY(exl2__cuda_tower_open(m));
     exl2__cuda_tower_place place = exl2__cuda_tower_place_of(m, part);
     exl2k_tower_weights_args a = { .to = bias ? place.bias : place.weight, .in = 1, .type = EXL2K_TOWER_F32,
-                                   .pitch = 1, .offset = place.offset, .step = place.step, .wide = 1 };
+                                   .pitch = 1, .offset = place.offset, .step = place.step, .dim = place.dim,
+                                   .turned = place.turned };
     return exl2__cuda_tower_put(m, a, values, count);
 }
 
@@ -187,7 +193,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_put_rows(exl2__cuda_model *m, uint32_
     exl2__cuda_tower_place place = exl2__cuda_tower_place_of(m, part);
     exl2k_tower_weights_args a = { .to = place.weight, .in = in, .first = slice->row, .type = (uint32_t)type,
                                    .pitch = place.pitch, .offset = place.offset, .step = place.step,
-                                   .transposed = place.transposed, .wide = place.wide };
+                                   .transposed = place.transposed, .lines = place.lines, .dim = place.dim,
+                                   .turned = place.turned };
     return exl2__cuda_tower_put(m, a, slice->data, slice->rows);
 }
 
@@ -217,7 +224,7 @@ EXL2__PRIVATE void exl2__cuda_tower_angles(const exl2__vision_config *v, uint32_
     }
 }
 
-/* Fills what does not depend on a picture: angles, and the values of bytes. */
+/* Fills what does not depend on a picture: angles, the values of bytes, and the padding of heads. */
 EXL2__PRIVATE exl2_result exl2__cuda_tower_tables(exl2__cuda_model *m)
 {
     const exl2__vision_config *v = m->plan->tower;
@@ -237,7 +244,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_tables(exl2__cuda_model *m)
         double scaled = exl2__mul_double(i % 256, v->rescale) - v->mean[i / 256];
         level[i] = (float)(scaled / v->std[i / 256]);
     }
-    return exl2__cuda_upload(m, b->levels, level, sizeof level);
+    EXL2__TRY(exl2__cuda_upload(m, b->levels, level, sizeof level));
+    uint64_t heads = 3ull * b->rows_max * v->heads * exl2__cuda_tower_dim(v->head_dim) * 2;
+    return exl2__cuda_device_check(m->gpu, m->gpu->driver.fill8(b->heads, 0, (size_t)heads, m->gpu->stream),
+                                   "clearing buffers");
 }
 
 #endif

@@ -22,7 +22,7 @@ typedef struct exl2__cuda_tower_norm {
 } exl2__cuda_tower_norm;
 
 typedef struct exl2__cuda_tower_matrix {
-    uint64_t weight, bias; /* fp16 [rows of columns, k]; f32 */
+    uint64_t weight, bias; /* fp16 [EXL2K_TOWER_LINES(columns), k] in TILES of tower_args.h; f32 */
     uint32_t columns, k;   /* columns: without padding; k: inputs with padding; 0: there is no such matrix */
 } exl2__cuda_tower_matrix;
 
@@ -68,7 +68,7 @@ EXL2__PRIVATE exl2__cuda_tower_norm exl2__cuda_tower_take_norm(uint64_t *used, u
 EXL2__PRIVATE exl2__cuda_tower_matrix exl2__cuda_tower_take_matrix(uint64_t *used, uint32_t in, uint32_t out)
 {
     exl2__cuda_tower_matrix m = { 0 };
-    uint64_t rows = exl2__align_up(out, EXL2K_TOWER_TILE);
+    uint64_t rows = EXL2K_TOWER_LINES((uint64_t)out);
     m.columns = out;
     m.k = exl2__cuda_tower_pad(in);
     m.weight = exl2__cuda_tower_take(used, rows * m.k * 2);
@@ -163,7 +163,7 @@ static inline uint32_t exl2__cuda_tower_dim(uint32_t dim)
 /* Whether products run by wgmma. */
 static inline bool exl2__cuda_tower_by_wg(const exl2__cuda_device *gpu)
 {
-    return gpu->info.arch == 90 && gpu->shared_bytes >= EXL2K_TOWER_WG_SHARED(128, EXL2K_TOWER_ALONE_STAGES);
+    return gpu->info.arch == 90 && gpu->shared_bytes >= EXL2K_TOWER_WG_SHARED(256, EXL2K_TOWER_PAIR_STAGES);
 }
 
 /* Device addresses. R: rows of a tile, whole tiles of a product; O: rows of its result. */
@@ -173,9 +173,9 @@ typedef struct exl2__cuda_tower_buffers {
     uint64_t angles;    /* f32 [2, sides, 2, head_dim / 4]; 0: the family has none */
     uint64_t levels;    /* f32 [3, 256] */
     uint64_t residual;  /* f32 [R, pitch] */
-    uint64_t x;         /* fp16 [R, widest of patches and width] */
-    uint64_t wide;      /* f32 [R, 3 width], or fp16 [R, inter] */
-    uint64_t heads;     /* fp16 [3, heads, R, dim] */
+    uint64_t x;         /* fp16 [R, widest of patches and width], as all inputs of products in TILES of tower_args.h */
+    uint64_t inner;     /* fp16 [R, inter] in TILES: between the products of an MLP */
+    uint64_t heads;     /* fp16 [3, heads, R, dim], padded with zeros */
     uint64_t merged, middle[2]; /* fp16 [O, ..]: inputs of the projector's matrices */
     uint64_t rows;      /* f32 [rows of the largest picture, levels, hidden] */
     uint64_t bad;       /* u32 */
@@ -203,7 +203,7 @@ EXL2__PRIVATE void exl2__cuda_tower_layout(exl2__cuda_tower_buffers *b, const ex
     b->residual = exl2__cuda_arena_take(a, rows * b->pitch * sizeof(float));
     uint32_t inputs = exl2__max32(b->pitch, exl2__cuda_tower_pad(exl2__tower_patch_inputs(v)));
     b->x = exl2__cuda_arena_take(a, rows * inputs * 2);
-    b->wide = exl2__cuda_arena_take(a, rows * exl2__max32(6 * v->width, exl2__cuda_tower_pad(v->inter)) * 2);
+    b->inner = exl2__cuda_arena_take(a, rows * exl2__cuda_tower_pad(v->inter) * 2);
     b->heads = exl2__cuda_arena_take(a, 3 * rows * v->heads * exl2__cuda_tower_dim(v->head_dim) * 2);
     b->merged = exl2__cuda_arena_take(a, (uint64_t)out * exl2__cuda_tower_pad(exl2__tower_merged(v)) * 2);
     b->middle[0] = exl2__cuda_arena_take(a, v->row->names.merge ? (uint64_t)out * b->pitch * 2 : 0);
