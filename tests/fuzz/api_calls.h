@@ -348,7 +348,7 @@ static void api_open_engine(void)
     exl2_error error = { EXL2_OK, 0, "" };
     if (api.cuda) {
         machine_make();
-        fake.run = fake_model_run;
+        fake.run = fake_tower_run;
         fake.eager = api_chance(2);
     }
     api.device_faulted = false;

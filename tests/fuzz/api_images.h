@@ -9,7 +9,9 @@
 #include "api_jobs.h"
 
 #define API_SIDE 96u       /* the longest side of a picture, but for wrong ones */
+#define API_FRAMES_MAX 4u  /* of a video */
 #define API_ROWS 8192u     /* floats of the rows of a picture */
+#define API_PIXELS ((API_SIDE + 8) * API_SIDE * API_FRAMES_MAX * 4)
 #define API_SEEN 200000u   /* bytes that a tower sees */
 
 /* ---- what is known of a recipe ---- */
@@ -38,7 +40,8 @@ static void api_look_same(uint64_t *known, uint64_t now, const char *what)
 
 /* ---- making ---- */
 
-static api_recipe api_make_recipe(void)
+/* videos: the model reads them. */
+static api_recipe api_make_recipe(bool videos)
 {
     static const uint32_t sides[] = { 1, 16, 33, 64, 64, 64, 96 };
     api_recipe r = { 0 };
@@ -46,24 +49,30 @@ static api_recipe api_make_recipe(void)
     r.width = sides[api_draw(EXL2__COUNT(sides))];
     r.height = api_chance(3) ? sides[api_draw(EXL2__COUNT(sides))] : r.width;
     r.max_tiles = api_chance(4) ? 1 + api_draw(2) : 0;
+    r.gray = api_chance(4);
+    r.frames = videos && api_chance(4) ? 1 + api_draw(API_FRAMES_MAX) : 0;
     return r;
 }
 
 /* Pixels of the recipe in some format and stride, and a desc that points to them. */
 static exl2_image_desc api_image_desc(const api_recipe *r, exl2_model m, bool plain)
 {
-    static uint8_t pixels[(API_SIDE + 8) * API_SIDE * 4];
+    static uint8_t pixels[API_PIXELS];
     exl2_image_desc d = { .model = m, .width = r->width, .height = r->height, .max_tiles = r->max_tiles };
     uint64_t random = r->seed;
-    d.format = plain ? EXL2_PIXELS_RGB8 : (exl2_pixels)(api_draw(5) % 5);
-    uint32_t bytes = d.format == EXL2_PIXELS_RGB8 ? 3 : 4, line = r->width * bytes + (plain ? 0 : api_draw(3) * 4);
+    d.frames = r->frames;
+    d.fps = r->frames ? 2 : 0;
+    d.format = plain ? EXL2_PIXELS_RGB8 : r->gray && api_chance(2) ? EXL2_PIXELS_GRAY8 : (exl2_pixels)api_draw(5);
+    uint32_t bytes = d.format == EXL2_PIXELS_GRAY8 ? 1 : d.format == EXL2_PIXELS_RGB8 ? 3 : 4;
+    uint32_t line = r->width * bytes + (plain ? 0 : api_draw(3) * 4), height = r->height;
     bool up = !plain && api_chance(4), blue = d.format == EXL2_PIXELS_BGRA8 || d.format == EXL2_PIXELS_BGRX8;
-    for (uint32_t y = 0; y < r->height; y++) {
-        uint8_t *to = pixels + (size_t)(up ? r->height - 1 - y : y) * line;
+    for (uint32_t i = 0; i < height * exl2__max32(r->frames, 1); i++) {
+        uint32_t y = up ? height - 1 - i % height : i % height;
+        uint8_t *to = pixels + (size_t)(i / height * height + y) * line;
         for (uint32_t x = 0; x < r->width; x++, to += bytes) {
             uint64_t color = api_next(&random);
-            for (uint32_t c = 0; c < 3; c++) {
-                to[blue ? 2 - c : c] = (uint8_t)(color >> 8 * c);
+            for (uint32_t c = 0; c < 3 && c < bytes; c++) {
+                to[blue ? 2 - c : c] = (uint8_t)(r->gray ? color : color >> 8 * c);
             }
             if (bytes == 4) {
                 to[3] = 255;
@@ -87,7 +96,7 @@ static exl2_result api_make_image(exl2_model m, const api_recipe *r, api_image *
     d.user = record;
     *out = (exl2_image){ 0 };
     exl2_result result = API_CALL(image_make, exl2_image_make(api.e, &d, out));
-    memset((void *)(uintptr_t)d.pixels, 0xEE, (API_SIDE + 8) * API_SIDE * 4); /* the call has copied them */
+    memset((void *)(uintptr_t)d.pixels, 0xEE, API_PIXELS); /* the call has copied them */
     API_MUST((result == EXL2_OK) == (out->id != 0), "exl2_image_make gives %s, and the handle %llu",
              exl2_result_name(result), (unsigned long long)out->id);
     return result;
@@ -195,8 +204,8 @@ static void api_wrong_image(api_model *m)
         { 0, 8, 0, 0 }, { 8, 0, 0, 0 }, { 65536, 65536, 0, 1 }, { UINT32_MAX, UINT32_MAX, 0, 1 }, { 8, 8, 23, 0 },
         { 8, 8, -23, 0 }, { 8, 8, INT64_MAX, 0 }, { 8, 8, INT64_MIN, 0 }, { 8, 8, 0, 6 }, { 1, 100000, 0, 0 },
     };
-    uint32_t which = api_draw(EXL2__COUNT(cases) + 4);
-    api_recipe recipe = api_make_recipe();
+    uint32_t which = api_draw(EXL2__COUNT(cases) + 6);
+    api_recipe recipe = api_make_recipe(false);
     exl2_image_desc d = api_image_desc(&recipe, (exl2_model){ m ? m->id : 0 }, true);
     exl2_image out = { 0 };
     if (which < EXL2__COUNT(cases)) {
@@ -208,6 +217,16 @@ static void api_wrong_image(api_model *m)
         d.pixels = NULL;
     } else if (which == EXL2__COUNT(cases) + 1) {
         d._end_canary = 1;
+    } else if (which == EXL2__COUNT(cases) + 3) {
+        static const double rates[] = { 0, -1, 1e9, (double)NAN, 0.0001 };
+        d.frames = 1 + api_draw(3);
+        d.fps = rates[api_draw(EXL2__COUNT(rates))];
+    } else if (which == EXL2__COUNT(cases) + 4) {
+        d.frames = 2;
+        d.fps = 1;
+        if (m && m->folder == API_QWEN) {
+            d.frames = UINT32_MAX;
+        }
     } else if (which == EXL2__COUNT(cases) + 2) {
         exl2_image_info info;
         d.width = 0;
@@ -235,7 +254,7 @@ static void api_open_image(api_model *m)
             continue;
         }
         exl2_image handle;
-        *image = (api_image){ .model = m, .recipe = api_make_recipe() };
+        *image = (api_image){ .model = m, .recipe = api_make_recipe(m->folder == API_QWEN) };
         exl2_result r = api_make_image((exl2_model){ m->id }, &image->recipe, image, &handle);
         api_trace("exl2_image_make %u x %u of seed %u: %s", image->recipe.width, image->recipe.height,
                   image->recipe.seed, exl2_result_name(r));
@@ -313,26 +332,27 @@ static void api_op_image(void)
 
 /* ---- in jobs ---- */
 
-/* The mark of a picture in a text and in ids, by folder. */
-static void api_mark_of(const api_model *m, const char **text, exl2_token *id)
+/* The mark of a picture or video in a text and in ids, by folder. */
+static void api_mark_of(const api_model *m, bool video, const char **text, exl2_token *id)
 {
-    *text = m->folder == API_SMOL ? "<image>" : m->folder == API_QWEN ? "<|image_pad|>" : "<start_of_image>";
-    *id = m->folder == API_SMOL ? 309 : m->folder == API_QWEN ? 318 : 317;
+    *text = m->folder == API_SMOL ? "<image>" : video ? "<|video_pad|>"
+          : m->folder == API_QWEN ? "<|image_pad|>" : "<start_of_image>";
+    *id = m->folder == API_SMOL ? 309 : video ? 319 : m->folder == API_QWEN ? 318 : 317;
 }
 
 /* A text or ids with a mark for each picture; now and then with one mark less. */
-static void api_mark_prompt(api_job_store *s, const api_model *m, uint32_t marks)
+static void api_mark_prompt(api_job_store *s, const api_model *m, const api_recipe *recipes, uint32_t marks)
 {
-    const char *mark;
-    exl2_token id;
+    const char *mark = "";
+    exl2_token id = 0;
     size_t used = 0;
-    api_mark_of(m, &mark, &id);
     marks -= api_chance(20);
     if (s->d.prompt.text) {
         bool first = api_chance(4); /* pictures stand before a text without marks */
         for (uint32_t i = 0; i <= marks && used < 600; i++) {
             used += (size_t)snprintf(s->prompt + used, sizeof s->prompt - used, "%s %s", i && !first ? mark : "",
                                      api_words[api_draw(4)]);
+            api_mark_of(m, i < marks && recipes[i].frames, &mark, &id);
         }
         s->d.prompt.text_bytes = 0;
         s->d.prompt.flags = api_chance(6) ? api_draw(4) : 0;
@@ -341,6 +361,7 @@ static void api_mark_prompt(api_job_store *s, const api_model *m, uint32_t marks
     s->d.prompt.tokens = s->tokens;
     s->d.prompt.token_count = 2 * marks + 1;
     for (uint32_t i = 0; i < 2 * marks + 1; i++) {
+        api_mark_of(m, i % 2 && recipes[i / 2].frames, &mark, &id);
         s->tokens[i] = i % 2 ? id : (exl2_token)(5 + api_draw(40));
     }
 }
@@ -370,7 +391,7 @@ static void api_aim_images(api_job_store *s, const api_model *m, api_recipe *rec
         message->image_count = s->image_count;
         return;
     }
-    api_mark_prompt(s, m, s->image_count);
+    api_mark_prompt(s, m, recipes, s->image_count);
     p->images = s->images;
     p->image_count = s->image_count;
 }

@@ -55,7 +55,7 @@ static void api_replay(const api_job *was)
     exl2_grammar g = { 0 };
     if (api.cuda) {
         machine_make();
-        fake.run = fake_model_run;
+        fake.run = fake_tower_run;
         fake.eager = api_chance(2);
     }
     api.device_faulted = false;

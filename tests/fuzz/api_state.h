@@ -6,7 +6,7 @@
 #ifndef API_STATE_H
 #define API_STATE_H
 
-#include "../device/fake_model.h"
+#include "../device/fake_tower.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -109,9 +109,9 @@ typedef struct api_steer {
     uint64_t id;          /* 0 = free record */
     api_model *model;
 } api_steer;
-/* What a picture is: pixels that a seed names. */
+/* What a picture is: pixels that a seed names. gray: all three colors of a pixel are equal. frames 0: no video. */
 typedef struct api_recipe {
-    uint32_t seed, width, height, max_tiles;
+    uint32_t seed, width, height, max_tiles, gray, frames;
 } api_recipe;
 
 typedef struct api_image {
