@@ -283,31 +283,6 @@ static int copy_down(void *to, uint64_t from, size_t bytes, exl2__cuda_stream *s
     return result;
 }
 
-/* Between pinned memory and the device. */
-static int copy_rows(const exl2__cuda_copy_rows *c, exl2__cuda_stream *stream)
-{
-    CALL("cuMemcpy2DAsync");
-    bool up = c->from.kind == EXL2__CUDA_MEMORY_HOST;
-    const exl2__cuda_rows *host = up ? &c->from : &c->to, *device = up ? &c->to : &c->from;
-    int result = 0;
-    if (host->kind != EXL2__CUDA_MEMORY_HOST || device->kind != EXL2__CUDA_MEMORY_DEVICE || host->array || device->array
-        || c->bytes > host->pitch || c->bytes > device->pitch || device->pitch > INT32_MAX || host->x + host->y > 0
-        || device->x + device->y > 0) {
-        fake_misuse("a copy of rows that is not between host and device");
-        return INVALID_VALUE;
-    }
-    for (size_t i = 0; i < c->rows && result == 0; i++) {
-        uint8_t *memory = (uint8_t *)host->host + i * host->pitch;
-        uint64_t at = device->device + i * device->pitch;
-        if (!fake_pinned(memory, c->bytes)) {
-            fake_misuse("a copy of rows of memory that is not pinned");
-        }
-        result = fake_queue(stream, up ? (op){ .kind = OP_UP, .to = at, .bytes = c->bytes, .source = memory }
-                                       : (op){ .kind = OP_DOWN, .from = at, .bytes = c->bytes, .target = memory });
-    }
-    return result;
-}
-
 static int copy(uint64_t to, uint64_t from, size_t bytes, exl2__cuda_stream *stream)
 {
     CALL("cuMemcpyDtoDAsync");
@@ -499,7 +474,6 @@ void fake_fill_memory(exl2__cuda_driver *d)
     d->host_unregister = host_unregister;
     d->copy_up = copy_up;
     d->copy_down = copy_down;
-    d->copy_rows = copy_rows;
     d->copy = copy;
     d->copy_peer = copy_peer;
     d->fill8 = fill8;

@@ -327,7 +327,6 @@ int main(void)
         { "pinned allocations", "cuMemHostAlloc", EXL2__CUDA_OUT_OF_MEMORY, 1, true, false, false, 1 },
         { "copies down", "cuMemcpyDtoHAsync", 1, 1, true, false, false, 1 },
         { "copies up", "cuMemcpyHtoDAsync", 1, 1, true, false, false, 3 },
-        { "copies of pages", "cuMemcpy2DAsync", 1, 1, true, false, false, 1 },
     };
     machine_drop_cache();
     check_evenings();

@@ -79,39 +79,23 @@ EXL2__PRIVATE exl2_result exl2__cuda_tier_open(exl2__device *device, const exl2_
     return EXL2_OK;
 }
 
-#define EXL2__CUDA_PITCH_MAX INT32_MAX /* of rows that one call copies */
-
-/* Enqueues the copy of a page, which lies in as many pieces as the span has layers: in one call, as a copy for each
-   piece costs more than its bytes do. */
-EXL2__PRIVATE int exl2__cuda_tier_copy(exl2__cuda_model *m, uint8_t *slot, uint32_t page, bool out)
-{
-    uint64_t bytes = m->b.page_bytes, pitch = m->plan->pages * bytes;
-    uint32_t layers = exl2__plan_span(m->plan), rows = pitch <= EXL2__CUDA_PITCH_MAX ? layers : 1;
-    int result = 0;
-    for (uint32_t layer = 0; layer < layers && result == 0; layer += rows) {
-        uint64_t at = m->b.pages + layer * pitch + page * bytes;
-        exl2__cuda_rows device = { .kind = EXL2__CUDA_MEMORY_DEVICE, .device = at,
-                                   .pitch = (size_t)(rows > 1 ? pitch : bytes) };
-        exl2__cuda_rows host = { .kind = EXL2__CUDA_MEMORY_HOST, .host = slot + layer * bytes,
-                                 .pitch = (size_t)bytes };
-        exl2__cuda_copy_rows copy = { .from = out ? device : host, .to = out ? host : device, .bytes = (size_t)bytes,
-                                      .rows = rows };
-        result = m->gpu->driver.copy_rows(&copy, m->gpu->stream);
-    }
-    return result;
-}
-
-/* As exl2__backend_memory.tier_move. */
+/* As exl2__backend_memory.tier_move. A page lies in as many pieces as the span has layers. */
 EXL2__PRIVATE exl2_result exl2__cuda_tier_move(exl2__device *device, const exl2__tier_move *moves, uint32_t count)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     const exl2__cuda_tier *t = &m->tier;
+    const exl2__cuda_driver *driver = &m->gpu->driver;
+    uint64_t bytes = m->b.page_bytes;
     int result = 0;
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
     for (uint32_t i = 0; i < count && result == 0; i++) {
         uint8_t *slot = (uint8_t *)t->blocks[moves[i].slot / t->block_slots]
                       + moves[i].slot % t->block_slots * t->slot_bytes;
-        result = exl2__cuda_tier_copy(m, slot, moves[i].page, moves[i].out);
+        for (uint32_t layer = 0; layer < exl2__plan_span(m->plan) && result == 0; layer++) {
+            uint64_t at = m->b.pages + ((uint64_t)layer * m->plan->pages + moves[i].page) * bytes;
+            result = moves[i].out ? driver->copy_down(slot + layer * bytes, at, (size_t)bytes, m->gpu->stream)
+                                  : driver->copy_up(at, slot + layer * bytes, (size_t)bytes, m->gpu->stream);
+        }
     }
     return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_device_check(m->gpu, result, "copying K and V"));
 }
