@@ -14,6 +14,13 @@
 
 #include "exl3_out.cuh"
 
+/* CTAs of 8 rows on an SM. Four leave 64 registers, of which some spill in code for these GPUs. */
+#if defined __CUDA_ARCH__ && (__CUDA_ARCH__ == 800 || __CUDA_ARCH__ >= 1200)
+#define EXL2K_EXL3_CTAS8 3
+#else
+#define EXL2K_EXL3_CTAS8 4
+#endif
+
 /* ---- the ring of a warp ---- */
 
 /* Where the ring is. A slot has EXL2K_EXL3_BATCH tiles of the column, one after the other, and a lane copies one or two
