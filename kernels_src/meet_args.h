@@ -7,12 +7,7 @@
    before are done. Then it reads the others' columns from their memory. A buffer that others read is written again only
    after a further meeting, at which they have arrived because they have read it. A GPU that has waited for 2 s gives
    up, which ends its context. If the CPU could not launch a kernel on one of them, it sets `stop`: then nobody waits,
-   until the CPU has cleared all states and inboxes.
-
-   Few columns go by words instead: each GPU writes them into the inboxes of the others, with the number of the meeting
-   beside them, and looks into its own one. That is one way, where a flag and a read are three. There are two sets of
-   words. All GPUs have columns then: one that has received them all knows that the others have read what the meeting
-   before left in their inboxes. */
+   until the CPU has cleared all states. */
 #ifndef EXL2K_MEET_ARGS_H
 #define EXL2K_MEET_ARGS_H
 
@@ -30,7 +25,7 @@ typedef struct exl2k_meet_flag {
 typedef struct exl2k_meet_state { /* of each GPU, zero at first */
     exl2k_meet_flag flags[EXL2K_MEET_GPUS]; /* of each GPU, written by it */
     exl2k_u32 number; /* of the last meeting that has ended here */
-    exl2k_u32 read;   /* CTAs of this meeting that have read it */
+    exl2k_u32 ended;  /* CTAs of this meeting that have ended */
     exl2k_u32 unused[30];
 } exl2k_meet_state;
 
@@ -42,10 +37,6 @@ typedef struct exl2k_meet_args {
     exl2k_u64 from[EXL2K_MEET_GPUS];   /* [rows, from_pitch] what each GPU has computed, in its memory */
     exl2k_u64 to;                      /* [rows, to_pitch] */
     exl2k_u64 stop;                    /* u32 in pinned host memory: 1: do not wait */
-    exl2k_u64 inbox[EXL2K_MEET_GPUS];  /* of each GPU: u64 [2][set / 8] words: 32 bits of a row, the number of the
-                                          meeting. Word i of a row has its bytes [4 i, 4 i + 4) */
-    exl2k_u32 set;                     /* bytes of a set; 0: by flags */
-    exl2k_u32 inbox_pitch;             /* bytes of the words of a row */
     exl2k_u64 map;                     /* u16 [halves of a row]: half n goes to map[n]; 0: it stays */
     exl2k_u32 ends[EXL2K_MEET_GPUS];
     exl2k_u32 count, own;              /* GPUs; the number of this one */

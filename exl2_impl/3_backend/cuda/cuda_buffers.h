@@ -73,7 +73,6 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint64_t natural;    /* fp16 [R, attended_pitch] where several GPUs share every matrix: what attention has written
                             here, in natural order; else 0 */
     uint64_t meet;       /* exl2k_meet_state of such a GPU; else 0 */
-    uint64_t inbox;      /* exl2k_meet_args.inbox: two sets of exl2__cuda_inbox_bytes; else 0 */
     exl2__cuda_routed routed;
     uint64_t sums[EXL2__CUDA_SUMS]; /* f32 [R, EXL2K_SLOTS_MAX] */
     uint64_t partial, attend_tickets; /* exl2k_attend_args, for D rows; partial begins at logits */
@@ -387,13 +386,6 @@ EXL2__PRIVATE void exl2__cuda_buffers_scratch(exl2__cuda_buffers *b, const exl2_
 #endif
 }
 
-/* Bytes of the words of a pass of few rows: 8 for 4 bytes of a row. */
-static inline uint64_t exl2__cuda_inbox_bytes(const exl2__cuda_buffers *b, const exl2__shape *s)
-{
-    uint64_t row = exl2__max64(s->hidden * sizeof(float), 2 * exl2__max32(b->h_pitch, b->attended_pitch));
-    return EXL2__CUDA_GEMV_ROWS * 2 * row;
-}
-
 /* Buffers that must be zero before the first pass: padding that kernels read, and counters. h and qkv, x and attended
    are in use at the same time only in passes of few rows: the second buffer of a pair begins after the rows of such a
    pass. With parallel blocks gate_up runs before attention, so h and qkv are in use at the same time in all passes.
@@ -412,7 +404,6 @@ EXL2__PRIVATE void exl2__cuda_buffers_zeroed(exl2__cuda_buffers *b, const exl2__
     bool shared = exl2__columns_are_cut(&p->columns);
     b->natural = shared ? exl2__cuda_arena_take(a, rows * b->attended_pitch * 2) : 0;
     b->meet = shared ? exl2__cuda_arena_take(a, sizeof(exl2k_meet_state)) : 0;
-    b->inbox = shared ? exl2__cuda_arena_take(a, 2 * exl2__cuda_inbox_bytes(b, s)) : 0;
     apart = s->inter % 32 || s->parallel ? rows : apart;
     b->h = exl2__cuda_arena_take(a, exl2__max64(rows * h_bytes, apart * h_bytes + rows * b->qkv_pitch * sizeof(float)));
     b->qkv = b->h + apart * h_bytes;

@@ -506,8 +506,6 @@ EXL2__PRIVATE exl2_result exl2__cuda_group_ended(exl2__cuda_group *g, exl2_resul
             } else if (step == 1 && m->b.meet && driver->context_push(m->gpu->context) == 0) {
                 driver->stream_wait(m->gpu->stream);
                 driver->fill8(m->b.meet, 0, sizeof(exl2k_meet_state), m->gpu->stream);
-                driver->fill8(m->b.inbox, 0, (size_t)(2 * exl2__cuda_inbox_bytes(&m->b, &m->plan->shape)),
-                              m->gpu->stream);
                 driver->stream_wait(m->gpu->stream);
                 exl2__cuda_device_leave(m->gpu);
             }

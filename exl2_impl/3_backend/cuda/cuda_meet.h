@@ -24,18 +24,6 @@ EXL2__PRIVATE exl2k_meet_args exl2__cuda_meet_args(const exl2__cuda_model *m, si
     return a;
 }
 
-/* Lets columns of a pass of few rows go by words, if all GPUs have some. */
-EXL2__PRIVATE void exl2__cuda_meet_words(const exl2__cuda_model *m, exl2k_meet_args *a)
-{
-    bool all = !m->pass.by_gemm;
-    for (uint32_t i = 0; i < a->count; i++) {
-        all = all && a->ends[i] > (i ? a->ends[i - 1] : 0);
-        a->inbox[i] = m->mates[i]->b.inbox;
-    }
-    a->set = all ? (uint32_t)exl2__cuda_inbox_bytes(&m->b, &m->plan->shape) : 0;
-    a->inbox_pitch = 2 * a->from_pitch;
-}
-
 /* Sets who has which columns. bytes: of `each` columns, which a cut does not divide. */
 EXL2__PRIVATE void exl2__cuda_meet_ends(exl2k_meet_args *a, uint32_t columns, uint32_t unit, uint32_t each,
                                         uint32_t bytes)
@@ -79,7 +67,6 @@ EXL2__PRIVATE exl2_result exl2__cuda_meet_attended(exl2__cuda_model *m, const ex
     a.from_pitch = a.to_pitch = m->b.attended_pitch * 2;
     a.to = m->b.attended;
     a.map = m->pass.by_wg ? 0 : exl2__cuda_inputs(layer->matrix[EXL2__ROLE_OUT]);
-    exl2__cuda_meet_words(m, &a);
     return exl2__cuda_meet(m, &a, m->pass.row_count);
 }
 
@@ -94,7 +81,6 @@ EXL2__PRIVATE exl2_result exl2__cuda_meet_h(exl2__cuda_model *m, const exl2__lay
     exl2k_meet_args a = exl2__cuda_meet_args(m, offsetof(exl2__cuda_buffers, h));
     exl2__cuda_meet_ends(&a, inter, 0, rows ? 32 : 1, rows ? rows * EXL2K_STEP : 2);
     a.from_pitch = a.to_pitch = m->b.h_pitch * 2;
-    exl2__cuda_meet_words(m, &a);
     return exl2__cuda_meet(m, &a, rows ? 1 : m->pass.row_count);
 }
 
@@ -108,7 +94,6 @@ EXL2__PRIVATE exl2_result exl2__cuda_meet_floats(exl2__cuda_model *m, size_t buf
     exl2k_meet_args a = exl2__cuda_meet_args(m, buffer);
     exl2__cuda_meet_ends(&a, hidden, 0, 1, sizeof(float));
     a.from_pitch = a.to_pitch = hidden * (uint32_t)sizeof(float);
-    exl2__cuda_meet_words(m, &a);
     return exl2__cuda_meet(m, &a, m->pass.row_count);
 }
 
@@ -132,7 +117,6 @@ EXL2__PRIVATE exl2_result exl2__cuda_meet_norm(exl2__cuda_model *m, const exl2k_
     a.meet.map = of->map;
     a.meet.from_pitch = a.meet.to_pitch = s->hidden * (uint32_t)sizeof(float);
     exl2__cuda_meet_ends(&a.meet, s->hidden, 0, 1, sizeof(float));
-    exl2__cuda_meet_words(m, &a.meet);
     uint32_t each = EXL2K_MEET_THREADS / 32;
     exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(a.slots, each), .y = m->pass.row_count,
                              .threads = EXL2K_MEET_THREADS };
