@@ -203,6 +203,16 @@ extern "C" __global__ void __launch_bounds__(EXL2K_LORA_ROWS_THREADS) exl2k_lora
     }
 }
 
+/* act(gate) * up, or act(gate) alone, with the SiLU of products of many rows (exl2k_silu_quick of gemm_results.cuh), so
+   that rows without adapters have the bits that they have in passes without. */
+EXL2K_FN f32 exl2k_lora_rows_gated(const exl2k_lora_rows_args &a, f32 gate, f32 up)
+{
+    if (a.act == EXL2K_ACT_SILU) {
+        return __fdividef(gate, 1.0f + __expf(-gate)) * up;
+    }
+    return a.parts == 2 ? exl2k_gated(a.act, a.act_limit, gate, up) : exl2k_act(a.act, gate);
+}
+
 extern "C" __global__ void __launch_bounds__(EXL2K_LORA_ROWS_THREADS) exl2k_lora_rows_act(exl2k_lora_rows_args a)
 {
     __shared__ f32 t_tile[EXL2K_LORA_RANK_MAX][EXL2K_LORA_ROWS_OUT];
@@ -219,9 +229,9 @@ extern "C" __global__ void __launch_bounds__(EXL2K_LORA_ROWS_THREADS) exl2k_lora
     for (u32 r = 0; r < EXL2K_LORA_ROWS_OUT; r++) {
         u64 from = a.from + ((u64)(first + r - a.row0) * a.parts * count + n) * 4;
         for (u32 i = 0; i < 2 && first + r < a.rows && n + i < count; i++) {
-            f32 g = exl2k_load_f32(from + i * 4) + gate[r][i], h;
-            h = a.parts == 2 ? exl2k_gated(a.act, a.act_limit, g, exl2k_load_f32(from + (count + i) * 4) + up[r][i])
-                             : exl2k_act(a.act, g);
+            f32 g = exl2k_load_f32(from + i * 4) + gate[r][i];
+            f32 u = a.parts == 2 ? exl2k_load_f32(from + (count + i) * 4) + up[r][i] : 1.0f;
+            f32 h = exl2k_lora_rows_gated(a, g, u);
             u64 to = a.tile_rows ? exl2k_wg_offset(n + i, first + r, a.tile_rows)
                                  : ((u64)(first + r) * a.out_pitch + n + i) * 2;
             exl2k_store_u16(a.out + to, exl2k_f32_to_f16(exl2k_clamp_f16(h)));
