@@ -12,7 +12,7 @@
 #include "../../kernels_src/probe_args.h"
 #include "../check.h"
 
-#define MACHINE_ENTRIES 320
+#define MACHINE_ENTRIES 512
 
 typedef struct machine_entry {
     char key[EXL2__CUDA_KEY_MAX];

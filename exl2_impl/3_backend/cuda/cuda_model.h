@@ -281,7 +281,7 @@ EXL2__PRIVATE exl2__cuda_slicing exl2__cuda_slicing_of(const exl2__matrix_desc *
 }
 
 /* Whether parts of one product must be matrices of their own: some are of EXL3, others are not. */
-EXL2__PRIVATE bool exl2__cuda_parts_alone(const exl2__matrix_desc *parts, uint32_t count)
+static inline bool exl2__cuda_parts_alone(const exl2__matrix_desc *parts, uint32_t count)
 {
     uint32_t exl3 = 0;
     for (uint32_t i = 0; i < count; i++) {
