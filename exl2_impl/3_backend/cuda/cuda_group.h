@@ -217,25 +217,25 @@ EXL2__PRIVATE uint64_t exl2__cuda_group_buffer_bytes(const exl2__device *device,
     return bytes - exl2__cuda_cache_bytes(plan);
 }
 
-/* Of all members, as if each had as little as the one that has least. */
-EXL2__PRIVATE uint64_t exl2__cuda_group_allowed(const exl2__device *device)
+/* Bytes of all members, as if each had as little as the one that has least by `of`. */
+EXL2__PRIVATE uint64_t exl2__cuda_group_least(const exl2__device *device, uint64_t (*of)(const exl2__device *))
 {
     const exl2__cuda_group *g = exl2__cuda_group_of(device);
     uint64_t least = UINT64_MAX / EXL2K_MEET_GPUS;
     for (uint32_t i = 0; i < g->count; i++) {
-        least = exl2__min64(least, exl2__cuda_allowed(g->of[i]));
+        least = exl2__min64(least, of(g->of[i]));
     }
     return least * g->count;
 }
 
+EXL2__PRIVATE uint64_t exl2__cuda_group_allowed(const exl2__device *device)
+{
+    return exl2__cuda_group_least(device, exl2__cuda_allowed);
+}
+
 EXL2__PRIVATE uint64_t exl2__cuda_group_free(const exl2__device *device)
 {
-    const exl2__cuda_group *g = exl2__cuda_group_of(device);
-    uint64_t least = UINT64_MAX / EXL2K_MEET_GPUS;
-    for (uint32_t i = 0; i < g->count; i++) {
-        least = exl2__min64(least, exl2__cuda_room(g->of[i]));
-    }
-    return least * g->count;
+    return exl2__cuda_group_least(device, exl2__cuda_room);
 }
 
 EXL2__PRIVATE uint32_t exl2__cuda_group_read_mbps(const exl2__device *device)
