@@ -1,11 +1,11 @@
 /* lora_rows.cu: what adapters add to products of many rows, before and after the base's product.
-   takes: lora_rows_args.h, wg_tiles.cuh.
+   takes: lora_rows_args.h, lora_use.cuh, wg_tiles.cuh.
    gives: exl2k_lora_rows_t, exl2k_lora_rows_add, exl2k_lora_rows_act.
 
    A CTA has some neighbouring rows, and goes over the sets that these have. A row's values depend on its own adapters
    alone: a value of t is the sum of 8 slices of the inputs, and B t is a sum along the rank, adapter by adapter. */
-#include "base.cuh"
 #include "lora_rows_args.h"
+#include "lora_use.cuh"
 #include "wg_tiles.cuh"
 
 /* The set of a row; 0: none, or there is no such row. */
@@ -27,24 +27,9 @@ EXL2K_FN u32 exl2k_lora_next_set(const exl2k_lora_rows_args &a, u32 first, u32 r
 }
 
 /* What use `u` of a set (from 1 on) adds to a part. */
-EXL2K_FN exl2k_lora_matrix exl2k_lora_use_of(const exl2k_lora_rows_args &a, u32 set, u32 u, u32 part, f32 *scale)
+EXL2K_FN exl2k_lora_use exl2k_lora_rows_use(const exl2k_lora_rows_args &a, u32 set, u32 u, u32 part)
 {
-    u64 at = a.sets + (u64)(set - 1) * sizeof(exl2k_lora_set);
-    u32 slot = exl2k_load(at + 4 + u / 4 * 4) >> u % 4 * 8 & 255;
-    u64 matrix = a.tables + ((u64)slot * a.table + a.place + part) * sizeof(exl2k_lora_matrix);
-    uint4 low = exl2k_load4(matrix), high = exl2k_load4(matrix + 16);
-    exl2k_lora_matrix m;
-    *scale = exl2k_load_f32(at + 16 + u * 4);
-    m.rank = low.x;
-    m.factor = __uint_as_float(low.y);
-    m.b = (u64)low.w << 32 | low.z;
-    m.a = (u64)high.y << 32 | high.x;
-    return m;
-}
-
-EXL2K_FN u32 exl2k_lora_uses_of(const exl2k_lora_rows_args &a, u32 set)
-{
-    return exl2k_load(a.sets + (u64)(set - 1) * sizeof(exl2k_lora_set));
+    return exl2k_lora_use_of(a.sets, a.tables, a.table, set, u, a.place + part);
 }
 
 EXL2K_FN u64 exl2k_lora_rows_t_at(const exl2k_lora_rows_args &a, u32 row, u32 u, u32 part, u32 k)
@@ -91,9 +76,8 @@ extern "C" __global__ void __launch_bounds__(EXL2K_LORA_ROWS_THREADS) exl2k_lora
 #pragma unroll 1
     for (u32 set = 0; (set = exl2k_lora_next_set(a, first, EXL2K_LORA_ROWS_T, set)) > 0;) {
 #pragma unroll 1
-        for (u32 u = 0; u < exl2k_lora_uses_of(a, set); u++) {
-            f32 scale;
-            exl2k_lora_matrix m = exl2k_lora_use_of(a, set, u, part, &scale);
+        for (u32 u = 0; u < exl2k_lora_uses(a.sets, set); u++) {
+            exl2k_lora_use m = exl2k_lora_rows_use(a, set, u, part);
 #pragma unroll 1
             for (u32 k0 = 0; k0 < m.rank; k0 += EXL2K_LORA_TILE) {
                 f32 sum[tiles][4] = {};
@@ -128,7 +112,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_LORA_ROWS_THREADS) exl2k_lora
                     }
                     if (k0 + k < m.rank && exl2k_lora_set_of(a, first + row) == set) {
                         exl2k_store_f32(exl2k_lora_rows_t_at(a, first + row, u, part, k0 + k),
-                                        total * (scale * m.factor));
+                                        total * m.factor);
                     }
                 }
             }
@@ -152,9 +136,9 @@ EXL2K_FN bool exl2k_lora_rows_sum(const exl2k_lora_rows_args &a, u32 part, u32 n
 #pragma unroll 1
     for (u32 set = 0; (set = exl2k_lora_next_set(a, first, EXL2K_LORA_ROWS_OUT, set)) > 0;) {
 #pragma unroll 1
-        for (u32 u = 0; u < exl2k_lora_uses_of(a, set); u++) {
-            f32 unused, one[EXL2K_LORA_ROWS_OUT][2] = {};
-            exl2k_lora_matrix m = exl2k_lora_use_of(a, set, u, part, &unused);
+        for (u32 u = 0; u < exl2k_lora_uses(a.sets, set); u++) {
+            f32 one[EXL2K_LORA_ROWS_OUT][2] = {};
+            exl2k_lora_use m = exl2k_lora_rows_use(a, set, u, part);
             any = any || m.rank > 0;
             __syncthreads(); /* the tile before this one is read */
             for (u32 i = threadIdx.x; i < m.rank * EXL2K_LORA_ROWS_OUT; i += EXL2K_LORA_ROWS_THREADS) {
