@@ -615,8 +615,8 @@
    matrix of the layers, fused ones, experts and routers; rslora, rank_pattern and alpha_pattern. Each tensor of the
    file must belong to a matrix, or EXL2_ERR_FORMAT names the first that does not. Rejected, each by its name: DoRA,
    modules_to_save, biases, files of pickle, and adapters of the embedding, the head or a vision tower. On a GPU
-   adapters of routers, of experts in EXL3, and of q, k, v or gate and up in different orders are rejected, too; passes
-   with adapters of experts by number are slow there. On several GPUs each has what an adapter adds to its layers.
+   passes with adapters of routers, or of experts by number, are slow, and prompts with them have passes of their own.
+   On several GPUs each has what an adapter adds to its layers.
 
    K and V depend on the set of adapters, so each set has a cache of its own. Equal sets share pages, also in another
    order of the list. A scale of 0.5 is another set than 1, and a set that leaves all of its adapters out is the model

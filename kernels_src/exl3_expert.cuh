@@ -159,6 +159,18 @@ EXL2K_FN void exl2k_exl3_expert_sums(f32 v[4], const exl2k_exl3_expert_args &x, 
     }
 }
 
+/* Adds to a lane's four outputs of a strip what adapters add to part `which` of the launch. */
+EXL2K_FN void exl2k_exl3_expert_adapt(f32 v[4], const exl2k_exl3_expert_args &x, u32 slot, u32 which, u32 columns,
+                                      u32 strip, u32 lane)
+{
+    u64 at = x.added + (u64)(slot * 2 + which) * columns * 4;
+    u32 n = strip * EXL2K_EXL3_BLOCK + 4 * lane;
+#pragma unroll
+    for (u32 i = 0; i < 4; i++) {
+        v[i] += n + i < columns ? exl2k_load_f32(at + (n + i) * 4) : 0.0f;
+    }
+}
+
 /* h of a slot, whose expert has the part `up`. */
 EXL2K_FN void exl2k_exl3_expert_h(const exl2k_exl3_expert_args &x, u32 expert, u32 strip, u32 slot, u32 lane)
 {
@@ -171,6 +183,10 @@ EXL2K_FN void exl2k_exl3_expert_h(const exl2k_exl3_expert_args &x, u32 expert, u
         exl2k_exl3_output(gate, exl2k_exl3_expert_part(x.experts, expert, a.first), strip, lane);
     }
     exl2k_exl3_output(v, up, strip, lane);
+    if (x.added) {
+        exl2k_exl3_expert_adapt(gate, x, slot, 0, up.columns, strip, lane);
+        exl2k_exl3_expert_adapt(v, x, slot, a.parts - 1, up.columns, strip, lane);
+    }
     exl2k_exl3_result(a, up, strip, slot, v, gate, lane);
 }
 

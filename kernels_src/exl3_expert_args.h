@@ -41,6 +41,8 @@ typedef struct exl2k_exl3_expert_args {
     exl2k_u64 experts;       /* exl2k_exl3_part [count, EXL2K_EXL3_EXPERT_PARTS]; their `column` is 0 */
     exl2k_u64 choice;        /* few rows: u32 [rows, active]; an index beyond the last expert means the last one */
     exl2k_u64 weight;        /* few rows, down: f32 [rows, active] */
+    exl2k_u64 added;         /* few rows, up: f32 [slots, 2, columns of a part] that is added to gate and up, or to up
+                                alone in the first of the two (lora_experts_args.h); 0: nothing */
     exl2k_u64 tiles, tile_count; /* many rows: of exl2k_grouped_sort */
     exl2k_u32 count, active;
     exl2k_u32 strips;        /* of a part */

@@ -175,7 +175,7 @@ template <u32 M> EXL2K_FN void exl2k_lora_shrink(const exl2k_lora_gemv_args &l, 
     exl2k_dependency_wait();
     u32 rows = M == 1 ? 1 : a.rows_at ? exl2k_min(exl2k_load(a.rows_at), M) : a.rows;
     u32 epoch = exl2k_load(l.turn) * l.epochs + l.epoch;
-    u64 x = a.x + (u64)exl2k_min(lane / 4, rows - 1) * a.x_pitch * 2 + lane % 4 * 16;
+    u64 x = l.x + (u64)exl2k_min(lane / 4, rows - 1) * a.x_pitch * 2 + lane % 4 * 16;
 #pragma unroll 1
     for (u32 i = 0; i < count; i++) {
         uint4 low = exl2k_shared_load4(exl2k_lora_entry(small, i));

@@ -51,6 +51,7 @@ typedef struct exl2k_lora_pass {
 typedef struct exl2k_lora_gemv_args {
     exl2k_gemv_args gemv;
     exl2k_u64 pass;       /* exl2k_lora_pass */
+    exl2k_u64 x;          /* of A, as gemv.x; its inputs may have another order */
     exl2k_u64 tables;     /* exl2k_lora_matrix [slots, table] */
     exl2k_u64 t;          /* (f32, u32 epoch) [slots, parts, rows, rank_stride] */
     exl2k_u64 turn;       /* u32, aligned to 16: the embedding of a pass adds 1 */

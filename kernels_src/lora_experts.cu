@@ -1,11 +1,11 @@
 /* lora_experts.cu: what adapters add to the products of experts: t = factor A x, then B t.
-   takes: lora_experts_args.h.
+   takes: lora_experts_args.h, lora_use.cuh.
    gives: exl2k_lora_experts_t, exl2k_lora_experts_up, exl2k_lora_experts_down.
 
    A row's values depend on its own experts and adapters alone: a value of t is a sum over the lanes of a warp, B t a sum
    along the rank, adapter by adapter, expert by expert. */
-#include "base.cuh"
 #include "lora_experts_args.h"
+#include "lora_use.cuh"
 
 /* Rows of the slice. */
 EXL2K_FN u32 exl2k_lora_experts_rows(const exl2k_lora_experts_args &a)
@@ -18,11 +18,6 @@ EXL2K_FN u32 exl2k_lora_experts_rows(const exl2k_lora_experts_args &a)
 EXL2K_FN u32 exl2k_lora_experts_set(const exl2k_lora_experts_args &a, u32 row)
 {
     return exl2k_load_u16(a.row_sets + (u64)(a.rows.first + row) * 2);
-}
-
-EXL2K_FN u32 exl2k_lora_experts_uses(const exl2k_lora_experts_args &a, u32 set)
-{
-    return set ? exl2k_load(a.sets + (u64)(set - 1) * sizeof(exl2k_lora_set)) : 0;
 }
 
 /* The expert of a slot. */
@@ -47,22 +42,9 @@ EXL2K_FN u32 exl2k_lora_experts_index(const exl2k_lora_experts_args &a, u32 expe
 }
 
 /* What use `u` of a set (from 1 on) adds to a part of an expert. */
-EXL2K_FN exl2k_lora_matrix exl2k_lora_experts_matrix(const exl2k_lora_experts_args &a, u32 set, u32 u, u32 expert,
-                                                      u32 part, f32 *scale)
+EXL2K_FN exl2k_lora_use exl2k_lora_experts_use(const exl2k_lora_experts_args &a, u32 set, u32 u, u32 expert, u32 part)
 {
-    u64 at = a.sets + (u64)(set - 1) * sizeof(exl2k_lora_set);
-    u32 slot = exl2k_load(at + 4 + u / 4 * 4) >> u % 4 * 8 & 255;
-    u64 matrix = a.tables + ((u64)slot * a.table + a.place + expert * a.step + part) * sizeof(exl2k_lora_matrix);
-    uint4 low = exl2k_load4(matrix), high = exl2k_load4(matrix + 16);
-    exl2k_lora_matrix m;
-    *scale = exl2k_load_f32(at + 16 + u * 4);
-    m.rank = low.x;
-    m.factor = __uint_as_float(low.y);
-    m.b = (u64)low.w << 32 | low.z;
-    m.a = (u64)high.y << 32 | high.x;
-    m.shares = high.z;
-    m.unused = 0;
-    return m;
+    return exl2k_lora_use_of(a.sets, a.tables, a.table, set, u, a.place + expert * a.step + part);
 }
 
 EXL2K_FN u64 exl2k_lora_experts_t_at(const exl2k_lora_experts_args &a, u32 slot, u32 u, u32 part, u32 k)
@@ -82,15 +64,17 @@ exl2k_lora_experts_t(const __grid_constant__ exl2k_lora_experts_args a)
         return;
     }
     u32 set = exl2k_lora_experts_set(a, row), expert = exl2k_lora_experts_of(a, slot);
-    u32 uses = exl2k_lora_experts_uses(a, set);
-    u64 line = a.rows.first + row;
-    if (a.down && uses > 0) {
+    u32 uses = exl2k_lora_uses(a.sets, set);
+    u64 line = a.by_slot ? slot : a.rows.first + row;
+    f32 weight = 1.0f;
+    if (a.by_slot && uses > 0) {
+        weight = exl2k_load_f32(a.rows.weight + ((u64)a.rows.first * a.rows.active + slot) * 4);
+    } else if (a.down && uses > 0) {
         line = (u64)exl2k_lora_experts_index(a, expert, rows * a.rows.active) * EXL2K_EXPERT_ROWS + row;
     }
     u64 x = a.x + line * a.x_pitch * 2;
     for (u32 u = 0; u < uses; u++) {
-        f32 scale;
-        exl2k_lora_matrix m = exl2k_lora_experts_matrix(a, set, u, expert, part, &scale);
+        exl2k_lora_use m = exl2k_lora_experts_use(a, set, u, expert, part);
         for (u32 k = warp; k < m.rank; k += EXL2K_LORA_EXPERTS_THREADS / EXL2K_WARP) {
             f32 sum = 0.0f;
             for (u32 n = lane * 2; n < a.in; n += EXL2K_WARP * 2) {
@@ -100,7 +84,7 @@ exl2k_lora_experts_t(const __grid_constant__ exl2k_lora_experts_args a)
             }
             sum = exl2k_warp_sum(sum);
             if (lane == 0) {
-                exl2k_store_f32(exl2k_lora_experts_t_at(a, slot, u, part, k), sum * (scale * m.factor));
+                exl2k_store_f32(exl2k_lora_experts_t_at(a, slot, u, part, k), sum * (m.factor * weight));
             }
         }
     }
@@ -111,9 +95,9 @@ EXL2K_FN f32 exl2k_lora_experts_sum(const exl2k_lora_experts_args &a, u32 set, u
 {
     u32 expert = exl2k_lora_experts_of(a, slot), pitch = (a.columns + 31) / 32 * 32;
     f32 sum = 0.0f;
-    for (u32 u = 0; u < exl2k_lora_experts_uses(a, set); u++) {
-        f32 unused, one = 0.0f;
-        exl2k_lora_matrix m = exl2k_lora_experts_matrix(a, set, u, expert, part, &unused);
+    for (u32 u = 0; u < exl2k_lora_uses(a.sets, set); u++) {
+        f32 one = 0.0f;
+        exl2k_lora_use m = exl2k_lora_experts_use(a, set, u, expert, part);
         for (u32 k = 0; k < m.rank; k++) {
             u32 b = exl2k_load_u16(m.b + ((u64)k * pitch + n) * 2);
             one = fmaf(exl2k_low(b), exl2k_load_f32(exl2k_lora_experts_t_at(a, slot, u, part, k)), one);

@@ -21,7 +21,7 @@ typedef struct exl2k_lora_experts_args {
     exl2k_u64 sets;       /* exl2k_lora_set */
     exl2k_u64 tables;     /* as in exl2k_lora_gemv_args */
     exl2k_u64 x;          /* fp16: row of the pass r at r * x_pitch; down: row r of the slice, for expert in use i, at
-                             (i * EXL2K_EXPERT_ROWS + r) * x_pitch */
+                             (i * EXL2K_EXPERT_ROWS + r) * x_pitch, or as by_slot says */
     exl2k_u64 t;          /* f32 [slots, uses, parts, rank_stride] */
     exl2k_u64 out;        /* up: f32 [slots, 2, columns]; down: the residual, f32 [rows of the pass, out_pitch] */
     exl2k_u32 down;
@@ -32,6 +32,7 @@ typedef struct exl2k_lora_experts_args {
     exl2k_u32 in, columns;
     exl2k_u32 uses, rank_stride;
     exl2k_u32 x_pitch, out_pitch;
+    exl2k_u32 by_slot;    /* down: 1: h of slot i is at i * x_pitch, and lacks the weight of the row's expert */
     exl2k_f32 scale;
 } exl2k_lora_experts_args;
 

@@ -21,6 +21,7 @@
 #include "../0_base/half.h"
 
 #define EXL2__LORA_PARTS 9u  /* of a layer, without experts: q, k, v, out, gate, up, down, router, its second part */
+#define EXL2__LORA_ROUTER 7u /* the place of the router */
 #define EXL2__LORA_EXPERT_PARTS 3u /* of an expert: gate, up, down */
 
 /* What an adapter adds to one part of a matrix. */
@@ -36,7 +37,7 @@ typedef struct exl2__lora_matrix {
 typedef struct exl2__lora_store {
     const exl2__lora_matrix *matrices; /* [layers, places] */
     uint32_t places, rank_max;
-    bool experts;    /* it adds to experts by number */
+    bool experts;    /* it adds to routers, or to experts by number */
     uint64_t device[EXL2_DEVICES_MAX]; /* where backends have memory of their own: the address of the same table in
                                           that of each span (span.h) */
 } exl2__lora_store;

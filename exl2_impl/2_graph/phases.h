@@ -168,7 +168,8 @@ static inline uint32_t exl2__role_lora_place(exl2__role role, uint32_t expert, u
 {
     static const uint8_t first[EXL2__ROLE_COUNT] = { [EXL2__ROLE_QKV] = 0, [EXL2__ROLE_OUT] = 3,
                                                      [EXL2__ROLE_GATE_UP] = 4, [EXL2__ROLE_DOWN] = 6,
-                                                     [EXL2__ROLE_ROUTER] = 7, [EXL2__ROLE_EXPERT_UP] = 0,
+                                                     [EXL2__ROLE_ROUTER] = EXL2__LORA_ROUTER,
+                                                     [EXL2__ROLE_EXPERT_UP] = 0,
                                                      [EXL2__ROLE_EXPERT_DOWN] = 2 };
     uint32_t before = role < EXL2__ROLE_SINGLES ? 0 : EXL2__LORA_PARTS + EXL2__LORA_EXPERT_PARTS * expert;
     return before + first[role] + part;

@@ -294,7 +294,7 @@ typedef struct exl2__schedule_limits {
     uint32_t sampled_rows;      /* of kind SAMPLED, unless more sequences than that have a row each */
     uint32_t picture_rows;      /* besides, of a picture whose rows see each other */
     uint32_t lora_rows;         /* rows with adapters have passes of their own, of so many sampled rows; 0: not */
-    bool *lora_turn;            /* [EXL2__ROWS_SAMPLED + 1] whether the last pass of a kind was one of these */
+    uint8_t *lora_turn;         /* [EXL2__ROWS_SAMPLED + 1] of each kind of rows: exl2__lora_rows of the last pass */
 } exl2__schedule_limits;
 
 /* Whether an active sequence decodes. With one kind of rows: only the rows of its newest tokens are pending. With two:
@@ -426,26 +426,44 @@ static inline uint32_t exl2__schedule_give(exl2__sequence *s, exl2__pages *pages
     return s->rows;
 }
 
+/* What adapters of a pass's rows add to. */
+typedef enum exl2__lora_rows {
+    EXL2__LORA_ROWS_NONE, EXL2__LORA_ROWS_PLAIN, EXL2__LORA_ROWS_EXPERTS, EXL2__LORA_ROWS_COUNT
+} exl2__lora_rows;
+
+/* Rows of prompts have passes of their own if their adapters add to routers or experts, as these passes have other
+   products with experts. */
+static inline exl2__lora_rows exl2__schedule_lora_rows(const exl2__sequence *s, exl2__row_kind kind)
+{
+    return !exl2__sequence_is_adapted(s)                                    ? EXL2__LORA_ROWS_NONE
+           : kind != EXL2__ROWS_SAMPLED && exl2__sequence_adapts_experts(s) ? EXL2__LORA_ROWS_EXPERTS
+                                                                            : EXL2__LORA_ROWS_PLAIN;
+}
+
 /* Rows with adapters, and rows without, take turns. Sets `apart` of the sequences that have none in this pass, and
    returns the most rows of it. */
 EXL2__PRIVATE uint32_t exl2__schedule_loras(exl2__sequence *const *all, uint32_t count, const exl2__pages *pages,
                                             const exl2__schedule_limits *limits)
 {
-    bool any[2] = { false, false };
+    bool any[EXL2__LORA_ROWS_COUNT] = { false };
     if (limits->lora_rows == 0) {
         return limits->rows;
     }
     for (uint32_t i = 0; i < count; i++) {
         bool decodes = all[i]->live && all[i]->active && exl2__schedule_decodes(all[i], pages);
         bool kind = limits->kind == EXL2__ROWS_MIXED || decodes == (limits->kind == EXL2__ROWS_SAMPLED);
-        any[exl2__sequence_is_adapted(all[i])] |= all[i]->live && kind && exl2__schedule_can_run(all[i]);
+        any[exl2__schedule_lora_rows(all[i], limits->kind)] |= all[i]->live && kind && exl2__schedule_can_run(all[i]);
     }
-    bool loras = any[1] && (!any[0] || !limits->lora_turn[limits->kind]);
-    limits->lora_turn[limits->kind] = loras;
+    uint32_t turn = limits->lora_turn[limits->kind], left = EXL2__LORA_ROWS_COUNT;
+    do {
+        turn = (turn + 1) % EXL2__LORA_ROWS_COUNT;
+    } while (!any[turn] && --left > 0);
+    turn = any[turn] ? turn : EXL2__LORA_ROWS_NONE;
+    limits->lora_turn[limits->kind] = (uint8_t)turn;
     for (uint32_t i = 0; i < count; i++) {
-        all[i]->apart = exl2__sequence_is_adapted(all[i]) != loras;
+        all[i]->apart = exl2__schedule_lora_rows(all[i], limits->kind) != turn;
     }
-    bool few = loras && limits->kind == EXL2__ROWS_SAMPLED;
+    bool few = turn != EXL2__LORA_ROWS_NONE && limits->kind == EXL2__ROWS_SAMPLED;
     return few ? exl2__min32(limits->rows, limits->lora_rows) : limits->rows;
 }
 

@@ -82,6 +82,16 @@ static inline bool exl2__sequence_is_adapted(const exl2__sequence *s)
     return s->loras && s->loras->count > 0;
 }
 
+/* Does one of its adapters add to routers or experts? */
+static inline bool exl2__sequence_adapts_experts(const exl2__sequence *s)
+{
+    bool experts = false;
+    for (uint32_t i = 0; s->loras && i < s->loras->count; i++) {
+        experts = experts || s->loras->uses[i].store->experts;
+    }
+    return experts;
+}
+
 /* The higher priority is first; of equal ones, the sequence that was started earlier. */
 static inline bool exl2__sequence_before(const exl2__sequence *a, const exl2__sequence *b)
 {

@@ -128,7 +128,7 @@ typedef struct exl2__model {
     exl2__steer *steers;         /* [desc.steer_max] */
     float *steer_values;         /* [desc.steer_max, layers, hidden] */
     bool *steer_has;             /* [desc.steer_max, layers] */
-    bool lora_turn[EXL2__ROWS_SAMPLED + 1]; /* as in exl2__schedule_limits */
+    uint8_t lora_turn[EXL2__ROWS_SAMPLED + 1]; /* as in exl2__schedule_limits */
     exl2__lora_set *lora_sets;   /* [max_jobs] of each job */
     exl2__lora_names *lora_names; /* [max_sessions] the set of the session's newest job, or of its snapshot's; its table
                                     is in their tree. NULL: lora_max and steer_max are 0 */

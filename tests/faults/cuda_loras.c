@@ -1,8 +1,17 @@
 /* cuda_loras.c: adapters over the fake driver: memory as it was predicted, what launches find in the tables of the
-   adapters, text of the fake model with and without, closing, loading again, parking; models of one span and of two. */
+   adapters, text of the fake model with and without, closing, loading again, parking; models of one span and of two.
+   Adapters of routers and experts, also in EXL3, and of matrices whose parts order their inputs differently. */
+#define _GNU_SOURCE /* mkdtemp */
 #include "cuda_rig.h"
 
+#include "../adapter_maker.h"
+
+#include "../../kernels_src/exl3_expert_args.h"
+#include "../../kernels_src/gather_args.h"
 #include "../../kernels_src/lora_experts_args.h"
+#include "../../kernels_src/route_args.h"
+
+#include <unistd.h>
 
 static rig_said said[6];
 
@@ -25,6 +34,11 @@ static exl2_result load_model(exl2_engine *e, uint32_t loras, bool keep_packed, 
 
 static uint32_t fused, many; /* products of sampled rows with adapters; launches for rows of prompts */
 static uint32_t experts;     /* launches for experts */
+static uint32_t routers;     /* launches whose outputs are logits of routers */
+static uint32_t added;       /* products of experts in EXL3 that add what adapters add */
+static uint32_t apart;       /* products whose adapters read another order of inputs */
+static uint64_t expert_adds; /* what adapters add to gate and up of experts */
+static uint64_t route_logits;
 
 /* The adapter of a slot, as a launch sees it: its numbers are in memory that is allocated. */
 static void check_slot(uint64_t tables, uint32_t table, uint32_t place, uint32_t parts, uint32_t in, uint32_t slot)
@@ -56,12 +70,15 @@ static void check_fused(const exl2k_lora_gemv_args *a)
         scaled += scale > 0 || scale < 0;
     }
     CHECK(uses > 0 && uses == scaled);
+    CHECK(a->x && fake_memory(a->x, a->in * sizeof(uint16_t)));
+    apart += a->x != a->gemv.x;
 }
 
 static void check_many(const exl2k_lora_rows_args *a)
 {
     const uint16_t *row_sets = fake_memory(a->row_sets, a->rows * sizeof *row_sets);
     many++;
+    routers += route_logits && a->out == route_logits;
     for (uint32_t row = 0; CHECK(row_sets != NULL) && row < a->rows; row++) {
         const exl2k_lora_set *set = fake_memory(a->sets + (row_sets[row] - 1u) * sizeof *set, sizeof *set);
         CHECK(row_sets[row] > 0 && set && set->count <= a->uses);
@@ -70,6 +87,8 @@ static void check_many(const exl2k_lora_rows_args *a)
         }
     }
 }
+
+static uint32_t expert_slot; /* 1 + slot of the one adapter that experts have; 0: any */
 
 /* A slice of rows: what is added to each expert that a row may choose. */
 static void check_experts(const exl2k_lora_experts_args *a)
@@ -81,7 +100,7 @@ static void check_experts(const exl2k_lora_experts_args *a)
         const uint16_t *set = fake_memory(a->row_sets + (a->rows.first + i) * sizeof *set, sizeof *set);
         uint64_t at = a->sets + (set && *set ? *set - 1u : 0) * sizeof(exl2k_lora_set);
         const exl2k_lora_set *uses = set && *set ? fake_memory(at, sizeof *uses) : NULL;
-        CHECK(uses && uses->count > 0);
+        CHECK(uses && uses->count > 0 && (!expert_slot || (uses->count == 1 && uses->slots[0] + 1u == expert_slot)));
         for (uint32_t u = 0; uses && u < uses->count; u++) {
             for (uint32_t e = 0; e < a->rows.count; e++) {
                 check_slot(a->tables, a->table, a->place + e * a->step, a->parts, a->in, uses->slots[u]);
@@ -90,6 +109,18 @@ static void check_experts(const exl2k_lora_experts_args *a)
     }
     uint64_t slots = EXL2K_EXPERT_ROWS * a->rows.active, outs = a->down ? *rows * a->out_pitch : slots * 2 * a->columns;
     CHECK(fake_memory(a->t, slots * a->uses * a->parts * a->rank_stride * 4) && fake_memory(a->out, outs * 4));
+    expert_adds = a->down ? expert_adds : a->out;
+}
+
+/* A slice of rows of experts in EXL3: gate and up get what the launch before has computed. */
+static void check_expert_exl3(const exl2k_exl3_expert_args *a)
+{
+    const uint32_t *rows = fake_memory(a->product.rows_at, sizeof *rows);
+    if (a->added) {
+        added++;
+        CHECK(a->product.kind == EXL2K_EXL3_ACT && a->added == expert_adds && a->product.rows <= EXL2K_EXPERT_ROWS);
+    }
+    CHECK(rows && a->product.before < *rows && a->product.before % EXL2K_EXPERT_ROWS == 0);
 }
 
 static void run(const char *function, const void *arguments, const unsigned grid[3])
@@ -101,6 +132,10 @@ static void run(const char *function, const void *arguments, const unsigned grid
         check_experts((const exl2k_lora_experts_args *)arguments);
     } else if (strncmp(function, "exl2k_lora", 10) == 0) {
         check_many((const exl2k_lora_rows_args *)arguments);
+    } else if (strncmp(function, "exl2k_exl3_expert8", 18) == 0 || strncmp(function, "exl2k_exl3_expert16", 19) == 0) {
+        check_expert_exl3((const exl2k_exl3_expert_args *)arguments);
+    } else if (strcmp(function, "exl2k_route_many") == 0) {
+        route_logits = ((const exl2k_route_args *)arguments)->logits;
     }
     fake_model_run(function, arguments, grid);
 }
@@ -260,33 +295,138 @@ static void check_saves(void)
     machine_end();
 }
 
-/* Adapters of experts: in passes of few rows and in prompts, beside jobs without. */
-static void check_expert_use(void)
+/* Opens a model of the fixtures. */
+static exl2_model open_fixture(exl2_engine *e, const char *name)
 {
-    static char model_path[1100], path[1100];
-    machine_make();
-    fake.run = run;
-    experts = 0;
-    exl2_engine *e = cuda_open();
-    exl2_model model;
+    static char path[1100];
+    exl2_model model = { 0 };
     exl2_model_info info;
-    exl2_lora a, b;
-    snprintf(model_path, sizeof model_path, "%s/fixtures/arch/mixtral", check_env("EXL2_TEST_DATA"));
-    exl2_model_desc m = { .path = model_path, .prefill_chunk = 32, .batch_max = 4, .lora_max = 2 };
+    snprintf(path, sizeof path, "%s/fixtures/%s", check_env("EXL2_TEST_DATA"), name);
+    exl2_model_desc m = { .path = path, .prefill_chunk = 32, .batch_max = 4, .lora_max = 2 };
     m.cache.tokens = 16 * EXL2__PAGE_TOKENS;
     CHECK_INT(exl2_model_measure(e, &m, &info), EXL2_OK);
     CHECK_INT(exl2_model_load(e, &m, &model), EXL2_OK);
     CHECK_INT(stats_of(e).device_bytes, info.device_bytes);
-    snprintf(path, sizeof path, "%s/fixtures/lora/experts/b", check_env("EXL2_TEST_DATA"));
+    return model;
+}
+
+static exl2_lora load_from(exl2_engine *e, exl2_model model, const char *path)
+{
+    exl2_lora lora = { 0 };
     exl2_lora_desc d = { .model = model, .path = path };
-    CHECK_INT(exl2_lora_load(e, &d, &b), EXL2_ERR_UNSUPPORTED); /* it adds to routers */
-    snprintf(path, sizeof path, "%s/fixtures/lora/experts/a", check_env("EXL2_TEST_DATA"));
-    CHECK_INT(exl2_lora_load(e, &d, &a), EXL2_OK);
-    CHECK_INT(exl2_lora_load(e, &d, &b), EXL2_OK);
+    exl2_error error;
+    if (!CHECK(exl2_lora_load(e, &d, &lora) == EXL2_OK)) {
+        exl2_last_error(e, &error);
+        printf("  %s: %s\n", path, error.text);
+    }
+    return lora;
+}
+
+static exl2_lora load_fixture(exl2_engine *e, exl2_model model, const char *name)
+{
+    static char path[1100];
+    snprintf(path, sizeof path, "%s/fixtures/lora/%s", check_env("EXL2_TEST_DATA"), name);
+    return load_from(e, model, path);
+}
+
+/* An adapter of these matrices. */
+static exl2_lora load_made(exl2_engine *e, exl2_model model, const adapter_matrix *matrices, uint32_t count)
+{
+    char folder[] = "/tmp/exl2_lora_XXXXXX", path[64];
+    CHECK(mkdtemp(folder) != NULL);
+    adapter_write(folder, matrices, count);
+    exl2_lora lora = load_from(e, model, folder);
+    for (uint32_t i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, i ? "adapter_config.json" : "adapter_model.safetensors");
+        CHECK_INT(remove(path), 0);
+    }
+    CHECK_INT(rmdir(folder), 0);
+    return lora;
+}
+
+/* Adapters of experts and of routers: in passes of few rows and in prompts, beside jobs without. */
+static void check_expert_use(void)
+{
+    machine_make();
+    fake.run = run;
+    experts = many = 0;
+    exl2_engine *e = cuda_open();
+    exl2_model model = open_fixture(e, "arch/mixtral");
+    exl2_lora a = load_fixture(e, model, "experts/a"), b = load_fixture(e, model, "experts/b");
     exl2_engine_stats loaded = stats_of(e);
     run_jobs(e, model, a, b);
     CHECK(experts > 0 && experts % 4 == 0);
+    CHECK(routers > 0 && routers % 2 == 0); /* of two layers */
     CHECK_INT(stats_of(e).allocations, loaded.allocations);
+    exl2_close(e);
+    machine_end();
+}
+
+/* Rows of prompts whose adapters add to experts never share a pass with others: these would go through the experts as
+   theirs do. */
+static void check_expert_turns(void)
+{
+    static const adapter_matrix of_expert = { "model.layers.1.block_sparse_moe.experts.2.w1", 32, 64 };
+    static const adapter_matrix of_attention = { "model.layers.0.self_attn.q_proj", 64, 64 };
+    machine_make();
+    fake.run = run;
+    exl2_engine *e = cuda_open();
+    exl2_model model = open_fixture(e, "arch/mixtral");
+    exl2_lora a = load_made(e, model, &of_expert, 1), b = load_made(e, model, &of_attention, 1);
+    const exl2_lora_use uses[2] = { { a, 1 }, { b, 1 } };
+    exl2_session sessions[4];
+    experts = 0;
+    for (uint32_t i = 0; i < 4; i++) { /* the first one gets slot 0 */
+        CHECK_INT(exl2_session_open(e, model, &sessions[i]), EXL2_OK);
+        exl2_job_desc d = cuda_job(sessions[i], cuda_prompt, EXL2__COUNT(cuda_prompt), 1, &said[i]);
+        d.prefill_only = true;
+        d.loras = &uses[i % 2];
+        d.lora_count = 1;
+        CHECK_INT(exl2_job_start(e, &d, NULL), EXL2_OK);
+        expert_slot = 1;
+        i == 0 ? cuda_step_all(e, false, 0) : (void)0;
+    }
+    cuda_step_all(e, false, 0);
+    CHECK(experts > 4);
+    expert_slot = 0;
+    exl2_close(e);
+    machine_end();
+}
+
+/* Experts in EXL3, and their router. */
+static void check_expert_exl3_use(void)
+{
+    static const adapter_matrix of_a[] = {
+        { "model.layers.0.block_sparse_moe.gate", 4, 128 },
+        { "model.layers.0.block_sparse_moe.experts.1.w1", 128, 128 },
+        { "model.layers.1.block_sparse_moe.experts.3.w2", 128, 128 }
+    };
+    static const adapter_matrix of_b[] = { { "model.layers.1.block_sparse_moe.experts.0.w3", 128, 128 } };
+    machine_make();
+    fake.run = run;
+    experts = routers = added = 0;
+    exl2_engine *e = cuda_open();
+    exl2_model model = open_fixture(e, "exl3/exl3-mixtral");
+    exl2_lora a = load_made(e, model, of_a, 3), b = load_made(e, model, of_b, 1);
+    exl2_engine_stats loaded = stats_of(e);
+    run_jobs(e, model, a, b);
+    CHECK(experts > 0 && experts % 4 == 0 && routers > 0 && added > 0 && added % 2 == 0);
+    CHECK_INT(stats_of(e).allocations, loaded.allocations);
+    exl2_close(e);
+    machine_end();
+}
+
+/* q, k and v, gate and up that order their inputs differently: A reads rows in the order of the file. */
+static void check_apart_use(void)
+{
+    machine_make();
+    fake.run = run;
+    fused = many = apart = 0;
+    exl2_engine *e = cuda_open();
+    exl2_model model = open_fixture(e, "exl2/gptq-act-order");
+    exl2_lora a = load_fixture(e, model, "gptq-act-order/a"), b = load_fixture(e, model, "gptq-act-order/a");
+    run_jobs(e, model, a, b);
+    CHECK(apart > 0 && apart < fused && many > 0);
     exl2_close(e);
     machine_end();
 }
@@ -309,6 +449,9 @@ int main(void)
     check_use(true);
     fake_spans = NULL;
     check_expert_use();
+    check_expert_turns();
+    check_expert_exl3_use();
+    check_apart_use();
     check_saves();
     machine_drop_cache();
     fake_reset();

@@ -25,15 +25,23 @@ EXL2__PRIVATE exl2k_exl3_expert_args exl2__cuda_exl3_expert_args(const exl2__cud
                                      .count = e->count, .active = s->experts.active };
 }
 
-/* Few rows: h of all slots; down: adds the results to the residual. */
-EXL2__PRIVATE exl2_result exl2__cuda_exl3_experts(exl2__cuda_model *m, const exl2__layer *layer, bool down)
+/* Few rows, from row `first` on: h of all slots; down: adds the results to the residual. Adapters of experts have
+   computed what is added to gate and up (cuda_experts.h). */
+EXL2__PRIVATE exl2_result exl2__cuda_exl3_experts(exl2__cuda_model *m, const exl2__layer *layer, uint32_t first,
+                                                  uint32_t rows, bool down)
 {
     const exl2__shape *s = &m->plan->shape;
     const exl2__cuda_experts *e = exl2__cuda_experts_of(layer);
     exl2k_exl3_expert_args a = exl2__cuda_exl3_expert_args(m, layer);
     exl2k_exl3_args *p = &a.product;
     uint32_t books = down ? e->books[EXL2K_EXL3_EXPERT_PARTS - 1] : e->books[0] | (e->parts == 2 ? e->books[1] : 0u);
+    uint64_t slots = (uint64_t)first * a.active;
+    a.choice += slots * sizeof(exl2k_u32);
+    a.weight += slots * sizeof(float);
+    a.added = m->pass.experts && !down ? m->b.lora_experts : 0;
     p->rows_at = m->pass.groups + offsetof(exl2k_pass, row_count);
+    p->rows = rows;
+    p->before = first;
     p->partial = m->b.exl3_partial;
     p->tickets = m->b.exl3_tickets;
     p->kind = down ? EXL2K_EXL3_RESIDUAL : EXL2K_EXL3_ACT;
@@ -42,9 +50,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_experts(exl2__cuda_model *m, const exl
     p->in = down ? s->experts.inter : s->hidden;
     p->blocks = exl2__cuda_exl3_blocks(p->in);
     p->splits = exl2__cuda_exl3_expert_splits(s, down, m->gpu->sm_count);
-    p->x = down ? m->b.routed.h : m->b.routed.x;
+    p->x = down ? m->b.routed.h : m->b.routed.x + (uint64_t)first * m->b.x_pitch * sizeof(uint16_t);
     p->x_pitch = down ? m->b.routed.h_pitch : m->b.x_pitch;
-    p->out = down ? m->b.residual : m->b.routed.h;
+    p->out = down ? m->b.residual + (uint64_t)first * s->hidden * sizeof(float) : m->b.routed.h;
     p->out_pitch = down ? s->hidden : m->b.routed.h_pitch;
     p->scale = down ? s->residual_scale : 1;
     a.strips = exl2__cuda_exl3_blocks(down ? s->hidden : s->experts.inter);

@@ -11,6 +11,7 @@
 
 #include "../../../kernels_src/route_args.h"
 #include "cuda_exl3_experts.h"
+#include "cuda_lora.h"
 #include "cuda_settle.h"
 
 static inline bool exl2__cuda_is_sparse(const exl2__layer *layer)
@@ -73,22 +74,39 @@ static inline bool exl2__cuda_routed_packed(const exl2__layer *layer)
     return !exl2__cuda_experts_of(layer)->order.apart;
 }
 
-/* Few rows: one kernel for all. Passes by GEMM: one for the logits, one for the choice. */
-EXL2__PRIVATE exl2_result exl2__cuda_route_launch(exl2__cuda_model *m, const exl2k_route_args *a,
-                                                  const exl2k_route_choose_args *choose)
+/* Adds to the logits, f32, what adapters of the router add. They read what the experts read. */
+EXL2__PRIVATE exl2_result exl2__cuda_route_loras(exl2__cuda_model *m, const exl2__layer *layer)
+{
+    exl2__operand of = { layer->matrix[EXL2__ROLE_ROUTER], layer, EXL2__ROLE_ROUTER, 0 };
+    exl2k_gemv_args a = { .x = m->b.routed.x, .x_pitch = m->b.x_pitch, .out = m->b.routed.logits,
+                          .out_pitch = m->b.routed.logits_pitch };
+    exl2k_lora_rows_args l = exl2__cuda_lora_rows_args(m, of, &a, m->pass.row_count);
+    if (!exl2__cuda_lora_needs(m, of)) {
+        return EXL2_OK;
+    }
+    l.scale = 1;
+    EXL2__TRY(exl2__cuda_lora_rows_t(m, &l));
+    return exl2__cuda_lora_rows_add(m, EXL2__CUDA_STORE, &a, l);
+}
+
+/* Few rows: one kernel for all. Passes by GEMM, and with adapters of routers or experts: one for the logits, one for
+   the choice, with the same results. */
+EXL2__PRIVATE exl2_result exl2__cuda_route_launch(exl2__cuda_model *m, const exl2__layer *layer,
+                                                  const exl2k_route_args *a, const exl2k_route_choose_args *choose)
 {
     uint32_t outputs = a->table[0].outputs + a->table[1].outputs, rows = m->pass.row_count;
     uint32_t choose_bytes = exl2k_route_choose_bytes(choose->count, choose->groups);
     exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(outputs, EXL2K_ROUTE_OUTPUTS), .y = rows,
                              .threads = EXL2K_ROUTE_THREADS };
     grid.shared_bytes = exl2__max32((uint32_t)exl2__align_up(a->hidden, 8) * 4, choose_bytes);
-    if (!m->pass.by_gemm && grid.shared_bytes + 1024 <= m->limits.shared_bytes) {
+    if (!m->pass.by_gemm && !m->pass.experts && grid.shared_bytes + 1024 <= m->limits.shared_bytes) {
         exl2k_route_one_args one = { *a, *choose, m->b.routed.tickets };
         return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_route_one, grid, &one);
     }
     grid = (exl2__cuda_grid){ .x = (uint32_t)exl2__div_up(outputs, EXL2K_ROUTE_WARPS),
                               .y = (uint32_t)exl2__div_up(rows, EXL2K_ROUTE_ROWS), .threads = EXL2K_ROUTE_THREADS };
     EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_route_many, grid, a));
+    EXL2__TRY(m->pass.experts ? exl2__cuda_route_loras(m, layer) : EXL2_OK);
     grid = (exl2__cuda_grid){ .x = rows, .y = 1, .threads = 32, .shared_bytes = choose_bytes };
     return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_route_choose, grid, choose);
 }
@@ -121,7 +139,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_route(exl2__cuda_model *m, const exl2__laye
                                        .logits_pitch = a.logits_pitch, .count = e->count, .active = e->active,
                                        .sigmoid = e->sigmoid, .renormalized = e->renormalized, .groups = e->groups,
                                        .groups_active = e->groups_active, .scale = e->scale };
-    return exl2__cuda_route_launch(m, &a, &choose);
+    return exl2__cuda_route_launch(m, layer, &a, &choose);
 }
 
 /* Multiplies h of the shared expert by the rows' weights. */
@@ -185,7 +203,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_loras(exl2__cuda_model *m, const exl
         .step = EXL2__LORA_EXPERT_PARTS, .in = down ? s->experts.inter : s->hidden,
         .columns = down ? s->hidden : s->experts.inter, .uses = exl2__cuda_lora_uses(m->plan),
         .rank_stride = exl2__cuda_lora_rank_stride(m->plan), .x_pitch = down ? m->b.routed.h_pitch : m->b.x_pitch,
-        .out_pitch = s->hidden, .scale = s->residual_scale
+        .out_pitch = s->hidden, .by_slot = down && e->exl3, .scale = s->residual_scale
     };
     exl2__cuda_grid grid = { .x = slots, .y = a.parts, .threads = EXL2K_LORA_EXPERTS_THREADS };
     EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_lora_experts_t, grid, &a));
@@ -202,6 +220,12 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_slice_up(exl2__cuda_model *m, const 
     const exl2__shape *s = &m->plan->shape;
     const exl2__cuda_experts *e = exl2__cuda_experts_of(layer);
     uint32_t rows = exl2__min32(m->pass.row_count - first, EXL2K_EXPERT_ROWS);
+    EXL2__TRY(m->pass.experts ? exl2__cuda_expert_loras(m, layer, first, false) : EXL2_OK);
+#if EXL2__EXL3
+    if (e->exl3) {
+        return exl2__cuda_exl3_experts(m, layer, first, rows, false);
+    }
+#endif
     exl2k_expert_args a = { .rows = exl2__cuda_expert_slice(m, first), .experts = e->device, .tables = e->tables,
                             .x = m->b.routed.x + (uint64_t)first * m->b.x_pitch * 2, .out = m->b.routed.h,
                             .x_pitch = m->b.x_pitch, .out_pitch = m->b.routed.h_pitch, .parts = e->parts,
@@ -219,10 +243,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_slice_up(exl2__cuda_model *m, const 
         a.x = gather.to;
         a.x_step = EXL2K_EXPERT_ROWS * m->b.x_pitch;
     }
-    if (m->pass.experts) {
-        EXL2__TRY(exl2__cuda_expert_loras(m, layer, first, false));
-        a.added = m->b.lora_experts;
-    }
+    a.added = m->pass.experts ? m->b.lora_experts : 0;
     return exl2__cuda_expert_launch(m, &a, rows, e->affine);
 }
 
@@ -232,13 +253,18 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_slice_down(exl2__cuda_model *m, cons
     const exl2__shape *s = &m->plan->shape;
     const exl2__cuda_experts *e = exl2__cuda_experts_of(layer);
     uint32_t rows = exl2__min32(m->pass.row_count - first, EXL2K_EXPERT_ROWS);
+    EXL2__TRY(m->pass.experts ? exl2__cuda_expert_loras(m, layer, first, true) : EXL2_OK);
+#if EXL2__EXL3
+    if (e->exl3) {
+        return exl2__cuda_exl3_experts(m, layer, first, rows, true);
+    }
+#endif
     exl2k_expert_args a = { .rows = exl2__cuda_expert_slice(m, first), .experts = e->device, .tables = e->tables,
                             .x = m->b.routed.h, .residual = m->b.residual, .x_pitch = m->b.routed.h_pitch,
                             .x_step = EXL2K_EXPERT_ROWS * m->b.routed.h_pitch, .residual_pitch = s->hidden,
                             .down = 1, .parts = 1, .inputs = s->experts.inter, .columns = s->hidden,
                             .scale = s->residual_scale, .table_chunks = e->table_chunks, .chunks = e->chunks[1],
                             .slot_bytes = e->chunk_bytes[1] };
-    EXL2__TRY(m->pass.experts ? exl2__cuda_expert_loras(m, layer, first, true) : EXL2_OK);
     if (exl2__cuda_folds(s) && !m->pass.by_gemm) {
         a.added = exl2__cuda_steer_rows(m, layer);
         exl2__cuda_follower next = exl2__cuda_follower_of(m, layer);
@@ -283,8 +309,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_up(exl2__cuda_model *m, const exl2__
 {
     bool one = m->pass.row_count <= EXL2K_EXPERT_ROWS && !m->pass.by_gemm;
 #if EXL2__EXL3
-    if (exl2__cuda_experts_of(layer)->exl3) {
-        return m->pass.by_gemm ? EXL2_OK : exl2__cuda_exl3_experts(m, layer, false);
+    if (exl2__cuda_experts_of(layer)->exl3 && !m->pass.experts) {
+        return m->pass.by_gemm ? EXL2_OK : exl2__cuda_exl3_experts(m, layer, 0, m->pass.row_count, false);
     }
 #endif
     return one ? exl2__cuda_expert_slice_up(m, layer, 0) : EXL2_OK;
@@ -296,8 +322,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_down(exl2__cuda_model *m, const exl2
         return exl2__cuda_expert_grouped(m, layer);
     }
 #if EXL2__EXL3
-    if (exl2__cuda_experts_of(layer)->exl3) {
-        return exl2__cuda_exl3_experts(m, layer, true);
+    if (exl2__cuda_experts_of(layer)->exl3 && !m->pass.experts) {
+        return exl2__cuda_exl3_experts(m, layer, 0, m->pass.row_count, true);
     }
 #endif
     if (m->pass.row_count <= EXL2K_EXPERT_ROWS && !m->pass.by_gemm) {

@@ -11,23 +11,21 @@
 
    Rows of prompts run by GEMM. t = factor A x is a kernel before the base's product, and B t is added after it. Gate
    and up, whose product applies the activation, are stored without it instead (kernels_src/lora_rows.cu). So do all
-   rows of models with EXL3 matrices: A multiplies x before signs and transform, B t is added after them and the bias
-   (cuda_multiply.h).
+   rows of models with EXL3 matrices: A multiplies x before signs and transform, B t is added after them and the bias;
+   and rows of prompts that are multiplied by a matrix whose parts order their inputs differently (cuda_multiply.h).
 
-   Adapters of experts by number add to what the experts' kernels of few rows compute (cuda_experts.h). Their passes are
-   enqueued kernel by kernel, so that no other pass has these launches, and their prompts go through the experts in
-   slices. */
+   Adapters of routers and of experts by number add to what the router, and the experts' kernels of few rows, compute
+   (cuda_experts.h). Their passes are enqueued kernel by kernel, so that no other pass has these launches, and their
+   prompts go through the experts in slices. */
 #ifndef EXL2__CUDA_LORA_H
 #define EXL2__CUDA_LORA_H
 
-#include "cuda_split.h"
+#include "cuda_product.h"
 
-/* Whether adapters may add something to the operand in this pass: not to the head, routers, experts, and matrices whose
-   parts order their inputs differently. */
+/* Whether exl2__cuda_multiply adds what adapters add to the operand in this pass: not to the head, routers, experts. */
 static inline bool exl2__cuda_lora_serves(const exl2__cuda_model *m, exl2__operand of)
 {
-    return m->pass.adapted && of.layer && of.role < EXL2__ROLE_ROUTER
-        && !exl2__cuda_matrix_of(of.matrix)->order.apart;
+    return m->pass.adapted && of.layer && of.role < EXL2__ROLE_ROUTER;
 }
 
 /* Epochs of a pass: a power of two above the number of its products. */
@@ -40,9 +38,10 @@ static inline uint32_t exl2__cuda_lora_epochs(const exl2__plan *p)
     return epochs;
 }
 
-/* Multiplies `rows` rows, and adds what their adapters add. `a` as in exl2__cuda_product. */
-EXL2__PRIVATE exl2_result exl2__cuda_lora_product(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
-                                                  exl2k_gemv_args *a, uint32_t rows)
+/* Multiplies `rows` rows, and adds what their adapters add. `a` as in exl2__cuda_product. part: of the operand, that is
+   the first one of the matrix. x: the rows that A reads, as a->x has them, in their own order. */
+EXL2__PRIVATE exl2_result exl2__cuda_lora_product(exl2__cuda_model *m, exl2__operand of, uint32_t part, uint64_t x,
+                                                  exl2__cuda_kind kind, exl2k_gemv_args *a, uint32_t rows)
 {
     static const exl2__cuda_kernel kernels[][2] = {
         { EXL2__KERNEL_exl2k_gemv1_large_lora, EXL2__KERNEL_exl2k_gemv8_large_lora },
@@ -53,7 +52,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_lora_product(exl2__cuda_model *m, exl2__ope
     const exl2__plan *p = m->plan;
     bool large = !exl2__cuda_needs_any(&p->shape) && exl2__cuda_is_large(m->gpu, &p->shape);
     const exl2__cuda_kernel *kernel = kernels[w->affine ? 2 : !large];
-    uint32_t place = exl2__role_lora_place(of.role, of.expert, 0);
+    uint32_t place = exl2__role_lora_place(of.role, of.expert, part);
     exl2k_lora_gemv_args l = {
         .pass = m->pass.loras, .tables = m->b.lora_tables, .t = m->b.lora_t, .turn = m->b.lora_turn, .in = w->in,
         .slots = p->lora_max, .table = exl2__cuda_lora_table(p),
@@ -77,6 +76,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_lora_product(exl2__cuda_model *m, exl2__ope
         }
         a->rows = exl2__min32(rows - done, lanes);
         a->before = l.row = done;
+        l.x = x + (uint64_t)done * a->x_pitch * sizeof(uint16_t);
         l.gemv = *a;
         exl2__cuda_grid grid = { .x = ctas + EXL2K_LORA_CTAS, .y = 1, .threads = EXL2K_GEMV_THREADS,
                                  .shared_bytes = shared };
@@ -245,18 +245,19 @@ EXL2__PRIVATE exl2_result exl2__cuda_lora_write(exl2__device *device, uint64_t a
 }
 
 #ifndef EXL2_NO_MOE
-/* The same for an expert: rows that experts of several orders read are in the order of the file. */
+/* The same for an expert, or for a router, whose adapters read the rows of the experts. Rows that experts of several
+   orders read are in the order of the file; so are those of EXL3. */
 EXL2__PRIVATE void exl2__cuda_lora_order_expert(const exl2__cuda_model *m, exl2__operand of, uint32_t *in_at,
                                                 uint32_t *out_at)
 {
     const exl2__cuda_experts *e = exl2__cuda_experts_of(of.layer);
     uint32_t inter = m->plan->shape.experts.inter, hidden = m->plan->shape.hidden;
-    const uint16_t *down = e->downs ? e->downs + (size_t)of.expert * inter : NULL;
-    bool up = of.role == EXL2__ROLE_EXPERT_UP;
+    bool up = of.role == EXL2__ROLE_EXPERT_UP, inner = up || of.role == EXL2__ROLE_EXPERT_DOWN;
+    const uint16_t *down = inner && e->downs ? e->downs + (size_t)of.expert * inter : NULL;
     for (uint32_t i = 0; down && i < inter; i++) {
         (up ? out_at : in_at)[i] = down[i];
     }
-    for (uint32_t i = 0; up && e->first && !e->order.apart && i < hidden; i++) {
+    for (uint32_t i = 0; (up || !inner) && e->first && !e->order.apart && i < hidden; i++) {
         in_at[i] = e->first[i];
     }
 }
@@ -269,16 +270,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_lora_order(const exl2__device *device, exl2
     const exl2__cuda_model *m = exl2__cuda_of(device);
     (void)part;
     bool expert = of.role >= EXL2__ROLE_SINGLES;
-    if (of.role == EXL2__ROLE_ROUTER) {
-        return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "layer %u: adapters of routers are not computed on the GPU: open "
-                          "the engine with EXL2_BACKEND_CPU", of.layer->index);
-    }
 #ifndef EXL2_NO_MOE
-    if (expert && exl2__cuda_experts_of(of.layer)->exl3) {
-        return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "layer %u: adapters of experts in EXL3 are not computed on the "
-                          "GPU: open the engine with EXL2_BACKEND_CPU", of.layer->index);
-    }
-    if (expert) {
+    if (expert || of.role == EXL2__ROLE_ROUTER) {
         exl2__cuda_lora_order_expert(m, of, in_at, out_at);
         return EXL2_OK;
     }
@@ -287,12 +280,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_lora_order(const exl2__device *device, exl2
     if (expert || w->exl3.parts > 0 || w->alone[0]) {
         return EXL2_OK; /* inputs and outputs are in the order of the file */
     }
-    if (w->order.apart) {
-        return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "layer %u: adapters of matrices whose parts order their inputs "
-                          "differently are not computed on the GPU: open the engine with EXL2_BACKEND_CPU",
-                          of.layer->index);
-    }
-    for (uint32_t i = 0; w->order_host && !w->natural && i < w->in; i++) {
+    for (uint32_t i = 0; w->order_host && !w->natural && !w->order.apart && i < w->in; i++) {
         in_at[i] = w->order_host[i];
     }
     const exl2__matrix *down = of.layer->matrix[EXL2__ROLE_DOWN];

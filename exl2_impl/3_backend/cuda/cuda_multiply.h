@@ -54,7 +54,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_multiply_one(exl2__cuda_model *m, exl2__ope
         return EXL2_OK; /* the device has no columns of it */
     }
     if (exl2__cuda_matrix_of(of.matrix)->order.apart) {
-        return exl2__cuda_split_product(m, of.matrix, kind, *a, rows);
+        return exl2__cuda_split_product(m, of, kind, *a, rows);
     }
     bool many = of.layer ? m->pass.by_gemm : exl2__cuda_head_by_wg(m, rows);
     return many ? exl2__cuda_multiply_many(m, of.matrix, kind, a, rows)
@@ -114,11 +114,14 @@ EXL2__PRIVATE exl2_result exl2__cuda_multiply_base(exl2__cuda_model *m, exl2__op
     return exl2__cuda_multiply_one(m, of, kind, a, rows);
 }
 
-#if EXL2__EXL3
 /* Stores the parts of gate and up, or up alone, of `rows` rows side by side, without the activation. */
 EXL2__PRIVATE exl2_result exl2__cuda_lora_store(exl2__cuda_model *m, exl2__operand of, exl2k_gemv_args a, uint32_t rows)
 {
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(of.matrix);
+    if (w->order.apart) {
+        return exl2__cuda_split_store(m, of, a, rows);
+    }
+#if EXL2__EXL3
     if (w->alone[0]) {
         return exl2__cuda_alone_parts(m, of, a, rows);
     }
@@ -135,12 +138,14 @@ EXL2__PRIVATE exl2_result exl2__cuda_lora_store(exl2__cuda_model *m, exl2__opera
         of.matrix = (const exl2__matrix *)(const void *)&one;
         EXL2__TRY(exl2__cuda_multiply_one(m, of, EXL2__CUDA_STORE, &part, rows));
     }
+#endif
     return EXL2_OK;
 }
 
-/* A product of a model with EXL3 matrices, in any pass, and what adapters add. Rows are in natural order. */
-EXL2__PRIVATE exl2_result exl2__cuda_lora_exl3(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
-                                               exl2k_gemv_args *a, uint32_t rows)
+/* A product of rows in natural order, and what adapters add: of a model with EXL3 matrices, in any pass, and of a
+   matrix whose parts order their inputs differently, in prompts. */
+EXL2__PRIVATE exl2_result exl2__cuda_lora_natural(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
+                                                  exl2k_gemv_args *a, uint32_t rows)
 {
     exl2k_lora_rows_args l = exl2__cuda_lora_rows_args(m, of, a, rows);
     EXL2__TRY(exl2__cuda_lora_rows_t(m, &l));
@@ -160,7 +165,6 @@ EXL2__PRIVATE exl2_result exl2__cuda_lora_exl3(exl2__cuda_model *m, exl2__operan
     }
     return EXL2_OK;
 }
-#endif
 
 /* Multiplies `rows` rows, as `kind` says (gemv_args.h). `a` holds all but the matrix, rows, activation and shared
    memory, and is changed; GEMM uses what it needs of it, and expects rows that are normalised already. */
@@ -170,12 +174,15 @@ EXL2__PRIVATE exl2_result exl2__cuda_multiply(exl2__cuda_model *m, exl2__operand
     if (!exl2__cuda_lora_serves(m, of) || (m->pass.apart && !exl2__cuda_lora_needs(m, of))) {
         return exl2__cuda_multiply_base(m, of, kind, a, rows);
     }
-#if EXL2__EXL3
-    if (m->plan->shape.exl3) {
-        return exl2__cuda_lora_exl3(m, of, kind, a, rows);
+    bool apart = exl2__cuda_matrix_of(of.matrix)->order.apart;
+    if (m->plan->shape.exl3 || (apart && m->pass.apart)) {
+        return exl2__cuda_lora_natural(m, of, kind, a, rows);
     }
-#endif
-    return m->pass.by_gemm ? exl2__cuda_lora_many(m, of, kind, a, rows) : exl2__cuda_lora_product(m, of, kind, a, rows);
+    if (apart) { /* its parts have products of their own, which add what adapters add */
+        return exl2__cuda_multiply_base(m, of, kind, a, rows);
+    }
+    return m->pass.by_gemm ? exl2__cuda_lora_many(m, of, kind, a, rows)
+                           : exl2__cuda_lora_product(m, of, 0, a->x, kind, a, rows);
 }
 
 #endif

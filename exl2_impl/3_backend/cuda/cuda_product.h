@@ -1,6 +1,7 @@
 /* cuda_product.h: launches of a pass: products with a matrix, for few rows (GEMV) and for many (GEMM); norms.
    takes: a model with a current pass.
-   gives: exl2__cuda_chain, exl2__cuda_kind, exl2__cuda_folds, exl2__cuda_needs_any, exl2__cuda_product,
+   gives: exl2__cuda_chain, exl2__cuda_kind, exl2__cuda_folds, exl2__cuda_needs_any, exl2__cuda_split_part,
+          exl2__cuda_product,
           exl2__cuda_product_next, exl2__cuda_may_wg, exl2__cuda_has_wg, exl2__cuda_tiles, exl2__cuda_gemm,
           exl2__cuda_norm, exl2__cuda_norm_all. */
 #ifndef EXL2__CUDA_PRODUCT_H
@@ -112,6 +113,19 @@ static inline bool exl2__cuda_lora_fused(const exl2__cuda_model *m) { return m->
 /* Whether kernels of the pass add control vectors themselves. All products of few rows, or all launches of `settle`,
    are those that can, as another kernel in each layer would have to fetch its code anew: 2 us (H200). */
 static inline bool exl2__cuda_steers_few(const exl2__cuda_model *m) { return m->pass.steered && !m->pass.by_gemm; }
+
+/* Part `index` as a separate matrix. Its results keep their columns in the whole output. */
+EXL2__PRIVATE exl2__cuda_matrix exl2__cuda_split_part(const exl2__cuda_matrix *matrix, uint32_t index)
+{
+    exl2__cuda_matrix one = *matrix;
+    one.device.part[0] = matrix->device.part[index];
+    one.device.parts = 1;
+    one.device.interleaved = 0;
+    one.device.strips = one.device.part[0].strips;
+    exl2__cuda_matrix_firsts(&one.device);
+    one.order = (exl2__cuda_order){ .inputs = { matrix->order.inputs[index] } };
+    return one;
+}
 
 /* CTAs of a product with `strips` strips, or pairs of strips, on `sms` SMs. No CTA is launched without work. If a third
    of the SMs can be left to the next kernel, which starts there early, without more work for any CTA, it is left. */

@@ -1,33 +1,22 @@
 /* cuda_split.h: products of q, k, v and of gate, up whose parts order their inputs differently.
    takes: a model with a current pass; rows in natural order.
-   gives: exl2__cuda_split_product.
+   gives: exl2__cuda_split_product, exl2__cuda_split_store.
 
    No known converter writes such files, but the format allows them. The kernel that writes rows for such a matrix has
-   no map, so the rows are in natural order. For each part, eight rows at a time are permuted to the order of that
-   part and multiplied with it. */
+   no map, so the rows are in natural order. For each part, some rows at a time are permuted to the order of that
+   part and multiplied with it. Adapters read the rows in natural order. */
 #ifndef EXL2__CUDA_SPLIT_H
 #define EXL2__CUDA_SPLIT_H
 
 #include "../../../kernels_src/gather_args.h"
+#include "cuda_lora.h"
 #include "cuda_settle.h"
 
-/* Part `index` as a separate matrix. Its results keep their columns in the whole output. */
-EXL2__PRIVATE exl2__cuda_matrix exl2__cuda_split_part(const exl2__cuda_matrix *matrix, uint32_t index)
-{
-    exl2__cuda_matrix one = *matrix;
-    one.device.part[0] = matrix->device.part[index];
-    one.device.parts = 1;
-    one.device.interleaved = 0;
-    one.device.strips = one.device.part[0].strips;
-    exl2__cuda_matrix_firsts(&one.device);
-    one.order = (exl2__cuda_order){ .inputs = { matrix->order.inputs[index] } };
-    return one;
-}
-
 /* out = x * matrix, as a.out says, for a.rows <= EXL2__CUDA_SPLIT_ROWS rows at a.x. */
-EXL2__PRIVATE exl2_result exl2__cuda_split_rows(exl2__cuda_model *m, const exl2__matrix *matrix, exl2k_gemv_args a)
+EXL2__PRIVATE exl2_result exl2__cuda_split_rows(exl2__cuda_model *m, exl2__operand of, exl2k_gemv_args a)
 {
-    const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
+    const exl2__cuda_matrix *w = exl2__cuda_matrix_of(of.matrix);
+    bool adapted = exl2__cuda_lora_serves(m, of) && exl2__cuda_lora_fused(m);
     uint64_t x = a.x;
     a.x = m->b.split_x;
     for (uint32_t i = 0; i < w->device.parts; i++) {
@@ -37,28 +26,30 @@ EXL2__PRIVATE exl2_result exl2__cuda_split_rows(exl2__cuda_model *m, const exl2_
         exl2__cuda_grid grid = { .x = a.rows, .y = 1, .threads = EXL2K_GATHER_THREADS };
         EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_gather, grid, &gather));
         exl2k_gemv_args part = a;
-        EXL2__TRY(exl2__cuda_product(m, (const exl2__matrix *)(const void *)&one, EXL2__CUDA_STORE, &part, a.rows));
+        of.matrix = (const exl2__matrix *)(const void *)&one;
+        EXL2__TRY(adapted ? exl2__cuda_lora_product(m, of, i, x, EXL2__CUDA_STORE, &part, a.rows)
+                          : exl2__cuda_product(m, of.matrix, EXL2__CUDA_STORE, &part, a.rows));
     }
     return EXL2_OK;
 }
 
-/* out = x * matrix of q, k, v. */
-EXL2__PRIVATE exl2_result exl2__cuda_split_qkv(exl2__cuda_model *m, const exl2__matrix *matrix, exl2k_gemv_args a,
-                                               uint32_t rows)
+/* out = x * matrix, part beside part. */
+EXL2__PRIVATE exl2_result exl2__cuda_split_store(exl2__cuda_model *m, exl2__operand of, exl2k_gemv_args a,
+                                                 uint32_t rows)
 {
     for (uint32_t row = 0; row < rows; row += a.rows) {
         a.rows = exl2__min32(rows - row, EXL2__CUDA_SPLIT_ROWS);
-        EXL2__TRY(exl2__cuda_split_rows(m, matrix, a));
+        EXL2__TRY(exl2__cuda_split_rows(m, of, a));
         exl2__cuda_product_next(&a, EXL2__CUDA_STORE, a.rows);
     }
     return EXL2_OK;
 }
 
 /* out = act(x * gate) * (x * up). */
-EXL2__PRIVATE exl2_result exl2__cuda_split_gate_up(exl2__cuda_model *m, const exl2__matrix *matrix, exl2k_gemv_args a,
+EXL2__PRIVATE exl2_result exl2__cuda_split_gate_up(exl2__cuda_model *m, exl2__operand of, exl2k_gemv_args a,
                                                    uint32_t rows)
 {
-    uint32_t inter = exl2__cuda_matrix_of(matrix)->device.part[0].columns;
+    uint32_t inter = exl2__cuda_matrix_of(of.matrix)->device.part[0].columns;
     exl2k_act_mul_args join = { .from = m->b.split_out, .to = a.out, .rows_at = exl2__cuda_rows_at(m), .count = inter,
                                 .pitch = a.out_pitch, .act = exl2__cuda_act(m),
                                 .act_limit = m->plan->shape.act_limit };
@@ -66,7 +57,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_split_gate_up(exl2__cuda_model *m, const ex
     for (uint32_t row = 0; row < rows; row += a.rows) {
         a.rows = exl2__min32(rows - row, EXL2__CUDA_SPLIT_ROWS);
         a.out = m->b.split_out;
-        EXL2__TRY(exl2__cuda_split_rows(m, matrix, a));
+        EXL2__TRY(exl2__cuda_split_rows(m, of, a));
         exl2__cuda_grid grid = { .x = a.rows, .y = 1, .threads = EXL2K_GATHER_THREADS };
         EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_act_mul, grid, &join));
         join.to += (uint64_t)a.rows * join.pitch * 2;
@@ -77,14 +68,13 @@ EXL2__PRIVATE exl2_result exl2__cuda_split_gate_up(exl2__cuda_model *m, const ex
 
 /* a: as for a matrix whose parts share one order. In passes of many rows a separate kernel has normalised the input, so
    there are no sums of squares. */
-EXL2__PRIVATE exl2_result exl2__cuda_split_product(exl2__cuda_model *m, const exl2__matrix *matrix,
-                                                   exl2__cuda_kind kind, exl2k_gemv_args a, uint32_t rows)
+EXL2__PRIVATE exl2_result exl2__cuda_split_product(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
+                                                   exl2k_gemv_args a, uint32_t rows)
 {
     if (m->pass.by_gemm) {
         a.sums_now = a.sums_before = 0;
     }
-    return kind == EXL2__CUDA_ACT ? exl2__cuda_split_gate_up(m, matrix, a, rows)
-                                  : exl2__cuda_split_qkv(m, matrix, a, rows);
+    return kind == EXL2__CUDA_ACT ? exl2__cuda_split_gate_up(m, of, a, rows) : exl2__cuda_split_store(m, of, a, rows);
 }
 
 #endif
