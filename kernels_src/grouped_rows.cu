@@ -97,6 +97,32 @@ EXL2K_FN void exl2k_sort_load(u32 experts[EXL2K_SORT_BATCH], const exl2k_grouped
     }
 }
 
+/* The next place of the thread's expert (~0: it has none), in the order of the threads: warp by warp, and in a warp by
+   the lanes that have the same expert. All threads of the CTA call it. */
+EXL2K_FN u32 exl2k_sort_rank(u32 *before, u32 expert)
+{
+    u32 lane = threadIdx.x % EXL2K_WARP, place = 0, same = 0;
+    for (u32 rest = EXL2K_ALL; rest;) { /* all lanes with the expert of the first lane that is left */
+        u32 leader = __ffs(rest) - 1, mine = __shfl_sync(EXL2K_ALL, expert, leader);
+        u32 alike = __ballot_sync(EXL2K_ALL, expert == mine);
+        same = expert == mine ? alike : same;
+        rest &= ~alike;
+    }
+#pragma unroll 1
+    for (u32 warp = 0; warp < EXL2K_SORT_WARPS; warp++) {
+        if (warp == threadIdx.x / EXL2K_WARP) {
+            u32 earlier = same & ((1u << lane) - 1);
+            place = (expert != ~0u ? before[expert] : 0) + __popc(earlier);
+            __syncwarp();
+            if (expert != ~0u && earlier == 0) {
+                before[expert] += __popc(same);
+            }
+        }
+        __syncthreads();
+    }
+    return place;
+}
+
 /* Each CTA counts all slots, and gives the EXL2K_GROUPED_SORT_THREADS slots of its own a place: after those of the same
    expert that earlier CTAs have. */
 extern "C" __global__ void __launch_bounds__(EXL2K_GROUPED_SORT_THREADS)
@@ -156,7 +182,14 @@ exl2k_grouped_sort(const __grid_constant__ exl2k_grouped_sort_args a)
     __syncthreads();
     /* Give each slot of this CTA a place. */
     u32 slot = own + threadIdx.x;
-    if (slot < a.slot_count) {
+    if (a.ordered) {
+        u32 expert = slot < a.slot_count ? exl2k_min(exl2k_load(a.choice + (u64)slot * 4), a.experts - 1) : ~0u;
+        u32 place = exl2k_sort_rank(before, expert);
+        if (slot < a.slot_count) {
+            exl2k_pair_store(a.pairs, place, slot / a.k, expert);
+            exl2k_store(a.places + (u64)slot * 4, place);
+        }
+    } else if (slot < a.slot_count) {
         u32 expert = exl2k_min(exl2k_load(a.choice + (u64)slot * 4), a.experts - 1);
         u32 place = atomicAdd(&before[expert], 1);
         exl2k_pair_store(a.pairs, place, slot / a.k, expert);

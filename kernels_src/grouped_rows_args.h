@@ -36,13 +36,15 @@ typedef struct exl2k_grouped_tile {
 
 /* exl2k_grouped_sort: the places of all slots, and the tiles, the largest first. Grid (rows * k /
    EXL2K_GROUPED_SORT_THREADS, rounded up), EXL2K_GROUPED_SORT_THREADS. The order of an expert's slots may differ from
-   run to run; no result depends on it. */
+   run to run, and no result depends on it; with `ordered` it is that of the slots. */
 typedef struct exl2k_grouped_sort_args {
     exl2k_u64 choice;             /* u32 [rows, k]: experts of each row; an index beyond the last means the last */
     exl2k_u64 pairs, places;      /* written: pair of each place, place of each slot */
     exl2k_u64 tiles, tile_count;  /* written */
     exl2k_u32 slot_count, k, experts;
     exl2k_u32 tile_rows;          /* rows of a tile: 32 or 128 */
+    exl2k_u32 ordered;            /* 1: where several GPUs give each other rows by their places */
+    exl2k_u32 unused;
 } exl2k_grouped_sort_args;
 
 /* exl2k_grouped_gather: copies each slot's inputs to its place, in the order of its expert's up_map, and clears what

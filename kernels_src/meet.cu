@@ -130,11 +130,18 @@ extern "C" __global__ void __launch_bounds__(EXL2K_MEET_THREADS) exl2k_meet(cons
     exl2k_meet_end(a, number);
 }
 
-/* 1 / sqrt of the mean of the squares of the norm before, in the order of gemv_out.cuh. */
+/* 1 / sqrt of the mean of the squares of the norm before, in the order of gemv_out.cuh, or (by_lanes) expert.cuh. */
 EXL2K_FN f32 exl2k_meet_rho(const exl2k_meet_norm_args &a, u32 row)
 {
     __shared__ f32 sums[8];
     u32 slot = threadIdx.x;
+    if (a.by_lanes) {
+        f32 all = 0.0f;
+        for (slot %= EXL2K_WARP; slot < EXL2K_SLOTS_MAX; slot += EXL2K_WARP) {
+            all += slot < a.slots ? exl2k_load_f32(a.sums_before + ((u64)row * EXL2K_SLOTS_MAX + slot) * 4) : 0.0f;
+        }
+        return rsqrtf(fmaf(exl2k_warp_sum(all), a.inverse_hidden, a.eps));
+    }
     f32 value = slot < a.slots ? exl2k_load_f32(a.sums_before + ((u64)row * EXL2K_SLOTS_MAX + slot) * 4) : 0.0f;
     value = exl2k_warp_sum(value);
     if (slot % EXL2K_WARP == 0) {

@@ -44,8 +44,8 @@ typedef struct exl2k_meet_args {
 } exl2k_meet_args;
 
 /* Copies columns of the residual, and writes what products of few rows leave for the norm that follows (gemv_args.h):
-   inputs of the next product, and the sums of squares of the CTAs that a residual product of all columns has. So all
-   bits are those of one GPU. Grid: (slots / 8 rounded up, rows), EXL2K_MEET_THREADS. */
+   inputs of the next product, and the sums of squares of the CTAs that a residual product of all columns has, also one
+   with experts. So all bits are those of one GPU. Grid: (slots / 8 rounded up, rows), EXL2K_MEET_THREADS. */
 typedef struct exl2k_meet_norm_args {
     exl2k_meet_args meet;              /* from, to: the residual, f32; map: of out, u16 [hidden] or 0 */
     exl2k_u64 rows_at;                 /* address of the number of rows; 0: all rows of the grid */
@@ -56,6 +56,7 @@ typedef struct exl2k_meet_norm_args {
     exl2k_u32 strips, slots_with_more; /* strips of each slot; number of slots that have one more */
     exl2k_u32 hidden;
     exl2k_f32 eps, inverse_hidden;
+    exl2k_u32 by_lanes;                /* 1: sums_before are added up as products with experts do (expert.cuh) */
 } exl2k_meet_norm_args;
 
 #endif

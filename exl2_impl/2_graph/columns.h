@@ -1,6 +1,6 @@
 /* columns.h: which columns a device has where several devices share every matrix of a model.
    takes: the number of columns of a whole matrix, and how many of them stay together.
-   gives: exl2__columns, exl2__columns_begin, exl2__columns_are_cut.
+   gives: exl2__columns, exl2__columns_begin, exl2__columns_of, exl2__columns_heads, exl2__columns_are_cut.
 
    Every matrix is cut by its outputs: so each output is one sum on one device, in the order of its inputs, and has the
    bits that it has on a single device. Attention is cut by heads of K and V, with the heads of q that read them. The
@@ -10,8 +10,8 @@
 
 #include "../0_base/bytes.h"
 
-#define EXL2__COLUMNS_UNIT 64u /* columns that stay together, unless the matrix says more */
-#define EXL2__COLUMNS_EVEN 32u /* cuts lie at multiples of it */
+#define EXL2__COLUMNS_UNIT 32u       /* columns that stay together, unless the model or the matrix says more */
+#define EXL2__COLUMNS_UNIT_EXL3 128u /* the same of models with EXL3 matrices, whose outputs are transformed together */
 
 typedef struct exl2__columns {
     uint32_t count, index;    /* devices, the number of this one; count 0 or 1: it has all columns */
@@ -24,18 +24,34 @@ static inline bool exl2__columns_are_cut(const exl2__columns *c) { return c->cou
 
 /* Where the columns of device `index` begin; those of `count` begin where there are no more. If they do not divide, the
    first ones have more, and the last ones may have none. unit: columns that stay together, a multiple of
-   EXL2__COLUMNS_EVEN; 0 = EXL2__COLUMNS_UNIT. */
+   EXL2__COLUMNS_UNIT; 0 = that. */
 static inline uint32_t exl2__columns_begin(uint32_t columns, uint32_t unit, uint32_t count, uint32_t index)
 {
     uint64_t each = unit ? unit : EXL2__COLUMNS_UNIT, units = exl2__div_up(columns, each);
     return (uint32_t)exl2__min64(exl2__div_up(units * index, count) * each, columns);
 }
 
-/* Heads of K and V that stay together, so that cuts of q, k and v lie at multiples of EXL2__COLUMNS_EVEN. */
-static inline uint32_t exl2__columns_heads(uint32_t head_dim)
+/* Some columns of a matrix. */
+typedef struct exl2__columns_run {
+    uint32_t first, count;
+} exl2__columns_run;
+
+/* The columns that the device has of `columns`. unit: as above. */
+static inline exl2__columns_run exl2__columns_of(const exl2__columns *c, uint32_t columns, uint32_t unit)
+{
+    exl2__columns_run run = { 0, columns };
+    if (exl2__columns_are_cut(c)) {
+        run.first = exl2__columns_begin(columns, unit, c->count, c->index);
+        run.count = exl2__columns_begin(columns, unit, c->count, c->index + 1) - run.first;
+    }
+    return run;
+}
+
+/* Heads of K and V that stay together, so that cuts of q, k and v lie at multiples of `unit`. */
+static inline uint32_t exl2__columns_heads(uint32_t head_dim, uint32_t unit)
 {
     uint32_t heads = 1;
-    while (heads * head_dim % EXL2__COLUMNS_EVEN != 0) {
+    while (heads * head_dim % (unit ? unit : EXL2__COLUMNS_UNIT) != 0) {
         heads++;
     }
     return heads;

@@ -67,6 +67,7 @@ typedef struct exl2__shape {
     exl2__qk_norm qk_norm;      /* NONE, HEADS, HEADS_ROTATED or WHOLE */
     bool windows, unrotated;    /* some layers have a window; some have no RoPE although `rotary` is not 0 */
     bool affine;                /* some matrices are of the kind EXL2__MATRIX_AFFINE */
+    uint32_t columns_unit;      /* columns that stay together where devices share a matrix; 0: EXL2__COLUMNS_UNIT */
     uint32_t exl3;              /* matrices of the kind EXL2__MATRIX_EXL3, and embeddings: a bit for each
                                    exl2__exl3_codebook; 0: there are none */
     bool mixes_exl3;            /* matrices of EXL3 are multiplied with others, or before a `down` with codes */

@@ -52,6 +52,7 @@ typedef struct exl2__weights {
     bool has_gptq;                    /* matrices of GPTQ or AWQ, in the files */
     uint32_t has_exl3;                /* codebooks of EXL3 in the files, as exl2__shape.exl3 */
     bool mixes_exl3;                  /* matrices of EXL3 are multiplied together with others */
+    uint32_t columns_unit;            /* as exl2__shape.columns_unit */
     uint32_t dequantized;             /* matrices of codes that the backend gets as F16, as it needs one kind */
     uint32_t affine_experts[EXL2__CONFIG_LAYERS_MAX / 32], exl3_experts[EXL2__CONFIG_LAYERS_MAX / 32],
              other_experts[EXL2__CONFIG_LAYERS_MAX / 32]; /* one_kind: a bit per layer that has such experts */
@@ -267,7 +268,8 @@ EXL2__PRIVATE exl2_result exl2__weights_find_for(exl2__ctx *c, const exl2__weigh
                                   : EXL2__USE_PRODUCT | exl2__weights_use(u->kind);
         parts[part].uses |= natural && codes ? EXL2__USE_NATURAL : 0u;
         uint32_t dim = w->config.head_dim, group = part == 0 ? w->config.heads / w->config.kv_heads : 1;
-        parts[part].unit = u->kind == EXL2__UNIT_QKV ? exl2__columns_heads(dim) * dim * group : 0;
+        uint32_t heads = exl2__columns_heads(dim, w->columns_unit);
+        parts[part].unit = u->kind == EXL2__UNIT_QKV ? heads * dim * group : w->columns_unit;
         parts[part].expert = u->expert;
         parts[part].experts = w->config.experts.count;
     }

@@ -153,10 +153,17 @@ EXL2__PRIVATE exl2_result exl2__weights_measure_unit(exl2__weights_reader *r, ui
     return r->host && exl2__weights_is_mlp(u.kind) ? exl2__weights_measure_host(r, index, bytes) : EXL2_OK;
 }
 
-/* For a backend that needs one kind: finds out which layers have experts in GPTQ or AWQ, in EXL3, and others. */
+/* For a backend that needs one kind: finds out which layers have experts in GPTQ or AWQ, in EXL3, and others. Before
+   that, which columns stay together where devices share matrices: all matrices are cut alike. */
 EXL2__PRIVATE exl2_result exl2__weights_sort_experts(exl2__weights_reader *r, exl2__work *work)
 {
     exl2__weights *w = r->w;
+    for (uint32_t i = 0; i < w->tensors.count && w->columns_unit == 0; i++) {
+        const char *name = w->tensors.entries[i].name;
+        size_t length = strlen(name);
+        bool exl3 = length > 8 && strcmp(name + length - 8, ".trellis") == 0;
+        w->columns_unit = exl3 ? EXL2__COLUMNS_UNIT_EXL3 : i + 1 == w->tensors.count ? EXL2__COLUMNS_UNIT : 0;
+    }
     uint32_t units = w->one_kind && exl2__experts_any(&w->config.experts) ? exl2__weights_units(w) : 0;
     for (; r->at < units; r->at++) {
         exl2__unit u;

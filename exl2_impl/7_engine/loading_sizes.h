@@ -51,6 +51,7 @@ EXL2__PRIVATE exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
     m->plan.logit_rows_max = exl2__max32(m->plan.logit_rows_max, exl2__min32(m->plan.sequences_max,
                                                                              backend->logit_rows));
     m->plan.shape.affine = m->weights.has_affine;
+    m->plan.shape.columns_unit = m->weights.columns_unit;
     m->plan.shape.exl3 = m->weights.has_exl3;
     m->plan.shape.mixes_exl3 = m->weights.mixes_exl3;
     m->plan.lora_max = m->desc.lora_max;

@@ -4,7 +4,8 @@
    changes no word. Memory is as planned.
    takes: the goldens; kernels, as all programs of this folder; as arguments folders of models with longer contexts,
           whose prompts are read in parts by both GPUs at the same time. `columns` before them: only what two GPUs share
-          by columns.
+          by columns. Names of models in tests/golden/models, or in EXL2_TEST_DATA's fixtures/arch, exl2 or exl3, each
+          any number of times: these in place of all.
    gives: exit code 0 or 1. With one GPU only the spans on one GPU are tested. */
 #define _POSIX_C_SOURCE 200809L /* setenv */
 #define RIG_BACKEND EXL2_BACKEND_CUDA
@@ -148,6 +149,29 @@ static void compare(const outcome *got, const outcome *wanted, bool saves, const
     }
 }
 
+/* The folder of a model: of the goldens, of the fixtures, or `name` itself. */
+static const char *folder_of(const char *name)
+{
+    static const char *const folders[] = { "arch", "exl2", "exl3" };
+    static char path[1100];
+    char file[1200];
+    if (strchr(name, '/')) {
+        return name;
+    }
+    for (size_t i = 0; i < EXL2__COUNT(folders) && check_env("EXL2_TEST_DATA"); i++) {
+        snprintf(path, sizeof path, "%s/fixtures/%s/%s", check_env("EXL2_TEST_DATA"), folders[i], name);
+        snprintf(file, sizeof file, "%s/config.json", rig_golden(name));
+        FILE *golden = fopen(file, "rb");
+        snprintf(file, sizeof file, "%s/config.json", path);
+        FILE *fixture = golden ? NULL : fopen(file, "rb");
+        if (golden || fixture) {
+            fclose(golden ? golden : fixture);
+            return golden ? rig_golden(name) : path;
+        }
+    }
+    return rig_golden(name);
+}
+
 static void check_words(const char *name)
 {
     static outcome alone, alone_plain, other;
@@ -169,7 +193,7 @@ static void check_words(const char *name)
         { "columns on both, in steps", NULL, NULL, { { .device = 1 }, { .device = 0 } }, 2, 50, EXL2_SPLIT_COLUMNS },
     };
     char path[1024];
-    snprintf(path, sizeof path, "%s", rig_golden(name));
+    snprintf(path, sizeof path, "%s", folder_of(name));
     rig r;
     for (uint32_t i = 0; i < 2; i++) {
         plain = i == 0;
@@ -179,8 +203,7 @@ static void check_words(const char *name)
     }
     for (size_t i = 0; i < EXL2__COUNT(ways) && (gpus == 2 || ways[i].count == 0); i++) {
         bool columns = ways[i].split == EXL2_SPLIT_COLUMNS;
-        bool never = strstr(name, "moe") || strcmp(name, "mixed-kinds") == 0; /* experts; q, k, v in different orders */
-        if (columns ? never : columns_only) {
+        if (!columns && columns_only) {
             continue;
         }
         setenv("EXL2_TEST_SPANS", ways[i].spans ? ways[i].spans : "1", 1);
@@ -259,6 +282,9 @@ int main(int argc, char **argv)
 {
     static const char *const models[] = { "exl2-mixed", "exl2-qwen3-moe", "gemma2", "cohere", "orion", "qwen3",
                                           "smollm3", "gptq-phi3", "starcoder2", "mixed-kinds" };
+    static const char *const fixtures[] = { "mixtral", "mixtral-uneven", "qwen2-moe", "qwen3-moe", "gpt-oss",
+                                            "glm4-moe", "gptq-mixtral", "gptq-act-order", "exl2-ragged", "exl3-llama",
+                                            "exl3-mixtral", "exl3-qwen2-padded", "exl3-qwen3" };
     exl2_device_info list[2];
     uint32_t count = 0;
     exl2_devices(list, 2, &count);
@@ -267,11 +293,19 @@ int main(int argc, char **argv)
     }
     gpus = count > 1 && list[1].usable ? 2 : 1;
     columns_only = argc > 1 && strcmp(argv[1], "columns") == 0;
-    for (size_t i = 0; i < EXL2__COUNT(models); i++) {
+    bool named = false;
+    for (int i = 1 + columns_only; i < argc; i++) {
+        named = named || !strchr(argv[i], '/');
+        check_words(argv[i]);
+        if (strchr(argv[i], '/')) {
+            check_prompt(argv[i]);
+        }
+    }
+    for (size_t i = 0; i < EXL2__COUNT(models) && !named; i++) {
         check_words(models[i]);
     }
-    for (int i = 1 + columns_only; i < argc; i++) {
-        check_prompt(argv[i]);
+    for (size_t i = 0; i < EXL2__COUNT(fixtures) && !named && columns_only && check_env("EXL2_TEST_DATA"); i++) {
+        check_words(fixtures[i]);
     }
     if (gpus == 2) {
         rig r = open_on(rig_golden("exl2-mixed"), NULL, 0, EXL2_SPLIT_LAYERS);

@@ -29,7 +29,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_launch(exl2__cuda_model *m, exl2k_exl3
                                  .shared_bytes = few ? exl2__cuda_exl3_slabs(&one, exl2__cuda_exl3_rate(&one), most)
                                                      : exl2__cuda_exl3_gemm_shared(tile_rows) };
         exl2__cuda_kernel kernel = few ? exl2__cuda_exl3_gemv(book, one.rows) : exl2__cuda_exl3_gemm(book, tile_rows);
-        EXL2__TRY(exl2__cuda_chain(m, kernel, grid, &one));
+        EXL2__TRY(grid.x ? exl2__cuda_chain(m, kernel, grid, &one) : EXL2_OK);
     }
     return EXL2_OK;
 }
@@ -69,6 +69,12 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_product(exl2__cuda_model *m, exl2__ope
     if (kind == EXL2__CUDA_RESIDUAL) {
         e.out = a->residual;
         e.out_pitch = a->residual_pitch;
+    } else if (kind == EXL2__CUDA_ACT) { /* other columns have their places from exl2k_exl3_part.column */
+        e.out += w->cut[0].first * sizeof(uint16_t);
+    }
+    uint64_t out = e.out;
+    if (exl2__cuda_exl3_strips(e.part, 0, e.parts) == 0) {
+        return EXL2_OK; /* the device has no columns of it */
     }
     if (of.layer && m->pass.by_gemm) {
         e.rows = rows;
@@ -80,7 +86,6 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_product(exl2__cuda_model *m, exl2__ope
         e.rows = exl2__min32(rows - done, EXL2K_EXL3_ROWS);
         e.before = done;
         e.x = a->x + (uint64_t)done * e.x_pitch * 2;
-        uint64_t out = kind == EXL2__CUDA_RESIDUAL ? a->residual : a->out;
         e.out = out + (uint64_t)done * e.out_pitch * (half ? 2 : 4);
         EXL2__TRY(exl2__cuda_exl3_launch(m, e, 0));
     }

@@ -9,6 +9,7 @@
 
 #include "cuda_exl3.h"
 #include "cuda_grouped_gemm.h"
+#include "cuda_meet.h"
 
 #if EXL2__EXL3 && !defined(EXL2_NO_MOE)
 
@@ -55,16 +56,19 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_experts(exl2__cuda_model *m, const exl
     p->out = down ? m->b.residual + (uint64_t)first * s->hidden * sizeof(float) : m->b.routed.h;
     p->out_pitch = down ? s->hidden : m->b.routed.h_pitch;
     p->scale = down ? s->residual_scale : 1;
-    a.strips = exl2__cuda_exl3_blocks(down ? s->hidden : s->experts.inter);
+    exl2__columns_run own = exl2__columns_of(&m->columns, down ? s->hidden : s->experts.inter, s->columns_unit);
+    p->out += own.first * (down ? sizeof(float) : sizeof(uint16_t));
+    a.strips = exl2__cuda_exl3_blocks(own.count);
     uint32_t blocks = (uint32_t)exl2__div_up(p->blocks, p->splits);
     exl2__cuda_grid grid = { .x = a.strips * p->parts, .y = p->rows * a.active * p->splits,
                              .threads = EXL2K_EXL3_THREADS, .shared_bytes = EXL2K_EXL3_EXPERT_SHARED(p->rows, blocks) };
-    for (uint32_t book = 0; book < EXL2__CUDA_EXL3_BOOKS; book++) {
+    for (uint32_t book = 0; book < EXL2__CUDA_EXL3_BOOKS && a.strips > 0; book++) {
         if (books >> book & 1) {
             EXL2__TRY(exl2__cuda_chain(m, exl2__cuda_exl3_expert(book, p->rows), grid, &a));
         }
     }
-    return EXL2_OK;
+    return down ? EXL2_OK : exl2__cuda_meet_expert_h(m, offsetof(exl2__cuda_buffers, routed.h), 0, p->rows * a.active,
+                                                     p->out_pitch);
 }
 
 /* ---- many rows ---- */
@@ -79,7 +83,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_grouped_part(exl2__cuda_model *m, cons
                              .threads = EXL2K_EXL3_THREADS,
                              .shared_bytes = wg ? EXL2K_EXL3_EXPERT_WG_SHARED : EXL2K_EXL3_GEMM_SHARED };
     a.part = part;
-    for (uint32_t book = 0; book < EXL2__CUDA_EXL3_BOOKS; book++) {
+    for (uint32_t book = 0; book < EXL2__CUDA_EXL3_BOOKS && a.strips > 0; book++) {
         if (exl2__cuda_experts_of(layer)->books[part] >> book & 1) {
             EXL2__TRY(exl2__cuda_chain(m, exl2__cuda_exl3_expert_gemm(book, wg), grid, &a));
         }
@@ -115,11 +119,13 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_grouped(exl2__cuda_model *m, const exl
     exl2k_exl3_args *p = &a.product;
     a.tiles = g->scratch + l.tiles;
     a.tile_count = g->scratch + l.tile_count;
-    a.strips = exl2__cuda_exl3_blocks(g->inter);
+    exl2__columns_run h = exl2__columns_of(&g->columns, g->inter, g->columns_unit);
+    exl2__columns_run results = exl2__columns_of(&g->columns, g->hidden, g->columns_unit);
+    a.strips = exl2__cuda_exl3_blocks(h.count);
     p->in = g->hidden;
     p->blocks = exl2__cuda_exl3_blocks(p->in);
     p->rotated = r.rotated;
-    p->out = g->scratch + l.h;
+    p->out = g->scratch + l.h + h.first * sizeof(uint16_t);
     p->out_pitch = l.h_pitch;
     p->out_half = 1;
     EXL2__TRY(exl2__cuda_chain(m, plan.launch[0].kernel, plan.launch[0].grid, &plan.launch[0].args));
@@ -132,22 +138,26 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_grouped(exl2__cuda_model *m, const exl
     p->kind = EXL2K_EXL3_ACT;
     p->parts = g->parts;
     EXL2__TRY(exl2__cuda_exl3_grouped_part(m, layer, a, g->parts - 1));
-    /* h is transformed where it lies. */
-    r.x = r.rotated = p->rotated = p->out;
+    /* h is transformed where it lies, after all GPUs have read their columns of it. */
+    EXL2__TRY(exl2__cuda_meet_expert_h(m, offsetof(exl2__cuda_buffers, routed.grouped), l.h, g->rows * g->active,
+                                       l.h_pitch));
+    EXL2__TRY(exl2__cuda_meet_all(m));
+    r.x = r.rotated = p->rotated = g->scratch + l.h;
     r.x_pitch = l.h_pitch;
     r.in = p->in = g->inter;
     r.by_place = 1;
     r.first = EXL2K_EXL3_EXPERT_PARTS - 1;
     EXL2__TRY(exl2__cuda_exl3_grouped_rotate(m, g, r, 1));
-    a.strips = exl2__cuda_exl3_blocks(g->hidden);
+    a.strips = exl2__cuda_exl3_blocks(results.count);
     p->blocks = exl2__cuda_exl3_blocks(p->in);
     p->kind = EXL2K_EXL3_STORE;
     p->parts = 1;
-    p->out = g->scratch + l.results;
+    p->out = g->scratch + l.results + results.first * sizeof(float);
     p->out_pitch = l.pitch;
     p->out_half = 0;
     EXL2__TRY(exl2__cuda_exl3_grouped_part(m, layer, a, EXL2K_EXL3_EXPERT_PARTS - 1));
-    return exl2__cuda_chain(m, plan.launch[1].kernel, plan.launch[1].grid, &plan.launch[1].args);
+    const exl2__cuda_grouped_launch *sum = &plan.launch[1];
+    return sum->grid.x ? exl2__cuda_chain(m, sum->kernel, sum->grid, &sum->args) : EXL2_OK;
 }
 
 #endif

@@ -68,14 +68,21 @@ EXL2__PRIVATE uint32_t exl2__cuda_exl3_splits(uint32_t strips, uint32_t blocks, 
 
 static inline uint64_t exl2__cuda_exl3_round(uint64_t bytes) { return exl2__align_up(bytes, EXL2__CUDA_ALIGN); }
 
-/* Bytes of one part of a matrix, or of an embedding. */
-EXL2__PRIVATE uint64_t exl2__cuda_exl3_bytes(const exl2__matrix_desc *d)
+/* Outputs with padding of `columns` columns. */
+static inline uint32_t exl2__cuda_exl3_stored(uint32_t columns)
+{
+    return (uint32_t)exl2__align_up(columns, EXL2K_EXL3_BLOCK);
+}
+
+/* Bytes of one part of a matrix, of which the device has `columns` columns, or of an embedding. */
+EXL2__PRIVATE uint64_t exl2__cuda_exl3_bytes(const exl2__matrix_desc *d, uint32_t columns)
 {
     uint64_t scales = exl2__cuda_exl3_round(d->exl3.in_stored * sizeof(uint16_t));
     if (d->kind == EXL2__MATRIX_EXL3) {
-        scales += exl2__cuda_exl3_round(d->out_stored * sizeof(uint16_t));
-        scales += d->has_bias ? exl2__cuda_exl3_round(d->out * sizeof(float)) : 0;
-        return scales + exl2__cuda_exl3_round((uint64_t)d->words * (d->out_stored / 16) * d->exl3.words * 2);
+        uint32_t stored = exl2__cuda_exl3_stored(columns);
+        scales += exl2__cuda_exl3_round(stored * sizeof(uint16_t));
+        scales += d->has_bias ? exl2__cuda_exl3_round(columns * sizeof(float)) : 0;
+        return scales + exl2__cuda_exl3_round((uint64_t)d->words * (stored / 16) * d->exl3.words * 2);
     }
     return scales; /* the rows are counted as those of any table */
 }
@@ -137,7 +144,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_exl3_tickets_max(const exl2__shape *s)
 EXL2__PRIVATE uint64_t exl2__cuda_exl3_rotated_max(const exl2__shape *s, uint64_t rows)
 {
     uint64_t blocks = 3 * (uint64_t)exl2__cuda_exl3_blocks(s->hidden);
-    blocks = exl2__max64(blocks, exl2__cuda_exl3_blocks((uint64_t)s->heads * s->head_dim));
+    blocks = exl2__max64(blocks, exl2__cuda_exl3_blocks(exl2__shape_attended(s)));
     blocks = exl2__max64(blocks, exl2__cuda_exl3_blocks(s->inter));
     blocks += s->mixes_exl3 ? 1 : 0;
     return s->exl3 ? exl2__align_up(rows, EXL2K_EXL3_TILE_MAX) * blocks * EXL2K_EXL3_BLOCK * sizeof(uint16_t) : 0;

@@ -244,7 +244,14 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_slice_up(exl2__cuda_model *m, const 
         a.x_step = EXL2K_EXPERT_ROWS * m->b.x_pitch;
     }
     a.added = m->pass.experts ? m->b.lora_experts : 0;
-    return exl2__cuda_expert_launch(m, &a, rows, e->affine);
+    exl2__columns_run own = exl2__columns_of(&m->columns, s->experts.inter, s->columns_unit);
+    a.out += own.first * sizeof(exl2k_u16);
+    a.columns = own.count;
+    EXL2__TRY(own.count ? exl2__cuda_expert_launch(m, &a, rows, e->affine) : EXL2_OK);
+    bool one = m->pass.row_count == 1; /* the others of EXL2K_EXPERT_ROWS are not there */
+    uint32_t used = exl2__min32(rows * s->experts.active, e->count), step = one ? EXL2K_EXPERT_ROWS : 1;
+    return exl2__cuda_meet_expert_h(m, offsetof(exl2__cuda_buffers, routed.h), 0,
+                                    used * EXL2K_EXPERT_ROWS / step, m->b.routed.h_pitch * step);
 }
 
 /* Adds the results of a slice's experts to the residual. */
@@ -265,6 +272,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_slice_down(exl2__cuda_model *m, cons
                             .down = 1, .parts = 1, .inputs = s->experts.inter, .columns = s->hidden,
                             .scale = s->residual_scale, .table_chunks = e->table_chunks, .chunks = e->chunks[1],
                             .slot_bytes = e->chunk_bytes[1] };
+    exl2__columns_run own = exl2__columns_of(&m->columns, s->hidden, s->columns_unit);
+    a.residual += own.first * sizeof(float);
+    a.columns = own.count;
     if (exl2__cuda_folds(s) && !m->pass.by_gemm) {
         a.added = exl2__cuda_steer_rows(m, layer);
         exl2__cuda_follower next = exl2__cuda_follower_of(m, layer);
@@ -278,8 +288,22 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_slice_down(exl2__cuda_model *m, cons
         a.slots = exl2__cuda_residual_ctas(m);
         a.eps = s->norm_eps;
         a.inverse_hidden = 1.0f / (float)s->hidden;
+        a.next = exl2__columns_are_cut(&m->columns) ? 0 : a.next; /* the last meeting of the layer writes it */
     }
-    return exl2__cuda_expert_launch(m, &a, rows, e->affine);
+    return own.count ? exl2__cuda_expert_launch(m, &a, rows, e->affine) : EXL2_OK;
+}
+
+/* After the last slice: the residual and, where norms are folded into products, what the next one reads. */
+EXL2__PRIVATE exl2_result exl2__cuda_expert_meet(exl2__cuda_model *m, const exl2__layer *layer)
+{
+    if (m->pass.by_gemm || !exl2__cuda_folds(&m->plan->shape)) {
+        return exl2__cuda_meet_floats(m, offsetof(exl2__cuda_buffers, residual));
+    }
+    exl2__cuda_follower next = exl2__cuda_follower_of(m, layer);
+    exl2k_gemv_args of = { .out = m->b.x, .out_pitch = m->b.x_pitch, .weight = exl2__cuda_values(next.norm->weight),
+                           .map = exl2__cuda_inputs(next.reader), .sums_before = exl2__cuda_sums(m, 0),
+                           .sums_out = exl2__cuda_sums(m, 1) };
+    return exl2__cuda_meet_norm(m, &of, true);
 }
 
 /* All rows of a pass of many rows, up and down. */
@@ -294,7 +318,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_grouped(exl2__cuda_model *m, const e
                              .act = exl2__cuda_act(m), .act_limit = s->act_limit,
                              .chunk_bytes = exl2__max32(e->chunk_bytes[0], e->chunk_bytes[1]),
                              .x_pitch = m->b.x_pitch, .out_pitch = s->hidden, .scale = s->residual_scale,
-                             .add = true, .affine = e->affine, .packed = exl2__cuda_routed_packed(layer) };
+                             .add = true, .affine = e->affine, .packed = exl2__cuda_routed_packed(layer),
+                             .columns = m->columns, .columns_unit = s->columns_unit };
 #if EXL2__EXL3
     if (e->exl3) {
         return exl2__cuda_exl3_grouped(m, layer, &a);
@@ -316,7 +341,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_up(exl2__cuda_model *m, const exl2__
     return one ? exl2__cuda_expert_slice_up(m, layer, 0) : EXL2_OK;
 }
 
-EXL2__PRIVATE exl2_result exl2__cuda_expert_down(exl2__cuda_model *m, const exl2__layer *layer)
+EXL2__PRIVATE exl2_result exl2__cuda_expert_down_all(exl2__cuda_model *m, const exl2__layer *layer)
 {
     if (m->pass.by_gemm && !m->pass.experts) {
         return exl2__cuda_expert_grouped(m, layer);
@@ -330,10 +355,17 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_down(exl2__cuda_model *m, const exl2
         return exl2__cuda_expert_slice_down(m, layer, 0);
     }
     for (uint32_t first = 0; first < m->pass.row_count; first += EXL2K_EXPERT_ROWS) {
+        EXL2__TRY(first ? exl2__cuda_meet_all(m) : EXL2_OK); /* h of the slice before is read */
         EXL2__TRY(exl2__cuda_expert_slice_up(m, layer, first));
         EXL2__TRY(exl2__cuda_expert_slice_down(m, layer, first));
     }
     return EXL2_OK;
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_expert_down(exl2__cuda_model *m, const exl2__layer *layer)
+{
+    EXL2__TRY(exl2__cuda_expert_down_all(m, layer));
+    return exl2__cuda_expert_meet(m, layer);
 }
 
 #endif

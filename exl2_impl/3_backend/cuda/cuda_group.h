@@ -116,7 +116,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_group_open(exl2__ctx *c, void *hardware, ex
 EXL2__PRIVATE exl2__plan exl2__cuda_group_plan(const exl2__cuda_group *g, const exl2__plan *plan, uint32_t index)
 {
     exl2__plan p = *plan;
-    uint32_t dim = p.shape.head_dim, unit = exl2__columns_heads(dim) * dim, all = p.shape.kv_heads * dim;
+    uint32_t dim = p.shape.head_dim, all = p.shape.kv_heads * dim;
+    uint32_t unit = exl2__columns_heads(dim, p.shape.columns_unit) * dim;
     uint32_t first = exl2__columns_begin(all, unit, g->count, index) / dim;
     uint32_t end = exl2__columns_begin(all, unit, g->count, index + 1) / dim;
     p.columns = (exl2__columns){ .count = g->count, .index = index, .heads = p.shape.heads,
@@ -143,9 +144,10 @@ static inline exl2__norm exl2__cuda_group_norm(exl2__norm shared, uint32_t index
                          (exl2__vector *)exl2__cuda_group_part(shared.bias, index) };
 }
 
-/* Fills in the member's matrices and vectors. layers [shape.layers]: memory for them. */
+/* Fills in the member's matrices and vectors. layers [shape.layers], experts [shape.layers, shape.experts.count]:
+   memory for them. All experts of a layer have one record, which is that of up and of down. */
 EXL2__PRIVATE void exl2__cuda_group_translate(const exl2__plan *plan, uint32_t index, exl2__layer *layers,
-                                              exl2__plan *p)
+                                              exl2__matrix **experts, exl2__plan *p)
 {
     p->layers = layers;
     p->embed = exl2__cuda_group_matrix(plan->embed, index);
@@ -159,6 +161,12 @@ EXL2__PRIVATE void exl2__cuda_group_translate(const exl2__plan *plan, uint32_t i
         for (uint32_t role = 0; role < EXL2__ROLE_SINGLES; role++) {
             to->matrix[role] = exl2__cuda_group_matrix(from->matrix[role], index);
         }
+        for (uint32_t k = 0; k < plan->shape.experts.count && from->experts[0]; k++) {
+            uint64_t at = (uint64_t)i * plan->shape.experts.count;
+            experts[at + k] = exl2__cuda_group_matrix(from->experts[0][k], index);
+            to->experts[0] = to->experts[1] = experts + at;
+        }
+        to->choice_bias = (exl2__vector *)exl2__cuda_group_part(from->choice_bias, index);
         to->sinks = (exl2__vector *)exl2__cuda_group_part(from->sinks, index);
         to->attn_norm = exl2__cuda_group_norm(from->attn_norm, index);
         to->attn_post_norm = exl2__cuda_group_norm(from->attn_post_norm, index);
@@ -172,9 +180,7 @@ EXL2__PRIVATE void exl2__cuda_group_translate(const exl2__plan *plan, uint32_t i
 EXL2__PRIVATE exl2_result exl2__cuda_group_supports(exl2__device *device, const exl2__shape *s)
 {
     exl2__cuda_group *g = exl2__cuda_group_of(device);
-    const char *missing = exl2__experts_any(&s->experts) ? "models with experts"
-                        : s->exl3 ? "EXL3 matrices"
-                        : s->qk_norm == EXL2__QK_NORM_WHOLE ? "norms of all heads together" : NULL;
+    const char *missing = s->qk_norm == EXL2__QK_NORM_WHOLE ? "norms of all heads together" : NULL;
     EXL2__TRY(exl2__cuda_supports(g->of[0], s));
     return missing ? exl2__fail(g->c, EXL2_ERR_UNSUPPORTED, "GPUs do not share %s by columns; by layers they do",
                                 missing) : EXL2_OK;
@@ -248,8 +254,8 @@ EXL2__PRIVATE uint64_t exl2__cuda_group_host_bytes(const exl2__device *device, c
                                                    uint64_t slice_bytes, bool ready)
 {
     const exl2__cuda_group *g = exl2__cuda_group_of(device);
-    uint64_t layers = exl2__plan_span(plan), shared = 4 * layers + 3 + EXL2__UNIT_VECTORS_MAX * layers + 2;
-    uint64_t bytes = shared * sizeof(exl2__cuda_shared);
+    uint64_t layers = exl2__plan_span(plan), each = EXL2__ROLE_SINGLES + 2 * (uint64_t)plan->shape.experts.count;
+    uint64_t shared = (each + EXL2__UNIT_VECTORS_MAX) * layers + 5, bytes = shared * sizeof(exl2__cuda_shared);
     for (uint32_t i = 0; i < g->count; i++) {
         exl2__plan p = exl2__cuda_group_plan(g, plan, i);
         bytes += exl2__cuda_host_bytes(g->of[i], &p, slice_bytes, ready);
@@ -295,10 +301,6 @@ EXL2__PRIVATE exl2_result exl2__cuda_group_matrix_make(exl2__device *device, exl
         exl2__matrix *matrix;
         EXL2__TRY(exl2__cuda_matrix_make(g->of[i], weights, parts, count, &matrix));
         shared->of[i] = matrix;
-        if (exl2__cuda_matrix_of(matrix)->order.apart) {
-            return exl2__fail(g->c, EXL2_ERR_UNSUPPORTED, "%s and the matrices beside it order their inputs "
-                              "differently: GPUs do not share such matrices by columns", parts->name);
-        }
     }
     *out = (exl2__matrix *)(void *)shared;
     return EXL2_OK;
@@ -403,13 +405,14 @@ EXL2__PRIVATE exl2_result exl2__cuda_group_prepare(exl2__device *device, const e
     exl2__cuda_group *g = exl2__cuda_group_of(device);
     g->page_max = 0;
     for (uint32_t i = 0; i < g->count; i++) {
-        uint64_t bytes = plan->shape.layers * (uint64_t)sizeof(exl2__layer);
-        exl2__layer *layers = (exl2__layer *)exl2__arena_alloc(scratch, bytes);
+        uint64_t count = plan->shape.layers, all = count * plan->shape.experts.count;
+        exl2__layer *layers = (exl2__layer *)exl2__arena_alloc(scratch, count * sizeof *layers);
+        exl2__matrix **experts = (exl2__matrix **)exl2__arena_alloc(scratch, all * sizeof *experts);
         g->plans[i] = exl2__cuda_group_plan(g, plan, i);
         g->page_max = exl2__max64(g->page_max, exl2__cuda_page_bytes_all(g->of[i], &g->plans[i], false));
         g->page_max = exl2__max64(g->page_max, exl2__cuda_page_bytes_all(g->of[i], &g->plans[i], true));
         if (layers) {
-            exl2__cuda_group_translate(plan, i, layers, &g->plans[i]);
+            exl2__cuda_group_translate(plan, i, layers, experts, &g->plans[i]);
         }
         EXL2__TRY(exl2__cuda_prepare(g->of[i], &g->plans[i], pages, scratch));
     }

@@ -5,7 +5,7 @@
 #define EXL2__CUDA_GROUPED_GEMM_H
 
 #include "cuda_grouped_plan.h"
-#include "cuda_product.h"
+#include "cuda_meet.h"
 
 #ifndef EXL2_NO_MOE
 
@@ -18,7 +18,12 @@ static inline exl2_result exl2__cuda_grouped_gemm(exl2__cuda_model *m, exl2__cud
         return exl2__cuda_too_few_shared(m);
     }
     for (uint32_t i = 0; i < plan.count; i++) {
-        EXL2__TRY(exl2__cuda_chain(m, plan.launch[i].kernel, plan.launch[i].grid, &plan.launch[i].args));
+        const exl2__cuda_grouped_launch *l = &plan.launch[i];
+        EXL2__TRY(l->grid.x ? exl2__cuda_chain(m, l->kernel, l->grid, &l->args) : EXL2_OK);
+        if (i == EXL2__CUDA_GROUPED_UP) {
+            EXL2__TRY(exl2__cuda_meet_expert_h(m, offsetof(exl2__cuda_buffers, routed.grouped), plan.h,
+                                               e->rows * e->active, plan.h_pitch));
+        }
     }
     return EXL2_OK;
 }

@@ -16,6 +16,7 @@
 
 #define EXL2__CUDA_GROUPED_ALIGN 256u /* of each array in scratch memory */
 #define EXL2__CUDA_GROUPED_LAUNCHES 5u
+#define EXL2__CUDA_GROUPED_UP 2u      /* number of the launch that computes h */
 #define EXL2__CUDA_GROUPED_FEW 24u    /* rows of an expert, on average, up to which tiles have 32 rows */
 
 /* What the caller knows of a layer's experts and of the pass. All addresses are in device memory. */
@@ -37,6 +38,8 @@ typedef struct exl2__cuda_grouped {
     bool add;              /* true: out += scale * sum; false: out = scale * sum */
     bool affine;           /* all matrices are affine; else none is */
     bool packed;           /* x is in the order of up, which all experts share; else in natural order */
+    exl2__columns columns; /* which the device has of all matrices */
+    uint32_t columns_unit;
 } exl2__cuda_grouped;
 
 typedef struct exl2__cuda_grouped_launch {
@@ -52,7 +55,9 @@ typedef struct exl2__cuda_grouped_launch {
 
 typedef struct exl2__cuda_grouped_plan {
     uint32_t count; /* launches; 0: shared memory is too small */
-    exl2__cuda_grouped_launch launch[EXL2__CUDA_GROUPED_LAUNCHES];
+    uint32_t h_pitch; /* of rows of h, which begin `h` bytes after scratch */
+    uint64_t h;
+    exl2__cuda_grouped_launch launch[EXL2__CUDA_GROUPED_LAUNCHES]; /* grid.x 0: the device has no columns */
 } exl2__cuda_grouped_plan;
 
 /* ---- scratch memory ---- */
@@ -140,6 +145,8 @@ EXL2__PRIVATE void exl2__cuda_grouped_products(exl2__cuda_grouped_launch *up, ex
                                                const exl2__cuda_grouped *e, const exl2__cuda_grouped_layout *l)
 {
     exl2k_grouped_gemm_args *a = &up->args.gemm, *d = &down->args.gemm;
+    exl2__columns_run h = exl2__columns_of(&e->columns, e->inter, e->columns_unit);
+    exl2__columns_run results = exl2__columns_of(&e->columns, e->hidden, e->columns_unit);
     a->experts = e->experts;
     a->tiles = e->scratch + l->tiles;
     a->tile_count = e->scratch + l->tile_count;
@@ -151,11 +158,11 @@ EXL2__PRIVATE void exl2__cuda_grouped_products(exl2__cuda_grouped_launch *up, ex
     a->kind = EXL2K_GROUPED_UP;
     a->parts = e->parts;
     a->halves = (uint32_t)exl2__div_up(e->hidden, 32);
-    a->column_tiles = (uint32_t)exl2__div_up(e->inter, EXL2K_GEMM_STRIPS * 16);
+    a->column_tiles = (uint32_t)exl2__div_up(h.count, EXL2K_GEMM_STRIPS * 16);
     a->act = e->act;
     a->scale = e->act_limit;
     *down = *up;
-    d->x = a->out;
+    d->x = e->scratch + l->h;
     d->out = e->scratch + l->results;
     d->x_pitch = l->h_pitch;
     d->out_pitch = l->pitch;
@@ -163,7 +170,11 @@ EXL2__PRIVATE void exl2__cuda_grouped_products(exl2__cuda_grouped_launch *up, ex
     d->parts = 1;
     d->scale = 1;
     d->halves = (uint32_t)exl2__div_up(e->inter, 32);
-    d->column_tiles = (uint32_t)exl2__div_up(e->hidden, EXL2K_GEMM_STRIPS * 16);
+    d->column_tiles = (uint32_t)exl2__div_up(results.count, EXL2K_GEMM_STRIPS * 16);
+    a->out += h.first * sizeof(exl2k_u16);
+    d->out += results.first * sizeof(float);
+    up->grid.x = a->column_tiles ? up->grid.x : 0;
+    down->grid.x = d->column_tiles ? down->grid.x : 0;
 }
 
 /* ---- the plan ---- */
@@ -195,7 +206,8 @@ EXL2__PRIVATE void exl2__cuda_grouped_sort(exl2__cuda_grouped_plan *plan, const 
                                                    .places = e->scratch + l->places, .tiles = e->scratch + l->tiles,
                                                    .tile_count = e->scratch + l->tile_count,
                                                    .slot_count = slots, .k = e->active,
-                                                   .experts = e->count, .tile_rows = tile_rows };
+                                                   .experts = e->count, .tile_rows = tile_rows,
+                                                   .ordered = exl2__columns_are_cut(&e->columns) };
 }
 
 EXL2__PRIVATE void exl2__cuda_grouped_gather(exl2__cuda_grouped_plan *plan, const exl2__cuda_grouped *e,
@@ -217,10 +229,13 @@ EXL2__PRIVATE void exl2__cuda_grouped_sum(exl2__cuda_grouped_plan *plan, const e
 {
     exl2__cuda_grouped_launch *launch = exl2__cuda_grouped_add(plan, EXL2__KERNEL_exl2k_grouped_sum, e->rows,
                                                                EXL2K_GROUPED_SUM_THREADS);
-    launch->grid.y = (uint32_t)exl2__div_up(e->hidden, EXL2K_GROUPED_SUM_THREADS * EXL2K_GROUPED_SUM_COLUMNS);
+    exl2__columns_run own = exl2__columns_of(&e->columns, e->hidden, e->columns_unit);
+    launch->grid.x = own.count ? e->rows : 0;
+    launch->grid.y = (uint32_t)exl2__div_up(own.count, EXL2K_GROUPED_SUM_THREADS * EXL2K_GROUPED_SUM_COLUMNS);
     launch->args.sum = (exl2k_grouped_sum_args){ .weight = e->weight, .places = e->scratch + l->places,
-                                                 .results = e->scratch + l->results, .out = e->out, .k = e->active,
-                                                 .columns = e->hidden, .pitch = l->pitch, .out_pitch = e->out_pitch,
+                                                 .results = e->scratch + l->results + own.first * sizeof(float),
+                                                 .out = e->out + own.first * sizeof(float), .k = e->active,
+                                                 .columns = own.count, .pitch = l->pitch, .out_pitch = e->out_pitch,
                                                  .scale = e->scale, .add = e->add };
 }
 
@@ -228,8 +243,8 @@ EXL2__PRIVATE void exl2__cuda_grouped_sum(exl2__cuda_grouped_plan *plan, const e
 EXL2__PRIVATE exl2__cuda_grouped_plan exl2__cuda_grouped_plan_make(const exl2__cuda_grouped *e, uint32_t sms,
                                                                    uint32_t budget)
 {
-    exl2__cuda_grouped_plan plan = { 0 };
     exl2__cuda_grouped_layout l = exl2__cuda_grouped_layout_of(e->rows, e->active, e->count, e->hidden, e->inter);
+    exl2__cuda_grouped_plan plan = { .h = l.h, .h_pitch = l.h_pitch };
     exl2__cuda_grouped_launch product = { 0 }, down;
     uint32_t tile_rows = exl2__cuda_grouped_tiles(&product, e, sms, budget);
     if (tile_rows == 0) {

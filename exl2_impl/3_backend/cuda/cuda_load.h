@@ -30,13 +30,13 @@ EXL2__PRIVATE exl2_result exl2__cuda_make_alone(exl2__cuda_model *m, const exl2_
 {
     uint32_t column = 0;
     for (uint32_t i = 0; i < count; i++) {
-        column += parts[i].out;
+        column += whole->cut[i].columns;
     }
     for (uint32_t i = count; i-- > 0;) {
         exl2__cuda_matrix *one;
         EXL2__TRY(exl2__cuda_record_open(m, &parts[i], 1, &one));
         whole->alone[i] = one;
-        column -= parts[i].out;
+        column -= whole->cut[i].columns;
         if (exl2__matrix_is_exl3(parts[i].kind)) {
             EXL2__TRY(exl2__cuda_make_exl3(m, &parts[i], 1, one));
             one->exl3.part[0].column = column;

@@ -79,7 +79,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_make_expert_exl3(exl2__cuda_model *m, const
     for (uint32_t i = 0; i < count; i++) {
         exl2k_exl3_part *part = &e->now.exl3.part[i];
         uint64_t at = (uint64_t)parts->expert * EXL2K_EXL3_EXPERT_PARTS + first + i;
-        EXL2__TRY(exl2__cuda_exl3_part(m, &parts[i], 0, part));
+        EXL2__TRY(exl2__cuda_exl3_part(m, &parts[i], e->now.cut[i], 0, part));
         EXL2__TRY(exl2__cuda_upload(m, e->device + at * sizeof *part, part, sizeof *part));
         e->books[first + i] |= (uint8_t)(1u << part->book);
     }

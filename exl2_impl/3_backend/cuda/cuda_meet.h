@@ -1,6 +1,6 @@
 /* cuda_meet.h: the GPUs that share every matrix of a model give each other the columns that each has computed.
    takes: models of one group (cuda_group.h), with a current pass.
-   gives: exl2__cuda_meet_attended, _h, _floats, _norm, _logits, _all.
+   gives: exl2__cuda_meet_attended, _h, _expert_h, _floats, _norm, _logits, _all.
 
    Each function does nothing for a model that has all columns. The GPUs enqueue the same meetings in the same order
    (kernels_src/meet_args.h). What a GPU reads of another one must stay there until the next meeting. The memory of
@@ -62,7 +62,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_meet_attended(exl2__cuda_model *m, const ex
         return EXL2_OK;
     }
     exl2k_meet_args a = exl2__cuda_meet_args(m, offsetof(exl2__cuda_buffers, natural));
-    uint32_t unit = exl2__columns_heads(s->head_dim) * s->head_dim * (c->heads / c->kv_heads);
+    uint32_t unit = exl2__columns_heads(s->head_dim, s->columns_unit) * s->head_dim * (c->heads / c->kv_heads);
     exl2__cuda_meet_ends(&a, exl2__shape_attended(s), unit, 1, 2);
     a.from_pitch = a.to_pitch = m->b.attended_pitch * 2;
     a.to = m->b.attended;
@@ -79,9 +79,32 @@ EXL2__PRIVATE exl2_result exl2__cuda_meet_h(exl2__cuda_model *m, const exl2__lay
     uint32_t rows = m->pass.by_wg ? exl2__cuda_wg_rows(m->pass.row_count) : exl2__cuda_tile_rows(m);
     uint32_t inter = exl2__cuda_matrix_of(layer->matrix[EXL2__ROLE_DOWN])->in;
     exl2k_meet_args a = exl2__cuda_meet_args(m, offsetof(exl2__cuda_buffers, h));
-    exl2__cuda_meet_ends(&a, inter, 0, rows ? 32 : 1, rows ? rows * EXL2K_STEP : 2);
+    exl2__cuda_meet_ends(&a, inter, m->plan->shape.columns_unit, rows ? 32 : 1, rows ? rows * EXL2K_STEP : 2);
     a.from_pitch = a.to_pitch = m->b.h_pitch * 2;
     return exl2__cuda_meet(m, &a, rows ? 1 : m->pass.row_count);
+}
+
+#define EXL2__CUDA_MEET_ROWS 32768u /* of one meeting: fewer than a grid may have */
+
+/* h of experts: `rows` rows of `pitch` elements, which begin `offset` bytes after where `buffer` points. */
+EXL2__PRIVATE exl2_result exl2__cuda_meet_expert_h(exl2__cuda_model *m, size_t buffer, uint64_t offset, uint32_t rows,
+                                                   uint32_t pitch)
+{
+    if (!exl2__columns_are_cut(&m->columns)) {
+        return EXL2_OK;
+    }
+    exl2k_meet_args a = exl2__cuda_meet_args(m, buffer);
+    exl2__cuda_meet_ends(&a, m->plan->shape.experts.inter, m->plan->shape.columns_unit, 1, 2);
+    a.from_pitch = a.to_pitch = pitch * 2;
+    for (uint32_t some; rows > 0; rows -= some, offset = (uint64_t)some * a.to_pitch) {
+        some = exl2__min32(rows, EXL2__CUDA_MEET_ROWS);
+        for (uint32_t i = 0; i < a.count; i++) {
+            a.from[i] += offset;
+        }
+        a.to += offset;
+        EXL2__TRY(exl2__cuda_meet(m, &a, some));
+    }
+    return EXL2_OK;
 }
 
 /* Rows of `hidden` floats: the residual, or results of blocks. */
@@ -92,31 +115,32 @@ EXL2__PRIVATE exl2_result exl2__cuda_meet_floats(exl2__cuda_model *m, size_t buf
         return EXL2_OK;
     }
     exl2k_meet_args a = exl2__cuda_meet_args(m, buffer);
-    exl2__cuda_meet_ends(&a, hidden, 0, 1, sizeof(float));
+    exl2__cuda_meet_ends(&a, hidden, m->plan->shape.columns_unit, 1, sizeof(float));
     a.from_pitch = a.to_pitch = hidden * (uint32_t)sizeof(float);
     return exl2__cuda_meet(m, &a, m->pass.row_count);
 }
 
-/* After a product of few rows that adds to the residual as `of` says (exl2__cuda_residual). */
-EXL2__PRIVATE exl2_result exl2__cuda_meet_norm(exl2__cuda_model *m, const exl2k_gemv_args *of)
+/* After a product of few rows that adds to the residual as `of` says (exl2__cuda_residual). experts: the product is one
+   with experts. */
+EXL2__PRIVATE exl2_result exl2__cuda_meet_norm(exl2__cuda_model *m, const exl2k_gemv_args *of, bool experts)
 {
     const exl2__shape *s = &m->plan->shape;
     if (!exl2__columns_are_cut(&m->columns)) {
         return EXL2_OK;
     }
-    uint32_t strips = (uint32_t)exl2__align_up(s->hidden, 32) / EXL2__CUDA_STRIP;
+    uint32_t strips = (uint32_t)exl2__align_up(s->hidden, experts ? EXL2__CUDA_STRIP : 32) / EXL2__CUDA_STRIP;
     exl2k_meet_norm_args a = {
         .meet = exl2__cuda_meet_args(m, offsetof(exl2__cuda_buffers, residual)), .rows_at = exl2__cuda_rows_at(m),
         .out = of->out, .weight = of->weight, .sums_before = of->sums_before, .sums_out = of->sums_out,
         .out_pitch = of->out_pitch, .out_step = of->out_step ? of->out_step : EXL2K_STEP,
         .slots = exl2__cuda_residual_ctas(m), .hidden = s->hidden, .eps = s->norm_eps,
-        .inverse_hidden = 1.0f / (float)s->hidden
+        .inverse_hidden = 1.0f / (float)s->hidden, .by_lanes = experts
     };
     a.strips = strips / a.slots;
     a.slots_with_more = strips % a.slots;
     a.meet.map = of->map;
     a.meet.from_pitch = a.meet.to_pitch = s->hidden * (uint32_t)sizeof(float);
-    exl2__cuda_meet_ends(&a.meet, s->hidden, 0, 1, sizeof(float));
+    exl2__cuda_meet_ends(&a.meet, s->hidden, s->columns_unit, 1, sizeof(float));
     uint32_t each = EXL2K_MEET_THREADS / 32;
     exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(a.slots, each), .y = m->pass.row_count,
                              .threads = EXL2K_MEET_THREADS };
@@ -130,7 +154,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_meet_logits(exl2__cuda_model *m, uint32_t r
         return EXL2_OK;
     }
     exl2k_meet_args a = exl2__cuda_meet_args(m, offsetof(exl2__cuda_buffers, logits));
-    exl2__cuda_meet_ends(&a, exl2__cuda_matrix_of(m->plan->head)->cut[0].all, 0, 1, sizeof(float));
+    exl2__cuda_meet_ends(&a, exl2__cuda_matrix_of(m->plan->head)->cut[0].all, m->plan->shape.columns_unit, 1,
+                         sizeof(float));
     a.from_pitch = a.to_pitch = m->b.stride * (uint32_t)sizeof(float);
     for (uint32_t i = 0; i < a.count; i++) { /* the table of a tied head may have more rows than there are logits */
         a.ends[i] = exl2__min32(a.ends[i], a.from_pitch);

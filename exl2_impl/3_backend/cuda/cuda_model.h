@@ -296,20 +296,20 @@ static inline bool exl2__cuda_has_map(const exl2__matrix_desc *part)
     return part->kind != EXL2__MATRIX_DENSE && (!exl2__cuda_is_down(part) || part->uses & EXL2__USE_NATURAL);
 }
 
-/* The columns that the device has of a part. Tables that are read by row, routers and experts are not cut. */
+/* The columns that the device has of a part. Tables that are read by row, and routers, are not cut. */
 EXL2__PRIVATE exl2__cuda_cut exl2__cuda_cut_of(const exl2__cuda_model *m, const exl2__matrix_desc *part)
 {
     exl2__cuda_cut cut = { 0, part->out, exl2__cuda_strips(part), exl2__cuda_strips(part), part->out };
-    const exl2__columns *c = &m->columns;
-    bool whole = part->uses & (EXL2__USE_ROUTER | EXL2__USE_EXPERT) || !(part->uses & EXL2__USE_PRODUCT);
-    if (!exl2__columns_are_cut(c) || whole) {
+    bool whole = part->uses & EXL2__USE_ROUTER || !(part->uses & EXL2__USE_PRODUCT);
+    if (!exl2__columns_are_cut(&m->columns) || whole) {
         return cut;
     }
-    uint32_t end = exl2__columns_begin(part->out, part->unit, c->count, c->index + 1);
-    cut.first = exl2__columns_begin(part->out, part->unit, c->count, c->index);
-    cut.columns = end - cut.first;
-    cut.strips = cut.columns == 0 ? 0 : (end == part->out ? cut.whole : end / EXL2__CUDA_STRIP)
-                                        - cut.first / EXL2__CUDA_STRIP;
+    exl2__columns_run own = exl2__columns_of(&m->columns, part->out, part->unit);
+    uint32_t end = own.first + own.count;
+    cut.first = own.first;
+    cut.columns = own.count;
+    cut.strips = own.count == 0 ? 0 : (end == part->out ? cut.whole : end / EXL2__CUDA_STRIP)
+                                      - own.first / EXL2__CUDA_STRIP;
     return cut;
 }
 
@@ -338,7 +338,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const
         return bytes;
     }
     for (uint32_t i = 0; i < count && exl2__matrix_is_exl3(parts[i].kind); i++) {
-        bytes += exl2__cuda_exl3_bytes(&parts[i]);
+        bytes += exl2__cuda_exl3_bytes(&parts[i], exl2__cuda_cut_of(m, &parts[i]).columns);
     }
     if (exl2__matrix_is_exl3(parts->kind)) {
         return bytes + exl2__cuda_experts_bytes(parts);

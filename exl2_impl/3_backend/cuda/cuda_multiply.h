@@ -83,11 +83,15 @@ EXL2__PRIVATE exl2_result exl2__cuda_alone_product(exl2__cuda_model *m, exl2__op
     if (kind != EXL2__CUDA_ACT) {
         return exl2__cuda_alone_parts(m, of, a, rows);
     }
-    uint32_t inter = exl2__cuda_matrix_of(of.matrix)->feed[0].out, some;
+    const exl2__cuda_matrix *w = exl2__cuda_matrix_of(of.matrix);
+    uint32_t inter = w->feed[0].out, some;
     uint32_t most = m->pass.by_gemm ? exl2__cuda_split_rows_max(m->plan) : EXL2__CUDA_SPLIT_ROWS;
-    exl2k_act_mul_args join = { .from = m->b.split_out, .to = a.out, .rows_at = exl2__cuda_rows_at(m), .count = inter,
-                                .pitch = a.out_pitch, .act = exl2__cuda_act(m),
-                                .act_limit = m->plan->shape.act_limit };
+    exl2k_act_mul_args join = { .from = m->b.split_out, .to = a.out + w->cut[0].first * sizeof(uint16_t),
+                                .rows_at = exl2__cuda_rows_at(m), .count = inter, .pitch = a.out_pitch,
+                                .act = exl2__cuda_act(m), .act_limit = m->plan->shape.act_limit };
+    if (inter == 0) {
+        return EXL2_OK; /* the device has no columns of it */
+    }
     a.out_pitch = 2 * inter;
     a.out = m->b.split_out;
     for (uint32_t row = 0; row < rows; row += some) {

@@ -30,6 +30,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_block(exl2__cuda_model *m, exl2__operand of
     }
     EXL2__TRY(exl2__cuda_multiply(m, of, s->post_norms ? EXL2__CUDA_STORE : EXL2__CUDA_RESIDUAL, &a,
                                   m->pass.row_count));
+    if (of.role == EXL2__ROLE_DOWN && exl2__cuda_is_sparse(of.layer) && !s->post_norms) {
+        return EXL2_OK; /* experts add to the same columns first */
+    }
     return exl2__cuda_meet_floats(m, s->post_norms ? offsetof(exl2__cuda_buffers, branch)
                                                    : offsetof(exl2__cuda_buffers, residual));
 }
@@ -58,7 +61,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_residual(exl2__cuda_model *m, exl2__operand
     exl2k_gemv_args all = a;
     EXL2__TRY(exl2__cuda_multiply(m, of, EXL2__CUDA_RESIDUAL, &a, m->pass.row_count));
     EXL2__TRY(m->pass.by_gemm ? exl2__cuda_meet_floats(m, offsetof(exl2__cuda_buffers, residual))
-                              : exl2__cuda_meet_norm(m, &all));
+                              : exl2__cuda_meet_norm(m, &all, false));
     if (!m->pass.by_gemm) {
         m->pass.norm = (m->pass.norm + 1) % EXL2__CUDA_SUMS;
         m->pass.first_norm = false;
@@ -247,9 +250,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_mlp(exl2__cuda_model *m, const exl2__lay
     }
     exl2__cuda_tiled(m, &a.x_pitch, &a.x_step);
     exl2__cuda_tiled(m, &a.out_pitch, &a.out_step);
-    EXL2__TRY(exl2__cuda_multiply(m, exl2__operand_of(layer, EXL2__ROLE_GATE_UP), EXL2__CUDA_ACT, &a,
-                                  m->pass.row_count));
-    return exl2__cuda_meet_h(m, layer);
+    return exl2__cuda_multiply(m, exl2__operand_of(layer, EXL2__ROLE_GATE_UP), EXL2__CUDA_ACT, &a, m->pass.row_count);
 }
 
 EXL2__PRIVATE exl2_result exl2__cuda_do_gate_up(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
@@ -257,10 +258,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_gate_up(exl2__cuda_model *m, const exl2_
     (void)range;
     EXL2__TRY(exl2__cuda_do_mlp(m, layer));
 #ifndef EXL2_NO_MOE
-    return exl2__cuda_is_sparse(layer) ? exl2__cuda_expert_switch(m, layer) : EXL2_OK;
-#else
-    return EXL2_OK;
+    EXL2__TRY(exl2__cuda_is_sparse(layer) ? exl2__cuda_expert_switch(m, layer) : EXL2_OK);
 #endif
+    return exl2__cuda_meet_h(m, layer);
 }
 
 EXL2__PRIVATE exl2_result exl2__cuda_do_down(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
