@@ -1,8 +1,8 @@
 /* models.c: whole models on the GPU: logits and greedy text compared with the CPU's, and logits that stay equal bit for
    bit whatever rows of their kind share the pass. Rows that are given as the embeddings of their tokens have the bits
    of the tokens; final hidden states are compared with the CPU's.
-   takes: [folders of models; default: the goldens, and those of EXL3 in $EXL2_TEST_DATA]; a GPU; $EXL2_TEST_KERNELS,
-          $EXL2_TEST_LARGE. A folder with a tokenizer.json counts as a trained model.
+   takes: [goldens | exl3 | folders of models; default: the goldens, and those of EXL3 in $EXL2_TEST_DATA]; a GPU;
+          $EXL2_TEST_KERNELS, $EXL2_TEST_LARGE. A folder with a tokenizer.json counts as a trained model.
    gives: exit code 0, 1, or 77 without a GPU; the largest difference of logits of each model. */
 #define EXL2__CUDA_UNIT_NS 4u /* heads are cut, too, where passes run unit by unit */
 #define EXL2__CUDA_LARGE_HIDDEN (check_env("EXL2_TEST_LARGE") ? 0u : 4096u) /* 0: all matrices are large */
@@ -415,8 +415,9 @@ int main(int argc, char **argv)
     static const char *const stored[] = { "exl2-mixed", "exl2-4bit", "llama3-rope", "qwen3" };
     static const char *const of_exl3[] = { "exl3-llama", "exl3-qwen3", "exl3-qwen2-padded", "exl3-mixtral" };
     const char *golden = check_env("EXL2_GOLDEN_DIR") ? check_env("EXL2_GOLDEN_DIR") : EXL2_GOLDEN_DIR;
+    bool goldens = argc < 2 || strcmp(argv[1], "goldens") == 0, exl3 = argc < 2 || strcmp(argv[1], "exl3") == 0;
     char path[1024];
-    for (int i = 1; i < argc; i++) {
+    for (int i = 1; i < argc && !goldens && !exl3; i++) {
         snprintf(path, sizeof path, "%s/tokenizer.json", argv[i]);
         FILE *trained = fopen(path, "rb");
         off_max = trained ? OFF_MAX_SENSITIVE : OFF_MAX;
@@ -426,12 +427,12 @@ int main(int argc, char **argv)
         run_model(argv[i]);
     }
     off_max = OFF_MAX_SENSITIVE;
-    for (size_t i = 0; i < EXL2__COUNT(stored) && argc < 2; i++) {
+    for (size_t i = 0; i < EXL2__COUNT(stored) && goldens; i++) {
         snprintf(path, sizeof path, "%s/models/%s", golden, stored[i]);
         run_model(path);
     }
     const char *shared = check_env("EXL2_TEST_DATA");
-    for (size_t i = 0; i < EXL2__COUNT(of_exl3) && argc < 2 && shared; i++) {
+    for (size_t i = 0; i < EXL2__COUNT(of_exl3) && exl3 && shared; i++) {
         snprintf(path, sizeof path, "%s/fixtures/exl3/%s", shared, of_exl3[i]);
         off_max = strstr(of_exl3[i], "mixtral") ? OFF_MAX_ROUTED : OFF_MAX_SENSITIVE;
         run_model(path);
