@@ -513,10 +513,19 @@
    memory: of as few layers as must be, or of host_mlps layers. Attention, K and V and the head stay on the GPU; if
    these do not fit, the load fails with BUDGET. Of several cards each sheds its own last layers.
    exl2_model_info.host_mlps and host_weight_bytes say what the CPU has. It is as fast as your cores and their memory
-   are, so set exl2_parallel. It computes rows of prompts, too, hundreds of times slower than a GPU. A step has cpu_us
-   for its part and gpu_us for the GPU's; in between it looks for the GPU's rows for up to 0.2 ms, and with `wait`
-   until they are there. A parked model loads again with the same layers on the CPU, or fails with BUDGET if a cap has
-   become too small for that. Adapters (lora_max) and pictures (vision.images) are not supported there.
+   are, so set exl2_parallel. A step has cpu_us for its part and gpu_us for the GPU's; in between it looks for the GPU's
+   rows for up to 0.2 ms, and with `wait` until they are there. A parked model loads again with the same layers on the
+   CPU, or fails with BUDGET if a cap has become too small for that. Adapters (lora_max) and pictures (vision.images)
+   are not supported there.
+
+   Rows of prompts have these MLPs on the GPU, where they are hundreds of times faster: their weights are copied to it
+   once for each pass, while the layers before are computed. A pass then takes at least their bytes (half of
+   host_weight_bytes) divided by the speed of such copies, so a prompt of few rows takes as long as one of hundreds. It
+   needs GPU memory for one more layer's MLP, or for two with experts, and the weights in host memory twice: packed as
+   the CPU reads them, and in pinned memory as the GPU does. The CPU computes rows of prompts, too, in these cases, and
+   exl2_model_info.host_prompts is true: host_prompts of the desc is set; host_mlps is 1 (with experts 1 or 2); the GPU
+   or host_bytes_max has no room for that; or the engine chooses the number of MLPs, and would need twice as many, or
+   more. This is decided before anything is read, and holds for all rows of prompts of that model.
 
    exl2_model_open begins a load that exl2_step continues, in parts of less than a millisecond: reading the tokenizer
    and the headers, too. Two parts cannot be cut: the tables of one very large matrix (a head with 262,144 tokens), and
@@ -1466,6 +1475,7 @@ typedef struct exl2_model_desc {
     exl2_offload offload;      /* no effect on a model that runs on the CPU */
     uint32_t host_mlps;        /* AUTO: layers, the last ones of each GPU, whose MLPs the CPU computes; 0 = as few as
                                   the caps allow */
+    bool host_prompts;         /* the CPU computes rows of prompts there, too, in half of the host memory (section 6) */
     exl2_vision_desc vision;   /* pictures as input */
     exl2_event_fn on_event;    /* LOAD events; its result is ignored */
     void *user;
@@ -1483,7 +1493,8 @@ typedef struct exl2_card_info { /* what lies on one GPU of a model */
     uint32_t device;           /* index in exl2_engine_info.devices */
     uint32_t first_layer, layers;
     uint64_t weight_bytes, cache_bytes, scratch_bytes;
-    uint32_t host_mlps;        /* of so many of its last layers, the CPU computes the MLPs */
+    uint32_t host_mlps;        /* of so many of its last layers, the CPU computes the MLPs, */
+    bool host_prompts;         /* of rows of prompts, too */
     float columns;             /* its share of the columns of these layers; 1 = all */
 } exl2_card_info;
 
@@ -1519,7 +1530,9 @@ typedef struct exl2_model_info { /* constant once the headers are read, but for 
     uint64_t image_bytes;      /* part of scratch_bytes that the tower and pictures need */
     uint64_t device_bytes;     /* part of the sum on GPUs; 0 = the model runs on the CPU */
     uint32_t host_mlps;        /* layers of a model on GPUs whose MLPs the CPU computes; */
-    uint64_t host_weight_bytes; /* their part of weight_bytes */
+    bool host_prompts;         /* on some of its GPUs it does so for rows of prompts, too; */
+    uint64_t host_weight_bytes; /* their part of weight_bytes, in host memory: twice what they have, where the GPU
+                                   computes rows of prompts */
     exl2_card_info cards[EXL2_DEVICES_MAX]; /* [card_count] */
     uint32_t card_count;       /* 0 = the model runs on the CPU */
     uint64_t cache_bytes_per_token; /* of all layers */

@@ -167,6 +167,7 @@ EXL2__SIZE_BEGIN
 #include "3_backend/cuda/cuda_buffers.h"
 #include "3_backend/cuda/cuda_order.h"
 #include "3_backend/cuda/cuda_model.h"
+#include "3_backend/cuda/cuda_streamed.h"
 #include "3_backend/cuda/cuda_make.h"
 #include "3_backend/cuda/cuda_make_exl3.h"
 #include "3_backend/cuda/cuda_make_experts.h"

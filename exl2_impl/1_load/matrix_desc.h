@@ -100,6 +100,8 @@ typedef struct exl2__matrix_desc {
     uint32_t uses;                /* EXL2__USE_*: how the model uses the matrix */
     uint32_t unit;                /* columns that stay together where devices share a matrix; 0: as columns.h says */
     uint32_t expert, experts;     /* EXPERT: the expert, and the number of experts of its layer */
+    uint32_t streamed;            /* 1 + the part of exl2__streamed that it belongs to; 0: it stays in the backend's
+                                     memory */
     exl2__affine affine;          /* AFFINE */
     exl2__exl3 exl3;              /* EXL3, EXL3_TABLE */
     bool dequantized;             /* `kind` is DENSE for the backend, but the files hold codes of the kind `stored` */

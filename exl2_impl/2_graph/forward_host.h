@@ -6,16 +6,27 @@
    A layer whose MLP the host computes is two parts. The device computes attention and copies the rows of its residual
    to pinned memory; the host adds the MLP to them, with the layer's norm before it; the device goes on with what it
    finds there. Nothing else crosses. The host has the rows in pieces, whose size changes no bits (a row's bits do not
-   depend on other rows there), and computes rows of prompts and sampled ones alike: each has one place, always. */
+   depend on other rows there).
+
+   Each kind of row has one place, always, however many rows a pass has. Sampled rows have the host. So have rows of
+   prompts, unless the span has room to compute these with weights that are copied to it (exl2__streamed). */
 #ifndef EXL2__FORWARD_HOST_H
 #define EXL2__FORWARD_HOST_H
 
 #include "forward.h"
 
+/* Layers of the span whose MLPs the host computes in this pass. */
+static inline uint32_t exl2__forward_host_mlps(const exl2__forward *f)
+{
+    const exl2__span *span = exl2__forward_span(f);
+    bool streamed = f->step.kind == EXL2__ROWS_PROMPT && span->streamed.parts > 0;
+    return streamed ? 0 : span->host_mlps;
+}
+
 /* The unit before which the next rows cross; `units` of the span, if none do any more. */
 static inline uint32_t exl2__forward_crossing(const exl2__forward *f, uint32_t units)
 {
-    return units - exl2__forward_span(f)->host_mlps + f->crossed;
+    return units - exl2__forward_host_mlps(f) + f->crossed;
 }
 
 /* Begins the next piece of rows. */

@@ -79,7 +79,7 @@ static inline exl2_result exl2__forward_queue_units(exl2__forward *f, exl2__queu
 {
     const exl2__span *span = exl2__forward_span(f);
     const exl2__backend_queue *queue = span->backend->queue;
-    bool crosses = f->crossed < span->host_mlps, last = exl2__forward_in_last_span(f) && !crosses;
+    bool crosses = f->crossed < exl2__forward_host_mlps(f), last = exl2__forward_in_last_span(f) && !crosses;
     bool ends = last && !exl2__forward_has_parts(f);
     bool grouped = f->group_count > 1, gives = ends || (last && grouped); /* rows of the part want logits */
     bool masks = !gives || f->masks == EXL2__MASKS_READY;
@@ -172,7 +172,7 @@ static inline exl2_result exl2__forward_queue_pass(exl2__forward *f, exl2__queue
     for (bool more = !all && !f->queued && !f->on_host; more;) { /* once for each span of each part */
         EXL2__TRY(exl2__forward_queue_units(f, budget, &more));
     }
-    if (f->on_host || (f->queued && f->crossed < exl2__forward_span(f)->host_mlps)) {
+    if (f->on_host || (f->queued && f->crossed < exl2__forward_host_mlps(f))) {
         return exl2__forward_queue_host(f, budget, status);
     }
     if (all || !f->queued) {

@@ -183,6 +183,18 @@ static inline const exl2__lora_matrix *exl2__operand_lora(const exl2__lora_store
     return &store->matrices[(size_t)of.layer->index * store->places + exl2__role_lora_place(of.role, of.expert, part)];
 }
 
+/* The matrices of the host's MLPs with which a device computes rows of prompts (forward_host.h). They stay in pinned
+   host memory, packed as the device has matrices, and come to one of two areas of its memory while such a pass runs.
+   Parts are numbered in the order of their use: gate and up of a layer, then its down; or, where one of the layers has
+   experts, all matrices of a layer. Part i comes to area i % 2. */
+typedef struct exl2__streamed {
+    uint32_t parts;              /* 0: there are none: the host computes rows of prompts, too */
+    uint32_t first;              /* layer of part 0 */
+    bool by_layer;               /* a part is all matrices of a layer */
+    uint64_t area_bytes[2];      /* in the memory for weights */
+    uint64_t host_bytes;         /* of all parts */
+} exl2__streamed;
+
 /* What a backend must know before it can prepare. The sizes are final. */
 typedef struct exl2__plan {
     exl2__shape shape;            /* of the whole model */
@@ -208,6 +220,9 @@ typedef struct exl2__plan {
     uint32_t host_mlps;           /* of a span: another backend computes the MLPs of so many of its last layers
                                      (forward_host.h); these have no phases, matrices and norms of an MLP then */
     exl2__layer *host_layers;     /* [shape.layers] those MLPs, as that backend has them; NULL: there are none */
+    exl2__streamed streamed;      /* of a span: of these layers */
+    exl2__layer *prompt_layers;   /* [shape.layers] all layers, as spans with `streamed` compute rows of prompts; NULL:
+                                     no span has it */
     exl2__matrix *embed, *head;   /* embed: a dense table of one part, read by row, which the first span has. head: of
                                      the last span. Tied models of one span have head = embed */
     exl2__matrix *positions;      /* a table of the same kind, or NULL */
@@ -463,6 +478,9 @@ typedef struct exl2__backend_memory {
     exl2_result (*keep_packed)(exl2__device *d, exl2__work *work);
     void (*drop)(exl2__device *d);
     exl2_result (*restore)(exl2__device *d, exl2__work *work);
+    /* After the last matrix of a part of exl2__plan.streamed (exl2__matrix_desc.streamed): copies the part to host
+       memory. PENDING: the slice of work is used up; call it again. */
+    exl2_result (*keep_streamed)(exl2__device *d, exl2__work *work);
     /* Slots of pages in host memory, after `reserve` and until `drop` or `close`. tier_open: PENDING: the slice of work
        is used up; call it again. tier_move enqueues copies, in their order, after the passes before and before those
        that follow. tier_ns: estimated time of the copy of a page, or of computing it among rows of a prompt. */

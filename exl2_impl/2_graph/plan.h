@@ -132,6 +132,26 @@ static inline void exl2__plan_divide(const exl2__plan *p, exl2__layer *layer, ex
     layer->phase_count = attention;
 }
 
+/* Once all weights are there: fills one of exl2__plan.prompt_layers. If it is streamed, it has its phases and its MLP
+   already, and gets what else the layer has. */
+static inline void exl2__plan_join(const exl2__plan *p, const exl2__layer *layer, bool streamed, exl2__layer *prompt)
+{
+    exl2__layer mlp = *prompt;
+    *prompt = *layer;
+    if (!streamed) {
+        return;
+    }
+    prompt->phases = mlp.phases;
+    prompt->phase_count = mlp.phase_count;
+    for (uint32_t role = EXL2__ROLE_GATE_UP; role < EXL2__ROLE_SINGLES; role++) {
+        prompt->matrix[role] = mlp.matrix[role];
+    }
+    memcpy(prompt->experts, mlp.experts, sizeof prompt->experts);
+    prompt->choice_bias = mlp.choice_bias;
+    prompt->mlp_norm = p->shape.parallel ? layer->attn_norm : mlp.mlp_norm;
+    prompt->mlp_post_norm = mlp.mlp_post_norm;
+}
+
 /* Number of pointers to matrices that the layers with experts have. */
 static inline uint64_t exl2__plan_expert_pointers(const exl2__config *config)
 {

@@ -27,7 +27,8 @@ typedef struct exl2__span {
     exl2__plan plan;             /* the model's, as the device sees it */
     exl2__arena weights, cache;  /* of a backend that has no memory of its own */
     bool reserved;               /* of a backend that has: the memory for the weights is there */
-    uint32_t host_mlps;          /* the host computes the MLPs of so many of its last layers */
+    uint32_t host_mlps;          /* the host computes the MLPs of so many of its last layers, */
+    exl2__streamed streamed;     /* or of these, but for rows of prompts */
 } exl2__span;
 
 #define EXL2__SPANS_HOST_ROWS 128u /* the host computes the rows of a pass by so many, which limits its work memory */
@@ -37,6 +38,7 @@ typedef struct exl2__spans {
     uint32_t count;              /* 0: the model has no weights */
     exl2__span host;             /* computes MLPs of layers of all spans, without pages. backend NULL: there is none */
     bool host_affine;            /* the host may have matrices of GPTQ or AWQ */
+    bool host_prompts;           /* it computes rows of prompts, too: no span has `streamed` */
 } exl2__spans;
 
 /* The backend, which is the same for all spans; NULL: the model has no weights. */
@@ -104,6 +106,16 @@ static inline uint32_t exl2__spans_host_count(const exl2__spans *s)
     return count;
 }
 
+/* Whether a span computes rows of prompts with MLPs of the host. */
+static inline bool exl2__spans_stream(const exl2__spans *s)
+{
+    bool streams = false;
+    for (uint32_t i = 0; i < s->count; i++) {
+        streams = streams || s->span[i].streamed.parts > 0;
+    }
+    return streams;
+}
+
 static inline bool exl2__spans_are_open(const exl2__spans *s)
 {
     return s->count > 0 && exl2__spans_last(s)->device != NULL;
@@ -146,6 +158,7 @@ static inline void exl2__spans_share_host(exl2__spans *s, const exl2__plan *plan
     exl2__plan *p = &s->host.plan;
     *p = *plan;
     p->layers = plan->host_layers;
+    p->streamed = (exl2__streamed){ 0 };
     p->shape.layers = 2;
     p->layers_before = p->layers_after = 1;
     p->embed = p->positions = p->head = NULL;
@@ -174,6 +187,7 @@ static inline void exl2__spans_share(exl2__spans *s, const exl2__plan *plan)
         p->head = exl2__plan_has_head(p) ? plan->head : NULL;
         p->final_norm = exl2__plan_has_head(p) ? plan->final_norm : (exl2__norm){ NULL, NULL };
         p->host_mlps = s->span[i].host_mlps;
+        p->streamed = s->span[i].streamed;
 #ifndef EXL2_NO_VISION
         p->tower = i == 0 ? plan->tower : NULL;
 #endif

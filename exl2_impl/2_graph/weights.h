@@ -1,7 +1,7 @@
 /* weights.h: the tensors of a model as a list of units, and the matrices of each unit as the files hold them.
    takes: config, the tensor table.
    gives: exl2__weights, exl2__weights_is_host, exl2__weights_role, exl2__weights_place, exl2__weights_use,
-          exl2__weights_find.
+          exl2__weights_find; exl2__weights_is_streamed, exl2__weights_is_twice.
    owns:  the tensor table and the staging buffer, until exl2__weights_close.
 
    The model is a list of units (units.h). The norms of a layer are read before its first unit. Where the embedding is
@@ -21,6 +21,7 @@
 /* Bytes of the matrices and norms that a layer's MLP has: in its span's memory, or in that of the host. */
 typedef struct exl2__weights_mlp {
     uint64_t span_bytes, host_bytes;
+    uint64_t up_bytes, down_bytes; /* part of span_bytes that exl2__streamed may have: gate and up, and experts; down */
 } exl2__weights_mlp;
 
 typedef struct exl2__weights {
@@ -40,6 +41,9 @@ typedef struct exl2__weights {
     uint64_t *layer_bytes;            /* NULL, or [layers + 1]: the same of each layer, and of what follows them */
     exl2__weights_mlp *mlp_bytes;     /* NULL, or [layers], where MLPs may go to the host */
     uint64_t host_bytes;              /* packed, in the memory of the host; not part of weight_bytes */
+    exl2__streamed streamed[EXL2__SPANS_MAX]; /* of spans */
+    uint64_t streamed_bytes;          /* of all of these, in pinned host memory; not part of either */
+    uint64_t moved[EXL2__SPANS_MAX];  /* bytes that a span has less by this */
     bool host_affine;                 /* the host would get matrices of GPTQ or AWQ */
     exl2__span *host;                 /* while loading: exl2__spans.host, or NULL */
     uint64_t disk_bytes;              /* all matrices as stored, for bits per weight */
@@ -70,6 +74,8 @@ typedef struct exl2__weights {
     uint32_t part_row;                /* and of its codes up to this row, if the backend gets it dequantized */
     exl2__matrix_tables part_tables;
     exl2__rows_slice slice;           /* rows that are read, and not yet given to the backend; data NULL: none */
+    bool second;                      /* the span has the unit, and the host gets it, too */
+    bool keeping;                     /* a part of exl2__streamed is complete, and is being copied to host memory */
     uint64_t touched;                 /* position in the span's arena for weights */
     uint64_t read_bytes;              /* part of code_bytes that has been read */
     exl2__hash_sums content;          /* of content_id.h: of the tables or codes that are being read */
@@ -80,6 +86,12 @@ typedef struct exl2__weights {
     exl2__matrix_desc parts[3];       /* its matrices */
     exl2__matrix *matrix;             /* the same, in the backend */
 } exl2__weights;
+
+/* Bytes in host memory of a model whose spans have memory of their own. */
+static inline uint64_t exl2__weights_away(const exl2__weights *w)
+{
+    return w->host_bytes + w->streamed_bytes;
+}
 
 /* Whether the head of a tied model is a copy of the embedding in another span, which is the last unit. */
 static inline bool exl2__weights_has_copy(const exl2__weights *w)
@@ -152,28 +164,6 @@ static inline exl2__role exl2__weights_role(exl2__unit_kind kind)
         [EXL2__UNIT_EXPERT_DOWN] = EXL2__ROLE_EXPERT_DOWN
     };
     return roles[kind];
-}
-
-/* The layer of a unit, as its span or the host has it. */
-static inline exl2__layer *exl2__weights_layer(const exl2__unit *u, exl2__plan *plan)
-{
-    bool host = plan->host_layers && exl2__weights_is_mlp(u->kind) && plan->host_layers[u->layer].phase_count;
-    return &(host ? plan->host_layers : plan->layers)[u->layer];
-}
-
-/* The member of the plan that the unit belongs to. */
-static inline exl2__matrix **exl2__weights_place(const exl2__unit *u, exl2__plan *plan)
-{
-    switch (u->kind) {
-    case EXL2__UNIT_EMBED:
-        return &plan->embed;
-    case EXL2__UNIT_POSITIONS:
-        return &plan->positions;
-    case EXL2__UNIT_HEAD:
-        return &plan->head;
-    default:
-        return exl2__layer_matrix(exl2__weights_layer(u, plan), exl2__weights_role(u->kind), u->expert);
-    }
 }
 
 static inline void exl2__weights_close(exl2__ctx *c, exl2__weights *w)
@@ -281,10 +271,57 @@ EXL2__PRIVATE exl2_result exl2__weights_find_for(exl2__ctx *c, const exl2__weigh
     return EXL2_OK;
 }
 
-/* Whether the host gets the unit. */
+/* Whether the span and the host get the MLP of a layer. */
+static inline bool exl2__weights_is_streamed(const exl2__weights *w, uint32_t layer)
+{
+    return exl2__weights_is_host(w, layer) && w->streamed[exl2__weights_span_of(w, layer)].parts > 0;
+}
+
+/* Whether the span gets the unit, and then the host. */
+static inline bool exl2__weights_is_twice(const exl2__weights *w, const exl2__unit *u)
+{
+    return exl2__weights_is_mlp(u->kind) && exl2__weights_is_streamed(w, u->layer);
+}
+
+/* Whether the host gets the unit now. */
 static inline bool exl2__weights_to_host(const exl2__weights *w, const exl2__unit *u)
 {
-    return exl2__weights_is_mlp(u->kind) && exl2__weights_is_host(w, u->layer);
+    bool host = exl2__weights_is_mlp(u->kind) && exl2__weights_is_host(w, u->layer);
+    return host && (w->second || !exl2__weights_is_twice(w, u));
+}
+
+/* The layer of a unit, as its span or the host has it. */
+static inline exl2__layer *exl2__weights_layer(const exl2__weights *w, const exl2__unit *u, exl2__plan *plan)
+{
+    bool host = exl2__weights_to_host(w, u), streamed = !host && exl2__weights_is_twice(w, u);
+    return &(streamed ? plan->prompt_layers : host ? plan->host_layers : plan->layers)[u->layer];
+}
+
+/* The member of the plan that the unit belongs to. */
+static inline exl2__matrix **exl2__weights_place(const exl2__weights *w, const exl2__unit *u,
+                                                 exl2__plan *plan)
+{
+    switch (u->kind) {
+    case EXL2__UNIT_EMBED:
+        return &plan->embed;
+    case EXL2__UNIT_POSITIONS:
+        return &plan->positions;
+    case EXL2__UNIT_HEAD:
+        return &plan->head;
+    default:
+        return exl2__layer_matrix(exl2__weights_layer(w, u, plan), exl2__weights_role(u->kind), u->expert);
+    }
+}
+
+/* exl2__matrix_desc.streamed of the unit's matrices. */
+static inline uint32_t exl2__weights_streamed(const exl2__weights *w, const exl2__unit *u)
+{
+    const exl2__streamed *s = &w->streamed[exl2__weights_span_of(w, u->layer)];
+    if (!exl2__weights_is_twice(w, u) || u->kind == EXL2__UNIT_ROUTER || w->second) {
+        return 0;
+    }
+    uint32_t layer = u->layer - s->first;
+    return 1 + (s->by_layer ? layer : 2 * layer + (u->kind == EXL2__UNIT_DOWN));
 }
 
 /* The same as the backend that computes with the unit gets them. The host computes with all kinds. */
@@ -292,7 +329,11 @@ EXL2__PRIVATE exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *
                                              exl2__matrix_desc *parts)
 {
     exl2__unit_make(&w->config, index, u);
-    return exl2__weights_find_for(c, w, index, w->one_kind && !exl2__weights_to_host(w, u), u, parts);
+    EXL2__TRY(exl2__weights_find_for(c, w, index, w->one_kind && !exl2__weights_to_host(w, u), u, parts));
+    for (uint32_t part = 0; part < u->count; part++) {
+        parts[part].streamed = exl2__weights_streamed(w, u);
+    }
+    return EXL2_OK;
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* weights_headers.h: reads the headers of all tensors in slices, checks each one, and adds up what the model will need.
    takes: config, model folder, a backend's device.
    gives: exl2__weights_reader and exl2__weights_read_begin, _slice and _end; exl2__weights_cut,
-          exl2__weights_may_move, exl2__weights_move;
+          exl2__weights_may_move, exl2__weights_move, exl2__weights_move_back;
           exl2__weights_more_bytes, exl2__weights_loading_bytes. */
 #ifndef EXL2__WEIGHTS_HEADERS_H
 #define EXL2__WEIGHTS_HEADERS_H
@@ -74,9 +74,10 @@ EXL2__PRIVATE exl2_result exl2__weights_read_tensors(exl2__weights_reader *r, ex
     return EXL2_OK;
 }
 
-/* Adds the bytes that the host needs for a unit of an MLP, which has `span_bytes` in the memory of its span. Buffers of
-   loading are as large as either of the two needs. */
-EXL2__PRIVATE exl2_result exl2__weights_measure_host(exl2__weights_reader *r, uint32_t index, uint64_t span_bytes)
+/* Adds the bytes that the host needs for a unit of an MLP, which has `span_bytes` in the memory of its span, of which
+   exl2__streamed may have `streamed`. Buffers of loading are as large as either of the two needs. */
+EXL2__PRIVATE exl2_result exl2__weights_measure_host(exl2__weights_reader *r, uint32_t index, uint64_t span_bytes,
+                                                     uint64_t streamed)
 {
     exl2__weights *w = r->w;
     exl2__unit u;
@@ -90,7 +91,10 @@ EXL2__PRIVATE exl2_result exl2__weights_measure_host(exl2__weights_reader *r, ui
         w->host_affine = w->host_affine || parts[part].kind == EXL2__MATRIX_AFFINE;
     }
     w->tables_bytes = exl2__max64(w->tables_bytes, tables);
+    bool down = u.kind == EXL2__UNIT_DOWN;
     w->mlp_bytes[u.layer].span_bytes += span_bytes;
+    w->mlp_bytes[u.layer].up_bytes += down ? 0 : streamed;
+    w->mlp_bytes[u.layer].down_bytes += down ? streamed : 0;
     w->mlp_bytes[u.layer].host_bytes += r->host->matrix_bytes(NULL, parts, u.count);
     return EXL2_OK;
 }
@@ -150,7 +154,14 @@ EXL2__PRIVATE exl2_result exl2__weights_measure_unit(exl2__weights_reader *r, ui
     w->tables_bytes = exl2__max64(w->tables_bytes, tables);
     EXL2__TRY(exl2__weights_unit_bytes(r, parts, u.count, &bytes));
     exl2__weights_add_bytes(w, u.kind == EXL2__UNIT_HEAD ? EXL2__UNIT_NO_LAYER : u.layer, bytes);
-    return r->host && exl2__weights_is_mlp(u.kind) ? exl2__weights_measure_host(r, index, bytes) : EXL2_OK;
+    if (!r->host || !exl2__weights_is_mlp(u.kind)) {
+        return EXL2_OK;
+    }
+    for (uint32_t part = 0; part < u.count; part++) {
+        parts[part].streamed = 1;
+    }
+    uint64_t streamed = u.kind == EXL2__UNIT_ROUTER ? 0 : r->backend->matrix_bytes(r->device, parts, u.count);
+    return exl2__weights_measure_host(r, index, bytes, streamed);
 }
 
 /* For a backend that needs one kind: finds out which layers have experts in GPTQ or AWQ, in EXL3, and others. Before
@@ -374,17 +385,35 @@ static inline void exl2__weights_may_move(exl2__weights_reader *r, const exl2__b
 EXL2__PRIVATE void exl2__weights_move(exl2__weights *w, const exl2__spans *spans)
 {
     for (uint32_t i = 0; i < spans->count; i++) {
+        const exl2__streamed *streamed = &spans->span[i].streamed;
         w->host_mlps[i] = spans->span[i].host_mlps;
+        w->streamed[i] = *streamed;
+        w->streamed_bytes += streamed->host_bytes;
+        w->moved[i] = 0;
         for (uint32_t layer = w->span_end[i] - w->host_mlps[i]; layer < w->span_end[i]; layer++) {
             const exl2__weights_mlp *mlp = &w->mlp_bytes[layer];
-            w->weight_bytes -= mlp->span_bytes;
-            w->span_bytes[i] -= mlp->span_bytes;
+            w->moved[i] += streamed->parts ? mlp->up_bytes + mlp->down_bytes : mlp->span_bytes;
             w->host_bytes += mlp->host_bytes;
         }
+        w->moved[i] -= streamed->area_bytes[0] + streamed->area_bytes[1];
+        w->weight_bytes -= w->moved[i];
+        w->span_bytes[i] -= w->moved[i];
     }
     if (w->host_bytes) { /* slices of these are read there */
         w->staging_bytes = exl2__max64(w->staging_bytes, w->slice_bytes);
     }
+}
+
+/* Takes that back. */
+EXL2__PRIVATE void exl2__weights_move_back(exl2__weights *w, const exl2__spans *spans)
+{
+    for (uint32_t i = 0; i < spans->count; i++) {
+        w->weight_bytes += w->moved[i];
+        w->span_bytes[i] += w->moved[i];
+        w->moved[i] = w->host_mlps[i] = 0;
+        w->streamed[i] = (exl2__streamed){ 0 };
+    }
+    w->host_bytes = w->streamed_bytes = 0;
 }
 
 /* Reads on, in slices. Of what it allocates, only the tensor table remains after the end. */

@@ -24,7 +24,7 @@ EXL2__PRIVATE exl2_result exl2__weights_norms(exl2__ctx *c, exl2__weights *w, ex
     exl2__unit_vector vectors[EXL2__UNIT_VECTORS_MAX];
     uint32_t count = exl2__unit_vectors(&w->config, layer, vectors);
     float *values = (float *)w->staging;
-    bool host = exl2__weights_is_host(w, layer);
+    bool host = exl2__weights_is_host(w, layer), streamed = exl2__weights_is_streamed(w, layer);
     for (uint32_t i = 0; i < count; i++) {
         exl2__unit_vector *v = &vectors[i];
         bool present;
@@ -35,10 +35,13 @@ EXL2__PRIVATE exl2_result exl2__weights_norms(exl2__ctx *c, exl2__weights *w, ex
             exl2__hash_sums_add(c->cpu_path, &w->content, values, v->count * sizeof *values);
             exl2__content_id_add_part(w->content_sum, &w->content, layer, i, EXL2__CONTENT_ID_VECTOR);
         }
-        if (present && !(host && exl2__weights_is_mlp_vector(v))) {
-            EXL2__TRY(backend->vector_make(device, arena, values, v->count, exl2__unit_vector_place(v, plan, layer)));
+        bool mlp = host && exl2__weights_is_mlp_vector(v);
+        if (present && (!mlp || streamed)) {
+            exl2__plan of_prompts = { .layers = plan->prompt_layers };
+            EXL2__TRY(backend->vector_make(device, arena, values, v->count,
+                                           exl2__unit_vector_place(v, mlp ? &of_prompts : plan, layer)));
         }
-        if (present && host && (exl2__weights_is_mlp_vector(v) || exl2__weights_is_shared(w, v))) {
+        if (present && host && (mlp || exl2__weights_is_shared(w, v))) {
             exl2__plan of_host = { .layers = plan->host_layers };
             EXL2__TRY(w->host->backend->vector_make(w->host->device, &w->host->weights, values, v->count,
                                                     exl2__unit_vector_place(v, &of_host, layer)));
@@ -57,7 +60,7 @@ EXL2__PRIVATE exl2_result exl2__weights_add_tables(const exl2__ctx *c, exl2__wei
 {
     exl2_cpu_path path = c->cpu_path;
     exl2__matrix_kind stored = exl2__matrix_stored(d);
-    if (exl2__weights_is_copy(w, w->unit)) { /* it counts once */
+    if (exl2__weights_is_copy(w, w->unit) || w->second) { /* it counts once */
         return EXL2_OK;
     }
     if (w->part_group == 0) {
@@ -147,7 +150,7 @@ EXL2__PRIVATE exl2_result exl2__weights_open_parts(exl2__ctx *c, exl2__weights *
             w->part_group = w->part_row = 0;
         }
         EXL2__TRY_DONE(exl2__weights_add_tables(c, w, part, work));
-        if (part->dequantized) {
+        if (part->dequantized && !w->second) {
             EXL2__TRY_DONE(exl2__weights_add_codes(c, w, part, work));
         }
         w->part_begun = w->part_read = false;
@@ -191,7 +194,7 @@ EXL2__PRIVATE exl2_result exl2__weights_open_unit(exl2__ctx *c, exl2__weights *w
         return EXL2_PENDING;
     }
     EXL2__TRY(to.backend->matrix_make(to.device, to.arena, w->parts, w->now.count, &w->matrix));
-    *exl2__weights_place(&w->now, plan) = w->matrix;
+    *exl2__weights_place(w, &w->now, plan) = w->matrix;
     w->found = false;
     w->opened = true;
     return w->now.kind == EXL2__UNIT_QKV ? exl2__weights_norms(c, w, plan, w->now.layer, backend, device, arena)
@@ -218,9 +221,9 @@ EXL2__PRIVATE exl2_result exl2__weights_read(exl2__ctx *c, exl2__weights *w, con
     if (w->row == 0) {
         exl2__hash_sums_begin(&w->content);
     }
-    desc->affine.content = awq ? &w->content : NULL;
+    bool copy = exl2__weights_is_copy(w, w->unit) || w->second;
+    desc->affine.content = awq && !copy ? &w->content : NULL;
     EXL2__TRY(exl2__weights_read_rows(c, &w->tensors, desc, w->row, rows, has_memory, memory));
-    bool copy = exl2__weights_is_copy(w, w->unit);
     if (!awq && !desc->dequantized && !copy) { /* those are added by exl2__weights_add_codes */
         exl2__hash_sums_add(c->cpu_path, &w->content, memory, rows * row_bytes);
     }
@@ -238,7 +241,7 @@ EXL2__PRIVATE exl2_result exl2__weights_read(exl2__ctx *c, exl2__weights *w, con
 static inline void exl2__weights_next(exl2__weights *w)
 {
     const exl2__matrix_desc *desc = &w->parts[w->part];
-    w->read_bytes += w->slice.rows * exl2__weights_row_bytes(desc);
+    w->read_bytes += w->second ? 0 : w->slice.rows * exl2__weights_row_bytes(desc);
     w->row += w->slice.rows;
     w->slice = (exl2__rows_slice){ 0, 0, NULL };
     if (w->row == exl2__weights_rows(desc)) {
@@ -246,8 +249,12 @@ static inline void exl2__weights_next(exl2__weights *w)
         w->part++;
     }
     if (w->part == w->now.count) {
+        bool streamed = exl2__weights_streamed(w, &w->now) > 0;
+        const exl2__streamed *s = &w->streamed[exl2__weights_span_of(w, w->now.layer)];
+        w->keeping = streamed && (!s->by_layer || w->unit + 1 == exl2__unit_first_of(&w->config, w->now.layer + 1));
+        w->second = !w->second && exl2__weights_is_twice(w, &w->now);
         w->part = 0;
-        w->unit++;
+        w->unit += !w->second;
         w->opened = false;
     }
 }
@@ -258,6 +265,10 @@ EXL2__PRIVATE exl2_result exl2__weights_until(exl2__ctx *c, exl2__weights *w, ui
                                               exl2__work *work)
 {
     while (w->unit < end) {
+        if (w->keeping) { /* the host's turn with the unit comes after it */
+            EXL2__TRY_DONE(backend->memory->keep_streamed(device, work));
+            w->keeping = false;
+        }
         if (!w->opened) {
             EXL2__TRY_DONE(exl2__weights_open_unit(c, w, plan, backend, device, arena, work));
         }
@@ -278,6 +289,9 @@ EXL2__PRIVATE exl2_result exl2__weights_slice(exl2__ctx *c, exl2__weights *w, ex
 {
     EXL2__TRY_DONE(exl2__weights_until(c, w, exl2__weights_units(w), plan, backend, device, arena, work));
     plan->head = w->tied && !exl2__weights_has_copy(w) ? plan->embed : plan->head;
+    for (uint32_t i = 0; plan->prompt_layers && i < w->config.layers; i++) {
+        exl2__plan_join(plan, &plan->layers[i], exl2__weights_is_streamed(w, i), &plan->prompt_layers[i]);
+    }
     return exl2__weights_norms(c, w, plan, EXL2__UNIT_NO_LAYER, backend, device, arena);
 }
 

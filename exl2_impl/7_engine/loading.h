@@ -71,10 +71,7 @@ EXL2__PRIVATE exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m,
     }
     const exl2_model_info *info = &m->info;
     bool on_device = exl2__objects_has_memory(m);
-    /* Allocated by now: */
-    uint64_t tables = exl2__weights_loading_bytes(&m->weights) - exl2__weights_more_bytes(&m->weights);
-    uint64_t more = m->scratch_bytes + exl2__loading_peak(m) - tables;
-    more += on_device ? m->weights.host_bytes : info->weight_bytes + info->cache_bytes;
+    uint64_t more = exl2__loading_more(m) + (on_device ? 0 : info->weight_bytes + info->cache_bytes);
     if (more > exl2__alloc_room(c)) {
         return exl2__fail(c, EXL2_ERR_BUDGET,
                           "%s needs %llu bytes (weights %llu, cache %llu), but host_bytes_max leaves %llu", m->path,

@@ -177,12 +177,21 @@ static inline void exl2__loading_layers(exl2__model *m, exl2__arena *scratch)
     uint64_t host = m->weights.host_bytes ? m->weights.config.layers : 0;
     m->plan.host_layers =
         host ? (exl2__layer *)exl2__arena_alloc_zeroed(scratch, host * sizeof(exl2__layer)) : NULL;
+    uint64_t prompt = exl2__spans_stream(&m->spans) ? m->weights.config.layers : 0;
+    m->plan.prompt_layers =
+        prompt ? (exl2__layer *)exl2__arena_alloc_zeroed(scratch, prompt * sizeof(exl2__layer)) : NULL;
     uint64_t pointers = exl2__plan_expert_pointers(&m->weights.config);
+    uint64_t more = prompt ? pointers : 0;
+    exl2__matrix **others = (exl2__matrix **)exl2__arena_alloc_zeroed(scratch, more * sizeof *others);
     exl2__matrix **experts = (exl2__matrix **)exl2__arena_alloc_zeroed(scratch, pointers * sizeof *experts);
     bool turns = exl2__loading_turns(m);
     uint8_t *axis = (uint8_t *)exl2__arena_alloc(scratch, turns ? m->weights.config.rotary / 2 : 0);
     if (m->plan.layers) {
         exl2__plan_layers(&m->plan, &m->weights.config, m->plan.layers);
+        if (m->plan.prompt_layers) {
+            memcpy(m->plan.prompt_layers, m->plan.layers, (size_t)prompt * sizeof *m->plan.layers);
+            exl2__plan_experts(&m->weights.config, others, m->plan.prompt_layers);
+        }
         exl2__plan_experts(&m->weights.config, experts, m->plan.layers);
         for (uint32_t i = 0; m->plan.host_layers && i < m->weights.config.layers; i++) {
             if (exl2__weights_is_host(&m->weights, i)) {
@@ -246,6 +255,15 @@ EXL2__PRIVATE uint64_t exl2__loading_peak(const exl2__model *m)
         ready = exl2__spans_host_bytes(&m->spans, m->weights.slice_bytes, true);
     }
     return exl2__max64(loading, ready) + exl2__loading_packed_bytes(m) + exl2__loading_tier_bytes(m);
+}
+
+/* Host bytes that loading will still allocate, after headers and text, besides weights and pages of a backend without
+   memory of its own. */
+static inline uint64_t exl2__loading_more(const exl2__model *m)
+{
+    uint64_t tables = exl2__weights_loading_bytes(&m->weights) - exl2__weights_more_bytes(&m->weights);
+    uint64_t more = m->scratch_bytes + exl2__loading_peak(m) - tables;
+    return more + (exl2__objects_has_memory(m) ? exl2__weights_away(&m->weights) : 0);
 }
 
 /* Bytes of scratch memory with `pages` pages; sets the plan's pages. */

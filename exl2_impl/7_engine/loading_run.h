@@ -69,7 +69,7 @@ EXL2__PRIVATE exl2_result exl2__loading_again_read(exl2_engine *e, exl2__model *
     exl2__store64(head, m->weights.content_head[0]);
     exl2__store64(head + 8, m->weights.content_head[1]);
     bool same = memcmp(head, m->content_head, sizeof head) == 0
-             && m->weights.weight_bytes + m->weights.host_bytes + m->info.tower_bytes == m->info.weight_bytes;
+             && m->weights.weight_bytes + exl2__weights_away(&m->weights) + m->info.tower_bytes == m->info.weight_bytes;
     return same ? EXL2_OK : exl2__loading_changed(e, m);
 }
 

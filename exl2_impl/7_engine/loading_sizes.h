@@ -155,7 +155,7 @@ EXL2__PRIVATE exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m
     without_pages += exl2__loading_peak(m);
     uint64_t host_per_page = (has_memory ? 0 : page_bytes) + 1;
     host_per_page += with_pages > without_pages ? (with_pages - without_pages) / EXL2__LOADING_SAMPLE_PAGES : 0;
-    uint64_t host_fixed = without_pages + m->weights.host_bytes;
+    uint64_t host_fixed = without_pages + m->weights.host_bytes + m->weights.streamed_bytes;
     host_fixed += has_memory ? 0 : m->weights.weight_bytes + exl2__loading_tower_bytes(m) + window_bytes;
     uint64_t wanted = m->desc.cache.tokens;
     uint64_t host_room = exl2__alloc_room(&e->ctx);
@@ -263,7 +263,7 @@ EXL2__PRIVATE void exl2__loading_info_bytes(const exl2_engine *e, exl2__model *m
     exl2__store64(m->content_head + 8, m->weights.content_head[1]);
     info->tower_bytes = exl2__loading_tower_bytes(m);
     info->host_pages = m->plan.host_pages;
-    info->weight_bytes = m->weights.weight_bytes + m->weights.host_bytes + info->tower_bytes;
+    info->weight_bytes = m->weights.weight_bytes + exl2__weights_away(&m->weights) + info->tower_bytes;
 #ifndef EXL2_NO_VISION
     info->image_bytes = exl2__images_bytes(m);
     info->tower = m->images.on ? m->images.config.family : NULL;
@@ -288,6 +288,21 @@ EXL2__PRIVATE void exl2__loading_info_bytes(const exl2_engine *e, exl2__model *m
                         + buffers;
 }
 
+/* Host memory that there will be room for once the readers are closed. */
+static inline uint64_t exl2__loading_room(const exl2_engine *e, const exl2__model *m)
+{
+    uint64_t room = exl2__alloc_room(&e->ctx), readers = sizeof *m->loading + m->loading->layers.size;
+    return room + exl2__min64(readers, UINT64_MAX - room);
+}
+
+/* Chooses what lies on each device, and the number of pages. */
+EXL2__PRIVATE exl2_result exl2__loading_place(exl2_engine *e, exl2__model *m)
+{
+    exl2__loading_usual_pages(m); /* what the GPU must have room for */
+    EXL2__TRY(exl2__offload_choose(&e->ctx, m));
+    return exl2__loading_fit(e, m);
+}
+
 /* Decides every size. */
 EXL2__PRIVATE exl2_result exl2__loading_sizes(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
@@ -303,9 +318,13 @@ EXL2__PRIVATE exl2_result exl2__loading_sizes(exl2_engine *e, exl2__model *m, ex
     }
     uint64_t before = e->ctx.host_bytes; /* devices close, and one opens for the CPU's part */
     EXL2__TRY(exl2__loading_plan(&e->ctx, m));
-    exl2__loading_usual_pages(m); /* what the GPU must have room for */
-    EXL2__TRY(exl2__offload_choose(&e->ctx, m));
-    EXL2__TRY(exl2__loading_fit(e, m));
+    m->spans.host_prompts = m->desc.host_prompts;
+    EXL2__TRY(exl2__loading_place(e, m));
+    if (exl2__spans_stream(&m->spans) && exl2__loading_more(m) > exl2__loading_room(e, m)) {
+        m->spans.host_prompts = true; /* which needs less host memory */
+        exl2__offload_reset(m);
+        EXL2__TRY(exl2__loading_place(e, m));
+    }
     m->loading->opened_bytes += e->ctx.host_bytes - before;
     exl2__loading_info(m);
     exl2__loading_info_bytes(e, m, m->loading->opened_bytes);

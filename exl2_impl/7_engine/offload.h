@@ -1,10 +1,12 @@
 /* offload.h: which layers of a model leave their MLPs to the CPU, because their GPU has no room for them.
    takes: exl2_model_desc.offload and host_mlps; the bytes of the layers' MLPs; the room on each GPU.
    gives: exl2__offload_check, exl2__offload_may, exl2__offload_mlps, exl2__offload_choose, exl2__offload_cut,
-          exl2__offload_again, exl2__offload_info.
+          exl2__offload_reset, exl2__offload_again, exl2__offload_info.
 
    Each span sheds MLPs from its last layer on until the rest, with K and V and buffers, has room. Experts of a layer go
-   together, as nobody knows before a pass which of them it needs. */
+   together, as nobody knows before a pass which of them it needs. The CPU computes sampled rows with them. Rows of
+   prompts are hundreds of times faster on the GPU, to which the weights are copied for each pass (exl2__streamed): that
+   needs areas for one layer (two, with experts), and the weights in host memory twice, as CPU and GPU pack them. */
 #ifndef EXL2__OFFLOAD_H
 #define EXL2__OFFLOAD_H
 
@@ -18,6 +20,9 @@ EXL2__PRIVATE exl2_result exl2__offload_check(exl2__ctx *c, const exl2_model_des
     }
     if (d->host_mlps && d->offload == EXL2_OFFLOAD_NONE) {
         return exl2__fail(c, EXL2_ERR_ARG, "%s: host_mlps is %u, but offload is EXL2_OFFLOAD_NONE", call, d->host_mlps);
+    }
+    if (d->host_prompts && d->offload == EXL2_OFFLOAD_NONE) {
+        return exl2__fail(c, EXL2_ERR_ARG, "%s: host_prompts is set, but offload is EXL2_OFFLOAD_NONE", call);
     }
     return EXL2_OK;
 }
@@ -35,14 +40,45 @@ static inline exl2__weights_mlp *exl2__offload_mlps(const exl2__model *m, exl2__
     return (exl2__weights_mlp *)exl2__arena_alloc_zeroed(arena, bytes);
 }
 
-/* Bytes that the span would need on its GPU with `pages` pages if it left `mlps` MLPs to the CPU. */
-EXL2__PRIVATE uint64_t exl2__offload_needs(exl2__model *m, uint32_t span, uint32_t mlps, uint32_t pages)
+/* How the span's GPU computes rows of prompts with the last `mlps` MLPs, which the CPU has. Zeroed: it does not, as
+   the areas would need as much memory as these MLPs, or the desc does not want it. */
+EXL2__PRIVATE exl2__streamed exl2__offload_streamed(const exl2__model *m, uint32_t span, uint32_t mlps)
 {
-    const exl2__span *s = &m->spans.span[span];
-    uint64_t bytes = m->weights.span_bytes[span];
-    for (uint32_t i = 0; i < mlps; i++) {
-        bytes -= m->weights.mlp_bytes[s->end - 1 - i].span_bytes;
+    const exl2__config *config = &m->weights.config;
+    uint32_t end = m->spans.span[span].end;
+    exl2__streamed s = { .first = end - mlps };
+    for (uint32_t i = s.first; i < end; i++) {
+        s.by_layer = s.by_layer || exl2__unit_sparse(config, i);
     }
+    if (m->spans.host_prompts || mlps < (s.by_layer ? 3u : 2u)) {
+        return (exl2__streamed){ 0 };
+    }
+    s.parts = s.by_layer ? mlps : 2 * mlps;
+    for (uint32_t i = s.first; i < end; i++) {
+        const exl2__weights_mlp *mlp = &m->weights.mlp_bytes[i];
+        uint64_t all = mlp->up_bytes + mlp->down_bytes;
+        uint64_t up = s.by_layer ? all : mlp->up_bytes, down = s.by_layer ? 0 : mlp->down_bytes;
+        uint32_t area = s.by_layer ? (i - s.first) % 2 : 0;
+        s.area_bytes[area] = exl2__max64(s.area_bytes[area], up);
+        s.area_bytes[1] = exl2__max64(s.area_bytes[1], down);
+        s.host_bytes += all;
+    }
+    return s;
+}
+
+/* Bytes that the span needs on its GPU with `pages` pages if it leaves `mlps` MLPs to the CPU, as it does from now on;
+   streams: but for rows of prompts. */
+EXL2__PRIVATE uint64_t exl2__offload_needs(exl2__model *m, uint32_t span, uint32_t mlps, bool streams, uint32_t pages)
+{
+    exl2__span *s = &m->spans.span[span];
+    uint64_t bytes = m->weights.span_bytes[span];
+    s->host_mlps = mlps;
+    s->streamed = streams ? exl2__offload_streamed(m, span, mlps) : (exl2__streamed){ 0 };
+    for (uint32_t i = 0; i < mlps; i++) {
+        const exl2__weights_mlp *mlp = &m->weights.mlp_bytes[s->end - 1 - i];
+        bytes -= s->streamed.parts ? mlp->up_bytes + mlp->down_bytes : mlp->span_bytes;
+    }
+    bytes += s->streamed.area_bytes[0] + s->streamed.area_bytes[1];
 #ifndef EXL2_NO_VISION
     bytes += span == 0 && m->plan.tower ? m->images.tower.weight_bytes : 0;
 #endif
@@ -63,19 +99,32 @@ static inline uint64_t exl2__offload_room(const exl2__model *m, uint32_t span)
     return most ? exl2__min64(room, most) : room;
 }
 
-/* Sets how many MLPs the span leaves to the CPU: desc.host_mlps, or as few as it can. BUDGET: it does not fit without
-   any. */
-EXL2__PRIVATE exl2_result exl2__offload_span(exl2__ctx *c, exl2__model *m, uint32_t span, uint32_t pages)
+/* The fewest MLPs, from `mlps` on, without which the span fits; all of them if it never does. */
+EXL2__PRIVATE uint32_t exl2__offload_fewest(exl2__model *m, uint32_t span, uint32_t mlps, bool streams, uint32_t pages)
 {
-    exl2__span *s = &m->spans.span[span];
-    uint32_t first = span ? m->spans.span[span - 1].end : 0, layers = s->end - first;
+    uint32_t first = span ? m->spans.span[span - 1].end : 0, layers = m->spans.span[span].end - first;
     uint64_t room = exl2__offload_room(m, span);
-    uint32_t mlps = exl2__min32(m->desc.host_mlps, layers);
-    while (!m->desc.host_mlps && mlps < layers && exl2__offload_needs(m, span, mlps, pages) > room) {
+    while (mlps < layers && exl2__offload_needs(m, span, mlps, streams, pages) > room) {
         mlps++;
     }
-    uint64_t needs = exl2__offload_needs(m, span, mlps, pages);
-    s->host_mlps = mlps;
+    return mlps;
+}
+
+/* Sets how many MLPs the span leaves to the CPU: desc.host_mlps, or as few as it can. The GPU computes rows of prompts
+   with them if its memory has room for that; if desc.host_mlps does not say how many, and it needs more MLPs on the CPU
+   then, there must be fewer than twice as many. BUDGET: it does not fit without any. */
+EXL2__PRIVATE exl2_result exl2__offload_span(exl2__ctx *c, exl2__model *m, uint32_t span, uint32_t pages)
+{
+    uint32_t first = span ? m->spans.span[span - 1].end : 0, layers = m->spans.span[span].end - first;
+    uint64_t room = exl2__offload_room(m, span);
+    uint32_t given = exl2__min32(m->desc.host_mlps, layers);
+    uint32_t mlps = given ? given : exl2__offload_fewest(m, span, 0, false, pages);
+    uint32_t more = given ? given : exl2__offload_fewest(m, span, mlps, true, pages);
+    bool fits = exl2__offload_needs(m, span, more, true, pages) <= room;
+    if (fits && m->spans.span[span].streamed.parts && (given || more < 2 * mlps)) {
+        return EXL2_OK;
+    }
+    uint64_t needs = exl2__offload_needs(m, span, mlps, false, pages);
     if (needs <= room) {
         return EXL2_OK;
     }
@@ -93,6 +142,17 @@ EXL2__PRIVATE exl2_result exl2__offload_move(exl2__ctx *c, exl2__model *m)
     exl2__weights_move(&m->weights, &m->spans);
     m->spans.host_affine = m->weights.host_affine;
     return m->spans.host.backend ? EXL2_OK : exl2__spans_open_host(c, &m->spans, &exl2__cpu_backend);
+}
+
+/* Takes back what was chosen. */
+EXL2__PRIVATE void exl2__offload_reset(exl2__model *m)
+{
+    for (uint32_t i = 0; i < m->spans.count; i++) {
+        m->spans.span[i].host_mlps = 0;
+        m->spans.span[i].streamed = (exl2__streamed){ 0 };
+    }
+    exl2__weights_move_back(&m->weights, &m->spans);
+    exl2__spans_share(&m->spans, &m->plan);
 }
 
 /* Chooses the MLPs of each span that go to the CPU, with so many pages. */
@@ -126,6 +186,7 @@ EXL2__PRIVATE exl2_result exl2__offload_cut(exl2__ctx *c, exl2__model *m, uint32
     exl2__cards found, trial;
     double low = 1, high = EXL2__OFFLOAD_TIMES, time = 1e18; /* only room counts */
     least = exl2__min32(least, *pages);
+    exl2__offload_reset(m);
     bool fits = exl2__cards_find(m, least, &found);
     if (fits && !m->desc.host_mlps) {
         return exl2__cards_cut(c, m, least, pages);
@@ -159,9 +220,13 @@ EXL2__PRIVATE exl2_result exl2__offload_again(exl2__ctx *c, exl2__model *m)
 static inline void exl2__offload_info(const exl2__model *m, exl2_model_info *info)
 {
     info->host_mlps = exl2__spans_host_count(&m->spans);
-    info->host_weight_bytes = m->weights.host_bytes;
+    info->host_weight_bytes = exl2__weights_away(&m->weights);
+    info->host_prompts = false;
     for (uint32_t i = 0; i < info->card_count; i++) {
-        info->cards[i].host_mlps = m->spans.span[i].host_mlps;
+        const exl2__span *span = &m->spans.span[i];
+        info->cards[i].host_mlps = span->host_mlps;
+        info->cards[i].host_prompts = span->host_mlps > 0 && span->streamed.parts == 0;
+        info->host_prompts = info->host_prompts || info->cards[i].host_prompts;
     }
 }
 

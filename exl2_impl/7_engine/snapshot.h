@@ -105,7 +105,8 @@ EXL2__PRIVATE uint64_t exl2__snapshot_computation(const exl2_engine *e, const ex
         before = other->name;
     }
     for (uint32_t i = 0; m->info.host_mlps && i < m->info.card_count; i++) { /* and on what computes MLPs */
-        const uint32_t host[] = { m->info.cards[i].host_mlps, e->info.cpu_path == EXL2_CPU_C };
+        const exl2_card_info *card = &m->info.cards[i];
+        const uint32_t host[] = { card->host_mlps, card->host_prompts, e->info.cpu_path == EXL2_CPU_C };
         exl2__snapshot_key_add(&key, host, sizeof host);
     }
     for (uint32_t i = 0; i < m->plan.rope_count; i++) {

@@ -18,6 +18,17 @@ static void *device_bytes(uint64_t address, uint64_t bytes)
     return memory;
 }
 
+/* Executes what other streams have queued, up to a launch, or to a wait for what has not happened. */
+static void run_ahead(const object *stream)
+{
+    for (object *o = fake_first(); o; o = o->next) {
+        while (o->kind == STREAM && o != stream && o->first && o->first->kind != OP_LAUNCH
+               && (o->first->kind != OP_WAIT || !o->first->object || o->first->object->id >= o->first->from)) {
+            fake_run_until(o, o->first->id);
+        }
+    }
+}
+
 /* Checks that no argument is an address of freed memory; then runs the kernel. */
 static void launch(const object *stream, const op *o)
 {
@@ -31,6 +42,9 @@ static void launch(const object *stream, const op *o)
     if (fake.fault_at && --fake.fault_at == 0) {
         fake.lost = fake.fault_code;
     } else if (fake.run) {
+        if (fake.ahead) {
+            run_ahead(stream);
+        }
         fake.running = stream->context->device;
         fake.run(o->object->name, arguments, o->grid);
     }

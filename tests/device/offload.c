@@ -1,8 +1,9 @@
 /* offload.c: models whose MLPs, or experts, the CPU computes for one layer, or for all: a row has the same bits alone,
    among others, in whole passes, in frames, unit by unit, and by more threads; a saved session goes on with its K and V
-   where as many layers are offloaded, and without them elsewhere; a parked model goes on. Memory is as planned. `golden
-   host N` compares words with the goldens.
-   takes: the goldens; kernels, as all programs of this folder.
+   where as many layers are offloaded, and without them elsewhere; a parked model goes on, from files and from packed
+   weights. Where the GPU computes rows of prompts with weights that are copied to it, they have the bits that they have
+   without offload. Memory is as planned. `golden host N` compares words with the goldens.
+   takes: the goldens; shared fixtures with experts in three layers; kernels, as all programs of this folder.
    gives: exit code 0, 1, or 77 without a GPU. */
 #define RIG_BACKEND EXL2_BACKEND_CUDA
 #include "../../demo/common/pool.h"
@@ -19,11 +20,14 @@ typedef struct outcome {
     size_t saved_bytes;
 } outcome;
 
+static bool host_prompts, keep_packed; /* of the descs */
+
 static rig open_with(const char *model, uint32_t host_mlps, pool *threads)
 {
     exl2_engine_desc e = { .max_jobs = JOBS + 2, .max_sessions = JOBS + 4 };
-    exl2_model_desc m = { .path = model, .batch_max = JOBS, .prefill_chunk = 128, .offload = EXL2_OFFLOAD_AUTO,
-                          .host_mlps = host_mlps };
+    exl2_model_desc m = { .path = model, .batch_max = JOBS, .prefill_chunk = 128, .keep_packed = keep_packed,
+                          .offload = host_mlps ? EXL2_OFFLOAD_AUTO : EXL2_OFFLOAD_NONE, .host_mlps = host_mlps,
+                          .host_prompts = host_mlps && host_prompts };
     exl2_model_info info;
     exl2_engine_stats stats;
     e.parallel = threads ? pool_hook(threads) : e.parallel;
@@ -34,6 +38,7 @@ static rig open_with(const char *model, uint32_t host_mlps, pool *threads)
     exl2_stats(r.engine, &stats);
     CHECK_INT(stats.device_bytes, info.device_bytes);
     CHECK_INT(info.host_mlps, host_mlps < info.layers ? host_mlps : info.layers);
+    CHECK_INT(info.host_prompts, host_mlps && (host_prompts || info.host_mlps <= (info.experts ? 2u : 1u)));
     return r;
 }
 
@@ -132,14 +137,33 @@ static void park(const rig *r)
     drain(r, &(exl2_step_desc){ .wait = true });
 }
 
+/* Rows of prompts, and so the first token of each job, are as without offload. */
+static void check_prompts(const char *path, const outcome *all)
+{
+    static outcome whole;
+    const exl2_step_desc step = { .wait = true };
+    rig r = open_with(path, 0, NULL);
+    use(&r, &step, MANY, false, &whole);
+    rig_close(&r);
+    for (uint32_t i = 0; i < MANY; i++) {
+        const rig_said *a = &whole.said[i], *b = &all->said[i];
+        CHECK(a->scored == b->scored && a->scored > 0);
+        CHECK(memcmp(a->scores, b->scores, a->scored * sizeof *a->scores) == 0);
+        CHECK(a->ids[0] == b->ids[0] && a->logprobs[0] == b->logprobs[0]);
+    }
+}
+
 static void model(const char *name, uint32_t host_mlps, pool *threads)
 {
     static outcome all, other;
     static rig_said said[2];
     const exl2_step_desc whole = { .wait = true }, frame = { .cpu_us = 300, .gpu_us = 100 };
     const exl2_step_desc units = { .gpu_us = 1, .wait = true };
-    printf("%s, %u layers offloaded\n", name, host_mlps);
-    rig r = open_with(rig_golden(name), host_mlps, NULL);
+    const char *path = strchr(name, '/') ? check_shared(name) : rig_golden(name);
+    exl2_model_info info;
+    printf("%s, %u layers offloaded%s\n", name, host_mlps, host_prompts ? ", prompts, too" : "");
+    rig r = open_with(path, host_mlps, NULL);
+    CHECK_INT(exl2_model_get(r.engine, r.model, &info), EXL2_OK);
     use(&r, &whole, MANY, false, &all);
     use(&r, &units, MANY, false, &other);
     check_alike("unit by unit", &all, &other, MANY);
@@ -156,11 +180,14 @@ static void model(const char *name, uint32_t host_mlps, pool *threads)
     use(&r, &whole, JOBS, false, &other);
     use(&r, &frame, JOBS, false, &other);
     rig_close(&r);
-    r = open_with(rig_golden(name), host_mlps, threads);
+    if (!info.host_prompts) {
+        check_prompts(path, &all);
+    }
+    r = open_with(path, host_mlps, threads);
     use(&r, &whole, MANY, false, &other);
     check_alike("by threads", &all, &other, MANY);
     rig_close(&r);
-    r = open_with(rig_golden(name), host_mlps == 1 ? 2 : 1, threads);
+    r = open_with(path, host_mlps == 1 ? 2 : 1, threads);
     go_on(&r, &all, false, &said[1]);
     rig_close(&r);
 }
@@ -172,7 +199,17 @@ int main(void)
     pool *threads = pool_open(4);
     for (size_t i = 0; threads && i < EXL2__COUNT(models); i++) {
         model(models[i], 1, threads);
+        keep_packed = i % 2; /* parks from files, or from packed weights */
         model(models[i], 99, threads);
+        host_prompts = i % 4 == 0;
+        if (host_prompts) {
+            model(models[i], 99, threads);
+        }
+        host_prompts = keep_packed = false;
+    }
+    for (uint32_t i = 0; threads && i < 2; i++) { /* with a shared expert; with a dense first layer */
+        keep_packed = i == 0;
+        model(i ? "fixtures/arch/glm4-moe" : "fixtures/arch/qwen2-moe", 99, threads);
     }
     pool_close(threads);
     return check_done();

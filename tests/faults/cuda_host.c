@@ -14,7 +14,8 @@
 
 static exl2_engine *cpu_engine; /* has the same model, whole, on the CPU */
 static uint32_t host_mlps;      /* layers of the model whose MLPs are away, */
-static bool host_layers[64];    /* and which they are */
+static bool host_layers[64];    /* which they are, */
+static bool host_prompts[64];   /* and whether rows of prompts get them there, too */
 static exl2__lora_set moods;    /* the control vector of all rows; steer_count 0: they have none */
 
 /* Element i of what the fake kernels make of a token's row before the first crossing. */
@@ -36,16 +37,18 @@ static void note_layers(const exl2_model_info *info)
 {
     host_mlps = info->host_mlps;
     memset(host_layers, 0, sizeof host_layers);
+    memset(host_prompts, 0, sizeof host_prompts);
     for (uint32_t i = 0; i < info->card_count; i++) {
         const exl2_card_info *card = &info->cards[i];
         for (uint32_t k = 0; k < card->host_mlps; k++) {
             host_layers[card->first_layer + card->layers - 1 - k] = true;
+            host_prompts[card->first_layer + card->layers - 1 - k] = card->host_prompts;
         }
     }
 }
 
-/* The row after these MLPs, as the model on the CPU computes them. */
-static void expected(uint32_t token, float *out)
+/* The row, one of a prompt or a sampled one, after these MLPs, as the model on the CPU computes them. */
+static void expected(uint32_t token, bool prompt, float *out)
 {
     static float vector[HIDDEN_MAX];
     const exl2__model *m = &cpu_engine->models[0];
@@ -67,7 +70,7 @@ static void expected(uint32_t token, float *out)
         const exl2__layer *layer = &m->plan.layers[k];
         for (uint32_t at = 0; at < layer->phase_count; at++) {
             exl2__range all = { 0, 0, 0, 0, at ? layer->phases[at - 1] : EXL2__PHASE_COUNT };
-            bool here = host_layers[k] && of_mlp(layer, at);
+            bool here = host_layers[k] && (!prompt || host_prompts[k]) && of_mlp(layer, at);
             all.end = here ? s->backend->items(s->device, layer->phases[at], layer, &all) : 0;
             switch (layer->phases[at]) {
 #define X(name) case EXL2__PHASE_##name: s->backend->name(s->device, layer, &all); break;
@@ -101,7 +104,7 @@ static void check_rows(const exl2k_sample_args *a)
     for (uint32_t i = 0; i < pass->logit_count; i++) {
         const exl2k_sampling *sampling = fake_model_at(a->samplings + i * sizeof *sampling, sizeof *sampling);
         const exl2k_row *row = fake_model_at(a->rows + sampling->row * sizeof *row, sizeof *row);
-        expected(row->token, want);
+        expected(row->token, fake_model_pages(a->rows, false)->kind == FAKE_ROWS_PROMPT, want);
         rows_checked++;
         if (!CHECK(memcmp(residual_of(sampling->row), want, hidden * sizeof *want) == 0)) {
             printf("  row %u of token %u\n", sampling->row, row->token);
@@ -256,7 +259,7 @@ static void values(const char *name, uint32_t mlps)
 
 static uint64_t card_bytes; /* memory of the GPU; 0: plenty */
 
-/* Loads the model within caps. Returns the number of MLPs that the CPU has, or the error. */
+/* Loads the model within caps; all rows have the CPU. Returns the number of MLPs that the CPU has, or the error. */
 static int load_within(const char *name, uint64_t device_cap, uint64_t host_cap, uint32_t mlps, exl2_model_info *info)
 {
     machine_make();
@@ -270,6 +273,7 @@ static int load_within(const char *name, uint64_t device_cap, uint64_t host_cap,
     exl2_model model;
     exl2_model_desc m = desc_of(name, mlps);
     m.offload = EXL2_OFFLOAD_AUTO;
+    m.host_prompts = true; /* cuda_streamed.c has the other ones */
     exl2_result r = exl2_model_load(e, &m, &model);
     if (r >= 0) {
         CHECK_INT(exl2_model_get(e, model, info), EXL2_OK);
@@ -520,6 +524,7 @@ int main(void)
     cuda_host_mlps = host_mlps = 1;
     memset(host_layers, 0, sizeof host_layers);
     host_layers[cpu_engine->models[0].plan.shape.layers - 1] = true;
+    memset(host_prompts, 1, sizeof host_prompts);
     cuda_ways_good(life);
     cuda_ways_sweep(life, bad, EXL2__COUNT(bad));
     exl2_close(cpu_engine);

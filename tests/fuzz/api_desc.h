@@ -62,6 +62,7 @@ static void api_make_model(exl2_model_desc *d)
     d->experts_active = folder == API_EXPERTS ? api_draw(4) : 0;
     d->offload = api_chance(3) ? EXL2_OFFLOAD_AUTO : EXL2_OFFLOAD_NONE;
     d->host_mlps = d->offload == EXL2_OFFLOAD_AUTO ? api_draw(4) : 0;
+    d->host_prompts = d->offload == EXL2_OFFLOAD_AUTO && api_chance(3);
     d->on_event = api_chance(2) ? api_hear_load : NULL;
     d->steer_max = !api.cuda && api_chance(2) ? 1 + api_draw(3) : 0;
     if (api_sees(folder) && !api_chance(5)) {

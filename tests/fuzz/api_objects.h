@@ -84,8 +84,9 @@ static void api_op_model_open(void)
     d._end_canary = api_chance(60);
     d.cache.format = api_chance(60) ? (exl2_kv)(4 + api_draw(2)) : d.cache.format;
     d.host_mlps += api_chance(60);
+    d.host_prompts = d.host_prompts || api_chance(60);
     bool bad = !d.path || d._end_canary || d.cache.format > EXL2_KV_Q4;
-    bad = bad || (d.host_mlps && d.offload == EXL2_OFFLOAD_NONE);
+    bad = bad || ((d.host_mlps || d.host_prompts) && d.offload == EXL2_OFFLOAD_NONE);
     exl2_result r = API_CALL(model_open, exl2_model_open(api.e, &d, &handle));
     memset(path, 'x', sizeof path);
     memset(&d, 0xEE, sizeof d);

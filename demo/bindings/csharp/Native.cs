@@ -207,6 +207,7 @@ namespace Exl2
         [MarshalAs(UnmanagedType.I1)] public bool split_auto;
         public int split, offload;
         public uint host_mlps;
+        [MarshalAs(UnmanagedType.I1)] public bool host_prompts;
         public exl2_vision_desc vision;
         public IntPtr on_event, user;
         public uint _end_canary;
@@ -261,6 +262,7 @@ namespace Exl2
         public uint device, first_layer, layers;
         public ulong weight_bytes, cache_bytes, scratch_bytes;
         public uint host_mlps;
+        [MarshalAs(UnmanagedType.I1)] public bool host_prompts;
         public float columns;
     }
 
@@ -281,6 +283,7 @@ namespace Exl2
         public IntPtr tower;
         public ulong tower_bytes, image_bytes, device_bytes;
         public uint host_mlps;
+        [MarshalAs(UnmanagedType.I1)] public bool host_prompts;
         public ulong host_weight_bytes;
         [MarshalAs(UnmanagedType.ByValArray, SizeConst = 8)] public exl2_card_info[] cards;
         public uint card_count;

@@ -34,6 +34,7 @@ EXL2__PRIVATE void exl2__cuda_close(exl2__device *device)
     exl2__ctx *c = m->c;
     exl2__cuda_release(m);
     exl2__cuda_packed_free(m);
+    exl2__cuda_streamed_close(m);
     exl2__free(c, m->orders, m->orders_max * sizeof *m->orders, EXL2_MEM_GENERAL);
     while (m->matrices) {
         exl2__cuda_matrix *next = m->matrices->next;
@@ -194,7 +195,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t w
     }
     uint32_t slots = exl2__cuda_slot_count(m->plan);
     EXL2__TRY(exl2__cuda_ring_open(m->gpu, &m->ring, slots, EXL2__CUDA_SLOT_BYTES, m->gpu->stream));
-    return exl2__cuda_arena_open(m->gpu, &m->weights, weight_bytes, EXL2_MEM_WEIGHTS);
+    EXL2__TRY(exl2__cuda_arena_open(m->gpu, &m->weights, weight_bytes, EXL2_MEM_WEIGHTS));
+    return exl2__cuda_streamed_open(m);
 }
 
 /* Products of 2,048 rows use a large GPU better than two of 1,024: an 8B model on an H200 is an eighth faster. Small
@@ -260,6 +262,7 @@ static const exl2__backend_memory exl2__cuda_backend_memory = {
     .keep_packed = exl2__cuda_keep_packed,
     .drop = exl2__cuda_drop,
     .restore = exl2__cuda_restore,
+    .keep_streamed = exl2__cuda_keep_streamed,
 };
 
 static const exl2__backend_queue exl2__cuda_backend_queue = {

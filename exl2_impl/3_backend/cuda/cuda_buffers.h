@@ -302,7 +302,10 @@ static inline uint64_t exl2__cuda_lora_t_bytes(const exl2__plan *p)
 }
 
 /* Layers with control vectors: those whose MLPs the device computes. The host adds those of the others. */
-static inline uint32_t exl2__cuda_steer_layers(const exl2__plan *p) { return exl2__plan_span(p) - p->host_mlps; }
+static inline uint32_t exl2__cuda_steer_layers(const exl2__plan *p)
+{
+    return exl2__plan_span(p) - (p->streamed.parts ? 0 : p->host_mlps);
+}
 
 /* Bytes of what passes with control vectors have: a number of each row, and the sets of the pass. Captured passes may
    have more rows than the plan. */

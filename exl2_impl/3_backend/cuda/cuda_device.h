@@ -32,7 +32,7 @@ typedef struct exl2__cuda_device { /* the engine keeps a pointer to it */
     exl2__cuda_context *context;
     bool retained;                /* context is the retained primary context; else it is the application's */
     exl2__cuda_stream *stream;    /* all kernels, in order */
-    exl2__cuda_stream *upload;    /* copies while loading */
+    exl2__cuda_stream *upload;    /* copies of weights while passes run (cuda_streamed.h) */
     uint32_t sm_count, l2_bytes;
     uint32_t memory_mbps;         /* peak read bandwidth of its memory, MB/s; 0: unknown */
     uint32_t shared_bytes;        /* shared memory that a block may use, within the application's cap */
@@ -380,6 +380,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_device_launch(exl2__cuda_device *d, exl2__c
 static inline void exl2__cuda_device_flush(exl2__cuda_device *d)
 {
 #if defined(_WIN32)
+    d->driver.stream_query(d->upload);
     d->driver.stream_query(d->stream);
 #else
     (void)d;

@@ -44,7 +44,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_queue_layer(exl2__cuda_model *m, const exl2
     m->pass.first_norm = exl2__cuda_begins_anew(m, layer);
     for (uint32_t i = 0; i < layer->phase_count; i++) {
         exl2__range range = { 0, 1, 0, 0, i ? layer->phases[i - 1] : EXL2__PHASE_COUNT };
+        EXL2__TRY(exl2__cuda_streamed_take(m, layer, layer->phases[i]));
         EXL2__TRY(exl2__cuda_do(m, layer->phases[i], layer, &range));
+        EXL2__TRY(exl2__cuda_streamed_done(m, layer, layer->phases[i]));
     }
     return EXL2_OK;
 }
@@ -85,6 +87,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_queue_plain(exl2__cuda_model *m, uint32_t b
         uint32_t last = unit < whole ? exl2__min32((unit + 1) * each, plain) : 0;
         if (unit == 0) {
             m->pass.norm = 2 * exl2__plan_first(m->plan) % EXL2__CUDA_SUMS;
+            EXL2__TRY(exl2__cuda_streamed_begin(m));
             EXL2__TRY(exl2__cuda_meet_all(m));
             EXL2__TRY(exl2__cuda_do(m, EXL2__PHASE_embed, NULL, NULL));
         }

@@ -90,7 +90,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_matrix_make(exl2__device *device, exl2__are
     exl2__cuda_model *m = exl2__cuda_of(device);
     (void)weights;
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_matrix_build(m, parts, count, out));
+    exl2__cuda_streamed_enter(m, parts);
+    exl2_result r = exl2__cuda_matrix_build(m, parts, count, out);
+    exl2__cuda_streamed_leave(m, parts);
+    return exl2__cuda_device_leave_with(m->gpu, r);
 }
 
 EXL2__PRIVATE exl2_result exl2__cuda_vector_make(exl2__device *device, exl2__arena *weights, const float *values,

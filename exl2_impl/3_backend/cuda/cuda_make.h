@@ -4,7 +4,7 @@
 #ifndef EXL2__CUDA_MAKE_H
 #define EXL2__CUDA_MAKE_H
 
-#include "cuda_model.h"
+#include "cuda_streamed.h"
 
 /* map [part->in] is free for it. */
 EXL2__PRIVATE exl2_result exl2__cuda_make_map(exl2__cuda_model *m, const exl2__matrix_desc *part, uint16_t *map,
@@ -14,7 +14,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_make_map(exl2__cuda_model *m, const exl2__m
     for (uint32_t i = 0; i < part->in; i++) {
         map[i] = exl2__cuda_order_in_memory(part, i);
     }
-    *out = exl2__cuda_arena_take(&m->weights, bytes);
+    *out = exl2__cuda_arena_take(exl2__cuda_streamed_rest(m), bytes);
     return exl2__cuda_upload(m, *out, map, bytes);
 }
 

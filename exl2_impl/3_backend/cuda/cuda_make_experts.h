@@ -39,7 +39,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_experts_open(exl2__cuda_model *m, const exl
     exl2__cuda_experts *e = *out = (exl2__cuda_experts *)memory;
     *e = (exl2__cuda_experts){ .next = m->experts, .count = down->experts, .first_bytes = first_bytes,
                                .affine = down->kind == EXL2__MATRIX_AFFINE,
-                               .exl3 = exl2__matrix_is_exl3(down->kind),
+                               .exl3 = exl2__matrix_is_exl3(down->kind), .streamed = down->streamed,
                                .table_chunks = exl2__cuda_expert_chunks(down) };
     m->experts = e;
     if (e->exl3) {

@@ -72,6 +72,7 @@ typedef struct exl2__cuda_experts {
     uint32_t chunks[2], chunk_bytes[2]; /* of up, of down: most chunks of a part, bytes of the largest chunk */
     exl2__cuda_order order;         /* of the inputs of up; the table is that of expert 0 */
     bool affine;                    /* all matrices are affine; else none is */
+    uint32_t streamed;              /* exl2__matrix_desc.streamed of all of them */
     bool exl3;                      /* all matrices are of EXL3; else none is. `device` is exl2k_exl3_part [count,
                                        EXL2K_EXL3_EXPERT_PARTS] then, and there are no chunk tables */
     uint8_t books[EXL2K_EXL3_EXPERT_PARTS]; /* exl3: a bit EXL2K_EXL3_* for each codebook, by part */
@@ -91,6 +92,22 @@ typedef struct exl2__cuda_vector {
 typedef struct exl2__cuda_staged {
     uint32_t first, end, chunk, chunk_end;
 } exl2__cuda_staged;
+
+#define EXL2__CUDA_STREAMED_BLOCK (4ull << 20) /* pinning and copying so many bytes needs about 1 ms */
+
+/* A part of exl2__streamed in host memory. */
+typedef struct exl2__cuda_part {
+    void **blocks;                  /* pinned, of EXL2__CUDA_STREAMED_BLOCK, the last one of fewer; NULL: none yet */
+    uint64_t bytes, kept;           /* kept: copied so far */
+} exl2__cuda_part;
+
+typedef struct exl2__cuda_streamed { /* cuda_streamed.h */
+    uint64_t area[2];
+    exl2__cuda_part *parts;         /* [count] */
+    uint32_t count, making;         /* making: 1 + the part whose matrices are being made */
+    exl2__cuda_arena rest;          /* the memory of the weights, while a matrix is made in an area; else zeroed */
+    exl2__cuda_event *arrived[2], *used[2]; /* of each area: a part is there; kernels have read it */
+} exl2__cuda_streamed;
 
 typedef struct exl2__cuda_kept {
     exl2__cuda_pass pass;
@@ -196,6 +213,9 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     uint64_t packed_size, packed_done; /* bytes of the copy; bytes that are copied so far, down or up */
     uint64_t packed_base;           /* address of the weights that the copy and all records mean */
     exl2__cuda_tier tier;
+    exl2__cuda_streamed streamed;
+    const exl2__plan *given;        /* the plan; `plan` is it, or in passes of prompts that have `streamed`: */
+    exl2__plan prompt_plan;         /* the same with exl2__plan.prompt_layers, of whose MLPs the host has none */
 } exl2__cuda_model;
 
 /* Slots of the ring. The parts of a prompt that several spans share are enqueued at once, so no slot is reused before
@@ -313,7 +333,8 @@ EXL2__PRIVATE exl2__cuda_cut exl2__cuda_cut_of(const exl2__cuda_model *m, const 
     return cut;
 }
 
-/* Exact, except that it counts a map for each part, while parts that share one order need a single map. */
+/* Exact, except that it counts a map for each part, while parts that share one order need a single map. Of streamed
+   matrices: bytes in their area. */
 EXL2__PRIVATE uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const exl2__matrix_desc *parts,
                                                uint32_t count)
 {
@@ -356,7 +377,8 @@ EXL2__PRIVATE uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const
         strips += l.bytes * cut.strips;
         bytes += expert ? 0 : exl2__cuda_round(l.count * sizeof(exl2k_chunk));
         bytes += parts[i].has_bias ? exl2__cuda_round(cut.columns * sizeof(float)) : 0;
-        bytes += exl2__cuda_has_map(&parts[i]) ? exl2__cuda_round(parts[i].in * sizeof(uint16_t)) : 0;
+        bool map = exl2__cuda_has_map(&parts[i]) && !parts[i].streamed; /* it stays on the device */
+        bytes += map ? exl2__cuda_round(parts[i].in * sizeof(uint16_t)) : 0;
     }
     return bytes + exl2__cuda_round(strips);
 }

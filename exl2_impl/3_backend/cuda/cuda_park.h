@@ -20,6 +20,7 @@ EXL2__PRIVATE void exl2__cuda_release(exl2__cuda_model *m)
     exl2__cuda_device *gpu = m->gpu;
     bool entered = gpu->driver.context_push(gpu->context) == 0;
     gpu->driver.stream_wait(gpu->stream);
+    exl2__cuda_streamed_release(m);
     exl2__cuda_ring_close(gpu, &m->ring);
     exl2__cuda_unpin(gpu, m->b.results, m->results_bytes);
     exl2__cuda_graphs_close(m);
@@ -174,16 +175,30 @@ EXL2__PRIVATE void exl2__cuda_packed_access(exl2__cuda_model *m, uint64_t at, ui
     }
 }
 
+/* The same at an offset of the descriptions of a layer's experts, which lie in the copy, or in a part that is streamed
+   to an area of the weights. */
+EXL2__PRIVATE void exl2__cuda_experts_access(exl2__cuda_model *m, const exl2__cuda_experts *e, uint64_t at,
+                                             uint64_t bytes, uint8_t *out, const uint8_t *in)
+{
+    uint64_t from = e->device - m->packed_base + at; /* in the weights */
+    if (e->streamed == 0) {
+        exl2__cuda_packed_access(m, from, bytes, out, in);
+        return;
+    }
+    uint32_t part = e->streamed - 1;
+    exl2__cuda_streamed_access(m, part, from - (m->streamed.area[part % 2] - m->weights.base), bytes, out, in);
+}
+
 #if EXL2__EXL3
 /* The parts of a layer's experts in EXL3, in the copy. */
 EXL2__PRIVATE void exl2__cuda_move_experts_exl3(exl2__cuda_model *m, exl2__cuda_experts *e, uint64_t by)
 {
     for (uint64_t i = 0; i < (uint64_t)e->count * EXL2K_EXL3_EXPERT_PARTS; i++) {
         exl2__cuda_exl3 one = { .parts = 1 };
-        uint64_t at = e->device - m->packed_base + i * sizeof one.part[0];
-        exl2__cuda_packed_access(m, at, sizeof one.part[0], (uint8_t *)one.part, NULL);
+        uint64_t at = i * sizeof one.part[0];
+        exl2__cuda_experts_access(m, e, at, sizeof one.part[0], (uint8_t *)one.part, NULL);
         exl2__cuda_move_exl3(&one, by);
-        exl2__cuda_packed_access(m, at, sizeof one.part[0], NULL, (const uint8_t *)one.part);
+        exl2__cuda_experts_access(m, e, at, sizeof one.part[0], NULL, (const uint8_t *)one.part);
     }
     exl2__cuda_move(&e->device, by);
 }
@@ -200,12 +215,12 @@ EXL2__PRIVATE void exl2__cuda_move_experts(exl2__cuda_model *m, exl2__cuda_exper
 #endif
     for (uint32_t i = 0; i < e->count; i++) {
         exl2k_expert expert;
-        uint64_t at = e->device - m->packed_base + i * sizeof expert;
-        exl2__cuda_packed_access(m, at, sizeof expert, (uint8_t *)&expert, NULL);
+        uint64_t at = i * sizeof expert;
+        exl2__cuda_experts_access(m, e, at, sizeof expert, (uint8_t *)&expert, NULL);
         exl2__cuda_move_product(&expert.up, by);
         exl2__cuda_move_product(&expert.down, by);
         exl2__cuda_move_read(&expert.up_map, by);
-        exl2__cuda_packed_access(m, at, sizeof expert, NULL, (const uint8_t *)&expert);
+        exl2__cuda_experts_access(m, e, at, sizeof expert, NULL, (const uint8_t *)&expert);
     }
     exl2__cuda_move(&e->device, by);
     exl2__cuda_move(&e->tables, by);
@@ -237,7 +252,7 @@ EXL2__PRIVATE void exl2__cuda_move_all(exl2__cuda_model *m)
 EXL2__PRIVATE exl2_result exl2__cuda_restore(exl2__device *device, exl2__work *work)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
-    if (m->weights.used == 0) {
+    if (m->weights.used < m->packed_size) { /* no more than the areas of exl2__cuda_streamed */
         m->weights.used = m->packed_size;
         m->packed_done = 0;
         exl2__cuda_move_all(m);

@@ -569,6 +569,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_begin(exl2__device *device, const exl2__ste
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     m->step = step;
+    bool streamed = step->kind == EXL2__ROWS_PROMPT && m->given->streamed.parts > 0;
+    m->plan = streamed ? &m->prompt_plan : m->given;
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
     return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_begin_pass(m));
 }

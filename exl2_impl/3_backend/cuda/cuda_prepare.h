@@ -59,7 +59,8 @@ EXL2__PRIVATE void exl2__cuda_prepare_units(exl2__cuda_model *m)
     uint32_t layers = exl2__plan_span(m->plan);
     double mlps = ((double)layer - (double)attention + (double)expert * s->experts.count) * exl2__cuda_host_plain(m);
     double all = (double)attention * layers + mlps + (double)head;
-    double bytes = (double)m->weights.used / all;
+    uint64_t areas = m->plan->streamed.area_bytes[0] + m->plan->streamed.area_bytes[1];
+    double bytes = (double)(m->weights.used - areas) / all;
     layer += expert * s->experts.active; /* what a row reads */
     m->layer_bytes = (uint64_t)(bytes * (double)layer);
     m->attention_bytes = (uint64_t)(bytes * (double)attention);
@@ -122,7 +123,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_host_bytes(const exl2__device *device, const e
     uint64_t matrices = ((s->experts.count ? 5 : 4) + alone) * layers + 3;
     uint64_t vectors = EXL2__UNIT_VECTORS_MAX * layers + 2;
     uint64_t bytes = matrices * sizeof(exl2__cuda_matrix) + vectors * sizeof(exl2__cuda_vector);
-    bytes += exl2__cuda_orders_max(p) * sizeof(uint16_t);
+    bytes += exl2__cuda_orders_max(p) * sizeof(uint16_t) + exl2__cuda_streamed_lists(p);
     if (exl2__experts_any(&s->experts)) { /* records of layers, and the order of their inputs */
         bytes += layers * (sizeof(exl2__cuda_experts) + s->hidden * sizeof(uint16_t));
     }
@@ -149,7 +150,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_host_bytes(const exl2__device *device, const e
 EXL2__PRIVATE exl2_result exl2__cuda_prepare_products(exl2__cuda_model *m, const exl2__plan *p)
 {
     bool wanted[EXL2__KERNEL_COUNT] = { false };
-    m->has_wg = exl2__cuda_has_wg(m, p);
+    m->has_wg = exl2__cuda_has_wg(m, p->prompt_layers ? &m->prompt_plan : p);
     if (m->has_wg || !exl2__cuda_may_wg(m->gpu, &p->shape)) {
         return EXL2_OK;
     }
@@ -204,6 +205,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const 
     EXL2__TRY(exl2__cuda_prepare_products(m, p));
     exl2__cuda_prepare_units(m);
     EXL2__TRY(exl2__cuda_timing_open(gpu, &m->timing));
+    EXL2__TRY(exl2__cuda_streamed_events(m));
     EXL2__TRY(exl2__cuda_cross_open(m));
     return exl2__columns_are_cut(&m->columns) ? EXL2_OK : exl2__cuda_graphs_open(m); /* once all know each other */
 }
@@ -252,7 +254,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_prepare(exl2__device *device, const exl2__p
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     (void)pages;
-    m->plan = plan;
+    m->plan = m->given = plan;
+    m->prompt_plan = *plan;
+    m->prompt_plan.layers = plan->prompt_layers;
+    m->prompt_plan.host_mlps = 0;
     EXL2__TRY(exl2__cuda_check_shape(m, &plan->shape));
     m->host_scratch = exl2__arena_alloc(scratch, exl2__sample_scratch_bytes(plan->shape.vocab));
 #ifndef EXL2_NO_VISION

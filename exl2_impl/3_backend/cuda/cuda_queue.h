@@ -21,6 +21,7 @@
 #define EXL2__CUDA_SLEEP_NS_MIN 20000u
 #define EXL2__CUDA_ROWS_ALIKE 128u /* fewer rows of prompts cost nearly as much time as so many */
 #define EXL2__CUDA_SLEEP_NS_MAX 500000000u
+#define EXL2__CUDA_COPY_MBPS 20000u /* assumed speed of copies to the GPU, before one was measured */
 #define EXL2__CUDA_OVERDUE_NS 1000000u /* results this much later than twice their prediction may never come */
 #define EXL2__CUDA_FIRST_SLEEP_PART 2u    /* many rows: the first sleep is 1/2 of the prediction */
 #define EXL2__CUDA_MANY_SLEEP_PART 32u    /* many rows: each further sleep is 1/32 of the time waited so far */
@@ -36,7 +37,15 @@ static inline uint64_t exl2__cuda_read_ns(const exl2__cuda_model *m, uint64_t by
     return bytes * 2000 / exl2__max32(m->gpu->memory_mbps, 1000) + 1;
 }
 
-EXL2__PRIVATE uint64_t exl2__cuda_estimate_ns(const exl2__cuda_model *m, uint32_t unit)
+/* Whether the unit, a layer of a pass of prompts, waits for weights that are copied to the device. */
+static inline bool exl2__cuda_unit_waits(const exl2__cuda_model *m, uint32_t unit)
+{
+    bool layer = unit < exl2__cuda_layer_units(m);
+    return layer && exl2__cuda_streamed_used(m) && exl2__plan_first(m->plan) + unit >= m->plan->streamed.first;
+}
+
+/* Estimated time of a unit, but for such copies. */
+EXL2__PRIVATE uint64_t exl2__cuda_compute_ns(const exl2__cuda_model *m, uint32_t unit)
 {
     uint32_t units = exl2__cuda_layer_units(m), size = m->plan->logit_rows_max;
     uint32_t first = unit < units ? 0 : (unit - units) / m->head_units * size;
@@ -54,9 +63,27 @@ EXL2__PRIVATE uint64_t exl2__cuda_estimate_ns(const exl2__cuda_model *m, uint32_
     return ns + ns * rows / 64;
 }
 
+EXL2__PRIVATE uint64_t exl2__cuda_estimate_ns(const exl2__cuda_model *m, uint32_t unit)
+{
+    uint64_t ns = exl2__cuda_compute_ns(m, unit);
+    const exl2__streamed *s = &m->plan->streamed;
+    if (!exl2__cuda_unit_waits(m, unit)) {
+        return ns;
+    }
+    uint64_t bytes = s->host_bytes / (exl2__plan_end(m->plan) - s->first); /* of a layer */
+    return exl2__max64(ns, bytes * 1000 / EXL2__CUDA_COPY_MBPS);
+}
+
 static inline uint32_t exl2__cuda_pass_class(const exl2__cuda_model *m)
 {
     return m->pass.prompts ? EXL2__CUDA_PASS_CLASSES - 1 : exl2__cuda_row_class(m->step->row_count);
+}
+
+/* Index into exl2__cuda_timing.factor, of units up to this one that are enqueued together: layers whose weights are
+   copied come last. */
+static inline uint32_t exl2__cuda_timing_class(const exl2__cuda_model *m, uint32_t unit)
+{
+    return exl2__cuda_unit_waits(m, unit) ? EXL2__CUDA_TIMING_STREAMED : exl2__cuda_pass_class(m);
 }
 
 EXL2__PRIVATE uint32_t exl2__cuda_units(const exl2__device *device)
@@ -72,7 +99,7 @@ EXL2__PRIVATE uint32_t exl2__cuda_head_units(const exl2__device *device)
 EXL2__PRIVATE uint64_t exl2__cuda_unit_ns(const exl2__device *device, uint32_t unit)
 {
     const exl2__cuda_model *m = exl2__cuda_of(device);
-    return exl2__cuda_timing_ns(&m->timing, exl2__cuda_pass_class(m), exl2__cuda_estimate_ns(m, unit));
+    return exl2__cuda_timing_ns(&m->timing, exl2__cuda_timing_class(m, unit), exl2__cuda_estimate_ns(m, unit));
 }
 
 /* Fewer than 8 rows cost as much time as 8. */
@@ -151,7 +178,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_queue_timed(exl2__cuda_model *m, uint32_t b
     }
     EXL2__TRY(exl2__cuda_timing_begin(m->gpu, &m->timing));
     EXL2__TRY(exl2__cuda_queue_units(m, begin, end));
-    return exl2__cuda_timing_end(m->gpu, &m->timing, exl2__cuda_pass_class(m), estimate_ns);
+    uint32_t layers = exl2__cuda_layer_units(m), last = begin < layers ? exl2__min32(end, layers) : end;
+    return exl2__cuda_timing_end(m->gpu, &m->timing, exl2__cuda_timing_class(m, last - 1), estimate_ns);
 }
 
 EXL2__PRIVATE exl2_result exl2__cuda_queue(exl2__device *device, uint32_t begin, uint32_t end, bool timed)
@@ -255,7 +283,8 @@ EXL2__PRIVATE exl2__cuda_sleep exl2__cuda_sleep_begin(const exl2__cuda_model *m)
     uint32_t pair = m->fences_queued - m->fences_collected > 2;
     exl2__cuda_sleep s = { .fence = m->fences_collected + pair, .kind = exl2__cuda_pass_class(m) };
     s.many_rows = s.kind + 1 == EXL2__CUDA_PASS_CLASSES;
-    s.rows = s.many_rows ? exl2__max32(m->step->row_count, EXL2__CUDA_ROWS_ALIKE) : 1 + pair;
+    uint32_t alike = exl2__cuda_streamed_used(m) ? m->plan->rows_max : EXL2__CUDA_ROWS_ALIKE; /* copies take as long */
+    s.rows = s.many_rows ? exl2__max32(m->step->row_count, alike) : 1 + pair;
     return s;
 }
 

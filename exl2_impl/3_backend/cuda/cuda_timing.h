@@ -16,6 +16,8 @@
 #define EXL2__CUDA_PASS_CLASSES (EXL2__CUDA_ROW_CLASSES + 2) /* besides: more sampled rows; rows of prompts */
 
 #define EXL2__CUDA_TIMING_TOWER EXL2__CUDA_PASS_CLASSES /* of spans with launches of a tower, which are of no pass */
+#define EXL2__CUDA_TIMING_STREAMED (EXL2__CUDA_PASS_CLASSES + 1) /* of spans whose units wait for weights */
+#define EXL2__CUDA_TIMING_CLASSES (EXL2__CUDA_PASS_CLASSES + 2)
 
 typedef struct exl2__cuda_span {
     exl2__cuda_event *begin, *end;
@@ -26,7 +28,7 @@ typedef struct exl2__cuda_span {
 typedef struct exl2__cuda_timing {
     exl2__cuda_span slices[EXL2__CUDA_SPANS]; /* a ring */
     uint32_t first, count;
-    float factor[EXL2__CUDA_PASS_CLASSES + 1];       /* measured / estimated; 0: not measured yet */
+    float factor[EXL2__CUDA_TIMING_CLASSES];         /* measured / estimated; 0: not measured yet */
 } exl2__cuda_timing;
 
 EXL2__PRIVATE void exl2__cuda_timing_close(exl2__cuda_device *d, exl2__cuda_timing *p)

@@ -166,7 +166,7 @@ EXL2__PRIVATE void exl2__linears_close(exl2__ctx *c, exl2__linears *s)
 EXL2__PRIVATE exl2__cpu_part *exl2__linears_part(exl2__runner *r, const exl2__linear *linear)
 {
     exl2__unit u = { .kind = linear->kind, .layer = linear->layer, .expert = linear->expert };
-    return &exl2__cpu_matrix_of(*exl2__weights_place(&u, &r->plan))->parts[linear->part];
+    return &exl2__cpu_matrix_of(*exl2__weights_place(&r->load, &u, &r->plan))->parts[linear->part];
 }
 
 /* ---- names ---- */

@@ -213,7 +213,7 @@ class ModelDesc(_Public):
         ("steer_max", c_uint32), ("keep_packed", c_bool), ("grammars", c_bool), ("rope_scale", c_float),
         ("rope_alpha", c_float), ("yarn_factor", c_float), ("cards", POINTER(Card)), ("card_count", c_uint32),
         ("split_auto", c_bool), ("split", c_int32), ("offload", c_int32), ("host_mlps", c_uint32),
-        ("vision", VisionDesc), ("on_event", EVENT_FN), ("user", c_void_p), ("_end_canary", c_uint32)]
+        ("host_prompts", c_bool), ("vision", VisionDesc), ("on_event", EVENT_FN), ("user", c_void_p), ("_end_canary", c_uint32)]
 
 
 class RopeInfo(_Public):
@@ -223,7 +223,7 @@ class RopeInfo(_Public):
 class CardInfo(_Public):
     _fields_ = [("device", c_uint32), ("first_layer", c_uint32), ("layers", c_uint32), ("weight_bytes", c_uint64),
         ("cache_bytes", c_uint64), ("scratch_bytes", c_uint64), ("host_mlps", c_uint32),
-        ("columns", c_float)]
+        ("host_prompts", c_bool), ("columns", c_float)]
 
 
 class ModelInfo(_Public):
@@ -235,7 +235,8 @@ class ModelInfo(_Public):
         ("context_max", c_uint32), ("experts", c_uint32), ("experts_active", c_uint32),
         ("bits_per_weight", c_float), ("weight_bytes", c_uint64), ("cache_bytes", c_uint64),
         ("scratch_bytes", c_uint64), ("tower", c_char_p), ("tower_bytes", c_uint64), ("image_bytes", c_uint64),
-        ("device_bytes", c_uint64), ("host_mlps", c_uint32), ("host_weight_bytes", c_uint64),
+        ("device_bytes", c_uint64), ("host_mlps", c_uint32), ("host_prompts", c_bool),
+        ("host_weight_bytes", c_uint64),
         ("cards", CardInfo * DEVICES_MAX),
         ("card_count", c_uint32), ("cache_bytes_per_token", c_uint64), ("cache_tokens", c_uint64),
         ("window_tokens", c_uint64), ("window_bytes", c_uint64), ("host_pages", c_uint32), ("pass_bytes", c_uint64),
