@@ -104,5 +104,6 @@ void bench_start_json(const bench_start *s, json_out *j)
     json_out_uint(j, "device_bytes", s->device_bytes);
     json_out_uint(j, "device_bytes_peak", s->device_peak);
     json_out_uint(j, "host_mlps", s->plan.host_mlps);
+    json_out_bool(j, "host_prompts", s->plan.host_prompts);
     json_out_uint(j, "host_weight_bytes", s->plan.host_weight_bytes);
 }

@@ -131,6 +131,7 @@ static void print_json_model(json_out *j, const info *i)
     json_out_uint(j, "scratch_bytes", m->scratch_bytes);
     json_out_uint(j, "device_bytes", m->device_bytes);
     json_out_uint(j, "host_mlps", m->host_mlps);
+    json_out_bool(j, "host_prompts", m->host_prompts);
     json_out_uint(j, "host_weight_bytes", m->host_weight_bytes);
     json_out_array(j, "cards");
     for (uint32_t n = 0; n < m->card_count; n++) {
@@ -141,6 +142,7 @@ static void print_json_model(json_out *j, const info *i)
         json_out_uint(j, "layers", card->layers);
         json_out_number(j, "columns", (double)card->columns);
         json_out_uint(j, "host_mlps", card->host_mlps);
+        json_out_bool(j, "host_prompts", card->host_prompts);
         json_out_uint(j, "weight_bytes", card->weight_bytes);
         json_out_uint(j, "cache_bytes", card->cache_bytes);
         json_out_uint(j, "scratch_bytes", card->scratch_bytes);

@@ -413,6 +413,7 @@ static args_result check_memory(const args_desc *d, const score_options *o)
         { "--backend cuda", o->host.backend == HOST_CUDA }, { "--device", o->host.device.count > 0 },
         { "--cards", o->host.cards.count > 0 }, { "--split", o->host.split > 0 },
         { "--gpu-bytes", o->host.gpu_bytes.count > 0 }, { "--host-mlps", o->host.host_mlps > 0 },
+        { "--host-prompts", o->host.host_prompts },
     };
     for (size_t i = 0; o->memory && i < ARGS_COUNT(others); i++) {
         if (others[i].set) {

@@ -125,9 +125,12 @@ static bool list_cards(host *h, const host_options *o, exl2_device_desc *devices
         fputs("--cache-host is one size\n", stderr);
         return false;
     }
-    if (o->gpu_bytes.count > 1 || (o->host_mlps && o->offload == HOST_OFFLOAD_NONE)) {
-        fputs(o->gpu_bytes.count > 1 ? "--gpu-bytes is one size; --card-bytes has one for each of --cards\n"
-                                     : "--host-mlps and --offload none contradict each other\n", stderr);
+    if (o->gpu_bytes.count > 1) {
+        fputs("--gpu-bytes is one size; --card-bytes has one for each of --cards\n", stderr);
+        return false;
+    }
+    if ((o->host_mlps || o->host_prompts) && o->offload == HOST_OFFLOAD_NONE) {
+        fprintf(stderr, "--host-%s and --offload none contradict each other\n", o->host_mlps ? "mlps" : "prompts");
         return false;
     }
     if ((o->card_bytes.count && o->card_bytes.count != cards) || (o->shares.count && o->shares.count != cards)) {
@@ -170,7 +173,7 @@ bool host_open(host *h, const host_options *o)
                  .cache_host = o->cache_host.count ? o->cache_host.items[0] : 0,
                  .lora_texts = o->loras, .steer_texts = o->steers,
                  .offload = o->offload == HOST_OFFLOAD_AUTO ? EXL2_OFFLOAD_AUTO : EXL2_OFFLOAD_NONE,
-                 .host_mlps = o->host_mlps };
+                 .host_mlps = o->host_mlps, .host_prompts = o->host_prompts };
     if (o->threads > POOL_WIDTH_MAX) {
         fprintf(stderr, "--threads must be at most %u, not %u\n", POOL_WIDTH_MAX, o->threads);
         host_close(h);
@@ -229,6 +232,7 @@ void host_place(const host *h, exl2_model_desc *d)
     d->split = h->columns ? EXL2_SPLIT_COLUMNS : EXL2_SPLIT_LAYERS;
     d->offload = h->columns ? EXL2_OFFLOAD_NONE : h->offload; /* the CPU has no part in it */
     d->host_mlps = h->host_mlps;
+    d->host_prompts = h->host_prompts && d->offload == EXL2_OFFLOAD_AUTO;
     d->cache.format = (exl2_kv)h->cache;
     d->cache.full = h->full_cache;
     d->cache.host_bytes = h->cache_host;
@@ -237,8 +241,9 @@ void host_place(const host *h, exl2_model_desc *d)
 
 bool host_offload_text(const exl2_model_info *info, char *out, size_t size)
 {
-    snprintf(out, size, "the CPU computes the %s of %u of %u layers (%.2f GB)", info->experts ? "experts" : "MLPs",
-             info->host_mlps, info->layers, (double)info->host_weight_bytes * 1e-9);
+    snprintf(out, size, "the CPU computes the %s of %u of %u layers (%.2f GB)%s", info->experts ? "experts" : "MLPs",
+             info->host_mlps, info->layers, (double)info->host_weight_bytes * 1e-9,
+             info->host_prompts ? ", of prompts, too" : ", but not of prompts");
     return info->host_mlps > 0;
 }
 

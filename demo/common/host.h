@@ -29,6 +29,7 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
     arg_floats shares;   /* of each card; empty, or as many as cards */
     uint32_t offload;    /* as --offload lists it: HOST_OFFLOAD_AUTO, HOST_OFFLOAD_NONE */
     uint32_t host_mlps;  /* layers whose MLPs the CPU computes; 0 = as few as the caps allow */
+    bool host_prompts;   /* for rows of prompts, too */
     arg_sizes gpu_bytes; /* cap of the engine's memory on each GPU; empty, or one */
     const char *draft;   /* folder of the model that guesses, or DIR@N: it lies on GPU N; NULL: none */
     uint32_t cpu_path;   /* exl2_cpu_path */
@@ -67,6 +68,8 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
       "whether the CPU computes MLPs that a GPU has no room for (auto)" },                                            \
     { "--host-mlps", ARG_U32, &(options).host_mlps, "N",                                                              \
       "with --offload auto: the CPU computes the MLPs of the last N layers (as few as can be)" },                     \
+    { "--host-prompts", ARG_BOOL, &(options).host_prompts, NULL,                                                      \
+      "the CPU has them for prompts, too: slow, but in half of the memory" },                                         \
     { "--cpu-path", ARG_CHOICE, &(options).cpu_path, "auto|c|avx2|avx512|neon",                                       \
       "fastest instruction set to use (auto)" },                                                                      \
     { "--kernels", ARG_TEXT, &(options).kernels, "DIR", "folder of compiled GPU kernels (your cache folder)" }
@@ -124,6 +127,7 @@ typedef struct host { /* zeroed: closed */
     bool has_draft_card;
     exl2_offload offload; /* of the model */
     uint32_t host_mlps;
+    bool host_prompts;
     uint64_t cache_tokens, cache_host;
     bool full_cache;
     exl2_model model;
