@@ -2,7 +2,8 @@
    decoded in registers.
    takes: base.cuh, gemm_weights.cuh, gemm_results.cuh (parts of them), gemm_wg_args.h, wg.cuh.
    gives: exl2k_wg_products: the body of a kernel.
-   owns:  nothing; included by gemm_wg32.cu to gemm_wg256.cu, and by their twins for affine matrices and any family.
+   owns:  nothing; included by gemm_wg32.cu to gemm_wg256.cu, by their twins for affine matrices and any family, and by
+          gemm_wg_lora.cuh, whose products add what adapters add (LORAS: exl2k_lora_wg_args).
 
    A CTA has three warp groups of 128 threads. Groups 0 and 1 multiply: each has 64 columns, and each of its warps one
    strip. The third group copies: warp 0 the inputs, warps 1 and 2 the weights of groups 0 and 1.
@@ -110,6 +111,12 @@ template <u32 N> EXL2K_FN exl2k_wg_shared exl2k_wg_shared_of(u32 base, u32 group
     return s;
 }
 
+/* LORAS of products that add nothing. */
+typedef struct exl2k_wg_no_loras {
+} exl2k_wg_no_loras;
+
+template <class LORAS> EXL2K_FN constexpr bool exl2k_wg_adapts(void) { return sizeof(LORAS) != sizeof(exl2k_wg_no_loras); }
+
 /* A stage or slot, from the number of stages or slots before it: its barrier and the parity of its round. */
 typedef struct exl2k_wg_place {
     u32 index, parity;
@@ -160,19 +167,55 @@ template <u32 N> EXL2K_FN exl2k_wg_job exl2k_wg_job_of(const exl2k_gemm_args &a,
 
 EXL2K_FN u32 exl2k_wg_works(const exl2k_gemm_args &a) { return a.row_tiles * a.column_tiles * a.splits; }
 
+/* Whether it is the last split of its tile, which adds what adapters add. */
+EXL2K_FN bool exl2k_wg_is_last(const exl2k_gemm_args &a, u32 work) { return work % a.splits + 1 == a.splits; }
+
+/* ---- what adapters add: nothing; gemm_wg_lora.cuh has the other functions of these names ---- */
+
+/* The first adapter of a tile. */
+template <u32 N> EXL2K_FN u32 exl2k_wg_lora_first(const exl2k_gemm_args &, const exl2k_wg_no_loras &, const exl2k_wg_job &)
+{
+    return 0;
+}
+
+/* Copies t of a tile, from the first adapter on. count: stages before, and then after it. */
+template <u32 N>
+EXL2K_FN void exl2k_wg_copy_t(const exl2k_gemm_args &, const exl2k_wg_no_loras &, const exl2k_wg_shared &,
+                              const exl2k_wg_job &, u32, u32 &)
+{
+}
+
+/* Copies B of a warp group's columns of a tile. count: slots before, and then after it. */
+template <u32 N>
+EXL2K_FN void exl2k_wg_copy_b(const exl2k_gemm_args &, const exl2k_wg_no_loras &, const exl2k_wg_shared &,
+                              const exl2k_wg_job &, u32, u32 &)
+{
+}
+
+/* d += B t over all blocks of the tile. Returns after the last product has ended. */
+template <u32 N, class CURSOR>
+EXL2K_FN void exl2k_wg_add_loras(f32 *, CURSOR &, const exl2k_wg_no_loras &, const exl2k_wg_shared &, bool)
+{
+}
+
 /* ---- the warps that copy ---- */
 
-/* Copies the inputs of all tiles of this CTA, two halves at a time. One thread runs it. */
-template <u32 N> EXL2K_FN void exl2k_wg_copy_inputs(const exl2k_gemm_args &a, const exl2k_wg_shared &s)
+/* Copies the inputs of all tiles of this CTA, two halves at a time. One thread runs it; with adapters one warp. */
+template <u32 N, class LORAS>
+EXL2K_FN void exl2k_wg_copy_inputs(const exl2k_gemm_args &a, const LORAS &l, const exl2k_wg_shared &s)
 {
-    u32 count = 0;
+    u32 count = 0, copies = !exl2k_wg_adapts<LORAS>() || threadIdx.x % EXL2K_WARP == 0;
 #pragma unroll 1
     for (u32 work = blockIdx.x; work < exl2k_wg_works(a); work += gridDim.x) {
         exl2k_wg_job p = exl2k_wg_job_of<N>(a, work, 0);
+        auto use = exl2k_wg_lora_first<N>(a, l, p);
+        if (exl2k_wg_adapts<LORAS>() && work == blockIdx.x) {
+            exl2k_dependency_wait(); /* sets and tables are older than the kernel before */
+        }
         u32 bytes = exl2k_min(N, a.x_pitch - p.row) * 64;
         u64 from = a.x + ((u64)p.low * a.x_pitch + p.row) * 64, next = (u64)a.x_pitch * 64;
 #pragma unroll 1
-        for (u32 half = p.low; half < p.end; half += 2, count++, from += 2 * next) {
+        for (u32 half = p.low; half < p.end && copies; half += 2, count++, from += 2 * next) {
             exl2k_wg_place stage = exl2k_wg_place_of<EXL2K_WG_STAGES(N)>(count);
             u32 full = s.base + stage.index * 8, to = s.inputs + stage.index * N * 128, two = half + 1 < p.end;
             exl2k_barrier_wait(full + EXL2K_WG_EMPTY, stage.parity ^ 1); /* passes in the first round */
@@ -182,17 +225,25 @@ template <u32 N> EXL2K_FN void exl2k_wg_copy_inputs(const exl2k_gemm_args &a, co
                 exl2k_weights_bulk(to + N * 64, from + next, bytes, full);
             }
         }
+        if (exl2k_wg_adapts<LORAS>()) {
+            count += copies ? 0 : (p.end - p.low + 1) / 2;
+            if (exl2k_wg_is_last(a, work)) {
+                exl2k_wg_copy_t<N>(a, l, s, p, use, count);
+            }
+        }
     }
 }
 
 /* Copies the chunks of a warp group's four strips: lanes 0 to 3 a strip each, lane 4 the table entry. */
-template <u32 N> EXL2K_FN void exl2k_wg_copy_weights(const exl2k_gemm_args &a, const exl2k_wg_shared &s, u32 group)
+template <u32 N, class LORAS>
+EXL2K_FN void exl2k_wg_copy_weights(const exl2k_gemm_args &a, const LORAS &l, const exl2k_wg_shared &s, u32 group)
 {
     u32 lane = threadIdx.x % EXL2K_WARP, count = 0;
 #pragma unroll 1
     for (u32 work = blockIdx.x; work < exl2k_wg_works(a); work += gridDim.x) {
         exl2k_wg_job p = exl2k_wg_job_of<N>(a, work, group);
         const exl2k_part &q = a.matrix.part[p.part];
+        auto use = exl2k_wg_lora_first<N>(a, l, p);
         /* strips beyond the last repeat the last, and are never stored */
         u64 strip = q.base + (u64)exl2k_min(p.strip + lane % 4, q.strips - 1) * q.pitch;
         u32 to = lane == 4 ? 0 : EXL2K_GEMM_ENTRY + lane * EXL2K_WG_CHUNK_BYTES(EXL2K_AFFINE);
@@ -222,6 +273,9 @@ template <u32 N> EXL2K_FN void exl2k_wg_copy_weights(const exl2k_gemm_args &a, c
                 }
             }
         }
+        if (exl2k_wg_adapts<LORAS>() && exl2k_wg_is_last(a, work)) {
+            exl2k_wg_copy_b<N>(a, l, s, p, use, count);
+        }
     }
 }
 
@@ -233,11 +287,36 @@ typedef struct exl2k_wg_cursor {
     u32 halves;       /* halves before the next record */
     u32 released;     /* stages released so far */
     u32 slot, codes, scales; /* shared addresses: of the open slot, of this warp's codes, of this lane's scale words */
-    u32 width;        /* of the open chunk */
     u32 offsets;      /* a byte for each record: offset of its scale words, + 1 if its second half has others */
+    u32 record;       /* the next record */
+#if EXL2K_WG_PACKED
+    u32 packed;       /* width, last << 8, whole << 16 */
+#else
+    u32 width;        /* of the open chunk */
     u32 whole;        /* records that have two halves */
-    u32 record, last; /* the next record; the chunk's records that begin in the tile's halves end at `last` */
+    u32 last;         /* the chunk's records that begin in the tile's halves end here */
+#endif
 } exl2k_wg_cursor;
+
+#if EXL2K_WG_PACKED
+EXL2K_FN u32 exl2k_wg_width(const exl2k_wg_cursor &c) { return c.packed & 255; }
+EXL2K_FN u32 exl2k_wg_last(const exl2k_wg_cursor &c) { return c.packed >> 8 & 255; }
+EXL2K_FN u32 exl2k_wg_whole(const exl2k_wg_cursor &c) { return c.packed >> 16; }
+EXL2K_FN void exl2k_wg_set(exl2k_wg_cursor &c, u32 width, u32 last, u32 whole)
+{
+    c.packed = width | last << 8 | whole << 16;
+}
+#else
+EXL2K_FN u32 exl2k_wg_width(const exl2k_wg_cursor &c) { return c.width; }
+EXL2K_FN u32 exl2k_wg_last(const exl2k_wg_cursor &c) { return c.last; }
+EXL2K_FN u32 exl2k_wg_whole(const exl2k_wg_cursor &c) { return c.whole; }
+EXL2K_FN void exl2k_wg_set(exl2k_wg_cursor &c, u32 width, u32 last, u32 whole)
+{
+    c.width = width;
+    c.last = last;
+    c.whole = whole;
+}
+#endif
 
 /* A record on its way to operands: its words, and its inputs. */
 typedef struct exl2k_wg_record {
@@ -307,13 +386,12 @@ EXL2K_FN void exl2k_wg_open(exl2k_wg_cursor &c, const exl2k_wg_shared &s, const 
     c.slot = s.weights + slot.index * EXL2K_WG_SLOT_BYTES(EXL2K_AFFINE);
     uint4 entry = exl2k_shared_load4(c.slot);
     u32 row = entry.y & 0xFFFF, records = entry.z >> 8 & 255, groups = entry.z >> 16 & 255;
-    c.width = __shfl_sync(EXL2K_ALL, entry.z & 255, 0);
+    u32 width = __shfl_sync(EXL2K_ALL, entry.z & 255, 0);
     c.offsets = exl2k_wg_offsets(entry.w & 255, entry.z >> 24);
-    c.whole = (entry.w >> 8 & 255) / 2;
     c.record = row < p.low ? (p.low - row + 1) / 2 : 0;
-    c.last = exl2k_min(records, (p.high - row + 1) / 2);
+    exl2k_wg_set(c, width, exl2k_min(records, (p.high - row + 1) / 2), (entry.w >> 8 & 255) / 2);
     c.codes = exl2k_wg_codes(c.slot);
-    c.scales = c.codes + records * exl2k_bits(c.width) * 128
+    c.scales = c.codes + records * exl2k_bits(width) * 128
                + exl2k_scales_of_lane(groups, threadIdx.x % EXL2K_WARP);
     if (row + 2 * c.record > half) { /* the first half belongs to a record of the split before */
         exl2k_wg_wait_inputs<N>(s, c.halves++);
@@ -324,7 +402,7 @@ EXL2K_FN void exl2k_wg_open(exl2k_wg_cursor &c, const exl2k_wg_shared &s, const 
 template <u32 N> EXL2K_FN bool exl2k_wg_next(exl2k_wg_cursor &c, const exl2k_wg_shared &s, const exl2k_wg_job &p)
 {
     uint4 entry = exl2k_shared_load4(c.slot);
-    u32 half = (entry.y & 0xFFFF) + exl2k_min(2 * c.last, entry.w >> 8 & 255);
+    u32 half = (entry.y & 0xFFFF) + exl2k_min(2 * exl2k_wg_last(c), entry.w >> 8 & 255);
     exl2k_barrier_arrive(s.full + EXL2K_WG_SLOT_EMPTY + c.slots % EXL2K_WG_SLOTS(N) * 8);
     c.slots++;
     if (half >= p.high) {
@@ -352,7 +430,7 @@ template <u32 W> EXL2K_FN void exl2k_wg_load(exl2k_wg_record &r, exl2k_wg_cursor
         r.maxima = exl2k_shared_load(c.slot + 16 + c.record * 4);
     }
     r.half = c.halves;
-    c.halves += c.record < c.whole ? 2 : 1;
+    c.halves += c.record < exl2k_wg_whole(c) ? 2 : 1;
     c.record++;
 }
 
@@ -422,9 +500,9 @@ EXL2K_FN bool exl2k_wg_region(f32 *d, exl2k_wg_cursor &c, const exl2k_wg_shared 
         exl2k_wg_release<N>(c, s, r.half);
         /* A missing second half has weights of 0, so any finite inputs serve. */
         exl2k_wg_half<N, W>(d, op + 2, r, 1, c.halves - 1, c.halves - 1, s);
-        if (c.record == c.last) {
+        if (c.record == exl2k_wg_last(c)) {
             bool more = exl2k_wg_next<N>(c, s, p);
-            if (!more || c.width != W) {
+            if (!more || exl2k_wg_width(c) != W) {
                 exl2k_wg_wait<0>();
                 return more;
             }
@@ -449,7 +527,7 @@ EXL2K_FN void exl2k_wg_sum(f32 *d, exl2k_wg_cursor &c, const exl2k_wg_shared &s,
     bool more = true;
 #pragma unroll 1
     while (more) {
-        switch (c.width) {
+        switch (exl2k_wg_width(c)) {
         case EXL2K_W2: more = exl2k_wg_region<N, EXL2K_W2>(d, c, s, p); break;
         case EXL2K_W3: more = exl2k_wg_region<N, EXL2K_W3>(d, c, s, p); break;
         case EXL2K_W4: more = exl2k_wg_region<N, EXL2K_W4>(d, c, s, p); break;
@@ -631,7 +709,8 @@ template <u32 N> EXL2K_FN void exl2k_wg_act(const f32 *d, const exl2k_gemm_args 
 /* ---- the kernel ---- */
 
 /* All tiles of a warp group that multiplies. */
-template <u32 N> EXL2K_FN void exl2k_wg_multiply(const exl2k_gemm_args &a, const exl2k_wg_shared &s, u32 group)
+template <u32 N, class LORAS>
+EXL2K_FN void exl2k_wg_multiply(const exl2k_gemm_args &a, const LORAS &l, const exl2k_wg_shared &s, u32 group)
 {
     exl2k_wg_cursor c = { 0 };
 #pragma unroll 1
@@ -639,6 +718,9 @@ template <u32 N> EXL2K_FN void exl2k_wg_multiply(const exl2k_gemm_args &a, const
         f32 d[N / 2];
         exl2k_wg_sum<N>(d, c, s, exl2k_wg_job_of<N>(a, work, group));
         asm volatile("" : "+r"(work)); /* the tile is computed again, as the sums need the registers */
+        if (exl2k_wg_adapts<LORAS>() && exl2k_wg_is_last(a, work)) {
+            exl2k_wg_add_loras<N>(d, c, l, s, a.kind == EXL2K_GEMM_ACT);
+        }
         exl2k_wg_job p = exl2k_wg_job_of<N>(a, work, group);
         if (a.splits > 1 && !exl2k_wg_join<N>(d, a, s, work)) {
             continue;
@@ -651,8 +733,10 @@ template <u32 N> EXL2K_FN void exl2k_wg_multiply(const exl2k_gemm_args &a, const
     }
 }
 
-template <u32 N> EXL2K_FN void exl2k_wg_products(const exl2k_gemm_args &a)
+template <u32 N, class LORAS> EXL2K_FN void exl2k_wg_products(const exl2k_gemm_args &a, const LORAS &l)
 {
+    constexpr u32 copying = !exl2k_wg_adapts<LORAS>() ? 40 : N <= 64 ? 64 : 56; /* registers of a thread */
+    constexpr u32 multiplying = (N <= 64 ? 96 : 232) - (exl2k_wg_adapts<LORAS>() ? 8 : 0);
     extern __shared__ __align__(1024) uint4 exl2k_dynamic[];
     u32 group = threadIdx.x / 128, warp = threadIdx.x / EXL2K_WARP % 4, copied = group < 2 ? group : warp == 2;
     exl2k_wg_shared s = exl2k_wg_shared_of<N>(exl2k_shared(exl2k_dynamic), copied);
@@ -669,20 +753,27 @@ template <u32 N> EXL2K_FN void exl2k_wg_products(const exl2k_gemm_args &a)
     __syncthreads();
     exl2k_dependency_release();
     if (group == 2) {
-        exl2k_registers_less<40>();
+        exl2k_registers_less<copying>();
         if (warp == 0) {
-            exl2k_dependency_wait();
-            if (threadIdx.x % EXL2K_WARP == 0) {
-                exl2k_wg_copy_inputs<N>(a, s);
+            if (!exl2k_wg_adapts<LORAS>()) {
+                exl2k_dependency_wait();
+            }
+            if (exl2k_wg_adapts<LORAS>() || threadIdx.x % EXL2K_WARP == 0) {
+                exl2k_wg_copy_inputs<N>(a, l, s);
             }
         } else if (warp < 3) {
-            exl2k_wg_copy_weights<N>(a, s, copied);
+            exl2k_wg_copy_weights<N>(a, l, s, copied);
         }
     } else {
-        exl2k_registers_more<N <= 64 ? 96 : 232>();
+        exl2k_registers_more<multiplying>();
         exl2k_dependency_wait();
-        exl2k_wg_multiply<N>(a, s, group);
+        exl2k_wg_multiply<N>(a, l, s, group);
     }
+}
+
+template <u32 N> EXL2K_FN void exl2k_wg_products(const exl2k_gemm_args &a)
+{
+    exl2k_wg_products<N>(a, exl2k_wg_no_loras());
 }
 
 #endif

@@ -11,12 +11,18 @@
 
 #define EXL2__KERNELS_MODEL(X)                                                  \
     X(exl2k_gemm_wg256, "gemm_wg256.cu", exl2k_gemm_args, BUDGET)               \
+    X(exl2k_gemm_wg256_lora, "gemm_wg256_lora.cu", exl2k_gemm_lora_args, BUDGET)\
     X(exl2k_gemm_wg256_any, "gemm_wg256_any.cu", exl2k_gemm_args, BUDGET)       \
+    X(exl2k_gemm_wg256_any_lora, "gemm_wg256_any_lora.cu", exl2k_gemm_lora_args, BUDGET)\
     X(exl2k_gemm_wg256_affine, "gemm_wg256_affine.cu", exl2k_gemm_args, BUDGET) \
+    X(exl2k_gemm_wg256_affine_lora, "gemm_wg256_affine_lora.cu", exl2k_gemm_lora_args, BUDGET)\
     X(exl2k_gemv16, "gemv16.cu", exl2k_gemv_args, BUDGET)                       \
     X(exl2k_gemm_wg128, "gemm_wg128.cu", exl2k_gemm_args, BUDGET)               \
+    X(exl2k_gemm_wg128_lora, "gemm_wg128_lora.cu", exl2k_gemm_lora_args, BUDGET)\
     X(exl2k_gemm_wg128_any, "gemm_wg128_any.cu", exl2k_gemm_args, BUDGET)       \
+    X(exl2k_gemm_wg128_any_lora, "gemm_wg128_any_lora.cu", exl2k_gemm_lora_args, BUDGET)\
     X(exl2k_gemm_wg128_affine, "gemm_wg128_affine.cu", exl2k_gemm_args, BUDGET) \
+    X(exl2k_gemm_wg128_affine_lora, "gemm_wg128_affine_lora.cu", exl2k_gemm_lora_args, BUDGET)\
     X(exl2k_gemv1, "gemv1.cu", exl2k_gemv_args, BUDGET)                         \
     X(exl2k_gemv1_large, "gemv1_large.cu", exl2k_gemv_args, BUDGET)             \
     X(exl2k_gemv1_any, "gemv1_any.cu", exl2k_gemv_args, BUDGET)                 \
@@ -47,8 +53,11 @@
     X(exl2k_gemm_affine, "gemm_affine.cu", exl2k_gemm_args, BUDGET)             \
     X(exl2k_gemm_wg32, "gemm_wg32.cu", exl2k_gemm_args, BUDGET)                 \
     X(exl2k_gemm_wg64, "gemm_wg64.cu", exl2k_gemm_args, BUDGET)                 \
+    X(exl2k_gemm_wg64_lora, "gemm_wg64_lora.cu", exl2k_gemm_lora_args, BUDGET)  \
     X(exl2k_gemm_wg64_any, "gemm_wg64_any.cu", exl2k_gemm_args, BUDGET)         \
+    X(exl2k_gemm_wg64_any_lora, "gemm_wg64_any_lora.cu", exl2k_gemm_lora_args, BUDGET)\
     X(exl2k_gemm_wg64_affine, "gemm_wg64_affine.cu", exl2k_gemm_args, BUDGET)   \
+    X(exl2k_gemm_wg64_affine_lora, "gemm_wg64_affine_lora.cu", exl2k_gemm_lora_args, BUDGET)\
     X(exl2k_probe_read, "probe.cu", exl2k_probe_args, NONE)                     \
     X(exl2k_shuffle_codes, "shuffle.cu", exl2k_shuffle_args, NONE)              \
     X(exl2k_shuffle_dense, "shuffle.cu", exl2k_shuffle_args, NONE)              \
@@ -103,6 +112,9 @@
     X(exl2k_lora_rows_t, "lora_rows.cu", exl2k_lora_rows_args, NONE)            \
     X(exl2k_lora_rows_add, "lora_rows.cu", exl2k_lora_rows_args, NONE)          \
     X(exl2k_lora_rows_act, "lora_rows.cu", exl2k_lora_rows_args, NONE)          \
+    X(exl2k_lora_wg_t16, "lora_wg.cu", exl2k_lora_wg_args, NONE)                \
+    X(exl2k_lora_wg_t32, "lora_wg.cu", exl2k_lora_wg_args, NONE)                \
+    X(exl2k_lora_wg_t64, "lora_wg.cu", exl2k_lora_wg_args, NONE)                \
     X(exl2k_lora_experts_t, "lora_experts.cu", exl2k_lora_experts_args, NONE)   \
     X(exl2k_lora_experts_up, "lora_experts.cu", exl2k_lora_experts_args, NONE)  \
     X(exl2k_lora_experts_down, "lora_experts.cu", exl2k_lora_experts_args, NONE)\

@@ -1,12 +1,11 @@
 /* lora_rows.cu: what adapters add to products of many rows, before and after the base's product.
-   takes: lora_rows_args.h, lora_use.cuh, wg_tiles.cuh.
+   takes: lora_rows_args.h, lora_use.cuh.
    gives: exl2k_lora_rows_t, exl2k_lora_rows_add, exl2k_lora_rows_act.
 
    A CTA has some neighbouring rows, and goes over the sets that these have. A row's values depend on its own adapters
    alone: a value of t is the sum of 8 slices of the inputs, and B t is a sum along the rank, adapter by adapter. */
 #include "lora_rows_args.h"
 #include "lora_use.cuh"
-#include "wg_tiles.cuh"
 
 /* The set of a row; 0: none, or there is no such row. */
 EXL2K_FN u32 exl2k_lora_set_of(const exl2k_lora_rows_args &a, u32 row)
@@ -39,29 +38,19 @@ EXL2K_FN u64 exl2k_lora_rows_t_at(const exl2k_lora_rows_args &a, u32 row, u32 u,
 
 /* ---- t = factor A x ---- */
 
-/* The lane's inputs of 32 for the two products of 16: of tiles, pairs 2 t, 2 t + 8, 2 t + 16, 2 t + 24, else eight
-   neighbours from 8 t on, for t = lane % 4. */
+/* The lane's inputs of 32 for the two products of 16: eight neighbours from 8 t on, for t = lane % 4. */
 EXL2K_FN uint4 exl2k_lora_rows_x(const exl2k_lora_rows_args &a, u32 row, u32 half)
 {
     u32 t = threadIdx.x % 4;
     row = exl2k_min(row, a.rows - 1);
-    u64 at = a.tile_rows ? exl2k_wg_chunk_at(half, t, row, a.tile_rows) : (u64)row * a.x_pitch * 2 + half * 64 + t * 16;
-    return exl2k_load4(a.x + at);
+    return exl2k_load4(a.x + (u64)row * a.x_pitch * 2 + half * 64 + t * 16);
 }
 
 /* A's inputs in the same order. A has zeros behind its inputs, up to its pitch. */
-EXL2K_FN uint4 exl2k_lora_rows_a(const exl2k_lora_rows_args &a, u64 row_at, u32 half, u32 pitch)
+EXL2K_FN uint4 exl2k_lora_rows_a(u64 row_at, u32 half, u32 pitch)
 {
-    u32 t = threadIdx.x % 4, n = half * 32;
-    uint4 v = make_uint4(0, 0, 0, 0);
-    if (a.tile_rows) { /* a multiple of 32 inputs */
-        row_at += (n + 2 * t) * 2;
-        v = make_uint4(exl2k_load_constant(row_at), exl2k_load_constant(row_at + 16), exl2k_load_constant(row_at + 32),
-                       exl2k_load_constant(row_at + 48));
-    } else if (n + 8 * t < pitch) {
-        v = exl2k_load_constant4(row_at + (n + 8 * t) * 2);
-    }
-    return v;
+    u32 n = half * 32 + threadIdx.x % 4 * 8;
+    return n < pitch ? exl2k_load_constant4(row_at + n * 2) : make_uint4(0, 0, 0, 0);
 }
 
 extern "C" __global__ void __launch_bounds__(EXL2K_LORA_ROWS_THREADS) exl2k_lora_rows_t(exl2k_lora_rows_args a)
@@ -85,8 +74,8 @@ extern "C" __global__ void __launch_bounds__(EXL2K_LORA_ROWS_THREADS) exl2k_lora
                 u64 high_at = m.a + (u64)exl2k_min(k0 + lane / 4 + 8, m.rank - 1) * pitch * 2;
 #pragma unroll 1
                 for (u32 half = begin; half < end; half++) {
-                    uint4 low = exl2k_lora_rows_a(a, low_at, half, pitch);
-                    uint4 high = exl2k_lora_rows_a(a, high_at, half, pitch);
+                    uint4 low = exl2k_lora_rows_a(low_at, half, pitch);
+                    uint4 high = exl2k_lora_rows_a(high_at, half, pitch);
                     const u32 even[4] = { low.x, high.x, low.y, high.y }, odd[4] = { low.z, high.z, low.w, high.w };
 #pragma unroll
                     for (u32 i = 0; i < tiles; i++) {
@@ -216,9 +205,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_LORA_ROWS_THREADS) exl2k_lora
             f32 g = exl2k_load_f32(from + i * 4) + gate[r][i];
             f32 u = a.parts == 2 ? exl2k_load_f32(from + (count + i) * 4) + up[r][i] : 1.0f;
             f32 h = exl2k_lora_rows_gated(a, g, u);
-            u64 to = a.tile_rows ? exl2k_wg_offset(n + i, first + r, a.tile_rows)
-                                 : ((u64)(first + r) * a.out_pitch + n + i) * 2;
-            exl2k_store_u16(a.out + to, exl2k_f32_to_f16(exl2k_clamp_f16(h)));
+            exl2k_store_u16(a.out + ((u64)(first + r) * a.out_pitch + n + i) * 2, exl2k_f32_to_f16(exl2k_clamp_f16(h)));
         }
     }
 }

@@ -28,16 +28,15 @@ typedef struct exl2k_lora_rows_args {
     exl2k_u64 sets;       /* exl2k_lora_set */
     exl2k_u64 tables;     /* as in exl2k_lora_gemv_args */
     exl2k_u64 t;          /* f32 [rows, uses, parts, rank_stride] */
-    exl2k_u64 x;          /* fp16 [rows, x_pitch], or tiles of tile_rows rows (wg_tiles.cuh) */
+    exl2k_u64 x;          /* fp16 [rows, x_pitch] */
     exl2k_u64 from;       /* act: f32 [rows - row0, parts, columns[0]] */
-    exl2k_u64 out;        /* add: f32 [rows, out_pitch]; act: fp16 [rows, out_pitch], or tiles of tile_rows rows */
+    exl2k_u64 out;        /* add: f32 [rows, out_pitch]; act: fp16 [rows, out_pitch] */
     exl2k_u32 rows;
     exl2k_u32 row0;       /* act: the first row; rows before it are not computed */
     exl2k_u32 table, place, parts, in; /* as there */
     exl2k_u32 uses;       /* of a row in t */
     exl2k_u32 rank_stride;
     exl2k_u32 x_pitch, out_pitch;
-    exl2k_u32 tile_rows;  /* 0: rows, no tiles */
     exl2k_u32 columns[EXL2K_LORA_PARTS], column[EXL2K_LORA_PARTS]; /* of each part; where they begin in a row of out */
     exl2k_f32 scale;
     exl2k_u32 act;        /* EXL2K_ACT_* */

@@ -49,6 +49,7 @@ run steps steps
 run sample sample
 run products products
 run gemm gemm
+run lora_gemm lora_gemm
 run exl3 exl3
 run exl3_experts exl3_experts
 run expert_gemm expert_gemm

@@ -4,7 +4,8 @@
 #   tests/device/sanitize.sh FOLDER            FOLDER: the folder that pack.sh made
 # Eight shapes of phases.c run every kernel but the probe kernel, which `host` runs: heads of 64, 128 and 256 elements,
 # v and up with their own permutations, dense matrices, norms around blocks, and parallel blocks. One shape of
-# expert_gemm.c runs the kernels of experts in prompts, attend.c those of quantized caches. Lasts two to three minutes.
+# expert_gemm.c runs the kernels of experts in prompts, one of lora_gemm.c products with adapters, attend.c the kernels
+# of quantized caches. Lasts two to three minutes.
 # Exit code: 0, 1, or 77 without compute-sanitizer or a GPU.
 folder=${1:-.}
 logs=${OUT:-device-log}
@@ -26,7 +27,7 @@ check() {
     echo "exit code $?" >>"$log"
 }
 
-# Nine programs run at the same time; the GPU needs memory for all of them.
+# Ten programs run at the same time; the GPU needs memory for all of them.
 for tool in memcheck racecheck synccheck; do
     check $tool phases-64 phases 0 1 3 &
     check $tool phases-128 phases 3 1 3 &
@@ -36,6 +37,7 @@ for tool in memcheck racecheck synccheck; do
     check $tool phases-around phases 24 1 6 &
     check $tool phases-parallel phases 26 2 6 &
     check $tool experts expert_gemm kernels_src 2 60 &
+    check $tool adapters lora_gemm kernels_src 2 64 &
     check $tool codes attend kernels_src few &
     wait
 done

@@ -1,6 +1,7 @@
 /* cuda_loras.c: adapters over the fake driver: memory as it was predicted, what launches find in the tables of the
-   adapters, text of the fake model with and without, closing, loading again, parking; models of one span and of two.
-   Adapters of routers and experts, also in EXL3, and of matrices whose parts order their inputs differently. */
+   adapters, text of the fake model with and without, closing, loading again, parking; models of one span and of two;
+   products by wgmma. Adapters of routers and experts, also in EXL3, and of matrices whose parts order their inputs
+   differently. */
 #define _GNU_SOURCE /* mkdtemp */
 #include "cuda_rig.h"
 
@@ -9,6 +10,7 @@
 #include "../../kernels_src/exl3_expert_args.h"
 #include "../../kernels_src/gather_args.h"
 #include "../../kernels_src/lora_experts_args.h"
+#include "../../kernels_src/lora_wg_args.h"
 #include "../../kernels_src/route_args.h"
 
 #include <unistd.h>
@@ -39,6 +41,8 @@ static uint32_t added;       /* products of experts in EXL3 that add what adapte
 static uint32_t apart;       /* products whose adapters read another order of inputs */
 static uint64_t expert_adds; /* what adapters add to gate and up of experts */
 static uint64_t route_logits;
+static uint32_t by_wg;       /* products by wgmma with adapters, */
+static exl2k_lora_wg_args t_of_it; /* and what the kernel before one got */
 
 /* The adapter of a slot, as a launch sees it: its numbers are in memory that is allocated. */
 static void check_slot(uint64_t tables, uint32_t table, uint32_t place, uint32_t parts, uint32_t in, uint32_t slot)
@@ -74,18 +78,51 @@ static void check_fused(const exl2k_lora_gemv_args *a)
     apart += a->x != a->gemv.x;
 }
 
-static void check_many(const exl2k_lora_rows_args *a)
+/* Sets of `rows` rows of prompts. Returns the most adapters of one. */
+static uint32_t check_sets(const exl2k_lora_wg_args *a)
 {
     const uint16_t *row_sets = fake_memory(a->row_sets, a->rows * sizeof *row_sets);
-    many++;
-    routers += route_logits && a->out == route_logits;
+    uint32_t uses = 0;
     for (uint32_t row = 0; CHECK(row_sets != NULL) && row < a->rows; row++) {
         const exl2k_lora_set *set = fake_memory(a->sets + (row_sets[row] - 1u) * sizeof *set, sizeof *set);
-        CHECK(row_sets[row] > 0 && set && set->count <= a->uses);
+        CHECK(row_sets[row] > 0 && set && set->count <= EXL2K_LORA_USES);
         for (uint32_t i = 0; set && i < set->count; i++) {
             check_slot(a->tables, a->table, a->place, a->parts, a->in, set->slots[i]);
         }
+        uses = set && set->count > uses ? set->count : uses;
     }
+    return uses;
+}
+
+static void check_many(const exl2k_lora_rows_args *a)
+{
+    const exl2k_lora_wg_args of = { .row_sets = a->row_sets, .sets = a->sets, .tables = a->tables, .rows = a->rows,
+                                    .table = a->table, .place = a->place, .parts = a->parts, .in = a->in };
+    many++;
+    routers += route_logits && a->out == route_logits;
+    CHECK(check_sets(&of) <= a->uses);
+}
+
+/* t of products by wgmma: there is memory for the blocks of all uses, and for 8 rows of zeros. */
+static void check_wg_t(const exl2k_lora_wg_args *a)
+{
+    uint32_t uses = check_sets(a);
+    const uint8_t *zeros = fake_memory(a->zeros, EXL2K_LORA_WG_ZEROS);
+    t_of_it = *a;
+    many++;
+    CHECK(a->tile_rows % 8 == 0 && a->tile_rows >= a->rows && a->in % 32 == 0 && a->blocks == 4);
+    CHECK(fake_memory(a->t, (uint64_t)uses * a->parts * a->blocks * a->tile_rows * 128) != NULL);
+    CHECK(fake_memory(a->row_sets, a->tile_rows * 2) && fake_memory(a->x, (uint64_t)a->tile_rows * a->in * 2));
+    for (uint32_t i = 0; CHECK(zeros != NULL) && i < EXL2K_LORA_WG_ZEROS; i++) {
+        CHECK(zeros[i] == 0);
+    }
+}
+
+static void check_wg(const exl2k_gemm_lora_args *a)
+{
+    by_wg++;
+    CHECK(memcmp(&a->lora, &t_of_it, sizeof t_of_it) == 0);
+    CHECK(a->gemm.x == t_of_it.x && a->gemm.x_pitch == t_of_it.tile_rows && a->gemm.rows == t_of_it.rows);
 }
 
 static uint32_t expert_slot; /* 1 + slot of the one adapter that experts have; 0: any */
@@ -128,6 +165,10 @@ static void run(const char *function, const void *arguments, const unsigned grid
     bool product = strncmp(function, "exl2k_gemv", 10) == 0;
     if (product && strstr(function, "_lora")) {
         check_fused((const exl2k_lora_gemv_args *)arguments);
+    } else if (strncmp(function, "exl2k_gemm_wg", 13) == 0 && strstr(function, "_lora")) {
+        check_wg((const exl2k_gemm_lora_args *)arguments);
+    } else if (strncmp(function, "exl2k_lora_wg_t", 15) == 0) {
+        check_wg_t((const exl2k_lora_wg_args *)arguments);
     } else if (strncmp(function, "exl2k_lora_experts", 18) == 0) {
         check_experts((const exl2k_lora_experts_args *)arguments);
     } else if (strncmp(function, "exl2k_lora", 10) == 0) {
@@ -170,11 +211,17 @@ static void run_jobs(exl2_engine *e, exl2_model model, exl2_lora a, exl2_lora b)
     }
 }
 
-static void check_use(bool keep_packed)
+/* hopper: the GPU has wgmma. */
+static void check_use(bool keep_packed, bool hopper)
 {
     machine_make();
     fake.run = run;
-    fused = many = 0;
+    fused = many = by_wg = 0;
+    if (hopper) {
+        fake.devices[0].arch_major = 9;
+        fake.devices[0].arch_minor = 0;
+        fake.devices[0].shared_optin = 232448;
+    }
     exl2_engine *e = cuda_open();
     exl2_model model;
     exl2_lora a, b;
@@ -193,6 +240,7 @@ static void check_use(bool keep_packed)
     run_jobs(e, model, a, b);
     CHECK_INT(stats_of(e).allocations, loaded.allocations);
     CHECK(many > 0 && fused > 0 && fused % 8 == 0); /* four products of two layers */
+    CHECK_INT(by_wg, hopper ? many : 0);
     CHECK_INT(exl2_lora_close(e, a), EXL2_OK);
     d.path = adapter("a");
     CHECK_INT(exl2_lora_load(e, &d, &a), EXL2_OK);
@@ -442,11 +490,13 @@ int main(void)
 {
     check_shared("fixtures/lora/README.md");
     machine_drop_cache();
-    check_use(false);
-    check_use(true);
+    check_use(false, false);
+    check_use(true, false);
+    check_use(false, true);
     fake_spans = cut;
-    check_use(false);
-    check_use(true);
+    check_use(false, false);
+    check_use(true, false);
+    check_use(false, true);
     fake_spans = NULL;
     check_expert_use();
     check_expert_turns();

@@ -607,6 +607,7 @@ static void test_modules(void)
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg128_any] == (by_wg && any));
         CHECK(wanted[EXL2__KERNEL_exl2k_wg_order] == by_wg);
         CHECK(!wanted[EXL2__KERNEL_exl2k_gemm_wg32]);
+        CHECK(!wanted[EXL2__KERNEL_exl2k_gemm_wg64_lora] && !wanted[EXL2__KERNEL_exl2k_lora_wg_t16]);
         CHECK(wanted[EXL2__KERNEL_exl2k_settle] == settles);
         CHECK(!wanted[EXL2__KERNEL_exl2k_grouped_sort] && !wanted[EXL2__KERNEL_exl2k_grouped_gemm]);
         CHECK(!wanted[EXL2__KERNEL_exl2k_grouped_gemm32] && !wanted[EXL2__KERNEL_exl2k_grouped_gemm_affine]);
@@ -630,7 +631,13 @@ static void test_modules(void)
         needs.codes = true;
         exl2__cuda_modules_of(&needs, wanted);
         CHECK(!wanted[EXL2__KERNEL_exl2k_attend_decode_few64] && !wanted[EXL2__KERNEL_exl2k_attend_decode64]);
-        needs.codes = false;
+        needs.loras = true;
+        exl2__cuda_modules_of(&needs, wanted);
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg64_lora] == (needs.by_wg && !affine));
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg256_affine_lora] == (needs.by_wg && affine));
+        CHECK(!wanted[EXL2__KERNEL_exl2k_gemm_wg128_any_lora]); /* here by_wg says that `any` is not set */
+        CHECK(wanted[EXL2__KERNEL_exl2k_lora_wg_t16] == needs.by_wg && wanted[EXL2__KERNEL_exl2k_lora_rows_t]);
+        needs.loras = needs.codes = false;
         needs.experts = true;
         exl2__cuda_modules_of(&needs, wanted);
         CHECK(wanted[EXL2__KERNEL_exl2k_grouped_sort] && wanted[EXL2__KERNEL_exl2k_grouped_gemm]);

@@ -6,7 +6,7 @@
 #define EXL2__CUDA_BUFFERS_H
 
 #include "../../../kernels_src/lora_experts_args.h"
-#include "../../../kernels_src/lora_rows_args.h"
+#include "../../../kernels_src/lora_wg_args.h"
 #include "../../../kernels_src/steer_args.h"
 #include "../../../kernels_src/attend_args.h"
 #include "../../../kernels_src/expert_args.h"
@@ -82,7 +82,8 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint64_t head_sums[2]; /* f32 [L, EXL2K_SLOTS_MAX]: for the current norm, for the previous one */
     uint64_t lora_tables, lora_t, lora_turn; /* exl2k_lora_gemv_args; 0: the model has no adapters */
     uint64_t lora_t_bytes;
-    uint64_t lora_rows_t, lora_act; /* exl2k_lora_rows_args: t, from */
+    uint64_t lora_rows_t, lora_act; /* exl2k_lora_rows_args: t, from. t of exl2k_lora_wg_args lies over both */
+    uint64_t lora_zeros; /* exl2k_lora_wg_args */
     uint64_t lora_experts_t, lora_experts; /* exl2k_lora_experts_args: t, out of up; 0: no experts, or no adapters */
     uint64_t steers, steered; /* exl2k_steer_args: vectors, added; 0: the model has no control vectors */
     uint64_t split_x, split_out; /* cuda_split.h: fp16 [16, x_pitch]; f32 [exl2__cuda_split_rows_max, 2 inter] */
@@ -286,6 +287,28 @@ static inline uint32_t exl2__cuda_lora_table(const exl2__plan *p)
 /* Adapters that a row may have. */
 static inline uint32_t exl2__cuda_lora_uses(const exl2__plan *p) { return exl2__min32(p->lora_max, EXL2K_LORA_USES); }
 
+/* Blocks of t of a part, as in exl2k_lora_wg_args. */
+static inline uint32_t exl2__cuda_lora_blocks(const exl2__plan *p)
+{
+    return (uint32_t)exl2__div_up(p->lora_rank_max, EXL2K_LORA_WG_BLOCK);
+}
+
+/* Bytes of exl2k_lora_rows_args.t. */
+static inline uint64_t exl2__cuda_lora_rows_t_bytes(const exl2__plan *p)
+{
+    uint64_t parts = (uint64_t)p->rows_max * exl2__cuda_lora_uses(p) * EXL2K_LORA_PARTS;
+    return exl2__align_up(parts * exl2__cuda_lora_rank_stride(p) * sizeof(float), EXL2__CUDA_ALIGN);
+}
+
+/* Bytes of what rows of prompts with adapters have between kernels: t and what the activation reads, or t as products
+   by wgmma read it. */
+static inline uint64_t exl2__cuda_lora_rows_bytes(const exl2__plan *p)
+{
+    uint64_t act = (uint64_t)exl2__min32(p->rows_max, EXL2__CUDA_LORA_ACT_ROWS) * 2 * p->shape.inter * sizeof(float);
+    uint64_t blocks = (uint64_t)exl2__cuda_lora_uses(p) * EXL2K_LORA_PARTS * exl2__cuda_lora_blocks(p);
+    return exl2__max64(exl2__cuda_lora_rows_t_bytes(p) + act, blocks * exl2__align_up(p->rows_max, 8) * 128);
+}
+
 /* Bytes of what passes with adapters have besides exl2k_pass, rows and samplings. */
 static inline uint64_t exl2__cuda_lora_data_bytes(const exl2__plan *p)
 {
@@ -424,6 +447,7 @@ EXL2__PRIVATE void exl2__cuda_buffers_zeroed(exl2__cuda_buffers *b, const exl2__
     b->lora_t_bytes = exl2__cuda_lora_t_bytes(p);
     b->lora_t = p->lora_max ? exl2__cuda_arena_take(a, b->lora_t_bytes) : 0;
     b->lora_turn = p->lora_max ? exl2__cuda_arena_take(a, 16) : 0;
+    b->lora_zeros = p->lora_max ? exl2__cuda_arena_take(a, EXL2K_LORA_WG_ZEROS) : 0;
 #if EXL2__EXL3
     b->exl3_tickets = exl2__cuda_arena_take(a, exl2__cuda_exl3_tickets_max(s));
 #endif
@@ -460,15 +484,12 @@ EXL2__PRIVATE void exl2__cuda_buffers_layout(exl2__cuda_buffers *b, const exl2__
     b->handed = exl2__plan_first(p) > 0 ? exl2__cuda_arena_take(a, exl2__cuda_handed_bytes(p)) : 0;
     b->branch = s->post_norms ? exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float)) : 0;
     b->split_out = exl2__cuda_arena_take(a, (uint64_t)exl2__cuda_split_rows_max(p) * 2 * s->inter * sizeof(float));
-    uint64_t lora_t = (uint64_t)p->rows_max * exl2__cuda_lora_uses(p) * EXL2K_LORA_PARTS
-                    * exl2__cuda_lora_rank_stride(p);
-    uint64_t lora_act = (uint64_t)exl2__min32(p->rows_max, EXL2__CUDA_LORA_ACT_ROWS) * 2 * s->inter;
-    b->lora_rows_t = p->lora_max ? exl2__cuda_arena_take(a, lora_t * sizeof(float)) : 0;
+    b->lora_rows_t = p->lora_max ? exl2__cuda_arena_take(a, exl2__cuda_lora_rows_bytes(p)) : 0;
+    b->lora_act = p->lora_max ? b->lora_rows_t + exl2__cuda_lora_rows_t_bytes(p) : 0;
     uint64_t lora_slots = p->lora_max ? EXL2K_EXPERT_ROWS * (uint64_t)s->experts.active : 0;
     uint64_t lora_slot = (uint64_t)exl2__cuda_lora_uses(p) * 2 * exl2__cuda_lora_rank_stride(p);
     b->lora_experts_t = lora_slots ? exl2__cuda_arena_take(a, lora_slots * lora_slot * sizeof(float)) : 0;
     b->lora_experts = lora_slots ? exl2__cuda_arena_take(a, lora_slots * 2 * s->experts.inter * sizeof(float)) : 0;
-    b->lora_act = p->lora_max ? exl2__cuda_arena_take(a, lora_act * sizeof(float)) : 0;
     uint64_t steer_row = (uint64_t)exl2__cuda_steer_layers(p) * s->hidden * sizeof(float);
     b->steers = p->steer_max ? exl2__cuda_arena_take(a, p->steer_max * steer_row) : 0;
     b->steered = p->steer_max ? exl2__cuda_arena_take(a, EXL2K_STEER_ROWS * steer_row) : 0;

@@ -109,6 +109,7 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
 {
     uint32_t only = exl2__cuda_module_class(module);
     bool product = strncmp(module, "gemv", 4) == 0, other = strstr(module, "_any.cu") != NULL;
+    bool adapts = strstr(module, "_lora.cu") != NULL;
     bool large = strstr(module, "_large.cu") != NULL;
     bool wg = strncmp(module, "attend_wg", 9) == 0, prefill = strncmp(module, "attend_prefill", 14) == 0;
     bool codes = strncmp(module, "attend_codes", 12) == 0 || strcmp(module, "attend_quantize.cu") == 0;
@@ -117,7 +118,8 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
         return exl2__cuda_module_exl3(n, module);
     }
     if (strncmp(module, "gemm_wg", 7) == 0) {
-        bool kind = (strstr(module, "_affine") != NULL) == n->affine && other == n->any;
+        bool kind = (strstr(module, "_affine") != NULL) == n->affine && (strstr(module, "_any") != NULL) == n->any;
+        kind = kind && (!adapts || n->loras);
         kind = kind || strcmp(module, "gemm_wg_order.cu") == 0;
         return n->by_wg && kind && (n->crowd || strcmp(module, "gemm_wg32.cu") != 0);
     }
@@ -125,9 +127,10 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
         return false; /* loaded late if the model's matrices need it */
     }
     if (strncmp(module, "lora_", 5) == 0) {
-        return n->loras && (strcmp(module, "lora_experts.cu") != 0 || n->experts);
+        bool experts = strcmp(module, "lora_experts.cu") == 0, by_wg = strcmp(module, "lora_wg.cu") == 0;
+        return n->loras && (!experts || n->experts) && (!by_wg || n->by_wg);
     }
-    if (strstr(module, "_lora.cu")) { /* smaller matrices have those for any family */
+    if (adapts) { /* smaller matrices have those for any family */
         bool has_large = n->large && !n->any, of_large = strstr(module, "_large") != NULL;
         return n->loras && !n->exl3 && (strstr(module, "_affine") ? n->affine : of_large == has_large);
     }

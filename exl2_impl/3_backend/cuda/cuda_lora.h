@@ -9,8 +9,9 @@
    its own launch (kernels_src/gemv_lora.cuh), whether its matrix has adapters or not: which adapters a pass has, and
    what they add to, is data in device memory. So captured graphs serve all adapters.
 
-   Rows of prompts run by GEMM. t = factor A x is a kernel before the base's product, and B t is added after it. Gate
-   and up, whose product applies the activation, are stored without it instead (kernels_src/lora_rows.cu). So do all
+   Rows of prompts run by GEMM. t = factor A x is a kernel before the base's product. By wgmma the product adds B t to
+   its sums (kernels_src/gemm_wg_lora.cuh), so nothing else is stored. Elsewhere B t is added after the product, and
+   gate and up, whose product applies the activation, are stored without it (kernels_src/lora_rows.cu). So do all
    rows of models with EXL3 matrices: A multiplies x before signs and transform, B t is added after them and the bias;
    and rows of prompts that are multiplied by a matrix whose parts order their inputs differently (cuda_multiply.h).
 
@@ -88,9 +89,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_lora_product(exl2__cuda_model *m, exl2__ope
 
 /* ---- products of many rows ---- */
 
-/* GEMM of what `a` says: it adds to the residual itself, and its `h` may be tiles. */
+/* GEMM of what `a` says: it adds to the residual itself, and its `h` may be tiles. loras as in exl2__cuda_gemm. */
 EXL2__PRIVATE exl2_result exl2__cuda_multiply_many(exl2__cuda_model *m, const exl2__matrix *matrix,
-                                                   exl2__cuda_kind kind, const exl2k_gemv_args *a, uint32_t rows)
+                                                   exl2__cuda_kind kind, const exl2k_gemv_args *a, uint32_t rows,
+                                                   const exl2k_lora_wg_args *loras)
 {
     exl2k_gemm_args gemm = { .x = a->x, .x_pitch = a->x_pitch, .out = a->out, .out_pitch = a->out_pitch,
                              .scale = a->scale };
@@ -100,7 +102,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_multiply_many(exl2__cuda_model *m, const ex
     } else if (kind == EXL2__CUDA_ACT && m->pass.by_wg) {
         gemm.out_pitch = exl2__cuda_wg_rows(m->pass.row_count);
     }
-    return exl2__cuda_gemm(m, matrix, kind, &gemm, rows, rows);
+    return exl2__cuda_gemm(m, matrix, kind, &gemm, rows, loras);
 }
 
 /* Parts of a matrix of any kind. */
@@ -141,9 +143,8 @@ EXL2__PRIVATE exl2k_lora_rows_args exl2__cuda_lora_rows_args(const exl2__cuda_mo
         .place = of.layer->index * exl2__lora_places(p->shape.experts.count)
                + exl2__role_lora_place(of.role, of.expert, 0),
         .in = w->in, .uses = exl2__cuda_lora_uses(p), .rank_stride = exl2__cuda_lora_rank_stride(p),
-        .x_pitch = a->x_pitch, .out_pitch = a->out_pitch,
-        .tile_rows = m->pass.by_wg ? exl2__cuda_wg_rows(m->pass.row_count) : 0, .scale = a->scale,
-        .act = exl2__cuda_act(m), .act_limit = p->shape.act_limit
+        .x_pitch = a->x_pitch, .out_pitch = a->out_pitch, .scale = a->scale, .act = exl2__cuda_act(m),
+        .act_limit = p->shape.act_limit
     };
     for (uint32_t i = 0; i < l.parts; i++) {
         l.columns[i] = w->feed[i].out;
@@ -166,17 +167,16 @@ EXL2__PRIVATE exl2_result exl2__cuda_lora_act(exl2__cuda_model *m, exl2__operand
                                               exl2k_lora_rows_args l, uint32_t rows)
 {
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(of.matrix);
-    uint32_t step = m->pass.by_wg ? 64 : a->x_pitch * 2; /* bytes from a row of x to the next */
     l.from = m->b.lora_act;
     for (; l.row0 < rows; l.row0 = l.rows) {
         uint32_t some = exl2__min32(rows - l.row0, EXL2__CUDA_LORA_ACT_ROWS);
         l.rows = l.row0 + some;
         for (uint32_t i = 0; i < l.parts; i++) {
             exl2__cuda_matrix one = exl2__cuda_split_part(w, i);
-            exl2k_gemm_args store = { .x = a->x + (uint64_t)l.row0 * step, .x_pitch = a->x_pitch, .out = l.from,
-                                      .out_pitch = l.parts * l.columns[0], .scale = 1 };
+            exl2k_gemm_args store = { .x = a->x + (uint64_t)l.row0 * a->x_pitch * 2, .x_pitch = a->x_pitch,
+                                      .out = l.from, .out_pitch = l.parts * l.columns[0], .scale = 1 };
             EXL2__TRY(exl2__cuda_gemm(m, (const exl2__matrix *)(const void *)&one, EXL2__CUDA_STORE, &store, some,
-                                      rows));
+                                      NULL));
         }
         EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_lora_rows_act, exl2__cuda_lora_rows_grid(&l, 1, some), &l));
     }
@@ -202,16 +202,45 @@ EXL2__PRIVATE exl2_result exl2__cuda_lora_rows_add(exl2__cuda_model *m, exl2__cu
     return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_lora_rows_add, exl2__cuda_lora_rows_grid(&l, l.parts, l.rows), &l);
 }
 
+/* t of all rows, and the product by wgmma that adds B t to its sums. */
+EXL2__PRIVATE exl2_result exl2__cuda_lora_wg(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
+                                             const exl2k_gemv_args *a, uint32_t rows)
+{
+    static const exl2__cuda_kernel kernels[] = { EXL2__KERNEL_exl2k_lora_wg_t16, EXL2__KERNEL_exl2k_lora_wg_t32,
+                                                 EXL2__KERNEL_exl2k_lora_wg_t64 };
+    const exl2__plan *p = m->plan;
+    const exl2__cuda_matrix *w = exl2__cuda_matrix_of(of.matrix);
+    exl2k_lora_wg_args l = {
+        .row_sets = m->pass.row_sets, .sets = m->pass.sets, .tables = m->b.lora_tables, .t = m->b.lora_rows_t,
+        .zeros = m->b.lora_zeros, .x = a->x, .rows = rows, .tile_rows = exl2__cuda_wg_rows(rows),
+        .table = exl2__cuda_lora_table(p), .parts = exl2__cuda_lora_parts(w),
+        .place = of.layer->index * exl2__lora_places(p->shape.experts.count)
+               + exl2__role_lora_place(of.role, of.expert, 0),
+        .in = w->in, .blocks = exl2__cuda_lora_blocks(p)
+    };
+    uint32_t some = 0; /* as few rows of a cluster as still leave an SM for each CTA */
+    while (some < 2 && exl2__div_up(rows, 16u << some) * EXL2K_LORA_WG_CLUSTER > m->gpu->sm_count) {
+        some++;
+    }
+    exl2__cuda_grid grid = { .x = EXL2K_LORA_WG_CLUSTER, .y = (uint32_t)exl2__div_up(rows, 16u << some),
+                             .threads = EXL2K_LORA_WG_THREADS };
+    EXL2__TRY(exl2__cuda_chain(m, kernels[some], grid, &l));
+    return exl2__cuda_multiply_many(m, of.matrix, kind, a, rows, &l);
+}
+
 /* Multiplies rows of prompts, and adds what their adapters add. `a` as in exl2__cuda_multiply. */
 EXL2__PRIVATE exl2_result exl2__cuda_lora_many(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
                                                const exl2k_gemv_args *a, uint32_t rows)
 {
+    if (m->pass.by_wg) {
+        return exl2__cuda_lora_wg(m, of, kind, a, rows);
+    }
     exl2k_lora_rows_args l = exl2__cuda_lora_rows_args(m, of, a, rows);
     EXL2__TRY(exl2__cuda_lora_rows_t(m, &l));
     if (kind == EXL2__CUDA_ACT) {
         return exl2__cuda_lora_act(m, of, a, l, rows);
     }
-    EXL2__TRY(exl2__cuda_multiply_many(m, of.matrix, kind, a, rows));
+    EXL2__TRY(exl2__cuda_multiply_many(m, of.matrix, kind, a, rows, NULL));
     return exl2__cuda_lora_rows_add(m, kind, a, l);
 }
 

@@ -57,7 +57,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_multiply_one(exl2__cuda_model *m, exl2__ope
         return exl2__cuda_split_product(m, of, kind, *a, rows);
     }
     bool many = of.layer ? m->pass.by_gemm : exl2__cuda_head_by_wg(m, rows);
-    return many ? exl2__cuda_multiply_many(m, of.matrix, kind, a, rows)
+    return many ? exl2__cuda_multiply_many(m, of.matrix, kind, a, rows, NULL)
                 : exl2__cuda_product(m, of.matrix, kind, a, rows);
 }
 

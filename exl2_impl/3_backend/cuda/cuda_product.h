@@ -7,6 +7,7 @@
 #ifndef EXL2__CUDA_PRODUCT_H
 #define EXL2__CUDA_PRODUCT_H
 
+#include "../../../kernels_src/lora_wg_args.h"
 #include "../../../kernels_src/norm_args.h"
 #include "../../../kernels_src/settle_args.h"
 #include "cuda_gemm_wg.h"
@@ -302,10 +303,43 @@ EXL2__PRIVATE uint32_t exl2__cuda_whole_tiles(const exl2__cuda_matrix *w, const 
     return by_wg ? exl2__cuda_wg_columns(&whole) : exl2__cuda_gemm_columns(&whole);
 }
 
+/* The product by wgmma that `a` describes, and what adapters add to it, unless loras is NULL. */
+EXL2__PRIVATE exl2_result exl2__cuda_gemm_wg(exl2__cuda_model *m, const exl2__cuda_matrix *w, exl2k_gemm_args *a,
+                                             const exl2k_lora_wg_args *loras)
+{
+    static const exl2__cuda_kernel by_rows[3][5] = { /* [variant][rows of a tile / 64] */
+        { EXL2__KERNEL_exl2k_gemm_wg32, EXL2__KERNEL_exl2k_gemm_wg64, EXL2__KERNEL_exl2k_gemm_wg128, 0,
+          EXL2__KERNEL_exl2k_gemm_wg256 },
+        { 0, EXL2__KERNEL_exl2k_gemm_wg64_any, EXL2__KERNEL_exl2k_gemm_wg128_any, 0,
+          EXL2__KERNEL_exl2k_gemm_wg256_any },
+        { 0, EXL2__KERNEL_exl2k_gemm_wg64_affine, EXL2__KERNEL_exl2k_gemm_wg128_affine, 0,
+          EXL2__KERNEL_exl2k_gemm_wg256_affine }
+    };
+    static const exl2__cuda_kernel adapted[3][5] = {
+        { 0, EXL2__KERNEL_exl2k_gemm_wg64_lora, EXL2__KERNEL_exl2k_gemm_wg128_lora, 0,
+          EXL2__KERNEL_exl2k_gemm_wg256_lora },
+        { 0, EXL2__KERNEL_exl2k_gemm_wg64_any_lora, EXL2__KERNEL_exl2k_gemm_wg128_any_lora, 0,
+          EXL2__KERNEL_exl2k_gemm_wg256_any_lora },
+        { 0, EXL2__KERNEL_exl2k_gemm_wg64_affine_lora, EXL2__KERNEL_exl2k_gemm_wg128_affine_lora, 0,
+          EXL2__KERNEL_exl2k_gemm_wg256_affine_lora }
+    };
+    uint32_t variant = exl2__cuda_variant(m, w), sms = m->gpu->sm_count;
+    bool cut = exl2__columns_are_cut(&m->columns), sampled = !m->pass.prompts;
+    exl2__cuda_gemm_plan plan = cut ? exl2__cuda_wg_plan_part(a, sms, sampled, variant,
+                                                              exl2__cuda_whole_tiles(w, a, true))
+                                    : exl2__cuda_wg_plan_make(a, sms, sampled, variant);
+    exl2__cuda_grid grid = { .x = plan.ctas, .y = 1, .threads = EXL2K_WG_THREADS, .shared_bytes = plan.shared_bytes };
+    if (loras) {
+        exl2k_gemm_lora_args both = { *a, *loras };
+        return exl2__cuda_chain(m, adapted[variant][plan.rows / 64], grid, &both);
+    }
+    return exl2__cuda_chain(m, by_rows[variant][plan.rows / 64], grid, a);
+}
+
 /* Multiplies `rows` rows. `a` holds x, out and scale (gemm_args.h); this function fills in the rest. Sums of splits lie
-   where logits are, so the head has no splits. all: rows of which these are a part, for x as tiles. */
+   where logits are, so the head has no splits. loras: what adapters add to products by wgmma, or NULL. */
 EXL2__PRIVATE exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
-                                          exl2k_gemm_args *a, uint32_t rows, uint32_t all)
+                                          exl2k_gemm_args *a, uint32_t rows, const exl2k_lora_wg_args *loras)
 {
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
     a->matrix = w->device;
@@ -317,24 +351,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matri
     a->partial = a->out == m->b.logits ? 0 : m->b.gemm_partial;
     a->tickets = m->b.gemm_tickets;
     if (m->pass.by_wg) {
-        static const exl2__cuda_kernel by_rows[3][5] = { /* [variant][rows of a tile / 64] */
-            { EXL2__KERNEL_exl2k_gemm_wg32, EXL2__KERNEL_exl2k_gemm_wg64, EXL2__KERNEL_exl2k_gemm_wg128, 0,
-              EXL2__KERNEL_exl2k_gemm_wg256 },
-            { 0, EXL2__KERNEL_exl2k_gemm_wg64_any, EXL2__KERNEL_exl2k_gemm_wg128_any, 0,
-              EXL2__KERNEL_exl2k_gemm_wg256_any },
-            { 0, EXL2__KERNEL_exl2k_gemm_wg64_affine, EXL2__KERNEL_exl2k_gemm_wg128_affine, 0,
-              EXL2__KERNEL_exl2k_gemm_wg256_affine }
-        };
-        uint32_t variant = exl2__cuda_variant(m, w);
-        bool cut = exl2__columns_are_cut(&m->columns), sampled = !m->pass.prompts;
-        exl2__cuda_gemm_plan plan = cut ? exl2__cuda_wg_plan_part(a, m->gpu->sm_count, sampled, variant,
-                                                                  exl2__cuda_whole_tiles(w, a, true))
-                                        : exl2__cuda_wg_plan_make(a, m->gpu->sm_count, sampled, variant);
-        a->x_pitch = exl2__cuda_wg_rows(all);
-        exl2__cuda_grid grid = { .x = plan.ctas, .y = 1, .threads = EXL2K_WG_THREADS,
-                                 .shared_bytes = plan.shared_bytes };
-        return exl2__cuda_chain(m, by_rows[variant][plan.rows / 64], grid, a);
+        return exl2__cuda_gemm_wg(m, w, a, loras);
     }
+    EXL2__ASSERT(!loras);
     uint32_t sms = m->gpu->sm_count, budget = m->limits.shared_bytes;
     exl2__cuda_gemm_plan plan = exl2__columns_are_cut(&m->columns)
         ? exl2__cuda_gemm_plan_part(a, w->chunk_bytes, sms, budget, exl2__cuda_whole_tiles(w, a, false))

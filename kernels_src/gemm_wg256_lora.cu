@@ -1,0 +1,10 @@
+/* gemm_wg256_lora.cu: gemm_wg256.cu with what adapters add.
+   takes: gemm_wg_lora.cuh.
+   gives: exl2k_gemm_wg256_lora. */
+#include "gemm_wg_lora.cuh"
+
+extern "C" __global__ void __launch_bounds__(EXL2K_WG_THREADS, 1)
+exl2k_gemm_wg256_lora(const __grid_constant__ exl2k_gemm_lora_args a)
+{
+    exl2k_wg_lora_products<256>(a);
+}
