@@ -22,7 +22,7 @@ static void *device_bytes(uint64_t address, uint64_t bytes)
 static void run_ahead(const object *stream)
 {
     for (object *o = fake_first(); o; o = o->next) {
-        while (o->kind == STREAM && o != stream && o->first && o->first->kind != OP_LAUNCH
+        while (o->kind == STREAM && o != stream && !o->waiting && o->first && o->first->kind != OP_LAUNCH
                && (o->first->kind != OP_WAIT || !o->first->object || o->first->object->id >= o->first->from)) {
             fake_run_until(o, o->first->id);
         }
@@ -88,7 +88,9 @@ static void execute(object *stream, op *o)
         break;
     case OP_WAIT:
         if (o->object && o->object != stream) {
+            stream->waiting = true;
             fake_run_until(o->object, o->from);
+            stream->waiting = false;
         }
         break;
     }

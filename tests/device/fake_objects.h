@@ -33,7 +33,7 @@ typedef struct object {
     kind kind;
     struct object *next, *context, *stream; /* stream: where an event was recorded */
     int device;
-    bool primary, capturing;
+    bool primary, capturing, waiting;
     uint32_t peers;              /* context: bit j: it reaches the memory of device j */
     uint64_t address, bytes;     /* bytes of a function: 1 if it accepts dynamic shared memory, else 0 */
     uint64_t id; /* event: the op that records it; stream: the last op that was executed */
