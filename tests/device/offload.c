@@ -2,7 +2,8 @@
    among others, in whole passes, in frames, unit by unit, and by more threads; a saved session goes on with its K and V
    where as many layers are offloaded, and without them elsewhere; a parked model goes on, from files and from packed
    weights. Where the GPU computes rows of prompts with weights that are copied to it, they have the bits that they have
-   without offload. Memory is as planned. `golden host N` compares words with the goldens.
+   without offload. Memory is as planned. `golden host N` compares words with the goldens. `offload NAME ...` runs these
+   models alone.
    takes: the goldens; shared fixtures with experts in three layers; kernels, as all programs of this folder.
    gives: exit code 0, 1, or 77 without a GPU. */
 #define RIG_BACKEND EXL2_BACKEND_CUDA
@@ -192,12 +193,27 @@ static void model(const char *name, uint32_t host_mlps, pool *threads)
     rig_close(&r);
 }
 
-int main(void)
+/* A name from the command line is one of the goldens, or a path below the shared data. */
+static bool wanted(int argc, char **argv, const char *name)
 {
+    bool found = argc == 1;
+    for (int i = 1; i < argc; i++) {
+        found = found || strcmp(argv[i], name) == 0;
+    }
+    return found;
+}
+
+int main(int argc, char **argv)
+{
+    /* With a shared expert; with a dense first layer. */
+    static const char *const shared[] = { "fixtures/arch/qwen2-moe", "fixtures/arch/glm4-moe" };
     static const char *const models[] = { "exl2-mixed", "qwen3", "gemma2", "cohere", "exl2-qwen3-moe", "starcoder2",
                                           "orion", "awq", "mixed-kinds", "granite", "exl2-4bit" };
     pool *threads = pool_open(4);
     for (size_t i = 0; threads && i < EXL2__COUNT(models); i++) {
+        if (!wanted(argc, argv, models[i])) {
+            continue;
+        }
         model(models[i], 1, threads);
         keep_packed = i % 2; /* parks from files, or from packed weights */
         model(models[i], 99, threads);
@@ -207,9 +223,11 @@ int main(void)
         }
         host_prompts = keep_packed = false;
     }
-    for (uint32_t i = 0; threads && i < 2; i++) { /* with a shared expert; with a dense first layer */
+    for (size_t i = 0; threads && i < EXL2__COUNT(shared); i++) {
         keep_packed = i == 0;
-        model(i ? "fixtures/arch/glm4-moe" : "fixtures/arch/qwen2-moe", 99, threads);
+        if (wanted(argc, argv, shared[i])) {
+            model(shared[i], 99, threads);
+        }
     }
     pool_close(threads);
     return check_done();
