@@ -42,7 +42,7 @@ static uint32_t adapted; /* rows with adapters, of all launches that compute t o
 static void check_adapters(const exl2k_lora_rows_args *a)
 {
     const uint16_t *row_sets = fake_memory(a->row_sets, a->rows * sizeof *row_sets);
-    CHECK(a->parts >= 1 && a->parts <= EXL2K_LORA_PARTS && a->tile_rows == 0);
+    CHECK(a->parts >= 1 && a->parts <= EXL2K_LORA_PARTS);
     for (uint32_t row = 0; CHECK(row_sets != NULL) && row < a->rows; row++) {
         uint64_t at = a->sets + (row_sets[row] - 1u) * sizeof(exl2k_lora_set);
         const exl2k_lora_set *set = row_sets[row] ? fake_memory(at, sizeof *set) : NULL;
