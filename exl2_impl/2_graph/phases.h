@@ -71,6 +71,7 @@ typedef struct exl2__shape {
     uint32_t exl3;              /* matrices of the kind EXL2__MATRIX_EXL3, and embeddings: a bit for each
                                    exl2__exl3_codebook; 0: there are none */
     bool mixes_exl3;            /* matrices of EXL3 are multiplied with others, or before a `down` with codes */
+    bool exl3_experts;          /* the experts of all layers that have any are of EXL3 */
     bool pre_norms, post_norms; /* layers have norms before their blocks; after them */
     float norm_eps, attn_scale;
     float embed_scale, residual_scale, logit_scale;

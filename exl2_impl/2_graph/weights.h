@@ -57,6 +57,7 @@ typedef struct exl2__weights {
     uint32_t has_exl3;                /* codebooks of EXL3 in the files, as exl2__shape.exl3 */
     bool mixes_exl3;                  /* matrices of EXL3 are multiplied together with others */
     uint32_t columns_unit;            /* as exl2__shape.columns_unit */
+    bool plain_experts;               /* some experts are of other kinds than EXL3, as the backend gets them */
     uint32_t dequantized;             /* matrices of codes that the backend gets as F16, as it needs one kind */
     uint32_t affine_experts[EXL2__CONFIG_LAYERS_MAX / 32], exl3_experts[EXL2__CONFIG_LAYERS_MAX / 32],
              other_experts[EXL2__CONFIG_LAYERS_MAX / 32]; /* one_kind: a bit per layer that has such experts */

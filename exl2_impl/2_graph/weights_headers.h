@@ -148,6 +148,8 @@ EXL2__PRIVATE exl2_result exl2__weights_measure_unit(exl2__weights_reader *r, ui
             return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: %s is a matrix of EXL3, which the %s backend does not "
                               "compute", r->dir, parts[part].name, r->backend->name);
         }
+        w->plain_experts = w->plain_experts
+                           || (exl2__weights_is_expert(&u) && !exl2__matrix_is_exl3(parts[part].kind));
         bool beside = exl2__matrix_is_exl3(parts[part].kind) != exl2__matrix_is_exl3(parts[0].kind);
         w->mixes_exl3 = w->mixes_exl3 || beside || (parts[part].uses & EXL2__USE_NATURAL) != 0;
     }

@@ -54,6 +54,7 @@ EXL2__PRIVATE exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
     m->plan.shape.columns_unit = m->weights.columns_unit;
     m->plan.shape.exl3 = m->weights.has_exl3;
     m->plan.shape.mixes_exl3 = m->weights.mixes_exl3;
+    m->plan.shape.exl3_experts = m->weights.has_exl3 && !m->weights.plain_experts;
     m->plan.lora_max = m->desc.lora_max;
     m->plan.steer_max = m->desc.steer_max;
     m->plan.lora_rank_max = m->desc.lora_rank_max ? m->desc.lora_rank_max : EXL2__LORAS_RANK_MAX;

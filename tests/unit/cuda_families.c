@@ -643,6 +643,13 @@ static void test_modules(void)
         CHECK(wanted[EXL2__KERNEL_exl2k_grouped_sort] && wanted[EXL2__KERNEL_exl2k_grouped_gemm]);
         CHECK(wanted[EXL2__KERNEL_exl2k_grouped_gemm32]);
         CHECK(wanted[EXL2__KERNEL_exl2k_grouped_gemm_affine] == affine);
+        CHECK(wanted[EXL2__KERNEL_exl2k_expert1] && wanted[EXL2__KERNEL_exl2k_expert8]);
+        needs.steers = needs.exl3_experts = true; /* none of those, and what all kinds share */
+        exl2__cuda_modules_of(&needs, wanted);
+        CHECK(!wanted[EXL2__KERNEL_exl2k_expert1] && !wanted[EXL2__KERNEL_exl2k_expert8_affine]);
+        CHECK(!wanted[EXL2__KERNEL_exl2k_expert1_steer] && !wanted[EXL2__KERNEL_exl2k_grouped_gemm]);
+        CHECK(!wanted[EXL2__KERNEL_exl2k_grouped_gemm32] && wanted[EXL2__KERNEL_exl2k_grouped_sort]);
+        CHECK(wanted[EXL2__KERNEL_exl2k_route_one]);
     }
 }
 

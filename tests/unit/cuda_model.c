@@ -183,6 +183,7 @@ static exl2_result rig_load(const char *path)
     rig.plan.shape.affine = rig.load.has_affine;
     rig.plan.shape.exl3 = rig.load.has_exl3;
     rig.plan.shape.mixes_exl3 = rig.load.mixes_exl3;
+    rig.plan.shape.exl3_experts = rig.load.has_exl3 && !rig.load.plain_experts;
     exl2__plan_ropes(&rig.plan, &rig.load.config, rig.frequency, rig.ropes);
     rig.plan.layers = rig.layers;
     rig.plan.pages = PAGES;

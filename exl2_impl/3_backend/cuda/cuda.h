@@ -164,6 +164,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t w
                                     .affine = s->affine, .exl3 = s->exl3,
                                     .exl3_wg = exl2__cuda_exl3_by_wg(m->gpu),
                                     .settles = !exl2__cuda_folds(s), .experts = exl2__experts_any(&s->experts),
+                                    .exl3_experts = s->exl3_experts,
                                     .by_wg = exl2__cuda_may_wg(m->gpu, s),
                                     .attend_wg = exl2__cuda_attends_by_wg(m->gpu, s),
                                     .codes = m->plan->kv != EXL2_KV_FP16, .loras = m->plan->lora_max > 0,

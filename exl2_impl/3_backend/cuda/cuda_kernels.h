@@ -76,6 +76,7 @@ typedef struct exl2__cuda_needs {
     bool exl3_wg;        /* those of many rows by wgmma */
     bool settles;        /* norms are not folded into products */
     bool experts;        /* some layers have experts */
+    bool exl3_experts;   /* all of them are of EXL3 */
     bool by_wg;          /* products of many rows by wgmma, unless the matrices are of other kinds */
     bool attend_wg;      /* attention in prefill by wgmma */
     bool codes;          /* a quantized cache */
@@ -116,6 +117,10 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     bool expert = strncmp(module, "expert", 6) == 0 || strncmp(module, "grouped", 7) == 0;
     if (strncmp(module, "exl3", 4) == 0) {
         return exl2__cuda_module_exl3(n, module);
+    }
+    if (n->exl3_experts && (strncmp(module, "expert1", 7) == 0 || strncmp(module, "expert8", 7) == 0
+                            || strncmp(module, "grouped_gemm", 12) == 0)) {
+        return false; /* products of experts of other kinds */
     }
     if (strncmp(module, "gemm_wg", 7) == 0) {
         bool kind = (strstr(module, "_affine") != NULL) == n->affine && (strstr(module, "_any") != NULL) == n->any;
