@@ -23,7 +23,7 @@ typedef struct pair {
 static const pair pairs[] = {
     { { { EXL2_GRAMMAR_JSON_SCHEMA, STRING(200) }, { EXL2_GRAMMAR_REGEX, "\"[A-Za-z ,.']+\"" } }, 2, 1.05 },
     { { { EXL2_GRAMMAR_JSON_SCHEMA, STRING(60) }, { EXL2_GRAMMAR_REGEX, "\"[^ab]*\"" } }, 2, 1.05 },
-    { { { EXL2_GRAMMAR_JSON_SCHEMA, STRING(50) }, { EXL2_GRAMMAR_REGEX, "\"([A-Z][a-z ]{2,}[.!?] ?)+\"" } }, 2, 4 },
+    { { { EXL2_GRAMMAR_JSON_SCHEMA, STRING(50) }, { EXL2_GRAMMAR_REGEX, "\"([A-Z][a-z ]{2,}[.!?] ?)+\"" } }, 2, 1.3 },
     { { { EXL2_GRAMMAR_JSON_SCHEMA, LINE }, { EXL2_GRAMMAR_REGEX, "[^\\\\]*" } }, 2, 1.05 },
     { { { EXL2_GRAMMAR_JSON_SCHEMA, LINE }, { EXL2_GRAMMAR_REGEX, "[^\\\\]*" }, { EXL2_GRAMMAR_REGEX, ".{25,80}" } }, 3,
       2 },

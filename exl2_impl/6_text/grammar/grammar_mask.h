@@ -124,20 +124,79 @@ static inline uint32_t exl2__grammar_mask_doubt(const exl2__grammar_mask *m, con
     return w->bits[word] & ~(w->sure ? m->vocab->masks[w->sure - 1][word] : 0);
 }
 
+/* The state after a letter a to z, if all of them lead to one state, dead or not; else FULL. All states are there. */
+EXL2__PRIVATE uint32_t exl2__grammar_mask_letter(const exl2__grammar_mask *m, uint32_t state)
+{
+    const exl2__grammar_state *s = &m->states;
+    const uint8_t *class_of = s->link->class_of;
+    const uint32_t *row = s->pool + s->states[state].row;
+    uint32_t next = row[class_of['a']];
+    for (uint32_t byte = 'b'; byte <= 'z'; byte++) {
+        next = row[class_of[byte]] == next ? next : EXL2__GRAMMAR_STATE_FULL;
+    }
+    return next;
+}
+
+/* Which tokens of letters alone lead to a dead end: one walk for all of a length. */
+enum { EXL2__GRAMMAR_MASK_WORD_UNKNOWN, EXL2__GRAMMAR_MASK_WORD_LIVE, EXL2__GRAMMAR_MASK_WORD_DEAD };
+typedef struct exl2__grammar_mask_words {
+    uint8_t of[2 * EXL2__GRAMMAR_VOCAB_WORD_SPACE]; /* as exl2__grammar_vocab.word; UNKNOWN: letters differ */
+} exl2__grammar_mask_words;
+
+/* Where only long tokens are checked, they are so few that nothing is learned. */
+EXL2__PRIVATE void exl2__grammar_mask_learn_words(const exl2__grammar_mask *m, const exl2__grammar_mask_walk *w,
+                                                  exl2__grammar_mask_words *known)
+{
+    const exl2__grammar_state *s = &m->states;
+    uint32_t most = exl2__min32(m->vocab->longest + 1, EXL2__GRAMMAR_VOCAB_WORD_SPACE);
+    memset(known, EXL2__GRAMMAR_MASK_WORD_UNKNOWN, sizeof *known);
+    for (uint32_t space = 0; space < 2 && w->sure < EXL2__GRAMMAR_VOCAB_SHORT; space++) {
+        uint32_t at = space ? s->pool[s->states[w->path[0]].row + s->link->class_of[' ']] : w->path[0];
+        uint8_t *of = known->of + space * EXL2__GRAMMAR_VOCAB_WORD_SPACE;
+        for (uint32_t letters = 1; letters < most; letters++) {
+            at = at == EXL2__GRAMMAR_STATE_DEAD ? at : exl2__grammar_mask_letter(m, at);
+            if (at == EXL2__GRAMMAR_STATE_FULL) {
+                break;
+            }
+            of[letters] = at == EXL2__GRAMMAR_STATE_DEAD ? EXL2__GRAMMAR_MASK_WORD_DEAD : EXL2__GRAMMAR_MASK_WORD_LIVE;
+        }
+    }
+}
+
+/* Checks the tokens of a word of bits: those of `doubt` that lead to a dead end. *visited grows by the bytes. */
+EXL2__PRIVATE uint32_t exl2__grammar_mask_dead(exl2__grammar_mask *m, uint32_t state, uint32_t word, uint32_t doubt,
+                                               const exl2__grammar_mask_words *known, uint32_t *visited)
+{
+    const exl2__vocab *vocab = m->vocab->vocab;
+    uint32_t first = word * 32, count = exl2__min32(vocab->id_count - first, 32), dead = 0, unknown = 0;
+    for (uint32_t k = 0; k < count; k++) {
+        uint32_t is = known->of[m->vocab->word[first + k]];
+        dead |= (uint32_t)(is == EXL2__GRAMMAR_MASK_WORD_DEAD) << k;
+        unknown |= (uint32_t)(is == EXL2__GRAMMAR_MASK_WORD_UNKNOWN) << k;
+    }
+    for (unknown &= doubt; unknown; unknown &= unknown - 1) {
+        size_t bytes;
+        bool special;
+        uint32_t k = exl2__lowest_bit(unknown);
+        const char *text = exl2__vocab_piece(vocab, (exl2_token)(first + k), &bytes, &special);
+        uint32_t next = exl2__grammar_state_next(&m->states, state, text, bytes);
+        dead |= (uint32_t)(next == EXL2__GRAMMAR_STATE_DEAD) << k;
+        *visited += (uint32_t)bytes;
+    }
+    return dead & doubt;
+}
+
 /* Checks tokens of about `most` bytes: clears the bits of those that lead to a dead end. All states are there. */
 EXL2__PRIVATE void exl2__grammar_mask_check(exl2__grammar_mask *m, exl2__grammar_mask_walk *w, uint32_t most)
 {
     uint32_t visited = 0, words = m->vocab->words;
+    exl2__grammar_mask_words known;
+    exl2__grammar_mask_learn_words(m, w, &known);
     for (; w->node < words && visited < most; w->node++) {
-        for (uint32_t doubt = exl2__grammar_mask_doubt(m, w), k = 0; doubt; doubt >>= 1, k++) {
-            size_t bytes;
-            bool special;
-            if (doubt & 1) {
-                const char *text = exl2__vocab_piece(m->vocab->vocab, (exl2_token)(w->node * 32 + k), &bytes, &special);
-                uint32_t next = exl2__grammar_state_next(&m->states, w->path[0], text, bytes);
-                w->bits[w->node] &= ~((uint32_t)(next == EXL2__GRAMMAR_STATE_DEAD) << k);
-                visited += (uint32_t)bytes;
-            }
+        uint32_t doubt = exl2__grammar_mask_doubt(m, w);
+        if (doubt) {
+            w->bits[w->node] &= ~exl2__grammar_mask_dead(m, w->path[0], w->node, doubt, &known, &visited);
+            visited++;
         }
     }
     w->range = w->node == words;

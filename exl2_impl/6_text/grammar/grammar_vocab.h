@@ -15,6 +15,7 @@
 #define EXL2__GRAMMAR_VOCAB_FIND_MAX 16u   /* bytes of the longest token that _find can find */
 #define EXL2__GRAMMAR_VOCAB_SHORT 16u      /* most characters of a short TEXT token */
 #define EXL2__GRAMMAR_VOCAB_LONG 32u       /* most characters of a token in group TEXT32 */
+#define EXL2__GRAMMAR_VOCAB_WORD_SPACE 64u /* more than the letters of a word */
 #define EXL2__GRAMMAR_VOCAB_LENGTHS 18u    /* length classes of TEXT: 1, 2 ... SHORT characters; up to LONG; more */
 
 /* TEXT tokens consist of whole characters that a JSON string holds unescaped; they are most of a vocabulary, and they
@@ -46,6 +47,7 @@ typedef struct exl2__grammar_vocab {
     uint32_t begin[EXL2__GRAMMAR_VOCAB_GROUPS + 1];
     uint32_t *masks[EXL2__GRAMMAR_VOCAB_LENGTHS]; /* [words] TEXT tokens up to each length class */
     uint32_t *longs[2];  /* [words] tokens of the groups from TEXT32 on; tokens of the groups from TEXT on */
+    uint8_t *word;       /* [id_count] of a token of letters a to z: how many, and WORD_SPACE after a space; else 0 */
     uint32_t longest;    /* bytes of the longest token */
     uint32_t *slots, slot_mask;                   /* hash table of tokens up to FIND_MAX bytes: id + 1 */
     uint32_t words;                               /* words of a mask: one bit per id, 32 bits per word */
@@ -58,6 +60,18 @@ typedef struct exl2__grammar_vocab_item {
     uint32_t id;
     uint8_t bytes, group, length;
 } exl2__grammar_vocab_item;
+
+/* As exl2__grammar_vocab.word. */
+EXL2__PRIVATE uint8_t exl2__grammar_vocab_word(const char *text, uint32_t bytes)
+{
+    uint32_t space = text[0] == ' ', i = space;
+    while (i < bytes && text[i] >= 'a' && text[i] <= 'z') {
+        i++;
+    }
+    uint32_t letters = i - space;
+    return (uint8_t)(i < bytes || letters == 0 || letters >= EXL2__GRAMMAR_VOCAB_WORD_SPACE ? 0
+                     : letters + space * EXL2__GRAMMAR_VOCAB_WORD_SPACE);
+}
 
 /* *length: for TEXT tokens the index into `masks` plus 1, otherwise 0. */
 EXL2__PRIVATE uint8_t exl2__grammar_vocab_group_of(const char *text, size_t bytes, uint8_t *length)
@@ -221,6 +235,7 @@ EXL2__PRIVATE void exl2__grammar_vocab_layout(exl2__grammar_vocab *v, exl2__aren
         uint32_t **mask = i < EXL2__GRAMMAR_VOCAB_LENGTHS ? &v->masks[i] : &v->longs[i - EXL2__GRAMMAR_VOCAB_LENGTHS];
         *mask = (uint32_t *)exl2__arena_alloc(a, (uint64_t)v->words * sizeof(uint32_t));
     }
+    v->word = (uint8_t *)exl2__arena_alloc(a, v->vocab->id_count);
 }
 
 /* Counts the nodes, and allocates the table. */
@@ -274,6 +289,7 @@ EXL2__PRIVATE void exl2__grammar_vocab_add(exl2__grammar_vocab_maker *m, const e
     v->longs[0][word] |= item->group >= EXL2__GRAMMAR_VOCAB_TEXT32 ? bit : 0;
     v->longs[1][word] |= item->group >= EXL2__GRAMMAR_VOCAB_TEXT ? bit : 0;
     v->longest = exl2__max32(v->longest, item->bytes);
+    v->word[item->id] = exl2__grammar_vocab_word(item->text, item->bytes);
     if (item->bytes <= EXL2__GRAMMAR_VOCAB_FIND_MAX) {
         exl2__grammar_vocab_remember(v, item);
     }
