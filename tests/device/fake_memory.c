@@ -46,6 +46,7 @@ static void launch(const object *stream, const op *o)
             run_ahead(stream);
         }
         fake.running = stream->context->device;
+        fake.cluster = o->cluster;
         fake.run(o->object->name, arguments, o->grid);
     }
 }
@@ -112,9 +113,17 @@ void fake_run_until(object *stream, uint64_t id)
 int fake_sleep(const struct timespec *time, struct timespec *left)
 {
     bool worked = false;
+    object *streams[32];
+    size_t count = 0;
     host_ns += (uint64_t)time->tv_sec * 1000000000u + (uint64_t)time->tv_nsec;
-    for (object *o = fake_first(); o; o = o->next) {
-        for (bool recorded = false; o->kind == STREAM && o->first && !recorded; worked = true) {
+    for (object *o = fake_first(); o && count < 32; o = o->next) {
+        if (o->kind == STREAM) {
+            streams[count++] = o;
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        object *o = streams[fake.backwards ? count - 1 - i : i];
+        for (bool recorded = false; o->first && !recorded; worked = true) {
             recorded = o->first->kind == OP_RECORD;
             fake_run_until(o, o->first->id);
         }
@@ -295,6 +304,31 @@ static int copy_down(void *to, uint64_t from, size_t bytes, exl2__cuda_stream *s
     int result = fake_queue(stream, (op){ .kind = OP_DOWN, .from = from, .bytes = bytes, .target = to });
     if (result == 0 && !fake_pinned(to, bytes) && !((object *)(void *)stream)->capturing) {
         fake_run_until((object *)(void *)stream, UINT64_MAX); /* a copy to pageable memory is synchronous */
+    }
+    return result;
+}
+
+/* Between pinned memory and the device. */
+static int copy_rows(const exl2__cuda_copy_rows *c, exl2__cuda_stream *stream)
+{
+    CALL("cuMemcpy2DAsync");
+    bool up = c->from.kind == EXL2__CUDA_MEMORY_HOST;
+    const exl2__cuda_rows *host = up ? &c->from : &c->to, *device = up ? &c->to : &c->from;
+    int result = 0;
+    if (host->kind != EXL2__CUDA_MEMORY_HOST || device->kind != EXL2__CUDA_MEMORY_DEVICE || host->array || device->array
+        || c->bytes > host->pitch || c->bytes > device->pitch || device->pitch > INT32_MAX || host->x + host->y > 0
+        || device->x + device->y > 0) {
+        fake_misuse("a copy of rows that is not between host and device");
+        return INVALID_VALUE;
+    }
+    for (size_t i = 0; i < c->rows && result == 0; i++) {
+        uint8_t *memory = (uint8_t *)host->host + i * host->pitch;
+        uint64_t at = device->device + i * device->pitch;
+        if (!fake_pinned(memory, c->bytes)) {
+            fake_misuse("a copy of rows of memory that is not pinned");
+        }
+        result = fake_queue(stream, up ? (op){ .kind = OP_UP, .to = at, .bytes = c->bytes, .source = memory }
+                                       : (op){ .kind = OP_DOWN, .from = at, .bytes = c->bytes, .target = memory });
     }
     return result;
 }
@@ -490,6 +524,7 @@ void fake_fill_memory(exl2__cuda_driver *d)
     d->host_unregister = host_unregister;
     d->copy_up = copy_up;
     d->copy_down = copy_down;
+    d->copy_rows = copy_rows;
     d->copy = copy;
     d->copy_peer = copy_peer;
     d->fill8 = fill8;

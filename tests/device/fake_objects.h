@@ -23,7 +23,7 @@ typedef struct op { /* an operation queued on a stream */
     const void *source;
     void *target;
     uint32_t value, unit;
-    unsigned grid[3];
+    unsigned grid[3], cluster;
     struct object *object; /* event of RECORD, function of LAUNCH, stream of WAIT */
     void *owned;           /* copy of the arguments, or of pageable memory */
     struct op *next;

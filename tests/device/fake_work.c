@@ -132,7 +132,7 @@ static int function_set(exl2__cuda_function *function, int attribute, int value)
 
 /* ---- launches: the argument struct is copied at once; the list of kernels has its size ---- */
 
-static int queue_launch(exl2__cuda_function *function, const unsigned *grid, const unsigned *block,
+static int queue_launch(exl2__cuda_function *function, const unsigned *grid, const unsigned *block, unsigned cluster,
                         unsigned shared_bytes, exl2__cuda_stream *stream, void **arguments)
 {
     object *f = (object *)(void *)function;
@@ -152,7 +152,7 @@ static int queue_launch(exl2__cuda_function *function, const unsigned *grid, con
     }
     fake.launches++;
     op o = { .kind = OP_LAUNCH, .object = f, .grid = { grid[0], grid[1], grid[2] },
-             .bytes = f->argument_bytes };
+             .cluster = cluster, .bytes = f->argument_bytes };
     o.owned = memcpy(malloc(f->argument_bytes), arguments[0], f->argument_bytes);
     return fake_queue(stream, o);
 }
@@ -163,12 +163,13 @@ static int launch(exl2__cuda_function *function, unsigned grid_x, unsigned grid_
 {
     unsigned grid[3] = { grid_x, grid_y, grid_z }, block[3] = { block_x, block_y, block_z };
     CALL("cuLaunchKernel");
-    return extra ? INVALID_VALUE : queue_launch(function, grid, block, shared_bytes, stream, arguments);
+    return extra ? INVALID_VALUE : queue_launch(function, grid, block, 1, shared_bytes, stream, arguments);
 }
 
 static int launch_with(const exl2__cuda_launch *l, exl2__cuda_function *function, void **arguments, void **extra)
 {
     CALL("cuLaunchKernelEx");
+    unsigned size = 1;
     for (unsigned i = 0; i < l->attribute_count; i++) {
         const exl2__cuda_launch_attribute *attribute = &l->attributes[i];
         const unsigned *cluster = attribute->value.xyz;
@@ -180,8 +181,10 @@ static int launch_with(const exl2__cuda_launch *l, exl2__cuda_function *function
             return INVALID_VALUE;
         }
         fake.clusters += attribute->id == EXL2__CUDA_LAUNCH_CLUSTER;
+        size = attribute->id == EXL2__CUDA_LAUNCH_CLUSTER ? cluster[0] : size;
     }
-    return extra ? INVALID_VALUE : queue_launch(function, l->grid, l->block, l->shared_bytes, l->stream, arguments);
+    return extra ? INVALID_VALUE
+                 : queue_launch(function, l->grid, l->block, size, l->shared_bytes, l->stream, arguments);
 }
 
 /* ---- graphs: a recorded list, replayed ---- */

@@ -91,6 +91,8 @@ enum {
     EXL2__CUDA_EVENT_BLOCKING = 1, /* a thread that waits for it sleeps */
     EXL2__CUDA_EVENT_NO_TIMING = 2,
     EXL2__CUDA_HOST_PORTABLE = 1,
+    EXL2__CUDA_MEMORY_HOST = 1,
+    EXL2__CUDA_MEMORY_DEVICE = 2,
     EXL2__CUDA_CAPTURE_RELAXED = 2,
     EXL2__CUDA_JIT_ERROR_LOG = 5,
     EXL2__CUDA_JIT_ERROR_LOG_BYTES = 6,
@@ -102,6 +104,21 @@ enum {
     EXL2__CUDA_LAUNCH_CLUSTER = 4,
     EXL2__CUDA_LAUNCH_PROGRAMMATIC = 6 /* the kernel may start before the preceding one has ended */
 };
+
+/* CUDA_MEMCPY2D: rows of bytes, each `pitch` bytes after the one before. */
+typedef struct exl2__cuda_rows {
+    size_t x, y; /* 0 */
+    int kind;    /* of memory: HOST, with `host`, or DEVICE, with `device` */
+    void *host;
+    uint64_t device;
+    void *array; /* NULL */
+    size_t pitch;
+} exl2__cuda_rows;
+
+typedef struct exl2__cuda_copy_rows {
+    exl2__cuda_rows from, to;
+    size_t bytes, rows;
+} exl2__cuda_copy_rows;
 
 typedef struct exl2__cuda_launch_attribute {
     int id;
@@ -161,6 +178,8 @@ typedef char exl2__cuda_launch_attribute_size[sizeof(exl2__cuda_launch_attribute
       (uint64_t to, const void *from, size_t bytes, exl2__cuda_stream *stream))                                        \
     X(copy_down, "cuMemcpyDtoHAsync_v2", EXL2__CUDA_NEEDED,                                                            \
       (void *to, uint64_t from, size_t bytes, exl2__cuda_stream *stream))                                              \
+    X(copy_rows, "cuMemcpy2DAsync_v2", EXL2__CUDA_NEEDED,                                                              \
+      (const exl2__cuda_copy_rows *copy, exl2__cuda_stream *stream))                                                   \
     X(copy, "cuMemcpyDtoDAsync_v2", EXL2__CUDA_NEEDED,                                                                 \
       (uint64_t to, uint64_t from, size_t bytes, exl2__cuda_stream *stream))                                           \
     X(copy_peer, "cuMemcpyPeerAsync", EXL2__CUDA_OPTIONAL,                                                             \
