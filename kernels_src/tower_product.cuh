@@ -73,7 +73,8 @@ EXL2K_FN void exl2k_tower_rotate(const exl2k_tower_product_args &a, u32 patch, u
 
 /* HEADS of a multiple of four elements: a lane has four columns of one head. */
 template <u32 COLUMNS>
-EXL2K_FN void exl2k_tower_finish_heads(const exl2k_tower_product_args &a, u32 shared, u32 row, u32 column)
+EXL2K_FN void exl2k_tower_finish_heads(const exl2k_tower_product_args &a, u32 shared, u32 row, u32 column, u32 from,
+                                       u32 end)
 {
     u32 lane = threadIdx.x % 32, part = lane % (COLUMNS / 4), head = (column + part * 4) / a.dim;
     u32 i = column + part * 4 - head * a.dim; /* head: of q, k and v one after the other */
@@ -82,7 +83,7 @@ EXL2K_FN void exl2k_tower_finish_heads(const exl2k_tower_product_args &a, u32 sh
     f32 bias[4];
     exl2k_tower_bias(a, column + part * 4, bias);
 #pragma unroll 2
-    for (u32 r = lane / (COLUMNS / 4); r < 16; r += 128 / COLUMNS) {
+    for (u32 r = from + lane / (COLUMNS / 4); r < end; r += 128 / COLUMNS) {
         if (row + r < a.rows && head < 3 * a.heads) {
             f32 y[4];
             exl2k_tower_values(shared + r * exl2k_tower_results_pitch<COLUMNS>() + part * 16, bias, y);
@@ -113,16 +114,17 @@ EXL2K_FN void exl2k_tower_store_heads(const exl2k_tower_product_args &a, u32 row
 
 /* GATED: a lane has two columns of gate, and of up 8 further. */
 template <u32 COLUMNS>
-EXL2K_FN void exl2k_tower_finish_gated(const exl2k_tower_product_args &a, u32 shared, u32 row, u32 column)
+EXL2K_FN void exl2k_tower_finish_gated(const exl2k_tower_product_args &a, u32 shared, u32 row, u32 column, u32 from,
+                                       u32 end)
 {
-    u32 lane = threadIdx.x % 32, part = lane % (COLUMNS / 4) * 2, from = part / 8 * 16 + part % 8;
+    u32 lane = threadIdx.x % 32, part = lane % (COLUMNS / 4) * 2, gate = part / 8 * 16 + part % 8;
     u32 to = column / 2 + part;
     const f32 inverse = 1.0f / EXL2K_TOWER_SCALE;
-    uint2 gb = exl2k_load_constant2(a.bias + (column + from) * 4);
-    uint2 ub = exl2k_load_constant2(a.bias + (column + from + 8) * 4);
+    uint2 gb = exl2k_load_constant2(a.bias + (column + gate) * 4);
+    uint2 ub = exl2k_load_constant2(a.bias + (column + gate + 8) * 4);
 #pragma unroll 2
-    for (u32 r = lane / (COLUMNS / 4); r < 16; r += 128 / COLUMNS) {
-        u32 at = shared + r * exl2k_tower_results_pitch<COLUMNS>() + from * 4;
+    for (u32 r = from + lane / (COLUMNS / 4); r < end; r += 128 / COLUMNS) {
+        u32 at = shared + r * exl2k_tower_results_pitch<COLUMNS>() + gate * 4;
         uint2 g = exl2k_shared_load2(at), u = exl2k_shared_load2(at + 32);
         f32 g0 = fmaf(__uint_as_float(g.x), EXL2K_TOWER_SCALE, __uint_as_float(gb.x));
         f32 g1 = fmaf(__uint_as_float(g.y), EXL2K_TOWER_SCALE, __uint_as_float(gb.y));
@@ -137,20 +139,22 @@ EXL2K_FN void exl2k_tower_finish_gated(const exl2k_tower_product_args &a, u32 sh
 
 /* STORE and ADD, of columns in pieces of 16 bytes: what is added to is loaded for four rows at once. */
 template <u32 COLUMNS>
-EXL2K_FN void exl2k_tower_finish_wide(const exl2k_tower_product_args &a, u32 shared, u32 row, u32 column)
+EXL2K_FN void exl2k_tower_finish_wide(const exl2k_tower_product_args &a, u32 shared, u32 row, u32 column, u32 from,
+                                      u32 end)
 {
-    u32 lane = threadIdx.x % 32, part = lane % (COLUMNS / 4), first = lane / (COLUMNS / 4);
+    u32 lane = threadIdx.x % 32, part = lane % (COLUMNS / 4), first = from + lane / (COLUMNS / 4);
     bool adds = a.kind == EXL2K_TOWER_ADD, inside = column + part * 4 < a.columns;
     f32 bias[4];
     exl2k_tower_bias(a, column + part * 4, bias);
 #pragma unroll 1
-    for (u32 r = first; r < 16; r += 4 * (128 / COLUMNS)) {
+    for (u32 r = first; r < end; r += 4 * (128 / COLUMNS)) {
         u64 to = a.out + ((u64)(row + r) * a.out_pitch + column + part * 4) * 4;
         u64 next = (u64)a.out_pitch * 512 / COLUMNS;
         uint4 old[4];
 #pragma unroll
         for (u32 k = 0; k < 4; k++) {
-            bool some = adds && inside && row + r + k * (128 / COLUMNS) < a.rows;
+            u32 line = r + k * (128 / COLUMNS);
+            bool some = adds && inside && line < end && row + line < a.rows;
             old[k] = some ? exl2k_load4(to + k * next) : make_uint4(0, 0, 0, 0); /* a sum with 0 is exact */
         }
 #pragma unroll
@@ -158,7 +162,7 @@ EXL2K_FN void exl2k_tower_finish_wide(const exl2k_tower_product_args &a, u32 sha
             f32 y[4];
             u32 line = r + k * (128 / COLUMNS);
             exl2k_tower_values(shared + line * exl2k_tower_results_pitch<COLUMNS>() + part * 16, bias, y);
-            if (inside && row + line < a.rows) {
+            if (inside && line < end && row + line < a.rows) {
                 exl2k_store4(to + k * next, make_uint4(__float_as_uint(__uint_as_float(old[k].x) + y[0]),
                                                        __float_as_uint(__uint_as_float(old[k].y) + y[1]),
                                                        __float_as_uint(__uint_as_float(old[k].z) + y[2]),
@@ -168,25 +172,27 @@ EXL2K_FN void exl2k_tower_finish_wide(const exl2k_tower_product_args &a, u32 sha
     }
 }
 
-/* A warp finishes the 16 rows that it has put into shared memory: rows from `row` on, columns from `column` on. */
+/* A warp finishes rows [from, end) of 16 whose sums are in shared memory: those from `row` on, columns from `column`
+   on. */
 template <u32 COLUMNS>
-EXL2K_FN void exl2k_tower_finish(const exl2k_tower_product_args &a, u32 shared, u32 row, u32 column)
+EXL2K_FN void exl2k_tower_finish(const exl2k_tower_product_args &a, u32 shared, u32 row, u32 column, u32 from = 0,
+                                 u32 end = 16)
 {
     u32 lane = threadIdx.x % 32, part = lane % (COLUMNS / 4), to = column + part * 4;
     const f32 inverse = 1.0f / EXL2K_TOWER_SCALE;
     bool floats = a.kind == EXL2K_TOWER_STORE || a.kind == EXL2K_TOWER_ADD;
     __syncwarp();
     if (a.kind == EXL2K_TOWER_GATED) {
-        exl2k_tower_finish_gated<COLUMNS>(a, shared, row, column);
+        exl2k_tower_finish_gated<COLUMNS>(a, shared, row, column, from, end);
     } else if (floats && a.columns % 4 == 0 && a.out_pitch % 4 == 0) {
-        exl2k_tower_finish_wide<COLUMNS>(a, shared, row, column);
+        exl2k_tower_finish_wide<COLUMNS>(a, shared, row, column, from, end);
     } else if (a.kind == EXL2K_TOWER_HEADS && a.dim % 4 == 0) {
-        exl2k_tower_finish_heads<COLUMNS>(a, shared, row, column);
+        exl2k_tower_finish_heads<COLUMNS>(a, shared, row, column, from, end);
     } else {
         f32 bias[4];
         exl2k_tower_bias(a, to, bias);
 #pragma unroll 1
-        for (u32 r = lane / (COLUMNS / 4); r < 16; r += 128 / COLUMNS) {
+        for (u32 r = from + lane / (COLUMNS / 4); r < end; r += 128 / COLUMNS) {
             f32 y[4];
             if (row + r >= a.rows) {
                 continue;

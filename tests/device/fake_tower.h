@@ -178,12 +178,15 @@ static void fake_tower_set_head(const exl2k_tower_product_args *a, uint32_t row,
                         (float)(y / (double)EXL2K_TOWER_SCALE));
 }
 
-static void fake_tower_product(const exl2k_tower_product_args *a, const unsigned grid[3], uint32_t tile_columns)
+/* whole: k is not split. */
+static void fake_tower_product(const exl2k_tower_product_args *a, const unsigned grid[3], uint32_t tile_columns,
+                               bool whole)
 {
     bool half = a->kind == EXL2K_TOWER_ACT || a->kind == EXL2K_TOWER_GATED, gated = a->kind == EXL2K_TOWER_GATED;
     uint32_t columns = half ? a->out_pitch * (gated ? 2 : 1) : a->columns;
-    if (grid[0] != (a->rows - a->row + EXL2K_TOWER_TILE - 1) / EXL2K_TOWER_TILE
-        || grid[1] != (columns + tile_columns - 1) / tile_columns || a->k % EXL2K_TOWER_DEPTH) {
+    if (grid[0] != (a->rows - a->row + EXL2K_TOWER_TILE - 1) / EXL2K_TOWER_TILE * fake.cluster
+        || grid[1] != (columns + tile_columns - 1) / tile_columns || a->k % EXL2K_TOWER_DEPTH
+        || fake.cluster > a->k / EXL2K_TOWER_DEPTH || (fake.cluster > 1 && whole)) {
         fake_misuse("a product of a tower has the wrong grid");
     }
     for (uint32_t row = a->row; row < a->rows; row++) {
@@ -289,7 +292,8 @@ static void fake_tower_run(const char *function, const void *arguments, const un
     } else if (strcmp(function, "exl2k_tower_norm") == 0) {
         fake_tower_norm(arguments, grid[0]);
     } else if (strcmp(function, "exl2k_tower_product") == 0 || strncmp(function, "exl2k_tower_wg_", 15) == 0) {
-        fake_tower_product(arguments, grid, strcmp(function, "exl2k_tower_wg_narrow") == 0 ? 64 : 128);
+        fake_tower_product(arguments, grid, strcmp(function, "exl2k_tower_wg_narrow") == 0 ? 64 : 128,
+                           strcmp(function, "exl2k_tower_product") == 0);
     } else if (strncmp(function, "exl2k_tower_attend", 18) == 0) {
         bool wg = function[18] == '_';
         uint32_t dim = (uint32_t)strtoul(function + (wg ? 21 : 18), NULL, 10);

@@ -5,7 +5,7 @@
 # Eight shapes of phases.c run every kernel but the probe kernel, which `host` runs: heads of 64, 128 and 256 elements,
 # v and up with their own permutations, dense matrices, norms around blocks, and parallel blocks. One shape of
 # expert_gemm.c runs the kernels of experts in prompts, one of lora_gemm.c products with adapters, attend.c the kernels
-# of quantized caches. Lasts two to three minutes.
+# of quantized caches, tower_kernels.c those of towers. Lasts two to three minutes.
 # Exit code: 0, 1, or 77 without compute-sanitizer or a GPU.
 folder=${1:-.}
 logs=${OUT:-device-log}
@@ -27,7 +27,7 @@ check() {
     echo "exit code $?" >>"$log"
 }
 
-# Ten programs run at the same time; the GPU needs memory for all of them.
+# Eleven programs run at the same time; the GPU needs memory for all of them.
 for tool in memcheck racecheck synccheck; do
     check $tool phases-64 phases 0 1 3 &
     check $tool phases-128 phases 3 1 3 &
@@ -39,6 +39,7 @@ for tool in memcheck racecheck synccheck; do
     check $tool experts expert_gemm kernels_src 2 60 &
     check $tool adapters lora_gemm kernels_src 2 64 &
     check $tool codes attend kernels_src few &
+    check $tool towers tower_kernels few &
     wait
 done
 check memcheck host host plain

@@ -1,6 +1,6 @@
 /* tower_kernels.c: products and attention of towers at the widths of real models, on the GPU, compared with sums in
    double of some of their elements; the fixtures' models are narrow. And the time of each launch.
-   takes: a GPU; `products` or `attention`: only these.
+   takes: a GPU; `products` or `attention`: only these; `few`: small ones, for compute-sanitizer.
    gives: exit code 0, 1, or 77 without a GPU. */
 #include "private/half.h"
 #include "../../kernels_src/tower_args.h"
@@ -11,6 +11,7 @@
 #define SOME 400u /* elements of a result that are compared */
 
 static uint32_t state = 7;
+static bool few;
 
 static uint32_t next(void)
 {
@@ -59,6 +60,7 @@ static double half_at(const uint16_t *x, uint64_t at) { return (double)exl2__f16
 typedef struct product_of {
     const char *file, *function;
     uint32_t columns, threads, shared_bytes;
+    uint32_t splits; /* of k: CTAs of a cluster that share a tile */
 } product_of;
 
 typedef struct shape_of {
@@ -108,7 +110,18 @@ static double rotated(const float *angles, uint32_t dim, uint32_t patch, uint32_
 static void launch(const rig_module *module, const product_of *p, uint32_t rows, uint32_t tiles,
                    const exl2k_tower_product_args *a)
 {
-    rig_launch(module, p->function, (rows + 127) / 128, tiles, p->threads, p->shared_bytes, a, sizeof *a);
+    exl2k_tower_product_args copy = *a;
+    void *arguments[1] = { &copy };
+    if (p->splits == 1) {
+        rig_launch(module, p->function, (rows + 127) / 128, tiles, p->threads, p->shared_bytes, a, sizeof *a);
+        return;
+    }
+    exl2__cuda_function *function = rig_function(module, p->function);
+    exl2__cuda_launch_attribute cluster = { .id = EXL2__CUDA_LAUNCH_CLUSTER, .value = { .xyz = { p->splits, 1, 1 } } };
+    exl2__cuda_launch call = { { (rows + 127) / 128 * p->splits, tiles, 1 }, { p->threads, 1, 1 }, p->shared_bytes,
+                               rig.stream, &cluster, 1 };
+    rig_try(rig.driver.function_set(function, EXL2__CUDA_FUNCTION_DYNAMIC_MAX, (int)p->shared_bytes), p->function);
+    rig_try(rig.driver.launch_with(&call, function, arguments, NULL), "cuLaunchKernelEx");
 }
 
 static double activated(double v) { return v / (1 + exp(-1.702 * v)); }
@@ -123,7 +136,8 @@ static void products(const product_of *p)
         { 64, 12288, 576, EXL2K_TOWER_STORE, 0 },  { 4096, 64, 1027, EXL2K_TOWER_ADD, 0 },
         { 260, 192, 100, EXL2K_TOWER_GATED, 0 },   { 4800, 1280, 3840, EXL2K_TOWER_STORE, 0 },
         { 4784, 1280, 3840, EXL2K_TOWER_HEADS, 80 }, { 1000, 1152, 3456, EXL2K_TOWER_HEADS, 72 },
-        { 300, 192, 486, EXL2K_TOWER_HEADS, 54 },
+        { 300, 192, 486, EXL2K_TOWER_HEADS, 54 },    { 130, 256, 320, EXL2K_TOWER_ADD, 0 },
+        { 100, 320, 384, EXL2K_TOWER_HEADS, 64 },    { 70, 576, 77, EXL2K_TOWER_ACT, 0 },
     };
     if (!rig_exists(p->file)) {
         return;
@@ -131,6 +145,11 @@ static void products(const product_of *p)
     rig_module module = rig_load(p->file, NULL);
     for (uint32_t n = 0; n < EXL2__COUNT(shapes); n++) {
         shape_of s = shapes[n];
+        uint64_t tile_count = (uint64_t)((s.rows + 127) / 128) * ((s.columns + p->columns - 1) / p->columns);
+        if ((few && (double)s.rows * s.k * s.columns > 1e8) || s.k / 64 < p->splits
+            || (p->splits > 1 && tile_count * p->splits > 300)) { /* as the engine splits them */
+            continue;
+        }
         bool gated = s.kind == EXL2K_TOWER_GATED, heads = s.kind == EXL2K_TOWER_HEADS;
         bool half = s.kind == EXL2K_TOWER_ACT || gated || heads, turns = heads && s.dim != 54;
         uint32_t own = half && !heads ? (s.columns + 63) / 64 * 64 : s.columns, lines = own * (gated ? 2 : 1);
@@ -204,8 +223,8 @@ static void products(const product_of *p)
             launch(&module, p, s.rows, tiles, &a);
         }
         double us = rig_stop() / 10;
-        printf("%s: %u x %u x %u, kind %u: off by %.1g; %.1f us, %.0f TFLOP/s\n", p->function, s.rows, s.k, lines,
-               s.kind, worst, us, 2e-6 * s.rows * s.k * lines / us);
+        printf("%s in %u: %u x %u x %u, kind %u: off by %.1g; %.1f us, %.0f TFLOP/s\n", p->function, p->splits, s.rows,
+               s.k, lines, s.kind, worst, us, 2e-6 * s.rows * s.k * lines / us);
         rig_buffer_free(&xs);
         rig_buffer_free(&ws);
         rig_buffer_free(&biases);
@@ -229,6 +248,9 @@ static void products(const product_of *p)
 static void attention(const rig_module *module, const char *function, uint32_t padded, uint32_t dim, uint32_t threads,
                       uint32_t shared, uint32_t rows, uint32_t segment)
 {
+    if (few && rows > 300) {
+        return;
+    }
     const uint32_t heads = 16, pitch = (heads * dim + 63) / 64 * 64, rows_max = (rows + 127) / 128 * 128;
     uint64_t all = (uint64_t)heads * rows_max * padded;
     uint16_t *x = halves(3 * heads * (uint64_t)rows_max, dim, padded, 1.0 / 16);
@@ -309,11 +331,15 @@ static void attention(const rig_module *module, const char *function, uint32_t p
 
 int main(int argc, char **argv)
 {
-    bool all = argc < 2, attends_only = !all && strcmp(argv[1], "attention") == 0;
+    few = argc > 1 && strcmp(argv[1], "few") == 0;
+    bool all = argc < 2 || few, attends_only = !all && strcmp(argv[1], "attention") == 0;
     static const product_of kernels[] = {
-        { "tower_product.cu", "exl2k_tower_product", 128, 256, EXL2K_TOWER_SHARED },
-        { "tower_wg.cu", "exl2k_tower_wg_pair", 128, 288, EXL2K_TOWER_WG_SHARED(256, EXL2K_TOWER_PAIR_STAGES) },
-        { "tower_wg.cu", "exl2k_tower_wg_narrow", 64, 288, EXL2K_TOWER_WG_SHARED(192, EXL2K_TOWER_NARROW_STAGES) },
+        { "tower_product.cu", "exl2k_tower_product", 128, 256, EXL2K_TOWER_SHARED, 1 },
+#define PAIR(splits) \
+    { "tower_wg.cu", "exl2k_tower_wg_pair", 128, 288, EXL2K_TOWER_WG_SHARED(256, EXL2K_TOWER_PAIR_STAGES), splits }
+#define NARROW(splits) \
+    { "tower_wg.cu", "exl2k_tower_wg_narrow", 64, 288, EXL2K_TOWER_WG_SHARED(192, EXL2K_TOWER_NARROW_STAGES), splits }
+        PAIR(1), NARROW(1), PAIR(2), NARROW(2), PAIR(3), NARROW(3), NARROW(5), PAIR(8), NARROW(8),
     };
     static const struct { const char *function; uint32_t padded, dim, threads; } attends[] = {
         { "exl2k_tower_attend32", 32, 32, 256 },       { "exl2k_tower_attend64", 64, 64, 256 },
@@ -333,6 +359,8 @@ int main(int argc, char **argv)
         attention(&module, attends[i].function, attends[i].padded, attends[i].dim, attends[i].threads, 0, 1030, 0);
         attention(&module, attends[i].function, attends[i].padded, attends[i].dim, attends[i].threads, 0, 4096, 0);
         attention(&module, attends[i].function, attends[i].padded, attends[i].dim, attends[i].threads, 0, 1030, 64);
+        attention(&module, attends[i].function, attends[i].padded, attends[i].dim, attends[i].threads, 0, 300, 70);
+        attention(&module, attends[i].function, attends[i].padded, attends[i].dim, attends[i].threads, 0, 200, 0);
         attention(&module, attends[i].function, attends[i].padded, attends[i].dim, attends[i].threads, 0, 4096, 390);
     }
     rig_unload(&module);
@@ -342,7 +370,7 @@ int main(int argc, char **argv)
         for (uint32_t i = 0; i < EXL2__COUNT(dims); i++) {
             uint32_t padded = i < 2 ? 64 : 80;
             const char *function = i < 2 ? "exl2k_tower_attend_wg64" : "exl2k_tower_attend_wg80";
-            static const uint32_t rows[] = { 4096, 1030, 1024, 65, 1 };
+            static const uint32_t rows[] = { 4096, 1030, 1024, 300, 65, 1 };
             for (uint32_t n = 0; n < EXL2__COUNT(rows); n++) {
                 uint32_t threads = i < 2 ? 256 : 384;
                 attention(&module, function, padded, dims[i], threads, EXL2K_TOWER_ATTEND_SHARED(padded), rows[n],

@@ -92,30 +92,58 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_launch(exl2__cuda_model *m, exl2__cud
 typedef struct exl2__cuda_tower_tile {
     exl2__cuda_kernel kernel;
     uint32_t columns, threads, shared_bytes;
+    uint32_t splits; /* of k: CTAs of a cluster that share a tile */
 } exl2__cuda_tower_tile;
 
-/* Those that end first, for all rows of the stage. Two CTAs run on an SM. Times, in us, are those of 1,280 inputs on an
-   H200: where each SM has one CTA, and where it has two. */
-EXL2__PRIVATE exl2__cuda_tower_tile exl2__cuda_tower_tile_of(const exl2__cuda_model *m, uint32_t rows,
-                                                             uint32_t columns)
+/* Kernels by wgmma. Times on an H200, in ns: CTAs of an SM last begin + steps * step, for the steps (64 of k) of all of
+   them. */
+typedef struct exl2__cuda_tower_kind {
+    exl2__cuda_kernel kernel;
+    uint32_t columns, stages, begin, step;
+} exl2__cuda_tower_kind;
+
+#define EXL2__CUDA_TOWER_SPLIT_NS 2500u           /* what the CTAs of a cluster need to add their sums */
+/* Shared memory of which two CTAs do not fit an SM. A launch starts while the one before ends, so CTAs that are fewer
+   than SMs would else lie in pairs on the first SMs that are free. */
+#define EXL2__CUDA_TOWER_ALONE_BYTES (116u << 10)
+
+/* Predicted time of tiles that are each split into `splits` parts of `steps`. Two CTAs run on an SM if there are more
+   than SMs. */
+static inline uint64_t exl2__cuda_tower_ns(const exl2__cuda_tower_kind *kind, uint64_t tiles, uint32_t splits,
+                                           uint64_t steps, uint32_t sms)
 {
-    static const struct { exl2__cuda_kernel kernel; uint32_t columns, stages; float one, two; } tiles[] = {
-        { EXL2__KERNEL_exl2k_tower_wg_pair, 128, EXL2K_TOWER_PAIR_STAGES, 13.5f, 21 },
-        { EXL2__KERNEL_exl2k_tower_wg_narrow, 64, EXL2K_TOWER_NARROW_STAGES, 9, 14 },
+    uint64_t count = tiles * splits, rest = count % (2ull * sms);
+    uint64_t two = kind->begin + 2 * steps * kind->step, one = kind->begin + steps * kind->step;
+    return count / (2ull * sms) * two + (rest == 0 ? 0 : rest <= sms ? one : two)
+         + (splits > 1 ? EXL2__CUDA_TOWER_SPLIT_NS : 0);
+}
+
+/* The kernel that ends first, for all rows of the stage. The sums of a row depend on the number of splits, so this
+   depends on the device, the matrix and the picture's size alone. */
+EXL2__PRIVATE exl2__cuda_tower_tile exl2__cuda_tower_tile_of(const exl2__cuda_model *m, uint32_t rows,
+                                                             uint32_t columns, uint32_t k)
+{
+    static const exl2__cuda_tower_kind kinds[] = {
+        { EXL2__KERNEL_exl2k_tower_wg_pair, 128, EXL2K_TOWER_PAIR_STAGES, 6100, 380 },
+        { EXL2__KERNEL_exl2k_tower_wg_narrow, 64, EXL2K_TOWER_NARROW_STAGES, 5000, 205 },
     };
-    exl2__cuda_tower_tile best = { EXL2__KERNEL_exl2k_tower_product, EXL2K_TOWER_TILE, 256, EXL2K_TOWER_SHARED };
-    uint32_t sms = m->gpu->sm_count;
-    float least = 0;
-    for (uint32_t i = 0; exl2__cuda_tower_by_wg(m->gpu) && i < EXL2__COUNT(tiles); i++) {
-        uint64_t count = exl2__div_up(rows, EXL2K_TOWER_TILE) * exl2__div_up(columns, tiles[i].columns);
-        uint64_t rest = count % (2ull * sms);
-        float time = (float)(count / (2ull * sms)) * tiles[i].two;
-        time += rest == 0 ? 0 : rest <= sms ? tiles[i].one : tiles[i].two;
-        if (i == 0 || time < least) {
-            least = time;
-            best = (exl2__cuda_tower_tile){ tiles[i].kernel, tiles[i].columns, EXL2K_TOWER_WG_THREADS,
-                                            EXL2K_TOWER_WG_SHARED(EXL2K_TOWER_TILE + tiles[i].columns,
-                                                                  tiles[i].stages) };
+    exl2__cuda_tower_tile best = { EXL2__KERNEL_exl2k_tower_product, EXL2K_TOWER_TILE, 256, EXL2K_TOWER_SHARED, 1 };
+    uint32_t sms = m->gpu->sm_count, steps = k / EXL2K_TOWER_DEPTH;
+    uint32_t most = exl2__cuda_device_launches_with(m->gpu) ? EXL2K_TOWER_SPLITS_MAX : 1;
+    bool room = m->gpu->shared_bytes >= EXL2__CUDA_TOWER_ALONE_BYTES;
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; exl2__cuda_tower_by_wg(m->gpu) && i < EXL2__COUNT(kinds); i++) {
+        const exl2__cuda_tower_kind *kind = &kinds[i];
+        uint64_t tiles = exl2__div_up(rows, EXL2K_TOWER_TILE) * exl2__div_up(columns, kind->columns);
+        uint32_t bytes = EXL2K_TOWER_WG_SHARED(EXL2K_TOWER_TILE + kind->columns, kind->stages);
+        for (uint32_t splits = 1; splits <= most && splits <= steps; splits++) {
+            bool alone = tiles * splits <= sms;
+            uint64_t ns = exl2__cuda_tower_ns(kind, tiles, splits, exl2__div_up(steps, splits), sms);
+            if ((splits == 1 || alone) && ns < least) {
+                uint32_t shared = alone && room ? exl2__max32(bytes, EXL2__CUDA_TOWER_ALONE_BYTES) : bytes;
+                least = ns;
+                best = (exl2__cuda_tower_tile){ kind->kernel, kind->columns, EXL2K_TOWER_WG_THREADS, shared, splits };
+            }
         }
     }
     return best;
@@ -136,10 +164,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_multiply(exl2__cuda_model *m, const e
     if (a.kind == EXL2K_TOWER_ACT || a.kind == EXL2K_TOWER_GATED) { /* they write the padding, too */
         columns = exl2__max32(columns, a.out_pitch * (a.kind == EXL2K_TOWER_GATED ? 2 : 1));
     }
-    exl2__cuda_tower_tile tile = exl2__cuda_tower_tile_of(m, all, columns);
-    exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(end - row, EXL2K_TOWER_TILE),
+    exl2__cuda_tower_tile tile = exl2__cuda_tower_tile_of(m, all, columns, w->k);
+    exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(end - row, EXL2K_TOWER_TILE) * tile.splits,
                              .y = (uint32_t)exl2__div_up(columns, tile.columns), .threads = tile.threads,
-                             .shared_bytes = tile.shared_bytes };
+                             .shared_bytes = tile.shared_bytes, .cluster = tile.splits > 1 ? tile.splits : 0 };
     return exl2__cuda_tower_launch(m, tile.kernel, grid, &a);
 }
 
