@@ -153,6 +153,9 @@ typedef struct exl2k_prepare_args {
     exl2k_u64 qkv;                  /* f32 [rows, pitch]: as in exl2k_attend_args */
     exl2k_u64 weight[2], bias[2];   /* norms of q and k: f32 [heads, dim], [kv_heads, dim]; 0: none */
     exl2k_u64 rope;                 /* as in exl2k_attend_args; 0: attention rotates */
+    exl2k_u64 all;                  /* f32 [rows, all_pitch]: q and k of all heads of the model for a norm of all of them,
+                                       where qkv has those of one of several GPUs; 0: qkv has all heads */
+    exl2k_u32 all_pitch, all_heads, all_kv_heads, unused;
     exl2k_u32 rope_pitch, rope_split, rope_divided; /* rope_split: also without a table: the order of sums */
     exl2k_u32 pitch, heads, kv_heads, dim;
     exl2k_u32 part_heads;           /* EXL2K_PREPARE_HEADS; at least `heads` if a norm is of all heads together */

@@ -16,6 +16,8 @@
 typedef struct exl2k_part { /* some heads of q, k or v of a row */
     u64 at;             /* address of the first head */
     u64 weight, bias;   /* of the first head */
+    u64 all;            /* the first head of all that a norm is of, if they lie elsewhere; else 0 */
+    u32 count;          /* heads that a norm of all heads is of */
     u32 heads, kind;    /* kind: 0 q, 1 k, 2 v */
     u32 position;       /* of the row */
     bool rotates;
@@ -39,6 +41,8 @@ EXL2K_FN exl2k_part exl2k_part_of(const exl2k_prepare_args &a)
     p.at = a.qkv + ((u64)blockIdx.x * a.pitch + (before + first) * a.dim) * 4;
     p.weight = kind == 0 ? a.weight[0] : kind == 1 ? a.weight[1] : 0;
     p.bias = kind == 0 ? a.bias[0] : kind == 1 ? a.bias[1] : 0;
+    p.all = a.all ? a.all + ((u64)blockIdx.x * a.all_pitch + (kind == 0 ? 0 : a.all_heads * a.dim)) * 4 : 0;
+    p.count = !a.all ? p.heads : kind == 0 ? a.all_heads : a.all_kv_heads;
     p.weight += p.weight ? (u64)first * a.dim * 4 : 0;
     p.bias += p.bias ? (u64)first * a.dim * 4 : 0;
     p.position = 0;
@@ -117,7 +121,7 @@ EXL2K_FN f32 exl2k_head_sum(const exl2k_prepare_args &a, const exl2k_head &h, bo
     return sum;
 }
 
-/* Sum over all heads of the part, for every thread. held: the warp's first heads, rotated. */
+/* Sum over all heads that the norm is of, for every thread. held: the warp's first heads, rotated. */
 EXL2K_FN f32 exl2k_part_sum(const exl2k_part &p, const exl2k_prepare_args &a, const exl2k_head *held, bool squares,
                             f32 mean, f32 *partial)
 {
@@ -125,14 +129,15 @@ EXL2K_FN f32 exl2k_part_sum(const exl2k_part &p, const exl2k_prepare_args &a, co
     u32 warp = threadIdx.x / 32;
 #pragma unroll
     for (u32 i = 0; i < EXL2K_HEADS_HELD; i++) {
-        if (warp + i * EXL2K_PREPARE_HEADS < p.heads) {
+        if (!p.all && warp + i * EXL2K_PREPARE_HEADS < p.heads) {
             sum += exl2k_head_sum(a, held[i], squares, mean);
         }
     }
+    u32 first = p.all ? warp : warp + EXL2K_HEADS_HELD * EXL2K_PREPARE_HEADS;
 #pragma unroll 1
-    for (u32 head = warp + EXL2K_HEADS_HELD * EXL2K_PREPARE_HEADS; head < p.heads; head += EXL2K_PREPARE_HEADS) {
+    for (u32 head = first; head < p.count; head += EXL2K_PREPARE_HEADS) {
         exl2k_head h;
-        exl2k_head_load(p, a, p.at, head, h);
+        exl2k_head_load(p, a, p.all ? p.all : p.at, head, h);
         exl2k_head_rotate(p, a, h);
         sum += exl2k_head_sum(a, h, squares, mean);
     }
@@ -213,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_PREPARE_THREADS, 2) exl2k_att
     }
     /* A norm of all heads together has one mean and one factor. */
     if (a.whole && p.weight) {
-        f32 count = (f32)(p.heads * a.dim);
+        f32 count = (f32)(p.count * a.dim);
         whole.x = a.layer_norm ? exl2k_part_sum(p, a, held, false, 0.0f, partial) / count : 0.0f;
         whole.y = 1.0f / sqrtf(exl2k_part_sum(p, a, held, true, whole.x, partial) / count + a.eps);
         __syncthreads(); /* the heads are overwritten from here on */

@@ -25,6 +25,7 @@ typedef struct exl2__lora_memory {
     exl2__lora_matrix *table;      /* [layers, places] */
     uint64_t table_bytes;
     uint64_t block[EXL2__SPANS_MAX], block_bytes[EXL2__SPANS_MAX];
+    uint32_t copies;               /* devices that have a block, each */
 } exl2__lora_memory;
 
 static inline uint64_t exl2__lora_memory_blocks(const exl2__lora_memory *m)
@@ -33,7 +34,7 @@ static inline uint64_t exl2__lora_memory_blocks(const exl2__lora_memory *m)
     for (uint32_t i = 0; i < EXL2__SPANS_MAX; i++) {
         bytes += m->block_bytes[i];
     }
-    return bytes;
+    return bytes * exl2__max32(m->copies, 1);
 }
 
 typedef struct exl2__lora_loader {
@@ -113,6 +114,7 @@ EXL2__PRIVATE exl2_result exl2__lora_load_add_up(exl2__lora_loader *l, exl2__wor
     for (uint32_t i = 0; i < l->spans->count; i++) {
         l->memory.block_bytes[i] += l->memory.table_bytes;
     }
+    l->memory.copies = l->backend->loras->copies ? l->backend->loras->copies(l->spans->span[0].device) : 1;
     return EXL2_OK;
 }
 
@@ -227,6 +229,14 @@ static inline uint64_t exl2__lora_load_at(const exl2__lora_loader *l)
     return l->memory.block[span] + l->next[span];
 }
 
+/* The operand of the current unit. */
+static inline exl2__operand exl2__lora_load_operand(const exl2__lora_loader *l)
+{
+    exl2__role role = exl2__weights_role(l->u.kind);
+    exl2__layer *layer = &l->plan->layers[l->u.layer];
+    return (exl2__operand){ *exl2__layer_matrix(layer, role, l->u.expert), layer, role, l->u.expert };
+}
+
 /* Reads one half of the current part. */
 EXL2__PRIVATE exl2_result exl2__lora_load_half(exl2__lora_loader *l, exl2__work *work)
 {
@@ -267,7 +277,14 @@ EXL2__PRIVATE exl2_result exl2__lora_load_half(exl2__lora_loader *l, exl2__work 
         exl2__lora_load_put(l, width, count, *exponent);
     }
     uint32_t span = exl2__spans_of_layer(l->spans, l->u.layer);
-    EXL2__TRY(l->backend->loras->write(l->spans->span[span].device, exl2__lora_load_at(l), l->half, bytes));
+    exl2__device *device = l->spans->span[span].device;
+    const exl2__backend_loras *loras = l->backend->loras;
+    if (l->second && loras->write_b) {
+        EXL2__TRY(loras->write_b(device, exl2__lora_load_at(l), l->half, rank, exl2__lora_b_stride(l->u.out[l->part]),
+                                 exl2__lora_load_operand(l), l->part));
+    } else {
+        EXL2__TRY(loras->write(device, exl2__lora_load_at(l), l->half, bytes));
+    }
     l->next[span] += bytes;
     l->read_bytes += bytes;
     l->at = 0;
@@ -276,10 +293,9 @@ EXL2__PRIVATE exl2_result exl2__lora_load_half(exl2__lora_loader *l, exl2__work 
 }
 
 /* Where the backend has the part's inputs and outputs. */
-EXL2__PRIVATE exl2_result exl2__lora_load_order(exl2__lora_loader *l, exl2__role role)
+EXL2__PRIVATE exl2_result exl2__lora_load_order(exl2__lora_loader *l)
 {
-    exl2__layer *layer = &l->plan->layers[l->u.layer];
-    exl2__operand of = { *exl2__layer_matrix(layer, role, l->u.expert), layer, role, l->u.expert };
+    exl2__operand of = exl2__lora_load_operand(l);
     for (uint32_t i = 0; i < l->widest; i++) {
         l->order[i] = l->order[l->widest + i] = i;
     }
@@ -303,7 +319,7 @@ EXL2__PRIVATE exl2_result exl2__lora_load_part(exl2__lora_loader *l, exl2__work 
         const uint32_t key[] = { l->u.layer, (uint32_t)role, l->u.expert, l->part, part->pair->rank };
         exl2__content_id_add(l->content, key, sizeof key);
         exl2__content_id_add(l->content, &part->pair->factor, sizeof part->pair->factor);
-        EXL2__TRY(exl2__lora_load_order(l, role));
+        EXL2__TRY(exl2__lora_load_order(l));
         m->a = part->shares ? m[-1].a : exl2__lora_load_at(l);
         l->exponent[l->part][0] = part->shares ? l->exponent[l->part - 1][0] : 0;
         l->second = part->shares;
@@ -346,8 +362,11 @@ EXL2__PRIVATE exl2_result exl2__lora_load_numbers(exl2__lora_loader *l, exl2__wo
         uint64_t bytes = l->memory.table_bytes;
         EXL2__ASSERT(l->next[i] + bytes == l->memory.block_bytes[i]);
         if (exl2__backend_has_memory(l->backend)) {
-            EXL2__TRY(l->backend->loras->write(l->spans->span[i].device, l->memory.block[i] + l->next[i],
-                                               l->memory.table, bytes));
+            const exl2__backend_loras *loras = l->backend->loras;
+            exl2__device *device = l->spans->span[i].device;
+            uint64_t at = l->memory.block[i] + l->next[i];
+            EXL2__TRY(loras->write_table ? loras->write_table(device, at, l->memory.table, bytes)
+                                         : loras->write(device, at, l->memory.table, bytes));
         }
     }
     return EXL2_OK;

@@ -536,6 +536,12 @@ typedef struct exl2__backend_loras {
     void (*close)(exl2__device *d, uint64_t block, uint64_t bytes);
     /* Writes bytes at an address of a block that no pass uses yet. */
     exl2_result (*write)(exl2__device *d, uint64_t at, const void *data, uint64_t bytes);
+    /* Where several devices share every matrix, else NULL: how many have a block; B of a part, f16 [rank, stride], of
+       which each gets its columns; the table of an adapter, of which each gets one with its own addresses. */
+    uint32_t (*copies)(const exl2__device *d);
+    exl2_result (*write_b)(exl2__device *d, uint64_t at, const uint16_t *b, uint32_t rank, uint32_t stride,
+                           exl2__operand of, uint32_t part);
+    exl2_result (*write_table)(exl2__device *d, uint64_t at, const exl2__lora_matrix *table, uint64_t bytes);
     /* Where a matrix has its inputs and outputs: in_at [inputs of the part], out_at [outputs]: the place of each, which
        is the natural one before. NULL: all are in their natural order. Fails for an operand without adapters. */
     exl2_result (*order)(const exl2__device *d, exl2__operand of, uint32_t part, uint32_t *in_at, uint32_t *out_at);

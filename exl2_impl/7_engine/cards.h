@@ -52,13 +52,9 @@ EXL2__PRIVATE exl2_result exl2__cards_check_columns(exl2__ctx *c, const exl2_mod
                               "columns have equal ones", call, i);
         }
     }
-    const char *missing = d->offload != EXL2_OFFLOAD_NONE ? "offload is set, but the CPU has no part in"
-                        : d->lora_max ? "lora_max is set, but adapters are not computed for"
-                        : d->steer_max ? "steer_max is set, but control vectors are not computed for" : NULL;
-    if (missing) {
-        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: %s a model that cards share by columns", call, missing);
-    }
-    return EXL2_OK;
+    return d->offload == EXL2_OFFLOAD_NONE ? EXL2_OK
+         : exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: offload is set, but the CPU has no part in a model that cards "
+                      "share by columns", call);
 }
 
 /* Checks the list of a desc. */

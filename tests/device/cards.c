@@ -26,7 +26,6 @@ static const exl2_device_desc both[2] = { { .pick = EXL2_PICK_INDEX, .index = 0 
 
 static uint32_t gpus; /* 1 or 2 */
 static bool columns_only;
-static bool plain; /* models have neither control vectors nor adapters, as where GPUs share columns */
 static exl2_steer steer; /* of the model that open_on has opened */
 static exl2_lora lora;   /* the same; 0: it has none */
 
@@ -49,9 +48,9 @@ static rig open_on(const char *model, const exl2_card *cards, uint32_t count, ex
 {
     exl2_engine_desc e = { .devices = both, .device_count = gpus };
     static char path[1100];
-    bool adapted = getenv("EXL2_TEST_DATA") && strstr(model, "exl2-mixed") && !plain;
+    bool adapted = getenv("EXL2_TEST_DATA") && strstr(model, "exl2-mixed");
     exl2_model_desc m = { .path = model, .batch_max = JOBS, .cards = cards, .card_count = count, .split = split,
-                          .steer_max = !plain, .lora_max = adapted };
+                          .steer_max = 1, .lora_max = adapted };
     exl2_model_info info;
     exl2_engine_stats stats;
     snprintf(path, sizeof path, "%s/fixtures/lora/exl2-mixed/a", adapted ? getenv("EXL2_TEST_DATA") : "");
@@ -68,9 +67,7 @@ static rig open_on(const char *model, const exl2_card *cards, uint32_t count, ex
     CHECK(count == 0 || info.card_count == count);
     CHECK(!strstr(model, "gemma2") || info.window_tokens > 0); /* K and V of windows only, on each GPU */
     lora = (exl2_lora){ 0 };
-    if (!plain) {
-        add_moods(&r, &info, adapted ? path : NULL);
-    }
+    add_moods(&r, &info, adapted ? path : NULL);
     return r;
 }
 
@@ -92,7 +89,7 @@ static exl2_job_desc job_of(const rig *r, uint32_t n, exl2_token *prompt, exl2_s
     steers = (exl2_steer_use){ steer, 0.5f };
     loras = (exl2_lora_use){ lora, 1 };
     d.steers = &steers;
-    d.steer_count = !plain && (n == 3 || n == 6);
+    d.steer_count = n == 3 || n == 6;
     d.loras = &loras;
     d.lora_count = lora.id && (n == 3 || n == 7);
     return d;
@@ -174,7 +171,7 @@ static const char *folder_of(const char *name)
 
 static void check_words(const char *name)
 {
-    static outcome alone, alone_plain, other;
+    static outcome alone, other;
     static const struct way {
         const char *how, *spans, *apart;
         exl2_card cards[2];
@@ -194,25 +191,18 @@ static void check_words(const char *name)
     };
     char path[1024];
     snprintf(path, sizeof path, "%s", folder_of(name));
-    rig r;
-    for (uint32_t i = 0; i < 2; i++) {
-        plain = i == 0;
-        r = open_on(path, NULL, 0, EXL2_SPLIT_LAYERS);
-        use(&r, 0, (exl2_model){ 0 }, NULL, plain ? &alone_plain : &alone);
-        rig_close(&r);
-    }
+    rig r = open_on(path, NULL, 0, EXL2_SPLIT_LAYERS);
+    use(&r, 0, (exl2_model){ 0 }, NULL, &alone);
+    rig_close(&r);
     for (size_t i = 0; i < EXL2__COUNT(ways) && (gpus == 2 || ways[i].count == 0); i++) {
-        bool columns = ways[i].split == EXL2_SPLIT_COLUMNS;
-        if (!columns && columns_only) {
+        if (ways[i].split != EXL2_SPLIT_COLUMNS && columns_only) {
             continue;
         }
         setenv("EXL2_TEST_SPANS", ways[i].spans ? ways[i].spans : "1", 1);
         ways[i].apart ? setenv("EXL2_TEST_APART", ways[i].apart, 1) : unsetenv("EXL2_TEST_APART");
-        plain = columns;
         r = open_on(path, ways[i].cards, ways[i].count, ways[i].split);
-        use(&r, ways[i].gpu_us, (exl2_model){ 0 }, plain ? &alone_plain : &alone, &other);
-        compare(&other, plain ? &alone_plain : &alone, true, name, ways[i].how);
-        plain = false;
+        use(&r, ways[i].gpu_us, (exl2_model){ 0 }, &alone, &other);
+        compare(&other, &alone, true, name, ways[i].how);
         rig_close(&r);
     }
     unsetenv("EXL2_TEST_SPANS");

@@ -6,6 +6,8 @@
    gives: exit code 0 or 1. */
 #include "cuda_ways.h"
 
+#include "../../kernels_src/lora_experts_args.h"
+
 #define CARDS 8u
 #define MEETINGS_MAX (1u << 16)
 
@@ -31,8 +33,9 @@ static void meet(const exl2k_meet_args *a, bool norm)
     for (uint32_t i = 0; good && i < a->count; i++) {
         int device = (int)cards[i].device;
         key = key * 1000003 + a->ends[i];
-        good = fake_device_of(a->from[i]) == device && fake_device_of(a->flags[i]) == device
-            && (i == 0 || a->ends[i] >= a->ends[i - 1]);
+        uint32_t first = i ? a->ends[i - 1] : 0; /* what lies before it is not read */
+        good = fake_device_of(a->flags[i]) == device && a->ends[i] >= first
+            && (a->ends[i] == first || fake_device_of(a->from[i] + first) == device);
         good = good && (i != a->own || device == fake.running);
     }
     if (!CHECK(good)) {
@@ -44,6 +47,58 @@ static void meet(const exl2k_meet_args *a, bool norm)
     for (uint32_t i = 0; i < a->count && strict; i++) {
         if (i != a->own && meetings[i] >= meetings[a->own]) {
             CHECK(what[i][n] == key);
+        }
+    }
+}
+
+/* B of the parts of an adapter, as one GPU has it, and the columns of it that the GPUs have found so far. */
+#define PLACES 64u
+
+static struct whole {
+    uint16_t *b;
+    uint32_t rank, columns, found;
+    bool seen[CARDS];
+} wholes[PLACES];
+
+static bool alone; /* a model on one GPU is the one to compare with */
+
+/* A GPU has some columns of B, as they lie in all of it. */
+static void check_b(uint32_t place, const exl2k_lora_matrix *m, uint32_t columns)
+{
+    struct whole *w = &wholes[place % PLACES];
+    uint32_t stride = (uint32_t)exl2__align_up(columns, 32), all = (uint32_t)exl2__align_up(w->columns, 32);
+    const uint16_t *b = fake_memory(m->b, (uint64_t)m->rank * stride * 2);
+    if (m->rank == 0 || !CHECK(b != NULL && place < PLACES)) {
+        return;
+    }
+    CHECK(fake_device_of(m->a) == fake.running && fake_device_of(m->b) == fake.running);
+    if (alone && !w->b) {
+        w->b = malloc((size_t)m->rank * stride * 2);
+        memcpy(w->b, b, (size_t)m->rank * stride * 2);
+        w->rank = m->rank;
+        w->columns = columns;
+    } else if (!alone && !w->seen[fake.running] && CHECK(w->b && w->rank == m->rank)) {
+        bool same = false;
+        for (uint32_t first = 0; first + stride <= all && !same; first += 32) {
+            same = true;
+            for (uint32_t k = 0; k < m->rank; k++) {
+                same = same && memcmp(b + k * stride, w->b + k * all + first, stride * 2) == 0;
+            }
+        }
+        CHECK(same);
+        w->seen[fake.running] = true;
+        w->found += columns;
+    }
+}
+
+static void check_fused(const exl2k_lora_gemv_args *a)
+{
+    const exl2k_lora_pass *pass = fake_memory(a->pass, sizeof *pass);
+    for (uint32_t i = 0; pass && i < pass->count; i++) {
+        uint64_t at = a->tables + ((uint64_t)pass->slots[i] * a->table + a->place) * sizeof(exl2k_lora_matrix);
+        const exl2k_lora_matrix *m = fake_memory(at, a->gemv.matrix.parts * sizeof *m);
+        for (uint32_t part = 0; CHECK(m != NULL) && part < a->gemv.matrix.parts; part++) {
+            check_b(a->place + part, &m[part], a->gemv.matrix.part[part].columns);
         }
     }
 }
@@ -67,6 +122,9 @@ static void run(const char *function, const void *arguments, const unsigned grid
     }
     if (!CHECK(own)) {
         printf("  %s on GPU %d has an address of another one\n", function, fake.running);
+    }
+    if (strncmp(function, "exl2k_gemv", 10) == 0 && strstr(function, "_lora")) {
+        check_fused(arguments);
     }
     bool codes = strcmp(function, "exl2k_shuffle_codes") == 0;
     strips += strncmp(function, "exl2k_shuffle", 13) == 0 ? (uint64_t)grid[0] * (codes ? 2 : 1) * grid[1] : 0;
@@ -181,7 +239,8 @@ static void families(void)
 {
     static const char *const models[] = { "exl2-mixed", "gemma2", "cohere", "orion", "smollm3", "starcoder2",
                                           "exl2-qwen3-moe", "gptq-phi3", "awq", "mixed-kinds", "arch/mixtral",
-                                          "arch/mixtral-uneven", "arch/qwen2-moe", "arch/gpt-oss",
+                                          "arch/mixtral-uneven", "arch/qwen2-moe", "arch/gpt-oss", "arch/olmo2",
+                                          "arch/olmoe",
                                           "arch/glm4-moe", "arch/gptq-mixtral", "exl3/exl3-llama", "exl3/exl3-mixtral",
                                           "exl3/exl3-qwen2-padded", "exl3/exl3-qwen3" };
     static const uint32_t counts[] = { 2, 5, 3, 8 };
@@ -198,6 +257,65 @@ static void families(void)
             }
         }
     }
+}
+
+/* A job with an adapter and a control vector. */
+static void adapted(uint32_t count)
+{
+    static float vector[1u << 16];
+    const char *adapter = folder("lora/exl2-mixed/a");
+    exl2_model model;
+    exl2_lora lora;
+    exl2_steer steer;
+    exl2_session s;
+    exl2_engine_stats before, after;
+    exl2_lora_info info;
+    exl2_model_info shape;
+    make();
+    alone = count == 1;
+    strict = true;
+    exl2_engine *e = open_cards();
+    exl2_model_desc m = { .path = rig_golden("exl2-mixed"), .prefill_chunk = 32, .batch_max = 4, .cards = cards,
+                          .card_count = count, .split = count > 1 ? EXL2_SPLIT_COLUMNS : EXL2_SPLIT_LAYERS,
+                          .lora_max = 2, .steer_max = 1 };
+    CHECK_INT(exl2_model_load(e, &m, &model), EXL2_OK);
+    CHECK_INT(exl2_model_get(e, model, &shape), EXL2_OK);
+    exl2_stats(e, &before);
+    CHECK_INT(exl2_lora_load(e, &(exl2_lora_desc){ .model = model, .path = adapter }, &lora), EXL2_OK);
+    CHECK_INT(exl2_lora_get(e, lora, &info), EXL2_OK);
+    exl2_stats(e, &after);
+    CHECK_INT(after.device_bytes - before.device_bytes, info.device_bytes);
+    for (size_t i = 0; i < EXL2__COUNT(vector); i++) {
+        vector[i] = (float)(i % 7);
+    }
+    exl2_steer_desc v = { .model = model, .values = vector, .layer_count = shape.layers };
+    CHECK_INT(exl2_steer_make(e, &v, &steer), EXL2_OK);
+    CHECK_INT(exl2_session_open(e, model, &s), EXL2_OK);
+    for (uint32_t i = 0; i < 3; i++) {
+        exl2_job_desc d = cuda_job(s, cuda_prompt, 8, 12, &cuda_said[0]);
+        d.loras = &(exl2_lora_use){ lora, 1 };
+        d.lora_count = i != 1;
+        d.steers = &(exl2_steer_use){ steer, 0.5f };
+        d.steer_count = i > 0;
+        CHECK_INT(exl2_job_start(e, &d, NULL), EXL2_OK);
+        cuda_step_all(e, false, 0);
+        CHECK(cuda_said[0].done_events == 1 && cuda_said[0].result == EXL2_OK);
+    }
+    exl2_close(e);
+    for (uint32_t i = 1; i < count; i++) {
+        CHECK_INT(meetings[i], meetings[0]);
+    }
+    for (uint32_t i = 0, found = 0; i < PLACES; i++) {
+        struct whole *w = &wholes[i];
+        found += w->b != NULL;
+        CHECK(alone || w->found == w->columns);
+        CHECK(i + 1 < PLACES || found > 10);
+        memset(w->seen, 0, sizeof w->seen);
+        w->found = 0;
+    }
+    strict = false;
+    CHECK_INT(cuda_way_host_bytes, 0);
+    machine_end();
 }
 
 /* K and V of one GPU serve GPUs that share the model, and back. */
@@ -284,7 +402,7 @@ static void refusals(void)
 {
     static const exl2_card shares[2] = { { .device = 0, .share = 1 }, { .device = 1, .share = 2 } };
     exl2_model_desc d = { .cards = cards, .card_count = 2, .split = EXL2_SPLIT_COLUMNS };
-    exl2_model_desc one = d, uneven = d, unknown = d, offload = d, loras = d, capped = d;
+    exl2_model_desc one = d, uneven = d, unknown = d, offload = d, capped = d;
     exl2_card least[2] = { cards[0], cards[1] };
     make();
     exl2_engine *e = open_cards();
@@ -296,8 +414,6 @@ static void refusals(void)
     expect(e, unknown, EXL2_ERR_ARG, "split is 2, no value of exl2_split");
     offload.offload = EXL2_OFFLOAD_AUTO;
     expect(e, offload, EXL2_ERR_UNSUPPORTED, "the CPU has no part");
-    loras.lora_max = 1;
-    expect(e, loras, EXL2_ERR_UNSUPPORTED, "lora_max is set, but adapters are not computed");
     least[1].bytes_max = 4096;
     capped.cards = least;
     capped.path = NULL;
@@ -346,6 +462,9 @@ int main(void)
     };
     machine_drop_cache();
     families();
+    for (uint32_t count = 1; count <= CARDS && check_env("EXL2_TEST_DATA"); count += count > 2 ? 5 : 1) {
+        adapted(count); /* on 1, 2, 3, 8 */
+    }
     saves(EXL2_KV_FP16);
     saves(EXL2_KV_Q8);
     park(false);

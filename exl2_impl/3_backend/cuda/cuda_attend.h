@@ -183,6 +183,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_attend_prepare(exl2__cuda_model *m, const e
                              .bias = { exl2__cuda_head_values(m, layer->q_norm.bias, group, s->head_dim),
                                        exl2__cuda_head_values(m, layer->k_norm.bias, 0, s->head_dim) },
                              .pitch = m->b.qkv_pitch, .heads = s->heads, .kv_heads = s->kv_heads, .dim = s->head_dim,
+                             .all = m->b.all_heads, .all_pitch = exl2__cuda_all_pitch(m->plan),
+                             .all_heads = m->plan->columns.heads, .all_kv_heads = m->plan->columns.kv_heads,
                              .part_heads = whole ? exl2__max32(s->heads, s->kv_heads) : EXL2K_PREPARE_HEADS,
                              .whole = whole, .layer_norm = s->layer_norm, .eps = s->norm_eps, .clip = s->clip_qkv,
                              .growth = s->query_growth, .context = s->query_context, .rope_split = rope->split };
@@ -226,6 +228,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__
     const exl2__columns *c = &m->plan->columns;
     exl2__cuda_rope rope;
     (void)range;
+    EXL2__TRY(exl2__cuda_meet_heads(m));
     if (c->idle) {
         return exl2__cuda_meet_attended(m, layer);
     }

@@ -70,6 +70,8 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint64_t qkv;        /* f32 [R, qkv_pitch]: after the first rows of h */
     uint64_t attended;   /* fp16 [R, attended_pitch]: if it is as wide as x, after the first rows of x */
     uint64_t h;          /* fp16 [R, h_pitch] */
+    uint64_t all_heads;  /* f32 [R, exl2__cuda_all_pitch] q and k of all heads of the model, for norms of all of them
+                            where several GPUs share every matrix; else 0 */
     uint64_t natural;    /* fp16 [R, attended_pitch] where several GPUs share every matrix: what attention has written
                             here, in natural order; else 0 */
     uint64_t meet;       /* exl2k_meet_state of such a GPU; else 0 */
@@ -339,6 +341,13 @@ static inline uint64_t exl2__cuda_steer_data_bytes(const exl2__plan *p)
     return exl2__align_up(rows * sizeof(exl2k_u16), 16) + exl2__align_up(sets, 16);
 }
 
+/* Elements of a row of q and k of all heads; 0: there are no such rows. */
+static inline uint32_t exl2__cuda_all_pitch(const exl2__plan *p)
+{
+    bool all = exl2__columns_are_cut(&p->columns) && p->shape.qk_norm == EXL2__QK_NORM_WHOLE;
+    return all ? (uint32_t)exl2__align_up((p->columns.heads + p->columns.kv_heads) * p->shape.head_dim, 4) : 0;
+}
+
 /* Where the sums of squares of the norm that follows begin in what a span hands over; those of the one before follow.
    Only passes of few rows have them. */
 static inline uint64_t exl2__cuda_handed_sums(const exl2__plan *p)
@@ -429,6 +438,8 @@ EXL2__PRIVATE void exl2__cuda_buffers_zeroed(exl2__cuda_buffers *b, const exl2__
     b->x2 = s->parallel ? exl2__cuda_arena_take(a, rows * x_bytes) : 0;
     bool shared = exl2__columns_are_cut(&p->columns);
     b->natural = shared ? exl2__cuda_arena_take(a, rows * b->attended_pitch * 2) : 0;
+    uint64_t all_bytes = (uint64_t)exl2__cuda_all_pitch(p) * sizeof(float);
+    b->all_heads = all_bytes ? exl2__cuda_arena_take(a, rows * all_bytes) : 0;
     b->meet = shared ? exl2__cuda_arena_take(a, sizeof(exl2k_meet_state)) : 0;
     apart = s->inter % 32 || s->parallel ? rows : apart;
     b->h = exl2__cuda_arena_take(a, exl2__max64(rows * h_bytes, apart * h_bytes + rows * b->qkv_pitch * sizeof(float)));

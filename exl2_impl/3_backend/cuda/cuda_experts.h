@@ -194,18 +194,23 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_loras(exl2__cuda_model *m, const exl
     const exl2__cuda_experts *e = exl2__cuda_experts_of(layer);
     uint32_t rows = exl2__min32(m->pass.row_count - first, EXL2K_EXPERT_ROWS), slots = rows * s->experts.active;
     exl2__role role = down ? EXL2__ROLE_EXPERT_DOWN : EXL2__ROLE_EXPERT_UP;
+    exl2__columns_run own = exl2__columns_of(&m->columns, down ? s->hidden : s->experts.inter, s->columns_unit);
     exl2k_lora_experts_args a = {
         .rows = exl2__cuda_expert_slice(m, first), .row_sets = m->pass.row_sets, .sets = m->pass.sets,
         .tables = m->b.lora_tables, .x = down ? m->b.routed.h : m->b.routed.x, .t = m->b.lora_experts_t,
-        .out = down ? m->b.residual : m->b.lora_experts, .down = down, .parts = down ? 1 : e->parts,
+        .out = down ? m->b.residual + own.first * sizeof(float) : m->b.lora_experts, .down = down,
+        .parts = down ? 1 : e->parts,
         .table = exl2__cuda_lora_table(m->plan),
         .place = layer->index * exl2__lora_places(s->experts.count) + exl2__role_lora_place(role, 0, 0),
         .step = EXL2__LORA_EXPERT_PARTS, .in = down ? s->experts.inter : s->hidden,
-        .columns = down ? s->hidden : s->experts.inter, .uses = exl2__cuda_lora_uses(m->plan),
+        .columns = own.count, .uses = exl2__cuda_lora_uses(m->plan),
         .rank_stride = exl2__cuda_lora_rank_stride(m->plan), .x_pitch = down ? m->b.routed.h_pitch : m->b.x_pitch,
         .out_pitch = s->hidden, .by_slot = down && e->exl3, .scale = s->residual_scale
     };
     exl2__cuda_grid grid = { .x = slots, .y = a.parts, .threads = EXL2K_LORA_EXPERTS_THREADS };
+    if (own.count == 0) {
+        return EXL2_OK; /* the device has no columns of them */
+    }
     EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_lora_experts_t, grid, &a));
     grid = (exl2__cuda_grid){ .x = (uint32_t)exl2__div_up(a.columns, EXL2K_LORA_EXPERTS_THREADS),
                               .y = down ? rows : slots, .z = down ? 1 : a.parts,
@@ -277,6 +282,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_slice_down(exl2__cuda_model *m, cons
     a.columns = own.count;
     if (exl2__cuda_folds(s) && !m->pass.by_gemm) {
         a.added = exl2__cuda_steer_rows(m, layer);
+        exl2__cuda_advance(&a.added, own.first * sizeof(float));
         exl2__cuda_follower next = exl2__cuda_follower_of(m, layer);
         a.next = m->b.x;
         a.next_pitch = m->b.x_pitch;

@@ -1,6 +1,6 @@
 /* cuda_group.h: a backend whose device is several GPUs that share every matrix of a model by columns (columns.h).
    takes: open GPUs that reach each other's memory.
-   gives: exl2__cuda_group_backend; exl2__cuda_group_gpus, which its `open` takes.
+   gives: exl2__cuda_group_backend, whose `open` needs the GPUs as cuda_group_members.h has them.
    owns:  a model of the CUDA backend on each GPU, until close.
 
    Each member has its columns of all matrices and its heads' K and V; in between they meet (cuda_meet.h). All get the
@@ -9,33 +9,7 @@
 #ifndef EXL2__CUDA_GROUP_H
 #define EXL2__CUDA_GROUP_H
 
-#include "cuda.h"
-
-typedef struct exl2__cuda_group_gpus {
-    exl2__cuda_device *of[EXL2K_MEET_GPUS]; /* [count] */
-    uint32_t count;
-} exl2__cuda_group_gpus;
-
-/* A matrix, or a vector, of all members. */
-typedef struct exl2__cuda_shared {
-    struct exl2__cuda_shared *next;
-    void *of[EXL2K_MEET_GPUS];
-} exl2__cuda_shared;
-
-typedef struct exl2__cuda_group { /* exl2__device of this backend */
-    exl2__ctx *c;
-    exl2__device *of[EXL2K_MEET_GPUS]; /* [count] */
-    uint32_t count, reserved;          /* reserved: members whose memory is there */
-    exl2__plan plans[EXL2K_MEET_GPUS];
-    exl2__cuda_shared *shared;
-    uint8_t *page;                     /* [page_max] of one member, as it is copied */
-    uint64_t page_max;
-} exl2__cuda_group;
-
-static inline exl2__cuda_group *exl2__cuda_group_of(const exl2__device *d)
-{
-    return (exl2__cuda_group *)(uintptr_t)d;
-}
+#include "cuda_group_loras.h"
 
 /* ---- open and close ---- */
 
@@ -102,6 +76,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_group_open(exl2__ctx *c, void *hardware, ex
     for (uint32_t i = 0; i < g->count; i++) {
         exl2__cuda_model *m = exl2__cuda_of(g->of[i]);
         m->columns = (exl2__columns){ .count = g->count, .index = i };
+        m->lora_blocks = &g->lora_blocks;
         for (uint32_t k = 0; k < g->count; k++) {
             m->mates[k] = exl2__cuda_of(g->of[k]);
         }
@@ -126,22 +101,6 @@ EXL2__PRIVATE exl2__plan exl2__cuda_group_plan(const exl2__cuda_group *g, const 
     p.shape.kv_heads = exl2__max32(end - first, 1);
     p.shape.heads = p.shape.kv_heads * (p.columns.heads / p.columns.kv_heads);
     return p;
-}
-
-static inline void *exl2__cuda_group_part(const void *shared, uint32_t index)
-{
-    return shared ? ((const exl2__cuda_shared *)shared)->of[index] : NULL;
-}
-
-static inline exl2__matrix *exl2__cuda_group_matrix(const exl2__matrix *shared, uint32_t index)
-{
-    return (exl2__matrix *)exl2__cuda_group_part(shared, index);
-}
-
-static inline exl2__norm exl2__cuda_group_norm(exl2__norm shared, uint32_t index)
-{
-    return (exl2__norm){ (exl2__vector *)exl2__cuda_group_part(shared.weight, index),
-                         (exl2__vector *)exl2__cuda_group_part(shared.bias, index) };
 }
 
 /* Fills in the member's matrices and vectors. layers [shape.layers], experts [shape.layers, shape.experts.count]:
@@ -180,10 +139,7 @@ EXL2__PRIVATE void exl2__cuda_group_translate(const exl2__plan *plan, uint32_t i
 EXL2__PRIVATE exl2_result exl2__cuda_group_supports(exl2__device *device, const exl2__shape *s)
 {
     exl2__cuda_group *g = exl2__cuda_group_of(device);
-    const char *missing = s->qk_norm == EXL2__QK_NORM_WHOLE ? "norms of all heads together" : NULL;
-    EXL2__TRY(exl2__cuda_supports(g->of[0], s));
-    return missing ? exl2__fail(g->c, EXL2_ERR_UNSUPPORTED, "GPUs do not share %s by columns; by layers they do",
-                                missing) : EXL2_OK;
+    return exl2__cuda_supports(g->of[0], s);
 }
 
 /* ---- sizes ---- */
@@ -666,6 +622,7 @@ static const exl2__backend exl2__cuda_group_backend = {
     .name = "cuda",
     .memory = &exl2__cuda_group_memory,
     .queue = &exl2__cuda_group_queue,
+    .loras = &exl2__cuda_group_loras,
     .open = exl2__cuda_group_open,
     .close = exl2__cuda_group_close,
     .decode_rows = EXL2__CUDA_SAMPLED_ROWS,

@@ -148,7 +148,7 @@ EXL2__PRIVATE exl2k_lora_rows_args exl2__cuda_lora_rows_args(const exl2__cuda_mo
     };
     for (uint32_t i = 0; i < l.parts; i++) {
         l.columns[i] = w->feed[i].out;
-        l.column[i] = i ? l.column[i - 1] + l.columns[i - 1] : 0;
+        l.column[i] = i ? l.column[i - 1] + l.columns[i - 1] : l.parts == 1 ? w->cut[0].first : 0;
     }
     return l;
 }
@@ -173,6 +173,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_lora_act(exl2__cuda_model *m, exl2__operand
         l.rows = l.row0 + some;
         for (uint32_t i = 0; i < l.parts; i++) {
             exl2__cuda_matrix one = exl2__cuda_split_part(w, i);
+            one.device.part[0].column = i * l.columns[0];
             exl2k_gemm_args store = { .x = a->x + (uint64_t)l.row0 * a->x_pitch * 2, .x_pitch = a->x_pitch,
                                       .out = l.from, .out_pitch = l.parts * l.columns[0], .scale = 1 };
             EXL2__TRY(exl2__cuda_gemm(m, (const exl2__matrix *)(const void *)&one, EXL2__CUDA_STORE, &store, some,
@@ -315,7 +316,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_lora_order(const exl2__device *device, exl2
     const exl2__matrix *down = of.layer->matrix[EXL2__ROLE_DOWN];
     const exl2__cuda_matrix *reader = w->order.by_down ? exl2__cuda_matrix_of(down) : NULL;
     const uint16_t *outputs = reader && !reader->natural ? reader->order_host : NULL;
-    for (uint32_t i = 0; outputs && i < w->device.part[0].columns; i++) {
+    for (uint32_t i = 0; outputs && i < w->cut[0].all; i++) {
         out_at[i] = outputs[i];
     }
     return EXL2_OK;

@@ -1,6 +1,6 @@
 /* cuda_meet.h: the GPUs that share every matrix of a model give each other the columns that each has computed.
    takes: models of one group (cuda_group.h), with a current pass.
-   gives: exl2__cuda_meet_attended, _h, _expert_h, _floats, _norm, _logits, _all.
+   gives: exl2__cuda_meet_heads, _attended, _h, _expert_h, _floats, _norm, _logits, _all.
 
    Each function does nothing for a model that has all columns. The GPUs enqueue the same meetings in the same order
    (kernels_src/meet_args.h). What a GPU reads of another one must stay there until the next meeting. The memory of
@@ -51,6 +51,38 @@ EXL2__PRIVATE exl2_result exl2__cuda_meet_all(exl2__cuda_model *m)
     }
     exl2k_meet_args a = exl2__cuda_meet_args(m, offsetof(exl2__cuda_buffers, natural));
     return exl2__cuda_meet(m, &a, 1);
+}
+
+/* q and k of all heads, for norms of all of them; nothing for other models. k: those of k, else of q. Each GPU has its
+   heads in a row of qkv, and all of them in one of all_heads. */
+EXL2__PRIVATE exl2_result exl2__cuda_meet_heads_of(exl2__cuda_model *m, bool k)
+{
+    const exl2__shape *s = &m->plan->shape;
+    const exl2__columns *c = &m->plan->columns;
+    uint32_t unit = exl2__columns_heads(s->head_dim, s->columns_unit) * s->head_dim, group = c->heads / c->kv_heads;
+    uint32_t all = c->kv_heads * s->head_dim, each = (k ? 1 : group) * (uint32_t)sizeof(float);
+    exl2k_meet_args a = exl2__cuda_meet_args(m, offsetof(exl2__cuda_buffers, qkv));
+    a.to = m->b.all_heads + (k ? (uint64_t)all * group * sizeof(float) : 0);
+    exl2__cuda_meet_ends(&a, all, unit, 1, each);
+    for (uint32_t i = 0; i < a.count; i++) {
+        uint32_t first = exl2__columns_begin(all, unit, a.count, i);
+        uint32_t own = exl2__columns_begin(all, unit, a.count, i + 1) - first;
+        a.from[i] += (k ? (uint64_t)own * group * sizeof(float) : 0) - (uint64_t)first * each;
+    }
+    a.from_pitch = m->b.qkv_pitch * (uint32_t)sizeof(float);
+    a.to_pitch = exl2__cuda_all_pitch(m->plan) * (uint32_t)sizeof(float);
+    return exl2__cuda_meet(m, &a, m->pass.row_count);
+}
+
+/* After it each GPU may write to its q and k. */
+EXL2__PRIVATE exl2_result exl2__cuda_meet_heads(exl2__cuda_model *m)
+{
+    if (exl2__cuda_all_pitch(m->plan) == 0) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__cuda_meet_heads_of(m, false));
+    EXL2__TRY(exl2__cuda_meet_heads_of(m, true));
+    return exl2__cuda_meet_all(m);
 }
 
 /* What attention has written, to where `out` reads it. */

@@ -146,6 +146,13 @@ typedef struct exl2__cuda_tower {
 } exl2__cuda_tower;
 #endif
 
+/* The block of an adapter on each of several GPUs that share every matrix. All of them know it by its address on the
+   first one. */
+typedef struct exl2__cuda_lora_block {
+    struct exl2__cuda_lora_block *next;
+    uint64_t bytes, of[EXL2K_MEET_GPUS];
+} exl2__cuda_lora_block;
+
 /* Slots of pages in pinned host memory (cuda_tier.h); zeroed: there are none. */
 typedef struct exl2__cuda_tier {
     void **blocks;                  /* [block_count], room for block_max */
@@ -163,6 +170,7 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     exl2__columns columns;           /* count and index are set from `open` on; all else is the plan's */
     struct exl2__cuda_model *mates[EXL2K_MEET_GPUS]; /* [columns.count] the models that have the other columns, and
                                                         this one */
+    exl2__cuda_lora_block *const *lora_blocks; /* the first of these models' adapters; NULL: the model has no mates */
     exl2__cuda_matrix *matrices;
     exl2__cuda_vector *vectors;
     exl2__cuda_experts *experts;     /* that of the layer loaded last comes first */

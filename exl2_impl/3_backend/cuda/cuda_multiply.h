@@ -31,6 +31,7 @@ EXL2__PRIVATE void exl2__cuda_columns_shift(const exl2__cuda_model *m, const exl
     }
     if (first > 0 && kind == EXL2__CUDA_RESIDUAL && !by_gemm) {
         a->residual += first * sizeof(float);
+        exl2__cuda_advance(&a->added, first * sizeof(float));
         exl2__cuda_advance(&a->weight, first * sizeof(float));
         exl2__cuda_advance(&a->map, first * sizeof(exl2k_u16));
         exl2__cuda_advance(&a->out, a->map ? 0 : (uint64_t)first / 32 * step);
@@ -135,9 +136,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_lora_store(exl2__cuda_model *m, exl2__opera
         if (w->exl3.parts > 0) {
             one.exl3.parts = 1;
             one.exl3.part[0] = w->exl3.part[i];
-            one.exl3.part[0].column = i * w->feed[0].out;
+            one.exl3.part[0].column = i * w->cut[0].columns;
         } else {
             one = exl2__cuda_split_part(w, i);
+            one.device.part[0].column = i * w->cut[0].columns;
         }
         of.matrix = (const exl2__matrix *)(const void *)&one;
         EXL2__TRY(exl2__cuda_multiply_one(m, of, EXL2__CUDA_STORE, &part, rows));
@@ -151,6 +153,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_lora_store(exl2__cuda_model *m, exl2__opera
 EXL2__PRIVATE exl2_result exl2__cuda_lora_natural(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
                                                   exl2k_gemv_args *a, uint32_t rows)
 {
+    if (kind == EXL2__CUDA_ACT) {
+        exl2__cuda_columns_shift(m, exl2__cuda_matrix_of(of.matrix), kind, m->pass.by_gemm, a);
+    }
     exl2k_lora_rows_args l = exl2__cuda_lora_rows_args(m, of, a, rows);
     EXL2__TRY(exl2__cuda_lora_rows_t(m, &l));
     if (kind != EXL2__CUDA_ACT) {
@@ -175,6 +180,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_lora_natural(exl2__cuda_model *m, exl2__ope
 EXL2__PRIVATE exl2_result exl2__cuda_multiply(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
                                               exl2k_gemv_args *a, uint32_t rows)
 {
+    if (exl2__columns_are_cut(&m->columns) && exl2__cuda_matrix_of(of.matrix)->cut[0].columns == 0) {
+        return EXL2_OK; /* the device has no columns of it */
+    }
     if (!exl2__cuda_lora_serves(m, of) || (m->pass.apart && !exl2__cuda_lora_needs(m, of))) {
         return exl2__cuda_multiply_base(m, of, kind, a, rows);
     }
@@ -185,6 +193,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_multiply(exl2__cuda_model *m, exl2__operand
     if (apart) { /* its parts have products of their own, which add what adapters add */
         return exl2__cuda_multiply_base(m, of, kind, a, rows);
     }
+    exl2__cuda_columns_shift(m, exl2__cuda_matrix_of(of.matrix), kind, m->pass.by_gemm, a);
     return m->pass.by_gemm ? exl2__cuda_lora_many(m, of, kind, a, rows)
                            : exl2__cuda_lora_product(m, of, 0, a->x, kind, a, rows);
 }

@@ -149,10 +149,20 @@ static inline uint64_t exl2__cuda_mask_bytes(const exl2__cuda_model *m)
 
 /* ---- slots of adapters (lora_args.h) ---- */
 
+/* The address in this device's memory of what lies at `at` of a block of an adapter. */
+static inline uint64_t exl2__cuda_lora_own(const exl2__cuda_model *m, uint64_t at)
+{
+    const exl2__cuda_lora_block *block = m->lora_blocks ? *m->lora_blocks : NULL;
+    while (block && at - block->of[0] >= block->bytes) {
+        block = block->next;
+    }
+    return block ? at - block->of[0] + block->of[m->columns.index] : at;
+}
+
 /* Address of the adapter's table in this device's memory. */
 static inline uint64_t exl2__cuda_lora_at(const exl2__cuda_model *m, const exl2__lora_use *use)
 {
-    return use->store->device[m->plan->span];
+    return exl2__cuda_lora_own(m, use->store->device[m->plan->span]);
 }
 
 /* The slot that holds the adapter's table; EXL2K_LORA_SLOTS: none. */

@@ -82,6 +82,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_add_deep(exl2__cuda_model *m, const exl2__l
     if (!any) {
         return EXL2_OK;
     }
+    EXL2__TRY(exl2__cuda_meet_all(m)); /* other GPUs may still read the residual */
     exl2k_tower_add_args a = { .pass = m->pass.groups, .rows = m->pass.rows, .residual = m->b.residual,
                                .added = exl2__cuda_deep(m, level), .hidden = m->plan->shape.hidden };
     exl2__cuda_grid grid = { .x = m->pass.row_count, .y = 1, .threads = 256 };

@@ -175,6 +175,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_settle(exl2__cuda_model *m, exl2__cuda_sett
         a.soon[2] = soon->post ? exl2__cuda_values_or_none(soon->post->weight) : 0;
         a.soon_map = soon->next.readers[0] ? exl2__cuda_inputs(soon->next.readers[0]) : 0;
     }
+    EXL2__TRY(a.added ? exl2__cuda_meet_all(m) : EXL2_OK); /* other GPUs may still read the residual */
     return exl2__cuda_settle_rows(m, a, m->pass.row_count, now.next);
 }
 

@@ -12,7 +12,7 @@
 #ifndef EXL2__CUDA_STEER_H
 #define EXL2__CUDA_STEER_H
 
-#include "cuda_product.h"
+#include "cuda_meet.h"
 
 /* Rows that the kernel at the end of a layer adds to the residual; 0: it adds none. */
 static inline uint64_t exl2__cuda_steer_rows(const exl2__cuda_model *m, const exl2__layer *layer)
@@ -49,10 +49,11 @@ EXL2__PRIVATE exl2_result exl2__cuda_steer_layer(exl2__cuda_model *m, const exl2
     return exl2__cuda_steer_launch(m, EXL2__KERNEL_exl2k_steer_add, layer->index - exl2__plan_first(m->plan), 1);
 }
 
-/* At the end of a layer, before `settle`. */
+/* At the end of a layer, before `settle`. Other GPUs may still read the residual. */
 EXL2__PRIVATE exl2_result exl2__cuda_steer_add(exl2__cuda_model *m, const exl2__layer *layer)
 {
     bool adds = m->pass.steered && m->pass.by_gemm && !exl2__plan_is_host(m->plan, layer->index);
+    EXL2__TRY(adds ? exl2__cuda_meet_all(m) : EXL2_OK);
     return adds ? exl2__cuda_steer_layer(m, layer) : EXL2_OK;
 }
 
