@@ -421,7 +421,8 @@
    With exl2_model_desc.split = EXL2_SPLIT_COLUMNS all cards compute each token together. Each has some columns of every
    matrix, and some heads with their K and V; a table that is read by row lies on each. They must be of one kind and
    reach each other's memory, and wait for each other four times in a layer: a GPU that has waited for 2 s is lost, as
-   the one is that did not come. The bits are those of one GPU. `share` and `offload` are UNSUPPORTED then.
+   the one is that did not come. The bits are those of one GPU, also with experts, EXL3 and adapters. Pictures have
+   their tower on the CPU then. `share` and `offload` are UNSUPPORTED.
 
    The context is current only inside calls, and the engine's streams have a lower priority than rendering. Where
    graphics shares the GPU's context, set shared_bytes_max to 49152. exl2_device_probe measures the bandwidth of GPU
