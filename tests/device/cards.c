@@ -195,7 +195,8 @@ static void check_words(const char *name)
     use(&r, 0, (exl2_model){ 0 }, NULL, &alone);
     rig_close(&r);
     for (size_t i = 0; i < EXL2__COUNT(ways) && (gpus == 2 || ways[i].count == 0); i++) {
-        if (ways[i].split != EXL2_SPLIT_COLUMNS && columns_only) {
+        /* At real widths a row of a prompt has other bits in passes of more than 128 rows, unless wgmma computes it. */
+        if ((ways[i].split != EXL2_SPLIT_COLUMNS && columns_only) || (ways[i].gpu_us && strchr(name, '/'))) {
             continue;
         }
         setenv("EXL2_TEST_SPANS", ways[i].spans ? ways[i].spans : "1", 1);
@@ -295,7 +296,9 @@ int main(int argc, char **argv)
         check_words(models[i]);
     }
     for (size_t i = 0; i < EXL2__COUNT(fixtures) && !named && columns_only && check_env("EXL2_TEST_DATA"); i++) {
-        check_words(fixtures[i]);
+        if (folder_of(fixtures[i]) != rig_golden(fixtures[i])) { /* else it is not there */
+            check_words(fixtures[i]);
+        }
     }
     if (gpus == 2) {
         rig r = open_on(rig_golden("exl2-mixed"), NULL, 0, EXL2_SPLIT_LAYERS);

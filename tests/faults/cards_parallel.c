@@ -249,7 +249,7 @@ static void families(void)
             continue;
         }
         uint64_t whole = speak(models[i], 1);
-        for (size_t k = 0; k < (i == 0 ? EXL2__COUNT(counts) : 2); k++) {
+        for (size_t k = 0; k < (i == 0 || check_env("EXL2_TEST_ALL") ? EXL2__COUNT(counts) : 2); k++) {
             uint64_t shared = speak(models[i], counts[k]);
             if (!CHECK(shared == whole)) {
                 printf("  %s: %u GPUs pack %llu strips, one packs %llu\n", models[i], counts[k],
@@ -319,7 +319,7 @@ static void adapted(uint32_t count)
 }
 
 /* K and V of one GPU serve GPUs that share the model, and back. */
-static void saves(exl2_kv format)
+static void saves(const char *name, exl2_kv format)
 {
     static uint8_t saved[1u << 20];
     exl2_model model;
@@ -329,7 +329,7 @@ static void saves(exl2_kv format)
     for (uint32_t back = 0; back < 2; back++) {
         make();
         exl2_engine *e = open_cards();
-        exl2_model_desc m = { .path = rig_golden("exl2-mixed"), .prefill_chunk = 32, .batch_max = 4, .cards = cards,
+        exl2_model_desc m = { .path = rig_golden(name), .prefill_chunk = 32, .batch_max = 4, .cards = cards,
                               .card_count = back ? 2 : 1, .split = back ? EXL2_SPLIT_COLUMNS : EXL2_SPLIT_LAYERS,
                               .cache = { .tokens = 8 * EXL2__PAGE_TOKENS, .format = format } };
         CHECK_INT(exl2_model_load(e, &m, &model), EXL2_OK);
@@ -357,11 +357,11 @@ static void saves(exl2_kv format)
 }
 
 /* The model gives all its memory back, and its job goes on after it has been loaded again. */
-static void park(bool keep)
+static void park(const char *name, bool keep)
 {
     make();
     cuda_life l = { .e = open_cards() };
-    exl2_model_desc m = { .path = rig_golden("exl2-mixed"), .prefill_chunk = 32, .batch_max = 4, .keep_packed = keep,
+    exl2_model_desc m = { .path = rig_golden(name), .prefill_chunk = 32, .batch_max = 4, .keep_packed = keep,
                           .cards = cards, .card_count = 2, .split = EXL2_SPLIT_COLUMNS,
                           .cache.tokens = 16 * EXL2__PAGE_TOKENS, .on_event = cuda_hear_load };
     CHECK_INT(exl2_model_load(l.e, &m, &l.model), EXL2_OK);
@@ -465,10 +465,13 @@ int main(void)
     for (uint32_t count = 1; count <= CARDS && check_env("EXL2_TEST_DATA"); count += count > 2 ? 5 : 1) {
         adapted(count); /* on 1, 2, 3, 8 */
     }
-    saves(EXL2_KV_FP16);
-    saves(EXL2_KV_Q8);
-    park(false);
-    park(true);
+    saves("exl2-mixed", EXL2_KV_FP16);
+    saves("exl2-mixed", EXL2_KV_Q8);
+    saves("exl2-qwen3-moe", EXL2_KV_Q4);
+    park("exl2-mixed", false);
+    park("exl2-mixed", true);
+    park("exl2-qwen3-moe", false);
+    park("exl2-qwen3-moe", true);
     refusals();
     cuda_ways_good(life);
     cuda_ways_sweep(life, bad, EXL2__COUNT(bad));

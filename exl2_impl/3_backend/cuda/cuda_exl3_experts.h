@@ -67,6 +67,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_experts(exl2__cuda_model *m, const exl
             EXL2__TRY(exl2__cuda_chain(m, exl2__cuda_exl3_expert(book, p->rows), grid, &a));
         }
     }
+    m->pass.chained = m->pass.chained && (down || a.strips > 0); /* `down` reads the choice early (cuda_experts.h) */
     return down ? EXL2_OK : exl2__cuda_meet_expert_h(m, offsetof(exl2__cuda_buffers, routed.h), 0, p->rows * a.active,
                                                      p->out_pitch);
 }

@@ -253,6 +253,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_expert_slice_up(exl2__cuda_model *m, const 
     a.out += own.first * sizeof(exl2k_u16);
     a.columns = own.count;
     EXL2__TRY(own.count ? exl2__cuda_expert_launch(m, &a, rows, e->affine) : EXL2_OK);
+    m->pass.chained = m->pass.chained && own.count > 0; /* `down` reads the choice early: `up` has waited for it, or the
+                                                           meeting begins after the router */
     bool one = m->pass.row_count == 1; /* the others of EXL2K_EXPERT_ROWS are not there */
     uint32_t used = exl2__min32(rows * s->experts.active, e->count), step = one ? EXL2K_EXPERT_ROWS : 1;
     return exl2__cuda_meet_expert_h(m, offsetof(exl2__cuda_buffers, routed.h), 0,
