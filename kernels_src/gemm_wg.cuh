@@ -105,7 +105,7 @@ enum { EXL2K_WG_EMPTY = 128, EXL2K_WG_SLOT_BARRIERS = 256, EXL2K_WG_SLOT_EMPTY =
 template <u32 N> EXL2K_FN exl2k_wg_shared exl2k_wg_shared_of(u32 base, u32 group)
 {
     constexpr u32 weights = EXL2K_GEMM_BARRIERS + N * 128 * EXL2K_WG_STAGES(N);
-    constexpr u32 ring = EXL2K_WG_SLOT_BYTES(EXL2K_AFFINE) * EXL2K_WG_SLOTS(N);
+    constexpr u32 ring = EXL2K_WG_SLOT_BYTES(EXL2K_AFFINE) * EXL2K_WG_SLOTS(N, EXL2K_AFFINE);
     exl2k_wg_shared s = { base, base + EXL2K_WG_SLOT_BARRIERS + group * 128, base + EXL2K_GEMM_BARRIERS,
                           base + weights + group * ring, base + weights + 2 * ring };
     return s;
@@ -258,7 +258,7 @@ EXL2K_FN void exl2k_wg_copy_weights(const exl2k_gemm_args &a, const LORAS &l, co
             u32 wanted = __ballot_sync(EXL2K_ALL, c.y >> 16 && row < p.high && after >= p.low + 2);
 #pragma unroll 1
             for (; wanted; wanted &= wanted - 1, count++) {
-                exl2k_wg_place slot = exl2k_wg_place_of<EXL2K_WG_SLOTS(N)>(count);
+                exl2k_wg_place slot = exl2k_wg_place_of<EXL2K_WG_SLOTS(N, EXL2K_AFFINE)>(count);
                 u32 index = __ffs(wanted) - 1, offset16 = __shfl_sync(EXL2K_ALL, c.x, index);
                 u32 bytes = (__shfl_sync(EXL2K_ALL, c.y, index) >> 16) * 16, full = s.full + slot.index * 8;
                 exl2k_barrier_wait(full + EXL2K_WG_SLOT_EMPTY, slot.parity ^ 1);
@@ -381,7 +381,7 @@ EXL2K_FN u32 exl2k_wg_offsets(u32 ends, u32 by_half)
 template <u32 N>
 EXL2K_FN void exl2k_wg_open(exl2k_wg_cursor &c, const exl2k_wg_shared &s, const exl2k_wg_job &p, u32 half)
 {
-    exl2k_wg_place slot = exl2k_wg_place_of<EXL2K_WG_SLOTS(N)>(c.slots);
+    exl2k_wg_place slot = exl2k_wg_place_of<EXL2K_WG_SLOTS(N, EXL2K_AFFINE)>(c.slots);
     exl2k_barrier_wait(s.full + slot.index * 8, slot.parity);
     c.slot = s.weights + slot.index * EXL2K_WG_SLOT_BYTES(EXL2K_AFFINE);
     uint4 entry = exl2k_shared_load4(c.slot);
@@ -403,7 +403,7 @@ template <u32 N> EXL2K_FN bool exl2k_wg_next(exl2k_wg_cursor &c, const exl2k_wg_
 {
     uint4 entry = exl2k_shared_load4(c.slot);
     u32 half = (entry.y & 0xFFFF) + exl2k_min(2 * exl2k_wg_last(c), entry.w >> 8 & 255);
-    exl2k_barrier_arrive(s.full + EXL2K_WG_SLOT_EMPTY + c.slots % EXL2K_WG_SLOTS(N) * 8);
+    exl2k_barrier_arrive(s.full + EXL2K_WG_SLOT_EMPTY + c.slots % EXL2K_WG_SLOTS(N, EXL2K_AFFINE) * 8);
     c.slots++;
     if (half >= p.high) {
         return false;
@@ -743,11 +743,11 @@ template <u32 N, class LORAS> EXL2K_FN void exl2k_wg_products(const exl2k_gemm_a
     if (threadIdx.x < 16) { /* stages: one thread that copies, eight warps that read */
         exl2k_barrier_init(s.base + threadIdx.x * 8, 1);
         exl2k_barrier_init(s.base + EXL2K_WG_EMPTY + threadIdx.x * 8, 8);
-    } else if (threadIdx.x < 16 + 2 * EXL2K_WG_SLOTS(N)) { /* slots of both groups: one warp that copies, four that
+    } else if (threadIdx.x < 16 + 2 * EXL2K_WG_SLOTS(N, EXL2K_AFFINE)) { /* slots of both groups: one warp that copies, four that
                                                               read; their lanes arrive one by one, as racecheck needs */
-        u32 i = threadIdx.x - 16, full = s.base + EXL2K_WG_SLOT_BARRIERS + i / EXL2K_WG_SLOTS(N) * 128;
-        exl2k_barrier_init(full + i % EXL2K_WG_SLOTS(N) * 8, 1);
-        exl2k_barrier_init(full + EXL2K_WG_SLOT_EMPTY + i % EXL2K_WG_SLOTS(N) * 8, 4 * EXL2K_WARP);
+        u32 i = threadIdx.x - 16, full = s.base + EXL2K_WG_SLOT_BARRIERS + i / EXL2K_WG_SLOTS(N, EXL2K_AFFINE) * 128;
+        exl2k_barrier_init(full + i % EXL2K_WG_SLOTS(N, EXL2K_AFFINE) * 8, 1);
+        exl2k_barrier_init(full + EXL2K_WG_SLOT_EMPTY + i % EXL2K_WG_SLOTS(N, EXL2K_AFFINE) * 8, 4 * EXL2K_WARP);
     }
     exl2k_barrier_init_fence();
     __syncthreads();

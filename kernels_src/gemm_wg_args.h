@@ -27,13 +27,13 @@
 #define EXL2K_WG_THREADS 384
 /* Stages have 64 inputs of all rows of a tile, slots a chunk of each of the two groups of columns. */
 #define EXL2K_WG_STAGES(rows) ((rows) == 64 || (rows) == 256 ? 4u : 8u)
-#define EXL2K_WG_SLOTS(rows) ((rows) == 64 ? 3u : 4u)
+#define EXL2K_WG_SLOTS(rows, affine) ((rows) == 64 || ((rows) == 32 && (affine)) ? 3u : 4u) /* two CTAs fit on an SM */
 #define EXL2K_WG_CHUNK_BYTES(affine) ((affine) ? 2560u : 2112u) /* 2,048 of codes, and the scale words of 8 groups */
 #define EXL2K_WG_SLOT_BYTES(affine) (EXL2K_GEMM_ENTRY + 4 * EXL2K_WG_CHUNK_BYTES(affine))
 #define EXL2K_WG_EXCHANGE(rows) ((rows) == 32 ? 8192u : 16384u) /* results on their way between the groups */
 #define EXL2K_WG_SHARED(rows, affine)                                \
     (EXL2K_GEMM_BARRIERS + (rows) * 128u * EXL2K_WG_STAGES(rows)     \
-     + 2 * EXL2K_WG_SLOTS(rows) * EXL2K_WG_SLOT_BYTES(affine) + EXL2K_WG_EXCHANGE(rows))
+     + 2 * EXL2K_WG_SLOTS(rows, affine) * EXL2K_WG_SLOT_BYTES(affine) + EXL2K_WG_EXCHANGE(rows))
 #define EXL2K_WG_ORDER_THREADS 1024
 
 /* exl2k_wg_order moves element n of each row to map[n], and writes tiles. Grid (rows), up to EXL2K_WG_ORDER_THREADS;

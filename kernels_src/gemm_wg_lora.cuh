@@ -131,7 +131,7 @@ EXL2K_FN void exl2k_wg_copy_b(const exl2k_gemm_args &a, const exl2k_lora_wg_args
         u32 rank = act && p.part ? use.ranks[1] : use.ranks[0];
 #pragma unroll 1
         for (u32 block = 0; block < exl2k_wg_lora_blocks(use); block++, count++) {
-            exl2k_wg_place place = exl2k_wg_place_of<EXL2K_WG_SLOTS(N)>(count);
+            exl2k_wg_place place = exl2k_wg_place_of<EXL2K_WG_SLOTS(N, EXL2K_AFFINE)>(count);
             u32 k = block * EXL2K_LORA_WG_BLOCK, lines = k < rank ? exl2k_min(rank - k, EXL2K_LORA_WG_BLOCK) : 0;
             u32 slot = s.weights + place.index * EXL2K_WG_SLOT_BYTES(EXL2K_AFFINE), full = s.full + place.index * 8;
             exl2k_wg_announce(full, slot, place.parity, 1 + lines, lines * bytes);
@@ -141,7 +141,7 @@ EXL2K_FN void exl2k_wg_copy_b(const exl2k_gemm_args &a, const exl2k_lora_wg_args
             }
         }
     }
-    exl2k_wg_place place = exl2k_wg_place_of<EXL2K_WG_SLOTS(N)>(count++);
+    exl2k_wg_place place = exl2k_wg_place_of<EXL2K_WG_SLOTS(N, EXL2K_AFFINE)>(count++);
     exl2k_wg_announce(s.full + place.index * 8, s.weights + place.index * EXL2K_WG_SLOT_BYTES(EXL2K_AFFINE),
                       place.parity, 0, 0);
 }
@@ -190,7 +190,7 @@ EXL2K_FN void exl2k_wg_add_loras(f32 *d, exl2k_wg_cursor &c, const exl2k_lora_wg
 {
 #pragma unroll 1
     for (;;) {
-        exl2k_wg_place place = exl2k_wg_place_of<EXL2K_WG_SLOTS(N)>(c.slots++);
+        exl2k_wg_place place = exl2k_wg_place_of<EXL2K_WG_SLOTS(N, EXL2K_AFFINE)>(c.slots++);
         u32 slot = s.weights + place.index * EXL2K_WG_SLOT_BYTES(EXL2K_AFFINE), full = s.full + place.index * 8, a[2][4];
         exl2k_barrier_wait(full, place.parity);
         u32 header = __shfl_sync(EXL2K_ALL, exl2k_shared_load(slot), 0);

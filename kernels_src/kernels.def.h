@@ -52,6 +52,7 @@
     X(exl2k_gemm_any, "gemm_any.cu", exl2k_gemm_args, BUDGET)                   \
     X(exl2k_gemm_affine, "gemm_affine.cu", exl2k_gemm_args, BUDGET)             \
     X(exl2k_gemm_wg32, "gemm_wg32.cu", exl2k_gemm_args, BUDGET)                 \
+    X(exl2k_gemm_wg32_affine, "gemm_wg32_affine.cu", exl2k_gemm_args, BUDGET)   \
     X(exl2k_gemm_wg64, "gemm_wg64.cu", exl2k_gemm_args, BUDGET)                 \
     X(exl2k_gemm_wg64_lora, "gemm_wg64_lora.cu", exl2k_gemm_lora_args, BUDGET)  \
     X(exl2k_gemm_wg64_any, "gemm_wg64_any.cu", exl2k_gemm_args, BUDGET)         \

@@ -70,6 +70,7 @@ static inline gemm_wg gemm_wg_open(void)
     wg.tiles[0][1] = rig_load("gemm_wg64.cu", NULL);
     wg.tiles[0][2] = rig_load("gemm_wg128.cu", NULL);
     wg.tiles[0][4] = rig_load("gemm_wg256.cu", NULL);
+    wg.tiles[1][0] = rig_load("gemm_wg32_affine.cu", NULL);
     wg.tiles[1][1] = rig_load("gemm_wg64_affine.cu", NULL);
     wg.tiles[1][2] = rig_load("gemm_wg128_affine.cu", NULL);
     wg.tiles[1][4] = rig_load("gemm_wg256_affine.cu", NULL);

@@ -371,7 +371,7 @@ static void check_head(synth_model *m, const synth_shape *shape)
         CHECK(count_of("exl2k_gemv8_any") > 0);
         return;
     }
-    CHECK_INT(count_of(affine ? "exl2k_gemm_wg64_affine" : "exl2k_gemm_wg32"), 4 * shape->layers + 1);
+    CHECK_INT(count_of(affine ? "exl2k_gemm_wg32_affine" : "exl2k_gemm_wg32"), 4 * shape->layers + 1);
     CHECK_INT(count_of("exl2k_gemv1") + count_of("exl2k_gemv8") + count_of("exl2k_gemv16"), 0);
     for (uint32_t i = 0; i < launch_count; i++) {
         const launched *l = &launches[i];
@@ -606,7 +606,7 @@ static void test_modules(void)
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg256_affine] == (by_wg && affine));
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg128_any] == (by_wg && any));
         CHECK(wanted[EXL2__KERNEL_exl2k_wg_order] == by_wg);
-        CHECK(!wanted[EXL2__KERNEL_exl2k_gemm_wg32]);
+        CHECK(!wanted[EXL2__KERNEL_exl2k_gemm_wg32] && !wanted[EXL2__KERNEL_exl2k_gemm_wg32_affine]);
         CHECK(!wanted[EXL2__KERNEL_exl2k_gemm_wg64_lora] && !wanted[EXL2__KERNEL_exl2k_lora_wg_t16]);
         CHECK(wanted[EXL2__KERNEL_exl2k_settle] == settles);
         CHECK(!wanted[EXL2__KERNEL_exl2k_grouped_sort] && !wanted[EXL2__KERNEL_exl2k_grouped_gemm]);
@@ -618,6 +618,7 @@ static void test_modules(void)
         needs.arch = 90;
         exl2__cuda_modules_of(&needs, wanted);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg32] == (!any && !affine));
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg32_affine] == (!any && affine));
         CHECK(!wanted[EXL2__KERNEL_exl2k_attend_prefill64] && !wanted[EXL2__KERNEL_exl2k_attend_wg128]);
         CHECK(wanted[EXL2__KERNEL_exl2k_attend_wg64] && wanted[EXL2__KERNEL_exl2k_attend_decode64]);
         CHECK(!wanted[EXL2__KERNEL_exl2k_attend_decode_few64]);

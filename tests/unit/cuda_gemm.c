@@ -66,7 +66,7 @@ static void check_wg_plan(const exl2k_matrix *m, uint32_t kind, uint32_t rows, u
         columns += (uint32_t)exl2__div_up(m->part[i].strips, strips);
     }
     CHECK(plan.rows == 64 || plan.rows == 128 || plan.rows == 256
-          || (plan.rows == 32 && sampled && variant == 0 && rows <= 32));
+          || (plan.rows == 32 && sampled && variant != 1 && rows <= 32));
     CHECK(plan.rows > 64 || 2 * (plan.shared_bytes + 1024) <= 228 * 1024);
     CHECK(a.row_tiles * plan.rows >= rows && (a.row_tiles - 1) * plan.rows < rows);
     CHECK_INT(a.column_tiles, columns);

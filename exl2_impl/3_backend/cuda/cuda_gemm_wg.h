@@ -54,11 +54,11 @@ EXL2__PRIVATE uint32_t exl2__cuda_wg_split_count(uint32_t tiles, uint32_t halves
     return best;
 }
 
-/* Plans the launch for a->rows rows of a->matrix, with tiles of 32 (only of sampled tokens of a Llama), 64, 128 or 256
-   rows, whichever end first. Two CTAs with tiles of up to 64 rows run on an SM. variant: 0 for Llama, 1 for any family,
-   2 for affine matrices. The caller has set a->kind and a->partial (0: no splits), too, and fills in addresses and
-   a->out_pitch; this function fills in what else is used. whole: columns of tiles of the whole matrix, of which the
-   device may have a part. */
+/* Plans the launch for a->rows rows of a->matrix, with tiles of 32 (only of sampled tokens, not for any family), 64,
+   128 or 256 rows, whichever end first. Two CTAs with tiles of up to 64 rows run on an SM. variant: 0 for Llama, 1 for
+   any family, 2 for affine matrices. The caller has set a->kind and a->partial (0: no splits), too, and fills in
+   addresses and a->out_pitch; this function fills in what else is used. whole: columns of tiles of the whole matrix,
+   of which the device may have a part. */
 EXL2__PRIVATE exl2__cuda_gemm_plan exl2__cuda_wg_plan_part(exl2k_gemm_args *a, uint32_t sms, bool sampled,
                                                            uint32_t variant, uint32_t whole)
 {
@@ -79,7 +79,7 @@ EXL2__PRIVATE exl2__cuda_gemm_plan exl2__cuda_wg_plan_part(exl2k_gemm_args *a, u
             plan.rows = rows;
         }
     }
-    plan.rows = sampled && variant == 0 && a->rows <= 32 ? 32 : plan.rows;
+    plan.rows = sampled && variant != 1 && a->rows <= 32 ? 32 : plan.rows;
     plan.shared_bytes = EXL2K_WG_SHARED(plan.rows, variant == 2);
     a->x_pitch = exl2__cuda_wg_rows(a->rows);
     a->row_tiles = (uint32_t)exl2__div_up(a->rows, plan.rows);

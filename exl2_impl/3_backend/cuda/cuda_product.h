@@ -312,8 +312,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_gemm_wg(exl2__cuda_model *m, const exl2__cu
           EXL2__KERNEL_exl2k_gemm_wg256 },
         { 0, EXL2__KERNEL_exl2k_gemm_wg64_any, EXL2__KERNEL_exl2k_gemm_wg128_any, 0,
           EXL2__KERNEL_exl2k_gemm_wg256_any },
-        { 0, EXL2__KERNEL_exl2k_gemm_wg64_affine, EXL2__KERNEL_exl2k_gemm_wg128_affine, 0,
-          EXL2__KERNEL_exl2k_gemm_wg256_affine }
+        { EXL2__KERNEL_exl2k_gemm_wg32_affine, EXL2__KERNEL_exl2k_gemm_wg64_affine,
+          EXL2__KERNEL_exl2k_gemm_wg128_affine, 0, EXL2__KERNEL_exl2k_gemm_wg256_affine }
     };
     static const exl2__cuda_kernel adapted[3][5] = {
         { 0, EXL2__KERNEL_exl2k_gemm_wg64_lora, EXL2__KERNEL_exl2k_gemm_wg128_lora, 0,
