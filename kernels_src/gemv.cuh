@@ -1,7 +1,6 @@
 /* gemv.cuh: the product of 1 to 16 rows with one matrix. Decode consists mainly of these products.
    takes: base.cuh, unpack.cuh, gemv_args.h; the options of gemv_stream.cuh and gemv_chunk.cuh.
-   gives: exl2k_gemv<M>, M 1 or 8: the body of a kernel; grid = CTAs (one per SM), EXL2K_GEMV_THREADS threads. With
-          EXL2K_TEAM exl2k_gemv_team in its place, for 9 to 16 rows (gemv_team.cuh).
+   gives: exl2k_gemv<M>, M 1, 8 or 16: the body of a kernel; grid = CTAs (one per SM), EXL2K_GEMV_THREADS threads.
    owns:  nothing; included by gemv1.cu, gemv8.cu, gemv16.cu and their variants _any, _affine and _large.
 
    Each CTA owns a range of strips, over all of K, and works on them in BLOCKS of a few strips. matrix_args.h defines
@@ -39,12 +38,6 @@
 #include "base.cuh"
 #include "unpack.cuh"
 #include "gemv_args.h"
-
-/* 1: the kernel is for 9 to 16 rows: gemv_team.cuh. */
-#ifndef EXL2K_TEAM
-#define EXL2K_TEAM 0
-#endif
-
 #include "gemv_chunk.cuh"
 #include "gemv_stream.cuh"
 
@@ -54,11 +47,6 @@ template <u32 M> EXL2K_FN constexpr u32 exl2k_partial_bytes(void) { return M * 6
 
 /* Number of partial sums of a strip. The last one is what adapters add. */
 EXL2K_FN u32 exl2k_partials(const exl2k_matrix &m) { return m.slices + m.rest + EXL2K_LORA; }
-
-template <u32 M> EXL2K_FN u32 exl2k_partials_of(const exl2k_gemv_args &a)
-{
-    return M == 16 ? a.sums_per_strip : exl2k_partials(a.matrix);
-}
 
 /* Many rows: offset of a lane's sums. In this order of lanes, what a warp adds up at a time, 16 columns of two rows, lies
    in 32 banks. */
@@ -115,11 +103,6 @@ template <u32 M> EXL2K_FN f32 exl2k_partial_total(u32 sums, u32 slots, u32 strip
         for (u32 slice = 0; slice < slots; slice++) {
             total += exl2k_shared_load_f32(at + slice * exl2k_partial_bytes<M>());
         }
-    } else if constexpr (M == 16) {
-#pragma unroll 4
-        for (u32 slot = 0; slot < slots; slot++) {
-            total += exl2k_shared_load_f32(at + slot * exl2k_partial_bytes<M>());
-        }
     } else {
         constexpr u32 most = EXL2K_SLICES_MAX + 1 + EXL2K_LORA;
         f32 more[most];
@@ -137,10 +120,6 @@ template <u32 M> EXL2K_FN f32 exl2k_partial_total(u32 sums, u32 slots, u32 strip
 
 #include "gemv_out.cuh"
 
-#if EXL2K_TEAM
-#include "gemv_team.cuh"
-#else
-
 /* ---- a warp's tasks in a block ---- */
 
 /* The warp's next task: a chunk of its slice of a part, of all strips of the run. */
@@ -153,10 +132,14 @@ typedef struct exl2k_work {
     u32 sums;       /* address of the first strip's partial sums */
 } exl2k_work;
 
+/* Whether partial sums of both interleaved parts lie side by side. With 16 rows one part is added up after the other,
+   in the same memory, so that more strips fit into a block, and inputs are loaded fewer times. */
+template <u32 M> EXL2K_FN u32 exl2k_side_by_side(const exl2k_matrix &m) { return M == 16 ? 0 : m.interleaved; }
+
 /* Bytes from the partial sums of one strip of the run to those of the next. */
 template <u32 M> EXL2K_FN u32 exl2k_work_stride(const exl2k_work &w, const exl2k_gemv_args &a)
 {
-    return (w.run.role.groups << a.matrix.interleaved) * exl2k_partials(a.matrix) * exl2k_partial_bytes<M>();
+    return (w.run.role.groups << exl2k_side_by_side<M>(a.matrix)) * exl2k_partials(a.matrix) * exl2k_partial_bytes<M>();
 }
 
 /* Clears the partial sums of a slice without chunks, because they are added up like all others. */
@@ -183,7 +166,7 @@ EXL2K_FN void exl2k_work_start_run(exl2k_work &w, const exl2k_gemv_args &a, cons
     w.end = slice.chunk + slice.count;
     w.row = slice.row;
     w.first = true;
-    u32 strip = m.interleaved ? 2 * r.role.group + r.part : r.begin - block.begin + r.role.group;
+    u32 strip = exl2k_side_by_side<M>(m) ? 2 * r.role.group + r.part : r.begin - block.begin + r.role.group;
     w.sums = exl2k_partial_at<M>(sums, m, strip, r.role);
 }
 
@@ -196,7 +179,8 @@ EXL2K_FN void exl2k_work_next(exl2k_work &w, const exl2k_gemv_args &a, const exl
 {
     while (exl2k_work_is_empty(w)) {
         u32 piece = w.run.piece + 1;
-        if (piece == exl2k_pieces(a.matrix)) {
+        bool done = M == 16 && a.matrix.interleaved && piece == 1u << a.matrix.rest; /* the first part is */
+        if (done || piece == exl2k_pieces(a.matrix)) {
             w.run.own = 0;
             return;
         }
@@ -239,7 +223,7 @@ EXL2K_FN void exl2k_gemv_chunks(const exl2k_gemv_args &a, const exl2k_role &role
     }
 }
 
-#include "gemv_whole.cuh"
+#include "gemv_kept.cuh"
 #if EXL2K_LARGE
 #include "gemv_large.cuh"
 #endif
@@ -264,7 +248,7 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_role &role,
         } else {
             u64 at[1] = { x + w.row * a.x_step };
             if constexpr (EXL2K_LARGE) {
-                exl2k_whole_inputs<M>(inputs, at, a.x_step, task, starts, role.lane);
+                exl2k_kept_inputs<M>(inputs, at, a.x_step, task, starts, role.lane);
             } else {
                 exl2k_load_inputs<M>(inputs, at, a.x_step, task, starts, role.lane);
             }
@@ -335,9 +319,10 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const EXL2K_GEMV_ARGS &all)
         return;
     }
 #endif
-    u32 sums = shared + EXL2K_GEMV_WARPS * a.stages * a.slot_strips * a.slot_bytes;
-    u32 strips = a.block << a.matrix.interleaved;
+    u32 sums = shared + EXL2K_GEMV_WARPS * (a.stages * a.slot_strips * a.slot_bytes + (M == 16 ? EXL2K_RING_HEAD : 0));
+    u32 strips = a.block << exl2k_side_by_side<M>(a.matrix);
     u32 small = sums + strips * exl2k_partials(a.matrix) * exl2k_partial_bytes<M>();
+    small += M == 16 && a.matrix.interleaved ? a.block * exl2k_partial_bytes<M>() : 0; /* totals of gate */
     /* Fill the ring with weights and find the first task, while preceding kernels may still run. */
     exl2k_span block = exl2k_block_at<M>(a, exl2k_strips_of_cta<M>(a).begin);
     exl2k_run run = exl2k_run_first(a, role, block);
@@ -346,6 +331,13 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const EXL2K_GEMV_ARGS &all)
 #endif
     exl2k_stream s = exl2k_stream_open<M>(a, role, run, shared, small);
     exl2k_work work = exl2k_work_first<M>(a, role, run, block, sums);
+    u32 kept_at = small - shared + exl2k_small_kept<M>() + role.warp * (u32)sizeof(exl2k_kept);
+    exl2k_opaque(kept_at);
+    exl2k_kept *kept = (exl2k_kept *)((u8 *)exl2k_dynamic + kept_at);
+    if constexpr (M == 16) {
+        exl2k_kept_store(kept, work, exl2k_work_stride<M>(work, a));
+        exl2k_kept_load(kept, a, work.run.part, work.chunk);
+    }
 #if EXL2K_LORA
 #if EXL2K_BULK
     exl2k_copy_commit();
@@ -363,7 +355,7 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const EXL2K_GEMV_ARGS &all)
     }
     __syncwarp(); /* keeps the assembler from moving that load after the following ones */
     /* Start to load what the results need: sums of squares, residual, constants. */
-    exl2k_out out = exl2k_out_open<M>(a, block, small + 1024);
+    exl2k_out out = exl2k_out_open<M>(a, block, small + (M == 16 ? 0 : 1024));
     exl2k_out_begin<M>(out, a);
 #if EXL2K_LORA
     exl2k_lora_begin(all, small + exl2k_lora_behind<M>());
@@ -374,34 +366,51 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const EXL2K_GEMV_ARGS &all)
     x += M == 8 ? (u64)exl2k_min(role.lane / 4, out.rows - 1) * a.x_pitch * 2 : 0;
     /* Each block: multiply, meet the other warps at the barrier, then add up the slices and store the results. */
     while (block.begin < block.end) {
-        exl2k_gemv_block<M>(a, role, s, work, next_input, block, sums, x, starts);
-        if (EXL2K_LARGE && M == 8) { /* computed again, as registers are scarce */
-            role = exl2k_role_of_warp<16>(a);
-            block = exl2k_block_at<16>(a, block.begin);
+        if constexpr (M == 16) {
+            exl2k_kept_block(kept, block, out.rows, sums, out.small);
+            exl2k_gemv_block_kept(a, s, kept);
+            block = exl2k_block_at<M>(a, kept->begin);
+            role = exl2k_role_of_warp<M>(a);
+            out.rows = kept->rows;
+            out.small = kept->small;
+            sums = kept->all_sums;
+        } else {
+            exl2k_gemv_block<M>(a, role, s, work, next_input, block, sums, x, starts);
+            if (EXL2K_LARGE && M == 8) { /* computed again, as registers are scarce */
+                role = exl2k_role_of_warp<16>(a);
+                block = exl2k_block_at<16>(a, block.begin);
+            }
         }
 #if EXL2K_LORA
         exl2k_lora_expand<M>(all, block, sums, out.rows, out.small - 1024 + exl2k_lora_behind<M>());
 #endif
         exl2k_out_sum_slots<M>(out, a);
         __syncthreads();
-        exl2k_out_block<M>(out, a, block, sums);
-        /* Prepare the next block once all threads have read the partial sums. */
-        block = exl2k_block_at<M>(a, block.end);
-        if (block.begin >= block.end) {
-            break;
+        if (M == 16 && a.matrix.interleaved && kept->piece < 1u << a.matrix.rest) { /* the other part follows */
+            exl2k_out_gates(out, a, block, sums);
+            run = exl2k_run_of(a, role, 1u << a.matrix.rest, block);
+            __syncthreads();
+        } else {
+            exl2k_out_block<M>(out, a, block, sums);
+            /* Prepare the next block once all threads have read the partial sums. */
+            block = exl2k_block_at<M>(a, block.end);
+            if (block.begin >= block.end) {
+                break;
+            }
+            __syncthreads();
+            exl2k_out_constants<M>(out, a, block);
+            exl2k_out_read<M>(out, a, block);
+            run = exl2k_run_first(a, role, block);
         }
-        __syncthreads();
-        exl2k_out_constants<M>(out, a, block);
-        exl2k_out_read<M>(out, a, block);
-        run = exl2k_run_first(a, role, block);
         work = exl2k_work_first<M>(a, role, run, block, sums);
-        if (M == 1) {
+        if constexpr (M == 16) {
+            exl2k_kept_store(kept, work, exl2k_work_stride<M>(work, a));
+            exl2k_kept_load(kept, a, work.run.part, work.chunk);
+        } else if (M == 1) {
             next_input = exl2k_load_input(x, work.row, a.matrix.rows, role.lane);
         }
     }
     exl2k_out_close<M>(out, a);
 }
-
-#endif
 
 #endif

@@ -15,8 +15,8 @@
    TILES   between products of 8 or 16 rows: fp16 [columns / 32, 8 or 16 rows, 32 columns], so that a load of a warp is
            512 bytes side by side, not half a line of each of eight rows. Pitch: 32; step: EXL2K_STEP * rows.
    KERNELS exl2k_gemv1, exl2k_gemv8 and exl2k_gemv16 are made for Llama: scale is 1, cap 0, act SILU with a gate, and
-           out is not 0. exl2k_gemv1_large and exl2k_gemv8_large (compiled with EXL2K_LARGE) are, too, for large matrices,
-           and exl2k_gemv16_affine (compiled with EXL2K_AFFINE) for affine ones. exl2k_gemv1_any and exl2k_gemv8_any (compiled with EXL2K_ANY) allow everything; with these checks Llama's
+           out is not 0. exl2k_gemv1_large and exl2k_gemv8_large (compiled with EXL2K_LARGE) are, too, for large matrices.
+           exl2k_gemv1_any and exl2k_gemv8_any (compiled with EXL2K_ANY) allow everything; with these checks Llama's
            decode would lose 1.1 % (H100). */
 #ifndef EXL2K_GEMV_ARGS_H
 #define EXL2K_GEMV_ARGS_H
@@ -29,19 +29,15 @@
 #define EXL2K_SLOTS_MAX 256 /* slots for sums of squares: one for each CTA of a residual product */
 #define EXL2K_GEMV_SQUARES 96 /* sums of squares in shared memory, one for a row and strip of a block */
 #define EXL2K_STEP 64 /* bytes of 32 columns of a row */
-/* Shared memory besides the rings' slots and the partial sums (gemv_out.cuh), for 1 and 8 rows. */
+#define EXL2K_RING_HEAD 144 /* 16 rows: bytes of a ring before its slots: 16 planned jobs, two barriers */
+/* Shared memory besides the rings' slots and the partial sums (gemv_out.cuh), for 1, 8 and 16 rows. */
 #define EXL2K_GEMV_SMALL_BYTES 6144
 #define EXL2K_GEMV8_SMALL_BYTES 10240
-/* 9 to 16 rows: gemv_team.cuh. A stage has 128 inputs of 16 rows and sums of them. */
-#define EXL2K_TEAM_HELPERS 4
-#define EXL2K_TEAM_THREADS (EXL2K_GEMV_THREADS + 32 * EXL2K_TEAM_HELPERS)
-#define EXL2K_TEAM_STAGES_MIN 3u
-#define EXL2K_TEAM_STAGES_MAX 8u
-#define EXL2K_TEAM_STAGES_ALL 48u /* most of all teams */
-#define EXL2K_TEAM_STAGE_BYTES 4624u
-#define EXL2K_TEAM_PLACES 1408u   /* offset of what helpers know of up to 16 teams, behind all barriers */
-#define EXL2K_TEAM_BARRIERS 1664u
-#define EXL2K_TEAM_SMALL_BYTES 2048u
+/* 16 rows: what a warp has besides its initial sums: how its lanes decode scales, and these of four records. */
+#define EXL2K_STARTS_PLAN 1024
+#define EXL2K_STARTS_SCALES 1280
+#define EXL2K_STARTS_BYTES 1792
+#define EXL2K_GEMV16_SMALL_BYTES (EXL2K_GEMV_WARPS * (EXL2K_RING_HEAD + EXL2K_STARTS_BYTES) + 4096)
 
 enum { EXL2K_GEMV_STORE, EXL2K_GEMV_RESIDUAL, EXL2K_GEMV_ACT };
 
@@ -70,15 +66,13 @@ typedef struct exl2k_gemv_args {
     exl2k_f32 act_limit;      /* of EXL2K_ACT_CLAMPED */
     /* Dynamic shared memory: rings [16 warps, stages, slot_strips, slot_bytes], partial sums [block, slices + rest,
        64 bytes a row], then the small areas (gemv_out.cuh). */
-    exl2k_u32 stages;         /* 1..EXL2K_GEMV_STAGES_MAX; 9 to 16 rows: stages of inputs of a team */
+    exl2k_u32 stages;         /* 1..EXL2K_GEMV_STAGES_MAX */
     exl2k_u32 slot_strips;    /* strips per stage: 1 or, for one row, 2; a stage holds one chunk of each */
     exl2k_u32 slot_bytes;     /* size of the largest chunk */
     exl2k_u32 block;          /* strips (interleaved: pairs of strips) between two barriers */
     exl2k_u32 strips_per_cta, ctas_with_more; /* strips (or pairs) of each CTA; number of CTAs that have one more */
     exl2k_u32 slices_inverse; /* 256 / slices + 1 */
     exl2k_u32 groups_inverse; /* 65536 / (16 / slices) + 1 */
-    exl2k_u32 groups, strips_inverse; /* 9 to 16 rows: groups of warps; 256 / strips of a block + 1 */
-    exl2k_u32 teams, sums_per_strip;  /* 9 to 16 rows: most teams of a block; partial sums of a strip */
     exl2k_u64 added;          /* residual, of kernels with EXL2K_STEER: f32 [rows, residual_pitch] that is added to r
                                  first (steer_args.h); 0: nothing */
 } exl2k_gemv_args;

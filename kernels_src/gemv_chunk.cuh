@@ -17,7 +17,7 @@
 
 typedef struct exl2k_task {
     u32 shape, ends; /* bytes of exl2k_chunk: width, records, groups, by_half; then ends, halves */
-    u32 maximum;     /* lane t: maxima of halves 2 t and 2 t + 1 */
+    u32 maximum;     /* lane t: maxima of halves 2 t and 2 t + 1; 16 rows: shared address of all maxima */
 } exl2k_task;
 
 EXL2K_FN u32 exl2k_task_width(const exl2k_task &t) { return t.shape & 255; }
@@ -356,7 +356,8 @@ EXL2K_FN void exl2k_chunk_many(f32 sum[M / 8][4], u32 at, const exl2k_inputs<M> 
             /* Decode the scales of the record's two halves. */
             u32 maximum = 0, z0 = 0, z1 = 0;
             if (bits < 16 && !EXL2K_AFFINE) {
-                maximum = __shfl_sync(EXL2K_ALL, task.maximum, r);
+                maximum = M == 16 ? exl2k_shared_load(task.maximum + r * 4)
+                                  : __shfl_sync(EXL2K_ALL, task.maximum, r);
             }
             if (EXL2K_AFFINE) {
                 uint2 v = exl2k_affine_words(at, task, 2 * r, lane);

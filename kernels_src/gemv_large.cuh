@@ -111,9 +111,9 @@ EXL2K_FN void exl2k_large_block(const exl2k_gemv_args &a, const exl2k_role &role
                                 const exl2k_inputs<M> &x, const exl2k_task &task, u32 to, u32 stride, bool first,
                                 u32 left)
 {
-    constexpr u32 each = M == 1 ? 2 : 1;
+    constexpr u32 each = M == 1 ? 2 : 1, planned = exl2k_stream_planned<M>();
     while (left > 0) {
-        u32 jobs = exl2k_min(left / each, EXL2K_WARP - s.job % EXL2K_WARP);
+        u32 jobs = exl2k_min(left / each, planned - s.job % planned);
         switch (exl2k_task_width(task)) {
         case EXL2K_W2: exl2k_large_jobs<EXL2K_W2, M>(a, role, s, x, task, to, stride, first, jobs); break;
         case EXL2K_W3: exl2k_large_jobs<EXL2K_W3, M>(a, role, s, x, task, to, stride, first, jobs); break;

@@ -273,7 +273,7 @@ EXL2K_FN void exl2k_lora_expand(const exl2k_lora_gemv_args &l, exl2k_span block,
 {
     constexpr u32 lanes = M == 1 ? 4 : 2, each = 4 / lanes; /* groups of 8 lanes of a row and strip; these of a warp */
     const exl2k_matrix &m = l.gemv.matrix;
-    u32 warp = threadIdx.x / EXL2K_WARP, lane = threadIdx.x % EXL2K_WARP, both = m.interleaved;
+    u32 warp = threadIdx.x / EXL2K_WARP, lane = threadIdx.x % EXL2K_WARP, both = exl2k_side_by_side<M>(m);
     u32 cells = (block.end - block.begin << both) * M, slots = exl2k_partials(m);
     exl2k_copy_wait<0>();
     __syncwarp();

@@ -7,8 +7,9 @@
    on. A thread always has the same row, and a half-warp has one row of one strip. The small area of shared memory
    begins with the barriers of the rings (1,024 bytes; not with 16 rows). From `small` on it holds, for R rows (8 if M
    is 1): sums of 32 slots each [R][8], now and before; squares [96]; total of squares [R]. One row: then the residual of
-   512 items and the slots now and before [2][256], both filled by asynchronous copies. 8 rows:
-   then the initial sums [16 warps][8 halves][4 lanes][4]. */
+   512 items and the slots now and before [2][256], both filled by asynchronous copies. 16 rows: then exl2k_kept [16 warps].
+   Many rows: then the initial sums [16 warps][tile][8 halves][4 lanes][4]; with 16 rows each warp's are followed by what
+   its lanes need to decode scales (EXL2K_STARTS_BYTES in all). */
 #ifndef EXL2K_GEMV_OUT_CUH
 #define EXL2K_GEMV_OUT_CUH
 
@@ -25,7 +26,11 @@
 template <u32 M> EXL2K_FN constexpr u32 exl2k_small_before(void) { return M == 1 ? 256 : M * 32; }
 template <u32 M> EXL2K_FN constexpr u32 exl2k_small_squares(void) { return 2 * exl2k_small_before<M>(); }
 template <u32 M> EXL2K_FN constexpr u32 exl2k_small_total(void) { return exl2k_small_squares<M>() + 384; }
-template <u32 M> EXL2K_FN constexpr u32 exl2k_small_starts(void) { return exl2k_small_squares<M>() + 512; }
+template <u32 M> EXL2K_FN constexpr u32 exl2k_small_kept(void) { return exl2k_small_squares<M>() + 512; }
+template <u32 M> EXL2K_FN constexpr u32 exl2k_small_starts(void)
+{
+    return exl2k_small_kept<M>() + (M == 16 ? EXL2K_GEMV_WARPS * 128 : 0);
+}
 
 /* With one row: data for this thread's first item of a block. With many rows the registers are needed for products,
    and weight, index and added stay unused. */
@@ -251,7 +256,7 @@ EXL2K_FN f32 exl2k_out_residual_item(const exl2k_out &o, const exl2k_gemv_args &
         index = a.map ? exl2k_load_u16(a.map + n * 2) : n;
     }
     /* Store the new residual and the next product's input. */
-    f32 v = exl2k_partial_total<M>(sums, exl2k_partials_of<M>(a), strip, exl2k_item_column<M>(), row) + bias;
+    f32 v = exl2k_partial_total<M>(sums, exl2k_partials(a.matrix), strip, exl2k_item_column<M>(), row) + bias;
     r = EXL2K_ANY ? fmaf(v, a.scale, r) : r + v;
     exl2k_store_f32(at, r);
     u32 y = exl2k_f32_to_f16(exl2k_clamp_f16(r * weight * exl2k_rho_before<M>(o, a)));
@@ -298,6 +303,24 @@ EXL2K_FN f32 exl2k_gate(const exl2k_gemv_args &a, f32 gate, f32 up)
     return EXL2K_ANY ? exl2k_gated(a.act, a.act_limit, gate, up) : exl2k_silu(gate) * up;
 }
 
+/* 16 rows: where the thread's total of a gate lies, behind the partial sums. */
+EXL2K_FN u32 exl2k_gate_at(const exl2k_gemv_args &a, u32 sums, u32 pair)
+{
+    u32 strips = a.block * exl2k_partials(a.matrix) + pair;
+    return sums + strips * exl2k_partial_bytes<16>() + exl2k_thread<16>() % 256 * 4;
+}
+
+/* 16 rows: adds up the slices of the gates of a block, before those of up take their place. */
+EXL2K_FN void exl2k_out_gates(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
+{
+    u32 row = exl2k_item_row<16>(), column = exl2k_item_column<16>();
+#pragma unroll 1
+    for (u32 pair = exl2k_item_strip<16>(); pair < block.end - block.begin; pair += EXL2K_GEMV_THREADS / 256) {
+        f32 total = exl2k_partial_total<16>(sums, exl2k_partials(a.matrix), pair, column, row);
+        exl2k_shared_store_f32(exl2k_gate_at(a, sums, pair), total);
+    }
+}
+
 template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
 {
     const exl2k_part &gate = a.matrix.part[0], &up = a.matrix.part[1];
@@ -310,13 +333,14 @@ template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gem
     for (u32 pair = exl2k_item_strip<M>(); pair < pairs; pair += EXL2K_GEMV_THREADS / (16 * M)) {
         u32 n = (block.begin + pair) * 16 + column;
         if (n < gate.columns && row < o.rows) {
-            f32 g = exl2k_partial_total<M>(sums, exl2k_partials_of<M>(a), pair << gated, column, row);
+            f32 g = M == 16 ? exl2k_shared_load_f32(exl2k_gate_at(a, sums, pair))
+                            : exl2k_partial_total<M>(sums, exl2k_partials(a.matrix), pair << gated, column, row);
             f32 factor = exl2k_factor<M>(o, a);
             g *= factor;
             f32 u = 1.0f;
             if (gated) {
-                u32 strip = 2 * pair + 1;
-                u = exl2k_partial_total<M>(sums, exl2k_partials_of<M>(a), strip, column, row) * factor;
+                u32 strip = M == 16 ? pair : 2 * pair + 1;
+                u = exl2k_partial_total<M>(sums, exl2k_partials(a.matrix), strip, column, row) * factor;
             }
             g += gate.bias ? __uint_as_float(exl2k_load_constant(gate.bias + n * 4)) : 0.0f;
             u += gated && up.bias ? __uint_as_float(exl2k_load_constant(up.bias + n * 4)) : 0.0f;
@@ -340,7 +364,7 @@ EXL2K_FN void exl2k_out_plain(const exl2k_out &o, const exl2k_gemv_args &a, exl2
             continue;
         }
         /* Add up the slices, scale the sum, add the bias, scale and cap the output, and store it. */
-        f32 v = exl2k_partial_total<M>(sums, exl2k_partials_of<M>(a), strip, column, row) * factor;
+        f32 v = exl2k_partial_total<M>(sums, exl2k_partials(a.matrix), strip, column, row) * factor;
         v += p.bias ? __uint_as_float(exl2k_load_constant(p.bias + n * 4)) : 0.0f;
         if (EXL2K_ANY) {
             v *= a.scale;

@@ -113,7 +113,8 @@ EXL2K_FN exl2k_role exl2k_role_in_piece(const exl2k_matrix &m, const exl2k_role 
 /* ---- the stream of chunks into the ring of a warp ---- */
 
 /* The stream of a warp's jobs. A job fills one slot of the ring with a chunk of one strip or of two. Lane i holds
-   the addresses of job 32 n + i, and copies it, or hands them over (large matrices). All slots are filled at the start, and a slot is refilled as soon as it has been read. Therefore one
+   the addresses of job 32 n + i, and copies it, or hands them over (large matrices); with 16 rows, shared memory holds
+   those of 16 jobs. All slots are filled at the start, and a slot is refilled as soon as it has been read. Therefore one
    cursor serves for both reading and filling. */
 typedef struct exl2k_stream {
     u64 from;          /* the lane's job: address of the chunk of its first strip, and its bytes (0: no job) */
@@ -125,6 +126,9 @@ typedef struct exl2k_stream {
     u32 at;            /* the cursor: address of the slot */
     u32 slot, parity;
 } exl2k_stream;
+
+/* Jobs that are planned at a time. */
+template <u32 M> EXL2K_FN constexpr u32 exl2k_stream_planned(void) { return M == 16 ? 16 : EXL2K_WARP; }
 
 /* floor(a / b) for a < 2^20; any value for b = 0. */
 EXL2K_FN u32 exl2k_divide(u32 a, u32 b) { return (u32)(((f32)a + 0.5f) * exl2k_reciprocal((f32)b)); }
@@ -189,7 +193,7 @@ EXL2K_FN void exl2k_stream_plan(exl2k_stream &s, const exl2k_gemv_args &a, const
     s.bytes = s.stride = s.table_words.x = s.table_words.y = 0;
     /* Step over the jobs of every piece of every block, until the lane's job is found. */
 #pragma unroll 1
-    for (u32 begin = all.begin; begin < all.end && seen < s.job + EXL2K_WARP; begin += a.block) {
+    for (u32 begin = all.begin; begin < all.end && seen < s.job + exl2k_stream_planned<M>(); begin += a.block) {
 #pragma unroll 1
         for (u32 piece = 0; piece < exl2k_pieces(m); piece++) {
             /* Count the jobs of this run: chunk by chunk, with one or two strips each. */
@@ -241,16 +245,27 @@ EXL2K_FN void exl2k_stream_copy(const exl2k_stream &s, const exl2k_gemv_args &a,
 }
 #endif
 
+/* 16 rows: stores the lane's packed job in shared memory. */
+EXL2K_FN void exl2k_stream_keep(const exl2k_stream &s)
+{
+    u32 lane = exl2k_lane<16>();
+    if (lane < 16) {
+        exl2k_shared_store2(s.ring + lane * 8, s.packed);
+    }
+    __syncwarp();
+}
+
 /* Starts to copy the next job into the slot at the cursor. */
 template <u32 M>
 EXL2K_FN void exl2k_stream_fill(exl2k_stream &s, const exl2k_gemv_args &a, const exl2k_role &role)
 {
-    u32 from = s.job++ % EXL2K_WARP;
+    u32 from = s.job++ % exl2k_stream_planned<M>();
 #if EXL2K_BULK
-    if (EXL2K_LARGE) {
+    if (M == 16 || EXL2K_LARGE) {
         /* All lanes get the packed job, and one copies it. */
         exl2k_stream job = s;
-        uint2 v = make_uint2(__shfl_sync(EXL2K_ALL, s.packed.x, from), __shfl_sync(EXL2K_ALL, s.packed.y, from));
+        uint2 v = M == 16 ? exl2k_shared_load2(s.ring + from * 8) :
+                            make_uint2(__shfl_sync(EXL2K_ALL, s.packed.x, from), __shfl_sync(EXL2K_ALL, s.packed.y, from));
         job.from = a.matrix.part[0].base + (u64)v.x * 16;
         job.bytes = M == 1 ? v.y >> 24 << 4 : v.y >> 20;
         job.stride = M == 1 ? v.y << 8 >> 4 : 0;
@@ -279,9 +294,20 @@ EXL2K_FN void exl2k_stream_fill(exl2k_stream &s, const exl2k_gemv_args &a, const
 template <u32 M>
 EXL2K_FN void exl2k_stream_replan(exl2k_stream &s, const exl2k_gemv_args &a, const exl2k_role &role)
 {
-    if (s.job % EXL2K_WARP == 0) {
+    if (s.job % exl2k_stream_planned<M>() == 0) {
         exl2k_stream_plan<M>(s, a, role);
         exl2k_stream_apply_table(s, a);
+    }
+}
+
+/* 16 rows: plans the next jobs when the current ones have been issued. */
+EXL2K_FN void exl2k_stream_plan_kept(const exl2k_stream &s, const exl2k_gemv_args &a)
+{
+    if (s.job % 16 == 0) {
+        exl2k_stream planned = s;
+        exl2k_stream_plan<16>(planned, a, exl2k_role_of_warp<16>(a));
+        exl2k_stream_apply_table(planned, a);
+        exl2k_stream_keep(planned);
     }
 }
 
@@ -294,6 +320,15 @@ EXL2K_FN void exl2k_stream_step(exl2k_stream &s, const exl2k_gemv_args &a)
         s.at = s.ring;
         s.parity ^= 1;
     }
+}
+
+/* 16 rows: the ring has two slots, so the number of jobs tells where the cursor is, and no register has to. */
+EXL2K_FN void exl2k_stream_seek(exl2k_stream &s, const exl2k_gemv_args &a)
+{
+    s.slot = s.job & 1;
+    s.parity = (s.job >> 1 & 1) ^ 1;
+    s.at = s.ring + EXL2K_RING_HEAD + s.slot * a.slot_bytes;
+    s.barriers = s.ring + 128;
 }
 
 /* Waits until the copy into the slot at the cursor has arrived, for every lane. */
@@ -347,12 +382,18 @@ EXL2K_FN exl2k_stream exl2k_stream_open(const exl2k_gemv_args &a, const exl2k_ro
 {
     exl2k_stream s;
     /* Find the ring and the barriers of this warp. */
-    s.ring = s.at = shared + role.warp * a.stages * a.slot_strips * a.slot_bytes;
-    s.barriers = small + role.warp * 64;
+    if (M == 16) {
+        s.job = 0;
+        s.ring = shared + role.warp * (EXL2K_RING_HEAD + 2 * a.slot_bytes);
+        exl2k_stream_seek(s, a);
+    } else {
+        s.ring = s.at = shared + role.warp * a.stages * a.slot_strips * a.slot_bytes;
+        s.barriers = small + role.warp * 64;
+    }
     s.slot = s.parity = s.job = 0;
 #if EXL2K_BULK
     if (role.lane == 0) {
-        for (u32 i = 0; i < EXL2K_GEMV_STAGES_MAX; i++) {
+        for (u32 i = 0; i < (M == 16 ? 2 : EXL2K_GEMV_STAGES_MAX); i++) { /* 16 rows: a slot follows */
             exl2k_barrier_init(s.barriers + i * 8, 1);
         }
         exl2k_barrier_init_fence();
@@ -378,6 +419,9 @@ EXL2K_FN exl2k_stream exl2k_stream_open(const exl2k_gemv_args &a, const exl2k_ro
     s.parity = 0;
 #endif
     exl2k_stream_apply_table(s, a);
+    if (M == 16) {
+        exl2k_stream_keep(s);
+    }
     return s;
 }
 

@@ -1,7 +1,6 @@
 /* product_speed.c: the speed of decode products: all linear layers of four models, one after the other.
-   takes: KERNELS_SRC [-u] [-l] [-1] [-p] [-r STAGES,STRIPS] [NVRTC options ...]; a GPU. -u: times each product alone,
-          too. -l: 1 and 8 rows use the kernels for large matrices. -1: only the first model. -p: runs each product of 8
-          and of 16 rows once, for a profiler. -r: uses a ring with these sizes for one row.
+   takes: KERNELS_SRC [-u] [-l] [-r STAGES,STRIPS] [NVRTC options ...]; a GPU. -u: times each product alone, too. -l: 1
+          and 8 rows use the kernels for large matrices. -r: uses a ring with these sizes for one row.
    gives: for 1, 8 and 16 rows: microseconds per layer with plain launches, in a graph, and in a graph with programmatic
           edges; TB/s. */
 #include "product_rig.h"
@@ -156,7 +155,7 @@ static void free_values(void)
 typedef struct launch {
     exl2k_gemv_args args;
     exl2__cuda_function *function;
-    uint32_t shared, threads;
+    uint32_t shared;
 } launch;
 
 static launch prepare(uint32_t layer, uint32_t unit, uint32_t rows)
@@ -190,7 +189,6 @@ static launch prepare(uint32_t layer, uint32_t unit, uint32_t rows)
         a->out_step = EXL2K_STEP * rows;
     }
     l.shared = exl2__cuda_gemv_shared(a, model[layer][unit].chunk_bytes, rows, (uint32_t)rig.sm_count, budget, 0);
-    l.threads = exl2__cuda_gemv_threads(rows);
     if (ring_stages && rows == 1) {
         l.shared += (ring_stages * ring_side - a->stages * a->slot_strips) * EXL2K_GEMV_WARPS * a->slot_bytes;
         a->stages = ring_stages;
@@ -212,7 +210,7 @@ static int compare(const void *a, const void *b)
 static void queue(const launch *all, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        rig_run(all[i].function, (uint32_t)rig.sm_count, 1, all[i].threads, all[i].shared, &all[i].args,
+        rig_run(all[i].function, (uint32_t)rig.sm_count, 1, EXL2K_GEMV_THREADS, all[i].shared, &all[i].args,
                 sizeof all[i].args);
     }
 }
@@ -264,19 +262,6 @@ static double layer_bytes(uint32_t first, uint32_t last)
     return bytes;
 }
 
-/* Runs each product of 8 and of 16 rows once, one after the other. */
-static void profile_model(void)
-{
-    rig.programmatic = false;
-    for (uint32_t rows = 8; rows <= 16; rows += 8) {
-        for (uint32_t unit = 0; unit < UNITS; unit++) {
-            launch one = prepare(0, unit, rows);
-            queue(&one, 1);
-            rig_wait();
-        }
-    }
-}
-
 static void time_model(bool units)
 {
     for (uint32_t i = 0; i < 3; i++) {
@@ -301,16 +286,11 @@ static void time_model(bool units)
 int main(int argc, char **argv)
 {
     char options[256] = "";
-    bool units = false, profile = false;
-    uint32_t count = sizeof models / sizeof models[0];
+    bool units = false;
     rig_open(argc > 1 ? argv[1] : "kernels_src");
     for (int i = 2; i < argc; i++) {
         if (strcmp(argv[i], "-u") == 0) {
             units = true;
-        } else if (strcmp(argv[i], "-p") == 0) {
-            profile = true;
-        } else if (strcmp(argv[i], "-1") == 0) {
-            count = 1;
         } else if (strcmp(argv[i], "-l") == 0) {
             large = true;
         } else if (strcmp(argv[i], "-r") == 0 && i + 1 < argc) {
@@ -326,15 +306,11 @@ int main(int argc, char **argv)
         gemv[i] = rig_load(sources[large][i], options);
         printf("%s%s: compiled in %.0f ms\n", sources[large][i], options, gemv[i].compile_ms);
     }
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < sizeof models / sizeof models[0]; i++) {
         now = &models[i];
         make_model();
         make_values();
-        if (profile) {
-            profile_model();
-        } else {
-            time_model(units);
-        }
+        time_model(units);
         free_values();
         free_model();
     }

@@ -115,7 +115,6 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     bool wg = strncmp(module, "attend_wg", 9) == 0, prefill = strncmp(module, "attend_prefill", 14) == 0;
     bool codes = strncmp(module, "attend_codes", 12) == 0 || strcmp(module, "attend_quantize.cu") == 0;
     bool expert = strncmp(module, "expert", 6) == 0 || strncmp(module, "grouped", 7) == 0;
-    bool sixteen = strncmp(module, "gemv16", 6) == 0;
     if (strncmp(module, "exl3", 4) == 0) {
         return exl2__cuda_module_exl3(n, module);
     }
@@ -145,10 +144,9 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     }
     if (strstr(module, "_steer.cu")) { /* as those without it; settle.cu has its own */
         bool any = strstr(module, "_any_") != NULL, of_large = strstr(module, "_large") != NULL;
-        bool affine = strstr(module, "_affine") != NULL;
+        bool sixteen = strcmp(module, "gemv16_steer.cu") == 0, affine = strstr(module, "_affine") != NULL;
         bool llama = !n->any && of_large == n->large;
-        bool kind = affine ? n->affine : sixteen || expert || (any ? n->any : llama);
-        kind = kind && (!sixteen || (n->many && !n->any));
+        bool kind = sixteen ? n->many && !n->any : affine ? n->affine : expert || (any ? n->any : llama);
         return expert ? n->experts && kind && (n->steers || n->loras) : n->steers && !n->settles && kind;
     }
     if (strncmp(module, "tower", 5) == 0) {
@@ -162,7 +160,7 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
         return !n->any;
     }
     if (strstr(module, "_affine.cu")) {
-        return n->affine && (!expert || n->experts) && (!sixteen || (n->many && !n->any));
+        return n->affine && (!expert || n->experts);
     }
     if (strcmp(module, "probe.cu") == 0 || strcmp(module, "attend_prepare.cu") == 0
         || exl2__cuda_module_converts(module)) {
@@ -181,7 +179,7 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     if (wg || prefill) {
         return only == n->head_class && wg == n->attend_wg;
     }
-    if (sixteen) {
+    if (strcmp(module, "gemv16.cu") == 0) {
         return n->many && !n->any;
     }
     if (strcmp(module, "settle.cu") == 0) {

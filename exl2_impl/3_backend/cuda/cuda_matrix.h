@@ -329,46 +329,6 @@ static inline void exl2__cuda_matrix_firsts(exl2k_matrix *m)
 
 /* ---- shared memory of a decode product ---- */
 
-static inline uint32_t exl2__cuda_gemv_threads(uint32_t rows)
-{
-    return rows == 16 ? EXL2K_TEAM_THREADS : EXL2K_GEMV_THREADS;
-}
-
-/* The same for 16 rows as exl2__cuda_gemv_shared (kernels_src/gemv_team.cuh): the most groups of warps that fit. */
-EXL2__PRIVATE uint32_t exl2__cuda_team_shared(exl2k_gemv_args *a, uint32_t chunk_bytes, uint32_t ctas, uint32_t budget)
-{
-    const exl2k_matrix *m = &a->matrix;
-    uint32_t own = exl2__max32(1, (uint32_t)exl2__div_up(m->strips >> m->interleaved, ctas));
-    uint32_t most = EXL2K_GEMV_WARPS >> m->interleaved, slices = m->slices + m->rest, chunks = 0;
-    for (uint32_t i = 0; i < m->parts; i++) {
-        chunks += m->part[i].chunk_count;
-    }
-    most = a->kind == EXL2K_GEMV_RESIDUAL ? exl2__min32(most, EXL2K_GEMV_SQUARES / 16) : most;
-    for (uint32_t blocks = (uint32_t)exl2__div_up(own, most); blocks <= own; blocks++) {
-        uint32_t block = (uint32_t)exl2__div_up(own, blocks), strips = block << m->interleaved;
-        uint32_t parts = m->parts == 3 && strips < m->part[1].strips + 2 ? 2 : m->parts;
-        for (uint32_t groups = exl2__min32(EXL2K_GEMV_WARPS / strips, slices); groups > 0; groups--) {
-            uint32_t teams = groups * exl2__min32(parts, strips), sums = 1 + slices - slices / groups;
-            uint32_t bytes = EXL2K_TEAM_BARRIERS + chunks * (uint32_t)sizeof(exl2k_chunk) + EXL2K_TEAM_SMALL_BYTES;
-            bytes += strips * groups * (1024 + 2 * chunk_bytes);
-            bytes += teams * EXL2K_TEAM_STAGES_MIN * EXL2K_TEAM_STAGE_BYTES + strips * sums * 1024;
-            if (bytes <= budget) {
-                uint32_t stages = exl2__min32(EXL2K_TEAM_STAGES_MAX, EXL2K_TEAM_STAGES_ALL / teams);
-                uint32_t more = exl2__min32(stages - EXL2K_TEAM_STAGES_MIN,
-                                            (budget - bytes) / (teams * EXL2K_TEAM_STAGE_BYTES));
-                a->stages = EXL2K_TEAM_STAGES_MIN + more;
-                a->block = block;
-                a->groups = groups;
-                a->strips_inverse = 256 / strips + 1;
-                a->teams = teams;
-                a->sums_per_strip = sums;
-                return bytes + more * teams * EXL2K_TEAM_STAGE_BYTES;
-            }
-        }
-    }
-    return 0;
-}
-
 /* Fills in what a launch of `ctas` CTAs needs in *a (a->matrix and a->kind are set) for `rows` 1, 8 or 16, within
    `budget` bytes. It picks the first ring that leaves room for all strips of a CTA in one block, else the first ring
    that fits. With eight rows a smaller ring is better where it halves the number of blocks, as on GPUs with 100 KiB of
@@ -380,11 +340,15 @@ static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk
                                               uint32_t budget, uint32_t slots)
 {
     static const struct { uint32_t stages, slot_strips; } rings[] = { { 2, 2 }, { 3, 1 }, { 2, 1 }, { 1, 1 } };
-    uint32_t last = 4, unit = a->matrix.interleaved ? 2 : 1;
+    uint32_t last = rows == 16 ? 3 : 4, unit = a->matrix.interleaved ? 2 : 1;
     uint32_t strip = (a->matrix.slices + a->matrix.rest + (slots > 0)) * rows * 64 * unit; /* bytes of partial sums */
+    if (rows == 16 && unit == 2) { /* of one part at a time, and the totals of gate */
+        strip = strip / 2 + rows * 64;
+    }
     uint32_t most = rows == 1 ? EXL2K_GEMV_THREADS / 16 : EXL2K_GEMV_SQUARES / rows;
     uint32_t own = exl2__max32(1, (uint32_t)exl2__div_up(a->matrix.strips / unit, ctas));
     uint32_t others = rows == 1 ? EXL2K_GEMV_SMALL_BYTES : EXL2K_GEMV8_SMALL_BYTES;
+    others = rows == 16 ? EXL2K_GEMV16_SMALL_BYTES : others;
     others += slots ? EXL2K_LORA_SMALL_BYTES(slots) : 0;
     most = a->kind == EXL2K_GEMV_RESIDUAL ? most : 64;
     a->x_step = a->x_step ? a->x_step : EXL2K_STEP;
@@ -394,9 +358,6 @@ static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk
     a->ctas_with_more = a->matrix.strips / unit % ctas;
     a->slices_inverse = 256 / a->matrix.slices + 1;
     a->groups_inverse = 65536 / (EXL2K_GEMV_WARPS / a->matrix.slices) + 1;
-    if (rows == 16) {
-        return exl2__cuda_team_shared(a, chunk_bytes, ctas, budget);
-    }
     uint32_t best = last, fewest = 0, taken = 0, room = 0;
     for (uint32_t i = rows == 1 ? 0 : 2; i < last; i++) {
         uint32_t bytes = rings[i].stages * rings[i].slot_strips * EXL2K_GEMV_WARPS * chunk_bytes + others;

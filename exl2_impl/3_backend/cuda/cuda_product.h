@@ -157,12 +157,10 @@ static inline uint32_t exl2__cuda_variant(const exl2__cuda_model *m, const exl2_
     return w->affine ? 2 : exl2__cuda_needs_any(&m->plan->shape);
 }
 
-/* Whether 9 to 16 rows have a product of their own: for Llama, on sm_90, also with affine matrices. Elsewhere two
-   products of 8 rows do it. */
+/* Whether 9 to 16 rows have a product of their own: for Llama, on sm_90. Elsewhere two products of 8 rows do it. */
 static inline bool exl2__cuda_has_sixteen(const exl2__cuda_model *m, uint32_t variant)
 {
-    bool llama = variant == 0 || (variant == 2 && !exl2__cuda_needs_any(&m->plan->shape));
-    return llama && exl2__cuda_many_decode(m->plan) && m->gpu->info.arch == 90;
+    return variant == 0 && exl2__cuda_many_decode(m->plan) && m->gpu->info.arch == 90;
 }
 
 /* Rows of the tiles that products of this pass hand over to each other (gemv_args.h); 0: they hand over rows. Tiles lie
@@ -174,7 +172,7 @@ EXL2__PRIVATE uint32_t exl2__cuda_tile_rows(const exl2__cuda_model *m)
     if (m->pass.by_gemm || !m->has_wg || !exl2__cuda_folds(s) || rows < 2) {
         return 0;
     }
-    bool sixteen = exl2__cuda_has_sixteen(m, s->affine ? 2 : exl2__cuda_needs_any(s));
+    bool sixteen = exl2__cuda_has_sixteen(m, s->affine || exl2__cuda_needs_any(s));
     return rows <= 8 ? 8 : rows <= 16 && sixteen ? 16 : 0;
 }
 
@@ -226,11 +224,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__ma
     uint32_t which = variant == 0 && exl2__cuda_is_large(m->gpu, &m->plan->shape) ? 3 : variant;
     bool steers = exl2__cuda_steers_few(m) && exl2__cuda_folds(&m->plan->shape); /* else `settle` adds them */
     const exl2__cuda_kernel *kernel = steers ? steering[which] : kernels[which];
-    static const exl2__cuda_kernel sixteens[2][2] = { /* [affine][steers] */
-        { EXL2__KERNEL_exl2k_gemv16, EXL2__KERNEL_exl2k_gemv16_steer },
-        { EXL2__KERNEL_exl2k_gemv16_affine, EXL2__KERNEL_exl2k_gemv16_affine_steer },
-    };
-    exl2__cuda_kernel sixteen = sixteens[variant == 2][steers];
+    exl2__cuda_kernel sixteen = steers ? EXL2__KERNEL_exl2k_gemv16_steer : EXL2__KERNEL_exl2k_gemv16;
     for (uint32_t done = 0; done < rows; done += a->rows) {
         uint32_t left = rows - done, lanes = left == 1 ? 1 : left > 8 && exl2__cuda_has_sixteen(m, variant) ? 16 : 8;
         uint32_t shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, m->limits.shared_bytes, 0);
@@ -243,8 +237,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__ma
         }
         a->rows = exl2__min32(left, lanes);
         a->before = done;
-        exl2__cuda_grid grid = { .x = ctas, .y = 1, .threads = exl2__cuda_gemv_threads(lanes),
-                                 .shared_bytes = shared };
+        exl2__cuda_grid grid = { .x = ctas, .y = 1, .threads = EXL2K_GEMV_THREADS, .shared_bytes = shared };
         EXL2__TRY(exl2__cuda_chain(m, lanes == 16 ? sixteen : kernel[lanes == 8], grid, a));
         exl2__cuda_product_next(a, kind, a->rows);
     }
