@@ -35,8 +35,7 @@
 #define EXL2K_EXL3_ROWS 16     /* most rows of a product of few rows */
 #define EXL2K_EXL3_SLAB 8      /* blocks, at most, of rows of experts */
 #define EXL2K_EXL3_SLAB_OF(rows) ((rows) > 8 ? 8u : 64u / (rows)) /* of rows of a matrix */
-#define EXL2K_EXL3_BATCH 4u    /* tiles of a slot of a warp's ring */
-#define EXL2K_EXL3_SLOTS 4u
+#define EXL2K_EXL3_RING_TILES 16u /* of all slots of a warp's ring */
 #define EXL2K_EXL3_PITCH 132   /* floats of a row of sums in shared memory */
 #define EXL2K_EXL3_SPARE 64    /* bytes after each row of inputs in shared memory, against bank conflicts */
 #define EXL2K_EXL3_STEP 64     /* inputs of a stage of the product of many rows */
@@ -45,20 +44,22 @@
    rings of all warps, for the highest rate of all parts. */
 #define EXL2K_EXL3_SHARED_ROWS(rows, slab) \
     ((rows) * ((slab) < 2 ? EXL2K_EXL3_PITCH * 4 : (slab) * 256 + EXL2K_EXL3_SPARE))
-#define EXL2K_EXL3_RING(rate) (EXL2K_EXL3_SLOTS * EXL2K_EXL3_BATCH * 16 * (rate))
+#define EXL2K_EXL3_RING(rate) (EXL2K_EXL3_RING_TILES * 16 * (rate))
 #define EXL2K_EXL3_SHARED(rows, slab, rate) \
     (EXL2K_EXL3_SHARED_ROWS(rows, slab) + EXL2K_EXL3_WARPS * EXL2K_EXL3_RING(rate))
 #define EXL2K_EXL3_GEMM_ROWS 64 /* rows of a tile */
-/* By wgmma: tiles of 128 or 256 rows. Eight warps multiply, one or two groups of eight decode; a stage has 64 inputs of
-   all rows and of 128 outputs. Shared memory: stages (later sums), rings, barriers; aligned to 1,024 bytes. */
-#define EXL2K_EXL3_WG_STAGES 4u
+/* By wgmma: tiles of 128 or 256 rows, and CTAs that have all 128 outputs of a strip, or 64. A stage has 64 inputs of
+   all rows and of the CTA's outputs. Shared memory: stages (later sums), rings, barriers; aligned to 1,024 bytes. */
 #define EXL2K_EXL3_TILE_MAX 256
-#define EXL2K_EXL3_WG_GROUPS 1
-#define EXL2K_EXL3_WG_THREADS ((1 + EXL2K_EXL3_WG_GROUPS) * EXL2K_EXL3_THREADS)
-#define EXL2K_EXL3_WG_SLOT(tile_rows) (((tile_rows) + EXL2K_EXL3_BLOCK) * 128)
-#define EXL2K_EXL3_WG_SHARED(tile_rows)                                          \
-    (1024u + EXL2K_EXL3_WG_STAGES * (EXL2K_EXL3_WG_SLOT(tile_rows) + 16u) +      \
-     EXL2K_EXL3_WG_GROUPS * EXL2K_EXL3_WARPS * EXL2K_EXL3_RING(EXL2K_EXL3_RATE_MAX))
+#define EXL2K_EXL3_WG_BATCH 4u /* tiles of a slot of a ring: a stage's */
+#define EXL2K_EXL3_WG_SLOTS 4u
+#define EXL2K_EXL3_WG_INPUTS 16384u /* bytes of 64 inputs of 128 rows, transformed */
+#define EXL2K_EXL3_WG_STAGES(outputs) ((outputs) == 64 ? 6u : 4u)
+#define EXL2K_EXL3_WG_THREADS(outputs) (EXL2K_EXL3_THREADS + 2 * (outputs))
+#define EXL2K_EXL3_WG_SLOT(tile_rows, outputs) (((tile_rows) + (outputs)) * 128)
+#define EXL2K_EXL3_WG_SHARED(tile_rows, outputs)                                                 \
+    (1024u + EXL2K_EXL3_WG_STAGES(outputs) * (EXL2K_EXL3_WG_SLOT(tile_rows, outputs) + 16u) +    \
+     EXL2K_EXL3_WARPS * EXL2K_EXL3_RING(EXL2K_EXL3_RATE_MAX))
 #define EXL2K_EXL3_GEMM_SHARED (EXL2K_EXL3_GEMM_ROWS * EXL2K_EXL3_PITCH * 4)
 
 enum { EXL2K_EXL3_STORE, EXL2K_EXL3_RESIDUAL, EXL2K_EXL3_ACT };
@@ -84,9 +85,11 @@ typedef struct exl2k_exl3_args {
     exl2k_u64 out;
     exl2k_u64 rows_at;   /* address of the number of rows of the pass, u32 in device memory, of which `before` come
                             before those of this launch; 0: use `rows` */
-    exl2k_u64 partial;   /* few rows: f32 [strips of all parts, splits, rows, 128] */
-    exl2k_u64 tickets;   /* few rows: u32 [strips; ACT: of one part], zero before and after the launch */
-    exl2k_u64 rotated;   /* many rows: fp16 [parts, rotated_rows, blocks * 128], what exl2k_exl3_rotate wrote */
+    exl2k_u64 partial;   /* few rows: f32 [strips of all parts, splits, rows, 128]; many rows, where CTAs have 64
+                            outputs: f32 [strips of all parts, 2, 128, 64] */
+    exl2k_u64 tickets;   /* the same: u32 [strips; few rows, ACT: of one part], zero before and after the launch */
+    exl2k_u64 rotated;   /* many rows: fp16 [parts, rotated_rows, blocks * 128], in the order in which
+                            exl2k_exl3_rotate wrote them */
     exl2k_u32 rows, before;
     exl2k_u32 rotated_rows; /* many rows: `rows`, rounded up to the rows of a tile */
     exl2k_u32 parts;
@@ -101,14 +104,15 @@ typedef struct exl2k_exl3_args {
     exl2k_f32 act_limit;    /* of EXL2K_ACT_CLAMPED */
 } exl2k_exl3_args;
 
-/* Writes H (x suh) of every part, with the inputs in the order of exl2k_exl3_place, or (natural) in their own. Grid:
-   blocks / 8 rounded up, rotated_rows * parts; rows from `rows` on become 0. */
+/* Writes H (x suh) of every part, with the inputs in the order of exl2k_exl3_place, or (tiles) as the stages of
+   products by wgmma have them: of each 128 rows fp16 [blocks * 2, 128, 64], where piece p (8 inputs) of row i lies at
+   place p ^ (i % 8). Grid: blocks / 8 rounded up, rotated_rows * parts; rows from `rows` on become 0. */
 typedef struct exl2k_exl3_rotate_args {
     exl2k_u64 suh[EXL2K_EXL3_PARTS];
     exl2k_u64 x, rotated;
     exl2k_u64 rows_at;
     exl2k_u32 rows, before, rotated_rows, in, blocks, x_pitch;
-    exl2k_u32 natural, unused;
+    exl2k_u32 tiles, unused;
 } exl2k_exl3_rotate_args;
 
 /* Writes rows of a trellis embedding into the residual, times `scale`, before exl2k_embed. A row of the table has ceil(

@@ -5,8 +5,9 @@
           shared memory.
 
    A CTA has a split of a strip, over the rows of all slots of one expert: each warp decodes one column of tiles, in
-   registers, and multiplies a tile by all of these rows at once. The last CTA to arrive adds up the splits, and transforms the outputs. Each slot of `down` has CTAs that arrive, also where
-   another slot's CTAs compute it, so that every strip has the same number of arrivals. */
+   registers, and multiplies a tile by all of these rows at once. The last CTA to arrive adds up the splits, and
+   transforms the outputs. Each slot of `down` has CTAs that arrive, also where another slot's CTAs compute it, so that
+   every strip has the same number of arrivals. */
 #ifndef EXL2K_EXL3_EXPERT_CUH
 #define EXL2K_EXL3_EXPERT_CUH
 

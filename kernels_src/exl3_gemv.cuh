@@ -21,10 +21,12 @@
 #define EXL2K_EXL3_CTAS8 4
 #endif
 
+#define EXL2K_EXL3_BATCH(book, rate) 4u /* tiles of a slot of a ring */
+
 /* ---- the ring of a warp ---- */
 
-/* Where the ring is. A slot has EXL2K_EXL3_BATCH tiles of the column, one after the other, and a lane copies one or two
-   of its pieces of 16 bytes. */
+/* Where the ring is. A slot has some tiles of the column (EXL2K_EXL3_BATCH), one after the other, and a lane copies one
+   or two of its pieces of 16 bytes. */
 typedef struct exl2k_exl3_ring {
     u64 from;   /* the lane's piece of the next slot to be filled */
     u32 second; /* bytes from there to its second piece */
@@ -56,28 +58,29 @@ EXL2K_FN u32 exl2k_exl3_piece(u32 piece, u32 pitch, u32 rate)
     return tile * pitch + (piece - tile * rate) * 16;
 }
 
-/* Opens the ring of a column whose tiles lie `pitch` bytes apart, and starts to fill all slots but the last one. slots:
-   to be filled in all, each with EXL2K_EXL3_BATCH tiles; every: 2: with those of every second batch. */
-EXL2K_FN exl2k_exl3_ring exl2k_exl3_ring_open(u32 to, u64 tile, u32 pitch, u32 rate, u32 slots, u32 every, u32 lane)
+/* Opens the ring of a column whose tiles lie `pitch` bytes apart, and starts to fill all slots but the last one. tiles:
+   to be copied in all; batch: of them in a slot; every: 2: those of every second batch. */
+EXL2K_FN exl2k_exl3_ring exl2k_exl3_ring_open(u32 to, u64 tile, u32 pitch, u32 rate, u32 tiles, u32 batch,
+                                              u32 every, u32 lane)
 {
-    u32 pieces = EXL2K_EXL3_BATCH * rate, first = exl2k_exl3_piece(lane, pitch, rate);
+    u32 pieces = batch * rate, first = exl2k_exl3_piece(lane, pitch, rate);
     u32 second = exl2k_exl3_piece(lane + EXL2K_WARP, pitch, rate) - first;
-    exl2k_exl3_ring r = { tile + first, second, EXL2K_EXL3_BATCH * pitch * every, to, to, slots };
+    exl2k_exl3_ring r = { tile + first, second, batch * pitch * every, to, to, tiles / batch };
 #pragma unroll 1
-    for (u32 i = 0; i + 1 < EXL2K_EXL3_SLOTS; i++, r.at += pieces * 16) {
+    for (u32 i = batch; i < EXL2K_EXL3_RING_TILES; i += batch, r.at += pieces * 16) {
         exl2k_exl3_ring_fill(r, pieces, lane);
     }
     return r;
 }
 
 /* The address of the next slot to be read, which has arrived; the one before it is filled again. */
-EXL2K_FN u32 exl2k_exl3_ring_next(exl2k_exl3_ring &r, u32 pieces, u32 lane)
+template <u32 PIECES, u32 SLOTS> EXL2K_FN u32 exl2k_exl3_ring_next(exl2k_exl3_ring &r, u32 lane)
 {
-    exl2k_copy_wait<EXL2K_EXL3_SLOTS - 2>();
+    exl2k_copy_wait<SLOTS - 2>();
     __syncwarp(); /* all lanes have copied this slot, and have read the one before */
-    exl2k_exl3_ring_fill(r, pieces, lane);
-    r.at += pieces * 16;
-    r.at = r.at == r.to + EXL2K_EXL3_SLOTS * pieces * 16 ? r.to : r.at;
+    exl2k_exl3_ring_fill(r, PIECES, lane);
+    r.at += PIECES * 16;
+    r.at = r.at == r.to + SLOTS * PIECES * 16 ? r.to : r.at;
     return r.at;
 }
 
@@ -87,33 +90,37 @@ template <u32 TILES, u32 RATE, u32 BOOK>
 EXL2K_FN void exl2k_exl3_column(f32 sum[2][TILES][4], exl2k_exl3_ring &ring, u32 tiles, const u32 inputs[TILES],
                                 u32 lane)
 {
-    constexpr u32 count = exl2k_exl3_words<RATE>();
+    constexpr u32 count = exl2k_exl3_words<RATE>(), batch = EXL2K_EXL3_BATCH(BOOK, RATE);
     exl2k_exl3_place_of<RATE> place = exl2k_exl3_places<RATE>(lane);
     u32 at = 0;
 #pragma unroll 1
-    for (u32 left = tiles / EXL2K_EXL3_BATCH; left > 0; left--) {
-        u32 slot = exl2k_exl3_ring_next(ring, EXL2K_EXL3_BATCH * RATE, lane), words[EXL2K_EXL3_BATCH][count];
+    for (u32 left = tiles / batch; left > 0; left--) {
+        u32 slot = exl2k_exl3_ring_next<batch * RATE, EXL2K_EXL3_RING_TILES / batch>(ring, lane);
 #pragma unroll
-        for (u32 i = 0; i < count; i++) {
-            u32 from = slot + place.at[i];
+        for (u32 part = 0; part < batch; part += 4) {
+            u32 words[4][count];
 #pragma unroll
-            for (u32 k = 0; k < EXL2K_EXL3_BATCH; k++) {
-                words[k][i] = exl2k_shared_load(from + k * 16 * RATE);
+            for (u32 i = 0; i < count; i++) {
+                u32 from = slot + place.at[i];
+#pragma unroll
+                for (u32 k = 0; k < 4; k++) {
+                    words[k][i] = exl2k_shared_load(from + (part + k) * 16 * RATE);
+                }
+            }
+#pragma unroll
+            for (u32 k = 0; k < 4; k += 2) {
+                u32 even[4], odd[4];
+                exl2k_exl3_decode<RATE, BOOK>(even, words[k], place.shift);
+                exl2k_exl3_decode<RATE, BOOK>(odd, words[k + 1], place.shift);
+#pragma unroll
+                for (u32 n = 0; n < TILES; n++) {
+                    uint4 b = exl2k_shared_load4(inputs[n] + at + (part + k) * 32);
+                    exl2k_mma(sum[0][n], even, b.x, b.y);
+                    exl2k_mma(sum[1][n], odd, b.z, b.w);
+                }
             }
         }
-#pragma unroll
-        for (u32 k = 0; k < EXL2K_EXL3_BATCH; k += 2) {
-            u32 even[4], odd[4];
-            exl2k_exl3_decode<RATE, BOOK>(even, words[k], place.shift);
-            exl2k_exl3_decode<RATE, BOOK>(odd, words[k + 1], place.shift);
-#pragma unroll
-            for (u32 n = 0; n < TILES; n++) {
-                uint4 b = exl2k_shared_load4(inputs[n] + at + k * 32);
-                exl2k_mma(sum[0][n], even, b.x, b.y);
-                exl2k_mma(sum[1][n], odd, b.z, b.w);
-            }
-        }
-        at += EXL2K_EXL3_BATCH * 32;
+        at += batch * 32;
     }
 }
 
@@ -317,7 +324,7 @@ template <u32 TILES, u32 BOOK> EXL2K_FN void exl2k_exl3_gemv(const exl2k_exl3_ar
     u32 ring_at = shared + EXL2K_EXL3_SHARED_ROWS(a.rows, slab) + warp * EXL2K_EXL3_RING(part.rate);
     /* Weights and scales are constant: they come while preceding kernels may still run. */
     exl2k_exl3_ring ring = exl2k_exl3_ring_open(ring_at, tile, pitch, part.rate,
-                                                (end - begin) * (8 / EXL2K_EXL3_BATCH), 1, lane);
+                                                (end - begin) * 8, EXL2K_EXL3_BATCH(BOOK, part.rate), 1, lane);
     exl2k_prefetch(part.suh + exl2k_min(begin * EXL2K_EXL3_BLOCK + threadIdx.x * 16, end * EXL2K_EXL3_BLOCK - 1) * 2);
     exl2k_dependency_release();
     exl2k_dependency_wait();

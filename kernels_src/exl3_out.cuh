@@ -203,22 +203,22 @@ EXL2K_FN void exl2k_exl3_result(const exl2k_exl3_args &a, const exl2k_exl3_part 
     exl2k_exl3_finish_row(a, g, v, before);
 }
 
-/* Stores 64 rows of a strip, whose sums lie in shared memory, as the outputs of rows from `first` on. Loads and
-   shuffles of several rows overlap. */
+/* Stores 64 rows of a strip, whose sums lie in shared memory, as the outputs of rows from `first` on. warps: that call
+   it. Loads and shuffles of several rows overlap. */
 EXL2K_FN void exl2k_exl3_store_rows(const exl2k_exl3_args &a, const exl2k_exl3_part &part, u32 strip, u32 shared,
-                                    u32 first, u32 rows, u32 warp, u32 lane)
+                                    u32 first, u32 rows, u32 warp, u32 lane, u32 warps = EXL2K_EXL3_WARPS)
 {
     constexpr u32 count = 4;
     bool has_before = a.kind == EXL2K_EXL3_RESIDUAL || (a.kind == EXL2K_EXL3_ACT && a.parts == 2);
     exl2k_exl3_ends e = exl2k_exl3_ends_of(part, strip, lane);
     u32 end = first < rows ? exl2k_min(rows - first, EXL2K_EXL3_GEMM_ROWS) : 0;
 #pragma unroll 1
-    for (u32 row = warp; row < end; row += count * EXL2K_EXL3_WARPS) {
+    for (u32 row = warp; row < end; row += count * warps) {
         exl2k_exl3_goal g[count];
         f32 v[count][4], before[count][4];
 #pragma unroll
         for (u32 i = 0; i < count; i++) { /* rows beyond the last repeat it, and are not stored */
-            u32 own = exl2k_min(row + i * EXL2K_EXL3_WARPS, end - 1);
+            u32 own = exl2k_min(row + i * warps, end - 1);
             g[i] = exl2k_exl3_goal_of(a, part, strip, first + own, lane);
             before[i][0] = before[i][1] = before[i][2] = before[i][3] = 0;
             if (has_before) {
@@ -232,7 +232,7 @@ EXL2K_FN void exl2k_exl3_store_rows(const exl2k_exl3_args &a, const exl2k_exl3_p
         }
 #pragma unroll
         for (u32 i = 0; i < count; i++) {
-            if (row + i * EXL2K_EXL3_WARPS < end) {
+            if (row + i * warps < end) {
                 exl2k_exl3_finish_row(a, g[i], v[i], before[i]);
             }
         }

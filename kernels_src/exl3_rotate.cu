@@ -18,10 +18,16 @@ exl2k_exl3_rotate(const __grid_constant__ exl2k_exl3_rotate_args a)
     if (row < rows) {
         pairs = exl2k_exl3_input(a.x + (u64)row * a.x_pitch * 2, a.suh[part], block, a.in, lane);
     }
-    u64 to = a.rotated + (u64)blockIdx.y * a.blocks * (EXL2K_EXL3_BLOCK * 2);
     u32 k = block * EXL2K_EXL3_BLOCK + 4 * lane;
-    exl2k_store(to + (a.natural ? k * 2 : exl2k_exl3_place(k)), pairs.x);
-    exl2k_store(to + (a.natural ? k * 2 + 4 : exl2k_exl3_place(k + 2)), pairs.y);
+    if (a.tiles) {
+        u64 stage = (u64)(blockIdx.y / 128 * a.blocks * 2 + k / EXL2K_EXL3_STEP) * EXL2K_EXL3_WG_INPUTS;
+        u32 at = blockIdx.y % 128 * 128 + (k % EXL2K_EXL3_STEP / 8 ^ blockIdx.y % 8) * 16 + k % 8 * 2;
+        exl2k_store2(a.rotated + stage + at, pairs.x, pairs.y);
+        return;
+    }
+    u64 to = a.rotated + (u64)blockIdx.y * a.blocks * (EXL2K_EXL3_BLOCK * 2);
+    exl2k_store(to + exl2k_exl3_place(k), pairs.x);
+    exl2k_store(to + exl2k_exl3_place(k + 2), pairs.y);
 }
 
 template <u32 RATE, u32 BOOK> EXL2K_FN void exl2k_exl3_dump_tile(u32 v[4], u64 tile, u32 lane)

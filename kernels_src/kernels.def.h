@@ -146,10 +146,13 @@
 #define EXL2__KERNELS_EXL3(X)                               \
     X(exl2k_exl3_wg256_mul1, "exl3_wg_mul1.cu", exl2k_exl3_args, BUDGET)        \
     X(exl2k_exl3_wg128_mul1, "exl3_wg_mul1.cu", exl2k_exl3_args, BUDGET)        \
+    X(exl2k_exl3_wg128_half_mul1, "exl3_wg_mul1.cu", exl2k_exl3_args, BUDGET)   \
     X(exl2k_exl3_wg256_mcg, "exl3_wg_mcg.cu", exl2k_exl3_args, BUDGET)          \
     X(exl2k_exl3_wg128_mcg, "exl3_wg_mcg.cu", exl2k_exl3_args, BUDGET)          \
+    X(exl2k_exl3_wg128_half_mcg, "exl3_wg_mcg.cu", exl2k_exl3_args, BUDGET)     \
     X(exl2k_exl3_wg256_3inst, "exl3_wg_3inst.cu", exl2k_exl3_args, BUDGET)      \
     X(exl2k_exl3_wg128_3inst, "exl3_wg_3inst.cu", exl2k_exl3_args, BUDGET)      \
+    X(exl2k_exl3_wg128_half_3inst, "exl3_wg_3inst.cu", exl2k_exl3_args, BUDGET) \
     X(exl2k_exl3_gemm_mul1, "exl3_gemm_mul1.cu", exl2k_exl3_args, BUDGET)       \
     X(exl2k_exl3_gemv8_mul1, "exl3_gemv_mul1.cu", exl2k_exl3_args, BUDGET)      \
     X(exl2k_exl3_gemv16_mul1, "exl3_gemv_mul1.cu", exl2k_exl3_args, BUDGET)     \

@@ -29,7 +29,7 @@ static void launch_product(exl2k_exl3_args a, bool few, uint64_t rotated)
     if (!few) {
         exl2k_exl3_rotate_args r = { .x = a.x, .rotated = rotated, .rows_at = a.rows_at, .rows = a.rows,
                                      .before = a.before, .rotated_rows = a.rotated_rows, .in = a.in,
-                                     .blocks = a.blocks, .x_pitch = a.x_pitch, .natural = by_wg };
+                                     .blocks = a.blocks, .x_pitch = a.x_pitch, .tiles = by_wg };
         for (uint32_t i = 0; i < a.parts; i++) {
             r.suh[i] = a.part[i].suh;
         }
@@ -46,12 +46,14 @@ static void launch_product(exl2k_exl3_args a, bool few, uint64_t rotated)
             one.scale = 1;
         }
         uint32_t book = one.part[one.first].book, strips = exl2__cuda_exl3_strips(one.part, one.first, one.count);
-        exl2__cuda_kernel kernel = few ? exl2__cuda_exl3_gemv(book, one.rows) : exl2__cuda_exl3_gemm(book, tile_rows);
-        rig_launch(few ? &gemv[book] : by_wg ? &wg[book] : &gemm[book], exl2__cuda_kernel_rows[kernel].function, strips,
-                   few ? one.splits : one.rotated_rows / tile_rows,
-                   few ? EXL2K_EXL3_THREADS : exl2__cuda_exl3_gemm_threads(tile_rows),
+        uint32_t outputs = exl2__cuda_exl3_outputs(&one, few ? 0 : tile_rows, (uint32_t)rig.sm_count);
+        exl2__cuda_kernel kernel = few ? exl2__cuda_exl3_gemv(book, one.rows)
+                                       : exl2__cuda_exl3_gemm(book, tile_rows, outputs);
+        rig_launch(few ? &gemv[book] : by_wg ? &wg[book] : &gemm[book], exl2__cuda_kernel_rows[kernel].function,
+                   strips * (EXL2K_EXL3_BLOCK / outputs), few ? one.splits : one.rotated_rows / tile_rows,
+                   few ? EXL2K_EXL3_THREADS : exl2__cuda_exl3_gemm_threads(tile_rows, outputs),
                    few ? exl2__cuda_exl3_slabs(&one, exl2__cuda_exl3_rate(&one), slab_bytes)
-                       : exl2__cuda_exl3_gemm_shared(tile_rows), &one, sizeof one);
+                       : exl2__cuda_exl3_gemm_shared(tile_rows, outputs), &one, sizeof one);
     }
 }
 
@@ -230,7 +232,7 @@ static void check_alone(bench *b, shot s, uint32_t row)
 
 static void check_bench(bench *b)
 {
-    static const uint32_t few[] = { 1, 2, 7, 8, 9, 16 }, many[] = { 1, 17, 64, 65, 130 };
+    static const uint32_t few[] = { 1, 2, 7, 8, 9, 16 }, many[] = { 1, 17, 64, 65, 128, 130 };
     uint32_t blocks = (uint32_t)exl2__div_up(b->in, 128);
     uint32_t kinds[3] = { EXL2K_EXL3_STORE, EXL2K_EXL3_RESIDUAL, EXL2K_EXL3_ACT };
     for (uint32_t k = 0; k < (b->parts == 3 ? 1 : 3); k++) {
@@ -516,7 +518,7 @@ static void track_close(track *t)
 
 static void speed(int count, char **rates, bool single)
 {
-    static const uint32_t rows[] = { 1, 8, 16, 128, 2048 };
+    static const uint32_t rows[] = { 1, 8, 16, 32, 128, 2048 };
     static const char *const few[] = { "8", "6", "5" };
     track t = track_open();
     printf("us of a product of 8B, median of %d; TB/s of one row\n", REPEATS);

@@ -36,6 +36,20 @@ static void check_experts(const exl2k_exl3_expert_args *x, bool few, uint32_t ti
     CHECK(fake_memory(a->x, (down ? slots : a->rows) * a->x_pitch * 2) != NULL);
 }
 
+/* So does that of the sums that CTAs of a strip exchange: `rows` rows of 128 floats, unless a CTA is alone. */
+static void check_sums(const exl2k_exl3_args *a, uint32_t rows)
+{
+    uint64_t strips = 0;
+    for (uint32_t i = 0; i < a->parts; i++) {
+        strips += a->part[i].out / 128;
+    }
+    bool alone = rows == a->rows && !(a->kind == EXL2K_EXL3_ACT && a->parts == 2); /* one split */
+    if (rows > 0 && !alone) {
+        CHECK(fake_memory(a->partial, strips * rows * 512) != NULL);
+        CHECK(fake_memory(a->tickets, strips * 4) != NULL);
+    }
+}
+
 static uint32_t adapted; /* rows with adapters, of all launches that compute t or add B t */
 
 /* A launch for adapters: its rows have none, or that of slot 0, which adds rank 2 or nothing to each part. */
@@ -76,6 +90,8 @@ static void run(const char *function, const void *arguments, const unsigned grid
     if (strncmp(function, "exl2k_exl3_g", 12) == 0 || strncmp(function, "exl2k_exl3_w", 12) == 0) {
         const exl2k_exl3_args *a = (const exl2k_exl3_args *)arguments;
         CHECK(a->parts > 0 && a->splits > 0 && a->part[0].trellis % 256 == 0 && a->x % 8 == 0);
+        check_sums(a, strncmp(function, "exl2k_exl3_gemv", 15) == 0 ? a->splits * a->rows
+                      : strstr(function, "_half_") ? 128 : 0);
     }
     fake_model_run(function, arguments, grid);
 }

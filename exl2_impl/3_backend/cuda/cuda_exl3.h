@@ -22,13 +22,15 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_launch(exl2__cuda_model *m, exl2k_exl3
             one.kind = EXL2K_EXL3_STORE;
             one.out_half = 1;
         }
-        uint32_t book = one.part[one.first].book;
-        exl2__cuda_grid grid = { .x = exl2__cuda_exl3_strips(one.part, one.first, one.count),
+        uint32_t book = one.part[one.first].book, strips = exl2__cuda_exl3_strips(one.part, one.first, one.count);
+        uint32_t outputs = exl2__cuda_exl3_outputs(&one, tile_rows, m->gpu->sm_count);
+        exl2__cuda_grid grid = { .x = strips * (EXL2K_EXL3_BLOCK / outputs),
                                  .y = few ? one.splits : one.rotated_rows / tile_rows,
-                                 .threads = few ? EXL2K_EXL3_THREADS : exl2__cuda_exl3_gemm_threads(tile_rows),
+                                 .threads = few ? EXL2K_EXL3_THREADS : exl2__cuda_exl3_gemm_threads(tile_rows, outputs),
                                  .shared_bytes = few ? exl2__cuda_exl3_slabs(&one, exl2__cuda_exl3_rate(&one), most)
-                                                     : exl2__cuda_exl3_gemm_shared(tile_rows) };
-        exl2__cuda_kernel kernel = few ? exl2__cuda_exl3_gemv(book, one.rows) : exl2__cuda_exl3_gemm(book, tile_rows);
+                                                     : exl2__cuda_exl3_gemm_shared(tile_rows, outputs) };
+        exl2__cuda_kernel kernel = few ? exl2__cuda_exl3_gemv(book, one.rows)
+                                       : exl2__cuda_exl3_gemm(book, tile_rows, outputs);
         EXL2__TRY(grid.x ? exl2__cuda_chain(m, kernel, grid, &one) : EXL2_OK);
     }
     return EXL2_OK;
@@ -42,7 +44,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_many(exl2__cuda_model *m, exl2k_exl3_a
     e.rotated_rows = (uint32_t)exl2__align_up(e.rows, tile_rows);
     exl2k_exl3_rotate_args r = { .x = e.x, .rotated = e.rotated, .rows = e.rows, .rotated_rows = e.rotated_rows,
                                  .in = e.in, .blocks = e.blocks, .x_pitch = e.x_pitch,
-                                 .natural = tile_rows >= 128 };
+                                 .tiles = tile_rows >= 128 };
     for (uint32_t i = 0; i < e.parts; i++) {
         r.suh[i] = e.part[i].suh;
     }

@@ -4,8 +4,8 @@
    gives: exl2__cuda_exl3, exl2__cuda_exl3_by_wg, exl2__cuda_exl3_bytes, exl2__cuda_exl3_strips, exl2__cuda_exl3_splits,
           exl2__cuda_exl3_expert_splits, exl2__cuda_exl3_partial_max, exl2__cuda_exl3_tickets_max,
           exl2__cuda_exl3_rotated_max, exl2__cuda_exl3_rate, exl2__cuda_exl3_slabs, exl2__cuda_exl3_gemv,
-          exl2__cuda_exl3_tile_rows,
-          exl2__cuda_exl3_gemm, exl2__cuda_exl3_gemm_threads, exl2__cuda_exl3_gemm_shared, exl2__cuda_exl3_run,
+          exl2__cuda_exl3_tile_rows, exl2__cuda_exl3_outputs, exl2__cuda_exl3_gemm, exl2__cuda_exl3_gemm_threads,
+          exl2__cuda_exl3_gemm_shared, exl2__cuda_exl3_run,
           exl2__cuda_exl3_range. */
 #ifndef EXL2__CUDA_EXL3_PLAN_H
 #define EXL2__CUDA_EXL3_PLAN_H
@@ -30,7 +30,7 @@ typedef struct exl2__cuda_exl3 {
 /* Whether products of many rows run by wgmma. */
 static inline bool exl2__cuda_exl3_by_wg(const exl2__cuda_device *gpu)
 {
-    return gpu->info.arch == 90 && gpu->shared_bytes >= EXL2K_EXL3_WG_SHARED(EXL2K_EXL3_TILE_MAX);
+    return gpu->info.arch == 90 && gpu->shared_bytes >= EXL2K_EXL3_WG_SHARED(EXL2K_EXL3_TILE_MAX, EXL2K_EXL3_BLOCK);
 }
 
 #if EXL2__EXL3
@@ -212,26 +212,38 @@ static inline uint32_t exl2__cuda_exl3_tile_rows(bool wg, uint32_t rows)
     return !wg ? EXL2K_EXL3_GEMM_ROWS : rows <= 128 ? 128 : EXL2K_EXL3_TILE_MAX;
 }
 
-/* The kernel of a product of many rows, in tiles of so many. */
-static inline exl2__cuda_kernel exl2__cuda_exl3_gemm(uint32_t book, uint32_t tile_rows)
+/* Outputs of a strip that a CTA of such a product has. 64: two CTAs share a strip, so that more SMs work. They exchange
+   their sums through `partial`, which has room for SMs / 2 strips and more. sms: of the device. */
+static inline uint32_t exl2__cuda_exl3_outputs(const exl2k_exl3_args *a, uint32_t tile_rows, uint32_t sms)
 {
-    static const exl2__cuda_kernel kernels[][3] = {
-        { EXL2__KERNEL_exl2k_exl3_gemm_3inst, EXL2__KERNEL_exl2k_exl3_wg128_3inst, EXL2__KERNEL_exl2k_exl3_wg256_3inst
-        }, { EXL2__KERNEL_exl2k_exl3_gemm_mcg, EXL2__KERNEL_exl2k_exl3_wg128_mcg, EXL2__KERNEL_exl2k_exl3_wg256_mcg },
-        { EXL2__KERNEL_exl2k_exl3_gemm_mul1, EXL2__KERNEL_exl2k_exl3_wg128_mul1, EXL2__KERNEL_exl2k_exl3_wg256_mul1 },
-    };
-    return kernels[book][tile_rows / 128];
+    uint32_t all = exl2__cuda_exl3_strips(a->part, 0, a->parts);
+    bool half = tile_rows == 128 && all <= sms && 2 * exl2__cuda_exl3_strips(a->part, a->first, a->count) <= sms;
+    return half ? EXL2K_EXL3_BLOCK / 2 : EXL2K_EXL3_BLOCK;
 }
 
-static inline uint32_t exl2__cuda_exl3_gemm_threads(uint32_t tile_rows)
+/* The kernel of a product of many rows. */
+static inline exl2__cuda_kernel exl2__cuda_exl3_gemm(uint32_t book, uint32_t tile_rows, uint32_t outputs)
 {
-    return tile_rows < 128 ? EXL2K_EXL3_THREADS : EXL2K_EXL3_WG_THREADS;
+    static const exl2__cuda_kernel kernels[][4] = {
+        { EXL2__KERNEL_exl2k_exl3_gemm_3inst, EXL2__KERNEL_exl2k_exl3_wg128_3inst, EXL2__KERNEL_exl2k_exl3_wg256_3inst,
+          EXL2__KERNEL_exl2k_exl3_wg128_half_3inst },
+        { EXL2__KERNEL_exl2k_exl3_gemm_mcg, EXL2__KERNEL_exl2k_exl3_wg128_mcg, EXL2__KERNEL_exl2k_exl3_wg256_mcg,
+          EXL2__KERNEL_exl2k_exl3_wg128_half_mcg },
+        { EXL2__KERNEL_exl2k_exl3_gemm_mul1, EXL2__KERNEL_exl2k_exl3_wg128_mul1, EXL2__KERNEL_exl2k_exl3_wg256_mul1,
+          EXL2__KERNEL_exl2k_exl3_wg128_half_mul1 },
+    };
+    return kernels[book][outputs < EXL2K_EXL3_BLOCK ? 3 : tile_rows / 128];
+}
+
+static inline uint32_t exl2__cuda_exl3_gemm_threads(uint32_t tile_rows, uint32_t outputs)
+{
+    return tile_rows < 128 ? EXL2K_EXL3_THREADS : EXL2K_EXL3_WG_THREADS(outputs);
 }
 
 /* Dynamic shared memory of such a product. */
-static inline uint32_t exl2__cuda_exl3_gemm_shared(uint32_t tile_rows)
+static inline uint32_t exl2__cuda_exl3_gemm_shared(uint32_t tile_rows, uint32_t outputs)
 {
-    return tile_rows < 128 ? EXL2K_EXL3_GEMM_SHARED : EXL2K_EXL3_WG_SHARED(tile_rows);
+    return tile_rows < 128 ? EXL2K_EXL3_GEMM_SHARED : EXL2K_EXL3_WG_SHARED(tile_rows, outputs);
 }
 
 /* Parts that one launch computes, from `first` on: those that have one codebook. */
