@@ -25,6 +25,7 @@
 #ifndef EXL2K_ATTEND_ARGS_H
 #define EXL2K_ATTEND_ARGS_H
 
+#include "meet_args.h"
 #include "pass_args.h"
 
 #define EXL2K_SPLITS_MAX 16u
@@ -126,6 +127,8 @@ typedef struct exl2k_attend_args {
                                        EXL2K_CODES_SLOT; a multiple of 16 */
     exl2k_u32 stores;               /* decode from CODES: 1: the launch has at most EXL2K_KEPT rows, and decode stores
                                        K and V itself; 0: exl2k_attend_quantize has done it */
+    exl2k_u32 others;               /* decode: GPUs that get the outputs, too (peers_args.h) */
+    exl2k_u64 apart[EXL2K_MEET_GPUS - 1]; /* [others] as in exl2k_peers */
 } exl2k_attend_args;
 
 /* exl2k_attend_turn: grid (rows, heads + kv_heads), block EXL2K_TURN_THREADS. Rotates q and k in place, before attention

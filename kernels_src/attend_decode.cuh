@@ -364,6 +364,7 @@ EXL2K_DECODE(exl2k_attend_args a)
         exl2k_dependency_wait();
     }
     if (!valid) {
+        exl2k_store_no_outs(d, a);
         return;
     }
     /* Rotate the queries and the row's own K into shared memory. */

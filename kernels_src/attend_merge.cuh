@@ -9,6 +9,7 @@
 #define EXL2K_ATTEND_MERGE_CUH
 
 #include "attend_ring.cuh"
+#include "peers.cuh"
 #if EXL2K_CODES
 #include "codes.cuh"
 #endif
@@ -48,7 +49,26 @@ EXL2K_FN void exl2k_load_out_indices(const exl2k_decode &d, const exl2k_attend_a
 
 EXL2K_FN void exl2k_store_out(const exl2k_decode &d, const exl2k_attend_args &a, u32 index, f32 value)
 {
-    exl2k_store_u16(a.out + ((u64)d.row * a.out_pitch + index) * 2, exl2k_f32_to_f16(exl2k_clamp_f16(value)));
+    u64 at = a.out + ((u64)d.row * a.out_pitch + index) * 2;
+    u32 half = exl2k_f32_to_f16(exl2k_clamp_f16(value));
+    exl2k_store_u16(at, half);
+    exl2k_peers_store_u16(a.apart, a.others, at, half);
+}
+
+/* The CTA has no work. If other GPUs wait for its heads, as the row has ended in a pass that was enqueued before that was
+   known, they get zeros. */
+EXL2K_FN void exl2k_store_no_outs(exl2k_decode &d, const exl2k_attend_args &a)
+{
+    u32 tiles = (a.group + EXL2K_HEAD_TILE - 1) / EXL2K_HEAD_TILE, tile = blockIdx.y % tiles;
+    if (a.others == 0 || blockIdx.x > 0 || d.row >= exl2k_load(a.pass)) {
+        return;
+    }
+    d.head = blockIdx.y / tiles * a.group + tile * EXL2K_HEAD_TILE;
+    u32 count = exl2k_min(a.group - tile * EXL2K_HEAD_TILE, EXL2K_HEAD_TILE) * a.dim;
+    for (u32 i = threadIdx.x; i < count; i += EXL2K_DECODE_THREADS) {
+        u32 n = d.head * a.dim + i;
+        exl2k_store_out(d, a, a.map ? exl2k_load_u16(a.map + n * 2) : n, 0.0f);
+    }
 }
 
 /* lanes: those that store outputs. */

@@ -38,6 +38,13 @@
 #include "base.cuh"
 #include "unpack.cuh"
 #include "gemv_args.h"
+
+#ifndef EXL2K_PEERS
+#define EXL2K_PEERS 0 /* 1: inputs and results are shared with other GPUs (peers_args.h) */
+#endif
+#if EXL2K_PEERS
+#include "peers.cuh"
+#endif
 #include "gemv_chunk.cuh"
 #include "gemv_stream.cuh"
 
@@ -118,6 +125,9 @@ template <u32 M> EXL2K_FN f32 exl2k_partial_total(u32 sums, u32 slots, u32 strip
     return total;
 }
 
+#if EXL2K_PEERS
+#include "gemv_peers.cuh"
+#endif
 #include "gemv_out.cuh"
 
 /* ---- a warp's tasks in a block ---- */
@@ -244,6 +254,9 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_role &role,
         u32 to = w.sums, left = w.run.own, stride = exl2k_work_stride<M>(w, a);
         bool first = w.first;
         if constexpr (M == 1) {
+#if EXL2K_PEERS
+            exl2k_peers_input(a, next_input, x, w.row, task, role.lane);
+#endif
             exl2k_prepare_input(inputs, next_input, task, role.lane);
         } else {
             u64 at[1] = { x + w.row * a.x_step };
@@ -298,13 +311,15 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_role &role,
 
 #if EXL2K_LORA
 #define EXL2K_GEMV_ARGS exl2k_lora_gemv_args
+#elif EXL2K_PEERS
+#define EXL2K_GEMV_ARGS exl2k_peers_gemv_args
 #else
 #define EXL2K_GEMV_ARGS exl2k_gemv_args
 #endif
 
 template <u32 M> EXL2K_FN void exl2k_gemv(const EXL2K_GEMV_ARGS &all)
 {
-#if EXL2K_LORA
+#if EXL2K_LORA || EXL2K_PEERS
     const exl2k_gemv_args &a = all.gemv;
 #else
     const exl2k_gemv_args &a = all;
@@ -354,6 +369,10 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const EXL2K_GEMV_ARGS &all)
         next_input = exl2k_load_input(x, work.row, a.matrix.rows, role.lane);
     }
     __syncwarp(); /* keeps the assembler from moving that load after the following ones */
+#if EXL2K_PEERS
+    exl2k_peers_clear(all.peers.clear[0], all.peers.clear_bytes[0]);
+    exl2k_peers_clear(all.peers.clear[1], all.peers.clear_bytes[1]);
+#endif
     /* Start to load what the results need: sums of squares, residual, constants. */
     exl2k_out out = exl2k_out_open<M>(a, block, small + (M == 16 ? 0 : 1024));
     exl2k_out_begin<M>(out, a);

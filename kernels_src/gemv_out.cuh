@@ -65,11 +65,36 @@ EXL2K_FN void exl2k_group_store(const exl2k_out &o, u32 table, u32 row, u32 grou
     }
 }
 
+#if EXL2K_PEERS
+/* One row: warp w < 8 waits for the strips of slots 32 w .. + 31, and stores their sums. */
+EXL2K_FN void exl2k_peers_slots_read(const exl2k_out &o, const exl2k_gemv_args &a)
+{
+    const exl2k_peers &p = exl2k_peers_of(a);
+    u32 slot = threadIdx.x;
+    if (slot >= EXL2K_SLOTS_MAX) {
+        return;
+    }
+    f32 now[EXL2K_PEERS_BATCH], before[EXL2K_PEERS_BATCH];
+    exl2k_span now_strips = exl2k_peers_strips(p, p.now_by_strips, slot, a.sums_now ? a.slots : 0);
+    exl2k_span before_strips = exl2k_peers_strips(p, p.before_by_strips, slot, a.sums_before ? a.slots : 0);
+    exl2k_peers_slot_load(before, a.sums_before, before_strips);
+    exl2k_peers_slot_load(now, a.sums_now, now_strips);
+    f32 sum = exl2k_peers_slot(before, a.sums_before, before_strips, p.stop);
+    exl2k_group_store(o, exl2k_small_before<1>(), 0, slot / EXL2K_WARP, sum);
+    sum = exl2k_peers_slot(now, a.sums_now, now_strips, p.stop);
+    exl2k_group_store(o, EXL2K_SMALL_NOW, 0, slot / EXL2K_WARP, sum);
+}
+#endif
+
 /* Loads the slots. One row: warp w < 8 starts asynchronous copies of slots 32 w .. + 31. Many rows: a warp sums all the
    slots of a row, or half of them. */
 template <u32 M> EXL2K_FN void exl2k_slots_read(const exl2k_out &o, const exl2k_gemv_args &a)
 {
     u32 warp = threadIdx.x / EXL2K_WARP, lane = threadIdx.x % EXL2K_WARP;
+#if EXL2K_PEERS
+    exl2k_peers_slots_read(o, a);
+    return;
+#endif
     if (M == 1) {
         u32 at = warp * 128 + lane % 8 * 16, to = o.small + EXL2K_SMALL_SLOTS + at;
         if (warp < 8 && lane < 8 && a.sums_now) {
@@ -197,7 +222,7 @@ template <u32 M> EXL2K_FN void exl2k_out_sum_slots(const exl2k_out &o, const exl
     }
     exl2k_copy_wait<0>();
     /* Warp w < 8 sums slots 32 w .. + 31; each lane has copied the slots of its own warp. */
-    if (threadIdx.x < EXL2K_SLOTS_MAX) {
+    if (!EXL2K_PEERS && threadIdx.x < EXL2K_SLOTS_MAX) {
         u32 at = o.small + EXL2K_SMALL_SLOTS + threadIdx.x * 4;
         __syncwarp();
         f32 now = threadIdx.x < a.slots ? exl2k_shared_load_f32(at) : 0.0f;
@@ -227,6 +252,25 @@ template <u32 M> EXL2K_FN u64 exl2k_out_at(const exl2k_gemv_args &a, u32 row, u3
     u64 at = a.out + (u64)row * (a.out_pitch * 2);
     return M > 1 ? at + index / 32 * a.out_step + index % 32 * 2 : at + index * 2;
 }
+
+/* Stores an input of the next product. */
+EXL2K_FN void exl2k_store_input(const exl2k_gemv_args &a, u64 at, u32 v)
+{
+    exl2k_store_u16(at, v);
+#if EXL2K_PEERS
+    exl2k_peers_store_u16(exl2k_peers_of(a).apart, exl2k_peers_of(a).others, at, v);
+#endif
+}
+
+#if EXL2K_PEERS
+/* Stores the sum of the squares of a strip. */
+EXL2K_FN void exl2k_out_square(const exl2k_gemv_args &a, u32 strip, f32 square)
+{
+    u64 at = a.sums_out + strip * 4;
+    exl2k_store_f32(at, square);
+    exl2k_peers_store_f32(exl2k_peers_of(a).apart, exl2k_peers_of(a).others, at, square);
+}
+#endif
 
 /* Adds the result of item `strip` strips after the thread's first one to the residual; returns its square. */
 template <u32 M>
@@ -261,7 +305,7 @@ EXL2K_FN f32 exl2k_out_residual_item(const exl2k_out &o, const exl2k_gemv_args &
     exl2k_store_f32(at, r);
     u32 y = exl2k_f32_to_f16(exl2k_clamp_f16(r * weight * exl2k_rho_before<M>(o, a)));
     if (exl2k_out_wanted(a)) {
-        exl2k_store_u16(exl2k_out_at<M>(a, row, index), y);
+        exl2k_store_input(a, exl2k_out_at<M>(a, row, index), y);
     }
     return r * r;
 }
@@ -278,9 +322,16 @@ EXL2K_FN void exl2k_out_residual(const exl2k_out &o, const exl2k_gemv_args &a, e
         /* A half-warp sums the squares of one row and strip. */
         f32 square = exl2k_half_warp_sum(exl2k_out_residual_item<M>(o, a, block, sums, first));
         if (exl2k_item_column<M>() == 0 && first + exl2k_item_strip<M>() < strips) {
+#if EXL2K_PEERS
+            exl2k_out_square(a, block.begin + first + exl2k_item_strip<M>(), square);
+#else
             exl2k_shared_store_f32(squares, square);
+#endif
         }
     }
+#if EXL2K_PEERS
+    return;
+#endif
     if (M == 1 && strips <= EXL2K_WARP / 16) { /* all items of the block belong to warp 0 */
         __syncwarp();
     } else {
@@ -344,8 +395,8 @@ template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gem
             }
             g += gate.bias ? __uint_as_float(exl2k_load_constant(gate.bias + n * 4)) : 0.0f;
             u += gated && up.bias ? __uint_as_float(exl2k_load_constant(up.bias + n * 4)) : 0.0f;
-            exl2k_store_u16(exl2k_out_at<M>(a, row, n),
-                            exl2k_f32_to_f16(exl2k_clamp_f16(exl2k_gate(a, g, u))));
+            exl2k_store_input(a, exl2k_out_at<M>(a, row, n),
+                              exl2k_f32_to_f16(exl2k_clamp_f16(exl2k_gate(a, g, u))));
         }
     }
 }
@@ -394,7 +445,8 @@ EXL2K_FN void exl2k_out_block(const exl2k_out &o, const exl2k_gemv_args &a, exl2
 
 template <u32 M> EXL2K_FN void exl2k_out_close(const exl2k_out &o, const exl2k_gemv_args &a)
 {
-    if (a.kind == EXL2K_GEMV_RESIDUAL && exl2k_thread<M>() < M && exl2k_thread<M>() < o.rows && exl2k_out_wanted(a)) {
+    if (!EXL2K_PEERS && a.kind == EXL2K_GEMV_RESIDUAL && exl2k_thread<M>() < M && exl2k_thread<M>() < o.rows
+        && exl2k_out_wanted(a)) {
         exl2k_store_f32(a.sums_out + ((u64)exl2k_thread<M>() * EXL2K_SLOTS_MAX + exl2k_cta<M>()) * 4,
                         exl2k_shared_load_f32(o.small + exl2k_small_total<M>() + exl2k_thread<M>() * 4));
     }

@@ -22,6 +22,24 @@ static uint32_t attended[CARDS];                /* launches of attention on each
 static bool strict;                             /* no call fails: the members have the same meetings */
 static bool first_only;                         /* only member 0 has the words of a save */
 
+/* ---- columns that kernels give to other GPUs (kernels_src/peers_args.h) ---- */
+
+#define GIVERS_MAX 512u
+
+typedef struct span {
+    uint64_t at, end;
+} span;
+
+typedef struct giver { /* a kernel that gives columns, or a meeting */
+    bool meets;
+    span reads[3], writes[2], clears[2]; /* in the memory of its own GPU */
+    uint64_t other_reads[CARDS];         /* where the other GPUs have reads[0], by device; 0: not known */
+} giver;
+
+static giver givers[CARDS][GIVERS_MAX]; /* by device */
+static uint32_t given[CARDS];           /* of each device so far */
+static uint32_t gave[CARDS];            /* the same without meetings */
+
 /* ---- the fake GPUs ---- */
 
 /* Notes a meeting: the members must agree on each, and each GPU's columns must lie in its own memory. */
@@ -42,6 +60,7 @@ static void meet(const exl2k_meet_args *a, bool norm)
         printf("  a meeting of GPU %d has wrong addresses\n", fake.running);
         return;
     }
+    givers[fake.running][given[fake.running]++ % GIVERS_MAX] = (giver){ .meets = true };
     uint32_t n = meetings[a->own]++ % MEETINGS_MAX;
     what[a->own][n] = key;
     for (uint32_t i = 0; i < a->count && strict; i++) {
@@ -103,6 +122,129 @@ static void check_fused(const exl2k_lora_gemv_args *a)
     }
 }
 
+static bool within(const span *spans, uint32_t count, uint64_t at)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < count; i++) {
+        found = found || (at >= spans[i].at && at < spans[i].end);
+    }
+    return found;
+}
+
+static const giver *giver_at(uint32_t n) { return &givers[fake.running][n % GIVERS_MAX]; }
+
+/* The last kernel before `n` that has cleared the address; `n`: none of the last ones. */
+static uint32_t cleared_before(uint32_t n, uint64_t at)
+{
+    uint32_t least = n > GIVERS_MAX - 1 ? n - (GIVERS_MAX - 1) : 0;
+    for (uint32_t i = n; i-- > least;) {
+        if (within(giver_at(i)->clears, 2, at)) {
+            return i;
+        }
+    }
+    return n;
+}
+
+/* Others store to `at` while this GPU's kernel n runs: it is empty by then. A kernel has cleared it, none has read it
+   since, and something that the others have sent has come from them later: they cannot be ahead by more. */
+static void expect_empty(uint32_t n, uint64_t at)
+{
+    uint32_t cleared = cleared_before(n, at);
+    bool exchanged = false, before = false;
+    for (uint32_t i = cleared + 1; i < n; i++) {
+        CHECK(!within(giver_at(i)->reads, 3, at));
+        exchanged = exchanged || giver_at(i)->meets;
+        for (uint32_t k = i + 1; k <= n && giver_at(i)->writes[0].at; k++) {
+            exchanged = exchanged || within(giver_at(k)->reads, 1, giver_at(i)->writes[0].at);
+        }
+    }
+    for (uint32_t i = n > GIVERS_MAX - 1 ? n - (GIVERS_MAX - 1) : 0; i < n && cleared == n; i++) {
+        before = before || within(giver_at(i)->writes, 2, at);
+    }
+    if (!CHECK(cleared < n ? exchanged : !before)) {
+        printf("  kernel %u of GPU %d writes what the others may still read\n", n, fake.running);
+    }
+}
+
+/* What a kernel waits for has been written since it was cleared: its own columns are by this GPU. */
+static void expect_written(uint32_t n, span read)
+{
+    uint32_t cleared = cleared_before(n, read.at);
+    bool written = cleared == n; /* not a buffer that the others write */
+    for (uint32_t i = cleared + 1; i < n; i++) {
+        for (uint32_t k = 0; k < 2; k++) {
+            const span *w = &giver_at(i)->writes[k];
+            written = written || (w->at < read.end && read.at < w->end);
+        }
+    }
+    if (!CHECK(written)) {
+        printf("  kernel %u of GPU %d waits for what nobody writes\n", n, fake.running);
+    }
+}
+
+static void give(const giver *g, const exl2k_u64 *apart, uint32_t others)
+{
+    uint32_t n = given[fake.running]++;
+    gave[fake.running]++;
+    giver *mine = &givers[fake.running][n % GIVERS_MAX];
+    *mine = *g;
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK(!g->reads[i].at || fake_device_of(g->reads[i].at) == fake.running);
+        if (g->reads[i].at) {
+            expect_written(n, g->reads[i]);
+        }
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        CHECK(!g->clears[i].at || fake_device_of(g->clears[i].at) == fake.running);
+        CHECK(!g->clears[i].at || fake_device_of(g->clears[i].end - 1) == fake.running);
+        if (g->writes[i].at) {
+            expect_empty(n, g->writes[i].at);
+        }
+    }
+    bool shared = g->reads[0].at && cleared_before(n, g->reads[0].at) < n; /* a buffer that all have */
+    for (uint32_t i = 0; i < others; i++) {
+        uint64_t at = g->writes[0].at ? g->writes[0].at : g->reads[0].at;
+        int device = fake_device_of(at + apart[i]);
+        if (CHECK(device >= 0 && device < (int)CARDS && device != fake.running) && shared) {
+            bool known = given[device] > n && given[device] - n <= GIVERS_MAX;
+            uint64_t wanted = known ? givers[device][n % GIVERS_MAX].other_reads[fake.running] : 0;
+            CHECK(!strict || !wanted || wanted == g->reads[0].at);
+            mine->other_reads[device] = g->reads[0].at + apart[i];
+        }
+    }
+}
+
+static void give_product(const exl2k_peers_gemv_args *a)
+{
+    const exl2k_gemv_args *g = &a->gemv;
+    const exl2k_peers *p = &a->peers;
+    giver mine = { .reads = { { g->x, g->x + 2 * g->matrix.rows } } };
+    uint64_t bytes = 4 * ((uint64_t)p->strips * g->slots + p->slots_with_more);
+    CHECK(p->stop && bytes * 4 >= g->residual_pitch);
+    if (p->now_by_strips) {
+        mine.reads[1] = (span){ g->sums_now, g->sums_now + bytes };
+    }
+    if (p->before_by_strips) {
+        mine.reads[2] = (span){ g->sums_before, g->sums_before + bytes };
+    }
+    if (g->kind != EXL2K_GEMV_STORE) {
+        mine.writes[0] = (span){ g->out, g->out + (g->map ? 2 * g->out_pitch : 2 * g->matrix.part[0].columns) };
+    }
+    if (g->kind == EXL2K_GEMV_RESIDUAL) {
+        mine.writes[1] = (span){ g->sums_out, g->sums_out + g->matrix.strips * 4 };
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        mine.clears[i] = (span){ p->clear[i], p->clear[i] + p->clear_bytes[i] };
+    }
+    give(&mine, p->apart, p->others);
+}
+
+static void give_attended(const exl2k_attend_args *a)
+{
+    giver mine = { .writes = { { a->out, a->out + 2 * a->heads * a->dim } } };
+    give(&mine, a->apart, a->others);
+}
+
 static void run(const char *function, const void *arguments, const unsigned grid[3])
 {
     const fake_kernel *kernel = machine_kernels;
@@ -113,6 +255,14 @@ static void run(const char *function, const void *arguments, const unsigned grid
     if (strncmp(function, "exl2k_meet", 10) == 0) {
         meet(arguments, strcmp(function, "exl2k_meet_norm") == 0);
         return;
+    }
+    if (strstr(function, "_peers")) {
+        give_product(arguments);
+    } else if (strncmp(function, "exl2k_attend_decode", 19) == 0 || strncmp(function, "exl2k_attend_codes", 18) == 0) {
+        const exl2k_attend_args *a = arguments;
+        if (a->others > 0) {
+            give_attended(a);
+        }
     }
     for (size_t at = 0; at + 8 <= kernel->argument_bytes; at += 8) {
         uint64_t word;
@@ -152,6 +302,8 @@ static void make(void)
     }
     strips = 0;
     memset(meetings, 0, sizeof meetings);
+    memset(given, 0, sizeof given);
+    memset(gave, 0, sizeof gave);
     memset(attended, 0, sizeof attended);
 }
 
@@ -221,7 +373,9 @@ static uint64_t speak(const char *name, uint32_t count)
     exl2_close(l.e);
     for (uint32_t i = 1; i < count; i++) {
         CHECK_INT(meetings[i], meetings[0]);
-        CHECK(meetings[i] > 50);
+        CHECK(meetings[i] + gave[cards[i].device] > 50);
+        CHECK_INT(gave[cards[i].device], gave[cards[0].device]);
+        CHECK((gave[cards[i].device] > 0) == (strcmp(name, "exl2-mixed") == 0 && count == 2));
     }
     strict = false;
     CHECK_INT(cuda_way_host_bytes, 0);

@@ -651,6 +651,11 @@ static void test_modules(void)
         CHECK(!wanted[EXL2__KERNEL_exl2k_expert1_steer] && !wanted[EXL2__KERNEL_exl2k_grouped_gemm]);
         CHECK(!wanted[EXL2__KERNEL_exl2k_grouped_gemm32] && wanted[EXL2__KERNEL_exl2k_grouped_sort]);
         CHECK(wanted[EXL2__KERNEL_exl2k_route_one]);
+        CHECK(!wanted[EXL2__KERNEL_exl2k_gemv1_peers]);
+        needs.columns = true;
+        exl2__cuda_modules_of(&needs, wanted);
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemv1_peers] == (!any && !affine && !large));
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemv1_large_peers] == (!any && !affine && large));
     }
 }
 

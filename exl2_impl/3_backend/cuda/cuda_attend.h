@@ -6,7 +6,7 @@
 #ifndef EXL2__CUDA_ATTEND_H
 #define EXL2__CUDA_ATTEND_H
 
-#include "cuda_meet.h"
+#include "cuda_peers.h"
 
 /* The most splits of a row that attends to at most `tokens` tokens, as attend_args.h defines splits: a row with 2,048
    tokens has 16, a row with 2,049 has 11. */
@@ -250,6 +250,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__
                             .window = exl2__min32(layer->window, EXL2K_WINDOW_MAX), .early = 1,
                             .expanded = m->b.expanded, .key_bits = exl2__cuda_key_bits(m->plan->kv),
                             .value_bits = exl2__cuda_value_bits(m->plan->kv) };
+    if (exl2__cuda_gives(m)) {
+        exl2__cuda_give_attended(m, layer, first, &a);
+    }
     if (exl2__cuda_attend_norms(m, layer)) {
         a.norm[0] = exl2__cuda_head_values(m, layer->q_norm.weight, group, s->head_dim);
         a.norm[1] = exl2__cuda_head_values(m, layer->k_norm.weight, 0, s->head_dim);
@@ -263,7 +266,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__
                    : m->b.pages + place * m->plan->pages * m->b.page_bytes;
     a.pass = part ? m->pass.windowed : m->pass.groups;
     EXL2__TRY(m->pass.prompts ? exl2__cuda_prefill(m, &a) : exl2__cuda_decode(m, a));
-    return exl2__cuda_meet_attended(m, layer);
+    return exl2__cuda_gives(m) ? EXL2_OK : exl2__cuda_meet_attended(m, layer);
 }
 
 #endif

@@ -12,6 +12,7 @@
 #include "../../../kernels_src/expert_args.h"
 #include "../../../kernels_src/gemv_args.h"
 #include "../../../kernels_src/meet_args.h"
+#include "cuda_matrix.h"
 #include "cuda_exl3_plan.h"
 #include "cuda_grouped_plan.h"
 #include "cuda_timing.h"
@@ -75,6 +76,7 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint64_t natural;    /* fp16 [R, attended_pitch] where several GPUs share every matrix: what attention has written
                             here, in natural order; else 0 */
     uint64_t meet;       /* exl2k_meet_state of such a GPU; else 0 */
+    uint64_t given;      /* of such a GPU: exl2__cuda_given_buffer, which the others write, too; else 0 */
     exl2__cuda_routed routed;
     uint64_t sums[EXL2__CUDA_SUMS]; /* f32 [R, EXL2K_SLOTS_MAX] */
     uint64_t partial, attend_tickets; /* exl2k_attend_args, for D rows; partial begins at logits */
@@ -96,6 +98,7 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint64_t data;       /* [data_bytes] data that changes from pass to pass */
     uint64_t kept;       /* [EXL2__STEP_GROUPS, data_bytes] of one of several spans: `data` of each group of a pass */
     uint64_t data_bytes;
+    uint64_t given_sums; /* bytes of EXL2__CUDA_GIVEN_SUMS */
     uint64_t zeroed, zeroed_bytes; /* must be zero before the first pass: padding is read, never written */
     uint32_t x_pitch, qkv_pitch, attended_pitch, h_pitch, stride; /* in elements; stride: pitch of logits */
     uint32_t page_bytes; /* bytes of a page in one layer */
@@ -421,6 +424,40 @@ EXL2__PRIVATE void exl2__cuda_buffers_scratch(exl2__cuda_buffers *b, const exl2_
 #endif
 }
 
+/* Buffers that other GPUs write in passes of one row. */
+typedef enum exl2__cuda_given_buffer {
+    EXL2__CUDA_GIVEN_X, EXL2__CUDA_GIVEN_MLP_X, EXL2__CUDA_GIVEN_H, EXL2__CUDA_GIVEN_HEAD_X,
+    EXL2__CUDA_GIVEN_SUMS, /* f32 [EXL2__CUDA_SUMS, exl2__cuda_given_strips] */
+    EXL2__CUDA_GIVEN_ATTENDED, EXL2__CUDA_GIVEN_COUNT
+} exl2__cuda_given_buffer;
+
+/* Sums of squares, one for each strip, rounded up to 16 bytes. */
+static inline uint32_t exl2__cuda_given_strips(const exl2__shape *s)
+{
+    return (uint32_t)exl2__align_up(exl2__align_up(s->hidden, 32) / EXL2__CUDA_STRIP, 4);
+}
+
+/* Bytes of a buffer. */
+static inline uint64_t exl2__cuda_given_bytes(const exl2__cuda_buffers *b, exl2__cuda_given_buffer which)
+{
+    switch (which) {
+    case EXL2__CUDA_GIVEN_H: return 2ull * b->h_pitch;
+    case EXL2__CUDA_GIVEN_ATTENDED: return 2ull * b->attended_pitch;
+    case EXL2__CUDA_GIVEN_SUMS: return b->given_sums;
+    default: return 2ull * b->x_pitch;
+    }
+}
+
+/* Where the buffer begins in `given`. EXL2__CUDA_GIVEN_COUNT: bytes of all. */
+static inline uint64_t exl2__cuda_given_at(const exl2__cuda_buffers *b, exl2__cuda_given_buffer which)
+{
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < (uint32_t)which; i++) {
+        at += exl2__cuda_given_bytes(b, (exl2__cuda_given_buffer)i);
+    }
+    return at;
+}
+
 /* Buffers that must be zero before the first pass: padding that kernels read, and counters. h and qkv, x and attended
    are in use at the same time only in passes of few rows: the second buffer of a pair begins after the rows of such a
    pass. With parallel blocks gate_up runs before attention, so h and qkv are in use at the same time in all passes.
@@ -441,6 +478,8 @@ EXL2__PRIVATE void exl2__cuda_buffers_zeroed(exl2__cuda_buffers *b, const exl2__
     uint64_t all_bytes = (uint64_t)exl2__cuda_all_pitch(p) * sizeof(float);
     b->all_heads = all_bytes ? exl2__cuda_arena_take(a, rows * all_bytes) : 0;
     b->meet = shared ? exl2__cuda_arena_take(a, sizeof(exl2k_meet_state)) : 0;
+    b->given_sums = EXL2__CUDA_SUMS * exl2__cuda_given_strips(s) * (uint64_t)sizeof(float);
+    b->given = shared ? exl2__cuda_arena_take(a, exl2__cuda_given_at(b, EXL2__CUDA_GIVEN_COUNT)) : 0;
     apart = s->inter % 32 || s->parallel ? rows : apart;
     b->h = exl2__cuda_arena_take(a, exl2__max64(rows * h_bytes, apart * h_bytes + rows * b->qkv_pitch * sizeof(float)));
     b->qkv = b->h + apart * h_bytes;

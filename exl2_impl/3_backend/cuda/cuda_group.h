@@ -334,14 +334,24 @@ EXL2__PRIVATE exl2_result exl2__cuda_group_restore(exl2__device *device, exl2__w
 
 /* ---- prepare ---- */
 
+/* Empties what the others give to a member. Returns the driver's result. */
+EXL2__PRIVATE int exl2__cuda_group_empty(const exl2__cuda_model *m)
+{
+    uint64_t bytes = exl2__cuda_given_at(&m->b, EXL2__CUDA_GIVEN_COUNT);
+    return m->gpu->driver.fill8(m->b.given, 0xFF, (size_t)bytes, m->gpu->stream);
+}
+
 /* All members' buffers are there: what they read of each other is known, and units are cut alike. */
 EXL2__PRIVATE exl2_result exl2__cuda_group_join(exl2__cuda_group *g)
 {
     const exl2__cuda_model *first = exl2__cuda_of(g->of[0]);
+    bool gives = true;
     for (uint32_t i = 0; i < g->count; i++) { /* before the others write to what it clears */
         exl2__cuda_model *m = exl2__cuda_of(g->of[i]);
+        gives = gives && exl2__cuda_may_give(m);
         EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-        int waited = m->gpu->driver.stream_wait(m->gpu->stream);
+        int waited = exl2__cuda_group_empty(m);
+        waited = waited ? waited : m->gpu->driver.stream_wait(m->gpu->stream);
         EXL2__TRY(exl2__cuda_device_leave_with(m->gpu, exl2__cuda_device_check(m->gpu, waited, "clearing buffers")));
     }
     for (uint32_t i = 0; i < g->count; i++) {
@@ -349,6 +359,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_group_join(exl2__cuda_group *g)
         m->layers_per_unit = first->layers_per_unit;
         m->head_units = first->head_units;
         m->whole_graphs = first->whole_graphs;
+        m->gives = gives;
         EXL2__TRY(exl2__cuda_device_enter(m->gpu));
         EXL2__TRY(exl2__cuda_device_leave_with(m->gpu, exl2__cuda_graphs_open(m)));
     }
@@ -465,6 +476,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_group_ended(exl2__cuda_group *g, exl2_resul
             } else if (step == 1 && m->b.meet && driver->context_push(m->gpu->context) == 0) {
                 driver->stream_wait(m->gpu->stream);
                 driver->fill8(m->b.meet, 0, sizeof(exl2k_meet_state), m->gpu->stream);
+                exl2__cuda_group_empty(m);
                 driver->stream_wait(m->gpu->stream);
                 exl2__cuda_device_leave(m->gpu);
             }

@@ -139,6 +139,9 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
         bool has_large = n->large && !n->any, of_large = strstr(module, "_large") != NULL;
         return n->loras && !n->exl3 && (strstr(module, "_affine") ? n->affine : of_large == has_large);
     }
+    if (strstr(module, "_peers.cu")) {
+        return n->columns && !n->any && !n->affine && !n->exl3 && (strstr(module, "_large") != NULL) == n->large;
+    }
     if (strcmp(module, "steer.cu") == 0) {
         return n->steers;
     }

@@ -59,9 +59,13 @@ EXL2__PRIVATE exl2_result exl2__cuda_residual(exl2__cuda_model *m, exl2__operand
         exl2__cuda_tiled(m, &a.out_pitch, &a.out_step);
     }
     exl2k_gemv_args all = a;
-    EXL2__TRY(exl2__cuda_multiply(m, of, EXL2__CUDA_RESIDUAL, &a, m->pass.row_count));
-    EXL2__TRY(m->pass.by_gemm ? exl2__cuda_meet_floats(m, offsetof(exl2__cuda_buffers, residual))
-                              : exl2__cuda_meet_norm(m, &all, false));
+    if (exl2__cuda_gives(m)) {
+        EXL2__TRY(exl2__cuda_give_residual(m, of, a));
+    } else {
+        EXL2__TRY(exl2__cuda_multiply(m, of, EXL2__CUDA_RESIDUAL, &a, m->pass.row_count));
+        EXL2__TRY(m->pass.by_gemm ? exl2__cuda_meet_floats(m, offsetof(exl2__cuda_buffers, residual))
+                                  : exl2__cuda_meet_norm(m, &all, false));
+    }
     if (!m->pass.by_gemm) {
         m->pass.norm = (m->pass.norm + 1) % EXL2__CUDA_SUMS;
         m->pass.first_norm = false;
@@ -214,6 +218,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_qkv(exl2__cuda_model *m, const exl2__lay
     if (!exl2__cuda_is_first(m, layer)) {
         exl2__cuda_tiled(m, &a.x_pitch, &a.x_step);
     }
+    if (exl2__cuda_gives(m)) {
+        return exl2__cuda_give_qkv(m, layer, a);
+    }
     return exl2__cuda_multiply(m, exl2__operand_of(layer, EXL2__ROLE_QKV), EXL2__CUDA_STORE, &a, m->pass.row_count);
 }
 
@@ -251,6 +258,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_mlp(exl2__cuda_model *m, const exl2__lay
     }
     exl2__cuda_tiled(m, &a.x_pitch, &a.x_step);
     exl2__cuda_tiled(m, &a.out_pitch, &a.out_step);
+    if (exl2__cuda_gives(m)) {
+        return exl2__cuda_give_h(m, layer, a);
+    }
     return exl2__cuda_multiply(m, exl2__operand_of(layer, EXL2__ROLE_GATE_UP), EXL2__CUDA_ACT, &a, m->pass.row_count);
 }
 
@@ -261,7 +271,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_gate_up(exl2__cuda_model *m, const exl2_
 #ifndef EXL2_NO_MOE
     EXL2__TRY(exl2__cuda_is_sparse(layer) ? exl2__cuda_expert_switch(m, layer) : EXL2_OK);
 #endif
-    return exl2__cuda_meet_h(m, layer);
+    return exl2__cuda_gives(m) ? EXL2_OK : exl2__cuda_meet_h(m, layer);
 }
 
 EXL2__PRIVATE exl2_result exl2__cuda_do_down(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
@@ -416,7 +426,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__la
     exl2__cuda_matrix columns = exl2__cuda_head_columns(m, range);
     exl2__operand head = { .matrix = (const exl2__matrix *)(const void *)&columns };
     EXL2__TRY(later || range->logit0 == 0 ? EXL2_OK : exl2__cuda_meet_all(m)); /* the logits before are read */
-    EXL2__TRY(exl2__cuda_multiply(m, head, EXL2__CUDA_STORE, &a, range->logit_count));
+    EXL2__TRY(exl2__cuda_gives(m) ? exl2__cuda_give_head(m, head.matrix, a)
+                                  : exl2__cuda_multiply(m, head, EXL2__CUDA_STORE, &a, range->logit_count));
     return range->end == m->head_units ? exl2__cuda_meet_logits(m, range->logit_count) : EXL2_OK;
 }
 

@@ -1,0 +1,195 @@
+/* cuda_peers.h: passes of one row in which kernels give their columns to the other GPUs that share every matrix
+   (kernels_src/peers_args.h).
+   takes: models of one group (cuda_group.h), with a current pass.
+   gives: exl2__cuda_may_give, exl2__cuda_gives, exl2__cuda_given, exl2__cuda_peers, exl2__cuda_give_attended, _qkv,
+          _residual, _h, _head.
+
+   Five kernels of a layer pass four vectors on: attention gives `attended`, `out` x of the MLP, gate_up h, down x of
+   the next layer, or of the head. Each buffer is emptied by a kernel that runs after its readers, two exchanges before
+   the others write it again. The first product of a pass empties all but `attended`, so a pass may be given up. */
+#ifndef EXL2__CUDA_PEERS_H
+#define EXL2__CUDA_PEERS_H
+
+#include "cuda_meet.h"
+#include "cuda_multiply.h"
+#include "cuda_settle.h"
+
+/* Whether all products of the model's layers and of its head are those of Llama, and this GPU has columns of each. */
+EXL2__PRIVATE bool exl2__cuda_may_give(const exl2__cuda_model *m)
+{
+    const exl2__plan *p = m->plan;
+    const exl2__shape *s = &p->shape;
+    bool may = exl2__cuda_folds(s) && !exl2__cuda_needs_any(s) && !s->affine && p->host_mlps == 0 && !p->columns.idle;
+    for (uint32_t i = 0; i <= s->layers && may; i++) {
+        const exl2__layer *layer = &p->layers[i];
+        bool head = i == s->layers;
+        for (uint32_t k = 0; k < (head ? 1 : 4) && may; k++) {
+            static const uint32_t roles[] = { EXL2__ROLE_QKV, EXL2__ROLE_OUT, EXL2__ROLE_GATE_UP, EXL2__ROLE_DOWN };
+            const exl2__cuda_matrix *w = exl2__cuda_matrix_of(head ? p->head : layer->matrix[roles[k]]);
+            may = w && !w->affine && !w->order.apart && w->device.strips > 0 && w->in % 32 == 0;
+        }
+    }
+    return may;
+}
+
+/* Whether kernels of the pass do so. */
+static inline bool exl2__cuda_gives(const exl2__cuda_model *m)
+{
+    const exl2__cuda_pass *p = &m->pass;
+    return m->gives && p->decodes && !p->by_gemm && !p->adapted && !p->steered && p->row_count == 1;
+}
+
+/* A buffer that the other GPUs write. */
+static inline uint64_t exl2__cuda_given(const exl2__cuda_model *m, exl2__cuda_given_buffer which)
+{
+    return m->b.given + exl2__cuda_given_at(&m->b, which);
+}
+
+/* Bytes of the sums of squares of a norm. */
+static inline uint32_t exl2__cuda_given_sums_bytes(const exl2__cuda_model *m)
+{
+    return exl2__cuda_given_strips(&m->plan->shape) * (uint32_t)sizeof(float);
+}
+
+/* Sums of squares of the norm `later` norms after the current one. */
+static inline uint64_t exl2__cuda_given_sums(const exl2__cuda_model *m, uint32_t later)
+{
+    uint64_t set = (m->pass.norm + later) % EXL2__CUDA_SUMS;
+    return exl2__cuda_given(m, EXL2__CUDA_GIVEN_SUMS) + set * exl2__cuda_given_sums_bytes(m);
+}
+
+/* What all kernels need to know of the others. */
+EXL2__PRIVATE exl2k_peers exl2__cuda_peers(const exl2__cuda_model *m)
+{
+    uint32_t strips = (uint32_t)exl2__align_up(m->plan->shape.hidden, 32) / EXL2__CUDA_STRIP;
+    uint32_t slots = exl2__cuda_residual_ctas(m);
+    exl2k_peers p = { .stop = (uint64_t)(uintptr_t)m->b.stop, .strips = strips / slots,
+                      .slots_with_more = strips % slots };
+    for (uint32_t i = 0; i < m->columns.count; i++) {
+        if (i != m->columns.index) {
+            p.apart[p.others++] = m->mates[i]->b.given - m->b.given;
+        }
+    }
+    return p;
+}
+
+/* ---- buffers that are emptied ---- */
+
+EXL2__PRIVATE void exl2__cuda_clear_given(const exl2__cuda_model *m, exl2k_peers *p, uint32_t n,
+                                          exl2__cuda_given_buffer which)
+{
+    p->clear[n] = exl2__cuda_given(m, which);
+    p->clear_bytes[n] = (uint32_t)exl2__cuda_given_bytes(&m->b, which);
+}
+
+/* The sums that the residual product after the next one writes. */
+EXL2__PRIVATE void exl2__cuda_clear_sums(const exl2__cuda_model *m, exl2k_peers *p, uint32_t n)
+{
+    p->clear[n] = exl2__cuda_given_sums(m, 2);
+    p->clear_bytes[n] = exl2__cuda_given_sums_bytes(m);
+}
+
+/* All but `attended`, which comes last: the others may write it already. */
+EXL2__PRIVATE void exl2__cuda_clear_all(const exl2__cuda_model *m, exl2k_peers *p)
+{
+    p->clear[0] = m->b.given;
+    p->clear_bytes[0] = (uint32_t)exl2__cuda_given_at(&m->b, EXL2__CUDA_GIVEN_ATTENDED);
+}
+
+/* ---- products ---- */
+
+/* Launches a product. `a` as in exl2__cuda_multiply. */
+EXL2__PRIVATE exl2_result exl2__cuda_give(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
+                                          const exl2k_gemv_args *a, const exl2k_peers *peers)
+{
+    bool large = exl2__cuda_is_large(m->gpu, &m->plan->shape);
+    exl2__cuda_kernel kernel = large ? EXL2__KERNEL_exl2k_gemv1_large_peers : EXL2__KERNEL_exl2k_gemv1_peers;
+    const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
+    exl2k_peers_gemv_args all = { .gemv = *a, .peers = *peers };
+    exl2__cuda_columns_shift(m, w, kind, false, &all.gemv);
+    if (kind == EXL2__CUDA_RESIDUAL) {
+        all.gemv.sums_out += w->cut[0].first / EXL2__CUDA_STRIP * sizeof(float);
+    }
+    exl2__cuda_product_fill(m, w, kind, &all.gemv);
+    uint32_t ctas = exl2__cuda_product_ctas(m, w->device.strips >> w->device.interleaved);
+    uint32_t shared = exl2__cuda_gemv_shared(&all.gemv, w->chunk_bytes, 1, ctas, m->limits.shared_bytes, 0);
+    if (shared == 0) {
+        return exl2__cuda_too_few_shared(m);
+    }
+    all.gemv.rows = 1;
+    exl2__cuda_grid grid = { .x = ctas, .y = 1, .threads = EXL2K_GEMV_THREADS, .shared_bytes = shared };
+    return exl2__cuda_chain(m, kernel, grid, &all);
+}
+
+/* Attention writes to where `out` reads. first: the first output of this GPU. */
+EXL2__PRIVATE void exl2__cuda_give_attended(const exl2__cuda_model *m, const exl2__layer *layer, uint64_t first,
+                                            exl2k_attend_args *a)
+{
+    exl2k_peers p = exl2__cuda_peers(m);
+    a->map = exl2__cuda_inputs(layer->matrix[EXL2__ROLE_OUT]);
+    a->out = exl2__cuda_given(m, EXL2__CUDA_GIVEN_ATTENDED) + (a->map ? 0 : first * 2);
+    exl2__cuda_advance(&a->map, first * sizeof(exl2k_u16));
+    a->others = p.others;
+    memcpy(a->apart, p.apart, sizeof a->apart);
+}
+
+/* q, k, v stay here. The first layer reads what the embedding has written, which each GPU has computed. */
+EXL2__PRIVATE exl2_result exl2__cuda_give_qkv(exl2__cuda_model *m, const exl2__layer *layer, exl2k_gemv_args a)
+{
+    exl2k_peers p = exl2__cuda_peers(m);
+    if (exl2__cuda_is_first(m, layer)) {
+        exl2__cuda_clear_all(m, &p);
+    } else {
+        a.x = exl2__cuda_given(m, EXL2__CUDA_GIVEN_X);
+        a.sums_now = exl2__cuda_given_sums(m, 0);
+        a.sums_before = exl2__cuda_given_sums(m, EXL2__CUDA_SUMS - 1);
+        p.now_by_strips = p.before_by_strips = 1;
+        exl2__cuda_clear_given(m, &p, 0, EXL2__CUDA_GIVEN_MLP_X);
+        exl2__cuda_clear_given(m, &p, 1, EXL2__CUDA_GIVEN_H);
+    }
+    return exl2__cuda_give(m, layer->matrix[EXL2__ROLE_QKV], EXL2__CUDA_STORE, &a, &p);
+}
+
+/* `out` or `down`, which adds to this GPU's columns of the residual, and gives the inputs of what follows. */
+EXL2__PRIVATE exl2_result exl2__cuda_give_residual(exl2__cuda_model *m, exl2__operand of, exl2k_gemv_args a)
+{
+    exl2k_peers p = exl2__cuda_peers(m);
+    bool down = of.role == EXL2__ROLE_DOWN, last = of.layer->index + 1 == m->plan->shape.layers;
+    p.before_by_strips = down || !exl2__cuda_is_first(m, of.layer);
+    a.x = exl2__cuda_given(m, down ? EXL2__CUDA_GIVEN_H : EXL2__CUDA_GIVEN_ATTENDED);
+    a.out = exl2__cuda_given(m, !down ? EXL2__CUDA_GIVEN_MLP_X : last ? EXL2__CUDA_GIVEN_HEAD_X : EXL2__CUDA_GIVEN_X);
+    a.sums_before = p.before_by_strips ? exl2__cuda_given_sums(m, 0) : a.sums_before;
+    a.sums_out = exl2__cuda_given_sums(m, 1);
+    exl2__cuda_clear_sums(m, &p, 0);
+    if (!down) {
+        exl2__cuda_clear_given(m, &p, 1, EXL2__CUDA_GIVEN_X);
+    }
+    return exl2__cuda_give(m, of.matrix, EXL2__CUDA_RESIDUAL, &a, &p);
+}
+
+/* gate and up. */
+EXL2__PRIVATE exl2_result exl2__cuda_give_h(exl2__cuda_model *m, const exl2__layer *layer, exl2k_gemv_args a)
+{
+    exl2k_peers p = exl2__cuda_peers(m);
+    p.now_by_strips = 1;
+    p.before_by_strips = !exl2__cuda_is_first(m, layer);
+    a.x = exl2__cuda_given(m, EXL2__CUDA_GIVEN_MLP_X);
+    a.out = exl2__cuda_given(m, EXL2__CUDA_GIVEN_H);
+    a.sums_now = exl2__cuda_given_sums(m, 0);
+    a.sums_before = p.before_by_strips ? exl2__cuda_given_sums(m, EXL2__CUDA_SUMS - 1) : a.sums_before;
+    exl2__cuda_clear_given(m, &p, 0, EXL2__CUDA_GIVEN_ATTENDED);
+    return exl2__cuda_give(m, layer->matrix[EXL2__ROLE_GATE_UP], EXL2__CUDA_ACT, &a, &p);
+}
+
+/* The head, or columns of it. */
+EXL2__PRIVATE exl2_result exl2__cuda_give_head(exl2__cuda_model *m, const exl2__matrix *head, exl2k_gemv_args a)
+{
+    exl2k_peers p = exl2__cuda_peers(m);
+    p.now_by_strips = p.before_by_strips = 1;
+    a.x = exl2__cuda_given(m, EXL2__CUDA_GIVEN_HEAD_X);
+    a.sums_now = exl2__cuda_given_sums(m, 0);
+    a.sums_before = exl2__cuda_given_sums(m, EXL2__CUDA_SUMS - 1);
+    return exl2__cuda_give(m, head, EXL2__CUDA_STORE, &a, &p);
+}
+
+#endif
