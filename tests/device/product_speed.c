@@ -1,6 +1,7 @@
 /* product_speed.c: the speed of decode products: all linear layers of four models, one after the other.
-   takes: KERNELS_SRC [-u] [-l] [-r STAGES,STRIPS] [NVRTC options ...]; a GPU. -u: times each product alone, too. -l: 1
-          and 8 rows use the kernels for large matrices. -r: uses a ring with these sizes for one row.
+   takes: KERNELS_SRC [-u] [-l] [-1] [-p] [-r STAGES,STRIPS] [NVRTC options ...]; a GPU. -u: times each product alone,
+          too. -l: 1 and 8 rows use the kernels for large matrices. -1: only the first model. -p: runs each product of 8
+          and of 16 rows once, for a profiler. -r: uses a ring with these sizes for one row.
    gives: for 1, 8 and 16 rows: microseconds per layer with plain launches, in a graph, and in a graph with programmatic
           edges; TB/s. */
 #include "product_rig.h"
@@ -262,6 +263,19 @@ static double layer_bytes(uint32_t first, uint32_t last)
     return bytes;
 }
 
+/* Runs each product of 8 and of 16 rows once, one after the other. */
+static void profile_model(void)
+{
+    rig.programmatic = false;
+    for (uint32_t rows = 8; rows <= 16; rows += 8) {
+        for (uint32_t unit = 0; unit < UNITS; unit++) {
+            launch one = prepare(0, unit, rows);
+            queue(&one, 1);
+            rig_wait();
+        }
+    }
+}
+
 static void time_model(bool units)
 {
     for (uint32_t i = 0; i < 3; i++) {
@@ -286,11 +300,16 @@ static void time_model(bool units)
 int main(int argc, char **argv)
 {
     char options[256] = "";
-    bool units = false;
+    bool units = false, profile = false;
+    uint32_t count = sizeof models / sizeof models[0];
     rig_open(argc > 1 ? argv[1] : "kernels_src");
     for (int i = 2; i < argc; i++) {
         if (strcmp(argv[i], "-u") == 0) {
             units = true;
+        } else if (strcmp(argv[i], "-p") == 0) {
+            profile = true;
+        } else if (strcmp(argv[i], "-1") == 0) {
+            count = 1;
         } else if (strcmp(argv[i], "-l") == 0) {
             large = true;
         } else if (strcmp(argv[i], "-r") == 0 && i + 1 < argc) {
@@ -306,11 +325,15 @@ int main(int argc, char **argv)
         gemv[i] = rig_load(sources[large][i], options);
         printf("%s%s: compiled in %.0f ms\n", sources[large][i], options, gemv[i].compile_ms);
     }
-    for (uint32_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         now = &models[i];
         make_model();
         make_values();
-        time_model(units);
+        if (profile) {
+            profile_model();
+        } else {
+            time_model(units);
+        }
         free_values();
         free_model();
     }
