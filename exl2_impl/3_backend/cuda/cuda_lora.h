@@ -297,12 +297,11 @@ EXL2__PRIVATE void exl2__cuda_lora_order_expert(const exl2__cuda_model *m, exl2_
 EXL2__PRIVATE exl2_result exl2__cuda_lora_order(const exl2__device *device, exl2__operand of, uint32_t part,
                                                 uint32_t *in_at, uint32_t *out_at)
 {
-    const exl2__cuda_model *m = exl2__cuda_of(device);
-    (void)part;
+    (void)device, (void)part;
     bool expert = of.role >= EXL2__ROLE_SINGLES;
 #ifndef EXL2_NO_MOE
     if (expert || of.role == EXL2__ROLE_ROUTER) {
-        exl2__cuda_lora_order_expert(m, of, in_at, out_at);
+        exl2__cuda_lora_order_expert(exl2__cuda_of(device), of, in_at, out_at);
         return EXL2_OK;
     }
 #endif

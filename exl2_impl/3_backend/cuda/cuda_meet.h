@@ -116,6 +116,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_meet_h(exl2__cuda_model *m, const exl2__lay
     return exl2__cuda_meet(m, &a, rows ? 1 : m->pass.row_count);
 }
 
+#ifndef EXL2_NO_MOE
 #define EXL2__CUDA_MEET_ROWS 32768u /* of one meeting: fewer than a grid may have */
 
 /* h of experts: `rows` rows of `pitch` elements, which begin `offset` bytes after where `buffer` points. */
@@ -138,6 +139,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_meet_expert_h(exl2__cuda_model *m, size_t b
     }
     return EXL2_OK;
 }
+#endif
 
 /* Rows of `hidden` floats: the residual, or results of blocks. */
 EXL2__PRIVATE exl2_result exl2__cuda_meet_floats(exl2__cuda_model *m, size_t buffer)

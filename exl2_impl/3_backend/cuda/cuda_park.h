@@ -160,13 +160,13 @@ EXL2__PRIVATE void exl2__cuda_move_matrix(exl2__cuda_matrix *matrix, uint64_t by
 }
 
 #ifndef EXL2_NO_MOE
-/* Copies bytes at an offset of the copy, which may lie in two blocks. One of `out` and `in` is NULL. */
-EXL2__PRIVATE void exl2__cuda_packed_access(exl2__cuda_model *m, uint64_t at, uint64_t bytes, uint8_t *out,
-                                            const uint8_t *in)
+/* Copies bytes at an offset of memory in blocks; they may lie in several. One of `out` and `in` is NULL. */
+EXL2__PRIVATE void exl2__cuda_blocks_access(void *const *blocks, uint64_t block_bytes, uint64_t at, uint64_t bytes,
+                                            uint8_t *out, const uint8_t *in)
 {
     while (bytes) {
-        uint64_t in_block = at % EXL2__CUDA_PACKED_BYTES, part = exl2__min64(bytes, EXL2__CUDA_PACKED_BYTES - in_block);
-        uint8_t *block = (uint8_t *)m->packed[at / EXL2__CUDA_PACKED_BYTES] + in_block;
+        uint64_t in_block = at % block_bytes, part = exl2__min64(bytes, block_bytes - in_block);
+        uint8_t *block = (uint8_t *)blocks[at / block_bytes] + in_block;
         memcpy(out ? out : block, out ? block : in, (size_t)part);
         out += out ? part : 0;
         in += in ? part : 0;
@@ -175,18 +175,19 @@ EXL2__PRIVATE void exl2__cuda_packed_access(exl2__cuda_model *m, uint64_t at, ui
     }
 }
 
-/* The same at an offset of the descriptions of a layer's experts, which lie in the copy, or in a part that is streamed
-   to an area of the weights. */
+/* Copies bytes at an offset of the descriptions of a layer's experts. They lie in the copy, or in a part that is
+   streamed to an area of the weights. */
 EXL2__PRIVATE void exl2__cuda_experts_access(exl2__cuda_model *m, const exl2__cuda_experts *e, uint64_t at,
                                              uint64_t bytes, uint8_t *out, const uint8_t *in)
 {
     uint64_t from = e->device - m->packed_base + at; /* in the weights */
     if (e->streamed == 0) {
-        exl2__cuda_packed_access(m, from, bytes, out, in);
+        exl2__cuda_blocks_access(m->packed, EXL2__CUDA_PACKED_BYTES, from, bytes, out, in);
         return;
     }
     uint32_t part = e->streamed - 1;
-    exl2__cuda_streamed_access(m, part, from - (m->streamed.area[part % 2] - m->weights.base), bytes, out, in);
+    uint64_t in_part = from - (m->streamed.area[part % 2] - m->weights.base);
+    exl2__cuda_blocks_access(m->streamed.parts[part].blocks, EXL2__CUDA_STREAMED_BLOCK, in_part, bytes, out, in);
 }
 
 #if EXL2__EXL3

@@ -2,7 +2,7 @@
    prompts runs (exl2__streamed).
    takes: a plan with `streamed`; matrices of its parts, in the order of the file.
    gives: exl2__cuda_streamed_open, _close; _enter, _leave around the making of a matrix; exl2__cuda_keep_streamed of
-          the backend; exl2__cuda_streamed_access; exl2__cuda_streamed_events, _release; _begin, _take, _done in a pass.
+          the backend; exl2__cuda_streamed_events, _release; _begin, _take, _done in a pass.
    owns:  the parts in host memory, until _close; events, until _release.
 
    The areas are the first bytes of the weights. A matrix is packed in its area as any other is in its place, so its
@@ -150,22 +150,6 @@ EXL2__PRIVATE exl2_result exl2__cuda_keep_streamed(exl2__device *device, exl2__w
     }
     s->making = 0;
     return EXL2_OK;
-}
-
-/* Copies bytes at an offset of a part, which may lie in two blocks. One of `out` and `in` is NULL. */
-EXL2__PRIVATE void exl2__cuda_streamed_access(exl2__cuda_model *m, uint32_t part, uint64_t at, uint64_t bytes,
-                                              uint8_t *out, const uint8_t *in)
-{
-    while (bytes) {
-        uint64_t in_block = at % EXL2__CUDA_STREAMED_BLOCK;
-        uint64_t some = exl2__min64(bytes, EXL2__CUDA_STREAMED_BLOCK - in_block);
-        uint8_t *block = (uint8_t *)m->streamed.parts[part].blocks[at / EXL2__CUDA_STREAMED_BLOCK] + in_block;
-        memcpy(out ? out : block, out ? block : in, (size_t)some);
-        out += out ? some : 0;
-        in += in ? some : 0;
-        at += some;
-        bytes -= some;
-    }
 }
 
 /* ---- passes ---- */
