@@ -213,7 +213,8 @@ class ModelDesc(_Public):
         ("steer_max", c_uint32), ("keep_packed", c_bool), ("grammars", c_bool), ("rope_scale", c_float),
         ("rope_alpha", c_float), ("yarn_factor", c_float), ("cards", POINTER(Card)), ("card_count", c_uint32),
         ("split_auto", c_bool), ("split", c_int32), ("offload", c_int32), ("host_mlps", c_uint32),
-        ("host_prompts", c_bool), ("vision", VisionDesc), ("on_event", EVENT_FN), ("user", c_void_p), ("_end_canary", c_uint32)]
+        ("host_prompts", c_bool), ("vision", VisionDesc), ("on_event", EVENT_FN), ("user", c_void_p),
+        ("_end_canary", c_uint32)]
 
 
 class RopeInfo(_Public):
