@@ -274,7 +274,7 @@ static exl2__matrix **unit_place(uint32_t index)
 {
     exl2__unit u;
     exl2__unit_make(&rig.load.config, index, &u);
-    return exl2__weights_place(&u, &rig.plan);
+    return exl2__weights_place(&rig.load, &u, &rig.plan);
 }
 
 static void check_unit(uint32_t index)
@@ -399,7 +399,7 @@ static void test_model(const char *name, bool swap)
 /* The matrix of a unit on the device; of an expert as it was uploaded. */
 static exl2k_matrix device_matrix(const exl2__unit *u)
 {
-    exl2__matrix *handle = *exl2__weights_place(u, &rig.plan);
+    exl2__matrix *handle = *exl2__weights_place(&rig.load, u, &rig.plan);
     if (!exl2__weights_is_expert(u)) {
         return exl2__cuda_matrix_of(handle)->device;
     }
@@ -462,7 +462,7 @@ static void test_mixed(const char *first, const char *second, const char *config
         if (u.kind == EXL2__UNIT_ROUTER) {
             continue;
         }
-        const exl2__cuda_matrix *made = exl2__cuda_matrix_of(*exl2__weights_place(&u, &rig.plan));
+        const exl2__cuda_matrix *made = exl2__cuda_matrix_of(*exl2__weights_place(&rig.load, &u, &rig.plan));
         bool is_expert = exl2__weights_is_expert(&u), alone = !is_expert && made->alone[0], natural = false;
         exl2k_matrix matrix = device_matrix(&u);
         uint32_t column = 0;
