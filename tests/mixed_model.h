@@ -253,7 +253,7 @@ static void mixed_exl3(mixed_model *x, const char *key, uint32_t in, uint32_t ou
             uint32_t state = 0, lane = p / 8, q = p % 8;
             for (uint32_t i = 0; i < 16; i++) { /* bit b of the ring is bit 31 - b % 32 of the 32-bit word b / 32 */
                 uint32_t b = ((p + 1) * bits + ring - 16 + i) % ring, place = 31 - b % 32;
-                state = state << 1 | (at[b / 32 * 4 + place / 8] >> place % 8 & 1u);
+                state = state << 1 | ((uint32_t)at[b / 32 * 4 + place / 8] >> place % 8 & 1u);
             }
             uint32_t row = 2 * (lane % 4) + q % 2 + 8 * (q / 2 % 2), column = lane / 4 + 8 * (q / 4);
             turned[(tile / 8 * 16 + row) * 128 + tile % 8 * 16 + column] = mixed_state(state, mcg);
