@@ -291,7 +291,7 @@
 
    WHAT IT DOES NOT DO
 
-   GPUs: NVIDIA only, one per engine, with compute capability 7.5 (RTX 20) or higher and a driver of CUDA 12.0 or newer.
+   GPUs: NVIDIA only, with compute capability 7.5 (RTX 20) or higher and a driver of CUDA 12.0 or newer.
 
    Architectures: the families that `exl2 archs` lists (Llama, Mistral, Qwen, Gemma, Phi, Cohere, GLM, Granite, GPT-OSS
    and others), with and without experts. The tower of a model for pictures is loaded when vision.images asks for it
@@ -299,9 +299,9 @@
    Llama, with a warning, and rejected if it has other tensors.
 
    Formats: EXL2, EXL3, GPTQ, AWQ (version gemm) and dense (F16, BF16, F32); a folder may mix them. EXL3 may have 1 to
-   8, 1.5, 2.5 or 3.5 bits and any codebook; its models with experts run on the CPU alone. GPTQ may have 2, 3, 4 or 8
-   bits. Folders that auto-round wrote as GPTQ or AWQ load, too. Others (Marlin, AWQ gemv, compressed-tensors,
-   bitsandbytes, FP8, MXFP4) are rejected, and the message names them.
+   8, 1.5, 2.5 or 3.5 bits and any codebook; on a GPU all experts of a layer are EXL3, or none of them is. GPTQ may have
+   2, 3, 4 or 8 bits. Folders that auto-round wrote as GPTQ or AWQ load, too. Others (Marlin, AWQ gemv,
+   compressed-tensors, bitsandbytes, FP8, MXFP4) are rejected, and the message names them.
 
    Text: BPE tokenizers (tokenizer.json), and the constructs of chat templates that exl2_chat_desc lists. A tokenizer or
    template with something unsupported is rejected, and the message names it; the rest of the model still works.
@@ -407,26 +407,29 @@
    context of yours the engine uses the device's primary context.
 
    An engine may have several GPUs (exl2_engine_desc.devices), each with a cap of its own. A model lies on the first
-   one, or on those of exl2_model_desc.cards: on one, such as a drafter on another GPU than the speaker, or its layers
-   on several, each with their K and V. exl2_model_measure says which layers lie where, and the bytes, before anything
-   is read. With exl2_model_desc.split_auto the engine chooses: the fewest of its GPUs that hold weights, buffers and
-   the cache (cache.tokens, or one context), and of equally many those that come first in its list. Where all together
-   are too small, the model lies on all of them with `offload`, and else fails with BUDGET.
-   A text has the same bits however many GPUs of one kind compute it, and wherever its model is cut: saved K and V of
-   one serve on the others. GPUs of different kinds have different bits, as one of them has. Between two GPUs rows are
-   copied directly where both reach each other's memory (exl2_engine_info.peers, found out by copying a pattern there
-   and back), else through host memory; no thread waits for it. The GPUs work at the same time: a prompt of more than
-   1,000 tokens passes in up to four parts, and 9 to 16 sequences that sample pass in two groups, without budgets.
-   Fewer sequences wait for one GPU after the other.
+   one, unless exl2_model_desc.cards says otherwise. It may name one GPU: so the model that drafts can lie on another
+   GPU than the one that speaks. Or it names several: each then has some of the layers, with their K and V.
+   exl2_model_measure says which layers lie where, and how many bytes they need, before anything is read. With
+   exl2_model_desc.split_auto the engine chooses the cards: the fewest of its GPUs that hold weights, buffers and the
+   cache (cache.tokens, or one context). Of several choices with equally many GPUs it takes the first ones of its list.
+   If all GPUs together are too small, the model lies on all of them where `offload` is set; else it fails with BUDGET.
+
+   A text has the same bits on any number of GPUs of one kind, and wherever its model is cut, so K and V that were saved
+   on one GPU serve on several. GPUs of different kinds compute different bits. If two GPUs reach each other's memory,
+   rows are copied directly between them, else through host memory (exl2_open finds out by copying a pattern there and
+   back: exl2_engine_info.peers). No thread waits for these copies. Without budgets the GPUs work at the same time: a
+   prompt of more than 1,000 tokens is read in up to four parts, and 9 to 16 sequences that sample form two groups. With
+   fewer sequences one GPU works after the other.
+
    With exl2_model_desc.split = EXL2_SPLIT_COLUMNS all cards compute each token together. Each has some columns of every
-   matrix, and some heads with their K and V; a table that is read by row lies on each. They must be of one kind and
-   reach each other's memory, and wait for each other four times in a layer: a GPU that has waited for 2 s is lost, as
-   the one is that did not come. The bits are those of one GPU, also with experts, EXL3 and adapters. Pictures have
-   their tower on the CPU then. `share` and `offload` are UNSUPPORTED.
+   matrix, and some heads with their K and V; tables that are read by row (embeddings) lie on each of them. The cards
+   must be of one kind and reach each other's memory. They wait for each other four times in a layer. A GPU that has
+   waited for 2 s gives up: it is lost, as is the one that it waited for. The bits are those of one GPU, also with
+   experts, EXL3 and adapters. The CPU computes the tower for pictures then. `share` and `offload` are UNSUPPORTED.
 
    The context is current only inside calls, and the engine's streams have a lower priority than rendering. Where
    graphics shares the GPU's context, set shared_bytes_max to 49152. exl2_device_probe measures the bandwidth of GPU
-   memory, which bounds the tokens per second, exl2_link_probe that of copies between two GPUs.
+   memory, which bounds the tokens per second. exl2_link_probe measures copies between two GPUs.
 
    A fault on the GPU (a defect, a reset of the driver, or another user of your context) ends its context for good. Jobs
    end with EXL2_ERR_DEVICE_LOST, and so does every later call that needs the device. Histories stay readable: save what
@@ -444,6 +447,7 @@
        TEXT      new text, whole code points, with the tokens that made it. A stop string is never shown. Text in which
                  a stop string might begin waits until that is settled.
        EMBEDDING the vector of a job's prompt, before its DONE; such a job has no other events.
+       IMAGE     the work on a picture begins (PENDING), or has ended (section 13).
        DONE      the job has ended: why (stop), result, statistics. Exactly one for each job that was started.
 
    on_event returns EXL2_CONTINUE, EXL2_STOP_JOB (the job ends after this text, with stop CALLBACK and EXL2_OK) or
@@ -508,24 +512,24 @@
    exl2_model_measure reads headers (for a GPU also group tables) and predicts what loading needs: weight_bytes +
    cache_bytes + scratch_bytes is the peak, while loading and afterwards; device_bytes of it lie on the GPU.
 
-   A model larger than the memory of its GPU, or than the cap that leaves room for your renderer, loads with `offload`
-   EXL2_OFFLOAD_AUTO. The CPU then computes the MLPs of its last layers, or all experts of these layers, from host
-   memory: of as few layers as must be, or of host_mlps layers. Attention, K and V and the head stay on the GPU; if
-   these do not fit, the load fails with BUDGET. Of several cards each sheds its own last layers.
-   exl2_model_info.host_mlps and host_weight_bytes say what the CPU has. It is as fast as your cores and their memory
-   are, so set exl2_parallel. A step has cpu_us for its part and gpu_us for the GPU's; in between it looks for the GPU's
-   rows for up to 0.2 ms, and with `wait` until they are there. A parked model loads again with the same layers on the
-   CPU, or fails with BUDGET if a cap has become too small for that. Adapters (lora_max) and pictures (vision.images)
-   are not supported there.
+   A model may be larger than the memory of its GPU, or than the cap that leaves room for your renderer. With `offload`
+   EXL2_OFFLOAD_AUTO it loads: the CPU computes the MLPs of the last layers, or all experts of these layers, from host
+   memory. The engine chooses the fewest layers that suffice, unless host_mlps says how many. Attention, K and V and the
+   head stay on the GPU; if these do not fit, the load fails with BUDGET. Of several cards each leaves MLPs of its own
+   last layers to the CPU. exl2_model_info.host_mlps and host_weight_bytes say what the CPU has. Its speed is that of
+   your cores and their memory, so set exl2_parallel. A step has cpu_us for the CPU's part and gpu_us for the GPU's. In
+   between it waits for the GPU's rows for up to 0.2 ms, or with `wait` until they have arrived. A parked model loads
+   again with the same layers on the CPU; if a cap has become too small for that, it fails with BUDGET. Where the CPU
+   has MLPs, adapters (lora_max) are UNSUPPORTED.
 
-   Rows of prompts have these MLPs on the GPU, where they are hundreds of times faster: their weights are copied to it
-   once for each pass, while the layers before are computed. A pass then takes at least their bytes (half of
-   host_weight_bytes) divided by the speed of such copies, so a prompt of few rows takes as long as one of hundreds. It
-   needs GPU memory for one more layer's MLP, or for two with experts, and the weights in host memory twice: packed as
-   the CPU reads them, and in pinned memory as the GPU does. The CPU computes rows of prompts, too, in these cases, and
-   exl2_model_info.host_prompts is true: host_prompts of the desc is set; host_mlps is 1 (with experts 1 or 2); the GPU
-   or host_bytes_max has no room for that; or the engine chooses the number of MLPs, and would need twice as many, or
-   more. This is decided before anything is read, and holds for all rows of prompts of that model.
+   The GPU computes these MLPs for rows of prompts, as it is hundreds of times faster there: their weights are copied to
+   it once for each pass, while preceding layers are computed. A pass then takes at least the time of that copy (of half
+   of host_weight_bytes), so a prompt of few rows takes as long as one of hundreds. This needs GPU memory for the MLP of
+   one more layer (with experts, of two), and the weights in host memory twice: packed as the CPU reads them, and in
+   pinned memory as the GPU does. In four cases the CPU computes rows of prompts, too: host_prompts of the desc is set;
+   host_mlps is 1 (with experts 1 or 2); the GPU or host_bytes_max has no room for the copies; or the engine chooses the
+   number of MLPs and would have to choose at least twice as many. exl2_model_info.host_prompts is true then. This is
+   decided before anything is read, and holds for all rows of prompts of that model.
 
    exl2_model_open begins a load that exl2_step continues, in parts of less than a millisecond: reading the tokenizer
    and the headers, too. Two parts cannot be cut: the tables of one very large matrix (a head with 262,144 tokens), and
@@ -547,18 +551,19 @@
    that needs_bos writes nonsense without its BOS token. Raw text gets BOS by itself, unless the tokenizer's files
    switch that off; a prompt of ids must begin with it.
 
-   Windows: a layer with a window looks at its last `window` tokens. Decoding then reads less of a long history, and a
-   token costs less. A model whose layers all have the window (Mistral 7B v0.1) cannot recall words farther back than
-   the text of its layers carries on. The layers with a window keep K and V of window_tokens tokens only, if that is
-   less than the cache holds: of the windows of batch_max running jobs, each with two pages more, and of the rows of a
-   pass. If batch_max is 0, there are as many windows as the cache holds contexts (context_max), and at least 4. Gemma 3
-   4B with a context of 32,768 then needs 0.3 of the bytes of a cache with all K and V. A job that finds no room for its
-   window waits, as for pages. Windows that no running job sees stay while there is room; the oldest are given away
-   first, those at the ends of jobs last. So a session goes on where its last job ended. After a rewind, in a fork at an
-   older place, or where texts with a common beginning part, the window may be gone. The job then computes from the last
-   place on where the window is whole, which may be the beginning. Its words are the same; tokens_cached and
-   reused_tokens say what it finds. cache.full keeps K and V of all tokens in all layers. So does a model with
-   cache.host_bytes: window_tokens is 0 then.
+   Windows: a layer with a window looks at the last `window` tokens. Decoding then reads less of a long history, and a
+   token costs less. If all layers of a model have the window (Mistral 7B v0.1), older words reach a token only through
+   the layers in between, each of which looks one window farther back.
+
+   Layers with a window keep K and V of window_tokens tokens only, if that is fewer than the cache holds. There is room
+   for the windows of batch_max running jobs, each with two pages more, and for the rows of a pass. If batch_max is 0,
+   there are as many windows as the cache holds contexts (context_max), and at least 4. Gemma 3 4B with a context of
+   32,768 then needs 0.3 of the bytes of a cache with all K and V. A job that finds no room for its window waits, as for
+   pages. Windows that no running job sees stay while there is room: the oldest are evicted first, those at the ends of
+   jobs last, so a session goes on where its last job ended. After a rewind, in a fork at an older place, or where texts
+   with a common beginning diverge, the window may be gone. The job then computes again from the last place whose window
+   is whole, which may be the beginning. Its words are the same; tokens_cached and reused_tokens say what it finds.
+   cache.full keeps K and V of all tokens in all layers. So does cache.host_bytes; window_tokens is 0 then.
 
    Context and RoPE: without context_max a session has the model's own context, at most 8,192 tokens. More is a matter
    of memory (cache_bytes_per_token) up to what the model was trained for; above, a warning says that its words get
@@ -592,15 +597,16 @@
    first. A session whose pages were evicted continues as before; its next job computes them again. cache.no_reuse
    limits this to a session's own history and its forks.
 
-   On a GPU, cache.host_bytes is a second tier: whole pages that are evicted go to pinned host memory, and come back
-   when a text needs them again. So 200 characters whose histories fill the GPU many times over go on without reading
-   them anew. It is used only where copying a page is faster than computing it: the copy is measured while the model
-   loads, the other is learned. Copies are enqueued before the pass that needs them; the thread does not wait for them,
-   and gpu_us does not count them, as they occupy no multiprocessor. In the tier the longest unused text makes room.
-   Words are those of a model without it. Pages behind a vector or a picture are not kept. exl2_model_park gives this
-   memory back, too. exl2_engine_stats counts pages_out and pages_in.
+   On a GPU, cache.host_bytes is a second tier: whole pages that are evicted are copied to pinned host memory, and come
+   back when a text needs them again. So 200 characters, whose histories exceed the GPU's memory many times over, go on
+   without computing them again. The tier is used only where copying a page is faster than computing it: the time of a
+   copy is measured while the model loads, the time of computing is learned. Copies are enqueued before the pass that
+   needs them. The thread does not wait for them, and gpu_us does not count them, as they occupy no multiprocessor. If
+   the tier is full, the text that was not used for the longest time gives way. The words are those of a model without a
+   second tier. Pages that follow a vector or a picture are not kept. exl2_model_park gives this memory back, too.
+   exl2_engine_stats counts pages_out and pages_in.
 
-   When a job becomes active, pages for its prompt and max_tokens are promised to it; it takes them as it writes. A job
+   When a job becomes active, pages for its prompt and max_tokens are promised to it; it uses them as it writes. A job
    that finds too few pages waits for other jobs to end, never for idle sessions. One of a higher priority preempts
    those of lower ones: paused jobs first, then the lowest priority, then the newest. A preempted job waits again, and
    continues later with the same words; it is not preempted again before 16 more tokens. A job that can never fit fails
@@ -615,17 +621,18 @@
    Adapters (LoRA): a model that is opened with lora_max may have adapters of some megabytes, each of which gives a
    character a voice of its own. exl2_lora_measure reads an adapter's headers. exl2_lora_open begins a load that
    exl2_step continues beside running jobs, and exl2_lora_load waits for it. exl2_lora_state and exl2_lora_get say how
-   it stands, and exl2_lora_close ends it after its last job. A job names its adapters and their factors
-   (job_desc.loras), so jobs with different adapters share a pass, and none waits for another. On a GPU, jobs with
-   adapters and jobs without take turns, and at most eight tokens with adapters are sampled in a pass (speed:
-   docs/measured.md). A row computes y = W x + b as without adapters. Then it adds scale x alpha / rank x (B (A x)) for
-   each adapter, in the order of their content_ids. So its bits depend on its own set, and not on the other rows of the
-   pass. An adapter is what peft writes, adapter_config.json and adapter_model.safetensors, in F16, BF16 or F32: every
-   matrix of the layers, fused ones, experts and routers; rslora, rank_pattern and alpha_pattern. Each tensor of the
-   file must belong to a matrix, or EXL2_ERR_FORMAT names the first that does not. Rejected, each by its name: DoRA,
-   modules_to_save, biases, files of pickle, and adapters of the embedding, the head or a vision tower. On a GPU
-   passes with adapters of routers, or of experts by number, are slow, and prompts with them have passes of their own.
-   On several GPUs each has what an adapter adds to its layers.
+   far it is, and exl2_lora_close ends it after its last job. A job names its adapters and their factors
+   (job_desc.loras), and jobs with different adapters share a pass. On a GPU, however, jobs with adapters and jobs
+   without take turns, and at most eight tokens with adapters are sampled in a pass (speed: exl2_impl/docs/measured.md).
+   A row computes y = W x + b as without adapters. Then it adds scale x alpha / rank x (B (A x)) for each adapter, in
+   the order of their content_ids. So its bits depend on its own set, and not on the other rows of the pass.
+
+   An adapter is what peft writes: adapter_config.json and adapter_model.safetensors, in F16, BF16 or F32. It may change
+   every matrix of the layers: fused ones, experts and routers, too. rslora, rank_pattern and alpha_pattern are
+   supported. Each tensor of the file must belong to a matrix, or EXL2_ERR_FORMAT names the first that does not. DoRA,
+   modules_to_save, biases, files of pickle, and adapters of the embedding, the head or a vision tower are rejected, and
+   the message names them. On a GPU, passes with adapters of routers, or of experts by number, are slow, and prompts
+   with them have passes of their own. On several GPUs each one has the adapters' matrices of its layers.
 
    K and V depend on the set of adapters, so each set has a cache of its own. Equal sets share pages, also in another
    order of the list. A scale of 0.5 is another set than 1, and a set that leaves all of its adapters out is the model
@@ -633,20 +640,21 @@
    set are still cached. A world of 2,000 tokens that 5 characters with adapters of their own share is computed, and
    kept, 5 times. What a closed adapter has computed is evicted first, and never found again.
 
-   Control vectors, or moods: a vector for each layer is added to the residual after the layer, times a factor, and a
-   character grows afraid or drunk without a word in the prompt. A model that is opened with steer_max has room for so
-   many, which exl2_model_measure counts: 4 bytes for each value of the residual of each layer; on GPUs as many there,
-   and 16 vectors for the rows of a pass. exl2_steer_make makes one of a file (GGUF of llama.cpp, or safetensors) or of
-   arrays, exl2_steer_get says what it is, exl2_steer_close ends it after its last job; `exl2 steer` makes such files
-   from two lists of texts. A job names up to four and their factors (job_desc.steers); a negative factor turns the mood
-   around. A slider in the game sets the factor of the next job. In a pass each row has its own: its bits depend on its
-   own vectors and factors, and rows without have the bits that they have in a model without. Jobs may have adapters and
-   control vectors.
+   Control vectors, or moods: after each layer a vector, times a factor, is added to the residual. So a character
+   becomes afraid or drunk without a word in the prompt. A model that is opened with steer_max has room for that many
+   control vectors. exl2_model_measure counts it: 4 bytes for each value of the residual of each layer; a GPU needs the
+   same again, and 16 vectors for the rows of a pass. exl2_steer_make makes a control vector from a file (GGUF of
+   llama.cpp, or safetensors) or from arrays; `exl2 steer` makes such files from two lists of texts. exl2_steer_get
+   describes it, and exl2_steer_close ends it after its last job. A job names up to four of them with their factors
+   (job_desc.steers); a negative factor reverses the mood. A slider in the game sets the factor of the next job. A row's
+   bits depend on its own vectors and factors alone, and a row without any has the bits that it has in a model without
+   control vectors. A job may have adapters and control vectors.
 
-   They belong to the set of adapters: K and V are found for the same vectors with the same factors alone, snapshots
-   name them by content_id and factor, `resume` needs the same ones, a drafter guesses without them. So a mood that
-   changes between two replies computes the history again, and one that comes back finds what is still cached. They stay
-   in host memory while a model is parked. A GPU gets a vector with the first pass that has a row with it.
+   Control vectors and their factors are part of a job's set of adapters. K and V are found only for the same set.
+   Snapshots name a vector by its content_id and factor, and `resume` needs the same ones. A drafter guesses without
+   them. If a mood changes between two replies, the history is computed again; if it changes back, the job finds what is
+   still cached. Control vectors stay in host memory while a model is parked. A GPU gets a vector with the first pass
+   that has a row with it.
 
    7. TEXT
 
@@ -725,9 +733,10 @@
    would be computed in the same way and kept alike: same release, cache format, cache.full, number of experts, angles
    of RoPE, and group of CPU paths or kind of GPU (section 3). The angles change with rope_scale, rope_alpha,
    yarn_factor and, with some models, context_max. Else the history is restored alone, a log line says so
-   (EXL2_LOG_ID_SNAPSHOT_KV), tokens_cached is 0, and the next job computes them again. So it is with saves of releases
-   up to 0.2.0 (EXL2_LOG_ID_SNAPSHOT_EARLIER). K and V from a snapshot are found by that session and its forks only.
-   Bytes may come from anywhere: damaged ones are rejected, and the session stays as it was.
+   (EXL2_LOG_ID_SNAPSHOT_KV), tokens_cached is 0, and the next job computes them again. The same happens to saves of
+   builds whose content_id did not cover all weights (EXL2_LOG_ID_SNAPSHOT_EARLIER). K and V from a snapshot are found
+   by that session and its forks only. Bytes may come from anywhere: damaged ones are rejected, and the session stays as
+   it was.
 
    After a job the history holds its prompt and the tokens that were delivered. The end token is included; the tokens of
    a cut stop string are not. After a cancel it holds what was delivered before.
@@ -898,8 +907,8 @@
    A model for pictures has a tower, which makes rows of a picture: vectors that stand in the prompt as tokens do. Set
    exl2_model_desc.vision.images to the number of pictures that are open at a time, and the tower is loaded: on the GPU
    of the model, if it has one. SmolVLM, Idefics 3, Qwen2-VL, Qwen2.5-VL, Qwen3-VL, Gemma 3, Mistral 3, Pixtral and
-   LLaVA see. On several GPUs the first one has the tower. On a GPU Gemma 3 and Qwen3-VL do not see together with
-   adapters, and no model sees where the CPU computes MLPs.
+   LLaVA have towers. On several GPUs the first one has the tower; if they share columns, the CPU has it. On a GPU,
+   Gemma 3 and Qwen3-VL with both vision.images and lora_max are UNSUPPORTED.
 
        exl2_image image;                                     // pixels: of a decoder, or of a render target
        exl2_image_make(e, &(exl2_image_desc){ .model = m, .format = EXL2_PIXELS_RGBX8, .width = w, .height = h,
@@ -1336,8 +1345,8 @@ typedef struct exl2_event { /* pointers are valid until the callback returns, or
     const exl2_alt *alts;     /* [token_count, alts_per_token] the likeliest tokens; NULL if the job asks for none */
     uint32_t alts_per_token;
     const float *logsumexp;   /* [token_count] with score_prompt; logit = logprob + logsumexp */
-    const float *values;      /* EMBEDDING: [value_count] the vector of the prompt (exl2_embed_desc); as many as */
-    uint32_t value_count;     /* exl2_model_info.hidden */
+    const float *values;      /* EMBEDDING: [value_count] the vector of the prompt (exl2_embed_desc) */
+    uint32_t value_count;     /* EMBEDDING: exl2_model_info.hidden */
     float progress;           /* LOAD, PREFILL, IMAGE: 0..1 */
     exl2_stop stop;           /* DONE */
     exl2_result result;       /* DONE; LOAD, IMAGE: PENDING before the last one */
@@ -1368,10 +1377,11 @@ typedef struct exl2_engine_stats {
     uint64_t allocations;                                 /* calls of alloc_fn so far */
     uint32_t pages_total, pages_used, pages_shared;       /* of 64 tokens, all models; used: by running jobs; shared: */
     uint32_t pages_cached;                                /* by 2 or more; cached: by none, with K and V of old text */
-    uint32_t pages_host;                                  /* in the second tier (cache.host_bytes) now; of those */
+    uint32_t pages_host;                                  /* in the second tier (cache.host_bytes) now */
     uint32_t jobs_active, jobs_waiting;
-    uint64_t pages_out, pages_in;                         /* that were evicted, copied there; and copied back */
-    uint64_t evictions, preemptions;                      /* cached pages that were given to other text; jobs */
+    uint64_t pages_out, pages_in;                         /* pages copied to the second tier so far; copied back */
+    uint64_t evictions, preemptions;                      /* cached pages that were given to other text; jobs that a job
+                                                             of a higher priority has made wait again */
     uint64_t steps, forwards, tokens_in, tokens_out;      /* tokens_in: prompt tokens computed; tokens_out: new */
     uint64_t forced_tokens;                               /* part of tokens_out that grammars forced, not sampled */
     uint64_t drafted, accepted;                           /* tokens that drafts guessed; part of tokens_out from them */
@@ -1387,7 +1397,8 @@ EXL2_API bool exl2_next_event(exl2_engine *e, exl2_event *out);
 /* [A nb] Statistics as of the end of the last call that changed them. */
 EXL2_API void exl2_stats(const exl2_engine *e, exl2_engine_stats *out);
 #ifndef EXL2_NO_THREADS
-/* [E wait] Starts a thread that does the work of exl2_step (section 5). STATE: it runs already. BUDGET. */
+/* [E wait] Starts a thread that does the work of exl2_step (section 5). STATE: it runs already. MEMORY: the system has
+   no thread left. BUDGET: the memory of its events exceeds host_bytes_max. */
 EXL2_API exl2_result exl2_worker_start(exl2_engine *e);
 /* [E wait] Ends that thread, and delivers what it has made for callbacks, of paused jobs, too; exl2_step goes on with
    its jobs. STATE: none runs. */
@@ -1425,28 +1436,28 @@ typedef struct exl2_vision_desc {
     uint32_t _end_canary;
 } exl2_vision_desc;
 
-/* A model folder has config.json, one or more .safetensors files (all are read, or those that
-   model.safetensors.index.json names), and, for text, tokenizer.json, tokenizer_config.json (with the chat template; or
-   chat_template.jinja) and generation_config.json. Without a tokenizer the model still loads: its jobs use ids. */
 typedef struct exl2_card {     /* a GPU that computes a model, or some of its layers */
     uint32_t device;           /* index in exl2_engine_desc.devices */
-    uint64_t bytes_max;        /* bytes of this model there, at most; 0 = what is free. Too little on all: BUDGET */
-    float share;               /* how much of the weights, relative to the other cards; 0 = as fast as its memory is. Of
-                                  all cards, or of none */
+    uint64_t bytes_max;        /* most bytes of this model there; 0 = what is free. BUDGET: all have too little room */
+    float share;               /* its part of the weights, relative to the shares of the other cards; 0 = by the speed
+                                  of its memory. Set it for all cards or for none */
 } exl2_card;
 
-/* How several cards share a model (section 5) */
+/* How several cards share a model (section 3). */
 typedef enum exl2_split {
     EXL2_SPLIT_LAYERS,         /* each has some of the layers */
     EXL2_SPLIT_COLUMNS         /* each has some columns of every matrix, and heads: all compute each token together */
 } exl2_split;
 
-/* What a model does that is larger than its GPU's memory (section 6) */
+/* What happens to a model that is larger than its GPU's memory (section 6). */
 typedef enum exl2_offload {
     EXL2_OFFLOAD_NONE,         /* it does not load: BUDGET */
-    EXL2_OFFLOAD_AUTO          /* the CPU computes MLPs, or experts, of its last layers: as few as must be */
+    EXL2_OFFLOAD_AUTO          /* the CPU computes MLPs, or experts, of its last layers: of as few as possible */
 } exl2_offload;
 
+/* A model folder has config.json, one or more .safetensors files (all are read, or those that
+   model.safetensors.index.json names), and, for text, tokenizer.json, tokenizer_config.json (with the chat template; or
+   chat_template.jinja) and generation_config.json. Without a tokenizer the model still loads: its jobs use ids. */
 typedef struct exl2_model_desc {
     uint32_t _start_canary;
     const char *path;          /* the model folder, UTF-8 */
@@ -1470,12 +1481,13 @@ typedef struct exl2_model_desc {
     const exl2_card *cards;    /* [card_count] different GPUs, each with its part of the model, in this order; copied.
                                   NULL = exl2_engine_info.device alone */
     uint32_t card_count;       /* at most EXL2_DEVICES_MAX and the number of layers */
-    bool split_auto;           /* card_count is 0: the engine chooses the cards, as few as hold the model (section 5) */
-    exl2_split split;          /* COLUMNS: of all cards, which are of one kind and reach each other's memory */
+    bool split_auto;           /* with card_count 0: the engine chooses the fewest GPUs with room for it (section 3) */
+    exl2_split split;          /* COLUMNS needs cards of one kind that reach each other's memory */
     exl2_offload offload;      /* no effect on a model that runs on the CPU */
     uint32_t host_mlps;        /* AUTO: layers, the last ones of each GPU, whose MLPs the CPU computes; 0 = as few as
                                   the caps allow */
-    bool host_prompts;         /* the CPU computes rows of prompts there, too, in half of the host memory (section 6) */
+    bool host_prompts;         /* AUTO: the CPU computes these MLPs for rows of prompts, too: slow, but they need half
+                                  of the host memory (section 6) */
     exl2_vision_desc vision;   /* pictures as input */
     exl2_event_fn on_event;    /* LOAD events; its result is ignored */
     void *user;
@@ -1493,8 +1505,8 @@ typedef struct exl2_card_info { /* what lies on one GPU of a model */
     uint32_t device;           /* index in exl2_engine_info.devices */
     uint32_t first_layer, layers;
     uint64_t weight_bytes, cache_bytes, scratch_bytes;
-    uint32_t host_mlps;        /* of so many of its last layers, the CPU computes the MLPs, */
-    bool host_prompts;         /* of rows of prompts, too */
+    uint32_t host_mlps;        /* number of its last layers whose MLPs the CPU computes */
+    bool host_prompts;         /* the CPU computes these MLPs for rows of prompts, too */
     float columns;             /* its share of the columns of these layers; 1 = all */
 } exl2_card_info;
 
@@ -1518,7 +1530,7 @@ typedef struct exl2_model_info { /* constant once the headers are read, but for 
     uint32_t windowed[EXL2_LAYERS_MAX / 32]; /* bit i % 32 of word i / 32: layer i has the window */
     exl2_rope_info ropes[2];   /* [rope_count] of all layers; of layers with a window, where that differs */
     uint32_t rope_count;       /* 0: learned positions */
-    bool needs_bos;            /* without BOS before the first text its words are bad; see section 6 */
+    bool needs_bos;            /* the model writes nonsense unless its text begins with BOS (section 6) */
     bool tower_skipped;        /* a model for pictures, too: vision.images is 0, so its text model alone is loaded */
     bool parallel;             /* attention and MLP read the same input */
     uint32_t vocab, hidden, layers, heads, kv_heads, context_max;
@@ -1529,10 +1541,10 @@ typedef struct exl2_model_info { /* constant once the headers are read, but for 
     uint64_t tower_bytes;      /* weights of the tower, a part of weight_bytes */
     uint64_t image_bytes;      /* part of scratch_bytes that the tower and pictures need */
     uint64_t device_bytes;     /* part of the sum on GPUs; 0 = the model runs on the CPU */
-    uint32_t host_mlps;        /* layers of a model on GPUs whose MLPs the CPU computes; */
-    bool host_prompts;         /* on some of its GPUs it does so for rows of prompts, too; */
-    uint64_t host_weight_bytes; /* their part of weight_bytes, in host memory: twice what they have, where the GPU
-                                   computes rows of prompts */
+    uint32_t host_mlps;        /* layers of a model on GPUs whose MLPs the CPU computes (section 6) */
+    bool host_prompts;         /* on at least one of its GPUs the CPU computes them for rows of prompts, too */
+    uint64_t host_weight_bytes; /* bytes of these MLPs in host memory, a part of weight_bytes; they lie there twice
+                                   where the GPU computes rows of prompts */
     exl2_card_info cards[EXL2_DEVICES_MAX]; /* [card_count] */
     uint32_t card_count;       /* 0 = the model runs on the CPU */
     uint64_t cache_bytes_per_token; /* of all layers */
@@ -1563,8 +1575,8 @@ typedef struct exl2_arch_info {
     char differs[256];         /* from Llama: "LayerNorm, RoPE in pairs"; "" = only in names, or not supported */
 } exl2_arch_info;
 
-/* [any] The architectures that the engine knows: the supported ones first. false, and *out zeroed: index is too high.
-   Other names are read by their model_type or as Llama, with a warning. */
+/* [A nb] The architectures that the engine knows, the supported ones first. Returns false, with *out zeroed, if the
+   index is too high. A model with another name is read by its model_type, or as Llama, with a warning. */
 EXL2_API bool exl2_arch(uint32_t index, exl2_arch_info *out);
 /* [E wait] Reads headers (for a GPU also group tables); gives the model's facts and the memory that loading needs.
    The default cache shrinks to what host_bytes_max leaves, down to one context; the sum may still exceed the cap. IO,
@@ -1641,15 +1653,15 @@ typedef struct exl2_steer_desc {
 
 typedef struct exl2_steer_info {
     uint8_t content_id[16];    /* of all values and their layers */
-    uint32_t layers;           /* that it has a vector for, which is not 0 */
-    float largest;             /* L2 norm of the longest one */
-    uint64_t bytes;            /* its part of the model's memory, which exl2_model_desc.steer_max has planned */
+    uint32_t layers;           /* number of layers with a vector that is not 0 */
+    float largest;             /* L2 norm of the longest of these vectors */
+    uint64_t bytes;            /* its part of the memory that exl2_model_desc.steer_max has planned */
 } exl2_steer_info;
 
 /* [E wait] Makes a control vector of a file or of arrays. STATE: the model is not ready, or steer_max is 0. BUDGET: as
    many as steer_max are open, or in use by jobs. IO, FORMAT, UNSUPPORTED for the file; ARG for values. */
 EXL2_API exl2_result exl2_steer_make(exl2_engine *e, const exl2_steer_desc *d, exl2_steer *out);
-/* [E nb] What it is. */
+/* [E nb] The control vector's content_id, and the number and norms of its vectors. */
 EXL2_API exl2_result exl2_steer_get(exl2_engine *e, exl2_steer s, exl2_steer_info *out);
 /* [E nb] The handle is stale at once; jobs that have it go on with it. A model's end closes those that are open. */
 EXL2_API exl2_result exl2_steer_close(exl2_engine *e, exl2_steer s);
@@ -2031,7 +2043,7 @@ typedef struct exl2_job_desc {
     exl2_chat_desc chat;       /* how the messages of both prompts are rendered */
     uint32_t max_tokens;       /* 0 = 512, or what is left of the context */
     uint32_t min_tokens;       /* no end token or stop token before this many */
-    uint32_t reserve;          /* new tokens that pages are promised for, again and again; 0 = max_tokens: section 6 */
+    uint32_t reserve;          /* pages are promised for so many new tokens at a time; 0 = for max_tokens (section 6) */
     bool resume;               /* go on with the job of a restored session: same desc, but no prompt */
     bool prefill_only;         /* the job ends when the prompt is in the cache */
     bool score_prompt;         /* PREFILL events carry log-probabilities of the prompt's tokens */
