@@ -1,7 +1,7 @@
 /* cli.h: the subcommands of the program `exl2`. Each gets the arguments after its name and returns the exit code:
    0, 1 (failed, a message was printed to stderr) or 2 (usage).
    takes: argv.
-   gives: one function for each subcommand, cli_exit, cli_mib_bytes. */
+   gives: one function for each subcommand, cli_exit. */
 #ifndef DEMO_CLI_H
 #define DEMO_CLI_H
 
@@ -31,12 +31,6 @@ int cli_vision(int argc, char **argv);
 static inline int cli_exit(args_result r) /* exit code for a result other than ARGS_OK */
 {
     return r == ARGS_HELP ? 0 : CLI_EXIT_USAGE;
-}
-
-/* MiB that the user has given, as bytes; too many become the most that there can be. */
-static inline uint64_t cli_mib_bytes(uint64_t count)
-{
-    return count > UINT64_MAX >> 20 ? UINT64_MAX : count << 20;
 }
 
 #endif

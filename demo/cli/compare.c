@@ -117,7 +117,6 @@ int cli_compare(int argc, char **argv)
     exl2_compare_desc d = { .progress = on_progress, .user = &bar, .error = &error };
     const char *text_file = NULL, *ids_file = NULL;
     uint32_t threads = 0;
-    uint64_t memory = 0;
     static exl2_compare_layer layers[EXL2_LAYERS_MAX];
     bool json = false, by_layer = false;
     ids tokens = { 0 };
@@ -132,8 +131,8 @@ int cli_compare(int argc, char **argv)
         { "--rows-of", ARG_U32, &d.row, "N", "tokens of a sequence; longer texts are cut (512)" },
         { "--by-layer", ARG_BOOL, &by_layer, NULL, "of one B: how far its residual is from A's after each layer, and "
           "the KL of A with that layer of B; as slow as half as many comparisons as there are layers" },
-        { "--memory", ARG_U64, &memory, "MIB",
-          "most memory, in MiB; models that do not fit are read layer by layer (no limit)" },
+        { "--memory", ARG_SIZE, &d.host_bytes_max, "SIZE",
+          "most memory, such as 8GB; models that do not fit are read layer by layer (no limit)" },
         { "--json", ARG_BOOL, &json, NULL, "prints JSON" },
         POOL_THREADS_ARG(threads),
     };
@@ -150,7 +149,6 @@ int cli_compare(int argc, char **argv)
     if (parsed != ARGS_OK) {
         return cli_exit(parsed);
     }
-    d.host_bytes_max = cli_mib_bytes(memory);
     d.layers = by_layer ? layers : NULL;
     d.layer_max = EXL2_LAYERS_MAX;
     int code = 1;

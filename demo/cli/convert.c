@@ -191,7 +191,8 @@ int cli_convert(int argc, char **argv)
     const arg flags[] = {
         { "--bpw", ARG_FLOAT, &d.bpw, "X",
           "bits per weight, without the head; --size, --measure-only or --bits may stand for it" },
-        { "--size", ARG_U64, &d.size_bytes, "MIB", "MiB of the whole folder; the head's bits are chosen, too" },
+        { "--size", ARG_SIZE, &d.size_bytes, "SIZE",
+          "most bytes of the whole folder, such as 4.2GB; the head's bits are chosen, too" },
         { "--head-bits", ARG_U32, &d.head_bits, "B", "bits of the output head: 2, 3, 4, 5, 6 or 8 (6; with --size: "
           "chosen)" },
         { "--cal", ARG_TEXTS, &files, "FILE", "text for calibration: .txt, .json with ids, .jsonl with \"text\" or "
@@ -213,14 +214,15 @@ int cli_convert(int argc, char **argv)
           "measurement.json of the same model, or ExLlamaV2's" },
         { "--corrected", ARG_BOOL, &d.corrected, NULL, "each matrix makes up for errors of those before: better at low "
           "rates, about twice the time" },
-        { "--shard-size", ARG_U64, &d.shard_bytes, "MIB", "most MiB of a file of the output (4096)" },
-        { "--memory", ARG_U64, &d.host_bytes_max, "MIB", "most MiB of memory; a model that does not fit is read layer "
-          "by layer (no limit)" },
+        { "--shard-size", ARG_SIZE, &d.shard_bytes, "SIZE", "most bytes of a file of the output (4GiB)" },
+        { "--memory", ARG_SIZE, &d.host_bytes_max, "SIZE",
+          "most memory, such as 8GB; a model that does not fit is read layer by layer (no limit)" },
         { "--json", ARG_BOOL, &json, NULL, "prints JSON" },
         POOL_THREADS_ARG(threads),
         { "--backend", ARG_CHOICE, &backend, "auto|cuda|cpu", "what computes; auto = a GPU if there is one (auto)" },
         { "--device", ARG_NUMBERS, &device, "N", "the GPU, by its index in 'exl2 info' (fastest memory)" },
-        { "--device-memory", ARG_U64, &d.device_bytes_max, "MIB", "most MiB of the GPU's memory (no limit)" },
+        { "--gpu-bytes", ARG_SIZE, &d.device_bytes_max, "SIZE", "most memory to use on the GPU, such as 6.5GB (no "
+          "limit)" },
         { "--kernels", ARG_TEXT, &kernels, "DIR", "folder of compiled GPU kernels (your cache folder)" },
     };
     const args_desc args = { "exl2 convert",
@@ -252,10 +254,6 @@ int cli_convert(int argc, char **argv)
         gpu.index = device.items[0];
         d.device = &gpu;
     }
-    d.device_bytes_max = cli_mib_bytes(d.device_bytes_max);
-    d.shard_bytes = cli_mib_bytes(d.shard_bytes);
-    d.size_bytes = cli_mib_bytes(d.size_bytes);
-    d.host_bytes_max = cli_mib_bytes(d.host_bytes_max);
     d.calibration_files = files.items;
     d.calibration_file_count = files.count;
     v.has_files = files.count > 0 || d.random_ids;

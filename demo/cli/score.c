@@ -257,7 +257,7 @@ static bool score_by_layer(score *s, sum *file)
     exl2_token *tokens = memory_take(windows * row, sizeof *tokens);
     float *nll = memory_take(windows * row, sizeof *nll);
     exl2_compare_desc d = { .a_dir = o->path, .tokens = tokens, .row = (uint32_t)row, .nll = nll,
-                            .host_bytes_max = cli_mib_bytes(o->memory), .progress = on_layer, .user = &s->host->bar,
+                            .host_bytes_max = o->memory, .progress = on_layer, .user = &s->host->bar,
                             .parallel = pool_hook(s->host->pool), .error = &error };
     for (size_t i = 0; i < windows; i++) { /* all but the last one have `row` tokens */
         size_t begin = i * stride, some = count - begin < length ? count - begin : length;
@@ -409,10 +409,10 @@ static args_result check_memory(const args_desc *d, const score_options *o)
         { "--context", m->context_max > 0 }, { "--rope-scale", m->rope_scale > 0 },
         { "--rope-alpha", m->rope_alpha > 0 }, { "--yarn", m->yarn_factor > 0 }, { "--cache", o->host.cache > 0 },
         { "--cache-tokens", o->host.cache_tokens > 0 },
-        { "--cache-host", o->host.cache_host.count > 0 }, { "--experts", o->host.experts > 0 },
+        { "--cache-host", o->host.cache_host > 0 }, { "--experts", o->host.experts > 0 },
         { "--backend cuda", o->host.backend == HOST_CUDA }, { "--device", o->host.device.count > 0 },
         { "--cards", o->host.cards.count > 0 }, { "--split", o->host.split > 0 },
-        { "--gpu-bytes", o->host.gpu_bytes.count > 0 }, { "--host-mlps", o->host.host_mlps > 0 },
+        { "--gpu-bytes", o->host.gpu_bytes > 0 }, { "--host-mlps", o->host.host_mlps > 0 },
         { "--host-prompts", o->host.host_prompts },
     };
     for (size_t i = 0; o->memory && i < ARGS_COUNT(others); i++) {
@@ -480,8 +480,8 @@ int cli_score(int argc, char **argv)
         { "--bos", ARG_BOOL, &o.bos, NULL, "begins each window with BOS, so that its first token is scored, too" },
         { "--by-position", ARG_BOOL, &o.by_position, NULL,
           "also prints figures by the number of tokens before a token" },
-        { "--memory", ARG_U64, &o.memory, "MIB",
-          "most memory, in MiB; a model that does not fit is read layer by layer, on the CPU (no limit)" },
+        { "--memory", ARG_SIZE, &o.memory, "SIZE",
+          "most memory, such as 8GB; a model that does not fit is read layer by layer, on the CPU (no limit)" },
         { "--top", ARG_U32, &o.top, "K", "with --json: prints the K largest logits of each position" },
         HOST_LORA_ARG(o.host),
         HOST_STEER_ARG(o.host),

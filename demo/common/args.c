@@ -102,21 +102,24 @@ static bool read_numbers(const char *text, arg_numbers *out)
     return *stop == 0;
 }
 
-/* Bytes that follow a number: of "KB", "MB" or "GB", in capitals or not, with or without the B; 1 without a unit. *stop
-   points to the unit, then behind it. */
+/* Bytes of the unit at *stop, which then points behind it: KB, MB and GB, or KiB, MiB and GiB, in capitals or not, with
+   or without the B. 1 without a unit. */
 static uint64_t read_unit(const char **stop)
 {
     static const char letters[] = "kmgKMG";
-    static const uint64_t bytes[] = { 1000, 1000000, 1000000000 };
+    static const uint64_t decimal[] = { 1000, 1000000, 1000000000 };
     const char *letter = **stop ? strchr(letters, **stop) : NULL;
     if (!letter) {
         return 1;
     }
-    *stop += (*stop)[1] == 'B' || (*stop)[1] == 'b' ? 2 : 1;
-    return bytes[(letter - letters) % 3];
+    uint32_t power = (uint32_t)(letter - letters) % 3;
+    bool binary = (*stop)[1] == 'i' || (*stop)[1] == 'I';
+    *stop += 1 + binary;
+    *stop += **stop == 'B' || **stop == 'b';
+    return binary ? (uint64_t)1024 << 10 * power : decimal[power];
 }
 
-/* A size such as 8GB, 6.5g or 4096, of whole bytes; *stop points after it. */
+/* A size such as 8GB, 6.5g, 900MiB or 4096, of whole bytes; *stop points after it. */
 static bool read_size(const char *text, uint64_t *out, const char **stop)
 {
     uint64_t whole, part = 0, digits = 1;
@@ -132,11 +135,11 @@ static bool read_size(const char *text, uint64_t *out, const char **stop)
             return false;
         }
     }
-    uint64_t unit = read_unit(stop), rest = part * (unit / digits);
-    if (unit % digits || whole > (UINT64_MAX - rest) / unit) { /* parts of a byte; too large */
+    uint64_t unit = read_unit(stop), rest = part * unit; /* below 2^60 */
+    if (rest % digits || whole > (UINT64_MAX - rest / digits) / unit) { /* parts of a byte; too large */
         return false;
     }
-    *out = whole * unit + rest;
+    *out = whole * unit + rest / digits;
     return true;
 }
 
@@ -259,6 +262,10 @@ static args_result store_value(const args_desc *d, const arg *a, const char *tex
         }
         *(uint64_t *)a->value = number;
         return ARGS_OK;
+    case ARG_SIZE:
+        return read_size(text, a->value, &stop) && !*stop
+                   ? ARGS_OK
+                   : args_wrong(d, "%s must be a size such as 8GB, 6.5GB or 900MiB, not '%s'", a->name, text);
     case ARG_FLOAT:
         return read_float(text, a->value) ? ARGS_OK : args_wrong(d, "%s must be a number, not '%s'", a->name, text);
     case ARG_NUMBERS:
@@ -269,7 +276,7 @@ static args_result store_value(const args_desc *d, const arg *a, const char *tex
     case ARG_SIZES:
         return read_sizes(text, a->value)
                    ? ARGS_OK
-                   : args_wrong(d, "%s must be at most %d sizes such as 8GB or 6.5GB, separated by commas, not '%s'",
+                   : args_wrong(d, "%s must be at most %d sizes such as 8GB or 900MiB, separated by commas, not '%s'",
                                 a->name, ARGS_LIST_MAX, text);
     case ARG_FLOATS:
         return read_floats(text, a->value)

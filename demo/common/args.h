@@ -21,7 +21,7 @@ typedef struct arg_numbers { /* "1,8,16" */
     uint32_t count;
 } arg_numbers;
 
-typedef struct arg_sizes { /* "8GB,6.5g,900MB,4096": bytes */
+typedef struct arg_sizes { /* "8GB,6.5g,900MiB,4096": bytes */
     uint64_t items[ARGS_LIST_MAX];
     uint32_t count;
 } arg_sizes;
@@ -37,6 +37,7 @@ typedef enum arg_kind {
     ARG_TEXTS,   /* arg_texts; of the last positional argument: all that follow, too */
     ARG_U32,     /* uint32_t */
     ARG_U64,     /* uint64_t */
+    ARG_SIZE,    /* uint64_t: bytes, as "8GB", "6.5g", "900MiB" or "4096" */
     ARG_FLOAT,   /* float */
     ARG_NUMBERS, /* arg_numbers */
     ARG_SIZES,   /* arg_sizes */

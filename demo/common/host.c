@@ -121,14 +121,6 @@ static bool list_cards(host *h, const host_options *o, exl2_device_desc *devices
                       : "--device names one GPU; --cards names several\n", stderr);
         return false;
     }
-    if (o->cache_host.count > 1) {
-        fputs("--cache-host is one size\n", stderr);
-        return false;
-    }
-    if (o->gpu_bytes.count > 1) {
-        fputs("--gpu-bytes is one size; --card-bytes has one for each of --cards\n", stderr);
-        return false;
-    }
     if ((o->host_mlps || o->host_prompts) && o->offload == HOST_OFFLOAD_NONE) {
         fprintf(stderr, "--host-%s and --offload none contradict each other\n", o->host_mlps ? "mlps" : "prompts");
         return false;
@@ -170,8 +162,7 @@ bool host_open(host *h, const host_options *o)
     uint32_t device_count;
     *h = (host){ .pool = pool_open(o->threads), .says_place = o->says_place, .experts = o->experts,
                  .cache = o->cache, .cache_tokens = o->cache_tokens, .full_cache = o->full_cache,
-                 .cache_host = o->cache_host.count ? o->cache_host.items[0] : 0,
-                 .lora_texts = o->loras, .steer_texts = o->steers,
+                 .cache_host = o->cache_host, .lora_texts = o->loras, .steer_texts = o->steers,
                  .offload = o->offload == HOST_OFFLOAD_AUTO ? EXL2_OFFLOAD_AUTO : EXL2_OFFLOAD_NONE,
                  .host_mlps = o->host_mlps, .host_prompts = o->host_prompts };
     if (o->threads > POOL_WIDTH_MAX) {
@@ -196,8 +187,7 @@ bool host_open(host *h, const host_options *o)
                            .devices = devices, .device_count = device_count,
                            .max_jobs = o->max_jobs, .max_sessions = o->max_sessions,
                            .parallel = pool_hook(h->pool), .zones = o->zones, .host_bytes_max = o->bytes_max,
-                           .device_bytes_max = o->gpu_bytes.count ? o->gpu_bytes.items[0] : 0,
-                           .open_error = &error };
+                           .device_bytes_max = o->gpu_bytes, .open_error = &error };
     d.kernel_cache = kernel_folder_hook(&h->kernels);
     d.kernel_cache.load = o->first_start ? NULL : d.kernel_cache.load;
     d.log.line = on_line;

@@ -30,7 +30,7 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
     uint32_t offload;    /* as --offload lists it: HOST_OFFLOAD_AUTO, HOST_OFFLOAD_NONE */
     uint32_t host_mlps;  /* layers whose MLPs the CPU computes; 0 = as few as the caps allow */
     bool host_prompts;   /* for rows of prompts, too */
-    arg_sizes gpu_bytes; /* cap of the engine's memory on each GPU; empty, or one */
+    uint64_t gpu_bytes;  /* cap of the engine's memory on each GPU; 0 = no cap */
     const char *draft;   /* folder of the model that guesses, or DIR@N: it lies on GPU N; NULL: none */
     uint32_t cpu_path;   /* exl2_cpu_path */
     uint32_t threads;
@@ -38,7 +38,7 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
     uint32_t cache;      /* exl2_kv */
     uint64_t cache_tokens; /* 0 = what the program needs */
     bool full_cache;     /* exl2_cache_desc.full */
-    arg_sizes cache_host; /* host memory for pages that a GPU has no room for; empty, or one */
+    uint64_t cache_host; /* bytes of host memory for pages that a GPU has no room for */
     uint64_t bytes_max;  /* cap of the engine's host memory; 0 = no cap */
     arg_texts loras;     /* --lora: adapters of every job */
     arg_texts steers;    /* --steer: control vectors of every job */
@@ -62,7 +62,7 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
       "most bytes of the model on each of --cards, such as 8GB (no limit)" },                                         \
     { "--shares", ARG_FLOATS, &(options).shares, "X,..",                                                              \
       "how much of the model each of --cards has (by the speed of its memory)" },                                     \
-    { "--gpu-bytes", ARG_SIZES, &(options).gpu_bytes, "SIZE",                                                         \
+    { "--gpu-bytes", ARG_SIZE, &(options).gpu_bytes, "SIZE",                                                          \
       "most memory to use on a GPU, such as 6.5GB (no limit)" },                                                      \
     { "--offload", ARG_CHOICE, &(options).offload, "auto|none",                                                       \
       "whether the CPU computes MLPs that a GPU has no room for (auto)" },                                            \
@@ -80,7 +80,7 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
     { "--cache", ARG_CHOICE, &(options).cache, "fp16|q8|q6|q4", "format of the KV cache (fp16)" },                    \
     { "--cache-tokens", ARG_U64, &(options).cache_tokens, "N", "tokens of the KV cache (what the program needs)" },   \
     { "--full-cache", ARG_BOOL, &(options).full_cache, NULL, "layers with a window keep K and V of all tokens, too" }, \
-    { "--cache-host", ARG_SIZES, &(options).cache_host, "SIZE",                                                       \
+    { "--cache-host", ARG_SIZE, &(options).cache_host, "SIZE",                                                        \
       "host memory for pages of the cache that a GPU has no room for, such as 4GB (0)" }
 #define HOST_WORK_ARGS(options)                                                                                       \
     POOL_THREADS_ARG((options).threads),                                                                              \

@@ -64,7 +64,7 @@ bool evening_open(evening *e, const evening_options *o)
              && trace_open(&e->trace, o->trace);
     host_options traced = o->host;
     traced.zones = trace_zones(&e->trace);
-    traced.bytes_max = (uint64_t)o->memory_mib << 20;
+    traced.bytes_max = o->memory;
     good = good && host_open(&e->host, &traced);
     if (good && o->turns) {
         script_make(&e->script, o->turns);
@@ -284,7 +284,7 @@ double evening_frame_p99(const evening *e)
 
 uint64_t evening_memory_cap(const evening *e)
 {
-    return e->options->memory_mib ? (uint64_t)e->options->memory_mib << 20 : end_card_plan(&e->host.info);
+    return e->options->memory ? e->options->memory : end_card_plan(&e->host.info);
 }
 
 /* ---- afterwards ---- */

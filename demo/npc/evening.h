@@ -25,7 +25,7 @@
 typedef struct evening_options {
     const char *model, *people, *script, *json, *png, *transcript, *trace;
     uint32_t cpu_us, gpu_us, turns, patrons;
-    uint32_t memory_mib;  /* cap of the engine's memory; 0 = no cap */
+    uint64_t memory;      /* cap of the engine's memory, bytes; 0 = no cap */
     arg_texts loras;      /* NAME=FOLDER[:SCALE]: adapters of people */
     arg_texts moods;      /* NAME=FILE[:FACTOR]: control vectors of people */
     bool worker;
@@ -65,7 +65,7 @@ typedef struct evening_options {
       "an adapter (LoRA) of a person, with factor S (1); may be repeated" },                                       \
     { "--mood", ARG_TEXTS, &(o).moods, "NAME=FILE[:X]",                                                            \
       "a control vector of a person, with factor X (1), which F6 and F7 move; may be repeated" },                  \
-    { "--memory", ARG_U32, &(o).memory_mib, "MIB", "most memory of the engine, in MiB (no limit)" },               \
+    { "--memory", ARG_SIZE, &(o).memory, "SIZE", "most memory of the engine, such as 500MB (no limit)" },          \
     IMAGES_ROOM((o).images, "(0)"),                                                                                \
     HOST_ROPE_ARGS((o).desc),                                                                                      \
     HOST_ARGS((o).host)

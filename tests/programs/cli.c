@@ -121,7 +121,7 @@ static void check_skipping(const char *model, const json_value *ids)
     write_ids("ids.json", ids);
     free(text);
     double all = score_nll(model, "ids.json", 0) * (double)(ids->child_count - 1);
-    CHECK(fabs(score_nll(model, "ids.json' --memory '64", 0) * (double)(ids->child_count - 1) - all) < 0.01);
+    CHECK(fabs(score_nll(model, "ids.json' --memory '64MiB", 0) * (double)(ids->child_count - 1) - all) < 0.01);
     double front = score_nll(model, "prefix.json", 0) * (double)(prefix - 1);
     double rest = score_nll(model, "ids.json", prefix - 1) * (double)(ids->child_count - prefix);
     CHECK(fabs(all - front - rest) < 1e-4 * all);
@@ -428,7 +428,9 @@ static void check_usage(void)
         { "score m --ids-file f --json --top 65", "--top must be at most 64" },
         { "score m --ids-file f --memory 100 --json --top 6", "--top and --memory are both set" },
         { "score m --ids-file f --memory 100 --rope-scale 2", "--rope-scale and --memory are both set" },
-        { "score m --ids-file f --gpu-bytes 6.5x", "--gpu-bytes must be at most 32 sizes such as 8GB or 6.5GB" },
+        { "score m --ids-file f --gpu-bytes 6.5x", "--gpu-bytes must be a size such as 8GB, 6.5GB or 900MiB" },
+        { "score m --ids-file f --gpu-bytes 6GB,8GB", "--gpu-bytes must be a size" },
+        { "score m --ids-file f --cards 0,1 --card-bytes 6GB,8x", "--card-bytes must be at most 32 sizes such as 8GB" },
         { "embed m", "there is no text to embed: give --text" },
         { "embed m --text a --lines f", "give only one of --text" },
         { "embed m --text a --pool max", "--pool must be one of auto|last|mean|first" },
@@ -446,7 +448,8 @@ static void check_usage(void)
         { "convert m o --bpw 4 --lora :2", "loras[0].folder is an empty string" },
         { "convert m o --bits 8", "bits is 8, expected 16" },
         { "convert m o --bits 16 --bpw 4", "bits is 16, so nothing is quantized, and bpw" },
-        { "convert m o --bpw 4 --size 100", "size_bytes and bpw are both given" },
+        { "convert m o --bpw 4 --size 100MB", "size_bytes and bpw are both given" },
+        { "convert m o --bpw 4 --memory 8T", "--memory must be a size" },
         { "convert m o --bpw 1", "bpw must be from 2 to 16" },
         { "convert m o --bpw -1", "bpw must be from 2 to 16" },
         { "convert m o --bpw 4 --head-bits 7", "head_bits is 7" },

@@ -180,7 +180,7 @@ static void wrong_keys(void)
     program_sentence(program_run("--model model --script wrong"), 1, "'hold sideways 3' is no key");
     program_sentence(program_run("--model none --frames 2"), 1, "config.json");
     program_sentence(program_run("--model model --frames 2 --png none/f.png"), 1, "none/f.png cannot be written");
-    program_sentence(program_run("--model model --frames 2 --memory 1"), 1, "host_bytes_max");
+    program_sentence(program_run("--model model --frames 2 --memory 1MiB"), 1, "host_bytes_max");
 }
 
 int main(int argc, char **argv)

@@ -93,7 +93,7 @@ typedef struct parsed {
     const char *model, *out;
     bool json;
     uint32_t max, backend;
-    uint64_t seed;
+    uint64_t seed, memory;
     float top_p;
     arg_texts stops;
     arg_numbers batch, colors;
@@ -114,6 +114,7 @@ static args_result parse(parsed *p, const char *const words[8])
         { "--backend", ARG_CHOICE, &p->backend, "auto|cpu", "" },
         { "--colors", ARG_CHOICES, &p->colors, "red|green|blue", "" },
         { "--room", ARG_SIZES, &p->room, NULL, "" },
+        { "--memory", ARG_SIZE, &p->memory, NULL, "" },
     };
     const args_desc d = { "test",
                           "",
@@ -145,16 +146,22 @@ static void args_sizes(void)
 {
     static const char *const bad[] = { "", "6.5", "1.", ".5g", "6,5,", "6.1234567890g", "5 GB", "GB", "-1", "1e9",
                                        "6.5t", "0.0001k", "18446744073709551616", "18446744073.709551616g", "6.5gBB",
-                                       "2bb" };
+                                       "2bb", "0.0001KiB", "17179869184GiB", "2i", "2iB", "2MiBi" };
+    parsed p;
     CHECK(reads_sizes("8GB,900MB", 8000000000u, 900000000) && reads_sizes("4096", 4096, 0));
     CHECK(reads_sizes("6.5g", 6500000000u, 0) && reads_sizes("6.5GB,0.25k", 6500000000u, 250));
     CHECK(reads_sizes("1.000000001Gb", 1000000001, 0) && reads_sizes("2.500m,3K", 2500000, 3000));
     CHECK(reads_sizes("18446744073709551615", UINT64_MAX, 0));
     CHECK(reads_sizes("18446744073.709551615GB", UINT64_MAX, 0));
+    CHECK(reads_sizes("900MiB,3KiB", 943718400, 3072) && reads_sizes("1.5gib,0.25Ki", 1610612736, 256));
+    CHECK(reads_sizes("17179869183GiB", UINT64_MAX - 1073741823, 0));
     for (size_t i = 0; i < ARGS_COUNT(bad); i++) {
-        parsed p;
         CHECK_INT(parse(&p, WORDS("m", "--room", bad[i])), ARGS_USAGE);
+        CHECK_INT(parse(&p, WORDS("m", "--memory", bad[i])), ARGS_USAGE);
     }
+    CHECK(parse(&p, WORDS("m", "--memory", "64MiB")) == ARGS_OK && p.memory == 67108864);
+    CHECK(parse(&p, WORDS("m", "--memory=0")) == ARGS_OK && p.memory == 0);
+    CHECK_INT(parse(&p, WORDS("m", "--memory", "8GB,9GB")), ARGS_USAGE);
 }
 
 static void args_read(void)
