@@ -461,7 +461,7 @@ EXL2__PRIVATE uint32_t exl2__schedule_loras(exl2__sequence *const *all, uint32_t
     turn = any[turn] ? turn : EXL2__LORA_ROWS_NONE;
     limits->lora_turn[limits->kind] = (uint8_t)turn;
     for (uint32_t i = 0; i < count; i++) {
-        all[i]->apart = exl2__schedule_lora_rows(all[i], limits->kind) != turn;
+        all[i]->apart = (uint32_t)exl2__schedule_lora_rows(all[i], limits->kind) != turn; /* enums of MSVC are signed */
     }
     bool few = turn != EXL2__LORA_ROWS_NONE && limits->kind == EXL2__ROWS_SAMPLED;
     return few ? exl2__min32(limits->rows, limits->lora_rows) : limits->rows;
