@@ -442,8 +442,10 @@ int main(int argc, char **argv)
         parsed = args_wrong(&d, "--seconds must be 1 to 3600, --cpu-us and, without --render, --gpu-us at least 1");
     } else if (parsed == ARGS_OK && (o.render_ms < 0 || o.render_ms > 1000 || (o.render_ms > 0 && o.png))) {
         parsed = args_wrong(&d, "--render must be 0 to 1000, and has no picture (--png)");
-    } else if (parsed == ARGS_OK && (o.prompt > PROMPT_MAX || (o.csv && !(o.render_ms > 0)))) {
-        parsed = args_wrong(&d, "--prompt must be at most 8192, and --csv needs --render");
+    } else if (parsed == ARGS_OK && o.prompt > PROMPT_MAX) {
+        parsed = args_wrong(&d, "--prompt must be at most %u", PROMPT_MAX);
+    } else if (parsed == ARGS_OK && o.csv && !(o.render_ms > 0)) {
+        parsed = args_wrong(&d, "--csv needs --render");
     }
     if (parsed == ARGS_OK && (o.speakers == 0 || o.speakers > SPEAKERS_MAX)) {
         parsed = args_wrong(&d, "--speakers must be 1 to 64");

@@ -280,11 +280,12 @@ int main(int argc, char **argv)
     static talk t;
     static char system[4096], line[1024];
     exl2_error error = { EXL2_OK, 0, "" };
-    if (argc != 2 && argc != 3) {
-        fputs("usage: tools MODEL [SEED]\n", stderr);
+    char *end = "";
+    t.seed = argc == 3 ? strtoull(argv[2], &end, 10) : 1;
+    if ((argc != 2 && argc != 3) || *end) {
+        fputs("usage: tools MODEL [SEED], with a whole number as the seed\n", stderr);
         return 2;
     }
-    t.seed = argc == 3 ? strtoull(argv[2], NULL, 10) : 1;
     exl2_result r = exl2_open(&(exl2_engine_desc){ .open_error = &error }, &t.e);
     r = r < 0 ? r : exl2_model_load(t.e, &(exl2_model_desc){ .path = argv[1] }, &t.m);
     r = r < 0 ? r : exl2_model_get(t.e, t.m, &t.info);

@@ -76,7 +76,7 @@ int main(int argc, char **argv)
             nearest = subcommands[i].name;
         }
     }
-    fprintf(stderr, "unknown command '%s'%s%s; see 'exl2 --help'\n", argv[1], nearest ? ", did you mean " : "",
-            nearest ? nearest : "");
+    fprintf(stderr, "unknown command '%s'%s%s%s; see 'exl2 --help'\n", argv[1], nearest ? " (did you mean " : "",
+            nearest ? nearest : "", nearest ? "?)" : "");
     return CLI_EXIT_USAGE;
 }

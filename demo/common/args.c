@@ -339,7 +339,8 @@ static args_result unknown_flag(const args_desc *d, const char *given, size_t by
         least = distance;
         used += (size_t)snprintf(meant + used, sizeof meant - used, "%s%.40s", used ? " or " : "", d->flags[i].name);
     }
-    return args_wrong(d, "unknown flag '%.*s'%s%s", (int)bytes, given, used ? ", did you mean " : "", meant);
+    return args_wrong(d, "unknown flag '%.*s'%s%s%s", (int)bytes, given, used ? " (did you mean " : "", meant,
+                      used ? "?)" : "");
 }
 
 /* Is the flag given by its name, or by a shorter one that is accepted, too? */

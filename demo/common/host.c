@@ -121,6 +121,14 @@ static bool list_cards(host *h, const host_options *o, exl2_device_desc *devices
                       : "--device names one GPU; --cards names several\n", stderr);
         return false;
     }
+    if (cards && o->backend == HOST_CPU) {
+        fputs("--cards and --backend cpu contradict each other\n", stderr);
+        return false;
+    }
+    if (o->split == HOST_SPLIT_COLUMNS && cards < 2) {
+        fputs("--split columns needs two GPUs or more in --cards\n", stderr);
+        return false;
+    }
     if ((o->host_mlps || o->host_prompts) && o->offload == HOST_OFFLOAD_NONE) {
         fprintf(stderr, "--host-%s and --offload none contradict each other\n", o->host_mlps ? "mlps" : "prompts");
         return false;
@@ -195,6 +203,13 @@ bool host_open(host *h, const host_options *o)
     uint64_t start = clock_ns();
     if (exl2_open(&d, &h->engine) < 0) {
         fprintf(stderr, "%s\n", error.text);
+        host_close(h);
+        return false;
+    }
+    exl2_engine_info info;
+    exl2_engine_get(h->engine, &info);
+    if (h->card_count && info.backend == EXL2_BACKEND_CPU) {
+        fprintf(stderr, "--cards names GPUs, but models run on the CPU here: %s\n", h->why_cpu);
         host_close(h);
         return false;
     }
@@ -286,7 +301,11 @@ bool host_load_draft(host *h, const char *path, uint32_t sequences, exl2_model *
 {
     char folder[1024];
     size_t bytes = h->has_draft_card ? (size_t)(strrchr(path, '@') - path) : strlen(path);
-    snprintf(folder, sizeof folder, "%.*s", (int)(bytes < sizeof folder ? bytes : sizeof folder - 1), path);
+    if (bytes >= sizeof folder) {
+        fprintf(stderr, "the path of --draft is longer than %zu bytes\n", sizeof folder - 1);
+        return false;
+    }
+    snprintf(folder, sizeof folder, "%.*s", (int)bytes, path);
     exl2_model_desc d = { .path = folder, .context_max = h->info.context_max, .on_event = on_load, .user = h,
                           .cards = &h->draft_card, .card_count = h->has_draft_card };
     d.cache.tokens = (uint64_t)d.context_max * sequences;

@@ -146,7 +146,7 @@ static bool check(const args_desc *d, const serve_options *o)
     bool loopback = strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0 || strcmp(address, "[::1]") == 0
                  || strcmp(address, "localhost") == 0;
     if (!o->models.count && !o->folder) {
-        args_wrong(d, "MODEL is missing; or give --models DIR, and load one later");
+        args_wrong(d, "MODEL is missing (or give --models DIR and load a model later)");
     } else if (o->models.count > SERVER_MODELS_MAX) {
         args_wrong(d, "at most %u models can be served", SERVER_MODELS_MAX);
     } else if (o->port > 65535) {

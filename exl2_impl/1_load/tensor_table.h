@@ -130,8 +130,9 @@ EXL2__PRIVATE exl2_result exl2__tensors_reject_file(exl2__ctx *c, const exl2__te
     return printable > 8 /* the size of a header is no text */
                ? exl2__fail(c, EXL2_ERR_FORMAT, "%s: not a safetensors file, but a text that begins with \"%s\"",
                             f->name, begin)
-               : exl2__fail(c, EXL2_ERR_FORMAT, "%s: not a safetensors file (header of %llu bytes in a file of %llu)",
-                            f->name, (unsigned long long)header_bytes, (unsigned long long)f->bytes);
+               : exl2__fail(c, EXL2_ERR_FORMAT, "%s: not a safetensors file, or a truncated one (header of %llu "
+                            "bytes in a file of %llu)", f->name, (unsigned long long)header_bytes,
+                            (unsigned long long)f->bytes);
 }
 
 /* Reads the size of a header, and allocates room for its text. */

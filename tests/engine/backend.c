@@ -214,7 +214,7 @@ static void test_prebuilt(void)
     static const struct {
         int arch, serves; /* 1: the GPU, 0: the CPU */
     } rows[] = { { 75, 1 }, { 80, 0 }, { 86, 1 }, { 89, 1 }, { 90, 1 }, { 91, 0 }, { 100, 0 }, { 120, 1 }, { 121, 1 } };
-    static const uint32_t archs[] = { 75, 86, 90, 120 }, odd[] = { 87 };
+    static const uint32_t archs[] = { 75, 86, 90, 120 }, odd[] = { 87 }, old = 70;
     bool on_gpu;
     machine_drop_cache();
     machine_make();
@@ -235,6 +235,8 @@ static void test_prebuilt(void)
     machine_make();
     CHECK_INT(build(odd, 1), EXL2_ERR_UNSUPPORTED);
     CHECK_TEXT(open_error.text, "this NVRTC (13.0) generates no machine code for compute capability 8.7");
+    CHECK_INT(build(&old, 1), EXL2_ERR_UNSUPPORTED);
+    CHECK_TEXT(open_error.text, "architecture 70 is not supported; the lowest one is 75");
     CHECK_INT(build(archs, 0), EXL2_ERR_ARG);
     exl2_kernel_build_desc converter = { .archs = archs, .arch_count = 1, .converter = true, .error = &open_error };
     converter.into.store = machine_store;

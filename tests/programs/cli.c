@@ -365,7 +365,10 @@ static void case_devices(void)
     }
     CHECK_INT(program_run("bench --probe --backend cpu && grep 'one core reads [1-9]' '%s/out'", folder), 0);
     program_sentence(program_run("generate '%s' --ids 1 --device 0,1", tiny), 1, "--device names one GPU");
-    program_sentence(program_run("generate '%s' --ids 1 --cards 0,1 --backend cpu", tiny), 1, "models run on the CPU");
+    program_sentence(program_run("generate '%s' --ids 1 --cards 0,1 --backend cpu", tiny), 1,
+                     "--cards and --backend cpu contradict each other");
+    program_sentence(program_run("generate '%s' --ids 1 --split columns", tiny), 1,
+                     "--split columns needs two GPUs or more in --cards");
     program_sentence(program_run("generate '%s' --ids 1 --cards 0,1 --shares 1", tiny), 1, "--shares needs a value");
     CHECK_INT(program_run("generate '%s' --ids 1 --max 2 --device 7 --backend cpu", tiny), 0);
 }
@@ -378,12 +381,12 @@ static void check_usage(void)
         { "", "a command is missing" },
         { "sing", "unknown command 'sing'" },
         { "generate", "MODEL is missing" },
-        { "generte m", "unknown command 'generte', did you mean generate; see 'exl2 --help'" },
+        { "generte m", "unknown command 'generte' (did you mean generate?); see 'exl2 --help'" },
         { "sin g", "unknown command 'sin'; see" },
-        { "generate m --temprature 1", "unknown flag '--temprature', did you mean --temperature; see 'exl2 generate" },
-        { "generate m --temp 1", "'--temp', did you mean --template or --temperature or --temperature-last;" },
-        { "chat m --temperatur=0.9", "'--temperatur', did you mean --temperature or --temperature-last;" },
-        { "generate m --penalty-rage 4", "'--penalty-rage', did you mean --penalty-range;" },
+        { "generate m --temprature 1", "unknown flag '--temprature' (did you mean --temperature?); see 'exl2 " },
+        { "generate m --temp 1", "'--temp' (did you mean --template or --temperature or --temperature-last?);" },
+        { "chat m --temperatur=0.9", "'--temperatur' (did you mean --temperature or --temperature-last?);" },
+        { "generate m --penalty-rage 4", "'--penalty-rage' (did you mean --penalty-range?);" },
         { "generate m --nonsense", "unknown flag '--nonsense'; see" },
         { "generate m -t 4", "unknown flag '-t'; see" },
         { "generate m", "give exactly one of --prompt" },

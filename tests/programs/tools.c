@@ -109,7 +109,8 @@ static void check_mistakes(void)
     CHECK_TEXT(out, "there is no tool 'fly', or nothing is said\nthere is no tool 'look', or nothing is said\n");
     free(out);
     program_sentence(program_run("'%s/nowhere'", folder), 1, "config.json");
-    CHECK_INT(program_run(""), 2);
+    program_sentence(program_run(""), 2, "usage: tools MODEL [SEED]");
+    program_sentence(program_run("'%s/model' seven", folder), 2, "a whole number as the seed");
 }
 
 int main(int argc, char **argv)

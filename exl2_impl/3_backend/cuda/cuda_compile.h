@@ -47,6 +47,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_target_pick(exl2__ctx *c, const exl2__cuda_
                                                  exl2__cuda_target *out)
 {
     int archs[EXL2__CUDA_ARCHS_MAX] = { 0 }, count = 0;
+    if (arch < EXL2__CUDA_ARCH_MIN) {
+        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "architecture %u is not supported; the lowest one is %u", arch,
+                          EXL2__CUDA_ARCH_MIN);
+    }
     int result = nvrtc->arch_count(&count);
     if (result == 0 && count > EXL2__CUDA_ARCHS_MAX) {
         return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "NVRTC lists %d architectures; at most %d are expected", count,
