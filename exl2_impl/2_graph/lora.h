@@ -29,7 +29,7 @@ typedef struct exl2__lora_matrix {
     uint32_t rank;   /* 0: nothing */
     float factor;    /* alpha / rank, and the powers of two */
     uint64_t b, a;   /* addresses in the backend's memory */
-    uint32_t shares; /* 1: A is that of the part before, so t is, too */
+    uint32_t shares; /* 1: A is that of the part before, so t is, but for the factor */
     uint32_t unused;
 } exl2__lora_matrix; /* kernels read it, too: exl2k_lora_matrix */
 

@@ -98,8 +98,54 @@ static void check_greedy(const rig *r, const rig_golden_file *g, uint32_t set, u
     }
 }
 
-static void check_case(const char *name)
+/* Writes an adapter of F16 to `dir` with the same numbers in F32, which engines scale before they become F16 again. */
+static void widen(const char *from, const char *dir)
 {
+    char path[1300], header[8192], *p = header;
+    size_t bytes, used = 0;
+    uint64_t begin = 0;
+    snprintf(path, sizeof path, "%s/adapter_config.json", from);
+    char *config = check_read(path, &bytes);
+    snprintf(path, sizeof path, "%s/adapter_config.json", dir);
+    FILE *file = fopen(path, "wb");
+    CHECK(file && fwrite(config, 1, bytes, file) == bytes && fclose(file) == 0);
+    free(config);
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", from);
+    char *data = check_read(path, &bytes);
+    memcpy(&begin, data, sizeof begin);
+    CHECK(begin < sizeof header / 2);
+    while (used < begin) { /* all types, and the numbers of all data_offsets, which are twice as large */
+        char *at = data + 8 + used, *end = at;
+        uint64_t offset = strncmp(at, "_offsets\":[", 11) == 0 ? strtoull(at + 11, &end, 10) : 0;
+        uint64_t after = end != at ? strtoull(end + 1, &end, 10) : 0;
+        bool type = strncmp(at, "\"F16\"", 5) == 0;
+        if (end != at) {
+            p += sprintf(p, "_offsets\":[%llu,%llu", 2 * (unsigned long long)offset, 2 * (unsigned long long)after);
+        } else if (type) {
+            p += sprintf(p, "\"F32\"");
+        } else {
+            *p++ = *at;
+        }
+        used += end != at ? (size_t)(end - at) : type ? 5 : 1;
+    }
+    uint64_t length = (uint64_t)(p - header);
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", dir);
+    file = fopen(path, "wb");
+    CHECK(file && fwrite(&length, 8, 1, file) == 1 && fwrite(header, 1, (size_t)length, file) == length);
+    for (size_t i = 8 + (size_t)begin; i + 2 <= bytes; i += 2) {
+        uint16_t half;
+        memcpy(&half, data + i, sizeof half);
+        float number = exl2__f16_to_f32(half);
+        CHECK(file && fwrite(&number, sizeof number, 1, file) == 1);
+    }
+    CHECK(file && fclose(file) == 0);
+    free(data);
+}
+
+/* wide: the adapter "a" is read as F32. */
+static void check_case(const char *name, bool wide)
+{
+    char dir[] = "/tmp/exl2-lora-XXXXXX", command[64];
     char base[200];
     rig_golden_file g;
     double context = 0, worst = 0;
@@ -108,7 +154,10 @@ static void check_case(const char *name)
     base[exl2__json_text(&g.json, exl2__json_get(&g.json, 0, "base"), base, sizeof base - 1)] = 0;
     exl2__json_f64(&g.json, exl2__json_get(&g.json, 0, "context"), &context);
     rig r = lora_open_base(base, (uint32_t)context, 2);
-    loras[0] = lora_load(&r, lora_path(name, "a"));
+    if (wide && CHECK(mkdtemp(dir) != NULL)) {
+        widen(lora_path(name, "a"), dir);
+    }
+    loras[0] = lora_load(&r, wide ? dir : lora_path(name, "a"));
     FILE *second = fopen(lora_path(name, "b/adapter_config.json"), "rb");
     if (second) {
         fclose(second);
@@ -122,9 +171,11 @@ static void check_case(const char *name)
             check_greedy(&r, &g, set, sequence, &uses);
         }
     }
-    printf("%s: %u sets, within %.2g\n", name, n, worst);
+    printf("%s%s: %u sets, within %.2g\n", name, wide ? " in F32" : "", n, worst);
     rig_close(&r);
     rig_golden_close(&g);
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    CHECK(!wide || system(command) == 0);
 }
 
 static void check_refused(const char *base, const char *name, const char *word)
@@ -145,8 +196,10 @@ static void check_goldens(void)
     static const char *const cases[] = { "plain", "two-rslora", "patterns", "fused-phi3", "gemma3-f32", "experts",
                                          "bias-base", "exl2-mixed", "gptq-act-order" };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        check_case(cases[i]);
+        check_case(cases[i], false);
     }
+    check_case("plain", true);
+    check_case("fused-phi3", true); /* parts of B with their own powers of two */
     check_refused("arch/llama", "dora", "use_dora");
     check_refused("arch/llama", "embed-head", "embedding");
 }

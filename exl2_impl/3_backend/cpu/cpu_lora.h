@@ -48,8 +48,11 @@ EXL2__PRIVATE void exl2__cpu_lora_shrink(const exl2__cpu_device *d, exl2__operan
         exl2__real *t = exl2__cpu_lora_t(d, rows, i, part);
         for (uint32_t u = 0; set && u < set->count; u++, t += d->lora.rank_stride) {
             const exl2__lora_matrix *m = exl2__operand_lora(set->uses[u].store, of, part);
-            if (m->rank && m->shares) {
-                memcpy(t, t - d->lora.stride, m->rank * sizeof *t);
+            if (m->rank && m->shares) { /* the same A x; the powers of two of the parts of B may differ */
+                float by = exl2__float_bits(m[-1].factor) << 1 ? m->factor / m[-1].factor : 0;
+                for (uint32_t k = 0; k < m->rank; k++) {
+                    t[k] = t[(ptrdiff_t)k - (ptrdiff_t)d->lora.stride] * (exl2__real)by;
+                }
             } else if (m->rank) {
                 d->ops->shrink((const uint16_t *)(uintptr_t)m->a, exl2__lora_a_stride(in), m->rank, in,
                                x + i * stride, (exl2__real)set->uses[u].scale * (exl2__real)m->factor, t);
