@@ -70,6 +70,9 @@ EXL2__PRIVATE exl2_result exl2__lora_config_check_unsupported(const exl2__fields
         { "trainable_token_indices", "new rows of the embedding are not supported" },
         { "use_qalora", "QALoRA is not supported" },
         { "arrow_config", "routing between adapters is not supported" },
+        { "use_bdlora", "block-diagonal matrices (BD-LoRA) are not supported" },
+        { "kasa_config", "KaSA, which changes the base, is not supported" },
+        { "monteclora_config", "MonteCLoRA is not supported" },
     };
     for (uint32_t i = 0; i < EXL2__COUNT(fields); i++) {
         uint32_t token = exl2__fields_find(f, EXL2__FIELD_NAMES(fields[i].name), NULL);
@@ -86,6 +89,23 @@ EXL2__PRIVATE exl2_result exl2__lora_config_check_unsupported(const exl2__fields
     uint32_t bias = exl2__fields_find(f, EXL2__FIELD_NAMES("bias"), NULL);
     return bias && !exl2__json_is(&f->json, bias, "none") ? exl2__fields_unsupported(f, "bias", bias, "'none'")
                                                            : EXL2_OK;
+}
+
+/* Ways to begin a training that take a part of the base away and put it into A and B. The pairs belong to a base that
+   peft makes anew whenever it reads such an adapter; with the base as it was they give wrong numbers. */
+EXL2__PRIVATE exl2_result exl2__lora_config_check_begin(const exl2__fields *f)
+{
+    static const char *const ways[] = { "pissa", "corda", "olora", "OLoRA", "loftq", "lora_ga" };
+    uint32_t token = exl2__fields_find(f, EXL2__FIELD_NAMES("init_lora_weights"), NULL);
+    char way[EXL2__TENSORS_NAME_MAX];
+    for (uint32_t i = 0; token && exl2__lora_config_text(&f->json, token, way) && i < EXL2__COUNT(ways); i++) {
+        if (strncmp(way, ways[i], strlen(ways[i])) == 0) { /* "pissa_niter_16" */
+            return exl2__fail(f->c, EXL2_ERR_UNSUPPORTED, "%s: init_lora_weights='%s' is not supported: such an adapter "
+                              "belongs to a base from which a part was taken; save it with peft's "
+                              "path_initial_model_for_weight_conversion, which makes a plain one", f->label, way);
+        }
+    }
+    return EXL2_OK;
 }
 
 EXL2__PRIVATE exl2_result exl2__lora_config_check_kind(const exl2__fields *f, bool dora_wanted, exl2__lora_config *out)
@@ -201,6 +221,7 @@ EXL2__PRIVATE exl2_result exl2__lora_config_read(exl2__ctx *c, const char *dir, 
     EXL2__TRY(exl2__fields_open(c, dir, "adapter_config.json", false, &out->fields));
     exl2_result r = exl2__lora_config_check_kind(&out->fields, dora_wanted, out);
     r = r < 0 ? r : exl2__lora_config_check_unsupported(&out->fields);
+    r = r < 0 ? r : exl2__lora_config_check_begin(&out->fields);
     r = r < 0 ? r : exl2__lora_config_read_numbers(out);
     if (r < 0) {
         exl2__lora_config_close(out);

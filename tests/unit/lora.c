@@ -387,6 +387,11 @@ static void check_configs(void)
     check_config("target_modules", "\"all-linear\"", EXL2_OK, NULL, NULL);
     check_config("fan_in_fan_out", "true", EXL2_OK, NULL, NULL);
     check_config("layer_replication", "[]", EXL2_OK, NULL, NULL);
+    check_config("init_lora_weights", "\"pissa_niter_4\"", EXL2_ERR_UNSUPPORTED, "init_lora_weights", "pissa_niter_4");
+    check_config("init_lora_weights", "\"olora\"", EXL2_ERR_UNSUPPORTED, "init_lora_weights", "olora");
+    check_config("init_lora_weights", "\"gaussian\"", EXL2_OK, NULL, NULL);
+    check_config("use_bdlora", "{\"nblocks\": 2}", EXL2_ERR_UNSUPPORTED, "use_bdlora", NULL);
+    check_config("kasa_config", "{\"beta\": 1}", EXL2_ERR_UNSUPPORTED, "kasa_config", NULL);
     check_config("peft_type", "null", EXL2_ERR_FORMAT, "peft_type", NULL);
     check_config("lora_alpha", "null", EXL2_ERR_FORMAT, "lora_alpha", NULL);
 }
@@ -415,6 +420,10 @@ static void check_all_names(void)
     check_names("base_model.model.model.layers.0.mlp.up_proj", "base_model.model.vision_tower.0.up_proj",
                 EXL2_ERR_UNSUPPORTED, "vision");
     check_names("layers.0.mlp.up_proj", "layers.0.mlp.swiglu.w12", EXL2_ERR_FORMAT, "swiglu");
+    check_names("base_model.model.model.layers.0.mlp.up_proj.lora_A.weight",
+                "base_model.model.lm_head.base_layer.weight", EXL2_ERR_UNSUPPORTED, "head");
+    check_names("model.layers.0.mlp.up_proj.lora_A.weight", "model.embed_tokens.weight", EXL2_ERR_UNSUPPORTED,
+                "embedding");
 }
 
 int main(void)
