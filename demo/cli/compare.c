@@ -131,8 +131,8 @@ int cli_compare(int argc, char **argv)
         { "--rows-of", ARG_U32, &d.row, "N", "tokens of a sequence; longer texts are cut (512)" },
         { "--by-layer", ARG_BOOL, &by_layer, NULL, "of one B: how far its residual is from A's after each layer, and "
           "the KL of A with that layer of B; as slow as half as many comparisons as there are layers" },
-        { "--memory", ARG_SIZE, &d.host_bytes_max, "SIZE",
-          "most memory, such as 8GB; models that do not fit are read layer by layer (no limit)" },
+        { "--memory", ARG_MIB, &d.host_bytes_max, "SIZE",
+          "most memory, in MiB or such as 8GB; models that do not fit are read layer by layer (no limit)" },
         { "--json", ARG_BOOL, &json, NULL, "prints JSON" },
         POOL_THREADS_ARG(threads),
     };

@@ -191,8 +191,8 @@ int cli_convert(int argc, char **argv)
     const arg flags[] = {
         { "--bpw", ARG_FLOAT, &d.bpw, "X",
           "bits per weight, without the head; --size, --measure-only or --bits may stand for it" },
-        { "--size", ARG_SIZE, &d.size_bytes, "SIZE",
-          "most bytes of the whole folder, such as 4.2GB; the head's bits are chosen, too" },
+        { "--size", ARG_MIB, &d.size_bytes, "SIZE",
+          "most bytes of the whole folder, in MiB or such as 4.2GB; the head's bits are chosen, too" },
         { "--head-bits", ARG_U32, &d.head_bits, "B", "bits of the output head: 2, 3, 4, 5, 6 or 8 (6; with --size: "
           "chosen)" },
         { "--cal", ARG_TEXTS, &files, "FILE", "text for calibration: .txt, .json with ids, .jsonl with \"text\" or "
@@ -214,9 +214,10 @@ int cli_convert(int argc, char **argv)
           "measurement.json of the same model, or ExLlamaV2's" },
         { "--corrected", ARG_BOOL, &d.corrected, NULL, "each matrix makes up for errors of those before: better at low "
           "rates, about twice the time" },
-        { "--shard-size", ARG_SIZE, &d.shard_bytes, "SIZE", "most bytes of a file of the output (4GiB)" },
-        { "--memory", ARG_SIZE, &d.host_bytes_max, "SIZE",
-          "most memory, such as 8GB; a model that does not fit is read layer by layer (no limit)" },
+        { "--shard-size", ARG_MIB, &d.shard_bytes, "SIZE",
+          "most bytes of a file of the output, in MiB or such as 4GiB (4096)" },
+        { "--memory", ARG_MIB, &d.host_bytes_max, "SIZE",
+          "most memory, in MiB or such as 8GB; a model that does not fit is read layer by layer (no limit)" },
         { "--json", ARG_BOOL, &json, NULL, "prints JSON" },
         POOL_THREADS_ARG(threads),
         { "--backend", ARG_CHOICE, &backend, "auto|cuda|cpu", "what computes; auto = a GPU if there is one (auto)" },

@@ -480,8 +480,9 @@ int cli_score(int argc, char **argv)
         { "--bos", ARG_BOOL, &o.bos, NULL, "begins each window with BOS, so that its first token is scored, too" },
         { "--by-position", ARG_BOOL, &o.by_position, NULL,
           "also prints figures by the number of tokens before a token" },
-        { "--memory", ARG_SIZE, &o.memory, "SIZE",
-          "most memory, such as 8GB; a model that does not fit is read layer by layer, on the CPU (no limit)" },
+        { "--memory", ARG_MIB, &o.memory, "SIZE",
+          "most memory, in MiB or such as 8GB; a model that does not fit is read layer by layer, on the CPU (no "
+          "limit)" },
         { "--top", ARG_U32, &o.top, "K", "with --json: prints the K largest logits of each position" },
         HOST_LORA_ARG(o.host),
         HOST_STEER_ARG(o.host),

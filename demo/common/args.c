@@ -103,14 +103,14 @@ static bool read_numbers(const char *text, arg_numbers *out)
 }
 
 /* Bytes of the unit at *stop, which then points behind it: KB, MB and GB, or KiB, MiB and GiB, in capitals or not, with
-   or without the B. 1 without a unit. */
-static uint64_t read_unit(const char **stop)
+   or without the B. `alone` without a unit. */
+static uint64_t read_unit(const char **stop, uint64_t alone)
 {
     static const char letters[] = "kmgKMG";
     static const uint64_t decimal[] = { 1000, 1000000, 1000000000 };
     const char *letter = **stop ? strchr(letters, **stop) : NULL;
     if (!letter) {
-        return 1;
+        return alone;
     }
     uint32_t power = (uint32_t)(letter - letters) % 3;
     bool binary = (*stop)[1] == 'i' || (*stop)[1] == 'I';
@@ -119,8 +119,9 @@ static uint64_t read_unit(const char **stop)
     return binary ? (uint64_t)1024 << 10 * power : decimal[power];
 }
 
-/* A size such as 8GB, 6.5g, 900MiB or 4096, of whole bytes; *stop points after it. */
-static bool read_size(const char *text, uint64_t *out, const char **stop)
+/* A size such as 8GB, 6.5g, 900MiB or 4096, of whole bytes; *stop points after it. alone: bytes of a number without a
+   unit. */
+static bool read_size(const char *text, uint64_t alone, uint64_t *out, const char **stop)
 {
     uint64_t whole, part = 0, digits = 1;
     if (!read_u64(text, UINT64_MAX, &whole, stop)) {
@@ -135,7 +136,7 @@ static bool read_size(const char *text, uint64_t *out, const char **stop)
             return false;
         }
     }
-    uint64_t unit = read_unit(stop), rest = part * unit; /* below 2^60 */
+    uint64_t unit = read_unit(stop, alone), rest = part * unit; /* below 2^60 */
     if (rest % digits || whole > (UINT64_MAX - rest / digits) / unit) { /* parts of a byte; too large */
         return false;
     }
@@ -149,7 +150,7 @@ static bool read_sizes(const char *text, arg_sizes *out)
     out->count = 0;
     do {
         const char *start = out->count ? stop + 1 : stop;
-        if (out->count == ARGS_LIST_MAX || !read_size(start, &out->items[out->count], &stop)) {
+        if (out->count == ARGS_LIST_MAX || !read_size(start, 1, &out->items[out->count], &stop)) {
             return false;
         }
         out->count++;
@@ -263,7 +264,8 @@ static args_result store_value(const args_desc *d, const arg *a, const char *tex
         *(uint64_t *)a->value = number;
         return ARGS_OK;
     case ARG_SIZE:
-        return read_size(text, a->value, &stop) && !*stop
+    case ARG_MIB:
+        return read_size(text, a->kind == ARG_MIB ? 1024 * 1024 : 1, a->value, &stop) && !*stop
                    ? ARGS_OK
                    : args_wrong(d, "%s must be a size such as 8GB, 6.5GB or 900MiB, not '%s'", a->name, text);
     case ARG_FLOAT:

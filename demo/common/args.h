@@ -38,6 +38,7 @@ typedef enum arg_kind {
     ARG_U32,     /* uint32_t */
     ARG_U64,     /* uint64_t */
     ARG_SIZE,    /* uint64_t: bytes, as "8GB", "6.5g", "900MiB" or "4096" */
+    ARG_MIB,     /* the same, but a number without a unit counts MiB */
     ARG_FLOAT,   /* float */
     ARG_NUMBERS, /* arg_numbers */
     ARG_SIZES,   /* arg_sizes */

@@ -65,7 +65,7 @@ typedef struct evening_options {
       "an adapter (LoRA) of a person, with factor S (1); may be repeated" },                                       \
     { "--mood", ARG_TEXTS, &(o).moods, "NAME=FILE[:X]",                                                            \
       "a control vector of a person, with factor X (1), which F6 and F7 move; may be repeated" },                  \
-    { "--memory", ARG_SIZE, &(o).memory, "SIZE", "most memory of the engine, such as 500MB (no limit)" },          \
+    { "--memory", ARG_MIB, &(o).memory, "SIZE", "most memory of the engine, in MiB or such as 2GB (no limit)" },   \
     IMAGES_ROOM((o).images, "(0)"),                                                                                \
     HOST_ROPE_ARGS((o).desc),                                                                                      \
     HOST_ARGS((o).host)

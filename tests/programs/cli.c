@@ -121,7 +121,7 @@ static void check_skipping(const char *model, const json_value *ids)
     write_ids("ids.json", ids);
     free(text);
     double all = score_nll(model, "ids.json", 0) * (double)(ids->child_count - 1);
-    CHECK(fabs(score_nll(model, "ids.json' --memory '64MiB", 0) * (double)(ids->child_count - 1) - all) < 0.01);
+    CHECK(fabs(score_nll(model, "ids.json' --memory '64", 0) * (double)(ids->child_count - 1) - all) < 0.01);
     double front = score_nll(model, "prefix.json", 0) * (double)(prefix - 1);
     double rest = score_nll(model, "ids.json", prefix - 1) * (double)(ids->child_count - prefix);
     CHECK(fabs(all - front - rest) < 1e-4 * all);
