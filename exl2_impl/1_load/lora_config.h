@@ -100,8 +100,8 @@ EXL2__PRIVATE exl2_result exl2__lora_config_check_begin(const exl2__fields *f)
     char way[EXL2__TENSORS_NAME_MAX];
     for (uint32_t i = 0; token && exl2__lora_config_text(&f->json, token, way) && i < EXL2__COUNT(ways); i++) {
         if (strncmp(way, ways[i], strlen(ways[i])) == 0) { /* "pissa_niter_16" */
-            return exl2__fail(f->c, EXL2_ERR_UNSUPPORTED, "%s: init_lora_weights='%s' is not supported: such an adapter "
-                              "belongs to a base from which a part was taken; save it with peft's "
+            return exl2__fail(f->c, EXL2_ERR_UNSUPPORTED, "%s: init_lora_weights='%s' is not supported: such an "
+                              "adapter belongs to a base from which a part was taken; save it with peft's "
                               "path_initial_model_for_weight_conversion, which makes a plain one", f->label, way);
         }
     }

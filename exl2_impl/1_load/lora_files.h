@@ -74,11 +74,11 @@ EXL2__PRIVATE exl2_result exl2__lora_files_split(exl2__ctx *c, const char *name,
             return EXL2_OK;
         }
     }
+    /* peft writes whole embeddings and heads beside pairs for them, and for a new vocabulary */
     bool wide = strstr(name, "lm_head.") || strstr(name, "embed_tokens.") || strstr(name, ".wte.");
-    if (wide && strncmp(name, prefix, skip) == 0 && !strstr(name, ".lora_")) { /* peft adds them beside such pairs, and
-                                                                                  for a new vocabulary */
-        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, EXL2__LORA_FILE ": '%s' is a whole matrix: an embedding and a head in "
-                          "an adapter, and pairs for them, are not supported", name);
+    if (wide && strncmp(name, prefix, skip) == 0 && !strstr(name, ".lora_")) {
+        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, EXL2__LORA_FILE ": '%s' is a whole matrix: an embedding and a head "
+                          "in an adapter, and pairs for them, are not supported", name);
     }
     return exl2__fail(c, EXL2_ERR_FORMAT, EXL2__LORA_FILE ": '%s' has no use: tensors of an adapter are named "
                       "base_model.model.<matrix>.lora_A.weight and .lora_B.weight", name);
