@@ -133,7 +133,7 @@ static inline void exl2__signal_wait(exl2__signal *s, uint32_t us)
                                           (struct _RTL_SRWLOCK *)(void *)&s->lock.srw, ms, 0);
 #else
         late = us == EXL2__FOREVER ? pthread_cond_wait(&s->changed.posix, &s->lock.posix) != 0
-                                            : pthread_cond_timedwait(&s->changed.posix, &s->lock.posix, &end) != 0;
+                                   : pthread_cond_timedwait(&s->changed.posix, &s->lock.posix, &end) != 0;
 #endif
     }
     s->raised = false;

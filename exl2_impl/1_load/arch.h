@@ -144,8 +144,8 @@ typedef struct exl2__arch_row {
     const char *type;              /* the string in `model_type` */
     const char *family;            /* for people: "Gemma 2" */
     const char *like;              /* name of the row that this one inherits from; NULL: this row says everything */
-    const char *const *renames;    /* pairs: text in a tensor's name, its replacement; '^': at the begin only. Applied
-                                      in order. NULL: as in `like` */
+    const char *const *renames;    /* pairs: text in a tensor's name, its replacement; '^': at the beginning only.
+                                      Applied in order. NULL: as in `like` */
     bool text_of_multimodal;       /* the model has a tower for pictures, which it reads if vision.images asks */
     const char *tower;             /* of rows of one name, it is the one for models whose vision_config has this
                                       model_type; NULL: for all others. The first row has NULL */

@@ -59,7 +59,7 @@ static inline bool exl2__tensor_files_is_safetensors(const char *name)
 }
 
 /* The state of opening: a first pass over the folder counts the files, a second one notes their names, an index may
-   mark some of them, and then they are opened. Zeroed: the begin. */
+   mark some of them, and then they are opened. Zeroed: at its beginning. */
 typedef struct exl2__tensor_files_reader {
     uint32_t entry, found; /* the next entry of the folder, files found so far in this pass */
     uint32_t opened, marked;

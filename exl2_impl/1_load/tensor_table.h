@@ -526,8 +526,8 @@ EXL2__PRIVATE exl2_result exl2__tensors_check_names(exl2__tensors_reader *r, exl
 
 /* ---- renaming ---- */
 
-/* Replaces every `from` in name[EXL2__TENSORS_NAME_MAX] by `to`; of "^x" only an x at the begin. false: the result is
-   too long. */
+/* Replaces every `from` in name[EXL2__TENSORS_NAME_MAX] by `to`; of "^x" only an x at its beginning. false: the result
+   is too long. */
 static inline bool exl2__tensors_replace(char *name, const char *from, const char *to)
 {
     bool begin_only = from[0] == '^';

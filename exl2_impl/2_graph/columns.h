@@ -22,9 +22,9 @@ typedef struct exl2__columns {
 
 static inline bool exl2__columns_are_cut(const exl2__columns *c) { return c->count > 1; }
 
-/* Where the columns of device `index` begin; those of `count` begin where there are no more. If they do not divide, the
-   first ones have more, and the last ones may have none. unit: columns that stay together, a multiple of
-   EXL2__COLUMNS_UNIT; 0 = that. */
+/* Where the columns of device `index` begin, and with index = count, where those of the last device end. If the columns
+   cannot be divided equally, the first devices have more, and the last ones may have none. unit: columns that stay
+   together, a multiple of EXL2__COLUMNS_UNIT; 0 = EXL2__COLUMNS_UNIT. */
 static inline uint32_t exl2__columns_begin(uint32_t columns, uint32_t unit, uint32_t count, uint32_t index)
 {
     uint64_t each = unit ? unit : EXL2__COLUMNS_UNIT, units = exl2__div_up(columns, each);
@@ -36,7 +36,7 @@ typedef struct exl2__columns_run {
     uint32_t first, count;
 } exl2__columns_run;
 
-/* The columns that the device has of `columns`. unit: as above. */
+/* The part of a matrix with `columns` columns that the device has. unit: as of exl2__columns_begin. */
 static inline exl2__columns_run exl2__columns_of(const exl2__columns *c, uint32_t columns, uint32_t unit)
 {
     exl2__columns_run run = { 0, columns };

@@ -8,8 +8,9 @@
    finds there. Nothing else crosses. The host has the rows in pieces, whose size changes no bits (a row's bits do not
    depend on other rows there).
 
-   Each kind of row has one place, always, however many rows a pass has. Sampled rows have the host. So have rows of
-   prompts, unless the span has room to compute these with weights that are copied to it (exl2__streamed). */
+   Which device computes these MLPs depends on the kind of the rows alone, not on their number. The host computes those
+   of sampled rows. It also computes those of rows of prompts, unless the span has room to compute them with weights
+   that are copied to it (exl2__streamed). */
 #ifndef EXL2__FORWARD_HOST_H
 #define EXL2__FORWARD_HOST_H
 
@@ -23,7 +24,7 @@ static inline uint32_t exl2__forward_host_mlps(const exl2__forward *f)
     return streamed ? 0 : span->host_mlps;
 }
 
-/* The unit before which the next rows cross; `units` of the span, if none do any more. */
+/* The unit before which rows cross next; `units`, the number of units of the span, if no more rows cross. */
 static inline uint32_t exl2__forward_crossing(const exl2__forward *f, uint32_t units)
 {
     return units - exl2__forward_host_mlps(f) + f->crossed;
@@ -59,7 +60,7 @@ static inline exl2_result exl2__forward_host_begin(exl2__forward *f)
     return exl2__forward_host_piece(f);
 }
 
-/* Goes from a finished phase to the next one. After the last one the rows are pinned memory's again. */
+/* Goes from a finished phase to the next one. After the last one, copies the rows back to pinned memory. */
 static inline exl2_result exl2__forward_host_next(exl2__forward *f)
 {
     const exl2__span *host = &f->spans->host;

@@ -62,7 +62,7 @@ typedef struct exl2__lora_set {
     exl2__lora_use uses[EXL2_JOB_LORAS + EXL2_JOB_STEERS];
 } exl2__lora_set;
 
-/* Whether rows of both sets get the same. */
+/* Whether both sets add the same to a row. */
 static inline bool exl2__lora_same(const exl2__lora_set *a, const exl2__lora_set *b)
 {
     bool same = a->count == b->count && a->steer_count == b->steer_count;

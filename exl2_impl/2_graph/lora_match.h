@@ -54,7 +54,7 @@ EXL2__PRIVATE exl2_result exl2__lora_unit(exl2__ctx *c, const exl2__lora_files *
     return EXL2_OK;
 }
 
-/* Goes over all matrices of the layers. Zeroed: the begin. */
+/* A walk over all matrices of the layers. Zeroed: at its beginning. */
 typedef struct exl2__lora_matcher {
     uint32_t unit, used; /* the next unit; the next pair that is checked for its use */
     uint32_t matrices;   /* pairs */

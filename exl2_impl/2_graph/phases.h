@@ -1,6 +1,6 @@
 /* phases.h: THE BACKEND BOUNDARY. The code above asks for phases of a forward pass; a backend computes them.
    takes: checked model tensors once, then a step (rows, page tables, sampling) per pass.
-   gives: EXL2__PHASES, exl2__phase, the structs that cross the boundary, exl2__backend and its three optional tables.
+   gives: EXL2__PHASES, exl2__phase, the structs that cross the boundary, exl2__backend and its optional tables.
    owns:  nothing; a backend owns weights, pages and scratch, in arenas sized by its own *_bytes functions. */
 #ifndef EXL2__PHASES_H
 #define EXL2__PHASES_H

@@ -1,8 +1,8 @@
 /* plan.h: makes the plan of a model (shape, limits, number of pages) from its config and desc, before anything is
    allocated.
    takes: exl2__config, the limits of exl2_model_desc, the backend's size of a page.
-   gives: exl2__plan_make, exl2__plan_layers, exl2__plan_divide, exl2__plan_experts, exl2__plan_ropes, exl2__plan_axes,
-          _default_pages, exl2__plan_window_pages, exl2__plan_pages. */
+   gives: exl2__plan_make, exl2__plan_layers, exl2__plan_divide, exl2__plan_join, exl2__plan_experts, exl2__plan_ropes,
+          exl2__plan_axes, exl2__plan_default_pages, exl2__plan_window_pages, exl2__plan_pages. */
 #ifndef EXL2__PLAN_H
 #define EXL2__PLAN_H
 
@@ -132,8 +132,8 @@ static inline void exl2__plan_divide(const exl2__plan *p, exl2__layer *layer, ex
     layer->phase_count = attention;
 }
 
-/* Once all weights are there: fills one of exl2__plan.prompt_layers. If it is streamed, it has its phases and its MLP
-   already, and gets what else the layer has. */
+/* Once all weights are loaded: fills one of exl2__plan.prompt_layers. A streamed one has its phases and its MLP
+   already, and gets everything else from the layer. */
 static inline void exl2__plan_join(const exl2__plan *p, const exl2__layer *layer, bool streamed, exl2__layer *prompt)
 {
     exl2__layer mlp = *prompt;

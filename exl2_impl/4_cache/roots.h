@@ -3,9 +3,9 @@
    gives: exl2__roots, exl2__roots_make, exl2__roots_of, exl2__roots_drop.
    owns:  nothing; its array lies in the model's scratch arena.
 
-   K and V depend on both, so each set has a tree of its own under each root of sessions; equal sets share it.
-   A root is never used twice, and neither is the id of either. The table forgets the root that was not used for the
-   longest time: texts with that set are then computed again. */
+   K and V depend on adapters and control vectors. So each set of them has a tree of its own for each root of sessions,
+   which equal sets share. No root, and no id of an adapter or control vector, is ever used twice. If the table is full,
+   it forgets the root that was not used for the longest time: texts with that set are then computed again. */
 #ifndef EXL2__ROOTS_H
 #define EXL2__ROOTS_H
 

@@ -4,9 +4,9 @@
    owns:  nothing; its arrays come from the model's scratch arena, and the slots are the backend's.
 
    A tree of its own says which text a slot belongs to: the same as that of the pages (pages.h), so a lookup compares
-   the words of all pages before, and the root. A node has a slot, or is on the way to one that has. Moves between pages
-   and slots are listed in order; whoever begins the next pass enqueues them first (tier_moves.h). A slot that is copied
-   back stays, as the page cannot change: when it is evicted again, nothing is copied.
+   the words of all pages before, and the root. A node has a slot, or leads to one that has. Moves between pages and
+   slots are listed in order, and enqueued before the next pass begins (tier_moves.h). A slot keeps its content after it
+   was copied back, as a whole page never changes: when the page is evicted again, nothing is copied.
 
    Only whole pages of tokens are kept. A page with a vector or a row of a picture, and all after it, is computed again:
    its words name memory that the tier does not hold. */
@@ -20,11 +20,11 @@ struct exl2__tier {
     uint32_t *slot;           /* [tree.count] of a node, or EXL2__NO_PAGE */
     uint32_t *free_slots;     /* [slots] stack */
     uint32_t slots, free_slot_count;
-    uint32_t *path;           /* [path_max] nodes that are pinned meanwhile, or pages */
+    uint32_t *path;           /* [path_max] scratch of exl2__tier_keep: the pages of a text */
     uint32_t path_max;
     exl2__tier_move *moves;   /* [move_max] */
     uint32_t move_count, move_max;
-    bool worth;               /* a copy is faster than computing: else nothing is kept, and nothing comes back */
+    bool worth;               /* copying a page is faster than computing it; else no page is kept or copied back */
     uint64_t out, in;         /* pages so far */
 };
 
@@ -96,7 +96,7 @@ EXL2__PRIVATE uint32_t exl2__tier_pin(exl2__tier *t, uint32_t parent, uint64_t r
     return node;
 }
 
-/* Takes the user of a node and of all before it away. A node without a slot that leads nowhere is freed. */
+/* Removes a user of a node and of all nodes before it. A node without a slot that leads nowhere is freed. */
 EXL2__PRIVATE void exl2__tier_unpin(exl2__tier *t, uint32_t node)
 {
     for (uint32_t at = node; at != EXL2__NO_PAGE; at = t->tree.page[at].parent) {
@@ -172,7 +172,7 @@ EXL2__PRIVATE void exl2__tier_keep(exl2__tier *t, const exl2__pages *p, uint32_t
 /* ---- in ---- */
 
 /* The node of a text's page `at`, with a user, as all before it; words(arg, i, out) gives the words of its pages.
-   EXL2__NO_PAGE: the tier does not know so much of the text. */
+   EXL2__NO_PAGE: the tier does not have the text up to this page. */
 EXL2__PRIVATE uint32_t exl2__tier_find(exl2__tier *t, uint64_t root, uint32_t at,
                                        const uint32_t *(*words)(const void *arg, uint32_t page, uint32_t *memory),
                                        const void *arg)

@@ -8,8 +8,8 @@
    A word of a history is a token's id, or that of a row of a picture (pictures.h), or EXL2__WORD_VECTOR and the index
    of a vector here. Each word of a history, of a page and of a waiting prompt is a use of its vector. A vector lives
    until its last use ends, and only then may its index name another one: so equal words are equal inputs, and pages
-   can be compared by their words. Two vectors of the same bytes are one vector, whoever adds them. A row of a pass
-   needs no use of its own: its history has one, and once that has ended nobody looks at what the row gives. */
+   can be compared by their words. Two vectors with the same bytes are one vector. A row of a pass needs no use of its
+   own: its history has one, and after the end of that use nothing reads the results of the row. */
 #ifndef EXL2__VECTORS_H
 #define EXL2__VECTORS_H
 

@@ -39,9 +39,9 @@ static inline uint32_t exl2__windows_each(uint32_t window)
     return (window + EXL2__PAGE_TOKENS - 1) / EXL2__PAGE_TOKENS + 2;
 }
 
-/* Parts for the rows of a pass beside those. n rows of a job with t computed tokens see and fill the pages of
-   [t + 1 - window, t + n], which are at most n / 64 more than it is promised. A pass may have more than
-   EXL2__WINDOWS_ROWS rows while fewer jobs run than there are windows for. picture_rows: part of rows_max that a
+/* Number of parts for the rows of a pass, beside the promised ones. n rows of a job with t computed tokens see and fill
+   the pages of [t + 1 - window, t + n], which are at most n / 64 more than the job is promised. A pass may have more
+   than EXL2__WINDOWS_ROWS rows while fewer jobs run than there are windows for. picture_rows: part of rows_max that a
    picture's rows need at once. */
 static inline uint32_t exl2__windows_rows(uint32_t rows_max, uint32_t picture_rows)
 {
@@ -132,7 +132,8 @@ static inline void exl2__windows_pin(exl2__windows *w, uint32_t page)
     w->rank[part] = UINT64_MAX;
 }
 
-/* Removes one. last: another text is likely to go on from here, so parts that are not `last` are given away before. */
+/* Removes a job whose rows saw the page's part. last: another text is likely to continue from here, so all parts that
+   are not `last` are given away first. */
 static inline void exl2__windows_unpin(exl2__windows *w, uint32_t page, bool last)
 {
     uint32_t part = w->part[page];

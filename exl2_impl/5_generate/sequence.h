@@ -24,11 +24,11 @@ struct exl2__sequence {
     bool held;                    /* paused, or the event queue is full: it is not started and gets no rows */
     bool drafting;                /* it waits for drafts: it gets no rows */
     bool leaves_last;             /* the last row stays pending, as no token is sampled now */
-    bool leaving;                 /* while it is decided who is preempted: this one would be */
+    bool leaving;                 /* scratch while sequences to preempt are chosen: this one is among them so far */
     bool blocked;                 /* in the current pass another sequence computes what this one needs */
     bool pictured;                /* its next row is of a picture whose rows are not there yet */
     uint32_t picture_at;          /* the place of the first row of such a picture, if it is not the next; 0 = none */
-    bool apart;                   /* the current pass has rows with adapters alone, or without, and this has others */
+    bool apart;                   /* the current pass has rows of another kind (exl2__lora_rows) than this sequence */
     bool prefill_only, score_prompt;
     exl2_embed_pool pool;         /* of hidden states: those rows of the prompt are wanted */
     uint32_t pool_layer;          /* as exl2__logit_row.layer */

@@ -27,7 +27,7 @@ EXL2__PRIVATE exl2_result exl2__loading_check_cards(const exl2__model *m)
     return EXL2_OK;
 }
 
-/* Gives the plan a pool of window parts, unless `pages` pages with K and V of all layers need no more than it, or the
+/* Gives the plan a pool of window parts. There is none if it would have as many parts as the cache has pages, or if the
    cache has a second tier, which keeps whole pages. */
 EXL2__PRIVATE void exl2__loading_plan_windows(exl2__model *m, uint32_t pages)
 {
@@ -189,7 +189,7 @@ EXL2__PRIVATE exl2_result exl2__loading_fit(exl2_engine *e, exl2__model *m)
 {
     uint32_t usual = exl2__loading_usual_pages(m);
     EXL2__TRY(exl2__loading_fit_pages(e, m, usual));
-    if (m->plan.window_pages >= m->plan.pages) { /* there is room for few */
+    if (m->plan.window_pages >= m->plan.pages) { /* memory has room for fewer pages than a default cache */
         exl2__loading_plan_windows(m, m->plan.pages);
         return exl2__loading_fit_pages(e, m, usual);
     }

@@ -121,7 +121,7 @@ EXL2__PRIVATE void exl2__loras_close_all(exl2_engine *e, exl2__model *m)
 
 /* ---- loading ---- */
 
-/* Fails unless the model can have adapters now; headers: or once its headers are read. */
+/* Fails unless the model can have adapters now. headers: it is enough that the model's headers are read. */
 EXL2__PRIVATE exl2_result exl2__loras_check_model(exl2_engine *e, const exl2__model *m, bool headers)
 {
     if (m->desc.lora_max == 0) {
@@ -165,7 +165,7 @@ EXL2__PRIVATE exl2_result exl2__loras_measure_slice(exl2_engine *e, const exl2__
     return EXL2_OK;
 }
 
-/* At once; gives the info. */
+/* Measures an adapter at once, and fills in *info. */
 EXL2__PRIVATE exl2_result exl2__loras_measure(exl2_engine *e, exl2__model *m, const char *path, exl2_lora_info *info)
 {
     exl2__lora_loader *loader;
@@ -198,7 +198,7 @@ EXL2__PRIVATE exl2_result exl2__loras_open(exl2_engine *e, exl2__model *m, const
     return EXL2_OK;
 }
 
-/* Reads on. OK: the adapter is in memory. id: its content_id. */
+/* Reads the next slice. OK: the adapter is in memory. id: its content_id. */
 EXL2__PRIVATE exl2_result exl2__loras_read(exl2_engine *e, exl2__model *m, exl2__lora *l, uint8_t id[16],
                                            exl2__work *work)
 {
@@ -238,7 +238,7 @@ EXL2__PRIVATE void exl2__loras_park(exl2_engine *e, exl2__model *m)
     }
 }
 
-/* Brings the adapters of a parked model again, in slices. */
+/* Loads the adapters of a parked model again, in slices. */
 EXL2__PRIVATE exl2_result exl2__loras_unpark(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     for (uint32_t i = 0; m->loras && i < m->desc.lora_max; i++) {

@@ -3,10 +3,11 @@
    gives: exl2__offload_check, exl2__offload_may, exl2__offload_mlps, exl2__offload_choose, exl2__offload_cut,
           exl2__offload_reset, exl2__offload_again, exl2__offload_info.
 
-   Each span sheds MLPs from its last layer on until the rest, with K and V and buffers, has room. Experts of a layer go
-   together, as nobody knows before a pass which of them it needs. The CPU computes sampled rows with them. Rows of
-   prompts are hundreds of times faster on the GPU, to which the weights are copied for each pass (exl2__streamed): that
-   needs areas for one layer (two, with experts), and the weights in host memory twice, as CPU and GPU pack them. */
+   Each span leaves MLPs to the CPU, from its last layer on, until there is room for the rest with K and V and buffers.
+   The experts of a layer stay together, as it is not known before a pass which of them it needs. The CPU computes these
+   MLPs for sampled rows. For rows of prompts the GPU is hundreds of times faster, so the weights are copied to it for
+   each pass (exl2__streamed). That needs areas for one layer (two, with experts), and the weights in host memory twice:
+   as the CPU packs them, and as the GPU does. */
 #ifndef EXL2__OFFLOAD_H
 #define EXL2__OFFLOAD_H
 
@@ -27,7 +28,7 @@ EXL2__PRIVATE exl2_result exl2__offload_check(exl2__ctx *c, const exl2_model_des
     return EXL2_OK;
 }
 
-/* Whether MLPs of the model may go to the CPU: it runs on GPUs. */
+/* Whether MLPs of the model may go to the CPU: its desc allows it, and the model runs on GPUs. */
 static inline bool exl2__offload_may(const exl2__model *m)
 {
     return m->desc.offload == EXL2_OFFLOAD_AUTO && exl2__objects_has_memory(m);
@@ -66,8 +67,8 @@ EXL2__PRIVATE exl2__streamed exl2__offload_streamed(const exl2__model *m, uint32
     return s;
 }
 
-/* Bytes that the span needs on its GPU with `pages` pages if it leaves `mlps` MLPs to the CPU, as it does from now on;
-   streams: but for rows of prompts. */
+/* Lets the span leave its last `mlps` MLPs to the CPU. Returns the bytes that the span then needs on its GPU, with
+   `pages` pages. streams: the GPU computes these MLPs for rows of prompts. */
 EXL2__PRIVATE uint64_t exl2__offload_needs(exl2__model *m, uint32_t span, uint32_t mlps, bool streams, uint32_t pages)
 {
     exl2__span *s = &m->spans.span[span];
@@ -133,7 +134,7 @@ EXL2__PRIVATE exl2_result exl2__offload_span(exl2__ctx *c, exl2__model *m, uint3
                       (unsigned long long)needs, pages * EXL2__PAGE_TOKENS, (unsigned long long)room);
 }
 
-/* Moves the MLPs that the spans leave. */
+/* Moves the weights of the MLPs that the spans leave to the CPU. */
 EXL2__PRIVATE exl2_result exl2__offload_move(exl2__ctx *c, exl2__model *m)
 {
     if (exl2__spans_host_count(&m->spans) == 0) {
@@ -144,7 +145,7 @@ EXL2__PRIVATE exl2_result exl2__offload_move(exl2__ctx *c, exl2__model *m)
     return m->spans.host.backend ? EXL2_OK : exl2__spans_open_host(c, &m->spans, &exl2__cpu_backend);
 }
 
-/* Takes back what was chosen. */
+/* Undoes the choice: the spans have all of their MLPs again. */
 EXL2__PRIVATE void exl2__offload_reset(exl2__model *m)
 {
     for (uint32_t i = 0; i < m->spans.count; i++) {

@@ -69,7 +69,7 @@ static inline uint64_t exl2__step_card_ns(const exl2_engine *e, const exl2__mode
     return ns;
 }
 
-/* The model has `ns` left of it. */
+/* Records that the model has `ns` left of this time. */
 static inline void exl2__step_card_left(const exl2_engine *e, const exl2__model *m, exl2__budget *budget, uint32_t span,
                                         uint64_t ns)
 {

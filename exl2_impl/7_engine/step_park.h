@@ -1,5 +1,5 @@
 /* step_park.h: parks a model between two steps.
-   takes: what exl2__step_engine leaves.
+   takes: an engine between two steps.
    gives: exl2__step_end_active_pass, exl2__step_park. */
 #ifndef EXL2__STEP_PARK_H
 #define EXL2__STEP_PARK_H

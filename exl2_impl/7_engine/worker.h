@@ -230,7 +230,7 @@ static inline exl2_result exl2__worker_step(exl2_engine *e, const exl2_step_desc
     return passed ? EXL2_OK : worked || !exl2__worker_is_idle(e) ? EXL2_PENDING : EXL2_IDLE;
 }
 
-/* A step of a call that waits, after what the worker wrote for jobs that go on meanwhile. */
+/* A step of a call that waits. First delivers what the worker wrote for other jobs, which continue meanwhile. */
 static inline exl2_result exl2__worker_step_held(exl2_engine *e)
 {
     const exl2_step_desc step = { .wait = true };
@@ -278,7 +278,7 @@ EXL2__PRIVATE exl2_result exl2__worker_start(exl2_engine *e)
     w->quit = w->idle = w->passed = w->worked = w->granted = w->unlimited = false;
     w->deadline_ns = 0;
     w->asked = w->overtakes = 0;
-    exl2__mutex_lock(&w->gate); /* the new thread begins when it knows itself */
+    exl2__mutex_lock(&w->gate); /* the new thread begins its work once w->runs and w->thread are set */
     w->runs = exl2__thread_start(&w->thread, exl2__worker_run, e);
     exl2__mutex_unlock(&w->gate);
     if (!w->runs) {
@@ -330,7 +330,7 @@ static inline void exl2__worker_hold(exl2_engine *e)
 #endif
 }
 
-/* It ends, and gives r. */
+/* A call that waits ends, with the result r. */
 static inline exl2_result exl2__worker_release(exl2_engine *e, exl2_result r)
 {
 #ifndef EXL2_NO_THREADS

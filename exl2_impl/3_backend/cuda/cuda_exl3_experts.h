@@ -15,7 +15,7 @@
 
 #define EXL2__CUDA_EXL3_BOOKS 3u
 
-/* What all products of the layer have. */
+/* The arguments that all products of the layer share. */
 EXL2__PRIVATE exl2k_exl3_expert_args exl2__cuda_exl3_expert_args(const exl2__cuda_model *m, const exl2__layer *layer)
 {
     const exl2__shape *s = &m->plan->shape;

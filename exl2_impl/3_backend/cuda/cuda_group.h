@@ -13,6 +13,18 @@
 
 /* ---- open and close ---- */
 
+/* Waits until the work of all members has ended: until then one may read the memory of another. */
+EXL2__PRIVATE void exl2__cuda_group_wait(const exl2__cuda_group *g)
+{
+    for (uint32_t i = 0; i < g->count; i++) {
+        exl2__cuda_model *m = exl2__cuda_of(g->of[i]);
+        if (m && m->gpu->driver.context_push(m->gpu->context) == 0) {
+            m->gpu->driver.stream_wait(m->gpu->stream);
+            exl2__cuda_device_leave(m->gpu);
+        }
+    }
+}
+
 EXL2__PRIVATE void exl2__cuda_group_close(exl2__device *device)
 {
     exl2__cuda_group *g = exl2__cuda_group_of(device);
@@ -20,13 +32,7 @@ EXL2__PRIVATE void exl2__cuda_group_close(exl2__device *device)
         return;
     }
     exl2__ctx *c = g->c;
-    for (uint32_t i = 0; i < g->count; i++) { /* a member may read the memory of another one until its work has ended */
-        exl2__cuda_model *m = exl2__cuda_of(g->of[i]);
-        if (m && m->gpu->driver.context_push(m->gpu->context) == 0) {
-            m->gpu->driver.stream_wait(m->gpu->stream);
-            exl2__cuda_device_leave(m->gpu);
-        }
-    }
+    exl2__cuda_group_wait(g);
     for (uint32_t i = 0; i < g->count; i++) {
         exl2__cuda_close(g->of[i]);
     }
@@ -87,7 +93,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_group_open(exl2__ctx *c, void *hardware, ex
 
 /* ---- plans of members ---- */
 
-/* The plan as member `index` has it, but for its matrices and vectors. */
+/* The plan of member `index`, still with the matrices and vectors of the whole model. */
 EXL2__PRIVATE exl2__plan exl2__cuda_group_plan(const exl2__cuda_group *g, const exl2__plan *plan, uint32_t index)
 {
     exl2__plan p = *plan;
@@ -144,7 +150,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_group_supports(exl2__device *device, const 
 
 /* ---- sizes ---- */
 
-/* The most that a member needs, for each of them: so the sum tells `reserve` what one has. */
+/* The most that a member needs, times their number: `reserve` divides the sum by it again. */
 EXL2__PRIVATE uint64_t exl2__cuda_group_matrix_bytes(const exl2__device *device, const exl2__matrix_desc *parts,
                                                      uint32_t count)
 {
@@ -179,7 +185,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_group_buffer_bytes(const exl2__device *device,
     return bytes - exl2__cuda_cache_bytes(plan);
 }
 
-/* Bytes of all members, as if each had as little as the one that has least by `of`. */
+/* Bytes of all members, as if each had no more than the member with the least; of: the bytes of one. */
 EXL2__PRIVATE uint64_t exl2__cuda_group_least(const exl2__device *device, uint64_t (*of)(const exl2__device *))
 {
     const exl2__cuda_group *g = exl2__cuda_group_of(device);
@@ -306,17 +312,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_group_keep_packed(exl2__device *device, exl
     return EXL2_OK;
 }
 
-/* A member may read the memory of another one until its work has ended. */
 EXL2__PRIVATE void exl2__cuda_group_drop(exl2__device *device)
 {
     exl2__cuda_group *g = exl2__cuda_group_of(device);
-    for (uint32_t i = 0; i < g->count; i++) {
-        exl2__cuda_model *m = exl2__cuda_of(g->of[i]);
-        if (m->gpu->driver.context_push(m->gpu->context) == 0) {
-            m->gpu->driver.stream_wait(m->gpu->stream);
-            exl2__cuda_device_leave(m->gpu);
-        }
-    }
+    exl2__cuda_group_wait(g);
     for (uint32_t i = 0; i < g->count; i++) {
         exl2__cuda_drop(g->of[i]);
     }

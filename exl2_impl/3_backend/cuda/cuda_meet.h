@@ -2,9 +2,9 @@
    takes: models of one group (cuda_group.h), with a current pass.
    gives: exl2__cuda_meet_heads, _attended, _h, _expert_h, _floats, _norm, _logits, _all.
 
-   Each function does nothing for a model that has all columns. The GPUs enqueue the same meetings in the same order
-   (kernels_src/meet_args.h). What a GPU reads of another one must stay there until the next meeting. The memory of
-   logits is used by other kernels, too, so a pass, and a further group of logits, begin with a meeting. */
+   Each function does nothing for a model whose GPU has all columns. The GPUs enqueue the same meetings in the same
+   order (kernels_src/meet_args.h). What a GPU reads of another one must stay there until the next meeting. The memory
+   of logits is used by other kernels, too, so a pass, and a further group of logits, begin with a meeting. */
 #ifndef EXL2__CUDA_MEET_H
 #define EXL2__CUDA_MEET_H
 
@@ -24,7 +24,7 @@ EXL2__PRIVATE exl2k_meet_args exl2__cuda_meet_args(const exl2__cuda_model *m, si
     return a;
 }
 
-/* Sets who has which columns. bytes: of `each` columns, which a cut does not divide. */
+/* Sets where the columns of each GPU end in a row. bytes: size of `each` columns, which stay together. */
 EXL2__PRIVATE void exl2__cuda_meet_ends(exl2k_meet_args *a, uint32_t columns, uint32_t unit, uint32_t each,
                                         uint32_t bytes)
 {
@@ -43,7 +43,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_meet(exl2__cuda_model *m, const exl2k_meet_
     return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_meet, grid, a);
 }
 
-/* Nothing is read: no GPU goes on before all have come here. */
+/* A meeting that copies nothing: no GPU continues before all have arrived. */
 EXL2__PRIVATE exl2_result exl2__cuda_meet_all(exl2__cuda_model *m)
 {
     if (!exl2__columns_are_cut(&m->columns)) {
@@ -74,7 +74,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_meet_heads_of(exl2__cuda_model *m, bool k)
     return exl2__cuda_meet(m, &a, m->pass.row_count);
 }
 
-/* After it each GPU may write to its q and k. */
+/* q and k of all heads, for models that need them. Afterwards each GPU may write to its own q and k. */
 EXL2__PRIVATE exl2_result exl2__cuda_meet_heads(exl2__cuda_model *m)
 {
     if (exl2__cuda_all_pitch(m->plan) == 0) {
@@ -85,7 +85,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_meet_heads(exl2__cuda_model *m)
     return exl2__cuda_meet_all(m);
 }
 
-/* What attention has written, to where `out` reads it. */
+/* Copies the outputs of attention to where the product `out` reads them. */
 EXL2__PRIVATE exl2_result exl2__cuda_meet_attended(exl2__cuda_model *m, const exl2__layer *layer)
 {
     const exl2__shape *s = &m->plan->shape;

@@ -190,7 +190,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_settle_down(exl2__cuda_model *m, const exl2
     uint32_t index = exl2__cuda_index_after(m, layer);
     const exl2__layer *following = index < exl2__plan_end(m->plan) ? &m->plan->layers[index] : NULL;
     exl2__cuda_settling soon = { 0 };
-    /* The router is the norm of its layer. */
+    /* In a layer with experts the phase `route` normalises the router's inputs: nothing settles after attention. */
     if (following && (m->plan->shape.parallel || following->matrix[EXL2__ROLE_ROUTER])) {
         soon = exl2__cuda_settling_down(m, following);
     } else if (following) {

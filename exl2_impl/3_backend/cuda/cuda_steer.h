@@ -4,11 +4,11 @@
 
    A launch in each layer would cost a row 2 to 4 %. In passes of few rows the kernel that ends a layer (`down`, the
    experts' `down`, or `settle`) adds a row to the residual before the next norm reads it. One launch when the pass
-   begins makes these rows for all layers (kernels_src/steer_args.h). The kernels are apart from those of passes
-   without control vectors, whose graphs are what they were. In passes of many rows, which run by GEMM, an addition is
-   a launch of its own; so it is before a product of few rows that adds adapters, too, whose kernel has no registers
-   left. The phase `steer` has nothing left to do.
-   Layers whose MLPs the host computes get their control vectors from it. */
+   begins makes these rows for all layers (kernels_src/steer_args.h). Passes without control vectors have kernels and
+   graphs of their own, which control vectors do not change. In passes of many rows, which run by GEMM, the addition is
+   a launch of its own. It is one, too, before a product of few rows that adds adapters, as that kernel has no registers
+   left. So the phase `steer` has nothing to do. In layers whose MLPs the host computes, the host adds the control
+   vectors. */
 #ifndef EXL2__CUDA_STEER_H
 #define EXL2__CUDA_STEER_H
 

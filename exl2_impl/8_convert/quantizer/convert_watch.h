@@ -5,8 +5,9 @@
    owns:  the hashes, until exl2__convert_watch_close: a thousandth of the source's bytes.
 
    A conversion lasts hours, and a streamed source is read once for each of its stages. A source that changes and then
-   changes back has the same bytes at the begin and at the end. Times and inodes do not tell of it on every disk, or
-   where a link in its path was moved. So what is read is compared each time: no part is of other bytes. */
+   changes back has the same bytes at the beginning and at the end. Times and inodes do not show that on every disk, or
+   where a link in the path was moved. So all bytes are compared each time that they are read: no part of the result is
+   made of other bytes. */
 #ifndef EXL2__CONVERT_WATCH_H
 #define EXL2__CONVERT_WATCH_H
 

@@ -1,7 +1,7 @@
 /* workdir.h: the folder in which a conversion keeps what it has finished, so that a killed one continues.
    takes: a path, a text that says what the conversion is.
    gives: exl2__workdir, exl2__workdir_open, exl2__workdir_close, exl2__workdir_save, exl2__workdir_load,
-   exl2__workdir_bytes, exl2__workdir_has_parts, exl2__workdir_remove.
+          exl2__workdir_bytes, exl2__workdir_has_parts, exl2__workdir_remove.
    owns:  the lock of the folder, until exl2__workdir_close; files of the names that exl2__workdir_is_ours accepts, in a
           folder that it has made, or that was empty, or that holds its job.txt.
 
@@ -88,7 +88,7 @@ EXL2__PRIVATE bool exl2__workdir_is_ours(const char *name)
 }
 
 EXL2__PRIVATE void exl2__workdir_path(const exl2__workdir *w, const char *name, const char *tail,
-                                   char path[EXL2__FILE_PATH_MAX])
+                                      char path[EXL2__FILE_PATH_MAX])
 {
     exl2__format(path, EXL2__FILE_PATH_MAX, "%s/%s%s", w->dir, name, tail);
 }
@@ -149,7 +149,8 @@ EXL2__PRIVATE exl2_result exl2__workdir_chunk(exl2__ctx *c, void *arg, uint32_t 
 /* Reads or writes all pieces of a file from behind its head on, and makes the head: the hash is of those of the
    chunks. */
 EXL2__PRIVATE exl2_result exl2__workdir_pass(const exl2__workdir *w, const char *name, void *file, bool reads,
-                                          const exl2__workdir_piece *pieces, uint32_t count, exl2__workdir_head *head)
+                                             const exl2__workdir_piece *pieces, uint32_t count,
+                                             exl2__workdir_head *head)
 {
     exl2__workdir_chunks k = { .name = name, .file = file, .reads = reads };
     uint64_t in_piece = 0;
@@ -180,8 +181,7 @@ EXL2__PRIVATE exl2_result exl2__workdir_pass(const exl2__workdir *w, const char 
 }
 
 EXL2__PRIVATE exl2_result exl2__workdir_save(const exl2__workdir *w, const char *name,
-                                             const exl2__workdir_piece *pieces,
-                                          uint32_t count)
+                                             const exl2__workdir_piece *pieces, uint32_t count)
 {
     char path[EXL2__FILE_PATH_MAX], final_path[EXL2__FILE_PATH_MAX];
     exl2__workdir_head head = { 0 };
@@ -198,8 +198,7 @@ EXL2__PRIVATE exl2_result exl2__workdir_save(const exl2__workdir *w, const char 
 
 /* *found: the file exists, whole, and has exactly the size of the pieces, which are then filled in. */
 EXL2__PRIVATE exl2_result exl2__workdir_load(const exl2__workdir *w, const char *name,
-                                             const exl2__workdir_piece *pieces,
-                                          uint32_t count, bool *found)
+                                             const exl2__workdir_piece *pieces, uint32_t count, bool *found)
 {
     exl2__workdir_head head, wanted = { 0 };
     uint64_t bytes, sum = sizeof head;
