@@ -2,10 +2,10 @@
    takes: a model folder; two files with as many lines.
    gives: cli_steer.
 
-   Line i of both files is a pair: the same text, but for what the vector is to be. Each text is read, and its last
-   token gives the residual after each layer. The vector of a layer is the mean of plus - minus, or, with --pca, the
-   first component of these differences: the direction u for which the sum of (u d)^2 over all pairs is largest, times
-   the mean of u d. */
+   Line i of both files is a pair: two texts that differ only in what the vector is to express. The model reads each
+   text, and the residuals of its last token after each layer are kept. The vector of a layer is the mean of plus -
+   minus or, with --pca, the first principal component of these differences d: the direction u for which the sum of
+   (u d)^2 over all pairs is largest, times the mean of u d. */
 #include "../common/host.h"
 #include "../common/memory.h"
 #include "../common/text_file.h"

@@ -80,8 +80,8 @@ static uint32_t add_device(exl2_device_desc *devices, uint32_t *count, uint32_t 
     return i;
 }
 
-/* With --split auto: fills in the engine's GPUs, those of --cards with their caps, or all of the machine.
-   false: it cannot be, message printed. */
+/* With --split auto: fills in the engine's GPUs, which are those of --cards with their caps, or all of the machine.
+   false: the flags contradict each other; a message was printed. */
 static bool list_auto(host *h, const host_options *o, exl2_device_desc *devices, uint32_t *count)
 {
     static exl2_device_info all[EXL2_DEVICES_MAX];
@@ -110,7 +110,7 @@ static bool list_auto(host *h, const host_options *o, exl2_device_desc *devices,
     return true;
 }
 
-/* Fills in the engine's GPUs and the models' cards. false: the flags do not go together, message printed. */
+/* Fills in the engine's GPUs and the models' cards. false: the flags contradict each other; a message was printed. */
 static bool list_cards(host *h, const host_options *o, exl2_device_desc *devices, uint32_t *count)
 {
     uint32_t draft, cards = o->cards.count;

@@ -148,9 +148,9 @@ typedef struct host_end { /* how a job ended; zeroed before it starts */
 } host_end;
 
 /* These four print a message to stderr if they fail. host_load: if d gives no cache size, the cache holds `sequences`
-   full contexts; Ctrl-C ends loading; the adapters of --lora and the vectors of --steer are loaded, too. host_load_text
-   loads only the tokenizer and the chat template. host_load_draft loads a draft model for `sequences` sequences of the
-   model that is loaded. */
+   full contexts. Ctrl-C ends the load. The adapters of --lora and the control vectors of --steer are loaded, too.
+   host_load_text loads only the tokenizer and the chat template. host_load_draft loads a draft model for `sequences`
+   sequences of the model that is loaded. */
 bool host_open(host *h, const host_options *o);
 bool host_load(host *h, const exl2_model_desc *d, uint32_t sequences);
 bool host_load_text(host *h, const char *path);

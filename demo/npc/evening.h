@@ -79,8 +79,8 @@ typedef struct evening {
     visitor visitor;
     script script;
     bool model_ready, open;       /* open: the persona of every person is in the cache */
-    bool unlimited;               /* a step is not limited by the budget: it runs a whole forward pass */
-    bool talk;                    /* somebody speaks in this frame */
+    bool unlimited;               /* a step has no budget: it runs a whole forward pass */
+    bool talk;                    /* a person speaks in this frame */
     float loaded;                 /* share of the model that is loaded, 0..1 */
     uint64_t last_ns, talk_ns;    /* end of the last frame; time of the frames with talk */
     exl2_engine_stats at_ready, now; /* now: at the end of the last frame */

@@ -225,7 +225,7 @@ static inline uint64_t exl2__cuda_rope_bytes(const exl2__plan *p)
     return exl2__align_up(lines * p->shape.head_dim * sizeof(float), EXL2__CUDA_ALIGN);
 }
 
-/* Rows of gate and up before the activation that there is room for. */
+/* Most rows whose gate and up, before the activation, there is room for. */
 static inline uint32_t exl2__cuda_split_rows_max(const exl2__plan *p)
 {
     uint32_t alone = p->shape.mixes_exl3 ? exl2__min32(p->rows_max, EXL2__CUDA_ALONE_ROWS) : 0;
@@ -256,7 +256,7 @@ EXL2__PRIVATE void exl2__cuda_buffers_routed(exl2__cuda_buffers *b, const exl2__
     routed->shared = e->shared_switch ? exl2__cuda_arena_take(a, rows * sizeof(float)) : 0;
 }
 
-/* The others, whose padding must be zero. */
+/* Buffers of models with experts whose padding must be zero. */
 EXL2__PRIVATE void exl2__cuda_buffers_routed_zeroed(exl2__cuda_buffers *b, const exl2__plan *p, exl2__cuda_arena *a)
 {
     exl2__cuda_routed *routed = &b->routed;

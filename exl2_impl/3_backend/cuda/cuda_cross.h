@@ -147,7 +147,7 @@ EXL2__PRIVATE exl2__cuda_handing exl2__cuda_handing_of(const exl2__cuda_model *m
     return x;
 }
 
-/* On the stream of the span before: when this span has read the rows of the last pass, writes those of this one. */
+/* On the stream of the span before: writes the rows of this pass, once this span has read those of the last one. */
 EXL2__PRIVATE exl2_result exl2__cuda_cross_send(exl2__cuda_model *m, const exl2__cuda_handing *x)
 {
     exl2__cuda_device *gpu = m->from;

@@ -74,7 +74,7 @@ static inline bool exl2__cuda_routed_packed(const exl2__layer *layer)
     return !exl2__cuda_experts_of(layer)->order.apart;
 }
 
-/* Adds to the logits, f32, what adapters of the router add. They read what the experts read. */
+/* Adds to the logits, f32, what adapters of the router add. These adapters read the inputs of the experts. */
 EXL2__PRIVATE exl2_result exl2__cuda_route_loras(exl2__cuda_model *m, const exl2__layer *layer)
 {
     exl2__operand of = { layer->matrix[EXL2__ROLE_ROUTER], layer, EXL2__ROLE_ROUTER, 0 };

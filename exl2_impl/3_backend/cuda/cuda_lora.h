@@ -4,16 +4,16 @@
           exl2__cuda_lora_many; exl2__cuda_loras.
    owns:  the blocks of adapters, until `close`.
 
-   Rows with adapters have passes of their own, so passes without adapters are what they were. Rows of sampled tokens,
-   at most EXL2__CUDA_LORA_ROWS in a pass, run by the products of few rows. Such a product computes what adapters add in
-   its own launch (kernels_src/gemv_lora.cuh), whether its matrix has adapters or not: which adapters a pass has, and
-   what they add to, is data in device memory. So captured graphs serve all adapters.
+   Rows with adapters have passes of their own, so adapters change nothing in passes without them. Rows of sampled
+   tokens, at most EXL2__CUDA_LORA_ROWS in a pass, run by the products of few rows. Such a product computes what
+   adapters add in its own launch (kernels_src/gemv_lora.cuh), whether its matrix has adapters or not: which adapters a
+   pass has, and what they add to, is data in device memory. So captured graphs serve all adapters.
 
    Rows of prompts run by GEMM. t = factor A x is a kernel before the base's product. By wgmma the product adds B t to
-   its sums (kernels_src/gemm_wg_lora.cuh), so nothing else is stored. Elsewhere B t is added after the product, and
-   gate and up, whose product applies the activation, are stored without it (kernels_src/lora_rows.cu). So do all
-   rows of models with EXL3 matrices: A multiplies x before signs and transform, B t is added after them and the bias;
-   and rows of prompts that are multiplied by a matrix whose parts order their inputs differently (cuda_multiply.h).
+   its sums (kernels_src/gemm_wg_lora.cuh), so nothing else is stored. Without wgmma B t is added after the product,
+   and gate and up, whose product applies the activation, are stored without it (kernels_src/lora_rows.cu). B t is also
+   added after the product, for any rows, in models with EXL3 matrices, where A multiplies x before signs and
+   transform, and for rows of prompts where the parts of a matrix order their inputs differently (cuda_multiply.h).
 
    Adapters of routers and of experts by number add to what the router, and the experts' kernels of few rows, compute
    (cuda_experts.h). Their passes are enqueued kernel by kernel, so that no other pass has these launches, and their
@@ -255,7 +255,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_lora_open(exl2__device *device, uint64_t by
     return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_device_alloc(m->gpu, bytes, EXL2_MEM_WEIGHTS, block));
 }
 
-/* Passes that were dropped may still run. */
+/* Waits before it frees the block: passes that were dropped may still run. */
 EXL2__PRIVATE void exl2__cuda_lora_close(exl2__device *device, uint64_t block, uint64_t bytes)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
@@ -275,8 +275,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_lora_write(exl2__device *device, uint64_t a
 }
 
 #ifndef EXL2_NO_MOE
-/* The same for an expert, or for a router, whose adapters read the rows of the experts. Rows that experts of several
-   orders read are in the order of the file; so are those of EXL3. */
+/* exl2__cuda_lora_order for an expert, or for a router, whose adapters read the rows of the experts. Rows are in the
+   order of the file if the experts have several orders, or are of EXL3. */
 EXL2__PRIVATE void exl2__cuda_lora_order_expert(const exl2__cuda_model *m, exl2__operand of, uint32_t *in_at,
                                                 uint32_t *out_at)
 {

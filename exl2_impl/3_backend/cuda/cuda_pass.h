@@ -233,7 +233,8 @@ EXL2__PRIVATE void exl2__cuda_fill_loras(const exl2__cuda_model *m, exl2k_lora_p
     }
 }
 
-/* The same where products do not add them. A captured pass may have fewer rows than its launches. */
+/* The same for passes whose products do not add adapters themselves. A captured pass may have fewer rows than its
+   launches. */
 EXL2__PRIVATE void exl2__cuda_fill_sets(const exl2__cuda_model *m, exl2k_lora_set *sets, exl2k_u16 *row_sets)
 {
     const exl2__step *step = m->step;
@@ -251,8 +252,8 @@ EXL2__PRIVATE void exl2__cuda_fill_sets(const exl2__cuda_model *m, exl2k_lora_se
 
 /* ---- control vectors (steer_args.h) ---- */
 
-/* Copies a control vector to its slot, unless it is there already. Passes before this one have read what was there by
-   then. Layers that it has none for become 0. */
+/* Copies a control vector to its slot, unless it is there already. Earlier passes have read the old content by then.
+   Layers for which the control vector has nothing become 0. */
 EXL2__PRIVATE exl2_result exl2__cuda_steer_take(exl2__cuda_model *m, const exl2__lora_use *use)
 {
     const exl2__steer_store *from = use->steer;

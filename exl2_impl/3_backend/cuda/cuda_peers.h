@@ -4,9 +4,10 @@
    gives: exl2__cuda_may_give, exl2__cuda_gives, exl2__cuda_given, exl2__cuda_peers, exl2__cuda_give_attended, _qkv,
           _residual, _h, _head.
 
-   Five kernels of a layer pass four vectors on: attention gives `attended`, `out` x of the MLP, gate_up h, down x of
-   the next layer, or of the head. Each buffer is emptied by a kernel that runs after its readers, two exchanges before
-   the others write it again. The first product of a pass empties all but `attended`, so a pass may be given up. */
+   The kernels of a layer hand over four vectors: attention gives `attended`; `out` gives x of the MLP; gate_up gives h;
+   down gives x of the next layer, or of the head. Each buffer is emptied by a kernel that runs after its readers, two
+   exchanges before the other GPUs write it again. The first product of a pass empties all buffers but `attended`, so
+   that a pass may be dropped. */
 #ifndef EXL2__CUDA_PEERS_H
 #define EXL2__CUDA_PEERS_H
 
@@ -32,7 +33,7 @@ EXL2__PRIVATE bool exl2__cuda_may_give(const exl2__cuda_model *m)
     return may;
 }
 
-/* Whether kernels of the pass do so. */
+/* Whether kernels of the pass give their columns to the other GPUs. */
 static inline bool exl2__cuda_gives(const exl2__cuda_model *m)
 {
     const exl2__cuda_pass *p = &m->pass;
@@ -58,7 +59,7 @@ static inline uint64_t exl2__cuda_given_sums(const exl2__cuda_model *m, uint32_t
     return exl2__cuda_given(m, EXL2__CUDA_GIVEN_SUMS) + set * exl2__cuda_given_sums_bytes(m);
 }
 
-/* What all kernels need to know of the others. */
+/* The arguments by which all kernels of the pass know the other GPUs. */
 EXL2__PRIVATE exl2k_peers exl2__cuda_peers(const exl2__cuda_model *m)
 {
     uint32_t strips = (uint32_t)exl2__align_up(m->plan->shape.hidden, 32) / EXL2__CUDA_STRIP;

@@ -1,9 +1,8 @@
 /* cuda_product.h: launches of a pass: products with a matrix, for few rows (GEMV) and for many (GEMM); norms.
    takes: a model with a current pass.
    gives: exl2__cuda_chain, exl2__cuda_kind, exl2__cuda_folds, exl2__cuda_needs_any, exl2__cuda_split_part,
-          exl2__cuda_product,
-          exl2__cuda_product_next, exl2__cuda_may_wg, exl2__cuda_has_wg, exl2__cuda_tiles, exl2__cuda_gemm,
-          exl2__cuda_norm, exl2__cuda_norm_all. */
+          exl2__cuda_product, exl2__cuda_product_next, exl2__cuda_may_wg, exl2__cuda_has_wg, exl2__cuda_tiles,
+          exl2__cuda_gemm, exl2__cuda_norm, exl2__cuda_norm_all. */
 #ifndef EXL2__CUDA_PRODUCT_H
 #define EXL2__CUDA_PRODUCT_H
 
@@ -266,8 +265,9 @@ static inline bool exl2__cuda_may_wg(const exl2__cuda_device *gpu, const exl2__s
            && (!exl2__cuda_needs_any(s) || (known && room));
 }
 
-/* Whether they do: all matrices of the model's layers are ones that the kernels compute with. Layers of other spans
-   count, too: the bits of a layer do not depend on where a model is cut. */
+/* Whether all products of many rows run by wgmma: exl2__cuda_may_wg, and the kernels compute with every matrix of the
+   model's layers. Layers of other spans count, too, so that the bits of a layer do not depend on where a model is cut.
+   */
 EXL2__PRIVATE bool exl2__cuda_has_wg(const exl2__cuda_model *m, const exl2__plan *p)
 {
     bool has = exl2__cuda_may_wg(m->gpu, &p->shape);
@@ -282,7 +282,7 @@ EXL2__PRIVATE bool exl2__cuda_has_wg(const exl2__cuda_model *m, const exl2__plan
     return has;
 }
 
-/* Writes what attention has written for all rows of the pass as tiles, in the order of `out`. */
+/* Copies the outputs of attention, for all rows of the pass, to tiles in the order of `out`. */
 EXL2__PRIVATE exl2_result exl2__cuda_tiles(exl2__cuda_model *m, uint64_t to, const exl2__matrix *out)
 {
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(out);

@@ -11,7 +11,8 @@
 
    In a pass, copies are enqueued on the stream `upload`: the first two parts with the first unit, and part i + 2 once
    the kernels that read part i are enqueued. Events order the two streams, and no thread waits. So gate and up of a
-   layer come while the down before them, and attention, are computed, and a down comes while gate and up are. */
+   layer arrive while attention and the down of the layer before are computed, and down arrives while gate and up are
+   computed. */
 #ifndef EXL2__CUDA_STREAMED_H
 #define EXL2__CUDA_STREAMED_H
 
@@ -78,7 +79,8 @@ EXL2__PRIVATE void exl2__cuda_streamed_close(exl2__cuda_model *m)
     *s = (exl2__cuda_streamed){ 0 };
 }
 
-/* Until _leave, what the matrix takes from the memory of the weights lies in the area of its part, if it has one. */
+/* If the matrix has a part, its memory is taken from the area of that part until exl2__cuda_streamed_leave, in place of
+   the memory of the weights. */
 EXL2__PRIVATE void exl2__cuda_streamed_enter(exl2__cuda_model *m, const exl2__matrix_desc *parts)
 {
     exl2__cuda_streamed *s = &m->streamed;
@@ -165,7 +167,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_streamed_events(exl2__cuda_model *m)
     return EXL2_OK;
 }
 
-/* Frees them, once all copies have ended. The context is current. */
+/* Frees the events, once all copies have ended. The context is current. */
 EXL2__PRIVATE void exl2__cuda_streamed_release(exl2__cuda_model *m)
 {
     exl2__cuda_streamed *s = &m->streamed;
