@@ -5,8 +5,8 @@
    owns:  while it loads: the files, a buffer for one matrix. After it: the adapter's block and table, until
           exl2__lora_load_free.
 
-   Each half of a pair is multiplied by a power of two, so that its largest value lies in [2^14, 2^15): numbers of BF16
-   that are too small for f16 live. The factor of the matrix has the inverse. F16 is kept as it is. */
+   Each half of a pair is multiplied by a power of two, so that its largest value lies in [2^14, 2^15). So numbers of
+   BF16 that are too small for f16 do not become 0. The factor of the matrix has the inverse. F16 is kept as it is. */
 #ifndef EXL2__LORA_LOAD_H
 #define EXL2__LORA_LOAD_H
 

@@ -116,7 +116,7 @@ static inline bool exl2__pictures_is_unused(const exl2__pictures *p, uint32_t sl
     return p->picture[slot].rows > 0 && p->picture[slot].uses == 0 && p->picture[slot].handles == 0;
 }
 
-/* Frees the slot of a picture that nobody names. */
+/* Frees the slot of a picture that no word or handle names. */
 static inline void exl2__pictures_free(exl2__pictures *p, uint32_t slot)
 {
     EXL2__ASSERT(exl2__pictures_is_unused(p, slot));

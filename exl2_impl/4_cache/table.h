@@ -5,9 +5,9 @@
    owns:  a use of each of its pages, from exl2__table_start to exl2__table_release; both arrays lie in the model's
           scratch arena.
 
-   In a model with windows a job can go on where all parts are whose keys its next row sees. After a rewind, or where
-   texts part, they may have been given away: then the job begins earlier, with pages of its own, whose parts go to the
-   pages that had lost theirs (exl2__table_close). */
+   In a model with windows a job can only continue at a place where all parts with keys that its next row sees are left.
+   After a rewind, or where texts diverge, such parts may have been given away. Then the job begins earlier, with pages
+   of its own, whose parts go to the pages that had lost theirs (exl2__table_close). */
 #ifndef EXL2__TABLE_H
 #define EXL2__TABLE_H
 
@@ -518,7 +518,7 @@ static inline void exl2__table_release(exl2__table *t, exl2__pages *p, uint32_t 
     EXL2__ASSERT_SLOW(exl2__pages_are_apart(p));
 }
 
-/* As if the job had released its pages, and back: for the question what fits then. */
+/* Unpins a job's pages, as if it had released them, to find out what would fit then. exl2__table_pin_all undoes it. */
 static inline void exl2__table_unpin_all(const exl2__table *t, exl2__pages *p)
 {
     p->owed -= t->owed;

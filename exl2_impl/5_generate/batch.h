@@ -15,7 +15,7 @@ typedef struct exl2__batch {
     exl2__logit_row *logits;       /* [rows_max] */
     uint16_t *logit_owner;         /* [rows_max] index of the sequence in the list given to exl2__batch_fill */
     uint64_t *logit_order;         /* [rows_max] its `order`, because another sequence may get the same index;
-                                      EXL2__BATCH_NOBODY: nobody needs the result */
+                                      EXL2__BATCH_NOBODY: no sequence needs the result */
     const uint32_t **page_tables;  /* [sequences_max] */
     uint32_t *page_table_memory;   /* [sequences_max, pages_per_table] copies, as sessions may change during a pass */
     const uint32_t **part_tables;  /* the same of the pages' window parts; NULL: pages have one part */

@@ -3,8 +3,8 @@
    gives: exl2__cards_check, _open, _least_pages, _layers, _find, _set, _cut, _info.
 
    The cut has two conditions. Each card has room for the weights and the K and V of its layers and for its buffers,
-   with the whole cache. And the card that needs the longest to read its weights needs as little time as can be; or,
-   where shares are given, the largest quotient of weights and share is as small as can be. */
+   with the whole cache. And the longest time that a card needs to read its weights is as short as possible or, where
+   shares are given, the largest quotient of weights and share is as small as possible. */
 #ifndef EXL2__CARDS_H
 #define EXL2__CARDS_H
 
@@ -239,7 +239,7 @@ EXL2__PRIVATE bool exl2__cards_find(exl2__model *m, uint32_t pages, exl2__cards 
     return found;
 }
 
-/* Cuts the model there. */
+/* Cuts the model where `ends` says. */
 EXL2__PRIVATE void exl2__cards_set(exl2__model *m, const uint32_t *ends)
 {
     exl2__weights *w = &m->weights;

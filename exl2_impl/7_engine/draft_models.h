@@ -31,7 +31,7 @@ EXL2__PRIVATE bool exl2__draft_models_are_alike(const exl2__model *m, const exl2
     return same;
 }
 
-/* *draft: the model that guesses for a job of `m`; NULL: none. */
+/* Finds the model that guesses for a job of `m`. *draft NULL: there is none. */
 EXL2__PRIVATE exl2_result exl2__draft_models_check(exl2_engine *e, exl2__model *m, const exl2_draft_desc *d,
                                                    exl2__model **draft)
 {
@@ -116,7 +116,7 @@ static inline bool exl2__draft_models_is_asked(const exl2__job *drafter)
     return drafter->drafting.wanted > 0 && drafter->sequence.draft_at == job->sequence.table->tokens;
 }
 
-/* Whether it still has to sample some of them. */
+/* Whether the drafter still has to sample some of these tokens. */
 static inline bool exl2__draft_models_owes(const exl2__job *drafter)
 {
     return exl2__draft_models_is_asked(drafter) && !drafter->drafting.ready;

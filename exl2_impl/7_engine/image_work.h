@@ -2,8 +2,8 @@
    takes: pictures that wait; jobs that need rows; a budget.
    gives: exl2__images_gate, exl2__images_run, exl2__images_deliver.
 
-   A picture that a running job needs goes before those that were only made. Until its rows are there the job gets no
-   rows from them on; the others go on meanwhile. */
+   A picture that a running job needs goes before those that were only made. Until the picture's rows are computed, the
+   job gets no rows from that place on; other jobs continue. */
 #ifndef EXL2__IMAGE_WORK_H
 #define EXL2__IMAGE_WORK_H
 
@@ -149,7 +149,7 @@ EXL2__PRIVATE exl2_result exl2__images_enter_tower(exl2__model *m)
     return EXL2_OK;
 }
 
-/* Every handle of the picture hears how it ended, once. */
+/* Makes the last event due for every handle of the picture: each gets it once. */
 static inline void exl2__images_end(exl2__model *m, uint32_t slot)
 {
     for (uint32_t i = 0; i < m->images.count; i++) {

@@ -167,7 +167,7 @@ static inline void exl2__images_hold(exl2__model *m, bool held)
     }
 }
 
-/* The pass through the tower that has begun is lost, and begins again later. */
+/* Drops the pass through the tower that is running; it begins again later. */
 static inline void exl2__images_interrupt(exl2__model *m)
 {
     exl2__images *g = &m->images;
@@ -177,7 +177,7 @@ static inline void exl2__images_interrupt(exl2__model *m)
     }
 }
 
-/* The tower of a model that is parked without its weights is gone: what it was at begins again. */
+/* The model is parked, and its weights are freed: the tower's, too. A picture that was being encoded begins again. */
 static inline void exl2__images_park(exl2__ctx *c, exl2__model *m)
 {
     exl2__images *g = &m->images;
@@ -186,7 +186,7 @@ static inline void exl2__images_park(exl2__ctx *c, exl2__model *m)
     exl2__images_interrupt(m);
 }
 
-/* Bytes of that. */
+/* Bytes of the parts of the scratch arena that pictures need. */
 EXL2__PRIVATE uint64_t exl2__images_bytes(exl2__model *m)
 {
     exl2__arena dry = { 0 };
@@ -230,7 +230,7 @@ static inline bool exl2__images_is_busy(const exl2__model *m, uint32_t slot)
     return m->images.stage != EXL2__IMAGE_IDLE && m->images.at == slot;
 }
 
-/* Frees a slot that nobody names, with all that it holds. */
+/* Frees a slot that no word or handle names, with all that it holds. */
 static inline void exl2__images_free_slot(exl2__model *m, uint32_t slot)
 {
     exl2__images_drop_rows(m, slot);
@@ -238,7 +238,7 @@ static inline void exl2__images_free_slot(exl2__model *m, uint32_t slot)
     exl2__pictures_free(exl2__images_pictures(m), slot);
 }
 
-/* The slot that nobody names and that was used longest ago, or EXL2__NO_PICTURE. */
+/* Of the slots that no word or handle names, the one that was used longest ago, or EXL2__NO_PICTURE. */
 EXL2__PRIVATE uint32_t exl2__images_oldest_unused(exl2__model *m)
 {
     exl2__pictures *p = exl2__images_pictures(m);
@@ -298,8 +298,8 @@ EXL2__PRIVATE bool exl2__images_is_promised(exl2_engine *e, const exl2__model *m
     return promised;
 }
 
-/* What the loss of a picture's rows means. 0: nothing, as they can be computed again or nobody names them; 1: a history
-   lacks them if it loses its K and V, too; 2: a job fails, or a picture that is open is gone. */
+/* What the loss of a picture's rows means. 0: nothing, as they can be computed again, or no word names them; 1: a
+   history lacks them if it loses its K and V, too; 2: a job fails, or a picture that is open is gone. */
 EXL2__PRIVATE uint32_t exl2__images_loss(exl2_engine *e, exl2__model *m, uint32_t slot)
 {
     bool returns = m->images.data[slot].seen.count || exl2__pictures_is_unused(exl2__images_pictures(m), slot);
@@ -361,9 +361,9 @@ EXL2__PRIVATE void exl2__images_gather(exl2__model *m)
     }
 }
 
-/* Room for pixels. Pixels of pictures that nobody names go first, then those of pictures that have their rows, then
-   those that histories name; of each the ones that were used longest ago. Those of open pictures and of pictures that
-   jobs still have to read stay, as their rows may be evicted. */
+/* Room for pixels. Pixels are dropped in this order: of pictures that no word or handle names, of pictures that have
+   their rows, of pictures that histories name; among equals, those that were used longest ago first. Pixels of open
+   pictures, and of pictures that jobs still have to read, stay, as the rows may be evicted. */
 EXL2__PRIVATE uint64_t exl2__images_room_for_pixels(exl2_engine *e, exl2__model *m, uint64_t bytes)
 {
     exl2__pictures *p = exl2__images_pictures(m);
@@ -396,7 +396,7 @@ static inline bool exl2__images_can_return(exl2__model *m, uint32_t slot)
     return exl2__images_pictures(m)->picture[slot].data || m->images.data[slot].seen.count;
 }
 
-/* A slot for the picture. Pictures that nobody names give way, then cached pages that name pictures. */
+/* A slot for the picture. Pictures that no word or handle names give way, then cached pages that name pictures. */
 EXL2__PRIVATE uint32_t exl2__images_slot_for(exl2__model *m, const uint64_t id[2], const exl2__vision_size *size)
 {
     exl2__pictures *p = exl2__images_pictures(m);
@@ -561,7 +561,7 @@ EXL2__PRIVATE bool exl2__images_is_kept(exl2_engine *e, const exl2__model *m, ui
     return kept;
 }
 
-/* Drops pixels that stay for pictures of cached pages alone: whoever finds these pages has made the picture again. */
+/* Drops pixels of pictures that only cached pages name: a job that finds these pages has made the picture again. */
 EXL2__PRIVATE void exl2__images_drop_cached(exl2_engine *e, exl2__model *m)
 {
     for (uint32_t i = 0; i < exl2__images_pictures(m)->count; i++) {
