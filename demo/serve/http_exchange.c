@@ -2,7 +2,7 @@
    limits of time. Nothing here waits, and nothing removes a connection: that is http_turn's.
    takes: http_parse.h, and the sockets' calls of the desc.
    gives: http_next_exchange, http_read_exchange, http_settle_exchange, http_lose_exchange, http_exchange_deadline,
-   http_expire_exchange, http_exchange_events.
+          http_expire_exchange, http_exchange_events.
    owns:  nothing: a connection belongs to the server. */
 #include "http_exchange.h"
 

@@ -95,8 +95,8 @@ static exl2_job_desc job_of(const rig *r, uint32_t n, exl2_token *prompt, exl2_s
     return d;
 }
 
-/* Eight jobs at once, in steps of `gpu_us`; one of them is saved with its K and V. What `from` has saved (NULL: this
-   one) is restored and goes on. */
+/* Eight jobs at once, in steps of `gpu_us`; one of them is saved with its K and V. Then a saved session is restored,
+   and its job continues: that of `from`, or the one of this outcome if `from` is NULL. */
 static void use(const rig *r, uint32_t gpu_us, exl2_model drafter, const outcome *from, outcome *out)
 {
     from = from ? from : out;

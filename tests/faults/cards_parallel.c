@@ -1,7 +1,7 @@
 /* cards_parallel.c: models that several fake GPUs share by columns: each column of each matrix is packed by one of
    them; all meet in the same order, and name each other's memory; device memory is as planned, for each GPU; tokens
-   are those of the fake model; saves go to and from one GPU; parking; what cannot be shared so; allocations and calls
-   that fail once.
+   are those of the fake model; saves go to and from one GPU; parking; what cannot be shared by columns; allocations
+   and calls that fail once.
    takes: the goldens.
    gives: exit code 0 or 1. */
 #include "cuda_ways.h"

@@ -1,5 +1,5 @@
 /* cuda_exl3.c: models of EXL3 on the fake GPU: what they are planned to need and use, parking and loading again,
-   experts, EXL3 beside other kinds, what is refused, adapters and control vectors.
+   experts, EXL3 beside other kinds, what is rejected, adapters and control vectors.
    takes: $EXL2_TEST_DATA: fixtures/exl3.
    gives: exit code 0, 1, or 77 without the fixtures. */
 #define _GNU_SOURCE /* mkdtemp */
@@ -36,7 +36,7 @@ static void check_experts(const exl2k_exl3_expert_args *x, bool few, uint32_t ti
     CHECK(fake_memory(a->x, (down ? slots : a->rows) * a->x_pitch * 2) != NULL);
 }
 
-/* So does that of the sums that CTAs of a strip exchange: `rows` rows of 128 floats, unless a CTA is alone. */
+/* So does the memory of the sums that CTAs of a strip exchange: `rows` rows of 128 floats, unless a CTA is alone. */
 static void check_sums(const exl2k_exl3_args *a, uint32_t rows)
 {
     uint64_t strips = 0;
@@ -210,7 +210,7 @@ static void sweep(const char *name)
     CHECK(n > 50 && n < 20000);
 }
 
-/* A layer of which only some experts are of EXL3 is refused with one sentence, and the engine stays usable. */
+/* A layer of which only some experts are of EXL3 is rejected with one message, and the engine stays usable. */
 static void test_refused(void)
 {
     exl2_error error;
