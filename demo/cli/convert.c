@@ -168,6 +168,36 @@ static bool split_loras(const arg_texts *given, exl2_convert_lora *out, char (*p
     return true;
 }
 
+/* Runs the conversion and reports it. Returns the exit code. */
+static int run(conversion *v, exl2_convert_desc *d, uint32_t threads, bool json)
+{
+    pool *threads_pool = pool_open(threads);
+    d->parallel = pool_hook(threads_pool);
+    interrupt_watch();
+    interrupt_watch_ends();
+    uint64_t start = clock_ns();
+    exl2_result result = exl2_convert(d);
+    progress_end(&v->bar);
+    pool_close(threads_pool);
+    if (result < 0) {
+        fprintf(stderr, "%s\n", d->error->text);
+    } else if (v->out_of_memory) {
+        fprintf(stderr, "there is no memory for the table of matrices\n");
+    } else if (d->bits) {
+        printf("%s: made from %s, %.1f MiB\n", d->out_dir, d->source_dir, mib(d->info->bytes));
+    } else if (d->measure_only) {
+        printf("%s/measurement.json: the measurement of %s; calibration.json: the ids of its text\n", d->out_dir,
+               d->source_dir);
+    } else if (json) {
+        report_json(v, d->info, clock_seconds_since(start));
+    } else {
+        report_text(v, d, d->info, clock_seconds_since(start));
+    }
+    free(v->matrices);
+    free(v->names);
+    return result == EXL2_ERR_ARG ? CLI_EXIT_USAGE : result < 0 || v->out_of_memory;
+}
+
 int cli_convert(int argc, char **argv)
 {
     conversion v = { 0 };
@@ -258,29 +288,5 @@ int cli_convert(int argc, char **argv)
     d.calibration_files = files.items;
     d.calibration_file_count = files.count;
     v.has_files = files.count > 0 || d.random_ids;
-    pool *threads_pool = pool_open(threads);
-    d.parallel = pool_hook(threads_pool);
-    interrupt_watch();
-    interrupt_watch_ends();
-    uint64_t start = clock_ns();
-    exl2_result result = exl2_convert(&d);
-    progress_end(&v.bar);
-    pool_close(threads_pool);
-    if (result < 0) {
-        fprintf(stderr, "%s\n", error.text);
-    } else if (v.out_of_memory) {
-        fprintf(stderr, "there is no memory for the table of matrices\n");
-    } else if (d.bits) {
-        printf("%s: made from %s, %.1f MiB\n", d.out_dir, d.source_dir, mib(info.bytes));
-    } else if (d.measure_only) {
-        printf("%s/measurement.json: the measurement of %s; calibration.json: the ids of its text\n", d.out_dir,
-               d.source_dir);
-    } else if (json) {
-        report_json(&v, &info, clock_seconds_since(start));
-    } else {
-        report_text(&v, &d, &info, clock_seconds_since(start));
-    }
-    free(v.matrices);
-    free(v.names);
-    return result == EXL2_ERR_ARG ? CLI_EXIT_USAGE : result < 0 || v.out_of_memory;
+    return run(&v, &d, threads, json);
 }
