@@ -2164,7 +2164,7 @@ typedef struct exl2_image_desc {
                                   height times stride bytes */
     uint32_t frames;           /* 0: a picture; else a video of so many frames of one size */
     double fps;                /* of a video: its frames in a second, those that are given here; 0.001 to 1000 */
-    uint32_t max_rows, max_tiles; /* less than those of the model's vision; 0 = as many */
+    uint32_t max_rows, max_tiles; /* limits below those of exl2_model_desc.vision; 0 = the same */
     exl2_event_fn on_event;    /* IMAGE events; its result is ignored. NULL: they wait for exl2_next_event */
     void *user;
     bool silent;               /* no IMAGE events */
@@ -2318,8 +2318,8 @@ typedef struct exl2_convert_plan {
     uint64_t disk_bytes;     /* out_dir and the work folder together, with the dense copy of a GGUF or FP8 source */
     uint64_t host_bytes;     /* memory at its peak */
     uint64_t device_bytes;   /* GPU memory at its peak; on the CPU 0 */
-    bool streamed;           /* the source does not fit host_bytes_max: one layer at a time is read, for each layer that
-                                is measured all later ones again */
+    bool streamed;           /* the source does not fit host_bytes_max: layers are read one at a time, and for each
+                                layer that is measured, all later ones are read again */
     bool own_text;           /* calibration uses text that the model writes, besides that of this header */
 } exl2_convert_plan;
 
@@ -2333,7 +2333,7 @@ typedef struct exl2_convert_info {
     double predicted_kl;
     double kl, top1, nll_before, nll_after; /* on rows kept out of calibration: KL divergence from the source, in nats
                                 a token; share of positions with the same likeliest token; negative log-likelihoods */
-    exl2_backend backend;    /* what the stages ran on that a GPU can run */
+    exl2_backend backend;    /* CUDA or CPU: where all stages but EXL2_CONVERT_FILES ran */
     uint64_t host_peak, device_peak; /* bytes that were used at most; exl2_convert_plan predicts them */
     double stage_seconds[EXL2_CONVERT_STAGES];
 } exl2_convert_info;
@@ -2351,8 +2351,8 @@ typedef struct exl2_convert_lora {
 typedef struct exl2_convert_desc {
     uint32_t _start_canary;
     const char *source_dir, *out_dir;
-    const char *work_dir;    /* NULL: out_dir + ".work", which is removed after success. These three do not lie in each
-                                other. One run at a time has a work folder: a second one gets STATE */
+    const char *work_dir;    /* NULL: out_dir + ".work", which is removed after success. None of the three folders lies
+                                in another. A work folder serves one run at a time: a second one gets STATE */
     float bpw;               /* bits per weight of the layers' matrices, from about 2.2 to 8.2: the message of an error
                                 has the exact range; above it, the most. With measure_only, 0 = 4: the rate that is
                                 tried */
@@ -2376,8 +2376,9 @@ typedef struct exl2_convert_desc {
     const exl2_convert_lora *loras; /* [lora_count] at most 8, DoRA included: merged in f32, in this order, before
                                 calibration, into a dense, FP8 or GGUF source; into another one UNSUPPORTED */
     uint32_t lora_count;
-    uint32_t bits;           /* 16: out_dir is a dense folder of the source with its adapters (F16; what was BF16 or
-                                F32 and has an adapter becomes F32); bpw and all about quantizing must be 0. Else 0 */
+    uint32_t bits;           /* 0, or 16: out_dir becomes a dense folder of the source with its adapters merged (F16;
+                                what was BF16 or F32 and has an adapter becomes F32). With 16, bpw and all other
+                                settings of quantizing must be 0 */
     bool corrected;          /* each matrix makes up for errors of those before: better at low rates, for about twice
                                 the time; needs the default rows, or more. Not with measure_only */
     uint64_t shard_bytes;    /* most bytes of tensors in a file; 0 = 4 GiB. A larger tensor has a file for itself */
@@ -2411,7 +2412,7 @@ typedef struct exl2_compare_info {
     bool streamed;           /* the models were read layer by layer */
 } exl2_compare_info;
 
-typedef struct exl2_compare_layer { /* what a layer has to do with the difference of two models */
+typedef struct exl2_compare_layer { /* a layer's part in the difference of two models */
     double error;            /* of the residual after it: norm of B - A by the norm of A, over all positions */
     double kl;               /* mean KL divergence from A of A with this layer of B */
 } exl2_compare_layer;
