@@ -12,11 +12,6 @@ EXL2__PRIVATE exl2_result exl2__weights_begin(exl2__ctx *c, exl2__weights *w)
     return w->tables_bytes ? exl2__arena_open(c, &w->tables, w->tables_bytes, EXL2_MEM_STAGING) : EXL2_OK;
 }
 
-static inline bool exl2__weights_done(const exl2__weights *w)
-{
-    return w->unit == exl2__weights_units(w);
-}
-
 /* Reads the norms of a layer (EXL2__UNIT_NO_LAYER: the final norm) into the plan. */
 EXL2__PRIVATE exl2_result exl2__weights_norms(exl2__ctx *c, exl2__weights *w, exl2__plan *plan, uint32_t layer,
                                               const exl2__backend *backend, exl2__device *device, exl2__arena *arena)
