@@ -30,6 +30,16 @@ EXL2__PRIVATE const exl2__arch_row *exl2__config_row_of_tower(const exl2__fields
     return row;
 }
 
+/* The row of the text model inside of the multimodal ones of `row`. */
+EXL2__PRIVATE const exl2__arch_row *exl2__config_row_inside(const exl2__arch_row *row)
+{
+    const exl2__arch_row *inside = row;
+    for (const exl2__arch_row *base = row; base; base = base->like ? exl2__arch_find(base->like) : NULL) {
+        inside = base->text_of_multimodal && base->like ? exl2__arch_find(base->like) : inside;
+    }
+    return inside;
+}
+
 /* Resolves the row. The text model inside of a multimodal one may be of another family than the row says: its
    model_type decides, if it names a row, and then that row has the numbers that the file may leave out. */
 EXL2__PRIVATE exl2_result exl2__config_resolve(const exl2__fields *f, const exl2__arch_row *row, exl2__arch *out)
@@ -38,7 +48,8 @@ EXL2__PRIVATE exl2_result exl2__config_resolve(const exl2__fields *f, const exl2
     exl2__arch_row own = *row;
     char type[64] = "";
     uint32_t token = f->nested ? exl2__json_get(&f->json, f->nested, "model_type") : 0;
-    if (row->text_of_multimodal && token && f->json.tokens[token].kind == EXL2__JSON_STRING) {
+    exl2__arch_resolve(row, out);
+    if (out->text_of_multimodal && token && f->json.tokens[token].kind == EXL2__JSON_STRING) {
         exl2__json_text(&f->json, token, type, sizeof type - 1);
         const exl2__arch_row *text = exl2__arch_find_type(type);
         const char *reason = exl2__arch_unsupported("TextForCausalLM", type);
@@ -46,8 +57,10 @@ EXL2__PRIVATE exl2_result exl2__config_resolve(const exl2__fields *f, const exl2
             return exl2__fail(f->c, EXL2_ERR_UNSUPPORTED, "%s: the text model '%s' in %s is not supported: %s",
                               f->label, type, row->name, reason);
         }
-        if (text && !text->text_of_multimodal && strcmp(text->name, row->like) != 0) {
+        if (text && !text->text_of_multimodal && text != exl2__config_row_inside(row)) {
             own.like = text->name;
+            own.renames = out->renames;
+            own.text_of_multimodal = true;
             own.defaults = NULL;
         }
     }

@@ -223,6 +223,9 @@ static const row_case rows[] = {
       "rms 1e-06, 4 2 32, halves 32 theta 10000, silu; context 2048", NO_WINDOWS, "000000", PLAIN, LLAMA_TENSORS },
     { "Idefics3ForConditionalGeneration", ",'text_config':{'model_type':'qwen2'}",
       "rms 1e-06, 4 4 32, halves 32 theta 10000, silu; context 2048", NO_WINDOWS, "000000", PLAIN, LLAMA_TENSORS },
+    { "Idefics3ForConditionalGeneration", ",'text_config':{'model_type':'mistral','num_key_value_heads':2,"
+      "'sliding_window':64}", "rms 1e-06, 4 2 32, halves 32 theta 10000, silu; context 131072", "64 64 64 64 64 64",
+      "000000", PLAIN, LLAMA_TENSORS },
     { "LlavaForConditionalGeneration", ",'vision_config':{'model_type':'clip_vision_model'}",
       "rms 1e-06, 4 4 32, halves 32 theta 10000, silu; context 2048", NO_WINDOWS, "000000", PLAIN, LLAMA_TENSORS },
     { "LlavaForConditionalGeneration", ",'num_key_value_heads':2,'head_dim':48,"
