@@ -140,7 +140,8 @@ EXL2__PRIVATE exl2_result exl2__vision_read_grid(const exl2__fields *f, exl2__vi
     if (row->table == EXL2__VISION_TABLE_PLACES) {
         EXL2__TRY(exl2__fields_u32(f, EXL2__VISION_FIELD("vision_config->image_size"), 1, 16384, &image));
         out->side = image / out->patch;
-        if (image % out->patch || out->side == 0) {
+        bool floors = row->pick_layer && row->rule == EXL2__VISION_RULE_FIXED; /* SigLIP of 384 pixels, patches of 14 */
+        if ((image % out->patch && !floors) || out->side == 0) {
             return exl2__fail(f->c, EXL2_ERR_FORMAT, "%s: vision_config: image_size %u is no multiple of patch_size %u",
                               f->label, image, out->patch);
         }
@@ -170,12 +171,13 @@ EXL2__PRIVATE exl2_result exl2__vision_read_grid(const exl2__fields *f, exl2__vi
     return EXL2_OK;
 }
 
-/* LLaVA: the layer whose output is used, and whether the class row is. */
+/* The layer whose output is used, and whether the class row is. Pixtral and Mistral 3 use the last layer by default. */
 EXL2__PRIVATE exl2_result exl2__vision_read_pick(const exl2__fields *f, exl2__vision_config *out)
 {
-    double pick = -2; /* the default of LlavaConfig */
+    bool last = out->row->rule == EXL2__VISION_RULE_EDGE, apart = out->row->norm_patches; /* Mistral 3: no strategy */
+    double pick = last ? -1 : -2; /* the default of LlavaConfig */
     uint32_t at = exl2__fields_find(f, EXL2__VISION_FIELD("vision_feature_layer"), NULL);
-    uint32_t strategy = exl2__fields_find(f, EXL2__VISION_FIELD("vision_feature_select_strategy"), NULL);
+    uint32_t strategy = apart ? 0 : exl2__fields_find(f, EXL2__VISION_FIELD("vision_feature_select_strategy"), NULL);
     if (at && f->json.tokens[at].kind == EXL2__JSON_ARRAY) {
         return exl2__fields_unsupported(f, "vision_feature_layer", at, "one layer");
     }
@@ -188,7 +190,7 @@ EXL2__PRIVATE exl2_result exl2__vision_read_pick(const exl2__fields *f, exl2__vi
                           pick < -1e6 || pick > 1e6 ? 0 : (int)pick, out->layers);
     }
     out->layers = (uint32_t)layers;
-    out->keeps_class = strategy && exl2__json_is(&f->json, strategy, "full");
+    out->keeps_class = strategy ? exl2__json_is(&f->json, strategy, "full") : last;
     if (strategy && !out->keeps_class && !exl2__json_is(&f->json, strategy, "default")) {
         return exl2__fields_bad(f, "vision_feature_select_strategy", strategy, "default or full");
     }
@@ -345,6 +347,13 @@ EXL2__PRIVATE exl2_result exl2__vision_read_pixels(const exl2__fields *f, exl2__
     out->filter = row->filter;
     out->rescale = 1.0 / 255;
     if (f->text.data) {
+        bool pads = false, squares = row->pick_layer && row->rule != EXL2__VISION_RULE_EDGE;
+        EXL2__TRY(row->rule == EXL2__VISION_RULE_CROP ? exl2__vision_read_step(f, "do_center_crop") : EXL2_OK);
+        EXL2__TRY(squares ? exl2__fields_bool(f, EXL2__VISION_FIELD("do_pad"), &pads, NULL) : EXL2_OK);
+        if (pads) { /* LLaVA's own processor: to a square, with the mean color */
+            return exl2__fields_unsupported(f, "do_pad", exl2__fields_find(f, EXL2__VISION_FIELD("do_pad"), NULL),
+                                            "false");
+        }
         EXL2__TRY(exl2__vision_read_step(f, "do_resize"));
         EXL2__TRY(exl2__vision_read_step(f, "do_rescale"));
         EXL2__TRY(exl2__vision_read_step(f, "do_normalize"));

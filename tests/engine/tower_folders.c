@@ -357,6 +357,36 @@ static void check_marks(void)
     check_same("an id beyond the vocabulary");
 }
 
+/* Another layer's output than the last one's: sums of the first and the last row and of all squares by transformers
+   5.24 in float64 (get_image_features with vision_feature_layer; the size and the pixels are those of its Pillow
+   processor). */
+static void check_layer(const char *name, const char *layer, double first, double last, double squares)
+{
+    double sums[3] = { 0 };
+    size_t count = 0;
+    family = name;
+    drop(source, &source_count);
+    read_source();
+    make_as(F16);
+    write_folder(1, false, "");
+    for (uint32_t i = 0; i < files.count; i++) {
+        memory_file *f = &files.files[i];
+        char *at = strcmp(f->name, "config.json") == 0 ? strstr((char *)f->data, "\"vision_feature_layer\": -1") : NULL;
+        if (at) {
+            memcpy(at + strlen("\"vision_feature_layer\": "), layer, 2);
+        }
+    }
+    encode(got, &count, layer);
+    for (size_t i = 0; i < count; i++) {
+        sums[0] += i < 64 ? (double)got[i] : 0;
+        sums[1] += i + 64 >= count ? (double)got[i] : 0;
+        sums[2] += (double)got[i] * (double)got[i];
+    }
+    if (!CHECK(fabs(sums[0] - first) < 2e-3 && fabs(sums[1] - last) < 2e-3 && fabs(sums[2] - squares) < 0.1)) {
+        printf("  %s, layer %s: %f %f %f\n", name, layer, sums[0], sums[1], sums[2]);
+    }
+}
+
 static void check_family(const char *name)
 {
     family = name;
@@ -402,6 +432,10 @@ int main(void)
     check_family("qwen3-vl");
     check_family("llava-clip");
     check_family("pixtral");
+    check_layer("pixtral", "-1", 21.573541, 23.668135, 5562.085278);
+    check_layer("pixtral", "-2", 23.407892, 23.801256, 4956.817010);
+    check_layer("pixtral", " 1", 18.216211, 12.588389, 2184.306160);
+    check_layer("mistral3", "-2", 3.625831, 1.517696, 434.105649);
     drop(made, &made_count);
     drop(source, &source_count);
     return check_done();

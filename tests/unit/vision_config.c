@@ -38,6 +38,11 @@
               "'vision_feature_select_strategy':'default','projector_hidden_act':'gelu','vision_config':{" \
               "'hidden_size':1024,'image_size':336,'intermediate_size':4096,'model_type':'clip_vision_model'," \
               "'num_attention_heads':16,'num_hidden_layers':24,'patch_size':14,'projection_dim':768}"
+#define SIGLIP "{'model_type':'llava','image_token_index':151646,'vision_feature_layer':-1," \
+               "'vision_feature_select_strategy':'full','vision_config':{'hidden_size':1152,'image_size':384," \
+               "'intermediate_size':4304,'model_type':'siglip_vision_model','num_attention_heads':16," \
+               "'num_hidden_layers':27,'patch_size':14}"
+#define SIGLIP_PRE "{'size':{'height':384,'width':384},'resample':3"
 #define LLAVA_PRE "{'crop_size':{'height':336,'width':336},'size':{'shortest_edge':336},'resample':3"
 
 typedef struct family {
@@ -46,7 +51,7 @@ typedef struct family {
 
 static const family families[] = {
     { SMOLVLM "}", SMOLVLM_PRE "}" }, { QWEN "}", QWEN_PRE "}" }, { QWEN3 "}", NULL }, { GEMMA "}", GEMMA_PRE "}" },
-    { PIXTRAL "}", PIXTRAL_PRE "}" }, { LLAVA "}", LLAVA_PRE "}" },
+    { PIXTRAL "}", PIXTRAL_PRE "}" }, { LLAVA "}", LLAVA_PRE "}" }, { SIGLIP "}", SIGLIP_PRE "}" },
 };
 
 /* The text with `from` replaced by `to`; `from` must be there. It lives until the next but one call. */
@@ -128,6 +133,16 @@ static void check_published(void)
     v = read_good(LLAVA "}", LLAVA_PRE "}", 0);
     CHECK(v.layers == 23 && v.class_row && !v.keeps_class && !v.post_norm && v.act == EXL2__VISION_ACT_QUICK_GELU);
     CHECK(v.edge == 336 && v.high == 336 && v.eps == 1e-5f && v.mean[1] == 0.4578275);
+    v = read_good(SIGLIP "}", SIGLIP_PRE "}", 0); /* the last 6 pixels of a side are of no patch */
+    CHECK(v.layers == 27 && v.side == 27 && v.high == 384 && !v.class_row && !v.post_norm && v.head_dim == 72);
+    v = read_good(with(PIXTRAL "}", "'vision_feature_layer':-1", "'vision_feature_layer':-3"), PIXTRAL_PRE "}", 0);
+    CHECK_INT(v.layers, 22);
+    v = read_good(with(PIXTRAL "}", "'vision_feature_layer':-1,'vision_feature_select_strategy':'full',", ""),
+                  PIXTRAL_PRE "}", 0);
+    CHECK_INT(v.layers, 24);
+    v = read_good("{'model_type':'mistral3','vision_feature_layer':5,'vision_feature_select_strategy':'default',"
+                  "'vision_config':{'model_type':'pixtral'}}", NULL, 1);
+    CHECK_INT(v.layers, 5);
 }
 
 /* Since transformers 5 the image processor may be a part of processor_config.json. */
@@ -208,6 +223,12 @@ static void check_rejected(void)
              "vision_feature_layer=[2 values]", "one layer");
     read_bad(with(LLAVA "}", "'vision_feature_layer':-2", "'vision_feature_layer':-25"), NULL, EXL2_ERR_FORMAT,
              "vision_feature_layer -25", "24 layers");
+    read_bad(with(PIXTRAL "}", "'full'", "'default'"), NULL, EXL2_ERR_UNSUPPORTED, "default drops a row", "full");
+    read_bad(with(PIXTRAL "}", "'vision_feature_layer':-1", "'vision_feature_layer':[-1]"), NULL, EXL2_ERR_UNSUPPORTED,
+             "vision_feature_layer=[1 values]", "one layer");
+    read_bad(LLAVA "}", LLAVA_PRE ",'do_center_crop':false}", EXL2_ERR_UNSUPPORTED, "do_center_crop=false", "true");
+    read_bad(LLAVA "}", LLAVA_PRE ",'do_pad':true}", EXL2_ERR_UNSUPPORTED, "do_pad=true", "false");
+    read_bad(with(LLAVA "}", "'patch_size':14", "'patch_size':15"), NULL, EXL2_ERR_FORMAT, "no multiple", "15");
     read_bad(with(LLAVA "}", "clip_vision_model", "dinov2"), NULL, EXL2_ERR_UNSUPPORTED, "'llava'", "'dinov2'");
     read_bad("{'model_type':'llama'}", NULL, EXL2_ERR_UNSUPPORTED, "no vision_config", "'llama'");
     read_bad("{'model_type':'internvl','vision_config':{}}", NULL, EXL2_ERR_UNSUPPORTED, "'internvl'", "not supported");
@@ -231,7 +252,7 @@ static void check_sizes(void)
         { 1, 1920, 1080, 1280, 0, 1, 1222, 1316, 728 }, { 1, 1, 1, 1280, 0, 1, 4, 56, 56 },
         { 3, 17, 5000, 1280, 0, 1, 256, 896, 896 },   { 4, 1024, 1024, 4096, 0, 1, 4096, 1024, 1024 },
         { 4, 1920, 1080, 0, 0, 1, 2304, 1024, 576 },  { 5, 640, 480, 1280, 0, 1, 576, 336, 336 },
-        { 5, 1, 100000, 1280, 0, 1, 576, 336, 336 },
+        { 5, 1, 100000, 1280, 0, 1, 576, 336, 336 },  { 6, 640, 480, 1280, 0, 1, 729, 384, 384 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const wanted *w = &cases[i];
