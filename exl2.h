@@ -630,9 +630,10 @@
    An adapter is what peft writes: adapter_config.json and adapter_model.safetensors, in F16, BF16 or F32. It may change
    every matrix of the layers: fused ones, experts and routers, too. rslora, rank_pattern and alpha_pattern are
    supported. Each tensor of the file must belong to a matrix, or EXL2_ERR_FORMAT names the first that does not. DoRA,
-   modules_to_save, biases, files of pickle, and adapters of the embedding, the head or a vision tower are rejected, and
-   the message names them. On a GPU, passes with adapters of routers, or of experts by number, are slow, and prompts
-   with them have passes of their own. On several GPUs each one has the adapters' matrices of its layers.
+   adapters for which peft changes the base (PiSSA, OLoRA, CorDA, LoftQ, KaSA), modules_to_save, biases, files of
+   pickle, and adapters of the embedding, the head or a vision tower are rejected, and the message names them. On a GPU,
+   passes with adapters of routers, or of experts by number, are slow, and prompts with them have passes of their own.
+   On several GPUs each one has the adapters' matrices of its layers.
 
    K and V depend on the set of adapters, so each set has a cache of its own. Equal sets share pages, also in another
    order of the list. A scale of 0.5 is another set than 1, and a set that leaves all of its adapters out is the model

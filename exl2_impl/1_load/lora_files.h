@@ -384,7 +384,8 @@ EXL2__PRIVATE exl2_result exl2__lora_files_check_used(exl2__ctx *c, const exl2__
         if (f->pairs[*at].used) {
             continue;
         }
-        bool tower = strstr(name, "vision") || strstr(name, "visual") || strstr(name, "multi_modal_projector");
+        bool tower = strstr(name, "vision") || strstr(name, "visual") || strstr(name, "multi_modal_projector")
+                  || strstr(name, ".connector.");
         bool ends = strstr(name, "lm_head") || strstr(name, "embed_tokens");
         if (tower || ends) {
             return exl2__fail(c, EXL2_ERR_UNSUPPORTED, EXL2__LORA_FILE ": '%s': adapters of %s are not supported",

@@ -419,6 +419,8 @@ static void check_all_names(void)
                 "no lora_A");
     check_names("base_model.model.model.layers.0.mlp.up_proj", "base_model.model.vision_tower.0.up_proj",
                 EXL2_ERR_UNSUPPORTED, "vision");
+    check_names("base_model.model.model.layers.0.mlp.up_proj", "base_model.model.model.connector.modality_projection.p",
+                EXL2_ERR_UNSUPPORTED, "vision");
     check_names("layers.0.mlp.up_proj", "layers.0.mlp.swiglu.w12", EXL2_ERR_FORMAT, "swiglu");
     check_names("base_model.model.model.layers.0.mlp.up_proj.lora_A.weight",
                 "base_model.model.lm_head.base_layer.weight", EXL2_ERR_UNSUPPORTED, "head");
