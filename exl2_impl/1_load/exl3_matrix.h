@@ -126,7 +126,7 @@ EXL2__PRIVATE exl2_result exl2__exl3_find(exl2__ctx *c, const exl2__tensors *t, 
         return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: %s: %llu x %llu weights are not supported, at most 2^40", file,
                           trellis->name, (unsigned long long)in, (unsigned long long)out);
     }
-    if (scale && scale->bytes <= 4) {
+    if (scale && scale->bytes == exl2__tensor_type_bytes(scale->type)) {
         return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: %s: the scale of a whole matrix (drafts before EXL3 0.0.1) is "
                           "not supported", exl2__exl3_file(t, scale), scale->name);
     }

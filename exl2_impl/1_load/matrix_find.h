@@ -153,6 +153,7 @@ EXL2__PRIVATE exl2_result exl2__matrix_find_dense(exl2__ctx *c, const exl2__tens
     EXL2__TRY(exl2__matrix_check_dense(c, t, desc));
     if (!transposed && exl2__matrix_is_padded(source, desc)) { /* cut to the model's size as it is read */
         desc->view.columns = desc->data->dims[1];
+        desc->padded = desc->data->dims[0] > desc->out || desc->data->dims[1] > desc->in;
         return EXL2_OK;
     }
     desc->view.columns = transposed ? desc->out : desc->in;
@@ -249,8 +250,8 @@ EXL2__PRIVATE exl2_result exl2__matrix_find_source(exl2__ctx *c, const exl2__ten
                         : exl2__matrix_find_dense(c, t, source, source->own_transposed, desc));
     desc->bias_data = exl2__tensors_find_part(t, key, "bias");
     desc->has_bias = desc->bias_data != NULL;
-    bool padded = desc->kind == EXL2__MATRIX_DENSE && !desc->view.transposed && desc->view.columns > in;
-    uint64_t values = padded ? exl2__align_up(out, EXL2__EXL3_BLOCK) : out;
+    bool longer = desc->padded && desc->has_bias && desc->bias_data->dims[0] != out;
+    uint64_t values = longer ? exl2__align_up(out, EXL2__EXL3_BLOCK) : out;
     return desc->has_bias ? exl2__tensor_check_floats(c, t, desc->bias_data->name, (uint32_t)values) : EXL2_OK;
 }
 

@@ -592,6 +592,7 @@ static void spoil_factor(maker *m) { maker_store(maker_find(m, "m.mul1")->data, 
 static void spoil_bias_long(maker *m) { replace(m, "m.bias", "F16", 1, 129, 0, 0, 2); }
 static void spoil_bias_nan(maker *m) { half(m, "m.bias", 100, 0x7E01); }
 static void spoil_scale(maker *m) { maker_add(m, "m", "scale", "F16", 1, 0, 2, NULL); }
+static void spoil_scale_f64(maker *m) { maker_add(m, "m", "scale", "F64", 1, 0, 8, NULL); }
 
 /* Values that are unusual, but right. */
 static void fine_zeros(maker *m)
@@ -635,6 +636,7 @@ static void bad_input(void)
         { spoil_bias_long, EXL2_ERR_FORMAT, "m.bias", "129" },
         { spoil_bias_nan, EXL2_ERR_FORMAT, "m.bias", "not finite" },
         { spoil_scale, EXL2_ERR_UNSUPPORTED, "m.scale", "0.0.1" },
+        { spoil_scale_f64, EXL2_ERR_UNSUPPORTED, "m.scale", "0.0.1" },
         { fine_zeros, EXL2_OK, "", "" },
         { fine_packed, EXL2_OK, "", "" },
         { fine_both_scales, EXL2_OK, "", "" },
@@ -683,6 +685,37 @@ static void weight_beside(void)
     exl2__matrix_tables_close(&f.m.c, &tables);
     folder_close(&f);
     maker_free(&m);
+}
+
+/* A plain weight of a folder of EXL3 may be padded on either side, its bias, too; both are cut. */
+static void plain_padded(void)
+{
+    static const struct { uint32_t in, out, bias; exl2_result result; } cases[] = {
+        { 128, 101, 128, EXL2_OK }, { 128, 101, 101, EXL2_OK }, { 100, 128, 128, EXL2_OK }, { 100, 101, 128, EXL2_OK },
+        { 128, 101, 102, EXL2_ERR_FORMAT }, { 128, 128, 256, EXL2_ERR_FORMAT },
+    };
+    for (size_t i = 0; i < EXL2__COUNT(cases); i++) {
+        maker m = { .count = 0, .state = 8 };
+        folder f;
+        exl2__quant quant = { .method = EXL2__QUANT_EXL3 };
+        exl2__matrix_source source = { .key = "m", .quant = &quant };
+        exl2__matrix_desc desc;
+        exl2__matrix_tables tables = { 0 };
+        maker_add(&m, "m", "weight", "F16", up(cases[i].out), up(cases[i].in), 128 * 128 * 2, NULL);
+        const float *bias = (const float *)(const void *)
+            maker_add(&m, "m", "bias", "F32", cases[i].bias, 0, cases[i].bias * 4, NULL)->data;
+        for (uint32_t n = 0; n < cases[i].bias; n++) {
+            maker_store(m.tensors[1].data + 4 * n, 0x3F800000 + (n << 8), 4);
+        }
+        CHECK_INT(folder_open(&f, &m), EXL2_OK);
+        exl2_result result = exl2__matrix_find_source(&f.m.c, &f.t, &source, cases[i].in, cases[i].out, &desc);
+        result = result < 0 ? result : exl2__matrix_tables_open(&f.m.c, &f.t, 1.0f, &desc, &tables);
+        CHECK_INT(result, cases[i].result);
+        CHECK(result < 0 || memcmp(desc.bias, bias, cases[i].out * sizeof *bias) == 0);
+        exl2__matrix_tables_close(&f.m.c, &tables);
+        folder_close(&f);
+        maker_free(&m);
+    }
 }
 
 /* ---- embeddings ---- */
@@ -737,6 +770,7 @@ int main(int argc, char **argv)
     padding();
     bad_input();
     weight_beside();
+    plain_padded();
     embeddings();
     matrices();
     return check_done();

@@ -32,8 +32,8 @@ typedef struct exl2__convert_write {
     bool dense;     /* nothing is quantized */
     bool dry;       /* nothing is written */
     uint64_t shard_bytes;
-    exl2__matrix_desc table; /* the embedding, if it is one of EXL3, which is written as FP16 */
-    char table_key[EXL2__SHARDS_NAME_MAX];
+    uint32_t *decoded; /* [tensors of the source] 0, or 1 + the number of the matrix (EXL2__LINEARS_PARTS of each unit)
+                          that the tensor holds and that is not quantized: written as FP16, without EXL3's padding */
     exl2__shards shards;
     uint64_t bytes; /* of all tensors */
     uint64_t other_bytes; /* of the files without tensors */
@@ -75,18 +75,30 @@ EXL2__PRIVATE void exl2__convert_write_mark(const exl2__tensors *t, const exl2__
     }
 }
 
-/* Marks the tensors of all matrices that are quantized. */
+/* Is it written in another form, though it is not quantized: of EXL3, or padded as there? */
+static inline bool exl2__convert_write_is_decoded(const exl2__matrix_desc *d)
+{
+    return exl2__matrix_is_exl3(exl2__matrix_stored(d)) || d->padded;
+}
+
+/* Marks the tensors of all matrices that are quantized, or decoded. */
 EXL2__PRIVATE exl2_result exl2__convert_write_mark_all(exl2__convert_write *w, uint32_t *number)
 {
     const exl2__config *config = &w->source->load.config;
-    for (uint32_t i = 1; i < exl2__weights_units(&w->source->load); i++) {
+    const exl2__tensors *t = &w->source->load.tensors;
+    memset(w->decoded, 0, t->count * sizeof *w->decoded);
+    for (uint32_t i = 0; i < exl2__weights_units(&w->source->load); i++) {
         exl2__unit u;
         exl2__matrix_desc parts[3];
         EXL2__TRY(exl2__weights_find(w->c, &w->source->load, i, &u, parts));
         bool quantized = u.kind == EXL2__UNIT_HEAD
                          || (exl2__linears_input(&u) != UINT32_MAX && exl2__linears_misfit(config, &u) == 0);
-        for (uint32_t k = 0; quantized && k < u.count; k++) {
-            exl2__convert_write_mark(&w->source->load.tensors, &parts[k], number);
+        for (uint32_t k = 0; k < u.count; k++) {
+            bool decoded = !quantized && exl2__convert_write_is_decoded(&parts[k]);
+            if (quantized || decoded) {
+                exl2__convert_write_mark(t, &parts[k], number);
+            }
+            w->decoded[parts[k].data - t->entries] = decoded ? 1 + i * EXL2__LINEARS_PARTS + k : 0;
         }
         if (u.kind == EXL2__UNIT_ROUTER && parts[0].kind != EXL2__MATRIX_DENSE) {
             return exl2__fail(w->c, EXL2_ERR_UNSUPPORTED, "%s is quantized (%s); a router must be dense", u.keys[0],
@@ -109,19 +121,34 @@ EXL2__PRIVATE bool exl2__convert_write_is_tower(const exl2__convert_write *w, co
     return other;
 }
 
-/* Finds an embedding of EXL3, and marks its signs. */
-EXL2__PRIVATE exl2_result exl2__convert_write_find_table(exl2__convert_write *w, uint32_t *number)
+/* The matrix that a tensor holds and that is written as FP16. u: where its name lies. */
+static inline exl2_result exl2__convert_write_find_decoded(const exl2__convert_write *w, uint32_t entry, exl2__unit *u,
+                                                           exl2__matrix_desc *out)
+{
+    exl2__matrix_desc parts[3];
+    uint32_t matrix = w->decoded[entry] - 1;
+    EXL2__TRY(exl2__weights_find(w->c, &w->source->load, matrix / EXL2__LINEARS_PARTS, u, parts));
+    *out = parts[matrix % EXL2__LINEARS_PARTS];
+    return EXL2_OK;
+}
+
+/* Adds its weights and its bias to the list. */
+EXL2__PRIVATE exl2_result exl2__convert_write_list_decoded(exl2__convert_write *w, uint32_t entry)
 {
     exl2__unit u;
-    exl2__matrix_desc parts[3];
-    EXL2__TRY(exl2__weights_find(w->c, &w->source->load, 0, &u, parts));
-    if (!parts->dequantized || parts->stored != EXL2__MATRIX_EXL3_TABLE) {
-        return EXL2_OK;
+    exl2__matrix_desc d;
+    char key[EXL2__SHARDS_NAME_MAX];
+    EXL2__TRY(exl2__convert_write_find_decoded(w, entry, &u, &d));
+    const char *own = exl2__linears_own_name(w->linears, d.data);
+    if (strlen(own) + 8 >= sizeof key) {
+        return exl2__fail(w->c, EXL2_ERR_UNSUPPORTED, "the tensor '%s' has too long a name", own);
     }
-    w->table = *parts;
-    exl2__convert_write_mark(&w->source->load.tensors, parts, number);
-    exl2__format(w->table_key, sizeof w->table_key, "%s", exl2__linears_own_name(w->linears, parts->data));
-    *strrchr(w->table_key, '.') = 0; /* .trellis */
+    exl2__format(key, sizeof key, "%s", own);
+    *strrchr(key, '.') = 0; /* .trellis or .weight */
+    exl2__shards_add(&w->shards, key, ".weight", EXL2__TENSOR_F16, 2, d.out, d.in);
+    if (d.has_bias) {
+        exl2__shards_add(&w->shards, key, ".bias", EXL2__TENSOR_F16, 1, d.out, 0);
+    }
     return EXL2_OK;
 }
 
@@ -132,12 +159,11 @@ EXL2__PRIVATE exl2_result exl2__convert_write_list(exl2__convert_write *w, uint3
     const exl2__tensors *t = &w->source->load.tensors;
     memset(number, 0, t->count * sizeof *number);
     EXL2__TRY(exl2__convert_write_mark_all(w, number));
-    EXL2__TRY(exl2__convert_write_find_table(w, number));
     for (uint32_t i = 0; i < t->count; i++) {
         const exl2__tensor *entry = &t->entries[i];
-        if (entry == w->table.data) {
+        if (w->decoded[i]) {
             number[i] = w->shards.count;
-            exl2__shards_add(&w->shards, w->table_key, ".weight", EXL2__TENSOR_F16, 2, w->table.out, w->table.in);
+            EXL2__TRY(exl2__convert_write_list_decoded(w, i));
             continue;
         }
         bool is_tower = exl2__convert_write_is_tower(w, entry);
@@ -232,43 +258,59 @@ EXL2__PRIVATE exl2_result exl2__convert_write_share(exl2__ctx *c, void *arg, uin
     return exl2__convert_write_halves(c, job->entry->name, numbers, count, job->halves + first);
 }
 
-/* The embedding, row by row. */
-EXL2__PRIVATE exl2_result exl2__convert_write_table(exl2__convert_write *w, uint32_t number, float *numbers,
-                                                    uint16_t *halves)
+/* Rows [row, row + rows) of a matrix that is decoded. */
+EXL2__PRIVATE exl2_result exl2__convert_write_decode(exl2__convert_write *w, const exl2__matrix_desc *d, uint32_t row,
+                                                     uint32_t rows, float *numbers)
 {
-#if EXL2__EXL3
     const exl2__tensors *t = &w->source->load.tensors;
-    exl2__matrix_tables tables;
-    exl2__matrix_desc table = w->table;
-    uint32_t most = exl2__max32(EXL2__CONVERT_WRITE_PIECE / table.in, 1);
+#if EXL2__EXL3
+    if (exl2__matrix_is_exl3(exl2__matrix_stored(d))) {
+        return exl2__dequantize_exl3_rows(w->c, t, d, row, rows, numbers);
+    }
+#endif
+    for (uint32_t i = 0; i < rows; i++) {
+        EXL2__TRY(exl2__tensor_floats_range(w->c, t, d->data, (row + i) * d->view.columns, d->in,
+                                            numbers + (size_t)i * d->in));
+    }
+    return EXL2_OK;
+}
+
+/* A matrix that is decoded, and its bias. */
+EXL2__PRIVATE exl2_result exl2__convert_write_decoded(exl2__convert_write *w, uint32_t entry, uint32_t number,
+                                                      float *numbers, uint16_t *halves)
+{
     exl2__unit u;
-    exl2__unit_make(&w->source->load.config, 0, &u);
-    table.name = u.keys[0];
-    exl2_result result = exl2__matrix_tables_open(w->c, t, 1.0f, &table, &tables);
-    for (uint32_t row = 0, rows; result >= 0 && row < table.out; row += rows) {
-        rows = exl2__min32(most, table.out - row);
-        uint64_t count = (uint64_t)rows * table.in;
-        result = exl2__dequantize_exl3_rows(w->c, t, &table, row, rows, numbers);
-        result = result < 0 ? result : exl2__convert_write_halves(w->c, table.data->name, numbers, count, halves);
-        result = result < 0 ? result : exl2__shards_write(&w->shards, number, (uint64_t)row * table.in * 2, halves,
-                                                          count * 2);
+    exl2__matrix_desc d;
+    exl2__matrix_tables tables;
+    EXL2__TRY(exl2__convert_write_find_decoded(w, entry, &u, &d));
+    uint32_t most = exl2__max32(EXL2__CONVERT_WRITE_PIECE / d.in, 1);
+    most = most < EXL2__EXL3_BLOCK ? most : most / EXL2__EXL3_BLOCK * EXL2__EXL3_BLOCK; /* decoded together */
+    exl2_result result = exl2__matrix_tables_open(w->c, &w->source->load.tensors, 1.0f, &d, &tables);
+    for (uint32_t row = 0, rows; result >= 0 && row < d.out; row += rows) {
+        rows = exl2__min32(most, d.out - row);
+        uint64_t count = (uint64_t)rows * d.in;
+        result = exl2__convert_write_decode(w, &d, row, rows, numbers);
+        result = result < 0 ? result : exl2__convert_write_halves(w->c, d.data->name, numbers, count, halves);
+        uint64_t at = (uint64_t)row * d.in * 2;
+        result = result < 0 || w->dry ? result : exl2__shards_write(&w->shards, number, at, halves, count * 2);
+    }
+    for (uint32_t n = 0, some; result >= 0 && d.has_bias && n < d.out; n += some) {
+        some = exl2__min32(d.out - n, EXL2__CONVERT_WRITE_PIECE);
+        result = exl2__convert_write_halves(w->c, d.bias_data->name, d.bias + n, some, halves);
+        result = result < 0 || w->dry ? result : exl2__shards_write(&w->shards, number + 1, (uint64_t)n * 2, halves,
+                                                                    (uint64_t)some * 2);
     }
     exl2__matrix_tables_close(w->c, &tables);
     return result;
-#else
-    (void)number;
-    (void)numbers;
-    (void)halves;
-    return exl2__fail(w->c, EXL2_ERR_INTERNAL, "%s: " EXL2__EXL3_ABSENT, w->table_key);
-#endif
 }
 
 /* numbers, halves [PIECE]: scratch. */
 EXL2__PRIVATE exl2_result exl2__convert_write_tensor(exl2__convert_write *w, const exl2__tensor *entry, uint32_t number,
                                                      float *numbers, uint16_t *halves)
 {
-    if (entry == w->table.data) {
-        return w->dry ? EXL2_OK : exl2__convert_write_table(w, number, numbers, halves);
+    uint32_t index = (uint32_t)(entry - w->source->load.tensors.entries);
+    if (w->decoded[index]) {
+        return exl2__convert_write_decoded(w, index, number, numbers, halves);
     }
     if (exl2__convert_write_is_tower(w, entry)) {
         return w->dry ? EXL2_OK : exl2__convert_write_raw(w->c, &w->source->load.tensors, entry, &w->shards, number,
@@ -536,7 +578,7 @@ static inline uint32_t exl2__convert_write_tensors_max(const exl2__convert_write
 
 /* Scratch of all tensors; with a dry arena this only measures. */
 typedef struct exl2__convert_write_scratch {
-    uint32_t *number;  /* [tensors of the source] */
+    uint32_t *number, *decoded; /* [tensors of the source] */
     float *numbers;    /* [PIECE] */
     uint16_t *halves;  /* [PIECE] */
 } exl2__convert_write_scratch;
@@ -545,6 +587,7 @@ EXL2__PRIVATE exl2__convert_write_scratch exl2__convert_write_layout(const exl2_
 {
     exl2__convert_write_scratch s;
     s.number = (uint32_t *)exl2__arena_alloc(a, w->source->load.tensors.count * sizeof *s.number);
+    s.decoded = (uint32_t *)exl2__arena_alloc(a, w->source->load.tensors.count * sizeof *s.decoded);
     s.numbers = (float *)exl2__arena_alloc(a, EXL2__CONVERT_WRITE_PIECE * sizeof *s.numbers);
     s.halves = (uint16_t *)exl2__arena_alloc(a, EXL2__CONVERT_WRITE_PIECE * sizeof *s.halves);
     return s;
@@ -590,6 +633,7 @@ EXL2__PRIVATE exl2_result exl2__convert_write_run(exl2__convert_write *w, const 
     exl2_result result = exl2__arena_open(w->c, &memory, dry.used, EXL2_MEM_SCRATCH);
     if (result >= 0) {
         exl2__convert_write_scratch s = exl2__convert_write_layout(w, &memory);
+        w->decoded = s.decoded;
         result = dir ? exl2__convert_write_tensors(w, dir, s.number, s.numbers, s.halves)
                      : exl2__convert_write_dry_run(w, values, bytes, &s);
         exl2__arena_close(w->c, &memory);
