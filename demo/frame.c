@@ -436,7 +436,7 @@ int main(int argc, char **argv)
     const args_desc d = { "frame",
                           "Runs the engine in a 60 Hz loop and shows the frame times.",
                           positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
-    args_result parsed = args_parse(&d, argc - 1, console_start(argc, argv) + 1);
+    args_result parsed = host_parse(&d, argc - 1, console_start(argc, argv) + 1, &o.host);
     bool whole = o.gpu_us == 0 && o.render_ms > 0; /* passes, for comparison */
     if (parsed == ARGS_OK && (o.seconds == 0 || o.seconds > 3600 || o.cpu_us == 0 || (o.gpu_us == 0 && !whole))) {
         parsed = args_wrong(&d, "--seconds must be 1 to 3600, --cpu-us and, without --render, --gpu-us at least 1");

@@ -520,7 +520,7 @@ int cli_bench(int argc, char **argv)
                           "Measures tokens per second and CPU time per token (medians of five), loading, pictures, "
                           "GPU memory.",
                           positional, ARGS_COUNT(positional), 0, flags, ARGS_COUNT(flags) };
-    args_result parsed = args_parse(&d, argc, argv);
+    args_result parsed = host_parse(&d, argc, argv, &o.host);
     if (parsed == ARGS_OK) {
         parsed = check(&d, &o);
     }

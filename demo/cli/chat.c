@@ -273,7 +273,7 @@ int cli_chat(int argc, char **argv)
                           "Chats in the terminal. /help lists the commands.",
                           positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     chat c = { .images = &pictures };
-    args_result parsed = args_parse(&d, argc, argv);
+    args_result parsed = host_parse(&d, argc, argv, &options);
     if (parsed == ARGS_OK) {
         parsed = sampling_desc(&d, &sampling, &c.sampler);
     }

@@ -241,7 +241,7 @@ int cli_embed(int argc, char **argv)
     const args_desc d = { "exl2 embed",
                           "Makes vectors of texts. Those of texts that mean the same have a large dot product.",
                           positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
-    args_result parsed = args_parse(&d, argc, argv);
+    args_result parsed = host_parse(&d, argc, argv, &o.host);
     if (parsed == ARGS_OK) {
         parsed = check_flags(&d, &o);
     }

@@ -479,7 +479,7 @@ int cli_generate(int argc, char **argv)
                           "A model without a tokenizer accepts ids and generates ids.",
                           positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     exl2_sampler_desc sampler;
-    args_result parsed = args_parse(&d, argc, argv);
+    args_result parsed = host_parse(&d, argc, argv, &o.host);
     if (parsed == ARGS_OK) {
         parsed = check(&d, &o);
     }

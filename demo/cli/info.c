@@ -527,7 +527,7 @@ int cli_info(int argc, char **argv)
     const args_desc d = { "exl2 info",
                           "Lists the GPUs, describes a model, shows how much memory it needs and where it would run.",
                           positional, ARGS_COUNT(positional), 0, flags, ARGS_COUNT(flags) };
-    args_result parsed = args_parse(&d, argc, argv);
+    args_result parsed = host_parse(&d, argc, argv, &i.options);
     if (parsed != ARGS_OK) {
         return cli_exit(parsed);
     }

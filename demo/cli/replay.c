@@ -779,7 +779,7 @@ int cli_replay(int argc, char **argv)
     const args_desc d = { "exl2 replay",
                           "Runs conversations from JSON lines and answers each with a JSON line.",
                           positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
-    args_result parsed = args_parse(&d, argc, argv);
+    args_result parsed = host_parse(&d, argc, argv, &r->options);
     int code = cli_exit(parsed);
     if (parsed == ARGS_OK) {
         r->model.path = r->path;

@@ -493,7 +493,7 @@ int cli_score(int argc, char **argv)
     const args_desc d = { "exl2 score",
                           "Measures how well the model predicts a text: mean negative log-likelihood and perplexity.",
                           positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
-    args_result parsed = args_parse(&d, argc, argv);
+    args_result parsed = host_parse(&d, argc, argv, &o.host);
     if (parsed == ARGS_OK) {
         parsed = check_flags(&d, &o);
         parsed = parsed == ARGS_OK ? check_memory(&d, &o) : parsed;

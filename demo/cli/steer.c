@@ -354,7 +354,7 @@ int cli_steer(int argc, char **argv)
     const args_desc d = { "exl2 steer",
                           "Makes a control vector of pairs of texts: the difference of their residuals by layer.",
                           positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
-    args_result parsed = args_parse(&d, argc, argv);
+    args_result parsed = host_parse(&d, argc, argv, &o.host);
     if (parsed == ARGS_OK && (!o.plus || !o.minus)) {
         parsed = args_wrong(&d, "give both --plus and --minus");
     }

@@ -205,7 +205,7 @@ int cli_vision(int argc, char **argv)
     const args_desc d = { "exl2 vision", about, positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags,
                           ARGS_COUNT(flags) };
     o.host.backend = HOST_CPU;
-    args_result parsed = args_parse(&d, argc, argv);
+    args_result parsed = host_parse(&d, argc, argv, &o.host);
     if (parsed == ARGS_OK && images_wrong(&o.images)) {
         parsed = args_wrong(&d, "%s", images_wrong(&o.images));
     }

@@ -80,24 +80,75 @@ static uint32_t add_device(exl2_device_desc *devices, uint32_t *count, uint32_t 
     return i;
 }
 
-/* With --split auto: fills in the engine's GPUs, which are those of --cards with their caps, or all of the machine.
-   false: the flags contradict each other; a message was printed. */
-static bool list_auto(host *h, const host_options *o, exl2_device_desc *devices, uint32_t *count)
+/* Checks the lists of GPUs. */
+static args_result check_cards(const args_desc *d, const host_options *o)
+{
+    uint32_t cards = o->cards.count, draft;
+    if (cards > EXL2_DEVICES_MAX) {
+        return args_wrong(d, "--cards names more than %u GPUs", EXL2_DEVICES_MAX);
+    }
+    bool draft_found = !draft_device(o->draft, &draft);
+    for (uint32_t i = 0; i < cards; i++) {
+        for (uint32_t k = 0; k < i; k++) {
+            if (o->cards.items[k] == o->cards.items[i]) {
+                return args_wrong(d, "--cards names GPU %u twice", o->cards.items[i]);
+            }
+        }
+        draft_found = draft_found || o->cards.items[i] == draft;
+    }
+    if (cards == EXL2_DEVICES_MAX && !draft_found) {
+        return args_wrong(d, "--draft and --cards name more than %u GPUs", EXL2_DEVICES_MAX);
+    }
+    if (o->split == HOST_SPLIT_COLUMNS && cards < 2) {
+        return args_wrong(d, "--split columns needs at least two GPUs in --cards");
+    }
+    bool short_shares = o->shares.count && o->shares.count != cards;
+    if (short_shares || (o->card_bytes.count && o->card_bytes.count != cards)) {
+        return args_wrong(d, "%s needs a value for each of the GPUs of --cards",
+                          short_shares ? "--shares" : "--card-bytes");
+    }
+    for (uint32_t i = 0; i < o->shares.count; i++) {
+        if (!(o->shares.items[i] > 0 && o->shares.items[i] <= 1e6f)) {
+            return args_wrong(d, "--shares must be above 0 and at most 1000000");
+        }
+    }
+    return ARGS_OK;
+}
+
+args_result host_parse(const args_desc *d, int argc, char **argv, const host_options *o)
+{
+    args_result parsed = args_parse(d, argc, argv);
+    if (parsed != ARGS_OK) {
+        return parsed;
+    }
+    if (o->device.count > 1 || (o->cards.count && o->device.count)) {
+        return args_wrong(d, o->cards.count ? "--device and --cards are both set"
+                                            : "--device names one GPU; --cards names several");
+    }
+    if (o->split == HOST_SPLIT_AUTO && (o->shares.count || o->device.count)) {
+        return args_wrong(d, "%s and --split auto are both set", o->shares.count ? "--shares" : "--device");
+    }
+    if (o->cards.count && o->backend == HOST_CPU) {
+        return args_wrong(d, "--cards and --backend cpu contradict each other");
+    }
+    if ((o->host_mlps || o->host_prompts) && o->offload == HOST_OFFLOAD_NONE) {
+        return args_wrong(d, "--host-%s and --offload none contradict each other", o->host_mlps ? "mlps" : "prompts");
+    }
+    return check_cards(d, o);
+}
+
+/* With --split auto: fills in the engine's GPUs, those of --cards with their caps, or all of the machine. */
+static void list_auto(host *h, const host_options *o, exl2_device_desc *devices, uint32_t *count)
 {
     static exl2_device_info all[EXL2_DEVICES_MAX];
-    uint32_t found = 0, listed = 0;
+    uint32_t found = 0, listed = h->card_count;
     h->split_auto = o->split == HOST_SPLIT_AUTO;
     if (!h->split_auto) {
-        return true;
-    }
-    if (o->shares.count || o->device.count) {
-        fprintf(stderr, "%s and --split auto are both set\n", o->shares.count ? "--shares" : "--device");
-        return false;
+        return;
     }
     for (uint32_t i = 0; i < h->card_count; i++) {
         devices[i].bytes_max = h->cards[i].bytes_max;
     }
-    listed = h->card_count;
     if (!listed && o->backend != HOST_CPU && exl2_devices(all, EXL2_DEVICES_MAX, &found) >= 0) {
         for (uint32_t i = 0; i < found && i < EXL2_DEVICES_MAX; i++) {
             if (all[i].usable) {
@@ -107,37 +158,12 @@ static bool list_auto(host *h, const host_options *o, exl2_device_desc *devices,
     }
     *count = listed;
     h->card_count = 0;
-    return true;
 }
 
-/* Fills in the engine's GPUs and the models' cards. false: the flags contradict each other; a message was printed. */
+/* Fills in the engine's GPUs and the models' cards. false: there are too many, message printed. */
 static bool list_cards(host *h, const host_options *o, exl2_device_desc *devices, uint32_t *count)
 {
     uint32_t draft, cards = o->cards.count;
-    *count = 0;
-    if (cards > EXL2_DEVICES_MAX || o->device.count > 1 || (cards && o->device.count)) {
-        fputs(cards > EXL2_DEVICES_MAX ? "--cards names more than 8 GPUs\n"
-              : cards ? "--device and --cards are both set\n"
-                      : "--device names one GPU; --cards names several\n", stderr);
-        return false;
-    }
-    if (cards && o->backend == HOST_CPU) {
-        fputs("--cards and --backend cpu contradict each other\n", stderr);
-        return false;
-    }
-    if (o->split == HOST_SPLIT_COLUMNS && cards < 2) {
-        fputs("--split columns needs two GPUs or more in --cards\n", stderr);
-        return false;
-    }
-    if ((o->host_mlps || o->host_prompts) && o->offload == HOST_OFFLOAD_NONE) {
-        fprintf(stderr, "--host-%s and --offload none contradict each other\n", o->host_mlps ? "mlps" : "prompts");
-        return false;
-    }
-    if ((o->card_bytes.count && o->card_bytes.count != cards) || (o->shares.count && o->shares.count != cards)) {
-        fprintf(stderr, "%s needs a value for each of the GPUs of --cards\n",
-                o->shares.count && o->shares.count != cards ? "--shares" : "--card-bytes");
-        return false;
-    }
     for (uint32_t i = 0; i < cards; i++) {
         devices[i] = (exl2_device_desc){ .pick = EXL2_PICK_INDEX, .index = o->cards.items[i] };
         h->cards[i] = (exl2_card){ .device = i, .bytes_max = o->card_bytes.count ? o->card_bytes.items[i] : 0,
@@ -145,9 +171,7 @@ static bool list_cards(host *h, const host_options *o, exl2_device_desc *devices
     }
     *count = h->card_count = cards;
     h->columns = o->split == HOST_SPLIT_COLUMNS;
-    if (!list_auto(h, o, devices, count)) {
-        return false;
-    }
+    list_auto(h, o, devices, count);
     h->has_draft_card = draft_device(o->draft, &draft);
     if (*count == 0 && (o->device.count || h->has_draft_card)) { /* the model's GPU comes first */
         add_device(devices, count, o->device.items[0]);
@@ -155,7 +179,7 @@ static bool list_cards(host *h, const host_options *o, exl2_device_desc *devices
     if (h->has_draft_card) {
         h->draft_card.device = add_device(devices, count, draft);
         if (h->draft_card.device == EXL2_DEVICES_MAX) {
-            fprintf(stderr, "--draft and --cards name more than %u GPUs\n", EXL2_DEVICES_MAX);
+            fprintf(stderr, "GPU %u of --draft is none of the %u that --split auto lists\n", draft, EXL2_DEVICES_MAX);
             return false;
         }
     }

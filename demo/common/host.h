@@ -1,9 +1,9 @@
 /* host.h: what every program does around the engine: open it with a thread pool, load a model with a progress line,
    record how a job ended, print the engine's warnings and the message of an error.
    takes: --backend, --device or --cards, --cpu-path, --kernels and --threads, a model folder.
-   gives: host_open, host_load, host_load_draft, host_place, host_offload_text, host_step, host_end, host_on_gpu,
-          host_cpu_path, host_failed, host_close, HOST_ARGS, HOST_BACKEND_ARG, HOST_DEVICE_ARGS, HOST_GPU_ARGS,
-          HOST_CACHE_ARGS, HOST_WORK_ARGS, HOST_LORA_ARG, HOST_ROPE_ARGS, HOST_CONTEXT_ARGS.
+   gives: host_parse, host_open, host_load, host_load_draft, host_place, host_offload_text, host_step, host_end,
+          host_on_gpu, host_cpu_path, host_failed, host_close, HOST_ARGS, HOST_BACKEND_ARG, HOST_DEVICE_ARGS,
+          HOST_GPU_ARGS, HOST_CACHE_ARGS, HOST_WORK_ARGS, HOST_LORA_ARG, HOST_ROPE_ARGS, HOST_CONTEXT_ARGS.
    owns:  the engine and the pool. */
 #ifndef DEMO_HOST_H
 #define DEMO_HOST_H
@@ -147,6 +147,9 @@ typedef struct host_end { /* how a job ended; zeroed before it starts */
     char error[sizeof(((exl2_error *)0)->text)]; /* "" unless result < 0 */
 } host_end;
 
+/* args_parse, and checks of what the rows above say: lists of GPUs with one value for each, flags that exclude each
+   other. host_open expects options that have passed. */
+args_result host_parse(const args_desc *d, int argc, char **argv, const host_options *o);
 /* These four print a message to stderr if they fail. host_load: if d gives no cache size, the cache holds `sequences`
    full contexts. Ctrl-C ends the load. The adapters of --lora and the control vectors of --steer are loaded, too.
    host_load_text loads only the tokenizer and the chat template. host_load_draft loads a draft model for `sequences`

@@ -355,7 +355,7 @@ int cli_serve(int argc, char **argv)
     const args_desc d = { "exl2 serve",
                           "Serves models over HTTP to clients of OpenAI and TabbyAPI, and a page to talk to them.",
                           positional, ARGS_COUNT(positional), 0, flags, ARGS_COUNT(flags) };
-    args_result parsed = args_parse(&d, argc, argv);
+    args_result parsed = host_parse(&d, argc, argv, &o.host);
     if (parsed != ARGS_OK) {
         return cli_exit(parsed);
     }

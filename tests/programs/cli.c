@@ -364,12 +364,6 @@ static void case_devices(void)
         program_sentence(program_run("bench --probe"), 1, "this engine has no GPU");
     }
     CHECK_INT(program_run("bench --probe --backend cpu && grep 'one core reads [1-9]' '%s/out'", folder), 0);
-    program_sentence(program_run("generate '%s' --ids 1 --device 0,1", tiny), 1, "--device names one GPU");
-    program_sentence(program_run("generate '%s' --ids 1 --cards 0,1 --backend cpu", tiny), 1,
-                     "--cards and --backend cpu contradict each other");
-    program_sentence(program_run("generate '%s' --ids 1 --split columns", tiny), 1,
-                     "--split columns needs two GPUs or more in --cards");
-    program_sentence(program_run("generate '%s' --ids 1 --cards 0,1 --shares 1", tiny), 1, "--shares needs a value");
     CHECK_INT(program_run("generate '%s' --ids 1 --max 2 --device 7 --backend cpu", tiny), 0);
 }
 
@@ -393,6 +387,21 @@ static void check_usage(void)
         { "generate m --prompt a --ids 1", "give exactly one of --prompt" },
         { "generate m --ids 1,,2", "--ids must be whole numbers" },
         { "generate m --ids 1 --chat", "--chat needs" },
+        { "generate m --ids 1 --device 0,1", "--device names one GPU" },
+        { "score m --ids-file f --device 0 --cards 1", "--device and --cards are both set" },
+        { "chat m --cards 0,1,", "--cards must be at most 32 whole numbers" },
+        { "info m --cards 0,1,2,3,4,5,6,7,8", "--cards names more than 8 GPUs" },
+        { "bench m --cards 1,0,1", "--cards names GPU 1 twice" },
+        { "generate m --ids 1 --cards 0,1,2,3,4,5,6,7 --draft d@8", "--draft and --cards name more than 8 GPUs" },
+        { "serve m --cards 0,1 --shares 1", "--shares needs a value for each" },
+        { "embed m --text a --cards 0,1 --card-bytes 1GB,2GB,3GB", "--card-bytes needs a value for each" },
+        { "replay m s --cards 0,1 --shares 1,0", "--shares must be above 0" },
+        { "generate m --ids 1 --cards 0,1 --shares 1e9,1", "--shares must be above 0" },
+        { "generate m --ids 1 --cards 0 --split columns", "--split columns needs at least two GPUs" },
+        { "generate m --ids 1 --cards 0,1 --shares 1,2 --split auto", "--shares and --split auto are both set" },
+        { "generate m --ids 1 --host-mlps 1 --offload none", "--host-mlps and --offload none contradict" },
+        { "generate m --ids 1 --gpu-bytes 1GB,2GB", "--gpu-bytes must be a size" },
+        { "generate m --ids 1 --cards 0,1 --backend cpu", "--cards and --backend cpu contradict each other" },
         { "generate m --prompt a --system s", "--system needs --chat" },
         { "generate m --prompt a --stop ''", "--stop must not be empty" },
         { "generate m --prompt a --max -1", "--max-tokens must be a whole number" },
