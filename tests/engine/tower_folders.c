@@ -1,18 +1,20 @@
 /* tower_folders.c: towers as files store them: in one file or in shards, with and without an index; as F16, BF16 and
    F32, mixed in one file; beside a text model in GPTQ or AWQ. Rows of a picture have the same bits as those of a file
-   with the same numbers. (EXL2 folders: tests/programs/vision.c converts. Wrong files: tests/unit/tower_read.c.)
+   with the same numbers. Matrices of towers in EXL3, against F16 as the format defines them. (EXL2 folders:
+   tests/programs/vision.c converts. Wrong files: tests/unit/tower_read.c.)
    takes: the shared fixtures (fixtures/vision).
    gives: exit code 0 or 1; 77 without fixtures. */
 #include "../../demo/common/json_in.c"
 #include "../../demo/common/memory.c"
 #include "../memory_files.h"
+#include "../mixed_model.h"
 #include "rig.h"
 
 #include "private/half.h"
 
 #include <stdlib.h>
 
-#define TENSORS 256u
+#define TENSORS 512u
 #define SIDE 60u
 #define FLOATS 16384u
 
@@ -159,6 +161,43 @@ static void make_quantized(bool gptq)
     }
 }
 
+/* Matrices of the tower, of at most 128 x 128, have random numbers that EXL3 has: in EXL3 if `coded`, of two codebooks
+   by turns, else in F16. Returns how many these are. */
+static uint32_t make_exl3(bool coded)
+{
+    static mixed_model x;
+    static double w[128 * 128];
+    uint32_t found = 0;
+    x.state = 7;
+    drop(made, &made_count);
+    for (uint32_t i = 0; i < source_count; i++) {
+        const tensor *t = &source[i];
+        unsigned out = 0, in = 0;
+        char name[128], shape[64];
+        const char *end = strrchr(t->name, '.');
+        bool matrix = t->tower && end && strcmp(end, ".weight") == 0 && !strstr(t->name, "pos")
+                   && strchr(t->shape, ',') == strrchr(t->shape, ',') && sscanf(t->shape, "[%u,%u]", &out, &in) == 2;
+        if (!matrix || out > 128 || in > 128) {
+            add_as(i, F16);
+            continue;
+        }
+        snprintf(name, sizeof name, "%.*s", (int)(end - t->name), t->name);
+        mixed_exl3(&x, name, in, out, found++ % 2 == 1, w);
+        for (uint32_t k = 0; k < x.m.count && coded; k++) {
+            const maker_tensor *part = &x.m.tensors[k];
+            snprintf(shape, sizeof shape, part->rank == 3 ? "[8,8,%u]" : part->rank ? "[128]" : "[]",
+                     (unsigned)part->dims[2]);
+            memcpy(add(part->name, "", part->dtype, shape, part->bytes)->data, part->data, part->bytes);
+        }
+        tensor *plain = coded ? NULL : add(t->name, "", "F16", t->shape, t->bytes);
+        for (size_t k = 0; plain && k < (size_t)out * in; k++) {
+            maker_store(plain->data + 2 * k, exl2__f32_to_f16((float)w[k]), 2);
+        }
+        maker_free(&x.m);
+    }
+    return found;
+}
+
 /* Writes those tensors whose number modulo `shards` is `shard`. */
 static void write_file(uint32_t shard, uint32_t shards, const char *name)
 {
@@ -278,6 +317,27 @@ static void check_quantized(bool gptq)
     make_quantized(gptq);
     write_folder(1, false, members[gptq]);
     check_same(gptq ? "GPTQ" : "AWQ");
+}
+
+/* A decoded weight may be rounded to F16 otherwise than here, where it is computed in double. */
+static void check_exl3(void)
+{
+    double most = 0, far = 0;
+    size_t count = 0;
+    CHECK(make_exl3(false) > 8);
+    write_folder(1, false, "");
+    encode(wanted, &wanted_count, "numbers of EXL3");
+    make_exl3(true);
+    write_folder(2, false, "\"quantization_config\":{\"quant_method\":\"exl3\"},");
+    encode(got, &count, "EXL3");
+    CHECK(count == wanted_count && count > 0);
+    for (size_t i = 0; i < count; i++) {
+        most = fmax(most, fabs((double)wanted[i]));
+        far = fmax(far, fabs((double)wanted[i] - (double)got[i]));
+    }
+    if (!CHECK(far < 0.002 * most && most > 0.1)) {
+        printf("  %s: rows of EXL3 differ by %g, the largest is %g\n", family, far, most);
+    }
 }
 
 /* Adds a file of the fixture, with `to` in the place of each `from`; both have as many bytes. */
@@ -423,6 +483,7 @@ static void check_family(const char *name)
     make_as(MIXED_OF_BF16);
     write_folder(3, false, "");
     check_same("BF16 and F32");
+    check_exl3();
 }
 
 int main(void)

@@ -131,6 +131,7 @@ int main(void)
     bad(with(NORM, "layer_norm1.bias", "layer_norm1.bibs"), 0, EXL2_ERR_FORMAT, "layer_norm1", "is missing");
     bad(with(FC1, "fc1.bias", "fc1.bibs"), 0, EXL2_ERR_UNSUPPORTED, "fc1.bibs", "no use in the tower of SmolVLM");
     bad(with(FC1, "fc1.weight", "fc1.q_weight"), 0, EXL2_ERR_UNSUPPORTED, "mlp.fc1", "quantized");
+    bad(with(FC1, "fc1.weight", "fc1.trellis"), 0, EXL2_ERR_FORMAT, "mlp.fc1.trellis", "expected I16 of rank 3");
     bad(with(FC1 ".weight", "[72,48]", "[48,72]"), 0, EXL2_ERR_FORMAT, "mlp.fc1.weight", "wrong shape");
     bad(with(FC1 ".weight", "\"F16\"", "\"I16\""), 0, EXL2_ERR_UNSUPPORTED, "mlp.fc1.weight", "I16");
     bad(with("", "model.connector.", "model.connectos."), 0, EXL2_ERR_FORMAT, "projector.modality_projection",

@@ -4,13 +4,14 @@
           exl2__tower_read_end.
    owns:  the table of tensors and a staging buffer, from exl2__tower_read_begin to exl2__tower_read_end.
 
-   The weights go to the CPU's tower, or to a backend that has towers.
+   The weights go to the CPU's tower, or to a backend that has towers. Matrices of EXL3 become F16 as they are read.
 
    Every tensor whose name begins as that of a tower or projector is used, or on the list of its row. */
 #ifndef EXL2__TOWER_READ_H
 #define EXL2__TOWER_READ_H
 
-#include "../../1_load/tensor_table.h"
+#include "../../1_load/dequantize_exl3.h"
+#include "../../1_load/matrix_tables.h"
 #include "tower.h"
 
 #ifndef EXL2_NO_VISION
@@ -39,6 +40,8 @@ typedef struct exl2__tower_reader {
     uint32_t part, leftover;     /* the next part; the next entry to check */
     uint32_t row, rows;          /* of the matrix: rows [row, row + rows) are in the staging buffer */
     bool made;                   /* the part's matrix is made */
+    exl2__matrix_desc trellis;   /* the part, if it is a matrix of EXL3; */
+    exl2__matrix_tables tables;  /* what is read of it before its rows, at the begin of the staging buffer */
     const exl2__backend_towers *towers; /* where weights go; NULL: to the tower of the CPU */
     exl2__device *device;        /* of `towers` */
     void *staging;
@@ -159,6 +162,12 @@ static inline const exl2__tensor *exl2__tower_part_bias(const exl2__tower_reader
     return p->plain ? NULL : exl2__tensors_find_part(&r->tensors, p->key, "bias");
 }
 
+/* Is the part a matrix of EXL3? Then a plain weight beside it is not used. */
+static inline bool exl2__tower_part_is_exl3(const exl2__tower_reader *r, const exl2__tower_part *p)
+{
+    return EXL2__EXL3 && !p->vector && !p->plain && exl2__exl3_exists(&r->tensors, p->key);
+}
+
 EXL2__PRIVATE exl2_result exl2__tower_part_missing(const exl2__tower_reader *r, const exl2__tower_part *p)
 {
     bool codes = exl2__tensors_find_part(&r->tensors, p->key, "q_weight")
@@ -199,14 +208,78 @@ EXL2__PRIVATE exl2__matrix_desc exl2__tower_part_desc(const exl2__tower_reader *
     d.out = p->out;
     d.out_stored = exl2__tower_pad(p->out);
     d.kind = EXL2__MATRIX_DENSE;
-    d.dtype = e->type == EXL2__TENSOR_F32 ? EXL2__F32 : e->type == EXL2__TENSOR_BF16 ? EXL2__BF16 : EXL2__F16;
+    if (!exl2__tower_part_is_exl3(r, p)) {
+        d.dtype = e->type == EXL2__TENSOR_F32 ? EXL2__F32 : e->type == EXL2__TENSOR_BF16 ? EXL2__BF16 : EXL2__F16;
+    }
     d.has_bias = exl2__tower_part_bias(r, p) != NULL;
     return d;
+}
+
+#if EXL2__EXL3
+
+/* Fills in r->trellis. Its name lies in *p. */
+EXL2__PRIVATE exl2_result exl2__tower_part_find_exl3(exl2__tower_reader *r, const exl2__tower_part *p)
+{
+    r->trellis = (exl2__matrix_desc){ .name = p->key, .in = p->in, .out = p->out };
+    EXL2__TRY(exl2__exl3_find(r->c, &r->tensors, &r->trellis));
+    exl2__matrix_dequantize(&r->trellis);
+    return EXL2_OK;
+}
+
+static inline uint64_t exl2__tower_part_tables_bytes(const exl2__tower_reader *r)
+{
+    return exl2__align_up(exl2__matrix_tables_bytes(&r->trellis), EXL2__ARENA_ALIGN);
+}
+
+/* Reads what comes before its rows. */
+EXL2__PRIVATE exl2_result exl2__tower_part_open_exl3(exl2__tower_reader *r, const exl2__tower_part *p)
+{
+    EXL2__TRY(exl2__tower_part_find_exl3(r, p));
+    r->tables = (exl2__matrix_tables){ .memory = { .base = (uint8_t *)r->staging,
+                                                   .size = exl2__tower_part_tables_bytes(r) } };
+    return exl2__matrix_tables_begin(r->c, &r->tensors, 1.0f, &r->trellis, &r->tables);
+}
+
+/* Rows [r->row, r->row + rows) as F16, of one block of 128. */
+EXL2__PRIVATE exl2_result exl2__tower_part_decode(exl2__tower_reader *r, const exl2__tower_part *p, uint32_t rows,
+                                                  uint8_t *out)
+{
+    float *values = (float *)(void *)out;
+    r->trellis.name = p->key;
+    EXL2__TRY(exl2__dequantize_exl3_rows(r->c, &r->tensors, &r->trellis, r->row, rows, values));
+    for (size_t i = 0; i < (size_t)rows * p->in; i++) { /* in place */
+        uint16_t half = exl2__f32_to_f16(values[i]);
+        memcpy(out + i * sizeof half, &half, sizeof half);
+    }
+    return EXL2_OK;
+}
+
+#endif
+
+/* The same as exl2__tower_part_measure, of a matrix of EXL3. */
+EXL2__PRIVATE exl2_result exl2__tower_part_measure_exl3(exl2__tower_reader *r, const exl2__tower_part *p,
+                                                        exl2__arena *dry)
+{
+#if EXL2__EXL3
+    EXL2__TRY(exl2__tower_part_find_exl3(r, p));
+    exl2__matrix_desc d = exl2__tower_part_desc(r, p);
+    exl2__arena_alloc(dry, r->towers ? 0 : exl2__cpu_matrix_bytes(&d, 1));
+    uint64_t rows = (uint64_t)EXL2__EXL3_BLOCK * p->in * sizeof(float);
+    r->staging_bytes = exl2__max64(r->staging_bytes, exl2__tower_part_tables_bytes(r) + rows);
+#else
+    (void)r;
+    (void)p;
+    (void)dry;
+#endif
+    return EXL2_OK;
 }
 
 /* Checks the headers of a part, and adds its bytes to `dry`. */
 EXL2__PRIVATE exl2_result exl2__tower_part_measure(exl2__tower_reader *r, const exl2__tower_part *p, exl2__arena *dry)
 {
+    if (exl2__tower_part_is_exl3(r, p)) {
+        return exl2__tower_part_measure_exl3(r, p, dry);
+    }
     const exl2__tensor *e = exl2__tower_part_tensor(r, p), *bias = exl2__tower_part_bias(r, p);
     if (!e) {
         return exl2__tower_part_missing(r, p);
@@ -345,49 +418,82 @@ EXL2__PRIVATE void exl2__tower_part_feed_input(exl2__cpu_part *part, uint32_t ro
     }
 }
 
+/* Makes the matrix of a part, and reads its bias. */
+EXL2__PRIVATE exl2_result exl2__tower_part_make(exl2__tower_reader *r, const exl2__tower_part *p, exl2__arena *a)
+{
+    exl2__matrix_desc d = exl2__tower_part_desc(r, p);
+    float *bias = (float *)r->staging;
+    bool exl3 = exl2__tower_part_is_exl3(r, p);
+    if (d.has_bias && !exl3) {
+        EXL2__TRY(exl2__tensor_floats_range(r->c, &r->tensors, exl2__tower_part_bias(r, p), 0, p->out, bias));
+    }
+#if EXL2__EXL3
+    EXL2__TRY(exl3 ? exl2__tower_part_open_exl3(r, p) : EXL2_OK);
+    bias = exl3 ? r->tables.bias : bias;
+#endif
+    d.bias = d.has_bias ? bias : NULL;
+    if (!r->towers) {
+        EXL2__TRY(exl2__cpu_matrix_make(r->c, a, &d, 1, p->matrix));
+        (*p->matrix)->parts[0].desc = NULL; /* it is needed for codes alone */
+    } else if (d.has_bias) {
+        EXL2__TRY(r->towers->values(r->device, r->part, true, bias, p->out));
+    }
+    r->made = true;
+    r->row = r->rows = 0;
+    return EXL2_OK;
+}
+
+/* Reads rows from r->row on, as many as a slice of work has, to `out`. */
+EXL2__PRIVATE exl2_result exl2__tower_part_read_rows(exl2__tower_reader *r, const exl2__tower_part *p,
+                                                     uint64_t row_bytes, uint8_t *out, exl2__work *work)
+{
+    uint32_t total = p->transposed ? p->in : p->out;
+    uint32_t rows = exl2__min32((uint32_t)exl2__max64(EXL2__TOWER_STAGING / row_bytes, 1), total - r->row);
+#if EXL2__EXL3
+    if (exl2__tower_part_is_exl3(r, p)) {
+        rows = exl2__min32(EXL2__EXL3_BLOCK, total - r->row);
+        if (!exl2__work_spend(work, (uint64_t)EXL2__EXL3_BLOCK * r->trellis.exl3.in_stored * 12)) {
+            return EXL2_PENDING;
+        }
+        r->rows = rows;
+        return exl2__tower_part_decode(r, p, rows, out);
+    }
+#endif
+    if (!exl2__work_spend(work, rows * row_bytes / 2)) {
+        return EXL2_PENDING;
+    }
+    r->rows = rows;
+    return exl2__tensors_read(r->c, &r->tensors, exl2__tower_part_tensor(r, p), r->row * row_bytes, out,
+                              rows * row_bytes);
+}
+
 /* Makes the matrix of a part and reads it, in slices. */
 EXL2__PRIVATE exl2_result exl2__tower_part_read(exl2__tower_reader *r, const exl2__tower_part *p, exl2__arena *a,
                                                 exl2__work *work)
 {
-    const exl2__tensor *e = exl2__tower_part_tensor(r, p);
-    uint32_t element = exl2__tensor_type_bytes(e->type), total = p->transposed ? p->in : p->out;
-    uint64_t row_bytes = (uint64_t)(p->transposed ? p->out : p->in) * element;
+    exl2__dtype type = exl2__tower_part_desc(r, p).dtype;
+    uint32_t total = p->transposed ? p->in : p->out, in = p->transposed ? p->out : p->in;
+    uint64_t row_bytes = (uint64_t)in * (type == EXL2__F32 ? sizeof(float) : sizeof(uint16_t));
     if (!r->made) {
-        exl2__matrix_desc d = exl2__tower_part_desc(r, p);
-        float *bias = (float *)r->staging;
-        if (d.has_bias) {
-            EXL2__TRY(exl2__tensor_floats_range(r->c, &r->tensors, exl2__tower_part_bias(r, p), 0, p->out, bias));
-            d.bias = bias;
-        }
-        if (!r->towers) {
-            EXL2__TRY(exl2__cpu_matrix_make(r->c, a, &d, 1, p->matrix));
-            (*p->matrix)->parts[0].desc = NULL; /* it is needed for codes alone */
-        } else if (d.has_bias) {
-            EXL2__TRY(r->towers->values(r->device, r->part, true, bias, p->out));
-        }
-        r->made = true;
-        r->row = r->rows = 0;
+        EXL2__TRY(exl2__tower_part_make(r, p, a));
     }
     exl2__cpu_part *part = r->towers ? NULL : &(*p->matrix)->parts[0];
-    exl2__dtype type = exl2__tower_part_desc(r, p).dtype;
+    uint8_t *rows = (uint8_t *)r->staging;
+#if EXL2__EXL3
+    rows += exl2__tower_part_is_exl3(r, p) ? exl2__tower_part_tables_bytes(r) : 0;
+#endif
     while (r->row < total) {
         if (!r->rows) {
-            uint32_t rows = (uint32_t)exl2__max64(EXL2__TOWER_STAGING / row_bytes, 1);
-            rows = exl2__min32(rows, total - r->row);
-            if (!exl2__work_spend(work, rows * row_bytes / 2)) {
-                return EXL2_PENDING;
-            }
-            EXL2__TRY(exl2__tensors_read(r->c, &r->tensors, e, r->row * row_bytes, r->staging, rows * row_bytes));
-            r->rows = rows;
+            EXL2__TRY_DONE(exl2__tower_part_read_rows(r, p, row_bytes, rows, work));
         }
-        exl2__rows_slice slice = { r->row, r->rows, r->staging };
+        exl2__rows_slice slice = { r->row, r->rows, rows };
         if (r->towers) {
-            EXL2__TRY(r->towers->rows(r->device, r->part, p->transposed ? p->out : p->in, type, &slice));
+            EXL2__TRY(r->towers->rows(r->device, r->part, in, type, &slice));
         } else if (!p->transposed) {
             EXL2__TRY_DONE(exl2__cpu_matrix_feed(part, &slice, work));
         }
         for (uint32_t i = 0; part && p->transposed && i < r->rows; i++) {
-            exl2__tower_part_feed_input(part, r->row + i, (const uint8_t *)r->staging + i * row_bytes);
+            exl2__tower_part_feed_input(part, r->row + i, rows + i * row_bytes);
         }
         r->row += r->rows;
         r->rows = 0;
