@@ -80,7 +80,7 @@ static uint32_t add_device(exl2_device_desc *devices, uint32_t *count, uint32_t 
     return i;
 }
 
-/* Checks the lists of GPUs. */
+/* Checks --cards, and the flags that give a value for each of its GPUs. */
 static args_result check_cards(const args_desc *d, const host_options *o)
 {
     uint32_t cards = o->cards.count, draft;
@@ -137,7 +137,7 @@ args_result host_parse(const args_desc *d, int argc, char **argv, const host_opt
     return check_cards(d, o);
 }
 
-/* With --split auto: fills in the engine's GPUs, those of --cards with their caps, or all of the machine. */
+/* With --split auto: fills in the engine's GPUs: the ones in --cards with their caps, or every usable GPU. */
 static void list_auto(host *h, const host_options *o, exl2_device_desc *devices, uint32_t *count)
 {
     static exl2_device_info all[EXL2_DEVICES_MAX];
@@ -160,7 +160,7 @@ static void list_auto(host *h, const host_options *o, exl2_device_desc *devices,
     h->card_count = 0;
 }
 
-/* Fills in the engine's GPUs and the models' cards. false: there are too many, message printed. */
+/* Fills in the engine's GPUs and the models' cards. false: there are too many; a message was printed. */
 static bool list_cards(host *h, const host_options *o, exl2_device_desc *devices, uint32_t *count)
 {
     uint32_t draft, cards = o->cards.count;

@@ -147,8 +147,8 @@ typedef struct host_end { /* how a job ended; zeroed before it starts */
     char error[sizeof(((exl2_error *)0)->text)]; /* "" unless result < 0 */
 } host_end;
 
-/* args_parse, and checks of what the rows above say: lists of GPUs with one value for each, flags that exclude each
-   other. host_open expects options that have passed. */
+/* Calls args_parse, then checks the options of the rows above: lists with one value for each GPU, and flags that
+   exclude each other. host_open expects options that have passed these checks. */
 args_result host_parse(const args_desc *d, int argc, char **argv, const host_options *o);
 /* These four print a message to stderr if they fail. host_load: if d gives no cache size, the cache holds `sequences`
    full contexts. Ctrl-C ends the load. The adapters of --lora and the control vectors of --steer are loaded, too.

@@ -97,7 +97,7 @@ typedef struct exl2__matrix_desc {
     uint32_t group_count, words;  /* EXL2, AFFINE: groups, and word rows of the codes [words, out_stored]; EXL3: rows of
                                      `data` */
     bool has_bias;
-    bool padded;                  /* DENSE: its own tensor has more rows or columns, the padding of EXL3 */
+    bool padded;                  /* DENSE: the tensor has more rows or columns than the matrix: padding of EXL3 */
     uint32_t uses;                /* EXL2__USE_*: how the model uses the matrix */
     uint32_t unit;                /* columns that stay together where devices share a matrix; 0: as columns.h says */
     uint32_t expert, experts;     /* EXPERT: the expert, and the number of experts of its layer */

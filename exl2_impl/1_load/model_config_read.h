@@ -30,7 +30,7 @@ EXL2__PRIVATE const exl2__arch_row *exl2__config_row_of_tower(const exl2__fields
     return row;
 }
 
-/* The row of the text model inside of the multimodal ones of `row`. */
+/* The row of the text model inside the multimodal model of `row`; `row` itself if it is none. */
 EXL2__PRIVATE const exl2__arch_row *exl2__config_row_inside(const exl2__arch_row *row)
 {
     const exl2__arch_row *inside = row;

@@ -350,7 +350,7 @@ EXL2__PRIVATE exl2_result exl2__vision_read_pixels(const exl2__fields *f, exl2__
         bool pads = false, squares = row->pick_layer && row->rule != EXL2__VISION_RULE_EDGE;
         EXL2__TRY(row->rule == EXL2__VISION_RULE_CROP ? exl2__vision_read_step(f, "do_center_crop") : EXL2_OK);
         EXL2__TRY(squares ? exl2__fields_bool(f, EXL2__VISION_FIELD("do_pad"), &pads, NULL) : EXL2_OK);
-        if (pads) { /* LLaVA's own processor: to a square, with the mean color */
+        if (pads) { /* LLaVA's own processor pads to a square with the mean color */
             return exl2__fields_unsupported(f, "do_pad", exl2__fields_find(f, EXL2__VISION_FIELD("do_pad"), NULL),
                                             "false");
         }

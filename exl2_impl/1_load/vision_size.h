@@ -295,7 +295,7 @@ EXL2__PRIVATE void exl2__vision_largest(const exl2__vision_config *v, const exl2
     s.rows = (uint32_t)rows * s.tiles;
     s.patches = (uint32_t)(rows * v->merge * v->merge);
     s.seen_bytes = s.tiles * rows * cell * cell * 3;
-    if (v->row->rule == EXL2__VISION_RULE_FIXED) { /* of which the last pixels may be of no patch */
+    if (v->row->rule == EXL2__VISION_RULE_FIXED) { /* its last pixels may belong to no patch */
         s.width = s.height = exl2__max32(v->wide, v->high);
         s.seen_bytes = (uint64_t)v->wide * v->high * 3;
     }

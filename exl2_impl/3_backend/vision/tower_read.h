@@ -40,8 +40,8 @@ typedef struct exl2__tower_reader {
     uint32_t part, leftover;     /* the next part; the next entry to check */
     uint32_t row, rows;          /* of the matrix: rows [row, row + rows) are in the staging buffer */
     bool made;                   /* the part's matrix is made */
-    exl2__matrix_desc trellis;   /* the part, if it is a matrix of EXL3; */
-    exl2__matrix_tables tables;  /* what is read of it before its rows, at the begin of the staging buffer */
+    exl2__matrix_desc trellis;   /* describes the part if it is a matrix of EXL3 */
+    exl2__matrix_tables tables;  /* of `trellis` (signs, bias, scratch), at the start of the staging buffer */
     const exl2__backend_towers *towers; /* where weights go; NULL: to the tower of the CPU */
     exl2__device *device;        /* of `towers` */
     void *staging;
@@ -217,7 +217,7 @@ EXL2__PRIVATE exl2__matrix_desc exl2__tower_part_desc(const exl2__tower_reader *
 
 #if EXL2__EXL3
 
-/* Fills in r->trellis. Its name lies in *p. */
+/* Fills in r->trellis, whose name points into *p. */
 EXL2__PRIVATE exl2_result exl2__tower_part_find_exl3(exl2__tower_reader *r, const exl2__tower_part *p)
 {
     r->trellis = (exl2__matrix_desc){ .name = p->key, .in = p->in, .out = p->out };
@@ -231,7 +231,7 @@ static inline uint64_t exl2__tower_part_tables_bytes(const exl2__tower_reader *r
     return exl2__align_up(exl2__matrix_tables_bytes(&r->trellis), EXL2__ARENA_ALIGN);
 }
 
-/* Reads what comes before its rows. */
+/* Reads the tables of a matrix of EXL3, which its rows need. */
 EXL2__PRIVATE exl2_result exl2__tower_part_open_exl3(exl2__tower_reader *r, const exl2__tower_part *p)
 {
     EXL2__TRY(exl2__tower_part_find_exl3(r, p));
@@ -240,7 +240,7 @@ EXL2__PRIVATE exl2_result exl2__tower_part_open_exl3(exl2__tower_reader *r, cons
     return exl2__matrix_tables_begin(r->c, &r->tensors, 1.0f, &r->trellis, &r->tables);
 }
 
-/* Rows [r->row, r->row + rows) as F16, of one block of 128. */
+/* Decodes rows [r->row, r->row + rows), which lie in one block of 128, to F16. out: room for them in f32. */
 EXL2__PRIVATE exl2_result exl2__tower_part_decode(exl2__tower_reader *r, const exl2__tower_part *p, uint32_t rows,
                                                   uint8_t *out)
 {
@@ -256,7 +256,7 @@ EXL2__PRIVATE exl2_result exl2__tower_part_decode(exl2__tower_reader *r, const e
 
 #endif
 
-/* The same as exl2__tower_part_measure, of a matrix of EXL3. */
+/* The same as exl2__tower_part_measure, for a matrix of EXL3. */
 EXL2__PRIVATE exl2_result exl2__tower_part_measure_exl3(exl2__tower_reader *r, const exl2__tower_part *p,
                                                         exl2__arena *dry)
 {
@@ -434,7 +434,7 @@ EXL2__PRIVATE exl2_result exl2__tower_part_make(exl2__tower_reader *r, const exl
     d.bias = d.has_bias ? bias : NULL;
     if (!r->towers) {
         EXL2__TRY(exl2__cpu_matrix_make(r->c, a, &d, 1, p->matrix));
-        (*p->matrix)->parts[0].desc = NULL; /* it is needed for codes alone */
+        (*p->matrix)->parts[0].desc = NULL; /* only codes need the description */
     } else if (d.has_bias) {
         EXL2__TRY(r->towers->values(r->device, r->part, true, bias, p->out));
     }
@@ -443,7 +443,7 @@ EXL2__PRIVATE exl2_result exl2__tower_part_make(exl2__tower_reader *r, const exl
     return EXL2_OK;
 }
 
-/* Reads rows from r->row on, as many as a slice of work has, to `out`. */
+/* Reads the next rows, from r->row on, to `out`: as many as are staged at once. PENDING: `work` is used up. */
 EXL2__PRIVATE exl2_result exl2__tower_part_read_rows(exl2__tower_reader *r, const exl2__tower_part *p,
                                                      uint64_t row_bytes, uint8_t *out, exl2__work *work)
 {

@@ -12,8 +12,8 @@
 #include "../shards.h"
 #include "linears.h"
 
-#define EXL2__CONVERT_WRITE_PIECE (1u << 20) /* numbers that are converted at once; */
-#define EXL2__CONVERT_WRITE_SHARE ((uint64_t)EXL2__CONVERT_WRITE_PIECE / 32) /* by one task */
+#define EXL2__CONVERT_WRITE_PIECE (1u << 20) /* numbers that are converted at once */
+#define EXL2__CONVERT_WRITE_SHARE ((uint64_t)EXL2__CONVERT_WRITE_PIECE / 32) /* numbers that one task converts */
 #define EXL2__CONVERT_WRITE_JSON_MAX ((uint64_t)16 << 20)
 #define EXL2__CONVERT_WRITE_MATRIX 1u /* mark of a tensor that is part of a matrix */
 
@@ -75,7 +75,8 @@ EXL2__PRIVATE void exl2__convert_write_mark(const exl2__tensors *t, const exl2__
     }
 }
 
-/* Is it written in another form, though it is not quantized: of EXL3, or padded as there? */
+/* Is the matrix, if it is not quantized, written in another form than the source's? It is one of EXL3 or has EXL3's
+   padding. */
 static inline bool exl2__convert_write_is_decoded(const exl2__matrix_desc *d)
 {
     return exl2__matrix_is_exl3(exl2__matrix_stored(d)) || d->padded;
@@ -121,7 +122,7 @@ EXL2__PRIVATE bool exl2__convert_write_is_tower(const exl2__convert_write *w, co
     return other;
 }
 
-/* The matrix that a tensor holds and that is written as FP16. u: where its name lies. */
+/* The matrix that a tensor holds and that is written as FP16. Its name points into *u. */
 static inline exl2_result exl2__convert_write_find_decoded(const exl2__convert_write *w, uint32_t entry, exl2__unit *u,
                                                            exl2__matrix_desc *out)
 {
@@ -132,7 +133,7 @@ static inline exl2_result exl2__convert_write_find_decoded(const exl2__convert_w
     return EXL2_OK;
 }
 
-/* Adds its weights and its bias to the list. */
+/* Adds the weights and the bias of a decoded matrix to the list of tensors. */
 EXL2__PRIVATE exl2_result exl2__convert_write_list_decoded(exl2__convert_write *w, uint32_t entry)
 {
     exl2__unit u;
@@ -258,7 +259,7 @@ EXL2__PRIVATE exl2_result exl2__convert_write_share(exl2__ctx *c, void *arg, uin
     return exl2__convert_write_halves(c, job->entry->name, numbers, count, job->halves + first);
 }
 
-/* Rows [row, row + rows) of a matrix that is decoded. */
+/* Decodes rows [row, row + rows) of a matrix to numbers. */
 EXL2__PRIVATE exl2_result exl2__convert_write_decode(exl2__convert_write *w, const exl2__matrix_desc *d, uint32_t row,
                                                      uint32_t rows, float *numbers)
 {
@@ -275,7 +276,7 @@ EXL2__PRIVATE exl2_result exl2__convert_write_decode(exl2__convert_write *w, con
     return EXL2_OK;
 }
 
-/* A matrix that is decoded, and its bias. */
+/* Writes a decoded matrix and its bias. */
 EXL2__PRIVATE exl2_result exl2__convert_write_decoded(exl2__convert_write *w, uint32_t entry, uint32_t number,
                                                       float *numbers, uint16_t *halves)
 {
@@ -284,7 +285,8 @@ EXL2__PRIVATE exl2_result exl2__convert_write_decoded(exl2__convert_write *w, ui
     exl2__matrix_tables tables;
     EXL2__TRY(exl2__convert_write_find_decoded(w, entry, &u, &d));
     uint32_t most = exl2__max32(EXL2__CONVERT_WRITE_PIECE / d.in, 1);
-    most = most < EXL2__EXL3_BLOCK ? most : most / EXL2__EXL3_BLOCK * EXL2__EXL3_BLOCK; /* decoded together */
+    /* rows of a block are decoded together */
+    most = most < EXL2__EXL3_BLOCK ? most : most / EXL2__EXL3_BLOCK * EXL2__EXL3_BLOCK;
     exl2_result result = exl2__matrix_tables_open(w->c, &w->source->load.tensors, 1.0f, &d, &tables);
     for (uint32_t row = 0, rows; result >= 0 && row < d.out; row += rows) {
         rows = exl2__min32(most, d.out - row);
