@@ -1,7 +1,7 @@
 /* config.h: what this compiler can do, under names of our own.
    takes: predefined macros, and the application's EXL2_ASSERT.
    gives: EXL2__PRIVATE, EXL2__ASSERT, EXL2__PRINTF, EXL2__COUNT, EXL2__X86_SIMD, EXL2__NEON_SIMD,
-          EXL2__TARGET_AVX2, EXL2__NOINLINE and other attributes, EXL2__ROUND_TWICE_BEGIN, exl2__cpuid,
+          EXL2__TARGET_AVX2, EXL2__NOINLINE and other attributes, EXL2__OPAQUE, EXL2__ROUND_TWICE_BEGIN, exl2__cpuid,
           exl2__mul_float and exl2__mul_double, exl2__lowest_bit, exl2__atomic_load and its like, exl2__pause,
           exl2__lock. */
 #ifndef EXL2__CONFIG_H
@@ -136,6 +136,13 @@ static inline uint32_t exl2__xgetbv(void)
 #define EXL2__AVX_VNNI 1
 #define EXL2__TARGET_AVX_VNNI __attribute__((target("avxvnni,avx2,fma,f16c")))
 #endif
+#endif
+
+/* Compilers know nothing about the vector v, in a register of class c, behind this. (MSVC does not reorder sums.) */
+#if EXL2__MSVC
+#define EXL2__OPAQUE(c, v) ((void)0)
+#else
+#define EXL2__OPAQUE(c, v) __asm__("" : "+" c(v))
 #endif
 
 /* Every aarch64 CPU has NEON. Big-endian systems number lanes in another way. */

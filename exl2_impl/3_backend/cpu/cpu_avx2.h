@@ -59,10 +59,12 @@
 #define EXL2__V_MASK_XOR(v, m, c) _mm256_xor_si256(_mm256_and_si256(v, m), c)
 #define EXL2__V_BITS_FLOAT(v) _mm256_castsi256_ps(v)
 #define EXL2__V_FLOAT_BITS(v) _mm256_castps_si256(v)
-#define EXL2__V_SUM_BASE 8388608.0f /* 2^23, whose bits are those of the sum's float */
+#define EXL2__V_SUM_SCALED true
 #define EXL2__V_SUM_BYTES(v) \
     _mm256_castsi256_ps(_mm256_or_si256(_mm256_madd_epi16(_mm256_maddubs_epi16(v, _mm256_set1_epi8(1)), \
-                                                          _mm256_set1_epi16(1)), _mm256_set1_epi32(0x4B000000)))
+                                                          _mm256_set1_epi16(4 * 887)), _mm256_set1_epi32(0x48000000)))
+#define EXL2__V_SUM_BASE 8388608.0f /* 2^23, whose bits are those of VNNI's sum */
+#define EXL2__V_OPAQUE(v) EXL2__OPAQUE("x", v)
 #define EXL2__V_ROUND_BY_SUMS(four) false
 #define EXL2__V_SUB(a, b) _mm256_sub_ps(a, b)
 #define EXL2__V_MUL(a, b) _mm256_mul_ps(a, b)
@@ -96,12 +98,14 @@ EXL2__FORCE_INLINE EXL2__TARGET_AVX2 void exl2__cpu_avx2_fold(float *to, __m256 
 /* Matrices of EXL3 once more, for CPUs that sum bytes (Alder Lake and later). The bits are the same. */
 #undef EXL2__V_NAME
 #undef EXL2__V_TARGET
+#undef EXL2__V_SUM_SCALED
 #undef EXL2__V_SUM_BYTES
 #undef EXL2__V_ROUND_BY_SUMS
 #define EXL2__V_NAME(name) exl2__cpu_avxvnni_##name
 #define EXL2__V_TARGET EXL2__TARGET_AVX_VNNI
 #define EXL2__V_SUM_BYTES(v) \
     _mm256_castsi256_ps(_mm256_dpbusd_avx_epi32(_mm256_set1_epi32(0x4B000000), v, _mm256_set1_epi8(1)))
+#define EXL2__V_SUM_SCALED false
 #define EXL2__V_ROUND_BY_SUMS(four) (four)
 
 #include "cpu_exl3_template.h"

@@ -57,10 +57,12 @@
 #define EXL2__V_MASK_XOR(v, m, c) _mm512_ternarylogic_epi32(v, m, c, 0x6A) /* (v & m) ^ c */
 #define EXL2__V_BITS_FLOAT(v) _mm512_castsi512_ps(v)
 #define EXL2__V_FLOAT_BITS(v) _mm512_castps_si512(v)
-#define EXL2__V_SUM_BASE 8388608.0f /* 2^23, whose bits are those of the sum's float */
+#define EXL2__V_SUM_SCALED true
 #define EXL2__V_SUM_BYTES(v) \
     _mm512_castsi512_ps(_mm512_or_si512(_mm512_madd_epi16(_mm512_maddubs_epi16(v, _mm512_set1_epi8(1)), \
-                                                          _mm512_set1_epi16(1)), _mm512_set1_epi32(0x4B000000)))
+                                                          _mm512_set1_epi16(4 * 887)), _mm512_set1_epi32(0x48000000)))
+#define EXL2__V_SUM_BASE 8388608.0f /* 2^23, whose bits are those of VNNI's sum */
+#define EXL2__V_OPAQUE(v) EXL2__OPAQUE("v", v)
 #define EXL2__V_ROUND_BY_SUMS(four) false
 #define EXL2__V_SUB(a, b) _mm512_sub_ps(a, b)
 #define EXL2__V_MUL(a, b) _mm512_mul_ps(a, b)
@@ -98,8 +100,10 @@ EXL2__FORCE_INLINE EXL2__TARGET_AVX512 void exl2__cpu_avx512_fold(float *to, __m
 #undef EXL2__V_TAKE_AT
 #undef EXL2__V_TAKE_INDEX
 #undef EXL2__V_TAKES
+#undef EXL2__V_SUM_SCALED
 #undef EXL2__V_SUM_BYTES
 #undef EXL2__V_ROUND_BY_SUMS
+#define EXL2__V_SUM_SCALED false
 #define EXL2__V_ROUND_BY_SUMS(four) true
 #define EXL2__V_NAME(name) exl2__cpu_vnni_##name
 #define EXL2__V_TARGET EXL2__TARGET_VNNI

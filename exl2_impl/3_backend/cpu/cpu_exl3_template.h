@@ -12,6 +12,11 @@
    Half precision is kept: with s = x * 8193, rounded, s - x * 8192 is x, rounded to 11 bits. The second product is
    exact, so one fused operation or two give the same, and no compiler has a product and a sum to contract.
 
+   A weight of MUL1 is x = (887 n - 452608) / 2^17, rounded, n the sum of four bytes. Where products sum the bytes, the
+   last of them also multiplies by 887, so the sum is y = 2^17 + 887 n / 16, and w = y - 159360 is x * 8192, all exact.
+   Then w * 8193 / 8192, rounded, is one fused operation with y, as 159360 * 8193 / 8192 has 24 bits. Less w, it is the
+   weight. So five of eight operations are products, in place of seven: x86-64 begins two products in a cycle.
+
    EXL2__V_SHRI(v, n) EXL2__V_SRAI(v, n) shifts by a constant, logical and arithmetic
    EXL2__V_FUNNEL(a, b, l, r)            a << l | b >> r for each lane, l + r = 32
    EXL2__V_JOIN(a, b, n)                 a << (32 - n) | b >> n, n a constant
@@ -21,7 +26,9 @@
    EXL2__V_INT_ADD(a, b) EXL2__V_INT_SUB(a, b) EXL2__V_INT_MUL(a, b)  the low 32 bits
    EXL2__V_MASK_XOR(v, m, c)             (v & m) ^ c
    EXL2__V_BITS_FLOAT(v), EXL2__V_FLOAT_BITS(v)  the same bits as floats, as integers
-   EXL2__V_SUM_BYTES(v)                  EXL2__V_SUM_BASE + the sum of a lane's four bytes, as float
+   EXL2__V_SUM_BYTES(v)                  EXL2__V_SUM_BASE + n, the sum of a lane's four bytes, as float
+   EXL2__V_SUM_SCALED                    or is it 2^17 + 887 n / 16?
+   EXL2__V_OPAQUE(v)                     EXL2__OPAQUE: -ffast-math would change the order of sums
    EXL2__V_SUB(a, b) EXL2__V_MUL(a, b)   of floats
    EXL2__V_ROUND_BY_SUMS(four)           are two sums faster than two products, with 4 bits or with other rates?
    EXL2__V_PICK(a, b, i)                 words i of a and b, one after the other; of a alone, if EXL2__V_NEAR
@@ -88,6 +95,12 @@ EXL2__V_INLINE EXL2__V EXL2__V_NAME(exl3_value)(const EXL2__V_NAME(exl3_ring) *r
                                                 EXL2__V_INT state)
 {
     EXL2__V value;
+    if (mul1 && EXL2__V_SUM_SCALED) {
+        EXL2__V sum = EXL2__V_SUM_BYTES(EXL2__V_INT_MUL(state, EXL2__V_SET_BITS(EXL2__EXL3_MUL1_FACTOR)));
+        EXL2__V wide = EXL2__V_SUB(sum, EXL2__V_SET(159360.0f));
+        EXL2__V_OPAQUE(wide);
+        return EXL2__V_SUB(EXL2__V_FMA(sum, EXL2__V_SET(8193.0f / 8192), EXL2__V_SET(-159379.453125f)), wide);
+    }
     if (mul1) { /* exact, as EXL2__V_SUM_BASE and the factor have few bits */
         EXL2__V_INT x = EXL2__V_INT_MUL(state, EXL2__V_SET_BITS(EXL2__EXL3_MUL1_FACTOR));
         const float a = 0.00676727294921875f, b = -10.3828125f; /* halves 1EEE, C931 */
