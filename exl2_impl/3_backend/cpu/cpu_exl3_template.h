@@ -54,27 +54,34 @@
 /* How the windows of a rate are found. FOUR: 4 bits. NEAR: up to 3.5 bits, two windows. FAR: 5 bits and more, four. */
 enum { EXL2__V_NAME(exl3_four), EXL2__V_NAME(exl3_near), EXL2__V_NAME(exl3_far) };
 
+static inline uint32_t EXL2__V_NAME(exl3_how)(const exl2__cpu_part *p)
+{
+    return p->exl3.words == 64 ? EXL2__V_NAME(exl3_four)
+         : p->exl3.words < 64 ? EXL2__V_NAME(exl3_near) : EXL2__V_NAME(exl3_far);
+}
+
 typedef struct EXL2__V_NAME(exl3_ring) {
-    const uint16_t *data;       /* of a column of tiles */
-    uint32_t words, group;      /* 32-bit words of a tile */
+    uint32_t words;             /* 32-bit words of a tile */
     uint32_t factor, add;       /* of 3INST and MCG */
     int32_t at[4];              /* first word of each window; -1: the last one of the ring, then the first ones */
     EXL2__V_INT high[4], low[4], left[4], right[4]; /* which words of a window, and by how much they are shifted */
     EXL2__V_INT shift[8];       /* of each q in its window */
 } EXL2__V_NAME(exl3_ring);
 
-EXL2__V_INLINE void EXL2__V_NAME(exl3_ring_make)(const exl2__cpu_part *p, uint32_t column, uint32_t group, uint32_t how,
-                                                 EXL2__V_NAME(exl3_ring) *r)
+EXL2__NOINLINE
+EXL2__V_TARGET static void EXL2__V_NAME(exl3_ring_make)(const exl2__cpu_part *p, uint32_t group,
+                                                        EXL2__V_NAME(exl3_ring) *r)
 {
     static const uint32_t lanes[16] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
-    uint32_t words = p->exl3.words, windows = how == EXL2__V_NAME(exl3_far) ? 4 : 2, each = 8 / windows;
-    r->data = (const uint16_t *)(const void *)p->data + (size_t)column * (p->in / 16) * words;
+    EXL2__UNALIGNED_MOVES();
+    uint32_t words = p->exl3.words, how = EXL2__V_NAME(exl3_how)(p), windows = how == EXL2__V_NAME(exl3_far) ? 4 : 2;
+    uint32_t each = 8 / windows, step = words / 2; /* step: bits of a lane */
     r->words = words / 2;
-    r->group = group;
     r->factor = p->exl3.codebook == EXL2__EXL3_MCG ? EXL2__EXL3_MCG_FACTOR : 89226354u;
     r->add = p->exl3.codebook == EXL2__EXL3_MCG ? 0 : 64248484u;
+    r->at[0] = (int32_t)(group * EXL2__V_LANES) - 1; /* 4 bits */
     for (uint32_t w = 0; w < windows && how != EXL2__V_NAME(exl3_four); w++) {
-        uint32_t end = exl2__exl3_end(words, w * each), step = words / 2; /* bits of a lane */
+        uint32_t end = exl2__exl3_end(words, w * each);
         uint32_t first = end + 16 + step * EXL2__V_LANES * group; /* 32 bits more than where the window begins */
         r->at[w] = (int32_t)(first / 32) - 1;
         EXL2__V_INT bits = EXL2__V_INT_MUL(EXL2__V_BITS(lanes), EXL2__V_SET_BITS(step));
@@ -90,8 +97,8 @@ EXL2__V_INLINE void EXL2__V_NAME(exl3_ring_make)(const exl2__cpu_part *p, uint32
     }
 }
 
-/* The weights of states. sums: EXL2__V_ROUND_BY_SUMS. */
-EXL2__V_INLINE EXL2__V EXL2__V_NAME(exl3_value)(const EXL2__V_NAME(exl3_ring) *r, bool mul1, bool sums,
+/* The weights of states. sums: EXL2__V_ROUND_BY_SUMS; factor, add: of 3INST and MCG. */
+EXL2__V_INLINE EXL2__V EXL2__V_NAME(exl3_value)(bool mul1, bool sums, EXL2__V_INT factor, EXL2__V_INT add,
                                                 EXL2__V_INT state)
 {
     EXL2__V value;
@@ -112,7 +119,7 @@ EXL2__V_INLINE EXL2__V EXL2__V_NAME(exl3_value)(const EXL2__V_NAME(exl3_ring) *r
         }
     } else { /* the two halves, whose exponents are 12 to 15, as floats */
         EXL2__V_INT mask = EXL2__V_SET_BITS(0x81FFE000u), flip = EXL2__V_SET_BITS(0x3F6C0000u);
-        EXL2__V_INT x = EXL2__V_INT_ADD(EXL2__V_INT_MUL(state, EXL2__V_SET_BITS(r->factor)), EXL2__V_SET_BITS(r->add));
+        EXL2__V_INT x = EXL2__V_INT_ADD(EXL2__V_INT_MUL(state, factor), add);
         EXL2__V_INT high = EXL2__V_SRAI(x, 3), low = EXL2__V_SRAI(EXL2__V_SHIFT(x, 16), 3);
         value = EXL2__V_ADD(EXL2__V_BITS_FLOAT(EXL2__V_MASK_XOR(high, mask, flip)),
                             EXL2__V_BITS_FLOAT(EXL2__V_MASK_XOR(low, mask, flip)));
@@ -120,16 +127,15 @@ EXL2__V_INLINE EXL2__V EXL2__V_NAME(exl3_value)(const EXL2__V_NAME(exl3_ring) *r
     return EXL2__V_FMA(value, EXL2__V_SET(-8192.0f), EXL2__V_MUL(value, EXL2__V_SET(8193.0f)));
 }
 
-/* The states of q = 0..7 in tile `tile`. */
-EXL2__V_INLINE void EXL2__V_NAME(exl3_states)(const EXL2__V_NAME(exl3_ring) *r, uint32_t tile, uint32_t how,
+/* The states of q = 0..7 in the tile u. */
+EXL2__V_INLINE void EXL2__V_NAME(exl3_states)(const EXL2__V_NAME(exl3_ring) *r, const uint32_t *u, uint32_t how,
                                               EXL2__V_INT state[8])
 {
-    const uint32_t *u = (const uint32_t *)(const void *)r->data + (size_t)tile * r->words;
     const EXL2__V_INT low16 = EXL2__V_SET_BITS(0xFFFF);
     if (how == EXL2__V_NAME(exl3_four)) {
-        const uint32_t *at = u + r->group * EXL2__V_LANES;
-        EXL2__V_INT own = EXL2__V_BITS(at), before = EXL2__V_BITS(at - 1);
-        before = r->group ? before : EXL2__V_FIRST(before, u[31]);
+        const uint32_t *at = u + r->at[0];
+        EXL2__V_INT own = EXL2__V_BITS(at + 1), before = EXL2__V_BITS(at);
+        before = r->at[0] >= 0 ? before : EXL2__V_FIRST(before, u[31]);
         EXL2__V_INT whole = EXL2__V_TAKES ? own : EXL2__V_SHRI(own, 4); /* two states begin at bytes of it */
         before = EXL2__V_JOIN(before, own, 12);
         state[0] = EXL2__V_SHRI(before, 16);
@@ -167,22 +173,23 @@ EXL2__V_INLINE void EXL2__V_NAME(exl3_states)(const EXL2__V_NAME(exl3_ring) *r, 
     }
 }
 
-/* Sums of one row x [in / 16][16] for a column of tiles: z [16]. */
-EXL2__V_INLINE void EXL2__V_NAME(exl3_one)(const exl2__cpu_part *p, uint32_t column, uint32_t how, bool mul1,
-                                           const float *x, float *z)
+/* Sums of one row x [tiles][16] for a column of tiles: z [16]. */
+EXL2__V_INLINE void EXL2__V_NAME(exl3_one)(const EXL2__V_NAME(exl3_ring) *ring, const uint32_t *column, uint32_t tiles,
+                                           uint32_t how, bool mul1, const float *x, float *z)
 {
     const bool sums = EXL2__V_ROUND_BY_SUMS(how == EXL2__V_NAME(exl3_four));
+    const EXL2__V_INT factor = EXL2__V_SET_BITS(ring->factor), add = EXL2__V_SET_BITS(ring->add);
     for (uint32_t g = 0; g < EXL2__V_GROUPS; g++, z += EXL2__V_LANES / 4) {
-        EXL2__V_NAME(exl3_ring) r;
+        const EXL2__V_NAME(exl3_ring) *r = ring + g;
+        const uint32_t *u = column;
         EXL2__V sum[2] = { EXL2__V_SET(0), EXL2__V_SET(0) };
-        EXL2__V_NAME(exl3_ring_make)(p, column, g, how, &r);
-        for (uint32_t i = 0; i < p->in / 16; i++) {
+        for (uint32_t i = 0; i < tiles; i++, u += r->words) {
             EXL2__V_INT state[8];
-            EXL2__V_NAME(exl3_states)(&r, i, how, state);
+            EXL2__V_NAME(exl3_states)(r, u, how, state);
             EXL2__V_UNROLL
             for (uint32_t k = 0; k < 8; k++) { /* two neighbours have one factor */
                 uint32_t q = how == EXL2__V_NAME(exl3_four) ? k / 2 + k % 2 * 4 : k;
-                EXL2__V value = EXL2__V_NAME(exl3_value)(&r, mul1, sums, state[q]);
+                EXL2__V value = EXL2__V_NAME(exl3_value)(mul1, sums, factor, add, state[q]);
                 sum[q / 4] = EXL2__V_FMA(EXL2__V_FOURS(x + 16 * (size_t)i + 4 * (q % 4)), value, sum[q / 4]);
             }
         }
@@ -191,17 +198,18 @@ EXL2__V_INLINE void EXL2__V_NAME(exl3_one)(const exl2__cpu_part *p, uint32_t col
     }
 }
 
-/* Decodes `count` tiles of a group of lanes from tile `tile` on: out [count][8][lanes]. */
-EXL2__V_INLINE void EXL2__V_NAME(exl3_fill)(const EXL2__V_NAME(exl3_ring) *r, uint32_t tile, uint32_t count,
+/* Decodes tiles from u on for a group of lanes: out [count][8][lanes]. */
+EXL2__V_INLINE void EXL2__V_NAME(exl3_fill)(const EXL2__V_NAME(exl3_ring) *r, const uint32_t *u, uint32_t count,
                                             uint32_t how, bool mul1, float *out)
 {
     const bool sums = EXL2__V_ROUND_BY_SUMS(how == EXL2__V_NAME(exl3_four));
-    for (uint32_t i = tile; i < tile + count; i++, out += 8 * EXL2__V_LANES) {
+    const EXL2__V_INT factor = EXL2__V_SET_BITS(r->factor), add = EXL2__V_SET_BITS(r->add);
+    for (uint32_t i = 0; i < count; i++, u += r->words, out += 8 * EXL2__V_LANES) {
         EXL2__V_INT state[8];
-        EXL2__V_NAME(exl3_states)(r, i, how, state);
+        EXL2__V_NAME(exl3_states)(r, u, how, state);
         EXL2__V_UNROLL
         for (uint32_t q = 0; q < 8; q++) {
-            EXL2__V_STORE(out + q * EXL2__V_LANES, EXL2__V_NAME(exl3_value)(r, mul1, sums, state[q]));
+            EXL2__V_STORE(out + q * EXL2__V_LANES, EXL2__V_NAME(exl3_value)(mul1, sums, factor, add, state[q]));
         }
     }
 }
@@ -209,21 +217,19 @@ EXL2__V_INLINE void EXL2__V_NAME(exl3_fill)(const EXL2__V_NAME(exl3_ring) *r, ui
 /* Every way of finding states with every kind of codebook: a function of one row, and one that decodes. */
 #define EXL2__V_EXL3(how, mul1, name)                                                                                 \
     EXL2__NOINLINE                                                                                                    \
-    EXL2__V_TARGET static void EXL2__V_NAME(exl3_one_##name)(const exl2__cpu_part *p, uint32_t column,                \
-                                                             const float *x, float *z)                                \
+    EXL2__V_TARGET static void EXL2__V_NAME(exl3_one_##name)(const EXL2__V_NAME(exl3_ring) *ring,                     \
+                                                             const uint32_t *column, uint32_t tiles, const float *x,  \
+                                                             float *z)                                                \
     {                                                                                                                 \
         EXL2__UNALIGNED_MOVES();                                                                                      \
-        EXL2__V_NAME(exl3_one)(p, column, how, mul1, x, z);                                                           \
+        EXL2__V_NAME(exl3_one)(ring, column, tiles, how, mul1, x, z);                                                 \
     }                                                                                                                 \
     EXL2__NOINLINE                                                                                                    \
-    EXL2__V_TARGET static void EXL2__V_NAME(exl3_fill_##name)(const exl2__cpu_part *p, uint32_t column,               \
-                                                              uint32_t group, uint32_t tile, uint32_t count,          \
-                                                              float *out)                                             \
+    EXL2__V_TARGET static void EXL2__V_NAME(exl3_fill_##name)(const EXL2__V_NAME(exl3_ring) *r, const uint32_t *u,    \
+                                                              uint32_t count, float *out)                             \
     {                                                                                                                 \
         EXL2__UNALIGNED_MOVES();                                                                                      \
-        EXL2__V_NAME(exl3_ring) r;                                                                                    \
-        EXL2__V_NAME(exl3_ring_make)(p, column, group, how, &r);                                                      \
-        EXL2__V_NAME(exl3_fill)(&r, tile, count, how, mul1, out);                                                     \
+        EXL2__V_NAME(exl3_fill)(r, u, count, how, mul1, out);                                                         \
     }
 
 EXL2__V_EXL3(EXL2__V_NAME(exl3_four), true, four_mul1)
@@ -234,8 +240,8 @@ EXL2__V_EXL3(EXL2__V_NAME(exl3_near), false, near_halves)
 EXL2__V_EXL3(EXL2__V_NAME(exl3_far), false, far_halves)
 
 typedef struct EXL2__V_NAME(exl3_kernels) {
-    void (*one)(const exl2__cpu_part *p, uint32_t column, const float *x, float *z);
-    void (*fill)(const exl2__cpu_part *p, uint32_t column, uint32_t group, uint32_t tile, uint32_t count, float *out);
+    void (*one)(const EXL2__V_NAME(exl3_ring) *ring, const uint32_t *column, uint32_t tiles, const float *x, float *z);
+    void (*fill)(const EXL2__V_NAME(exl3_ring) *r, const uint32_t *u, uint32_t count, float *out);
 } EXL2__V_NAME(exl3_kernels);
 
 EXL2__V_TARGET static EXL2__V_NAME(exl3_kernels) EXL2__V_NAME(exl3_choose)(const exl2__cpu_part *p)
@@ -246,8 +252,12 @@ EXL2__V_TARGET static EXL2__V_NAME(exl3_kernels) EXL2__V_NAME(exl3_choose)(const
         { EXL2__V_KERNELS(four_mul1), EXL2__V_KERNELS(near_mul1), EXL2__V_KERNELS(far_mul1) },
     };
 #undef EXL2__V_KERNELS
-    uint32_t how = p->exl3.words == 64 ? 0 : p->exl3.words < 64 ? 1 : 2;
-    return kernels[p->exl3.codebook == EXL2__EXL3_MUL1][how];
+    return kernels[p->exl3.codebook == EXL2__EXL3_MUL1][EXL2__V_NAME(exl3_how)(p)];
+}
+
+static inline const uint32_t *EXL2__V_NAME(exl3_column)(const exl2__cpu_part *p, uint32_t column)
+{
+    return (const uint32_t *)(const void *)p->data + (size_t)column * (p->in / 16) * (p->exl3.words / 2);
 }
 
 /* Adds to sums [n][2][lanes] the products of n rows x [count][pitch], 16 of each row, with decoded weights. */
@@ -385,8 +395,9 @@ EXL2__V_TARGET static void EXL2__V_NAME(exl3_finish)(const exl2__cpu_part *p, ui
 }
 
 /* Sums of the rows of tiles [t0, t1) of the input, at most EXL2__V_CHUNK rows, for a column of tiles: z [rows][128]. */
-EXL2__V_TARGET static void EXL2__V_NAME(exl3_chunk)(const exl2__cpu_part *p, const exl2__cpu_input *input, uint32_t t0,
-                                                    uint32_t t1, uint32_t column, float *z)
+EXL2__V_TARGET static void EXL2__V_NAME(exl3_chunk)(const exl2__cpu_part *p, const EXL2__V_NAME(exl3_ring) *ring,
+                                                    const exl2__cpu_input *input, uint32_t t0, uint32_t t1,
+                                                    uint32_t column, float *z)
 {
     EXL2__UNALIGNED_MOVES();
     EXL2__V_NAME(exl3_kernels) kernels = EXL2__V_NAME(exl3_choose)(p);
@@ -397,7 +408,7 @@ EXL2__V_TARGET static void EXL2__V_NAME(exl3_chunk)(const exl2__cpu_part *p, con
         memset(sums, 0, rows * 2 * EXL2__V_LANES * sizeof *sums);
         for (uint32_t i = 0, count; i < tiles; i += count) {
             count = exl2__min32(tiles - i, EXL2__V_PANEL);
-            kernels.fill(p, column, g, i, count, weights);
+            kernels.fill(ring + g, EXL2__V_NAME(exl3_column)(p, column) + (size_t)i * ring->words, count, weights);
             for (uint32_t t = t0; t < t1; t++) {
                 uint32_t row = exl2__cpu_tile_start(input->rows, input->tile_rows, t);
                 uint32_t n = exl2__cpu_tile_start(input->rows, input->tile_rows, t + 1) - row;
@@ -418,6 +429,10 @@ EXL2__V_TARGET static void EXL2__V_NAME(exl3_product)(const exl2__cpu_part *p, c
                                                       float add)
 {
     EXL2__UNALIGNED_MOVES();
+    EXL2__V_NAME(exl3_ring) ring[EXL2__V_GROUPS];
+    for (uint32_t g = 0; g < EXL2__V_GROUPS; g++) {
+        EXL2__V_NAME(exl3_ring_make)(p, g, ring + g);
+    }
     uint32_t tiles = exl2__cpu_tiles(input->rows, input->tile_rows), most = EXL2__V_CHUNK / input->tile_rows;
     for (uint32_t strip = begin; strip < end; strip += EXL2__CPU_EXL3_STRIPS) {
         uint32_t count = exl2__min32(end - strip, EXL2__CPU_EXL3_STRIPS) * EXL2__CPU_STRIP;
@@ -428,9 +443,10 @@ EXL2__V_TARGET static void EXL2__V_NAME(exl3_product)(const exl2__cpu_part *p, c
             uint32_t rows = exl2__cpu_tile_start(input->rows, input->tile_rows, next) - first;
             for (uint32_t i = 0; i < EXL2__EXL3_BLOCK / 16; i++) {
                 if (rows == 1) {
-                    EXL2__V_NAME(exl3_choose)(p).one(p, 2 * strip + i, input->x + (size_t)first * p->in, z + 16 * i);
+                    EXL2__V_NAME(exl3_choose)(p).one(ring, EXL2__V_NAME(exl3_column)(p, 2 * strip + i), p->in / 16,
+                                                     input->x + (size_t)first * p->in, z + 16 * i);
                 } else {
-                    EXL2__V_NAME(exl3_chunk)(p, input, t, next, 2 * strip + i, z + 16 * i);
+                    EXL2__V_NAME(exl3_chunk)(p, ring, input, t, next, 2 * strip + i, z + 16 * i);
                 }
             }
             for (uint32_t r = 0; r < rows; r++) {
