@@ -40,7 +40,6 @@
 #define EXL2__V_SHIFT(v, n) _mm256_sll_epi32(v, _mm_cvtsi32_si128((int)(n)))
 #define EXL2__V_BYTES(p) _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p)))
 
-#define EXL2__V_FUNNEL(a, b, l, r) _mm256_or_si256(_mm256_sllv_epi32(a, l), _mm256_srlv_epi32(b, r))
 #define EXL2__V_JOIN(a, b, n) _mm256_or_si256(_mm256_slli_epi32(a, 32 - (n)), _mm256_srli_epi32(b, n))
 #define EXL2__V_MIDDLES \
     _mm256_setr_epi32((int)0x80800201, (int)0x80800605, (int)0x80800A09, (int)0x80800E0D, (int)0x80800201, \
@@ -49,7 +48,6 @@
     ((n) == 8 ? _mm256_shuffle_epi8(v, EXL2__V_MIDDLES) \
               : _mm256_and_si256(_mm256_srli_epi32(v, n), _mm256_set1_epi32(0xFFFF)))
 #define EXL2__V_TAKE_AT(v, i) _mm256_and_si256(_mm256_srlv_epi32(v, i), _mm256_set1_epi32(0xFFFF))
-#define EXL2__V_TAKE_INDEX(n) _mm256_set1_epi32((int)(n))
 #define EXL2__V_TAKES false
 #define EXL2__V_SHRI(v, n) _mm256_srli_epi32(v, n)
 #define EXL2__V_SRAI(v, n) _mm256_srai_epi32(v, n)
@@ -68,12 +66,12 @@
 #define EXL2__V_ROUND_BY_SUMS(four) false
 #define EXL2__V_SUB(a, b) _mm256_sub_ps(a, b)
 #define EXL2__V_MUL(a, b) _mm256_mul_ps(a, b)
-#define EXL2__V_PICK(a, b, i) \
-    _mm256_blendv_epi8(_mm256_permutevar8x32_epi32(a, i), _mm256_permutevar8x32_epi32(b, i), \
-                       _mm256_cmpgt_epi32(i, _mm256_set1_epi32(7)))
-#define EXL2__V_PICK_NEAR(a, i) _mm256_permutevar8x32_epi32(a, i)
-#define EXL2__V_PICK_INDEX(i) (i)
-#define EXL2__V_NEAR true
+#define EXL2__V_BY_BYTES 1
+#define EXL2__V_HALVES(a, b) \
+    _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)(a))), \
+                            _mm_loadu_si128((const __m128i *)(const void *)(b)), 1)
+#define EXL2__V_SHUFFLE(v, i) _mm256_shuffle_epi8(v, i)
+#define EXL2__V_OR(a, b) _mm256_or_si256(a, b)
 #define EXL2__V_FIRST(v, u) _mm256_blend_epi32(v, _mm256_castsi128_si256(_mm_cvtsi32_si128((int)(u))), 1)
 #define EXL2__V_FOURS(p) _mm256_broadcast_ps((const __m128 *)(const void *)(p))
 #define EXL2__V_SWAP1(v) _mm256_permute_ps(v, 0xB1)

@@ -69,6 +69,7 @@
 #define EXL2__V_PICK(a, b, i) _mm512_permutex2var_epi32(a, i, b)
 #define EXL2__V_PICK_NEAR(a, i) _mm512_permutexvar_epi32(i, a)
 #define EXL2__V_PICK_INDEX(i) (i)
+#define EXL2__V_BY_BYTES 0
 #define EXL2__V_NEAR true
 #define EXL2__V_FIRST(v, u) _mm512_mask_set1_epi32(v, 1, (int)(u))
 #define EXL2__V_FOURS(p) _mm512_broadcast_f32x4(_mm_loadu_ps(p))

@@ -6,8 +6,12 @@
    vectors of sums of a group of lanes has chains of SUMS in cpu_exl3.h, whose order is kept. Rows of a batch share
    decoded weights: some tiles are decoded to the stack, then multiplied by all rows of a chunk.
 
-   A window is 32 neighbouring ring bits, for each lane its own: words of the tile are brought to the lanes and shifted.
-   The states of two or four q lie in a window. With 4 bits a lane's bits are a word, which needs no such thing.
+   A window is 32 neighbouring ring bits, for each lane its own, with the states of two or four q. In most instruction
+   sets, words of the tile are brought to the lanes and shifted, so that the first state lies on top. AVX2 has no such
+   move of words from two vectors; there, a shuffle of bytes makes the window, which begins at a whole byte. The shuffle
+   moves bytes within 16. So the window's bytes come from one or more sources, whose halves are 16 bytes each: the bits
+   of four neighbouring lanes, or, if these are too many, of two or of one of the four. With 4 bits a lane's bits are a
+   word, which needs no such thing.
 
    Half precision is kept: with s = x * 8193, rounded, s - x * 8192 is x, rounded to 11 bits. The second product is
    exact, so one fused operation or two give the same, and no compiler has a product and a sum to contract.
@@ -35,6 +39,10 @@
    EXL2__V_PICK_NEAR(a, i)               words i of a
    EXL2__V_PICK_INDEX(i)                 i as EXL2__V_PICK needs it
    EXL2__V_NEAR                          does one vector hold the words of a window up to 3.5 bits?
+   EXL2__V_BY_BYTES                      1: windows are made of bytes, in eight lanes, by these; else by those above
+   EXL2__V_HALVES(a, b)                  16 bytes at a, then 16 at b
+   EXL2__V_SHUFFLE(v, i)                 bytes i of v, in each half by itself; 0 for i of 128 and more
+   EXL2__V_OR(a, b)                      a | b
    EXL2__V_FIRST(v, u)                   v with the word u in lane 0
    EXL2__V_FOURS(p)                      four floats at p, again and again
    EXL2__V_SWAP1(v), 2, 4, 8             lane i becomes lane i ^ 1, ...; those below EXL2__V_LANES
@@ -51,36 +59,77 @@
 #define EXL2__V_CHUNK 36u                   /* rows that share them, at most */
 #define EXL2__V_BLOCKS (EXL2__EXL3_BLOCK / EXL2__V_LANES)
 
-/* How the windows of a rate are found. FOUR: 4 bits. NEAR: up to 3.5 bits, two windows. FAR: 5 bits and more, four. */
-enum { EXL2__V_NAME(exl3_four), EXL2__V_NAME(exl3_near), EXL2__V_NAME(exl3_far) };
+/* How the windows of a rate are found. FOUR: 4 bits. NEAR: two windows, for up to 3.5 bits; by bytes, for up to 3. FAR:
+   four windows. WIDE: 7 and 8 bits by bytes, four windows, each from four sources. */
+enum { EXL2__V_NAME(exl3_four), EXL2__V_NAME(exl3_near), EXL2__V_NAME(exl3_far), EXL2__V_NAME(exl3_wide) };
 
 static inline uint32_t EXL2__V_NAME(exl3_how)(const exl2__cpu_part *p)
 {
-    return p->exl3.words == 64 ? EXL2__V_NAME(exl3_four)
-         : p->exl3.words < 64 ? EXL2__V_NAME(exl3_near) : EXL2__V_NAME(exl3_far);
+    uint32_t words = p->exl3.words, two = EXL2__V_BY_BYTES ? 48 : 56, four = EXL2__V_BY_BYTES ? 96 : 128;
+    return words == 64 ? EXL2__V_NAME(exl3_four) : words <= two ? EXL2__V_NAME(exl3_near)
+         : words <= four ? EXL2__V_NAME(exl3_far) : EXL2__V_NAME(exl3_wide);
 }
+
+/* The number of q that a window has. */
+static inline uint32_t EXL2__V_NAME(exl3_each)(uint32_t how) { return how == EXL2__V_NAME(exl3_near) ? 4 : 2; }
 
 typedef struct EXL2__V_NAME(exl3_ring) {
     uint32_t words;             /* 32-bit words of a tile */
     uint32_t factor, add;       /* of 3INST and MCG */
-    int32_t at[4];              /* first word of each window; -1: the last one of the ring, then the first ones */
+    int32_t at[8];              /* first word of a window, or of a source's half; -1: the last word of the ring, then
+                                   the first ones */
+#if EXL2__V_BY_BYTES
+    EXL2__V_INT pick[4][4];     /* bytes of each window in each source */
+#else
     EXL2__V_INT high[4], low[4], left[4], right[4]; /* which words of a window, and by how much they are shifted */
+#endif
     EXL2__V_INT shift[8];       /* of each q in its window */
 } EXL2__V_NAME(exl3_ring);
 
-EXL2__NOINLINE
-EXL2__V_TARGET static void EXL2__V_NAME(exl3_ring_make)(const exl2__cpu_part *p, uint32_t group,
-                                                        EXL2__V_NAME(exl3_ring) *r)
+#if EXL2__V_BY_BYTES
+/* Sources of windows: their halves have the bits of four neighbouring lanes, of two, or of one of these four. */
+static inline uint32_t EXL2__V_NAME(exl3_sources)(uint32_t how)
+{
+    return how == EXL2__V_NAME(exl3_near) ? 1 : how == EXL2__V_NAME(exl3_far) ? 2 : 4;
+}
+
+EXL2__V_TARGET static void EXL2__V_NAME(exl3_ring_place)(uint32_t words, uint32_t how, uint32_t group,
+                                                         EXL2__V_NAME(exl3_ring) *r)
+{
+    EXL2__UNALIGNED_MOVES();
+    uint32_t each = EXL2__V_NAME(exl3_each)(how), lanes = 4 / EXL2__V_NAME(exl3_sources)(how); /* of half a source */
+    uint32_t pick[4][4][8], shift[8][8];
+    memset(pick, 0x80, sizeof pick); /* no byte, but 0 */
+    for (uint32_t l = 0; l < 8; l++) {
+        uint32_t lane = 8 * group + l, source = l % 4 / lanes, step = words / 2; /* bits of a lane */
+        uint32_t next = (step * (lane - l % lanes) + exl2__exl3_end(words, 0) + 16) / 32; /* word after the first one */
+        r->at[2 * source + l / 4] = (int32_t)next - 1;
+        for (uint32_t w = 0; w < 8 / each; w++) {
+            uint32_t begin = step * lane + exl2__exl3_end(words, w * each) + 16 - 32 * next;
+            uint32_t byte = exl2__min32(begin / 8, 12);
+            for (uint32_t i = 0; i < 4; i++) { /* the ring's first byte becomes the highest one */
+                ((uint8_t *)&pick[w][source][l])[3 - i] = (uint8_t)((byte + i) ^ 3);
+            }
+            for (uint32_t q = w * each; q < (w + 1) * each; q++) {
+                shift[q][l] = 8 * byte + 32 * next - step * lane - exl2__exl3_end(words, q);
+            }
+        }
+    }
+    for (uint32_t i = 0; i < 16; i++) {
+        r->pick[i / 4][i % 4] = EXL2__V_BITS(pick[i / 4][i % 4]);
+    }
+    for (uint32_t q = 0; q < 8; q++) {
+        r->shift[q] = EXL2__V_BITS(shift[q]);
+    }
+}
+#else
+EXL2__V_TARGET static void EXL2__V_NAME(exl3_ring_place)(uint32_t words, uint32_t how, uint32_t group,
+                                                         EXL2__V_NAME(exl3_ring) *r)
 {
     static const uint32_t lanes[16] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
     EXL2__UNALIGNED_MOVES();
-    uint32_t words = p->exl3.words, how = EXL2__V_NAME(exl3_how)(p), windows = how == EXL2__V_NAME(exl3_far) ? 4 : 2;
-    uint32_t each = 8 / windows, step = words / 2; /* step: bits of a lane */
-    r->words = words / 2;
-    r->factor = p->exl3.codebook == EXL2__EXL3_MCG ? EXL2__EXL3_MCG_FACTOR : 89226354u;
-    r->add = p->exl3.codebook == EXL2__EXL3_MCG ? 0 : 64248484u;
-    r->at[0] = (int32_t)(group * EXL2__V_LANES) - 1; /* 4 bits */
-    for (uint32_t w = 0; w < windows && how != EXL2__V_NAME(exl3_four); w++) {
+    uint32_t each = EXL2__V_NAME(exl3_each)(how), step = words / 2; /* bits of a lane */
+    for (uint32_t w = 0; w < 8 / each; w++) {
         uint32_t end = exl2__exl3_end(words, w * each);
         uint32_t first = end + 16 + step * EXL2__V_LANES * group; /* 32 bits more than where the window begins */
         r->at[w] = (int32_t)(first / 32) - 1;
@@ -94,6 +143,21 @@ EXL2__V_TARGET static void EXL2__V_NAME(exl3_ring_make)(const exl2__cpu_part *p,
         for (uint32_t q = w * each; q < (w + 1) * each; q++) {
             r->shift[q] = EXL2__V_TAKE_INDEX(16 + end - exl2__exl3_end(words, q));
         }
+    }
+}
+#endif
+
+EXL2__V_TARGET static void EXL2__V_NAME(exl3_ring_make)(const exl2__cpu_part *p, uint32_t group,
+                                                        EXL2__V_NAME(exl3_ring) *r)
+{
+    EXL2__UNALIGNED_MOVES();
+    uint32_t how = EXL2__V_NAME(exl3_how)(p);
+    r->words = p->exl3.words / 2;
+    r->factor = p->exl3.codebook == EXL2__EXL3_MCG ? EXL2__EXL3_MCG_FACTOR : 89226354u;
+    r->add = p->exl3.codebook == EXL2__EXL3_MCG ? 0 : 64248484u;
+    r->at[0] = (int32_t)(group * EXL2__V_LANES) - 1;
+    if (how != EXL2__V_NAME(exl3_four)) {
+        EXL2__V_NAME(exl3_ring_place)(p->exl3.words, how, group, r);
     }
 }
 
@@ -148,9 +212,26 @@ EXL2__V_INLINE void EXL2__V_NAME(exl3_states)(const EXL2__V_NAME(exl3_ring) *r, 
         state[7] = EXL2__V_AND(own, low16);
         return;
     }
-    const uint32_t each = how == EXL2__V_NAME(exl3_far) ? 2 : 4;
+    const uint32_t each = EXL2__V_NAME(exl3_each)(how);
+#if EXL2__V_BY_BYTES
+    const uint32_t sources = EXL2__V_NAME(exl3_sources)(how);
+    EXL2__V_INT source[4];
+    EXL2__V_UNROLL
+    for (uint32_t k = 0; k < sources; k++) {
+        source[k] = EXL2__V_HALVES(u + r->at[2 * k], u + r->at[2 * k + 1]);
+    }
+    source[0] = r->at[0] >= 0 ? source[0] : EXL2__V_FIRST(source[0], u[r->words - 1]);
+#endif
     EXL2__V_UNROLL
     for (uint32_t w = 0; w < 8 / each; w++) {
+#if EXL2__V_BY_BYTES
+        EXL2__V_INT window = EXL2__V_SHUFFLE(source[0], r->pick[w][0]);
+        EXL2__V_UNROLL
+        for (uint32_t k = 1; k < sources; k++) {
+            window = EXL2__V_OR(window, EXL2__V_SHUFFLE(source[k], r->pick[w][k]));
+        }
+        state[w * each] = EXL2__V_TAKE_AT(window, r->shift[w * each]);
+#else
         const uint32_t *at = u + r->at[w];
         EXL2__V_INT a = EXL2__V_BITS(at), high, low;
         if (w < 2) { /* only these begin before the first bit */
@@ -166,6 +247,7 @@ EXL2__V_INLINE void EXL2__V_NAME(exl3_states)(const EXL2__V_NAME(exl3_ring) *r, 
         }
         EXL2__V_INT window = EXL2__V_FUNNEL(high, low, r->left[w], r->right[w]);
         state[w * each] = EXL2__V_SHRI(window, 16);
+#endif
         EXL2__V_UNROLL
         for (uint32_t q = w * each + 1; q < (w + 1) * each; q++) {
             state[q] = EXL2__V_TAKE_AT(window, r->shift[q]);
@@ -238,6 +320,10 @@ EXL2__V_EXL3(EXL2__V_NAME(exl3_far), true, far_mul1)
 EXL2__V_EXL3(EXL2__V_NAME(exl3_four), false, four_halves)
 EXL2__V_EXL3(EXL2__V_NAME(exl3_near), false, near_halves)
 EXL2__V_EXL3(EXL2__V_NAME(exl3_far), false, far_halves)
+#if EXL2__V_BY_BYTES
+EXL2__V_EXL3(EXL2__V_NAME(exl3_wide), true, wide_mul1)
+EXL2__V_EXL3(EXL2__V_NAME(exl3_wide), false, wide_halves)
+#endif
 
 typedef struct EXL2__V_NAME(exl3_kernels) {
     void (*one)(const EXL2__V_NAME(exl3_ring) *ring, const uint32_t *column, uint32_t tiles, const float *x, float *z);
@@ -247,12 +333,16 @@ typedef struct EXL2__V_NAME(exl3_kernels) {
 EXL2__V_TARGET static EXL2__V_NAME(exl3_kernels) EXL2__V_NAME(exl3_choose)(const exl2__cpu_part *p)
 {
 #define EXL2__V_KERNELS(name) { EXL2__V_NAME(exl3_one_##name), EXL2__V_NAME(exl3_fill_##name) }
-    static const EXL2__V_NAME(exl3_kernels) kernels[2][3] = {
-        { EXL2__V_KERNELS(four_halves), EXL2__V_KERNELS(near_halves), EXL2__V_KERNELS(far_halves) },
-        { EXL2__V_KERNELS(four_mul1), EXL2__V_KERNELS(near_mul1), EXL2__V_KERNELS(far_mul1) },
+    static const EXL2__V_NAME(exl3_kernels) kernels[4][2] = {
+        { EXL2__V_KERNELS(four_halves), EXL2__V_KERNELS(four_mul1) },
+        { EXL2__V_KERNELS(near_halves), EXL2__V_KERNELS(near_mul1) },
+        { EXL2__V_KERNELS(far_halves), EXL2__V_KERNELS(far_mul1) },
+#if EXL2__V_BY_BYTES
+        { EXL2__V_KERNELS(wide_halves), EXL2__V_KERNELS(wide_mul1) },
+#endif
     };
 #undef EXL2__V_KERNELS
-    return kernels[p->exl3.codebook == EXL2__EXL3_MUL1][EXL2__V_NAME(exl3_how)(p)];
+    return kernels[EXL2__V_NAME(exl3_how)(p)][p->exl3.codebook == EXL2__EXL3_MUL1];
 }
 
 static inline const uint32_t *EXL2__V_NAME(exl3_column)(const exl2__cpu_part *p, uint32_t column)

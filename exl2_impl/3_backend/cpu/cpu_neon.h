@@ -67,6 +67,7 @@
                                     vreinterpretq_u8_u32(i)))
 #define EXL2__V_PICK_NEAR(a, i) vreinterpretq_u32_u8(vqtbl1q_u8(vreinterpretq_u8_u32(a), vreinterpretq_u8_u32(i)))
 #define EXL2__V_PICK_INDEX(i) vaddq_u32(vmulq_u32(i, vdupq_n_u32(0x04040404)), vdupq_n_u32(0x03020100)) /* bytes */
+#define EXL2__V_BY_BYTES 0
 #define EXL2__V_NEAR false
 #define EXL2__V_FIRST(v, u) vsetq_lane_u32(u, v, 0)
 #define EXL2__V_FOURS(p) vld1q_f32(p)

@@ -306,6 +306,7 @@ EXL2__FORCE_INLINE void exl2__cpu_lanes_fold(float *to, exl2__cpu_lanes x)
 #define EXL2__V_PICK(a, b, i) exl2__cpu_lanes_words(&a, &b, i)
 #define EXL2__V_PICK_NEAR(a, i) exl2__cpu_lanes_words(&a, &a, i)
 #define EXL2__V_PICK_INDEX(i) (i)
+#define EXL2__V_BY_BYTES 0
 #define EXL2__V_NEAR true
 #define EXL2__V_FIRST(v, u) exl2__cpu_lanes_with_first(v, u)
 #define EXL2__V_FOURS(p) exl2__cpu_lanes_fours(p)

@@ -580,6 +580,10 @@ EXL2__V_TARGET static void EXL2__V_NAME(weighted_codes)(const float *weights, si
 #undef EXL2__V_PICK_NEAR
 #undef EXL2__V_PICK_INDEX
 #undef EXL2__V_NEAR
+#undef EXL2__V_BY_BYTES
+#undef EXL2__V_HALVES
+#undef EXL2__V_SHUFFLE
+#undef EXL2__V_OR
 #undef EXL2__V_FIRST
 #undef EXL2__V_FOURS
 #undef EXL2__V_SWAP1
