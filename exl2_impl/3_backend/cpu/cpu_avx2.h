@@ -57,6 +57,7 @@
 #define EXL2__V_MASK_XOR(v, m, c) _mm256_xor_si256(_mm256_and_si256(v, m), c)
 #define EXL2__V_BITS_FLOAT(v) _mm256_castsi256_ps(v)
 #define EXL2__V_FLOAT_BITS(v) _mm256_castps_si256(v)
+#define EXL2__V_LOW(v) _mm256_madd_epi16(v, _mm256_set1_epi32(8192))
 #define EXL2__V_SUM_SCALED true
 #define EXL2__V_SUM_BYTES(v) \
     _mm256_castsi256_ps(_mm256_or_si256(_mm256_madd_epi16(_mm256_maddubs_epi16(v, _mm256_set1_epi8(1)), \

@@ -57,6 +57,7 @@
 #define EXL2__V_MASK_XOR(v, m, c) _mm512_ternarylogic_epi32(v, m, c, 0x6A) /* (v & m) ^ c */
 #define EXL2__V_BITS_FLOAT(v) _mm512_castsi512_ps(v)
 #define EXL2__V_FLOAT_BITS(v) _mm512_castps_si512(v)
+#define EXL2__V_LOW(v) _mm512_madd_epi16(v, _mm512_set1_epi32(8192))
 #define EXL2__V_SUM_SCALED true
 #define EXL2__V_SUM_BYTES(v) \
     _mm512_castsi512_ps(_mm512_or_si512(_mm512_madd_epi16(_mm512_maddubs_epi16(v, _mm512_set1_epi8(1)), \

@@ -29,6 +29,7 @@
    EXL2__V_TAKES                         is EXL2__V_TAKE one instruction?
    EXL2__V_INT_ADD(a, b) EXL2__V_INT_SUB(a, b) EXL2__V_INT_MUL(a, b)  the low 32 bits
    EXL2__V_MASK_XOR(v, m, c)             (v & m) ^ c
+   EXL2__V_LOW(v)                        the low 16 bits as a signed number, * 2^13
    EXL2__V_BITS_FLOAT(v), EXL2__V_FLOAT_BITS(v)  the same bits as floats, as integers
    EXL2__V_SUM_BYTES(v)                  EXL2__V_SUM_BASE + n, the sum of a lane's four bytes, as float
    EXL2__V_SUM_SCALED                    or is it 2^17 + 887 n / 16?
@@ -184,7 +185,7 @@ EXL2__V_INLINE EXL2__V EXL2__V_NAME(exl3_value)(bool mul1, bool sums, EXL2__V_IN
     } else { /* the two halves, whose exponents are 12 to 15, as floats */
         EXL2__V_INT mask = EXL2__V_SET_BITS(0x81FFE000u), flip = EXL2__V_SET_BITS(0x3F6C0000u);
         EXL2__V_INT x = EXL2__V_INT_ADD(EXL2__V_INT_MUL(state, factor), add);
-        EXL2__V_INT high = EXL2__V_SRAI(x, 3), low = EXL2__V_SRAI(EXL2__V_SHIFT(x, 16), 3);
+        EXL2__V_INT high = EXL2__V_SRAI(x, 3), low = EXL2__V_LOW(x);
         value = EXL2__V_ADD(EXL2__V_BITS_FLOAT(EXL2__V_MASK_XOR(high, mask, flip)),
                             EXL2__V_BITS_FLOAT(EXL2__V_MASK_XOR(low, mask, flip)));
     }

@@ -296,6 +296,7 @@ EXL2__FORCE_INLINE void exl2__cpu_lanes_fold(float *to, exl2__cpu_lanes x)
 #define EXL2__V_MASK_XOR(v, m, c) exl2__cpu_lanes_mask_xor(v, m, c)
 #define EXL2__V_BITS_FLOAT(v) exl2__cpu_lanes_bits_float(v)
 #define EXL2__V_FLOAT_BITS(v) exl2__cpu_lanes_float_bits(v)
+#define EXL2__V_LOW(v) EXL2__V_SRAI(EXL2__V_SHIFT(v, 16), 3)
 #define EXL2__V_SUM_SCALED false
 #define EXL2__V_OPAQUE(v) ((void)0)
 #define EXL2__V_SUM_BASE 1024.0f /* so that the product that follows is exact, too */

@@ -573,6 +573,7 @@ EXL2__V_TARGET static void EXL2__V_NAME(weighted_codes)(const float *weights, si
 #undef EXL2__V_SUM_BYTES
 #undef EXL2__V_SUM_BASE
 #undef EXL2__V_SUM_SCALED
+#undef EXL2__V_LOW
 #undef EXL2__V_OPAQUE
 #undef EXL2__V_SUB
 #undef EXL2__V_MUL
