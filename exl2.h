@@ -809,8 +809,9 @@
    fits all of them, the job does not start (ARG). It does not either if what they have in common needs more than
    32,768 states (BUDGET), as with two long counted strings, or values that nest without a bound. The first start costs
    the thread 1 to 3 ms, and 10 ms for a string of up to 200 characters of any language. A mask costs as much as the
-   masks of the grammars alone, or less; about 1.3 times as much where a string must end soon and the grammars count
-   differently. prefer_end of one of them counts. CUSTOM grammars cannot be combined (UNSUPPORTED).
+   masks of the grammars alone, or less. It costs up to twice as much where most tokens come near to a dead end, a text
+   that all grammars allow but that cannot end in all of them. prefer_end of one of them counts. CUSTOM grammars cannot
+   be combined (UNSUPPORTED).
 
    The first grammar of a model makes a table of the model's tokens, in 0.4 ms and 50 KB for 1,000 tokens;
    exl2_model_desc.grammars does it while loading. exl2_grammar_close releases a grammar, which is freed after its last

@@ -278,6 +278,7 @@ EXL2__SIZE_BEGIN
 #include "6_text/tokenizer/stream.h"
 #include "6_text/tokenizer/stops.h"
 #include "6_text/grammar/grammar_code.h"
+#include "6_text/grammar/grammar_shapes.h"
 #include "6_text/grammar/grammar_vocab.h"
 #include "6_text/grammar/grammar_link.h"
 

@@ -1,6 +1,7 @@
 /* grammar_common.c: what several grammars allow in common, without a model. Each mask is compared with two searches: of
    the grammars' own states token by token, and of the pairs of their states for an end. Then what the masks cost, in
-   visited nodes, beside those of the grammars alone. */
+   visited nodes, beside those of the grammars alone. The shapes of tokens, which masks are made with, are compared with
+   the tokens' texts. */
 #define _GNU_SOURCE /* mkdtemp */
 #include "../grammar_rig.h"
 
@@ -10,6 +11,8 @@ typedef struct source {
 } source;
 
 #define STRING(max) "{\"type\":\"string\",\"minLength\":1,\"maxLength\":" #max "}"
+#define REPLY                                                                                                     \
+    "{\"type\":\"object\",\"properties\":{\"say\":{\"type\":\"string\",\"maxLength\":24}},\"required\":[\"say\"]}"
 #define LINE                                                                                                      \
     "{\"type\":\"object\",\"properties\":{\"mood\":{\"enum\":[\"calm\",\"angry\"]},\"say\":{\"type\":\"string\"," \
     "\"maxLength\":90}},\"required\":[\"mood\",\"say\"]}"
@@ -23,10 +26,15 @@ typedef struct pair {
 static const pair pairs[] = {
     { { { EXL2_GRAMMAR_JSON_SCHEMA, STRING(200) }, { EXL2_GRAMMAR_REGEX, "\"[A-Za-z ,.']+\"" } }, 2, 1.05 },
     { { { EXL2_GRAMMAR_JSON_SCHEMA, STRING(60) }, { EXL2_GRAMMAR_REGEX, "\"[^ab]*\"" } }, 2, 1.05 },
-    { { { EXL2_GRAMMAR_JSON_SCHEMA, STRING(50) }, { EXL2_GRAMMAR_REGEX, "\"([A-Z][a-z ]{2,}[.!?] ?)+\"" } }, 2, 1.3 },
+    { { { EXL2_GRAMMAR_JSON_SCHEMA, STRING(50) }, { EXL2_GRAMMAR_REGEX, "\"([A-Z][a-z ]{2,}[.!?] ?)+\"" } }, 2, 1.2 },
     { { { EXL2_GRAMMAR_JSON_SCHEMA, LINE }, { EXL2_GRAMMAR_REGEX, "[^\\\\]*" } }, 2, 1.05 },
     { { { EXL2_GRAMMAR_JSON_SCHEMA, LINE }, { EXL2_GRAMMAR_REGEX, "[^\\\\]*" }, { EXL2_GRAMMAR_REGEX, ".{25,80}" } }, 3,
-      2 },
+      0.5 },
+    /* dead ends near to most tokens: after a quote, at the end of a count, after a letter, without a word */
+    { { { EXL2_GRAMMAR_JSON_SCHEMA, REPLY }, { EXL2_GRAMMAR_REGEX, "(.{2})*" } }, 2, 1.1 },
+    { { { EXL2_GRAMMAR_JSON_SCHEMA, STRING(30) }, { EXL2_GRAMMAR_REGEX, "\"[^\\\\]*\\.\"" } }, 2, 3.2 },
+    { { { EXL2_GRAMMAR_JSON_SCHEMA, STRING(40) }, { EXL2_GRAMMAR_REGEX, "\"[b-y]{3,96}z?\"" } }, 2, 1.1 },
+    { { { EXL2_GRAMMAR_JSON_SCHEMA, REPLY }, { EXL2_GRAMMAR_REGEX, "(.*the){2}.*" } }, 2, 1.3 },
     { { { EXL2_GRAMMAR_REGEX, "[a-z ]{3,200}" }, { EXL2_GRAMMAR_REGEX, "[^xyz]*" } }, 2, 1.05 },
     { { { EXL2_GRAMMAR_REGEX, "(abc|[d-f]+x|b[^a]*){1,9}" }, { EXL2_GRAMMAR_REGEX, "([ab]+|e*d)*x?c{0,2}" } }, 2, 1.2 },
     { { { EXL2_GRAMMAR_CHOICES, "the north gate\nthe northern sea\nnowhere\nthe south" },
@@ -255,6 +263,49 @@ static void check_pair(const pair *p, uint64_t cache_bytes)
     CHECK_INT(context.host_bytes, held);
 }
 
+/* Each token has a place in one shape: its bytes are in the ranges of the nodes down to it. */
+static void check_shapes(void)
+{
+    const exl2__grammar_shapes *s = &table.shapes;
+    uint8_t *seen = calloc(vocab.id_count, 1);
+    const exl2__grammar_shape *path[256];
+    uint32_t tokens = 0, wrong = 0, nested = 0;
+    for (uint32_t i = 0; i < s->count; i++) {
+        const exl2__grammar_shape *n = path[s->nodes[i].depth - 1] = &s->nodes[i];
+        uint32_t deepest = n->depth, characters = 0;
+        for (uint32_t k = i + 1; k < n->skip; k++) {
+            deepest = s->nodes[k].depth > deepest ? s->nodes[k].depth : deepest;
+            nested += s->nodes[k].depth <= n->depth;
+        }
+        nested += deepest - n->depth != n->height || (n->skip < s->count && s->nodes[n->skip].depth > n->depth);
+        for (uint32_t k = n->first; k < n[1].first; k++, tokens++) {
+            size_t bytes;
+            bool special, text;
+            const char *piece = exl2__vocab_piece(&vocab, (exl2_token)s->ids[k], &bytes, &special);
+            characters = 0;
+            for (uint32_t b = 0; b < bytes && b < n->depth; b++) {
+                uint8_t byte = (uint8_t)piece[b];
+                wrong += byte < path[b]->low || byte > path[b]->high;
+                characters += (byte & 0xC0) != 0x80;
+            }
+            text = table.masks[EXL2__GRAMMAR_VOCAB_LENGTHS - 1][s->ids[k] / 32] >> s->ids[k] % 32 & 1;
+            wrong += bytes != n->depth || characters != n->chars || special || seen[s->ids[k]]++
+                || text != (i < s->text_count);
+        }
+    }
+    for (uint32_t id = 0; id < vocab.id_count; id++) {
+        size_t bytes;
+        bool special;
+        const char *piece = exl2__vocab_piece(&vocab, (exl2_token)id, &bytes, &special);
+        tokens -= piece && !special && bytes > 0 && bytes <= EXL2__GRAMMAR_VOCAB_BYTES_MAX;
+    }
+    CHECK_INT(wrong, 0);
+    CHECK_INT(nested, 0);
+    CHECK_INT(tokens, 0);
+    CHECK(s->count > 1000 && s->count < 3000 && s->text_count > s->count / 2 && s->text_count < s->count);
+    free(seen);
+}
+
 /* Two places of one text go on by themselves; when a factor makes room, both are renumbered. */
 static void check_places(void)
 {
@@ -359,6 +410,7 @@ int main(void)
         || !CHECK(exl2__grammar_vocab_open(&context, &vocab, &table) == EXL2_OK)) {
         return check_done();
     }
+    check_shapes();
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         check_pair(&pairs[i], 0);
     }

@@ -24,6 +24,7 @@ typedef struct exl2__grammar_common_way {
     bool leaps; /* by a token of several bytes; then also: */
     bool token; /* by a token: a byte of them is one by itself */
     bool lead;  /* each of the bytes begins a character */
+    bool text;  /* some of the bytes are in characters that a JSON string holds unescaped */
 } exl2__grammar_common_way;
 
 typedef struct exl2__grammar_common {
@@ -36,6 +37,7 @@ typedef struct exl2__grammar_common {
     uint32_t *begin, *users;  /* [places + 1] where the ways to each place begin in `users` */
     uint32_t *tokens, *needs; /* [places] fewest tokens to the end; the most of any place that follows; or NEVER */
     uint32_t *reach;          /* [places] characters up to a dead end, that of the last byte included; or NEVER */
+    uint32_t *text;           /* [places] the same by ways of such characters only */
     uint32_t *order, *stack;  /* [places] the live ones by their tokens; scratch */
     exl2__heap heap;          /* reach << 32 | place */
 } exl2__grammar_common;
@@ -71,10 +73,17 @@ EXL2__PRIVATE void exl2__grammar_common_add_leaps(exl2__grammar_common *s, uint3
         hash = exl2__grammar_vocab_hash(hash, edge->low);
         if (bytes > 1 && exl2__grammar_vocab_find(w->vocab, hash, text, bytes, s->banned)) {
             uint32_t at = s->way_count - first < EXL2__GRAMMAR_LINK_LEAPS ? s->way_count++ : first + bytes % 4;
-            s->ways[at] = (exl2__grammar_common_way){ from, edge->target, true, true, false };
+            s->ways[at] = (exl2__grammar_common_way){ from, edge->target, true, true, false, false };
         }
         edge = next->edge_count == 1 ? &w->edges[next->edges] : NULL;
     }
+}
+
+/* Whether a byte of the edge may be in a TEXT character (grammar_vocab.h). */
+static inline bool exl2__grammar_common_has_text(const exl2__grammar_product_edge *edge)
+{
+    bool alone = edge->low == edge->high && (edge->low == '"' || edge->low == '\\');
+    return edge->high >= 0x20 && !alone;
 }
 
 /* Lists all ways, then their numbers by target. */
@@ -85,7 +94,8 @@ EXL2__PRIVATE void exl2__grammar_common_list(exl2__grammar_common *s)
         for (uint32_t k = 0; k < w->places[i].edge_count; k++) {
             const exl2__grammar_product_edge *edge = &w->edges[w->places[i].edges + k];
             exl2__grammar_common_way way = { i, edge->target, false, s->spelled[edge->high + 1] > s->spelled[edge->low],
-                                             edge->high < 0x80 || edge->low >= 0xC0 };
+                                             edge->high < 0x80 || edge->low >= 0xC0,
+                                             exl2__grammar_common_has_text(edge) };
             s->ways[s->way_count++] = way;
             exl2__grammar_common_add_leaps(s, i, edge);
         }
@@ -150,33 +160,34 @@ EXL2__PRIVATE void exl2__grammar_common_solve_needs(exl2__grammar_common *s)
     }
 }
 
-EXL2__PRIVATE void exl2__grammar_common_shorten(exl2__grammar_common *s, uint32_t place, uint32_t reach)
+EXL2__PRIVATE void exl2__grammar_common_shorten(exl2__grammar_common *s, uint32_t *to, uint32_t place, uint32_t reach)
 {
-    if (reach < s->reach[place]) {
-        s->reach[place] = reach;
+    if (reach < to[place]) {
+        to[place] = reach;
         exl2__heap_push(&s->heap, (uint64_t)reach << 32 | place);
     }
 }
 
-/* Dijkstra's algorithm, from the dead ends backwards. A byte inside a character counts nothing. */
-EXL2__PRIVATE void exl2__grammar_common_solve_reach(exl2__grammar_common *s)
+/* Dijkstra's algorithm, from the dead ends backwards. A byte inside a character counts nothing. to: [places] is filled
+   in, by TEXT characters only or by all. */
+EXL2__PRIVATE void exl2__grammar_common_solve_reach(exl2__grammar_common *s, uint32_t *to, bool text)
 {
     for (uint32_t i = 0; i < s->product->place_count; i++) {
-        s->reach[i] = EXL2__GRAMMAR_LINK_NEVER;
+        to[i] = EXL2__GRAMMAR_LINK_NEVER;
     }
     for (uint32_t i = 0; i < s->way_count; i++) {
         const exl2__grammar_common_way *way = &s->ways[i];
-        if (!way->leaps && s->tokens[way->target] == EXL2__GRAMMAR_LINK_NEVER) {
-            exl2__grammar_common_shorten(s, way->from, way->lead);
+        if (!way->leaps && way->text >= text && s->tokens[way->target] == EXL2__GRAMMAR_LINK_NEVER) {
+            exl2__grammar_common_shorten(s, to, way->from, way->lead);
         }
     }
     while (s->heap.count) {
         uint64_t key = exl2__heap_pop(&s->heap);
         uint32_t at = (uint32_t)key;
-        for (uint32_t k = s->begin[at]; s->reach[at] == key >> 32 && k < s->begin[at + 1]; k++) {
+        for (uint32_t k = s->begin[at]; to[at] == key >> 32 && k < s->begin[at + 1]; k++) {
             const exl2__grammar_common_way *way = &s->ways[s->users[k]];
-            if (!way->leaps) {
-                exl2__grammar_common_shorten(s, way->from, s->reach[at] + way->lead);
+            if (!way->leaps && way->text >= text) {
+                exl2__grammar_common_shorten(s, to, way->from, to[at] + way->lead);
             }
         }
     }
@@ -248,8 +259,12 @@ EXL2__PRIVATE exl2_result exl2__grammar_common_write(exl2__ctx *c, const exl2__g
             one->may_end = w->places[i].outcome != EXL2__GRAMMAR_PRODUCT_NONE;
             (*bounds)[state].needs = s->needs[i];
             (*bounds)[state].reach = s->reach[i] ? s->reach[i] - 1 : 0;
+            (*bounds)[state].text = s->text[i] ? s->text[i] - 1 : 0;
             exl2__grammar_common_fill_row(s, link, &w->places[i], numbers, one, states->pool + one->row,
                                           &(*bounds)[state].nodes);
+            for (uint32_t k = link->class_of['a']; k < link->class_of['z']; k++) {
+                (*bounds)[state].mixed |= states->pool[one->row + k] != states->pool[one->row + k + 1];
+            }
         }
     }
     return EXL2_OK;
@@ -272,7 +287,7 @@ EXL2__PRIVATE exl2_result exl2__grammar_common_open(exl2__ctx *c, const exl2__gr
         literals += w->edges[i].low == w->edges[i].high;
     }
     uint64_t ways = w->edge_count + literals * EXL2__GRAMMAR_LINK_LEAPS;
-    EXL2__TRY(exl2__arena_open(c, &a, (n * 6 + 1) * 4 + ways * (sizeof *s.ways + 4 + 16) + 64 * 9, EXL2_MEM_GENERAL));
+    EXL2__TRY(exl2__arena_open(c, &a, (n * 7 + 1) * 4 + ways * (sizeof *s.ways + 4 + 16) + 64 * 10, EXL2_MEM_GENERAL));
     s.ways = (exl2__grammar_common_way *)exl2__arena_alloc(&a, ways * sizeof *s.ways);
     s.users = (uint32_t *)exl2__arena_alloc(&a, ways * 4);
     s.heap.keys = (uint64_t *)exl2__arena_alloc(&a, ways * 16);
@@ -280,6 +295,7 @@ EXL2__PRIVATE exl2_result exl2__grammar_common_open(exl2__ctx *c, const exl2__gr
     s.tokens = (uint32_t *)exl2__arena_alloc(&a, n * 4);
     s.needs = (uint32_t *)exl2__arena_alloc(&a, n * 4);
     s.reach = (uint32_t *)exl2__arena_alloc(&a, n * 4);
+    s.text = (uint32_t *)exl2__arena_alloc(&a, n * 4);
     s.order = (uint32_t *)exl2__arena_alloc(&a, n * 4);
     s.stack = (uint32_t *)exl2__arena_alloc(&a, n * 4);
     exl2__grammar_common_know_bytes(&s);
@@ -292,7 +308,8 @@ EXL2__PRIVATE exl2_result exl2__grammar_common_open(exl2__ctx *c, const exl2__gr
     }
     if (*any) {
         exl2__grammar_common_solve_needs(&s);
-        exl2__grammar_common_solve_reach(&s);
+        exl2__grammar_common_solve_reach(&s, s.reach, false);
+        exl2__grammar_common_solve_reach(&s, s.text, true);
         for (uint32_t byte = 0, border = 0; byte < 256; byte++) {
             border += byte && w->borders[byte - 1] == byte;
             link->class_of[byte] = (uint8_t)border;

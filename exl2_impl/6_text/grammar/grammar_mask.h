@@ -1,8 +1,8 @@
 /* grammar_mask.h: masks of the tokens that a grammar allows next after each of its states, one bit per token. Most
    tokens need no walk of the vocabulary (grammar_levels.h). grammar_place.h makes the masks of texts.
    takes: a linked automaton, a model's token table.
-   gives: exl2__grammar_mask, exl2__grammar_mask_begin, _share, _run, _check, _cached, _slot_of, _free_slot, _use_slot,
-          _collect. */
+   gives: exl2__grammar_mask, exl2__grammar_mask_begin, _share, _begin_check, _check, _run, _cached, _slot_of,
+          _free_slot, _use_slot, _collect. */
 #ifndef EXL2__GRAMMAR_MASK_H
 #define EXL2__GRAMMAR_MASK_H
 
@@ -22,8 +22,10 @@ typedef struct exl2__grammar_mask_place {
 /* What is known of the texts that may follow a state of a grammar with factors. */
 typedef struct exl2__grammar_mask_bound {
     uint32_t reach; /* up to so many characters, what all factors allow leads to no dead end */
+    uint32_t text;  /* the same of texts of TEXT characters only (grammar_vocab.h) */
     uint32_t needs; /* tokens that an end needs after any text, at most */
     uint32_t nodes; /* of the tries below the first bytes that may follow */
+    bool mixed;     /* letters a to z lead to different states */
 } exl2__grammar_mask_bound;
 
 typedef struct exl2__grammar_mask_slot {
@@ -42,8 +44,9 @@ typedef struct exl2__grammar_mask_walk {
     uint32_t left;  /* tokens that may follow one that is allowed */
     uint32_t needs; /* the most that such a token needs */
     uint32_t *bits;
-    bool checks;    /* instead, tokens of which a bit is set are checked one by one; `node` is the next word; */
-    uint32_t sure;  /* but TEXT tokens up to so many characters and, from SHORT on, other short tokens are not */
+    bool checks;    /* instead, what factors allow is checked by the shapes of tokens, of which `node` is the next; */
+    bool each;      /* but tokens that are not TEXT one by one: then `node` counts words after the shapes of TEXT */
+    uint32_t longest; /* characters of the longest TEXT token that factors allow; UINT32_MAX: more than SHORT */
 } exl2__grammar_mask_walk;
 
 typedef struct exl2__grammar_mask {
@@ -114,92 +117,145 @@ EXL2__PRIVATE void exl2__grammar_mask_add(const exl2__grammar_mask *m, exl2__gra
     w->end[w->range_count++] = m->vocab->begin[last + 1];
 }
 
-/* The bits of a word that must be checked. */
-static inline uint32_t exl2__grammar_mask_doubt(const exl2__grammar_mask *m, const exl2__grammar_mask_walk *w)
+/* ---- checking what factors allow ----
+
+   A token that all factors allow may lead to a dead end, or to a text that needs too many tokens to end. The grammar of
+   their common texts says which do; all its states are there. It follows shapes of tokens (grammar_shapes.h), down to
+   where all that is below stays, or nothing does. Where the bytes of a shape lead to different states, the tokens of
+   the shape are followed one by one. */
+
+#define EXL2__GRAMMAR_MASK_EACH 256u /* so many tokens that are not TEXT are checked one by one, not by their shapes */
+#define EXL2__GRAMMAR_MASK_CLEARED 8u /* so many bits are cleared in the time of a node */
+
+/* Begins to check the bits of what factors allow. */
+EXL2__PRIVATE void exl2__grammar_mask_begin_check(const exl2__grammar_mask *m, exl2__grammar_mask_walk *w,
+                                                  uint32_t state, uint32_t left, uint32_t *bits)
 {
-    uint32_t word = w->node, beyond = w->sure >= EXL2__GRAMMAR_VOCAB_LONG;
-    if (w->sure >= EXL2__GRAMMAR_VOCAB_SHORT) {
-        return w->bits[word] & m->vocab->longs[beyond][word];
+    const exl2__grammar_vocab *v = m->vocab;
+    const uint32_t *text = v->masks[EXL2__GRAMMAR_VOCAB_LENGTHS - 1];
+    uint32_t others = 0, lengths = 0;
+    for (uint32_t i = 0; i < v->words; i++) {
+        for (; bits[i] & text[i] & ~(lengths ? v->masks[lengths - 1][i] : 0); lengths++) {
+        }
+        for (uint32_t rest = bits[i] & ~text[i]; rest; rest &= rest - 1) {
+            others++;
+        }
     }
-    return w->bits[word] & ~(w->sure ? m->vocab->masks[w->sure - 1][word] : 0);
+    *w = (exl2__grammar_mask_walk){ .path = { state }, .left = left, .needs = m->bounds[state].needs, .bits = bits,
+                                    .checks = true, .range_count = 1 };
+    w->longest = lengths > EXL2__GRAMMAR_VOCAB_SHORT ? UINT32_MAX : lengths;
+    w->each = others <= EXL2__GRAMMAR_MASK_EACH;
 }
 
-/* The state after a letter a to z, if all of them lead to one state, dead or not; else FULL. All states are there. */
-EXL2__PRIVATE uint32_t exl2__grammar_mask_letter(const exl2__grammar_mask *m, uint32_t state)
+/* The state after any byte of a shape's range, if all of them lead to one state, dead or not; else FULL. */
+static inline uint32_t exl2__grammar_mask_next(const exl2__grammar_mask *m, uint32_t state,
+                                               const exl2__grammar_shape *shape)
 {
     const exl2__grammar_state *s = &m->states;
-    const uint8_t *class_of = s->link->class_of;
     const uint32_t *row = s->pool + s->states[state].row;
-    uint32_t next = row[class_of['a']];
-    for (uint32_t byte = 'b'; byte <= 'z'; byte++) {
-        next = row[class_of[byte]] == next ? next : EXL2__GRAMMAR_STATE_FULL;
+    uint32_t k = s->link->class_of[shape->low], last = s->link->class_of[shape->high], next = row[k];
+    for (; k < last; k++) {
+        if (row[k + 1] != next) {
+            return EXL2__GRAMMAR_STATE_FULL;
+        }
     }
     return next;
 }
 
-/* Which tokens of letters alone lead to a dead end: one walk for all of a length. */
-enum { EXL2__GRAMMAR_MASK_WORD_UNKNOWN, EXL2__GRAMMAR_MASK_WORD_LIVE, EXL2__GRAMMAR_MASK_WORD_DEAD };
-typedef struct exl2__grammar_mask_words {
-    uint8_t of[2 * EXL2__GRAMMAR_VOCAB_WORD_SPACE]; /* as exl2__grammar_vocab.word; UNKNOWN: letters differ */
-} exl2__grammar_mask_words;
-
-/* Where only long tokens are checked, they are so few that nothing is learned. */
-EXL2__PRIVATE void exl2__grammar_mask_learn_words(const exl2__grammar_mask *m, const exl2__grammar_mask_walk *w,
-                                                  exl2__grammar_mask_words *known)
+/* Up to how many bytes after a state all tokens stay that the factors allow. text: of TEXT tokens. */
+static inline uint32_t exl2__grammar_mask_sure(const exl2__grammar_mask *m, const exl2__grammar_mask_walk *w,
+                                               uint32_t state, bool text)
 {
-    const exl2__grammar_state *s = &m->states;
-    uint32_t most = exl2__min32(m->vocab->longest + 1, EXL2__GRAMMAR_VOCAB_WORD_SPACE);
-    memset(known, EXL2__GRAMMAR_MASK_WORD_UNKNOWN, sizeof *known);
-    for (uint32_t space = 0; space < 2 && w->sure < EXL2__GRAMMAR_VOCAB_SHORT; space++) {
-        uint32_t at = space ? s->pool[s->states[w->path[0]].row + s->link->class_of[' ']] : w->path[0];
-        uint8_t *of = known->of + space * EXL2__GRAMMAR_VOCAB_WORD_SPACE;
-        for (uint32_t letters = 1; letters < most; letters++) {
-            at = at == EXL2__GRAMMAR_STATE_DEAD ? at : exl2__grammar_mask_letter(m, at);
-            if (at == EXL2__GRAMMAR_STATE_FULL) {
-                break;
-            }
-            of[letters] = at == EXL2__GRAMMAR_STATE_DEAD ? EXL2__GRAMMAR_MASK_WORD_DEAD : EXL2__GRAMMAR_MASK_WORD_LIVE;
+    const exl2__grammar_mask_bound *bound = &m->bounds[state];
+    return bound->needs > w->left ? 0 : text ? bound->text : bound->reach;
+}
+
+/* Follows a token of which `from` bytes have led to the state, and clears its bit if it may not come. Returns how many
+   bytes it has followed. */
+static inline uint32_t exl2__grammar_mask_check_one(exl2__grammar_mask *m, const exl2__grammar_mask_walk *w,
+                                                    uint32_t state, uint32_t from, uint32_t id)
+{
+    size_t bytes;
+    bool special;
+    const char *text = exl2__vocab_piece(m->vocab->vocab, (exl2_token)id, &bytes, &special);
+    uint32_t next = exl2__grammar_state_next(&m->states, state, text + from, bytes - from);
+    bool stays = next != EXL2__GRAMMAR_STATE_DEAD && m->states.states[next].tokens <= w->left;
+    w->bits[id / 32] &= stays ? UINT32_MAX : ~(1u << id % 32);
+    return (uint32_t)bytes - from;
+}
+
+/* Checks a shape whose bytes lead to different states, and those below it: each token of the shape by itself. Returns
+   how much that costs. */
+EXL2__PRIVATE uint32_t exl2__grammar_mask_check_shape(exl2__grammar_mask *m, exl2__grammar_mask_walk *w, bool text,
+                                                      const exl2__grammar_shape *n)
+{
+    const uint32_t *ids = m->vocab->shapes.ids;
+    uint32_t followed = 0, from = n->depth - 1u;
+    while (w->path[from] == EXL2__GRAMMAR_STATE_FULL) {
+        from--;
+    }
+    uint32_t sure = exl2__grammar_mask_sure(m, w, w->path[from], text);
+    w->node = (uint32_t)n->depth + n->height - from <= sure ? n->skip : w->node + 1;
+    for (uint32_t k = n->first; k < n[1].first && n->depth - from > sure; k++) {
+        if (w->bits[ids[k] / 32] >> ids[k] % 32 & 1) {
+            followed += exl2__grammar_mask_check_one(m, w, w->path[from], from, ids[k]);
         }
     }
+    return followed;
 }
 
-/* Checks the tokens of a word of bits: those of `doubt` that lead to a dead end. *visited grows by the bytes. */
-EXL2__PRIVATE uint32_t exl2__grammar_mask_dead(exl2__grammar_mask *m, uint32_t state, uint32_t word, uint32_t doubt,
-                                               const exl2__grammar_mask_words *known, uint32_t *visited)
+/* Checks the tokens of the next shape; if they lead to a dead end, of those below, too. Returns how much that costs. */
+static inline uint32_t exl2__grammar_mask_check_node(exl2__grammar_mask *m, exl2__grammar_mask_walk *w)
 {
-    const exl2__vocab *vocab = m->vocab->vocab;
-    uint32_t first = word * 32, count = exl2__min32(vocab->id_count - first, 32), dead = 0, unknown = 0;
-    for (uint32_t k = 0; k < count; k++) {
-        uint32_t is = known->of[m->vocab->word[first + k]];
-        dead |= (uint32_t)(is == EXL2__GRAMMAR_MASK_WORD_DEAD) << k;
-        unknown |= (uint32_t)(is == EXL2__GRAMMAR_MASK_WORD_UNKNOWN) << k;
+    const exl2__grammar_shapes *shapes = &m->vocab->shapes;
+    const exl2__grammar_shape *n = &shapes->nodes[w->node];
+    bool text = w->node < shapes->text_count;
+    if (text && n->chars > w->longest) {
+        w->node = n->skip;
+        return 1;
     }
-    for (unknown &= doubt; unknown; unknown &= unknown - 1) {
-        size_t bytes;
-        bool special;
-        uint32_t k = exl2__lowest_bit(unknown);
-        const char *text = exl2__vocab_piece(vocab, (exl2_token)(first + k), &bytes, &special);
-        uint32_t next = exl2__grammar_state_next(&m->states, state, text, bytes);
-        dead |= (uint32_t)(next == EXL2__GRAMMAR_STATE_DEAD) << k;
-        *visited += (uint32_t)bytes;
+    uint32_t before = w->path[n->depth - 1], full = EXL2__GRAMMAR_STATE_FULL;
+    uint32_t next = before == full ? full : exl2__grammar_mask_next(m, before, n), cleared = 0;
+    w->path[n->depth] = next;
+    if (next == full) {
+        return 1 + exl2__grammar_mask_check_shape(m, w, text, n);
     }
-    return dead & doubt;
+    if (next == EXL2__GRAMMAR_STATE_DEAD) {
+        w->node = n->skip;
+        cleared = shapes->nodes[n->skip].first - n->first;
+    } else {
+        w->node = exl2__grammar_mask_sure(m, w, next, text) >= n->height ? n->skip : w->node + 1;
+        cleared = m->states.states[next].tokens > w->left ? n[1].first - n->first : 0;
+    }
+    for (uint32_t k = n->first; k < n->first + cleared; k++) {
+        w->bits[shapes->ids[k] / 32] &= ~(1u << shapes->ids[k] % 32);
+    }
+    return 1 + cleared / EXL2__GRAMMAR_MASK_CLEARED;
 }
 
-/* Checks tokens of about `most` bytes: clears the bits of those that lead to a dead end. All states are there. */
+/* Checks the tokens of a word of bits that are not TEXT. Returns how much that costs. */
+static inline uint32_t exl2__grammar_mask_check_word(exl2__grammar_mask *m, exl2__grammar_mask_walk *w, uint32_t word)
+{
+    uint32_t followed = 0, rest = w->bits[word] & ~m->vocab->masks[EXL2__GRAMMAR_VOCAB_LENGTHS - 1][word];
+    for (; rest; rest &= rest - 1) {
+        followed += exl2__grammar_mask_check_one(m, w, w->path[0], 0, word * 32 + exl2__lowest_bit(rest));
+    }
+    w->node++;
+    return followed;
+}
+
+/* Clears the bits of tokens that lead to a dead end, or after which more than w->left tokens are needed to end the
+   text. most: about so many nodes. */
 EXL2__PRIVATE void exl2__grammar_mask_check(exl2__grammar_mask *m, exl2__grammar_mask_walk *w, uint32_t most)
 {
-    uint32_t visited = 0, words = m->vocab->words;
-    exl2__grammar_mask_words known;
-    exl2__grammar_mask_learn_words(m, w, &known);
-    for (; w->node < words && visited < most; w->node++) {
-        uint32_t doubt = exl2__grammar_mask_doubt(m, w);
-        if (doubt) {
-            w->bits[w->node] &= ~exl2__grammar_mask_dead(m, w->path[0], w->node, doubt, &known, &visited);
-            visited++;
-        }
+    uint32_t text_count = m->vocab->shapes.text_count, visited = 0;
+    uint32_t end = w->each ? text_count + m->vocab->words : m->vocab->shapes.count;
+    while (w->node < end && visited < most) {
+        bool word = w->each && w->node >= text_count;
+        visited += word ? exl2__grammar_mask_check_word(m, w, w->node - text_count)
+            : exl2__grammar_mask_check_node(m, w);
     }
-    w->range = w->node == words;
+    w->range = w->node == end;
     m->nodes += visited;
 }
 

@@ -10,12 +10,13 @@
 
 /* ---- masks of what several grammars allow ----
 
-   A text has a place in the common grammar (grammar_common.h) and in each of its factors. Far from the end of the job's
-   tokens, a mask is what the factors' masks have in common, without tokens that lead to a dead end. The factors' masks
-   are shared by all jobs, and by states that differ in counts, which the common grammar's states do not know of. Where
-   few tokens may begin, its own walk is faster. */
+   A text has a place in the common grammar (grammar_common.h) and in each of its factors. A mask is what the factors'
+   masks have in common, without tokens that lead to a dead end, or to a text that cannot end within the job's tokens.
+   The factors' masks are shared by all jobs, and by states that differ in counts, which the common grammar's states do
+   not know of. Its own walk is faster where few tokens may begin, or where most would be followed one by one. */
 
-#define EXL2__GRAMMAR_MASK_FEW 8u /* part of all nodes */
+#define EXL2__GRAMMAR_MASK_FEW 8u  /* part of all nodes */
+#define EXL2__GRAMMAR_MASK_SURE 5u /* characters; about half of all tokens have more */
 
 /* Whether some text that may follow, in a grammar with factors, needs more tokens than may follow the next one. */
 static inline bool exl2__grammar_mask_is_close(const exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
@@ -24,11 +25,17 @@ static inline bool exl2__grammar_mask_is_close(const exl2__grammar_mask *m, cons
     return m->factor_count && m->bounds[place->state].needs > after;
 }
 
-/* Whether the factors' masks are used: where the place is not close to the end. */
-static inline bool exl2__grammar_mask_by_factors(const exl2__grammar_mask *m, const exl2__grammar_mask_place *place)
+/* Whether the factors' masks are used: where many tokens may begin, and not most of them must be checked one by one. */
+static inline bool exl2__grammar_mask_by_factors(const exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
+                                                 uint32_t after)
 {
-    uint32_t few = m->vocab->begin[EXL2__GRAMMAR_VOCAB_GROUPS] / EXL2__GRAMMAR_MASK_FEW;
-    return m->factor_count && m->bounds[place->state].nodes > few;
+    if (!m->factor_count) {
+        return false;
+    }
+    const exl2__grammar_mask_bound *bound = &m->bounds[place->state];
+    bool few = bound->nodes <= m->vocab->begin[EXL2__GRAMMAR_VOCAB_GROUPS] / EXL2__GRAMMAR_MASK_FEW;
+    bool sure = bound->needs <= after && bound->text >= EXL2__GRAMMAR_MASK_SURE;
+    return !few && (sure || !bound->mixed);
 }
 
 /* Whether no token leads to a dead end. */
@@ -70,18 +77,17 @@ EXL2__PRIVATE const uint32_t *exl2__grammar_mask_common(exl2__grammar_mask *m, e
     return bits;
 }
 
-/* Begins the mask of a state with a copy of what the factors' masks have in common. false: a factor is full. */
+/* Begins the mask of a place with a copy of what the factors' masks have in common. left: tokens that may follow one
+   that is allowed. false: a factor is full. */
 EXL2__PRIVATE bool exl2__grammar_mask_copy_common(exl2__grammar_mask *m, exl2__grammar_mask_walk *w,
-                                                  exl2__grammar_mask_place *place, uint32_t *bits)
+                                                  exl2__grammar_mask_place *place, uint32_t left, uint32_t *bits)
 {
     const uint32_t *common = exl2__grammar_mask_common(m, place);
-    const exl2__grammar_mask_bound *bound = &m->bounds[place->state];
     if (!common) {
         return false;
     }
     memcpy(bits, common, (size_t)m->vocab->words * 4);
-    *w = (exl2__grammar_mask_walk){ .path = { place->state }, .left = EXL2__GRAMMAR_LINK_NEVER, .needs = bound->needs,
-                                    .bits = bits, .checks = true, .sure = bound->reach, .range_count = 1 };
+    exl2__grammar_mask_begin_check(m, w, place->state, left, bits);
     m->shares++;
     return true;
 }
@@ -99,11 +105,27 @@ EXL2__PRIVATE const uint32_t *exl2__grammar_mask_factored(exl2__grammar_mask *m,
     }
     exl2__grammar_mask_slot *slot = exl2__grammar_mask_free_slot(m, 0);
     uint32_t *bits = exl2__grammar_mask_bits(m, slot);
-    if (!exl2__grammar_mask_copy_common(m, &w, place, bits)) {
+    if (!exl2__grammar_mask_copy_common(m, &w, place, EXL2__GRAMMAR_LINK_NEVER, bits)) {
         return NULL;
     }
     exl2__grammar_mask_check(m, &w, UINT32_MAX);
     exl2__grammar_mask_use_slot(m, slot, &w);
+    return bits;
+}
+
+/* The same close to the end: `after` tokens may follow one that is allowed. */
+EXL2__PRIVATE const uint32_t *exl2__grammar_mask_factored_close(exl2__grammar_mask *m, exl2__grammar_mask_place *place,
+                                                                uint32_t after)
+{
+    exl2__grammar_mask_walk w;
+    uint32_t *bits = m->bits + (size_t)m->slot_count * m->vocab->words;
+    if (m->part_live && m->part_done && m->part.left == after && m->part.path[0] == place->state) {
+        return m->part.bits;
+    }
+    if (!exl2__grammar_mask_copy_common(m, &w, place, after, bits)) {
+        return NULL;
+    }
+    exl2__grammar_mask_check(m, &w, UINT32_MAX);
     return bits;
 }
 
@@ -146,9 +168,11 @@ EXL2__PRIVATE exl2_result exl2__grammar_mask_get(exl2__ctx *c, exl2__grammar_mas
     uint32_t *exact = m->bits + (size_t)m->slot_count * words;
     *may_end = m->states.states[place->state].may_end;
     m->stuck = false;
-    if (exl2__grammar_mask_by_factors(m, place) && !exl2__grammar_mask_is_close(m, place, after)) {
-        *bits = exl2__grammar_mask_factored(m, place);
-        return *bits ? EXL2_OK : exl2__grammar_mask_full(c); /* each state can end */
+    if (exl2__grammar_mask_by_factors(m, place, after)) {
+        *bits = exl2__grammar_mask_is_close(m, place, after) ? exl2__grammar_mask_factored_close(m, place, after)
+            : exl2__grammar_mask_factored(m, place);
+        return !*bits ? exl2__grammar_mask_full(c)
+            : *may_end || exl2__grammar_mask_any(m, *bits) ? EXL2_OK : exl2__grammar_mask_stuck(c, m);
     }
     for (int tries = 0; tries < 2; tries++) {
         bool close = exl2__grammar_mask_is_close(m, place, after);
@@ -216,13 +240,12 @@ EXL2__PRIVATE exl2__grammar_mask_lack exl2__grammar_mask_lacks(exl2__grammar_mas
 {
     uint32_t after = left ? left - 1 : 0, state = place->state;
     exl2__grammar_mask_lack lack = { .in = m, .at = state, .state = state, .left = after };
-    if (exl2__grammar_mask_is_close(m, place, after)) {
-        return lack;
+    bool close = exl2__grammar_mask_is_close(m, place, after);
+    if (!exl2__grammar_mask_by_factors(m, place, after)) {
+        return close ? lack : exl2__grammar_mask_lacks_own(m, state, after);
     }
-    if (!exl2__grammar_mask_by_factors(m, place)) {
-        return exl2__grammar_mask_lacks_own(m, state, after);
-    }
-    bool made = !exl2__grammar_mask_is_open(m, place) && m->states.states[state].mask > 0;
+    bool open = !close && exl2__grammar_mask_is_open(m, place);
+    bool made = !close && !open && m->states.states[state].mask > 0;
     for (uint32_t k = 0; k < m->factor_count && !made; k++) {
         exl2__grammar_mask_lack other = exl2__grammar_mask_lacks_own(m->factors[k], place->of[k],
                                                                      EXL2__GRAMMAR_LINK_NEVER);
@@ -230,8 +253,8 @@ EXL2__PRIVATE exl2__grammar_mask_lack exl2__grammar_mask_lacks(exl2__grammar_mas
             return other;
         }
     }
-    lack.state = made || exl2__grammar_mask_is_open(m, place) ? 0 : state;
-    lack.left = EXL2__GRAMMAR_LINK_NEVER;
+    lack.state = made || open ? 0 : state;
+    lack.left = close ? after : EXL2__GRAMMAR_LINK_NEVER;
     lack.common = true;
     return lack;
 }
@@ -241,7 +264,18 @@ static inline bool exl2__grammar_mask_has_begun(const exl2__grammar_mask_lack *l
     return lack->in->part_live && lack->in->part.path[0] == lack->state && lack->in->part.left == lack->left;
 }
 
-/* Upper bound on the trie nodes of the mask that the next exl2__grammar_mask_get lacks first; 0: it lacks none. */
+/* Nodes to check what the factors allow, about. */
+EXL2__PRIVATE uint32_t exl2__grammar_mask_check_cost(exl2__grammar_mask *m, const exl2__grammar_mask_lack *lack)
+{
+    const exl2__grammar_mask_bound *bound = &m->bounds[lack->state];
+    bool only_long = bound->needs <= lack->left && bound->text >= EXL2__GRAMMAR_VOCAB_SHORT;
+    uint32_t shapes = m->vocab->shapes.count + m->vocab->vocab->id_count / EXL2__GRAMMAR_MASK_CLEARED;
+    uint32_t nodes = exl2__grammar_mask_nodes(m, lack->at, only_long ? EXL2__GRAMMAR_VOCAB_TEXT32
+                                              : EXL2__GRAMMAR_VOCAB_TEXT4);
+    return only_long || bound->mixed ? nodes : exl2__min32(nodes, shapes);
+}
+
+/* Trie nodes of the mask that the next exl2__grammar_mask_get lacks first, about; 0: it lacks none. */
 EXL2__COLD
 EXL2__PRIVATE uint32_t exl2__grammar_mask_cost(exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
                                                uint32_t left)
@@ -251,8 +285,11 @@ EXL2__PRIVATE uint32_t exl2__grammar_mask_cost(exl2__grammar_mask *m, const exl2
     if (lack.in->stuck || !lack.state || made) {
         return 0;
     }
-    bool shares = lack.from || (lack.common && m->bounds[lack.state].reach >= EXL2__GRAMMAR_VOCAB_SHORT);
-    return exl2__grammar_mask_nodes(lack.in, lack.at, shares ? EXL2__GRAMMAR_VOCAB_TEXT32 : EXL2__GRAMMAR_VOCAB_TEXT4);
+    if (lack.common) {
+        return exl2__grammar_mask_check_cost(m, &lack);
+    }
+    return exl2__grammar_mask_nodes(lack.in, lack.at, lack.from ? EXL2__GRAMMAR_VOCAB_TEXT32
+                                    : EXL2__GRAMMAR_VOCAB_TEXT4);
 }
 
 /* Whether the next call of exl2__grammar_mask_prepare walks nodes; else it begins a mask. */
@@ -277,7 +314,7 @@ EXL2__PRIVATE bool exl2__grammar_mask_go_on(exl2__grammar_mask *m, exl2__grammar
         return good;
     }
     if (lack->common) {
-        return exl2__grammar_mask_copy_common(m, &m->part, place, bits);
+        return exl2__grammar_mask_copy_common(m, &m->part, place, lack->left, bits);
     }
     if (lack->from) {
         exl2__grammar_mask_share(in, &in->part, lack->state, lack->from, lack->reach, bits);

@@ -7,15 +7,14 @@
 #ifndef EXL2__GRAMMAR_VOCAB_H
 #define EXL2__GRAMMAR_VOCAB_H
 
-#include "../../0_base/sort.h"
 #include "../tokenizer/vocab.h"
+#include "grammar_shapes.h"
 
 #define EXL2__GRAMMAR_VOCAB_NONE UINT32_MAX
 #define EXL2__GRAMMAR_VOCAB_BYTES_MAX 255u /* longer tokens are never allowed */
 #define EXL2__GRAMMAR_VOCAB_FIND_MAX 16u   /* bytes of the longest token that _find can find */
 #define EXL2__GRAMMAR_VOCAB_SHORT 16u      /* most characters of a short TEXT token */
 #define EXL2__GRAMMAR_VOCAB_LONG 32u       /* most characters of a token in group TEXT32 */
-#define EXL2__GRAMMAR_VOCAB_WORD_SPACE 64u /* more than the letters of a word */
 #define EXL2__GRAMMAR_VOCAB_LENGTHS 18u    /* length classes of TEXT: 1, 2 ... SHORT characters; up to LONG; more */
 
 /* TEXT tokens consist of whole characters that a JSON string holds unescaped; they are most of a vocabulary, and they
@@ -47,7 +46,7 @@ typedef struct exl2__grammar_vocab {
     uint32_t begin[EXL2__GRAMMAR_VOCAB_GROUPS + 1];
     uint32_t *masks[EXL2__GRAMMAR_VOCAB_LENGTHS]; /* [words] TEXT tokens up to each length class */
     uint32_t *longs[2];  /* [words] tokens of the groups from TEXT32 on; tokens of the groups from TEXT on */
-    uint8_t *word;       /* [id_count] of a token of letters a to z: how many, and WORD_SPACE after a space; else 0 */
+    exl2__grammar_shapes shapes;
     uint32_t longest;    /* bytes of the longest token */
     uint32_t *slots, slot_mask;                   /* hash table of tokens up to FIND_MAX bytes: id + 1 */
     uint32_t words;                               /* words of a mask: one bit per id, 32 bits per word */
@@ -60,18 +59,6 @@ typedef struct exl2__grammar_vocab_item {
     uint32_t id;
     uint8_t bytes, group, length;
 } exl2__grammar_vocab_item;
-
-/* As exl2__grammar_vocab.word. */
-EXL2__PRIVATE uint8_t exl2__grammar_vocab_word(const char *text, uint32_t bytes)
-{
-    uint32_t space = text[0] == ' ', i = space;
-    while (i < bytes && text[i] >= 'a' && text[i] <= 'z') {
-        i++;
-    }
-    uint32_t letters = i - space;
-    return (uint8_t)(i < bytes || letters == 0 || letters >= EXL2__GRAMMAR_VOCAB_WORD_SPACE ? 0
-                     : letters + space * EXL2__GRAMMAR_VOCAB_WORD_SPACE);
-}
 
 /* *length: for TEXT tokens the index into `masks` plus 1, otherwise 0. */
 EXL2__PRIVATE uint8_t exl2__grammar_vocab_group_of(const char *text, size_t bytes, uint8_t *length)
@@ -187,6 +174,7 @@ typedef struct exl2__grammar_vocab_maker {
     uint64_t at;           /* position in the stage, 0 at its begin: an id, an item, a byte, a word */
     uint32_t node, group;  /* the next node, and its group */
     uint32_t depth, path[EXL2__GRAMMAR_VOCAB_BYTES_MAX]; /* the nodes of the last token */
+    exl2__grammar_shapes_maker shapes;
 } exl2__grammar_vocab_maker;
 
 /* Lists the tokens. */
@@ -197,7 +185,7 @@ EXL2__PRIVATE exl2_result exl2__grammar_vocab_list(exl2__grammar_vocab_maker *m,
         uint32_t id = (uint32_t)m->at;
         size_t bytes;
         bool special;
-        if (!exl2__work_spend(work, 60)) {
+        if (!exl2__work_spend(work, 100)) {
             return EXL2_PENDING;
         }
         const char *text = exl2__vocab_piece(vocab, (exl2_token)id, &bytes, &special);
@@ -213,6 +201,7 @@ EXL2__PRIVATE exl2_result exl2__grammar_vocab_list(exl2__grammar_vocab_maker *m,
         item->id = id;
         item->bytes = (uint8_t)bytes;
         item->group = exl2__grammar_vocab_group_of(text, bytes, &item->length);
+        exl2__grammar_shapes_find(&m->shapes, text, (uint32_t)bytes, item->length == 0, id);
     }
     return EXL2_OK;
 }
@@ -227,15 +216,16 @@ EXL2__PRIVATE exl2_result exl2__grammar_vocab_sort(exl2__grammar_vocab_maker *m,
 }
 
 /* With a dry arena this only counts bytes; otherwise its memory is zeroed already. */
-EXL2__PRIVATE void exl2__grammar_vocab_layout(exl2__grammar_vocab *v, exl2__arena *a, uint32_t nodes)
+EXL2__PRIVATE void exl2__grammar_vocab_layout(exl2__grammar_vocab_maker *m, exl2__arena *a)
 {
-    v->nodes = (exl2__grammar_vocab_node *)exl2__arena_alloc(a, (uint64_t)nodes * sizeof *v->nodes);
+    exl2__grammar_vocab *v = m->v;
+    v->nodes = (exl2__grammar_vocab_node *)exl2__arena_alloc(a, (uint64_t)m->nodes * sizeof *v->nodes);
     v->slots = (uint32_t *)exl2__arena_alloc(a, ((uint64_t)v->slot_mask + 1) * sizeof *v->slots);
     for (uint32_t i = 0; i < EXL2__GRAMMAR_VOCAB_LENGTHS + 2; i++) {
         uint32_t **mask = i < EXL2__GRAMMAR_VOCAB_LENGTHS ? &v->masks[i] : &v->longs[i - EXL2__GRAMMAR_VOCAB_LENGTHS];
         *mask = (uint32_t *)exl2__arena_alloc(a, (uint64_t)v->words * sizeof(uint32_t));
     }
-    v->word = (uint8_t *)exl2__arena_alloc(a, v->vocab->id_count);
+    exl2__grammar_shapes_make_layout(&m->shapes, m->count, a, &v->shapes);
 }
 
 /* Counts the nodes, and allocates the table. */
@@ -253,14 +243,14 @@ EXL2__PRIVATE exl2_result exl2__grammar_vocab_count(exl2__grammar_vocab_maker *m
     for (v->slot_mask = 63; v->slot_mask < 2 * m->count; v->slot_mask = v->slot_mask * 2 + 1) {
     }
     exl2__arena dry = { 0 };
-    exl2__grammar_vocab_layout(v, &dry, m->nodes);
+    exl2__grammar_vocab_layout(m, &dry);
     return exl2__arena_open(m->c, &v->memory, dry.used, EXL2_MEM_GENERAL);
 }
 
 EXL2__PRIVATE exl2_result exl2__grammar_vocab_clear(exl2__grammar_vocab_maker *m, exl2__work *work)
 {
     EXL2__TRY_DONE(exl2__arena_clear(&m->v->memory, &m->at, work));
-    exl2__grammar_vocab_layout(m->v, &m->v->memory, m->nodes);
+    exl2__grammar_vocab_layout(m, &m->v->memory);
     return EXL2_OK;
 }
 
@@ -289,7 +279,6 @@ EXL2__PRIVATE void exl2__grammar_vocab_add(exl2__grammar_vocab_maker *m, const e
     v->longs[0][word] |= item->group >= EXL2__GRAMMAR_VOCAB_TEXT32 ? bit : 0;
     v->longs[1][word] |= item->group >= EXL2__GRAMMAR_VOCAB_TEXT ? bit : 0;
     v->longest = exl2__max32(v->longest, item->bytes);
-    v->word[item->id] = exl2__grammar_vocab_word(item->text, item->bytes);
     if (item->bytes <= EXL2__GRAMMAR_VOCAB_FIND_MAX) {
         exl2__grammar_vocab_remember(v, item);
     }
@@ -325,11 +314,34 @@ EXL2__PRIVATE exl2_result exl2__grammar_vocab_join(exl2__grammar_vocab_maker *m,
     return EXL2_OK;
 }
 
+EXL2__PRIVATE exl2_result exl2__grammar_vocab_sort_shapes(exl2__grammar_vocab_maker *m, exl2__work *work)
+{
+    return exl2__grammar_shapes_make_sort(&m->shapes, work);
+}
+
+EXL2__PRIVATE exl2_result exl2__grammar_vocab_count_shapes(exl2__grammar_vocab_maker *m, exl2__work *work)
+{
+    return exl2__grammar_shapes_make_count(&m->shapes, work);
+}
+
+EXL2__PRIVATE exl2_result exl2__grammar_vocab_fill_shapes(exl2__grammar_vocab_maker *m, exl2__work *work)
+{
+    EXL2__TRY_DONE(exl2__grammar_shapes_make_nodes(&m->shapes, &m->v->shapes, work));
+    for (; m->at < m->count; m->at++) {
+        if (!exl2__work_spend(work, 10)) {
+            return EXL2_PENDING;
+        }
+        exl2__grammar_shapes_add(&m->shapes, &m->v->shapes, m->items[m->at].id);
+    }
+    return EXL2_OK;
+}
+
 typedef exl2_result (*exl2__grammar_vocab_stage)(exl2__grammar_vocab_maker *m, exl2__work *work);
 
 static const exl2__grammar_vocab_stage exl2__grammar_vocab_stages[] = {
-    exl2__grammar_vocab_list, exl2__grammar_vocab_sort, exl2__grammar_vocab_count, exl2__grammar_vocab_clear,
-    exl2__grammar_vocab_fill, exl2__grammar_vocab_join,
+    exl2__grammar_vocab_list, exl2__grammar_vocab_sort_shapes, exl2__grammar_vocab_count_shapes,
+    exl2__grammar_vocab_sort, exl2__grammar_vocab_count, exl2__grammar_vocab_clear, exl2__grammar_vocab_fill,
+    exl2__grammar_vocab_join, exl2__grammar_vocab_fill_shapes,
 };
 
 EXL2__PRIVATE void exl2__grammar_vocab_close(exl2__ctx *c, exl2__grammar_vocab *v)
@@ -351,7 +363,7 @@ EXL2__PRIVATE exl2_result exl2__grammar_vocab_make_begin(exl2__grammar_vocab_mak
     v->words = exl2__bit_words(vocab->id_count);
     EXL2__TRY(exl2__alloc(c, (uint64_t)vocab->id_count * sizeof *m->items, 8, EXL2_MEM_GENERAL, &items));
     m->items = (exl2__grammar_vocab_item *)items;
-    return EXL2_OK;
+    return exl2__grammar_shapes_make_begin(&m->shapes, c, vocab->id_count);
 }
 
 /* Goes on, in slices. */
@@ -370,6 +382,7 @@ EXL2__PRIVATE void exl2__grammar_vocab_make_end(exl2__grammar_vocab_maker *m)
 {
     if (m->c) {
         exl2__free(m->c, m->items, (uint64_t)m->v->vocab->id_count * sizeof *m->items, EXL2_MEM_GENERAL);
+        exl2__grammar_shapes_make_end(&m->shapes);
         if (m->stage < EXL2__COUNT(exl2__grammar_vocab_stages)) {
             exl2__grammar_vocab_close(m->c, m->v);
         }
