@@ -11,15 +11,14 @@
 
 #include <math.h>
 
-EXL2__ROUND_TWICE_BEGIN
-
 #ifdef EXL2__REAL
 typedef EXL2__REAL exl2__real;
 #else
 typedef float exl2__real; /* type of activations and of all arithmetic */
 #endif
 
-/* a * b, rounded before it is added to something (see config.h). */
+/* a * b, rounded before it is added to something (see config.h). gcc inlines a function of the following loops in no
+   other function, so this one stands before them. */
 static inline exl2__real exl2__cpu_phases_mul(exl2__real a, exl2__real b)
 {
 #ifdef EXL2__REAL
@@ -28,6 +27,8 @@ static inline exl2__real exl2__cpu_phases_mul(exl2__real a, exl2__real b)
     return exl2__mul_float(a, b);
 #endif
 }
+
+EXL2__ROUND_TWICE_BEGIN
 
 /* The fast paths are compiled only if exl2__real is float, and weights and KV are what they are outside of tests. */
 #if !defined(EXL2__REAL) && !defined(EXL2__TEST_F16_WEIGHTS) && !defined(EXL2__TEST_F32_KV)
