@@ -1,5 +1,5 @@
 /* grammar_vocab.h: a model's tokens as byte tries, one trie per group. A group says what its tokens are inside a JSON
-   string. The table is built once per model.
+   string. With it goes a trie of the tokens' shapes. The table is built once per model.
    takes: a vocabulary, which must outlive the table.
    gives: exl2__grammar_vocab, exl2__grammar_vocab_open, _close, _find, _hash; exl2__grammar_vocab_maker and
           _make_begin, _make_slice, _make_end, which work in slices.
@@ -46,7 +46,7 @@ typedef struct exl2__grammar_vocab {
     uint32_t begin[EXL2__GRAMMAR_VOCAB_GROUPS + 1];
     uint32_t *masks[EXL2__GRAMMAR_VOCAB_LENGTHS]; /* [words] TEXT tokens up to each length class */
     uint32_t *longs[2];  /* [words] tokens of the groups from TEXT32 on; tokens of the groups from TEXT on */
-    exl2__grammar_shapes shapes;
+    exl2__grammar_shapes shapes; /* the same tokens by the shapes of their texts */
     uint32_t longest;    /* bytes of the longest token */
     uint32_t *slots, slot_mask;                   /* hash table of tokens up to FIND_MAX bytes: id + 1 */
     uint32_t words;                               /* words of a mask: one bit per id, 32 bits per word */
