@@ -809,7 +809,7 @@
    fits all of them, the job does not start (ARG). It does not either if what they have in common needs more than
    32,768 states (BUDGET), as with two long counted strings, or values that nest without a bound. The first start costs
    the thread 1 to 3 ms, and 10 ms for a string of up to 200 characters of any language. A mask costs as much as the
-   masks of the grammars alone, or less. It costs up to twice as much where most tokens come near to a dead end, a text
+   masks of the grammars alone, or less. It costs about twice as much where most tokens come near to a dead end, a text
    that all grammars allow but that cannot end in all of them. prefer_end of one of them counts. CUSTOM grammars cannot
    be combined (UNSUPPORTED).
 
