@@ -63,7 +63,6 @@ typedef struct fake_state {
     int fresh;               /* what each byte of new device memory is */
     bool eager;              /* queued work is executed at once; else when a call sleeps, waits or queries */
     bool ahead;              /* before each launch other streams have made all copies that wait for nothing */
-    bool backwards;          /* when a call sleeps, streams work in the other order */
     /* Whether copies from device i reach the memory of device j, and what they bring there. fake_reset: NONE. */
     enum { FAKE_PEER_NONE, FAKE_PEER_GOOD, FAKE_PEER_WRONG } peer[FAKE_DEVICES_MAX][FAKE_DEVICES_MAX];
     /* failing */

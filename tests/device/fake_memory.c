@@ -113,17 +113,9 @@ void fake_run_until(object *stream, uint64_t id)
 int fake_sleep(const struct timespec *time, struct timespec *left)
 {
     bool worked = false;
-    object *streams[32];
-    size_t count = 0;
     host_ns += (uint64_t)time->tv_sec * 1000000000u + (uint64_t)time->tv_nsec;
-    for (object *o = fake_first(); o && count < 32; o = o->next) {
-        if (o->kind == STREAM) {
-            streams[count++] = o;
-        }
-    }
-    for (size_t i = 0; i < count; i++) {
-        object *o = streams[fake.backwards ? count - 1 - i : i];
-        for (bool recorded = false; o->first && !recorded; worked = true) {
+    for (object *o = fake_first(); o; o = o->next) {
+        for (bool recorded = false; o->kind == STREAM && o->first && !recorded; worked = true) {
             recorded = o->first->kind == OP_RECORD;
             fake_run_until(o, o->first->id);
         }

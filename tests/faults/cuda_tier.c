@@ -13,7 +13,6 @@
 static rig_said said[SESSIONS];
 static const exl2_card two_cards[2] = { { .device = 0 }, { .device = 1 } };
 static uint32_t card_count;
-static bool backwards;
 
 /* A machine whose memory is so slow, or so fast, that a page is copied faster than it is computed, or not. */
 static void make(bool slow)
@@ -130,7 +129,6 @@ static uint64_t check_evening(uint32_t host_pages, bool slow, bool eager)
     exl2_model_info info, measured;
     make(slow);
     fake.eager = eager;
-    fake.backwards = backwards;
     exl2_engine *e = open_engine(0);
     uint64_t page = page_bytes_of(e), host = stats_of(e).host_bytes;
     exl2_model_desc d = model_desc(host_pages * page + page / 2);
@@ -172,9 +170,7 @@ static uint64_t check_evening(uint32_t host_pages, bool slow, bool eager)
 static void check_evenings(void)
 {
     for (card_count = 0; card_count <= 2; card_count += 2) {
-        for (uint32_t way = 0; way < 3; way++) {
-            bool eager = way == 1;
-            backwards = way == 2; /* pages that go out and passes work in both orders */
+        for (uint32_t eager = 0; eager < 2; eager++) {
             uint64_t none = check_evening(0, true, eager), fast = check_evening(40, false, eager);
             CHECK_INT(fast, none);
             uint64_t all = check_evening(40, true, eager);
@@ -183,7 +179,6 @@ static void check_evenings(void)
         }
     }
     card_count = 0;
-    backwards = false;
 }
 
 /* The caps of host memory count the tier. */
@@ -333,9 +328,6 @@ int main(void)
         { "copies down", "cuMemcpyDtoHAsync", 1, 1, true, false, false, 1 },
         { "copies up", "cuMemcpyHtoDAsync", 1, 1, true, false, false, 3 },
         { "copies of pages", "cuMemcpy2DAsync", 1, 1, true, false, false, 1 },
-        { "events", "cuEventCreate", 1, 1, true, false, false, 3 },
-        { "records of events", "cuEventRecord", 1, 1, false, false, false, 3 },
-        { "waits for events", "cuStreamWaitEvent", 1, 1, false, false, false, 1 },
     };
     machine_drop_cache();
     check_evenings();
@@ -347,8 +339,6 @@ int main(void)
     }
     cuda_ways_good(life);
     cuda_ways_sweep(life, bad, EXL2__COUNT(bad));
-    const cuda_way stream = { "the stream of pages", "cuStreamCreateWithPriority", 1, 1, true, false, false, 1 };
-    CHECK(life(&stream, 1) && !life(&stream, 2));
     machine_drop_cache();
     fake_reset();
     return check_done();

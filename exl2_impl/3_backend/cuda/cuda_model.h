@@ -159,8 +159,6 @@ typedef struct exl2__cuda_tier {
     uint32_t block_count, block_max, block_slots; /* block_slots: of a block, but perhaps fewer of the last one */
     uint32_t slots;
     uint64_t slot_bytes, copy_ns;   /* copy_ns: measured, of one slot */
-    exl2__cuda_stream *out;         /* of pages that go out, besides the stream of the passes */
-    exl2__cuda_event *ready, *gone; /* what pages that go out wait for; what waits for them */
 } exl2__cuda_tier;
 
 typedef struct exl2__cuda_model { /* exl2__device of this backend */

@@ -1,11 +1,10 @@
 /* cuda_tier.h: a second tier of K and V in pinned host memory: slots that hold one page each.
    takes: a model whose memory is reserved; moves between pages and slots.
    gives: exl2__cuda_tier_open, _move, _ns of the backend; exl2__cuda_tier_close.
-   owns:  the slots, which count as host bytes, a stream and two events, until exl2__cuda_tier_close.
+   owns:  the slots, until exl2__cuda_tier_close; they count as host bytes.
 
-   Pages come in on the stream of the passes, and go out on a stream of their own, as both directions of the bus are
-   free at the same time. A page goes out after all passes before have written it. Whatever takes its place, another
-   page or the passes that follow, waits until it is gone. The thread waits for nothing. */
+   A move is enqueued on the stream of the passes, after the moves before it: it reads a page after all passes before
+   have written it, and fills one before the passes that follow read it. The thread waits for neither. */
 #ifndef EXL2__CUDA_TIER_H
 #define EXL2__CUDA_TIER_H
 
@@ -22,22 +21,9 @@ static inline uint64_t exl2__cuda_tier_slot_bytes(const exl2__plan *p)
 EXL2__PRIVATE void exl2__cuda_tier_close(exl2__cuda_model *m)
 {
     exl2__cuda_tier *t = &m->tier;
-    const exl2__cuda_driver *driver = &m->gpu->driver;
-    if (t->out) {
-        driver->stream_wait(t->out);
-    }
     for (uint32_t i = 0; i < t->block_count; i++) {
         uint32_t slots = exl2__min32(t->slots - i * t->block_slots, t->block_slots);
         exl2__cuda_unpin(m->gpu, t->blocks[i], slots * t->slot_bytes);
-    }
-    if (t->gone) {
-        driver->event_free(t->gone);
-    }
-    if (t->ready) {
-        driver->event_free(t->ready);
-    }
-    if (t->out) {
-        driver->stream_free(t->out);
     }
     exl2__free(m->c, t->blocks, t->block_max * sizeof *t->blocks, EXL2_MEM_GENERAL);
     *t = (exl2__cuda_tier){ 0 };
@@ -59,23 +45,11 @@ EXL2__PRIVATE exl2_result exl2__cuda_tier_time(exl2__cuda_model *m)
     return EXL2_OK;
 }
 
-/* Makes the stream and the events. */
-EXL2__PRIVATE exl2_result exl2__cuda_tier_streams(exl2__cuda_model *m)
-{
-    exl2__cuda_tier *t = &m->tier;
-    const exl2__cuda_driver *driver = &m->gpu->driver;
-    int result = t->out ? 0 : driver->stream_make(&t->out, EXL2__CUDA_STREAM_NON_BLOCKING, 0);
-    result = result == 0 && !t->ready ? driver->event_make(&t->ready, EXL2__CUDA_EVENT_NO_TIMING) : result;
-    result = result == 0 && !t->gone ? driver->event_make(&t->gone, EXL2__CUDA_EVENT_NO_TIMING) : result;
-    return exl2__cuda_device_check(m->gpu, result, "creating a stream for pages");
-}
-
 /* Pins the next block. */
 EXL2__PRIVATE exl2_result exl2__cuda_tier_block(exl2__cuda_model *m)
 {
     exl2__cuda_tier *t = &m->tier;
     uint32_t slots = exl2__min32(t->slots - t->block_count * t->block_slots, t->block_slots);
-    EXL2__TRY(exl2__cuda_tier_streams(m));
     EXL2__TRY(exl2__cuda_pin(m->gpu, slots * t->slot_bytes, &t->blocks[t->block_count]));
     return t->block_count++ == 0 ? exl2__cuda_tier_time(m) : EXL2_OK;
 }
@@ -124,54 +98,20 @@ EXL2__PRIVATE int exl2__cuda_tier_copy(exl2__cuda_model *m, exl2__tier_move move
                                  .pitch = (size_t)bytes };
         exl2__cuda_copy_rows copy = { .from = move.out ? device : host, .to = move.out ? host : device,
                                       .bytes = (size_t)bytes, .rows = rows };
-        result = m->gpu->driver.copy_rows(&copy, move.out ? t->out : m->gpu->stream);
+        result = m->gpu->driver.copy_rows(&copy, m->gpu->stream);
     }
     return result;
 }
 
-/* What is enqueued on `stream` from now on waits for what is on `other` now. */
-EXL2__PRIVATE int exl2__cuda_tier_after(exl2__cuda_model *m, exl2__cuda_stream *stream, exl2__cuda_stream *other,
-                                        exl2__cuda_event *event)
-{
-    int result = m->gpu->driver.event_record(event, other);
-    return result == 0 ? m->gpu->driver.stream_wait_event(stream, event, 0) : result;
-}
-
-/* Whether a page that goes out must wait for one of `count` moves before: it came in, or its slot is still read. */
-EXL2__PRIVATE bool exl2__cuda_tier_meets(const exl2__tier_move *moves, uint32_t count, exl2__tier_move out)
-{
-    bool meets = false;
-    for (uint32_t i = 0; i < count; i++) {
-        meets = meets || (!moves[i].out && (moves[i].page == out.page || moves[i].slot == out.slot));
-    }
-    return meets;
-}
-
-#define EXL2__CUDA_TIER_MOVES 64u /* after so many, pages that go out wait for all before: then few are compared */
-
-/* As exl2__backend_memory.tier_move. A page that comes in waits for the last one that was to go out before it. */
+/* As exl2__backend_memory.tier_move. */
 EXL2__PRIVATE exl2_result exl2__cuda_tier_move(exl2__device *device, const exl2__tier_move *moves, uint32_t count)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
-    exl2__cuda_stream *passes = m->gpu->stream, *out = m->tier.out;
     int result = 0;
-    bool going = false; /* the stream of the passes has not waited for the last pages that go out */
-    bool follows = false; /* what goes out waits for the passes */
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    for (uint32_t i = 0, first = 0; i < count && result == 0; i++) {
-        bool waits = !follows || i - first >= EXL2__CUDA_TIER_MOVES;
-        if (moves[i].out && (waits || exl2__cuda_tier_meets(moves + first, i - first, moves[i]))) {
-            result = exl2__cuda_tier_after(m, out, passes, m->tier.ready);
-            first = i;
-            follows = true;
-        } else if (!moves[i].out && going) {
-            result = exl2__cuda_tier_after(m, passes, out, m->tier.gone);
-            going = false;
-        }
-        result = result == 0 ? exl2__cuda_tier_copy(m, moves[i]) : result;
-        going = going || moves[i].out;
+    for (uint32_t i = 0; i < count && result == 0; i++) {
+        result = exl2__cuda_tier_copy(m, moves[i]);
     }
-    result = result == 0 && going ? exl2__cuda_tier_after(m, passes, out, m->tier.gone) : result;
     return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_device_check(m->gpu, result, "copying K and V"));
 }
 
