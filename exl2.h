@@ -597,14 +597,15 @@
    first. A session whose pages were evicted continues as before; its next job computes them again. cache.no_reuse
    limits this to a session's own history and its forks.
 
-   On a GPU, cache.host_bytes is a second tier: whole pages that are evicted are copied to pinned host memory, and come
-   back when a text needs them again. So 200 characters, whose histories exceed the GPU's memory many times over, go on
-   without computing them again. The tier is used only where copying a page is faster than computing it: the time of a
-   copy is measured while the model loads, the time of computing is learned. Copies are enqueued before the pass that
-   needs them. The thread does not wait for them, and gpu_us does not count them, as they occupy no multiprocessor. If
-   the tier is full, the text that was not used for the longest time gives way. The words are those of a model without a
-   second tier. Pages that follow a vector or a picture are not kept. exl2_model_park gives this memory back, too.
-   exl2_engine_stats counts pages_out and pages_in.
+   On a GPU, cache.host_bytes is a second tier: pages that are evicted are copied to pinned host memory, and come back
+   when a text needs them again, also the last page of a text, which is filled in part. So 200 characters, whose
+   histories exceed the GPU's memory many times over, go on without computing them again. Where two texts part inside of
+   a page, the words before that place come back; fewer than 8 words of a page are computed again. The tier is used only
+   where copying a page is faster than computing it: the time of a copy is measured while the model loads, the time of
+   computing is learned. Copies are enqueued before the pass that needs them. The thread does not wait for them, and
+   gpu_us does not count them, as they occupy no multiprocessor. If the tier is full, the text that was not used for the
+   longest time gives way. The words are those of a model without a second tier. A vector or a picture, and what follows
+   it, is not kept. exl2_model_park gives this memory back, too. exl2_engine_stats counts pages_out and pages_in.
 
    When a job becomes active, pages for its prompt and max_tokens are promised to it; it uses them as it writes. A job
    that finds too few pages waits for other jobs to end, never for idle sessions. One of a higher priority preempts

@@ -1,8 +1,8 @@
 /* pages.h: the KV pages of one model: a pool, and a tree that says which tokens each page has K and V of. K and V
    themselves belong to the backend.
    takes: a page count; token words.
-   gives: exl2__pages, exl2__page, exl2__pages_make, _for, _room, _words, _rank, _oldest, _attach, _detach, _open,
-          _close, _link, _shorten, _unlink, _match, _common, _closest, _pin, _unpin.
+   gives: exl2__pages, exl2__page, EXL2__PAGES_COPY_MIN; exl2__pages_make, _for, _room, _words, _rank, _oldest,
+          _attach, _detach, _open, _close, _link, _shorten, _unlink, _match, _common, _closest, _pin, _unpin.
    owns:  nothing; its arrays come from the model's scratch arena.
 
    A page is free, or it is a node of the tree: it holds K and V of up to 64 tokens that follow the tokens of its parent
@@ -20,6 +20,8 @@
 #include "../2_graph/phases.h"
 #include "vectors.h"
 #include "windows.h"
+
+#define EXL2__PAGES_COPY_MIN 8u /* a page with fewer common words is not copied: they are computed again */
 
 /* A page is open while the one job that fills it may still change its words; then it has no other user. A closed page
    has 64 words, and any job may use it, even before all of them have K and V. */

@@ -13,8 +13,6 @@
 
 #include "table_history.h"
 
-#define EXL2__TABLE_BORROW_MIN 8u /* a page with fewer common words is not copied: they are computed again */
-
 /* ---- what a start finds ---- */
 
 /* The cached page that the table may continue itself, because it has all parts, and all of its words belong to the
@@ -71,6 +69,22 @@ static inline const uint32_t *exl2__table_own_words(const void *table, uint32_t 
     return exl2__table_words((const exl2__table *)table, page);
 }
 
+/* How many of the first `most` words of the text's page `at` come back from the second tier into a page of the table,
+   which has `own` of them: 0, if the tier has hardly more, or a page of the pool as many. *node: where they are.
+   parent, own_page: in the pool, of that page, and the one that the table continues itself. */
+static inline uint32_t exl2__table_back(const exl2__pages *p, const exl2__table_text *x, uint32_t at, uint32_t most,
+                                        uint32_t parent, uint32_t own_page, uint32_t own, uint32_t *node)
+{
+    uint32_t words[EXL2__PAGE_TOKENS], common, pooled;
+    *node = exl2__tier_closest(p->tier, x->table->root, at, most, exl2__table_text_words, x, &common);
+    if (common < own + EXL2__PAGES_COPY_MIN) {
+        return 0;
+    }
+    exl2__table_gather(x, at, words);
+    exl2__pages_closest(p, parent, x->table->root, words, most, own_page, true, &pooled);
+    return common > pooled ? common : 0;
+}
+
 /* Number of the text's first `reuse` tokens whose K and V a job would find. The first `shared` of them may lie in pages
    of other jobs. */
 static inline uint32_t exl2__table_find(const exl2__pages *p, const exl2__table_text *x, uint32_t shared,
@@ -88,19 +102,24 @@ static inline uint32_t exl2__table_find(const exl2__pages *p, const exl2__table_
         uint32_t page = closed ? exl2__pages_match(p, parent, root, words, EXL2__NO_PAGE) : EXL2__NO_PAGE;
         uint32_t back = closed && page == EXL2__NO_PAGE
             ? exl2__tier_count(p->tier, root, i, shared / EXL2__PAGE_TOKENS, exl2__table_text_words, x) : 0;
-        if (back) {
-            return begin + back * EXL2__PAGE_TOKENS;
+        if (back) { /* the pool has nothing after them */
+            begin += back * EXL2__PAGE_TOKENS;
+            exl2__tier_closest(p->tier, root, i + back, exl2__min32(reuse - begin, EXL2__PAGE_TOKENS),
+                               exl2__table_text_words, x, &common);
+            return begin + common;
         }
         if (page == EXL2__NO_PAGE || p->page[page].filled < EXL2__PAGE_TOKENS) {
             uint32_t own_page = page == EXL2__NO_PAGE ? exl2__table_own_page(x->table, p, parent, words, count) : page;
-            uint32_t own = own_page == EXL2__NO_PAGE ? 0 : exl2__min32(p->page[own_page].filled, reuse - begin);
+            uint32_t own = own_page == EXL2__NO_PAGE ? 0 : exl2__min32(p->page[own_page].filled, reuse - begin), node;
+            uint32_t rest = page == EXL2__NO_PAGE ? exl2__min32(reuse - begin, EXL2__PAGE_TOKENS) : 0;
+            own = exl2__max32(own, exl2__table_back(p, x, i, rest, parent, own_page, own, &node));
             uint32_t most = exl2__min32(exl2__min32(x->copied, reuse) - begin, EXL2__PAGE_TOKENS - 1), same = own;
             while (same < count && !((words[same] ^ words[own]) & p->sampled)) {
                 same++;
             }
             most = exl2__min32(most, exl2__max32(same, 1) - 1); /* a row of this kind follows the copy */
             exl2__pages_closest(p, parent, root, words, most, own_page, true, &common);
-            return begin + (common >= own + EXL2__TABLE_BORROW_MIN ? common : own);
+            return begin + (common >= own + EXL2__PAGES_COPY_MIN ? common : own);
         }
         parent = page;
     }
@@ -276,6 +295,53 @@ static inline void exl2__table_merge_parts(const exl2__table *t, exl2__pages *p,
 
 /* ---- start ---- */
 
+/* The first `count` words of the table's page `at` come back from the node, which is given up. */
+static inline void exl2__table_bring_part(const exl2__table *t, exl2__pages *p, uint32_t at, uint32_t node,
+                                          uint32_t count)
+{
+    exl2__tier *tier = p->tier;
+    if (tier->move_count < tier->move_max) {
+        exl2__tier_list(tier, tier->slot[node], t->pages[at], false);
+        p->page[t->pages[at]].filled = count;
+    }
+    exl2__tier_unpin(tier, node);
+}
+
+/* After the pages that were found comes the one that the table continues itself, perhaps with words that the second
+   tier has, and then new ones. At most `reuse` tokens are found. text: the whole history. */
+static inline void exl2__table_continue(exl2__table *t, exl2__pages *p, const exl2__table_text *text, uint32_t reuse)
+{
+    uint32_t first = t->page_count, total = exl2__pages_for(t->tokens), begin = first * EXL2__PAGE_TOKENS, node;
+    uint32_t parent = first ? t->pages[first - 1] : EXL2__NO_PAGE;
+    uint32_t own_page = exl2__table_own_page(t, p, parent, exl2__table_words(t, first),
+                                             exl2__min32(t->tokens - begin, EXL2__PAGE_TOKENS));
+    uint32_t rest = reuse > begin ? reuse - begin : 0;
+    uint32_t own = own_page == EXL2__NO_PAGE ? 0 : exl2__min32(p->page[own_page].filled, rest);
+    uint32_t back = exl2__table_back(p, text, first, exl2__min32(rest, EXL2__PAGE_TOKENS), parent, own_page, own,
+                                     &node);
+    if (back) {
+        exl2__tier_hold(p->tier, node); /* while pages are evicted */
+    }
+    for (uint32_t i = first; i < total; i++) {
+        uint32_t count = exl2__min32(t->tokens - i * EXL2__PAGE_TOKENS, EXL2__PAGE_TOKENS);
+        if (i > first || own_page == EXL2__NO_PAGE) {
+            exl2__table_take(t, p, exl2__table_words(t, i), count);
+        } else {
+            exl2__pages_pin(p, own_page);
+            exl2__pages_open(p, own_page);
+            exl2__table_extend_page(t, p, own_page, i, count);
+            p->page[own_page].filled = own;
+            t->pages[t->page_count++] = own_page;
+        }
+        if (i < t->closed) {
+            exl2__pages_close(p, t->pages[i]);
+        }
+    }
+    if (back) {
+        exl2__table_bring_part(t, p, first, node, back);
+    }
+}
+
 /* Gives the table the pages of its history: those that exist, then new ones. At most `reuse` tokens are found, and the
    first `shared` of them in pages of other jobs, too; shared <= reuse < the history. Pages for a history of tokens_end
    are promised: the pool must have room for exl2__table_demand. */
@@ -301,24 +367,7 @@ static inline void exl2__table_start(exl2__table *t, exl2__pages *p, uint32_t to
         t->pages[t->page_count++] = parent = page;
     }
     exl2__table_bring(t, p);
-    parent = t->page_count ? t->pages[t->page_count - 1] : EXL2__NO_PAGE;
-    for (uint32_t i = t->page_count, first = i; i < total; i++) {
-        uint32_t *words = exl2__table_words(t, i), begin = i * EXL2__PAGE_TOKENS;
-        uint32_t count = exl2__min32(t->tokens - begin, EXL2__PAGE_TOKENS);
-        page = i == first ? exl2__table_own_page(t, p, parent, words, count) : EXL2__NO_PAGE;
-        if (page == EXL2__NO_PAGE) {
-            exl2__table_take(t, p, words, count);
-        } else {
-            exl2__pages_pin(p, page);
-            exl2__pages_open(p, page);
-            exl2__table_extend_page(t, p, page, i, count);
-            p->page[page].filled = exl2__min32(p->page[page].filled, reuse - begin);
-            t->pages[t->page_count++] = page;
-        }
-        if (i < t->closed) {
-            exl2__pages_close(p, t->pages[i]);
-        }
-    }
+    exl2__table_continue(t, p, &text, reuse);
     t->owed = exl2__pages_for(tokens_end) - total;
     p->owed += t->owed;
     exl2__table_sync(t, p);
@@ -364,7 +413,7 @@ static inline bool exl2__table_borrow(exl2__table *t, exl2__pages *p, uint32_t r
     if (p->page[page].pass == p->pass) {
         return false;
     }
-    if (reuse < t->cached + EXL2__TABLE_BORROW_MIN) {
+    if (reuse < t->cached + EXL2__PAGES_COPY_MIN) {
         return true;
     }
     uint32_t most = exl2__min32(reuse - begin, EXL2__PAGE_TOKENS - 1); /* one row at least fills the page itself */
@@ -380,10 +429,10 @@ static inline bool exl2__table_borrow(exl2__table *t, exl2__pages *p, uint32_t r
         best = same > ready ? q : best;
         ready = exl2__max32(ready, same);
     }
-    if (coming > ready && coming >= own + EXL2__TABLE_BORROW_MIN) {
+    if (coming > ready && coming >= own + EXL2__PAGES_COPY_MIN) {
         return false;
     }
-    if (ready >= own + EXL2__TABLE_BORROW_MIN) {
+    if (ready >= own + EXL2__PAGES_COPY_MIN) {
         *copy = (exl2__page_copy){ best, page };
         *copied = true;
         if (p->windows.count > 0) {

@@ -1,15 +1,22 @@
-/* tier.h: a second tier of the cache: whole pages that were evicted, in slots of host memory.
+/* tier.h: a second tier of the cache: pages that were evicted, in slots of host memory.
    takes: pages that are evicted; texts that look for pages.
-   gives: exl2__tier, exl2__tier_make, exl2__tier_forget; exl2__tier_keep, exl2__tier_find, exl2__tier_count.
+   gives: exl2__tier, exl2__tier_make, exl2__tier_forget; exl2__tier_keep, exl2__tier_find, exl2__tier_count,
+          exl2__tier_closest, exl2__tier_hold, exl2__tier_list, exl2__tier_unpin.
    owns:  nothing; its arrays come from the model's scratch arena, and the slots are the backend's.
 
    A tree of its own says which text a slot belongs to: the same as that of the pages (pages.h), so a lookup compares
-   the words of all pages before, and the root. A node has a slot, or leads to one that has. Moves between pages and
-   slots are listed in order, and enqueued before the next pass begins (tier_moves.h). A slot keeps its content after it
-   was copied back, as a whole page never changes: when the page is evicted again, nothing is copied.
+   the words of all pages before, and the root. A node has a slot with K and V of all of its words (`filled`), or leads
+   to one that has. Moves between pages and slots are listed in order, and enqueued before the next pass begins
+   (tier_moves.h). A slot keeps its content after it was copied back: when the same words are evicted again, nothing is
+   copied.
 
-   Only whole pages of tokens are kept. A page with a vector or a row of a picture, and all after it, is computed again:
-   its words name memory that the tier does not hold. */
+   The last page of a text is filled in part. It is kept, too, as computing its words again would need a pass of the
+   model for each run of prompt tokens and of sampled ones. Its node is open, as its page was, and has no children.
+   Where texts part inside of a page, the words that they have in common come back. A page whose words are the beginning
+   of a longer one's is not kept beside it: the longer one takes its place.
+
+   Only tokens are kept. The words of a vector or of a row of a picture name memory that the tier does not hold, so they
+   and all words after them are computed again. */
 #ifndef EXL2__TIER_H
 #define EXL2__TIER_H
 
@@ -73,7 +80,28 @@ EXL2__PRIVATE void exl2__tier_forget(exl2__tier *t)
     t->move_count = 0;
 }
 
-/* The node after `parent` with these words, which gets a user; a new one if there is none and `make`. */
+/* A new node with a user and without a slot. EXL2__NO_PAGE: there is no room for it. */
+EXL2__PRIVATE uint32_t exl2__tier_add(exl2__tier *t, uint32_t parent, uint64_t root, const uint32_t *words,
+                                      uint32_t count)
+{
+    if (t->tree.free_count == 0) {
+        uint32_t oldest = exl2__pages_oldest(&t->tree);
+        if (oldest != EXL2__NO_PAGE) {
+            exl2__tier_drop(t, oldest);
+        }
+    }
+    if (t->tree.free_count == 0) {
+        return EXL2__NO_PAGE;
+    }
+    uint32_t node = exl2__pages_link(&t->tree, parent, root, words, count);
+    t->slot[node] = EXL2__NO_PAGE;
+    if (count == EXL2__PAGE_TOKENS) {
+        exl2__pages_close(&t->tree, node);
+    }
+    return node;
+}
+
+/* The node after `parent` with these 64 words, which gets a user; a new one if there is none and `make`. */
 EXL2__PRIVATE uint32_t exl2__tier_pin(exl2__tier *t, uint32_t parent, uint64_t root, const uint32_t *words, bool make)
 {
     uint32_t node = exl2__pages_match(&t->tree, parent, root, words, EXL2__NO_PAGE);
@@ -81,19 +109,16 @@ EXL2__PRIVATE uint32_t exl2__tier_pin(exl2__tier *t, uint32_t parent, uint64_t r
         exl2__pages_pin(&t->tree, node);
         return node;
     }
-    if (make && t->tree.free_count == 0) {
-        uint32_t oldest = exl2__pages_oldest(&t->tree);
-        if (oldest != EXL2__NO_PAGE) {
-            exl2__tier_drop(t, oldest);
-        }
+    return make ? exl2__tier_add(t, parent, root, words, EXL2__PAGE_TOKENS) : EXL2__NO_PAGE;
+}
+
+/* Gives a node and all before it a user. */
+EXL2__PRIVATE void exl2__tier_hold(exl2__tier *t, uint32_t node)
+{
+    t->tree.clock++;
+    for (uint32_t at = node; at != EXL2__NO_PAGE; at = t->tree.page[at].parent) {
+        exl2__pages_pin(&t->tree, at);
     }
-    if (!make || t->tree.free_count == 0) {
-        return EXL2__NO_PAGE;
-    }
-    node = exl2__pages_link(&t->tree, parent, root, words, EXL2__PAGE_TOKENS);
-    t->slot[node] = EXL2__NO_PAGE;
-    exl2__pages_close(&t->tree, node);
-    return node;
 }
 
 /* Removes a user of a node and of all nodes before it. A node without a slot that leads nowhere is freed. */
@@ -127,46 +152,88 @@ static inline void exl2__tier_list(exl2__tier *t, uint32_t slot, uint32_t page, 
     *(out ? &t->out : &t->in) += 1;
 }
 
-static inline bool exl2__tier_has_vectors(const uint32_t *words)
-{
-    bool any = false;
-    for (uint32_t i = 0; i < EXL2__PAGE_TOKENS; i++) {
-        any = any || exl2__vectors_is(words[i]);
-    }
-    return any;
-}
-
 /* ---- out ---- */
 
-/* Before a page of the pool is evicted: it goes to a slot, if it is whole. */
+/* Number of words before the first that is no token. */
+static inline uint32_t exl2__tier_tokens(const uint32_t *words, uint32_t count)
+{
+    uint32_t tokens = 0;
+    while (tokens < count && !exl2__vectors_is(words[tokens])) {
+        tokens++;
+    }
+    return tokens;
+}
+
+/* Frees the nodes after `parent` whose words are a beginning of these, of which there are more. */
+EXL2__PRIVATE void exl2__tier_drop_beginnings(exl2__tier *t, uint32_t parent, uint64_t root, const uint32_t *words,
+                                              uint32_t count)
+{
+    uint32_t at = *exl2__pages_children(&t->tree, parent);
+    for (uint32_t next; at != EXL2__NO_PAGE; at = next) {
+        const exl2__page *n = &t->tree.page[at];
+        bool shorter = n->open && n->count < count && exl2__pages_is_child(n, parent, root);
+        next = n->next;
+        if (shorter && exl2__pages_common(&t->tree, at, words, n->count) == n->count) {
+            exl2__tier_drop(t, at);
+        }
+    }
+}
+
+/* Lists the copy of the page, whose first `count` words follow the node `parent`, to a slot, unless one has them. */
+EXL2__PRIVATE void exl2__tier_put(exl2__tier *t, uint32_t parent, uint64_t root, const uint32_t *words, uint32_t count,
+                                  uint32_t page)
+{
+    uint32_t common, slot = EXL2__NO_PAGE;
+    uint32_t node = exl2__pages_closest(&t->tree, parent, root, words, count, EXL2__NO_PAGE, false, &common);
+    if (common == count) {
+        exl2__pages_pin(&t->tree, node);
+        exl2__pages_unpin(&t->tree, node); /* it was used now */
+        return;
+    }
+    exl2__tier_drop_beginnings(t, parent, root, words, count);
+    node = count == EXL2__PAGE_TOKENS ? exl2__tier_pin(t, parent, root, words, true)
+                                      : exl2__tier_add(t, parent, root, words, count);
+    if (node == EXL2__NO_PAGE) {
+        return;
+    }
+    slot = exl2__tier_slot(t);
+    exl2__pages_unpin(&t->tree, node);
+    if (slot == EXL2__NO_PAGE) {
+        exl2__tier_drop(t, node);
+        return;
+    }
+    t->slot[node] = slot;
+    t->tree.page[node].filled = count;
+    exl2__tier_list(t, slot, page, true);
+}
+
+/* Before a page of the pool is evicted: it goes to a slot, if it has enough tokens. */
 EXL2__PRIVATE void exl2__tier_keep(exl2__tier *t, const exl2__pages *p, uint32_t page)
 {
     const exl2__page *n = &p->page[page];
-    uint32_t at = page, count = n->depth + 1, node = EXL2__NO_PAGE, i = 0;
+    const uint32_t *words = exl2__pages_words(p, page);
+    uint32_t at = page, count = exl2__tier_tokens(words, n->filled), parent = EXL2__NO_PAGE, i = 0;
     bool tokens = true;
-    if (!t || !t->worth || n->open || n->filled < EXL2__PAGE_TOKENS || count > t->path_max
-        || t->move_count == t->move_max) {
+    if (!t || !t->worth || count < EXL2__PAGES_COPY_MIN || n->depth >= t->path_max || t->move_count == t->move_max) {
         return;
     }
-    for (uint32_t left = count; left-- > 0; at = p->page[at].parent) {
-        t->path[left] = at;
-        tokens = tokens && !exl2__tier_has_vectors(exl2__pages_words(p, at));
+    for (uint32_t left = n->depth; left-- > 0;) {
+        t->path[left] = at = p->page[at].parent;
+        const uint32_t *before = exl2__pages_words(p, at);
+        tokens = tokens && exl2__tier_tokens(before, EXL2__PAGE_TOKENS) == EXL2__PAGE_TOKENS;
     }
+    uint64_t root = p->page[at].root;
     t->tree.clock++;
-    for (uint32_t next; tokens && i < count; i++, node = next) {
-        next = exl2__tier_pin(t, node, p->page[t->path[0]].root, exl2__pages_words(p, t->path[i]), true);
+    for (uint32_t next; tokens && i < n->depth; i++, parent = next) {
+        next = exl2__tier_pin(t, parent, root, exl2__pages_words(p, t->path[i]), true);
         if (next == EXL2__NO_PAGE) {
             break;
         }
     }
-    if (tokens && i == count && t->slot[node] == EXL2__NO_PAGE) {
-        uint32_t slot = exl2__tier_slot(t);
-        if (slot != EXL2__NO_PAGE) {
-            t->slot[node] = slot;
-            exl2__tier_list(t, slot, page, true);
-        }
+    if (tokens && i == n->depth) {
+        exl2__tier_put(t, parent, root, words, count, page);
     }
-    exl2__tier_unpin(t, node);
+    exl2__tier_unpin(t, parent);
 }
 
 /* ---- in ---- */
@@ -204,6 +271,29 @@ EXL2__PRIVATE uint32_t exl2__tier_count(const exl2__tier *t, uint64_t root, uint
         count += i >= at;
     }
     return count;
+}
+
+/* The node that has most of the first `most` words of a text's page `at`. *common: how many; 0, and EXL2__NO_PAGE: too
+   few for a copy. */
+EXL2__PRIVATE uint32_t exl2__tier_closest(const exl2__tier *t, uint64_t root, uint32_t at, uint32_t most,
+                                          const uint32_t *(*words)(const void *arg, uint32_t page, uint32_t *memory),
+                                          const void *arg, uint32_t *common)
+{
+    uint32_t node = EXL2__NO_PAGE, memory[EXL2__PAGE_TOKENS];
+    bool known = t && t->worth && most >= EXL2__PAGES_COPY_MIN;
+    *common = 0;
+    for (uint32_t i = 0; known && i < at; i++) {
+        node = exl2__pages_match(&t->tree, node, root, words(arg, i, memory), EXL2__NO_PAGE);
+        known = node != EXL2__NO_PAGE;
+    }
+    if (known) {
+        node = exl2__pages_closest(&t->tree, node, root, words(arg, at, memory), most, EXL2__NO_PAGE, false, common);
+    }
+    if (*common < EXL2__PAGES_COPY_MIN) {
+        *common = 0;
+        node = EXL2__NO_PAGE;
+    }
+    return node;
 }
 
 #endif

@@ -28,7 +28,7 @@ EXL2__PRIVATE exl2_result exl2__loading_check_cards(const exl2__model *m)
 }
 
 /* Gives the plan a pool of window parts. There is none if it would have as many parts as the cache has pages, or if the
-   cache has a second tier, which keeps whole pages. */
+   cache has a second tier, which keeps pages with all layers. */
 EXL2__PRIVATE void exl2__loading_plan_windows(exl2__model *m, uint32_t pages)
 {
     uint32_t window = m->weights.config.window;

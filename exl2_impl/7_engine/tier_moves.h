@@ -26,6 +26,18 @@ static inline void exl2__tier_moves_weigh(exl2__model *m)
     m->tier.worth = m->tier.slots && exl2__spans_tier_ns(&m->spans, true) < exl2__spans_tier_ns(&m->spans, false);
 }
 
+/* Does the table count on tokens of a page that was to come back? */
+static inline bool exl2__tier_moves_lacks(const exl2__tier *t, const exl2__pages *p, const exl2__table *table)
+{
+    bool lacks = false;
+    for (uint32_t i = 0; i < t->move_count; i++) {
+        uint32_t at = p->page[t->moves[i].page].depth;
+        bool counts = !t->moves[i].out && at * EXL2__PAGE_TOKENS < table->cached;
+        lacks = lacks || (counts && table->pages[at] == t->moves[i].page);
+    }
+    return lacks;
+}
+
 /* The copies were not enqueued: pages hold nothing, and jobs that count on them fail. */
 EXL2__PRIVATE void exl2__tier_moves_failed(exl2_engine *e, exl2__model *m, exl2_result result)
 {
@@ -34,11 +46,7 @@ EXL2__PRIVATE void exl2__tier_moves_failed(exl2_engine *e, exl2__model *m, exl2_
         m->pages.page[t->moves[i].page].filled = t->moves[i].out ? m->pages.page[t->moves[i].page].filled : 0;
     }
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
-        const exl2__table *table = job->sequence.table;
-        bool lacks = false;
-        for (uint32_t i = 0; job->sequence.active && i < table->cached / EXL2__PAGE_TOKENS; i++) {
-            lacks = lacks || m->pages.page[table->pages[i]].filled < EXL2__PAGE_TOKENS;
-        }
+        bool lacks = job->sequence.active && exl2__tier_moves_lacks(t, &m->pages, job->sequence.table);
         if (lacks && job->drafting.target) {
             exl2__jobs_free_drafter(e, job->drafting.target);
         } else if (lacks) {

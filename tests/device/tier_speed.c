@@ -74,7 +74,8 @@ static void measure(const char *path, uint32_t characters, uint32_t tokens, bool
         first[i] = turn(&r, s[i], ids, 12);
     }
     exl2_stats(r.engine, &stats);
-    double last = first[characters - 1], bytes = (double)(tokens / 64) * 64 * (double)info.cache_bytes_per_token;
+    uint64_t pages = (tokens + NEW_TOKENS - 1 + 63) / 64; /* the last one is filled in part */
+    double last = first[characters - 1], bytes = (double)(pages * 64 * info.cache_bytes_per_token);
     qsort(first, characters, sizeof *first, by_time);
     printf("%s: first word of the last of %u characters %.2f ms, median %.2f, slowest %.2f; %u pages of %u in host "
            "memory, %u out, %u in; %.1f MB come back for each\n", tier ? "with the tier" : "without", characters,

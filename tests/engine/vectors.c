@@ -192,7 +192,7 @@ static void test_shares(exl2_backend backend, uint32_t at)
     start(&b, d, ids, PROMPT_MAX, given, words, 6, &third, NULL);
     drain(&b);
     uint32_t page = at / EXL2__PAGE_TOKENS, copied = at % EXL2__PAGE_TOKENS;
-    CHECK_INT(second.stats.reused_tokens, page * EXL2__PAGE_TOKENS + (copied >= EXL2__TABLE_BORROW_MIN ? copied : 0));
+    CHECK_INT(second.stats.reused_tokens, page * EXL2__PAGE_TOKENS + (copied >= EXL2__PAGES_COPY_MIN ? copied : 0));
     CHECK_INT(third.stats.reused_tokens, PROMPT_MAX - 1);
     for (uint32_t i = 0; i < PROMPT_MAX; i += EXL2__PAGE_TOKENS) {
         CHECK((page_at(&b, a, i) == page_at(&b, c, i)) == (i / EXL2__PAGE_TOKENS < page));

@@ -1,8 +1,9 @@
 /* pages.c: the tree of pages, the tables of sessions and the scheduler, against plain arrays: random opens, jobs,
    forks, rewinds, closes, cancels, preemptions and evictions in a pool that is too small. In place of K and V each
    slot of a page has a hash of all words up to it: every slot that counts as filled must have the hash of its history,
-   however it got there, and all counters must add up after every move. Then the same with window parts of pages: a row
-   must find the hashes of its window in them.
+   however it got there, and all counters must add up after every move. Then the same with a second tier, in which each
+   page that was kept must have the hashes of its text; and with window parts of pages: a row must find the hashes of
+   its window in them.
    takes: nothing.
    gives: main. */
 #include "../../exl2.h"
@@ -15,6 +16,7 @@
 #define CONTEXT (12u * EXL2__PAGE_TOKENS)
 #define TEXTS 3u
 #define MOVES 100000u
+#define SLOTS 50u /* of the second tier */
 #define PARTS 29u /* for six jobs with windows of 100 tokens, of which each may need 4, and 200 rows */
 
 typedef struct speaker {
@@ -34,11 +36,14 @@ static uint32_t words[SESSIONS][CONTEXT], lists[SESSIONS][CONTEXT / EXL2__PAGE_T
 static exl2_token texts[TEXTS][CONTEXT];
 static uint64_t kv[PAGES][EXL2__PAGE_TOKENS];
 static uint64_t part_kv[PARTS][EXL2__PAGE_TOKENS];
+static uint64_t slot_kv[SLOTS][EXL2__PAGE_TOKENS];
+static exl2__tier tier;
 static exl2__page_copy copies[PAGES];
 static uint64_t roots;
 static struct {
     uint64_t starts, reused, shared, copied, evicted, preempted, cancelled, waits, bans, merged, kinds[3], wrong_kinds;
     uint64_t limited, lost, slid;
+    uint64_t parts_in; /* pages filled in part that came back */
 } seen;
 
 static uint32_t below(uint32_t limit)
@@ -54,16 +59,19 @@ static uint64_t mix(uint64_t before, uint32_t word)
     return h ^ h >> 29;
 }
 
-/* window 0: pages have one part. */
-static void open_pool(uint32_t window)
+/* window 0: pages have one part. slots 0: there is no second tier. */
+static void open_pool(uint32_t window, uint32_t slots)
 {
-    static uint8_t block[PAGES * 1024];
+    static uint8_t block[(PAGES + 2 * SLOTS) * 1024];
     exl2__arena arena = { 0 };
     arena.base = block;
     arena.size = sizeof block;
     exl2__pages_make(&pages, &arena, PAGES);
     exl2__windows_make(&pages.windows, &arena, PAGES, window ? PARTS : 0, window, exl2__windows_rows(200, 0));
-    CHECK(arena.used <= arena.size && pages.buckets != NULL);
+    exl2__tier_make(&tier, &arena, slots, PAGES, CONTEXT / EXL2__PAGE_TOKENS);
+    CHECK(arena.used <= arena.size && pages.buckets != NULL && (slots == 0 || tier.moves != NULL));
+    tier.worth = true;
+    pages.tier = slots ? &tier : NULL;
     memset(&seen, 0, sizeof seen);
     pages.sampled = EXL2__WORD_SAMPLED;
     for (uint32_t t = 0; t < TEXTS; t++) { /* texts with common beginnings */
@@ -79,12 +87,12 @@ static void open_pool(uint32_t window)
 /* ---- what must always hold ---- */
 
 /* The hash of the history up to the page's slot `slot`. */
-static uint64_t expected(uint32_t page, uint32_t slot)
+static uint64_t expected(const exl2__pages *p, uint32_t page, uint32_t slot)
 {
-    const exl2__page *n = &pages.page[page];
-    uint64_t h = n->parent == EXL2__NO_PAGE ? n->root * 77 + 5 : expected(n->parent, EXL2__PAGE_TOKENS - 1);
+    const exl2__page *n = &p->page[page];
+    uint64_t h = n->parent == EXL2__NO_PAGE ? n->root * 77 + 5 : expected(p, n->parent, EXL2__PAGE_TOKENS - 1);
     for (uint32_t i = 0; i <= slot; i++) {
-        h = mix(h, exl2__pages_words(&pages, page)[i]);
+        h = mix(h, exl2__pages_words(p, page)[i]);
     }
     return h;
 }
@@ -102,7 +110,7 @@ static void check_page(uint32_t page, uint32_t users, uint32_t keepers)
             listed += c == page;
         }
     }
-    uint64_t h = n->parent == EXL2__NO_PAGE ? n->root * 77 + 5 : expected(n->parent, EXL2__PAGE_TOKENS - 1);
+    uint64_t h = n->parent == EXL2__NO_PAGE ? n->root * 77 + 5 : expected(&pages, n->parent, EXL2__PAGE_TOKENS - 1);
     uint32_t part = pages.windows.count ? pages.windows.part[page] : EXL2__NO_PAGE;
     for (uint32_t i = 0; i < n->filled; i++) {
         h = mix(h, exl2__pages_words(&pages, page)[i]);
@@ -139,6 +147,53 @@ static void check_parts(const uint32_t *users, uint32_t promised)
     CHECK(wrong == 0 && used + w->free_count == PARTS && pinned <= PARTS);
     CHECK_INT(w->promised, promised);
     CHECK(promised + w->rows <= PARTS);
+}
+
+/* The node has the hashes of its words, and no other one that has more begins with them. */
+static void check_node(uint32_t node)
+{
+    const exl2__pages *p = &tier.tree;
+    const exl2__page *n = &p->page[node];
+    const uint32_t *own = exl2__pages_words(p, node);
+    uint32_t wrong = 0, at = *exl2__pages_children(&tier.tree, n->parent);
+    uint64_t h = n->parent == EXL2__NO_PAGE ? n->root * 77 + 5 : expected(p, n->parent, EXL2__PAGE_TOKENS - 1);
+    for (uint32_t i = 0; i < n->filled; i++) {
+        h = mix(h, own[i]);
+        wrong += slot_kv[tier.slot[node]][i] != h;
+    }
+    for (; at != EXL2__NO_PAGE; at = p->page[at].next) {
+        bool sibling = at != node && exl2__pages_is_child(&p->page[at], n->parent, n->root);
+        wrong += sibling && p->page[at].filled >= n->count && exl2__pages_common(p, at, own, n->count) == n->count;
+    }
+    CHECK(wrong == 0 && n->users == 0 && n->open == (n->count < EXL2__PAGE_TOKENS));
+    CHECK(n->count >= EXL2__PAGES_COPY_MIN && (!n->open || n->child == EXL2__NO_PAGE));
+    CHECK(n->filled == (tier.slot[node] == EXL2__NO_PAGE ? 0 : n->count) && (n->filled || n->child != EXL2__NO_PAGE));
+}
+
+/* Each slot is free, or has one node. */
+static void check_tier(void)
+{
+    bool is_free[PAGES + SLOTS] = { false };
+    uint32_t used[SLOTS] = { 0 }, wrong = 0;
+    for (uint32_t i = 0; i < tier.tree.free_count; i++) {
+        is_free[tier.tree.free_list[i]] = true;
+    }
+    for (uint32_t i = 0; i < tier.free_slot_count; i++) {
+        used[tier.free_slots[i]]++;
+    }
+    for (uint32_t i = 0; i < tier.tree.count; i++) {
+        if (!is_free[i] && tier.slot[i] != EXL2__NO_PAGE) {
+            used[tier.slot[i]]++;
+        }
+        if (!is_free[i]) {
+            check_node(i);
+        }
+    }
+    for (uint32_t i = 0; i < tier.slots; i++) {
+        wrong += used[i] != 1;
+    }
+    CHECK_INT(wrong, 0);
+    CHECK_INT(tier.move_count, 0);
 }
 
 static void check_all(void)
@@ -195,6 +250,9 @@ static void check_all(void)
         check_parts(part_users, promised);
     }
     CHECK(pages.owed <= pages.free_count + pages.cached); /* every promise can be kept */
+    if (tier.slots) {
+        check_tier();
+    }
 }
 
 /* ---- moves ---- */
@@ -328,6 +386,18 @@ static void admit(void)
     }
 }
 
+/* As exl2__tier_moves_run. */
+static void run_moves(void)
+{
+    for (uint32_t i = 0; i < tier.move_count; i++) {
+        exl2__tier_move m = tier.moves[i];
+        uint64_t *page = kv[m.page], *slot = slot_kv[m.slot];
+        memcpy(m.out ? slot : page, m.out ? page : slot, sizeof kv[0]);
+        seen.parts_in += !m.out && pages.page[m.page].filled < EXL2__PAGE_TOKENS;
+    }
+    tier.move_count = 0;
+}
+
 /* The window of a row must have its hashes. Then the row's own joins them. */
 static void fill_part(const exl2__table *t, uint32_t at, uint64_t h)
 {
@@ -353,6 +423,7 @@ static void run_pass(bool lost)
     exl2__schedule_kind(all, SESSIONS, &pages, last, &limits);
     last = limits.kind;
     uint32_t rows = exl2__schedule_rows(all, SESSIONS, &pages, &limits, copies, &copy_count);
+    run_moves();
     seen.kinds[last]++;
     seen.merged += pages.used + pages.cached < before;
     seen.shared += pages.shared > 0;
@@ -420,9 +491,9 @@ static void run_pass(bool lost)
     }
 }
 
-static void run(uint32_t window, uint32_t moves)
+static void run(uint32_t window, uint32_t slots, uint32_t moves)
 {
-    open_pool(window);
+    open_pool(window, slots);
     for (uint32_t move = 0; move < moves; move++) {
         uint32_t i = below(SESSIONS), action = below(64);
         if (action < 3) {
@@ -472,8 +543,14 @@ static void run(uint32_t window, uint32_t moves)
 
 int main(void)
 {
-    run(0, MOVES);
-    run(100, MOVES);
+    run(0, 0, MOVES);
+    run(0, SLOTS, MOVES);
+    printf("second tier: %u pages out, %u in, %u of these filled in part\n", (unsigned)tier.out, (unsigned)tier.in,
+           (unsigned)seen.parts_in);
+    CHECK(tier.out > 1000 && tier.in > 500 && seen.parts_in > 200);
+    exl2__tier_forget(&tier);
+    CHECK(tier.free_slot_count == SLOTS && tier.tree.free_count == PAGES + SLOTS);
+    run(100, 0, MOVES);
     printf("parts of pages: %u starts before what is known, %u jobs that lost parts, %u rows beyond the window\n",
            (unsigned)seen.limited, (unsigned)seen.lost, (unsigned)seen.slid);
     CHECK(seen.limited > 100 && seen.slid > 10000);
