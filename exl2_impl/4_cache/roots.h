@@ -48,7 +48,21 @@ EXL2__PRIVATE uint64_t exl2__roots_of(exl2__roots *r, exl2__pages *p, uint64_t b
     return oldest->root;
 }
 
-/* Makes the pages of a root the first that are evicted. Histories of idle sessions keep them no longer. */
+/* The pages of a root are the first that are evicted. */
+static inline void exl2__roots_age_pages(exl2__pages *p, uint64_t root)
+{
+    for (uint32_t i = 0; i < p->count; i++) {
+        if (p->page[i].root == root) {
+            p->page[i].age = 0;
+            if (p->rank[i] != UINT64_MAX) {
+                exl2__pages_rank(p, i);
+            }
+        }
+    }
+}
+
+/* Nothing finds the pages of a root any more: they are the first that are evicted, also from the second tier, and none
+   goes there. Histories of idle sessions keep them no longer. */
 EXL2__PRIVATE void exl2__roots_age(exl2__pages *p, uint64_t root)
 {
     for (exl2__table *t = p->idle, *next; t; t = next) {
@@ -57,13 +71,9 @@ EXL2__PRIVATE void exl2__roots_age(exl2__pages *p, uint64_t root)
             exl2__table_forget(t, p);
         }
     }
-    for (uint32_t i = 0; i < p->count; i++) {
-        if (p->page[i].root == root) {
-            p->page[i].age = 0;
-            if (p->rank[i] != UINT64_MAX) {
-                exl2__pages_rank(p, i);
-            }
-        }
+    exl2__roots_age_pages(p, root);
+    if (p->tier) {
+        exl2__roots_age_pages(&p->tier->tree, root);
     }
 }
 

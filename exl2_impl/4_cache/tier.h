@@ -214,7 +214,8 @@ EXL2__PRIVATE void exl2__tier_keep(exl2__tier *t, const exl2__pages *p, uint32_t
     const uint32_t *words = exl2__pages_words(p, page);
     uint32_t at = page, count = exl2__tier_tokens(words, n->filled), parent = EXL2__NO_PAGE, i = 0;
     bool tokens = true;
-    if (!t || !t->worth || count < EXL2__PAGES_COPY_MIN || n->depth >= t->path_max || t->move_count == t->move_max) {
+    if (!t || !t->worth || count < EXL2__PAGES_COPY_MIN || n->depth >= t->path_max || t->move_count == t->move_max
+        || n->age == 0) { /* roots.h: nothing finds the page any more */
         return;
     }
     for (uint32_t left = n->depth; left-- > 0;) {

@@ -8,6 +8,7 @@
    gives: main. */
 #include "../../exl2.h"
 
+#include "private/roots.h"
 #include "private/schedule.h"
 #include "../check.h"
 
@@ -541,8 +542,40 @@ static void run(uint32_t window, uint32_t slots, uint32_t moves)
     CHECK_INT(pages.free_count, PAGES);
 }
 
+/* A cached page whose words begin with `first`. */
+static uint32_t cached_page(uint64_t root, uint32_t first)
+{
+    uint32_t text[EXL2__PAGE_TOKENS];
+    for (uint32_t i = 0; i < EXL2__PAGE_TOKENS; i++) {
+        text[i] = first + i;
+    }
+    pages.clock++;
+    uint32_t page = exl2__pages_link(&pages, EXL2__NO_PAGE, root, text, EXL2__PAGE_TOKENS);
+    pages.page[page].filled = EXL2__PAGE_TOKENS;
+    exl2__pages_close(&pages, page);
+    exl2__pages_unpin(&pages, page);
+    return page;
+}
+
+/* An adapter of root 2 ends: its pages are evicted first, from the second tier, too, and no more of them go there. */
+static void check_ended_adapter(void)
+{
+    open_pool(0, SLOTS);
+    uint32_t plain = cached_page(1, 1), adapted = cached_page(2, 1), later = cached_page(2, 100);
+    exl2__tier_keep(&tier, &pages, plain);
+    exl2__tier_keep(&tier, &pages, adapted);
+    CHECK(tier.out == 2 && pages.page[exl2__pages_oldest(&pages)].root == 1);
+    exl2__roots_age(&pages, 2);
+    CHECK_INT(pages.page[exl2__pages_oldest(&pages)].root, 2);
+    CHECK_INT(tier.tree.page[exl2__pages_oldest(&tier.tree)].root, 2);
+    exl2__tier_keep(&tier, &pages, later);
+    CHECK_INT(tier.out, 2);
+    exl2__tier_forget(&tier);
+}
+
 int main(void)
 {
+    check_ended_adapter();
     run(0, 0, MOVES);
     run(0, SLOTS, MOVES);
     printf("second tier: %u pages out, %u in, %u of these filled in part\n", (unsigned)tier.out, (unsigned)tier.in,
