@@ -362,9 +362,8 @@ static void start_and_cancel(session *s)
     if (job_count < JOBS) {
         job *j = new_job(s->of, s);
         j->polled = true;
-        j->desc.session = s->id;
-        j->desc.prompt = (exl2_prompt){ .tokens = j->prompt, .token_count = 10 };
-        j->desc.max_tokens = 5;
+        j->desc = (exl2_job_desc){ .session = s->id, .prompt = { .tokens = j->prompt, .token_count = 10 },
+                                   .max_tokens = 5, .sampler.seed = 1 + draw(1000) }; /* seed 0 is another each time */
         if (start(j)) {
             CALL(exl2_job_cancel, j->id);
         }
