@@ -188,6 +188,18 @@ static uint8_t *maker_file(const maker *m, size_t *bytes)
     return file;
 }
 
+/* Writes a file of a folder. */
+static inline void maker_write(const char *dir, const char *name, const void *data, size_t bytes)
+{
+    char path[1200];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *file = fopen(path, "wb");
+    if (CHECK(file != NULL)) {
+        CHECK(fwrite(data, 1, bytes, file) == bytes);
+        CHECK(fclose(file) == 0);
+    }
+}
+
 /* Writes to the folder `dir` a model whose head has as many outputs as a large vocabulary has tokens. */
 static inline void maker_write_wide(const char *dir, uint32_t vocab)
 {
@@ -205,11 +217,9 @@ static inline void maker_write_wide(const char *dir, uint32_t vocab)
     }
     maker_add_exl2(&m, "lm_head", vocab);
     uint8_t *data = maker_file(&m, &bytes);
-    snprintf(path, sizeof path, "%s/output.safetensors", dir);
-    FILE *f = fopen(path, "wb");
-    CHECK(f && fwrite(data, 1, bytes, f) == bytes && fclose(f) == 0);
+    maker_write(dir, "output.safetensors", data, bytes);
     snprintf(path, sizeof path, "%s/config.json", dir);
-    f = fopen(path, "wb");
+    FILE *f = fopen(path, "wb");
     CHECK(f && fprintf(f, "%.*s,\"vocab_size\":%u%s", (int)(rest - config), config, vocab, strchr(rest + 1, ',')) > 0
           && fclose(f) == 0);
     free(data);

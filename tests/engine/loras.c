@@ -106,9 +106,7 @@ static void widen(const char *from, const char *dir)
     uint64_t begin = 0;
     snprintf(path, sizeof path, "%s/adapter_config.json", from);
     char *config = check_read(path, &bytes);
-    snprintf(path, sizeof path, "%s/adapter_config.json", dir);
-    FILE *file = fopen(path, "wb");
-    CHECK(file && fwrite(config, 1, bytes, file) == bytes && fclose(file) == 0);
+    maker_write(dir, "adapter_config.json", config, bytes);
     free(config);
     snprintf(path, sizeof path, "%s/adapter_model.safetensors", from);
     char *data = check_read(path, &bytes);
@@ -130,7 +128,7 @@ static void widen(const char *from, const char *dir)
     }
     uint64_t length = (uint64_t)(p - header);
     snprintf(path, sizeof path, "%s/adapter_model.safetensors", dir);
-    file = fopen(path, "wb");
+    FILE *file = fopen(path, "wb");
     CHECK(file && fwrite(&length, 8, 1, file) == 1 && fwrite(header, 1, (size_t)length, file) == length);
     for (size_t i = 8 + (size_t)begin; i + 2 <= bytes; i += 2) {
         uint16_t half;
@@ -367,22 +365,14 @@ static void write_adapter(const char *folder, const made_model *m)
     adapter_write(folder, matrices, count);
 }
 
-static void write_file(const char *folder, const char *name, const void *data, size_t bytes)
-{
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "wb");
-    CHECK(file && fwrite(data, 1, bytes, file) == bytes && fclose(file) == 0);
-}
-
 /* Writes a model of EXL3 beside other kinds. */
 static void write_mixed(const char *folder, const char *first, const char *second)
 {
     static mixed_model x;
     x = (mixed_model){ .kinds = { first, second }, .config = "", .state = 5 };
     mixed_make(&x);
-    write_file(folder, "config.json", x.config_json, strlen(x.config_json));
-    write_file(folder, "model.safetensors", x.file, x.file_bytes);
+    maker_write(folder, "config.json", x.config_json, strlen(x.config_json));
+    maker_write(folder, "model.safetensors", x.file, x.file_bytes);
     mixed_free(&x);
 }
 

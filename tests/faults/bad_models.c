@@ -131,17 +131,6 @@ static void replace_config(folder *f, const char *text)
     f->config = text ? copy_text(text) : NULL;
 }
 
-static void write_file(const char *dir, const char *name, const void *data, size_t bytes)
-{
-    char path[1200];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *file = fopen(path, "wb");
-    if (CHECK(file != NULL)) {
-        CHECK_INT(fwrite(data, 1, bytes, file), bytes);
-        fclose(file);
-    }
-}
-
 static void write_tensors(const folder *f, const char *dir)
 {
     size_t bytes;
@@ -156,13 +145,13 @@ static void write_tensors(const folder *f, const char *dir)
     if (f->header_length) {
         maker_store(file, f->header_length, 8);
     }
-    write_file(dir, "output.safetensors", file, bytes - f->cut);
+    maker_write(dir, "output.safetensors", file, bytes - f->cut);
     free(file);
     if (f->copied_tensor) {
         maker one = { 0 };
         one.tensors[one.count++] = *maker_find((maker *)&f->m, f->copied_tensor);
         file = maker_file(&one, &bytes);
-        write_file(dir, "stale.safetensors", file, bytes);
+        maker_write(dir, "stale.safetensors", file, bytes);
         free(file);
     }
 }
@@ -171,16 +160,16 @@ static void write_folder(const folder *f, const char *dir)
 {
     CHECK(mkdir(dir, 0700) == 0);
     if (f->config) {
-        write_file(dir, "config.json", f->config, strlen(f->config));
+        maker_write(dir, "config.json", f->config, strlen(f->config));
     }
     if (f->generation) {
-        write_file(dir, "generation_config.json", f->generation, strlen(f->generation));
+        maker_write(dir, "generation_config.json", f->generation, strlen(f->generation));
     }
     if (f->index) {
-        write_file(dir, "model.safetensors.index.json", f->index, strlen(f->index));
+        maker_write(dir, "model.safetensors.index.json", f->index, strlen(f->index));
     }
     if (f->quantize) {
-        write_file(dir, "quantize_config.json", f->quantize, strlen(f->quantize));
+        maker_write(dir, "quantize_config.json", f->quantize, strlen(f->quantize));
     }
     if (!f->no_tensors) {
         write_tensors(f, dir);

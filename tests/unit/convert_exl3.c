@@ -42,17 +42,6 @@ static void add_exl3(const char *key, uint32_t out, uint32_t in)
     add_halves(key, "bias", up(out), 0, 0.1f);
 }
 
-static void write_file(const char *dir, const char *name, const void *data, size_t bytes)
-{
-    char path[1200];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *file = fopen(path, "wb");
-    if (CHECK(file != NULL)) {
-        CHECK(fwrite(data, 1, bytes, file) == bytes);
-        fclose(file);
-    }
-}
-
 static void make_model(const char *dir)
 {
     static const char config[] =
@@ -76,9 +65,9 @@ static void make_model(const char *dir)
     add_halves(MLP "up_proj", "bias", up(INTER), 0, 0.1f);
     add_exl3(MLP "down_proj", HIDDEN, INTER);
     CHECK(exl2__platform_make_dir(dir));
-    write_file(dir, "config.json", config, sizeof config - 1);
+    maker_write(dir, "config.json", config, sizeof config - 1);
     uint8_t *file = maker_file(&source, &bytes);
-    write_file(dir, "model.safetensors", file, bytes);
+    maker_write(dir, "model.safetensors", file, bytes);
     free(file);
 }
 

@@ -33,17 +33,6 @@ static char source_dir[600];
 static const char *wrapper; /* "architectures" of a model with a tower, whose text model make_model makes; or NULL */
 static const char *body = "model."; /* what the names of that text model begin with */
 
-static void write_file(const char *dir, const char *name, const void *data, size_t bytes)
-{
-    char path[1200];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *file = fopen(path, "wb");
-    if (CHECK(file != NULL)) {
-        CHECK(fwrite(data, 1, bytes, file) == bytes);
-        fclose(file);
-    }
-}
-
 /* ---- a tiny Llama, dense or FP8 ---- */
 
 /* An E4M3 number by its definition, in double. */
@@ -111,7 +100,7 @@ static void make_model(uint32_t inter, bool fp8)
              "\"rope_theta\":10000.0,\"tie_word_embeddings\":true,\"bos_token_id\":1,\"eos_token_id\":2}%s", quantized,
              wrapper ? wrapper : "", wrapper ? "\"text_config\":{\"model_type\":\"llama\"," : "", HIDDEN, inter, HEAD,
              wrapper ? "}" : "");
-    write_file(source_dir, "config.json", config, strlen(config));
+    maker_write(source_dir, "config.json", config, strlen(config));
     snprintf(key, sizeof key, "%sembed_tokens", body);
     add_matrix(&m, key, 64, HIDDEN, false, true);
     for (uint32_t i = 0; i < 7; i++) {
@@ -124,7 +113,7 @@ static void make_model(uint32_t inter, bool fp8)
         add_ones(&m, key, HIDDEN);
     }
     uint8_t *file = maker_file(&m, &bytes);
-    write_file(source_dir, "model.safetensors", file, bytes);
+    maker_write(source_dir, "model.safetensors", file, bytes);
     free(file);
     maker_free(&m);
 }
@@ -239,7 +228,7 @@ static void test_tower(void)
         char *text = converted(source_dir, &info, &again);
         wrapper = "\"architectures\":[\"Mistral3ForConditionalGeneration\"],";
         make_model(192, fp8 != 0);
-        write_file(source_dir, "tower.safetensors", file, 8 + sizeof header - 1 + sizeof data);
+        maker_write(source_dir, "tower.safetensors", file, 8 + sizeof header - 1 + sizeof data);
         char *whole = converted(source_dir, &info, &bytes);
         wrapper = NULL;
         CHECK(has_tensor(whole, "\"vision_tower.patch_conv.weight\":{\"dtype\":\"BF16\",\"shape\":[2,3,2,1,4]", data,
@@ -304,7 +293,7 @@ static void test_names(void)
         wrapper = "\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"model_type\":\"gemma3\",";
         body = cases[i].body;
         make_model(192, false);
-        write_file(source_dir, "tower.safetensors", file, 8 + sizeof header - 1 + 8);
+        maker_write(source_dir, "tower.safetensors", file, 8 + sizeof header - 1 + 8);
         wrapper = NULL;
         body = "model.";
         char *whole = converted(source_dir, &info, &bytes);
@@ -337,7 +326,7 @@ static void check_fp8_rejected(const char *ending, const char *dtype, uint8_t by
         } else {
             file[8 + header + begin] = (char)byte;
         }
-        write_file(source_dir, "model.safetensors", file, bytes);
+        maker_write(source_dir, "model.safetensors", file, bytes);
         CHECK_INT(convert(source_dir, false, NULL, &error), code);
         if (!CHECK(strstr(error.text, piece) != NULL)) {
             printf("  \"%s\" should hold \"%s\"\n", error.text, piece);
@@ -394,7 +383,7 @@ static void test_starved(void)
         strcat(text, ",5");
     }
     strcat(text, "]");
-    write_file(root, "same.json", text, strlen(text));
+    maker_write(root, "same.json", text, strlen(text));
     memcpy(kept, cal_file, sizeof kept);
     snprintf(cal_file, sizeof cal_file, "%s/same.json", root);
     snprintf(path, sizeof path, "%s/models/exl2-qwen3-moe", EXL2_GOLDEN_DIR);
@@ -488,12 +477,12 @@ static void test_messages(void)
     exl2__ctx c = { 0 };
     exl2__texts t;
     llama_make(&l, &o);
-    write_file(root, "text.gguf", l.file.data, l.file.bytes);
+    maker_write(root, "text.gguf", l.file.data, l.file.bytes);
     snprintf(path, sizeof path, "%s/text.gguf", root);
     remove_folder(source_dir);
     CHECK_INT(exl2_import_gguf(&import), EXL2_OK);
-    write_file(source_dir, "chat_template.jinja", template_text, strlen(template_text));
-    write_file(root, "talk.jsonl", lines, strlen(lines));
+    maker_write(source_dir, "chat_template.jinja", template_text, strlen(template_text));
+    maker_write(root, "talk.jsonl", lines, strlen(lines));
     CHECK_INT(exl2_open(&engine, &e), EXL2_OK);
     CHECK_INT(exl2_model_load(e, &m, &model), EXL2_OK);
     CHECK_INT(exl2_tokenize(e, model, text, strlen(text), EXL2_TEXT_NO_BOS, ids, 128, &need), EXL2_OK);
@@ -509,12 +498,12 @@ static void test_messages(void)
     }
     CHECK(need > 5 && t.count == need + more && memcmp(t.ids, ids, (size_t)t.count * sizeof *ids) == 0);
     exl2__texts_close(&t);
-    write_file(root, "talk.jsonl", "{\"messages\":3}\n", 15);
+    maker_write(root, "talk.jsonl", "{\"messages\":3}\n", 15);
     CHECK_INT(read_texts(&c, files, &t), EXL2_ERR_FORMAT);
     CHECK(strstr(c.error.text, "talk.jsonl: line 1 has neither a string \"text\" nor a list \"messages\"") != NULL);
     exl2__texts_close(&t);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        write_file(root, "talk.jsonl", bad[i].lines, strlen(bad[i].lines));
+        maker_write(root, "talk.jsonl", bad[i].lines, strlen(bad[i].lines));
         CHECK_INT(read_texts(&c, files, &t), bad[i].code);
         if (!CHECK(strstr(c.error.text, bad[i].piece) != NULL)) {
             printf("  \"%s\" should hold \"%s\"\n", c.error.text, bad[i].piece);
@@ -573,7 +562,7 @@ static void write_byte_tokenizer(void)
         others += !plain;
     }
     used += (size_t)snprintf(text + used, sizeof text - used, "}}}");
-    write_file(source_dir, "tokenizer.json", text, used);
+    maker_write(source_dir, "tokenizer.json", text, used);
 }
 
 /* The ids of the work folder after a conversion with the default text: 8 rows of 64, and one that is kept out. */
@@ -668,7 +657,7 @@ static void test_gguf(void)
     exl2_error error = { 0 };
     exl2_convert_info info = { 0 };
     llama_make(&l, &o);
-    write_file(root, "tiny.gguf", l.file.data, l.file.bytes);
+    maker_write(root, "tiny.gguf", l.file.data, l.file.bytes);
     snprintf(path, sizeof path, "%s/tiny.gguf", root);
     remove_folder(source_dir);
     exl2_import_desc import = { 0 };
@@ -742,10 +731,10 @@ static void check_source_early(const char *source)
     check_early(&other, EXL2_ERR_ARG, " has a context of ");
     other = d;
     other.calibration_files = files;
-    write_file(root, "bad.txt", "text", 4);
+    maker_write(root, "bad.txt", "text", 4);
     snprintf(path, sizeof path, "%s/bad.txt", root);
     check_early(&other, EXL2_ERR_ARG, "has no tokenizer, so calibration files must be .json");
-    write_file(root, "bad.json", "[1,2,9999]", 10);
+    maker_write(root, "bad.json", "[1,2,9999]", 10);
     snprintf(path, sizeof path, "%s/bad.json", root);
     check_early(&other, EXL2_ERR_FORMAT, "expected ids below ");
     other = d;
@@ -768,7 +757,7 @@ static void test_early(void)
     llama_model l;
     char path[700];
     llama_make(&l, &o);
-    write_file(root, "early.gguf", l.file.data, l.file.bytes);
+    maker_write(root, "early.gguf", l.file.data, l.file.bytes);
     snprintf(path, sizeof path, "%s/early.gguf", root);
     check_source_early(path);
     llama_free(&l);
