@@ -77,10 +77,14 @@ static inline void exl2__table_append(exl2__table *t, const exl2__pages *p, exl2
     t->words[t->tokens++] = (uint32_t)token | (sampled ? p->sampled : 0);
 }
 
-/* Appends words of a prompt. */
+/* Appends words of a prompt. The token before them becomes one of the prompt, too, if it was sampled: no pass has
+   computed the last token of a reply, and its row then shares a pass with those of the prompt. */
 static inline void exl2__table_append_words(exl2__table *t, const exl2__pages *p, const uint32_t *words, uint32_t count)
 {
     exl2__vectors_use(p->vectors, words, count);
+    if (t->tokens > 0 && count > 0) {
+        t->words[t->tokens - 1] &= ~EXL2__WORD_SAMPLED;
+    }
     for (uint32_t i = 0; i < count; i++) {
         t->words[t->tokens++] = words[i];
     }
@@ -95,13 +99,14 @@ typedef struct exl2__table_text {
     uint32_t copied; /* the first tokens, whose K and V may be copied from another page before their rows */
 } exl2__table_text;
 
-/* Copies the words of page `page` of the text. Returns their number. */
+/* Copies the words of page `page` of the text, as they are once the tail was appended. Returns their number. */
 static inline uint32_t exl2__table_gather(const exl2__table_text *x, uint32_t page, uint32_t *words)
 {
     uint32_t begin = page * EXL2__PAGE_TOKENS, count = exl2__min32(x->tokens - begin, EXL2__PAGE_TOKENS);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t at = begin + i;
         words[i] = at < x->keep ? x->table->words[at] : x->tail[at - x->keep];
+        words[i] &= at + 1 == x->keep && x->tokens > x->keep ? ~EXL2__WORD_SAMPLED : UINT32_MAX;
     }
     return count;
 }

@@ -13,7 +13,7 @@
 #define FAKE_MODEL_FIRST 16u /* lower ids, which include the end-of-text tokens, are never sampled */
 
 typedef struct fake_mark {
-    uint32_t token, position;
+    uint32_t token, place; /* place: 4 * position + kind of the row */
 } fake_mark;
 
 #define FAKE_MODEL_PASSES 64u
@@ -27,7 +27,8 @@ static struct fake_pages { /* for each pass, known by its rows' address: pages o
     exl2k_attend_args parts; /* of the last layer with window parts that is not checked yet; pass 0: there is none */
 } fake_pages[FAKE_MODEL_PASSES];
 
-/* Set by a test whose prompts have only ids below FAKE_MODEL_FIRST: every row must be of its token's kind. */
+/* Set by a test whose prompts have only ids below FAKE_MODEL_FIRST: every row must be of its token's kind. Only the last
+   token of a reply that a prompt follows is one of the prompt, too. */
 static bool fake_model_kinds;
 static bool fake_model_guesses; /* drafts may be tokens of prompts */
 static uint32_t fake_model_rows[3]; /* by kind, counted in layer 0 of every model */
@@ -93,13 +94,29 @@ static void fake_model_check_parts(struct fake_pages *pages, uint32_t count)
         uint32_t window = pages->parts.window, end = row->position + 1;
         for (uint32_t at = end > window ? end - window : 0; at < end && !(row->flags & EXL2K_ROW_DONE); at++) {
             const fake_mark *seen = fake_model_mark(&parts, parts_step, row, at);
-            if (seen->position != at || seen->token != fake_model_mark(pages, step, row, at)->token) {
+            if (seen->place / 4 != at || seen->token != fake_model_mark(pages, step, row, at)->token) {
                 fake_misuse("a layer with a window sees a part of a page that holds something else");
             }
             fake_model_windows += at + 1 == end && window < end;
         }
     }
     pages->parts.pass = 0;
+}
+
+/* The token before the row's was sampled, too: its kind is known now. */
+static void fake_model_check_kind(const struct fake_pages *pages, const exl2k_pass *step, const exl2k_row *row,
+                                  uint32_t kind)
+{
+    bool given = row->token < FAKE_MODEL_FIRST, as_given = kind == FAKE_ROWS_PROMPT;
+    if (!fake_model_kinds) {
+        return;
+    }
+    const fake_mark *before = row->position ? fake_model_mark(pages, step, row, row->position - 1) : NULL;
+    bool sampled = before && before->place / 4 + 1 == row->position && before->token >= FAKE_MODEL_FIRST;
+    if ((given && !as_given && !fake_model_guesses)
+        || (sampled && (before->place % 4 == FAKE_ROWS_PROMPT) != (given && as_given))) {
+        fake_misuse("a row is computed as one of the other kind");
+    }
 }
 
 static void fake_model_attend(const exl2k_attend_args *a, uint32_t count, uint32_t kind)
@@ -115,13 +132,10 @@ static void fake_model_attend(const exl2k_attend_args *a, uint32_t count, uint32
     for (uint32_t i = 0; i < count && i < step->row_count; i++) {
         const exl2k_row *row = fake_model_at(a->rows + i * sizeof *row, sizeof *row);
         if (!(row->flags & EXL2K_ROW_DONE)) {
-            *fake_model_mark(has_parts ? &parts : pages, step, row, row->position) =
-                (fake_mark){ row->token, row->position };
+            const struct fake_pages *of = has_parts ? &parts : pages;
+            *fake_model_mark(of, step, row, row->position) = (fake_mark){ row->token, 4 * row->position + kind };
             fake_model_rows[kind] += first;
-            bool given = row->token < FAKE_MODEL_FIRST, as_given = kind == FAKE_ROWS_PROMPT;
-            if (fake_model_kinds && given != as_given && (as_given || !fake_model_guesses)) {
-                fake_misuse("a row is computed as one of the other kind");
-            }
+            fake_model_check_kind(of, step, row, kind);
         }
     }
     if (!has_parts && pages->parts.pass) {
@@ -164,7 +178,7 @@ static uint32_t fake_model_draw(const exl2k_sample_args *a, const exl2k_row *row
     uint32_t sum = 0;
     for (uint32_t i = 0; i <= row->position; i++) {
         const fake_mark *mark = fake_model_mark(pages, step, row, i);
-        if (mark->position != i && needed) {
+        if (mark->place / 4 != i && needed) {
             fake_misuse("attention sees a page that holds something else");
         }
         sum = fake_model_hear(sum, mark->token);

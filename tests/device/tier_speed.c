@@ -7,7 +7,6 @@
 #include "../engine/rig.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 #define CHARACTERS_MAX 1000u
 #define TOKENS_MAX 8000u
@@ -15,9 +14,7 @@
 
 static double seconds(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    return 1e-9 * (double)exl2__platform_ns();
 }
 
 static rig_said said;

@@ -444,8 +444,8 @@ int main(void)
     check_cap();
     check_roots(false);
     check_roots(true);
-    check_rest(1000, 13, 2);
-    check_rest(200, 13, 2);
+    check_rest(1000, 13, 1);
+    check_rest(200, 13, 1);
     check_lost_part(1);
     check_lost_part(2);
     for (uint32_t seed = 1; seed < 4; seed++) {
