@@ -296,8 +296,15 @@ EXL2__SIZE_BEGIN
 #include "6_text/grammar/grammar_choice.h"
 #include "6_text/grammar/grammar_regex.h"
 #include "6_text/grammar/grammar_ebnf.h"
+
+EXL2__SIZE_END
+
 #include "6_text/grammar/grammar_product.h"
+#include "6_text/grammar/grammar_alike.h"
 #include "6_text/grammar/grammar_common.h"
+
+EXL2__SIZE_BEGIN
+
 #include "6_text/grammar/grammar_unroll.h"
 #include "6_text/grammar/grammar_document.h"
 #include "6_text/grammar/grammar_ref.h"

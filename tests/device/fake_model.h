@@ -27,8 +27,8 @@ static struct fake_pages { /* for each pass, known by its rows' address: pages o
     exl2k_attend_args parts; /* of the last layer with window parts that is not checked yet; pass 0: there is none */
 } fake_pages[FAKE_MODEL_PASSES];
 
-/* Set by a test whose prompts have only ids below FAKE_MODEL_FIRST: every row must be of its token's kind. Only the last
-   token of a reply that a prompt follows is one of the prompt, too. */
+/* Set by a test whose prompts have only ids below FAKE_MODEL_FIRST: every row must be of its token's kind. Only the
+   last token of a reply that a prompt follows is one of the prompt, too. */
 static bool fake_model_kinds;
 static bool fake_model_guesses; /* drafts may be tokens of prompts */
 static uint32_t fake_model_rows[3]; /* by kind, counted in layer 0 of every model */

@@ -15,30 +15,22 @@
 #ifndef EXL2__GRAMMAR_COMMON_H
 #define EXL2__GRAMMAR_COMMON_H
 
+#include "grammar_alike.h"
 #include "grammar_mask.h"
-#include "grammar_product.h"
-
-/* How one place leads to another: by one byte of several, or by a token of several bytes. */
-typedef struct exl2__grammar_common_way {
-    uint32_t from, target;
-    bool leaps; /* by a token of several bytes; then also: */
-    bool token; /* by a token: a byte of them is one by itself */
-    bool lead;  /* each of the bytes begins a character */
-    bool text;  /* some of the bytes are in characters that a JSON string holds unescaped */
-} exl2__grammar_common_way;
 
 typedef struct exl2__grammar_common {
     const exl2__grammar_product *product;
     const uint32_t *banned; /* bits of tokens that are not used, or NULL */
     uint32_t spelled[257];  /* [byte] how many bytes before it are tokens by themselves */
-    uint32_t nodes[256];    /* [byte] of the tries below tokens that begin with it */
-    exl2__grammar_common_way *ways;
+    uint32_t nodes[257];    /* [byte] of the tries below tokens that begin with bytes before it */
+    exl2__grammar_way *ways;
     uint32_t way_count, live;
     uint32_t *begin, *users;  /* [places + 1] where the ways to each place begin in `users` */
     uint32_t *tokens, *needs; /* [places] fewest tokens to the end; the most of any place that follows; or NEVER */
     uint32_t *reach;          /* [places] characters up to a dead end, that of the last byte included; or NEVER */
     uint32_t *text;           /* [places] the same by ways of such characters only */
     uint32_t *order, *stack;  /* [places] the live ones by their tokens; scratch */
+    uint32_t *alike[EXL2__GRAMMAR_MASK_ALIKE]; /* [places] as exl2__grammar_mask_bound.alike */
     exl2__heap heap;          /* reach << 32 | place */
 } exl2__grammar_common;
 
@@ -48,14 +40,16 @@ EXL2__PRIVATE void exl2__grammar_common_know_bytes(exl2__grammar_common *s)
 {
     const exl2__grammar_vocab *v = s->product->vocab;
     bool spelled[256] = { false };
+    uint32_t nodes[256] = { 0 };
     for (uint32_t i = 0; i < v->begin[EXL2__GRAMMAR_VOCAB_GROUPS]; i = v->nodes[i].skip) { /* the first bytes */
         uint32_t token = v->nodes[i].token;
-        s->nodes[v->nodes[i].byte] += v->nodes[i].skip - i;
+        nodes[v->nodes[i].byte] += v->nodes[i].skip - i;
         spelled[v->nodes[i].byte] |=
             token != EXL2__GRAMMAR_VOCAB_NONE && !exl2__grammar_vocab_is_banned(s->banned, token);
     }
     for (uint32_t byte = 0; byte < 256; byte++) {
         s->spelled[byte + 1] = s->spelled[byte] + spelled[byte];
+        s->nodes[byte + 1] = s->nodes[byte] + nodes[byte];
     }
 }
 
@@ -73,7 +67,7 @@ EXL2__PRIVATE void exl2__grammar_common_add_leaps(exl2__grammar_common *s, uint3
         hash = exl2__grammar_vocab_hash(hash, edge->low);
         if (bytes > 1 && exl2__grammar_vocab_find(w->vocab, hash, text, bytes, s->banned)) {
             uint32_t at = s->way_count - first < EXL2__GRAMMAR_LINK_LEAPS ? s->way_count++ : first + bytes % 4;
-            s->ways[at] = (exl2__grammar_common_way){ from, edge->target, true, true, false, false };
+            s->ways[at] = (exl2__grammar_way){ from, edge->target, true, true, false, false };
         }
         edge = next->edge_count == 1 ? &w->edges[next->edges] : NULL;
     }
@@ -93,7 +87,7 @@ EXL2__PRIVATE void exl2__grammar_common_list(exl2__grammar_common *s)
     for (uint32_t i = 0; i < w->place_count; i++) {
         for (uint32_t k = 0; k < w->places[i].edge_count; k++) {
             const exl2__grammar_product_edge *edge = &w->edges[w->places[i].edges + k];
-            exl2__grammar_common_way way = { i, edge->target, false, s->spelled[edge->high + 1] > s->spelled[edge->low],
+            exl2__grammar_way way = { i, edge->target, false, s->spelled[edge->high + 1] > s->spelled[edge->low],
                                              edge->high < 0x80 || edge->low >= 0xC0,
                                              exl2__grammar_common_has_text(edge) };
             s->ways[s->way_count++] = way;
@@ -126,7 +120,7 @@ EXL2__PRIVATE void exl2__grammar_common_solve_tokens(exl2__grammar_common *s)
     for (uint32_t i = 0; i < s->live; i++) {
         uint32_t at = s->order[i];
         for (uint32_t k = s->begin[at]; k < s->begin[at + 1]; k++) {
-            const exl2__grammar_common_way *way = &s->ways[s->users[k]];
+            const exl2__grammar_way *way = &s->ways[s->users[k]];
             if (way->token && s->tokens[way->from] == EXL2__GRAMMAR_LINK_NEVER) {
                 s->tokens[way->from] = s->tokens[at] + 1;
                 s->order[s->live++] = way->from;
@@ -176,7 +170,7 @@ EXL2__PRIVATE void exl2__grammar_common_solve_reach(exl2__grammar_common *s, uin
         to[i] = EXL2__GRAMMAR_LINK_NEVER;
     }
     for (uint32_t i = 0; i < s->way_count; i++) {
-        const exl2__grammar_common_way *way = &s->ways[i];
+        const exl2__grammar_way *way = &s->ways[i];
         if (!way->leaps && way->text >= text && s->tokens[way->target] == EXL2__GRAMMAR_LINK_NEVER) {
             exl2__grammar_common_shorten(s, to, way->from, way->lead);
         }
@@ -185,7 +179,7 @@ EXL2__PRIVATE void exl2__grammar_common_solve_reach(exl2__grammar_common *s, uin
         uint64_t key = exl2__heap_pop(&s->heap);
         uint32_t at = (uint32_t)key;
         for (uint32_t k = s->begin[at]; to[at] == key >> 32 && k < s->begin[at + 1]; k++) {
-            const exl2__grammar_common_way *way = &s->ways[s->users[k]];
+            const exl2__grammar_way *way = &s->ways[s->users[k]];
             if (!way->leaps && way->text >= text) {
                 exl2__grammar_common_shorten(s, to, way->from, to[at] + way->lead);
             }
@@ -202,6 +196,21 @@ EXL2__PRIVATE bool exl2__grammar_common_has_end(exl2__grammar_common *s)
     s->live = 0;
     exl2__grammar_common_solve_tokens(s);
     return s->tokens[0] != EXL2__GRAMMAR_LINK_NEVER;
+}
+
+/* Finds which places are alike up to the lengths of tokens. */
+EXL2__PRIVATE void exl2__grammar_common_solve_alike(exl2__grammar_common *s, exl2__arena *a)
+{
+    const exl2__grammar_product *w = s->product;
+    exl2__grammar_alike alike = { .product = w, .tokens = s->tokens, .ways = s->ways, .begin = s->begin,
+                                  .users = s->users };
+    exl2__grammar_alike_open(&alike, a);
+    for (uint32_t i = 0, done = 0; i < EXL2__GRAMMAR_MASK_ALIKE; i++) {
+        uint32_t length = i == 0 ? EXL2__GRAMMAR_VOCAB_SHORT : i == 1 ? EXL2__GRAMMAR_VOCAB_LONG : w->vocab->longest;
+        exl2__grammar_alike_run(&alike, exl2__max32(length, done) - done);
+        done = exl2__max32(length, done);
+        memcpy(s->alike[i], alike.kind, w->place_count * sizeof *alike.kind);
+    }
 }
 
 /* ---- states ---- */
@@ -221,9 +230,7 @@ EXL2__PRIVATE void exl2__grammar_common_fill_row(const exl2__grammar_common *s, 
             only = class_now;
             one->count++;
         }
-        for (uint32_t byte = edge->low; target && byte <= edge->high; byte++) {
-            *nodes += s->nodes[byte];
-        }
+        *nodes += target ? s->nodes[edge->high + 1] - s->nodes[edge->low] : 0;
     }
     one->items = one->count == 1 ? only : EXL2__GRAMMAR_VOCAB_NONE;
 }
@@ -260,11 +267,11 @@ EXL2__PRIVATE exl2_result exl2__grammar_common_write(exl2__ctx *c, const exl2__g
             (*bounds)[state].needs = s->needs[i];
             (*bounds)[state].reach = s->reach[i] ? s->reach[i] - 1 : 0;
             (*bounds)[state].text = s->text[i] ? s->text[i] - 1 : 0;
+            for (uint32_t k = 0; k < EXL2__GRAMMAR_MASK_ALIKE; k++) {
+                (*bounds)[state].alike[k] = s->alike[k][i];
+            }
             exl2__grammar_common_fill_row(s, link, &w->places[i], numbers, one, states->pool + one->row,
                                           &(*bounds)[state].nodes);
-            for (uint32_t k = link->class_of['a']; k < link->class_of['z']; k++) {
-                (*bounds)[state].mixed |= states->pool[one->row + k] != states->pool[one->row + k + 1];
-            }
         }
     }
     return EXL2_OK;
@@ -273,7 +280,6 @@ EXL2__PRIVATE exl2_result exl2__grammar_common_write(exl2__ctx *c, const exl2__g
 /* Makes the states of what all parts of a product allow, whose edges are there: `link` with their classes of bytes, and
    the bound of each, which lies in the memory of the states. banned: bits of tokens, or NULL. *any: a text is left;
    EXL2_ERR_ARG: one would be without the bans. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__grammar_common_open(exl2__ctx *c, const exl2__grammar_product *w,
                                                     const uint32_t *banned, exl2__grammar_link *link,
                                                     exl2__grammar_state *states, exl2__grammar_mask_bound **bounds,
@@ -287,8 +293,10 @@ EXL2__PRIVATE exl2_result exl2__grammar_common_open(exl2__ctx *c, const exl2__gr
         literals += w->edges[i].low == w->edges[i].high;
     }
     uint64_t ways = w->edge_count + literals * EXL2__GRAMMAR_LINK_LEAPS;
-    EXL2__TRY(exl2__arena_open(c, &a, (n * 7 + 1) * 4 + ways * (sizeof *s.ways + 4 + 16) + 64 * 10, EXL2_MEM_GENERAL));
-    s.ways = (exl2__grammar_common_way *)exl2__arena_alloc(&a, ways * sizeof *s.ways);
+    uint64_t bytes = (n * (7 + EXL2__GRAMMAR_MASK_ALIKE) + 1) * 4 + ways * (sizeof *s.ways + 4 + 16) + 64 * 13
+                   + exl2__grammar_alike_bytes(n);
+    EXL2__TRY(exl2__arena_open(c, &a, bytes, EXL2_MEM_GENERAL));
+    s.ways = (exl2__grammar_way *)exl2__arena_alloc(&a, ways * sizeof *s.ways);
     s.users = (uint32_t *)exl2__arena_alloc(&a, ways * 4);
     s.heap.keys = (uint64_t *)exl2__arena_alloc(&a, ways * 16);
     s.begin = (uint32_t *)exl2__arena_alloc_zeroed(&a, (n + 1) * 4);
@@ -298,6 +306,9 @@ EXL2__PRIVATE exl2_result exl2__grammar_common_open(exl2__ctx *c, const exl2__gr
     s.text = (uint32_t *)exl2__arena_alloc(&a, n * 4);
     s.order = (uint32_t *)exl2__arena_alloc(&a, n * 4);
     s.stack = (uint32_t *)exl2__arena_alloc(&a, n * 4);
+    for (uint32_t i = 0; i < EXL2__GRAMMAR_MASK_ALIKE; i++) {
+        s.alike[i] = (uint32_t *)exl2__arena_alloc(&a, n * 4);
+    }
     exl2__grammar_common_know_bytes(&s);
     exl2__grammar_common_list(&s);
     exl2__grammar_common_solve_tokens(&s);
@@ -310,6 +321,7 @@ EXL2__PRIVATE exl2_result exl2__grammar_common_open(exl2__ctx *c, const exl2__gr
         exl2__grammar_common_solve_needs(&s);
         exl2__grammar_common_solve_reach(&s, s.reach, false);
         exl2__grammar_common_solve_reach(&s, s.text, true);
+        exl2__grammar_common_solve_alike(&s, &a);
         for (uint32_t byte = 0, border = 0; byte < 256; byte++) {
             border += byte && w->borders[byte - 1] == byte;
             link->class_of[byte] = (uint8_t)border;

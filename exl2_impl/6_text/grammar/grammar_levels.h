@@ -1,6 +1,6 @@
 /* grammar_levels.h: which texts of whole characters may follow a state, found without walking the vocabulary.
    takes: states of a linked automaton; the tokens that may be left after a text.
-   gives: exl2__grammar_levels_groups, exl2__grammar_levels_explore.
+   gives: exl2__grammar_levels_groups, exl2__grammar_levels_explore; exl2__grammar_levels_text, _wide.
 
    To make a mask, the tries of the vocabulary could be walked token by token, but that is slow. Most tokens are TEXT:
    whole characters that a JSON string holds unescaped. For these, exl2__grammar_levels_explore looks only at states,
@@ -99,17 +99,14 @@ EXL2__PRIVATE void exl2__grammar_levels_bytes(exl2__grammar_state *s, exl2__gram
     }
 }
 
-/* Follows all TEXT characters from `state`. */
-EXL2__PRIVATE void exl2__grammar_levels_characters(exl2__grammar_state *s, exl2__grammar_levels_text *t, uint32_t state)
+/* Follows all characters beyond ASCII from `state`. */
+EXL2__PRIVATE void exl2__grammar_levels_wide(exl2__grammar_state *s, exl2__grammar_levels_text *t, uint32_t state)
 {
     static const uint8_t parts[][5] = { /* range of the first byte, range of the second byte, number of further bytes */
         { 0xC2, 0xDF, 0x80, 0xBF, 0 }, { 0xE0, 0xE0, 0xA0, 0xBF, 1 }, { 0xE1, 0xEC, 0x80, 0xBF, 1 },
         { 0xED, 0xED, 0x80, 0x9F, 1 }, { 0xEE, 0xEF, 0x80, 0xBF, 1 }, { 0xF0, 0xF0, 0x90, 0xBF, 2 },
         { 0xF1, 0xF3, 0x80, 0xBF, 2 }, { 0xF4, 0xF4, 0x80, 0x8F, 2 },
     };
-    exl2__grammar_levels_bytes(s, t, state, 0x20, 0x21, 0);
-    exl2__grammar_levels_bytes(s, t, state, 0x23, 0x5B, 0);
-    exl2__grammar_levels_bytes(s, t, state, 0x5D, 0x7F, 0);
     for (size_t i = 0; i < EXL2__COUNT(parts) && !(t->blocked && t->passed) && !t->full; i++) {
         const uint32_t *row = exl2__grammar_state_row(s, state);
         const uint8_t *class_of = s->link->class_of;
@@ -124,6 +121,15 @@ EXL2__PRIVATE void exl2__grammar_levels_characters(exl2__grammar_state *s, exl2_
             }
         }
     }
+}
+
+/* Follows all TEXT characters from `state`. */
+EXL2__PRIVATE void exl2__grammar_levels_characters(exl2__grammar_state *s, exl2__grammar_levels_text *t, uint32_t state)
+{
+    exl2__grammar_levels_bytes(s, t, state, 0x20, 0x21, 0);
+    exl2__grammar_levels_bytes(s, t, state, 0x23, 0x5B, 0);
+    exl2__grammar_levels_bytes(s, t, state, 0x5D, 0x7F, 0);
+    exl2__grammar_levels_wide(s, t, state);
 }
 
 /* Is a control character allowed at `state`? */

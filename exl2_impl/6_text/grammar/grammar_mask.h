@@ -11,6 +11,7 @@
 
 #define EXL2__GRAMMAR_MASK_PLACES_MAX 256u /* jobs that use one grammar at a time */
 #define EXL2__GRAMMAR_MASK_FACTORS_MAX (EXL2_JOB_GRAMMARS + 1u)
+#define EXL2__GRAMMAR_MASK_ALIKE 3u /* lengths up to which states of a grammar with factors are compared */
 #define EXL2__GRAMMAR_MASK_CACHE_MIN (1u << 20) /* a counted string in a schema needs about 600 states per mask */
 
 /* The state that one text has reached. The grammar lists all joined places, because a collection renumbers states. */
@@ -25,7 +26,8 @@ typedef struct exl2__grammar_mask_bound {
     uint32_t text;  /* the same of texts of TEXT characters only (grammar_vocab.h) */
     uint32_t needs; /* tokens that an end needs after any text, at most */
     uint32_t nodes; /* of the tries below the first bytes that may follow */
-    bool mixed;     /* letters a to z lead to different states */
+    uint32_t alike[EXL2__GRAMMAR_MASK_ALIKE]; /* equal numbers: the same texts may follow, of up to SHORT characters, of
+                                                 up to LONG (grammar_vocab.h), of those of the longest token */
 } exl2__grammar_mask_bound;
 
 typedef struct exl2__grammar_mask_slot {
@@ -44,8 +46,10 @@ typedef struct exl2__grammar_mask_walk {
     uint32_t left;  /* tokens that may follow one that is allowed */
     uint32_t needs; /* the most that such a token needs */
     uint32_t *bits;
-    bool checks;    /* instead, what factors allow is checked by the shapes of tokens, of which `node` is the next; */
-    bool each;      /* but tokens that are not TEXT one by one: then `node` counts words after the shapes of TEXT */
+    bool checks;    /* instead, what factors allow is checked: */
+    uint32_t *due;  /* tokens to follow one by one, */
+    uint32_t word;  /* from this word on; */
+    uint32_t shapes_end; /* then shapes of tokens, from `node` on; */
     uint32_t longest; /* characters of the longest TEXT token that factors allow; UINT32_MAX: more than SHORT */
 } exl2__grammar_mask_walk;
 
@@ -53,7 +57,8 @@ typedef struct exl2__grammar_mask {
     const exl2__grammar_vocab *vocab;
     exl2__grammar_state states;
     exl2__grammar_mask_slot *slots;
-    uint32_t *bits;   /* [slots + 3][words]; after the slots: of a text that must end soon; of `part`; `common` */
+    uint32_t *bits;   /* [slots + 5][words]; after the slots: of a text that must end soon; of `part`; `common`; `due`
+                         of `part`, and of other walks */
     exl2__grammar_mask_walk part; /* a mask that is made in parts, if part_live */
     bool part_live, part_done;
     bool stuck;       /* even after a collection there was no room for a part: exl2__grammar_mask_get may fail, too */
@@ -64,6 +69,7 @@ typedef struct exl2__grammar_mask {
     struct exl2__grammar_mask *factors[EXL2__GRAMMAR_MASK_FACTORS_MAX]; /* of grammars whose common texts these are */
     uint32_t factor_count;                  /* 0: it is a grammar of its own */
     const exl2__grammar_mask_bound *bounds; /* [states] with factors */
+    uint16_t *alike[EXL2__GRAMMAR_MASK_ALIKE]; /* [states] with factors: slot + 1 of the newest mask by that number */
     uint32_t serial;                        /* of the newest mask */
     uint32_t common[EXL2__GRAMMAR_MASK_FACTORS_MAX]; /* serials of the masks whose common bits are the last bits, */
     bool common_live;                                /* if they are there */
@@ -120,32 +126,18 @@ EXL2__PRIVATE void exl2__grammar_mask_add(const exl2__grammar_mask *m, exl2__gra
 /* ---- checking what factors allow ----
 
    A token that all factors allow may lead to a dead end, or to a text that needs too many tokens to end. The grammar of
-   their common texts says which do; all its states are there. It follows shapes of tokens (grammar_shapes.h), down to
-   where all that is below stays, or nothing does. Where the bytes of a shape lead to different states, the tokens of
-   the shape are followed one by one. */
+   their common texts says which do; all its states are there. TEXT tokens are checked in one of two ways:
 
-#define EXL2__GRAMMAR_MASK_EACH 256u /* so many tokens that are not TEXT are checked one by one, not by their shapes */
-#define EXL2__GRAMMAR_MASK_CLEARED 8u /* so many bits are cleared in the time of a node */
+   By lengths: most characters are calm, they lead from state to state in a line. In `(.*g){2}.*` all are calm but g. Of
+   tokens with calm characters alone, the state of the line after so many characters says whether they stay. The others
+   are followed one by one.
 
-/* Begins to check the bits of what factors allow. */
-EXL2__PRIVATE void exl2__grammar_mask_begin_check(const exl2__grammar_mask *m, exl2__grammar_mask_walk *w,
-                                                  uint32_t state, uint32_t left, uint32_t *bits)
-{
-    const exl2__grammar_vocab *v = m->vocab;
-    const uint32_t *text = v->masks[EXL2__GRAMMAR_VOCAB_LENGTHS - 1];
-    uint32_t others = 0, lengths = 0;
-    for (uint32_t i = 0; i < v->words; i++) {
-        for (; bits[i] & text[i] & ~(lengths ? v->masks[lengths - 1][i] : 0); lengths++) {
-        }
-        for (uint32_t rest = bits[i] & ~text[i]; rest; rest &= rest - 1) {
-            others++;
-        }
-    }
-    *w = (exl2__grammar_mask_walk){ .path = { state }, .left = left, .needs = m->bounds[state].needs, .bits = bits,
-                                    .checks = true, .range_count = 1 };
-    w->longest = lengths > EXL2__GRAMMAR_VOCAB_SHORT ? UINT32_MAX : lengths;
-    w->each = others <= EXL2__GRAMMAR_MASK_EACH;
-}
+   By shapes (grammar_shapes.h), if these would be too many: down to where all that is below stays, or nothing does.
+   Where the bytes of a shape lead to different states, the tokens of the shape are followed one by one. */
+
+#define EXL2__GRAMMAR_MASK_EACH 256u   /* so many tokens that are not TEXT are followed one by one, not by shapes */
+#define EXL2__GRAMMAR_MASK_CLEARED 8u  /* so many bits are cleared in the time of a node */
+#define EXL2__GRAMMAR_MASK_RESTLESS 3u /* by lengths at most one in so many tokens is followed */
 
 /* The state after any byte of a shape's range, if all of them lead to one state, dead or not; else FULL. */
 static inline uint32_t exl2__grammar_mask_next(const exl2__grammar_mask *m, uint32_t state,
@@ -170,18 +162,234 @@ static inline uint32_t exl2__grammar_mask_sure(const exl2__grammar_mask *m, cons
     return bound->needs > w->left ? 0 : text ? bound->text : bound->reach;
 }
 
+/* The state that most letters lead to; on: of those that lead on. Adds the kinds (grammar_vocab.h) of all characters
+   that lead elsewhere to *restless, a bit for each. */
+EXL2__PRIVATE uint32_t exl2__grammar_mask_calm(exl2__grammar_mask *m, uint32_t state, bool on, uint32_t *restless)
+{
+    const uint32_t *row = m->states.pool + m->states.states[state].row;
+    const uint8_t *class_of = m->states.link->class_of;
+    exl2__grammar_levels_text wide = { .least = EXL2__GRAMMAR_LINK_NEVER };
+    uint32_t calm = EXL2__GRAMMAR_STATE_DEAD, most = 0, seen[4] = { 0 }, count[4] = { 0 }; /* [0]: of dead ends */
+    for (uint32_t byte = 'a'; byte <= 'z'; byte++) {
+        uint32_t next = row[class_of[byte]], k = next != EXL2__GRAMMAR_STATE_DEAD;
+        while (next != EXL2__GRAMMAR_STATE_DEAD && k < EXL2__COUNT(seen) && seen[k] != next && seen[k]) {
+            k++;
+        }
+        if (k < EXL2__COUNT(seen) && (k > 0 || !on)) {
+            seen[k] = next;
+            calm = ++count[k] > most ? next : calm;
+            most = exl2__max32(most, count[k]);
+        }
+    }
+    for (uint32_t byte = ' '; byte < 0x80; byte++) {
+        bool other = byte != '"' && byte != '\\' && row[class_of[byte]] != calm;
+        *restless |= (uint32_t)other << exl2__grammar_vocab_kind((uint8_t)byte);
+    }
+    exl2__grammar_levels_wide(&m->states, &wide, state);
+    bool same = calm == EXL2__GRAMMAR_STATE_DEAD ? !wide.passed
+        : !wide.blocked && wide.count == 1 && wide.seen[0] == calm;
+    *restless |= (uint32_t)!same << exl2__grammar_vocab_kind(0x80);
+    return calm;
+}
+
+/* What becomes of calm characters. Returns a bit for each length class of TEXT: tokens of calm characters alone stay.
+   *restless: the kinds of the others; *longs: tokens of more than SHORT characters are no calm ones, either. */
+EXL2__PRIVATE uint32_t exl2__grammar_mask_line(exl2__grammar_mask *m, const exl2__grammar_mask_walk *w, bool on,
+                                               uint32_t *restless, bool *longs)
+{
+    uint32_t state = w->path[0], stay = 0;
+    *restless = 0;
+    *longs = true;
+    for (uint32_t i = 0; i < EXL2__GRAMMAR_VOCAB_LENGTHS; i++) {
+        bool moves = *longs && i <= EXL2__GRAMMAR_VOCAB_SHORT; /* what is longer is of one class with the next length */
+        uint32_t next = moves ? exl2__grammar_mask_calm(m, state, on, restless) : state;
+        *longs = *longs && (!moves || (next != state && next != EXL2__GRAMMAR_STATE_DEAD));
+        stay |= (uint32_t)(next != EXL2__GRAMMAR_STATE_DEAD && m->states.states[next].tokens <= w->left) << i;
+        state = next;
+    }
+    return stay;
+}
+
+/* Number of bits that are set in a block. */
+static inline uint32_t exl2__grammar_mask_count(const uint32_t *block)
+{
+    uint32_t count = 0;
+    for (uint32_t n = 0; n < EXL2__GRAMMAR_VOCAB_BLOCK; n++) {
+        uint32_t bits = block[n];
+        if (bits) {
+            bits -= bits >> 1 & 0x55555555u;
+            bits = (bits & 0x33333333u) + (bits >> 2 & 0x33333333u);
+            count += ((bits + (bits >> 4)) & 0x0F0F0F0Fu) * 0x01010101u >> 24;
+        }
+    }
+    return count;
+}
+
+/* TEXT tokens whose bits are set, of more than `sure` characters (up to SHORT). Returns their number. */
+static inline uint32_t exl2__grammar_mask_unsure(const exl2__grammar_mask *m, const uint32_t *bits, uint32_t sure,
+                                                 uint32_t at, uint32_t *block)
+{
+    const uint32_t *all = m->vocab->masks[EXL2__GRAMMAR_VOCAB_LENGTHS - 1] + at;
+    const uint32_t *less = m->vocab->masks[exl2__min32(exl2__max32(sure, 1), EXL2__GRAMMAR_VOCAB_SHORT) - 1] + at;
+    uint32_t none = sure ? UINT32_MAX : 0, any = 0;
+    for (uint32_t n = 0; n < EXL2__GRAMMAR_VOCAB_BLOCK; n++) {
+        block[n] = bits[at + n] & all[n] & ~(less[n] & none);
+        any |= block[n];
+    }
+    return any;
+}
+
+/* Lists in w->due the TEXT tokens that the factors allow, of more than `sure` characters, that have a character of a
+   kind in `restless`, or are among `longs`. Returns their number. */
+EXL2__PRIVATE uint32_t exl2__grammar_mask_list(const exl2__grammar_mask *m, exl2__grammar_mask_walk *w,
+                                               uint32_t restless, bool longs, uint32_t sure)
+{
+    const exl2__grammar_vocab *v = m->vocab;
+    const uint32_t *kinds[EXL2__GRAMMAR_VOCAB_CHARS + 1];
+    uint32_t used = 0, count = 0;
+    for (uint32_t k = 0; k < EXL2__GRAMMAR_VOCAB_CHARS; k++) {
+        kinds[used] = v->with[k];
+        used += restless >> k & 1;
+    }
+    kinds[used] = v->longs[0];
+    used += longs;
+    for (uint32_t i = 0; i < v->words; i += EXL2__GRAMMAR_VOCAB_BLOCK) {
+        uint32_t unsure[EXL2__GRAMMAR_VOCAB_BLOCK], due[EXL2__GRAMMAR_VOCAB_BLOCK] = { 0 };
+        uint32_t any = exl2__grammar_mask_unsure(m, w->bits, sure, i, unsure);
+        for (uint32_t k = 0; any && k < used; k++) {
+            for (uint32_t n = 0; n < EXL2__GRAMMAR_VOCAB_BLOCK; n++) {
+                due[n] |= kinds[k][i + n];
+            }
+        }
+        for (uint32_t n = 0; n < EXL2__GRAMMAR_VOCAB_BLOCK; n++) {
+            due[n] &= unsure[n];
+        }
+        count += any ? exl2__grammar_mask_count(due) : 0;
+        memcpy(w->due + i, due, sizeof due);
+    }
+    return count;
+}
+
+/* Clears the bits of TEXT tokens of more than `sure` characters that are not in w->due, and whose length does not stay:
+   `stay` has a bit for each length class. */
+EXL2__PRIVATE void exl2__grammar_mask_clear(const exl2__grammar_mask *m, exl2__grammar_mask_walk *w, uint32_t stay,
+                                            uint32_t sure)
+{
+    const exl2__grammar_vocab *v = m->vocab;
+    const uint32_t *gone[EXL2__GRAMMAR_VOCAB_LENGTHS], *before[EXL2__GRAMMAR_VOCAB_LENGTHS];
+    uint32_t runs = 0; /* of lengths that do not stay */
+    for (uint32_t i = 0; i < EXL2__GRAMMAR_VOCAB_LENGTHS; i++) {
+        bool goes_on = i > 0 && !(stay >> (i - 1) & 1);
+        if (stay >> i & 1) {
+            continue;
+        }
+        before[runs] = i ? v->masks[i - 1] : NULL;
+        gone[runs - goes_on] = v->masks[i];
+        runs += !goes_on;
+    }
+    for (uint32_t i = 0; i < v->words && runs > 0; i += EXL2__GRAMMAR_VOCAB_BLOCK) {
+        uint32_t unsure[EXL2__GRAMMAR_VOCAB_BLOCK], clear[EXL2__GRAMMAR_VOCAB_BLOCK] = { 0 };
+        if (!exl2__grammar_mask_unsure(m, w->bits, sure, i, unsure)) {
+            continue;
+        }
+        for (uint32_t k = 0; k < runs; k++) {
+            for (uint32_t n = 0; n < EXL2__GRAMMAR_VOCAB_BLOCK; n++) {
+                clear[n] |= gone[k][i + n] & ~(before[k] ? before[k][i + n] : 0);
+            }
+        }
+        for (uint32_t n = 0; n < EXL2__GRAMMAR_VOCAB_BLOCK; n++) {
+            clear[n] = w->bits[i + n] & ~(clear[n] & unsure[n] & ~w->due[i + n]);
+        }
+        memcpy(w->bits + i, clear, sizeof clear);
+    }
+}
+
+/* Checks TEXT tokens by lengths: clears the bits of calm ones, and lists the others in w->due. false: those would be
+   too many. */
+EXL2__PRIVATE bool exl2__grammar_mask_by_lengths(exl2__grammar_mask *m, exl2__grammar_mask_walk *w, uint32_t sure)
+{
+    uint32_t restless[2], stay[2], count[2] = { 0, UINT32_MAX }, best = 0;
+    bool longs[2];
+    if (sure >= EXL2__GRAMMAR_VOCAB_SHORT) {
+        exl2__grammar_mask_list(m, w, 0, true, sure);
+        return true;
+    }
+    for (uint32_t i = 0; i < 2 && (i == 0 || count[0] > EXL2__GRAMMAR_MASK_EACH); i++) {
+        stay[i] = exl2__grammar_mask_line(m, w, i, &restless[i], &longs[i]);
+        count[i] = exl2__grammar_mask_list(m, w, restless[i], longs[i], sure);
+        best = count[1] < count[0];
+    }
+    if (count[best] > m->vocab->vocab->id_count / EXL2__GRAMMAR_MASK_RESTLESS) {
+        return false;
+    }
+    if (!best && count[1] != UINT32_MAX) {
+        exl2__grammar_mask_list(m, w, restless[0], longs[0], sure);
+    }
+    exl2__grammar_mask_clear(m, w, stay[best], sure);
+    return true;
+}
+
+/* Characters of the longest TEXT token whose bit is set; UINT32_MAX: more than SHORT. */
+EXL2__PRIVATE uint32_t exl2__grammar_mask_longest(const exl2__grammar_mask *m, const uint32_t *bits)
+{
+    const exl2__grammar_vocab *v = m->vocab;
+    const uint32_t *all = v->masks[EXL2__GRAMMAR_VOCAB_LENGTHS - 1];
+    uint32_t lengths = 0;
+    for (uint32_t i = 0; i < v->words; i++) {
+        for (; bits[i] & all[i] & ~(lengths ? v->masks[lengths - 1][i] : 0); lengths++) {
+        }
+    }
+    return lengths > EXL2__GRAMMAR_VOCAB_SHORT ? UINT32_MAX : lengths;
+}
+
+/* Begins to check the bits of what factors allow. */
+EXL2__PRIVATE void exl2__grammar_mask_begin_check(exl2__grammar_mask *m, exl2__grammar_mask_walk *w, uint32_t state,
+                                                  uint32_t left, uint32_t *bits)
+{
+    const exl2__grammar_vocab *v = m->vocab;
+    const uint32_t *all = v->masks[EXL2__GRAMMAR_VOCAB_LENGTHS - 1];
+    uint32_t others = 0, any = 0;
+    *w = (exl2__grammar_mask_walk){ .path = { state }, .left = left, .needs = m->bounds[state].needs, .bits = bits,
+                                    .checks = true, .range_count = 1, .shapes_end = v->shapes.count };
+    w->due = m->bits + (size_t)(m->slot_count + (w == &m->part ? 3 : 4)) * v->words;
+    if (exl2__grammar_mask_sure(m, w, state, false) >= v->longest) {
+        w->range = 1; /* no token leads to a dead end */
+        return;
+    }
+    uint32_t sure = exl2__grammar_mask_sure(m, w, state, true), block[EXL2__GRAMMAR_VOCAB_BLOCK];
+    for (uint32_t i = 0; i < v->words; i += EXL2__GRAMMAR_VOCAB_BLOCK) {
+        any |= exl2__grammar_mask_unsure(m, bits, sure, i, block);
+        for (uint32_t n = 0; n < EXL2__GRAMMAR_VOCAB_BLOCK; n++) {
+            block[n] = bits[i + n] & ~all[i + n];
+        }
+        others += exl2__grammar_mask_count(block);
+    }
+    bool each = others <= EXL2__GRAMMAR_MASK_EACH, lists = !any || exl2__grammar_mask_by_lengths(m, w, sure);
+    w->longest = lists ? 0 : exl2__grammar_mask_longest(m, bits);
+    w->node = lists ? v->shapes.text_count : 0;
+    w->shapes_end = each ? v->shapes.text_count : v->shapes.count;
+    w->word = (lists && any) || each ? 0 : v->words;
+    for (uint32_t i = 0; i < v->words && each; i++) {
+        w->due[i] = (lists && any ? w->due[i] : 0) | (bits[i] & ~all[i]);
+    }
+}
+
 /* Follows a token of which `from` bytes have led to the state, and clears its bit if it may not come. Returns how many
    bytes it has followed. */
 static inline uint32_t exl2__grammar_mask_check_one(exl2__grammar_mask *m, const exl2__grammar_mask_walk *w,
                                                     uint32_t state, uint32_t from, uint32_t id)
 {
-    size_t bytes;
+    const exl2__grammar_state_one *states = m->states.states;
+    const uint8_t *class_of = m->states.link->class_of;
+    size_t bytes, i = from;
     bool special;
     const char *text = exl2__vocab_piece(m->vocab->vocab, (exl2_token)id, &bytes, &special);
-    uint32_t next = exl2__grammar_state_next(&m->states, state, text + from, bytes - from);
-    bool stays = next != EXL2__GRAMMAR_STATE_DEAD && m->states.states[next].tokens <= w->left;
+    for (; i < bytes && state != EXL2__GRAMMAR_STATE_DEAD; i++) {
+        state = m->states.pool[states[state].row + class_of[(uint8_t)text[i]]];
+    }
+    bool stays = state != EXL2__GRAMMAR_STATE_DEAD && states[state].tokens <= w->left;
     w->bits[id / 32] &= stays ? UINT32_MAX : ~(1u << id % 32);
-    return (uint32_t)bytes - from;
+    return (uint32_t)i - from;
 }
 
 /* Checks a shape whose bytes lead to different states, and those below it: each token of the shape by itself. Returns
@@ -233,14 +441,17 @@ static inline uint32_t exl2__grammar_mask_check_node(exl2__grammar_mask *m, exl2
     return 1 + cleared / EXL2__GRAMMAR_MASK_CLEARED;
 }
 
-/* Checks the tokens of a word of bits that are not TEXT. Returns how much that costs. */
-static inline uint32_t exl2__grammar_mask_check_word(exl2__grammar_mask *m, exl2__grammar_mask_walk *w, uint32_t word)
+/* Follows the listed tokens of the next word that has some. Returns how much that costs. */
+static inline uint32_t exl2__grammar_mask_check_word(exl2__grammar_mask *m, exl2__grammar_mask_walk *w)
 {
-    uint32_t followed = 0, rest = w->bits[word] & ~m->vocab->masks[EXL2__GRAMMAR_VOCAB_LENGTHS - 1][word];
-    for (; rest; rest &= rest - 1) {
+    uint32_t followed = 0, word = w->word, words = m->vocab->words;
+    while (word < words && !w->due[word]) {
+        word++;
+    }
+    for (uint32_t rest = word < words ? w->due[word] : 0; rest; rest &= rest - 1) {
         followed += exl2__grammar_mask_check_one(m, w, w->path[0], 0, word * 32 + exl2__lowest_bit(rest));
     }
-    w->node++;
+    w->word = word < words ? word + 1 : words;
     return followed;
 }
 
@@ -248,14 +459,12 @@ static inline uint32_t exl2__grammar_mask_check_word(exl2__grammar_mask *m, exl2
    text. most: about so many nodes. */
 EXL2__PRIVATE void exl2__grammar_mask_check(exl2__grammar_mask *m, exl2__grammar_mask_walk *w, uint32_t most)
 {
-    uint32_t text_count = m->vocab->shapes.text_count, visited = 0;
-    uint32_t end = w->each ? text_count + m->vocab->words : m->vocab->shapes.count;
-    while (w->node < end && visited < most) {
-        bool word = w->each && w->node >= text_count;
-        visited += word ? exl2__grammar_mask_check_word(m, w, w->node - text_count)
-            : exl2__grammar_mask_check_node(m, w);
+    uint32_t visited = 0;
+    while (w->range == 0 && visited < most) {
+        visited += w->word < m->vocab->words ? exl2__grammar_mask_check_word(m, w)
+            : w->node < w->shapes_end ? exl2__grammar_mask_check_node(m, w) : 0;
+        w->range = w->word == m->vocab->words && w->node >= w->shapes_end;
     }
-    w->range = w->node == end;
     m->nodes += visited;
 }
 
@@ -361,8 +570,8 @@ EXL2__PRIVATE void exl2__grammar_mask_share(exl2__grammar_mask *m, exl2__grammar
 {
     uint32_t words = m->vocab->words, beyond = reach >= EXL2__GRAMMAR_VOCAB_LONG;
     const uint32_t *shared = exl2__grammar_mask_bits(m, from), *longs = m->vocab->longs[beyond];
-    *w = (exl2__grammar_mask_walk){ .path = { state }, .left = EXL2__GRAMMAR_LINK_NEVER, .needs = from->needs,
-                                    .bits = bits };
+    *w = (exl2__grammar_mask_walk){ .path = { state }, .left = EXL2__GRAMMAR_LINK_NEVER, .bits = bits };
+    w->needs = m->factor_count ? m->bounds[state].needs : from->needs;
     for (uint32_t i = 0; i < words; i++) {
         bits[i] = shared[i] & ~longs[i];
     }
@@ -396,6 +605,9 @@ EXL2__PRIVATE void exl2__grammar_mask_use_slot(exl2__grammar_mask *m, exl2__gram
 {
     *slot = (exl2__grammar_mask_slot){ w->path[0], w->needs, ++m->serial };
     m->states.states[w->path[0]].mask = (uint32_t)(slot - m->slots) + 1;
+    for (uint32_t i = 0; i < EXL2__GRAMMAR_MASK_ALIKE && m->factor_count; i++) {
+        m->alike[i][m->bounds[w->path[0]].alike[i]] = (uint16_t)(slot - m->slots + 1);
+    }
     m->slot_next = (m->slot_next + 1) % m->slot_count;
 }
 
@@ -430,12 +642,34 @@ static inline const exl2__grammar_mask_slot *exl2__grammar_mask_cached(exl2__gra
     return mask ? &m->slots[mask - 1] : NULL;
 }
 
+/* In a grammar with factors: the slot of a state that allows the same texts of up to *reach characters, the longest
+   that there is. NULL: there is none. */
+static inline const exl2__grammar_mask_slot *exl2__grammar_mask_alike(const exl2__grammar_mask *m, uint32_t state,
+                                                                      uint32_t *reach)
+{
+    static const uint32_t reaches[] = { EXL2__GRAMMAR_VOCAB_SHORT, EXL2__GRAMMAR_VOCAB_LONG, UINT32_MAX };
+    for (uint32_t i = EXL2__GRAMMAR_MASK_ALIKE; i-- > 0;) {
+        uint32_t number = m->bounds[state].alike[i], slot = m->alike[i][number];
+        uint32_t other = slot ? m->slots[slot - 1].state : 0;
+        if (other && m->bounds[other].alike[i] == number) {
+            *reach = reaches[i];
+            return &m->slots[slot - 1];
+        }
+    }
+    return NULL;
+}
+
 /* The slot with the mask of a state, for any number of tokens left; makes the mask if needed. NULL: full. */
 EXL2__COLD
 EXL2__PRIVATE const exl2__grammar_mask_slot *exl2__grammar_mask_slot_of(exl2__grammar_mask *m, uint32_t *state)
 {
     const exl2__grammar_mask_slot *slot = exl2__grammar_mask_cached(m, *state);
-    uint32_t reach = 0, base = slot ? *state : exl2__grammar_reset_state(&m->states, *state, &reach);
+    uint32_t reach = 0;
+    if (!slot && m->factor_count) {
+        slot = exl2__grammar_mask_alike(m, *state, &reach);
+        return slot && reach == UINT32_MAX ? slot : exl2__grammar_mask_new_slot(m, state, slot, reach);
+    }
+    uint32_t base = slot ? *state : exl2__grammar_reset_state(&m->states, *state, &reach);
     if (slot || base == EXL2__GRAMMAR_STATE_FULL) {
         return slot;
     }

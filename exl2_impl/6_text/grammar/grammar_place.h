@@ -13,10 +13,10 @@
    A text has a place in the common grammar (grammar_common.h) and in each of its factors. A mask is what the factors'
    masks have in common, without tokens that lead to a dead end, or to a text that cannot end within the job's tokens.
    The factors' masks are shared by all jobs, and by states that differ in counts, which the common grammar's states do
-   not know of. Its own walk is faster where few tokens may begin, or where most would be followed one by one. */
+   not know of. Its own walk is faster where few tokens may begin. A mask far from the end of the tokens serves all
+   states after which the same texts may follow (grammar_alike.h), and those of tokens up to a length. */
 
-#define EXL2__GRAMMAR_MASK_FEW 8u  /* part of all nodes */
-#define EXL2__GRAMMAR_MASK_SURE 5u /* characters; about half of all tokens have more */
+#define EXL2__GRAMMAR_MASK_FEW 8u /* part of all nodes */
 
 /* Whether some text that may follow, in a grammar with factors, needs more tokens than may follow the next one. */
 static inline bool exl2__grammar_mask_is_close(const exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
@@ -25,23 +25,11 @@ static inline bool exl2__grammar_mask_is_close(const exl2__grammar_mask *m, cons
     return m->factor_count && m->bounds[place->state].needs > after;
 }
 
-/* Whether the factors' masks are used: where many tokens may begin, and not most of them must be checked one by one. */
-static inline bool exl2__grammar_mask_by_factors(const exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
-                                                 uint32_t after)
+/* Whether the factors' masks are used: where many tokens may begin. */
+static inline bool exl2__grammar_mask_by_factors(const exl2__grammar_mask *m, const exl2__grammar_mask_place *place)
 {
-    if (!m->factor_count) {
-        return false;
-    }
-    const exl2__grammar_mask_bound *bound = &m->bounds[place->state];
-    bool few = bound->nodes <= m->vocab->begin[EXL2__GRAMMAR_VOCAB_GROUPS] / EXL2__GRAMMAR_MASK_FEW;
-    bool sure = bound->needs <= after && bound->text >= EXL2__GRAMMAR_MASK_SURE;
-    return !few && (sure || !bound->mixed);
-}
-
-/* Whether no token leads to a dead end. */
-static inline bool exl2__grammar_mask_is_open(const exl2__grammar_mask *m, const exl2__grammar_mask_place *place)
-{
-    return m->bounds[place->state].reach >= m->vocab->longest;
+    return m->factor_count
+        && m->bounds[place->state].nodes > m->vocab->begin[EXL2__GRAMMAR_VOCAB_GROUPS] / EXL2__GRAMMAR_MASK_FEW;
 }
 
 /* What the factors' masks have in common [words]; NULL: a factor is full. */
@@ -65,13 +53,15 @@ EXL2__PRIVATE const uint32_t *exl2__grammar_mask_common(exl2__grammar_mask *m, e
         m->common[k] = slot->serial;
         factors[k] = exl2__grammar_mask_bits(f, slot);
     }
-    for (uint32_t i = 0; i < words && !same; i++) {
-        bits[i] = factors[0][i] & factors[1][i];
-    }
-    for (uint32_t k = 2; k < m->factor_count && !same; k++) {
-        for (uint32_t i = 0; i < words; i++) {
-            bits[i] &= factors[k][i];
+    for (uint32_t i = 0; i < words && !same; i += EXL2__GRAMMAR_VOCAB_BLOCK) {
+        uint32_t block[EXL2__GRAMMAR_VOCAB_BLOCK];
+        memcpy(block, factors[0] + i, sizeof block);
+        for (uint32_t k = 1; k < m->factor_count; k++) {
+            for (uint32_t n = 0; n < EXL2__GRAMMAR_VOCAB_BLOCK; n++) {
+                block[n] &= factors[k][i + n];
+            }
         }
+        memcpy(bits + i, block, sizeof block);
     }
     m->common_live = true;
     return bits;
@@ -96,12 +86,9 @@ EXL2__PRIVATE bool exl2__grammar_mask_copy_common(exl2__grammar_mask *m, exl2__g
 EXL2__PRIVATE const uint32_t *exl2__grammar_mask_factored(exl2__grammar_mask *m, exl2__grammar_mask_place *place)
 {
     exl2__grammar_mask_walk w;
-    if (exl2__grammar_mask_is_open(m, place)) {
-        return exl2__grammar_mask_common(m, place);
-    }
-    const exl2__grammar_mask_slot *made = exl2__grammar_mask_cached(m, place->state);
-    if (made) {
-        return exl2__grammar_mask_bits(m, made);
+    uint32_t reach;
+    if (m->states.states[place->state].mask || exl2__grammar_mask_alike(m, place->state, &reach)) {
+        return exl2__grammar_mask_bits(m, exl2__grammar_mask_slot_of(m, &place->state));
     }
     exl2__grammar_mask_slot *slot = exl2__grammar_mask_free_slot(m, 0);
     uint32_t *bits = exl2__grammar_mask_bits(m, slot);
@@ -168,7 +155,7 @@ EXL2__PRIVATE exl2_result exl2__grammar_mask_get(exl2__ctx *c, exl2__grammar_mas
     uint32_t *exact = m->bits + (size_t)m->slot_count * words;
     *may_end = m->states.states[place->state].may_end;
     m->stuck = false;
-    if (exl2__grammar_mask_by_factors(m, place, after)) {
+    if (exl2__grammar_mask_by_factors(m, place)) {
         *bits = exl2__grammar_mask_is_close(m, place, after) ? exl2__grammar_mask_factored_close(m, place, after)
             : exl2__grammar_mask_factored(m, place);
         return !*bits ? exl2__grammar_mask_full(c)
@@ -177,7 +164,7 @@ EXL2__PRIVATE exl2_result exl2__grammar_mask_get(exl2__ctx *c, exl2__grammar_mas
     for (int tries = 0; tries < 2; tries++) {
         bool close = exl2__grammar_mask_is_close(m, place, after);
         const exl2__grammar_mask_slot *slot = close ? NULL : exl2__grammar_mask_slot_of(m, &place->state);
-        bool far_from_end = slot && slot->needs <= after;
+        bool far_from_end = slot && (m->factor_count || slot->needs <= after); /* with factors it is not close */
         bool parts = m->part_live && m->part_done && m->part.left == after && m->part.path[0] == place->state;
         *bits = far_from_end ? exl2__grammar_mask_bits(m, slot) : parts ? m->part.bits : exact;
         if (far_from_end
@@ -213,6 +200,15 @@ typedef struct exl2__grammar_mask_lack {
     uint32_t reach;
 } exl2__grammar_mask_lack;
 
+/* The mask is made from that of a state that allows the same texts, up to a length. false: there is none. */
+EXL2__PRIVATE bool exl2__grammar_mask_lacks_alike(const exl2__grammar_mask *m, exl2__grammar_mask_lack *lack)
+{
+    bool made = m->states.states[lack->state].mask > 0;
+    lack->from = made ? NULL : exl2__grammar_mask_alike(m, lack->state, &lack->reach);
+    lack->state = made || (lack->from && lack->reach == UINT32_MAX) ? 0 : lack->state;
+    return made || lack->from;
+}
+
 /* For a state that has no factors. */
 EXL2__PRIVATE exl2__grammar_mask_lack exl2__grammar_mask_lacks_own(exl2__grammar_mask *m, uint32_t state,
                                                                    uint32_t after)
@@ -241,20 +237,20 @@ EXL2__PRIVATE exl2__grammar_mask_lack exl2__grammar_mask_lacks(exl2__grammar_mas
     uint32_t after = left ? left - 1 : 0, state = place->state;
     exl2__grammar_mask_lack lack = { .in = m, .at = state, .state = state, .left = after };
     bool close = exl2__grammar_mask_is_close(m, place, after);
-    if (!exl2__grammar_mask_by_factors(m, place, after)) {
-        return close ? lack : exl2__grammar_mask_lacks_own(m, state, after);
+    if (!m->factor_count) {
+        return exl2__grammar_mask_lacks_own(m, state, after);
     }
-    bool open = !close && exl2__grammar_mask_is_open(m, place);
-    bool made = !close && !open && m->states.states[state].mask > 0;
-    for (uint32_t k = 0; k < m->factor_count && !made; k++) {
+    lack.left = close ? after : EXL2__GRAMMAR_LINK_NEVER;
+    if ((!close && exl2__grammar_mask_lacks_alike(m, &lack)) || !exl2__grammar_mask_by_factors(m, place)) {
+        return lack;
+    }
+    for (uint32_t k = 0; k < m->factor_count; k++) {
         exl2__grammar_mask_lack other = exl2__grammar_mask_lacks_own(m->factors[k], place->of[k],
                                                                      EXL2__GRAMMAR_LINK_NEVER);
         if (other.state) {
             return other;
         }
     }
-    lack.state = made || open ? 0 : state;
-    lack.left = close ? after : EXL2__GRAMMAR_LINK_NEVER;
     lack.common = true;
     return lack;
 }
@@ -272,7 +268,7 @@ EXL2__PRIVATE uint32_t exl2__grammar_mask_check_cost(exl2__grammar_mask *m, cons
     uint32_t shapes = m->vocab->shapes.count + m->vocab->vocab->id_count / EXL2__GRAMMAR_MASK_CLEARED;
     uint32_t nodes = exl2__grammar_mask_nodes(m, lack->at, only_long ? EXL2__GRAMMAR_VOCAB_TEXT32
                                               : EXL2__GRAMMAR_VOCAB_TEXT4);
-    return only_long || bound->mixed ? nodes : exl2__min32(nodes, shapes);
+    return only_long ? nodes : exl2__min32(nodes, shapes);
 }
 
 /* Trie nodes of the mask that the next exl2__grammar_mask_get lacks first, about; 0: it lacks none. */
@@ -509,10 +505,15 @@ EXL2__PRIVATE exl2_result exl2__grammar_mask_open_slots(exl2__ctx *c, uint64_t c
 {
     uint64_t words = m->vocab->words, each = words * 4 + sizeof *m->slots;
     m->slot_count = (uint32_t)exl2__min64(exl2__max64(cache_bytes / 2 / (each + 1), 4), 4096);
-    uint64_t bytes = exl2__align_up(m->slot_count * sizeof *m->slots, 64) + (m->slot_count + 3) * words * 4 + 64;
+    uint64_t alike = m->factor_count ? m->states.state_count * sizeof **m->alike : 0;
+    uint64_t bytes = exl2__align_up(m->slot_count * sizeof *m->slots, 64) + (m->slot_count + 5) * words * 4
+                   + EXL2__GRAMMAR_MASK_ALIKE * exl2__align_up(alike, 64) + 64;
     EXL2__TRY(exl2__arena_open(c, &m->memory, bytes, EXL2_MEM_GENERAL));
     m->slots = (exl2__grammar_mask_slot *)exl2__arena_alloc_zeroed(&m->memory, m->slot_count * sizeof *m->slots);
-    m->bits = (uint32_t *)exl2__arena_alloc(&m->memory, (m->slot_count + 3) * words * 4);
+    m->bits = (uint32_t *)exl2__arena_alloc(&m->memory, (m->slot_count + 5) * words * 4);
+    for (uint32_t i = 0; i < EXL2__GRAMMAR_MASK_ALIKE; i++) {
+        m->alike[i] = (uint16_t *)exl2__arena_alloc_zeroed(&m->memory, alike);
+    }
     return EXL2_OK;
 }
 

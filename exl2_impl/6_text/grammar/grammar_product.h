@@ -366,6 +366,17 @@ static inline bool exl2__grammar_product_divides(exl2__grammar_product_multiple 
     return of.multiple == 0 || (item < exl2__grammar_product_begins(of) && item % of.multiple == 0);
 }
 
+/* Is the tuple that follows the last place's tuple in `tuples` that of the place? */
+static inline bool exl2__grammar_product_is_at(const exl2__grammar_product *w, uint32_t place)
+{
+    uint32_t width = exl2__grammar_product_width(w), i = 0;
+    const uint32_t *tuple = w->tuples + (size_t)w->place_count * width, *other = w->tuples + (size_t)place * width;
+    while (i < width && tuple[i] == other[i]) {
+        i++;
+    }
+    return i == width;
+}
+
 /* The place for the tuple that follows the last place's tuple in `tuples`, found or made. */
 EXL2__PRIVATE uint32_t exl2__grammar_product_place_of(exl2__grammar_product *w)
 {
@@ -439,12 +450,12 @@ EXL2__PRIVATE void exl2__grammar_product_add_edge(exl2__grammar_product *w, uint
 }
 
 /* Writes the tuple after one byte, following the last place's tuple in `tuples`. false: no text has this byte here. */
-EXL2__PRIVATE bool exl2__grammar_product_step(exl2__grammar_product *w, const uint32_t *tuple,
+static inline bool exl2__grammar_product_step(exl2__grammar_product *w, const uint32_t *tuple,
                                               const uint32_t *const *rows, uint32_t byte)
 {
-    uint32_t *to = w->tuples + (size_t)w->place_count * exl2__grammar_product_width(w);
-    for (uint32_t i = 0; i < w->count; i++) {
-        const exl2__grammar_product_part *part = &w->parts[i];
+    uint32_t *to = w->tuples + (size_t)w->place_count * exl2__grammar_product_width(w), count = w->count;
+    const exl2__grammar_product_part *part = w->parts;
+    for (uint32_t i = 0; i < count; i++, part++) {
         to[i] = rows[i] ? rows[i][part->link.class_of[byte]] : EXL2__GRAMMAR_STATE_DEAD;
         if (to[i] == EXL2__GRAMMAR_STATE_DEAD && part->role == EXL2__GRAMMAR_PRODUCT_MUST) {
             return false;
@@ -461,7 +472,7 @@ EXL2__PRIVATE bool exl2__grammar_product_step(exl2__grammar_product *w, const ui
 EXL2__PRIVATE void exl2__grammar_product_add_edges(exl2__grammar_product *w, uint32_t from)
 {
     const uint32_t *rows[EXL2__GRAMMAR_PRODUCT_PARTS_MAX];
-    uint32_t width = exl2__grammar_product_width(w);
+    uint32_t width = exl2__grammar_product_width(w), last = EXL2__GRAMMAR_PRODUCT_NONE, checked = 0;
     for (uint32_t i = 0; i < w->count; i++) {
         uint32_t state = w->tuples[(size_t)from * width + i];
         rows[i] = state ? exl2__grammar_state_row(&w->parts[i].states, state) : NULL;
@@ -471,9 +482,15 @@ EXL2__PRIVATE void exl2__grammar_product_add_edges(exl2__grammar_product *w, uin
         }
     }
     w->places[from].edges = w->edge_count;
-    for (uint32_t byte = 0; byte < 256 && exl2__grammar_product_room(w); byte = w->borders[byte]) {
+    for (uint32_t byte = 0; byte < 256; byte = w->borders[byte]) {
+        if (w->place_count >= checked && !exl2__grammar_product_room(w)) {
+            return;
+        }
+        checked = w->place_count + 1;
         if (exl2__grammar_product_step(w, w->tuples + (size_t)from * width, rows, byte)) {
-            exl2__grammar_product_add_edge(w, from, exl2__grammar_product_place_of(w), byte, w->borders[byte] - 1u);
+            bool same = last != EXL2__GRAMMAR_PRODUCT_NONE && exl2__grammar_product_is_at(w, last);
+            last = same ? last : exl2__grammar_product_place_of(w);
+            exl2__grammar_product_add_edge(w, from, last, byte, w->borders[byte] - 1u);
         }
     }
 }

@@ -1,7 +1,7 @@
 /* grammar_vocab.h: a model's tokens as byte tries, one trie per group. A group says what its tokens are inside a JSON
    string. With it goes a trie of the tokens' shapes. The table is built once per model.
    takes: a vocabulary, which must outlive the table.
-   gives: exl2__grammar_vocab, exl2__grammar_vocab_open, _close, _find, _hash; exl2__grammar_vocab_maker and
+   gives: exl2__grammar_vocab, exl2__grammar_vocab_open, _close, _find, _hash, _kind; exl2__grammar_vocab_maker and
           _make_begin, _make_slice, _make_end, which work in slices.
    owns:  one block, from open to close; a list of tokens until _make_end. */
 #ifndef EXL2__GRAMMAR_VOCAB_H
@@ -15,6 +15,8 @@
 #define EXL2__GRAMMAR_VOCAB_FIND_MAX 16u   /* bytes of the longest token that _find can find */
 #define EXL2__GRAMMAR_VOCAB_SHORT 16u      /* most characters of a short TEXT token */
 #define EXL2__GRAMMAR_VOCAB_LONG 32u       /* most characters of a token in group TEXT32 */
+#define EXL2__GRAMMAR_VOCAB_CHARS 31u   /* kinds of characters: exl2__grammar_vocab_kind */
+#define EXL2__GRAMMAR_VOCAB_BLOCK 16u   /* words of masks that are computed at once, so that compilers use vectors */
 #define EXL2__GRAMMAR_VOCAB_LENGTHS 18u    /* length classes of TEXT: 1, 2 ... SHORT characters; up to LONG; more */
 
 /* TEXT tokens consist of whole characters that a JSON string holds unescaped; they are most of a vocabulary, and they
@@ -45,11 +47,12 @@ typedef struct exl2__grammar_vocab {
     exl2__grammar_vocab_node *nodes;
     uint32_t begin[EXL2__GRAMMAR_VOCAB_GROUPS + 1];
     uint32_t *masks[EXL2__GRAMMAR_VOCAB_LENGTHS]; /* [words] TEXT tokens up to each length class */
+    uint32_t *with[EXL2__GRAMMAR_VOCAB_CHARS]; /* [words] TEXT tokens with characters of each kind */
     uint32_t *longs[2];  /* [words] tokens of the groups from TEXT32 on; tokens of the groups from TEXT on */
     exl2__grammar_shapes shapes; /* the same tokens by the shapes of their texts */
     uint32_t longest;    /* bytes of the longest token */
     uint32_t *slots, slot_mask;                   /* hash table of tokens up to FIND_MAX bytes: id + 1 */
-    uint32_t words;                               /* words of a mask: one bit per id, 32 bits per word */
+    uint32_t words;                               /* words of a mask: one bit per id, 32 bits per word; whole blocks */
     exl2__arena memory;
 } exl2__grammar_vocab;
 
@@ -59,6 +62,14 @@ typedef struct exl2__grammar_vocab_item {
     uint32_t id;
     uint8_t bytes, group, length;
 } exl2__grammar_vocab_item;
+
+/* The kind of a TEXT character that has this byte, an index into exl2__grammar_vocab.with: each of a to z, A to Z,
+   digits, space, the rest of ASCII, all others. */
+static inline uint32_t exl2__grammar_vocab_kind(uint8_t byte)
+{
+    return byte >= 'a' && byte <= 'z' ? byte - 97u : byte >= 'A' && byte <= 'Z' ? 26u
+         : byte >= '0' && byte <= '9' ? 27u : byte == ' ' ? 28u : byte < 0x80 ? 29u : 30u;
+}
 
 /* *length: for TEXT tokens the index into `masks` plus 1, otherwise 0. */
 EXL2__PRIVATE uint8_t exl2__grammar_vocab_group_of(const char *text, size_t bytes, uint8_t *length)
@@ -225,6 +236,9 @@ EXL2__PRIVATE void exl2__grammar_vocab_layout(exl2__grammar_vocab_maker *m, exl2
         uint32_t **mask = i < EXL2__GRAMMAR_VOCAB_LENGTHS ? &v->masks[i] : &v->longs[i - EXL2__GRAMMAR_VOCAB_LENGTHS];
         *mask = (uint32_t *)exl2__arena_alloc(a, (uint64_t)v->words * sizeof(uint32_t));
     }
+    for (uint32_t i = 0; i < EXL2__GRAMMAR_VOCAB_CHARS; i++) {
+        v->with[i] = (uint32_t *)exl2__arena_alloc(a, (uint64_t)v->words * sizeof(uint32_t));
+    }
     exl2__grammar_shapes_make_layout(&m->shapes, m->count, a, &v->shapes);
 }
 
@@ -275,6 +289,9 @@ EXL2__PRIVATE void exl2__grammar_vocab_add(exl2__grammar_vocab_maker *m, const e
     uint32_t bit = 1u << item->id % 32, word = item->id / 32;
     if (item->length) {
         v->masks[item->length - 1][word] |= bit;
+    }
+    for (uint32_t i = 0; i < item->bytes && item->length; i++) {
+        v->with[exl2__grammar_vocab_kind((uint8_t)item->text[i])][word] |= bit;
     }
     v->longs[0][word] |= item->group >= EXL2__GRAMMAR_VOCAB_TEXT32 ? bit : 0;
     v->longs[1][word] |= item->group >= EXL2__GRAMMAR_VOCAB_TEXT ? bit : 0;
@@ -360,7 +377,7 @@ EXL2__PRIVATE exl2_result exl2__grammar_vocab_make_begin(exl2__grammar_vocab_mak
     m->c = c;
     m->v = v;
     v->vocab = vocab;
-    v->words = exl2__bit_words(vocab->id_count);
+    v->words = (uint32_t)exl2__align_up(exl2__bit_words(vocab->id_count), EXL2__GRAMMAR_VOCAB_BLOCK);
     EXL2__TRY(exl2__alloc(c, (uint64_t)vocab->id_count * sizeof *m->items, 8, EXL2_MEM_GENERAL, &items));
     m->items = (exl2__grammar_vocab_item *)items;
     return exl2__grammar_shapes_make_begin(&m->shapes, c, vocab->id_count);
