@@ -61,8 +61,16 @@
     (1024u + EXL2K_EXL3_WG_STAGES(outputs) * (EXL2K_EXL3_WG_SLOT(tile_rows, outputs) + 16u) +    \
      EXL2K_EXL3_WARPS * EXL2K_EXL3_RING(EXL2K_EXL3_RATE_MAX))
 #define EXL2K_EXL3_GEMM_SHARED (EXL2K_EXL3_GEMM_ROWS * EXL2K_EXL3_PITCH * 4)
+/* 17 to 64 rows of sampled tokens: a stage has the inputs and tiles of a block, for `rows` rows, which are 32 or 64. */
+#define EXL2K_EXL3_CROWD_ROWS 64
+#define EXL2K_EXL3_CROWD_STAGES 4u
+#define EXL2K_EXL3_CROWD_AHEAD 2u /* stages on their way */
+#define EXL2K_EXL3_CROWD_WORDS(rate) ((rate) * 1024u)
+#define EXL2K_EXL3_CROWD_SHARED(rows, rate) \
+    (EXL2K_EXL3_CROWD_STAGES * ((rows) * 256u + EXL2K_EXL3_CROWD_WORDS(rate) + 16u))
 
 enum { EXL2K_EXL3_STORE, EXL2K_EXL3_RESIDUAL, EXL2K_EXL3_ACT };
+enum { EXL2K_EXL3_BY_ROWS, EXL2K_EXL3_TILES, EXL2K_EXL3_FRAGMENTS }; /* orders of transformed inputs */
 enum { EXL2K_EXL3_3INST, EXL2K_EXL3_MCG, EXL2K_EXL3_MUL1 }; /* codebooks */
 
 typedef struct exl2k_exl3_part {
@@ -104,15 +112,19 @@ typedef struct exl2k_exl3_args {
     exl2k_f32 act_limit;    /* of EXL2K_ACT_CLAMPED */
 } exl2k_exl3_args;
 
-/* Writes H (x suh) of every part, with the inputs in the order of exl2k_exl3_place, or (tiles) as the stages of
-   products by wgmma have them: of each 128 rows fp16 [blocks * 2, 128, 64], where piece p (8 inputs) of row i lies at
-   place p ^ (i % 8). Grid: blocks / 8 rounded up, rotated_rows * parts; rows from `rows` on become 0. */
+/* Writes H (x suh) of every part, in one of these orders:
+     BY_ROWS    the inputs of a row in the order of exl2k_exl3_place;
+     TILES      as the stages of products by wgmma have them: of each 128 rows fp16 [blocks * 2, 128, 64], where piece p
+                (8 inputs) of row i lies at place p ^ (i % 8);
+     FRAGMENTS  as the stages of products of 17 to 64 rows have them: fp16 [parts, blocks, rotated_rows / 8, 4, 8, 32],
+                32 inputs of 8 rows in the order of exl2k_exl3_place.
+   Grid: blocks / 8 rounded up, rotated_rows * parts; rows from `rows` on become 0. */
 typedef struct exl2k_exl3_rotate_args {
     exl2k_u64 suh[EXL2K_EXL3_PARTS];
     exl2k_u64 x, rotated;
     exl2k_u64 rows_at;
     exl2k_u32 rows, before, rotated_rows, in, blocks, x_pitch;
-    exl2k_u32 tiles, unused;
+    exl2k_u32 order, unused;
 } exl2k_exl3_rotate_args;
 
 /* Writes rows of a trellis embedding into the residual, times `scale`, before exl2k_embed. A row of the table has ceil(

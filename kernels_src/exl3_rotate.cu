@@ -19,7 +19,14 @@ exl2k_exl3_rotate(const __grid_constant__ exl2k_exl3_rotate_args a)
         pairs = exl2k_exl3_input(a.x + (u64)row * a.x_pitch * 2, a.suh[part], block, a.in, lane);
     }
     u32 k = block * EXL2K_EXL3_BLOCK + 4 * lane;
-    if (a.tiles) {
+    if (a.order == EXL2K_EXL3_FRAGMENTS) {
+        u64 to = a.rotated + (u64)(part * a.blocks + block) * a.rotated_rows * 256 + row / 8 * 2048 + row % 8 * 64;
+        u32 at = k % EXL2K_EXL3_BLOCK / 32 * 512 + exl2k_exl3_place(k % 32);
+        exl2k_store(to + at, pairs.x);
+        exl2k_store(to + (at ^ 16), pairs.y);
+        return;
+    }
+    if (a.order == EXL2K_EXL3_TILES) {
         u64 stage = (u64)(blockIdx.y / 128 * a.blocks * 2 + k / EXL2K_EXL3_STEP) * EXL2K_EXL3_WG_INPUTS;
         u32 at = blockIdx.y % 128 * 128 + (k % EXL2K_EXL3_STEP / 8 ^ blockIdx.y % 8) * 16 + k % 8 * 2;
         exl2k_store2(a.rotated + stage + at, pairs.x, pairs.y);

@@ -12,7 +12,10 @@
 
 #define ROWS 130 /* of inputs */
 
-static rig_module gemv[3], gemm[3], wg[3]; /* wg: not loaded: the GPU has none */
+static rig_module gemv[3], gemm[3], crowd[3], wg[3]; /* crowd, wg: not loaded where the GPU has none */
+
+typedef enum way { MANY, FEW, CROWD } way; /* which product */
+
 static uint32_t slab_bytes; /* most shared memory of a product of few rows */
 static bool by_wg; /* products of many rows run by wgmma */
 static double worst_single, worst_half;
@@ -20,23 +23,27 @@ static double worst_single, worst_half;
 
 static uint32_t slab_bytes_max(void) { return (uint32_t)rig.shared_optin - EXL2__CUDA_EXL3_STATIC; }
 
-/* few: a->rows is at most 16, and a->splits, partial and tickets are set. Else rows are rotated first. */
-static void launch_product(exl2k_exl3_args a, bool few, uint64_t rotated)
+/* FEW, CROWD: a.rows is at most 16, 64; a.splits, partial and tickets are set. But with FEW, rows are transformed
+   first. */
+static void launch_product(exl2k_exl3_args a, way by, uint64_t rotated)
 {
-    uint32_t tile_rows = exl2__cuda_exl3_tile_rows(by_wg, a.rows);
+    bool few = by == FEW;
+    uint32_t tile_rows = by == CROWD ? exl2__cuda_exl3_crowd_rows(a.rows) : exl2__cuda_exl3_tile_rows(by_wg, a.rows);
     a.rotated = rotated;
     a.rotated_rows = (uint32_t)exl2__align_up(a.rows, tile_rows);
     if (!few) {
         exl2k_exl3_rotate_args r = { .x = a.x, .rotated = rotated, .rows_at = a.rows_at, .rows = a.rows,
                                      .before = a.before, .rotated_rows = a.rotated_rows, .in = a.in,
-                                     .blocks = a.blocks, .x_pitch = a.x_pitch, .tiles = by_wg };
+                                     .blocks = a.blocks, .x_pitch = a.x_pitch,
+                                     .order = by == CROWD ? EXL2K_EXL3_FRAGMENTS
+                                              : by_wg ? EXL2K_EXL3_TILES : EXL2K_EXL3_BY_ROWS };
         for (uint32_t i = 0; i < a.parts; i++) {
             r.suh[i] = a.part[i].suh;
         }
         rig_launch(&rotate, "exl2k_exl3_rotate", (uint32_t)exl2__div_up(a.blocks, EXL2K_EXL3_WARPS),
                    a.rotated_rows * a.parts, EXL2K_EXL3_THREADS, 0, &r, sizeof r);
     }
-    bool pair = !few && a.kind == EXL2K_EXL3_ACT && a.parts == 2;
+    bool pair = by == MANY && a.kind == EXL2K_EXL3_ACT && a.parts == 2;
     for (a.first = 0; a.first < a.parts; a.first += a.count) {
         exl2k_exl3_args one = a;
         a.count = one.count = pair ? 1 : exl2__cuda_exl3_run(a.part, a.first, a.parts);
@@ -46,6 +53,14 @@ static void launch_product(exl2k_exl3_args a, bool few, uint64_t rotated)
             one.scale = 1;
         }
         uint32_t book = one.part[one.first].book, strips = exl2__cuda_exl3_strips(one.part, one.first, one.count);
+        if (by == CROWD) {
+            uint32_t rate = exl2__cuda_exl3_rate(&one);
+            one.slab = EXL2K_EXL3_CROWD_WORDS(rate);
+            exl2__cuda_kernel kernel = exl2__cuda_exl3_crowd_kernel(book, a.rows);
+            rig_launch(&crowd[book], exl2__cuda_kernel_rows[kernel].function, strips, a.splits,
+                       EXL2K_EXL3_THREADS, EXL2K_EXL3_CROWD_SHARED(tile_rows, rate), &one, sizeof one);
+            continue;
+        }
         uint32_t outputs = exl2__cuda_exl3_outputs(&one, few ? 0 : tile_rows, (uint32_t)rig.sm_count);
         exl2__cuda_kernel kernel = few ? exl2__cuda_exl3_gemv(book, one.rows)
                                        : exl2__cuda_exl3_gemm(book, tile_rows, outputs);
@@ -93,7 +108,7 @@ static void bench_open(bench *b, uint32_t in, uint32_t rows)
     }
     b->x_at = rig_buffer_of(b->x, (size_t)rows * b->x_pitch * 2);
     b->out = rig_buffer_make((uint64_t)rows * b->columns * 4);
-    b->partial = rig_buffer_make((uint64_t)(b->columns + 3 * 127) / 128 * 64 * 16 * 128 * sizeof(float));
+    b->partial = rig_buffer_make((uint64_t)(b->columns + 3 * 127) / 128 * 64 * 64 * 128 * sizeof(float));
     b->tickets = rig_buffer_make(4096);
     b->rotated = rig_buffer_make((uint64_t)EXL2K_EXL3_PARTS * exl2__align_up(rows, 256) * exl2__align_up(in, 128) * 2);
     b->rows_at = rig_buffer_make(16);
@@ -115,9 +130,12 @@ static void bench_close(bench *b)
     free(b->before);
 }
 
+static const char *const way_names[] = { "many", "few", "crowd" };
+
 typedef struct shot {
     uint32_t kind, first, rows, splits, out_half; /* first: row of the inputs where the launch begins */
-    bool few, fewer;                              /* fewer: device memory says one row less than the launch has */
+    way by;
+    bool fewer; /* device memory says one row less than the launch has */
     float scale, cap;
 } shot;
 
@@ -146,7 +164,7 @@ static float *shoot(bench *b, const shot *s, uint32_t *width)
         rig_upload(b->rows_at, 0, &rows, 4);
     }
     rig_poison(b->rotated);
-    launch_product(a, s->few, b->rotated.address);
+    launch_product(a, s->by, b->rotated.address);
     size_t count = (size_t)s->rows * *width;
     float *got = take(count, 4);
     uint16_t *halves = take(count, 2);
@@ -207,7 +225,7 @@ static void check_shot(bench *b, const shot *s)
     if (!CHECK(error < 2e-3)) {
         printf("    in %u, parts %u, rate %u, book %u, kind %u, first %u, rows %u, splits %u, %s: error %.2e\n", b->in,
                b->parts, b->part[0].rate, b->part[0].book, s->kind, s->first, s->rows, s->splits,
-               s->few ? "few" : "many", error);
+               way_names[s->by], error);
     }
 }
 
@@ -224,10 +242,27 @@ static void check_alone(bench *b, shot s, uint32_t row)
     slab_bytes = slab_bytes_max();
     if (!CHECK_INT(memcmp(alone, all + (size_t)row * width, width * sizeof(float)), 0)) {
         printf("    in %u, rate %u, kind %u: row %u of %u, %s\n", b->in, b->part[0].rate, s.kind, row, s.rows,
-               s.few ? "few" : "many");
+               way_names[s.by]);
     }
     free(all);
     free(alone);
+}
+
+/* Products of 17 to 64 rows. */
+static void check_crowd(bench *b, uint32_t kind)
+{
+    static const uint32_t rows[] = { 17, 24, 32, 33, 48, 64 };
+    uint32_t blocks = (uint32_t)exl2__div_up(b->in, 128);
+    shot s = { .kind = kind, .scale = 1, .by = CROWD };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        s.rows = rows[i];
+        s.first = random_bits() % 20;
+        s.splits = i == 0 ? 1 : i == 1 ? blocks : 1 + random_bits() % blocks;
+        check_shot(b, &s);
+    }
+    check_alone(b, s, 0);
+    check_alone(b, s, 31);
+    check_alone(b, s, 63);
 }
 
 static void check_bench(bench *b)
@@ -239,7 +274,7 @@ static void check_bench(bench *b)
         if (kinds[k] == EXL2K_EXL3_RESIDUAL && b->parts != 1) {
             continue;
         }
-        shot s = { .kind = kinds[k], .scale = k == 1 ? 0.5f : 1, .few = true };
+        shot s = { .kind = kinds[k], .scale = k == 1 ? 0.5f : 1, .by = FEW };
         for (size_t i = 0; i < sizeof few / sizeof few[0]; i++) {
             s.rows = few[i];
             s.first = random_bits() % 20;
@@ -251,12 +286,15 @@ static void check_bench(bench *b)
             slab_bytes = i % 2 ? slab_bytes_max() : 48 << 10;
             check_shot(b, &s);
         }
-        s = (shot){ .kind = kinds[k], .scale = 1, .few = true, .rows = 16, .splits = 1 + random_bits() % blocks };
+        s = (shot){ .kind = kinds[k], .scale = 1, .by = FEW, .rows = 16, .splits = 1 + random_bits() % blocks };
         check_alone(b, s, 0);
         check_alone(b, s, 5);
         check_alone(b, s, 13);
         s.rows = 8;
         check_alone(b, s, 7);
+        if (crowd[0].module) {
+            check_crowd(b, kinds[k]);
+        }
         s = (shot){ .kind = kinds[k], .scale = 1, .splits = 1 };
         for (size_t i = 0; i < sizeof many / sizeof many[0]; i++) {
             s.rows = many[i];
@@ -374,9 +412,9 @@ static void check_fixture(const char *folder, uint32_t book, uint32_t rate)
     }
     rig_upload(b.x_at, 0, b.x, 2u * b.x_pitch * 2);
     memcpy(b.value, tensor(&f, "y"), 2u * m->out * sizeof(double));
-    shot s = { .kind = EXL2K_EXL3_STORE, .rows = 2, .splits = 1, .scale = 1, .few = true };
+    shot s = { .kind = EXL2K_EXL3_STORE, .rows = 2, .splits = 1, .scale = 1, .by = FEW };
     check_shot(&b, &s);
-    s.few = false;
+    s.by = MANY;
     check_shot(&b, &s);
     bench_close(&b);
     free(f.bytes);
@@ -415,6 +453,8 @@ static void check_random(uint32_t count)
 }
 
 /* ---- speed ---- */
+
+static bool no_crowd; /* 17 to 64 rows by the product of many rows */
 
 #define LAYERS 4
 #define UNITS 4
@@ -455,7 +495,8 @@ static void launch_unit(const unit *u, uint32_t rate, uint32_t book, uint32_t ro
                           .tickets = t->scratch.address, .rows = rows, .parts = u->parts, .in = u->in,
                           .blocks = u->in / 128, .x_pitch = u->in, .out_pitch = u->out[0] + u->out[1] + u->out[2],
                           .kind = u->kind, .scale = 1, .act = EXL2K_ACT_SILU };
-    a.splits = splits ? splits : exl2__cuda_exl3_splits(strips, a.blocks, (uint32_t)rig.sm_count);
+    a.splits = splits ? splits : rows > 16 ? exl2__cuda_exl3_crowd_splits(strips, a.blocks, (uint32_t)rig.sm_count)
+                                           : exl2__cuda_exl3_splits(strips, a.blocks, (uint32_t)rig.sm_count);
     for (uint32_t i = 0, column = 0; i < u->parts; column += u->out[i++]) {
         a.part[i] = (exl2k_exl3_part){ .trellis = at, .suh = t->x.address, .svh = t->x.address, .out = u->out[i],
                                        .row_tiles = u->out[i] / 16, .columns = u->out[i],
@@ -463,7 +504,8 @@ static void launch_unit(const unit *u, uint32_t rate, uint32_t book, uint32_t ro
                                        .book = book };
         at += (uint64_t)u->in * u->out[i] * rate / 16;
     }
-    launch_product(a, rows <= 16, t->rotated.address);
+    bool is_crowd = rows > 16 && rows <= 64 && crowd[book].module && !no_crowd;
+    launch_product(a, rows <= 16 ? FEW : is_crowd ? CROWD : MANY, t->rotated.address);
 }
 
 /* Median microseconds of LAYERS launches, one after the other, as a graph. */
@@ -518,7 +560,7 @@ static void track_close(track *t)
 
 static void speed(int count, char **rates, bool single)
 {
-    static const uint32_t rows[] = { 1, 8, 16, 32, 128, 2048 };
+    static const uint32_t rows[] = { 32, 64, 1, 8, 16, 17, 128, 2048 };
     static const char *const few[] = { "8", "6", "5" };
     track t = track_open();
     printf("us of a product of 8B, median of %d; TB/s of one row\n", REPEATS);
@@ -554,8 +596,10 @@ static void sweep(uint32_t rate, uint32_t rows)
     track t = track_open();
     for (uint32_t k = 0; k < UNITS; k++) {
         printf("%s, %u rows:", units[k].name, rows);
-        for (uint32_t splits = 1; splits <= 32 && splits <= units[k].in / 128; splits += splits < 4 ? 1 : splits / 4) {
-            printf("  %u %.1f", splits, time_unit(&units[k], rate, EXL2K_EXL3_MUL1, rows, &t, splits));
+        for (uint32_t splits = 1; splits <= 32 && splits <= units[k].in / 128; splits += splits < 8 ? 1 : splits / 4) {
+            if ((uint64_t)splits * (units[k].out[0] + units[k].out[1] + units[k].out[2]) * rows * 4 < 63 << 20) {
+                printf("  %u %.1f", splits, time_unit(&units[k], rate, EXL2K_EXL3_MUL1, rows, &t, splits));
+            }
         }
         printf(" us\n");
     }
@@ -591,6 +635,8 @@ int main(int argc, char **argv)
         gemv[book] = rig_load(name, NULL);
         snprintf(name, sizeof name, "exl3_gemm_%s.cu", book_names[book]);
         gemm[book] = rig_load(name, NULL);
+        snprintf(name, sizeof name, "exl3_crowd_%s.cu", book_names[book]);
+        crowd[book] = rig_exists(name) ? rig_load(name, NULL) : (rig_module){ 0 };
         snprintf(name, sizeof name, "exl3_wg_%s.cu", book_names[book]);
         wg[book] = rig_exists(name) ? rig_load(name, NULL) : (rig_module){ 0 };
     }
@@ -601,6 +647,13 @@ int main(int argc, char **argv)
         for (int i = 4; i < argc; i++) {
             sweep((uint32_t)strtoul(argv[3], NULL, 10), (uint32_t)strtoul(argv[i], NULL, 10));
         }
+    } else if (argc > 4 && strcmp(argv[2], "crowd") == 0) {
+        speed(1, argv + 3, true);
+        for (int i = 4; i < argc; i++) {
+            sweep((uint32_t)strtoul(argv[3], NULL, 10), (uint32_t)strtoul(argv[i], NULL, 10));
+        }
+        no_crowd = true;
+        speed(1, argv + 3, true);
     } else if (argc > 4 && strcmp(argv[2], "profile") == 0) {
         profile((uint32_t)strtoul(argv[3], NULL, 10), argc - 4, argv + 4);
     } else {
@@ -614,6 +667,9 @@ int main(int argc, char **argv)
         rig_unload(&gemm[book]);
         if (wg[book].module) {
             rig_unload(&wg[book]);
+        }
+        if (crowd[book].module) {
+            rig_unload(&crowd[book]);
         }
     }
     rig_close();

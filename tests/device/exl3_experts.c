@@ -482,7 +482,7 @@ static void speed_rate(uint32_t rate)
     l.x_at = rig_buffer_of(halves, (size_t)l.rows * l.x_pitch * 2);
     l.h_at = rig_buffer_make(slots * l.h_pitch * 2);
     l.out = rig_buffer_make((uint64_t)l.rows * l.hidden * 4);
-    l.partial = rig_buffer_make(exl2__cuda_exl3_partial_max(&shape, sms));
+    l.partial = rig_buffer_make(exl2__cuda_exl3_partial_max(&shape, 1, sms));
     l.tickets = rig_buffer_make(65536);
     l.scratch = rig_buffer_make(exl2__cuda_grouped_scratch_bytes(l.rows, l.active, l.count, l.hidden, l.inter, true));
     void *zeros = take((size_t)l.rows * l.hidden, 4);

@@ -12,8 +12,8 @@
 
 static const char *folder; /* of the models */
 static mixed_model mixed;  /* the model "mixed" */
-static uint32_t products, many, embeddings, experts, grouped; /* launches of EXL3 kernels; grouped: experts, many
-                                                                  rows */
+static uint32_t products, many, crowds, embeddings, experts, grouped; /* launches of EXL3 kernels; crowds: 17 to 64
+                                                                          rows; grouped: experts, many rows */
 
 /* All memory that a product with experts may touch belongs to the model. */
 static void check_experts(const exl2k_exl3_expert_args *x, bool few, uint32_t tile_rows, const unsigned grid[3])
@@ -79,6 +79,7 @@ static void run(const char *function, const void *arguments, const unsigned grid
     CHECK(!strstr(function, "_lora") || strncmp(function, "exl2k_lora_rows", 15) == 0);
     products += strncmp(function, "exl2k_exl3_gemv", 15) == 0;
     many += strncmp(function, "exl2k_exl3_gemm", 15) == 0 || strncmp(function, "exl2k_exl3_wg", 13) == 0;
+    crowds += strncmp(function, "exl2k_exl3_crowd", 16) == 0;
     embeddings += strcmp(function, "exl2k_exl3_embed") == 0;
     if (strncmp(function, "exl2k_exl3_expert", 17) == 0 && strcmp(function, "exl2k_exl3_expert_rotate") != 0) {
         bool few = strncmp(function, "exl2k_exl3_expert_", 18) != 0;
@@ -92,6 +93,14 @@ static void run(const char *function, const void *arguments, const unsigned grid
         CHECK(a->parts > 0 && a->splits > 0 && a->part[0].trellis % 256 == 0 && a->x % 8 == 0);
         check_sums(a, strncmp(function, "exl2k_exl3_gemv", 15) == 0 ? a->splits * a->rows
                       : strstr(function, "_half_") ? 128 : 0);
+    }
+    if (strncmp(function, "exl2k_exl3_crowd", 16) == 0) {
+        const exl2k_exl3_args *a = (const exl2k_exl3_args *)arguments;
+        uint32_t rows = strncmp(function + 16, "32", 2) == 0 ? 32 : 64;
+        CHECK(a->rows > 0 && a->rows <= rows && a->rotated_rows == rows && a->rows_at == 0);
+        CHECK(fake_memory(a->rotated, (uint64_t)a->parts * a->blocks * rows * 256) != NULL);
+        CHECK_INT(grid[1], a->splits);
+        check_sums(a, a->splits * a->rows);
     }
     fake_model_run(function, arguments, grid);
 }
@@ -156,6 +165,41 @@ static void test_model(const char *name, uint32_t least, bool embeds, bool spars
     CHECK(products >= least);
     CHECK(sparse ? experts >= 2 * 2 && grouped >= 2 * 3 : experts + grouped == 0);
     CHECK_INT(embeddings > 0, embeds);
+    exl2_close(e);
+    machine_end();
+}
+
+/* Passes of `count` sampled rows, as graphs or not. */
+static void test_crowd(const char *name, uint32_t count)
+{
+    exl2_engine_stats stats;
+    exl2_model_info plan;
+    exl2_model model;
+    exl2_session s[80];
+    machine_make();
+    fake.run = run;
+    fake.devices[0].arch_major = 9;
+    fake.devices[0].arch_minor = 0;
+    fake.devices[0].shared_optin = 232448;
+    crowds = 0;
+    exl2_engine *e = cuda_open();
+    exl2_model_desc d = desc_of(name, false);
+    d.batch_max = count;
+    d.cache.tokens = count * EXL2__PAGE_TOKENS;
+    CHECK_INT(exl2_model_measure(e, &d, &plan), EXL2_OK);
+    CHECK_INT(exl2_model_load(e, &d, &model), EXL2_OK);
+    exl2_stats(e, &stats);
+    CHECK_INT(plan.device_bytes, stats.device_bytes);
+    for (uint32_t i = 0; i < count; i++) {
+        CHECK_INT(exl2_session_open(e, model, &s[i]), EXL2_OK);
+        exl2_job_desc job = cuda_job(s[i], cuda_prompt, 2, 10, &cuda_said[i % 3]);
+        CHECK_INT(exl2_job_start(e, &job, NULL), EXL2_OK);
+    }
+    cuda_step_all(e, false, 0);
+    for (uint32_t i = 0; i < count; i++) {
+        cuda_expect_history(e, s[i], 2, 12);
+    }
+    CHECK(crowds >= 9); /* four products of two layers, and the head */
     exl2_close(e);
     machine_end();
 }
@@ -303,6 +347,10 @@ int main(void)
         test_model("exl3-qwen2-padded", 9, false, false, keep);
         test_model("exl3-mixtral", 3, false, true, keep); /* an `out` is dense */
     }
+    test_crowd("exl3-llama", 20);
+    test_crowd("exl3-qwen3", 40);
+    test_crowd("exl3-mixtral", 17);
+    test_crowd("exl3-llama", 64);
     test_mixed("teettet", "ettette", false, 7); /* EXL3 beside EXL2 */
     test_mixed("tdetbte", "eeetmde", false, 6); /* and dense matrices */
     test_mixed("eeetttttttmmmmmm", "tttttttmmmtttmmm", true, 3);

@@ -416,7 +416,7 @@ EXL2__PRIVATE void exl2__cuda_buffers_scratch(exl2__cuda_buffers *b, const exl2_
     b->partial = b->gemm_partial = b->exl3_partial = b->logits;
     others = exl2__max64(others, exl2__cuda_gemm_partial_max(sms));
 #if EXL2__EXL3
-    others = exl2__max64(others, exl2__cuda_exl3_partial_max(s, sms));
+    others = exl2__max64(others, exl2__cuda_exl3_partial_max(s, exl2__cuda_sampled_rows(p), sms));
 #endif
     exl2__cuda_arena_take(a, others - exl2__min64(others, a->used - begin));
 #if EXL2__EXL3

@@ -36,26 +36,49 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_launch(exl2__cuda_model *m, exl2k_exl3
     return EXL2_OK;
 }
 
-/* Many rows of a layer's matrix: their inputs are transformed first. */
+/* Transforms the inputs of `e`, in an order of EXL2K_EXL3_*, for tiles of `tile_rows` rows. */
+EXL2__PRIVATE exl2_result exl2__cuda_exl3_rotate(exl2__cuda_model *m, exl2k_exl3_args *e, uint32_t order,
+                                                 uint32_t tile_rows)
+{
+    e->rotated = m->b.exl3_rotated;
+    e->rotated_rows = (uint32_t)exl2__align_up(e->rows, tile_rows);
+    exl2k_exl3_rotate_args r = { .x = e->x, .rotated = e->rotated, .rows = e->rows, .rotated_rows = e->rotated_rows,
+                                 .in = e->in, .blocks = e->blocks, .x_pitch = e->x_pitch, .order = order };
+    for (uint32_t i = 0; i < e->parts; i++) {
+        r.suh[i] = e->part[i].suh;
+    }
+    exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(e->blocks, EXL2K_EXL3_WARPS), .y = e->rotated_rows * e->parts,
+                             .threads = EXL2K_EXL3_THREADS };
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_exl3_rotate, grid, &r);
+}
+
+/* Many rows of a layer's matrix. */
 EXL2__PRIVATE exl2_result exl2__cuda_exl3_many(exl2__cuda_model *m, exl2k_exl3_args e)
 {
     uint32_t tile_rows = exl2__cuda_exl3_tile_rows(exl2__cuda_exl3_by_wg(m->gpu), e.rows);
-    e.rotated = m->b.exl3_rotated;
-    e.rotated_rows = (uint32_t)exl2__align_up(e.rows, tile_rows);
-    exl2k_exl3_rotate_args r = { .x = e.x, .rotated = e.rotated, .rows = e.rows, .rotated_rows = e.rotated_rows,
-                                 .in = e.in, .blocks = e.blocks, .x_pitch = e.x_pitch,
-                                 .tiles = tile_rows >= 128 };
-    for (uint32_t i = 0; i < e.parts; i++) {
-        r.suh[i] = e.part[i].suh;
-    }
-    exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(e.blocks, EXL2K_EXL3_WARPS), .y = e.rotated_rows * e.parts,
-                             .threads = EXL2K_EXL3_THREADS };
-    EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_exl3_rotate, grid, &r));
+    EXL2__TRY(exl2__cuda_exl3_rotate(m, &e, tile_rows >= 128 ? EXL2K_EXL3_TILES : EXL2K_EXL3_BY_ROWS, tile_rows));
     return exl2__cuda_exl3_launch(m, e, tile_rows);
 }
 
+/* The launches of a product of 17 to 64 rows of sampled tokens. Any parts with one codebook are one. */
+EXL2__PRIVATE exl2_result exl2__cuda_exl3_crowd(exl2__cuda_model *m, exl2k_exl3_args e)
+{
+    uint32_t tile_rows = exl2__cuda_exl3_crowd_rows(e.rows);
+    EXL2__TRY(exl2__cuda_exl3_rotate(m, &e, EXL2K_EXL3_FRAGMENTS, tile_rows));
+    for (e.first = 0; e.first < e.parts; e.first += e.count) {
+        e.count = exl2__cuda_exl3_run(e.part, e.first, e.parts);
+        uint32_t rate = exl2__cuda_exl3_rate(&e), strips = exl2__cuda_exl3_strips(e.part, e.first, e.count);
+        exl2__cuda_grid grid = { .x = strips, .y = e.splits, .threads = EXL2K_EXL3_THREADS,
+                                 .shared_bytes = EXL2K_EXL3_CROWD_SHARED(tile_rows, rate) };
+        e.slab = EXL2K_EXL3_CROWD_WORDS(rate);
+        EXL2__TRY(strips ? exl2__cuda_chain(m, exl2__cuda_exl3_crowd_kernel(e.part[e.first].book, e.rows), grid, &e)
+                         : EXL2_OK);
+    }
+    return EXL2_OK;
+}
+
 /* Multiplies `rows` rows, as exl2__cuda_multiply. Norms are not folded, so the inputs are normalised, and RESIDUAL only
-   adds. The head is a product of few rows in any pass. */
+   adds. The head is a product of few rows, but in passes of many sampled rows. */
 EXL2__PRIVATE exl2_result exl2__cuda_exl3_product(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
                                                   const exl2k_gemv_args *a, uint32_t rows)
 {
@@ -78,18 +101,22 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_product(exl2__cuda_model *m, exl2__ope
     if (exl2__cuda_exl3_strips(e.part, 0, e.parts) == 0) {
         return EXL2_OK; /* the device has no columns of it */
     }
-    if (of.layer && m->pass.by_gemm) {
+    bool half = kind == EXL2__CUDA_ACT || a->out_half;
+    bool crowd = m->pass.by_gemm && !m->pass.prompts && exl2__cuda_exl3_by_wg(m->gpu);
+    if (of.layer && m->pass.by_gemm && !crowd) {
         e.rows = rows;
         return exl2__cuda_exl3_many(m, e);
     }
-    bool half = kind == EXL2__CUDA_ACT || a->out_half;
-    e.rows_at = exl2__cuda_rows_at(m);
+    if (crowd && of.layer) {
+        e.splits = w->exl3.crowd_splits;
+    }
+    e.rows_at = exl2__cuda_rows_at(m); /* 0 for many rows */
     for (uint32_t done = 0; done < rows; done += e.rows) {
-        e.rows = exl2__min32(rows - done, EXL2K_EXL3_ROWS);
+        e.rows = exl2__min32(rows - done, crowd ? EXL2K_EXL3_CROWD_ROWS : EXL2K_EXL3_ROWS);
         e.before = done;
         e.x = a->x + (uint64_t)done * e.x_pitch * 2;
         e.out = out + (uint64_t)done * e.out_pitch * (half ? 2 : 4);
-        EXL2__TRY(exl2__cuda_exl3_launch(m, e, 0));
+        EXL2__TRY(crowd ? exl2__cuda_exl3_crowd(m, e) : exl2__cuda_exl3_launch(m, e, 0));
     }
     return EXL2_OK;
 }

@@ -2,11 +2,11 @@
    among CTAs.
    takes: checked matrix descriptions; kernels_src/exl3_args.h and exl3_expert_args.h.
    gives: exl2__cuda_exl3, exl2__cuda_exl3_by_wg, exl2__cuda_exl3_bytes, exl2__cuda_exl3_strips, exl2__cuda_exl3_splits,
-          exl2__cuda_exl3_expert_splits, exl2__cuda_exl3_partial_max, exl2__cuda_exl3_tickets_max,
-          exl2__cuda_exl3_rotated_max, exl2__cuda_exl3_rate, exl2__cuda_exl3_slabs, exl2__cuda_exl3_gemv,
-          exl2__cuda_exl3_tile_rows, exl2__cuda_exl3_outputs, exl2__cuda_exl3_gemm, exl2__cuda_exl3_gemm_threads,
-          exl2__cuda_exl3_gemm_shared, exl2__cuda_exl3_run,
-          exl2__cuda_exl3_range. */
+          exl2__cuda_exl3_crowd_splits, exl2__cuda_exl3_expert_splits, exl2__cuda_exl3_partial_max,
+          exl2__cuda_exl3_tickets_max, exl2__cuda_exl3_rotated_max, exl2__cuda_exl3_rate, exl2__cuda_exl3_slabs,
+          exl2__cuda_exl3_gemv, exl2__cuda_exl3_crowd_rows, exl2__cuda_exl3_crowd_kernel, exl2__cuda_exl3_tile_rows,
+          exl2__cuda_exl3_outputs, exl2__cuda_exl3_gemm, exl2__cuda_exl3_gemm_threads, exl2__cuda_exl3_gemm_shared,
+          exl2__cuda_exl3_run, exl2__cuda_exl3_range. */
 #ifndef EXL2__CUDA_EXL3_PLAN_H
 #define EXL2__CUDA_EXL3_PLAN_H
 
@@ -23,6 +23,7 @@ typedef struct exl2__cuda_exl3 {
     exl2k_exl3_part part[EXL2K_EXL3_PARTS];
     uint32_t parts;  /* 0: another kind */
     uint32_t blocks, splits; /* splits: of products in layers; the head has one */
+    uint32_t crowd_splits;   /* the same of 17 to 64 rows of sampled tokens */
     exl2k_u64 signs; /* embedding: fp16 [rings of a row, 256]; 0: another kind */
     uint32_t bits;   /* embedding: K */
 } exl2__cuda_exl3;
@@ -45,16 +46,22 @@ static inline uint32_t exl2__cuda_exl3_strips(const exl2k_exl3_part *parts, uint
     return strips;
 }
 
-/* Splits of a product of few rows whose matrix has `strips` strips of `blocks` blocks: those whose busiest SM has least
-   to do. They depend on nothing else, as the bits of a row follow from them. A CTA costs about half a block by itself,
-   and an SM hides latencies with two or more of them. */
-EXL2__PRIVATE uint32_t exl2__cuda_exl3_splits(uint32_t strips, uint32_t blocks, uint32_t sms)
+/* What a product with splits costs besides its blocks. An SM hides latencies with two or more CTAs. */
+typedef struct exl2__cuda_exl3_costs {
+    uint32_t cta;      /* of a CTA by itself, in half blocks */
+    uint32_t one, two; /* of all of them where an SM has one or two, in eighths */
+} exl2__cuda_exl3_costs;
+
+/* Splits of a product whose matrix has `strips` strips of `blocks` blocks: those whose busiest SM has least to do. They
+   depend on nothing else, as the bits of a row follow from them. */
+EXL2__PRIVATE uint32_t exl2__cuda_exl3_splits_by(exl2__cuda_exl3_costs costs, uint32_t strips, uint32_t blocks,
+                                                 uint32_t sms)
 {
     uint32_t best = 1, most = exl2__min32(blocks, EXL2__CUDA_EXL3_SPLITS_MAX);
     uint64_t least = UINT64_MAX;
     for (uint32_t splits = 1; splits <= most; splits++) {
         uint64_t ctas = exl2__div_up((uint64_t)strips * splits, sms), each = exl2__div_up(blocks, splits);
-        uint64_t cost = ctas * (2 * each + 1) * (ctas == 1 ? 12 : ctas == 2 ? 9 : 8);
+        uint64_t cost = ctas * (2 * each + costs.cta) * (ctas == 1 ? costs.one : ctas == 2 ? costs.two : 8);
         if (splits > 1 && ctas > EXL2__CUDA_EXL3_CTAS) {
             break;
         }
@@ -64,6 +71,18 @@ EXL2__PRIVATE uint32_t exl2__cuda_exl3_splits(uint32_t strips, uint32_t blocks, 
         }
     }
     return best;
+}
+
+/* Of a product of few rows. */
+static inline uint32_t exl2__cuda_exl3_splits(uint32_t strips, uint32_t blocks, uint32_t sms)
+{
+    return exl2__cuda_exl3_splits_by((exl2__cuda_exl3_costs){ 1, 12, 9 }, strips, blocks, sms);
+}
+
+/* Of a product of 17 to 64 rows of sampled tokens, whose CTAs have more to begin and to end. */
+static inline uint32_t exl2__cuda_exl3_crowd_splits(uint32_t strips, uint32_t blocks, uint32_t sms)
+{
+    return exl2__cuda_exl3_splits_by((exl2__cuda_exl3_costs){ 4, 14, 10 }, strips, blocks, sms);
 }
 
 static inline uint64_t exl2__cuda_exl3_round(uint64_t bytes) { return exl2__align_up(bytes, EXL2__CUDA_ALIGN); }
@@ -122,10 +141,11 @@ EXL2__PRIVATE uint64_t exl2__cuda_exl3_expert_partial(const exl2__shape *s, bool
     return strips * exl2__cuda_exl3_expert_splits(s, down, sms) * EXL2K_EXL3_ROWS * s->experts.active;
 }
 
-/* Bytes of the sums of all splits. The head has one split, so that it needs none. */
-EXL2__PRIVATE uint64_t exl2__cuda_exl3_partial_max(const exl2__shape *s, uint32_t sms)
+/* Bytes of the sums of all splits. The head has one split, so that it needs none. rows: of sampled tokens in a pass. */
+EXL2__PRIVATE uint64_t exl2__cuda_exl3_partial_max(const exl2__shape *s, uint32_t rows, uint32_t sms)
 {
-    uint64_t sums = (uint64_t)exl2__max32(exl2__cuda_exl3_widest(s), EXL2__CUDA_EXL3_CTAS * sms) * EXL2K_EXL3_ROWS;
+    uint64_t sums = (uint64_t)exl2__max32(exl2__cuda_exl3_widest(s), EXL2__CUDA_EXL3_CTAS * sms);
+    sums *= rows > EXL2K_EXL3_ROWS ? EXL2K_EXL3_CROWD_ROWS : EXL2K_EXL3_ROWS;
     for (uint32_t down = 0; down < 2 && exl2__experts_any(&s->experts); down++) {
         sums = exl2__max64(sums, exl2__cuda_exl3_expert_partial(s, down, sms));
     }
@@ -182,6 +202,20 @@ static inline exl2__cuda_kernel exl2__cuda_exl3_gemv(uint32_t book, uint32_t row
         { EXL2__KERNEL_exl2k_exl3_gemv8_mul1, EXL2__KERNEL_exl2k_exl3_gemv16_mul1 },
     };
     return kernels[book][rows > 8];
+}
+
+/* Rows, with padding, of a product of 17 to 64 rows of sampled tokens. */
+static inline uint32_t exl2__cuda_exl3_crowd_rows(uint32_t rows) { return rows > 32 ? 64 : 32; }
+
+/* The kernel of such a product. */
+static inline exl2__cuda_kernel exl2__cuda_exl3_crowd_kernel(uint32_t book, uint32_t rows)
+{
+    static const exl2__cuda_kernel kernels[][2] = {
+        { EXL2__KERNEL_exl2k_exl3_crowd32_3inst, EXL2__KERNEL_exl2k_exl3_crowd64_3inst },
+        { EXL2__KERNEL_exl2k_exl3_crowd32_mcg, EXL2__KERNEL_exl2k_exl3_crowd64_mcg },
+        { EXL2__KERNEL_exl2k_exl3_crowd32_mul1, EXL2__KERNEL_exl2k_exl3_crowd64_mul1 },
+    };
+    return kernels[book][rows > 32];
 }
 
 /* The kernel of a product of few rows with experts. */

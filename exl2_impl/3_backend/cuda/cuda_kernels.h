@@ -56,10 +56,11 @@ static inline uint32_t exl2__cuda_module_class(const char *module)
 
 /* Whether a module exists for this architecture. Those with "_wg" in their names (products by warpgroups: wgmma) exist
    for Hopper only. So do products of 16 rows and of large matrices: they need all registers that a thread may have, and
-   only there they are measured and compiled without local memory. */
+   only there they are measured and compiled without local memory; and those of 17 to 64 rows of EXL3 ("_crowd"). */
 static inline bool exl2__cuda_module_exists(const char *module, uint32_t arch)
 {
-    return arch == 90 || !(strstr(module, "_wg") || strstr(module, "_large") || strncmp(module, "gemv16", 6) == 0);
+    bool hopper = strstr(module, "_wg") || strstr(module, "_large") || strstr(module, "_crowd");
+    return arch == 90 || !(hopper || strncmp(module, "gemv16", 6) == 0);
 }
 
 /* Do only conversions use the module? Builds without EXL2_CONVERT have none of these. */
@@ -96,7 +97,8 @@ static inline bool exl2__cuda_module_exl3(const exl2__cuda_needs *n, const char 
     bool wg = strstr(module, "_wg_") != NULL, gemm = strstr(module, "_gemm_") != NULL;
     bool wanted = n->exl3 && (strcmp(module, "exl3_rotate.cu") == 0 || strcmp(module, "exl3_embed.cu") == 0);
     bool expert = strncmp(module, "exl3_expert", 11) == 0;
-    if ((n->exl3_wg ? gemm : wg) || (expert && !n->experts)) {
+    bool crowd = strstr(module, "_crowd_") != NULL;
+    if ((n->exl3_wg ? gemm : wg) || (expert && !n->experts) || (crowd && !n->crowd)) {
         return false;
     }
     wanted = wanted || (n->exl3 && strcmp(module, "exl3_expert_rows.cu") == 0);

@@ -54,6 +54,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_make_exl3(exl2__cuda_model *m, const exl2__
     e->parts = count;
     e->blocks = parts->exl3.in_stored / EXL2K_EXL3_BLOCK;
     e->splits = exl2__cuda_exl3_splits(strips, e->blocks, m->gpu->sm_count);
+    e->crowd_splits = exl2__cuda_exl3_crowd_splits(strips, e->blocks, m->gpu->sm_count);
     return EXL2_OK;
 }
 

@@ -1,0 +1,16 @@
+/* exl3_crowd_mul1.cu: products of 17 to 64 rows with EXL3 matrices of the codebook MUL1 (exl3_args.h).
+   takes: exl3_crowd.cuh.
+   gives: exl2k_exl3_crowd32_mul1, exl2k_exl3_crowd64_mul1. */
+#include "exl3_crowd.cuh"
+
+extern "C" __global__ void __launch_bounds__(EXL2K_EXL3_THREADS, 3)
+exl2k_exl3_crowd32_mul1(const __grid_constant__ exl2k_exl3_args a)
+{
+    exl2k_exl3_crowd<4, EXL2K_EXL3_MUL1>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(EXL2K_EXL3_THREADS, 2)
+exl2k_exl3_crowd64_mul1(const __grid_constant__ exl2k_exl3_args a)
+{
+    exl2k_exl3_crowd<8, EXL2K_EXL3_MUL1>(a);
+}
