@@ -61,7 +61,7 @@
     (1024u + EXL2K_EXL3_WG_STAGES(outputs) * (EXL2K_EXL3_WG_SLOT(tile_rows, outputs) + 16u) +    \
      EXL2K_EXL3_WARPS * EXL2K_EXL3_RING(EXL2K_EXL3_RATE_MAX))
 #define EXL2K_EXL3_GEMM_SHARED (EXL2K_EXL3_GEMM_ROWS * EXL2K_EXL3_PITCH * 4)
-/* 17 to 64 rows of sampled tokens: a stage has the inputs and tiles of a block, for `rows` rows, which are 32 or 64. */
+/* exl3_crowd.cuh: a stage has the inputs and tiles of a block, for `rows` rows: 8, 16, 32 or 64. */
 #define EXL2K_EXL3_CROWD_ROWS 64
 #define EXL2K_EXL3_CROWD_STAGES 4u
 #define EXL2K_EXL3_CROWD_AHEAD 2u /* stages on their way */
@@ -116,7 +116,7 @@ typedef struct exl2k_exl3_args {
      BY_ROWS    the inputs of a row in the order of exl2k_exl3_place;
      TILES      as the stages of products by wgmma have them: of each 128 rows fp16 [blocks * 2, 128, 64], where piece p
                 (8 inputs) of row i lies at place p ^ (i % 8);
-     FRAGMENTS  as the stages of products of 17 to 64 rows have them: fp16 [parts, blocks, rotated_rows / 8, 4, 8, 32],
+     FRAGMENTS  as the stages of exl3_crowd.cuh have them: fp16 [parts, blocks, rotated_rows / 8, 4, 8, 32],
                 32 inputs of 8 rows in the order of exl2k_exl3_place.
    Grid: blocks / 8 rounded up, rotated_rows * parts; rows from `rows` on become 0. */
 typedef struct exl2k_exl3_rotate_args {

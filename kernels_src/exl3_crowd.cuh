@@ -1,14 +1,15 @@
-/* exl3_crowd.cuh: the product of 17 to 64 rows of sampled tokens with an EXL3 matrix, on sm_90 (exl3_args.h).
+/* exl3_crowd.cuh: the product of 2 to 64 rows of sampled tokens with an EXL3 matrix, on sm_90 (exl3_args.h).
    takes: exl3.cuh, exl3_out.cuh, exl3_gemv.cuh (strips, sums of splits), wg.cuh (barriers).
-   gives: exl2k_exl3_crowd<TILES, BOOK>: the body of a kernel for 32 or 64 rows (TILES 4, 8) and one codebook. Grid:
-          strips of the launch's parts, splits; EXL2K_EXL3_THREADS threads; EXL2K_EXL3_CROWD_SHARED bytes of dynamic
-          shared memory.
+   gives: exl2k_exl3_crowd<TILES, BOOK>: the body of a kernel for 8, 16, 32 or 64 rows (TILES 1, 2, 4, 8) and one
+          codebook. Grid: strips of the launch's parts, splits; EXL2K_EXL3_THREADS threads; EXL2K_EXL3_CROWD_SHARED
+          bytes of dynamic shared memory.
 
    A stage has the transformed inputs of a block for all rows, as exl2k_exl3_rotate writes them for this product, and
    the block's tiles. Stages come by bulk copies, which the warps start in turn; the first tiles are on their way before
    the kernels in front of this one have ended. Each warp decodes one column of tiles in registers, and multiplies a
    tile by all rows at once. The last CTA of a strip to arrive adds up the splits and makes the outputs. A row's bits
-   depend on the matrix and the number of splits only. */
+   depend on the matrix and the number of splits only. Up to 16 rows they are those of exl3_gemv.cuh, which has two
+   chains of sums. */
 #ifndef EXL2K_EXL3_CROWD_CUH
 #define EXL2K_EXL3_CROWD_CUH
 
@@ -56,11 +57,15 @@ template <u32 TILES> EXL2K_FN void exl2k_exl3_crowd_inputs(const exl2k_exl3_crow
                      exl2k_exl3_crowd_full(w, slot));
 }
 
+/* Chains of sums: of even and of odd tiles, or one of all. */
+EXL2K_FN constexpr u32 exl2k_exl3_crowd_chains(u32 tiles) { return tiles <= 2 ? 2 : 1; }
+
 /* sum += the products of the CTA's blocks. */
 template <u32 TILES, u32 RATE, u32 BOOK>
-EXL2K_FN void exl2k_exl3_crowd_column(const exl2k_exl3_crowd_work &w, f32 sum[TILES][4], u32 warp, u32 lane)
+EXL2K_FN void exl2k_exl3_crowd_column(const exl2k_exl3_crowd_work &w, f32 sum[][TILES][4], u32 warp, u32 lane)
 {
-    constexpr u32 count = exl2k_exl3_words<RATE>();
+    constexpr u32 count = exl2k_exl3_words<RATE>(), group = TILES < 4 ? TILES : 4;
+    constexpr u32 last = exl2k_exl3_crowd_chains(TILES) - 1;
     exl2k_exl3_place_of<RATE> place = exl2k_exl3_places<RATE>(lane);
     u32 column = TILES * 2048 + warp * 16 * RATE;
 #pragma unroll 1
@@ -94,19 +99,19 @@ EXL2K_FN void exl2k_exl3_crowd_column(const exl2k_exl3_crowd_work &w, f32 sum[TI
                 exl2k_exl3_decode<RATE, BOOK>(even, words[k], place.shift);
                 exl2k_exl3_decode<RATE, BOOK>(odd, words[k + 1], place.shift);
 #pragma unroll
-                for (u32 n = 0; n < TILES; n += 4) {
-                    uint4 b[4];
+                for (u32 n = 0; n < TILES; n += group) {
+                    uint4 b[group];
 #pragma unroll
-                    for (u32 i = 0; i < 4; i++) {
+                    for (u32 i = 0; i < group; i++) {
                         b[i] = exl2k_shared_load4(at + lane * 16 + (n + i) * 2048 + (part + k) * 256);
                     }
 #pragma unroll
-                    for (u32 i = 0; i < 4; i++) {
-                        exl2k_mma(sum[n + i], even, b[i].x, b[i].y);
+                    for (u32 i = 0; i < group; i++) {
+                        exl2k_mma(sum[0][n + i], even, b[i].x, b[i].y);
                     }
 #pragma unroll
-                    for (u32 i = 0; i < 4; i++) {
-                        exl2k_mma(sum[n + i], odd, b[i].z, b[i].w);
+                    for (u32 i = 0; i < group; i++) {
+                        exl2k_mma(sum[last][n + i], odd, b[i].z, b[i].w);
                     }
                 }
             }
@@ -119,7 +124,7 @@ EXL2K_FN void exl2k_exl3_crowd_column(const exl2k_exl3_crowd_work &w, f32 sum[TI
 }
 
 template <u32 TILES, u32 BOOK>
-EXL2K_FN void exl2k_exl3_crowd_any_rate(u32 rate, const exl2k_exl3_crowd_work &w, f32 sum[TILES][4], u32 warp,
+EXL2K_FN void exl2k_exl3_crowd_any_rate(u32 rate, const exl2k_exl3_crowd_work &w, f32 sum[][TILES][4], u32 warp,
                                         u32 lane)
 {
 #define EXL2K_EXL3_CASE(R) \
@@ -132,7 +137,7 @@ EXL2K_FN void exl2k_exl3_crowd_any_rate(u32 rate, const exl2k_exl3_crowd_work &w
 
 /* The outputs of rows row, row + 8, ... of a strip; before: strips of the parts before it. */
 EXL2K_FN void exl2k_exl3_crowd_total(f32 v[EXL2K_EXL3_CROWD_TURN][4], const exl2k_exl3_args &a,
-                                     const exl2k_exl3_part &part, u32 strip, u32 before, u32 row, u32 lane)
+                                     const exl2k_exl3_part &part, u32 strip, u32 before, u32 row, u32 rows, u32 lane)
 {
     exl2k_exl3_ends e = exl2k_exl3_ends_of(part, strip, lane);
 #pragma unroll
@@ -143,7 +148,7 @@ EXL2K_FN void exl2k_exl3_crowd_total(f32 v[EXL2K_EXL3_CROWD_TURN][4], const exl2
     for (u32 split = 0; split < a.splits; split++) {
 #pragma unroll
         for (u32 i = 0; i < EXL2K_EXL3_CROWD_TURN; i++) { /* rows beyond the last repeat it, and are not stored */
-            u32 own = exl2k_min(row + i * EXL2K_EXL3_WARPS, a.rows - 1);
+            u32 own = exl2k_min(row + i * EXL2K_EXL3_WARPS, rows - 1);
             uint4 p = exl2k_load4(exl2k_exl3_partial(a, before + strip, split, own) + lane * 16);
             v[i][0] += __uint_as_float(p.x);
             v[i][1] += __uint_as_float(p.y);
@@ -157,32 +162,44 @@ EXL2K_FN void exl2k_exl3_crowd_total(f32 v[EXL2K_EXL3_CROWD_TURN][4], const exl2
     }
 }
 
-/* What follows the sums of all CTAs of a strip, or of a strip of gate and the same one of up. */
-EXL2K_FN void exl2k_exl3_crowd_outputs(const exl2k_exl3_args &a, const exl2k_exl3_unit &u, bool pairs, u32 warp,
-                                       u32 lane)
+/* What follows the sums of all CTAs of a strip, or of a strip of gate and the same one of up. rows_at: where the number
+   of rows lies in shared memory, as registers are few. sums: where the sums lie there, if no other CTA has some; else
+   0. */
+EXL2K_FN void exl2k_exl3_crowd_outputs(const exl2k_exl3_args &a, const exl2k_exl3_unit &u, bool pairs, u32 rows_at,
+                                       u32 sums, u32 warp, u32 lane)
 {
     u32 own_part = pairs ? 1 : u.part, before_strips = pairs ? a.part[0].out / EXL2K_EXL3_BLOCK : u.before;
     const exl2k_exl3_part &part = a.part[own_part];
 #pragma unroll 1
-    for (u32 row = warp; row < a.rows; row += EXL2K_EXL3_CROWD_TURN * EXL2K_EXL3_WARPS) {
+    for (u32 row = warp; row < exl2k_shared_load(rows_at); row += EXL2K_EXL3_CROWD_TURN * EXL2K_EXL3_WARPS) {
         f32 v[EXL2K_EXL3_CROWD_TURN][4], before[EXL2K_EXL3_CROWD_TURN][4];
         if (pairs) {
-            exl2k_exl3_crowd_total(before, a, a.part[0], u.strip, 0, row, lane);
+            exl2k_exl3_crowd_total(before, a, a.part[0], u.strip, 0, row, exl2k_shared_load(rows_at), lane);
         } else {
 #pragma unroll
             for (u32 i = 0; i < EXL2K_EXL3_CROWD_TURN; i++) {
                 before[i][0] = before[i][1] = before[i][2] = before[i][3] = 0;
                 if (a.kind == EXL2K_EXL3_RESIDUAL) { /* on its way with the sums */
-                    u32 own = exl2k_min(row + i * EXL2K_EXL3_WARPS, a.rows - 1);
+                    u32 own = exl2k_min(row + i * EXL2K_EXL3_WARPS, exl2k_shared_load(rows_at) - 1);
                     exl2k_exl3_before(before[i], exl2k_exl3_goal_of(a, part, u.strip, own, lane));
                 }
             }
         }
-        exl2k_exl3_crowd_total(v, a, part, u.strip, before_strips, row, lane);
+        if (sums) {
+            exl2k_exl3_ends e = exl2k_exl3_ends_of(part, u.strip, lane);
+#pragma unroll
+            for (u32 i = 0; i < EXL2K_EXL3_CROWD_TURN; i++) {
+                u32 own = exl2k_min(row + i * EXL2K_EXL3_WARPS, exl2k_shared_load(rows_at) - 1);
+                exl2k_exl3_sums(v[i], sums, own, lane);
+                exl2k_exl3_ended(v[i], e, part.bias != 0, lane);
+            }
+        } else {
+            exl2k_exl3_crowd_total(v, a, part, u.strip, before_strips, row, exl2k_shared_load(rows_at), lane);
+        }
 #pragma unroll
         for (u32 i = 0; i < EXL2K_EXL3_CROWD_TURN; i++) {
             u32 own = row + i * EXL2K_EXL3_WARPS;
-            if (own < a.rows) {
+            if (own < exl2k_shared_load(rows_at)) {
                 exl2k_exl3_finish_row(a, exl2k_exl3_goal_of(a, part, u.strip, own, lane), v[i], before[i]);
             }
         }
@@ -191,18 +208,19 @@ EXL2K_FN void exl2k_exl3_crowd_outputs(const exl2k_exl3_args &a, const exl2k_exl
 
 /* Writes the sums of a split; the last CTA of a strip makes its outputs. */
 template <u32 TILES>
-EXL2K_FN void exl2k_exl3_crowd_split(const exl2k_exl3_args &a, const f32 sum[TILES][4], bool pairs)
+EXL2K_FN void exl2k_exl3_crowd_split(const exl2k_exl3_args &a, const f32 sum[TILES][4], bool pairs, u32 rows_at)
 {
     __shared__ u32 arrived;
     u32 thread = exl2k_exl3_again(threadIdx.x), lane = thread % EXL2K_WARP, warp = thread / EXL2K_WARP;
     exl2k_exl3_unit u = exl2k_exl3_unit_of(a, exl2k_exl3_again(blockIdx.x));
+    u32 rows = exl2k_shared_load(rows_at);
     u64 to = exl2k_exl3_partial(a, u.before + u.strip, blockIdx.y, 0) + (warp * EXL2K_EXL3_TILE + lane / 4) * 4;
 #pragma unroll
     for (u32 n = 0; n < TILES; n++) {
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
             u32 row = 8 * n + lane % 4 * 2 + i % 2;
-            if (row < a.rows) {
+            if (row < rows) {
                 exl2k_store_f32(to + row * (EXL2K_EXL3_BLOCK * 4) + i / 2 * 32, sum[n][i]);
             }
         }
@@ -221,7 +239,7 @@ EXL2K_FN void exl2k_exl3_crowd_split(const exl2k_exl3_args &a, const f32 sum[TIL
     if (threadIdx.x == 0) {
         exl2k_store(ticket, 0);
     }
-    exl2k_exl3_crowd_outputs(a, u, pairs, warp, lane);
+    exl2k_exl3_crowd_outputs(a, u, pairs, rows_at, 0, warp, lane);
 }
 
 template <u32 TILES, u32 BOOK> EXL2K_FN void exl2k_exl3_crowd(const exl2k_exl3_args &a)
@@ -257,21 +275,38 @@ template <u32 TILES, u32 BOOK> EXL2K_FN void exl2k_exl3_crowd(const exl2k_exl3_a
         exl2k_exl3_crowd_inputs<TILES>(w, warp);
     }
     __syncwarp();
-    f32 sum[TILES][4];
+    __shared__ u32 present; /* no register is left for it */
+    if (threadIdx.x == 0) {
+        present = exl2k_exl3_rows(a.rows_at, a.rows, a.before);
+    }
+    f32 sum[exl2k_exl3_crowd_chains(TILES)][TILES][4];
 #pragma unroll
-    for (u32 n = 0; n < TILES; n++) {
-        sum[n][0] = sum[n][1] = sum[n][2] = sum[n][3] = 0;
+    for (u32 k = 0; k < exl2k_exl3_crowd_chains(TILES); k++) {
+#pragma unroll
+        for (u32 n = 0; n < TILES; n++) {
+            sum[k][n][0] = sum[k][n][1] = sum[k][n][2] = sum[k][n][3] = 0;
+        }
     }
     exl2k_exl3_crowd_any_rate<TILES, BOOK>(part.rate, w, sum, warp, exl2k_exl3_again(lane));
+    if constexpr (exl2k_exl3_crowd_chains(TILES) == 2) {
+#pragma unroll
+        for (u32 i = 0; i < TILES * 4; i++) {
+            sum[0][i / 4][i % 4] += sum[1][i / 4][i % 4];
+        }
+    }
     bool pairs = a.kind == EXL2K_EXL3_ACT && a.parts == 2;
-    if (a.splits > 1 || pairs) {
-        exl2k_exl3_crowd_split<TILES>(a, sum, pairs);
+    __syncthreads(); /* all warps have read all stages */
+    u32 rows = present;
+    if (rows == 0) {
         return;
     }
-    __syncthreads(); /* all warps have read all stages */
-    exl2k_exl3_gather<TILES>(w.shared, sum, warp, lane, a.rows);
+    if (a.splits > 1 || pairs) {
+        exl2k_exl3_crowd_split<TILES>(a, sum[0], pairs, exl2k_shared(&present));
+        return;
+    }
+    exl2k_exl3_gather<TILES>(w.shared, sum[0], warp, lane, rows);
     __syncthreads();
-    exl2k_exl3_store_rows(a, part, u.strip, w.shared, 0, a.rows, warp, lane);
+    exl2k_exl3_crowd_outputs(a, u, false, exl2k_shared(&present), w.shared, warp, lane);
 }
 
 #endif

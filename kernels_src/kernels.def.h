@@ -157,16 +157,22 @@
     X(exl2k_exl3_wg128_half_3inst, "exl3_wg_3inst.cu", exl2k_exl3_args, BUDGET) \
     X(exl2k_exl3_crowd32_mul1, "exl3_crowd_mul1.cu", exl2k_exl3_args, BUDGET)   \
     X(exl2k_exl3_crowd64_mul1, "exl3_crowd_mul1.cu", exl2k_exl3_args, BUDGET)   \
+    X(exl2k_exl3_crowd8_mul1, "exl3_crowd16_mul1.cu", exl2k_exl3_args, BUDGET)  \
+    X(exl2k_exl3_crowd16_mul1, "exl3_crowd16_mul1.cu", exl2k_exl3_args, BUDGET) \
     X(exl2k_exl3_gemm_mul1, "exl3_gemm_mul1.cu", exl2k_exl3_args, BUDGET)       \
     X(exl2k_exl3_gemv8_mul1, "exl3_gemv_mul1.cu", exl2k_exl3_args, BUDGET)      \
     X(exl2k_exl3_gemv16_mul1, "exl3_gemv_mul1.cu", exl2k_exl3_args, BUDGET)     \
     X(exl2k_exl3_crowd32_mcg, "exl3_crowd_mcg.cu", exl2k_exl3_args, BUDGET)     \
     X(exl2k_exl3_crowd64_mcg, "exl3_crowd_mcg.cu", exl2k_exl3_args, BUDGET)     \
+    X(exl2k_exl3_crowd8_mcg, "exl3_crowd16_mcg.cu", exl2k_exl3_args, BUDGET)    \
+    X(exl2k_exl3_crowd16_mcg, "exl3_crowd16_mcg.cu", exl2k_exl3_args, BUDGET)   \
     X(exl2k_exl3_gemm_mcg, "exl3_gemm_mcg.cu", exl2k_exl3_args, BUDGET)         \
     X(exl2k_exl3_gemv8_mcg, "exl3_gemv_mcg.cu", exl2k_exl3_args, BUDGET)        \
     X(exl2k_exl3_gemv16_mcg, "exl3_gemv_mcg.cu", exl2k_exl3_args, BUDGET)       \
     X(exl2k_exl3_crowd32_3inst, "exl3_crowd_3inst.cu", exl2k_exl3_args, BUDGET) \
     X(exl2k_exl3_crowd64_3inst, "exl3_crowd_3inst.cu", exl2k_exl3_args, BUDGET) \
+    X(exl2k_exl3_crowd8_3inst, "exl3_crowd16_3inst.cu", exl2k_exl3_args, BUDGET)\
+    X(exl2k_exl3_crowd16_3inst, "exl3_crowd16_3inst.cu", exl2k_exl3_args, BUDGET)\
     X(exl2k_exl3_gemm_3inst, "exl3_gemm_3inst.cu", exl2k_exl3_args, BUDGET)     \
     X(exl2k_exl3_gemv8_3inst, "exl3_gemv_3inst.cu", exl2k_exl3_args, BUDGET)    \
     X(exl2k_exl3_gemv16_3inst, "exl3_gemv_3inst.cu", exl2k_exl3_args, BUDGET)   \

@@ -12,7 +12,7 @@
 
 #define ROWS 130 /* of inputs */
 
-static rig_module gemv[3], gemm[3], crowd[3], wg[3]; /* crowd, wg: not loaded where the GPU has none */
+static rig_module gemv[3], gemm[3], crowd[3], crowd16[3], wg[3]; /* crowd, wg: not loaded where the GPU has none */
 
 typedef enum way { MANY, FEW, CROWD } way; /* which product */
 
@@ -57,8 +57,8 @@ static void launch_product(exl2k_exl3_args a, way by, uint64_t rotated)
             uint32_t rate = exl2__cuda_exl3_rate(&one);
             one.slab = EXL2K_EXL3_CROWD_WORDS(rate);
             exl2__cuda_kernel kernel = exl2__cuda_exl3_crowd_kernel(book, a.rows);
-            rig_launch(&crowd[book], exl2__cuda_kernel_rows[kernel].function, strips, a.splits,
-                       EXL2K_EXL3_THREADS, EXL2K_EXL3_CROWD_SHARED(tile_rows, rate), &one, sizeof one);
+            rig_launch(a.rows > 16 ? &crowd[book] : &crowd16[book], exl2__cuda_kernel_rows[kernel].function, strips,
+                       a.splits, EXL2K_EXL3_THREADS, EXL2K_EXL3_CROWD_SHARED(tile_rows, rate), &one, sizeof one);
             continue;
         }
         uint32_t outputs = exl2__cuda_exl3_outputs(&one, few ? 0 : tile_rows, (uint32_t)rig.sm_count);
@@ -236,7 +236,7 @@ static void check_alone(bench *b, shot s, uint32_t row)
     float *all = shoot(b, &s, &width);
     shot one = s;
     one.first += row;
-    one.rows = 1;
+    one.rows = s.by == CROWD && s.rows > 16 ? 17 : 1; /* up to 16 rows are another kind */
     slab_bytes = 48 << 10;
     float *alone = shoot(b, &one, &alone_width);
     slab_bytes = slab_bytes_max();
@@ -248,7 +248,24 @@ static void check_alone(bench *b, shot s, uint32_t row)
     free(alone);
 }
 
-/* Products of 17 to 64 rows. */
+/* A row of a few has the bits that it has alone, by the product of few rows. */
+static void check_one_row(bench *b, shot s)
+{
+    uint32_t width, row = s.rows - 1 - s.fewer;
+    float *all = shoot(b, &s, &width);
+    s.first += row;
+    s.rows = 1;
+    s.by = FEW;
+    s.fewer = false;
+    float *alone = shoot(b, &s, &width);
+    if (!CHECK_INT(memcmp(alone, all + (size_t)row * width, width * sizeof(float)), 0)) {
+        printf("    in %u, rate %u, kind %u: row %u is another one alone\n", b->in, b->part[0].rate, s.kind, row);
+    }
+    free(all);
+    free(alone);
+}
+
+/* Products of 2 to 64 rows by exl3_crowd.cuh. */
 static void check_crowd(bench *b, uint32_t kind)
 {
     static const uint32_t rows[] = { 17, 24, 32, 33, 48, 64 };
@@ -263,6 +280,12 @@ static void check_crowd(bench *b, uint32_t kind)
     check_alone(b, s, 0);
     check_alone(b, s, 31);
     check_alone(b, s, 63);
+    for (s.rows = 2; s.rows <= 16; s.rows += 7) { /* 2, 9 and 16 rows have the bits of one row */
+        s.splits = 1 + random_bits() % blocks;
+        s.fewer = s.rows == 9;
+        check_shot(b, &s);
+        check_one_row(b, s);
+    }
 }
 
 static void check_bench(bench *b)
@@ -504,8 +527,8 @@ static void launch_unit(const unit *u, uint32_t rate, uint32_t book, uint32_t ro
                                        .book = book };
         at += (uint64_t)u->in * u->out[i] * rate / 16;
     }
-    bool is_crowd = rows > 16 && rows <= 64 && crowd[book].module && !no_crowd;
-    launch_product(a, rows <= 16 ? FEW : is_crowd ? CROWD : MANY, t->rotated.address);
+    bool is_crowd = rows <= 64 && (rows > 16 || exl2__cuda_exl3_by_crowd(&a)) && crowd[book].module && !no_crowd;
+    launch_product(a, is_crowd ? CROWD : rows <= 16 ? FEW : MANY, t->rotated.address);
 }
 
 /* Median microseconds of LAYERS launches, one after the other, as a graph. */
@@ -637,6 +660,8 @@ int main(int argc, char **argv)
         gemm[book] = rig_load(name, NULL);
         snprintf(name, sizeof name, "exl3_crowd_%s.cu", book_names[book]);
         crowd[book] = rig_exists(name) ? rig_load(name, NULL) : (rig_module){ 0 };
+        snprintf(name, sizeof name, "exl3_crowd16_%s.cu", book_names[book]);
+        crowd16[book] = rig_exists(name) ? rig_load(name, NULL) : (rig_module){ 0 };
         snprintf(name, sizeof name, "exl3_wg_%s.cu", book_names[book]);
         wg[book] = rig_exists(name) ? rig_load(name, NULL) : (rig_module){ 0 };
     }
@@ -670,6 +695,7 @@ int main(int argc, char **argv)
         }
         if (crowd[book].module) {
             rig_unload(&crowd[book]);
+            rig_unload(&crowd16[book]);
         }
     }
     rig_close();

@@ -79,7 +79,7 @@ static void run(const char *function, const void *arguments, const unsigned grid
     CHECK(!strstr(function, "_lora") || strncmp(function, "exl2k_lora_rows", 15) == 0);
     products += strncmp(function, "exl2k_exl3_gemv", 15) == 0;
     many += strncmp(function, "exl2k_exl3_gemm", 15) == 0 || strncmp(function, "exl2k_exl3_wg", 13) == 0;
-    crowds += strncmp(function, "exl2k_exl3_crowd", 16) == 0;
+    crowds += strncmp(function, "exl2k_exl3_crowd", 16) == 0 && strtoul(function + 16, NULL, 10) > 16;
     embeddings += strcmp(function, "exl2k_exl3_embed") == 0;
     if (strncmp(function, "exl2k_exl3_expert", 17) == 0 && strcmp(function, "exl2k_exl3_expert_rotate") != 0) {
         bool few = strncmp(function, "exl2k_exl3_expert_", 18) != 0;
@@ -96,8 +96,8 @@ static void run(const char *function, const void *arguments, const unsigned grid
     }
     if (strncmp(function, "exl2k_exl3_crowd", 16) == 0) {
         const exl2k_exl3_args *a = (const exl2k_exl3_args *)arguments;
-        uint32_t rows = strncmp(function + 16, "32", 2) == 0 ? 32 : 64;
-        CHECK(a->rows > 0 && a->rows <= rows && a->rotated_rows == rows && a->rows_at == 0);
+        uint32_t rows = (uint32_t)strtoul(function + 16, NULL, 10);
+        CHECK(a->rows > 1 && a->rows <= rows && a->rotated_rows == rows && (rows <= 16 || a->rows_at == 0));
         CHECK(fake_memory(a->rotated, (uint64_t)a->parts * a->blocks * rows * 256) != NULL);
         CHECK_INT(grid[1], a->splits);
         check_sums(a, a->splits * a->rows);

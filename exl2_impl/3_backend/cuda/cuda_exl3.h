@@ -43,7 +43,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_rotate(exl2__cuda_model *m, exl2k_exl3
     e->rotated = m->b.exl3_rotated;
     e->rotated_rows = (uint32_t)exl2__align_up(e->rows, tile_rows);
     exl2k_exl3_rotate_args r = { .x = e->x, .rotated = e->rotated, .rows = e->rows, .rotated_rows = e->rotated_rows,
-                                 .in = e->in, .blocks = e->blocks, .x_pitch = e->x_pitch, .order = order };
+                                 .in = e->in, .blocks = e->blocks, .x_pitch = e->x_pitch, .order = order,
+                                 .rows_at = e->rows_at, .before = e->before };
     for (uint32_t i = 0; i < e->parts; i++) {
         r.suh[i] = e->part[i].suh;
     }
@@ -60,7 +61,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_many(exl2__cuda_model *m, exl2k_exl3_a
     return exl2__cuda_exl3_launch(m, e, tile_rows);
 }
 
-/* The launches of a product of 17 to 64 rows of sampled tokens. Any parts with one codebook are one. */
+/* The launches of a product of exl3_crowd.cuh, of 2 to 64 rows: one for parts of one codebook. */
 EXL2__PRIVATE exl2_result exl2__cuda_exl3_crowd(exl2__cuda_model *m, exl2k_exl3_args e)
 {
     uint32_t tile_rows = exl2__cuda_exl3_crowd_rows(e.rows);
@@ -116,7 +117,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_product(exl2__cuda_model *m, exl2__ope
         e.before = done;
         e.x = a->x + (uint64_t)done * e.x_pitch * 2;
         e.out = out + (uint64_t)done * e.out_pitch * (half ? 2 : 4);
-        EXL2__TRY(crowd ? exl2__cuda_exl3_crowd(m, e) : exl2__cuda_exl3_launch(m, e, 0));
+        bool by_crowd = crowd || (exl2__cuda_exl3_by_wg(m->gpu) && exl2__cuda_exl3_by_crowd(&e));
+        EXL2__TRY(by_crowd ? exl2__cuda_exl3_crowd(m, e) : exl2__cuda_exl3_launch(m, e, 0));
     }
     return EXL2_OK;
 }

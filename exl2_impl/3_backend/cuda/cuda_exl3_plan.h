@@ -4,9 +4,9 @@
    gives: exl2__cuda_exl3, exl2__cuda_exl3_by_wg, exl2__cuda_exl3_bytes, exl2__cuda_exl3_strips, exl2__cuda_exl3_splits,
           exl2__cuda_exl3_crowd_splits, exl2__cuda_exl3_expert_splits, exl2__cuda_exl3_partial_max,
           exl2__cuda_exl3_tickets_max, exl2__cuda_exl3_rotated_max, exl2__cuda_exl3_rate, exl2__cuda_exl3_slabs,
-          exl2__cuda_exl3_gemv, exl2__cuda_exl3_crowd_rows, exl2__cuda_exl3_crowd_kernel, exl2__cuda_exl3_tile_rows,
-          exl2__cuda_exl3_outputs, exl2__cuda_exl3_gemm, exl2__cuda_exl3_gemm_threads, exl2__cuda_exl3_gemm_shared,
-          exl2__cuda_exl3_run, exl2__cuda_exl3_range. */
+          exl2__cuda_exl3_gemv, exl2__cuda_exl3_by_crowd, exl2__cuda_exl3_crowd_rows, exl2__cuda_exl3_crowd_kernel,
+          exl2__cuda_exl3_tile_rows, exl2__cuda_exl3_outputs, exl2__cuda_exl3_gemm, exl2__cuda_exl3_gemm_threads,
+          exl2__cuda_exl3_gemm_shared, exl2__cuda_exl3_run, exl2__cuda_exl3_range. */
 #ifndef EXL2__CUDA_EXL3_PLAN_H
 #define EXL2__CUDA_EXL3_PLAN_H
 
@@ -17,6 +17,10 @@
 #define EXL2__CUDA_EXL3_SPLITS_MAX 64u
 #define EXL2__CUDA_EXL3_STATIC 256u /* bytes of static shared memory of products of few rows, at most */
 #define EXL2__CUDA_EXL3_CTAS 8u /* of a product of several splits, at most, for each SM */
+
+/* Blocks of all strips from which 2 to 8, and 9 to 16 rows gain by a kernel that transforms their inputs (H200). */
+#define EXL2__CUDA_EXL3_CROWD8_BLOCKS 5000u
+#define EXL2__CUDA_EXL3_CROWD16_BLOCKS 1200u
 
 /* A matrix of EXL3, or an embedding. */
 typedef struct exl2__cuda_exl3 {
@@ -204,18 +208,32 @@ static inline exl2__cuda_kernel exl2__cuda_exl3_gemv(uint32_t book, uint32_t row
     return kernels[book][rows > 8];
 }
 
-/* Rows, with padding, of a product of 17 to 64 rows of sampled tokens. */
-static inline uint32_t exl2__cuda_exl3_crowd_rows(uint32_t rows) { return rows > 32 ? 64 : 32; }
+/* Whether a product of up to 16 rows, which `a` describes but for its launches, is one of exl3_crowd.cuh, on GPUs that
+   have these. It has the same bits, but a kernel of its own that transforms its inputs. */
+static inline bool exl2__cuda_exl3_by_crowd(const exl2k_exl3_args *a)
+{
+    uint32_t blocks = exl2__cuda_exl3_strips(a->part, 0, a->parts) * a->blocks;
+    return a->rows > 1 && blocks >= (a->rows > 8 ? EXL2__CUDA_EXL3_CROWD16_BLOCKS : EXL2__CUDA_EXL3_CROWD8_BLOCKS);
+}
+
+/* Rows, with padding, of a product of exl3_crowd.cuh. */
+static inline uint32_t exl2__cuda_exl3_crowd_rows(uint32_t rows)
+{
+    return rows > 32 ? 64 : rows > 16 ? 32 : rows > 8 ? 16 : 8;
+}
 
 /* The kernel of such a product. */
 static inline exl2__cuda_kernel exl2__cuda_exl3_crowd_kernel(uint32_t book, uint32_t rows)
 {
-    static const exl2__cuda_kernel kernels[][2] = {
-        { EXL2__KERNEL_exl2k_exl3_crowd32_3inst, EXL2__KERNEL_exl2k_exl3_crowd64_3inst },
-        { EXL2__KERNEL_exl2k_exl3_crowd32_mcg, EXL2__KERNEL_exl2k_exl3_crowd64_mcg },
-        { EXL2__KERNEL_exl2k_exl3_crowd32_mul1, EXL2__KERNEL_exl2k_exl3_crowd64_mul1 },
+    static const exl2__cuda_kernel kernels[][4] = {
+        { EXL2__KERNEL_exl2k_exl3_crowd8_3inst, EXL2__KERNEL_exl2k_exl3_crowd16_3inst,
+          EXL2__KERNEL_exl2k_exl3_crowd32_3inst, EXL2__KERNEL_exl2k_exl3_crowd64_3inst },
+        { EXL2__KERNEL_exl2k_exl3_crowd8_mcg, EXL2__KERNEL_exl2k_exl3_crowd16_mcg,
+          EXL2__KERNEL_exl2k_exl3_crowd32_mcg, EXL2__KERNEL_exl2k_exl3_crowd64_mcg },
+        { EXL2__KERNEL_exl2k_exl3_crowd8_mul1, EXL2__KERNEL_exl2k_exl3_crowd16_mul1,
+          EXL2__KERNEL_exl2k_exl3_crowd32_mul1, EXL2__KERNEL_exl2k_exl3_crowd64_mul1 },
     };
-    return kernels[book][rows > 32];
+    return kernels[book][rows > 32 ? 3 : rows > 16 ? 2 : rows > 8];
 }
 
 /* The kernel of a product of few rows with experts. */
