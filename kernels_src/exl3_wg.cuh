@@ -224,6 +224,166 @@ template <u32 T> EXL2K_FN bool exl2k_exl3_wg_exchange(const exl2k_exl3_args &a, 
     return true;
 }
 
+/* ---- outputs ---- */
+
+/* H of eight rows of sums, but for its factor. A warp has eight lanes for each row, and two rows for each lane. Lane l
+   of a row has the sums 32 i + 4 l .. + 3, so 4 of 7 steps are sums of a lane's own values. They come in the order of
+   exl2k_exl3_hadamard, and have its bits. */
+EXL2K_FN void exl2k_exl3_wg_hadamard(f32 v[2][4][4], u32 lane)
+{
+#pragma unroll
+    for (u32 j = 0; j < 8; j++) {
+        f32 *x = v[j / 4][j % 4], a = x[0] + x[1], b = x[0] - x[1], c = x[2] + x[3], d = x[2] - x[3];
+        x[0] = a + c;
+        x[1] = b + d;
+        x[2] = a - c;
+        x[3] = b - d;
+    }
+#pragma unroll
+    for (u32 step = 1; step < 8; step *= 2) {
+        f32 sign = lane & step ? -1.0f : 1.0f;
+#pragma unroll
+        for (u32 j = 0; j < 32; j++) {
+            f32 *x = &v[j / 16][j / 4 % 4][j % 4];
+            *x = fmaf(sign, *x, __shfl_xor_sync(EXL2K_ALL, *x, step));
+        }
+    }
+#pragma unroll
+    for (u32 j = 0; j < 8; j++) {
+        f32 *a = &v[j / 4][0][j % 4], *b = &v[j / 4][1][j % 4], *c = &v[j / 4][2][j % 4], *d = &v[j / 4][3][j % 4];
+        f32 low = *a + *b, low_odd = *a - *b, high = *c + *d, high_odd = *c - *d;
+        *a = low + high;
+        *b = low_odd + high_odd;
+        *c = low - high;
+        *d = low_odd - high_odd;
+    }
+}
+
+/* Whether the outputs of a strip have a way of their own, exl2k_exl3_wg_eight. */
+EXL2K_FN bool exl2k_exl3_wg_plain(const exl2k_exl3_args &a, const exl2k_exl3_part &part, u32 strip)
+{
+    bool whole = (strip + 1) * EXL2K_EXL3_BLOCK <= part.columns && (a.out_pitch | part.column) % 4 == 0;
+    bool act = a.kind == EXL2K_EXL3_ACT && a.parts == 2 && a.act == EXL2K_ACT_SILU;
+    return whole && (a.kind == EXL2K_EXL3_RESIDUAL || act || (a.kind == EXL2K_EXL3_STORE && !(a.cap > 0)));
+}
+
+/* Four outputs from sums after H. before: what lies there. HALF: it and the results are fp16. */
+template <u32 KIND, bool HALF>
+EXL2K_FN void exl2k_exl3_wg_four(const exl2k_exl3_args &a, const exl2k_exl3_part &part, u32 n, u64 at, const f32 v[4],
+                                 uint2 scale, uint4 before, bool stores)
+{
+    f32 w[4] = { v[0] * 0.08838834764831845f * exl2k_low(scale.x), v[1] * 0.08838834764831845f * exl2k_high(scale.x),
+                 v[2] * 0.08838834764831845f * exl2k_low(scale.y), v[3] * 0.08838834764831845f * exl2k_high(scale.y) };
+    if (part.bias) {
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) {
+            w[k] += exl2k_exl3_bias(part.bias, n + k);
+        }
+    }
+    if constexpr (KIND == EXL2K_EXL3_RESIDUAL) {
+        w[0] = fmaf(a.scale, w[0], __uint_as_float(before.x));
+        w[1] = fmaf(a.scale, w[1], __uint_as_float(before.y));
+        w[2] = fmaf(a.scale, w[2], __uint_as_float(before.z));
+        w[3] = fmaf(a.scale, w[3], __uint_as_float(before.w));
+    } else if constexpr (KIND == EXL2K_EXL3_ACT) {
+        w[0] = exl2k_silu(exl2k_low(before.x)) * w[0];
+        w[1] = exl2k_silu(exl2k_high(before.x)) * w[1];
+        w[2] = exl2k_silu(exl2k_low(before.y)) * w[2];
+        w[3] = exl2k_silu(exl2k_high(before.y)) * w[3];
+    } else {
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) {
+            w[k] = a.scale * w[k];
+        }
+    }
+    if (!stores) {
+        return;
+    }
+    if constexpr (HALF) {
+        exl2k_store2(at, exl2k_pack_f16(exl2k_clamp_f16(w[0]), exl2k_clamp_f16(w[1])),
+                     exl2k_pack_f16(exl2k_clamp_f16(w[2]), exl2k_clamp_f16(w[3])));
+    } else {
+        exl2k_store4(at, make_uint4(__float_as_uint(w[0]), __float_as_uint(w[1]), __float_as_uint(w[2]),
+                                    __float_as_uint(w[3])));
+    }
+}
+
+/* Stores the outputs of a strip of rows first .. first + count - 1, whose sums lie in shared memory. KIND: the kind;
+   HALF: outputs, and those of gate, are fp16. */
+template <u32 KIND, bool HALF>
+EXL2K_FN void exl2k_exl3_wg_eight(const exl2k_exl3_args &a, const exl2k_exl3_part &part, u32 strip, u32 shared,
+                                  u32 first, u32 count, u32 warp, u32 lane, u32 warps)
+{
+    constexpr u32 size = HALF ? 2 : 4;
+    u32 own = lane / 8, column = lane % 8 * 4, n = strip * EXL2K_EXL3_BLOCK + column;
+    u64 to = a.out + ((u64)first * a.out_pitch + (KIND == EXL2K_EXL3_ACT ? 0 : part.column) + n) * size;
+#pragma unroll 1
+    for (u32 turn = warp * 8; turn < count; turn += warps * 8) {
+        f32 v[2][4][4];
+        uint4 before[2][4];
+        uint2 scale[4];
+        u64 at[2];
+#pragma unroll
+        for (u32 j = 0; j < 2; j++) { /* rows beyond the last repeat it, and are not stored */
+            u32 row = exl2k_min(turn + own + 4 * j, count - 1);
+            at[j] = to + (u64)row * a.out_pitch * size;
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) {
+                if constexpr (KIND == EXL2K_EXL3_RESIDUAL) {
+                    before[j][i] = exl2k_load4(at[j] + i * 128);
+                } else if constexpr (KIND == EXL2K_EXL3_ACT) {
+                    before[j][i].x = exl2k_load(at[j] + i * 64);
+                    before[j][i].y = exl2k_load(at[j] + i * 64 + 4);
+                }
+            }
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) {
+                uint4 s = exl2k_shared_load4(shared + (row * EXL2K_EXL3_PITCH + column + 32 * i) * 4);
+                v[j][i][0] = __uint_as_float(s.x);
+                v[j][i][1] = __uint_as_float(s.y);
+                v[j][i][2] = __uint_as_float(s.z);
+                v[j][i][3] = __uint_as_float(s.w);
+            }
+        }
+        exl2k_exl3_wg_hadamard(v, lane);
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            scale[i] = exl2k_exl3_scales(part.svh + (u64)(n + 32 * i) * 2);
+        }
+#pragma unroll
+        for (u32 j = 0; j < 2; j++) {
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) {
+                exl2k_exl3_wg_four<KIND, HALF>(a, part, n + 32 * i, at[j] + i * 32 * size, v[j][i], scale[i],
+                                               before[j][i], turn + own + 4 * j < count);
+            }
+        }
+    }
+}
+
+/* Stores the outputs of a strip of up to T rows from `first` on. All threads call it. */
+template <u32 T>
+EXL2K_FN void exl2k_exl3_wg_outputs(const exl2k_exl3_args &a, const exl2k_exl3_part &part, u32 strip, u32 shared,
+                                    u32 first, u32 rows, u32 warp, u32 lane, u32 warps)
+{
+    u32 count = exl2k_min(rows - first, T);
+    if (!exl2k_exl3_wg_plain(a, part, strip)) {
+#pragma unroll 1
+        for (u32 i = 0; i < T; i += EXL2K_EXL3_GEMM_ROWS) {
+            exl2k_exl3_store_rows(a, part, strip, shared + i * (EXL2K_EXL3_PITCH * 4), first + i, rows, warp, lane,
+                                  warps);
+        }
+    } else if (a.kind == EXL2K_EXL3_RESIDUAL) {
+        exl2k_exl3_wg_eight<EXL2K_EXL3_RESIDUAL, false>(a, part, strip, shared, first, count, warp, lane, warps);
+    } else if (a.kind == EXL2K_EXL3_ACT) {
+        exl2k_exl3_wg_eight<EXL2K_EXL3_ACT, true>(a, part, strip, shared, first, count, warp, lane, warps);
+    } else if (a.out_half) {
+        exl2k_exl3_wg_eight<EXL2K_EXL3_STORE, true>(a, part, strip, shared, first, count, warp, lane, warps);
+    } else {
+        exl2k_exl3_wg_eight<EXL2K_EXL3_STORE, false>(a, part, strip, shared, first, count, warp, lane, warps);
+    }
+}
+
 template <u32 T>
 EXL2K_FN exl2k_exl3_wg_before exl2k_exl3_wg_before_of(const exl2k_exl3_args &a, const exl2k_exl3_part &part, u32 strip,
                                                       u32 first, u32 rows)
@@ -289,11 +449,8 @@ template <u32 T, u32 C, u32 BOOK> EXL2K_FN void exl2k_exl3_wg(const exl2k_exl3_a
             return;
         }
     }
-#pragma unroll 1
-    for (u32 i = 0; i < T; i += EXL2K_EXL3_GEMM_ROWS) {
-        exl2k_exl3_store_rows(a, part, u.strip, w.shared + i * (EXL2K_EXL3_PITCH * 4), first + i, rows, warp, lane,
-                              EXL2K_EXL3_WG_THREADS(C) / EXL2K_WARP);
-    }
+    exl2k_exl3_wg_outputs<T>(a, part, u.strip, w.shared, first, rows, warp, lane,
+                             EXL2K_EXL3_WG_THREADS(C) / EXL2K_WARP);
 }
 
 #endif

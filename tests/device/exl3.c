@@ -10,7 +10,7 @@
    starts from what the decoder gave. */
 #include "exl3_rig.h"
 
-#define ROWS 130 /* of inputs */
+#define ROWS 300 /* of inputs */
 
 static rig_module gemv[3], gemm[3], crowd[3], crowd16[3], wg[3]; /* crowd, wg: not loaded where the GPU has none */
 
@@ -334,9 +334,12 @@ static void check_bench(bench *b)
                 s.fewer = i % 2 == 1;
                 check_shot(b, &s);
             }
+            s.rows = ROWS; /* two tiles */
             s.fewer = false;
+            check_shot(b, &s);
             check_alone(b, s, 3);
             check_alone(b, s, 129);
+            check_alone(b, s, ROWS - 1);
             by_wg = false;
         }
     }
