@@ -16,6 +16,7 @@
            512 bytes side by side, not half a line of each of eight rows. Pitch: 32; step: EXL2K_STEP * rows.
    KERNELS exl2k_gemv1, exl2k_gemv8 and exl2k_gemv16 are made for Llama: scale is 1, cap 0, act SILU with a gate, and
            out is not 0. exl2k_gemv1_large and exl2k_gemv8_large (compiled with EXL2K_LARGE) are, too, for large matrices.
+           So is exl2k_gemv16_affine (compiled with EXL2K_AFFINE), for affine matrices.
            exl2k_gemv1_any and exl2k_gemv8_any (compiled with EXL2K_ANY) allow everything; with these checks Llama's
            decode would lose 1.1 % (H100). */
 #ifndef EXL2K_GEMV_ARGS_H
@@ -36,8 +37,8 @@
 /* 16 rows: what a warp has besides its initial sums: how its lanes decode scales, and these of four records. */
 #define EXL2K_STARTS_PLAN 1024
 #define EXL2K_STARTS_SCALES 1280
-#define EXL2K_STARTS_BYTES 1792
-#define EXL2K_GEMV16_SMALL_BYTES (EXL2K_GEMV_WARPS * (EXL2K_RING_HEAD + EXL2K_STARTS_BYTES) + 4096)
+#define EXL2K_STARTS_BYTES(affine) ((affine) ? 2048 : 1792) /* affine: scales, then zeros, behind the initial sums */
+#define EXL2K_GEMV16_SMALL_BYTES(affine) (EXL2K_GEMV_WARPS * (EXL2K_RING_HEAD + EXL2K_STARTS_BYTES(affine)) + 4096)
 
 enum { EXL2K_GEMV_STORE, EXL2K_GEMV_RESIDUAL, EXL2K_GEMV_ACT };
 

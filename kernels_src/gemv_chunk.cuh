@@ -321,7 +321,8 @@ EXL2K_FN void exl2k_half_many(f32 sum[M / 8][4], const u32 *w, u32 h, const exl2
         }
     }
 #pragma unroll
-    for (u32 tile = 0; EXL2K_AFFINE && tile < M / 8; tile++) { /* the sums of inputs follow from the initial sums */
+    for (u32 tile = 0; EXL2K_AFFINE && M == 8 && tile < M / 8; tile++) {
+        /* The sums of inputs follow from the initial sums. 16 rows: exl2k_kept_half subtracts. */
         uint2 v = exl2k_shared_load2(x.starts + (tile * 8 + half) * 64 + lane % 4 * 16 - exl2k_start_early<M>(lane));
         f32 back = 1.0f / exl2k_sum_centre<W>(0);
         f32 sums[2] = { __uint_as_float(v.x) * back, __uint_as_float(v.y) * back };

@@ -41,7 +41,8 @@ EXL2K_FN void exl2k_kept_block(exl2k_kept *kept, exl2k_span block, u32 rows, u32
         kept->rows = rows;
         kept->all_sums = sums;
         kept->small = small;
-        kept->starts = small + exl2k_small_starts<16>() + (exl2k_thread<16>() / EXL2K_WARP) * EXL2K_STARTS_BYTES;
+        u32 warp = exl2k_thread<16>() / EXL2K_WARP;
+        kept->starts = small + exl2k_small_starts<16>() + warp * EXL2K_STARTS_BYTES(EXL2K_AFFINE);
     }
     __syncwarp();
 }
@@ -223,6 +224,96 @@ EXL2K_FN void exl2k_whole_many(f32 sum[M / 8][4], u32 at, const exl2k_inputs<M> 
     }
 }
 
+#if EXL2K_AFFINE
+/* Lane t decodes the scales and zeros of record t, of both halves, for the four lanes of its column: behind the initial
+   sums lie scales times exl2k_sum_unit, and 512 bytes on the factors of the sums of inputs. */
+template <u32 W>
+EXL2K_FN void exl2k_kept_scales(u32 at, const exl2k_inputs<16> &x, const exl2k_task &task, u32 lane)
+{
+    constexpr f32 unit[2] = { exl2k_sum_unit<W>(0), exl2k_sum_unit<W>(1) };
+    constexpr f32 back[2] = { -exl2k_power(exl2k_code_bit<W>(0) - 24), -exl2k_power(exl2k_code_bit<W>(1) - 24) };
+    u32 t = lane % 4, to = x.starts + EXL2K_STARTS_PLAN + t * 128 + lane / 4 * 16;
+    uint2 words[2] = { exl2k_affine_words(at, task, 2 * t, lane), exl2k_affine_words(at, task, 2 * t + 1, lane) };
+    u32 first = exl2k_affine_scales(words[0]), second = exl2k_affine_scales(words[1]);
+    f32 v[4] = { exl2k_low(first) * unit[0], exl2k_high(first) * unit[1], exl2k_low(second) * unit[0],
+                 exl2k_high(second) * unit[1] };
+    exl2k_shared_store4(to, make_uint4(__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]),
+                                       __float_as_uint(v[3])));
+    first = exl2k_affine_zeros(words[0]);
+    second = exl2k_affine_zeros(words[1]);
+    f32 z[4] = { exl2k_low(first) * back[0], exl2k_high(first) * back[1], exl2k_low(second) * back[0],
+                 exl2k_high(second) * back[1] };
+    exl2k_shared_store4(to + 512, make_uint4(__float_as_uint(z[0]), __float_as_uint(z[1]), __float_as_uint(z[2]),
+                                             __float_as_uint(z[3])));
+    __syncwarp();
+}
+
+/* A half of a record: p = or += scale * (sums of codes - zero * sums of inputs). */
+template <u32 W>
+EXL2K_FN void exl2k_kept_half(f32 p[2][4], const u32 *w, u32 h, const exl2k_inputs<16> &x, u32 half, u32 table,
+                              u32 lane)
+{
+    constexpr f32 back = 1.0f / exl2k_sum_centre<W>(0);
+    f32 d[2][4];
+    exl2k_half_many<W, 16>(d, w, h, x, half, 0, lane);
+    uint2 zero = exl2k_shared_load2(table + 512), scale = exl2k_shared_load2(table);
+#pragma unroll
+    for (u32 tile = 0; tile < 2; tile++) {
+        uint2 v = exl2k_shared_load2(x.starts + (tile * 8 + half) * 64 + lane % 4 * 16); /* sums of inputs follow */
+        const f32 sums[2] = { __uint_as_float(v.x) * back, __uint_as_float(v.y) * back };
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            f32 k = __uint_as_float(i < 2 ? scale.x : scale.y), z = __uint_as_float(i < 2 ? zero.x : zero.y);
+            f32 one = fmaf(z, sums[i % 2], d[tile][i]);
+            p[tile][i] = h ? fmaf(k, one, p[tile][i]) : k * one;
+        }
+    }
+}
+
+/* The products of a chunk of an affine matrix: the same results as exl2k_chunk_many's. */
+template <u32 W>
+EXL2K_FN void exl2k_kept_affine(f32 sum[2][4], u32 at, const exl2k_inputs<16> &x, const exl2k_task &task, u32 lane)
+{
+    constexpr u32 bits = exl2k_width<W>::bits, most = bits <= 4 ? 4 : 2;
+    u32 table = x.starts + EXL2K_STARTS_PLAN + lane / 4 * 16, records = exl2k_task_records(task);
+    f32 later[2][4];
+    exl2k_kept_scales<W>(at, x, task, lane);
+#pragma unroll
+    for (u32 i = 0; i < 8; i++) {
+        sum[i / 4][i % 4] = later[i / 4][i % 4] = 0.0f;
+    }
+#pragma unroll
+    for (u32 r = 0; r < most; r++) {
+        if (r < records) {
+            u32 w[bits];
+            f32 p[2][4];
+            exl2k_lane_words<W>(at + r * bits * 128, lane, w);
+            exl2k_kept_half<W>(p, w, 0, x, 2 * r, table + r * 128, lane);
+            exl2k_kept_half<W>(p, w, 1, x, 2 * r + 1, table + r * 128 + 8, lane);
+#pragma unroll
+            for (u32 i = 0; i < 8; i++) {
+                f32 &to = r < 2 ? sum[i / 4][i % 4] : later[i / 4][i % 4];
+                to += p[i / 4][i % 4];
+            }
+        }
+    }
+#pragma unroll
+    for (u32 i = 0; i < 8; i++) {
+        sum[i / 4][i % 4] += later[i / 4][i % 4];
+    }
+}
+
+EXL2K_FN void exl2k_kept_chunk(f32 sum[2][4], u32 at, const exl2k_inputs<16> &x, const exl2k_kept *kept, u32 lane)
+{
+    exl2k_task task = exl2k_kept_task(kept);
+    switch (exl2k_task_width(task)) {
+    case EXL2K_W2: exl2k_kept_affine<EXL2K_W2>(sum, at, x, task, lane); break;
+    case EXL2K_W3: exl2k_kept_affine<EXL2K_W3>(sum, at, x, task, lane); break;
+    case EXL2K_W4: exl2k_kept_affine<EXL2K_W4>(sum, at, x, task, lane); break;
+    default: exl2k_kept_affine<EXL2K_W8>(sum, at, x, task, lane); break;
+    }
+}
+#else
 /* The products of any chunk. */
 EXL2K_FN void exl2k_kept_chunk(f32 sum[2][4], u32 at, const exl2k_inputs<16> &x, const exl2k_kept *kept, u32 lane)
 {
@@ -235,6 +326,7 @@ EXL2K_FN void exl2k_kept_chunk(f32 sum[2][4], u32 at, const exl2k_inputs<16> &x,
     default: exl2k_chunks_many<16>(sum, at, x, exl2k_kept_task(kept), lane); break;
     }
 }
+#endif
 
 /* ---- tasks ---- */
 
@@ -264,7 +356,9 @@ EXL2K_FN void exl2k_gemv_block_kept(const exl2k_gemv_args &a, exl2k_stream &s, e
             exl2k_kept_load(kept, a, kept->piece >> a.matrix.rest, kept->chunk + 1);
         }
         /* One job per slot of the ring: wait for the copy, multiply, refill the slot. */
-        exl2k_kept_whole(inputs, exl2k_kept_task(kept), lane);
+        if (!EXL2K_AFFINE) {
+            exl2k_kept_whole(inputs, exl2k_kept_task(kept), lane);
+        }
 #pragma unroll 1
         for (u32 to = kept->sums; to < kept->sums_end; to += kept->stride) {
             f32 sum[2][4];
@@ -273,7 +367,8 @@ EXL2K_FN void exl2k_gemv_block_kept(const exl2k_gemv_args &a, exl2k_stream &s, e
             exl2k_kept_chunk(sum, s.at, inputs, kept, lane);
             __syncwarp();
             exl2k_stream_fill<16>(s, a, exl2k_role{});
-            exl2k_partial_add_many<16>(to + exl2k_partial_lane(lane), sum, kept->first);
+            u32 mine = EXL2K_AFFINE ? exl2k_lane<16>() : lane; /* affine: read again, as no register is free */
+            exl2k_partial_add_many<16>(to + exl2k_partial_lane(mine), sum, kept->first);
             exl2k_stream_plan_kept(s, a);
         }
         exl2k_kept_next(kept, a, exl2k_task_halves(exl2k_kept_task(kept)));

@@ -9,7 +9,7 @@
    is 1): sums of 32 slots each [R][8], now and before; squares [96]; total of squares [R]. One row: then the residual of
    512 items and the slots now and before [2][256], both filled by asynchronous copies. 16 rows: then exl2k_kept [16 warps].
    Many rows: then the initial sums [16 warps][tile][8 halves][4 lanes][4]; with 16 rows each warp's are followed by what
-   its lanes need to decode scales (EXL2K_STARTS_BYTES in all). */
+   its lanes need to decode scales, affine: by scales and zeros (EXL2K_STARTS_BYTES in all). */
 #ifndef EXL2K_GEMV_OUT_CUH
 #define EXL2K_GEMV_OUT_CUH
 

@@ -31,6 +31,7 @@
     X(exl2k_gemv8_large, "gemv8_large.cu", exl2k_gemv_args, BUDGET)             \
     X(exl2k_gemv8_any, "gemv8_any.cu", exl2k_gemv_args, BUDGET)                 \
     X(exl2k_gemv8_affine, "gemv8_affine.cu", exl2k_gemv_args, BUDGET)           \
+    X(exl2k_gemv16_affine, "gemv16_affine.cu", exl2k_gemv_args, BUDGET)         \
     X(exl2k_gemv1_large_lora, "gemv1_large_lora.cu", exl2k_lora_gemv_args, BUDGET)\
     X(exl2k_gemv1_any_lora, "gemv1_any_lora.cu", exl2k_lora_gemv_args, BUDGET)  \
     X(exl2k_gemv1_affine_lora, "gemv1_affine_lora.cu", exl2k_lora_gemv_args, BUDGET)\

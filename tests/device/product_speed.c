@@ -189,7 +189,8 @@ static launch prepare(uint32_t layer, uint32_t unit, uint32_t rows)
         a->out_pitch = EXL2K_STEP / 2;
         a->out_step = EXL2K_STEP * rows;
     }
-    l.shared = exl2__cuda_gemv_shared(a, model[layer][unit].chunk_bytes, rows, (uint32_t)rig.sm_count, budget, 0);
+    uint32_t ctas = (uint32_t)rig.sm_count;
+    l.shared = exl2__cuda_gemv_shared(a, model[layer][unit].chunk_bytes, rows, ctas, budget, 0, false);
     if (ring_stages && rows == 1) {
         l.shared += (ring_stages * ring_side - a->stages * a->slot_strips) * EXL2K_GEMV_WARPS * a->slot_bytes;
         a->stages = ring_stages;

@@ -12,7 +12,7 @@ typedef enum result_kind {
 } result_kind;
 
 static const char *const kind_names[KINDS] = { "store", "residual", "act" };
-static rig_module shuffle, gemv[3], affine[2], large[2]; /* for 1, 8 and 16 rows; not loaded: the GPU has none */
+static rig_module shuffle, gemv[3], affine[3], large[2]; /* for 1, 8 and 16 rows; not loaded: the GPU has none */
 static double worst_half, worst_single;
 
 /* ---- one matrix with its inputs and its expected results ---- */
@@ -200,7 +200,8 @@ static bool run(product_case *c, result_kind kind, const setting *s, uint32_t ro
             a.out_step = a.x_step;
         }
     }
-    uint32_t shared = exl2__cuda_gemv_shared(&a, c->m.chunk_bytes, lanes, s->ctas, s->budget, 0);
+    uint32_t shared = exl2__cuda_gemv_shared(&a, c->m.chunk_bytes, lanes, s->ctas, s->budget, 0,
+                                             c->m.part[0].desc.kind == EXL2__MATRIX_AFFINE);
     if (shared == 0) {
         CHECK(lanes == 16);
         rig_buffer_free(&tiles);
@@ -209,7 +210,7 @@ static bool run(product_case *c, result_kind kind, const setting *s, uint32_t ro
     rig_poison(c->out);
     rig_poison(c->sums_out);
     static const char *const names[][3] = { { "exl2k_gemv1", "exl2k_gemv8", "exl2k_gemv16" },
-                                            { "exl2k_gemv1_affine", "exl2k_gemv8_affine" },
+                                            { "exl2k_gemv1_affine", "exl2k_gemv8_affine", "exl2k_gemv16_affine" },
                                             { "exl2k_gemv1_large", "exl2k_gemv8_large" } };
     rig_module *const modules[] = { gemv, affine, large };
     uint32_t variant = c->m.part[0].desc.kind == EXL2__MATRIX_AFFINE ? 1 : s->large ? 2 : 0;
@@ -361,7 +362,7 @@ static void check_kind(product_case *c, result_kind kind, uint32_t ctas, uint32_
 {
     static const uint32_t rows[] = { 1, 2, 3, 5, 8, 9, 11, 16 };
     bool is_affine = c->m.part[0].desc.kind == EXL2__MATRIX_AFFINE;
-    uint32_t most = is_affine || !gemv[2].module ? 8 : 16; /* rows of a product; more rows are several products */
+    uint32_t most = (is_affine ? affine : gemv)[2].module ? 16 : 8; /* rows of a product; more are several products */
     for (uint32_t row = 0; row < ROWS; row++) {
         c->rho[row] = rho_of(c->before, row, ctas, c->m.in);
         c->factor[row] = rho_of(c->now, row, ctas, c->m.in) / c->rho[row];
@@ -448,8 +449,10 @@ int main(int argc, char **argv)
         gemv[i] = rig_load(sources[i], argc > 2 ? argv[2] : NULL);
         printf("%s: compiled in %.0f ms\n", sources[i], gemv[i].compile_ms);
     }
-    affine[0] = rig_load("gemv1_affine.cu", NULL);
-    affine[1] = rig_load("gemv8_affine.cu", NULL);
+    static const char *const of_affine[] = { "gemv1_affine.cu", "gemv8_affine.cu", "gemv16_affine.cu" };
+    for (size_t i = 0; i < 3 && rig_exists(of_affine[i]); i++) {
+        affine[i] = rig_load(of_affine[i], NULL);
+    }
     for (size_t i = 0; i < 2 && rig_exists("gemv8_large.cu"); i++) {
         large[i] = rig_load(i ? "gemv8_large.cu" : "gemv1_large.cu", argc > 2 ? argv[2] : NULL);
     }
@@ -484,8 +487,9 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < 3 && gemv[i].module; i++) {
         rig_unload(&gemv[i]);
     }
-    rig_unload(&affine[0]);
-    rig_unload(&affine[1]);
+    for (size_t i = 0; i < 3 && affine[i].module; i++) {
+        rig_unload(&affine[i]);
+    }
     rig_unload(&shuffle);
     rig_close();
     return check_done();

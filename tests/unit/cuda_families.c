@@ -330,7 +330,7 @@ static void check_few_tiles(synth_model *m, const synth_shape *shape, uint32_t r
 {
     static made_step made;
     const pass p = { { { 55, rows } }, false };
-    bool sixteen = shape->mix < SYNTH_AFFINE && !exl2__cuda_needs_any(&m->plan.shape);
+    bool sixteen = !exl2__cuda_needs_any(&m->plan.shape);
     bool folds = exl2__cuda_folds(&m->plan.shape);
     uint32_t tiled = 0, lanes = rows < 2 || !folds ? 0 : rows <= 8 ? 8 : rows <= 16 && sixteen ? 16 : 0;
     make_step(&made, shape, &p, EXL2__ROWS_SAMPLED);

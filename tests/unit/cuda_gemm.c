@@ -89,7 +89,7 @@ static void check_ring(uint32_t ctas, uint32_t budget, uint32_t stages, uint32_t
 {
     exl2k_gemv_args a = { .kind = EXL2K_GEMV_ACT };
     a.matrix = (exl2k_matrix){ .parts = 2, .interleaved = 1, .slices = 16, .strips = 2 * 14336 / 16 };
-    uint32_t shared = exl2__cuda_gemv_shared(&a, 2112, 8, ctas, budget, 0);
+    uint32_t shared = exl2__cuda_gemv_shared(&a, 2112, 8, ctas, budget, 0, false);
     CHECK(shared > 0 && shared <= budget);
     CHECK_INT(a.stages, stages);
     CHECK_INT(a.block, block);
@@ -104,7 +104,7 @@ static void check_rings(void)
     check_ring(64, 232448, 2, 7);  /* 14 pairs: a second stage leaves room for nine, else there were as many blocks */
     exl2k_gemv_args a = { .kind = EXL2K_GEMV_ACT };
     a.matrix = (exl2k_matrix){ .parts = 2, .interleaved = 1, .slices = 16, .strips = 2 * 14336 / 16 };
-    CHECK_INT(exl2__cuda_gemv_shared(&a, 2112, 8, 82, 48 * 1024, 0), 0); /* not even one pair fits */
+    CHECK_INT(exl2__cuda_gemv_shared(&a, 2112, 8, 82, 48 * 1024, 0, false), 0); /* not even one pair fits */
 }
 
 int main(void)

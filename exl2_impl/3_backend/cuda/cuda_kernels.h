@@ -165,7 +165,8 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
         return !n->any;
     }
     if (strstr(module, "_affine.cu")) {
-        return n->affine && (!expert || n->experts);
+        bool sixteen = strcmp(module, "gemv16_affine.cu") == 0;
+        return n->affine && (!expert || n->experts) && (!sixteen || (n->many && !n->any));
     }
     if (strcmp(module, "probe.cu") == 0 || strcmp(module, "attend_prepare.cu") == 0
         || exl2__cuda_module_converts(module)) {

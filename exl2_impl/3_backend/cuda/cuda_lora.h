@@ -67,10 +67,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_lora_product(exl2__cuda_model *m, exl2__ope
     EXL2__ASSERT(rows <= EXL2__CUDA_LORA_ROWS);
     for (uint32_t done = 0; done < rows; done += a->rows) {
         uint32_t lanes = rows == 1 ? 1 : 8, budget = m->limits.shared_bytes;
-        uint32_t shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, budget, l.slots);
+        uint32_t shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, budget, l.slots, w->affine);
         if (shared == 0 && lanes == 8) { /* one row needs less */
             lanes = 1;
-            shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, budget, l.slots);
+            shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, budget, l.slots, w->affine);
         }
         if (shared == 0) {
             return exl2__cuda_too_few_shared(m);

@@ -337,7 +337,7 @@ static inline void exl2__cuda_matrix_firsts(exl2k_matrix *m)
    equal size. slots: of adapters, if the launch adds what they add (lora_args.h); else 0. Returns dynamic shared memory
    of the launch, 0 if the budget is too small. */
 static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk_bytes, uint32_t rows, uint32_t ctas,
-                                              uint32_t budget, uint32_t slots)
+                                              uint32_t budget, uint32_t slots, bool affine)
 {
     static const struct { uint32_t stages, slot_strips; } rings[] = { { 2, 2 }, { 3, 1 }, { 2, 1 }, { 1, 1 } };
     uint32_t last = rows == 16 ? 3 : 4, unit = a->matrix.interleaved ? 2 : 1;
@@ -348,7 +348,7 @@ static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk
     uint32_t most = rows == 1 ? EXL2K_GEMV_THREADS / 16 : EXL2K_GEMV_SQUARES / rows;
     uint32_t own = exl2__max32(1, (uint32_t)exl2__div_up(a->matrix.strips / unit, ctas));
     uint32_t others = rows == 1 ? EXL2K_GEMV_SMALL_BYTES : EXL2K_GEMV8_SMALL_BYTES;
-    others = rows == 16 ? EXL2K_GEMV16_SMALL_BYTES : others;
+    others = rows == 16 ? EXL2K_GEMV16_SMALL_BYTES(affine) : others;
     others += slots ? EXL2K_LORA_SMALL_BYTES(slots) : 0;
     most = a->kind == EXL2K_GEMV_RESIDUAL ? most : 64;
     a->x_step = a->x_step ? a->x_step : EXL2K_STEP;

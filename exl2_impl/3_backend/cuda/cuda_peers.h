@@ -113,7 +113,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_give(exl2__cuda_model *m, const exl2__matri
     }
     exl2__cuda_product_fill(m, w, kind, &all.gemv);
     uint32_t ctas = exl2__cuda_product_ctas(m, w->device.strips >> w->device.interleaved);
-    uint32_t shared = exl2__cuda_gemv_shared(&all.gemv, w->chunk_bytes, 1, ctas, m->limits.shared_bytes, 0);
+    uint32_t shared = exl2__cuda_gemv_shared(&all.gemv, w->chunk_bytes, 1, ctas, m->limits.shared_bytes, 0, false);
     if (shared == 0) {
         return exl2__cuda_too_few_shared(m);
     }

@@ -156,10 +156,12 @@ static inline uint32_t exl2__cuda_variant(const exl2__cuda_model *m, const exl2_
     return w->affine ? 2 : exl2__cuda_needs_any(&m->plan->shape);
 }
 
-/* Whether 9 to 16 rows have a product of their own: for Llama, on sm_90. Elsewhere two products of 8 rows do it. */
+/* Whether 9 to 16 rows have a product of their own: for Llama, on sm_90, also with affine matrices but for passes with
+   control vectors. Elsewhere two products of 8 rows do it. */
 static inline bool exl2__cuda_has_sixteen(const exl2__cuda_model *m, uint32_t variant)
 {
-    return variant == 0 && exl2__cuda_many_decode(m->plan) && m->gpu->info.arch == 90;
+    bool affine = variant == 2 && !exl2__cuda_needs_any(&m->plan->shape) && !exl2__cuda_steers_few(m);
+    return (variant == 0 || affine) && exl2__cuda_many_decode(m->plan) && m->gpu->info.arch == 90;
 }
 
 /* Rows of the tiles that products of this pass hand over to each other (gemv_args.h); 0: they hand over rows. Tiles lie
@@ -171,7 +173,7 @@ EXL2__PRIVATE uint32_t exl2__cuda_tile_rows(const exl2__cuda_model *m)
     if (m->pass.by_gemm || !m->has_wg || !exl2__cuda_folds(s) || rows < 2) {
         return 0;
     }
-    bool sixteen = exl2__cuda_has_sixteen(m, s->affine || exl2__cuda_needs_any(s));
+    bool sixteen = exl2__cuda_has_sixteen(m, s->affine ? 2 : exl2__cuda_needs_any(s));
     return rows <= 8 ? 8 : rows <= 16 && sixteen ? 16 : 0;
 }
 
@@ -224,12 +226,13 @@ EXL2__PRIVATE exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__ma
     bool steers = exl2__cuda_steers_few(m) && exl2__cuda_folds(&m->plan->shape); /* else `settle` adds them */
     const exl2__cuda_kernel *kernel = steers ? steering[which] : kernels[which];
     exl2__cuda_kernel sixteen = steers ? EXL2__KERNEL_exl2k_gemv16_steer : EXL2__KERNEL_exl2k_gemv16;
+    sixteen = variant == 2 ? EXL2__KERNEL_exl2k_gemv16_affine : sixteen;
     for (uint32_t done = 0; done < rows; done += a->rows) {
         uint32_t left = rows - done, lanes = left == 1 ? 1 : left > 8 && exl2__cuda_has_sixteen(m, variant) ? 16 : 8;
-        uint32_t shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, m->limits.shared_bytes, 0);
+        uint32_t shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, m->limits.shared_bytes, 0, w->affine);
         if (shared == 0 && lanes == 16) { /* eight rows need less */
             lanes = 8;
-            shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, m->limits.shared_bytes, 0);
+            shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, m->limits.shared_bytes, 0, w->affine);
         }
         if (shared == 0) {
             return exl2__cuda_too_few_shared(m);
