@@ -46,9 +46,26 @@ static inline void rig_read_path(int *argc, char ***argv)
     }
 }
 
+/* With EXL2_TEST_COLUMNS=1, two GPUs share the model's columns, if the test names no GPUs. */
+static inline void rig_share(exl2_engine_desc *d, exl2_model_desc *m)
+{
+    static const exl2_device_desc both[2] = { { .pick = EXL2_PICK_INDEX, .index = 0 },
+                                              { .pick = EXL2_PICK_INDEX, .index = 1 } };
+    static const exl2_card cards[2] = { { .device = 0 }, { .device = 1 } };
+    const char *columns = getenv("EXL2_TEST_COLUMNS");
+    if (RIG_BACKEND == EXL2_BACKEND_CUDA && columns && *columns == '1' && d->device_count == 0 && m->card_count == 0) {
+        d->devices = both;
+        d->device_count = 2;
+        m->cards = cards;
+        m->card_count = 2;
+        m->split = EXL2_SPLIT_COLUMNS;
+    }
+}
+
 /* d NULL: defaults. The backend is RIG_BACKEND; on a machine without it the test is skipped. */
 static inline rig rig_open(const exl2_engine_desc *d, const exl2_model_desc *m)
 {
+    exl2_model_desc model = *m;
     rig r = { 0 };
     exl2_error error = { EXL2_OK, 0, "" };
     exl2_engine_desc desc = { 0 };
@@ -57,6 +74,7 @@ static inline rig rig_open(const exl2_engine_desc *d, const exl2_model_desc *m)
     desc.cpu_path_max = rig_path_max ? rig_path_max : desc.cpu_path_max;
     desc.open_error = &error;
     desc.kernel_cache = RIG_BACKEND == EXL2_BACKEND_CUDA ? kernel_folder() : desc.kernel_cache;
+    rig_share(&desc, &model);
     exl2_result result = exl2_open(&desc, &r.engine);
     if (result == EXL2_ERR_NO_DEVICE) {
         check_skip(error.text);
@@ -65,7 +83,7 @@ static inline rig rig_open(const exl2_engine_desc *d, const exl2_model_desc *m)
         printf("exl2_open: %s\n", error.text);
         exit(1);
     }
-    result = exl2_model_load(r.engine, m, &r.model);
+    result = exl2_model_load(r.engine, &model, &r.model);
     if (result < 0) {
         rig_fail(r.engine, m->path, result);
     }
