@@ -129,6 +129,11 @@ typedef struct exl2k_attend_args {
                                        K and V itself; 0: exl2k_attend_quantize has done it */
     exl2k_u32 others;               /* decode: GPUs that get the outputs, too (peers_args.h) */
     exl2k_u64 apart[EXL2K_MEET_GPUS - 1]; /* [others] as in exl2k_peers */
+    /* Several rows that other GPUs get: to their inboxes, and from this one's, fp16 [16 rows, all_columns]. */
+    exl2k_u64 inbox;                /* 0: one row, which has none */
+    exl2k_u64 all_out, all_map;     /* out, map of the outputs of all GPUs */
+    exl2k_u64 stop;                 /* as in exl2k_peers */
+    exl2k_u32 all_columns, first_column, own_columns, unused2;
 } exl2k_attend_args;
 
 /* exl2k_attend_turn: grid (rows, heads + kv_heads), block EXL2K_TURN_THREADS. Rotates q and k in place, before attention

@@ -52,7 +52,41 @@ EXL2K_FN void exl2k_store_out(const exl2k_decode &d, const exl2k_attend_args &a,
     u64 at = a.out + ((u64)d.row * a.out_pitch + index) * 2;
     u32 half = exl2k_f32_to_f16(exl2k_clamp_f16(value));
     exl2k_store_u16(at, half);
-    exl2k_peers_store_u16(a.apart, a.others, at, half);
+    if (!a.inbox) {
+        exl2k_peers_store_u16(a.apart, a.others, at, half);
+    }
+}
+
+/* Several rows: gives four outputs of this GPU, from the first one on, to the others. */
+EXL2K_FN void exl2k_give_outs(const exl2k_decode &d, const exl2k_attend_args &a, u32 first, float4 v)
+{
+    u64 at = a.inbox + ((u64)d.row * a.all_columns + a.first_column + first) * 2;
+    u32 low = exl2k_f32_to_f16(exl2k_clamp_f16(v.x)) | exl2k_f32_to_f16(exl2k_clamp_f16(v.y)) << 16;
+    u32 high = exl2k_f32_to_f16(exl2k_clamp_f16(v.z)) | exl2k_f32_to_f16(exl2k_clamp_f16(v.w)) << 16;
+    exl2k_peers_store2(a.apart, a.others, at, low, high);
+}
+
+/* Several rows: the CTA that has stored outputs takes as large a part of the others' outputs of its row. */
+EXL2K_FN void exl2k_take_outs(const exl2k_decode &d, const exl2k_attend_args &a)
+{
+    u32 all = a.inbox ? (a.all_columns - a.own_columns) / 8 : 0;
+    u32 begin = all * blockIdx.y / gridDim.y, end = all * (blockIdx.y + 1) / gridDim.y;
+#pragma unroll 1
+    for (u32 i = begin + threadIdx.x; i < end; i += EXL2K_DECODE_THREADS) {
+        u32 n = i * 8 < a.first_column ? i * 8 : i * 8 + a.own_columns;
+        uint4 v = exl2k_peers_take(a.inbox + ((u64)d.row * a.all_columns + n) * 2, a.stop);
+        u64 to = a.all_out + (u64)d.row * a.out_pitch * 2;
+        if (!a.all_map) {
+            exl2k_store4(to + n * 2, v);
+            continue;
+        }
+        uint4 map = exl2k_load_constant4(a.all_map + n * 2);
+        u32 index[4] = { map.x, map.y, map.z, map.w }, pair[4] = { v.x, v.y, v.z, v.w };
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) {
+            exl2k_store_u16(to + (index[k / 2] >> k % 2 * 16 & 0xFFFFu) * 2, pair[k / 2] >> k % 2 * 16);
+        }
+    }
 }
 
 /* The CTA has no work. If other GPUs wait for its heads, as the row has ended in a pass that was enqueued before that was
@@ -68,7 +102,11 @@ EXL2K_FN void exl2k_store_no_outs(exl2k_decode &d, const exl2k_attend_args &a)
     for (u32 i = threadIdx.x; i < count; i += EXL2K_DECODE_THREADS) {
         u32 n = d.head * a.dim + i;
         exl2k_store_out(d, a, a.map ? exl2k_load_u16(a.map + n * 2) : n, 0.0f);
+        if (a.inbox && i % 4 == 0) {
+            exl2k_give_outs(d, a, n, make_float4(0.0f, 0.0f, 0.0f, 0.0f));
+        }
     }
+    exl2k_take_outs(d, a);
 }
 
 /* lanes: those that store outputs. */
@@ -84,6 +122,9 @@ EXL2K_FN void exl2k_store_outs(const exl2k_decode &d, const exl2k_attend_args &a
     exl2k_store_out(d, a, indices.x >> 16, values.y);
     exl2k_store_out(d, a, indices.y & 0xFFFFu, values.z);
     exl2k_store_out(d, a, indices.y >> 16, values.w);
+    if (a.inbox) {
+        exl2k_give_outs(d, a, (d.head + item.head) * a.dim + item.dim, values);
+    }
 }
 
 EXL2K_FN void exl2k_add_scaled(float4 &sum, uint4 v, f32 factor)
@@ -249,6 +290,9 @@ EXL2K_FN void exl2k_merge_all(const exl2k_decode &d, const exl2k_attend_args &a,
             }
         }
     }
+    if (d.splits == 1) {
+        exl2k_take_outs(d, a);
+    }
     /* The last CTA merges all splits. */
     if (d.splits > 1 && exl2k_last_split(d, a, shared)) {
 #pragma unroll
@@ -260,6 +304,7 @@ EXL2K_FN void exl2k_merge_all(const exl2k_decode &d, const exl2k_attend_args &a,
                 exl2k_store_outs(d, a, item, lanes, indices[n], values);
             }
         }
+        exl2k_take_outs(d, a);
     }
 }
 

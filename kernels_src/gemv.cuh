@@ -370,8 +370,10 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const EXL2K_GEMV_ARGS &all)
     }
     __syncwarp(); /* keeps the assembler from moving that load after the following ones */
 #if EXL2K_PEERS
-    exl2k_peers_clear(all.peers.clear[0], all.peers.clear_bytes[0]);
-    exl2k_peers_clear(all.peers.clear[1], all.peers.clear_bytes[1]);
+    if constexpr (M == 1) {
+        exl2k_peers_clear(all.peers.clear[0], all.peers.clear_bytes[0]);
+        exl2k_peers_clear(all.peers.clear[1], all.peers.clear_bytes[1]);
+    }
 #endif
     /* Start to load what the results need: sums of squares, residual, constants. */
     exl2k_out out = exl2k_out_open<M>(a, block, small + (M == 16 ? 0 : 1024));

@@ -84,6 +84,42 @@ EXL2K_FN void exl2k_peers_slots_read(const exl2k_out &o, const exl2k_gemv_args &
     sum = exl2k_peers_slot(now, a.sums_now, now_strips, p.stop);
     exl2k_group_store(o, EXL2K_SMALL_NOW, 0, slot / EXL2K_WARP, sum);
 }
+
+/* More rows: as exl2k_slots_read. All strips are there. */
+template <u32 M> EXL2K_FN void exl2k_peers_rows_read(const exl2k_out &o, const exl2k_gemv_args &a)
+{
+    constexpr u32 warps = EXL2K_GEMV_WARPS / M, groups = 8 / warps; /* of a row; of a warp */
+    u32 row = threadIdx.x / EXL2K_WARP / warps, first = threadIdx.x / EXL2K_WARP % warps * groups;
+#pragma unroll 1
+    for (u32 which = 0; which < 2; which++) {
+        u32 by_strips = which ? exl2k_peers_of(a).before_by_strips : exl2k_peers_of(a).now_by_strips;
+        u64 sums = which ? a.sums_before : a.sums_now;
+        f32 sum[groups];
+        u32 next[groups], left[groups];
+#pragma unroll
+        for (u32 i = 0; i < groups; i++) {
+            exl2k_span strips = exl2k_peers_strips(exl2k_peers_of(a), by_strips, (first + i) * 32 + threadIdx.x % 32,
+                                                   sums && row < o.rows ? a.slots : 0);
+            sum[i] = 0.0f;
+            next[i] = strips.begin;
+            left[i] = strips.end - strips.begin;
+        }
+        u32 strips = by_strips ? exl2k_peers_of(a).strips + 1 : 1;
+        sums += (u64)row * (by_strips ? exl2k_peers_of(a).sums_pitch : EXL2K_SLOTS_MAX) * 4;
+        /* Strip by strip, of all slots at a time. */
+#pragma unroll 2
+        for (u32 k = 0; k < strips; k++) {
+#pragma unroll
+            for (u32 i = 0; i < groups; i++) {
+                sum[i] += k < left[i] ? exl2k_load_f32(sums + (next[i] + k) * 4) : 0.0f;
+            }
+        }
+#pragma unroll
+        for (u32 i = 0; i < groups; i++) {
+            exl2k_group_store(o, which ? exl2k_small_before<M>() : EXL2K_SMALL_NOW, row, first + i, sum[i]);
+        }
+    }
+}
 #endif
 
 /* Loads the slots. One row: warp w < 8 starts asynchronous copies of slots 32 w .. + 31. Many rows: a warp sums all the
@@ -92,7 +128,11 @@ template <u32 M> EXL2K_FN void exl2k_slots_read(const exl2k_out &o, const exl2k_
 {
     u32 warp = threadIdx.x / EXL2K_WARP, lane = threadIdx.x % EXL2K_WARP;
 #if EXL2K_PEERS
-    exl2k_peers_slots_read(o, a);
+    if constexpr (M == 1) {
+        exl2k_peers_slots_read(o, a);
+    } else {
+        exl2k_peers_rows_read<M>(o, a);
+    }
     return;
 #endif
     if (M == 1) {
@@ -253,22 +293,64 @@ template <u32 M> EXL2K_FN u64 exl2k_out_at(const exl2k_gemv_args &a, u32 row, u3
     return M > 1 ? at + index / 32 * a.out_step + index % 32 * 2 : at + index * 2;
 }
 
-/* Stores an input of the next product. */
-EXL2K_FN void exl2k_store_input(const exl2k_gemv_args &a, u64 at, u32 v)
+/* Stores output n of a row, which is an input of the next product. */
+template <u32 M> EXL2K_FN void exl2k_store_input(const exl2k_gemv_args &a, u64 at, u32 row, u32 n, u32 v)
 {
     exl2k_store_u16(at, v);
 #if EXL2K_PEERS
-    exl2k_peers_store_u16(exl2k_peers_of(a).apart, exl2k_peers_of(a).others, at, v);
+    const exl2k_peers &p = exl2k_peers_of(a);
+    u64 to = M == 1 ? at : exl2k_inbox_strip<M>(a, p.first_strip + n / 16) + row * 32 + n % 16 * 2;
+    exl2k_peers_store_u16(p.apart, p.others, to, v);
 #endif
 }
 
 #if EXL2K_PEERS
-/* Stores the sum of the squares of a strip. */
-EXL2K_FN void exl2k_out_square(const exl2k_gemv_args &a, u32 strip, f32 square)
+/* Stores the sum of the squares of a strip of a row. */
+template <u32 M> EXL2K_FN void exl2k_out_square(const exl2k_gemv_args &a, u32 row, u32 strip, f32 square)
 {
-    u64 at = a.sums_out + strip * 4;
+    const exl2k_peers &p = exl2k_peers_of(a);
+    u64 at = a.sums_out + (row * p.sums_pitch + strip) * 4;
+    u64 to = M == 1 ? at : exl2k_inbox_strip<M>(a, p.first_strip + strip) + M * EXL2K_PEERS_STRIP + row * 4;
     exl2k_store_f32(at, square);
-    exl2k_peers_store_f32(exl2k_peers_of(a).apart, exl2k_peers_of(a).others, at, square);
+    exl2k_peers_store_f32(p.apart, p.others, to, square);
+}
+
+/* More rows: eight columns of a row, which have come from another GPU. */
+template <u32 M> EXL2K_FN void exl2k_out_taken(const exl2k_gemv_args &a, u32 row, u32 n, const uint4 &v)
+{
+    const exl2k_peers &p = exl2k_peers_of(a);
+    u64 to = p.all_out + (u64)row * (a.out_pitch * 2);
+    if (!p.all_map) {
+        exl2k_store4(to + n / 32 * a.out_step + n % 32 * 2, v);
+        return;
+    }
+    uint4 map = exl2k_load_constant4(p.all_map + n * 2);
+    u32 index[4] = { map.x, map.y, map.z, map.w }, pair[4] = { v.x, v.y, v.z, v.w };
+#pragma unroll
+    for (u32 i = 0; i < 8; i++) {
+        u32 at = index[i / 2] >> i % 2 * 16 & 0xFFFFu;
+        exl2k_store_u16(to + at / 32 * a.out_step + at % 32 * 2, pair[i / 2] >> i % 2 * 16);
+    }
+}
+
+/* More rows: takes the strips that the CTA has to take from the inbox. A thread has eight columns of a row. */
+template <u32 M> EXL2K_FN void exl2k_out_take(const exl2k_out &o, const exl2k_gemv_args &a)
+{
+    const exl2k_peers &p = exl2k_peers_of(a);
+    u32 begin = blockIdx.x * p.taken + exl2k_min(blockIdx.x, p.ctas_with_more);
+    u32 end = begin + p.taken + (blockIdx.x < p.ctas_with_more), row = threadIdx.x / 2 % M, half = threadIdx.x % 2;
+#pragma unroll 1
+    for (u32 i = begin + threadIdx.x / (2 * M); i < end && row < o.rows; i += EXL2K_GEMV_THREADS / (2 * M)) {
+        u32 strip = i < p.first_strip ? i : i + p.own_strips;
+        u64 from = exl2k_inbox_strip<M>(a, strip), at = from + threadIdx.x % (2 * M) * 16;
+        exl2k_out_taken<M>(a, row, strip * 16 + half * 8, exl2k_peers_take(at, p.stop));
+        if (a.kind == EXL2K_GEMV_RESIDUAL && half == 0) {
+            at = from + M * EXL2K_PEERS_STRIP + row * 4;
+            f32 square = exl2k_peers_await_f32(exl2k_peers_load_f32(at), at, p.stop);
+            exl2k_store(at, EXL2K_PEERS_NONE);
+            exl2k_store_f32(p.all_sums + (row * p.sums_pitch + strip) * 4, square);
+        }
+    }
 }
 #endif
 
@@ -305,7 +387,7 @@ EXL2K_FN f32 exl2k_out_residual_item(const exl2k_out &o, const exl2k_gemv_args &
     exl2k_store_f32(at, r);
     u32 y = exl2k_f32_to_f16(exl2k_clamp_f16(r * weight * exl2k_rho_before<M>(o, a)));
     if (exl2k_out_wanted(a)) {
-        exl2k_store_input(a, exl2k_out_at<M>(a, row, index), y);
+        exl2k_store_input<M>(a, exl2k_out_at<M>(a, row, index), row, n, y);
     }
     return r * r;
 }
@@ -323,7 +405,9 @@ EXL2K_FN void exl2k_out_residual(const exl2k_out &o, const exl2k_gemv_args &a, e
         f32 square = exl2k_half_warp_sum(exl2k_out_residual_item<M>(o, a, block, sums, first));
         if (exl2k_item_column<M>() == 0 && first + exl2k_item_strip<M>() < strips) {
 #if EXL2K_PEERS
-            exl2k_out_square(a, block.begin + first + exl2k_item_strip<M>(), square);
+            if (exl2k_item_row<M>() < o.rows) {
+                exl2k_out_square<M>(a, exl2k_item_row<M>(), block.begin + first + exl2k_item_strip<M>(), square);
+            }
 #else
             exl2k_shared_store_f32(squares, square);
 #endif
@@ -395,8 +479,8 @@ template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gem
             }
             g += gate.bias ? __uint_as_float(exl2k_load_constant(gate.bias + n * 4)) : 0.0f;
             u += gated && up.bias ? __uint_as_float(exl2k_load_constant(up.bias + n * 4)) : 0.0f;
-            exl2k_store_input(a, exl2k_out_at<M>(a, row, n),
-                              exl2k_f32_to_f16(exl2k_clamp_f16(exl2k_gate(a, g, u))));
+            exl2k_store_input<M>(a, exl2k_out_at<M>(a, row, n), row, n,
+                                 exl2k_f32_to_f16(exl2k_clamp_f16(exl2k_gate(a, g, u))));
         }
     }
 }
@@ -450,6 +534,11 @@ template <u32 M> EXL2K_FN void exl2k_out_close(const exl2k_out &o, const exl2k_g
         exl2k_store_f32(a.sums_out + ((u64)exl2k_thread<M>() * EXL2K_SLOTS_MAX + exl2k_cta<M>()) * 4,
                         exl2k_shared_load_f32(o.small + exl2k_small_total<M>() + exl2k_thread<M>() * 4));
     }
+#if EXL2K_PEERS
+    if constexpr (M > 1) {
+        exl2k_out_take<M>(o, a);
+    }
+#endif
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* gemv_peers.cuh: what products that share their inputs and results with other GPUs do besides (peers_args.h).
    takes: peers.cuh; what gemv.cuh defines before it includes this file.
-   gives: exl2k_peers_of, exl2k_gemv_stop, exl2k_peers_input, exl2k_peers_strips, _slot_load, _slot.
+   gives: exl2k_peers_of, exl2k_gemv_stop, exl2k_peers_input, exl2k_peers_strips, _slot_load, _slot, exl2k_inbox_strip.
    owns:  nothing; included by gemv.cuh only, if EXL2K_PEERS. */
 #ifndef EXL2K_GEMV_PEERS_CUH
 #define EXL2K_GEMV_PEERS_CUH
@@ -55,6 +55,13 @@ EXL2K_FN f32 exl2k_peers_slot(const f32 v[EXL2K_PEERS_BATCH], u64 sums, exl2k_sp
         sum += exl2k_peers_await_f32(exl2k_peers_load_f32(sums + k * 4), sums + k * 4, stop);
     }
     return sum;
+}
+
+/* More rows: the place in the inbox of a strip of the whole matrix. */
+template <u32 M> EXL2K_FN u64 exl2k_inbox_strip(const exl2k_gemv_args &a, u32 strip)
+{
+    u32 bytes = EXL2K_PEERS_STRIP + (a.kind == EXL2K_GEMV_RESIDUAL ? EXL2K_PEERS_SQUARE : 0);
+    return exl2k_peers_of(a).inbox + (u64)strip * (M * bytes);
 }
 
 #endif

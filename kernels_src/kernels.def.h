@@ -40,6 +40,9 @@
     X(exl2k_gemv8_affine_lora, "gemv8_affine_lora.cu", exl2k_lora_gemv_args, BUDGET)\
     X(exl2k_gemv1_peers, "gemv1_peers.cu", exl2k_peers_gemv_args, BUDGET)       \
     X(exl2k_gemv1_large_peers, "gemv1_large_peers.cu", exl2k_peers_gemv_args, BUDGET)\
+    X(exl2k_gemv16_peers, "gemv16_peers.cu", exl2k_peers_gemv_args, BUDGET)     \
+    X(exl2k_gemv8_peers, "gemv8_peers.cu", exl2k_peers_gemv_args, BUDGET)       \
+    X(exl2k_gemv8_large_peers, "gemv8_large_peers.cu", exl2k_peers_gemv_args, BUDGET)\
     X(exl2k_gemv16_steer, "gemv16_steer.cu", exl2k_gemv_args, BUDGET)           \
     X(exl2k_gemv1_steer, "gemv1_steer.cu", exl2k_gemv_args, BUDGET)             \
     X(exl2k_gemv8_steer, "gemv8_steer.cu", exl2k_gemv_args, BUDGET)             \

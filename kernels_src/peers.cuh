@@ -1,6 +1,6 @@
 /* peers.cuh: stores to the memory of other GPUs, and looks for what they have stored (peers_args.h).
    takes: base.cuh, peers_args.h.
-   gives: exl2k_peers_store_u16, _store_f32, _clear, _await, _await_f32.
+   gives: exl2k_peers_store_u16, _store_f32, _store2, _clear, _await, _await_f32, _take.
    owns:  nothing; included by kernels that give columns to other GPUs. */
 #ifndef EXL2K_PEERS_CUH
 #define EXL2K_PEERS_CUH
@@ -28,6 +28,15 @@ EXL2K_FN void exl2k_peers_store_f32(const u64 *apart, u32 others, u64 at, f32 v)
     for (u32 i = 0; i < others; i++) {
         exl2k_sleep(32);
         asm volatile("st.relaxed.sys.global.f32 [%0], %1;" ::"l"(at + apart[i]), "f"(v) : "memory");
+    }
+}
+
+EXL2K_FN void exl2k_peers_store2(const u64 *apart, u32 others, u64 at, u32 v, u32 w)
+{
+#pragma unroll 1
+    for (u32 i = 0; i < others; i++) {
+        exl2k_sleep(32);
+        asm volatile("st.relaxed.sys.global.v2.u32 [%0], {%1, %2};" ::"l"(at + apart[i]), "r"(v), "r"(w) : "memory");
     }
 }
 
@@ -119,6 +128,15 @@ EXL2K_FN f32 exl2k_peers_await_f32(f32 v, u64 at, u64 stop)
     while (__float_as_uint(v) == EXL2K_PEERS_NONE && exl2k_peers_patient(since, stop)) {
         v = exl2k_peers_load_f32(at);
     }
+    return v;
+}
+
+/* Waits for eight halves of an inbox, and empties their place. */
+EXL2K_FN uint4 exl2k_peers_take(u64 at, u64 stop)
+{
+    uint4 v = exl2k_peers_load4(at);
+    exl2k_peers_await(v, at, stop);
+    exl2k_store4(at, make_uint4(EXL2K_PEERS_NONE, EXL2K_PEERS_NONE, EXL2K_PEERS_NONE, EXL2K_PEERS_NONE));
     return v;
 }
 

@@ -32,6 +32,7 @@ typedef struct span {
 
 typedef struct giver { /* a kernel that gives columns, or a meeting */
     bool meets;
+    uint64_t inbox; /* of several rows: the kernel takes all that others give to it there; else 0 */
     span reads[3], writes[2], clears[2]; /* in the memory of its own GPU */
     uint64_t other_reads[CARDS];         /* where the other GPUs have reads[0], by device; 0: not known */
 } giver;
@@ -39,6 +40,7 @@ typedef struct giver { /* a kernel that gives columns, or a meeting */
 static giver givers[CARDS][GIVERS_MAX]; /* by device */
 static uint32_t given[CARDS];           /* of each device so far */
 static uint32_t gave[CARDS];            /* the same without meetings */
+static uint32_t took[CARDS];            /* of these, those with an inbox */
 
 /* ---- the fake GPUs ---- */
 
@@ -214,6 +216,46 @@ static void give(const giver *g, const exl2k_u64 *apart, uint32_t others)
     }
 }
 
+/* A kernel of several rows, whose CTAs take what the others give to an inbox. Since it was used last something that
+   they have sent later has come: only then are its places empty. */
+static void take(uint64_t inbox, uint64_t bytes, const exl2k_u64 *apart, uint32_t others)
+{
+    uint32_t n = given[fake.running]++, least = n > GIVERS_MAX - 1 ? n - (GIVERS_MAX - 1) : 0;
+    bool exchanged = false, used = false;
+    gave[fake.running]++;
+    took[fake.running]++;
+    givers[fake.running][n % GIVERS_MAX] = (giver){ .inbox = inbox };
+    for (uint32_t i = n; i-- > least && !used;) {
+        used = giver_at(i)->inbox == inbox;
+        exchanged = exchanged || giver_at(i)->meets || (giver_at(i)->inbox && !used);
+    }
+    CHECK(!used || exchanged);
+    CHECK(fake_device_of(inbox) == fake.running && fake_device_of(inbox + bytes - 1) == fake.running);
+    for (uint32_t i = 0; i < others; i++) {
+        int device = fake_device_of(inbox + apart[i]);
+        CHECK(device >= 0 && device != fake.running && fake_device_of(inbox + apart[i] + bytes - 1) == device);
+    }
+}
+
+/* A product of several rows. */
+static void take_product(const exl2k_peers_gemv_args *a, uint32_t lanes, uint32_t ctas)
+{
+    const exl2k_gemv_args *g = &a->gemv;
+    const exl2k_peers *p = &a->peers;
+    uint32_t taken = p->taken * ctas + p->ctas_with_more, own = g->matrix.part[0].columns / 16;
+    bool residual = g->kind == EXL2K_GEMV_RESIDUAL;
+    if (g->kind == EXL2K_GEMV_STORE) {
+        CHECK(p->inbox == 0 && taken == 0);
+        return;
+    }
+    CHECK(p->own_strips == own && p->ctas_with_more < ctas && p->first_strip <= taken);
+    uint64_t bytes = (own + taken) * (uint64_t)(EXL2K_PEERS_STRIP + (residual ? EXL2K_PEERS_SQUARE : 0));
+    take(p->inbox, lanes * bytes, p->apart, p->others);
+    CHECK(fake_device_of(p->all_out) == fake.running && (!p->all_map || fake_device_of(p->all_map) == fake.running));
+    CHECK(!residual || g->sums_out == p->all_sums + p->first_strip * 4);
+    CHECK(!residual || p->sums_pitch >= own + taken);
+}
+
 static void give_product(const exl2k_peers_gemv_args *a)
 {
     const exl2k_gemv_args *g = &a->gemv;
@@ -241,6 +283,12 @@ static void give_product(const exl2k_peers_gemv_args *a)
 
 static void give_attended(const exl2k_attend_args *a)
 {
+    if (a->inbox) {
+        take(a->inbox, 16ull * a->all_columns, a->apart, a->others);
+        CHECK(a->own_columns == a->heads * a->dim && a->first_column + a->own_columns <= a->all_columns);
+        CHECK(a->all_columns <= a->out_pitch && fake_device_of(a->all_out) == fake.running);
+        return;
+    }
     giver mine = { .writes = { { a->out, a->out + 2 * a->heads * a->dim } } };
     give(&mine, a->apart, a->others);
 }
@@ -256,7 +304,9 @@ static void run(const char *function, const void *arguments, const unsigned grid
         meet(arguments, strcmp(function, "exl2k_meet_norm") == 0);
         return;
     }
-    if (strstr(function, "_peers")) {
+    if (strstr(function, "_peers") && !strstr(function, "gemv1_")) {
+        take_product(arguments, strstr(function, "gemv16") ? 16 : 8, grid[0]);
+    } else if (strstr(function, "_peers")) {
         give_product(arguments);
     } else if (strncmp(function, "exl2k_attend_decode", 19) == 0 || strncmp(function, "exl2k_attend_codes", 18) == 0) {
         const exl2k_attend_args *a = arguments;
@@ -304,6 +354,7 @@ static void make(void)
     memset(meetings, 0, sizeof meetings);
     memset(given, 0, sizeof given);
     memset(gave, 0, sizeof gave);
+    memset(took, 0, sizeof took);
     memset(attended, 0, sizeof attended);
 }
 
@@ -370,8 +421,24 @@ static uint64_t speak(const char *name, uint32_t count)
             cuda_expect_history(l.e, l.a, 8, 20);
         }
     }
+    exl2_session several[3];
+    for (uint32_t i = 0; i < EXL2__COUNT(several); i++) { /* passes of several rows */
+        CHECK_INT(exl2_session_open(l.e, l.model, &several[i]), EXL2_OK);
+        exl2_job_desc d = cuda_job(several[i], cuda_prompt, 8, 12, &cuda_said[i]);
+        d.min_tokens = 12;
+        CHECK_INT(exl2_job_start(l.e, &d, NULL), EXL2_OK);
+    }
+    cuda_step_all(l.e, false, 0);
+    for (uint32_t i = 0; i < EXL2__COUNT(several); i++) {
+        CHECK(cuda_said[i].done_events == 1 && cuda_said[i].result == EXL2_OK);
+        if (info.vocab == CUDA_VOCAB) {
+            cuda_expect_history(l.e, several[i], 8, 20);
+        }
+    }
     exl2_close(l.e);
     for (uint32_t i = 1; i < count; i++) {
+        CHECK_INT(took[cards[i].device], took[cards[0].device]);
+        CHECK((took[cards[i].device] > 0) == (gave[cards[i].device] > 0));
         CHECK_INT(meetings[i], meetings[0]);
         CHECK(meetings[i] + gave[cards[i].device] > 50);
         CHECK_INT(gave[cards[i].device], gave[cards[0].device]);

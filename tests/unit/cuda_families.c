@@ -656,6 +656,8 @@ static void test_modules(void)
         exl2__cuda_modules_of(&needs, wanted);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv1_peers] == (!any && !affine && !large));
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv1_large_peers] == (!any && !affine && large));
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemv8_peers] == wanted[EXL2__KERNEL_exl2k_gemv1_peers]);
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemv8_large_peers] == wanted[EXL2__KERNEL_exl2k_gemv1_large_peers]);
     }
 }
 

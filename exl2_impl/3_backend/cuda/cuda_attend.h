@@ -234,11 +234,11 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__
     }
     bool shared = exl2__columns_are_cut(c);
     uint32_t group = s->heads / s->kv_heads;
-    uint64_t first = (uint64_t)c->first_kv_head * group * s->head_dim;
+    uint32_t first = c->first_kv_head * group * s->head_dim;
     EXL2__TRY(exl2__cuda_attend_prepare(m, layer, &rope));
     EXL2__TRY(exl2__cuda_turn(m, layer, &rope));
     exl2k_attend_args a = { .rows = m->pass.rows, .qkv = m->b.qkv, .rope = rope.table,
-                            .out = shared ? m->b.natural + first * 2 : m->b.attended,
+                            .out = shared ? m->b.natural + (uint64_t)first * 2 : m->b.attended,
                             .map = m->pass.by_wg || shared ? 0 : exl2__cuda_inputs(layer->matrix[EXL2__ROLE_OUT]),
                             .partial = m->b.partial, .tickets = m->b.attend_tickets,
                             .sinks = exl2__cuda_head_values(m, layer->sinks, group, 1),
@@ -250,7 +250,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__
                             .window = exl2__min32(layer->window, EXL2K_WINDOW_MAX), .early = 1,
                             .expanded = m->b.expanded, .key_bits = exl2__cuda_key_bits(m->plan->kv),
                             .value_bits = exl2__cuda_value_bits(m->plan->kv) };
-    if (exl2__cuda_gives(m)) {
+    if (exl2__cuda_gives_attended(m)) {
         exl2__cuda_give_attended(m, layer, first, &a);
     }
     if (exl2__cuda_attend_norms(m, layer)) {
@@ -266,7 +266,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__
                    : m->b.pages + place * m->plan->pages * m->b.page_bytes;
     a.pass = part ? m->pass.windowed : m->pass.groups;
     EXL2__TRY(m->pass.prompts ? exl2__cuda_prefill(m, &a) : exl2__cuda_decode(m, a));
-    return exl2__cuda_gives(m) ? EXL2_OK : exl2__cuda_meet_attended(m, layer);
+    return exl2__cuda_gives_attended(m) ? EXL2_OK : exl2__cuda_meet_attended(m, layer);
 }
 
 #endif

@@ -11,7 +11,7 @@
 #include "../../../kernels_src/attend_args.h"
 #include "../../../kernels_src/expert_args.h"
 #include "../../../kernels_src/gemv_args.h"
-#include "../../../kernels_src/meet_args.h"
+#include "../../../kernels_src/peers_args.h"
 #include "cuda_matrix.h"
 #include "cuda_exl3_plan.h"
 #include "cuda_grouped_plan.h"
@@ -79,6 +79,8 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint64_t given;      /* of such a GPU: exl2__cuda_given_buffer, which the others write, too; else 0 */
     exl2__cuda_routed routed;
     uint64_t sums[EXL2__CUDA_SUMS]; /* f32 [R, EXL2K_SLOTS_MAX] */
+    uint64_t strip_sums; /* where several GPUs share every matrix: f32 [EXL2__CUDA_SUMS, EXL2__CUDA_GIVEN_ROWS,
+                            exl2__cuda_given_strips]; else 0 */
     uint64_t partial, attend_tickets; /* exl2k_attend_args, for D rows; partial begins at logits */
     uint64_t gemm_partial, gemm_tickets; /* exl2k_gemm_args; gemm_partial begins at logits */
     uint64_t exl3_partial, exl3_tickets, exl3_rotated; /* exl2k_exl3_args; exl3_partial begins at logits */
@@ -424,12 +426,17 @@ EXL2__PRIVATE void exl2__cuda_buffers_scratch(exl2__cuda_buffers *b, const exl2_
 #endif
 }
 
-/* Buffers that other GPUs write in passes of one row. */
+/* Buffers that other GPUs write in passes of one row; then those of passes of 2 to 16 rows. */
 typedef enum exl2__cuda_given_buffer {
     EXL2__CUDA_GIVEN_X, EXL2__CUDA_GIVEN_MLP_X, EXL2__CUDA_GIVEN_H, EXL2__CUDA_GIVEN_HEAD_X,
     EXL2__CUDA_GIVEN_SUMS, /* f32 [EXL2__CUDA_SUMS, exl2__cuda_given_strips] */
-    EXL2__CUDA_GIVEN_ATTENDED, EXL2__CUDA_GIVEN_COUNT
+    EXL2__CUDA_GIVEN_ATTENDED,
+    EXL2__CUDA_GIVEN_INBOX, EXL2__CUDA_GIVEN_H_INBOX, /* exl2k_peers.inbox of `out` and `down`; of gate and up */
+    EXL2__CUDA_GIVEN_ATTENDED_INBOX, /* exl2k_attend_args.inbox */
+    EXL2__CUDA_GIVEN_COUNT
 } exl2__cuda_given_buffer;
+
+#define EXL2__CUDA_GIVEN_ROWS 16u /* most rows of an inbox */
 
 /* Sums of squares, one for each strip, rounded up to 16 bytes. */
 static inline uint32_t exl2__cuda_given_strips(const exl2__shape *s)
@@ -444,6 +451,10 @@ static inline uint64_t exl2__cuda_given_bytes(const exl2__cuda_buffers *b, exl2_
     case EXL2__CUDA_GIVEN_H: return 2ull * b->h_pitch;
     case EXL2__CUDA_GIVEN_ATTENDED: return 2ull * b->attended_pitch;
     case EXL2__CUDA_GIVEN_SUMS: return b->given_sums;
+    case EXL2__CUDA_GIVEN_INBOX: return b->x_pitch / 16ull * EXL2__CUDA_GIVEN_ROWS
+                                         * (EXL2K_PEERS_STRIP + EXL2K_PEERS_SQUARE);
+    case EXL2__CUDA_GIVEN_ATTENDED_INBOX: return 2ull * EXL2__CUDA_GIVEN_ROWS * b->attended_pitch;
+    case EXL2__CUDA_GIVEN_H_INBOX: return b->h_pitch / 16ull * EXL2__CUDA_GIVEN_ROWS * EXL2K_PEERS_STRIP;
     default: return 2ull * b->x_pitch;
     }
 }
@@ -480,6 +491,7 @@ EXL2__PRIVATE void exl2__cuda_buffers_zeroed(exl2__cuda_buffers *b, const exl2__
     b->meet = shared ? exl2__cuda_arena_take(a, sizeof(exl2k_meet_state)) : 0;
     b->given_sums = EXL2__CUDA_SUMS * exl2__cuda_given_strips(s) * (uint64_t)sizeof(float);
     b->given = shared ? exl2__cuda_arena_take(a, exl2__cuda_given_at(b, EXL2__CUDA_GIVEN_COUNT)) : 0;
+    b->strip_sums = shared ? exl2__cuda_arena_take(a, b->given_sums * EXL2__CUDA_GIVEN_ROWS) : 0;
     apart = s->inter % 32 || s->parallel ? rows : apart;
     b->h = exl2__cuda_arena_take(a, exl2__max64(rows * h_bytes, apart * h_bytes + rows * b->qkv_pitch * sizeof(float)));
     b->qkv = b->h + apart * h_bytes;

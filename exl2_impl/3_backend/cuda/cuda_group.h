@@ -344,10 +344,11 @@ EXL2__PRIVATE int exl2__cuda_group_empty(const exl2__cuda_model *m)
 EXL2__PRIVATE exl2_result exl2__cuda_group_join(exl2__cuda_group *g)
 {
     const exl2__cuda_model *first = exl2__cuda_of(g->of[0]);
-    bool gives = true;
+    uint32_t gives = EXL2__CUDA_GIVEN_ROWS, gives_attended = gives;
     for (uint32_t i = 0; i < g->count; i++) { /* before the others write to what it clears */
         exl2__cuda_model *m = exl2__cuda_of(g->of[i]);
-        gives = gives && exl2__cuda_may_give(m);
+        gives = exl2__min32(gives, exl2__cuda_may_give(m));
+        gives_attended = exl2__min32(gives_attended, exl2__cuda_may_give_attended(m));
         EXL2__TRY(exl2__cuda_device_enter(m->gpu));
         int waited = exl2__cuda_group_empty(m);
         waited = waited ? waited : m->gpu->driver.stream_wait(m->gpu->stream);
@@ -359,6 +360,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_group_join(exl2__cuda_group *g)
         m->head_units = first->head_units;
         m->whole_graphs = first->whole_graphs;
         m->gives = gives;
+        m->gives_attended = gives_attended;
         EXL2__TRY(exl2__cuda_device_enter(m->gpu));
         EXL2__TRY(exl2__cuda_device_leave_with(m->gpu, exl2__cuda_graphs_open(m)));
     }

@@ -142,7 +142,8 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
         return n->loras && !n->exl3 && (strstr(module, "_affine") ? n->affine : of_large == has_large);
     }
     if (strstr(module, "_peers.cu")) {
-        return n->columns && !n->any && !n->affine && !n->exl3 && (strstr(module, "_large") != NULL) == n->large;
+        bool kind = strcmp(module, "gemv16_peers.cu") == 0 ? n->many : (strstr(module, "_large") != NULL) == n->large;
+        return n->columns && !n->any && !n->affine && !n->exl3 && kind;
     }
     if (strcmp(module, "steer.cu") == 0) {
         return n->steers;

@@ -195,7 +195,8 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     uint32_t layers_per_unit;       /* layers in a unit of a captured pass of few rows: exl2__cuda_unit_layers */
     uint32_t head_units;            /* ranges of the head's columns, at least 1; 0: the span has no head */
     bool whole_graphs;              /* captured passes may run as one graph */
-    bool gives;                     /* kernels of one row give their columns to the mates (cuda_peers.h) */
+    uint32_t gives, gives_attended; /* most rows whose products, whose attention give their columns to the mates
+                                       (cuda_peers.h): the same number for all mates */
     bool has_wg;                    /* products of many rows run by wgmma (cuda_gemm_wg.h) */
     uint64_t layer_bytes, attention_bytes, head_bytes; /* estimated bytes of weights; attention: part of a layer */
     float *host_logits;             /* [vocab] pinned, after the results: a row that is sampled on the CPU */

@@ -426,7 +426,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__la
     exl2__cuda_matrix columns = exl2__cuda_head_columns(m, range);
     exl2__operand head = { .matrix = (const exl2__matrix *)(const void *)&columns };
     EXL2__TRY(later || range->logit0 == 0 ? EXL2_OK : exl2__cuda_meet_all(m)); /* the logits before are read */
-    EXL2__TRY(exl2__cuda_gives(m) ? exl2__cuda_give_head(m, head.matrix, a)
+    EXL2__TRY(exl2__cuda_gives(m) ? exl2__cuda_give_head(m, head.matrix, a, range)
                                   : exl2__cuda_multiply(m, head, EXL2__CUDA_STORE, &a, range->logit_count));
     return range->end == m->head_units ? exl2__cuda_meet_logits(m, range->logit_count) : EXL2_OK;
 }
