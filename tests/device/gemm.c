@@ -276,7 +276,7 @@ static void check_wg(uint32_t first, uint32_t end)
     if (!rig_exists("gemm_wg256.cu")) {
         return;
     }
-    wg = gemm_wg_open();
+    wg = gemm_wg_open(true);
     by_wg = true;
     worst = 0;
     for (uint32_t i = first; i < end; i++) {

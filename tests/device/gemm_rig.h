@@ -63,13 +63,17 @@ typedef struct gemm_wg {
     rig_module order, tiles[2][5]; /* [affine][rows of a tile / 64]; empty: there is no such kernel */
 } gemm_wg;
 
-static inline gemm_wg gemm_wg_open(void)
+/* affine: with the kernels for affine matrices. */
+static inline gemm_wg gemm_wg_open(bool affine)
 {
     gemm_wg wg = { .order = rig_load("gemm_wg_order.cu", NULL) };
     wg.tiles[0][0] = rig_load("gemm_wg32.cu", NULL);
     wg.tiles[0][1] = rig_load("gemm_wg64.cu", NULL);
     wg.tiles[0][2] = rig_load("gemm_wg128.cu", NULL);
     wg.tiles[0][4] = rig_load("gemm_wg256.cu", NULL);
+    if (!affine) {
+        return wg;
+    }
     wg.tiles[1][0] = rig_load("gemm_wg32_affine.cu", NULL);
     wg.tiles[1][1] = rig_load("gemm_wg64_affine.cu", NULL);
     wg.tiles[1][2] = rig_load("gemm_wg128_affine.cu", NULL);

@@ -1,7 +1,8 @@
 /* gemm_speed.c: the speed of products of 9 and more rows: the linear layers of an 8B model with 4.0 bits per weight.
-   takes: KERNELS_SRC [profile | affine] [ROWS ...]; a GPU. profile: runs every product once, for a profiler; affine: 4
-          bits in groups of 128, as GPTQ and AWQ have them.
-   gives: microseconds and TFLOP/s of each product and of a layer. */
+   takes: KERNELS_SRC [profile | affine | prompt] [ROWS ...]; a GPU. profile: runs every product once, for a profiler;
+          affine: 4 bits in groups of 128, as GPTQ and AWQ have them; prompt: up to 64 rows are of prompts, too, and not
+          of sampled tokens, which have other splits.
+   gives: microseconds and TFLOP/s of each product and of a layer, in a graph with programmatic edges. */
 #include "gemm_rig.h"
 
 #define LAYERS 4 /* 4 * 109 MB, more than any L2 cache holds */
@@ -17,7 +18,7 @@ static product_matrix model[LAYERS][UNITS];
 static rig_buffer x, h, out, residual;
 static rig_module gemm, shuffle;
 static gemm_wg wg;
-static bool by_wg, affine; /* by wgmma instead of gemm.cu */
+static bool by_wg, affine, prompt; /* by_wg: by wgmma instead of gemm.cu */
 static gemm_scratch scratch;
 
 static void make_layer(product_matrix *layer)
@@ -67,7 +68,7 @@ static exl2k_gemm_args prepare(uint32_t layer, uint32_t unit, uint32_t rows, exl
     a.out_pitch = unit == QKV ? 6144 : unit == GATE_UP ? INTER + 64 : HIDDEN;
     if (by_wg) {
         a.out_pitch = unit == GATE_UP ? exl2__cuda_wg_rows(rows) : a.out_pitch;
-        *plan = gemm_wg_prepare(&a, &model[layer][unit], &scratch, true);
+        *plan = gemm_wg_prepare(&a, &model[layer][unit], &scratch, rows <= 64 && !prompt);
         return a;
     }
     *plan = gemm_prepare(&a, &model[layer][unit], &scratch, (uint32_t)rig.shared_optin);
@@ -163,9 +164,12 @@ int main(int argc, char **argv)
     rig_open(argc > 1 ? argv[1] : "kernels_src");
     shuffle = rig_load("shuffle.cu", NULL);
     affine = argc > 2 && strcmp(argv[2], "affine") == 0;
+    bool profiled = argc > 2 && strcmp(argv[2], "profile") == 0;
+    prompt = profiled || (argc > 2 && strcmp(argv[2], "prompt") == 0);
+    rig.programmatic = true;
     gemm = rig_load(affine ? "gemm_affine.cu" : "gemm.cu", NULL);
     if (rig_exists("gemm_wg256.cu")) {
-        wg = gemm_wg_open();
+        wg = gemm_wg_open(affine);
     }
     make_model();
     x = product_random_halves(ROWS_MAX * (HIDDEN + 64) + 64);
@@ -173,11 +177,11 @@ int main(int argc, char **argv)
     out = rig_buffer_make((uint64_t)ROWS_MAX * (INTER + 64) * 4);
     residual = rig_buffer_make(ROWS_MAX * HIDDEN * 4);
     scratch = gemm_scratch_open(64u << 20);
-    for (uint32_t i = 0; i < sizeof rows / sizeof rows[0] && argc <= 2 + affine; i++) {
+    int first = affine || prompt ? 3 : 2;
+    for (uint32_t i = 0; i < sizeof rows / sizeof rows[0] && argc <= first; i++) {
         time_both(rows[i]);
     }
-    bool profiled = argc > 2 && strcmp(argv[2], "profile") == 0;
-    for (int i = profiled || affine ? 3 : 2; i < argc; i++) {
+    for (int i = first; i < argc; i++) {
         (profiled ? profile : time_both)((uint32_t)strtoul(argv[i], NULL, 10));
     }
     rig_close();

@@ -369,7 +369,7 @@ int main(int argc, char **argv)
     rows_most = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : rows_most;
     shuffle = rig_load("shuffle.cu", NULL);
     rows_t = rig_load("lora_wg.cu", NULL);
-    wg = gemm_wg_open();
+    wg = gemm_wg_open(true);
     for (uint32_t i = 1; i <= 4; i *= 2) {
         char name[40];
         snprintf(name, sizeof name, "gemm_wg%u_lora.cu", 64 * i);
