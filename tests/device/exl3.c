@@ -1,10 +1,10 @@
 /* exl3.c: EXL3 matrices on the GPU: decoded values to the bit, and products of few and of many rows.
-   takes: [kernels_src [few | speed [2 K ...] | profile 2K ROWS ... | splits 2K ROWS ...]];
+   takes: [kernels_src [few | speed [2 K ...] | profile 2K ROWS ... | splits 2K ROWS ... | crowd 2K ROWS ...]];
           $EXL2_TEST_DATA: fixtures/exl3/matrix; a GPU.
    gives: exit code 0, 1, or 77 without a GPU or without the fixtures; the largest errors. speed: figures of one layer
           of 8B instead, for each rate and codebook. profile: each product of that layer once, for ncu;
           splits: times of MUL1 at one rate, then those of few
-          rows by the number of splits.
+          rows by the number of splits; crowd: the same of 2 to 64 rows, and without exl3_crowd.cuh.
 
    The fixtures pin the decoder (exl2k_exl3_dump). Products of other shapes are compared with a reference in double that
    starts from what the decoder gave. */
@@ -586,7 +586,7 @@ static void track_close(track *t)
 
 static void speed(int count, char **rates, bool single)
 {
-    static const uint32_t rows[] = { 32, 64, 1, 8, 16, 17, 128, 2048 };
+    static const uint32_t rows[] = { 1, 8, 16, 17, 32, 64, 128, 2048 };
     static const char *const few[] = { "8", "6", "5" };
     track t = track_open();
     printf("us of a product of 8B, median of %d; TB/s of one row\n", REPEATS);
