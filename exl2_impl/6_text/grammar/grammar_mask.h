@@ -225,55 +225,51 @@ static inline uint32_t exl2__grammar_mask_count(const uint32_t *block)
     return count;
 }
 
-/* TEXT tokens whose bits are set, of more than `sure` characters (up to SHORT). Returns their number. */
-static inline uint32_t exl2__grammar_mask_unsure(const exl2__grammar_mask *m, const uint32_t *bits, uint32_t sure,
-                                                 uint32_t at, uint32_t *block)
+/* Collects the masks of TEXT tokens with characters of the kinds in `restless`; longs: and of all with more than SHORT
+   characters. kinds: [CHARS + 1]. Returns their number. */
+EXL2__PRIVATE uint32_t exl2__grammar_mask_kinds(const exl2__grammar_mask *m, uint32_t restless, bool longs,
+                                                const uint32_t **kinds)
 {
-    const uint32_t *all = m->vocab->masks[EXL2__GRAMMAR_VOCAB_LENGTHS - 1] + at;
-    const uint32_t *less = m->vocab->masks[exl2__min32(exl2__max32(sure, 1), EXL2__GRAMMAR_VOCAB_SHORT) - 1] + at;
-    uint32_t none = sure ? UINT32_MAX : 0, any = 0;
-    for (uint32_t n = 0; n < EXL2__GRAMMAR_VOCAB_BLOCK; n++) {
-        block[n] = bits[at + n] & all[n] & ~(less[n] & none);
-        any |= block[n];
-    }
-    return any;
-}
-
-/* Lists in w->due the TEXT tokens that the factors allow, of more than `sure` characters, that have a character of a
-   kind in `restless`, or are among `longs`. Returns their number. */
-EXL2__PRIVATE uint32_t exl2__grammar_mask_list(const exl2__grammar_mask *m, exl2__grammar_mask_walk *w,
-                                               uint32_t restless, bool longs, uint32_t sure)
-{
-    const exl2__grammar_vocab *v = m->vocab;
-    const uint32_t *kinds[EXL2__GRAMMAR_VOCAB_CHARS + 1];
-    uint32_t used = 0, count = 0;
+    uint32_t used = 0;
     for (uint32_t k = 0; k < EXL2__GRAMMAR_VOCAB_CHARS; k++) {
-        kinds[used] = v->with[k];
+        kinds[used] = m->vocab->with[k];
         used += restless >> k & 1;
     }
-    kinds[used] = v->longs[0];
-    used += longs;
-    for (uint32_t i = 0; i < v->words; i += EXL2__GRAMMAR_VOCAB_BLOCK) {
-        uint32_t unsure[EXL2__GRAMMAR_VOCAB_BLOCK], due[EXL2__GRAMMAR_VOCAB_BLOCK] = { 0 };
-        uint32_t any = exl2__grammar_mask_unsure(m, w->bits, sure, i, unsure);
-        for (uint32_t k = 0; any && k < used; k++) {
-            for (uint32_t n = 0; n < EXL2__GRAMMAR_VOCAB_BLOCK; n++) {
-                due[n] |= kinds[k][i + n];
-            }
-        }
+    kinds[used] = m->vocab->longs[0];
+    return used + longs;
+}
+
+/* Those tokens of a block of w->due that are of these kinds. */
+static inline void exl2__grammar_mask_restless(const exl2__grammar_mask_walk *w, const uint32_t *const *kinds,
+                                               uint32_t used, uint32_t at, uint32_t *block)
+{
+    memset(block, 0, EXL2__GRAMMAR_VOCAB_BLOCK * sizeof *block);
+    for (uint32_t k = 0; k < used; k++) {
         for (uint32_t n = 0; n < EXL2__GRAMMAR_VOCAB_BLOCK; n++) {
-            due[n] &= unsure[n];
+            block[n] |= kinds[k][at + n];
         }
-        count += any ? exl2__grammar_mask_count(due) : 0;
-        memcpy(w->due + i, due, sizeof due);
+    }
+    for (uint32_t n = 0; n < EXL2__GRAMMAR_VOCAB_BLOCK; n++) {
+        block[n] &= w->due[at + n];
+    }
+}
+
+/* Number of tokens in w->due that are of these kinds. */
+EXL2__PRIVATE uint32_t exl2__grammar_mask_count_due(const exl2__grammar_mask *m, const exl2__grammar_mask_walk *w,
+                                                    const uint32_t *const *kinds, uint32_t used)
+{
+    uint32_t count = 0, block[EXL2__GRAMMAR_VOCAB_BLOCK];
+    for (uint32_t i = 0; i < m->vocab->words; i += EXL2__GRAMMAR_VOCAB_BLOCK) {
+        exl2__grammar_mask_restless(w, kinds, used, i, block);
+        count += exl2__grammar_mask_count(block);
     }
     return count;
 }
 
-/* Clears the bits of TEXT tokens of more than `sure` characters that are not in w->due, and whose length does not stay:
+/* Leaves those tokens of these kinds in w->due. Of the others, clears the bits of those whose length does not stay:
    `stay` has a bit for each length class. */
-EXL2__PRIVATE void exl2__grammar_mask_clear(const exl2__grammar_mask *m, exl2__grammar_mask_walk *w, uint32_t stay,
-                                            uint32_t sure)
+EXL2__PRIVATE void exl2__grammar_mask_clear(const exl2__grammar_mask *m, exl2__grammar_mask_walk *w,
+                                            const uint32_t *const *kinds, uint32_t used, uint32_t stay)
 {
     const exl2__grammar_vocab *v = m->vocab;
     const uint32_t *gone[EXL2__GRAMMAR_VOCAB_LENGTHS], *before[EXL2__GRAMMAR_VOCAB_LENGTHS];
@@ -287,45 +283,42 @@ EXL2__PRIVATE void exl2__grammar_mask_clear(const exl2__grammar_mask *m, exl2__g
         gone[runs - goes_on] = v->masks[i];
         runs += !goes_on;
     }
-    for (uint32_t i = 0; i < v->words && runs > 0; i += EXL2__GRAMMAR_VOCAB_BLOCK) {
-        uint32_t unsure[EXL2__GRAMMAR_VOCAB_BLOCK], clear[EXL2__GRAMMAR_VOCAB_BLOCK] = { 0 };
-        if (!exl2__grammar_mask_unsure(m, w->bits, sure, i, unsure)) {
-            continue;
-        }
+    for (uint32_t i = 0; i < v->words; i += EXL2__GRAMMAR_VOCAB_BLOCK) {
+        uint32_t block[EXL2__GRAMMAR_VOCAB_BLOCK], clear[EXL2__GRAMMAR_VOCAB_BLOCK] = { 0 };
+        exl2__grammar_mask_restless(w, kinds, used, i, block);
         for (uint32_t k = 0; k < runs; k++) {
             for (uint32_t n = 0; n < EXL2__GRAMMAR_VOCAB_BLOCK; n++) {
                 clear[n] |= gone[k][i + n] & ~(before[k] ? before[k][i + n] : 0);
             }
         }
         for (uint32_t n = 0; n < EXL2__GRAMMAR_VOCAB_BLOCK; n++) {
-            clear[n] = w->bits[i + n] & ~(clear[n] & unsure[n] & ~w->due[i + n]);
+            clear[n] = w->bits[i + n] & ~(clear[n] & w->due[i + n] & ~block[n]);
         }
         memcpy(w->bits + i, clear, sizeof clear);
+        memcpy(w->due + i, block, sizeof block);
     }
 }
 
-/* Checks TEXT tokens by lengths: clears the bits of calm ones, and lists the others in w->due. false: those would be
-   too many. */
+/* Checks the TEXT tokens in w->due by lengths: clears the bits of calm ones, and leaves the others there. false: those
+   would be too many, and nothing was done. */
 EXL2__PRIVATE bool exl2__grammar_mask_by_lengths(exl2__grammar_mask *m, exl2__grammar_mask_walk *w, uint32_t sure)
 {
-    uint32_t restless[2], stay[2], count[2] = { 0, UINT32_MAX }, best = 0;
-    bool longs[2];
+    const uint32_t *kinds[2][EXL2__GRAMMAR_VOCAB_CHARS + 1];
+    uint32_t restless, used[2], stay[2], count[2] = { 0, UINT32_MAX }, best = 0;
+    bool longs;
     if (sure >= EXL2__GRAMMAR_VOCAB_SHORT) {
-        exl2__grammar_mask_list(m, w, 0, true, sure);
-        return true;
+        return true; /* only longer ones are due */
     }
     for (uint32_t i = 0; i < 2 && (i == 0 || count[0] > EXL2__GRAMMAR_MASK_EACH); i++) {
-        stay[i] = exl2__grammar_mask_line(m, w, i, &restless[i], &longs[i]);
-        count[i] = exl2__grammar_mask_list(m, w, restless[i], longs[i], sure);
+        stay[i] = exl2__grammar_mask_line(m, w, i, &restless, &longs);
+        used[i] = exl2__grammar_mask_kinds(m, restless, longs, kinds[i]);
+        count[i] = exl2__grammar_mask_count_due(m, w, kinds[i], used[i]);
         best = count[1] < count[0];
     }
     if (count[best] > m->vocab->vocab->id_count / EXL2__GRAMMAR_MASK_RESTLESS) {
         return false;
     }
-    if (!best && count[1] != UINT32_MAX) {
-        exl2__grammar_mask_list(m, w, restless[0], longs[0], sure);
-    }
-    exl2__grammar_mask_clear(m, w, stay[best], sure);
+    exl2__grammar_mask_clear(m, w, kinds[best], used[best], stay[best]);
     return true;
 }
 
@@ -348,7 +341,6 @@ EXL2__PRIVATE void exl2__grammar_mask_begin_check(exl2__grammar_mask *m, exl2__g
 {
     const exl2__grammar_vocab *v = m->vocab;
     const uint32_t *all = v->masks[EXL2__GRAMMAR_VOCAB_LENGTHS - 1];
-    uint32_t others = 0, any = 0;
     *w = (exl2__grammar_mask_walk){ .path = { state }, .left = left, .needs = m->bounds[state].needs, .bits = bits,
                                     .checks = true, .range_count = 1, .shapes_end = v->shapes.count };
     w->due = m->bits + (size_t)(m->slot_count + (w == &m->part ? 3 : 4)) * v->words;
@@ -356,13 +348,18 @@ EXL2__PRIVATE void exl2__grammar_mask_begin_check(exl2__grammar_mask *m, exl2__g
         w->range = 1; /* no token leads to a dead end */
         return;
     }
-    uint32_t sure = exl2__grammar_mask_sure(m, w, state, true), block[EXL2__GRAMMAR_VOCAB_BLOCK];
+    uint32_t sure = exl2__grammar_mask_sure(m, w, state, true), others = 0, any = 0;
+    const uint32_t *less = v->masks[exl2__min32(exl2__max32(sure, 1), EXL2__GRAMMAR_VOCAB_SHORT) - 1];
+    uint32_t keep = sure ? 0 : UINT32_MAX; /* without `less` */
     for (uint32_t i = 0; i < v->words; i += EXL2__GRAMMAR_VOCAB_BLOCK) {
-        any |= exl2__grammar_mask_unsure(m, bits, sure, i, block);
+        uint32_t due[EXL2__GRAMMAR_VOCAB_BLOCK], other[EXL2__GRAMMAR_VOCAB_BLOCK];
         for (uint32_t n = 0; n < EXL2__GRAMMAR_VOCAB_BLOCK; n++) {
-            block[n] = bits[i + n] & ~all[i + n];
+            due[n] = bits[i + n] & all[i + n] & (~less[i + n] | keep);
+            other[n] = bits[i + n] & ~all[i + n];
+            any |= due[n];
         }
-        others += exl2__grammar_mask_count(block);
+        memcpy(w->due + i, due, sizeof due);
+        others += exl2__grammar_mask_count(other);
     }
     bool each = others <= EXL2__GRAMMAR_MASK_EACH, lists = !any || exl2__grammar_mask_by_lengths(m, w, sure);
     w->longest = lists ? 0 : exl2__grammar_mask_longest(m, bits);
@@ -370,7 +367,7 @@ EXL2__PRIVATE void exl2__grammar_mask_begin_check(exl2__grammar_mask *m, exl2__g
     w->shapes_end = each ? v->shapes.text_count : v->shapes.count;
     w->word = (lists && any) || each ? 0 : v->words;
     for (uint32_t i = 0; i < v->words && each; i++) {
-        w->due[i] = (lists && any ? w->due[i] : 0) | (bits[i] & ~all[i]);
+        w->due[i] = (lists ? w->due[i] : 0) | (bits[i] & ~all[i]);
     }
 }
 
