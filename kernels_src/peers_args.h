@@ -12,8 +12,8 @@
 
    MORE ROWS: a product stores its columns to the inbox of each other GPU, strip by strip, so that what a warp stores
    lies side by side. At its end each CTA takes some strips from its own GPU's inbox, empties their places, and stores
-   them where the next kernel reads. So the next kernel is one that knows no other GPU, but for the sums. Two products in
-   a row have different inboxes.
+   them where the next kernel reads. So the next kernel knows no other GPU, but for the sums. Two products in a row have
+   different inboxes.
 
    SUMS of squares go strip by strip, as the strips of a CTA of one GPU belong to several GPUs here: each reader adds up
    the strips of a slot in the order in which that CTA does. */
