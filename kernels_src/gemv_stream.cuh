@@ -43,11 +43,11 @@ template <u32 M> EXL2K_FN u32 exl2k_lane(void) { return exl2k_thread<M>() % EXL2
 
 template <u32 M> EXL2K_FN u32 exl2k_cta(void)
 {
-    u32 cta = blockIdx.x - (EXL2K_LORA ? EXL2K_LORA_CTAS : 0);
+    u32 cta = blockIdx.x;
     if (M == 16) {
         asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(cta));
     }
-    return cta;
+    return cta - (EXL2K_LORA ? EXL2K_LORA_CTAS : 0);
 }
 
 template <u32 M> EXL2K_FN exl2k_span exl2k_strips_of_cta(const exl2k_gemv_args &a)
