@@ -814,7 +814,7 @@
    that all grammars allow but that cannot end in all of them. prefer_end of one of them counts. CUSTOM grammars cannot
    be combined (UNSUPPORTED).
 
-   The first grammar of a model makes a table of the model's tokens, in 0.4 ms and 50 KB for 1,000 tokens;
+   The first grammar of a model makes a table of the model's tokens, in 0.4 ms and 54 KB for 1,000 tokens;
    exl2_model_desc.grammars does it while loading. exl2_grammar_close releases a grammar, which is freed after its last
    job. On a GPU the layers of the next pass run ahead; only sampling waits for the mask, which is made meanwhile. The
    comment of exl2_grammar_kind says what each kind supports.
