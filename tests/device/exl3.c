@@ -3,8 +3,8 @@
           $EXL2_TEST_DATA: fixtures/exl3/matrix; a GPU.
    gives: exit code 0, 1, or 77 without a GPU or without the fixtures; the largest errors. speed: figures of one layer
           of 8B instead, for each rate and codebook. profile: each product of that layer once, for ncu;
-          splits: times of MUL1 at one rate, then those of few
-          rows by the number of splits; crowd: the same of 2 to 64 rows, and without exl3_crowd.cuh.
+          splits: times of MUL1 at one rate, then those of few rows by the number of splits; crowd: the same of 2 to 64
+          rows, and without exl3_crowd.cuh.
 
    The fixtures pin the decoder (exl2k_exl3_dump). Products of other shapes are compared with a reference in double that
    starts from what the decoder gave. */

@@ -88,8 +88,7 @@ EXL2__PRIVATE void exl2__grammar_common_list(exl2__grammar_common *s)
         for (uint32_t k = 0; k < w->places[i].edge_count; k++) {
             const exl2__grammar_product_edge *edge = &w->edges[w->places[i].edges + k];
             exl2__grammar_way way = { i, edge->target, false, s->spelled[edge->high + 1] > s->spelled[edge->low],
-                                             edge->high < 0x80 || edge->low >= 0xC0,
-                                             exl2__grammar_common_has_text(edge) };
+                                      exl2__grammar_alike_leads(edge), exl2__grammar_common_has_text(edge) };
             s->ways[s->way_count++] = way;
             exl2__grammar_common_add_leaps(s, i, edge);
         }
