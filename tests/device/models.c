@@ -19,7 +19,12 @@
    goldens are off by 3e-3 to 1.2e-2; SmolLM2-135M, with only the inputs of products rounded, by 4.2e-3 to 2.8e-2. */
 #define OFF_MAX 2e-3
 #define OFF_MAX_SENSITIVE 1.5e-2
-#define OFF_MAX_ROUTED 5e-2 /* with experts: rounding moves their weights, or chooses others (2.1e-2 seen) */
+#define OFF_MAX_ROUTED 5e-2 /* with experts: rounding moves their weights (2.1e-2 seen) */
+
+/* Two logits of the router that differ by less, as a part of the largest one, may change places by rounding. Then the
+   row has another expert, and its logits have no bound. */
+#define ROUTER_TIE 1e-2
+#define TIES_MAX 4u /* of some 250 rows that are compared */
 
 static side cpu, cuda;
 
@@ -42,11 +47,46 @@ static void make_texts(uint32_t vocab)
     }
 }
 
+/* ---- how close the CPU's choice of experts was ---- */
+
+static double router_lead[ROWS]; /* of the rows of the CPU's last pass: how far the last logit that was chosen leads the
+                                    best one that was not, as a part of the largest; the least of all layers */
+
+/* Notes how close the choice of a row's experts was. logits: [count], of which the `active` highest are chosen. */
+static double lead_of(const exl2__real *logits, uint32_t count, uint32_t active)
+{
+    double chosen = INFINITY, other = -INFINITY, largest = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t higher = 0;
+        for (uint32_t k = 0; k < count; k++) {
+            higher += logits[k] > logits[i] || (logits[k] == logits[i] && k < i);
+        }
+        chosen = higher < active ? fmin(chosen, (double)logits[i]) : chosen;
+        other = higher < active ? other : fmax(other, (double)logits[i]);
+        largest = fmax(largest, fabs((double)logits[i]));
+    }
+    return (chosen - other) / largest;
+}
+
+/* The CPU's phase `expert_up`, which first notes how close the choices of its layer were. */
+static exl2_result expert_up_noting(exl2__device *device, const exl2__layer *layer, const exl2__range *range)
+{
+    const exl2__cpu_device *d = exl2__cpu_of(device);
+    for (uint32_t row = 0; row < d->step->row_count; row++) {
+        const exl2__real *logits = d->routed.logits + (size_t)row * d->routed.router_stride;
+        double lead = lead_of(logits, d->shape.experts.count, d->shape.experts.active);
+        router_lead[row] = fmin(router_lead[row], lead);
+    }
+    return exl2__cpu_backend.expert_up(device, layer, range);
+}
+
 /* ---- logits against the CPU's ---- */
 
 static double worst_off, worst_logit, off_max;
+static uint32_t ties; /* rows that were off by more than off_max, with a tie in a router */
 
-/* Compares row i of the logits of the last pass. Returns the largest difference of a logit. */
+/* Compares row i of the logits of the last pass. Returns the largest difference of a logit, INFINITY if an expert may
+   have changed places with another. */
 static double compare_row(uint32_t i)
 {
     uint32_t vocab = cpu.plan.shape.vocab;
@@ -59,18 +99,31 @@ static double compare_row(uint32_t i)
         largest = off > largest ? off : largest;
     }
     double relative = sqrt(error / size);
+    if (relative > off_max && router_lead[cpu.logit_rows[i].row] < ROUTER_TIE) {
+        ties++;
+        return INFINITY;
+    }
     worst_off = relative <= worst_off ? worst_off : relative;
     worst_logit = largest <= worst_logit ? worst_logit : largest;
     if (!CHECK(relative <= off_max)) {
-        printf("    %u rows, row of logits %u: off by %.1e\n", cpu.row_count, i, relative);
+        printf("    %u rows, row of logits %u: off by %.1e; closest choice of an expert: %.1e\n", cpu.row_count, i,
+               relative, router_lead[cpu.logit_rows[i].row]);
     }
     return largest;
 }
 
-static void both(const part *parts, uint32_t count, bool every)
+static void run_both(const part *parts, uint32_t count, bool every)
 {
+    for (uint32_t row = 0; row < ROWS; row++) {
+        router_lead[row] = INFINITY;
+    }
     side_run(&cpu, parts, count, every);
     side_run(&cuda, parts, count, every);
+}
+
+static void both(const part *parts, uint32_t count, bool every)
+{
+    run_both(parts, count, every);
     for (uint32_t i = 0; i < cpu.logit_count; i++) {
         compare_row(i);
     }
@@ -103,8 +156,7 @@ static uint32_t test_greedy(void)
     uint32_t same = 0;
     for (uint32_t i = 0; i < GREEDY_TOKENS; i++) {
         part p = { 7, i ? 15 + i : 0, i ? 1 : 16 };
-        side_run(&cpu, &p, 1, false);
-        side_run(&cuda, &p, 1, false);
+        run_both(&p, 1, false);
         double off = compare_row(0), gap = (double)cpu.alts[0][0].logprob - (double)cpu.alts[0][1].logprob;
         CHECK(cuda.drawn[0] == cpu.drawn[0] || gap <= 2 * off);
         same += cuda.drawn[0] == cpu.drawn[0];
@@ -386,9 +438,12 @@ static void test_sleep(const char *path)
 
 static void run_model(const char *path)
 {
+    exl2__backend noting = exl2__cpu_backend;
+    noting.expert_up = expert_up_noting;
     worst_off = worst_logit = 0;
+    ties = 0;
     gpu_open(NULL, 0);
-    side_open(&cpu, &exl2__cpu_backend, NULL, path);
+    side_open(&cpu, &noting, NULL, path);
     side_open(&cuda, &exl2__cuda_backend, &gpu, path);
     make_texts(cpu.plan.shape.vocab);
     kept = (float *)calloc(cpu.plan.shape.vocab, sizeof *kept);
@@ -402,8 +457,9 @@ static void run_model(const char *path)
     test_hidden();
     test_repeats();
     test_sleep(path);
-    printf("%s: logits off by %.1e, one by %.2g; greedy text: %u of %u tokens the same\n", path, worst_off,
-           worst_logit, same, GREEDY_TOKENS);
+    CHECK(ties <= TIES_MAX);
+    printf("%s: logits off by %.1e, one by %.2g; greedy text: %u of %u tokens the same; ties of experts: %u\n", path,
+           worst_off, worst_logit, same, GREEDY_TOKENS, ties);
     free(kept);
     side_close(&cuda);
     side_close(&cpu);

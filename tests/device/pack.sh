@@ -23,11 +23,13 @@ compile() {
         '-DEXL2_GOLDEN_DIR="tests/golden"' "$@"
 }
 
-# program NAME SOURCES [flags]: it links one compiled engine, as in tests/meson.build
+# program NAME SOURCES [flags]: it links one compiled engine, as in tests/meson.build, but as a shared library, so that
+# FOLDER has the engine once
 program() {
     name=$1
     shift
-    compile -DEXL2__PRIVATE= -DEXL2_CONVERT= "$@" "$folder/made/engine.o" -o "$folder/$name" -lm -lpthread -ldl
+    compile -DEXL2__PRIVATE= -DEXL2_CONVERT= "$@" -L"$folder" -lengine "-Wl,-rpath,\$ORIGIN" -o "$folder/$name" \
+        -lm -lpthread -ldl
 }
 
 # whole NAME SOURCES: it compiles the files of the engine that it includes
@@ -37,7 +39,8 @@ whole() {
     compile -DTEST_WHOLE "$@" -o "$folder/$name" -lm -lpthread -ldl
 }
 
-compile -DEXL2__PRIVATE= -DEXL2_CONVERT= -DTEST_WHOLE -c tests/engine.c -o "$folder/made/engine.o"
+compile -DEXL2__PRIVATE= -DEXL2_CONVERT= -DTEST_WHOLE -fPIC -shared tests/engine.c -o "$folder/libengine.so" \
+    -lm -lpthread -ldl
 for name in repack small steps exchange exchange_cards sample products gemm expert_gemm attend predict product_speed \
     convert convert_speed cards build_kernels exl3 exl3_experts towers tower_kernels steer_kinds \
     lora_gemm; do
@@ -59,10 +62,12 @@ for arch in "${@:-90}"; do
     EXL2_TEST_ARCH=$other "$folder/build_kernels" "$kernels" "$arch"
     EXL2_TEST_ARCH=$other "$folder/build_kernels" "$kernels" "$arch" -DEXL2K_SLEEP=7
 done
-rm -rf "$folder/made" "$folder/shared" "$folder/kernels_src" "$folder/tests/golden/models" "$folder/tests/device"
-mkdir -p "$folder/tests/device"
+rm -rf "$folder/made" "$folder/shared" "$folder/kernels_src" "$folder/tests/golden" "$folder/tests/device"
+mkdir -p "$folder/tests/golden" "$folder/tests/device"
 cp -r kernels_src "$folder/"
-cp -r tests/golden/models tests/golden/convert tests/golden/embed "$folder/tests/golden/"
+for name in models convert embed steer video; do
+    cp -r "tests/golden/$name" "$folder/tests/golden/"
+done
 cp tests/device/*.sh tests/device/exchange*.cu "$folder/tests/device/"
 cp tests/grammar_judge.py "$folder/tests/"
 shared=${EXL2_TEST_DATA:-../shared}

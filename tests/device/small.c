@@ -526,7 +526,9 @@ static void test_gather(const rig_module *m, uint32_t count)
         for (uint32_t n = 0; n < count; n++) {
             wrong += out[r * pitch + map[n]] != from[r * pitch + n];
         }
-        CHECK(is_poison(&out[r * pitch + count], (pitch - count) * 2));
+        for (uint32_t n = count; n < pitch; n++) { /* products read the padding */
+            wrong += out[r * pitch + n] != 0;
+        }
     }
     CHECK_INT(wrong, 0);
     CHECK(is_poison(&out[ROWS * pitch], pitch * 2));
