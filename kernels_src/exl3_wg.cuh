@@ -11,7 +11,8 @@
 
    DECODE   C / 16 warps, a group, have one column of tiles each, whose words come through a ring (exl3_gemv.cuh); two
             groups take stages in turn. A group also copies its stages' inputs, which lie in memory as in the stage, a
-            stage of its own in advance.
+            stage of its own in advance: by bulk copies, which its warps start in turn, or where it has four warps by
+            copies of all threads.
    MULTIPLY A warpgroup has 64 outputs. A stage's products are one group; when it has ended, the stage before is free.
    HALVES   Two CTAs that have 64 outputs each of one strip exchange their sums through `partial`; the second one to
             arrive makes the strip's outputs.
@@ -48,19 +49,39 @@ template <u32 C> EXL2K_FN void exl2k_exl3_wg_sync(void)
 
 /* ---- the warps that decode ---- */
 
-/* Waits until stage `index` is free, and starts to copy its inputs. All threads of the group call it. */
-template <u32 T, u32 C> EXL2K_FN void exl2k_exl3_wg_inputs(const exl2k_exl3_wg_work &w, u32 index)
+/* Whether inputs come by bulk copies, which the warps of a group start in turn; else by copies of all threads, as four
+   warps are too few to take turns. */
+template <u32 C> EXL2K_FN constexpr bool exl2k_exl3_wg_bulk(void) { return C == EXL2K_EXL3_BLOCK; }
+
+/* Waits until stage `index` is free, and starts to copy its inputs. All threads of the group call it. column: of the
+   warp. */
+template <u32 T, u32 C> EXL2K_FN void exl2k_exl3_wg_inputs(const exl2k_exl3_wg_work &w, u32 index, u32 column)
 {
     using plan = exl2k_exl3_wg_plan<T, C>;
     constexpr u32 threads = C * 2;
-    if (index < w.stages) {
-        u32 slot = index % plan::stages, own = threadIdx.x % threads;
-        exl2k_barrier_wait(w.shared + plan::empty + slot * 8, (index / plan::stages & 1) ^ 1);
+    bool bulk = exl2k_exl3_wg_bulk<C>(), others = bulk && index / plan::groups % plan::columns != column;
+    if (index >= w.stages || others) {
+        return;
+    }
+    u32 slot = index % plan::stages, to = w.shared + slot * plan::slot, own = threadIdx.x % threads;
+    exl2k_barrier_wait(w.shared + plan::empty + slot * 8, (index / plan::stages & 1) ^ 1);
+    if constexpr (exl2k_exl3_wg_bulk<C>()) {
+        u32 full = w.shared + plan::full + slot * 8;
+        if (exl2k_elect()) {
+            exl2k_barrier_expect(full, T * 128);
+#pragma unroll
+            for (u32 i = 0; i < T / 128; i++) {
+                u64 from = w.inputs + ((u64)i * w.stages + index) * EXL2K_EXL3_WG_INPUTS;
+                exl2k_copy_whole(to + i * EXL2K_EXL3_WG_INPUTS, from, EXL2K_EXL3_WG_INPUTS, full);
+            }
+        }
+        __syncwarp();
+    } else {
 #pragma unroll
         for (u32 i = 0; i < T * 8 / threads; i++) {
             u32 piece = own + i * threads;
             u64 from = w.inputs + ((u64)(piece / 1024) * w.stages + index) * EXL2K_EXL3_WG_INPUTS;
-            exl2k_copy16(w.shared + slot * plan::slot + piece * 16, from + piece % 1024 * 16);
+            exl2k_copy16(to + piece * 16, from + piece % 1024 * 16);
         }
     }
 }
@@ -78,14 +99,16 @@ EXL2K_FN void exl2k_exl3_wg_decode(const exl2k_exl3_wg_work &w, u32 warp, u32 la
     exl2k_exl3_ring ring = exl2k_exl3_ring_open(w.shared + plan::rings + warp * EXL2K_EXL3_RING(RATE), tile, w.pitch,
                                                 RATE, turns * EXL2K_EXL3_WG_BATCH, EXL2K_EXL3_WG_BATCH, plan::groups,
                                                 lane);
-    exl2k_exl3_wg_inputs<T, C>(w, group);
-    exl2k_copy_commit();
+    exl2k_exl3_wg_inputs<T, C>(w, group, column);
+    if constexpr (!exl2k_exl3_wg_bulk<C>()) {
+        exl2k_copy_commit();
+    }
     /* Lane l gives the address of line l % 8 of the quarter l / 8 of a tile (exl2k_stmatrix4). */
     u32 line = column * EXL2K_EXL3_TILE + lane / 8 % 2 * 8 + lane % 8, half = (lane / 16 ^ lane % 8) * 16;
     u32 own = w.shared + T * 128 + line * 128;
 #pragma unroll 1
     for (u32 i = group; i < w.stages; i += plan::groups) {
-        exl2k_exl3_wg_inputs<T, C>(w, i + plan::groups);
+        exl2k_exl3_wg_inputs<T, C>(w, i + plan::groups, column);
         u32 at = exl2k_exl3_ring_next<EXL2K_EXL3_WG_BATCH * RATE, EXL2K_EXL3_WG_SLOTS>(ring, lane);
         u32 slot = i % plan::stages, to = own + slot * plan::slot, words[EXL2K_EXL3_WG_BATCH][count];
 #pragma unroll
@@ -95,13 +118,18 @@ EXL2K_FN void exl2k_exl3_wg_decode(const exl2k_exl3_wg_work &w, u32 warp, u32 la
                 words[k][n] = exl2k_shared_load(at + place.at[n] + k * 16 * RATE);
             }
         }
+        if constexpr (exl2k_exl3_wg_bulk<C>()) { /* another warp may have waited for it */
+            exl2k_barrier_wait(w.shared + plan::empty + slot * 8, (i / plan::stages & 1) ^ 1);
+        }
 #pragma unroll
         for (u32 k = 0; k < EXL2K_EXL3_WG_BATCH; k++) {
             u32 a[4];
             exl2k_exl3_decode<RATE, BOOK>(a, words[k], place.shift);
             exl2k_stmatrix4(to + (half ^ k * 32), a);
         }
-        exl2k_copy_wait<1>(); /* the inputs of this stage, which were started a turn before */
+        if constexpr (!exl2k_exl3_wg_bulk<C>()) {
+            exl2k_copy_wait<1>(); /* the inputs of this stage, which were started a turn before */
+        }
         exl2k_async_fence();
         __syncwarp();
         if (lane == 0) {
@@ -414,7 +442,7 @@ template <u32 T, u32 C, u32 BOOK> EXL2K_FN void exl2k_exl3_wg(const exl2k_exl3_a
     w.stages = a.blocks * 2;
     if (threadIdx.x == 0) {
         for (u32 i = 0; i < plan::stages; i++) {
-            exl2k_barrier_init(w.shared + plan::full + i * 8, plan::columns);
+            exl2k_barrier_init(w.shared + plan::full + i * 8, plan::columns + exl2k_exl3_wg_bulk<C>());
             exl2k_barrier_init(w.shared + plan::empty + i * 8, plan::columns);
         }
         exl2k_barrier_init_fence();
