@@ -1,6 +1,6 @@
 /* exl3.cuh: decodes EXL3's trellis tiles in registers, and transforms blocks of 128 values.
    takes: base.cuh, exl3_args.h.
-   gives: exl2k_exl3_words, exl2k_exl3_fetch, exl2k_exl3_decode; exl2k_exl3_hadamard, exl2k_exl3_place,
+   gives: exl2k_exl3_again, exl2k_exl3_words, exl2k_exl3_fetch, exl2k_exl3_decode; exl2k_exl3_hadamard, exl2k_exl3_place,
           exl2k_exl3_inputs_at, exl2k_exl3_rotated, exl2k_exl3_input; EXL2K_EXL3_RATES.
 
    A tile has 256 weights on a ring of 256 K bits. Bit b of the ring is bit 31 - b % 32 of the little-endian 32-bit word
@@ -33,6 +33,14 @@
             CASE(7)                          \
         }                                    \
     }
+
+/* v, as a value of its own in each turn of a loop. */
+EXL2K_FN u32 exl2k_exl3_again(u32 v)
+{
+    u32 d;
+    asm volatile("mov.u32 %0, %1;" : "=r"(d) : "r"(v));
+    return d;
+}
 
 /* ---- where bits lie. RATE is 2 K, so that half rates are integers ---- */
 

@@ -73,14 +73,6 @@ EXL2K_FN void exl2k_exl3_expert_prefetch(u64 tile, u32 pitch, u32 tiles, u32 lan
     }
 }
 
-/* v, as a value of its own in each turn of a loop: what each rate derives from the lane is not kept through it. */
-EXL2K_FN u32 exl2k_exl3_expert_again(u32 v)
-{
-    u32 d;
-    asm volatile("mov.u32 %0, %1;" : "=r"(d) : "r"(v));
-    return d;
-}
-
 /* ---- slots ---- */
 
 /* The expert of a slot. */
@@ -302,7 +294,7 @@ EXL2K_FN void exl2k_exl3_expert_multiply(const exl2k_exl3_expert_args &x, const 
         exl2k_exl3_expert_prefetch(c.tile + (u64)(done + count) * 8 * c.pitch, c.pitch, more * 8, lane);
         __syncthreads();
         exl2k_exl3_expert_any_rate<TILES, BOOK>(part.rate, sum, c.tile + (u64)done * 8 * c.pitch, c.pitch, count * 8,
-                                                inputs, exl2k_exl3_expert_again(lane));
+                                                inputs, exl2k_exl3_again(lane));
         __syncthreads(); /* all warps have read the inputs */
     }
 #pragma unroll
@@ -325,7 +317,7 @@ EXL2K_FN void exl2k_exl3_expert_end(const exl2k_exl3_expert_args &x, const u32 *
     __shared__ u32 arrived;
     const exl2k_exl3_args &a = x.product;
     u32 lane = threadIdx.x % EXL2K_WARP, warp = threadIdx.x / EXL2K_WARP;
-    u32 strip = exl2k_exl3_expert_again(blockIdx.x) % x.strips;
+    u32 strip = exl2k_exl3_again(blockIdx.x) % x.strips;
     bool down = a.kind != EXL2K_EXL3_ACT;
     u64 ticket = a.tickets + (down ? strip : own[0] * x.strips + strip) * 4;
     __threadfence();

@@ -183,14 +183,6 @@ EXL2K_FN void exl2k_exl3_total(f32 v[4], const exl2k_exl3_args &a, u32 part, u32
     exl2k_exl3_ended(v, e, a.part[part].bias != 0, lane);
 }
 
-/* v, as a value of its own in each turn of a loop. */
-EXL2K_FN u32 exl2k_exl3_again(u32 v)
-{
-    u32 d;
-    asm volatile("mov.u32 %0, %1;" : "=r"(d) : "r"(v));
-    return d;
-}
-
 /* Some inputs of a slab of `count` blocks from `block` on: of rows row, row + row_step, ... and of the slab's blocks
    own, own + own_step, ... */
 typedef struct exl2k_exl3_share {
