@@ -210,7 +210,6 @@ EXL2K_FN void exl2k_exl3_crowd_outputs(const exl2k_exl3_args &a, const exl2k_exl
 template <u32 TILES>
 EXL2K_FN void exl2k_exl3_crowd_split(const exl2k_exl3_args &a, const f32 sum[TILES][4], bool pairs, u32 rows_at)
 {
-    __shared__ u32 arrived;
     u32 thread = exl2k_exl3_again(threadIdx.x), lane = thread % EXL2K_WARP, warp = thread / EXL2K_WARP;
     exl2k_exl3_unit u = exl2k_exl3_unit_of(a, exl2k_exl3_again(blockIdx.x));
     u32 rows = exl2k_shared_load(rows_at);
@@ -226,18 +225,8 @@ EXL2K_FN void exl2k_exl3_crowd_split(const exl2k_exl3_args &a, const f32 sum[TIL
         }
     }
     u64 ticket = a.tickets + (pairs ? u.strip : u.before + u.strip) * 4;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence(); /* of all sums of the CTA, which happened before */
-        arrived = atomicAdd((u32 *)ticket, 1u);
-    }
-    __syncthreads();
-    if (arrived + 1 < a.splits << pairs) {
+    if (!exl2k_exl3_is_last(ticket, a.splits << pairs)) {
         return;
-    }
-    __threadfence();
-    if (threadIdx.x == 0) {
-        exl2k_store(ticket, 0);
     }
     exl2k_exl3_crowd_outputs(a, u, pairs, rows_at, 0, warp, lane);
 }

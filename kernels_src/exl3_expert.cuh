@@ -314,24 +314,13 @@ EXL2K_FN void exl2k_exl3_expert_multiply(const exl2k_exl3_expert_args &x, const 
    own: the slots of its expert, `count` of them. */
 EXL2K_FN void exl2k_exl3_expert_end(const exl2k_exl3_expert_args &x, const u32 *own, u32 rows, u32 count)
 {
-    __shared__ u32 arrived;
     const exl2k_exl3_args &a = x.product;
     u32 lane = threadIdx.x % EXL2K_WARP, warp = threadIdx.x / EXL2K_WARP;
     u32 strip = exl2k_exl3_again(blockIdx.x) % x.strips;
     bool down = a.kind != EXL2K_EXL3_ACT;
     u64 ticket = a.tickets + (down ? strip : own[0] * x.strips + strip) * 4;
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        arrived = atomicAdd((u32 *)ticket, 1u);
-    }
-    __syncthreads();
-    if (arrived + 1 < a.splits * (down ? rows * x.active : a.parts)) {
+    if (!exl2k_exl3_is_last(ticket, a.splits * (down ? rows * x.active : a.parts))) {
         return;
-    }
-    __threadfence();
-    if (threadIdx.x == 0) {
-        exl2k_store(ticket, 0);
     }
     if (!down) {
         u32 expert = exl2k_exl3_expert_at(x, own[0]);

@@ -249,7 +249,6 @@ EXL2K_FN void exl2k_exl3_slab(const exl2k_exl3_args &a, const exl2k_exl3_part &p
 template <u32 TILES>
 EXL2K_FN void exl2k_exl3_finish(const exl2k_exl3_args &a, const f32 sum[TILES][4], u32 shared, u32 rows)
 {
-    __shared__ u32 arrived;
     u32 thread = exl2k_exl3_again(threadIdx.x), lane = thread % EXL2K_WARP, warp = thread / EXL2K_WARP;
     exl2k_exl3_unit u = exl2k_exl3_unit_of(a, exl2k_exl3_again(blockIdx.x));
     const exl2k_exl3_part &part = a.part[u.part];
@@ -278,18 +277,8 @@ EXL2K_FN void exl2k_exl3_finish(const exl2k_exl3_args &a, const f32 sum[TILES][4
     }
     /* The last CTA of the strip makes the outputs. */
     u64 ticket = a.tickets + (pairs ? u.strip : u.before + u.strip) * 4;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence(); /* of all sums of the CTA, which happened before */
-        arrived = atomicAdd((u32 *)ticket, 1u);
-    }
-    __syncthreads();
-    if (arrived + 1 < a.splits << pairs) {
+    if (!exl2k_exl3_is_last(ticket, a.splits << pairs)) {
         return;
-    }
-    __threadfence();
-    if (threadIdx.x == 0) {
-        exl2k_store(ticket, 0);
     }
     for (u32 row = warp; row < rows; row += EXL2K_EXL3_WARPS) {
         f32 v[4], more[4] = { 0, 0, 0, 0 };

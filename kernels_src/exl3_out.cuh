@@ -1,6 +1,6 @@
 /* exl3_out.cuh: what follows the sums of an EXL3 product: the transform of outputs, svh, bias, and what `kind` says.
    takes: exl3.cuh.
-   gives: exl2k_exl3_rows, exl2k_exl3_gather, exl2k_exl3_sums, exl2k_exl3_output, exl2k_exl3_goal_of, _before,
+   gives: exl2k_exl3_rows, exl2k_exl3_is_last, exl2k_exl3_gather, exl2k_exl3_sums, exl2k_exl3_output, exl2k_exl3_goal_of, _before,
           exl2k_exl3_finish_row, exl2k_exl3_result, exl2k_exl3_store_rows. */
 #ifndef EXL2K_EXL3_OUT_CUH
 #define EXL2K_EXL3_OUT_CUH
@@ -15,6 +15,27 @@ EXL2K_FN u32 exl2k_exl3_rows(u64 rows_at, u32 rows, u32 before)
     }
     u32 all = exl2k_load(rows_at);
     return exl2k_min(rows, all > before ? all - before : 0);
+}
+
+/* Whether this CTA is the last one of `ctas` that come to a ticket, which is then 0 again. If so, it sees what all of
+   them stored before. All threads call it. */
+EXL2K_FN bool exl2k_exl3_is_last(u64 ticket, u32 ctas)
+{
+    __shared__ u32 arrived;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence(); /* of all stores of the CTA, which happened before */
+        arrived = atomicAdd((u32 *)ticket, 1u);
+    }
+    __syncthreads();
+    if (arrived + 1 < ctas) {
+        return false;
+    }
+    __threadfence();
+    if (threadIdx.x == 0) {
+        exl2k_store(ticket, 0);
+    }
+    return true;
 }
 
 /* Puts a warp's sums of a column of tiles into shared memory: f32 [rows, EXL2K_EXL3_PITCH]. */

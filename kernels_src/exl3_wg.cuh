@@ -221,7 +221,6 @@ EXL2K_FN void exl2k_exl3_wg_sums(const exl2k_exl3_wg_work &w, const exl2k_exl3_w
    threads call it. strip: of the whole matrix. */
 template <u32 T> EXL2K_FN bool exl2k_exl3_wg_exchange(const exl2k_exl3_args &a, u32 strip, u32 half, u32 shared)
 {
-    __shared__ u32 arrived;
     constexpr u32 threads = EXL2K_EXL3_WG_THREADS(64);
     u64 partial = a.partial + (u64)strip * (2 * T * 256), ticket = a.tickets + strip * 4;
 #pragma unroll 4
@@ -229,18 +228,8 @@ template <u32 T> EXL2K_FN bool exl2k_exl3_wg_exchange(const exl2k_exl3_args &a, 
         uint4 v = exl2k_shared_load4(shared + (i / 16 * EXL2K_EXL3_PITCH + half * 64 + i % 16 * 4) * 4);
         exl2k_store4(partial + (half * T * 16 + i) * 16, v);
     }
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence(); /* of all sums of the CTA, which happened before */
-        arrived = atomicAdd((u32 *)ticket, 1u);
-    }
-    __syncthreads();
-    if (arrived == 0) {
+    if (!exl2k_exl3_is_last(ticket, 2)) {
         return false;
-    }
-    __threadfence();
-    if (threadIdx.x == 0) {
-        exl2k_store(ticket, 0);
     }
     half ^= 1;
 #pragma unroll 4
