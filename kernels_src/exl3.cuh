@@ -1,7 +1,7 @@
 /* exl3.cuh: decodes EXL3's trellis tiles in registers, and transforms blocks of 128 values.
    takes: base.cuh, exl3_args.h.
-   gives: exl2k_exl3_again, exl2k_exl3_words, exl2k_exl3_fetch, exl2k_exl3_decode; exl2k_exl3_hadamard, exl2k_exl3_place,
-          exl2k_exl3_inputs_at, exl2k_exl3_rotated, exl2k_exl3_input; EXL2K_EXL3_RATES.
+   gives: exl2k_exl3_again, exl2k_exl3_words, exl2k_exl3_fetch, exl2k_exl3_decode; exl2k_exl3_hadamard,
+          exl2k_exl3_place, exl2k_exl3_inputs_at, exl2k_exl3_rotated, exl2k_exl3_input; EXL2K_EXL3_RATES.
 
    A tile has 256 weights on a ring of 256 K bits. Bit b of the ring is bit 31 - b % 32 of the little-endian 32-bit word
    b / 32. Position t ends behind bit e(t); its state is the 16 bits before that, modulo the ring. Lane L decodes the

@@ -1,6 +1,7 @@
 /* exl3_out.cuh: what follows the sums of an EXL3 product: the transform of outputs, svh, bias, and what `kind` says.
    takes: exl3.cuh.
-   gives: exl2k_exl3_rows, exl2k_exl3_is_last, exl2k_exl3_gather, exl2k_exl3_sums, exl2k_exl3_output, exl2k_exl3_goal_of, _before,
+   gives: exl2k_exl3_rows, exl2k_exl3_is_last, exl2k_exl3_gather, exl2k_exl3_sums, exl2k_exl3_output,
+          exl2k_exl3_goal_of, exl2k_exl3_before,
           exl2k_exl3_finish_row, exl2k_exl3_result, exl2k_exl3_store_rows. */
 #ifndef EXL2K_EXL3_OUT_CUH
 #define EXL2K_EXL3_OUT_CUH
