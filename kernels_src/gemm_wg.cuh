@@ -554,57 +554,64 @@ EXL2K_FN void exl2k_wg_sum(f32 *d, exl2k_wg_cursor &c, const exl2k_wg_shared &s,
 
 /* ---- splits ---- */
 
-/* Stores the sums of a split and adds up the sums of all splits in their order, in the CTA that is last to arrive;
-   false in the others. A block has [N / 8][256 threads] times four sums. */
-template <u32 N> EXL2K_FN bool exl2k_wg_join(f32 *d, const exl2k_gemm_args &a, const exl2k_wg_shared &s, u32 work)
+/* Stores the sums of a split; whether this warp (ACT: this CTA, as the groups exchange sums) is the last to do so of
+   those that have the same columns and rows. A block has [N / 8][256 threads] times four sums. */
+template <u32 N>
+EXL2K_FN bool exl2k_wg_split_ends(const f32 *d, const exl2k_gemm_args &a, const exl2k_wg_shared &s, u32 work)
 {
-    constexpr u32 BATCH = N == 32 ? 4 : 1; /* splits whose sums are loaded at a time */
-    u32 tile = work / a.splits;
-    u64 own = a.partial + (u64)work * (N * 512) + threadIdx.x * 16, first = own - (u64)(work % a.splits) * (N * 512);
+    bool act = a.kind == EXL2K_GEMM_ACT;
+    u64 own = a.partial + (u64)work * (N * 512) + threadIdx.x * 16;
+    u64 ticket = a.tickets + (work / a.splits * 8 + (act ? 0 : threadIdx.x / EXL2K_WARP)) * 4;
+    u32 last = 0;
 #pragma unroll
     for (u32 i = 0; i < N / 8; i++) {
         exl2k_store4(own + i * 4096, make_uint4(__float_as_uint(d[4 * i]), __float_as_uint(d[4 * i + 1]),
                                                 __float_as_uint(d[4 * i + 2]), __float_as_uint(d[4 * i + 3])));
     }
-    __threadfence();
-    exl2k_wg_sync();
-    if (threadIdx.x == 0) {
-        exl2k_shared_store(s.base + EXL2K_WG_LAST, atomicInc((u32 *)a.tickets + tile, a.splits - 1) == a.splits - 1);
-        __threadfence();
+    if (act) {
+        exl2k_wg_sync();
     }
-    exl2k_wg_sync();
-    if (!exl2k_shared_load(s.base + EXL2K_WG_LAST)) {
-        return false;
+    __syncwarp();
+    if (act ? threadIdx.x == 0 : threadIdx.x % EXL2K_WARP == 0) {
+        asm volatile("fence.acq_rel.gpu;" ::: "memory"); /* of all that arrived at the barrier before */
+        last = atomicInc((u32 *)ticket, a.splits - 1) == a.splits - 1;
+        asm volatile("fence.acq_rel.gpu;" ::: "memory");
+        exl2k_shared_store(s.base + EXL2K_WG_LAST, last);
     }
-    __threadfence();
-    /* Add up 16 sums of a thread at a time. */
+    if (act) {
+        exl2k_wg_sync();
+        return exl2k_shared_load(s.base + EXL2K_WG_LAST);
+    }
+    return __shfl_sync(EXL2K_ALL, last, 0);
+}
+
+/* Adds up 16 sums of a thread over all splits, in their order: of blocks b to b + 3 of eight rows. BATCH: splits whose
+   sums are loaded at a time. */
+template <u32 N, u32 BATCH> EXL2K_FN void exl2k_wg_join(f32 *d, const exl2k_gemm_args &a, u32 work, u32 b)
+{
+    u64 from = a.partial + (u64)(work / a.splits * a.splits) * (N * 512) + threadIdx.x * 16 + b * 4096;
 #pragma unroll
-    for (u32 i = 0; i < N / 2; i++) {
+    for (u32 i = 0; i < 16; i++) {
         d[i] = 0.0f;
     }
-#pragma unroll
-    for (u32 b = 0; b < N / 8; b += 4) {
-        u64 from = first + b * 4096;
 #pragma unroll 1
-        for (u32 split = 0; split < a.splits; split += BATCH) {
-            uint4 v[BATCH][4];
+    for (u32 split = 0; split < a.splits; split += BATCH) {
+        uint4 v[BATCH][4];
 #pragma unroll
-            for (u32 i = 0; i < BATCH * 4; i++) {
-                u32 number = BATCH == 1 ? split : exl2k_min(split + i / 4, a.splits - 1);
-                v[i / 4][i % 4] = exl2k_load4(from + (u64)number * (N * 512) + i % 4 * 4096);
-            }
+        for (u32 i = 0; i < BATCH * 4; i++) {
+            u32 number = exl2k_min(split + i / 4, a.splits - 1);
+            v[i / 4][i % 4] = exl2k_load4(from + (u64)number * (N * 512) + i % 4 * 4096);
+        }
 #pragma unroll
-            for (u32 i = 0; i < BATCH * 4; i++) {
-                if (split + i / 4 < a.splits) {
-                    d[4 * (b + i % 4)] += __uint_as_float(v[i / 4][i % 4].x);
-                    d[4 * (b + i % 4) + 1] += __uint_as_float(v[i / 4][i % 4].y);
-                    d[4 * (b + i % 4) + 2] += __uint_as_float(v[i / 4][i % 4].z);
-                    d[4 * (b + i % 4) + 3] += __uint_as_float(v[i / 4][i % 4].w);
-                }
+        for (u32 i = 0; i < BATCH * 4; i++) {
+            if (split + i / 4 < a.splits) {
+                d[4 * (i % 4)] += __uint_as_float(v[i / 4][i % 4].x);
+                d[4 * (i % 4) + 1] += __uint_as_float(v[i / 4][i % 4].y);
+                d[4 * (i % 4) + 2] += __uint_as_float(v[i / 4][i % 4].z);
+                d[4 * (i % 4) + 3] += __uint_as_float(v[i / 4][i % 4].w);
             }
         }
     }
-    return true;
 }
 
 /* ---- results ---- */
@@ -618,20 +625,22 @@ EXL2K_FN void exl2k_wg_put(uint2 below, u32 row, u64 at, f32 v)
                  ::"r"(row), "r"(below.x), "r"(below.y), "l"(at), "f"(v) : "memory");
 }
 
-/* STORE and RESIDUAL: eight lanes have eight columns of one row, which are 32 bytes of it. One thread adds to an
-   output, so the order of additions does not matter. */
-template <u32 N> EXL2K_FN void exl2k_wg_store(const f32 *d, const exl2k_gemm_args &a, const exl2k_wg_job &p)
+/* STORE and RESIDUAL of COUNT sums of a thread, whose rows begin with `first` of the tile. Eight lanes have eight
+   columns of one row, which are 32 bytes of it. One thread adds to an output, so the order of additions does not
+   matter. */
+template <u32 COUNT>
+EXL2K_FN void exl2k_wg_store(const f32 *d, const exl2k_gemm_args &a, const exl2k_wg_job &p, u32 first)
 {
     u32 lane = threadIdx.x % EXL2K_WARP, n = (p.strip + threadIdx.x / EXL2K_WARP % 4) * 16 + lane / 4;
     const exl2k_part &q = a.matrix.part[p.part];
     f32 left = exl2k_bias_of(q, n), right = exl2k_bias_of(q, n + 8);
     f32 scale = EXL2K_ANY && a.kind == EXL2K_GEMM_RESIDUAL ? a.scale : 1.0f;
-    u32 row = p.row + lane % 4 * 2, line = a.out_pitch * 4, add = a.kind == EXL2K_GEMM_RESIDUAL;
+    u32 row = p.row + first + lane % 4 * 2, line = a.out_pitch * 4, add = a.kind == EXL2K_GEMM_RESIDUAL;
     uint2 all = make_uint2(add ? 0 : a.rows, add ? a.rows : 0), none = make_uint2(0, 0);
     uint2 left_rows = n < q.columns ? all : none, right_rows = n + 8 < q.columns ? all : none;
     u64 at = a.out + ((u64)row * a.out_pitch + q.column + n) * 4;
 #pragma unroll
-    for (u32 i = 0; i < N / 2; i += 4, row += 8, at += 8 * (u64)line) {
+    for (u32 i = 0; i < COUNT; i += 4, row += 8, at += 8 * (u64)line) {
         exl2k_wg_put(left_rows, row, at, (d[i] + left) * scale);
         exl2k_wg_put(left_rows, row + 1, at + line, (d[i + 1] + left) * scale);
         exl2k_wg_put(right_rows, row, at + 32, (d[i + 2] + right) * scale);
@@ -722,13 +731,29 @@ EXL2K_FN void exl2k_wg_multiply(const exl2k_gemm_args &a, const LORAS &l, const 
             exl2k_wg_add_loras<N>(d, c, l, s, a.kind == EXL2K_GEMM_ACT);
         }
         exl2k_wg_job p = exl2k_wg_job_of<N>(a, work, group);
-        if (a.splits > 1 && !exl2k_wg_join<N>(d, a, s, work)) {
-            continue;
+        if (a.splits > 1) {
+            if (!exl2k_wg_split_ends<N>(d, a, s, work)) {
+                continue;
+            }
+            if (a.kind != EXL2K_GEMM_ACT) { /* stored as they are added up: that leaves registers for loads */
+                constexpr u32 batch = N == 64 && (EXL2K_AFFINE || exl2k_wg_adapts<LORAS>()) ? 2 : 4; /* registers */
+#pragma unroll 1
+                for (u32 b = 0; b < N / 8; b += 4) {
+                    f32 some[16];
+                    exl2k_wg_join<N, batch>(some, a, work, b);
+                    exl2k_wg_store<16>(some, a, p, b * 8);
+                }
+                continue;
+            }
+#pragma unroll
+            for (u32 b = 0; b < N / 8; b += 4) {
+                exl2k_wg_join<N, 1>(d + 4 * b, a, work, b);
+            }
         }
         if (a.kind == EXL2K_GEMM_ACT) {
             exl2k_wg_act<N>(d, a, s, p);
         } else {
-            exl2k_wg_store<N>(d, a, p);
+            exl2k_wg_store<N / 2>(d, a, p, 0);
         }
     }
 }

@@ -15,7 +15,7 @@
            i + grid size, and so on; the splits of a tile follow one another, and count as tiles. No CTA waits for
            another.
    SPLITS  of K as in gemm_args.h, with sums in `partial`: f32 [tiles, splits, 128 columns, rows of a tile]. tickets:
-           u32 [tiles], zero before and after the launch.
+           u32 [tiles, 8 warps], zero before and after the launch.
    KERNELS for Llama and for affine matrices: scale is 1, act SILU. Those with "_any" in their names: act may also be
            GELU_TANH.
    SHARED  memory: EXL2K_WG_SHARED bytes. rows_at, out_half and what describes rings are not used. */

@@ -30,7 +30,7 @@ static inline uint64_t exl2__cuda_gemm_partial_max(uint32_t sms)
 }
 static inline uint64_t exl2__cuda_gemm_tickets_max(uint32_t sms)
 {
-    return (uint64_t)sms * EXL2K_GEMM_WARPS * sizeof(uint32_t);
+    return (uint64_t)sms * EXL2K_GEMM_WARPS * 4 * sizeof(uint32_t); /* by wgmma: up to four tiles of rows */
 }
 
 /* Most rows of the class that `rows` belongs to, for which the plan is made; 0: the class has no limit. */

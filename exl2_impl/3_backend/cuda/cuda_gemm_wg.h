@@ -85,7 +85,7 @@ EXL2__PRIVATE exl2__cuda_gemm_plan exl2__cuda_wg_plan_part(exl2k_gemm_args *a, u
     a->row_tiles = (uint32_t)exl2__div_up(a->rows, plan.rows);
     uint32_t tiles = a->row_tiles * a->column_tiles * a->splits;
     plan.ctas = exl2__min32(tiles, plan.rows <= 64 ? 2 * sms : sms);
-    plan.tickets = a->splits > 1 ? tiles / a->splits : 0;
+    plan.tickets = a->splits > 1 ? tiles / a->splits * EXL2K_GEMM_WARPS : 0;
     plan.partial_bytes = a->splits > 1 ? (uint64_t)tiles * plan.rows * 512 : 0;
     return plan;
 }
