@@ -97,7 +97,8 @@ EXL2K_FN void exl2k_row_store(const exl2k_out &o, const f32 *now, const f32 *bef
 }
 
 #if EXL2K_PEERS
-/* One row: warp w < 8 waits for the strips of slots 32 w .. + 31, and stores their sums. */
+/* One row: warp w < 8 waits for the strips of slots 32 w .. + 31 of the current norm, and stores their sums. Groups of
+   the norm before are copied. */
 EXL2K_FN void exl2k_peers_slots_read(const exl2k_out &o, const exl2k_gemv_args &a)
 {
     const exl2k_peers &p = exl2k_peers_of(a);
@@ -105,49 +106,59 @@ EXL2K_FN void exl2k_peers_slots_read(const exl2k_out &o, const exl2k_gemv_args &
     if (slot >= EXL2K_SLOTS_MAX) {
         return;
     }
-    f32 now[EXL2K_PEERS_BATCH], before[EXL2K_PEERS_BATCH];
-    exl2k_span now_strips = exl2k_peers_strips(p, p.now_by_strips, slot, a.sums_now ? a.slots : 0);
-    exl2k_span before_strips = exl2k_peers_strips(p, p.before_by_strips, slot, a.sums_before ? a.slots : 0);
-    exl2k_peers_slot_load(before, a.sums_before, before_strips);
-    exl2k_peers_slot_load(now, a.sums_now, now_strips);
-    f32 sum = exl2k_peers_slot(before, a.sums_before, before_strips, p.stop);
-    exl2k_group_store(o, exl2k_small_before<1>(), 0, slot / EXL2K_WARP, sum);
-    sum = exl2k_peers_slot(now, a.sums_now, now_strips, p.stop);
-    exl2k_group_store(o, EXL2K_SMALL_NOW, 0, slot / EXL2K_WARP, sum);
+    if (p.before_by_groups && slot < 2) {
+        exl2k_copy16(o.small + exl2k_small_before<1>() + slot * 16, a.sums_before + slot * 16);
+    }
+    f32 now[EXL2K_PEERS_BATCH];
+    exl2k_span strips = exl2k_peers_strips(p, p.now_by_strips, slot, a.sums_now ? a.slots : 0);
+    exl2k_peers_slot_load(now, a.sums_now, strips);
+    if (!p.before_by_groups) {
+        f32 before = a.sums_before ? exl2k_slot(a.sums_before, 0, slot, a.slots) : 0.0f;
+        exl2k_group_store(o, exl2k_small_before<1>(), 0, slot / EXL2K_WARP, before);
+    }
+    exl2k_group_store(o, EXL2K_SMALL_NOW, 0, slot / EXL2K_WARP, exl2k_peers_slot(now, a.sums_now, strips, p.stop));
 }
 
 /* More rows: as exl2k_slots_read. All strips are there. */
 template <u32 M> EXL2K_FN void exl2k_peers_rows_read(const exl2k_out &o, const exl2k_gemv_args &a)
 {
     constexpr u32 warps = EXL2K_GEMV_WARPS / M, groups = 8 / warps; /* of a row; of a warp */
+    const exl2k_peers &p = exl2k_peers_of(a);
     u32 row = threadIdx.x / EXL2K_WARP / warps, first = threadIdx.x / EXL2K_WARP % warps * groups;
-#pragma unroll 1
-    for (u32 which = 0; which < 2; which++) {
-        u32 by_strips = which ? exl2k_peers_of(a).before_by_strips : exl2k_peers_of(a).now_by_strips;
-        u64 sums = which ? a.sums_before : a.sums_now;
-        f32 sum[groups];
-        u32 next[groups], left[groups];
+    u32 lane = threadIdx.x % EXL2K_WARP, slots = row < o.rows ? a.slots : 0;
+    f32 sum[groups];
+    u32 next[groups], left[groups];
+#pragma unroll
+    for (u32 i = 0; i < groups; i++) {
+        exl2k_span strips = exl2k_peers_strips(p, p.now_by_strips, (first + i) * 32 + lane, a.sums_now ? slots : 0);
+        sum[i] = 0.0f;
+        next[i] = strips.begin;
+        left[i] = strips.end - strips.begin;
+    }
+    /* Strip by strip, of all slots at a time. */
+    u32 strips = p.now_by_strips ? p.strips + 1 : 1;
+    u64 sums = a.sums_now + (u64)row * (p.now_by_strips ? p.sums_pitch : EXL2K_SLOTS_MAX) * 4;
+#pragma unroll 4
+    for (u32 k = 0; k < strips; k++) {
 #pragma unroll
         for (u32 i = 0; i < groups; i++) {
-            exl2k_span strips = exl2k_peers_strips(exl2k_peers_of(a), by_strips, (first + i) * 32 + threadIdx.x % 32,
-                                                   sums && row < o.rows ? a.slots : 0);
-            sum[i] = 0.0f;
-            next[i] = strips.begin;
-            left[i] = strips.end - strips.begin;
+            sum[i] += k < left[i] ? exl2k_load_f32(sums + (next[i] + k) * 4) : 0.0f;
         }
-        u32 strips = by_strips ? exl2k_peers_of(a).strips + 1 : 1;
-        sums += (u64)row * (by_strips ? exl2k_peers_of(a).sums_pitch : EXL2K_SLOTS_MAX) * 4;
-        /* Strip by strip, of all slots at a time. */
-#pragma unroll 2
-        for (u32 k = 0; k < strips; k++) {
+    }
 #pragma unroll
-            for (u32 i = 0; i < groups; i++) {
-                sum[i] += k < left[i] ? exl2k_load_f32(sums + (next[i] + k) * 4) : 0.0f;
-            }
+    for (u32 i = 0; i < groups; i++) {
+        exl2k_group_store(o, EXL2K_SMALL_NOW, row, first + i, sum[i]);
+    }
+    if (p.before_by_groups) {
+        u32 at = exl2k_thread<M>() * 4;
+        if (exl2k_thread<M>() < M * 8) {
+            exl2k_shared_store_f32(o.small + exl2k_small_before<M>() + at, exl2k_load_f32(a.sums_before + at));
         }
+    } else if (!p.before_by_groups && a.sums_before) {
 #pragma unroll
         for (u32 i = 0; i < groups; i++) {
-            exl2k_group_store(o, which ? exl2k_small_before<M>() : EXL2K_SMALL_NOW, row, first + i, sum[i]);
+            f32 before = exl2k_slot(a.sums_before, row, (first + i) * 32 + lane, slots);
+            exl2k_group_store(o, exl2k_small_before<M>(), row, first + i, before);
         }
     }
 }
@@ -570,6 +581,11 @@ template <u32 M> EXL2K_FN void exl2k_out_close(const exl2k_out &o, const exl2k_g
                         exl2k_shared_load_f32(o.small + exl2k_small_total<M>() + exl2k_thread<M>() * 4));
     }
 #if EXL2K_PEERS
+    u64 groups = exl2k_peers_of(a).groups_out;
+    if (groups && exl2k_cta<M>() == 0 && exl2k_thread<M>() < o.rows * 8) {
+        exl2k_store_f32(groups + exl2k_thread<M>() * 4,
+                        exl2k_shared_load_f32(o.small + EXL2K_SMALL_NOW + exl2k_thread<M>() * 4));
+    }
     if constexpr (M > 1) {
         exl2k_out_take<M>(o, a);
     }

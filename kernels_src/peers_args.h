@@ -16,7 +16,8 @@
    different inboxes.
 
    SUMS of squares go strip by strip, as the strips of a CTA of one GPU belong to several GPUs here: each reader adds up
-   the strips of a slot in the order in which that CTA does. */
+   the strips of a slot in the order in which that CTA does. The first product that reads the sums of a norm keeps what
+   they add up to, in groups of 32 slots, for the products that need the same norm as the one before. */
 #ifndef EXL2K_PEERS_ARGS_H
 #define EXL2K_PEERS_ARGS_H
 
@@ -32,7 +33,9 @@ typedef struct exl2k_peers {
     exl2k_u64 stop;                       /* as in exl2k_meet_args */
     exl2k_u32 others;
     exl2k_u32 clear_bytes[2];             /* multiples of 16 */
-    exl2k_u32 now_by_strips, before_by_strips; /* 1: sums_now, sums_before are of strips, as sums_out is; 0: of slots */
+    exl2k_u32 now_by_strips;              /* 1: sums_now are of strips, as sums_out is; 0: of slots */
+    exl2k_u32 before_by_groups;           /* 1: sums_before are groups_out of an earlier product; 0: of slots */
+    exl2k_u64 groups_out;                 /* f32 [rows, 8]: where the groups of sums_now are kept; 0: they are not */
     exl2k_u32 strips, slots_with_more;    /* strips of a slot; number of slots that have one more */
     exl2k_u32 sums_pitch;                 /* sums of strips are f32 [rows, sums_pitch] */
     exl2k_u64 clear[2];                   /* one row: buffers of this GPU that are emptied */

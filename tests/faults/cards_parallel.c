@@ -266,9 +266,8 @@ static void give_product(const exl2k_peers_gemv_args *a)
     if (p->now_by_strips) {
         mine.reads[1] = (span){ g->sums_now, g->sums_now + bytes };
     }
-    if (p->before_by_strips) {
-        mine.reads[2] = (span){ g->sums_before, g->sums_before + bytes };
-    }
+    CHECK(!p->before_by_groups || fake_device_of(g->sums_before + 31) == fake.running);
+    CHECK(!p->groups_out || fake_device_of(p->groups_out + 31) == fake.running);
     if (g->kind != EXL2K_GEMV_STORE) {
         mine.writes[0] = (span){ g->out, g->out + (g->map ? 2 * g->out_pitch : 2 * g->matrix.part[0].columns) };
     }

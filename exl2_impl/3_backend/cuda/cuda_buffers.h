@@ -81,6 +81,7 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint64_t sums[EXL2__CUDA_SUMS]; /* f32 [R, EXL2K_SLOTS_MAX] */
     uint64_t strip_sums; /* where several GPUs share every matrix: f32 [EXL2__CUDA_SUMS, EXL2__CUDA_GIVEN_ROWS,
                             exl2__cuda_given_strips]; else 0 */
+    uint64_t group_sums; /* there f32 [EXL2__CUDA_SUMS, EXL2__CUDA_GIVEN_ROWS, 8]: exl2k_peers.groups_out; else 0 */
     uint64_t partial, attend_tickets; /* exl2k_attend_args, for D rows; partial begins at logits */
     uint64_t gemm_partial, gemm_tickets; /* exl2k_gemm_args; gemm_partial begins at logits */
     uint64_t exl3_partial, exl3_tickets, exl3_rotated; /* exl2k_exl3_args; exl3_partial begins at logits */
@@ -437,6 +438,7 @@ typedef enum exl2__cuda_given_buffer {
 } exl2__cuda_given_buffer;
 
 #define EXL2__CUDA_GIVEN_ROWS 16u /* most rows of an inbox */
+#define EXL2__CUDA_GROUPS_BYTES (EXL2__CUDA_GIVEN_ROWS * 8ull * sizeof(float)) /* sums of groups of slots, of a norm */
 
 /* Sums of squares, one for each strip, rounded up to 16 bytes. */
 static inline uint32_t exl2__cuda_given_strips(const exl2__shape *s)
@@ -492,6 +494,7 @@ EXL2__PRIVATE void exl2__cuda_buffers_zeroed(exl2__cuda_buffers *b, const exl2__
     b->given_sums = EXL2__CUDA_SUMS * exl2__cuda_given_strips(s) * (uint64_t)sizeof(float);
     b->given = shared ? exl2__cuda_arena_take(a, exl2__cuda_given_at(b, EXL2__CUDA_GIVEN_COUNT)) : 0;
     b->strip_sums = shared ? exl2__cuda_arena_take(a, b->given_sums * EXL2__CUDA_GIVEN_ROWS) : 0;
+    b->group_sums = shared ? exl2__cuda_arena_take(a, EXL2__CUDA_SUMS * EXL2__CUDA_GROUPS_BYTES) : 0;
     apart = s->inter % 32 || s->parallel ? rows : apart;
     b->h = exl2__cuda_arena_take(a, exl2__max64(rows * h_bytes, apart * h_bytes + rows * b->qkv_pitch * sizeof(float)));
     b->qkv = b->h + apart * h_bytes;

@@ -93,6 +93,13 @@ static inline uint64_t exl2__cuda_given_sums(const exl2__cuda_model *m, uint32_t
                                  : exl2__cuda_given(m, EXL2__CUDA_GIVEN_SUMS) + set * bytes;
 }
 
+/* What the sums of that norm add up to, once a product has read them: f32 [EXL2__CUDA_GIVEN_ROWS, 8]. */
+static inline uint64_t exl2__cuda_given_groups(const exl2__cuda_model *m, uint32_t later)
+{
+    uint64_t set = (m->pass.norm + later) % EXL2__CUDA_SUMS;
+    return m->b.group_sums + set * EXL2__CUDA_GROUPS_BYTES;
+}
+
 /* The arguments by which all kernels of the pass know the other GPUs. */
 EXL2__PRIVATE exl2k_peers exl2__cuda_peers(const exl2__cuda_model *m)
 {
@@ -208,10 +215,11 @@ EXL2__PRIVATE exl2_result exl2__cuda_give_qkv(exl2__cuda_model *m, const exl2__l
 {
     exl2k_peers p = exl2__cuda_peers(m);
     bool first = exl2__cuda_is_first(m, layer);
+    p.groups_out = exl2__cuda_given_groups(m, 0);
     if (!first) {
         a.sums_now = exl2__cuda_given_sums(m, 0);
-        a.sums_before = exl2__cuda_given_sums(m, EXL2__CUDA_SUMS - 1);
-        p.now_by_strips = p.before_by_strips = 1;
+        a.sums_before = exl2__cuda_given_groups(m, EXL2__CUDA_SUMS - 1);
+        p.now_by_strips = p.before_by_groups = 1;
     }
     if (exl2__cuda_gives_one(m) && first) {
         exl2__cuda_clear_all(m, &p);
@@ -228,8 +236,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_give_residual(exl2__cuda_model *m, exl2__op
 {
     exl2k_peers p = exl2__cuda_peers(m);
     bool down = of.role == EXL2__ROLE_DOWN, last = of.layer->index + 1 == m->plan->shape.layers;
-    p.before_by_strips = down || !exl2__cuda_is_first(m, of.layer);
-    a.sums_before = p.before_by_strips ? exl2__cuda_given_sums(m, 0) : a.sums_before;
+    p.before_by_groups = down || !exl2__cuda_is_first(m, of.layer);
+    a.sums_before = p.before_by_groups ? exl2__cuda_given_groups(m, 0) : a.sums_before;
     a.sums_out = exl2__cuda_given_sums(m, 1);
     if (exl2__cuda_gives_one(m)) {
         a.x = exl2__cuda_given(m, down ? EXL2__CUDA_GIVEN_H : EXL2__CUDA_GIVEN_ATTENDED);
@@ -248,9 +256,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_give_h(exl2__cuda_model *m, const exl2__lay
 {
     exl2k_peers p = exl2__cuda_peers(m);
     p.now_by_strips = 1;
-    p.before_by_strips = !exl2__cuda_is_first(m, layer);
+    p.before_by_groups = !exl2__cuda_is_first(m, layer);
+    p.groups_out = exl2__cuda_given_groups(m, 0);
     a.sums_now = exl2__cuda_given_sums(m, 0);
-    a.sums_before = p.before_by_strips ? exl2__cuda_given_sums(m, EXL2__CUDA_SUMS - 1) : a.sums_before;
+    a.sums_before = p.before_by_groups ? exl2__cuda_given_groups(m, EXL2__CUDA_SUMS - 1) : a.sums_before;
     if (exl2__cuda_gives_one(m)) {
         a.x = exl2__cuda_given(m, EXL2__CUDA_GIVEN_MLP_X);
         a.out = exl2__cuda_given(m, EXL2__CUDA_GIVEN_H);
@@ -265,10 +274,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_give_head(exl2__cuda_model *m, const exl2__
 {
     exl2k_peers p = exl2__cuda_peers(m);
     uint64_t before = (uint64_t)range->logit0 * p.sums_pitch * sizeof(float);
-    p.now_by_strips = p.before_by_strips = 1;
+    p.now_by_strips = p.before_by_groups = 1;
     a.x = exl2__cuda_gives_one(m) ? exl2__cuda_given(m, EXL2__CUDA_GIVEN_HEAD_X) : a.x;
     a.sums_now = exl2__cuda_given_sums(m, 0) + before;
-    a.sums_before = exl2__cuda_given_sums(m, EXL2__CUDA_SUMS - 1) + before;
+    a.sums_before = exl2__cuda_given_groups(m, EXL2__CUDA_SUMS - 1) + range->logit0 * 8ull * sizeof(float);
     return exl2__cuda_give(m, head, EXL2__CUDA_STORE, &a, range->logit_count, &p);
 }
 
