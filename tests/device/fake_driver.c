@@ -131,7 +131,38 @@ static void spare_block(void *memory, uint64_t bytes)
     spare[at].bytes = bytes;
 }
 
-static object *recent; /* the block of device memory that was found last */
+/* Blocks of device memory by address. A new block has the highest one, so it is the last. */
+static object **blocks;
+static size_t block_count, block_room;
+static object *recent; /* the block that was found last */
+
+/* The number of blocks that begin at `address` or below it. */
+static size_t blocks_up_to(uint64_t address)
+{
+    size_t low = 0, high = block_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (blocks[middle]->address <= address) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* Addresses are never used twice, so that a stale one is detected. */
+uint64_t fake_place(object *memory)
+{
+    if (block_count == block_room) {
+        block_room = block_room ? 2 * block_room : 256;
+        blocks = realloc(blocks, block_room * sizeof(object *));
+    }
+    blocks[block_count++] = memory;
+    memory->address = next_address;
+    next_address += (memory->bytes + 4095) / 4096 * 4096 + 4096;
+    return memory->address;
+}
 
 void fake_drop(object *dead)
 {
@@ -144,6 +175,9 @@ void fake_drop(object *dead)
     fake_ops_free(dead->first);
     fake_ops_free(dead->recorded);
     if (dead->kind == MEMORY) {
+        size_t after = blocks_up_to(dead->address);
+        memmove(blocks + after - 1, blocks + after, (block_count - after) * sizeof(object *));
+        block_count--;
         spare_block(dead->memory, dead->bytes);
     } else {
         free(dead->memory);
@@ -151,18 +185,9 @@ void fake_drop(object *dead)
     free(dead);
 }
 
-/* Addresses are never used twice, so that a stale one is detected. */
-uint64_t fake_next_address(uint64_t bytes)
-{
-    uint64_t address = next_address;
-    next_address += (bytes + 4095) / 4096 * 4096 + 4096;
-    return address;
-}
-
 static bool holds(const object *o, uint64_t address, uint64_t bytes)
 {
-    bool inside = o && address >= o->address && bytes <= o->bytes && address - o->address <= o->bytes - bytes;
-    return inside && o->kind == MEMORY;
+    return o && address >= o->address && bytes <= o->bytes && address - o->address <= o->bytes - bytes;
 }
 
 /* The block of device memory that has these bytes, or NULL. */
@@ -170,9 +195,9 @@ static object *memory_of(uint64_t address, uint64_t bytes)
 {
     object *o = recent;
     if (!holds(o, address, bytes)) {
-        for (o = objects; o && !holds(o, address, bytes);) {
-            o = o->next;
-        }
+        size_t count = blocks_up_to(address);
+        o = count ? blocks[count - 1] : NULL;
+        o = holds(o, address, bytes) ? o : NULL;
         recent = o;
     }
     return o;

@@ -195,7 +195,7 @@ static int memory_alloc(uint64_t *address, size_t bytes)
     object *o = fake_make(MEMORY);
     o->device = context->device;
     o->bytes = bytes;
-    o->address = *address = fake_next_address(bytes);
+    *address = fake_place(o);
     o->memory = fake_block(bytes);
     memset(o->memory, fake.fresh, bytes);
     d->bytes_used += bytes;

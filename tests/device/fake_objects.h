@@ -75,7 +75,7 @@ void fake_finish(void);
 
 void fake_drop(object *dead);
 void fake_ops_free(op *first);
-uint64_t fake_next_address(uint64_t bytes);
+uint64_t fake_place(object *memory); /* gives a block of device memory, whose bytes are set, its address */
 void *fake_block(uint64_t bytes); /* uninitialised memory of a MEMORY object */
 
 /* Each part fills in its members of the driver's table. */

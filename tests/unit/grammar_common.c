@@ -58,6 +58,7 @@ typedef struct place_of {
 
 static place_of queue[PLACES];
 static uint32_t tokens_of[PLACES];
+static uint32_t found_at[4 * PLACES]; /* places of the queue by their hash; UINT32_MAX: none */
 
 static bool step(const pair *p, const place_of *from, uint32_t byte, place_of *to)
 {
@@ -70,10 +71,22 @@ static bool step(const pair *p, const place_of *from, uint32_t byte, place_of *t
     return alive;
 }
 
+/* The entry of found_at that has `to`, or will have it. */
+static uint32_t *entry_of(const place_of *to)
+{
+    size_t at = (to->state[0] * 2654435761u + to->state[1] * 40503u + to->state[2] * 69069u) % EXL2__COUNT(found_at);
+    while (found_at[at] != UINT32_MAX && memcmp(&queue[found_at[at]], to, sizeof *to) != 0) {
+        at = at + 1 == EXL2__COUNT(found_at) ? 0 : at + 1;
+    }
+    return &found_at[at];
+}
+
 /* Bytes up to the nearest end; PLACES: none within so many places; UINT32_MAX: there is none. */
 static uint32_t bytes_to_end(const pair *p, place_of from)
 {
     uint32_t count = 1;
+    memset(found_at, 0xFF, sizeof found_at);
+    *entry_of(&from) = 0;
     queue[0] = from;
     tokens_of[0] = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -86,19 +99,19 @@ static uint32_t bytes_to_end(const pair *p, place_of from)
         }
         for (uint32_t byte = 0; byte < 256; byte++) {
             place_of to = { { 0 } };
-            uint32_t k = 0;
             if (!step(p, &queue[i], byte, &to)) {
                 continue;
             }
-            while (k < count && memcmp(&queue[k], &to, sizeof to) != 0) {
-                k++;
+            uint32_t *entry = entry_of(&to);
+            if (*entry != UINT32_MAX) {
+                continue;
             }
-            if (k == PLACES) {
+            if (count == PLACES) {
                 return PLACES;
             }
-            queue[k] = to;
-            tokens_of[k] = k == count ? tokens_of[i] + 1 : tokens_of[k];
-            count += k == count;
+            *entry = count;
+            queue[count] = to;
+            tokens_of[count++] = tokens_of[i] + 1;
         }
     }
     return UINT32_MAX;
