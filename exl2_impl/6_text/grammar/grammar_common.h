@@ -10,7 +10,7 @@
        (ax|by) and (ax|bz):   b is allowed by both, but leads to a place from which no end is reached: a dead end.
 
    Without dead ends a token is allowed if each grammar allows it, so the mask is what the masks of the grammars have in
-   common. The bound of a state (grammar_mask.h) says for how many characters that holds, and how many tokens an end
+   common. The bound of a state (grammar_walk.h) says for how many characters that holds, and how many tokens an end
    needs at most after any text from there. */
 #ifndef EXL2__GRAMMAR_COMMON_H
 #define EXL2__GRAMMAR_COMMON_H
