@@ -154,7 +154,7 @@ template <u32 M> EXL2K_FN void exl2k_peers_rows_read(const exl2k_out &o, const e
         if (exl2k_thread<M>() < M * 8) {
             exl2k_shared_store_f32(o.small + exl2k_small_before<M>() + at, exl2k_load_f32(a.sums_before + at));
         }
-    } else if (!p.before_by_groups && a.sums_before) {
+    } else if (a.sums_before) {
 #pragma unroll
         for (u32 i = 0; i < groups; i++) {
             f32 before = exl2k_slot(a.sums_before, row, (first + i) * 32 + lane, slots);
