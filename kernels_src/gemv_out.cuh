@@ -66,33 +66,33 @@ EXL2K_FN void exl2k_group_store(const exl2k_out &o, u32 table, u32 row, u32 grou
 }
 
 /* Half as many values: each lane adds those of the lane that is STEP lanes away. */
-template <u32 STEP> EXL2K_FN void exl2k_fold(f32 v[16], u32 lane)
+template <u32 STEP, u32 N> EXL2K_FN void exl2k_fold(f32 v[N], u32 lane)
 {
     bool upper = lane & STEP;
 #pragma unroll
-    for (u32 i = 0; i < STEP / 2; i++) {
-        f32 mine = upper ? v[i + STEP / 2] : v[i], other = upper ? v[i] : v[i + STEP / 2];
+    for (u32 i = 0; i < N / 2; i++) {
+        f32 mine = upper ? v[i + N / 2] : v[i], other = upper ? v[i] : v[i + N / 2];
         v[i] = mine + __shfl_xor_sync(EXL2K_ALL, other, STEP);
     }
 }
 
-/* The same as exl2k_group_store for all groups of a row, now and before, with a fifth of its shuffles: lanes exchange
-   halves of what they have, so that each value is added in the order of exl2k_warp_sum. */
-EXL2K_FN void exl2k_row_store(const exl2k_out &o, const f32 *now, const f32 *before, u32 row, u32 lane)
+/* The same as exl2k_group_store for groups first .. of a row, with a fifth of its shuffles: lanes exchange halves of what
+   they have, so that each value is added in the order of exl2k_warp_sum. */
+template <u32 GROUPS>
+EXL2K_FN void exl2k_groups_store(const exl2k_out &o, u32 table, u32 row, u32 first, f32 v[GROUPS], u32 lane)
 {
-    f32 v[16];
-#pragma unroll
-    for (u32 i = 0; i < 16; i++) {
-        v[i] = i < 8 ? now[i % 8] : before[i % 8];
+    constexpr u32 lanes = EXL2K_WARP / GROUPS; /* that have the same sum */
+    exl2k_fold<16, GROUPS>(v, lane);
+    exl2k_fold<8, GROUPS / 2>(v, lane);
+    if (GROUPS == 8) {
+        exl2k_fold<4, 2>(v, lane);
+    } else {
+        v[0] += __shfl_xor_sync(EXL2K_ALL, v[0], 4);
     }
-    exl2k_fold<16>(v, lane);
-    exl2k_fold<8>(v, lane);
-    exl2k_fold<4>(v, lane);
-    exl2k_fold<2>(v, lane);
+    v[0] += __shfl_xor_sync(EXL2K_ALL, v[0], 2);
     v[0] += __shfl_xor_sync(EXL2K_ALL, v[0], 1);
-    u32 which = lane / 2, table = which < 8 ? EXL2K_SMALL_NOW : exl2k_small_before<16>(); /* the sum that the lane has */
-    if (lane % 2 == 0) {
-        exl2k_shared_store_f32(o.small + table + (row * 8 + which % 8) * 4, v[0]);
+    if (lane % lanes == 0) {
+        exl2k_shared_store_f32(o.small + table + (row * 8 + first + lane / lanes) * 4, v[0]);
     }
 }
 
@@ -196,13 +196,9 @@ template <u32 M> EXL2K_FN void exl2k_slots_read(const exl2k_out &o, const exl2k_
         now[i] = a.sums_now ? exl2k_slot(a.sums_now, row, slot, slots) : 0.0f;
         before[i] = a.sums_before ? exl2k_slot(a.sums_before, row, slot, slots) : 0.0f;
     }
-    if constexpr (M == 16) {
-        exl2k_row_store(o, now, before, row, lane);
-    } else {
-        for (u32 i = 0; i < groups; i++) {
-            exl2k_group_store(o, EXL2K_SMALL_NOW, row, first + i, now[i]);
-            exl2k_group_store(o, exl2k_small_before<M>(), row, first + i, before[i]);
-        }
+    if constexpr (M > 1) {
+        exl2k_groups_store<groups>(o, EXL2K_SMALL_NOW, row, first, now, lane);
+        exl2k_groups_store<groups>(o, exl2k_small_before<M>(), row, first, before, lane);
     }
 }
 
