@@ -94,11 +94,14 @@ class Connection:
     """One request whose answer is read piece by piece. narrow: the system takes little of what is not yet read."""
 
     def __init__(self, port, method, path, body=None, headers=None, send=True, narrow=False):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=120)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self.socket.settimeout(120)
         self.data, self.narrow = b"", narrow
-        if narrow:
+        if narrow: # small segments: of large ones the server's system sends one each 0.2 s into so small a window
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1024)
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self.socket.connect(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         payload = b"" if body is None else (body if isinstance(body, bytes) else json.dumps(body).encode())
         lines = ["%s %s HTTP/1.1" % (method, path), "Host: 127.0.0.1:%d" % port, "Connection: close"]
         if body is not None:
