@@ -130,7 +130,7 @@ static void patient_speakers(void)
     snprintf(script, sizeof script, "marla, Good evening.\nframes 1\nmarla, Tell me about the sea.\nwait\n"
              "osric, Did you see the ship?\nframes 1\n/leave\n/transcript %s/said\n", folder);
     program_write("patient", script);
-    char *shown = terminal_run(120, "", "--model '%s/model' --script '%s/patient' --cpu-us 100 --threads 1", folder,
+    char *shown = terminal_run(120, "", "--model '%s/model' --script '%s/patient' --cpu-us 500 --threads 1", folder,
                                folder);
     CHECK(strstr(shown, "Marla\x1b[0m: .") != NULL);
     CHECK(strstr(shown, "Osric\x1b[0m: .") != NULL);
