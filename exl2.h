@@ -807,12 +807,12 @@
    fits all of them. exl2_job_start searches for what they have in common, in memory of the engine's own, so forced
    tokens and the end before max_tokens are as those of one grammar, and no text is begun that cannot be ended. It is
    kept for the next job with the same list, until one of the grammars is closed and their jobs have ended. If no text
-   fits all of them, the job does not start (ARG). It does not either if what they have in common needs more than
-   32,768 states (BUDGET), as with two long counted strings, or values that nest without a bound. The first start costs
-   the thread 1 to 3 ms, and 10 ms for a string of up to 200 characters of any language. A mask costs as much as the
-   masks of the grammars alone, or less. It costs about twice as much where most tokens come near to a dead end, a text
-   that all grammars allow but that cannot end in all of them. prefer_end of one of them counts. CUSTOM grammars cannot
-   be combined (UNSUPPORTED).
+   fits all of them, the job does not start (ARG). Nor does it start if what they have in common needs more than 32,768
+   states (BUDGET), as with two long counted strings, or values that nest without a bound. The first start costs the
+   thread 1 to 3 ms, and 10 ms for a string of up to 200 characters of any language. A mask costs as much as the masks
+   of the grammars alone, or less. It costs up to about twice as much where most tokens come near to a dead end, that
+   is, a text that all grammars allow but that cannot end in all of them. If one of the grammars has prefer_end, texts
+   end as soon as they may. CUSTOM grammars cannot be combined (UNSUPPORTED).
 
    The first grammar of a model makes a table of the model's tokens, in 0.4 ms and 54 KB for 1,000 tokens;
    exl2_model_desc.grammars does it while loading. exl2_grammar_close releases a grammar, which is freed after its last

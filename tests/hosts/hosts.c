@@ -678,8 +678,8 @@ static void case_library(void)
                  "export PKG_CONFIG_LIBDIR=\"$(dirname $(find '%s/to' -name exl2.pc))\"", work, work);
     } else {
         snprintf(config, sizeof config, "export PKG_CONFIG_LIBDIR='%s/to/lib/pkgconfig'", work);
-        MUST("meson setup out '%s' -Dlibrary=enabled -Ddemo=disabled -Dtests=disabled -Doptimization=0 --prefix='%s/to' "
-             "--libdir=lib >setup.txt 2>&1 || { cat setup.txt; false; }", root, work);
+        MUST("meson setup out '%s' -Dlibrary=enabled -Ddemo=disabled -Dtests=disabled -Doptimization=0 "
+             "--prefix='%s/to' --libdir=lib >setup.txt 2>&1 || { cat setup.txt; false; }", root, work);
         MUST("meson compile -C out >compile.txt 2>&1 || { cat compile.txt; false; }");
     }
     MUST("nm -D --defined-only '%s/libexl2.so' | awk '{ print $3 }' | sort >exported.txt && diff declared.txt "

@@ -531,7 +531,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_kernels_load_module(exl2__ctx *c, exl2__cud
         return exl2__cuda_kernels_image_error(c, k, build, result, why);
     }
     exl2_result found = EXL2_OK;
-    const char *module = exl2__cuda_kernel_rows[build->module].module; /* a loop of module_of would compare each with all */
+    const char *module = exl2__cuda_kernel_rows[build->module].module; /* module_of(i) would compare i with all rows */
     for (uint32_t i = build->module; i < EXL2__KERNEL_COUNT && found == EXL2_OK; i++) {
         if (strcmp(exl2__cuda_kernel_rows[i].module, module) == 0) {
             found = exl2__cuda_kernels_function(c, k, i);

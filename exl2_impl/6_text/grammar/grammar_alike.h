@@ -133,7 +133,7 @@ static inline bool exl2__grammar_alike_next_run(const exl2__grammar_alike *s, ui
 EXL2__PRIVATE bool exl2__grammar_alike_same(const exl2__grammar_alike *s, uint32_t a, uint32_t b)
 {
     uint32_t at = 0, other_at = 0;
-    exl2__grammar_product_edge run, other;
+    exl2__grammar_product_edge run = { 0 }, other = { 0 };
     bool more = s->kind[a] == s->kind[b], same = more;
     while (more) {
         more = exl2__grammar_alike_next_run(s, a, &at, &run);
@@ -147,7 +147,7 @@ EXL2__PRIVATE bool exl2__grammar_alike_same(const exl2__grammar_alike *s, uint32
 EXL2__PRIVATE uint32_t exl2__grammar_alike_hash(const exl2__grammar_alike *s, uint32_t place)
 {
     uint32_t hash = exl2__grammar_state_mix(3, s->kind[place]), at = 0;
-    exl2__grammar_product_edge run;
+    exl2__grammar_product_edge run = { 0 };
     while (exl2__grammar_alike_next_run(s, place, &at, &run)) {
         hash = exl2__grammar_state_mix(exl2__grammar_state_mix(hash, run.target), run.low * 256u + run.high);
     }
