@@ -109,28 +109,29 @@ else
     echo "no test data at $data: tests that need it are skipped"
 fi
 
-unpack_model() {
-    models=$build/models
-    target=
+models=$build/models
+
+unpack_models() {
     for part in "$EXL2_TEST_DATA"/models/*.tar.xz.00; do
-        [ -f "$part" ] || return 0
         name=$(basename "$part" .tar.xz.00)
-        target=$models/$name
-        if [ ! -d "$target" ]; then
+        if [ -f "$part" ] && [ ! -d "$models/$name" ]; then
             echo "unpacking $name"
             rm -rf "$models/unpacking"
             mkdir -p "$models/unpacking"
             cat "$EXL2_TEST_DATA/models/$name".tar.xz.* | xz -dc | tar -xf - -C "$models/unpacking" || return 1
-            mv "$models/unpacking/$name" "$target" || return 1
+            mv "$models/unpacking/$name" "$models/$name" || return 1
             rm -rf "$models/unpacking"
         fi
     done
-    EXL2_TEST_MODEL=$target
-    export EXL2_TEST_MODEL
 }
 
+unpacking=
 if [ -n "${EXL2_TEST_DATA:-}" ] && [ -z "${EXL2_TEST_MODEL:-}" ]; then
-    unpack_model || stop "cannot unpack the model in $EXL2_TEST_DATA/models"
+    for part in "$EXL2_TEST_DATA"/models/*.tar.xz.00; do
+        [ -f "$part" ] && EXL2_TEST_MODEL=$models/$(basename "$part" .tar.xz.00) && export EXL2_TEST_MODEL
+    done
+    unpack_models & # beside the build
+    unpacking=$!
 fi
 
 # ---- build and run ----
@@ -184,6 +185,7 @@ run_tests() { # folder, arguments of meson test
 
 set_up "$build" -Ddemo=enabled -Dtests=enabled -Dlibrary=enabled || stop "meson cannot set up $build"
 compile "$build" plain || stop "the build failed"
+[ -z "$unpacking" ] || wait "$unpacking" || stop "cannot unpack the model in $EXL2_TEST_DATA/models"
 run_tests "$build"
 
 # Lines for stack traces, but no variables, and no code after a failed check: that compiles in two thirds of the time.
