@@ -118,8 +118,8 @@ typedef struct exl2k_attend_args {
     exl2k_u64 norm[2];              /* decode: weights of the RMSNorms of each head of q and of k, as in
                                        exl2k_prepare_args; 0: none, or attend_prepare has applied them */
     exl2k_f32 norm_eps;
-    exl2k_u32 early;                /* decode: 1: no kernel of the current chain of overlapping launches writes pass,
-                                       rows, tables or pages, so decode reads them before the dependency wait; of
+    exl2k_u32 early;                /* 1: no kernel of the current chain of overlapping launches writes pass, rows,
+                                       tables or (decode) pages, so these are read before the dependency wait; of
                                        CODES: none but exl2k_attend_quantize of this launch's rows */
     exl2k_u64 expanded;             /* pages of fp16, of one layer: page p lies at expanded + p * kv_heads * dim * 256 */
     exl2k_u32 key_bits, value_bits; /* of CODES: 8 or 4 */

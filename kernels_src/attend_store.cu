@@ -8,17 +8,24 @@
 /* Stores K and V of one row. */
 extern "C" __global__ void __launch_bounds__(256) exl2k_attend_store(exl2k_attend_args a)
 {
-    /* Wait for q, k and v; rows that have ended are skipped. */
+    /* Wait for q, k and v, if `early` when their places are known; rows that have ended are skipped. */
     u32 half = a.dim / 2;
     exl2k_dependency_release();
-    exl2k_dependency_wait();
+    if (!a.early) {
+        exl2k_dependency_wait();
+    }
     uint4 row = exl2k_load4(a.rows + blockIdx.x * sizeof(exl2k_row)); /* token, position, sequence, flags */
-    if (blockIdx.x >= exl2k_load(a.pass) || (row.w & EXL2K_ROW_DONE)) {
+    bool stores = blockIdx.x < exl2k_load(a.pass) && !(row.w & EXL2K_ROW_DONE);
+    u32 page = stores ? exl2k_load(exl2k_table_line(a, row.z) + row.y / EXL2K_PAGE_TOKENS * 4) : 0;
+    if (a.early) {
+        exl2k_dependency_wait();
+    }
+    if (!stores) {
         return;
     }
     /* Each thread stores pairs of K, and elements i and i + dim / 2 of V. All loads are issued before the first use:
-       those of up to EXL2K_STORE_BATCH pairs, and of the page's number. */
-    u32 items = a.kv_heads * half, page = exl2k_load(exl2k_table_line(a, row.z) + row.y / EXL2K_PAGE_TOKENS * 4);
+       those of up to EXL2K_STORE_BATCH pairs. */
+    u32 items = a.kv_heads * half;
     for (u32 first = threadIdx.x; first < items; first += EXL2K_STORE_BATCH * 256) {
         exl2k_rope_input keys[EXL2K_STORE_BATCH], values[EXL2K_STORE_BATCH];
 #pragma unroll

@@ -34,7 +34,7 @@ typedef struct exl2k_wg_work {
 
 typedef struct exl2k_wg_barriers {
     u64 keys_full[EXL2K_SLOTS], keys_empty[EXL2K_SLOTS], values_full[EXL2K_SLOTS], values_empty[EXL2K_SLOTS];
-    u64 work_full, work_empty; /* of the work and its queries */
+    u64 work_full, work_empty, queries_full; /* work_empty: of the work and its queries */
 } exl2k_wg_barriers;
 
 typedef struct exl2k_wg_memory {
@@ -77,30 +77,41 @@ EXL2K_FN bool exl2k_wg_open(exl2k_prefill &p, const exl2k_attend_args &a, u32 ro
     return exl2k_prefill_open(p, a, item / a.kv_heads, item % a.kv_heads, 0);
 }
 
-/* Starts to copy the queries of pairs first .. first + 63, and stores their positions; missing pairs are the last one.
-   Each lane finds the places of two pairs, then all lanes copy them, one pair after another. */
-EXL2K_FN void exl2k_wg_copy_queries(const exl2k_prefill &p, const exl2k_attend_args &a, exl2k_wg_memory *m, u32 first)
+/* Stores the positions of pairs first .. first + 63; missing pairs are the last one. Each lane does it for two pairs.
+   from: where their queries are. */
+EXL2K_FN void exl2k_wg_find_pairs(const exl2k_prefill &p, const exl2k_attend_args &a, exl2k_wg_memory *m, u32 first,
+                                  u64 from[2])
 {
-    u32 lane = threadIdx.x % 32, raw = exl2k_shared(m->raw) + lane * 16;
-    for (u32 end = first + EXL2K_PAIRS / 2; first < end; first += 32) {
+    u32 lane = threadIdx.x % 32;
+#pragma unroll
+    for (u32 i = 0; i < 2; i++, first += 32) {
         u32 pair = exl2k_min(first + lane, p.pairs - 1), row = exl2k_pair_row(p, pair);
-        u64 at = a.qkv + ((u64)row * a.qkv_pitch + exl2k_pair_head(p, pair) * a.dim) * 4;
-        u32 position = exl2k_row_position(a, row), later = exl2k_row_later(a, row);
-        for (u32 j = 0; j < 32; j += 8) {
+        from[i] = a.qkv + ((u64)row * a.qkv_pitch + exl2k_pair_head(p, pair) * a.dim) * 4;
+        m->work.position[first + lane] = exl2k_row_position(a, row);
+        m->work.later[first + lane] = exl2k_row_later(a, row);
+    }
+}
+
+/* Starts to copy the queries of these pairs: all lanes copy them, one pair after another. */
+EXL2K_FN void exl2k_wg_copy_queries(const exl2k_attend_args &a, exl2k_wg_memory *m, u32 first, const u64 places[2])
+{
+    u32 lane = threadIdx.x % 32, raw = exl2k_shared(m->raw) + first * EXL2K_RAW_BYTES + lane * 16;
+#pragma unroll
+    for (u32 i = 0; i < 2; i++) {
+#pragma unroll 1
+        for (u32 j = 0; j < 32; j += 8, raw += 8 * EXL2K_RAW_BYTES) {
             u64 from[8];
 #pragma unroll
             for (u32 k = 0; k < 8; k++) {
-                from[k] = __shfl_sync(EXL2K_ALL, at, (int)(j + k)) + lane * 16;
+                from[k] = __shfl_sync(EXL2K_ALL, places[i], (int)(j + k)) + lane * 16;
             }
 #pragma unroll
             for (u32 k = 0; k < 8; k++) {
                 if (lane * 4 < a.dim) {
-                    exl2k_copy16(raw + (first + j + k) * EXL2K_RAW_BYTES, from[k]);
+                    exl2k_copy16(raw + k * EXL2K_RAW_BYTES, from[k]);
                 }
             }
         }
-        m->work.position[first + lane] = position;
-        m->work.later[first + lane] = later;
     }
 }
 
@@ -108,9 +119,11 @@ EXL2K_FN void exl2k_wg_copy_queries(const exl2k_prefill &p, const exl2k_attend_a
 EXL2K_FN void exl2k_wg_find(const exl2k_attend_args &a, exl2k_wg_memory *m, u32 half)
 {
     u32 full = exl2k_shared(&m->barriers.work_full), empty = exl2k_shared(&m->barriers.work_empty);
+    u32 queries = exl2k_shared(&m->barriers.queries_full);
     bool more = true;
     for (u32 round = 0; more; round++) {
         exl2k_prefill p = {};
+        u64 from[2] = { 0, 0 };
         more = exl2k_wg_open(p, a, round);
         exl2k_barrier_wait(empty, (round & 1) ^ 1);
         if (threadIdx.x % 32 == 0 && half == 0) {
@@ -123,10 +136,16 @@ EXL2K_FN void exl2k_wg_find(const exl2k_attend_args &a, exl2k_wg_memory *m, u32 
             m->work.pairs = more ? p.pairs : 0;
         }
         if (more) {
-            exl2k_wg_copy_queries(p, a, m, half * (EXL2K_PAIRS / 2));
+            exl2k_wg_find_pairs(p, a, m, half * (EXL2K_PAIRS / 2), from);
         }
-        exl2k_copied_arrive(full);
         exl2k_barrier_arrive(full);
+        if (round == 0 && a.early) {
+            exl2k_dependency_wait();
+        }
+        if (more) {
+            exl2k_wg_copy_queries(a, m, half * (EXL2K_PAIRS / 2), from);
+        }
+        exl2k_copied_arrive(queries);
     }
 }
 
@@ -196,6 +215,9 @@ EXL2K_FN void exl2k_wg_copy(const exl2k_attend_args &a, exl2k_wg_memory *m, bool
     for (u32 round = 0; exl2k_wg_work_wait(p, a, m, round); round++) {
         exl2k_wg_work_release(m);
         u32 page = exl2k_wg_page(p, p.begin);
+        if (round == 0 && a.early) {
+            exl2k_dependency_wait();
+        }
         for (u32 first = p.begin; first <= p.last; first += EXL2K_KEYS) {
             u64 from = exl2k_page_of(a, page, p.kv_head) + offset;
             u32 to = filled.slots + filled.slot * EXL2K_KV_BYTES, tokens = p.last + 1 - first;
@@ -320,8 +342,9 @@ EXL2K_FN void exl2k_wg_blocks(const exl2k_prefill &p, const exl2k_attend_args &a
     exl2k_wg_release(p, values);
 }
 
-/* Rotates the warp's queries, through shared memory, into A operands. All loads are issued first. */
-EXL2K_FN void exl2k_wg_queries(const exl2k_prefill &p, const exl2k_attend_args &a, exl2k_wg_memory *m,
+/* Rotates the warp's queries, through shared memory, into A operands. All loads are issued first: those of angles need
+   not wait for the queries. */
+EXL2K_FN void exl2k_wg_queries(const exl2k_prefill &p, const exl2k_attend_args &a, exl2k_wg_memory *m, u32 round,
                                u32 query[EXL2K_STEPS][4])
 {
     u32 half = a.dim / 2, first = p.slice * 16, queries = exl2k_shared(m->queries);
@@ -335,6 +358,7 @@ EXL2K_FN void exl2k_wg_queries(const exl2k_prefill &p, const exl2k_attend_args &
             exl2k_rope_load_line(a, m->work.position[first + j], i < half ? i : 0, inputs[n][j].c, inputs[n][j].s);
         }
     }
+    exl2k_barrier_wait(exl2k_shared(&m->barriers.queries_full), round & 1);
 #pragma unroll
     for (u32 n = 0; n < EXL2K_DIM / 64; n++) {
         u32 i = p.lane + n * 32, x = i < a.rope_split ? i : 2 * i, y = i < a.rope_split ? i + a.rope_split : 2 * i + 1;
@@ -424,7 +448,7 @@ EXL2K_FN void exl2k_wg_multiply_all(const exl2k_attend_args &a, exl2k_wg_memory 
             p.position[j] = m->work.position[pair] + later;
             p.window[j] = a.window + later;
         }
-        exl2k_wg_queries(p, a, m, query);
+        exl2k_wg_queries(p, a, m, round, query);
         exl2k_wg_work_release(m);
         exl2k_sums_clear(s);
         exl2k_wg_blocks(p, a, s, query, keys, values);
@@ -446,13 +470,17 @@ extern "C" __global__ void __launch_bounds__(EXL2K_ATTEND_WG_THREADS, 1) EXL2K_P
         exl2k_barrier_init_fence();
     }
     if (threadIdx.x == EXL2K_SLOTS) {
-        exl2k_barrier_init(exl2k_shared(&m->barriers.work_full), 2 * 64); /* lanes, once for copies and for stores */
+        exl2k_barrier_init(exl2k_shared(&m->barriers.work_full), 64); /* lanes that store */
+        exl2k_barrier_init(exl2k_shared(&m->barriers.queries_full), 64); /* lanes that copy */
         exl2k_barrier_init(exl2k_shared(&m->barriers.work_empty), 10 * 32); /* lanes that read */
         exl2k_barrier_init_fence();
     }
     __syncthreads();
-    /* Wait for q, k, v and the pages. */
-    exl2k_dependency_wait();
+    /* Wait for q, k, v and the pages: at once, or (early) where warps have found what they copy. Those that multiply
+       read nothing but tables before others have copied. */
+    if (!a.early) {
+        exl2k_dependency_wait();
+    }
     if (warp < EXL2K_COPY_WARPS) {
         exl2k_registers_less<56>();
         if (warp < 2) {

@@ -59,6 +59,10 @@ extern "C" __global__ void __launch_bounds__(EXL2K_NORM_THREADS) exl2k_norm(exl2
     __shared__ f32 partial[EXL2K_NORM_THREADS / 32];
     f32 values[EXL2K_NORM_BATCH], weights[EXL2K_NORM_BATCH];
     u32 row = blockIdx.x, indices[EXL2K_NORM_BATCH];
+    bool once = a.hidden <= EXL2K_NORM_CHUNK && a.hidden <= EXL2K_NORM_STAGED;
+    if (once) { /* while the kernel before ends */
+        exl2k_norm_constants(a, 0, weights, indices);
+    }
     exl2k_dependency_release();
     exl2k_dependency_wait();
     if (row >= exl2k_load(a.rows_at)) {
@@ -79,7 +83,9 @@ extern "C" __global__ void __launch_bounds__(EXL2K_NORM_THREADS) exl2k_norm(exl2
     f32 mean = exl2k_norm_sum(square, partial) / (f32)a.hidden, rho = 1.0f / sqrtf(mean + a.eps);
     /* Scale each element and put it at its permuted index. A row of one chunk is still in registers. */
     for (u32 first = 0; first < a.hidden && stage; first += EXL2K_NORM_CHUNK) {
-        exl2k_norm_constants(a, first, weights, indices);
+        if (!once) {
+            exl2k_norm_constants(a, first, weights, indices);
+        }
         if (a.hidden > EXL2K_NORM_CHUNK) {
             exl2k_norm_load(a, from, first, values);
         }
