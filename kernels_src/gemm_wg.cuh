@@ -2,8 +2,9 @@
    decoded in registers.
    takes: gemm_wg_job.cuh, gemm_wg_out.cuh, gemm_weights.cuh (part of it), gemm_wg_args.h, wg.cuh.
    gives: exl2k_wg_products: the body of a kernel.
-   owns:  nothing; included by gemm_wg32.cu to gemm_wg256.cu, by their twins for affine matrices and any family, and by
-          gemm_wg_lora.cuh, whose products add what adapters add (LORAS: exl2k_lora_wg_args).
+   owns:  nothing; included by gemm_wg32.cu to gemm_wg256.cu, by their twins for affine matrices and any family, by
+          gemm_wg_roles.cuh, where other warps decode, and by gemm_wg_lora.cuh, whose products add what adapters add
+          (LORAS: exl2k_lora_wg_args).
 
    A CTA has three warp groups of 128 threads. Groups 0 and 1 multiply: each has 64 columns, and each of its warps one
    strip. The third group copies: warp 0 the inputs, warps 1 and 2 the weights of groups 0 and 1.
@@ -383,6 +384,25 @@ EXL2K_FN bool exl2k_wg_region(f32 *d, exl2k_wg_cursor &c, const exl2k_wg_shared 
     }
 }
 
+/* After the last product of a tile: releases its inputs, which end before half `end`. */
+template <u32 N> EXL2K_FN void exl2k_wg_sum_ends(f32 *d, exl2k_wg_cursor &c, const exl2k_wg_shared &s, u32 end)
+{
+    /* Without this the compiler may copy sums before the wait. */
+#pragma unroll
+    for (u32 i = 0; i < N / 2; i++) {
+        asm volatile("" : "+f"(d[i])::"memory");
+    }
+    /* The last half may belong to a record of the next split. */
+    if (c.halves != end) {
+        exl2k_wg_wait_inputs<N>(s, c.halves++);
+    }
+    c.halves = end + end % 2;
+#pragma unroll 1
+    while (c.released != c.halves / 2) {
+        exl2k_wg_release<N>(c, s, 2 * c.released + 2);
+    }
+}
+
 /* d = W x over the records that begin in the tile's halves. */
 template <u32 N>
 EXL2K_FN void exl2k_wg_sum(f32 *d, exl2k_wg_cursor &c, const exl2k_wg_shared &s, const exl2k_wg_job &p)
@@ -405,33 +425,28 @@ EXL2K_FN void exl2k_wg_sum(f32 *d, exl2k_wg_cursor &c, const exl2k_wg_shared &s,
         default: more = exl2k_wg_region<N, EXL2K_W8>(d, c, s, p); break;
         }
     }
-    /* Without this the compiler may copy sums before the wait. */
-#pragma unroll
-    for (u32 i = 0; i < N / 2; i++) {
-        asm volatile("" : "+f"(d[i])::"memory");
-    }
-    /* The last half may belong to a record of the next split. */
-    if (c.halves != end) {
-        exl2k_wg_wait_inputs<N>(s, c.halves++);
-    }
-    c.halves = end + end % 2;
-#pragma unroll 1
-    while (c.released != c.halves / 2) {
-        exl2k_wg_release<N>(c, s, 2 * c.released + 2);
-    }
+    exl2k_wg_sum_ends<N>(d, c, s, end);
 }
 
 /* ---- the kernel ---- */
 
-/* All tiles of a warp group that multiplies. */
-template <u32 N, class LORAS>
+/* exl2k_wg_sum of records that other warps decode (gemm_wg_roles.cuh). */
+template <u32 N>
+EXL2K_FN void exl2k_role_sum(f32 *, exl2k_wg_cursor &, const exl2k_wg_shared &, const exl2k_wg_job &, u32);
+
+/* All tiles of a warp group that multiplies. ROLES: and does not decode. */
+template <u32 N, bool ROLES, class LORAS>
 EXL2K_FN void exl2k_wg_multiply(const exl2k_gemm_args &a, const LORAS &l, const exl2k_wg_shared &s, u32 group)
 {
     exl2k_wg_cursor c = { 0 };
 #pragma unroll 1
     for (u32 work = blockIdx.x; work < exl2k_wg_works(a); work += gridDim.x) {
         f32 d[N / 2];
-        exl2k_wg_sum<N>(d, c, s, exl2k_wg_job_of<N>(a, work, group));
+        if constexpr (ROLES) {
+            exl2k_role_sum<N>(d, c, s, exl2k_wg_job_of<N>(a, work, group), group);
+        } else {
+            exl2k_wg_sum<N>(d, c, s, exl2k_wg_job_of<N>(a, work, group));
+        }
         asm volatile("" : "+r"(work)); /* the tile is computed again, as the sums need the registers */
         if (exl2k_wg_adapts<LORAS>() && exl2k_wg_is_last(a, work)) {
             exl2k_wg_add_loras<N>(d, c, l, s, a.kind == EXL2K_GEMM_ACT);
@@ -442,17 +457,18 @@ EXL2K_FN void exl2k_wg_multiply(const exl2k_gemm_args &a, const LORAS &l, const 
                 continue;
             }
             if (a.kind != EXL2K_GEMM_ACT) { /* stored as they are added up: that leaves registers for loads */
-                constexpr u32 batch = N == 64 && (EXL2K_AFFINE || exl2k_wg_adapts<LORAS>()) ? 2 : 4; /* registers */
+                constexpr bool few = EXL2K_AFFINE || ROLES || exl2k_wg_adapts<LORAS>(); /* registers are left */
+                constexpr u32 batch = N == 64 && few ? 2 : 4, blocks = exl2k_wg_some<N>();
 #pragma unroll 1
-                for (u32 b = 0; b < N / 8; b += 4) {
-                    f32 some[16];
+                for (u32 b = 0; b < N / 8; b += blocks) {
+                    f32 some[4 * blocks];
                     exl2k_wg_join<N, batch>(some, a, work, b);
-                    exl2k_wg_store<16>(some, a, p, b * 8);
+                    exl2k_wg_store<4 * blocks>(some, a, p, b * 8);
                 }
                 continue;
             }
 #pragma unroll
-            for (u32 b = 0; b < N / 8; b += 4) {
+            for (u32 b = 0; b < N / 8; b += exl2k_wg_some<N>()) {
                 exl2k_wg_join<N, 1>(d + 4 * b, a, work, b);
             }
         }
@@ -498,7 +514,7 @@ template <u32 N, class LORAS> EXL2K_FN void exl2k_wg_products(const exl2k_gemm_a
     } else {
         exl2k_registers_more<multiplying>();
         exl2k_dependency_wait();
-        exl2k_wg_multiply<N>(a, l, s, group);
+        exl2k_wg_multiply<N, false>(a, l, s, group);
     }
 }
 

@@ -1,4 +1,4 @@
-/* gemm_wg32.cu: the product of 17 to 32 rows with one matrix by wgmma, for Llama on sm_90a.
+/* gemm_wg32.cu: the product of up to 32 rows with one matrix by wgmma, for Llama on sm_90a.
    takes: gemm_wg.cuh.
    gives: exl2k_gemm_wg32. */
 #include "gemm_wg.cuh"

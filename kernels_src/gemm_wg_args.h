@@ -18,6 +18,8 @@
            u32 [tiles, 8 warps], zero before and after the launch.
    KERNELS for Llama and for affine matrices: scale is 1, act SILU. Those with "_any" in their names: act may also be
            GELU_TANH.
+   ROLES   Kernels with "_roles" in their names: EXL2K_WG_ROLE_THREADS per CTA, one CTA on an SM, tiles of 16, 32 or 64
+           rows, EXL2K_WG_ROLE_SHARED bytes. All else is the same.
    SHARED  memory: EXL2K_WG_SHARED bytes. rows_at, out_half and what describes rings are not used. */
 #ifndef EXL2K_GEMM_WG_ARGS_H
 #define EXL2K_GEMM_WG_ARGS_H
@@ -26,14 +28,25 @@
 
 #define EXL2K_WG_THREADS 384
 /* Stages have 64 inputs of all rows of a tile, slots a chunk of each of the two groups of columns. */
-#define EXL2K_WG_STAGES(rows) ((rows) == 64 || (rows) == 256 ? 4u : 8u)
-#define EXL2K_WG_SLOTS(rows, affine) ((rows) == 64 || ((rows) == 32 && (affine)) ? 3u : 4u) /* two CTAs fit on an SM */
+#ifndef EXL2K_WG_ROLES
+#define EXL2K_WG_ROLES 0 /* 1: of the kernels whose warps have roles */
+#endif
+#define EXL2K_WG_STAGES(rows) (EXL2K_WG_ROLES || (rows) == 64 || (rows) == 256 ? 4u : 8u)
+#define EXL2K_WG_SLOTS(rows, affine) /* two CTAs fit on an SM */ \
+    (EXL2K_WG_ROLES || (rows) == 64 || ((rows) == 32 && (affine)) ? 3u : 4u)
 #define EXL2K_WG_CHUNK_BYTES(affine) ((affine) ? 2560u : 2112u) /* 2,048 of codes, and the scale words of 8 groups */
 #define EXL2K_WG_SLOT_BYTES(affine) (EXL2K_GEMM_ENTRY + 4 * EXL2K_WG_CHUNK_BYTES(affine))
 #define EXL2K_WG_EXCHANGE(rows) ((rows) == 32 ? 8192u : 16384u) /* results on their way between the groups */
 #define EXL2K_WG_SHARED(rows, affine)                                \
     (EXL2K_GEMM_BARRIERS + (rows) * 128u * EXL2K_WG_STAGES(rows)     \
      + 2 * EXL2K_WG_SLOTS(rows, affine) * EXL2K_WG_SLOT_BYTES(affine) + EXL2K_WG_EXCHANGE(rows))
+/* Kernels whose warps have roles (gemm_wg_roles.cuh); decoded records of each of the two groups, and their bytes. */
+#define EXL2K_WG_ROLE_THREADS 896
+#define EXL2K_WG_PLACES 4u
+#define EXL2K_WG_DECODED (2 * EXL2K_WG_PLACES * 8192)
+#define EXL2K_WG_ROLE_SHARED(rows)                                                           \
+    (EXL2K_GEMM_BARRIERS + EXL2K_WG_DECODED + (rows) * 128u * 4 + 6 * EXL2K_WG_SLOT_BYTES(0) \
+     + EXL2K_WG_EXCHANGE(rows))
 #define EXL2K_WG_ORDER_THREADS 1024
 
 /* exl2k_wg_order moves element n of each row to map[n], and writes tiles. Grid (rows), up to EXL2K_WG_ORDER_THREADS;

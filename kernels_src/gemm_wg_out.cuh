@@ -44,30 +44,34 @@ EXL2K_FN bool exl2k_wg_split_ends(const f32 *d, const exl2k_gemm_args &a, const 
     return __shfl_sync(EXL2K_ALL, last, 0);
 }
 
-/* Adds up 16 sums of a thread over all splits, in their order: of blocks b to b + 3 of eight rows. BATCH: splits whose
+/* Blocks of eight rows whose sums are added up at a time. */
+template <u32 N> EXL2K_FN constexpr u32 exl2k_wg_some(void) { return N < 32 ? N / 8 : 4; }
+
+/* Adds up the sums of a thread over all splits, in their order: of exl2k_wg_some blocks from b on. BATCH: splits whose
    sums are loaded at a time. */
 template <u32 N, u32 BATCH> EXL2K_FN void exl2k_wg_join(f32 *d, const exl2k_gemm_args &a, u32 work, u32 b)
 {
+    constexpr u32 some = exl2k_wg_some<N>();
     u64 from = a.partial + (u64)(work / a.splits * a.splits) * (N * 512) + threadIdx.x * 16 + b * 4096;
 #pragma unroll
-    for (u32 i = 0; i < 16; i++) {
+    for (u32 i = 0; i < 4 * some; i++) {
         d[i] = 0.0f;
     }
 #pragma unroll 1
     for (u32 split = 0; split < a.splits; split += BATCH) {
-        uint4 v[BATCH][4];
+        uint4 v[BATCH][some];
 #pragma unroll
-        for (u32 i = 0; i < BATCH * 4; i++) {
-            u32 number = exl2k_min(split + i / 4, a.splits - 1);
-            v[i / 4][i % 4] = exl2k_load4(from + (u64)number * (N * 512) + i % 4 * 4096);
+        for (u32 i = 0; i < BATCH * some; i++) {
+            u32 number = exl2k_min(split + i / some, a.splits - 1);
+            v[i / some][i % some] = exl2k_load4(from + (u64)number * (N * 512) + i % some * 4096);
         }
 #pragma unroll
-        for (u32 i = 0; i < BATCH * 4; i++) {
-            if (split + i / 4 < a.splits) {
-                d[4 * (i % 4)] += __uint_as_float(v[i / 4][i % 4].x);
-                d[4 * (i % 4) + 1] += __uint_as_float(v[i / 4][i % 4].y);
-                d[4 * (i % 4) + 2] += __uint_as_float(v[i / 4][i % 4].z);
-                d[4 * (i % 4) + 3] += __uint_as_float(v[i / 4][i % 4].w);
+        for (u32 i = 0; i < BATCH * some; i++) {
+            if (split + i / some < a.splits) {
+                d[4 * (i % some)] += __uint_as_float(v[i / some][i % some].x);
+                d[4 * (i % some) + 1] += __uint_as_float(v[i / some][i % some].y);
+                d[4 * (i % some) + 2] += __uint_as_float(v[i / some][i % some].z);
+                d[4 * (i % some) + 3] += __uint_as_float(v[i / some][i % some].w);
             }
         }
     }

@@ -60,6 +60,9 @@
     X(exl2k_gemm_wg32, "gemm_wg32.cu", exl2k_gemm_args, BUDGET)                 \
     X(exl2k_gemm_wg32_affine, "gemm_wg32_affine.cu", exl2k_gemm_args, BUDGET)   \
     X(exl2k_gemm_wg64, "gemm_wg64.cu", exl2k_gemm_args, BUDGET)                 \
+    X(exl2k_gemm_wg16_roles, "gemm_wg16_roles.cu", exl2k_gemm_args, BUDGET)     \
+    X(exl2k_gemm_wg32_roles, "gemm_wg32_roles.cu", exl2k_gemm_args, BUDGET)     \
+    X(exl2k_gemm_wg64_roles, "gemm_wg64_roles.cu", exl2k_gemm_args, BUDGET)     \
     X(exl2k_gemm_wg64_lora, "gemm_wg64_lora.cu", exl2k_gemm_lora_args, BUDGET)  \
     X(exl2k_gemm_wg64_any, "gemm_wg64_any.cu", exl2k_gemm_args, BUDGET)         \
     X(exl2k_gemm_wg64_any_lora, "gemm_wg64_any_lora.cu", exl2k_gemm_lora_args, BUDGET)\

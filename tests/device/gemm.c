@@ -8,7 +8,7 @@
 static rig_module shuffle, gemm, gemm_affine;
 static gemm_wg wg;
 static bool by_wg;   /* products by wgmma instead of gemm.cu */
-static bool sampled; /* by_wg: the rows are of sampled tokens, which have gemm_wg32.cu */
+static bool sampled; /* by_wg: the rows are of sampled tokens */
 static gemm_scratch scratch;
 static double worst;
 static uint32_t rows_most = ROWS;

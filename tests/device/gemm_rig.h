@@ -61,6 +61,7 @@ static void gemm_run(const rig_module *gemm, const exl2k_gemm_args *a, const exl
 
 typedef struct gemm_wg {
     rig_module order, tiles[2][5]; /* [affine][rows of a tile / 64]; empty: there is no such kernel */
+    rig_module roles[3];           /* [rows of a tile / 32]: 16, 32 or 64 rows of a prompt */
 } gemm_wg;
 
 /* affine: with the kernels for affine matrices. */
@@ -71,6 +72,9 @@ static inline gemm_wg gemm_wg_open(bool affine)
     wg.tiles[0][1] = rig_load("gemm_wg64.cu", NULL);
     wg.tiles[0][2] = rig_load("gemm_wg128.cu", NULL);
     wg.tiles[0][4] = rig_load("gemm_wg256.cu", NULL);
+    wg.roles[0] = rig_load("gemm_wg16_roles.cu", NULL);
+    wg.roles[1] = rig_load("gemm_wg32_roles.cu", NULL);
+    wg.roles[2] = rig_load("gemm_wg64_roles.cu", NULL);
     if (!affine) {
         return wg;
     }
@@ -84,6 +88,9 @@ static inline gemm_wg gemm_wg_open(bool affine)
 static inline void gemm_wg_close(gemm_wg *wg)
 {
     rig_unload(&wg->order);
+    for (uint32_t i = 0; i < 3; i++) {
+        rig_unload(&wg->roles[i]);
+    }
     for (uint32_t i = 0; i < 10; i++) {
         if (wg->tiles[i / 5][i % 5].module) {
             rig_unload(&wg->tiles[i / 5][i % 5]);
@@ -99,6 +106,9 @@ static inline exl2__cuda_gemm_plan gemm_wg_prepare(exl2k_gemm_args *a, const pro
     a->tickets = s->tickets.address;
     uint32_t variant = product_is_affine(m) ? 2 : 0;
     exl2__cuda_gemm_plan plan = exl2__cuda_wg_plan_make(a, (uint32_t)rig.sm_count, sampled, variant);
+    if (!sampled && a->rows <= EXL2__CUDA_WG_FEW_ROWS) {
+        exl2__cuda_wg_plan_few(a, &plan, (uint32_t)rig.sm_count, variant);
+    }
     gemm_scratch_check(s, &plan);
     return plan;
 }
@@ -108,6 +118,12 @@ static inline void gemm_wg_run(const gemm_wg *wg, const product_matrix *m, const
 {
     char name[40];
     bool affine = product_is_affine(m);
+    if (plan->roles) {
+        snprintf(name, sizeof name, "exl2k_gemm_wg%u_roles", plan->rows);
+        rig_launch(&wg->roles[plan->rows / 32], name, plan->ctas, 1,
+                   EXL2K_WG_ROLE_THREADS, plan->shared_bytes, a, sizeof *a);
+        return;
+    }
     snprintf(name, sizeof name, "exl2k_gemm_wg%u%s", plan->rows, affine ? "_affine" : "");
     rig_launch(&wg->tiles[affine][plan->rows / 64], name, plan->ctas, 1, EXL2K_WG_THREADS, plan->shared_bytes, a,
                sizeof *a);

@@ -603,10 +603,12 @@ static void test_modules(void)
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm] == (!any && !by_wg));
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm_any] == (any && !by_wg));
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg64] == (by_wg && !affine && !any));
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg16_roles] == (by_wg && !affine && !any));
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg256_affine] == (by_wg && affine));
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg128_any] == (by_wg && any));
         CHECK(wanted[EXL2__KERNEL_exl2k_wg_order] == by_wg);
-        CHECK(!wanted[EXL2__KERNEL_exl2k_gemm_wg32] && !wanted[EXL2__KERNEL_exl2k_gemm_wg32_affine]);
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg32] == (by_wg && !affine && !any));
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg32_affine] == (by_wg && affine && !any));
         CHECK(!wanted[EXL2__KERNEL_exl2k_gemm_wg64_lora] && !wanted[EXL2__KERNEL_exl2k_lora_wg_t16]);
         CHECK(wanted[EXL2__KERNEL_exl2k_settle] == settles);
         CHECK(!wanted[EXL2__KERNEL_exl2k_grouped_sort] && !wanted[EXL2__KERNEL_exl2k_grouped_gemm]);

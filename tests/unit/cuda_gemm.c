@@ -79,6 +79,18 @@ static void check_wg_plan(const exl2k_matrix *m, uint32_t kind, uint32_t rows, u
     CHECK((uint64_t)plan.tickets * 4 <= exl2__cuda_gemm_tickets_max(sms));
     exl2__cuda_wg_plan_make(&most, sms, sampled, variant);
     CHECK(most.halves == a.halves && most.splits == a.splits);
+    if (!sampled && rows <= EXL2__CUDA_WG_FEW_ROWS) {
+        exl2k_gemm_args few = a;
+        exl2__cuda_wg_plan_few(&few, &plan, sms, variant);
+        CHECK(few.halves == a.halves && few.splits == a.splits && few.x_pitch == a.x_pitch && few.row_tiles == 1);
+        CHECK(plan.rows >= rows && (plan.rows == (plan.roles ? 16 : variant == 1 ? 64 : 32) || plan.rows / 2 < rows));
+        CHECK(plan.roles == (variant == 0 && columns * a.splits <= sms));
+        CHECK(plan.ctas > 0 && plan.ctas <= (plan.roles ? 1 : 2) * sms);
+        CHECK(plan.shared_bytes <= EXL2K_WG_SHARED(256, variant == 2));
+        CHECK(plan.roles || 2 * (plan.shared_bytes + 1024) <= 228 * 1024);
+        CHECK(plan.partial_bytes <= exl2__cuda_gemm_partial_max(sms));
+        CHECK((uint64_t)plan.tickets * 4 <= exl2__cuda_gemm_tickets_max(sms));
+    }
     a.partial = 0;
     CHECK_INT(exl2__cuda_wg_plan_make(&a, sms, sampled, variant).partial_bytes, 0);
     CHECK_INT(a.splits, 1);

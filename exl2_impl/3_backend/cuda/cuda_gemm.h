@@ -14,8 +14,9 @@
 #define EXL2__CUDA_GEMM_TILE_BYTES 512u /* bytes of inputs in a stage, for each 8 rows */
 
 typedef struct exl2__cuda_gemm_plan {
-    uint32_t rows;           /* rows of a tile: 32, 64 or 128; 0: shared memory is too small */
+    uint32_t rows;           /* rows of a tile: 16 to 256; 0: shared memory is too small */
     uint32_t ctas;
+    bool roles;              /* by wgmma: some warps decode (gemm_wg_roles.cuh) */
     uint32_t shared_bytes;
     uint32_t tickets;        /* u32 counters at exl2k_gemm_args.tickets; zero before the first launch */
     uint64_t partial_bytes;  /* bytes at exl2k_gemm_args.partial */

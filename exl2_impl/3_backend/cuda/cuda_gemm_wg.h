@@ -1,6 +1,6 @@
 /* cuda_gemm_wg.h: how a product of many rows is launched on sm_90a, by wgmma: kernel, splits of K, shared memory.
    takes: a matrix as the kernels see it; number of rows, SMs and bytes of shared memory.
-   gives: exl2__cuda_wg_serves, exl2__cuda_wg_rows, exl2__cuda_wg_plan_make.
+   gives: exl2__cuda_wg_serves, exl2__cuda_wg_rows, exl2__cuda_wg_plan_make, exl2__cuda_wg_plan_few.
 
    The bits of a row depend on the splits, and these depend only on the matrix, the device, and the class of the number
    of rows. There are three classes: up to 256 rows of prompts, up to 256 of sampled tokens, and more. The rows of a
@@ -13,6 +13,7 @@
 
 #define EXL2__CUDA_WG_SPLIT_ROWS 256u  /* up to here K may be split */
 #define EXL2__CUDA_WG_SPLIT_HALVES 16u /* cost of a split, in halves of K: its begin, and the sums in memory */
+#define EXL2__CUDA_WG_FEW_ROWS 64u     /* most rows that exl2__cuda_wg_plan_few knows */
 #define EXL2__CUDA_WG_TILE_ROWS 160u   /* cost of a tile besides its rows, in rows: decoding */
 
 /* Rows of tiles of inputs (wg_tiles.cuh) that hold `rows` rows. */
@@ -95,6 +96,30 @@ EXL2__PRIVATE exl2__cuda_gemm_plan exl2__cuda_wg_plan_make(exl2k_gemm_args *a, u
                                                            uint32_t variant)
 {
     return exl2__cuda_wg_plan_part(a, sms, sampled, variant, exl2__cuda_wg_columns(a));
+}
+
+/* Changes the plan of up to EXL2__CUDA_WG_FEW_ROWS rows of a prompt, without adapters. Where there are not more tiles
+   than SMs, Llama has kernels whose warps have roles (gemm_wg_roles.cuh); where there are, two CTAs run on an SM, with
+   tiles of 32 rows if these are enough. The splits stay, and so do the bits. */
+EXL2__PRIVATE void exl2__cuda_wg_plan_few(exl2k_gemm_args *a, exl2__cuda_gemm_plan *plan, uint32_t sms,
+                                          uint32_t variant)
+{
+    uint32_t tiles = a->column_tiles * a->splits;
+    EXL2__ASSERT(a->rows <= EXL2__CUDA_WG_FEW_ROWS);
+    plan->roles = variant == 0 && tiles <= sms;
+    if (plan->roles) {
+        plan->rows = a->rows <= 16 ? 16 : a->rows <= 32 ? 32 : 64;
+        plan->shared_bytes = EXL2K_WG_ROLE_SHARED(plan->rows);
+    } else if (a->rows <= 32 && variant != 1) {
+        plan->rows = 32;
+        plan->shared_bytes = EXL2K_WG_SHARED(32, variant == 2);
+    } else {
+        return;
+    }
+    a->row_tiles = 1;
+    plan->ctas = exl2__min32(tiles, plan->roles ? sms : 2 * sms);
+    plan->tickets = a->splits > 1 ? tiles / a->splits * EXL2K_GEMM_WARPS : 0;
+    plan->partial_bytes = a->splits > 1 ? (uint64_t)tiles * plan->rows * 512 : 0;
 }
 
 #endif

@@ -128,7 +128,7 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
         bool kind = (strstr(module, "_affine") != NULL) == n->affine && (strstr(module, "_any") != NULL) == n->any;
         kind = kind && (!adapts || n->loras);
         kind = kind || strcmp(module, "gemm_wg_order.cu") == 0;
-        return n->by_wg && kind && (n->crowd || strncmp(module, "gemm_wg32", 9) != 0);
+        return n->by_wg && kind;
     }
     if (n->by_wg && strncmp(module, "gemm", 4) == 0) {
         return false; /* loaded late if the model's matrices need it */

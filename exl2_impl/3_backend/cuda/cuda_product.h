@@ -326,12 +326,22 @@ EXL2__PRIVATE exl2_result exl2__cuda_gemm_wg(exl2__cuda_model *m, const exl2__cu
         { 0, EXL2__KERNEL_exl2k_gemm_wg64_affine_lora, EXL2__KERNEL_exl2k_gemm_wg128_affine_lora, 0,
           EXL2__KERNEL_exl2k_gemm_wg256_affine_lora }
     };
+    static const exl2__cuda_kernel roles[] = { /* [rows of a tile / 32] */
+        EXL2__KERNEL_exl2k_gemm_wg16_roles, EXL2__KERNEL_exl2k_gemm_wg32_roles, EXL2__KERNEL_exl2k_gemm_wg64_roles
+    };
     uint32_t variant = exl2__cuda_variant(m, w), sms = m->gpu->sm_count;
     bool cut = exl2__columns_are_cut(&m->columns), sampled = !m->pass.prompts;
     exl2__cuda_gemm_plan plan = cut ? exl2__cuda_wg_plan_part(a, sms, sampled, variant,
                                                               exl2__cuda_whole_tiles(w, a, true))
                                     : exl2__cuda_wg_plan_make(a, sms, sampled, variant);
+    if (!loras && !sampled && a->rows <= EXL2__CUDA_WG_FEW_ROWS) {
+        exl2__cuda_wg_plan_few(a, &plan, sms, variant);
+    }
     exl2__cuda_grid grid = { .x = plan.ctas, .y = 1, .threads = EXL2K_WG_THREADS, .shared_bytes = plan.shared_bytes };
+    if (plan.roles) {
+        grid.threads = EXL2K_WG_ROLE_THREADS;
+        return exl2__cuda_chain(m, roles[plan.rows / 32], grid, a);
+    }
     if (loras) {
         exl2k_gemm_lora_args both = { *a, *loras };
         return exl2__cuda_chain(m, adapted[variant][plan.rows / 64], grid, &both);
