@@ -1,6 +1,6 @@
 /* exl3_args.h: arguments of the kernels of EXL3 matrices: trellises between two Hadamard transforms.
    takes: types.h.
-   gives: exl2k_exl3_part, exl2k_exl3_args, exl2k_exl3_rotate_args, exl2k_exl3_embed_args,
+   gives: exl2k_exl3_part, exl2k_exl3_args, exl2k_exl3_rotate_args, exl2k_exl3_settle_args, exl2k_exl3_embed_args,
           exl2k_exl3_dump_args; EXL2K_EXL3_*.
    owns:  nothing; the addresses point to device memory that the backend owns.
 
@@ -19,12 +19,13 @@
    SPLITS   of the inputs, for few rows. Split i has the blocks [blocks * i / splits, blocks * (i + 1) / splits). Each
             CTA writes its sums to `partial`, and the last CTA of a strip (ACT: of gate's and up's) adds them up in the
             order of the splits. So the bits of a row depend on the matrix and the number of splits only. One split of
-            anything but ACT of two parts needs neither `partial` nor `tickets`.
+            anything but ACT of two parts needs neither `partial` nor `tickets`. One row by exl3_one.cuh needs no
+            `tickets`, and `partial` is zero before and after the launch.
    SLAB     the blocks whose inputs a CTA of few rows has in shared memory at a time. It changes no bit. */
 #ifndef EXL2K_EXL3_ARGS_H
 #define EXL2K_EXL3_ARGS_H
 
-#include "types.h"
+#include "settle_args.h"
 
 #define EXL2K_EXL3_PARTS 3
 #define EXL2K_EXL3_BLOCK 128   /* values of a Hadamard transform */
@@ -36,6 +37,11 @@
 #define EXL2K_EXL3_SLAB 8      /* blocks, at most, of rows of experts */
 #define EXL2K_EXL3_SLAB_OF(rows) ((rows) > 8 ? 8u : 64u / (rows)) /* of rows of a matrix */
 #define EXL2K_EXL3_RING_TILES 16u /* of all slots of a warp's ring */
+/* exl3_one.cuh: tiles that each warp decodes into shared memory before there are inputs. */
+#define EXL2K_EXL3_STASH_TILES 8u
+#define EXL2K_EXL3_STASH (EXL2K_EXL3_WARPS * EXL2K_EXL3_STASH_TILES * 512u)
+#define EXL2K_EXL3_ONE_TAKES 16u /* sums of other CTAs that the last one of a strip has in shared memory at a time */
+#define EXL2K_EXL3_ONE_LEAST (EXL2K_EXL3_PITCH * 4u + EXL2K_EXL3_ONE_TAKES * 512u) /* bytes of shared memory */
 #define EXL2K_EXL3_PITCH 132   /* floats of a row of sums in shared memory */
 #define EXL2K_EXL3_SPARE 64    /* bytes after each row of inputs in shared memory, against bank conflicts */
 #define EXL2K_EXL3_STEP 64     /* inputs of a stage of the product of many rows */
@@ -87,6 +93,18 @@ typedef struct exl2k_exl3_part {
     exl2k_u32 book;    /* EXL2K_EXL3_3INST ... */
 } exl2k_exl3_part;
 
+/* The RMSNorm that follows a product of one row that is added to the residual: x = fp16(norm(residual)), and H (x suh)
+   for every part of the matrix that reads x, in the order BY_ROWS. The row has at most 32 strips, without padding. */
+typedef struct exl2k_exl3_norm {
+    exl2k_u64 weight;  /* f32 [columns] */
+    exl2k_u64 x;       /* fp16 [columns] */
+    exl2k_u64 rotated; /* fp16 [parts, columns] */
+    exl2k_u64 suh[EXL2K_EXL3_PARTS];
+    exl2k_u64 sums;    /* f32 [32, 32]: for each strip, sums of squares of all; zero before and after the launch */
+    exl2k_u32 parts;   /* 0: no norm follows */
+    exl2k_f32 eps;
+} exl2k_exl3_norm;
+
 typedef struct exl2k_exl3_args {
     exl2k_exl3_part part[EXL2K_EXL3_PARTS];
     exl2k_u64 x;
@@ -110,6 +128,11 @@ typedef struct exl2k_exl3_args {
     exl2k_f32 scale, cap;
     exl2k_u32 act;          /* EXL2K_ACT_* */
     exl2k_f32 act_limit;    /* of EXL2K_ACT_CLAMPED */
+    exl2k_u32 stash;        /* one row: 1: shared memory has room for tiles that are decoded ahead */
+    exl2k_u32 turned;       /* one row: 1: `rotated` has the inputs, fp16 [parts, blocks * 128] in the order BY_ROWS */
+    exl2k_u64 next_suh, next_rotated; /* one row, ACT: results are transformed for the matrix that reads them, too; 0:
+                                         they are not */
+    exl2k_exl3_norm norm; /* one row, RESIDUAL */
 } exl2k_exl3_args;
 
 /* Writes H (x suh) of every part, in one of these orders:
@@ -126,6 +149,15 @@ typedef struct exl2k_exl3_rotate_args {
     exl2k_u32 rows, before, rotated_rows, in, blocks, x_pitch;
     exl2k_u32 order, unused;
 } exl2k_exl3_rotate_args;
+
+/* exl2k_exl3_settle: settles one row as exl2k_settle does, and writes H (x suh) of every part, too, in the order
+   BY_ROWS. The row has a multiple of 128 elements, and one reader, without a map. */
+typedef struct exl2k_exl3_settle_args {
+    exl2k_settle_args settle;
+    exl2k_u64 suh[EXL2K_EXL3_PARTS];
+    exl2k_u64 rotated; /* fp16 [parts, hidden] */
+    exl2k_u32 parts, unused;
+} exl2k_exl3_settle_args;
 
 /* Writes rows of a trellis embedding into the residual, times `scale`, before exl2k_embed. A row of the table has ceil(
    hidden / 256) rings: a scale, fp16, and 16 K words of 16 bits, whose bits are counted from the low end. Symbol c(i)

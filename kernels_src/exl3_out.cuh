@@ -1,8 +1,8 @@
 /* exl3_out.cuh: what follows the sums of an EXL3 product: the transform of outputs, svh, bias, and what `kind` says.
    takes: exl3.cuh.
    gives: exl2k_exl3_rows, exl2k_exl3_is_last, exl2k_exl3_gather, exl2k_exl3_sums, exl2k_exl3_output,
-          exl2k_exl3_goal_of, exl2k_exl3_before,
-          exl2k_exl3_finish_row, exl2k_exl3_result, exl2k_exl3_store_rows. */
+          exl2k_exl3_goal_of, exl2k_exl3_before, exl2k_exl3_made, exl2k_exl3_finish_row, exl2k_exl3_result,
+          exl2k_exl3_store_rows. */
 #ifndef EXL2K_EXL3_OUT_CUH
 #define EXL2K_EXL3_OUT_CUH
 
@@ -180,11 +180,11 @@ EXL2K_FN void exl2k_exl3_put(const exl2k_exl3_goal &g, const f32 v[4])
     }
 }
 
-/* Stores the outputs of a strip of a row. before: RESIDUAL: what lies there; ACT of two parts: the outputs of gate. */
-EXL2K_FN void exl2k_exl3_finish_row(const exl2k_exl3_args &a, const exl2k_exl3_goal &g, const f32 v[4],
-                                    const f32 before[4])
+/* The results of a product, from a lane's four outputs. before: RESIDUAL: what lies there; ACT of two parts: the
+   outputs of gate. */
+EXL2K_FN void exl2k_exl3_made(f32 w[4], const exl2k_exl3_args &a, const f32 v[4], const f32 before[4])
 {
-    f32 w[4] = { v[0], v[1], v[2], v[3] };
+    w[0] = v[0], w[1] = v[1], w[2] = v[2], w[3] = v[3];
     if (a.kind == EXL2K_EXL3_RESIDUAL) {
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
@@ -210,6 +210,14 @@ EXL2K_FN void exl2k_exl3_finish_row(const exl2k_exl3_args &a, const exl2k_exl3_g
             w[0] = w[1], w[1] = w[2], w[2] = w[3], w[3] = h;
         }
     }
+}
+
+/* Stores the outputs of a strip of a row. */
+EXL2K_FN void exl2k_exl3_finish_row(const exl2k_exl3_args &a, const exl2k_exl3_goal &g, const f32 v[4],
+                                    const f32 before[4])
+{
+    f32 w[4];
+    exl2k_exl3_made(w, a, v, before);
     exl2k_exl3_put(g, w);
 }
 

@@ -167,6 +167,8 @@
     X(exl2k_exl3_crowd8_mul1, "exl3_crowd16_mul1.cu", exl2k_exl3_args, BUDGET)  \
     X(exl2k_exl3_crowd16_mul1, "exl3_crowd16_mul1.cu", exl2k_exl3_args, BUDGET) \
     X(exl2k_exl3_gemm_mul1, "exl3_gemm_mul1.cu", exl2k_exl3_args, BUDGET)       \
+    X(exl2k_exl3_settle, "exl3_settle.cu", exl2k_exl3_settle_args, NONE)        \
+    X(exl2k_exl3_one_mul1, "exl3_one_mul1.cu", exl2k_exl3_args, BUDGET)         \
     X(exl2k_exl3_gemv8_mul1, "exl3_gemv_mul1.cu", exl2k_exl3_args, BUDGET)      \
     X(exl2k_exl3_gemv16_mul1, "exl3_gemv_mul1.cu", exl2k_exl3_args, BUDGET)     \
     X(exl2k_exl3_crowd32_mcg, "exl3_crowd_mcg.cu", exl2k_exl3_args, BUDGET)     \
@@ -174,6 +176,7 @@
     X(exl2k_exl3_crowd8_mcg, "exl3_crowd16_mcg.cu", exl2k_exl3_args, BUDGET)    \
     X(exl2k_exl3_crowd16_mcg, "exl3_crowd16_mcg.cu", exl2k_exl3_args, BUDGET)   \
     X(exl2k_exl3_gemm_mcg, "exl3_gemm_mcg.cu", exl2k_exl3_args, BUDGET)         \
+    X(exl2k_exl3_one_mcg, "exl3_one_mcg.cu", exl2k_exl3_args, BUDGET)           \
     X(exl2k_exl3_gemv8_mcg, "exl3_gemv_mcg.cu", exl2k_exl3_args, BUDGET)        \
     X(exl2k_exl3_gemv16_mcg, "exl3_gemv_mcg.cu", exl2k_exl3_args, BUDGET)       \
     X(exl2k_exl3_crowd32_3inst, "exl3_crowd_3inst.cu", exl2k_exl3_args, BUDGET) \
@@ -181,6 +184,7 @@
     X(exl2k_exl3_crowd8_3inst, "exl3_crowd16_3inst.cu", exl2k_exl3_args, BUDGET)\
     X(exl2k_exl3_crowd16_3inst, "exl3_crowd16_3inst.cu", exl2k_exl3_args, BUDGET)\
     X(exl2k_exl3_gemm_3inst, "exl3_gemm_3inst.cu", exl2k_exl3_args, BUDGET)     \
+    X(exl2k_exl3_one_3inst, "exl3_one_3inst.cu", exl2k_exl3_args, BUDGET)       \
     X(exl2k_exl3_gemv8_3inst, "exl3_gemv_3inst.cu", exl2k_exl3_args, BUDGET)    \
     X(exl2k_exl3_gemv16_3inst, "exl3_gemv_3inst.cu", exl2k_exl3_args, BUDGET)   \
     X(exl2k_exl3_expert_wg_mul1, "exl3_expert_wg_mul1.cu", exl2k_exl3_expert_args, BUDGET) \

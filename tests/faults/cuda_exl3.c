@@ -77,22 +77,24 @@ static void run(const char *function, const void *arguments, const unsigned grid
         check_adapters(arguments);
     }
     CHECK(!strstr(function, "_lora") || strncmp(function, "exl2k_lora_rows", 15) == 0);
-    products += strncmp(function, "exl2k_exl3_gemv", 15) == 0;
+    bool one = strncmp(function, "exl2k_exl3_one_", 15) == 0;
+    bool few = one || strncmp(function, "exl2k_exl3_gemv", 15) == 0;
+    products += few;
     many += strncmp(function, "exl2k_exl3_gemm", 15) == 0 || strncmp(function, "exl2k_exl3_wg", 13) == 0;
     crowds += strncmp(function, "exl2k_exl3_crowd", 16) == 0 && strtoul(function + 16, NULL, 10) > 16;
     embeddings += strcmp(function, "exl2k_exl3_embed") == 0;
     if (strncmp(function, "exl2k_exl3_expert", 17) == 0 && strcmp(function, "exl2k_exl3_expert_rotate") != 0) {
-        bool few = strncmp(function, "exl2k_exl3_expert_", 18) != 0;
-        experts += few;
-        grouped += !few;
-        check_experts((const exl2k_exl3_expert_args *)arguments, few, strstr(function, "_wg_") ? 128 : 64, grid);
+        bool one_by_one = strncmp(function, "exl2k_exl3_expert_", 18) != 0;
+        experts += one_by_one;
+        grouped += !one_by_one;
+        check_experts((const exl2k_exl3_expert_args *)arguments, one_by_one, strstr(function, "_wg_") ? 128 : 64, grid);
     }
     CHECK(strncmp(function, "exl2k_exl3", 10) != 0 || (grid[0] > 0 && grid[1] > 0));
-    if (strncmp(function, "exl2k_exl3_g", 12) == 0 || strncmp(function, "exl2k_exl3_w", 12) == 0) {
+    if (few || strncmp(function, "exl2k_exl3_g", 12) == 0 || strncmp(function, "exl2k_exl3_w", 12) == 0) {
         const exl2k_exl3_args *a = (const exl2k_exl3_args *)arguments;
         CHECK(a->parts > 0 && a->splits > 0 && a->part[0].trellis % 256 == 0 && a->x % 8 == 0);
-        check_sums(a, strncmp(function, "exl2k_exl3_gemv", 15) == 0 ? a->splits * a->rows
-                      : strstr(function, "_half_") ? 128 : 0);
+        check_sums(a, few ? a->splits * a->rows : strstr(function, "_half_") ? 128 : 0);
+        CHECK(!one || a->rows == 1);
     }
     if (strncmp(function, "exl2k_exl3_crowd", 16) == 0) {
         const exl2k_exl3_args *a = (const exl2k_exl3_args *)arguments;

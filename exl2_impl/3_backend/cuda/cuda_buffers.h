@@ -85,6 +85,7 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint64_t partial, attend_tickets; /* exl2k_attend_args, for D rows; partial begins at logits */
     uint64_t gemm_partial, gemm_tickets; /* exl2k_gemm_args; gemm_partial begins at logits */
     uint64_t exl3_partial, exl3_tickets, exl3_rotated; /* exl2k_exl3_args; exl3_partial begins at logits */
+    uint64_t exl3_alone; /* exl3_partial of one row */
     uint64_t head_x;     /* fp16 [L, x_pitch] */
     uint64_t head_sums[2]; /* f32 [L, EXL2K_SLOTS_MAX]: for the current norm, for the previous one */
     uint64_t lora_tables, lora_t, lora_turn; /* exl2k_lora_gemv_args; 0: the model has no adapters */
@@ -122,6 +123,8 @@ typedef struct exl2__cuda_pass {
     uint64_t sets, row_sets; /* exl2k_lora_set, and u16 of each row, if `apart` or `experts` */
     uint64_t row_steers, steers; /* exl2k_steer_args: row_sets, sets; if rows have control vectors */
     uint64_t turns;      /* exl2k_turn_args.turns, if `turned` */
+    bool settled;        /* the product before has normalised the residual, and settle has nothing to do */
+    uint64_t turned_x, turned_h; /* suh of the EXL3 matrix for which b.exl3_rotated has the row of x, or of h; 0: none */
     uint32_t row_count;  /* rows of launches; of a captured pass those of its class: exl2k_pass has its own */
     uint32_t longest_context; /* tokens that the row with the longest context attends to */
     uint32_t splits;     /* splits of attention that a graph is captured for; 0: what longest_context needs */
@@ -515,6 +518,7 @@ EXL2__PRIVATE void exl2__cuda_buffers_zeroed(exl2__cuda_buffers *b, const exl2__
     b->lora_zeros = p->lora_max ? exl2__cuda_arena_take(a, EXL2K_LORA_WG_ZEROS) : 0;
 #if EXL2__EXL3
     b->exl3_tickets = exl2__cuda_arena_take(a, exl2__cuda_exl3_tickets_max(s));
+    b->exl3_alone = exl2__cuda_arena_take(a, exl2__cuda_exl3_alone_max(s, sms));
 #endif
     b->attend_tickets = exl2__cuda_arena_take(a, (uint64_t)exl2__cuda_sampled_rows(p) * s->kv_heads
                                                       * b->head_rows * 4);

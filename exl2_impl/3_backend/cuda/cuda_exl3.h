@@ -14,6 +14,7 @@
 EXL2__PRIVATE exl2_result exl2__cuda_exl3_launch(exl2__cuda_model *m, exl2k_exl3_args e, uint32_t tile_rows)
 {
     bool few = tile_rows == 0, pair = !few && e.kind == EXL2K_EXL3_ACT && e.parts == 2;
+    bool alone = few && e.rows == 1 && exl2__cuda_exl3_by_wg(m->gpu);
     uint32_t most = m->limits.shared_bytes - EXL2__CUDA_EXL3_STATIC;
     for (e.first = 0; e.first < e.parts; e.first += e.count) {
         exl2k_exl3_args one = e;
@@ -24,13 +25,17 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_launch(exl2__cuda_model *m, exl2k_exl3
         }
         uint32_t book = one.part[one.first].book, strips = exl2__cuda_exl3_strips(one.part, one.first, one.count);
         uint32_t outputs = exl2__cuda_exl3_outputs(&one, tile_rows, m->gpu->sm_count);
+        uint32_t rate = exl2__cuda_exl3_rate(&one);
+        one.partial = alone ? m->b.exl3_alone + EXL2__CUDA_EXL3_NORM_SUMS : one.partial;
         exl2__cuda_grid grid = { .x = strips * (EXL2K_EXL3_BLOCK / outputs),
                                  .y = few ? one.splits : one.rotated_rows / tile_rows,
                                  .threads = few ? EXL2K_EXL3_THREADS : exl2__cuda_exl3_gemm_threads(tile_rows, outputs),
-                                 .shared_bytes = few ? exl2__cuda_exl3_slabs(&one, exl2__cuda_exl3_rate(&one), most)
-                                                     : exl2__cuda_exl3_gemm_shared(tile_rows, outputs) };
-        exl2__cuda_kernel kernel = few ? exl2__cuda_exl3_gemv(book, one.rows)
-                                       : exl2__cuda_exl3_gemm(book, tile_rows, outputs);
+                                 .shared_bytes = alone ? exl2__cuda_exl3_one_slabs(&one, rate, most)
+                                                 : few ? exl2__cuda_exl3_slabs(&one, rate, most)
+                                                       : exl2__cuda_exl3_gemm_shared(tile_rows, outputs) };
+        exl2__cuda_kernel kernel = alone ? exl2__cuda_exl3_one(book)
+                                   : few ? exl2__cuda_exl3_gemv(book, one.rows)
+                                         : exl2__cuda_exl3_gemm(book, tile_rows, outputs);
         EXL2__TRY(grid.x ? exl2__cuda_chain(m, kernel, grid, &one) : EXL2_OK);
     }
     return EXL2_OK;
@@ -78,6 +83,56 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_crowd(exl2__cuda_model *m, exl2k_exl3_
     return EXL2_OK;
 }
 
+/* A product of one row: its result is added to the residual, and normalised if `settle` would do nothing else. The CTAs
+   that do it, 32 at most, wait for each other, so each has an SM. */
+EXL2__PRIVATE void exl2__cuda_exl3_norm(exl2__cuda_model *m, exl2__operand of, const exl2k_gemv_args *a,
+                                        exl2k_exl3_args *e)
+{
+    const exl2__shape *s = &m->plan->shape;
+    bool out = of.role == EXL2__ROLE_OUT;
+    if (!of.layer || (!out && of.role != EXL2__ROLE_DOWN) || of.layer->matrix[EXL2__ROLE_ROUTER]
+        || e->parts != 1 || e->part[0].columns != s->hidden || s->hidden % EXL2K_EXL3_BLOCK != 0
+        || s->hidden > 32 * EXL2K_EXL3_BLOCK || a->residual != m->b.residual || m->pass.adapted || m->pass.steered
+        || s->layer_norm || s->post_norms || s->parallel || m->plan->host_mlps > 0 || m->gpu->sm_count < 32) {
+        return;
+    }
+    exl2__cuda_next next = out ? exl2__cuda_next_mlp(of.layer) : exl2__cuda_next_attention(m, of.layer);
+    uint64_t weight = exl2__cuda_values_or_none(next.norm->weight);
+    const exl2__cuda_matrix *reader = next.readers[0] ? exl2__cuda_matrix_of(next.readers[0]) : NULL;
+    if (!weight || exl2__cuda_values_or_none(next.norm->bias) || !reader || next.readers[1]
+        || reader->exl3.parts == 0 || exl2__cuda_inputs(next.readers[0])) {
+        return;
+    }
+    e->norm = (exl2k_exl3_norm){ .weight = weight, .x = m->b.x, .rotated = m->b.exl3_rotated,
+                                 .sums = m->b.exl3_alone, .parts = reader->exl3.parts, .eps = s->norm_eps };
+    for (uint32_t i = 0; i < reader->exl3.parts; i++) {
+        e->norm.suh[i] = reader->exl3.part[i].suh;
+    }
+    m->pass.settled = true;
+    m->pass.turned_x = e->norm.suh[0];
+}
+
+/* A product of one row: finds its transformed inputs if there are any, and has its results transformed for down. */
+EXL2__PRIVATE void exl2__cuda_exl3_turn(exl2__cuda_model *m, exl2__operand of, const exl2k_gemv_args *a,
+                                        exl2k_exl3_args *e)
+{
+    bool sparse = of.layer && of.layer->matrix[EXL2__ROLE_ROUTER]; /* h gets a factor there */
+    const exl2__matrix *down = of.layer && !sparse ? of.layer->matrix[EXL2__ROLE_DOWN] : NULL;
+    const exl2__cuda_exl3 *reader = down ? &exl2__cuda_matrix_of(down)->exl3 : NULL;
+    bool of_x = a->x == m->b.x && e->part[0].suh == m->pass.turned_x;
+    bool of_h = a->x == m->b.h && e->part[0].suh == m->pass.turned_h;
+    e->turned = of_x || of_h;
+    e->rotated = of_h ? exl2__cuda_turned_h(m) : m->b.exl3_rotated;
+    if (e->kind == EXL2K_EXL3_RESIDUAL) {
+        exl2__cuda_exl3_norm(m, of, a, e);
+    }
+    if (e->kind == EXL2K_EXL3_ACT) {
+        bool next = reader && reader->parts == 1 && a->out == m->b.h;
+        e->next_suh = m->pass.turned_h = next ? reader->part[0].suh : 0;
+        e->next_rotated = exl2__cuda_turned_h(m);
+    }
+}
+
 /* Multiplies `rows` rows, as exl2__cuda_multiply. Norms are not folded, so the inputs are normalised, and RESIDUAL only
    adds. The head is a product of few rows, but in passes of many sampled rows. */
 EXL2__PRIVATE exl2_result exl2__cuda_exl3_product(exl2__cuda_model *m, exl2__operand of, exl2__cuda_kind kind,
@@ -99,6 +154,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_product(exl2__cuda_model *m, exl2__ope
         e.out += w->cut[0].first * sizeof(uint16_t);
     }
     uint64_t out = e.out;
+    if (rows == 1 && exl2__cuda_exl3_turns(m)) {
+        exl2__cuda_exl3_turn(m, of, a, &e);
+    }
     if (exl2__cuda_exl3_strips(e.part, 0, e.parts) == 0) {
         return EXL2_OK; /* the device has no columns of it */
     }

@@ -3,10 +3,12 @@
    takes: checked matrix descriptions; kernels_src/exl3_args.h and exl3_expert_args.h.
    gives: exl2__cuda_exl3, exl2__cuda_exl3_by_wg, exl2__cuda_exl3_bytes, exl2__cuda_exl3_strips, exl2__cuda_exl3_splits,
           exl2__cuda_exl3_crowd_splits, exl2__cuda_exl3_expert_splits, exl2__cuda_exl3_partial_max,
-          exl2__cuda_exl3_tickets_max, exl2__cuda_exl3_rotated_max, exl2__cuda_exl3_rate, exl2__cuda_exl3_slabs,
-          exl2__cuda_exl3_gemv, exl2__cuda_exl3_by_crowd, exl2__cuda_exl3_crowd_rows, exl2__cuda_exl3_crowd_kernel,
-          exl2__cuda_exl3_tile_rows, exl2__cuda_exl3_outputs, exl2__cuda_exl3_gemm, exl2__cuda_exl3_gemm_threads,
-          exl2__cuda_exl3_gemm_shared, exl2__cuda_exl3_run, exl2__cuda_exl3_range. */
+          exl2__cuda_exl3_alone_max, exl2__cuda_exl3_tickets_max, exl2__cuda_exl3_rotated_max, exl2__cuda_exl3_rate,
+          exl2__cuda_exl3_slabs,
+          exl2__cuda_exl3_gemv, exl2__cuda_exl3_one, exl2__cuda_exl3_one_slabs, exl2__cuda_exl3_by_crowd,
+          exl2__cuda_exl3_crowd_rows, exl2__cuda_exl3_crowd_kernel, exl2__cuda_exl3_tile_rows,
+          exl2__cuda_exl3_outputs, exl2__cuda_exl3_gemm, exl2__cuda_exl3_gemm_threads, exl2__cuda_exl3_gemm_shared,
+          exl2__cuda_exl3_run, exl2__cuda_exl3_range. */
 #ifndef EXL2__CUDA_EXL3_PLAN_H
 #define EXL2__CUDA_EXL3_PLAN_H
 
@@ -16,6 +18,7 @@
 
 #define EXL2__CUDA_EXL3_SPLITS_MAX 64u
 #define EXL2__CUDA_EXL3_STATIC 256u /* bytes of static shared memory of products of few rows, at most */
+#define EXL2__CUDA_EXL3_NORM_SUMS 4096u /* bytes of exl2k_exl3_norm.sums, which lie before the sums of splits */
 #define EXL2__CUDA_EXL3_CTAS 8u /* of a product of several splits, at most, for each SM */
 
 /* Blocks of all strips from which 2 to 8, and 9 to 16 rows gain by a kernel that transforms their inputs (H200). */
@@ -156,6 +159,13 @@ EXL2__PRIVATE uint64_t exl2__cuda_exl3_partial_max(const exl2__shape *s, uint32_
     return s->exl3 ? sums * EXL2K_EXL3_BLOCK * sizeof(float) : 0;
 }
 
+/* The same of one row by exl3_one.cuh, which begin and end as zeros. */
+static inline uint64_t exl2__cuda_exl3_alone_max(const exl2__shape *s, uint32_t sms)
+{
+    uint64_t sums = exl2__max32(exl2__cuda_exl3_widest(s), EXL2__CUDA_EXL3_CTAS * sms);
+    return s->exl3 ? sums * EXL2K_EXL3_BLOCK * sizeof(float) + EXL2__CUDA_EXL3_NORM_SUMS : 0;
+}
+
 EXL2__PRIVATE uint64_t exl2__cuda_exl3_tickets_max(const exl2__shape *s)
 {
     uint64_t slots = (uint64_t)EXL2K_EXL3_ROWS * s->experts.active;
@@ -206,6 +216,24 @@ static inline exl2__cuda_kernel exl2__cuda_exl3_gemv(uint32_t book, uint32_t row
         { EXL2__KERNEL_exl2k_exl3_gemv8_mul1, EXL2__KERNEL_exl2k_exl3_gemv16_mul1 },
     };
     return kernels[book][rows > 8];
+}
+
+/* The kernel of a product of one row, on GPUs that have it. */
+static inline exl2__cuda_kernel exl2__cuda_exl3_one(uint32_t book)
+{
+    static const exl2__cuda_kernel kernels[] = { EXL2__KERNEL_exl2k_exl3_one_3inst, EXL2__KERNEL_exl2k_exl3_one_mcg,
+                                                 EXL2__KERNEL_exl2k_exl3_one_mul1 };
+    return kernels[book];
+}
+
+/* As exl2__cuda_exl3_slabs, for a product of one row by exl3_one.cuh. Tiles are stashed if an SM has room for four
+   CTAs nevertheless. */
+static inline uint32_t exl2__cuda_exl3_one_slabs(exl2k_exl3_args *a, uint32_t rate, uint32_t most)
+{
+    uint32_t least = exl2__max32(exl2__cuda_exl3_slabs(a, rate, most), EXL2K_EXL3_ONE_LEAST);
+    uint32_t bytes = least + EXL2K_EXL3_STASH;
+    a->stash = 4 * (bytes + EXL2__CUDA_EXL3_STATIC + 1024) <= most + 1024;
+    return a->stash ? bytes : least;
 }
 
 /* Whether a product of up to 16 rows, which `a` describes but for its launches, is one of exl3_crowd.cuh, on GPUs that

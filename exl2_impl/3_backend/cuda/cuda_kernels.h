@@ -56,10 +56,12 @@ static inline uint32_t exl2__cuda_module_class(const char *module)
 
 /* Whether a module exists for this architecture. Those with "_wg" in their names (products by warpgroups: wgmma) exist
    for Hopper only. So do products of 16 rows and of large matrices: they need all registers that a thread may have, and
-   only there they are measured and compiled without local memory; and those of 17 to 64 rows of EXL3 ("_crowd"). */
+   only there they are measured and compiled without local memory; and those of one row and of 2 to 64 rows of EXL3
+   ("_one", "_crowd"). */
 static inline bool exl2__cuda_module_exists(const char *module, uint32_t arch)
 {
     bool hopper = strstr(module, "_wg") || strstr(module, "_large") || strstr(module, "_crowd");
+    hopper = hopper || strstr(module, "_one_") || strcmp(module, "exl3_settle.cu") == 0;
     return arch == 90 || !(hopper || strncmp(module, "gemv16", 6) == 0);
 }
 
@@ -95,7 +97,8 @@ static inline bool exl2__cuda_module_exl3(const exl2__cuda_needs *n, const char 
 {
     static const char *const books[] = { "_3inst.cu", "_mcg.cu", "_mul1.cu" };
     bool wg = strstr(module, "_wg_") != NULL, gemm = strstr(module, "_gemm_") != NULL;
-    bool wanted = n->exl3 && (strcmp(module, "exl3_rotate.cu") == 0 || strcmp(module, "exl3_embed.cu") == 0);
+    bool wanted = n->exl3 && (strcmp(module, "exl3_rotate.cu") == 0 || strcmp(module, "exl3_embed.cu") == 0
+                              || strcmp(module, "exl3_settle.cu") == 0);
     bool expert = strncmp(module, "exl3_expert", 11) == 0;
     bool crowd = strstr(module, "_crowd_") != NULL; /* of more than 16 rows */
     if ((n->exl3_wg ? gemm : wg) || (expert && !n->experts) || (crowd && !n->crowd)) {

@@ -109,6 +109,35 @@ static inline uint64_t exl2__cuda_mlp_input(const exl2__cuda_model *m, const exl
     return exl2__cuda_two_orders(m, layer) ? m->b.x2 : m->b.x;
 }
 
+/* Whether the products of the pass have one row, and kernels that write their inputs transform these for EXL3, too. */
+static inline bool exl2__cuda_exl3_turns(const exl2__cuda_model *m)
+{
+    return EXL2__EXL3 && m->pass.row_count == 1 && !m->pass.by_gemm && exl2__cuda_exl3_by_wg(m->gpu)
+           && !exl2__columns_are_cut(&m->columns);
+}
+
+/* Where the transformed row of h lies: behind that of x. */
+static inline uint64_t exl2__cuda_turned_h(const exl2__cuda_model *m)
+{
+    uint64_t blocks = exl2__div_up(m->plan->shape.hidden, EXL2K_EXL3_BLOCK);
+    return m->b.exl3_rotated + EXL2K_EXL3_PARTS * blocks * EXL2K_EXL3_BLOCK * sizeof(uint16_t);
+}
+
+#if EXL2__EXL3
+/* Launches `a` for one row, which is transformed for an EXL3 matrix, too. */
+EXL2__PRIVATE exl2_result exl2__cuda_settle_turned(exl2__cuda_model *m, const exl2k_settle_args *a,
+                                                   const exl2__cuda_exl3 *reader)
+{
+    exl2k_exl3_settle_args both = { .settle = *a, .rotated = m->b.exl3_rotated, .parts = reader->parts };
+    exl2__cuda_grid grid = { .x = 1, .y = 1, .threads = exl2k_settle_threads(a->hidden) };
+    for (uint32_t i = 0; i < reader->parts; i++) {
+        both.suh[i] = reader->part[i].suh;
+    }
+    m->pass.turned_x = both.suh[0];
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_exl3_settle, grid, &both);
+}
+#endif
+
 /* Launches the kernel for `rows` rows. `a` holds branch, post_weight, post_bias, rows_at, samplings, added and out. */
 EXL2__PRIVATE exl2_result exl2__cuda_settle_rows(exl2__cuda_model *m, exl2k_settle_args a, uint32_t rows,
                                                  exl2__cuda_next next)
@@ -132,6 +161,18 @@ EXL2__PRIVATE exl2_result exl2__cuda_settle_rows(exl2__cuda_model *m, exl2k_sett
        copies would delay attention and the block. */
     a.late = 3 * exl2__cuda_residual_ctas(m) <= 2 * m->limits.ctas;
     bool steers = exl2__cuda_steers_few(m);
+    if (m->pass.settled) {
+        m->pass.settled = false;
+        return EXL2_OK;
+    }
+    m->pass.turned_x = 0;
+#if EXL2__EXL3
+    bool one = exl2__cuda_exl3_turns(m) && !a.samplings && !steers && a.out[0] && !a.out[1] && !a.map[0];
+    const exl2__cuda_exl3 *reader = one ? &exl2__cuda_matrix_of(next.readers[0])->exl3 : NULL;
+    if (reader && reader->parts > 0 && s->hidden % EXL2K_EXL3_BLOCK == 0) {
+        return exl2__cuda_settle_turned(m, &a, reader);
+    }
+#endif
     exl2__cuda_kernel kernel = steers ? EXL2__KERNEL_exl2k_settle_steer : EXL2__KERNEL_exl2k_settle;
     return a.branch || a.out[0] || a.added ? exl2__cuda_chain(m, kernel, grid, &a) : EXL2_OK;
 }

@@ -1,0 +1,10 @@
+/* exl3_one_3inst.cu: products of one row with EXL3 matrices of the codebook 3INST, on sm_90 (exl3_args.h).
+   takes: exl3_one.cuh.
+   gives: exl2k_exl3_one_3inst. */
+#include "exl3_one.cuh"
+
+extern "C" __global__ void __launch_bounds__(EXL2K_EXL3_THREADS, EXL2K_EXL3_CTAS8)
+exl2k_exl3_one_3inst(const __grid_constant__ exl2k_exl3_args a)
+{
+    exl2k_exl3_one<EXL2K_EXL3_3INST>(a);
+}
