@@ -60,7 +60,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_ar
     uint32_t splits = m->pass.splits ? m->pass.splits : exl2__cuda_splits(m->pass.longest_context);
     exl2__cuda_grid grid = { .x = exl2__min32(splits, exl2__cuda_splits(a.window)),
                              .y = a.kv_heads * m->b.head_rows, .z = m->pass.row_count, .threads = threads };
-    uint32_t most = grid.z == 1 ? 128u << 10 : codes ? 96u << 10 : 64u << 10; /* several rows: two CTAs on an SM */
+    /* Where half of the SMs are idle, twice as many copies may be in flight before the wait for q, k and v. */
+    bool alone = grid.z == 1 || 2 * grid.x * grid.y * grid.z <= m->gpu->sm_count;
+    uint32_t most = alone ? 128u << 10 : codes ? 96u << 10 : 64u << 10;
     for (a.stages = exl2__min32(most / stage, 8); a.stages > 1; a.stages /= 2) {
         if (a.stages * stage + EXL2__CUDA_DECODE_STATIC <= m->limits.shared_bytes) {
             break;
