@@ -47,7 +47,7 @@
 #define EXL2K_WARPS256 4
 #define EXL2K_CLUSTER_MAX 8u /* largest number of splits that may form a cluster (sm_90 and later) */
 #define EXL2K_SPLIT_EXTRA 4  /* floats after a split's sums: largest score, total, two zeros */
-#define EXL2K_KEPT 8u        /* rows of a sequence whose K and V a CTA of decode keeps: its own and those before it */
+#define EXL2K_KEPT 16u       /* rows of a sequence whose K and V a CTA of decode keeps: its own and those before it */
 #define EXL2K_CODES_GROUPS(dim) (((dim) + 31) / 32)
 /* Bytes between tokens of K or V in shared memory: eight tokens lie in different banks. */
 #define EXL2K_CODES_PITCH(bits, groups) (4 * (bits) * (groups) + 16)

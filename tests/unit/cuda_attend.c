@@ -13,7 +13,7 @@
 #include "../weights_measure.h"
 
 #define CONTEXT 4096u
-#define ROWS 12u
+#define ROWS 20u
 #define LAUNCHES 32u
 
 static const fake_kernel kernels[] = { EXL2__KERNELS(FAKE_KERNEL_ROW) };

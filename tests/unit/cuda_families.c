@@ -624,11 +624,12 @@ static void test_modules(void)
         CHECK(!wanted[EXL2__KERNEL_exl2k_attend_prefill64] && !wanted[EXL2__KERNEL_exl2k_attend_wg128]);
         CHECK(wanted[EXL2__KERNEL_exl2k_attend_wg64] && wanted[EXL2__KERNEL_exl2k_attend_decode64]);
         CHECK(!wanted[EXL2__KERNEL_exl2k_attend_decode_few64]);
-        needs.attend_few = true; /* up to 8 rows */
+        needs.attend_few = true;
+        needs.crowd = false; /* up to 16 rows */
         exl2__cuda_modules_of(&needs, wanted);
         CHECK(wanted[EXL2__KERNEL_exl2k_attend_decode_few64] && !wanted[EXL2__KERNEL_exl2k_attend_decode64]);
         CHECK(!wanted[EXL2__KERNEL_exl2k_attend_decode_few128]);
-        needs.many = true;
+        needs.many = needs.crowd = true;
         exl2__cuda_modules_of(&needs, wanted);
         CHECK(wanted[EXL2__KERNEL_exl2k_attend_decode_few64] && wanted[EXL2__KERNEL_exl2k_attend_decode64]);
         needs.codes = true;

@@ -16,7 +16,7 @@ static inline uint32_t exl2__cuda_splits(uint32_t tokens)
     return (uint32_t)exl2__div_up(tokens, EXL2K_SPLIT_LENGTH(tokens));
 }
 
-#define EXL2__CUDA_DECODE_STATIC 13312u /* upper bound of static shared memory, besides the rings */
+#define EXL2__CUDA_DECODE_STATIC 21504u /* upper bound of static shared memory, besides the rings */
 
 /* The class of head sizes. 0: up to 64, 1: 128, 2: 256. */
 static inline uint32_t exl2__cuda_head_class(uint32_t dim)

@@ -83,7 +83,7 @@ typedef struct exl2__cuda_needs {
     bool by_wg;          /* products of many rows by wgmma, unless the matrices are of other kinds */
     bool attend_wg;      /* attention in prefill by wgmma */
     bool codes;          /* a quantized cache */
-    bool attend_few;     /* attention in decode of up to 8 rows by kernels without norms */
+    bool attend_few;     /* attention in decode of up to 16 rows by kernels without norms */
     bool many, crowd;    /* more than 8, more than 16 rows may decode together */
     bool loras, steers;  /* the model may have adapters, control vectors */
     bool tower;          /* the model has a tower for pictures */
@@ -181,7 +181,7 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     }
     if (strncmp(module, "attend_decode", 13) == 0) {
         bool few = strncmp(module, "attend_decode_few", 17) == 0;
-        return only == n->head_class && !n->codes && (few ? n->attend_few : !n->attend_few || n->many);
+        return only == n->head_class && !n->codes && (few ? n->attend_few : !n->attend_few || n->crowd);
     }
     if (codes && !n->codes) {
         return false;
