@@ -133,7 +133,8 @@ typedef struct exl2k_attend_args {
     exl2k_u64 inbox;                /* 0: one row, which has none */
     exl2k_u64 all_out, all_map;     /* out, map of the outputs of all GPUs */
     exl2k_u64 stop;                 /* as in exl2k_peers */
-    exl2k_u32 all_columns, first_column, own_columns, unused2;
+    exl2k_u32 all_columns, first_column, own_columns;
+    exl2k_u32 out_gap;              /* decode: bytes between 32 outputs of a row and its next 32: tiles of gemv_args.h */
 } exl2k_attend_args;
 
 /* exl2k_attend_turn: grid (rows, heads + kv_heads), block EXL2K_TURN_THREADS. Rotates q and k in place, before attention

@@ -49,7 +49,7 @@ EXL2K_FN void exl2k_load_out_indices(const exl2k_decode &d, const exl2k_attend_a
 
 EXL2K_FN void exl2k_store_out(const exl2k_decode &d, const exl2k_attend_args &a, u32 index, f32 value)
 {
-    u64 at = a.out + ((u64)d.row * a.out_pitch + index) * 2;
+    u64 at = a.out + ((u64)d.row * a.out_pitch + index) * 2 + index / 32 * a.out_gap;
     u32 half = exl2k_f32_to_f16(exl2k_clamp_f16(value));
     exl2k_store_u16(at, half);
     if (!a.inbox) {

@@ -18,9 +18,9 @@ typedef struct launched {
     char function[32];
     unsigned grid[3];
     exl2k_settle_args settle; /* of exl2k_settle */
-    uint64_t x, out;          /* of products, of exl2k_norm and exl2k_wg_order */
+    uint64_t x, out;          /* of products, of exl2k_norm and exl2k_wg_order; out of attention of sampled rows */
     uint32_t kind;
-    uint32_t x_pitch, x_step, out_pitch, out_step; /* of products of few rows */
+    uint32_t x_pitch, x_step, out_pitch, out_step; /* of products of few rows; out_* of attention */
     uint32_t tile_rows;       /* of inputs or results that are tiles; 0: there are none */
     uint64_t partial;         /* where products by GEMM may put sums of splits */
     uint64_t rows_at;         /* of products */
@@ -67,6 +67,12 @@ static void run(const char *function, const void *arguments, const unsigned grid
         l->x = a->from;
         l->out = a->to;
         l->tile_rows = a->rows;
+    } else if (strncmp(function, "exl2k_attend_decode", 19) == 0 || strncmp(function, "exl2k_attend_codes", 18) == 0) {
+        const exl2k_attend_args *a = (const exl2k_attend_args *)arguments;
+        l->out = a->out;
+        l->kind = EXL2K_GEMV_ACT; /* writes what a product reads */
+        l->out_pitch = a->out_pitch;
+        l->out_step = a->out_gap + EXL2K_STEP;
     }
     launch_count++;
 }
@@ -324,8 +330,8 @@ static void check_tiles(synth_model *m, const pass *p, const synth_shape *shape)
     CHECK(!many || count_of("exl2k_attend_permute") == 0);
 }
 
-/* Products of few rows read tiles where the last product that wrote there has written the same tiles, and only
-   there. */
+/* Products of few rows read tiles where the last product that wrote there, or attention, has written the same tiles, and
+   only there. */
 static void check_few_tiles(synth_model *m, const synth_shape *shape, uint32_t rows)
 {
     static made_step made;
@@ -339,7 +345,7 @@ static void check_few_tiles(synth_model *m, const synth_shape *shape, uint32_t r
     for (uint32_t i = 0; i < launch_count; i++) {
         const launched *l = &launches[i], *writer = NULL;
         for (uint32_t k = 0; k < i && l->x_step; k++) {
-            bool writes = launches[k].x_step && launches[k].kind != EXL2K_GEMV_STORE && launches[k].out == l->x;
+            bool writes = launches[k].out_step && launches[k].kind != EXL2K_GEMV_STORE && launches[k].out == l->x;
             writer = writes ? &launches[k] : writer;
         }
         if (l->x_step > EXL2K_STEP || (writer && folds)) {
@@ -348,7 +354,7 @@ static void check_few_tiles(synth_model *m, const synth_shape *shape, uint32_t r
         CHECK(l->x_step <= EXL2K_STEP || (l->x_step == EXL2K_STEP * lanes && l->x_pitch == EXL2K_STEP / 2));
         tiled += l->x_step > EXL2K_STEP;
     }
-    CHECK_INT(tiled, lanes ? 3 * shape->layers - 1 : 0); /* all but out's and the first q, k, v's */
+    CHECK_INT(tiled, lanes ? 4 * shape->layers - 1 : 0); /* all but the first q, k, v's */
 }
 
 /* 17 sampled rows that all want logits: the head is one product, too, whose inputs are tiles. It has no splits, as

@@ -252,6 +252,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__
                             .window = exl2__min32(layer->window, EXL2K_WINDOW_MAX), .early = 1,
                             .expanded = m->b.expanded, .key_bits = exl2__cuda_key_bits(m->plan->kv),
                             .value_bits = exl2__cuda_value_bits(m->plan->kv) };
+    if (exl2__cuda_attends_in_few_tiles(m)) {
+        a.out_pitch = EXL2K_STEP / 2;
+        a.out_gap = EXL2K_STEP * (exl2__cuda_tile_rows(m) - 1);
+    }
     if (exl2__cuda_gives_attended(m)) {
         exl2__cuda_give_attended(m, layer, first, &a);
     }

@@ -52,7 +52,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_residual(exl2__cuda_model *m, exl2__operand
         a.added = 0;
         EXL2__TRY(exl2__cuda_steer_layer(m, of.layer));
     }
-    if (x == m->b.h) { /* not what attention has written */
+    if (x == m->b.h || exl2__cuda_attends_in_few_tiles(m)) {
         exl2__cuda_tiled(m, &a.x_pitch, &a.x_step);
     }
     if (next != m->plan->head) { /* whose rows are chosen */

@@ -187,6 +187,12 @@ EXL2__PRIVATE void exl2__cuda_tiled(const exl2__cuda_model *m, exl2k_u32 *pitch,
     }
 }
 
+/* Whether attention of this pass writes such tiles, too: unless several GPUs put its outputs in order. */
+static inline bool exl2__cuda_attends_in_few_tiles(const exl2__cuda_model *m)
+{
+    return exl2__cuda_tile_rows(m) > 0 && !exl2__columns_are_cut(&m->plan->columns);
+}
+
 /* Fills in what `a` lacks but for rows and shared memory. */
 EXL2__PRIVATE void exl2__cuda_product_fill(const exl2__cuda_model *m, const exl2__cuda_matrix *w, exl2__cuda_kind kind,
                                            exl2k_gemv_args *a)
