@@ -52,8 +52,8 @@
 
 template <u32 M> EXL2K_FN constexpr u32 exl2k_partial_bytes(void) { return M * 64; }
 
-/* Number of partial sums of a strip. The last one is what adapters add. */
-EXL2K_FN u32 exl2k_partials(const exl2k_matrix &m) { return m.slices + m.rest + EXL2K_LORA; }
+/* Number of partial sums of a strip. The last one is what adapters add, if they do. */
+EXL2K_FN u32 exl2k_partials(const exl2k_matrix &m) { return m.slices + m.rest + (EXL2K_LORA ? m.adapted : 0); }
 
 /* Many rows: offset of a lane's sums. In this order of lanes, what a warp adds up at a time, 16 columns of two rows, lies
    in 32 banks. */
@@ -309,6 +309,9 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_role &role,
 
 /* ---- the kernel ---- */
 
+/* 1: eight rows: the role of a warp and its block are computed again after the block's chunks. */
+#define EXL2K_AGAIN (EXL2K_LARGE || (EXL2K_LORA && __CUDA_ARCH__ < 1200))
+
 #if EXL2K_LORA
 #define EXL2K_GEMV_ARGS exl2k_lora_gemv_args
 #elif EXL2K_PEERS
@@ -329,7 +332,7 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const EXL2K_GEMV_ARGS &all)
     exl2k_role role = exl2k_role_of_warp<M>(a);
     u32 shared = exl2k_shared(exl2k_dynamic);
 #if EXL2K_LORA
-    if (blockIdx.x < EXL2K_LORA_CTAS) {
+    if (blockIdx.x < a.ctas_before) {
         exl2k_lora_shrink<M>(all, shared);
         return;
     }
@@ -341,9 +344,6 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const EXL2K_GEMV_ARGS &all)
     /* Fill the ring with weights and find the first task, while preceding kernels may still run. */
     exl2k_span block = exl2k_block_at<M>(a, exl2k_strips_of_cta<M>(a).begin);
     exl2k_run run = exl2k_run_first(a, role, block);
-#if EXL2K_LORA
-    exl2k_lora_copy(all, small + exl2k_lora_behind<M>());
-#endif
     exl2k_stream s = exl2k_stream_open<M>(a, role, run, shared, small);
     exl2k_work work = exl2k_work_first<M>(a, role, run, block, sums);
     u32 kept_at = small - shared + exl2k_small_kept<M>() + role.warp * (u32)sizeof(exl2k_kept);
@@ -354,11 +354,11 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const EXL2K_GEMV_ARGS &all)
         exl2k_kept_load(kept, a, work.run.part, work.chunk);
     }
 #if EXL2K_LORA
-#if EXL2K_BULK
-    exl2k_copy_commit();
-    exl2k_copy_wait<0>();
-#endif
-    __syncthreads();
+    if (a.matrix.adapted) {
+        exl2k_lora_copy(all, small + exl2k_lora_behind<M>());
+        __syncthreads();
+        exl2k_lora_copied(small + exl2k_lora_behind<M>());
+    }
 #endif
     /* From here on, memory that preceding kernels write can be read. */
     exl2k_dependency_release();
@@ -379,7 +379,9 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const EXL2K_GEMV_ARGS &all)
     exl2k_out out = exl2k_out_open<M>(a, block, small + (M == 16 ? 0 : 1024));
     exl2k_out_begin<M>(out, a);
 #if EXL2K_LORA
-    exl2k_lora_begin(all, small + exl2k_lora_behind<M>());
+    if (a.matrix.adapted) {
+        exl2k_lora_begin(all, small + exl2k_lora_behind<M>());
+    }
 #endif
     exl2k_out_read<M>(out, a, block);
     /* With 8 rows each lane reads the inputs of row lane / 4; rows beyond the last repeat the last row. */
@@ -397,13 +399,15 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const EXL2K_GEMV_ARGS &all)
             sums = kept->all_sums;
         } else {
             exl2k_gemv_block<M>(a, role, s, work, next_input, block, sums, x, starts);
-            if (EXL2K_LARGE && M == 8) { /* computed again, as registers are scarce */
+            if (EXL2K_AGAIN && M == 8) { /* computed again, as registers are scarce */
                 role = exl2k_role_of_warp<16>(a);
                 block = exl2k_block_at<16>(a, block.begin);
             }
         }
 #if EXL2K_LORA
-        exl2k_lora_expand<M>(all, block, sums, out.rows, out.small - 1024 + exl2k_lora_behind<M>());
+        if (a.matrix.adapted) {
+            exl2k_lora_expand<M>(all, block, sums, out.rows, out.small - 1024 + exl2k_lora_behind<M>());
+        }
 #endif
         exl2k_out_sum_slots<M>(out, a);
         __syncthreads();
@@ -414,10 +418,15 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const EXL2K_GEMV_ARGS &all)
         } else {
             exl2k_out_block<M>(out, a, block, sums);
             /* Prepare the next block once all threads have read the partial sums. */
-            block = exl2k_block_at<M>(a, block.end);
+            block = exl2k_block_at<EXL2K_LORA && EXL2K_AGAIN && M == 8 ? 16 : M>(a, block.end);
             if (block.begin >= block.end) {
                 break;
             }
+#if EXL2K_LORA
+            if (a.matrix.adapted) {
+                exl2k_lora_again(out.small - 1024 + exl2k_lora_behind<M>());
+            }
+#endif
             __syncthreads();
             exl2k_out_constants<M>(out, a, block);
             exl2k_out_read<M>(out, a, block);

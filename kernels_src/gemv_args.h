@@ -74,6 +74,7 @@ typedef struct exl2k_gemv_args {
     exl2k_u32 strips_per_cta, ctas_with_more; /* strips (or pairs) of each CTA; number of CTAs that have one more */
     exl2k_u32 slices_inverse; /* 256 / slices + 1 */
     exl2k_u32 groups_inverse; /* 65536 / (16 / slices) + 1 */
+    exl2k_u32 ctas_before;    /* CTAs of the launch that come before those with strips (lora_args.h) */
     exl2k_u64 added;          /* residual, of kernels with EXL2K_STEER: f32 [rows, residual_pitch] that is added to r
                                  first (steer_args.h); 0: nothing */
 } exl2k_gemv_args;

@@ -573,7 +573,7 @@ template <u32 M> EXL2K_FN void exl2k_out_close(const exl2k_out &o, const exl2k_g
 {
     if (!EXL2K_PEERS && a.kind == EXL2K_GEMV_RESIDUAL && exl2k_thread<M>() < M && exl2k_thread<M>() < o.rows
         && exl2k_out_wanted(a)) {
-        exl2k_store_f32(a.sums_out + ((u64)exl2k_thread<M>() * EXL2K_SLOTS_MAX + exl2k_cta<M>()) * 4,
+        exl2k_store_f32(a.sums_out + ((u64)exl2k_thread<M>() * EXL2K_SLOTS_MAX + exl2k_cta<M>(a)) * 4,
                         exl2k_shared_load_f32(o.small + exl2k_small_total<M>() + exl2k_thread<M>() * 4));
     }
 #if EXL2K_PEERS

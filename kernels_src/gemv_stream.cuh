@@ -41,18 +41,18 @@ template <u32 M> EXL2K_FN u32 exl2k_thread(void)
 
 template <u32 M> EXL2K_FN u32 exl2k_lane(void) { return exl2k_thread<M>() % EXL2K_WARP; }
 
-template <u32 M> EXL2K_FN u32 exl2k_cta(void)
+template <u32 M> EXL2K_FN u32 exl2k_cta(const exl2k_gemv_args &a)
 {
     u32 cta = blockIdx.x;
     if (M == 16) {
         asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(cta));
     }
-    return cta - (EXL2K_LORA ? EXL2K_LORA_CTAS : 0);
+    return cta - (EXL2K_LORA ? a.ctas_before : 0);
 }
 
 template <u32 M> EXL2K_FN exl2k_span exl2k_strips_of_cta(const exl2k_gemv_args &a)
 {
-    u32 c = exl2k_cta<M>(), begin = c * a.strips_per_cta + exl2k_min(c, a.ctas_with_more);
+    u32 c = exl2k_cta<M>(a), begin = c * a.strips_per_cta + exl2k_min(c, a.ctas_with_more);
     u32 end = begin + a.strips_per_cta + (c < a.ctas_with_more);
     return exl2k_span{ begin, end };
 }

@@ -13,15 +13,19 @@
 #define EXL2K_LORA_ADAPTERS 64 /* of all rows of such a pass */
 #define EXL2K_LORA_CTAS 4      /* that compute t: the first ones of a launch */
 #define EXL2K_LORA_TILE 16     /* values of t that a CTA computes at a time */
-/* Shared memory of a CTA: exl2k_lora_row [rows], 16 bytes for each warp, then the first half of exl2k_lora_matrix [slots,
-   parts]. A CTA that computes t has all of exl2k_lora_matrix [adapters, parts], and in place of rings two buffers of sums
-   [16 warps, EXL2K_LORA_TILE, rows]. */
-#define EXL2K_LORA_TURN_AT (EXL2K_LORA_ROWS * 16)
-#define EXL2K_LORA_ENTRY_AT (EXL2K_LORA_TURN_AT + EXL2K_GEMV_WARPS * 16)
+/* Shared memory of a CTA: the beginning of exl2k_lora_pass, 16 bytes for each warp, a barrier and the next strip without
+   B t, then the first half of exl2k_lora_matrix [slots, parts]. A CTA that computes t has two buffers of sums [16 warps,
+   EXL2K_LORA_TILE, rows] in place of rings, and all of exl2k_lora_matrix [slots, parts]. */
+#define EXL2K_LORA_HEAD_BYTES (16 + 2 * EXL2K_LORA_ADAPTERS)
+#define EXL2K_LORA_TURN_AT EXL2K_LORA_HEAD_BYTES
+#define EXL2K_LORA_BARRIER_AT (EXL2K_LORA_TURN_AT + EXL2K_GEMV_WARPS * 16)
+#define EXL2K_LORA_NEXT_AT (EXL2K_LORA_BARRIER_AT + 8)
+#define EXL2K_LORA_ENTRY_AT (EXL2K_LORA_BARRIER_AT + 16)
 #define EXL2K_LORA_SMALL_BYTES(slots) (EXL2K_LORA_ENTRY_AT + (slots) * EXL2K_LORA_PARTS * 16)
-#define EXL2K_LORA_SUMS_AT (EXL2K_LORA_ENTRY_AT + EXL2K_LORA_ADAPTERS * EXL2K_LORA_PARTS * 32)
 #define EXL2K_LORA_SUMS_BYTES (EXL2K_GEMV_WARPS * EXL2K_LORA_TILE * EXL2K_LORA_ROWS * 4)
-#define EXL2K_LORA_SHRINK_BYTES (EXL2K_LORA_SUMS_AT + 2 * EXL2K_LORA_SUMS_BYTES)
+#define EXL2K_LORA_SUMS_AT EXL2K_LORA_BARRIER_AT
+#define EXL2K_LORA_TABLE_AT (EXL2K_LORA_SUMS_AT + 2 * EXL2K_LORA_SUMS_BYTES)
+#define EXL2K_LORA_SHRINK_BYTES(slots) (EXL2K_LORA_TABLE_AT + (slots) * EXL2K_LORA_PARTS * 32)
 
 /* What an adapter adds to one part of a matrix; as exl2__lora_matrix (2_graph/lora.h). */
 typedef struct exl2k_lora_matrix {
@@ -31,18 +35,12 @@ typedef struct exl2k_lora_matrix {
     exl2k_u32 shares, unused;
 } exl2k_lora_matrix;
 
-/* The adapters of a row, in the order of their sums: their slots. */
-typedef struct exl2k_lora_row {
-    exl2k_u32 count;
-    exl2k_u8 slots[EXL2K_LORA_USES];
-    exl2k_u32 unused;
-} exl2k_lora_row;
-
-/* An adapter that passes use has a slot, which holds its table. */
+/* An adapter that passes use has a slot, which holds its table. The adapters of a pass lie in the order in which each row
+   adds up what its own ones add. */
 typedef struct exl2k_lora_pass {
     exl2k_u32 count, unused[3];           /* adapters of the pass */
-    exl2k_lora_row rows[EXL2K_LORA_ROWS];
     exl2k_u8 slots[EXL2K_LORA_ADAPTERS];  /* [count] their slots */
+    exl2k_u8 users[EXL2K_LORA_ADAPTERS];  /* [count] bit i: row i has the adapter */
     exl2k_f32 scale[EXL2K_LORA_ADAPTERS][EXL2K_LORA_ROWS]; /* [count] of each for each row */
 } exl2k_lora_pass;
 

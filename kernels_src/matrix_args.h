@@ -84,7 +84,7 @@ typedef struct exl2k_matrix {
     exl2k_u32 rows;          /* packed rows that hold real inputs */
     exl2k_u32 widths;        /* bit EXL2K_Wn: chunks of this width occur */
     exl2k_u32 second, third; /* `first` of part[1] and part[2]; ~0 if interleaved or absent */
-    exl2k_u32 unused;
+    exl2k_u32 adapted;       /* 1: the launch adds what adapters add (lora_args.h) */
 } exl2k_matrix;
 
 #endif

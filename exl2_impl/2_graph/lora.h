@@ -21,6 +21,7 @@
 #include "../0_base/half.h"
 
 #define EXL2__LORA_PARTS 9u  /* of a layer, without experts: q, k, v, out, gate, up, down, router, its second part */
+#define EXL2__LORA_OUT 3u    /* the place of out */
 #define EXL2__LORA_ROUTER 7u /* the place of the router */
 #define EXL2__LORA_EXPERT_PARTS 3u /* of an expert: gate, up, down */
 
@@ -38,6 +39,7 @@ typedef struct exl2__lora_store {
     const exl2__lora_matrix *matrices; /* [layers, places] */
     uint32_t places, rank_max;
     bool experts;    /* it adds to routers, or to experts by number */
+    bool narrow;     /* it adds to q, k and v alone */
     uint64_t device[EXL2_DEVICES_MAX]; /* where backends have memory of their own: the address of the same table in
                                           that of each span (span.h) */
 } exl2__lora_store;

@@ -377,8 +377,10 @@ static inline exl2__lora_store exl2__lora_load_store(const exl2__lora_loader *l)
 {
     exl2__lora_store store = { .matrices = l->memory.table, .places = exl2__lora_places(l->config->experts.count),
                                .rank_max = l->files.rank_max };
+    store.narrow = true;
     for (uint32_t i = 0; i < l->config->layers * store.places; i++) {
         store.experts = store.experts || (i % store.places >= EXL2__LORA_ROUTER && store.matrices[i].rank > 0);
+        store.narrow = store.narrow && (i % store.places < EXL2__LORA_OUT || store.matrices[i].rank == 0);
     }
     for (uint32_t i = 0; i < l->spans->count && exl2__backend_has_memory(l->backend); i++) {
         store.device[i] = l->memory.block[i] + l->next[i];

@@ -63,10 +63,15 @@ static void check_fused(const exl2k_lora_gemv_args *a)
     uint32_t uses = 0, scaled = 0;
     fused++;
     CHECK(pass && pass->count >= 1 && pass->count <= a->slots);
-    for (uint32_t row = 0; pass && row < EXL2K_LORA_ROWS; row++) {
-        uses += pass->rows[row].count;
-        for (uint32_t i = 0; i < pass->rows[row].count; i++) {
-            check_slot(a->tables, a->table, a->place, a->gemv.matrix.parts, a->in, pass->rows[row].slots[i]);
+    for (uint32_t i = 0; pass && i < pass->count; i++) {
+        check_slot(a->tables, a->table, a->place, a->gemv.matrix.parts, a->in, pass->slots[i]);
+        for (uint32_t row = 0; row < EXL2K_LORA_ROWS; row++) {
+            uses += pass->users[i] >> row & 1;
+        }
+        uint64_t at = a->tables + ((uint64_t)pass->slots[i] * a->table + a->place) * sizeof(exl2k_lora_matrix);
+        const exl2k_lora_matrix *of = fake_memory(at, a->gemv.matrix.parts * sizeof *of);
+        for (uint32_t part = 0; of && part < a->gemv.matrix.parts; part++) {
+            CHECK(a->gemv.matrix.adapted || of[part].rank == 0);
         }
     }
     for (uint32_t i = 0; pass && i < pass->count * EXL2K_LORA_ROWS; i++) {

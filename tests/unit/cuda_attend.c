@@ -214,7 +214,7 @@ static void test_windows(void)
         CHECK_INT(l->grid[0], cases[i].splits);
         CHECK_INT(l->attend.window, exl2__min32(cases[i].window, EXL2K_WINDOW_MAX));
         /* A graph has its class of splits, or fewer. */
-        model()->pass = exl2__cuda_pass_captured(model(), 1, false, false);
+        model()->pass = exl2__cuda_pass_captured(model(), 1, 0);
         model()->pass.splits = EXL2K_SPLITS_MAX;
         attend();
         CHECK_INT(launched("exl2k_attend_decode")->grid[0], exl2__cuda_splits(cases[i].window));

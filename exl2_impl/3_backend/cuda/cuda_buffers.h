@@ -134,6 +134,7 @@ typedef struct exl2__cuda_pass {
     bool decodes;        /* as exl2__step.decodes: the head reads all rows */
     bool adapted;        /* rows have adapters (cuda_lora.h), */
     bool apart;          /* and what these add to a product is computed by kernels of their own, */
+    bool narrow;         /* or they add to q, k and v alone, */
     bool experts;        /* or they add to experts, too: such a pass is never captured */
     bool steered;        /* rows have control vectors (cuda_steer.h) */
     bool turned;         /* angles of some rows are not those of their places: exl2k_attend_turn rotates q and k */
@@ -186,10 +187,16 @@ static inline uint32_t exl2__cuda_graph_rows(const exl2__plan *p)
     return exl2__cuda_class_rows(p, exl2__cuda_row_class(rows));
 }
 
-/* Passes without and with adapters, each without and with control vectors, have graphs of their own. */
-#define EXL2__CUDA_GRAPH_KINDS 4u
+/* Kinds of graphs: of passes without adapters, with adapters, and with such that add to q, k and v alone; then the same
+   with control vectors. */
+enum { EXL2__CUDA_GRAPH_PLAIN, EXL2__CUDA_GRAPH_ADAPTED, EXL2__CUDA_GRAPH_NARROW, EXL2__CUDA_GRAPH_STEERED };
+#define EXL2__CUDA_GRAPH_KINDS (2u * EXL2__CUDA_GRAPH_STEERED)
 
-static inline uint32_t exl2__cuda_graph_kind(bool adapted, bool steered) { return adapted + 2u * steered; }
+static inline uint32_t exl2__cuda_graph_kind(const exl2__cuda_pass *pass)
+{
+    uint32_t kind = pass->narrow ? EXL2__CUDA_GRAPH_NARROW : pass->adapted ? EXL2__CUDA_GRAPH_ADAPTED : 0;
+    return kind + (pass->steered ? EXL2__CUDA_GRAPH_STEERED : 0);
+}
 
 /* Graphs of passes that decode, by their class of rows. */
 typedef struct exl2__cuda_graphs {

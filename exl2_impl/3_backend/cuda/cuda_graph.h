@@ -174,12 +174,12 @@ EXL2__PRIVATE void exl2__cuda_graphs_close(exl2__cuda_model *m)
 }
 
 /* Captures all graphs of a class of passes. */
-EXL2__PRIVATE exl2_result exl2__cuda_graphs_of(exl2__cuda_model *m, uint32_t rows, bool adapted, bool steered)
+EXL2__PRIVATE exl2_result exl2__cuda_graphs_of(exl2__cuda_model *m, uint32_t rows, uint32_t kind)
 {
-    exl2__cuda_graphs *g = &m->graphs[exl2__cuda_graph_kind(adapted, steered)];
+    exl2__cuda_graphs *g = &m->graphs[kind];
     void *memory;
     uint32_t most = exl2__cuda_split_class(exl2__cuda_splits(m->plan->context_max));
-    m->pass = exl2__cuda_pass_captured(m, exl2__cuda_class_rows(m->plan, rows), adapted, steered);
+    m->pass = exl2__cuda_pass_captured(m, exl2__cuda_class_rows(m->plan, rows), kind);
     uint32_t layers = exl2__cuda_layer_units(m), units = layers + m->head_units;
     bool in_one = !m->pass.by_gemm && m->plan->host_mlps == 0;
     EXL2__TRY(exl2__alloc(m->c, units * sizeof *g->unit[rows], 16, EXL2_MEM_GENERAL, &memory));
@@ -204,12 +204,13 @@ EXL2__PRIVATE exl2_result exl2__cuda_graphs_of(exl2__cuda_model *m, uint32_t row
 
 EXL2__PRIVATE exl2_result exl2__cuda_graphs_open(exl2__cuda_model *m)
 {
-    for (uint32_t steered = 0; steered < 1 + (m->plan->steer_max > 0); steered++) {
-        for (uint32_t rows = 0; rows <= exl2__cuda_row_class(exl2__cuda_graph_rows(m->plan)); rows++) {
-            EXL2__TRY(exl2__cuda_graphs_of(m, rows, false, steered));
-        }
-        for (uint32_t rows = 0; rows < exl2__cuda_lora_classes(m->plan); rows++) {
-            EXL2__TRY(exl2__cuda_graphs_of(m, rows, true, steered));
+    for (uint32_t kind = 0; kind < (m->plan->steer_max ? 2 : 1) * EXL2__CUDA_GRAPH_STEERED; kind++) {
+        uint32_t adapted = kind % EXL2__CUDA_GRAPH_STEERED;
+        uint32_t classes = adapted == 0 ? exl2__cuda_row_class(exl2__cuda_graph_rows(m->plan)) + 1 :
+                           adapted == EXL2__CUDA_GRAPH_NARROW && m->plan->shape.exl3 ? 0 :
+                           exl2__cuda_lora_classes(m->plan);
+        for (uint32_t rows = 0; rows < classes; rows++) {
+            EXL2__TRY(exl2__cuda_graphs_of(m, rows, kind));
         }
     }
     return EXL2_OK;
@@ -219,7 +220,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_graphs_open(exl2__cuda_model *m)
    one. */
 EXL2__PRIVATE exl2_result exl2__cuda_queue_graphs(exl2__cuda_model *m, uint32_t begin, uint32_t end)
 {
-    const exl2__cuda_graphs *g = &m->graphs[exl2__cuda_graph_kind(m->pass.adapted, m->pass.steered)];
+    const exl2__cuda_graphs *g = &m->graphs[exl2__cuda_graph_kind(&m->pass)];
     uint32_t rows = exl2__cuda_row_class(m->pass.row_count);
     uint32_t splits = exl2__cuda_split_class(exl2__cuda_splits(m->pass.longest_context));
     uint32_t units = g->units[rows], layers = units - m->head_units, first = exl2__cuda_host_first(m, layers);

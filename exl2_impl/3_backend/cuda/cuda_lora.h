@@ -7,7 +7,9 @@
    Rows with adapters have passes of their own, so adapters change nothing in passes without them. Rows of sampled
    tokens, at most EXL2__CUDA_LORA_ROWS in a pass, run by the products of few rows. Such a product computes what
    adapters add in its own launch (kernels_src/gemv_lora.cuh), whether its matrix has adapters or not: which adapters a
-   pass has, and what they add to, is data in device memory. So captured graphs serve all adapters.
+   pass has, and what they add to, is data in device memory. So captured graphs serve all adapters. If none of the
+   pass's adapters adds to anything but q, k and v, as is usual, the other products of the pass add nothing: such
+   passes (`narrow`) have graphs of their own. A row has the same bits in both kinds: products have the same CTAs.
 
    Rows of prompts run by GEMM. t = factor A x is a kernel before the base's product. By wgmma the product adds B t to
    its sums (kernels_src/gemm_wg_lora.cuh), so nothing else is stored. Without wgmma B t is added after the product,
@@ -63,14 +65,17 @@ EXL2__PRIVATE exl2_result exl2__cuda_lora_product(exl2__cuda_model *m, exl2__ope
         .epoch = 1 + of.layer->index * EXL2__LORA_PARTS + place
     };
     exl2__cuda_product_fill(m, w, kind, a);
+    a->matrix.adapted = !m->pass.narrow || of.role == EXL2__ROLE_QKV;
+    a->ctas_before = a->matrix.adapted * EXL2K_LORA_CTAS;
     uint32_t ctas = exl2__cuda_product_ctas(m, a->matrix.strips >> a->matrix.interleaved);
+    uint32_t slots = a->matrix.adapted ? l.slots : 0;
     EXL2__ASSERT(rows <= EXL2__CUDA_LORA_ROWS);
     for (uint32_t done = 0; done < rows; done += a->rows) {
         uint32_t lanes = rows == 1 ? 1 : 8, budget = m->limits.shared_bytes;
-        uint32_t shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, budget, l.slots, w->affine);
+        uint32_t shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, budget, slots, w->affine);
         if (shared == 0 && lanes == 8) { /* one row needs less */
             lanes = 1;
-            shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, budget, l.slots, w->affine);
+            shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, budget, slots, w->affine);
         }
         if (shared == 0) {
             return exl2__cuda_too_few_shared(m);
@@ -79,7 +84,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_lora_product(exl2__cuda_model *m, exl2__ope
         a->before = l.row = done;
         l.x = x + (uint64_t)done * a->x_pitch * sizeof(uint16_t);
         l.gemv = *a;
-        exl2__cuda_grid grid = { .x = ctas + EXL2K_LORA_CTAS, .y = 1, .threads = EXL2K_GEMV_THREADS,
+        exl2__cuda_grid grid = { .x = ctas + a->ctas_before, .y = 1, .threads = EXL2K_GEMV_THREADS,
                                  .shared_bytes = shared };
         EXL2__TRY(exl2__cuda_chain(m, kernel[lanes == 8], grid, &l));
         exl2__cuda_product_next(a, kind, a->rows);

@@ -381,7 +381,7 @@ static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk
     a->slot_strips = rings[best].slot_strips;
     a->block = (uint32_t)exl2__div_up(own, exl2__div_up(own, room));
     uint32_t needed = taken + a->block * strip;
-    return slots ? exl2__max32(needed, EXL2K_LORA_SHRINK_BYTES) : needed;
+    return slots ? exl2__max32(needed, EXL2K_LORA_SHRINK_BYTES(slots)) : needed;
 }
 
 #endif

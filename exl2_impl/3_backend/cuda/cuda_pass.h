@@ -212,23 +212,38 @@ EXL2__PRIVATE exl2_result exl2__cuda_lora_take(exl2__cuda_model *m)
     return EXL2_OK;
 }
 
-/* Fills in the sets of adapters of the step's rows. */
+/* Fills in the adapters of the step's rows, in the order of their ids. */
 EXL2__PRIVATE void exl2__cuda_fill_loras(const exl2__cuda_model *m, exl2k_lora_pass *pass)
 {
     const exl2__step *step = m->step;
+    const exl2__lora_use *uses[EXL2K_LORA_ADAPTERS];
     memset(pass, 0, sizeof *pass);
-    for (uint32_t i = 0; i < step->row_count; i++) {
-        const exl2__lora_set *set = step->row_loras[i] ? &step->lora_sets[step->row_loras[i] - 1] : NULL;
-        for (uint32_t u = 0; set && u < set->count; u++) {
-            uint32_t slot = exl2__cuda_lora_slot(m, &set->uses[u]), adapter = 0;
-            while (adapter < pass->count && pass->slots[adapter] != slot) {
-                adapter++;
+    for (uint32_t i = 0; i < step->lora_set_count; i++) {
+        const exl2__lora_set *set = &step->lora_sets[i];
+        for (uint32_t u = 0; u < set->count; u++) {
+            uint32_t at = pass->count;
+            while (at > 0 && uses[at - 1]->id > set->uses[u].id) {
+                at--;
             }
-            EXL2__ASSERT(adapter < EXL2K_LORA_ADAPTERS);
-            pass->count = exl2__max32(pass->count, adapter + 1);
-            pass->slots[adapter] = (exl2k_u8)slot;
-            pass->scale[adapter][i] = set->uses[u].scale;
-            pass->rows[i].slots[pass->rows[i].count++] = (exl2k_u8)slot;
+            if (at > 0 && uses[at - 1]->id == set->uses[u].id) {
+                continue;
+            }
+            EXL2__ASSERT(pass->count < EXL2K_LORA_ADAPTERS);
+            memmove(&uses[at + 1], &uses[at], (pass->count - at) * sizeof *uses);
+            uses[at] = &set->uses[u];
+            pass->count++;
+        }
+    }
+    for (uint32_t k = 0; k < pass->count; k++) {
+        pass->slots[k] = (exl2k_u8)exl2__cuda_lora_slot(m, uses[k]);
+        for (uint32_t i = 0; i < step->row_count; i++) {
+            const exl2__lora_set *set = step->row_loras[i] ? &step->lora_sets[step->row_loras[i] - 1] : NULL;
+            for (uint32_t u = 0; set && u < set->count; u++) {
+                if (set->uses[u].id == uses[k]->id) {
+                    pass->scale[k][i] = set->uses[u].scale;
+                    pass->users[k] |= (exl2k_u8)(1u << i);
+                }
+            }
         }
     }
 }
@@ -403,12 +418,13 @@ static inline void exl2__cuda_pass_products(const exl2__cuda_model *m, exl2__cud
 
 /* What launches of a captured pass of `rows` rows, those of its class, need to know; nothing of it comes from a
    step. */
-EXL2__PRIVATE exl2__cuda_pass exl2__cuda_pass_captured(const exl2__cuda_model *m, uint32_t rows, bool adapted,
-                                                       bool steered)
+EXL2__PRIVATE exl2__cuda_pass exl2__cuda_pass_captured(const exl2__cuda_model *m, uint32_t rows, uint32_t kind)
 {
     static const exl2__step none = { 0 };
-    exl2__cuda_pass pass = { .row_count = rows, .captured = true, .decodes = true, .adapted = adapted,
-                             .apart = adapted && m->plan->shape.exl3, .steered = steered,
+    uint32_t adapted = kind % EXL2__CUDA_GRAPH_STEERED;
+    exl2__cuda_pass pass = { .row_count = rows, .captured = true, .decodes = true, .adapted = adapted > 0,
+                             .apart = adapted && m->plan->shape.exl3, .narrow = adapted == EXL2__CUDA_GRAPH_NARROW,
+                             .steered = kind >= EXL2__CUDA_GRAPH_STEERED,
                              .parts = m->plan->window_pages > 0 };
     exl2__cuda_pass_offsets at = exl2__cuda_pass_offsets_of(&pass, &none, 1, 0);
     pass.groups = m->b.data + at.groups;
@@ -496,6 +512,19 @@ static inline bool exl2__cuda_lora_experts(const exl2__step *step)
     return experts;
 }
 
+/* Whether all adapters of the step add to q, k and v alone. */
+static inline bool exl2__cuda_lora_narrow(const exl2__step *step)
+{
+    bool narrow = true;
+    for (uint32_t i = 0; i < step->lora_set_count; i++) {
+        const exl2__lora_set *set = &step->lora_sets[i];
+        for (uint32_t u = 0; u < set->count; u++) {
+            narrow = narrow && set->uses[u].store->narrow;
+        }
+    }
+    return narrow;
+}
+
 EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
 {
     void *slot;
@@ -510,6 +539,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
                                .experts = exl2__cuda_lora_experts(step) };
     pass->captured = step->decodes && step->row_count <= exl2__cuda_graph_rows(m->plan) && !pass->experts;
     pass->apart = pass->adapted && (pass->prompts || m->plan->shape.exl3);
+    pass->narrow = pass->adapted && !pass->apart && exl2__cuda_lora_narrow(step);
     EXL2__ASSERT(!pass->adapted || pass->prompts || step->row_count <= EXL2__CUDA_LORA_ROWS);
     if (pass->captured) {
         pass->row_count = exl2__cuda_class_rows(m->plan, exl2__cuda_row_class(step->row_count));
