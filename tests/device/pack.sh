@@ -43,7 +43,7 @@ compile -DEXL2__PRIVATE= -DEXL2_CONVERT= -DTEST_WHOLE -fPIC -shared tests/engine
     -lm -lpthread -ldl
 for name in repack small steps exchange exchange_cards sample products gemm expert_gemm attend predict product_speed \
     convert convert_speed cards build_kernels exl3 exl3_experts towers tower_kernels steer_kinds \
-    lora_gemm; do
+    lora_gemm lora_gemv; do
     program $name tests/device/$name.c
 done
 program offload tests/device/offload.c demo/common/pool.c

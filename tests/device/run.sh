@@ -87,6 +87,7 @@ sample sample
 products products
 gemm gemm
 lora_gemm lora_gemm
+lora_gemv lora_gemv
 exl3 exl3
 exl3_experts exl3_experts
 expert_gemm expert_gemm
