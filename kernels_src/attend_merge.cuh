@@ -74,13 +74,17 @@ EXL2K_FN void exl2k_take_outs(const exl2k_decode &d, const exl2k_attend_args &a)
 #pragma unroll 1
     for (u32 i = begin + threadIdx.x; i < end; i += EXL2K_DECODE_THREADS) {
         u32 n = i * 8 < a.first_column ? i * 8 : i * 8 + a.own_columns;
-        uint4 v = exl2k_peers_take(a.inbox + ((u64)d.row * a.all_columns + n) * 2, a.stop);
+        u64 at = a.inbox + ((u64)d.row * a.all_columns + n) * 2;
+        uint4 v = exl2k_peers_load4(at), map = make_uint4(0, 0, 0, 0);
+        if (a.all_map) {
+            map = exl2k_load_constant4(a.all_map + n * 2);
+        }
+        v = exl2k_peers_take(v, at, a.stop);
         u64 to = a.all_out + (u64)d.row * a.out_pitch * 2;
         if (!a.all_map) {
             exl2k_store4(to + n * 2, v);
             continue;
         }
-        uint4 map = exl2k_load_constant4(a.all_map + n * 2);
         u32 index[4] = { map.x, map.y, map.z, map.w }, pair[4] = { v.x, v.y, v.z, v.w };
 #pragma unroll
         for (u32 k = 0; k < 8; k++) {

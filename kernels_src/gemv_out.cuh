@@ -357,8 +357,9 @@ template <u32 M> EXL2K_FN void exl2k_out_square(const exl2k_gemv_args &a, u32 ro
     exl2k_peers_store_f32(p.apart, p.others, to, square);
 }
 
-/* More rows: eight columns of a row, which have come from another GPU. */
-template <u32 M> EXL2K_FN void exl2k_out_taken(const exl2k_gemv_args &a, u32 row, u32 n, const uint4 &v)
+/* More rows: eight columns of a row, which have come from another GPU. map: where they go, if p.all_map. */
+template <u32 M>
+EXL2K_FN void exl2k_out_taken(const exl2k_gemv_args &a, u32 row, u32 n, const uint4 &v, const uint4 &map)
 {
     const exl2k_peers &p = exl2k_peers_of(a);
     u64 to = p.all_out + (u64)row * (a.out_pitch * 2);
@@ -366,7 +367,6 @@ template <u32 M> EXL2K_FN void exl2k_out_taken(const exl2k_gemv_args &a, u32 row
         exl2k_store4(to + n / 32 * a.out_step + n % 32 * 2, v);
         return;
     }
-    uint4 map = exl2k_load_constant4(p.all_map + n * 2);
     u32 index[4] = { map.x, map.y, map.z, map.w }, pair[4] = { v.x, v.y, v.z, v.w };
 #pragma unroll
     for (u32 i = 0; i < 8; i++) {
@@ -375,21 +375,29 @@ template <u32 M> EXL2K_FN void exl2k_out_taken(const exl2k_gemv_args &a, u32 row
     }
 }
 
-/* More rows: takes the strips that the CTA has to take from the inbox. A thread has eight columns of a row. */
+/* More rows: takes the strips that the CTA has to take from the inbox. A thread has eight columns of a row. All loads of
+   a strip are issued before the first wait. */
 template <u32 M> EXL2K_FN void exl2k_out_take(const exl2k_out &o, const exl2k_gemv_args &a)
 {
     const exl2k_peers &p = exl2k_peers_of(a);
-    u32 begin = blockIdx.x * p.taken + exl2k_min(blockIdx.x, p.ctas_with_more);
-    u32 end = begin + p.taken + (blockIdx.x < p.ctas_with_more), row = threadIdx.x / 2 % M, half = threadIdx.x % 2;
+    exl2k_span strips = exl2k_taken_strips(p);
+    u32 row = threadIdx.x / 2 % M, half = threadIdx.x % 2;
 #pragma unroll 1
-    for (u32 i = begin + threadIdx.x / (2 * M); i < end && row < o.rows; i += EXL2K_GEMV_THREADS / (2 * M)) {
-        u32 strip = i < p.first_strip ? i : i + p.own_strips;
+    for (u32 i = strips.begin + threadIdx.x / (2 * M); i < strips.end && row < o.rows;
+         i += EXL2K_GEMV_THREADS / (2 * M)) {
+        u32 strip = exl2k_taken_strip(p, i), n = strip * 16 + half * 8;
+        bool has_square = a.kind == EXL2K_GEMV_RESIDUAL && half == 0;
         u64 from = exl2k_inbox_strip<M>(a, strip), at = from + threadIdx.x % (2 * M) * 16;
-        exl2k_out_taken<M>(a, row, strip * 16 + half * 8, exl2k_peers_take(at, p.stop));
-        if (a.kind == EXL2K_GEMV_RESIDUAL && half == 0) {
-            at = from + M * EXL2K_PEERS_STRIP + row * 4;
-            f32 square = exl2k_peers_await_f32(exl2k_peers_load_f32(at), at, p.stop);
-            exl2k_store(at, EXL2K_PEERS_NONE);
+        u64 square_at = from + M * EXL2K_PEERS_STRIP + row * 4;
+        uint4 v = exl2k_peers_load4(at), map = make_uint4(0, 0, 0, 0);
+        f32 square = has_square ? exl2k_peers_load_f32(square_at) : 0.0f;
+        if (p.all_map) {
+            map = exl2k_load_constant4(p.all_map + n * 2);
+        }
+        exl2k_out_taken<M>(a, row, n, exl2k_peers_take(v, at, p.stop), map);
+        if (has_square) {
+            square = exl2k_peers_await_f32(square, square_at, p.stop);
+            exl2k_store(square_at, EXL2K_PEERS_NONE);
             exl2k_store_f32(p.all_sums + (row * p.sums_pitch + strip) * 4, square);
         }
     }

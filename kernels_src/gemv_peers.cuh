@@ -1,6 +1,7 @@
 /* gemv_peers.cuh: what products that share their inputs and results with other GPUs do besides (peers_args.h).
    takes: peers.cuh; what gemv.cuh defines before it includes this file.
-   gives: exl2k_peers_of, exl2k_gemv_stop, exl2k_peers_input, exl2k_peers_strips, _slot_load, _slot, exl2k_inbox_strip.
+   gives: exl2k_peers_of, exl2k_gemv_stop, exl2k_peers_input, exl2k_peers_strips, _slot_load, _slot, exl2k_inbox_strip,
+          exl2k_taken_strip(s).
    owns:  nothing; included by gemv.cuh only, if EXL2K_PEERS. */
 #ifndef EXL2K_GEMV_PEERS_CUH
 #define EXL2K_GEMV_PEERS_CUH
@@ -62,6 +63,15 @@ template <u32 M> EXL2K_FN u64 exl2k_inbox_strip(const exl2k_gemv_args &a, u32 st
 {
     u32 bytes = EXL2K_PEERS_STRIP + (a.kind == EXL2K_GEMV_RESIDUAL ? EXL2K_PEERS_SQUARE : 0);
     return exl2k_peers_of(a).inbox + (u64)strip * (M * bytes);
+}
+
+/* More rows: strip i of those that are taken from the inbox, of the whole matrix; the CTA takes [begin, end). */
+EXL2K_FN u32 exl2k_taken_strip(const exl2k_peers &p, u32 i) { return i < p.first_strip ? i : i + p.own_strips; }
+
+EXL2K_FN exl2k_span exl2k_taken_strips(const exl2k_peers &p)
+{
+    u32 begin = blockIdx.x * p.taken + exl2k_min(blockIdx.x, p.ctas_with_more);
+    return exl2k_span{ begin, begin + p.taken + (blockIdx.x < p.ctas_with_more) };
 }
 
 #endif

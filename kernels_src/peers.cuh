@@ -131,10 +131,9 @@ EXL2K_FN f32 exl2k_peers_await_f32(f32 v, u64 at, u64 stop)
     return v;
 }
 
-/* Waits for eight halves of an inbox, and empties their place. */
-EXL2K_FN uint4 exl2k_peers_take(u64 at, u64 stop)
+/* Waits for eight halves of an inbox, v, which have been loaded from there, and empties their place. */
+EXL2K_FN uint4 exl2k_peers_take(uint4 v, u64 at, u64 stop)
 {
-    uint4 v = exl2k_peers_load4(at);
     exl2k_peers_await(v, at, stop);
     exl2k_store4(at, make_uint4(EXL2K_PEERS_NONE, EXL2K_PEERS_NONE, EXL2K_PEERS_NONE, EXL2K_PEERS_NONE));
     return v;
