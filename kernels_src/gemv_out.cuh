@@ -119,18 +119,19 @@ EXL2K_FN void exl2k_peers_slots_read(const exl2k_out &o, const exl2k_gemv_args &
     exl2k_group_store(o, EXL2K_SMALL_NOW, 0, slot / EXL2K_WARP, exl2k_peers_slot(now, a.sums_now, strips, p.stop));
 }
 
-/* More rows: as exl2k_slots_read. All strips are there. */
+/* More rows: as exl2k_slots_read. All strips are there. Sums of rows beyond the last are read, too, so that no load waits
+   for the number of rows. */
 template <u32 M> EXL2K_FN void exl2k_peers_rows_read(const exl2k_out &o, const exl2k_gemv_args &a)
 {
     constexpr u32 warps = EXL2K_GEMV_WARPS / M, groups = 8 / warps; /* of a row; of a warp */
     const exl2k_peers &p = exl2k_peers_of(a);
     u32 row = threadIdx.x / EXL2K_WARP / warps, first = threadIdx.x / EXL2K_WARP % warps * groups;
-    u32 lane = threadIdx.x % EXL2K_WARP, slots = row < o.rows ? a.slots : 0;
+    u32 lane = threadIdx.x % EXL2K_WARP;
     f32 sum[groups];
     u32 next[groups], left[groups];
 #pragma unroll
     for (u32 i = 0; i < groups; i++) {
-        exl2k_span strips = exl2k_peers_strips(p, p.now_by_strips, (first + i) * 32 + lane, a.sums_now ? slots : 0);
+        exl2k_span strips = exl2k_peers_strips(p, p.now_by_strips, (first + i) * 32 + lane, a.sums_now ? a.slots : 0);
         sum[i] = 0.0f;
         next[i] = strips.begin;
         left[i] = strips.end - strips.begin;
@@ -157,7 +158,7 @@ template <u32 M> EXL2K_FN void exl2k_peers_rows_read(const exl2k_out &o, const e
     } else if (a.sums_before) {
 #pragma unroll
         for (u32 i = 0; i < groups; i++) {
-            f32 before = exl2k_slot(a.sums_before, row, (first + i) * 32 + lane, slots);
+            f32 before = exl2k_slot(a.sums_before, row, (first + i) * 32 + lane, a.slots);
             exl2k_group_store(o, exl2k_small_before<M>(), row, first + i, before);
         }
     }
