@@ -4,24 +4,26 @@
 
    PAGES   of one layer: fp16 K [kv_heads][64][dim], then V with the same shape; page p lies at pages + p * page_bytes.
    PAIRS   RoPE rotates dim / 2 pairs of elements of a head. Pair i has elements i and i + rope_split if i < rope_split,
-           otherwise 2i and 2i + 1. Rotating halves: rope_split = dim / 2. Rotating only the first r elements, in halves:
-           r / 2, with an angle of 0 in the pairs from r / 2 on. Rotating neighbours: 0.
+           otherwise 2i and 2i + 1. Rotating halves: rope_split = dim / 2. Rotating only the first r elements, in
+           halves: r / 2, with an angle of 0 in the pairs from r / 2 on. Rotating neighbours: 0.
            K lies in its page with the two elements of pair i at i and i + dim / 2, and q is read into the same order,
            so that scores do not depend on the order.
-   CODES   Pages of a quantized cache; cpu_codes.h says what codes and scales mean. A page has for each K/V head: codes of K
-           [64][groups][4 * key_bits bytes], those of V with value_bits, fp16 scales of K [groups][64], those of V; groups:
-           ceil(dim / 32). A code is stored plus 2^(bits - 1). Of 8 elements of a group the codes of elements 0, 2, 4, 6
-           come first, then those of 1, 3, 5, 7, each from the lowest bits on: four codes are what a lane has of a token
-           in an MMA. Elements are in the order of PAIRS. K and V are quantized as the halves that PAGES would hold.
+   CODES   Pages of a quantized cache; cpu_codes.h says what codes and scales mean. A page has for each K/V head: codes
+           of K [64][groups][4 * key_bits bytes], those of V with value_bits, fp16 scales of K [groups][64], those of V;
+           groups: ceil(dim / 32). A code is stored plus 2^(bits - 1). Of 8 elements of a group the codes of elements 0,
+           2, 4, 6 come first, then those of 1, 3, 5, 7, each from the lowest bits on: four codes are what a lane has of
+           a token in an MMA. Elements are in the order of PAIRS. K and V are quantized as the halves that PAGES would
+           hold.
    WINDOW  A row at position p attends to its last min(p + 1, window) tokens. Pages without such tokens are not read.
-   LATER   In prefill a row may attend to so many tokens after its own, too, all of which have rows in the pass or before
-           (EXL2K_ROW_MOVED). The last token that a row attends to never falls from one row of a tile to the next one, and
-           the rows of a warp attend up to tokens at most 15 apart.
-   SPLITS  Up to EXL2K_SPLIT_SINGLE of a row's tokens form one split. With more tokens each split has EXL2K_SPLIT_TOKENS,
-           or tokens / 16 rounded up to a multiple of 64 if that is larger. There are at most 16 splits, and a row's
-           sums do not depend on the launch: 200 tokens are one split, 1,000 are 8 of 128, 5,000 are 16 of 320. With a
-           window the first split begins up to 15 tokens earlier, at a multiple of 16, without attending to these
-           tokens, and the last one may be as much longer. A launch may have more splits than its rows need. */
+   LATER   In prefill a row may attend to so many tokens after its own, too, all of which have rows in the pass or
+           before (EXL2K_ROW_MOVED). The last token that a row attends to never falls from one row of a tile to the next
+           one, and the rows of a warp attend up to tokens at most 15 apart.
+   SPLITS  Up to EXL2K_SPLIT_SINGLE of a row's tokens form one split. With more tokens each split has
+           EXL2K_SPLIT_TOKENS, or tokens / 16 rounded up to a multiple of 64 if that is larger. There are at most 16
+           splits, and a row's sums do not depend on the launch: 200 tokens are one split, 1,000 are 8 of 128, 5,000 are
+           16 of 320. With a window the first split begins up to 15 tokens earlier, at a multiple of 16, without
+           attending to these tokens, and the last one may be as much longer. A launch may have more splits than its
+           rows need. */
 #ifndef EXL2K_ATTEND_ARGS_H
 #define EXL2K_ATTEND_ARGS_H
 
@@ -102,7 +104,8 @@ typedef struct exl2k_attend_args {
     exl2k_u64 map;                  /* u16 [heads * dim]; 0: identity */
     exl2k_u64 partial;              /* decode: f32 [rows, heads, 16, dim + EXL2K_SPLIT_EXTRA] */
     exl2k_u64 tickets;              /* decode: u32 [rows, grid y], zero at first */
-    exl2k_u64 sinks;                /* f32 [heads]: exp(sink) is one more term of the sum of a head's weights; 0: none */
+    exl2k_u64 sinks;                /* f32 [heads]: exp(sink) is one more term of the sum of a head's weights; 0:
+                                       none */
     exl2k_u32 qkv_pitch, out_pitch; /* elements */
     exl2k_u32 qkv_half;             /* 1: qkv is fp16 */
     exl2k_u32 page_bytes;           /* bytes of a page of one layer */
@@ -121,7 +124,8 @@ typedef struct exl2k_attend_args {
     exl2k_u32 early;                /* 1: no kernel of the current chain of overlapping launches writes pass, rows,
                                        tables or (decode) pages, so these are read before the dependency wait; of
                                        CODES: none but exl2k_attend_quantize of this launch's rows */
-    exl2k_u64 expanded;             /* pages of fp16, of one layer: page p lies at expanded + p * kv_heads * dim * 256 */
+    exl2k_u64 expanded;             /* pages of fp16, of one layer: page p lies at expanded + p * kv_heads * dim *
+                                       256 */
     exl2k_u32 key_bits, value_bits; /* of CODES: 8 or 4 */
     exl2k_u32 ring_bytes;           /* decode from CODES: at least EXL2K_SUMS_BYTES, and stages times
                                        EXL2K_CODES_SLOT; a multiple of 16 */
@@ -134,11 +138,12 @@ typedef struct exl2k_attend_args {
     exl2k_u64 all_out, all_map;     /* out, map of the outputs of all GPUs */
     exl2k_u64 stop;                 /* as in exl2k_peers */
     exl2k_u32 all_columns, first_column, own_columns;
-    exl2k_u32 out_gap;              /* decode: bytes between 32 outputs of a row and its next 32: tiles of gemv_args.h */
+    exl2k_u32 out_gap;              /* decode: bytes between 32 outputs of a row and its next 32: tiles of
+                                       gemv_args.h */
 } exl2k_attend_args;
 
-/* exl2k_attend_turn: grid (rows, heads + kv_heads), block EXL2K_TURN_THREADS. Rotates q and k in place, before attention
-   with angles of 0: pair i of a row by the position of the row + turns[row][axes[i]]. */
+/* exl2k_attend_turn: grid (rows, heads + kv_heads), block EXL2K_TURN_THREADS. Rotates q and k in place, before
+   attention with angles of 0: pair i of a row by the position of the row + turns[row][axes[i]]. */
 #define EXL2K_TURN_THREADS 64
 typedef struct exl2k_turn_args {
     exl2k_u64 pass, rows;           /* exl2k_pass, exl2k_row [rows] */
@@ -162,8 +167,8 @@ typedef struct exl2k_prepare_args {
     exl2k_u64 qkv;                  /* f32 [rows, pitch]: as in exl2k_attend_args */
     exl2k_u64 weight[2], bias[2];   /* norms of q and k: f32 [heads, dim], [kv_heads, dim]; 0: none */
     exl2k_u64 rope;                 /* as in exl2k_attend_args; 0: attention rotates */
-    exl2k_u64 all;                  /* f32 [rows, all_pitch]: q and k of all heads of the model for a norm of all of them,
-                                       where qkv has those of one of several GPUs; 0: qkv has all heads */
+    exl2k_u64 all;                  /* f32 [rows, all_pitch]: q and k of all heads of the model for a norm of all of
+                                       them, where qkv has those of one of several GPUs; 0: qkv has all heads */
     exl2k_u32 all_pitch, all_heads, all_kv_heads, unused;
     exl2k_u32 rope_pitch, rope_split, rope_divided; /* rope_split: also without a table: the order of sums */
     exl2k_u32 pitch, heads, kv_heads, dim;

@@ -3,14 +3,14 @@
    gives: exl2k_ring_fill, exl2k_ring_start, exl2k_codes_early, exl2k_codes_prepare,
           exl2k_codes_store_own, exl2k_codes_units.
 
-   An element of the ring is a unit: codes of 16 tokens of K, then of V, EXL2K_CODES_PITCH apart; then their scales, fp16
-   [groups][16] each. Groups after the head's last one are copies of it. q is rotated instead of K, and the output
+   An element of the ring is a unit: codes of 16 tokens of K, then of V, EXL2K_CODES_PITCH apart; then their scales,
+   fp16 [groups][16] each. Groups after the head's last one are copies of it. q is rotated instead of K, and the output
    instead of V (attend_merge.cuh).
 
    SUBNORMAL  Products with halves in the MMA are exact for subnormal ones, too. So a code c becomes a half by masking
-              alone: bits 0 to 3, or 0 to 7, are 2^-24 c, bits 4 to 7 are 2^-20 c. A code means c - 2^(bits - 1); what is
-              too much is taken away by another MMA, which multiplies the same B operand by that constant. The scale of
-              K multiplies the group's part of a score, that of V a weight. */
+              alone: bits 0 to 3, or 0 to 7, are 2^-24 c, bits 4 to 7 are 2^-20 c. A code means c - 2^(bits - 1); what
+              is too much is taken away by another MMA, which multiplies the same B operand by that constant. The scale
+              of K multiplies the group's part of a score, that of V a weight. */
 #ifndef EXL2K_ATTEND_CODES_CUH
 #define EXL2K_ATTEND_CODES_CUH
 
@@ -95,7 +95,8 @@ EXL2K_FN u32 exl2k_codes_early(const exl2k_decode &d, const exl2k_attend_args &a
     return exl2k_load(d.table + d.position / EXL2K_PAGE_TOKENS * 4);
 }
 
-/* Rotates the queries into shared memory; if decode stores K and V, quantizes those of this row and of rows before it. */
+/* Rotates the queries into shared memory; if decode stores K and V, quantizes those of this row and of rows before
+   it. */
 EXL2K_FN void exl2k_codes_prepare(const exl2k_decode &d, const exl2k_attend_args &a, u32 page,
                                   exl2k_decode_shared *shared)
 {
@@ -106,7 +107,8 @@ EXL2K_FN void exl2k_codes_prepare(const exl2k_decode &d, const exl2k_attend_args
         u32 head = query ? d.head + n : a.heads + d.kv_head + (value ? a.kv_heads : 0);
         u32 position = query ? d.position : first + (n - d.heads) / 2, back = d.position - position;
         f32 v[EXL2K_GROUPS];
-        exl2k_head_elements<EXL2K_GROUPS>(a, d.row - back, position + d.turn, head * a.dim, value, shared->staged[d.warp], v);
+        exl2k_head_elements<EXL2K_GROUPS>(a, d.row - back, position + d.turn, head * a.dim, value,
+                                          shared->staged[d.warp], v);
         if (query) {
 #pragma unroll
             for (u32 b = 0; b < EXL2K_GROUPS; b++) {
@@ -129,7 +131,8 @@ EXL2K_FN void exl2k_codes_prepare(const exl2k_decode &d, const exl2k_attend_args
 }
 
 /* Stores K and V of this row into its page. The last warps do this: in a merge they have the fewest heads. */
-EXL2K_FN void exl2k_codes_store_own(const exl2k_decode &d, const exl2k_attend_args &a, const exl2k_decode_shared *shared)
+EXL2K_FN void exl2k_codes_store_own(const exl2k_decode &d, const exl2k_attend_args &a,
+                                    const exl2k_decode_shared *shared)
 {
     u32 value = d.warp % 2;
     if (a.stores && d.writes && d.end == d.position + 1 && d.warp >= EXL2K_DECODE_WARPS - 2) {
@@ -264,7 +267,8 @@ EXL2K_FN void exl2k_codes_scores(f32 score[4], u32 lane, u32 slot, u32 scales, c
    products with scales overflow only if V has elements beyond 2^15. */
 #define EXL2K_CODES_GROWTH 4.0f
 
-/* As exl2k_softmax_step, of scaled scores; max_score is the reference score. Each head decides for itself whether its own changes. */
+/* As exl2k_softmax_step, of scaled scores; max_score is the reference score. Each head decides for itself whether its
+   own changes. */
 EXL2K_FN void exl2k_codes_softmax(exl2k_warp_sums &s, f32 score[4], u32 nth, u32 seen, u32 weights[2])
 {
     u32 g = threadIdx.x % 32 / 4;
@@ -351,7 +355,8 @@ EXL2K_FN void exl2k_codes_units(exl2k_decode &d, const exl2k_attend_args &a, exl
         u32 token = exl2k_unit_token(d, u), scales_at = at + exl2k_slot_scales(KEY_BITS, VALUE_BITS), weights[2];
         uint4 words[EXL2K_GROUPS * VALUE_BITS / 8], scales[EXL2K_GROUPS / 2];
         f32 score[4];
-        if (EXL2K_DIM == 64 && d.stages >= 8) { /* fewer cases than exl2k_ring_wait has: they cost more than they gain */
+        if (EXL2K_DIM == 64 && d.stages >= 8) { /* fewer cases than exl2k_ring_wait has: they cost more than they
+                                                   gain */
             exl2k_copy_wait<7>();
         } else if (d.stages >= 4) {
             exl2k_copy_wait<3>();

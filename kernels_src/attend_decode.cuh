@@ -1,6 +1,6 @@
 /* attend_decode.cuh: attention in decode, for single rows over their pages: RoPE, storing K and V, softmax, splits.
-   takes: attend_merge.cuh; EXL2K_DIM, EXL2K_DECODE (the kernel's name), EXL2K_CODES and EXL2K_FEW (attend_ring.cuh) from
-          the file that includes it.
+   takes: attend_merge.cuh; EXL2K_DIM, EXL2K_DECODE (the kernel's name), EXL2K_CODES and EXL2K_FEW (attend_ring.cuh)
+          from the file that includes it.
    gives: the kernel EXL2K_DECODE.
 
    Each CTA computes one split of one row, for one K/V head and up to 8 of its query heads. The warps of a CTA share the
@@ -68,7 +68,8 @@ EXL2K_FN void exl2k_softmax_step(exl2k_warp_sums &s, f32 score[4], u32 nth, u32 
 {
     u32 g = threadIdx.x % 32 / 4;
     f32 factor[2], max_score[2];
-    /* Scale the scores, mask tokens that the row does not attend to, and find the lane's maximum for each of its two heads. */
+    /* Scale the scores, mask tokens that the row does not attend to, and find the lane's maximum for each of its two
+       heads. */
 #pragma unroll
     for (u32 j = 0; j < 2; j++) {
         score[j] = nth + g < seen ? score[j] * scale : EXL2K_MINUS_INF;
@@ -322,7 +323,8 @@ EXL2K_FN void exl2k_store_sums(const exl2k_decode &d, const exl2k_attend_args &a
 
 /* CTAs per SM that the registers allow. For sm_100 and later, ptxas 13.0 lacks one register for two. */
 #define EXL2K_DECODE_CTAS \
-    (EXL2K_DIM == 256 || EXL2K_DECODE_WARPS > 8 || __CUDA_ARCH__ < 800 || (EXL2K_CODES && __CUDA_ARCH__ >= 1000) ? 1 : 2)
+    (EXL2K_DIM == 256 || EXL2K_DECODE_WARPS > 8 || __CUDA_ARCH__ < 800 || (EXL2K_CODES && __CUDA_ARCH__ >= 1000) \
+     ? 1 : 2)
 
 extern "C" __global__ void __launch_bounds__(EXL2K_DECODE_THREADS, EXL2K_DECODE_CTAS)
 EXL2K_DECODE(exl2k_attend_args a)

@@ -93,8 +93,8 @@ EXL2K_FN void exl2k_take_outs(const exl2k_decode &d, const exl2k_attend_args &a)
     }
 }
 
-/* The CTA has no work. If other GPUs wait for its heads, as the row has ended in a pass that was enqueued before that was
-   known, they get zeros. */
+/* The CTA has no work. If other GPUs wait for its heads, as the row has ended in a pass that was enqueued before that
+   was known, they get zeros. */
 EXL2K_FN void exl2k_store_no_outs(exl2k_decode &d, const exl2k_attend_args &a)
 {
     u32 tiles = (a.group + EXL2K_HEAD_TILE - 1) / EXL2K_HEAD_TILE, tile = blockIdx.y % tiles;

@@ -32,7 +32,8 @@ EXL2K_FN bool exl2k_prefill_find(exl2k_prefill &p, const exl2k_attend_args &a)
     p.slice = threadIdx.x / 32 / EXL2K_PAIR_WARPS;
     p.half = threadIdx.x / 32 % EXL2K_PAIR_WARPS;
     /* Load the positions of the warp's pairs. */
-    u32 warp_row = exl2k_pair_row(p, exl2k_min(p.slice * 16 + 15, p.pairs - 1)), warp_later = exl2k_row_later(a, warp_row);
+    u32 warp_row = exl2k_pair_row(p, exl2k_min(p.slice * 16 + 15, p.pairs - 1)),
+        warp_later = exl2k_row_later(a, warp_row);
     p.warp_last = exl2k_row_position(a, warp_row) + warp_later;
     p.warp_window = a.window + warp_later;
     for (u32 j = 0; j < 2; j++) {

@@ -69,8 +69,8 @@ EXL2K_FN void exl2k_wg_ring_next(exl2k_wg_ring &r)
 
 /* ---- the warps that copy ---- */
 
-/* Finds the CTA's next tile. The longest come first. They go to the CTAs upwards, then downwards, and so on, so that each
-   CTA has long and short ones. */
+/* Finds the CTA's next tile. The longest come first. They go to the CTAs upwards, then downwards, and so on, so that
+   each CTA has long and short ones. */
 EXL2K_FN bool exl2k_wg_open(exl2k_prefill &p, const exl2k_attend_args &a, u32 round)
 {
     u32 place = round & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x, item = round * gridDim.x + place;

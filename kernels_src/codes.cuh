@@ -70,8 +70,8 @@ EXL2K_FN void exl2k_unpack8(uint2 codes, u32 bits, u32 scale, f32 v[8])
     }
 }
 
-/* A head of a row, whose q, K or V begins at `feature` of qkv: lane l gets element 32 b + l of group b as a page of fp16
-   would hold it, 0 after the last one, and the groups are rotated. staged: room of the warp for a head in shared
+/* A head of a row, whose q, K or V begins at `feature` of qkv: lane l gets element 32 b + l of group b as a page of
+   fp16 would hold it, 0 after the last one, and the groups are rotated. staged: room of the warp for a head in shared
    memory. */
 template <u32 GROUPS>
 EXL2K_FN void exl2k_head_elements(const exl2k_attend_args &a, u32 row, u32 position, u32 feature, bool value,

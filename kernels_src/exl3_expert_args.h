@@ -49,8 +49,8 @@ typedef struct exl2k_exl3_expert_args {
     exl2k_u32 part;          /* many rows: the part of the launch */
 } exl2k_exl3_expert_args;
 
-/* Writes H (x suh) of some parts of the expert at each place. Grid: places; blocks / EXL2K_EXL3_WARPS, rounded up, times
-   the number of parts. x and rotated may be the same. */
+/* Writes H (x suh) of some parts of the expert at each place. Grid: places; blocks / EXL2K_EXL3_WARPS, rounded up,
+   times the number of parts. x and rotated may be the same. */
 typedef struct exl2k_exl3_expert_rotate_args {
     exl2k_u64 experts;
     exl2k_u64 pairs;   /* of exl2k_grouped_sort */

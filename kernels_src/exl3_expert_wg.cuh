@@ -108,7 +108,8 @@ template <u32 BOOK> EXL2K_FN void exl2k_exl3_expert_wg(const exl2k_exl3_expert_a
     u32 tile_bytes = 16 * part.rate, pitch = part.row_tiles * tile_bytes;
     u64 tile = part.trellis + (u64)(strip * 8 + warp) * tile_bytes, inputs = a.rotated + (u64)rows.y * row_bytes;
     if (rows.z <= 32) {
-        exl2k_exl3_expert_wg_rate<32, BOOK>(part.rate, tile, pitch, a.blocks * 2, inputs, row_bytes, shared, warp, lane);
+        exl2k_exl3_expert_wg_rate<32, BOOK>(part.rate, tile, pitch, a.blocks * 2, inputs, row_bytes, shared, warp,
+                                            lane);
     } else {
         exl2k_exl3_expert_wg_rate<128, BOOK>(part.rate, tile, pitch, a.blocks * 2, inputs, row_bytes, shared, warp,
                                              lane);

@@ -1,4 +1,5 @@
-/* exl3_expert_wg_3inst.cu: products of many rows with experts in EXL3 of the codebook 3INST, by wgmma (exl3_expert_args.h).
+/* exl3_expert_wg_3inst.cu: products of many rows with experts in EXL3 of the codebook 3INST, by wgmma
+   (exl3_expert_args.h).
    takes: exl3_expert_wg.cuh.
    gives: exl2k_exl3_expert_wg_3inst. */
 #include "exl3_expert_wg.cuh"

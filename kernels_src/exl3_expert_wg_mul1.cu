@@ -1,4 +1,5 @@
-/* exl3_expert_wg_mul1.cu: products of many rows with experts in EXL3 of the codebook MUL1, by wgmma (exl3_expert_args.h).
+/* exl3_expert_wg_mul1.cu: products of many rows with experts in EXL3 of the codebook MUL1, by wgmma
+   (exl3_expert_args.h).
    takes: exl3_expert_wg.cuh.
    gives: exl2k_exl3_expert_wg_mul1. */
 #include "exl3_expert_wg.cuh"

@@ -5,8 +5,8 @@
    owns:  nothing; the addresses point to device memory that the backend owns.
 
    Experts of a layer may differ in everything but the numbers of inputs and outputs. A kernel copies the matrix of its
-   expert to shared memory. The inputs of `up` are rows of norm(r) in natural order, fp16. Element i of a natural row goes
-   to place map[i] of the packed row, which the matrix reads. */
+   expert to shared memory. The inputs of `up` are rows of norm(r) in natural order, fp16. Element i of a natural row
+   goes to place map[i] of the packed row, which the matrix reads. */
 #ifndef EXL2K_EXPERT_ARGS_H
 #define EXL2K_EXPERT_ARGS_H
 
@@ -36,10 +36,10 @@ typedef struct exl2k_expert_choice {
     exl2k_u32 unused;
 } exl2k_expert_choice;
 
-/* Products of the rows of a slice with the experts that they have chosen. The chosen experts of all rows of the slice, in
-   ascending order, are the slice's EXPERTS IN USE 0, 1, ...
-   INPUT   x: fp16 rows in the packed order of the expert. Row r of the slice, for expert in use i: x + (i * x_step + r *
-           x_pitch) elements.
+/* Products of the rows of a slice with the experts that they have chosen. The chosen experts of all rows of the slice,
+   in ascending order, are the slice's EXPERTS IN USE 0, 1, ...
+   INPUT   x: fp16 rows in the packed order of the expert. Row r of the slice, for expert in use i: x + (i * x_step + r
+           * x_pitch) elements.
    OUTPUT  up    h = fp16(weight of the row * act(gate) * up), for row r and expert in use i at out + (i *
                  EXL2K_EXPERT_ROWS + r) * out_pitch elements; columns are stored in the order of `down`
            down  r += scale * sum over the row's experts, in ascending order, of (value + weight * bias); with next,

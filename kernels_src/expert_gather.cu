@@ -25,7 +25,8 @@ exl2k_expert_gather(const __grid_constant__ exl2k_expert_gather_args a)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(EXL2K_EXPERT_GATHER_THREADS) exl2k_expert_switch(exl2k_expert_switch_args a)
+extern "C" __global__ void __launch_bounds__(EXL2K_EXPERT_GATHER_THREADS)
+    exl2k_expert_switch(exl2k_expert_switch_args a)
 {
     u32 row = blockIdx.x;
     exl2k_dependency_release();

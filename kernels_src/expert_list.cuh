@@ -16,7 +16,10 @@ typedef struct exl2k_expert_list {
 } exl2k_expert_list;
 
 /* Experts in use at most. */
-EXL2K_FN u32 exl2k_expert_used_max(const exl2k_expert_choice &c, u32 rows) { return exl2k_min(c.count, rows * c.active); }
+EXL2K_FN u32 exl2k_expert_used_max(const exl2k_expert_choice &c, u32 rows)
+{
+    return exl2k_min(c.count, rows * c.active);
+}
 
 EXL2K_FN u32 exl2k_expert_rows(const exl2k_expert_choice &c)
 {

@@ -1,8 +1,8 @@
 /* gemm.cuh: the product of 9 and more rows: 32, 64 or 128 rows x 256 columns per CTA, weights decoded in registers.
    takes: base.cuh, gemm_weights.cuh, gemm_results.cuh, gemm_args.h.
    gives: exl2k_products: the body of a kernel; exl2k_tiles, exl2k_gemm_sum.
-   owns:  nothing; included by gemm.cu, gemm_any.cu, gemm_affine.cu, and by grouped_gemm.cuh, which has tiles of its own.
-          ARGS: a kernel's arguments, exl2k_gemm_args or those of grouped_gemm.cuh.
+   owns:  nothing; included by gemm.cu, gemm_any.cu, gemm_affine.cu, and by grouped_gemm.cuh, which has tiles of its
+          own. ARGS: a kernel's arguments, exl2k_gemm_args or those of grouped_gemm.cuh.
 
    One kernel serves the three sizes: it decodes seven widths, and a kernel for each size would cost another second of
    compile time each. A CTA has eight warps of two strips each. Every weight is decoded once, by the warp that uses it
@@ -404,7 +404,8 @@ EXL2K_FN void exl2k_products(const exl2k_gemm_args &a)
     exl2k_weights_begin(w, a, threadIdx.x % EXL2K_WARP);
     exl2k_tiles_begin(shared, a.stage_mask + 1);
     __syncthreads();
-    /* Each output tile needs one pass, with ACT of two parts two. The loop's state lies in shared memory during a tile. */
+    /* Each output tile needs one pass, with ACT of two parts two. The loop's state lies in shared memory during a
+       tile. */
     u32 work = blockIdx.x, pass = 0, tiles = a.row_tiles * a.column_tiles * a.splits;
 #pragma unroll 1
     while (work < tiles) {

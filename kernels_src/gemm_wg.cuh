@@ -23,9 +23,9 @@
    not see which operands are in use, it waits after each product (remarks C7513, C7520; tests/kernels.c looks for
    them).
 
-   Tiles of up to 64 rows: issuing instructions is what counts, and products are short. Two CTAs run on an SM, and a warp
-   waits for all products of a record before it decodes the next one, so that the loops of all widths share the registers
-   of their operands.
+   Tiles of up to 64 rows: issuing instructions is what counts, and products are short. Two CTAs run on an SM, and a
+   warp waits for all products of a record before it decodes the next one, so that the loops of all widths share the
+   registers of their operands.
 
    BITS. The sums of a row are one chain over K in every size of tile, so they depend on the matrix and, if K is split,
    on the splits; never on the other rows and not on N.
@@ -43,7 +43,8 @@
 /* ---- what adapters add: nothing; gemm_wg_lora.cuh has the other functions of these names ---- */
 
 /* The first adapter of a tile. */
-template <u32 N> EXL2K_FN u32 exl2k_wg_lora_first(const exl2k_gemm_args &, const exl2k_wg_no_loras &, const exl2k_wg_job &)
+template <u32 N>
+EXL2K_FN u32 exl2k_wg_lora_first(const exl2k_gemm_args &, const exl2k_wg_no_loras &, const exl2k_wg_job &)
 {
     return 0;
 }
@@ -304,7 +305,8 @@ template <u32 W> EXL2K_FN void exl2k_wg_load(exl2k_wg_record &r, exl2k_wg_cursor
     c.record++;
 }
 
-/* The scales of half of a record: of column g, and of column g + 8, in both halves of a pair; affine: then the zeros. */
+/* The scales of half of a record: of column g, and of column g + 8, in both halves of a pair; affine: then the
+   zeros. */
 EXL2K_FN uint4 exl2k_wg_scales(const exl2k_wg_record &r, u32 half)
 {
     if (EXL2K_AFFINE) {
@@ -490,8 +492,9 @@ template <u32 N, class LORAS> EXL2K_FN void exl2k_wg_products(const exl2k_gemm_a
     if (threadIdx.x < 16) { /* stages: one thread that copies, eight warps that read */
         exl2k_barrier_init(s.base + threadIdx.x * 8, 1);
         exl2k_barrier_init(s.base + EXL2K_WG_EMPTY + threadIdx.x * 8, 8);
-    } else if (threadIdx.x < 16 + 2 * EXL2K_WG_SLOTS(N, EXL2K_AFFINE)) { /* slots of both groups: one warp that copies, four that
-                                                              read; their lanes arrive one by one, as racecheck needs */
+    } else if (threadIdx.x < 16 + 2 * EXL2K_WG_SLOTS(N, EXL2K_AFFINE)) { /* slots of both groups: one warp that copies,
+                                                              four that read; their lanes arrive one by one, as
+                                                              racecheck needs */
         u32 i = threadIdx.x - 16, full = s.base + EXL2K_WG_SLOT_BARRIERS + i / EXL2K_WG_SLOTS(N, EXL2K_AFFINE) * 128;
         exl2k_barrier_init(full + i % EXL2K_WG_SLOTS(N, EXL2K_AFFINE) * 8, 1);
         exl2k_barrier_init(full + EXL2K_WG_SLOT_EMPTY + i % EXL2K_WG_SLOTS(N, EXL2K_AFFINE) * 8, 4 * EXL2K_WARP);

@@ -83,7 +83,8 @@ template <u32 N> EXL2K_FN exl2k_wg_shared exl2k_wg_shared_of(u32 base, u32 group
 typedef struct exl2k_wg_no_loras {
 } exl2k_wg_no_loras;
 
-template <class LORAS> EXL2K_FN constexpr bool exl2k_wg_adapts(void) { return sizeof(LORAS) != sizeof(exl2k_wg_no_loras); }
+template <class LORAS>
+EXL2K_FN constexpr bool exl2k_wg_adapts(void) { return sizeof(LORAS) != sizeof(exl2k_wg_no_loras); }
 
 /* A stage or slot, from the number of stages or slots before it: its barrier and the parity of its round. */
 typedef struct exl2k_wg_place {

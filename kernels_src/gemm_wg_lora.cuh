@@ -3,9 +3,9 @@
    gives: exl2k_wg_lora_products: the body of a kernel.
    owns:  nothing; included by gemm_wg64_lora.cu to gemm_wg256_lora.cu, and by their twins.
 
-   After the records of a tile its sums get, block by block (lora_wg_args.h), what 16 values of t add: 64 columns of B as
-   operands in registers, t from shared memory, both in TF32, which has B as it is. t takes stages of the inputs, and B
-   slots of the weights, so both are copied while the tile's records are multiplied. Tiles of gate and up have a stage
+   After the records of a tile its sums get, block by block (lora_wg_args.h), what 16 values of t add: 64 columns of B
+   as operands in registers, t from shared memory, both in TF32, which has B as it is. t takes stages of the inputs, and
+   B slots of the weights, so both are copied while the tile's records are multiplied. Tiles of gate and up have a stage
    for the t of each, of which a warp group uses its own.
 
    A slot has 1 + lines, or 0 after the last block of a tile, in the place of a table entry, and then the lines: 64
@@ -102,7 +102,8 @@ EXL2K_FN void exl2k_wg_copy_t(const exl2k_gemm_args &a, const exl2k_lora_wg_args
         for (u32 i = 0; i < exl2k_wg_lora_blocks(use) << act; i++, count++) {
             u32 block = i >> act, part = act ? i & 1 : p.part, rank = act && part ? use.ranks[1] : use.ranks[0];
             bool any = block * EXL2K_LORA_WG_BLOCK < rank;
-            exl2k_wg_copy_block<N>(l, s, count, p.row, any ? exl2k_lora_wg_t_at(l, use.u, part, block, p.row) : 0, with);
+            exl2k_wg_copy_block<N>(l, s, count, p.row, any ? exl2k_lora_wg_t_at(l, use.u, part, block, p.row) : 0,
+                                   with);
         }
     }
 }
@@ -191,7 +192,8 @@ EXL2K_FN void exl2k_wg_add_loras(f32 *d, exl2k_wg_cursor &c, const exl2k_lora_wg
 #pragma unroll 1
     for (;;) {
         exl2k_wg_place place = exl2k_wg_place_of<EXL2K_WG_SLOTS(N, EXL2K_AFFINE)>(c.slots++);
-        u32 slot = s.weights + place.index * EXL2K_WG_SLOT_BYTES(EXL2K_AFFINE), full = s.full + place.index * 8, a[2][4];
+        u32 slot = s.weights + place.index * EXL2K_WG_SLOT_BYTES(EXL2K_AFFINE), full = s.full + place.index * 8,
+            a[2][4];
         exl2k_barrier_wait(full, place.parity);
         u32 header = __shfl_sync(EXL2K_ALL, exl2k_shared_load(slot), 0);
         exl2k_wg_lora_operands(a, slot, header - 1);

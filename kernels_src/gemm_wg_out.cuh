@@ -120,16 +120,16 @@ EXL2K_FN u32 exl2k_wg_transpose(u32 v)
     return d;
 }
 
-/* SiLU or GELU by tanh, which are both v / (1 + e^-(linear v + cubic v^3)): without a branch, as the code is repeated for
-   each sum. */
+/* SiLU or GELU by tanh, which are both v / (1 + e^-(linear v + cubic v^3)): without a branch, as the code is repeated
+   for each sum. */
 EXL2K_FN f32 exl2k_wg_gate(f32 v, f32 linear, f32 cubic)
 {
     return EXL2K_ANY ? v * exl2k_reciprocal(1.0f + __expf(-v * fmaf(cubic * v, v, linear))) : exl2k_silu_quick(v);
 }
 
 /* ACT: act(gate) * up. The groups exchange sums: group 0 gets both factors of the first half of the rows, group 1 of
-   the second. The results are tiles as the inputs are, and the columns are in the order of their reader: lane t of a row has
-   columns 2 t, 2 t + 1, 2 t + 8, 2 t + 9 of the strip, which are half of chunk t (wg_tiles.cuh). */
+   the second. The results are tiles as the inputs are, and the columns are in the order of their reader: lane t of a
+   row has columns 2 t, 2 t + 1, 2 t + 8, 2 t + 9 of the strip, which are half of chunk t (wg_tiles.cuh). */
 template <u32 N> EXL2K_FN void exl2k_wg_act(const f32 *d, const exl2k_gemm_args &a, const exl2k_wg_shared &s,
                                             const exl2k_wg_job &p)
 {

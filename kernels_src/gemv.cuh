@@ -55,8 +55,8 @@ template <u32 M> EXL2K_FN constexpr u32 exl2k_partial_bytes(void) { return M * 6
 /* Number of partial sums of a strip. The last one is what adapters add, if they do. */
 EXL2K_FN u32 exl2k_partials(const exl2k_matrix &m) { return m.slices + m.rest + (EXL2K_LORA ? m.adapted : 0); }
 
-/* Many rows: offset of a lane's sums. In this order of lanes, what a warp adds up at a time, 16 columns of two rows, lies
-   in 32 banks. */
+/* Many rows: offset of a lane's sums. In this order of lanes, what a warp adds up at a time, 16 columns of two rows,
+   lies in 32 banks. */
 EXL2K_FN u32 exl2k_partial_lane(u32 lane) { return (lane ^ lane >> 3) * 16; }
 
 /* Address of this lane's partial sum. With one row, lanes t = 0 and 1 have a column each. */

@@ -1,4 +1,5 @@
-/* gemv8_affine_lora.cu: the product of 2 to 8 rows with one affine matrix, for any family, with adapters (gemv_lora.cuh).
+/* gemv8_affine_lora.cu: the product of 2 to 8 rows with one affine matrix, for any family, with adapters
+   (gemv_lora.cuh).
    takes: gemv.cuh.
    gives: exl2k_gemv8_affine_lora. */
 #define EXL2K_ANY 1

@@ -3,8 +3,8 @@
    gives: exl2k_gemv_args.
 
    INPUT   x: fp16 [rows, x_pitch], or tiles, in the packed order of the matrix, finite, including the 32 elements after
-           the last row of the matrix. x = residual * weight * rho_before, so outputs are multiplied by rho_now / rho_before,
-           where rho = 1 / sqrt(sum of the slots / hidden + eps).
+           the last row of the matrix. x = residual * weight * rho_before, so outputs are multiplied by rho_now /
+           rho_before, where rho = 1 / sqrt(sum of the slots / hidden + eps).
    OUTPUT  by kind: store    out = scale * (value + bias), soft-capped if cap > 0; f32 or fp16 [rows, out_pitch],
                              outputs in their natural order
                     act      out = fp16 act(gate) * up, or act(value) of a matrix of one part: its columns are stored
@@ -15,8 +15,8 @@
    TILES   between products of 8 or 16 rows: fp16 [columns / 32, 8 or 16 rows, 32 columns], so that a load of a warp is
            512 bytes side by side, not half a line of each of eight rows. Pitch: 32; step: EXL2K_STEP * rows.
    KERNELS exl2k_gemv1, exl2k_gemv8 and exl2k_gemv16 are made for Llama: scale is 1, cap 0, act SILU with a gate, and
-           out is not 0. exl2k_gemv1_large and exl2k_gemv8_large (compiled with EXL2K_LARGE) are, too, for large matrices.
-           So is exl2k_gemv16_affine (compiled with EXL2K_AFFINE), for affine matrices.
+           out is not 0. exl2k_gemv1_large and exl2k_gemv8_large (compiled with EXL2K_LARGE) are, too, for large
+           matrices. So is exl2k_gemv16_affine (compiled with EXL2K_AFFINE), for affine matrices.
            exl2k_gemv1_any and exl2k_gemv8_any (compiled with EXL2K_ANY) allow everything; with these checks Llama's
            decode would lose 1.1 % (H100). */
 #ifndef EXL2K_GEMV_ARGS_H
@@ -55,8 +55,8 @@ typedef struct exl2k_gemv_args {
     exl2k_u64 sums_before;    /* the same for the preceding norm; 0: rho_before = 1 */
     exl2k_u64 sums_out;       /* the same for the next norm; written by residual, unless out is 0 */
     exl2k_u32 x_pitch, out_pitch, residual_pitch; /* in elements */
-    exl2k_u32 x_step, out_step; /* bytes from 32 columns of x, or of outputs of act and residual, to the next 32: without
-                                   tiles EXL2K_STEP; one row has no tiles */
+    exl2k_u32 x_step, out_step; /* bytes from 32 columns of x, or of outputs of act and residual, to the next 32:
+                                   without tiles EXL2K_STEP; one row has no tiles */
     exl2k_u32 rows, before;
     exl2k_u32 kind;           /* EXL2K_GEMV_STORE ... */
     exl2k_u32 slots;          /* slots in use in all sums: CTAs of a residual product */

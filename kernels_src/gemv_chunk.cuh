@@ -69,9 +69,9 @@ template <u32 W> EXL2K_FN void exl2k_subtract_zeros(f32 sum[4], u32 first, u32 s
 /* ---- inputs ---- */
 
 /* B operands of the eight halves (runs of 32 rows) of a chunk. Many rows, 8 or 16: column g of B is row g of the
-   inputs, or row 8 + g for the second tile. One row: column h of B has half h and zeros elsewhere (exl2k_spread). The eight
-   columns of the result are then the sums of the eight halves, and each lane scales only two of these sums. All ways
-   give the same bits, because adding a product with 0 changes nothing. */
+   inputs, or row 8 + g for the second tile. One row: column h of B has half h and zeros elsewhere (exl2k_spread). The
+   eight columns of the result are then the sums of the eight halves, and each lane scales only two of these sums. All
+   ways give the same bits, because adding a product with 0 changes nothing. */
 template <u32 M> struct exl2k_inputs {
     uint4 half[M / 8][2 * EXL2K_CHUNK_RECORDS];
     u32 starts; /* address in shared memory of the initial sums, f32 [tile][half][lane % 4][4] */

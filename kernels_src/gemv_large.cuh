@@ -1,11 +1,12 @@
-/* gemv_large.cuh: whole chunks (four records of 2 to 4 bits) in large matrices: what is the same for all strips of a task
-   is chosen once, and the loop over strips has no choices left.
+/* gemv_large.cuh: whole chunks (four records of 2 to 4 bits) in large matrices: what is the same for all strips of a
+   task is chosen once, and the loop over strips has no choices left.
    takes: what gemv.cuh defines before it includes this file; sm_90a.
    gives: exl2k_large_strips<M>, exl2k_large_block<M>, M 1 or 8: the same bits as the other loops of gemv.cuh.
    owns:  nothing; included by gemv.cuh only, if EXL2K_LARGE.
 
-   A pair of chunks costs a fifth fewer instructions (tests/kernels.c counts them), but a task begins with more of them, so
-   small matrices, which have few whole chunks and few strips, are faster without this file (tests/device/NOTES.md). */
+   A pair of chunks costs a fifth fewer instructions (tests/kernels.c counts them), but a task begins with more of them,
+   so small matrices, which have few whole chunks and few strips, are faster without this file
+   (tests/device/NOTES.md). */
 #ifndef EXL2K_GEMV_LARGE_CUH
 #define EXL2K_GEMV_LARGE_CUH
 
@@ -19,10 +20,11 @@ EXL2K_FN void exl2k_mma_from(f32 d[4], const u32 a[4], u32 b0, u32 b1, const f32
           "f"(from[3]));
 }
 
-/* One row: the product of chunks of two strips. record[r]: inputs in the lanes of columns 2 r and 2 r + 1, else 0. Lanes
-   t = 0 and 1 get the first strip's sums of columns g and g + 8, lanes 2 and 3 the second strip's. */
+/* One row: the product of chunks of two strips. record[r]: inputs in the lanes of columns 2 r and 2 r + 1, else 0.
+   Lanes t = 0 and 1 get the first strip's sums of columns g and g + 8, lanes 2 and 3 the second strip's. */
 template <u32 W>
-EXL2K_FN f32 exl2k_large_pair(const u32 at[2], const uint4 *record, const f32 *start, const exl2k_whole &whole, u32 lane)
+EXL2K_FN f32 exl2k_large_pair(const u32 at[2], const uint4 *record, const f32 *start, const exl2k_whole &whole,
+                              u32 lane)
 {
     constexpr u32 bits = exl2k_width<W>::bits;
     f32 sum[2][2][4], mine[2]; /* even halves are summed apart: of each only its own columns count */

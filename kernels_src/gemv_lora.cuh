@@ -6,9 +6,9 @@
 
    The first EXL2K_LORA_CTAS CTAs of the launch have no strips. They compute t = factor A x, by tiles of 16 values of t
    and 8 rows, and publish it with its epoch. All others multiply as ever; a warp that has no chunks left takes strips,
-   waits for t, and writes B t of these strips as if it were one more slice. So all factors and biases that follow hold for
-   it, too. The grid begins with the CTAs that compute t, and these wait for no CTA of the launch. A launch whose matrix no
-   adapter of the pass adds to (matrix.adapted is 0) does nothing of this.
+   waits for t, and writes B t of these strips as if it were one more slice. So all factors and biases that follow hold
+   for it, too. The grid begins with the CTAs that compute t, and these wait for no CTA of the launch. A launch whose
+   matrix no adapter of the pass adds to (matrix.adapted is 0) does nothing of this.
 
    A row's values depend on its own adapters alone: a value of t is the sum of 16 slices of the inputs, B t is a sum
    along the rank, and adapters are added up in the order of the pass. */
@@ -46,8 +46,8 @@ EXL2K_FN void exl2k_lora_copy_one(u32 to, u64 from)
 #endif
 }
 
-/* Starts to copy what a CTA with strips reads of the pass and of the tables, which are older than the preceding kernel. It
-   comes first, so that it has arrived when it is needed. The last threads have entries, the first ones the pass. */
+/* Starts to copy what a CTA with strips reads of the pass and of the tables, which are older than the preceding kernel.
+   It comes first, so that it has arrived when it is needed. The last threads have entries, the first ones the pass. */
 EXL2K_FN void exl2k_lora_copy(const exl2k_lora_gemv_args &l, u32 small)
 {
     u32 entries = l.slots * l.gemv.matrix.parts;
@@ -285,8 +285,8 @@ EXL2K_FN void exl2k_lora_again(u32 small)
     }
 }
 
-/* The next strip of the block that has no B t yet, for all lanes. So warps whose chunks come to an end early have more of
-   this work. */
+/* The next strip of the block that has no B t yet, for all lanes. So warps whose chunks come to an end early have more
+   of this work. */
 EXL2K_FN u32 exl2k_lora_take(u32 small)
 {
     u32 strip = 0;
@@ -302,12 +302,13 @@ template <u32 M> EXL2K_FN u32 exl2k_lora_inside(u32 column, u32 row)
     return M == 1 ? column * 4 : exl2k_partial_lane(column % 8 * 4 + row % 8 / 2) + (row % 2 + column / 8 * 2) * 4;
 }
 
-/* Adds what the pass's adapters add to two columns of a strip, for the rows of `mask`. n: the lane's first column of the
-   part. Lanes 8 i .. 8 i + 7 have 4 i .. 4 i + 3 of each 16 values along the rank; the sums of these quarters are added in
-   pairs. B is read once for all rows. out: column n, then n + 1, of one row, in all lanes; with eight rows of rows r
-   and r + 1, where r is 4 if the lane's bit 8 is set, plus 2 if bit 16 is. */
+/* Adds what the pass's adapters add to two columns of a strip, for the rows of `mask`. n: the lane's first column of
+   the part. Lanes 8 i .. 8 i + 7 have 4 i .. 4 i + 3 of each 16 values along the rank; the sums of these quarters are
+   added in pairs. B is read once for all rows. out: column n, then n + 1, of one row, in all lanes; with eight rows of
+   rows r and r + 1, where r is 4 if the lane's bit 8 is set, plus 2 if bit 16 is. */
 template <u32 M>
-EXL2K_FN void exl2k_lora_strip(const exl2k_lora_gemv_args &l, u32 part, u32 n, u32 mask, u32 epoch, u32 small, f32 out[4])
+EXL2K_FN void exl2k_lora_strip(const exl2k_lora_gemv_args &l, u32 part, u32 n, u32 mask, u32 epoch, u32 small,
+                               f32 out[4])
 {
     const exl2k_matrix &m = l.gemv.matrix;
     u32 lane = exl2k_lane<16>(), row = M == 1 ? 0 : lane % 8, begin = lane / 8 * 4;
@@ -393,8 +394,8 @@ EXL2K_FN void exl2k_lora_strip(const exl2k_lora_gemv_args &l, u32 part, u32 n, u
     }
 }
 
-/* Writes B t of all strips of a block, as the last partial sum of each strip. If the pass has several adapters, a warp has
-   two rows of a strip at a time. */
+/* Writes B t of all strips of a block, as the last partial sum of each strip. If the pass has several adapters, a warp
+   has two rows of a strip at a time. */
 template <u32 M>
 EXL2K_FN void exl2k_lora_expand(const exl2k_lora_gemv_args &l, exl2k_span block, u32 sums, u32 rows, u32 small)
 {
@@ -412,7 +413,8 @@ EXL2K_FN void exl2k_lora_expand(const exl2k_lora_gemv_args &l, exl2k_span block,
     while ((unit = exl2k_lora_take(small)) < strips << quarters) {
         u32 strip = unit >> quarters, mask = quarters ? 3u << unit % 4 * 2 : 255;
         u32 place = block.begin + (strip >> both), part = both ? strip % 2 : exl2k_part_at(m, place);
-        u32 n = (place - m.part[part].first) * 16 + column, to = sums + (strip * slots + slots - 1) * exl2k_partial_bytes<M>();
+        u32 n = (place - m.part[part].first) * 16 + column,
+            to = sums + (strip * slots + slots - 1) * exl2k_partial_bytes<M>();
         f32 d[4];
         exl2k_lora_strip<M>(l, part, n, mask & (1u << rows) - 1, epoch, small, d);
         u32 row = (lane & 8) / 2 + (lane & 16) / 8;

@@ -6,10 +6,10 @@
    Thread i computes item i of a block: column i % 16 of row i / 16 % M of strip i / (16 M); then item i + 512, and so
    on. A thread always has the same row, and a half-warp has one row of one strip. The small area of shared memory
    begins with the barriers of the rings (1,024 bytes; not with 16 rows). From `small` on it holds, for R rows (8 if M
-   is 1): sums of 32 slots each [R][8], now and before; squares [96]; total of squares [R]. One row: then the residual of
-   512 items and the slots now and before [2][256], both filled by asynchronous copies. 16 rows: then exl2k_kept [16 warps].
-   Many rows: then the initial sums [16 warps][tile][8 halves][4 lanes][4]; with 16 rows each warp's are followed by what
-   its lanes need to decode scales, affine: by scales and zeros (EXL2K_STARTS_BYTES in all). */
+   is 1): sums of 32 slots each [R][8], now and before; squares [96]; total of squares [R]. One row: then the residual
+   of 512 items and the slots now and before [2][256], both filled by asynchronous copies. 16 rows: then exl2k_kept [16
+   warps]. Many rows: then the initial sums [16 warps][tile][8 halves][4 lanes][4]; with 16 rows each warp's are
+   followed by what its lanes need to decode scales, affine: by scales and zeros (EXL2K_STARTS_BYTES in all). */
 #ifndef EXL2K_GEMV_OUT_CUH
 #define EXL2K_GEMV_OUT_CUH
 
@@ -76,8 +76,8 @@ template <u32 STEP, u32 N> EXL2K_FN void exl2k_fold(f32 v[N], u32 lane)
     }
 }
 
-/* The same as exl2k_group_store for groups first .. of a row, with a fifth of its shuffles: lanes exchange halves of what
-   they have, so that each value is added in the order of exl2k_warp_sum. */
+/* The same as exl2k_group_store for groups first .. of a row, with a fifth of its shuffles: lanes exchange halves of
+   what they have, so that each value is added in the order of exl2k_warp_sum. */
 template <u32 GROUPS>
 EXL2K_FN void exl2k_groups_store(const exl2k_out &o, u32 table, u32 row, u32 first, f32 v[GROUPS], u32 lane)
 {
@@ -119,8 +119,8 @@ EXL2K_FN void exl2k_peers_slots_read(const exl2k_out &o, const exl2k_gemv_args &
     exl2k_group_store(o, EXL2K_SMALL_NOW, 0, slot / EXL2K_WARP, exl2k_peers_slot(now, a.sums_now, strips, p.stop));
 }
 
-/* More rows: as exl2k_slots_read. All strips are there. Sums of rows beyond the last are read, too, so that no load waits
-   for the number of rows. */
+/* More rows: as exl2k_slots_read. All strips are there. Sums of rows beyond the last are read, too, so that no load
+   waits for the number of rows. */
 template <u32 M> EXL2K_FN void exl2k_peers_rows_read(const exl2k_out &o, const exl2k_gemv_args &a)
 {
     constexpr u32 warps = EXL2K_GEMV_WARPS / M, groups = 8 / warps; /* of a row; of a warp */
@@ -376,8 +376,8 @@ EXL2K_FN void exl2k_out_taken(const exl2k_gemv_args &a, u32 row, u32 n, const ui
     }
 }
 
-/* More rows: takes the strips that the CTA has to take from the inbox. A thread has eight columns of a row. All loads of
-   a strip are issued before the first wait. */
+/* More rows: takes the strips that the CTA has to take from the inbox. A thread has eight columns of a row. All loads
+   of a strip are issued before the first wait. */
 template <u32 M> EXL2K_FN void exl2k_out_take(const exl2k_out &o, const exl2k_gemv_args &a)
 {
     const exl2k_peers &p = exl2k_peers_of(a);

@@ -28,8 +28,8 @@
 /* Strips [begin, end); interleaved: pairs of strips. */
 typedef struct exl2k_span { u32 begin, end; } exl2k_span;
 
-/* threadIdx.x, and the index of the CTA among those that have strips. With 16 rows they are read again wherever they are
-   needed, as no register is free. */
+/* threadIdx.x, and the index of the CTA among those that have strips. With 16 rows they are read again wherever they
+   are needed, as no register is free. */
 template <u32 M> EXL2K_FN u32 exl2k_thread(void)
 {
     u32 thread = threadIdx.x;
@@ -114,8 +114,8 @@ EXL2K_FN exl2k_role exl2k_role_in_piece(const exl2k_matrix &m, const exl2k_role 
 
 /* The stream of a warp's jobs. A job fills one slot of the ring with a chunk of one strip or of two. Lane i holds
    the addresses of job 32 n + i, and copies it, or hands them over (large matrices); with 16 rows, shared memory holds
-   those of 16 jobs. All slots are filled at the start, and a slot is refilled as soon as it has been read. Therefore one
-   cursor serves for both reading and filling. */
+   those of 16 jobs. All slots are filled at the start, and a slot is refilled as soon as it has been read. Therefore
+   one cursor serves for both reading and filling. */
 typedef struct exl2k_stream {
     u64 from;          /* the lane's job: address of the chunk of its first strip, and its bytes (0: no job) */
     u32 bytes, stride; /* stride: bytes from the first strip to the second; 0: one strip */
@@ -265,7 +265,8 @@ EXL2K_FN void exl2k_stream_fill(exl2k_stream &s, const exl2k_gemv_args &a, const
         /* All lanes get the packed job, and one copies it. */
         exl2k_stream job = s;
         uint2 v = M == 16 ? exl2k_shared_load2(s.ring + from * 8) :
-                            make_uint2(__shfl_sync(EXL2K_ALL, s.packed.x, from), __shfl_sync(EXL2K_ALL, s.packed.y, from));
+                            make_uint2(__shfl_sync(EXL2K_ALL, s.packed.x, from),
+                                       __shfl_sync(EXL2K_ALL, s.packed.y, from));
         job.from = a.matrix.part[0].base + (u64)v.x * 16;
         job.bytes = M == 1 ? v.y >> 24 << 4 : v.y >> 20;
         job.stride = M == 1 ? v.y << 8 >> 4 : 0;

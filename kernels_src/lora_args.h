@@ -13,9 +13,9 @@
 #define EXL2K_LORA_ADAPTERS 64 /* of all rows of such a pass */
 #define EXL2K_LORA_CTAS 4      /* that compute t: the first ones of a launch */
 #define EXL2K_LORA_TILE 16     /* values of t that a CTA computes at a time */
-/* Shared memory of a CTA: the beginning of exl2k_lora_pass, 16 bytes for each warp, a barrier and the next strip without
-   B t, then the first half of exl2k_lora_matrix [slots, parts]. A CTA that computes t has two buffers of sums [16 warps,
-   EXL2K_LORA_TILE, rows] in place of rings, and all of exl2k_lora_matrix [slots, parts]. */
+/* Shared memory of a CTA: the beginning of exl2k_lora_pass, 16 bytes for each warp, a barrier and the next strip
+   without B t, then the first half of exl2k_lora_matrix [slots, parts]. A CTA that computes t has two buffers of sums
+   [16 warps, EXL2K_LORA_TILE, rows] in place of rings, and all of exl2k_lora_matrix [slots, parts]. */
 #define EXL2K_LORA_HEAD_BYTES (16 + 2 * EXL2K_LORA_ADAPTERS)
 #define EXL2K_LORA_TURN_AT EXL2K_LORA_HEAD_BYTES
 #define EXL2K_LORA_BARRIER_AT (EXL2K_LORA_TURN_AT + EXL2K_GEMV_WARPS * 16)
@@ -35,8 +35,8 @@ typedef struct exl2k_lora_matrix {
     exl2k_u32 shares, unused;
 } exl2k_lora_matrix;
 
-/* An adapter that passes use has a slot, which holds its table. The adapters of a pass lie in the order in which each row
-   adds up what its own ones add. */
+/* An adapter that passes use has a slot, which holds its table. The adapters of a pass lie in the order in which each
+   row adds up what its own ones add. */
 typedef struct exl2k_lora_pass {
     exl2k_u32 count, unused[3];           /* adapters of the pass */
     exl2k_u8 slots[EXL2K_LORA_ADAPTERS];  /* [count] their slots */

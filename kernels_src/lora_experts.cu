@@ -2,8 +2,8 @@
    takes: lora_experts_args.h, lora_use.cuh.
    gives: exl2k_lora_experts_t, exl2k_lora_experts_up, exl2k_lora_experts_down.
 
-   A row's values depend on its own experts and adapters alone: a value of t is a sum over the lanes of a warp, B t a sum
-   along the rank, adapter by adapter, expert by expert. */
+   A row's values depend on its own experts and adapters alone: a value of t is a sum over the lanes of a warp, B t a
+   sum along the rank, adapter by adapter, expert by expert. */
 #include "lora_experts_args.h"
 #include "lora_use.cuh"
 

@@ -14,7 +14,8 @@
 
    exl2k_lora_experts_t:   grid (slots, parts). t = factor A x of gate and up (or up alone), or of down, whose x is h.
    exl2k_lora_experts_up:  grid (ceil(columns / 256), slots, parts). out[slot][part] = B t, 0 where nothing is added.
-   exl2k_lora_experts_down: grid (ceil(columns / 256), rows). residual += scale * the sum of B t of all slots of a row. */
+   exl2k_lora_experts_down: grid (ceil(columns / 256), rows). residual += scale * the sum of B t of all slots of a
+   row. */
 typedef struct exl2k_lora_experts_args {
     exl2k_expert_choice rows; /* of a slice */
     exl2k_u64 row_sets;   /* u16 [rows of the pass] 1 + index into sets; 0: none */

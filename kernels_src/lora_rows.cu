@@ -13,7 +13,8 @@ EXL2K_FN u32 exl2k_lora_set_of(const exl2k_lora_rows_args &a, u32 row)
     return row < a.rows ? exl2k_load_u16(a.row_sets + (u64)row * 2) : 0;
 }
 
-/* The least set above `set` that one of `rows` (at most 32) rows from `first` on has; 0: none. The same in all lanes. */
+/* The least set above `set` that one of `rows` (at most 32) rows from `first` on has; 0: none. The same in all
+   lanes. */
 EXL2K_FN u32 exl2k_lora_next_set(const exl2k_lora_rows_args &a, u32 first, u32 rows, u32 set)
 {
     u32 lane = threadIdx.x % EXL2K_WARP, own = lane < rows ? exl2k_lora_set_of(a, first + lane) : 0;
@@ -111,8 +112,8 @@ extern "C" __global__ void __launch_bounds__(EXL2K_LORA_ROWS_THREADS) exl2k_lora
 
 /* ---- B t ---- */
 
-/* What the sets of rows [first, first + 16) add to columns n and n + 1 of a part. t_tile: of one adapter. Returns whether
-   one of them has something for the part. */
+/* What the sets of rows [first, first + 16) add to columns n and n + 1 of a part. t_tile: of one adapter. Returns
+   whether one of them has something for the part. */
 EXL2K_FN bool exl2k_lora_rows_sum(const exl2k_lora_rows_args &a, u32 part, u32 n, u32 first,
                                   f32 (*t_tile)[EXL2K_LORA_ROWS_OUT], f32 sum[EXL2K_LORA_ROWS_OUT][2])
 {

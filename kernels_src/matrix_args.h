@@ -20,9 +20,10 @@
    Example: 4 bits in groups of 128, four records: 4 * 512 bytes of codes, G = 2, 16 bytes of scale words.
    Dense matrices have records of 16 bits (fp16 values) and no scale words.
 
-   SCALE WORDS of an affine matrix (GPTQ, AWQ): u32 [G][8][2]: word [group][g][0] belongs to column g, word [group][g][1]
-   to column g + 8. The low half is the fp16 scale, the high half is fp16(zero - 2^(b-1)). A weight is (code - zero) *
-   scale. If the rows are no multiple of 64, every half has scale words of its own, and those of the padding are 0. */
+   SCALE WORDS of an affine matrix (GPTQ, AWQ): u32 [G][8][2]: word [group][g][0] belongs to column g, word
+   [group][g][1] to column g + 8. The low half is the fp16 scale, the high half is fp16(zero - 2^(b-1)). A weight is
+   (code - zero) * scale. If the rows are no multiple of 64, every half has scale words of its own, and those of the
+   padding are 0. */
 #ifndef EXL2K_MATRIX_ARGS_H
 #define EXL2K_MATRIX_ARGS_H
 

@@ -31,8 +31,8 @@ typedef struct exl2k_pass {
 } exl2k_pass;
 
 #define EXL2K_ROW_DONE 1u
-/* The bits from EXL2K_ROW_MOVED on are a signed number. With EXL2K_ROW_LATER the row attends to so many later positions,
-   too; else its angle is that of its position and this number, as after a picture or a video. */
+/* The bits from EXL2K_ROW_MOVED on are a signed number. With EXL2K_ROW_LATER the row attends to so many later
+   positions, too; else its angle is that of its position and this number, as after a picture or a video. */
 #define EXL2K_ROW_MOVED 8
 #define EXL2K_ROW_LATER 4u
 #define EXL2K_ROW_VECTOR 2u /* the row's input is no token: the backend has put it into the row's residual */

@@ -41,9 +41,9 @@ typedef struct exl2k_route_args {
     exl2k_u32 unused;
 } exl2k_route_args;
 
-/* exl2k_route_choose: grid (rows), block of one warp, dynamic shared memory: exl2k_route_choose_bytes. Chooses the `active` experts of the
-   highest scores (ties: the lowest index) of each row, ascending, and their weights. Logits that are not finite give
-   weights of NaN. */
+/* exl2k_route_choose: grid (rows), block of one warp, dynamic shared memory: exl2k_route_choose_bytes. Chooses the
+   `active` experts of the highest scores (ties: the lowest index) of each row, ascending, and their weights. Logits
+   that are not finite give weights of NaN. */
 typedef struct exl2k_route_choose_args {
     exl2k_u64 rows_at;
     exl2k_u64 logits;       /* f32 [rows, logits_pitch]; with has_switch, number `count` is the switch's */
@@ -54,7 +54,8 @@ typedef struct exl2k_route_choose_args {
     exl2k_u32 logits_pitch, count, active;
     exl2k_u32 sigmoid;      /* scores are sigmoids of logits, else their softmax */
     exl2k_u32 renormalized;
-    exl2k_u32 groups, groups_active; /* experts are chosen from the groups whose two best scores have the largest sums */
+    exl2k_u32 groups, groups_active; /* experts are chosen from the groups whose two best scores have the largest
+                                        sums */
     exl2k_f32 scale;
 } exl2k_route_choose_args;
 

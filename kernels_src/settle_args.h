@@ -31,8 +31,8 @@ typedef struct exl2k_settle_args {
     exl2k_u32 hidden, out_pitch; /* out_pitch in elements, a multiple of 8 */
     exl2k_u32 layer_norm;        /* 1: both norms are LayerNorm */
     exl2k_f32 eps, scale;
-    exl2k_u32 tile_rows;         /* rows of tiles: out has tiles as in wg_tiles.cuh, and hidden is a multiple of 32 of at
-                                    most EXL2K_SETTLE_STAGED; 0: it has rows */
+    exl2k_u32 tile_rows;         /* rows of tiles: out has tiles as in wg_tiles.cuh, and hidden is a multiple of 32 of
+                                    at most EXL2K_SETTLE_STAGED; 0: it has rows */
     exl2k_u32 late;              /* 1: the next kernel starts only when the row has arrived */
     exl2k_u64 added;             /* exl2k_settle_steer: f32 [rows, hidden] that is added to the residual before its norm
                                     (steer_args.h); 0: nothing */

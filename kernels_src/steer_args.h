@@ -3,9 +3,9 @@
    gives: exl2k_steer_set, exl2k_steer_args.
 
    In passes of few rows the kernel that ends a layer adds a row of its own to the residual (gemv_args.h, expert_args.h,
-   settle_args.h: `added`). exl2k_steer_fill makes these rows at the beginning of the pass: of all layers, as a launch in
-   each layer would cost more. In passes of many rows exl2k_steer_add adds to the residual itself. Which rows have which
-   vectors, and the factors, is data in device memory, so captured graphs serve all of them. */
+   settle_args.h: `added`). exl2k_steer_fill makes these rows at the beginning of the pass: of all layers, as a launch
+   in each layer would cost more. In passes of many rows exl2k_steer_add adds to the residual itself. Which rows have
+   which vectors, and the factors, is data in device memory, so captured graphs serve all of them. */
 #ifndef EXL2K_STEER_ARGS_H
 #define EXL2K_STEER_ARGS_H
 

@@ -88,8 +88,9 @@ enum { EXL2K_TOWER_LOGISTIC, EXL2K_TOWER_GELU };
 
 /* exl2k_tower_product: grid (tiles of rows, tiles of columns) of 128 x 128, block 256, dynamic shared memory
    EXL2K_TOWER_SHARED. On sm_90a, block EXL2K_TOWER_WG_THREADS, dynamic shared memory EXL2K_TOWER_WG_SHARED(rows and
-   columns of a tile, stages): exl2k_tower_wg_pair with the same tiles, exl2k_tower_wg_narrow with tiles of 128 x 64. There
-   the CTAs of a cluster (x of the grid) compute one tile, each a part of k of one DEPTH at least: SPLITS_MAX at most. */
+   columns of a tile, stages): exl2k_tower_wg_pair with the same tiles, exl2k_tower_wg_narrow with tiles of 128 x 64.
+   There the CTAs of a cluster (x of the grid) compute one tile, each a part of k of one DEPTH at least: SPLITS_MAX at
+   most. */
 #define EXL2K_TOWER_WG_THREADS 288u
 #define EXL2K_TOWER_SHARED (3u * 2 * 128 * 80)
 #define EXL2K_TOWER_SPLITS_MAX 8u

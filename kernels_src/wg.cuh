@@ -8,8 +8,8 @@
    A product is asynchronous: between exl2k_wg_begin and the wait for its group nothing may touch its registers, and
    after the wait exl2k_wg_hold must name its sums, or the compiler may read them before.
 
-   Tiles of B have lines of 128 bytes; piece p (16 bytes) of line i lies at place p ^ (i % 8). A tile begins at a multiple
-   of 1,024 bytes. */
+   Tiles of B have lines of 128 bytes; piece p (16 bytes) of line i lies at place p ^ (i % 8). A tile begins at a
+   multiple of 1,024 bytes. */
 #ifndef EXL2K_WG_CUH
 #define EXL2K_WG_CUH
 
@@ -56,7 +56,8 @@ template <bool ROWS> EXL2K_FN void exl2k_wg_multiply(f32 (&d)[4][4], const u32 a
 {
     asm volatile("{\n.reg .pred p;\nsetp.eq.u32 p, %21, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, p, "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, "
+                 "p, "
                  "1, 1, %22;\n}"
                  : EXL2K_WG_16(d)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((u32)first), "n"(ROWS ? 1 : 0) : "memory");

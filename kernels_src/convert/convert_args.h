@@ -83,8 +83,8 @@ typedef struct exl2k_pass_norm_args {
     exl2k_f32 eps, add;
 } exl2k_pass_norm_args;
 
-/* out [rows, heads, dim] f16: heads of x [rows, pitch], each with its norm (weight 0: none), bounded to +-clip (0: not),
-   rotated, and multiplied by scale (1 + growth ln(1 + floor(position / context))). Sequences have `each` rows. */
+/* out [rows, heads, dim] f16: heads of x [rows, pitch], each with its norm (weight 0: none), bounded to +-clip (0:
+   not), rotated, and multiplied by scale (1 + growth ln(1 + floor(position / context))). Sequences have `each` rows. */
 typedef struct exl2k_pass_heads_args {
     exl2k_u64 x, out, weight, bias; /* weight, bias [heads, dim] */
     exl2k_u64 angles;               /* [positions, 2, rotary / 2] cosines, sines */
@@ -133,8 +133,8 @@ typedef struct exl2k_experts_sum_args {
     exl2k_u32 unused;
 } exl2k_experts_sum_args;
 
-/* Sums of x'x over the tokens of each expert become moments: (sum + shared mean) / (tokens + shared), where mean is that
-   of all tokens, and shared in / 4. */
+/* Sums of x'x over the tokens of each expert become moments: (sum + shared mean) / (tokens + shared), where mean is
+   that of all tokens, and shared in / 4. */
 typedef struct exl2k_experts_blend_args {
     exl2k_u64 sums, tokens; /* sums [experts, in, in] f32; tokens f32 [experts] */
     exl2k_u32 in, experts;

@@ -232,7 +232,8 @@ template <u32 DIM> EXL2K_FN void exl2k_pass_attend(const exl2k_pass_attend_args 
                                exl2k_pack_f16(score[2 * n + 1][2], score[2 * n + 1][3]) };
 #pragma unroll
             for (u32 d = 0; d < DIM / 16; d++) {
-                uint4 tile = exl2k_ldmatrix4_transposed(values + (n * 16 + lane % 16) * PITCH + lane / 16 * 16 + d * 32);
+                uint4 tile =
+                    exl2k_ldmatrix4_transposed(values + (n * 16 + lane % 16) * PITCH + lane / 16 * 16 + d * 32);
                 exl2k_mma(out[2 * d], weights, tile.x, tile.y);
                 exl2k_mma(out[2 * d + 1], weights, tile.z, tile.w);
             }
