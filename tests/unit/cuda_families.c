@@ -330,8 +330,8 @@ static void check_tiles(synth_model *m, const pass *p, const synth_shape *shape)
     CHECK(!many || count_of("exl2k_attend_permute") == 0);
 }
 
-/* Products of few rows read tiles where the last product that wrote there, or attention, has written the same tiles, and
-   only there. */
+/* Products of few rows read tiles where the last product that wrote there, or attention, has written the same tiles,
+   and only there. */
 static void check_few_tiles(synth_model *m, const synth_shape *shape, uint32_t rows)
 {
     static made_step made;

@@ -124,7 +124,8 @@ typedef struct exl2__cuda_pass {
     uint64_t row_steers, steers; /* exl2k_steer_args: row_sets, sets; if rows have control vectors */
     uint64_t turns;      /* exl2k_turn_args.turns, if `turned` */
     bool settled;        /* the product before has normalised the residual, and settle has nothing to do */
-    uint64_t turned_x, turned_h; /* suh of the EXL3 matrix for which b.exl3_rotated has the row of x, or of h; 0: none */
+    uint64_t turned_x, turned_h; /* suh of the EXL3 matrix for which b.exl3_rotated has the row of x, or of h; 0: it has
+                                    none */
     uint32_t row_count;  /* rows of launches; of a captured pass those of its class: exl2k_pass has its own */
     uint32_t longest_context; /* tokens that the row with the longest context attends to */
     uint32_t splits;     /* splits of attention that a graph is captured for; 0: what longest_context needs */
