@@ -587,7 +587,7 @@ template <u32 M> EXL2K_FN void exl2k_out_close(const exl2k_out &o, const exl2k_g
     }
 #if EXL2K_PEERS
     u64 groups = exl2k_peers_of(a).groups_out;
-    if (groups && exl2k_cta<M>() == 0 && exl2k_thread<M>() < o.rows * 8) {
+    if (groups && exl2k_cta<M>(a) == 0 && exl2k_thread<M>() < o.rows * 8) {
         exl2k_store_f32(groups + exl2k_thread<M>() * 4,
                         exl2k_shared_load_f32(o.small + EXL2K_SMALL_NOW + exl2k_thread<M>() * 4));
     }

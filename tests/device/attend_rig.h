@@ -472,7 +472,7 @@ static void attend_decode_launch(const attend_modules *m, const attend_scene *s,
     exl2k_attend_args a = attend_args(s, stages, pages);
     uint32_t kind = attend_class(s), tiles = (s->heads / s->kv_heads + EXL2K_HEAD_TILE - 1) / EXL2K_HEAD_TILE;
     bool cluster = rig.arch >= 90 && s->splits > 1 && s->splits <= EXL2K_CLUSTER_MAX && !s->no_cluster;
-    uint32_t sums = EXL2K_SUMS_BYTES(64u << kind), most = (uint32_t)rig.shared_optin - 13312; /* less static memory */
+    uint32_t sums = EXL2K_SUMS_BYTES(64u << kind), most = (uint32_t)rig.shared_optin - 21504; /* less static memory */
     cluster = cluster && warps[kind] * sums + EXL2K_INBOX_BYTES(s->splits, s->dim) <= most; /* as in cuda_attend.h */
     uint32_t inbox = cluster ? EXL2K_INBOX_BYTES(s->splits, s->dim) : 0;
     a.early = s->early;

@@ -227,6 +227,8 @@ static void launch(const lora_case *c, uint32_t kind, uint32_t rows, const uint1
     } else {
         char name[48];
         bool affine = product_is_affine(&c->m);
+        /* Not the plan of short prompts, whose kernels know no adapters. */
+        plan = exl2__cuda_wg_plan_make(&a.gemm, (uint32_t)rig.sm_count, false, affine ? 2 : 0);
         uint32_t some = rows % 3 == 0 ? 16 : rows % 3 == 1 ? 32 : 64; /* the bits of t do not depend on it */
         rig_upload(c->row_sets, 0, row_sets, rows * 2);
         snprintf(name, sizeof name, "exl2k_lora_wg_t%u", some);
