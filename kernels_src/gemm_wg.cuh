@@ -459,7 +459,8 @@ EXL2K_FN void exl2k_wg_multiply(const exl2k_gemm_args &a, const LORAS &l, const 
                 continue;
             }
             if (a.kind != EXL2K_GEMM_ACT) { /* stored as they are added up: that leaves registers for loads */
-                constexpr bool few = EXL2K_AFFINE || ROLES || exl2k_wg_adapts<LORAS>(); /* registers are left */
+                /* Few registers are left. */
+                constexpr bool few = EXL2K_AFFINE || EXL2K_ANY || ROLES || exl2k_wg_adapts<LORAS>();
                 constexpr u32 batch = N == 64 && few ? 2 : 4, blocks = exl2k_wg_some<N>();
 #pragma unroll 1
                 for (u32 b = 0; b < N / 8; b += blocks) {

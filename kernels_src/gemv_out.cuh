@@ -197,7 +197,12 @@ template <u32 M> EXL2K_FN void exl2k_slots_read(const exl2k_out &o, const exl2k_
         now[i] = a.sums_now ? exl2k_slot(a.sums_now, row, slot, slots) : 0.0f;
         before[i] = a.sums_before ? exl2k_slot(a.sums_before, row, slot, slots) : 0.0f;
     }
-    if constexpr (M > 1) {
+    if constexpr (M == 8 && EXL2K_LORA && !EXL2K_LARGE) { /* no registers are left to fold */
+        for (u32 i = 0; i < groups; i++) {
+            exl2k_group_store(o, EXL2K_SMALL_NOW, row, first + i, now[i]);
+            exl2k_group_store(o, exl2k_small_before<M>(), row, first + i, before[i]);
+        }
+    } else if constexpr (M > 1) {
         exl2k_groups_store<groups>(o, EXL2K_SMALL_NOW, row, first, now, lane);
         exl2k_groups_store<groups>(o, exl2k_small_before<M>(), row, first, before, lane);
     }

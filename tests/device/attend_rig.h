@@ -437,7 +437,7 @@ static void attend_launch(const rig_module *m, const char *name, uint32_t x, uin
 {
     void *arguments[1] = { a };
     exl2__cuda_function *function = rig_function(m, name);
-    if (shared > 32 * 1024) { /* static memory comes on top */
+    if (shared > 24 * 1024) { /* static memory comes on top */
         rig_try(rig.driver.function_set(function, EXL2__CUDA_FUNCTION_DYNAMIC_MAX, (int)shared), name);
     }
     if ((rig.programmatic || cluster) && rig.arch >= 90 && rig.driver.launch_with) {

@@ -471,7 +471,8 @@ static uint32_t few_tiles(const trio *t, exl2__phase phase, uint32_t layer)
 {
     const exl2__cuda_model *m = device_of(t);
     bool next = phase == EXL2__PHASE_out || (phase == EXL2__PHASE_down && layer + 1 < m->plan->shape.layers);
-    uint32_t set = next ? SEEN(x) : phase == EXL2__PHASE_gate_up ? SEEN(h) : 0;
+    uint32_t set = next ? SEEN(x) : phase == EXL2__PHASE_gate_up ? SEEN(h)
+                 : phase == EXL2__PHASE_attend ? SEEN(attended) : 0;
     return exl2__cuda_tile_rows(m) > 0 ? set : 0;
 }
 
@@ -518,7 +519,8 @@ static void check_phase(trio *t, exl2__phase phase, exl2__phase before, uint32_t
     /* Which buffers have tiles from here on. */
     uint32_t few = few_tiles(t, phase, layer);
     for (uint32_t i = 0; i < WATCH_COUNT; i++) {
-        uint32_t halves = i == WATCH_h ? t->shape->inter : t->shape->hidden;
+        const synth_shape *s = t->shape;
+        uint32_t halves = i == WATCH_h ? s->inter : i == WATCH_attended ? s->heads * s->head_dim : s->hidden;
         t->watched[i].tiled = m->pass.by_wg ? tiled_by(t, phase, (watch)i) : (few >> i & 1) * halves;
     }
     watch_poison(t, adds ? set & ~SEEN(residual) : set);
