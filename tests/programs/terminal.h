@@ -21,10 +21,12 @@ static inline char *terminal_run(unsigned short columns, const char *typed, cons
     va_start(args, format);
     vsnprintf(flags, sizeof flags, format, args);
     va_end(args);
-    snprintf(command, sizeof command, "exec '%s' %s", program, flags);
+    snprintf(command, sizeof command, "'%s' %s; code=$?; printf '\\001'; exit $code", program, flags);
     if (master < 0 || grantpt(master) != 0 || unlockpt(master) != 0 || ioctl(master, TIOCSWINSZ, &size) != 0) {
         check_skip("no pseudo terminal");
     }
+    /* This process has the terminal open, too: at the last close the kernel may drop what was not read. */
+    int held = open(ptsname(master), O_RDWR | O_NOCTTY);
     printf("+ %s (in a terminal)\n", flags);
     fflush(stdout);
     pid_t child = fork();
@@ -41,11 +43,14 @@ static inline char *terminal_run(unsigned short columns, const char *typed, cons
     memory_text said = { 0 };
     char part[512];
     ssize_t bytes;
-    while ((bytes = read(master, part, sizeof part)) > 0) { /* fails once the program has ended */
-        memory_text_add(&said, part, (size_t)bytes);
+    bool ended = false; /* \001 follows the program's last byte */
+    while (!ended && (bytes = read(master, part, sizeof part)) > 0) {
+        ended = part[bytes - 1] == '\001';
+        memory_text_add(&said, part, (size_t)(bytes - ended));
     }
     int status = 0;
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    close(held);
     close(master);
     char *text = memory_copy_text(said.data ? said.data : "", said.bytes);
     free(said.data);
