@@ -229,6 +229,9 @@ static void check_token(bench *b, const char *pair, uint32_t id, bool long_talk,
     if (!CHECK(piece && bytes < sizeof content) || !bench_run(b, "u", long_talk)) {
         return;
     }
+    if (strspn(piece, "0123456789") == bytes) {
+        return; /* a number is text: templates print today's date, in December with the added token 12 */
+    }
     uint32_t wanted = bench_count(b, id);
     for (int spelling = 0; spelling < 3; spelling++) {
         memcpy(content, piece, bytes);
