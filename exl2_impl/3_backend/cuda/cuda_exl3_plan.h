@@ -4,9 +4,8 @@
    gives: exl2__cuda_exl3, exl2__cuda_exl3_by_wg, exl2__cuda_exl3_bytes, exl2__cuda_exl3_strips, exl2__cuda_exl3_splits,
           exl2__cuda_exl3_crowd_splits, exl2__cuda_exl3_expert_splits, exl2__cuda_exl3_partial_max,
           exl2__cuda_exl3_alone_max, exl2__cuda_exl3_tickets_max, exl2__cuda_exl3_rotated_max, exl2__cuda_exl3_rate,
-          exl2__cuda_exl3_slabs,
-          exl2__cuda_exl3_gemv, exl2__cuda_exl3_one, exl2__cuda_exl3_one_slabs, exl2__cuda_exl3_by_crowd,
-          exl2__cuda_exl3_crowd_rows, exl2__cuda_exl3_crowd_kernel, exl2__cuda_exl3_tile_rows,
+          exl2__cuda_exl3_slabs, exl2__cuda_exl3_gemv, exl2__cuda_exl3_one, exl2__cuda_exl3_one_slabs,
+          exl2__cuda_exl3_by_crowd, exl2__cuda_exl3_crowd_rows, exl2__cuda_exl3_crowd_kernel, exl2__cuda_exl3_tile_rows,
           exl2__cuda_exl3_outputs, exl2__cuda_exl3_gemm, exl2__cuda_exl3_gemm_threads, exl2__cuda_exl3_gemm_shared,
           exl2__cuda_exl3_run, exl2__cuda_exl3_range. */
 #ifndef EXL2__CUDA_EXL3_PLAN_H

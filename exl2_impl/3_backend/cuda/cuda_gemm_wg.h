@@ -55,6 +55,16 @@ EXL2__PRIVATE uint32_t exl2__cuda_wg_split_count(uint32_t tiles, uint32_t halves
     return best;
 }
 
+/* Fills in what follows from the rows of a tile and from the CTAs that run at a time. */
+EXL2__PRIVATE void exl2__cuda_wg_plan_tiles(exl2k_gemm_args *a, exl2__cuda_gemm_plan *plan, uint32_t ctas)
+{
+    a->row_tiles = (uint32_t)exl2__div_up(a->rows, plan->rows);
+    uint32_t tiles = a->row_tiles * a->column_tiles * a->splits;
+    plan->ctas = exl2__min32(tiles, ctas);
+    plan->tickets = a->splits > 1 ? tiles / a->splits * EXL2K_GEMM_WARPS : 0;
+    plan->partial_bytes = a->splits > 1 ? (uint64_t)tiles * plan->rows * 512 : 0;
+}
+
 /* Plans the launch for a->rows rows of a->matrix, with tiles of 32 (only of sampled tokens, not for any family), 64,
    128 or 256 rows, whichever end first. Two CTAs with tiles of up to 64 rows run on an SM. variant: 0 for Llama, 1 for
    any family, 2 for affine matrices. The caller has set a->kind and a->partial (0: no splits), too, and fills in
@@ -83,11 +93,7 @@ EXL2__PRIVATE exl2__cuda_gemm_plan exl2__cuda_wg_plan_part(exl2k_gemm_args *a, u
     plan.rows = sampled && variant != 1 && a->rows <= 32 ? 32 : plan.rows;
     plan.shared_bytes = EXL2K_WG_SHARED(plan.rows, variant == 2);
     a->x_pitch = exl2__cuda_wg_rows(a->rows);
-    a->row_tiles = (uint32_t)exl2__div_up(a->rows, plan.rows);
-    uint32_t tiles = a->row_tiles * a->column_tiles * a->splits;
-    plan.ctas = exl2__min32(tiles, plan.rows <= 64 ? 2 * sms : sms);
-    plan.tickets = a->splits > 1 ? tiles / a->splits * EXL2K_GEMM_WARPS : 0;
-    plan.partial_bytes = a->splits > 1 ? (uint64_t)tiles * plan.rows * 512 : 0;
+    exl2__cuda_wg_plan_tiles(a, &plan, plan.rows <= 64 ? 2 * sms : sms);
     return plan;
 }
 
@@ -104,9 +110,8 @@ EXL2__PRIVATE exl2__cuda_gemm_plan exl2__cuda_wg_plan_make(exl2k_gemm_args *a, u
 EXL2__PRIVATE void exl2__cuda_wg_plan_few(exl2k_gemm_args *a, exl2__cuda_gemm_plan *plan, uint32_t sms,
                                           uint32_t variant)
 {
-    uint32_t tiles = a->column_tiles * a->splits;
     EXL2__ASSERT(a->rows <= EXL2__CUDA_WG_FEW_ROWS);
-    plan->roles = variant == 0 && tiles <= sms;
+    plan->roles = variant == 0 && a->column_tiles * a->splits <= sms;
     if (plan->roles) {
         plan->rows = a->rows <= 16 ? 16 : a->rows <= 32 ? 32 : 64;
         plan->shared_bytes = EXL2K_WG_ROLE_SHARED(plan->rows);
@@ -116,10 +121,7 @@ EXL2__PRIVATE void exl2__cuda_wg_plan_few(exl2k_gemm_args *a, exl2__cuda_gemm_pl
     } else {
         return;
     }
-    a->row_tiles = 1;
-    plan->ctas = exl2__min32(tiles, plan->roles ? sms : 2 * sms);
-    plan->tickets = a->splits > 1 ? tiles / a->splits * EXL2K_GEMM_WARPS : 0;
-    plan->partial_bytes = a->splits > 1 ? (uint64_t)tiles * plan->rows * 512 : 0;
+    exl2__cuda_wg_plan_tiles(a, plan, plan->roles ? sms : 2 * sms);
 }
 
 #endif

@@ -499,30 +499,18 @@ EXL2__PRIVATE exl2_result exl2__cuda_send_vectors(exl2__cuda_model *m)
     return EXL2_OK;
 }
 
-/* Whether an adapter of the step adds to experts by number. */
-static inline bool exl2__cuda_lora_experts(const exl2__step *step)
+/* Finds whether an adapter of the step adds to experts by number, and whether all add to q, k and v alone. */
+static inline void exl2__cuda_lora_reach(const exl2__step *step, bool *experts, bool *narrow)
 {
-    bool experts = false;
+    *experts = false;
+    *narrow = true;
     for (uint32_t i = 0; i < step->lora_set_count; i++) {
         const exl2__lora_set *set = &step->lora_sets[i];
         for (uint32_t u = 0; u < set->count; u++) {
-            experts = experts || set->uses[u].store->experts;
+            *experts = *experts || set->uses[u].store->experts;
+            *narrow = *narrow && set->uses[u].store->narrow;
         }
     }
-    return experts;
-}
-
-/* Whether all adapters of the step add to q, k and v alone. */
-static inline bool exl2__cuda_lora_narrow(const exl2__step *step)
-{
-    bool narrow = true;
-    for (uint32_t i = 0; i < step->lora_set_count; i++) {
-        const exl2__lora_set *set = &step->lora_sets[i];
-        for (uint32_t u = 0; u < set->count; u++) {
-            narrow = narrow && set->uses[u].store->narrow;
-        }
-    }
-    return narrow;
 }
 
 EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
@@ -535,11 +523,12 @@ EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     EXL2__ASSERT(!step->decodes || !exl2__step_has_hidden(step, 0, step->logit_count, false));
     *pass = (exl2__cuda_pass){ .row_count = step->row_count, .first_norm = true, .decodes = step->decodes,
                                .adapted = step->adapted, .steered = step->steered,
-                               .prompts = step->kind == EXL2__ROWS_PROMPT, .parts = m->plan->window_pages > 0,
-                               .experts = exl2__cuda_lora_experts(step) };
+                               .prompts = step->kind == EXL2__ROWS_PROMPT, .parts = m->plan->window_pages > 0 };
+    bool narrow;
+    exl2__cuda_lora_reach(step, &pass->experts, &narrow);
     pass->captured = step->decodes && step->row_count <= exl2__cuda_graph_rows(m->plan) && !pass->experts;
     pass->apart = pass->adapted && (pass->prompts || m->plan->shape.exl3);
-    pass->narrow = pass->adapted && !pass->apart && exl2__cuda_lora_narrow(step);
+    pass->narrow = pass->adapted && !pass->apart && narrow;
     EXL2__ASSERT(!pass->adapted || pass->prompts || step->row_count <= EXL2__CUDA_LORA_ROWS);
     if (pass->captured) {
         pass->row_count = exl2__cuda_class_rows(m->plan, exl2__cuda_row_class(step->row_count));

@@ -143,6 +143,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_settle_rows(exl2__cuda_model *m, exl2k_sett
                                                  exl2__cuda_next next)
 {
     const exl2__shape *s = &m->plan->shape;
+    if (m->pass.settled) {
+        m->pass.settled = false;
+        return EXL2_OK;
+    }
     exl2__cuda_grid grid = { .x = rows, .y = 1, .threads = exl2k_settle_threads(s->hidden) };
     for (uint32_t i = 0; i < 2; i++) {
         a.out[i] = next.readers[i] ? a.out[i] : 0;
@@ -161,10 +165,6 @@ EXL2__PRIVATE exl2_result exl2__cuda_settle_rows(exl2__cuda_model *m, exl2k_sett
        copies would delay attention and the block. */
     a.late = 3 * exl2__cuda_residual_ctas(m) <= 2 * m->limits.ctas;
     bool steers = exl2__cuda_steers_few(m);
-    if (m->pass.settled) {
-        m->pass.settled = false;
-        return EXL2_OK;
-    }
     m->pass.turned_x = 0;
 #if EXL2__EXL3
     bool one = exl2__cuda_exl3_turns(m) && !a.samplings && !steers && a.out[0] && !a.out[1] && !a.map[0];
