@@ -7,6 +7,17 @@
 
 #include "exl3_shots.h"
 
+/* Both buffers have the same bytes. */
+static void check_equal(rig_buffer one, rig_buffer other)
+{
+    uint8_t *got[2] = { take(one.bytes, 1), take(one.bytes, 1) };
+    rig_download(one, 0, got[0], one.bytes);
+    rig_download(other, 0, got[1], one.bytes);
+    CHECK_INT(memcmp(got[0], got[1], one.bytes), 0);
+    free(got[0]);
+    free(got[1]);
+}
+
 /* The inputs of row `row` as exl2k_exl3_rotate writes them for a product of one row. */
 static void rotate_row(bench *b, uint64_t x, uint32_t in, const exl2k_exl3_part *parts, uint32_t count, uint64_t to)
 {
@@ -28,7 +39,7 @@ static void check_turned(bench *b, uint32_t kind)
     uint32_t padded = (uint32_t)exl2__align_up(width, 128);
     rig_buffer turned = rig_buffer_make((uint64_t)EXL2K_EXL3_PARTS * exl2__align_up(b->in, 128) * 2);
     rig_buffer next[2] = { rig_buffer_make(padded * 2), rig_buffer_make(padded * 2) };
-    uint16_t *suh = take(padded, 2), *halves[2] = { take(padded, 2), take(padded, 2) };
+    uint16_t *suh = take(padded, 2);
     exl2k_exl3_part reader = { 0 };
     for (uint32_t i = 0; i < padded; i++) {
         suh[i] = exl2__f32_to_f16(uniform());
@@ -53,16 +64,12 @@ static void check_turned(bench *b, uint32_t kind)
         }
         if (kind == EXL2K_EXL3_ACT && width % 4 == 0) {
             rotate_row(b, b->out.address, width, &reader, 1, next[1].address);
-            rig_download(next[0], 0, halves[0], padded * 2);
-            rig_download(next[1], 0, halves[1], padded * 2);
-            CHECK_INT(memcmp(halves[0], halves[1], padded * 2), 0);
+            check_equal(next[0], next[1]);
         }
         free(expect);
         free(got);
     }
     free(suh);
-    free(halves[0]);
-    free(halves[1]);
     rig_buffer_free(&suh_at);
     rig_buffer_free(&turned);
     rig_buffer_free(&next[0]);
@@ -74,7 +81,7 @@ static void check_settle(uint32_t hidden)
 {
     uint32_t one = 1, bytes = hidden * 2;
     float *floats[2] = { take(hidden, 4), take(hidden, 4) };
-    uint16_t *suh = take(hidden * 3, 2), *got[2] = { take(hidden * 3, 2), take(hidden * 3, 2) };
+    uint16_t *suh = take(hidden * 3, 2);
     for (uint32_t i = 0; i < hidden; i++) {
         floats[0][i] = uniform() * 3;
         floats[1][i] = uniform() + 1;
@@ -99,12 +106,8 @@ static void check_settle(uint32_t hidden)
     a.settle.out[0] = out[1].address;
     rig_launch(&plain_settle, "exl2k_settle", 1, 1, exl2k_settle_threads(hidden), 0, &a.settle, sizeof a.settle);
     rotate_row(&b, out[1].address, hidden, parts, 3, turned[1].address);
-    rig_download(out[0], 0, got[0], bytes);
-    rig_download(out[1], 0, got[1], bytes);
-    CHECK_INT(memcmp(got[0], got[1], bytes), 0);
-    rig_download(turned[0], 0, got[0], bytes * 3);
-    rig_download(turned[1], 0, got[1], bytes * 3);
-    CHECK_INT(memcmp(got[0], got[1], bytes * 3), 0);
+    check_equal(out[0], out[1]);
+    check_equal(turned[0], turned[1]);
     rig_buffer *buffers[] = { &residual, &weight, &scales, &rows_at, &out[0], &out[1], &turned[0], &turned[1] };
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
         rig_buffer_free(buffers[i]);
@@ -112,8 +115,6 @@ static void check_settle(uint32_t hidden)
     free(floats[0]);
     free(floats[1]);
     free(suh);
-    free(got[0]);
-    free(got[1]);
 }
 
 /* The norm after a product that is added to the residual has the bits of exl2k_exl3_settle. */
@@ -124,14 +125,15 @@ static void check_norm(uint32_t hidden, uint32_t book)
     b.part[0] = matrix_random(640, hidden, 8, book, hidden % 256 == 0);
     bench_open(&b, 640, 1);
     float *floats = take(hidden, 4);
-    uint16_t *suh = take(hidden * 3, 2), *got[2] = { take(hidden * 3, 2), take(hidden * 3, 2) };
-    uint8_t *nothing = take(4096, 1);
+    uint16_t *suh = take(hidden * 3, 2);
+    static const uint8_t nothing[4096];
+    uint8_t left[4096];
     for (uint32_t i = 0; i < hidden * 3; i++) {
         floats[i / 3] = uniform() + 1;
         suh[i] = exl2__f32_to_f16(uniform());
     }
     rig_buffer weight = rig_buffer_of(floats, hidden * 4), scales = rig_buffer_of(suh, bytes * 3);
-    rig_buffer rows_at = rig_buffer_of(&one, 4), sums = rig_buffer_of(nothing, 4096);
+    rig_buffer rows_at = rig_buffer_of(&one, 4), sums = rig_buffer_of(nothing, sizeof nothing);
     rig_buffer out[2] = { rig_buffer_make(bytes), rig_buffer_make(bytes) };
     rig_buffer turned[2] = { rig_buffer_make(bytes * 3), rig_buffer_make(bytes * 3) };
     exl2k_exl3_settle_args a = { .settle = { .rows_at = rows_at.address, .residual = b.out.address,
@@ -147,14 +149,10 @@ static void check_norm(uint32_t hidden, uint32_t book)
     for (s.splits = 1; s.splits <= 5; s.splits++) {
         float *residual = shoot(&b, &s, &width);
         rig_launch(&settle, "exl2k_exl3_settle", 1, 1, exl2k_settle_threads(hidden), 0, &a, sizeof a);
-        rig_download(out[0], 0, got[0], bytes);
-        rig_download(out[1], 0, got[1], bytes);
-        CHECK_INT(memcmp(got[0], got[1], bytes), 0);
-        rig_download(turned[0], 0, got[0], bytes * 3);
-        rig_download(turned[1], 0, got[1], bytes * 3);
-        CHECK_INT(memcmp(got[0], got[1], bytes * 3), 0);
-        rig_download(sums, 0, got[0], 4096 < bytes * 3 ? 4096 : bytes * 3);
-        CHECK_INT(memcmp(got[0], nothing, 4096 < bytes * 3 ? 4096 : bytes * 3), 0);
+        check_equal(out[0], out[1]);
+        check_equal(turned[0], turned[1]);
+        rig_download(sums, 0, left, sizeof left);
+        CHECK_INT(memcmp(left, nothing, sizeof left), 0);
         free(residual);
     }
     rig_buffer *buffers[] = { &weight, &scales, &rows_at, &sums, &out[0], &out[1], &turned[0], &turned[1] };
@@ -164,9 +162,6 @@ static void check_norm(uint32_t hidden, uint32_t book)
     bench_close(&b);
     free(floats);
     free(suh);
-    free(got[0]);
-    free(got[1]);
-    free(nothing);
 }
 
 #endif

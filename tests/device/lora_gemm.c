@@ -48,25 +48,6 @@ typedef struct lora_case {
 
 /* ---- the reference ---- */
 
-static void value_of(lora_case *c)
-{
-    double *weights = product_take(c->m.in + 64, sizeof *weights);
-    for (uint32_t part = 0, first = 0; part < c->m.count; first += c->m.part[part++].desc.out) {
-        const product_part *p = &c->m.part[part];
-        for (uint32_t n = 0; n < p->desc.out; n++) {
-            product_column(p, n, true, weights);
-            for (uint32_t row = 0; row < ROWS; row++) {
-                double sum = p->desc.has_bias ? (double)p->bias[n] : 0;
-                for (uint32_t k = 0; k < c->m.in; k++) {
-                    sum += weights[k] * c->inputs[(size_t)row * c->m.in + k];
-                }
-                c->value[(size_t)row * c->columns + first + n] = sum;
-            }
-        }
-    }
-    free(weights);
-}
-
 /* Makes a part of an adapter, and adds what it adds to the sets that have it. */
 static void adapter_make(lora_case *c, uint32_t adapter, uint32_t part, uint32_t first)
 {
@@ -135,7 +116,7 @@ static void case_open(lora_case *c, uint32_t count)
     for (uint32_t s = 0; s <= SETS; s++) {
         c->added[s] = product_take((size_t)ROWS * c->columns, sizeof **c->added);
     }
-    value_of(c);
+    product_values(&c->m, true, c->inputs, ROWS, c->columns, c->value);
     for (uint32_t i = 0; i < ADAPTERS; i++) {
         c->factor[i] = 0.01f * (float)(i + 1);
         for (uint32_t part = 0, first = 0; part < count; first += c->m.part[part++].desc.out) {

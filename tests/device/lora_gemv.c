@@ -55,25 +55,11 @@ static double x_at(const lora_case *c, uint32_t row, uint32_t k)
 
 static void value_of(lora_case *c)
 {
-    double *weights = product_take(c->m.in + 64, sizeof *weights);
     double *x = product_take((size_t)ROWS * c->m.in, sizeof *x);
     for (size_t i = 0; i < (size_t)ROWS * c->m.in; i++) {
         x[i] = x_at(c, (uint32_t)(i / c->m.in), (uint32_t)(i % c->m.in));
     }
-    for (uint32_t part = 0, first = 0; part < c->m.count; first += c->m.part[part++].desc.out) {
-        const product_part *p = &c->m.part[part];
-        for (uint32_t n = 0; n < p->desc.out; n++) {
-            product_column(p, n, false, weights);
-            for (uint32_t row = 0; row < ROWS; row++) {
-                double sum = p->desc.has_bias ? (double)p->bias[n] : 0;
-                for (uint32_t k = 0; k < c->m.in; k++) {
-                    sum += weights[k] * x[(size_t)row * c->m.in + k];
-                }
-                c->value[(size_t)row * c->columns + first + n] = sum;
-            }
-        }
-    }
-    free(weights);
+    product_values(&c->m, false, x, ROWS, c->columns, c->value);
     free(x);
 }
 

@@ -392,6 +392,28 @@ static void product_column(const product_part *p, uint32_t column, bool rounded,
     }
 }
 
+/* The outputs of `rows` rows, bias included: value [rows, columns of all parts]. x: [rows, in]. rounded: as
+   product_column. */
+static inline void product_values(const product_matrix *m, bool rounded, const double *x, uint32_t rows,
+                                  uint32_t columns, double *value)
+{
+    double *weights = product_take(m->in + 64, sizeof *weights);
+    for (uint32_t part = 0, first = 0; part < m->count; first += m->part[part++].desc.out) {
+        const product_part *p = &m->part[part];
+        for (uint32_t n = 0; n < p->desc.out; n++) {
+            product_column(p, n, rounded, weights);
+            for (uint32_t row = 0; row < rows; row++) {
+                double sum = p->desc.has_bias ? (double)p->bias[n] : 0;
+                for (uint32_t k = 0; k < m->in; k++) {
+                    sum += weights[k] * x[(size_t)row * m->in + k];
+                }
+                value[(size_t)row * columns + first + n] = sum;
+            }
+        }
+    }
+    free(weights);
+}
+
 /* ---- the layout of a record (kernels_src/unpack.cuh), implemented a second time ---- */
 
 /* The word and the bit in which bit n of a code lies, for pair i of step j; the second row of the pair lies 16 bits
