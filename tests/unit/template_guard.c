@@ -61,6 +61,7 @@ static uint32_t bench_count(const bench *b, uint32_t id)
 static void bench_open(bench *b, rows_folder *folder)
 {
     memset(b, 0, sizeof *b);
+    b->chat.now = "2025-01-01 00:00:00"; /* a date with no 12: some tokenizers have it as an added token */
     ctx.files = rows_files(folder);
     if (!CHECK_INT(vocab_open(&ctx, "memory", &b->vocab), EXL2_OK)) {
         printf("    %s\n", ctx.error.text);
@@ -228,9 +229,6 @@ static void check_token(bench *b, const char *pair, uint32_t id, bool long_talk,
     const char *piece = exl2__pieces_text(&b->vocab.pieces, id, &bytes);
     if (!CHECK(piece && bytes < sizeof content) || !bench_run(b, "u", long_talk)) {
         return;
-    }
-    if (strspn(piece, "0123456789") == bytes) {
-        return; /* a number is text: templates print today's date, in December with the added token 12 */
     }
     uint32_t wanted = bench_count(b, id);
     for (int spelling = 0; spelling < 3; spelling++) {
