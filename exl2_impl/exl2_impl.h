@@ -360,6 +360,7 @@ EXL2__SIZE_BEGIN
 #include "7_engine/objects.h"
 #include "7_engine/cards.h"
 #include "7_engine/cards_choose.h"
+#include "7_engine/cards_fit.h"
 #include "7_engine/offload.h"
 #include "7_engine/gate.h"
 #include "7_engine/grammars.h"

@@ -459,17 +459,22 @@ typedef struct exl2__tier_move {
 typedef struct exl2__backend_memory {
     /* Rows of a pass where the application does not choose a number. */
     uint32_t (*prefill_chunk)(uint64_t weight_bytes);
-    /* Bytes that the application's cap leaves there, UINT64_MAX: it has no cap; bytes that are still free there; peak
-       read bandwidth of the memory, MB/s, 0: unknown; bytes of buffers in addition to weights and pages. */
+    /* Of one device alone: bytes that the application's cap leaves there, UINT64_MAX: it has no cap; bytes that are
+       still free there; peak read bandwidth of the memory, MB/s, 0: unknown. */
     uint64_t (*bytes_allowed)(const exl2__device *d);
     uint64_t (*bytes_free)(const exl2__device *d);
     uint32_t (*read_mbps)(const exl2__device *d);
+    /* Bytes of buffers in addition to weights and pages. */
     uint64_t (*buffer_bytes)(const exl2__device *d, const exl2__plan *plan);
     /* Peak of the host memory that the backend allocates for the model in addition to the caller's arenas. ready: from
        `prepare` on; else while weights are loaded, in slices of at most slice_bytes. */
     uint64_t (*host_bytes)(const exl2__device *d, const exl2__plan *plan, uint64_t slice_bytes, bool ready);
-    /* Prepares code and allocates the memory for weights, before the first matrix is made. PENDING: call it again. */
-    exl2_result (*reserve)(exl2__device *d, uint64_t weight_bytes);
+    /* Prepares code and allocates the memory for weights, before the first matrix is made. PENDING: call it again.
+       weight_bytes: one number, or one for each of several devices that share every matrix. */
+    exl2_result (*reserve)(exl2__device *d, const uint64_t *weight_bytes);
+    /* Where there are several such devices, else NULL: their number; exl2__backend.matrix_bytes of one of them. */
+    uint32_t (*sharers)(const exl2__device *d);
+    uint64_t (*own_bytes)(const exl2__device *d, uint32_t index, const exl2__matrix_desc *parts, uint32_t count);
     /* *out: a buffer of `bytes` bytes into which the next slice is read. The next call must be matrix_feed with
        slice->data == *out. May wait until an earlier copy from the buffer has ended. */
     exl2_result (*staging)(exl2__device *d, uint64_t bytes, void **out);
@@ -575,7 +580,8 @@ typedef struct exl2__backend_towers {
 
 typedef struct exl2__backend {
     const char *name; /* "cpu", "cuda" */
-    const exl2__backend_memory *memory; /* all of its functions are set; NULL: the backend uses the caller's arenas */
+    const exl2__backend_memory *memory; /* NULL: the backend uses the caller's arenas. All of its functions are set, but
+                                           those of one device alone, or of several devices */
     const exl2__backend_queue *queue;   /* all of its functions are set, but of a backend that is always one span those
                                            of spans; NULL: phases have ended when they return */
     const exl2__backend_loras *loras;   /* NULL: the backend computes no adapters */

@@ -304,13 +304,13 @@ static inline bool exl2__spans_overflow(const exl2__spans *s)
 
 /* ---- memory of a backend that has its own ---- */
 
-/* Reserves memory for the weights: weight_bytes [count]. PENDING: call it again. */
+/* Reserves memory for the weights: weight_bytes as exl2__weights.span_bytes. PENDING: call it again. */
 EXL2__PRIVATE exl2_result exl2__spans_reserve(exl2__spans *s, const uint64_t *weight_bytes)
 {
     for (uint32_t i = 0; i < s->count; i++) {
         exl2__span *span = &s->span[i];
         if (!span->reserved) {
-            EXL2__TRY_DONE(span->backend->memory->reserve(span->device, weight_bytes[i]));
+            EXL2__TRY_DONE(span->backend->memory->reserve(span->device, weight_bytes + i));
             span->reserved = true;
         }
     }

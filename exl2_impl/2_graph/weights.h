@@ -37,7 +37,7 @@ typedef struct exl2__weights {
     uint32_t embed_rows, position_rows;
     /* Set by exl2__weights_read_slice: */
     uint64_t weight_bytes;            /* packed, in the backend's memory */
-    uint64_t span_bytes[EXL2__SPANS_MAX]; /* the same of each span */
+    uint64_t span_bytes[EXL2__SPANS_MAX]; /* the same of each span, or of each device if several share the only one */
     uint64_t *layer_bytes;            /* NULL, or [layers + 1]: the same of each layer, and of what follows them */
     exl2__weights_mlp *mlp_bytes;     /* NULL, or [layers], where MLPs may go to the host */
     uint64_t host_bytes;              /* packed, in the memory of the host; not part of weight_bytes */

@@ -22,9 +22,29 @@ typedef struct exl2__weights_reader {
     uint32_t stage, at; /* at: position in the stage, 0 at its begin: a unit, a layer, a tensor */
 } exl2__weights_reader;
 
-/* Bytes of a unit in the backend's memory. */
-EXL2__PRIVATE exl2_result exl2__weights_unit_bytes(exl2__weights_reader *r, exl2__matrix_desc *parts, uint32_t count,
-                                                   uint64_t *bytes)
+/* Adds the bytes of a matrix or, parts NULL, those that a vector has on all devices. Returns their sum. */
+EXL2__PRIVATE uint64_t exl2__weights_add_for(exl2__weights_reader *r, uint32_t layer, const exl2__matrix_desc *parts,
+                                             uint32_t count, uint64_t vector_bytes)
+{
+    const exl2__backend_memory *memory = r->backend->memory;
+    uint32_t sharers = memory && memory->sharers ? memory->sharers(r->device) : 0;
+    uint64_t sum = 0;
+    if (sharers == 0) {
+        sum = parts ? r->backend->matrix_bytes(r->device, parts, count) : vector_bytes;
+        exl2__weights_add_bytes(r->w, layer, sum);
+    }
+    for (uint32_t i = 0; i < sharers; i++) {
+        uint64_t own = parts ? memory->own_bytes(r->device, i, parts, count) : vector_bytes / sharers;
+        r->w->span_bytes[i] += own;
+        r->w->weight_bytes += own;
+        sum += own;
+    }
+    return sum;
+}
+
+/* Adds the bytes that a unit has in the backend's memory, and gives their sum. */
+EXL2__PRIVATE exl2_result exl2__weights_add_unit(exl2__weights_reader *r, uint32_t layer, exl2__matrix_desc *parts,
+                                                 uint32_t count, uint64_t *bytes)
 {
     uint64_t needed = 0;
     for (uint32_t part = 0; r->backend->needs_groups && part < count; part++) {
@@ -38,7 +58,7 @@ EXL2__PRIVATE exl2_result exl2__weights_unit_bytes(exl2__weights_reader *r, exl2
     for (uint32_t part = 0; r->backend->needs_groups && part < count; part++) {
         EXL2__TRY(exl2__matrix_groups_read(r->c, &r->w->tensors, &parts[part], &r->groups));
     }
-    *bytes = r->backend->matrix_bytes(r->device, parts, count);
+    *bytes = exl2__weights_add_for(r, layer, parts, count, 0);
     return EXL2_OK;
 }
 
@@ -154,8 +174,8 @@ EXL2__PRIVATE exl2_result exl2__weights_measure_unit(exl2__weights_reader *r, ui
         w->mixes_exl3 = w->mixes_exl3 || beside || (parts[part].uses & EXL2__USE_NATURAL) != 0;
     }
     w->tables_bytes = exl2__max64(w->tables_bytes, tables);
-    EXL2__TRY(exl2__weights_unit_bytes(r, parts, u.count, &bytes));
-    exl2__weights_add_bytes(w, u.kind == EXL2__UNIT_HEAD ? EXL2__UNIT_NO_LAYER : u.layer, bytes);
+    uint32_t layer = u.kind == EXL2__UNIT_HEAD ? EXL2__UNIT_NO_LAYER : u.layer;
+    EXL2__TRY(exl2__weights_add_unit(r, layer, parts, u.count, &bytes));
     if (!r->host || !exl2__weights_is_mlp(u.kind)) {
         return EXL2_OK;
     }
@@ -244,7 +264,7 @@ EXL2__PRIVATE exl2_result exl2__weights_measure_norms(exl2__weights_reader *r, u
         EXL2__TRY(exl2__unit_vector_check(c, &w->tensors, v, &present));
         uint64_t bytes = present ? r->backend->vector_bytes(r->device, v->count) : 0;
         bool mlp = exl2__weights_is_mlp_vector(v), shared = exl2__weights_is_shared(w, v);
-        exl2__weights_add_bytes(w, layer, bytes);
+        exl2__weights_add_for(r, layer, NULL, 0, bytes);
         if (r->host && present && (mlp || shared)) {
             w->mlp_bytes[layer].span_bytes += mlp ? bytes : 0;
             w->mlp_bytes[layer].host_bytes += r->host->vector_bytes(NULL, v->count);

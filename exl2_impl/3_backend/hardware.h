@@ -2,7 +2,8 @@
    takes: exl2_engine_desc, exl2_kernel_build_desc.
    gives: exl2__hardware, exl2__hardware_open, exl2__hardware_close, exl2__hardware_first, exl2__hardware_describe,
           exl2__hardware_count, exl2__hardware_probe, exl2__hardware_link, exl2__hardware_list, exl2__hardware_build;
-          exl2__hardware_share, exl2__hardware_share_bytes.
+          exl2__hardware_share, exl2__hardware_share_bytes,
+          exl2__hardware_share_room.
    owns:  the open CUDA devices, until exl2__hardware_close.
 
    The engine sees only a backend and pointers for it; it does not depend on CUDA. */
@@ -219,6 +220,12 @@ EXL2__PRIVATE exl2__share_bytes exl2__hardware_share_bytes(const exl2__span *spa
     return (exl2__share_bytes){ exl2__cuda_cache_bytes(&p), exl2__cuda_buffer_bytes(g->of[index], &p) };
 }
 
+/* Bytes that are free on device `index` of them, within the engine's cap. */
+EXL2__PRIVATE uint64_t exl2__hardware_share_room(const exl2__span *span, uint32_t index)
+{
+    return exl2__cuda_room(exl2__cuda_group_of(span->device)->of[index]);
+}
+
 /* As exl2_devices. */
 EXL2__PRIVATE void exl2__hardware_list(exl2_device_info *out, uint32_t cap, uint32_t *count)
 {
@@ -297,6 +304,12 @@ static inline exl2__share_bytes exl2__hardware_share_bytes(const exl2__span *spa
 {
     (void)span, (void)index;
     return (exl2__share_bytes){ 0, 0 };
+}
+
+static inline uint64_t exl2__hardware_share_room(const exl2__span *span, uint32_t index)
+{
+    (void)span, (void)index;
+    return 0;
 }
 
 static inline void exl2__hardware_list(exl2_device_info *out, uint32_t cap, uint32_t *count)

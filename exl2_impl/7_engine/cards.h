@@ -304,7 +304,7 @@ EXL2__PRIVATE void exl2__cards_info_columns(const exl2__model *m, exl2_model_inf
         exl2__share_bytes bytes = exl2__hardware_share_bytes(span, i);
         card->device = m->cards[i].device;
         card->layers = span->end;
-        card->weight_bytes = m->span_bytes[0] / info->card_count;
+        card->weight_bytes = m->span_bytes[i];
         card->cache_bytes = bytes.cache;
         card->scratch_bytes = bytes.buffers;
         card->columns = 1.0f / (float)info->card_count;

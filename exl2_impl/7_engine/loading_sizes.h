@@ -4,6 +4,7 @@
 #ifndef EXL2__LOADING_SIZES_H
 #define EXL2__LOADING_SIZES_H
 
+#include "cards_fit.h"
 #include "loading_read.h"
 
 /* Can K and V have the format that the desc asks for? */
@@ -108,16 +109,10 @@ EXL2__PRIVATE uint64_t exl2__loading_window_bytes(exl2__model *m)
     return parts ? exl2__spans_page_bytes(&m->spans, &m->plan, true) * parts : 0;
 }
 
-/* Cap of a model that lies on one of the desc's cards, or of all cards that share every matrix: each has as much of it
-   as the one with the lowest cap may have. 0: there is none. */
+/* Cap of a model that lies on one of the desc's cards; 0: there is none. */
 static inline uint64_t exl2__loading_card_most(const exl2__model *m)
 {
-    uint64_t most = UINT64_MAX / EXL2_DEVICES_MAX;
-    for (uint32_t i = 0; i < m->desc.card_count; i++) {
-        most = m->cards[i].bytes_max ? exl2__min64(most, m->cards[i].bytes_max) : most;
-    }
-    bool none = m->desc.card_count == 0 || exl2__cards_by_layers(m) || most == UINT64_MAX / EXL2_DEVICES_MAX;
-    return none ? 0 : most * m->desc.card_count;
+    return m->desc.card_count == 1 ? m->cards[0].bytes_max : 0;
 }
 
 /* Fails if the model would exceed that cap with so many pages. */
@@ -132,12 +127,10 @@ EXL2__PRIVATE exl2_result exl2__loading_check_most(exl2__ctx *c, exl2__model *m,
                    + exl2__loading_window_bytes(m);
     uint64_t weights = m->weights.weight_bytes + exl2__loading_tower_bytes(m);
     uint64_t buffers = exl2__spans_buffer_bytes(&m->spans, &m->plan), all = weights + cache + buffers;
-    bool several = exl2__cards_by_columns(m);
     return all <= most ? EXL2_OK
-         : exl2__fail(c, EXL2_ERR_BUDGET, "%s: the model needs %llu bytes on its GPU%s (weights %llu, cache %llu, "
-                      "buffers %llu), but cards[%s].bytes_max %s %llu", m->path, (unsigned long long)all,
-                      several ? "s" : "", (unsigned long long)weights, (unsigned long long)cache,
-                      (unsigned long long)buffers, several ? "" : "0", several ? "allow" : "is",
+         : exl2__fail(c, EXL2_ERR_BUDGET, "%s: the model needs %llu bytes on its GPU (weights %llu, cache %llu, "
+                      "buffers %llu), but cards[0].bytes_max is %llu", m->path, (unsigned long long)all,
+                      (unsigned long long)weights, (unsigned long long)cache, (unsigned long long)buffers,
                       (unsigned long long)most);
 }
 
@@ -161,7 +154,9 @@ EXL2__PRIVATE exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m
     uint64_t wanted = m->desc.cache.tokens;
     uint64_t host_room = exl2__alloc_room(&e->ctx);
     uint32_t pages = exl2__plan_pages(&m->plan, wanted, usual, host_per_page, host_fixed, host_room);
-    if (has_memory) {
+    if (exl2__cards_by_columns(m)) {
+        pages = exl2__min32(pages, exl2__cards_fit_pages(m, wanted, usual, EXL2__LOADING_SAMPLE_PAGES));
+    } else if (has_memory) {
         m->plan.pages = EXL2__LOADING_SAMPLE_PAGES;
         with_pages = exl2__spans_buffer_bytes(&m->spans, &m->plan);
         m->plan.pages = 0;
@@ -180,7 +175,8 @@ EXL2__PRIVATE exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m
         EXL2__TRY(exl2__offload_may(m) ? exl2__offload_cut(&e->ctx, m, least, &pages)
                                        : exl2__cards_cut(&e->ctx, m, least, &pages));
     }
-    EXL2__TRY(exl2__loading_check_most(&e->ctx, m, pages));
+    EXL2__TRY(exl2__cards_by_columns(m) ? exl2__cards_fit_check(&e->ctx, m, pages)
+                                        : exl2__loading_check_most(&e->ctx, m, pages));
     return exl2__loading_scratch_bytes(e, m, pages, &m->scratch_bytes);
 }
 

@@ -118,7 +118,7 @@ typedef struct exl2__model {
     exl2__grammar_vocab grammar_vocab; /* zeroed until the first grammar, or made while loading */
     exl2_card cards[EXL2__SPANS_MAX]; /* [desc.card_count] the desc's; desc.cards points here */
     exl2__spans spans;           /* devices, with weights and pages */
-    uint64_t span_bytes[EXL2__SPANS_MAX]; /* of the weights of each span */
+    uint64_t span_bytes[EXL2__SPANS_MAX]; /* of the weights, as exl2__weights.span_bytes, with the tower */
     exl2__plan plan;             /* of the whole model */
     exl2__arena scratch;
     exl2__pages pages;

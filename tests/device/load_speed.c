@@ -114,7 +114,7 @@ int main(int argc, char **argv)
     }
     exl2_result r = EXL2_PENDING;
     while (r == EXL2_PENDING) { /* each call prepares a few kernels */
-        need(r = b->memory->reserve(d, load.weight_bytes));
+        need(r = b->memory->reserve(d, &load.weight_bytes));
     }
     need(exl2__cuda_device_enter(&gpu));
     need(exl2__cuda_pin(&gpu, SLICE, &slot));

@@ -104,7 +104,7 @@ static inline void side_open(side *s, const exl2__backend *b, void *hardware, co
     exl2_result r = EXL2_PENDING;
     while (r == EXL2_PENDING) { /* each call prepares a few kernels */
         r = exl2__backend_has_memory(b)
-                ? b->memory->reserve(s->d, s->load.weight_bytes)
+                ? b->memory->reserve(s->d, &s->load.weight_bytes)
                 : exl2__arena_open(&s->c, &s->weights, s->load.weight_bytes, EXL2_MEM_WEIGHTS);
     }
     side_need(s, r);

@@ -640,7 +640,7 @@ static void refusals(void)
     least[1].bytes_max = 4096;
     capped.cards = least;
     capped.path = NULL;
-    expect(e, capped, EXL2_ERR_BUDGET, "cards[].bytes_max allow 8192");
+    expect(e, capped, EXL2_ERR_BUDGET, "but its bytes_max is 4096");
     exl2_close(e);
     machine_end();
     make();
@@ -653,6 +653,34 @@ static void refusals(void)
     fake.devices[0].sm_count++;
     e = open_cards();
     expect(e, d, EXL2_ERR_UNSUPPORTED, "are of different kinds");
+    exl2_close(e);
+    machine_end();
+}
+
+/* Each card's cap may be what the card needs, and not a byte less. */
+static void caps(const char *name, uint32_t count)
+{
+    exl2_card own[CARDS];
+    exl2_model m;
+    exl2_model_info info;
+    make();
+    exl2_engine *e = open_cards();
+    exl2_model_desc d = { .path = rig_golden(name), .prefill_chunk = 32, .batch_max = 4, .cards = own,
+                          .card_count = count, .split = EXL2_SPLIT_COLUMNS, .cache.tokens = 8 * EXL2__PAGE_TOKENS };
+    memcpy(own, cards, sizeof own);
+    CHECK_INT(exl2_model_measure(e, &d, &info), EXL2_OK);
+    for (uint32_t i = 0; i < count; i++) {
+        own[i].bytes_max = info.cards[i].weight_bytes + info.cards[i].cache_bytes + info.cards[i].scratch_bytes;
+    }
+    CHECK_INT(exl2_model_load(e, &d, &m), EXL2_OK);
+    CHECK_INT(exl2_model_close(e, m), EXL2_OK);
+    for (uint32_t i = 0; i < count; i++) {
+        char part[64];
+        snprintf(part, sizeof part, "on the GPU of cards[%u]", i);
+        own[i].bytes_max--;
+        expect(e, d, EXL2_ERR_BUDGET, part);
+        own[i].bytes_max++;
+    }
     exl2_close(e);
     machine_end();
 }
@@ -696,6 +724,8 @@ int main(void)
     park("exl2-qwen3-moe", false);
     park("exl2-qwen3-moe", true);
     refusals();
+    caps("exl2-mixed", 3);
+    caps("exl2-qwen3-moe", 5);
     cuda_ways_good(life);
     cuda_ways_sweep(life, bad, EXL2__COUNT(bad));
     machine_drop_cache();

@@ -532,7 +532,7 @@ static inline void synth_model_open_on(synth_model *m, const exl2__backend *b, v
     if (exl2__backend_has_memory(b)) {
         exl2_result r = EXL2_PENDING;
         while (r == EXL2_PENDING) { /* compiles a few kernels at a time */
-            r = b->memory->reserve(m->d, 64u << 20);
+            r = b->memory->reserve(m->d, &(const uint64_t){ 64u << 20 });
         }
         synth_need(m, r);
     } else {

@@ -91,7 +91,7 @@ static exl2_result rig_load(void)
     EXL2__TRY(b->prepare(rig.d, &rig.plan, &dry[0], &dry[1]));
     exl2_result r = EXL2_PENDING;
     while (r == EXL2_PENDING) { /* compiles a few kernels at a time */
-        EXL2__TRY(r = b->memory->reserve(rig.d, rig.load.weight_bytes));
+        EXL2__TRY(r = b->memory->reserve(rig.d, &rig.load.weight_bytes));
     }
     EXL2__TRY(exl2__weights_begin(&rig.c, &rig.load));
     r = EXL2_PENDING;

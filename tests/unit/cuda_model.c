@@ -194,7 +194,7 @@ static exl2_result rig_load(const char *path)
     rig.reads = 0;
     exl2_result r = EXL2_PENDING;
     while (r == EXL2_PENDING) { /* compiles a few kernels at a time */
-        EXL2__TRY(r = b->memory->reserve(rig.d, rig.load.weight_bytes));
+        EXL2__TRY(r = b->memory->reserve(rig.d, &rig.load.weight_bytes));
     }
     EXL2__TRY(exl2__weights_begin(&rig.c, &rig.load));
     r = EXL2_PENDING;
@@ -321,7 +321,7 @@ static void check_park(void)
     CHECK_INT(exl2__cuda_device_enter(&rig.gpu), EXL2_OK);
     CHECK_INT(exl2__cuda_device_alloc(&rig.gpu, 4096, EXL2_MEM_KV, &other), EXL2_OK); /* takes the old place */
     exl2__cuda_device_leave(&rig.gpu);
-    while ((r = b->memory->reserve(rig.d, rig.load.weight_bytes)) == EXL2_PENDING) {
+    while ((r = b->memory->reserve(rig.d, &rig.load.weight_bytes)) == EXL2_PENDING) {
     }
     CHECK_INT(r, EXL2_OK);
     uint64_t by = m->weights.base - before;

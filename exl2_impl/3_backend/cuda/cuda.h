@@ -207,11 +207,11 @@ EXL2__PRIVATE uint32_t exl2__cuda_prefill_chunk(uint64_t weight_bytes)
     return weight_bytes >= 2000000000u ? 2048 : 1024;
 }
 
-EXL2__PRIVATE exl2_result exl2__cuda_reserve(exl2__device *device, uint64_t weight_bytes)
+EXL2__PRIVATE exl2_result exl2__cuda_reserve(exl2__device *device, const uint64_t *weight_bytes)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_reserve_all(m, weight_bytes));
+    return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_reserve_all(m, *weight_bytes));
 }
 
 /* ---- single phases, for tests; the engine runs passes unit by unit ---- */

@@ -150,16 +150,26 @@ EXL2__PRIVATE exl2_result exl2__cuda_group_supports(exl2__device *device, const 
 
 /* ---- sizes ---- */
 
-/* The most that a member needs, times their number: `reserve` divides the sum by it again. */
+EXL2__PRIVATE uint32_t exl2__cuda_group_sharers(const exl2__device *device)
+{
+    return exl2__cuda_group_of(device)->count;
+}
+
+EXL2__PRIVATE uint64_t exl2__cuda_group_own_bytes(const exl2__device *device, uint32_t index,
+                                                  const exl2__matrix_desc *parts, uint32_t count)
+{
+    return exl2__cuda_matrix_bytes(exl2__cuda_group_of(device)->of[index], parts, count);
+}
+
 EXL2__PRIVATE uint64_t exl2__cuda_group_matrix_bytes(const exl2__device *device, const exl2__matrix_desc *parts,
                                                      uint32_t count)
 {
     const exl2__cuda_group *g = exl2__cuda_group_of(device);
-    uint64_t most = 0;
+    uint64_t bytes = 0;
     for (uint32_t i = 0; i < g->count; i++) {
-        most = exl2__max64(most, exl2__cuda_matrix_bytes(g->of[i], parts, count));
+        bytes += exl2__cuda_matrix_bytes(g->of[i], parts, count);
     }
-    return most * g->count;
+    return bytes;
 }
 
 EXL2__PRIVATE uint64_t exl2__cuda_group_vector_bytes(const exl2__device *device, uint32_t count)
@@ -185,33 +195,6 @@ EXL2__PRIVATE uint64_t exl2__cuda_group_buffer_bytes(const exl2__device *device,
     return bytes - exl2__cuda_cache_bytes(plan);
 }
 
-/* Bytes of all members, as if each had no more than the member with the least; of: the bytes of one. */
-EXL2__PRIVATE uint64_t exl2__cuda_group_least(const exl2__device *device, uint64_t (*of)(const exl2__device *))
-{
-    const exl2__cuda_group *g = exl2__cuda_group_of(device);
-    uint64_t least = UINT64_MAX / EXL2K_MEET_GPUS;
-    for (uint32_t i = 0; i < g->count; i++) {
-        least = exl2__min64(least, of(g->of[i]));
-    }
-    return least * g->count;
-}
-
-EXL2__PRIVATE uint64_t exl2__cuda_group_allowed(const exl2__device *device)
-{
-    return exl2__cuda_group_least(device, exl2__cuda_allowed);
-}
-
-EXL2__PRIVATE uint64_t exl2__cuda_group_free(const exl2__device *device)
-{
-    return exl2__cuda_group_least(device, exl2__cuda_room);
-}
-
-EXL2__PRIVATE uint32_t exl2__cuda_group_read_mbps(const exl2__device *device)
-{
-    const exl2__cuda_group *g = exl2__cuda_group_of(device);
-    return (uint32_t)exl2__min64((uint64_t)exl2__cuda_read_mbps(g->of[0]) * g->count, UINT32_MAX);
-}
-
 EXL2__PRIVATE uint64_t exl2__cuda_group_host_bytes(const exl2__device *device, const exl2__plan *plan,
                                                    uint64_t slice_bytes, bool ready)
 {
@@ -227,11 +210,11 @@ EXL2__PRIVATE uint64_t exl2__cuda_group_host_bytes(const exl2__device *device, c
 
 /* ---- weights ---- */
 
-EXL2__PRIVATE exl2_result exl2__cuda_group_reserve(exl2__device *device, uint64_t weight_bytes)
+EXL2__PRIVATE exl2_result exl2__cuda_group_reserve(exl2__device *device, const uint64_t *weight_bytes)
 {
     exl2__cuda_group *g = exl2__cuda_group_of(device);
     for (; g->reserved < g->count; g->reserved++) {
-        EXL2__TRY_DONE(exl2__cuda_reserve(g->of[g->reserved], weight_bytes / g->count));
+        EXL2__TRY_DONE(exl2__cuda_reserve(g->of[g->reserved], weight_bytes + g->reserved));
     }
     return EXL2_OK;
 }
@@ -607,12 +590,11 @@ static const exl2__backend_memory exl2__cuda_group_memory = {
     .tier_open = exl2__cuda_group_tier_open,
     .tier_move = exl2__cuda_group_tier_move,
     .tier_ns = exl2__cuda_group_tier_ns,
-    .bytes_allowed = exl2__cuda_group_allowed,
-    .bytes_free = exl2__cuda_group_free,
-    .read_mbps = exl2__cuda_group_read_mbps,
     .buffer_bytes = exl2__cuda_group_buffer_bytes,
     .host_bytes = exl2__cuda_group_host_bytes,
     .reserve = exl2__cuda_group_reserve,
+    .sharers = exl2__cuda_group_sharers,
+    .own_bytes = exl2__cuda_group_own_bytes,
     .staging = exl2__cuda_group_stage,
     .keep_packed = exl2__cuda_group_keep_packed,
     .drop = exl2__cuda_group_drop,
