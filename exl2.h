@@ -425,7 +425,7 @@
    matrix, and some heads with their K and V; tables that are read by row (embeddings) lie on each of them. The cards
    must be of one kind and reach each other's memory. They wait for each other four times in a layer. A GPU that has
    waited for 2 s gives up: it is lost, as is the one that it waited for. The bits are those of one GPU, also with
-   experts, EXL3 and adapters. Pictures (vision.images), `share` and `offload` are UNSUPPORTED.
+   experts, EXL3, adapters, and pictures, whose tower the first card has. `share` and `offload` are UNSUPPORTED.
 
    The context is current only inside calls, and the engine's streams have a lower priority than rendering. Where
    graphics shares the GPU's context, set shared_bytes_max to 49152. exl2_device_probe measures the bandwidth of GPU
@@ -910,8 +910,8 @@
    A model for pictures has a tower, which makes rows of a picture: vectors that stand in the prompt as tokens do. Set
    exl2_model_desc.vision.images to the number of pictures that are open at a time, and the tower is loaded: on the GPU
    of the model, if it has one. SmolVLM, Idefics 3, Qwen2-VL, Qwen2.5-VL, Qwen3-VL, Gemma 3, Mistral 3, Pixtral and
-   LLaVA have towers. On several GPUs the first one has the tower; where they share columns, pictures are UNSUPPORTED.
-   On a GPU, Gemma 3 and Qwen3-VL with both vision.images and lora_max are UNSUPPORTED.
+   LLaVA have towers. On several GPUs the first one has the tower. On a GPU, Gemma 3 and Qwen3-VL with both
+   vision.images and lora_max are UNSUPPORTED.
 
        exl2_image image;                                     // pixels: of a decoder, or of a render target
        exl2_image_make(e, &(exl2_image_desc){ .model = m, .format = EXL2_PIXELS_RGBX8, .width = w, .height = h,

@@ -200,6 +200,7 @@ EXL2__SIZE_BEGIN
 #include "3_backend/cuda/cuda.h"
 #include "3_backend/cuda/cuda_group_members.h"
 #include "3_backend/cuda/cuda_group_loras.h"
+#include "3_backend/cuda/cuda_group_towers.h"
 #include "3_backend/cuda/cuda_group.h"
 #include "3_backend/cuda/cuda_probe.h"
 #include "3_backend/cuda/cuda_peer.h"

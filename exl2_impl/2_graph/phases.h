@@ -230,7 +230,8 @@ typedef struct exl2__plan {
     exl2__norm final_norm;
 #ifndef EXL2_NO_VISION
     bool turns;                   /* positions of rows may have three axes */
-    const exl2__vision_config *tower; /* of the first span, if the backend computes it (towers); else NULL */
+    const exl2__vision_config *tower; /* of the first span, if the backend computes it (towers); else NULL. Of several
+                                         devices that share every matrix only the first one has it */
     exl2__vision_limits tower_limits;
 #endif
 } exl2__plan;

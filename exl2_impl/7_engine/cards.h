@@ -52,11 +52,6 @@ EXL2__PRIVATE exl2_result exl2__cards_check_columns(exl2__ctx *c, const exl2_mod
                               "columns have equal ones", call, i);
         }
     }
-    if (d->vision.images > 0) {
-        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: vision.images is %u, but cards that share a model by columns "
-                          "have no tower for pictures; with EXL2_SPLIT_LAYERS the first card has it", call,
-                          d->vision.images);
-    }
     return d->offload == EXL2_OFFLOAD_NONE ? EXL2_OK
          : exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: offload is set, but the CPU has no part in a model that cards "
                       "share by columns", call);

@@ -634,9 +634,6 @@ static void refusals(void)
     expect(e, unknown, EXL2_ERR_ARG, "split is 2, no value of exl2_split");
     offload.offload = EXL2_OFFLOAD_AUTO;
     expect(e, offload, EXL2_ERR_UNSUPPORTED, "the CPU has no part");
-    exl2_model_desc pictures = d;
-    pictures.vision.images = 1;
-    expect(e, pictures, EXL2_ERR_UNSUPPORTED, "have no tower for pictures");
     least[1].bytes_max = 4096;
     capped.cards = least;
     capped.path = NULL;

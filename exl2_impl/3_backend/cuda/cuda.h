@@ -177,6 +177,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t w
 #ifndef EXL2_NO_VISION
         needs.tower = m->plan->tower != NULL;
         needs.tower_wg = needs.tower && exl2__cuda_tower_by_wg(m->gpu);
+        needs.deep = exl2__plan_first(m->plan) == 0 && s->row_levels > 1;
 #endif
     }
     exl2__cuda_modules_of(&needs, wanted);

@@ -98,6 +98,8 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint64_t logits, adjusted, keys, key_sums, sample_states, sample_bins; /* exl2k_sample_args */
 #ifndef EXL2_NO_VISION
     exl2__cuda_tower_buffers tower; /* of a plan with a tower, else zeros */
+    uint64_t deep;                  /* f32 [row_levels - 1, rows_max, hidden]: what the rows of a pass have for the
+                                       first layers; 0: rows have one vector, or the span has other layers */
 #endif
     uint64_t data;       /* [data_bytes] data that changes from pass to pass */
     uint64_t kept;       /* [EXL2__STEP_GROUPS, data_bytes] of one of several spans: `data` of each group of a pass */
@@ -579,8 +581,10 @@ EXL2__PRIVATE void exl2__cuda_buffers_layout(exl2__cuda_buffers *b, const exl2__
 #ifndef EXL2_NO_VISION
     memset(&b->tower, 0, sizeof b->tower);
     if (p->tower) {
-        exl2__cuda_tower_layout(&b->tower, p->tower, &p->tower_limits, p->rows_max, a);
+        exl2__cuda_tower_layout(&b->tower, p->tower, &p->tower_limits, a);
     }
+    uint64_t deep = exl2__plan_first(p) == 0 ? exl2__max32(s->row_levels, 1) - 1 : 0;
+    b->deep = deep ? exl2__cuda_arena_take(a, deep * p->rows_max * s->hidden * sizeof(float)) : 0;
 #endif
 }
 

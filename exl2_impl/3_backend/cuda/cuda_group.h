@@ -10,6 +10,7 @@
 #define EXL2__CUDA_GROUP_H
 
 #include "cuda_group_loras.h"
+#include "cuda_group_towers.h"
 
 /* ---- open and close ---- */
 
@@ -106,6 +107,9 @@ EXL2__PRIVATE exl2__plan exl2__cuda_group_plan(const exl2__cuda_group *g, const 
     p.shape.attended = p.shape.heads * dim;
     p.shape.kv_heads = exl2__max32(end - first, 1);
     p.shape.heads = p.shape.kv_heads * (p.columns.heads / p.columns.kv_heads);
+#ifndef EXL2_NO_VISION
+    p.tower = index == 0 ? p.tower : NULL;
+#endif
     return p;
 }
 
@@ -469,6 +473,30 @@ EXL2__PRIVATE exl2_result exl2__cuda_group_ended(exl2__cuda_group *g, exl2_resul
     return r;
 }
 
+/* Sends the vectors of rows to a member, once the others do not read its residual any more: after a meeting, which
+   `meets` enqueues. */
+EXL2__PRIVATE exl2_result exl2__cuda_group_vectors_of(exl2__cuda_model *m, bool meets)
+{
+    EXL2__TRY(exl2__cuda_device_enter(m->gpu));
+    exl2_result r = meets ? exl2__cuda_meet_all(m) : exl2__cuda_send_vectors(m);
+    m->pass.chained = false; /* the next kernel reads them */
+    return exl2__cuda_device_leave_with(m->gpu, r);
+}
+
+/* The same for all. Sending may wait for the GPU, and so for the meeting: all have been told of it before. */
+EXL2__PRIVATE exl2_result exl2__cuda_group_vectors(exl2__cuda_group *g, const exl2__step *step)
+{
+    exl2_result r = EXL2_OK;
+    uint32_t vectors = 0;
+    for (uint32_t i = 0; i < step->row_count; i++) {
+        vectors += step->rows[i].vector != NULL;
+    }
+    for (uint32_t i = 0; i < 2 * g->count && vectors > 0 && r >= 0; i++) {
+        r = exl2__cuda_group_vectors_of(exl2__cuda_of(g->of[i % g->count]), i < g->count);
+    }
+    return r;
+}
+
 EXL2__PRIVATE exl2_result exl2__cuda_group_begin(exl2__device *device, const exl2__step *step)
 {
     exl2__cuda_group *g = exl2__cuda_group_of(device);
@@ -476,7 +504,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_group_begin(exl2__device *device, const exl
     for (uint32_t i = 0; i < g->count && r >= 0; i++) {
         r = exl2__cuda_begin(g->of[i], step);
     }
-    return exl2__cuda_group_ended(g, r);
+    return exl2__cuda_group_ended(g, r < 0 ? r : exl2__cuda_group_vectors(g, step));
 }
 
 EXL2__PRIVATE uint32_t exl2__cuda_group_items(const exl2__device *device, exl2__phase phase, const exl2__layer *layer,
@@ -618,6 +646,9 @@ static const exl2__backend exl2__cuda_group_backend = {
     .memory = &exl2__cuda_group_memory,
     .queue = &exl2__cuda_group_queue,
     .loras = &exl2__cuda_group_loras,
+#ifndef EXL2_NO_VISION
+    .towers = &exl2__cuda_group_towers,
+#endif
     .open = exl2__cuda_group_open,
     .close = exl2__cuda_group_close,
     .decode_rows = EXL2__CUDA_SAMPLED_ROWS,

@@ -88,6 +88,7 @@ typedef struct exl2__cuda_needs {
     bool loras, steers;  /* the model may have adapters, control vectors */
     bool tower;          /* the model has a tower for pictures */
     bool tower_wg;       /* its products run by wgmma */
+    bool deep;           /* rows of pictures are added after layers, too */
     bool turns;          /* positions of rows may have three axes */
     bool columns;        /* several GPUs share every matrix */
 } exl2__cuda_needs;
@@ -160,7 +161,8 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     }
     if (strncmp(module, "tower", 5) == 0) {
         bool by_wg = strstr(module, "_wg") != NULL, plain = strcmp(module, "tower_product.cu") == 0;
-        return n->tower && (by_wg ? n->tower_wg : !plain || !n->tower_wg);
+        bool adds = n->deep && strcmp(module, "tower.cu") == 0;
+        return adds || (n->tower && (by_wg ? n->tower_wg : !plain || !n->tower_wg));
     }
     if (strcmp(module, "attend_turn.cu") == 0) {
         return n->turns;

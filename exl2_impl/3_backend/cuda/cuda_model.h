@@ -133,6 +133,7 @@ typedef struct exl2__cuda_tower {
     void *held;             /* pinned memory of the caller, with all rows; NULL: rows go through `down` */
     uint8_t *down;          /* [EXL2__CUDA_TOWER_DOWN_BYTES + 4] pinned: rows, and whether some are not finite */
     exl2__cuda_event *done; /* the copy has ended */
+    exl2__cuda_event *queued; /* other GPUs wait for the work before it; NULL: none of them shares the model */
     exl2__vision_size size;
     const uint8_t *seen;
     float *out;             /* [size.rows, levels, hidden] */

@@ -35,10 +35,13 @@ EXL2__PRIVATE void exl2__cuda_release(exl2__cuda_model *m)
     if (m->tower.done) {
         gpu->driver.event_free(m->tower.done);
     }
+    if (m->tower.queued) {
+        gpu->driver.event_free(m->tower.queued);
+    }
     if (m->tower.held) {
         gpu->driver.host_unregister(m->tower.held);
     }
-    m->tower.done = NULL;
+    m->tower.done = m->tower.queued = NULL;
     m->tower.down = NULL;
     m->tower.held = NULL;
     m->tower.active = false;

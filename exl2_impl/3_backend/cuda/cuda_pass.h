@@ -484,10 +484,11 @@ EXL2__PRIVATE exl2_result exl2__cuda_lora_turn(exl2__cuda_model *m)
 /* Where the vectors lie that are added to rows after layer `level` - 1. */
 static inline uint64_t exl2__cuda_deep(const exl2__cuda_model *m, uint32_t level)
 {
-    return m->b.tower.deep + (uint64_t)(level - 1) * m->plan->rows_max * m->plan->shape.hidden * sizeof(float);
+    return m->b.deep + (uint64_t)(level - 1) * m->plan->rows_max * m->plan->shape.hidden * sizeof(float);
 }
 #endif
 
+/* Sends the vectors of the pass begun. */
 EXL2__PRIVATE exl2_result exl2__cuda_send_vectors(exl2__cuda_model *m)
 {
     EXL2__TRY(exl2__cuda_send_level(m, 0, m->b.residual));
@@ -568,7 +569,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
         m->kept[step->group] = (exl2__cuda_kept){ *pass, step, k.used };
     }
     EXL2__TRY(exl2__cuda_lora_turn(m));
-    return exl2__plan_first(m->plan) == 0 ? exl2__cuda_send_vectors(m) : EXL2_OK;
+    bool sends = exl2__plan_first(m->plan) == 0 && !exl2__columns_are_cut(&m->columns); /* else cuda_group.h does */
+    return sends ? exl2__cuda_send_vectors(m) : EXL2_OK;
 }
 
 EXL2__PRIVATE exl2_result exl2__cuda_send_masks(exl2__cuda_model *m)

@@ -185,14 +185,16 @@ EXL2__PRIVATE exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const 
     memset(results, 0, (size_t)m->results_bytes);
 #ifndef EXL2_NO_VISION
     m->tower.down = p->tower ? (uint8_t *)results + exl2__cuda_down_at(p) : NULL;
-    int down = p->tower ? gpu->driver.event_make(&m->tower.done, EXL2__CUDA_EVENT_NO_TIMING) : 0;
-    EXL2__TRY(exl2__cuda_device_check(gpu, down, "creating an event"));
+    int made = p->tower ? gpu->driver.event_make(&m->tower.done, EXL2__CUDA_EVENT_NO_TIMING) : 0;
+    bool queued = made == 0 && p->tower && exl2__columns_are_cut(&p->columns);
+    made = queued ? gpu->driver.event_make(&m->tower.queued, EXL2__CUDA_EVENT_NO_TIMING) : made;
+    EXL2__TRY(exl2__cuda_device_check(gpu, made, "creating an event"));
 #endif
     /* A thread that waits in the driver must sleep there. Events that allow it cost interrupts. */
     unsigned waiting = EXL2__PLATFORM_HAS_SLEEP_US ? 0 : EXL2__CUDA_EVENT_BLOCKING;
     for (uint32_t i = 0; i < EXL2__COUNT(m->b.fences); i++) {
-        int made = gpu->driver.event_make(&m->b.fences[i], EXL2__CUDA_EVENT_NO_TIMING | waiting);
-        EXL2__TRY(exl2__cuda_device_check(gpu, made, "creating an event"));
+        int fence = gpu->driver.event_make(&m->b.fences[i], EXL2__CUDA_EVENT_NO_TIMING | waiting);
+        EXL2__TRY(exl2__cuda_device_check(gpu, fence, "creating an event"));
     }
     EXL2__TRY(exl2__cuda_device_check(gpu, gpu->driver.fill8(m->b.zeroed, 0, (size_t)m->b.zeroed_bytes, gpu->stream),
                                       "clearing buffers"));
@@ -264,7 +266,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_prepare(exl2__device *device, const exl2__p
     if (plan->tower) {
         exl2__cuda_tower_buffers b;
         exl2__cuda_arena dry = { 0 };
-        exl2__cuda_tower_layout(&b, plan->tower, &plan->tower_limits, plan->rows_max, &dry);
+        exl2__cuda_tower_layout(&b, plan->tower, &plan->tower_limits, &dry);
         m->tower.index = (uint32_t *)exl2__arena_alloc(scratch, 4ull * b.rows_max * sizeof(uint32_t));
     }
 #endif

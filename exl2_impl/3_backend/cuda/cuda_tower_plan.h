@@ -179,15 +179,13 @@ typedef struct exl2__cuda_tower_buffers {
     uint64_t merged, middle[2]; /* fp16 [O, ..]: inputs of the projector's matrices */
     uint64_t rows;      /* f32 [rows of the largest picture, levels, hidden] */
     uint64_t bad;       /* u32 */
-    uint64_t deep;      /* f32 [levels - 1, rows_max of a pass, hidden], of the pass's rows; 0: there are no levels */
     uint32_t rows_max;  /* R */
     uint32_t sides;     /* lines and columns of patches, at most, each */
     uint32_t pitch;
 } exl2__cuda_tower_buffers;
 
-/* pass_rows: rows of a pass of the text model, at most. */
 EXL2__PRIVATE void exl2__cuda_tower_layout(exl2__cuda_tower_buffers *b, const exl2__vision_config *v,
-                                           const exl2__vision_limits *limits, uint32_t pass_rows, exl2__cuda_arena *a)
+                                           const exl2__vision_limits *limits, exl2__cuda_arena *a)
 {
     exl2__vision_size most;
     exl2__vision_largest(v, limits, &most);
@@ -210,8 +208,6 @@ EXL2__PRIVATE void exl2__cuda_tower_layout(exl2__cuda_tower_buffers *b, const ex
     b->middle[1] = exl2__cuda_arena_take(a, (uint64_t)out * exl2__cuda_tower_pad(exl2__tower_middle(v)) * 2);
     b->rows = exl2__cuda_arena_take(a, (uint64_t)most.rows * v->levels * v->hidden * sizeof(float));
     b->bad = exl2__cuda_arena_take(a, sizeof(uint32_t));
-    b->deep = v->levels > 1
-            ? exl2__cuda_arena_take(a, (uint64_t)pass_rows * (v->levels - 1) * v->hidden * sizeof(float)) : 0;
 }
 
 #endif
