@@ -425,7 +425,8 @@
    matrix, and some heads with their K and V; tables that are read by row (embeddings) lie on each of them. The cards
    must be of one kind and reach each other's memory. They wait for each other four times in a layer. A GPU that has
    waited for 2 s gives up: it is lost, as is the one that it waited for. The bits are those of one GPU, also with
-   experts, EXL3, adapters, and pictures, whose tower the first card has. `share` and `offload` are UNSUPPORTED.
+   experts, EXL3, adapters, and pictures, whose tower the first card has. The cards have equal parts, or those that
+   `share` says, but each at least one strip of columns, and a head if there are enough. `offload` is UNSUPPORTED.
 
    The context is current only inside calls, and the engine's streams have a lower priority than rendering. Where
    graphics shares the GPU's context, set shared_bytes_max to 49152. exl2_device_probe measures the bandwidth of GPU
@@ -1443,7 +1444,7 @@ typedef struct exl2_card {     /* a GPU that computes a model, or some of its la
     uint32_t device;           /* index in exl2_engine_desc.devices */
     uint64_t bytes_max;        /* most bytes of this model there; 0 = what is free. BUDGET: all have too little room */
     float share;               /* its part of the weights, relative to the shares of the other cards; 0 = by the speed
-                                  of its memory. Set it for all cards or for none */
+                                  of its memory, and of columns equal parts. Set it for all cards or for none */
 } exl2_card;
 
 /* How several cards share a model (section 3). */
@@ -1510,7 +1511,7 @@ typedef struct exl2_card_info { /* what lies on one GPU of a model */
     uint64_t weight_bytes, cache_bytes, scratch_bytes;
     uint32_t host_mlps;        /* number of its last layers whose MLPs the CPU computes */
     bool host_prompts;         /* the CPU computes these MLPs for rows of prompts, too */
-    float columns;             /* its share of the columns of these layers; 1 = all */
+    float columns;             /* its share of the columns of these layers, as desired; 1 = all */
 } exl2_card_info;
 
 /* How an embedding is made of the hidden states of a prompt's tokens (section 10). */

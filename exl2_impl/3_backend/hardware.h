@@ -32,6 +32,7 @@ typedef struct exl2__hardware { /* zeroed: closed */
 /* What lies on one of several GPUs that share a model by columns. */
 typedef struct exl2__share_bytes {
     uint64_t cache, buffers;
+    float columns; /* its part of all columns */
 } exl2__share_bytes;
 
 /* The GPU of models that name none; NULL: the CPU. */
@@ -201,13 +202,15 @@ EXL2__PRIVATE exl2_result exl2__hardware_link(exl2__ctx *c, const exl2__hardware
     return exl2__cuda_link_probe((exl2__cuda_device *)h->devices[from], (exl2__cuda_device *)h->devices[to], out);
 }
 
-/* Opens a model of one span on devices [count] that share it by columns. */
-EXL2__PRIVATE exl2_result exl2__hardware_share(exl2__ctx *c, void *const *devices, uint32_t count, exl2__spans *spans)
+/* Opens a model of one span on devices [count] that share it by columns. shares [count]: as exl2_card.share. */
+EXL2__PRIVATE exl2_result exl2__hardware_share(exl2__ctx *c, void *const *devices, const float *shares, uint32_t count,
+                                               exl2__spans *spans)
 {
     exl2__cuda_group_gpus gpus = { .count = count };
     void *hardware[1] = { &gpus };
     for (uint32_t i = 0; i < count; i++) {
         gpus.of[i] = (exl2__cuda_device *)devices[i];
+        gpus.shares[i] = shares[i];
     }
     return exl2__spans_open(c, spans, &exl2__cuda_group_backend, hardware);
 }
@@ -217,7 +220,8 @@ EXL2__PRIVATE exl2__share_bytes exl2__hardware_share_bytes(const exl2__span *spa
 {
     const exl2__cuda_group *g = exl2__cuda_group_of(span->device);
     exl2__plan p = exl2__cuda_group_plan(g, &span->plan, index);
-    return (exl2__share_bytes){ exl2__cuda_cache_bytes(&p), exl2__cuda_buffer_bytes(g->of[index], &p) };
+    return (exl2__share_bytes){ exl2__cuda_cache_bytes(&p), exl2__cuda_buffer_bytes(g->of[index], &p),
+                                exl2__columns_share(&p.columns, index) };
 }
 
 /* Bytes that are free on device `index` of them, within the engine's cap. */
@@ -294,16 +298,17 @@ EXL2__PRIVATE exl2_result exl2__hardware_link(exl2__ctx *c, const exl2__hardware
 }
 
 /* Not reached: there are no devices. */
-EXL2__PRIVATE exl2_result exl2__hardware_share(exl2__ctx *c, void *const *devices, uint32_t count, exl2__spans *spans)
+EXL2__PRIVATE exl2_result exl2__hardware_share(exl2__ctx *c, void *const *devices, const float *shares, uint32_t count,
+                                               exl2__spans *spans)
 {
-    (void)devices, (void)count, (void)spans;
+    (void)devices, (void)shares, (void)count, (void)spans;
     return exl2__fail(c, EXL2_ERR_INTERNAL, "this build has EXL2_NO_CUDA");
 }
 
 static inline exl2__share_bytes exl2__hardware_share_bytes(const exl2__span *span, uint32_t index)
 {
     (void)span, (void)index;
-    return (exl2__share_bytes){ 0, 0 };
+    return (exl2__share_bytes){ 0, 0, 1 };
 }
 
 static inline uint64_t exl2__hardware_share_room(const exl2__span *span, uint32_t index)

@@ -46,12 +46,6 @@ EXL2__PRIVATE exl2_result exl2__cards_check_columns(exl2__ctx *c, const exl2_mod
         return exl2__fail(c, EXL2_ERR_ARG, "%s: split is EXL2_SPLIT_COLUMNS, but card_count is %u, less than 2", call,
                           d->card_count);
     }
-    for (uint32_t i = 0; i < d->card_count; i++) {
-        if (d->cards[i].share > 0) {
-            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: cards[%u] has a share, but cards that share a model by "
-                              "columns have equal ones", call, i);
-        }
-    }
     return d->offload == EXL2_OFFLOAD_NONE ? EXL2_OK
          : exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: offload is set, but the CPU has no part in a model that cards "
                       "share by columns", call);
@@ -102,12 +96,14 @@ EXL2__PRIVATE exl2_result exl2__cards_check(exl2_engine *e, const exl2_model_des
 EXL2__PRIVATE exl2_result exl2__cards_open_columns(exl2_engine *e, exl2__model *m)
 {
     void *devices[EXL2_DEVICES_MAX];
+    float shares[EXL2_DEVICES_MAX];
     uint32_t layers = m->weights.config.layers, count = m->desc.card_count;
     for (uint32_t i = 0; i < count; i++) {
         devices[i] = e->hardware.devices[m->cards[i].device];
+        shares[i] = m->cards[i].share;
     }
     exl2__spans_cut(&m->spans, &layers, 1);
-    return exl2__hardware_share(&e->ctx, devices, count, &m->spans);
+    return exl2__hardware_share(&e->ctx, devices, shares, count, &m->spans);
 }
 
 /* Opens the model on its cards, cut anywhere; on the CPU as one span. A model that is opened again keeps its cut. Of
@@ -302,7 +298,7 @@ EXL2__PRIVATE void exl2__cards_info_columns(const exl2__model *m, exl2_model_inf
         card->weight_bytes = m->span_bytes[i];
         card->cache_bytes = bytes.cache;
         card->scratch_bytes = bytes.buffers;
-        card->columns = 1.0f / (float)info->card_count;
+        card->columns = bytes.columns;
     }
 }
 

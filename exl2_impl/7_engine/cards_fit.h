@@ -2,8 +2,8 @@
    takes: a model whose headers are read and whose plan is made, all but the number of pages.
    gives: exl2__cards_fit_pages, exl2__cards_fit_check.
 
-   The cards need different numbers of bytes: the first ones have more columns and heads than the last ones if these
-   cannot be divided equally, and the first one has the tower. */
+   The cards need different numbers of bytes: they have different shares of columns and heads, or these cannot be
+   divided equally, and the first one has the tower. */
 #ifndef EXL2__CARDS_FIT_H
 #define EXL2__CARDS_FIT_H
 

@@ -82,7 +82,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_group_open(exl2__ctx *c, void *hardware, ex
     }
     for (uint32_t i = 0; i < g->count; i++) {
         exl2__cuda_model *m = exl2__cuda_of(g->of[i]);
-        m->columns = (exl2__columns){ .count = g->count, .index = i };
+        m->columns = exl2__columns_make(gpus->shares, g->count);
+        m->columns.index = i;
         m->lora_blocks = &g->lora_blocks;
         for (uint32_t k = 0; k < g->count; k++) {
             m->mates[k] = exl2__cuda_of(g->of[k]);
@@ -100,12 +101,14 @@ EXL2__PRIVATE exl2__plan exl2__cuda_group_plan(const exl2__cuda_group *g, const 
     exl2__plan p = *plan;
     uint32_t dim = p.shape.head_dim, all = p.shape.kv_heads * dim;
     uint32_t unit = exl2__columns_heads(dim, p.shape.columns_unit) * dim;
-    uint32_t first = exl2__columns_begin(all, unit, g->count, index) / dim;
-    uint32_t end = exl2__columns_begin(all, unit, g->count, index + 1) / dim;
-    p.columns = (exl2__columns){ .count = g->count, .index = index, .heads = p.shape.heads,
-                                 .kv_heads = p.shape.kv_heads, .first_kv_head = first, .idle = first == end };
+    p.columns = exl2__cuda_of(g->of[index])->columns;
+    exl2__columns_run own = exl2__columns_of(&p.columns, all, unit);
+    p.columns.heads = p.shape.heads;
+    p.columns.kv_heads = p.shape.kv_heads;
+    p.columns.first_kv_head = own.first / dim;
+    p.columns.idle = own.count == 0;
     p.shape.attended = p.shape.heads * dim;
-    p.shape.kv_heads = exl2__max32(end - first, 1);
+    p.shape.kv_heads = exl2__max32(own.count / dim, 1);
     p.shape.heads = p.shape.kv_heads * (p.columns.heads / p.columns.kv_heads);
 #ifndef EXL2_NO_VISION
     p.tower = index == 0 ? p.tower : NULL;
@@ -327,13 +330,15 @@ EXL2__PRIVATE int exl2__cuda_group_empty(const exl2__cuda_model *m)
     return m->gpu->driver.fill8(m->b.given, 0xFF, (size_t)bytes, m->gpu->stream);
 }
 
-/* All members' buffers are there: what they read of each other is known, and units are cut alike. */
+/* All members' buffers are there: what they read of each other is known, and units are cut as for the one that has the
+   most weights. */
 EXL2__PRIVATE exl2_result exl2__cuda_group_join(exl2__cuda_group *g)
 {
-    const exl2__cuda_model *first = exl2__cuda_of(g->of[0]);
+    const exl2__cuda_model *slowest = exl2__cuda_of(g->of[0]);
     uint32_t gives = EXL2__CUDA_GIVEN_ROWS, gives_attended = gives;
     for (uint32_t i = 0; i < g->count; i++) { /* before the others write to what it clears */
         exl2__cuda_model *m = exl2__cuda_of(g->of[i]);
+        slowest = m->weights.used > slowest->weights.used ? m : slowest;
         gives = exl2__min32(gives, exl2__cuda_may_give(m));
         gives_attended = exl2__min32(gives_attended, exl2__cuda_may_give_attended(m));
         EXL2__TRY(exl2__cuda_device_enter(m->gpu));
@@ -343,9 +348,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_group_join(exl2__cuda_group *g)
     }
     for (uint32_t i = 0; i < g->count; i++) {
         exl2__cuda_model *m = exl2__cuda_of(g->of[i]);
-        m->layers_per_unit = first->layers_per_unit;
-        m->head_units = first->head_units;
-        m->whole_graphs = first->whole_graphs;
+        m->layers_per_unit = slowest->layers_per_unit;
+        m->head_units = slowest->head_units;
+        m->whole_graphs = slowest->whole_graphs;
         m->gives = gives;
         m->gives_attended = gives_attended;
         EXL2__TRY(exl2__cuda_device_enter(m->gpu));

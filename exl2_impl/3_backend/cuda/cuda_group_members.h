@@ -10,6 +10,7 @@
 
 typedef struct exl2__cuda_group_gpus {
     exl2__cuda_device *of[EXL2K_MEET_GPUS]; /* [count] */
+    float shares[EXL2K_MEET_GPUS];          /* as exl2__columns_make has them */
     uint32_t count;
 } exl2__cuda_group_gpus;
 

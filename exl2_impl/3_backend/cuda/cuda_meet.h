@@ -25,11 +25,11 @@ EXL2__PRIVATE exl2k_meet_args exl2__cuda_meet_args(const exl2__cuda_model *m, si
 }
 
 /* Sets where the columns of each GPU end in a row. bytes: size of `each` columns, which stay together. */
-EXL2__PRIVATE void exl2__cuda_meet_ends(exl2k_meet_args *a, uint32_t columns, uint32_t unit, uint32_t each,
-                                        uint32_t bytes)
+EXL2__PRIVATE void exl2__cuda_meet_ends(const exl2__cuda_model *m, exl2k_meet_args *a, uint32_t columns, uint32_t unit,
+                                        uint32_t each, uint32_t bytes)
 {
     for (uint32_t i = 0; i < a->count; i++) {
-        uint64_t end = exl2__columns_begin(columns, unit, a->count, i + 1);
+        uint64_t end = exl2__columns_begin(&m->columns, columns, unit, i + 1);
         a->ends[i] = (uint32_t)exl2__align_up(exl2__div_up(end, each) * bytes, 16);
     }
 }
@@ -63,10 +63,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_meet_heads_of(exl2__cuda_model *m, bool k)
     uint32_t all = c->kv_heads * s->head_dim, each = (k ? 1 : group) * (uint32_t)sizeof(float);
     exl2k_meet_args a = exl2__cuda_meet_args(m, offsetof(exl2__cuda_buffers, qkv));
     a.to = m->b.all_heads + (k ? (uint64_t)all * group * sizeof(float) : 0);
-    exl2__cuda_meet_ends(&a, all, unit, 1, each);
+    exl2__cuda_meet_ends(m, &a, all, unit, 1, each);
     for (uint32_t i = 0; i < a.count; i++) {
-        uint32_t first = exl2__columns_begin(all, unit, a.count, i);
-        uint32_t own = exl2__columns_begin(all, unit, a.count, i + 1) - first;
+        uint32_t first = exl2__columns_begin(&m->columns, all, unit, i);
+        uint32_t own = exl2__columns_begin(&m->columns, all, unit, i + 1) - first;
         a.from[i] += (k ? (uint64_t)own * group * sizeof(float) : 0) - (uint64_t)first * each;
     }
     a.from_pitch = m->b.qkv_pitch * (uint32_t)sizeof(float);
@@ -95,7 +95,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_meet_attended(exl2__cuda_model *m, const ex
     }
     exl2k_meet_args a = exl2__cuda_meet_args(m, offsetof(exl2__cuda_buffers, natural));
     uint32_t unit = exl2__columns_heads(s->head_dim, s->columns_unit) * s->head_dim * (c->heads / c->kv_heads);
-    exl2__cuda_meet_ends(&a, exl2__shape_attended(s), unit, 1, 2);
+    exl2__cuda_meet_ends(m, &a, exl2__shape_attended(s), unit, 1, 2);
     a.from_pitch = a.to_pitch = m->b.attended_pitch * 2;
     a.to = m->b.attended;
     a.map = m->pass.by_wg ? 0 : exl2__cuda_inputs(layer->matrix[EXL2__ROLE_OUT]);
@@ -111,7 +111,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_meet_h(exl2__cuda_model *m, const exl2__lay
     uint32_t rows = m->pass.by_wg ? exl2__cuda_wg_rows(m->pass.row_count) : exl2__cuda_tile_rows(m);
     uint32_t inter = exl2__cuda_matrix_of(layer->matrix[EXL2__ROLE_DOWN])->in;
     exl2k_meet_args a = exl2__cuda_meet_args(m, offsetof(exl2__cuda_buffers, h));
-    exl2__cuda_meet_ends(&a, inter, m->plan->shape.columns_unit, rows ? 32 : 1, rows ? rows * EXL2K_STEP : 2);
+    exl2__cuda_meet_ends(m, &a, inter, m->plan->shape.columns_unit, rows ? 32 : 1, rows ? rows * EXL2K_STEP : 2);
     a.from_pitch = a.to_pitch = m->b.h_pitch * 2;
     return exl2__cuda_meet(m, &a, rows ? 1 : m->pass.row_count);
 }
@@ -127,7 +127,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_meet_expert_h(exl2__cuda_model *m, size_t b
         return EXL2_OK;
     }
     exl2k_meet_args a = exl2__cuda_meet_args(m, buffer);
-    exl2__cuda_meet_ends(&a, m->plan->shape.experts.inter, m->plan->shape.columns_unit, 1, 2);
+    exl2__cuda_meet_ends(m, &a, m->plan->shape.experts.inter, m->plan->shape.columns_unit, 1, 2);
     a.from_pitch = a.to_pitch = pitch * 2;
     for (uint32_t some; rows > 0; rows -= some, offset = (uint64_t)some * a.to_pitch) {
         some = exl2__min32(rows, EXL2__CUDA_MEET_ROWS);
@@ -149,7 +149,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_meet_floats(exl2__cuda_model *m, size_t buf
         return EXL2_OK;
     }
     exl2k_meet_args a = exl2__cuda_meet_args(m, buffer);
-    exl2__cuda_meet_ends(&a, hidden, m->plan->shape.columns_unit, 1, sizeof(float));
+    exl2__cuda_meet_ends(m, &a, hidden, m->plan->shape.columns_unit, 1, sizeof(float));
     a.from_pitch = a.to_pitch = hidden * (uint32_t)sizeof(float);
     return exl2__cuda_meet(m, &a, m->pass.row_count);
 }
@@ -174,7 +174,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_meet_norm(exl2__cuda_model *m, const exl2k_
     a.slots_with_more = strips % a.slots;
     a.meet.map = of->map;
     a.meet.from_pitch = a.meet.to_pitch = s->hidden * (uint32_t)sizeof(float);
-    exl2__cuda_meet_ends(&a.meet, s->hidden, s->columns_unit, 1, sizeof(float));
+    exl2__cuda_meet_ends(m, &a.meet, s->hidden, s->columns_unit, 1, sizeof(float));
     uint32_t each = EXL2K_MEET_THREADS / 32;
     exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(a.slots, each), .y = m->pass.row_count,
                              .threads = EXL2K_MEET_THREADS };
@@ -188,7 +188,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_meet_logits(exl2__cuda_model *m, uint32_t r
         return EXL2_OK;
     }
     exl2k_meet_args a = exl2__cuda_meet_args(m, offsetof(exl2__cuda_buffers, logits));
-    exl2__cuda_meet_ends(&a, exl2__cuda_matrix_of(m->plan->head)->cut[0].all, m->plan->shape.columns_unit, 1,
+    exl2__cuda_meet_ends(m, &a, exl2__cuda_matrix_of(m->plan->head)->cut[0].all, m->plan->shape.columns_unit, 1,
                          sizeof(float));
     a.from_pitch = a.to_pitch = m->b.stride * (uint32_t)sizeof(float);
     for (uint32_t i = 0; i < a.count; i++) { /* the table of a tied head may have more rows than there are logits */

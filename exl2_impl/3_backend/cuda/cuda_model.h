@@ -166,7 +166,7 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     exl2__ctx *c;
     exl2__cuda_device *gpu;
     exl2__cuda_limits limits;
-    exl2__columns columns;           /* count and index are set from `open` on; all else is the plan's */
+    exl2__columns columns;           /* count, index and ends are set from `open` on; all else is the plan's */
     struct exl2__cuda_model *mates[EXL2K_MEET_GPUS]; /* [columns.count] the models that have the other columns, and
                                                         this one */
     exl2__cuda_lora_block *const *lora_blocks; /* the first of these models' adapters; NULL: the model has no mates */

@@ -170,6 +170,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_give(exl2__cuda_model *m, const exl2__matri
     uint32_t which = exl2__cuda_gives_one(m) ? 0 : m->pass.row_count <= 8 ? 1 : 2;
     bool large = exl2__cuda_is_large(m->gpu, &m->plan->shape);
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
+    if (w->device.strips == 0) {
+        return EXL2_OK; /* a unit of the head, of whose columns this GPU has fewer than there are units */
+    }
     uint32_t ctas = exl2__cuda_product_ctas(m, w->device.strips >> w->device.interleaved);
     exl2k_peers_gemv_args all = { .gemv = *a, .peers = *peers };
     if (which > 0 && kind != EXL2__CUDA_STORE) {
