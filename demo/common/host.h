@@ -61,7 +61,7 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
     { "--card-bytes", ARG_SIZES, &(options).card_bytes, "SIZE,..",                                                    \
       "most bytes of the model on each of --cards, such as 8GB (no limit)" },                                         \
     { "--shares", ARG_FLOATS, &(options).shares, "X,..",                                                              \
-      "how much of the model each of --cards has (by the speed of its memory)" },                                     \
+      "how much of the model each of --cards has (by the speed of its memory; columns: equal parts)" },               \
     { "--gpu-bytes", ARG_SIZE, &(options).gpu_bytes, "SIZE",                                                          \
       "most memory to use on a GPU, such as 6.5GB (no limit)" },                                                      \
     { "--offload", ARG_CHOICE, &(options).offload, "auto|none",                                                       \

@@ -194,6 +194,8 @@ static void check_words(const char *name)
         { "most layers on the second one, which is the first card", NULL, NULL,
           { { .device = 1, .share = 9 }, { .device = 0, .share = 1 } }, 2, 0, 0 },
         { "columns on both", NULL, NULL, { { .device = 0 }, { .device = 1 } }, 2, 0, EXL2_SPLIT_COLUMNS },
+        { "columns on both, 3 to 1", NULL, NULL, { { .device = 0, .share = 3 }, { .device = 1, .share = 1 } }, 2, 0,
+          EXL2_SPLIT_COLUMNS },
         { "columns on both, in steps", NULL, NULL, { { .device = 1 }, { .device = 0 } }, 2, 50, EXL2_SPLIT_COLUMNS },
     };
     char path[1024];

@@ -46,14 +46,18 @@ static inline void rig_read_path(int *argc, char ***argv)
     }
 }
 
-/* With EXL2_TEST_COLUMNS=1, two GPUs share the model's columns, if the test names no GPUs. */
+/* With EXL2_TEST_COLUMNS=1, two GPUs share the model's columns, if the test names no GPUs; with another number the
+   first one has so many times as many as the second. */
 static inline void rig_share(exl2_engine_desc *d, exl2_model_desc *m)
 {
     static const exl2_device_desc both[2] = { { .pick = EXL2_PICK_INDEX, .index = 0 },
                                               { .pick = EXL2_PICK_INDEX, .index = 1 } };
-    static const exl2_card cards[2] = { { .device = 0 }, { .device = 1 } };
+    static exl2_card cards[2] = { { .device = 0 }, { .device = 1 } };
     const char *columns = getenv("EXL2_TEST_COLUMNS");
-    if (RIG_BACKEND == EXL2_BACKEND_CUDA && columns && *columns == '1' && d->device_count == 0 && m->card_count == 0) {
+    float times = columns ? (float)atof(columns) : 0;
+    if (RIG_BACKEND == EXL2_BACKEND_CUDA && times > 0 && d->device_count == 0 && m->card_count == 0) {
+        cards[0].share = times;
+        cards[1].share = 1;
         d->devices = both;
         d->device_count = 2;
         m->cards = cards;
