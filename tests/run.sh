@@ -3,15 +3,19 @@
 # sanitizers. Works on a fresh Debian or Ubuntu from any folder. The last line is "N passed, N failed, N skipped".
 #   tests/run.sh         the tests of each commit
 #   tests/run.sh --all   every test; before an issue is resolved, and before a release
+#   tests/run.sh --ahead no test: compiles the engine of the sanitizers' build, which is one file, so it keeps one core
+#                        busy. .ci/run does this beside the demos, which leave a core idle for as long
 # tests/golden/tests.txt says which tests are which.
 #   EXL2_TEST_DATA   folder of the shared fixtures; default: ../shared, beside the repository
 #   EXL2_TEST_MODEL  folder of the real model; default: it is unpacked once from EXL2_TEST_DATA/models
 set -u
 all=
+ahead=
 case "$#,${1:-}" in
 0,) ;;
 1,--all) all=1 EXL2_TEST_ALL=1 && export EXL2_TEST_ALL ;;
-*) echo "usage: tests/run.sh [--all]" >&2; exit 2 ;;
+1,--ahead) ahead=1 ;;
+*) echo "usage: tests/run.sh [--all|--ahead]" >&2; exit 2 ;;
 esac
 root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 cd "$root" || exit 1
@@ -82,6 +86,30 @@ look_for_more() {
     has_h11 || missing="$missing python3-h11"
 }
 
+set_up() { # folder, options
+    folder=$1
+    shift
+    if [ -f "$folder/build.ninja" ]; then # at once, as tiers.py asks what these options build
+        meson setup --reconfigure "$folder" "$@"
+    else
+        meson setup "$folder" "$@"
+    fi >"$folder.log" 2>&1 || { cat "$folder.log"; rm -f "$folder.log"; return 1; }
+    rm -f "$folder.log"
+}
+
+# Lines for stack traces, but no variables, and no code after a failed check: that compiles in two thirds of the time.
+set_up_sanitized() {
+    set_up "$sanitize" -Ddemo=disabled -Dtests=enabled -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=g \
+        '-Dc_args=-g1 -fno-sanitize-recover=undefined'
+}
+
+if [ -n "$ahead" ]; then # what is missing, tests/run.sh installs; Meson remembers whether it found the header
+    look_for_tools
+    has_header stb/stb_image_write.h || missing="$missing libstb-dev"
+    [ -n "$missing" ] || { set_up_sanitized && ninja -C "$sanitize" tests/libengine_tests.a >"$sanitize/ahead.log" 2>&1; }
+    exit # an error comes again when the tests are built
+fi
+
 look_for_tools
 look_for_more
 if [ -n "$missing" ] && [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
@@ -136,23 +164,13 @@ fi
 
 # ---- build and run ----
 
-set_up() { # folder, options
-    folder=$1
-    shift
-    if [ -f "$folder/build.ninja" ]; then # at once, as tiers.py asks what these options build
-        meson setup --reconfigure "$folder" "$@"
-    else
-        meson setup "$folder" "$@"
-    fi >"$folder.log" 2>&1 || { cat "$folder.log"; rm -f "$folder.log"; return 1; }
-    rm -f "$folder.log"
-}
-
 compile() { # folder, kind of tests/golden/tests.txt; Ninja's default target is what every test needs
     targets=all
     [ -n "$all" ] || targets=$(python3 tests/tiers.py "$1" "$root" "$2" --targets) || return 1
     # shellcheck disable=SC2086 # a list of words
     ninja -C "$1" $targets >"$1/compile.log" 2>&1 || { tail -n 60 "$1/compile.log"; return 1; }
-    grep -n 'warning:' "$1/compile.log"
+    grep -hn 'warning:' "$1/compile.log" "$1/ahead.log" 2>/dev/null
+    rm -f "$1/ahead.log"
     return 0
 }
 
@@ -188,10 +206,7 @@ compile "$build" plain || stop "the build failed"
 [ -z "$unpacking" ] || wait "$unpacking" || stop "cannot unpack the model in $EXL2_TEST_DATA/models"
 run_tests "$build"
 
-# Lines for stack traces, but no variables, and no code after a failed check: that compiles in two thirds of the time.
-set_up "$sanitize" -Ddemo=disabled -Dtests=enabled -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=g \
-    '-Dc_args=-g1 -fno-sanitize-recover=undefined' ||
-    stop "meson cannot set up $sanitize"
+set_up_sanitized || stop "meson cannot set up $sanitize"
 compile "$sanitize" sanitized || stop "the sanitizer build failed"
 run_tests "$sanitize" --no-suite tree --no-suite hosts --no-suite model
 
