@@ -56,15 +56,13 @@
 #define EXL2__V_INT_MUL(a, b) _mm256_mullo_epi32(a, b)
 #define EXL2__V_MASK_XOR(v, m, c) _mm256_xor_si256(_mm256_and_si256(v, m), c)
 #define EXL2__V_BITS_FLOAT(v) _mm256_castsi256_ps(v)
-#define EXL2__V_FLOAT_BITS(v) _mm256_castps_si256(v)
 #define EXL2__V_LOW(v) _mm256_madd_epi16(v, _mm256_set1_epi32(8192))
-#define EXL2__V_SUM_SCALED true
+#define EXL2__V_SUM_TIMES 1.0f
+#define EXL2__V_SUM_LESS 159360.0f
 #define EXL2__V_SUM_BYTES(v) \
     _mm256_castsi256_ps(_mm256_or_si256(_mm256_madd_epi16(_mm256_maddubs_epi16(v, _mm256_set1_epi8(1)), \
                                                           _mm256_set1_epi16(4 * 887)), _mm256_set1_epi32(0x48000000)))
-#define EXL2__V_SUM_BASE 8388608.0f /* 2^23, whose bits are those of VNNI's sum */
 #define EXL2__V_OPAQUE(v) EXL2__OPAQUE("x", v)
-#define EXL2__V_ROUND_BY_SUMS(four) false
 #define EXL2__V_SUB(a, b) _mm256_sub_ps(a, b)
 #define EXL2__V_MUL(a, b) _mm256_mul_ps(a, b)
 #define EXL2__V_BY_BYTES 1
@@ -97,15 +95,15 @@ EXL2__FORCE_INLINE EXL2__TARGET_AVX2 void exl2__cpu_avx2_fold(float *to, __m256 
 /* Matrices of EXL3 once more, for CPUs that sum bytes (Alder Lake and later). The bits are the same. */
 #undef EXL2__V_NAME
 #undef EXL2__V_TARGET
-#undef EXL2__V_SUM_SCALED
+#undef EXL2__V_SUM_TIMES
+#undef EXL2__V_SUM_LESS
 #undef EXL2__V_SUM_BYTES
-#undef EXL2__V_ROUND_BY_SUMS
 #define EXL2__V_NAME(name) exl2__cpu_avxvnni_##name
 #define EXL2__V_TARGET EXL2__TARGET_AVX_VNNI
 #define EXL2__V_SUM_BYTES(v) \
-    _mm256_castsi256_ps(_mm256_dpbusd_avx_epi32(_mm256_set1_epi32(0x4B000000), v, _mm256_set1_epi8(1)))
-#define EXL2__V_SUM_SCALED false
-#define EXL2__V_ROUND_BY_SUMS(four) (four)
+    _mm256_castsi256_ps(_mm256_dpbusd_avx_epi32(_mm256_set1_epi32(0x486A0000), v, _mm256_set1_epi8(64)))
+#define EXL2__V_SUM_TIMES (887.0f / 16)
+#define EXL2__V_SUM_LESS 13312000.0f
 
 #include "cpu_exl3_template.h"
 

@@ -56,15 +56,13 @@
 #define EXL2__V_INT_MUL(a, b) _mm512_mullo_epi32(a, b)
 #define EXL2__V_MASK_XOR(v, m, c) _mm512_ternarylogic_epi32(v, m, c, 0x6A) /* (v & m) ^ c */
 #define EXL2__V_BITS_FLOAT(v) _mm512_castsi512_ps(v)
-#define EXL2__V_FLOAT_BITS(v) _mm512_castps_si512(v)
 #define EXL2__V_LOW(v) _mm512_madd_epi16(v, _mm512_set1_epi32(8192))
-#define EXL2__V_SUM_SCALED true
+#define EXL2__V_SUM_TIMES 1.0f
+#define EXL2__V_SUM_LESS 159360.0f
 #define EXL2__V_SUM_BYTES(v) \
     _mm512_castsi512_ps(_mm512_or_si512(_mm512_madd_epi16(_mm512_maddubs_epi16(v, _mm512_set1_epi8(1)), \
                                                           _mm512_set1_epi16(4 * 887)), _mm512_set1_epi32(0x48000000)))
-#define EXL2__V_SUM_BASE 8388608.0f /* 2^23, whose bits are those of VNNI's sum */
 #define EXL2__V_OPAQUE(v) EXL2__OPAQUE("v", v)
-#define EXL2__V_ROUND_BY_SUMS(four) false
 #define EXL2__V_SUB(a, b) _mm512_sub_ps(a, b)
 #define EXL2__V_MUL(a, b) _mm512_mul_ps(a, b)
 #define EXL2__V_PICK(a, b, i) _mm512_permutex2var_epi32(a, i, b)
@@ -102,11 +100,11 @@ EXL2__FORCE_INLINE EXL2__TARGET_AVX512 void exl2__cpu_avx512_fold(float *to, __m
 #undef EXL2__V_TAKE_AT
 #undef EXL2__V_TAKE_INDEX
 #undef EXL2__V_TAKES
-#undef EXL2__V_SUM_SCALED
+#undef EXL2__V_SUM_TIMES
+#undef EXL2__V_SUM_LESS
 #undef EXL2__V_SUM_BYTES
-#undef EXL2__V_ROUND_BY_SUMS
-#define EXL2__V_SUM_SCALED false
-#define EXL2__V_ROUND_BY_SUMS(four) true
+#define EXL2__V_SUM_TIMES (887.0f / 16)
+#define EXL2__V_SUM_LESS 13312000.0f
 #define EXL2__V_NAME(name) exl2__cpu_vnni_##name
 #define EXL2__V_TARGET EXL2__TARGET_VNNI
 #define EXL2__V_FUNNEL(a, b, l, r) _mm512_shldv_epi32(a, b, l)
@@ -117,7 +115,7 @@ EXL2__FORCE_INLINE EXL2__TARGET_AVX512 void exl2__cpu_avx512_fold(float *to, __m
     _mm512_set1_epi64((long long)(0x0000282000000800 + (n) * 0x0101010101010101ull))
 #define EXL2__V_TAKES true
 #define EXL2__V_SUM_BYTES(v) \
-    _mm512_castsi512_ps(_mm512_dpbusd_epi32(_mm512_set1_epi32(0x4B000000), v, _mm512_set1_epi8(1)))
+    _mm512_castsi512_ps(_mm512_dpbusd_epi32(_mm512_set1_epi32(0x486A0000), v, _mm512_set1_epi8(64)))
 
 #include "cpu_exl3_template.h"
 

@@ -19,7 +19,10 @@
    A weight of MUL1 is x = (887 n - 452608) / 2^17, rounded, n the sum of four bytes. Where products sum the bytes, the
    last of them also multiplies by 887, so the sum is y = 2^17 + 887 n / 16, and w = y - 159360 is x * 8192, all exact.
    Then w * 8193 / 8192, rounded, is one fused operation with y, as 159360 * 8193 / 8192 has 24 bits. Less w, it is the
-   weight. So five of eight operations are products, in place of seven: x86-64 begins two products in a cycle.
+   weight. So five of eight operations are products, in place of seven: x86-64 begins two products in a cycle. Where one
+   instruction sums the bytes, each times 64, the sum is y = 239616 + n, and w = 887 / 16 y - 13312000 is a fused
+   operation. Of all bases that the upper half of y's bits allows, only this one has so few bits that the other fused
+   operation is exact but for its rounding: 13312000 is 1625 * 2^13, and 1625 * 8193 has 24 bits.
 
    EXL2__V_SHRI(v, n) EXL2__V_SRAI(v, n) shifts by a constant, logical and arithmetic
    EXL2__V_FUNNEL(a, b, l, r)            a << l | b >> r for each lane, l + r = 32
@@ -30,12 +33,11 @@
    EXL2__V_INT_ADD(a, b) EXL2__V_INT_SUB(a, b) EXL2__V_INT_MUL(a, b)  the low 32 bits
    EXL2__V_MASK_XOR(v, m, c)             (v & m) ^ c
    EXL2__V_LOW(v)                        the low 16 bits as a signed number, * 2^13
-   EXL2__V_BITS_FLOAT(v), EXL2__V_FLOAT_BITS(v)  the same bits as floats, as integers
-   EXL2__V_SUM_BYTES(v)                  EXL2__V_SUM_BASE + n, the sum of a lane's four bytes, as float
-   EXL2__V_SUM_SCALED                    or is it 2^17 + 887 n / 16?
+   EXL2__V_BITS_FLOAT(v)                 the same bits as floats
+   EXL2__V_SUM_BYTES(v)                  y of a lane's four bytes; w is EXL2__V_SUM_TIMES times it, less EXL2__V_SUM_LESS.
+                                         If these are not defined: EXL2__V_SUM_BASE + n
    EXL2__V_OPAQUE(v)                     EXL2__OPAQUE: -ffast-math would change the order of sums
    EXL2__V_SUB(a, b) EXL2__V_MUL(a, b)   of floats
-   EXL2__V_ROUND_BY_SUMS(four)           are two sums faster than two products, with 4 bits or with other rates?
    EXL2__V_PICK(a, b, i)                 words i of a and b, one after the other; of a alone, if EXL2__V_NEAR
    EXL2__V_PICK_NEAR(a, i)               words i of a
    EXL2__V_PICK_INDEX(i)                 i as EXL2__V_PICK needs it
@@ -162,26 +164,22 @@ EXL2__V_TARGET static void EXL2__V_NAME(exl3_ring_make)(const exl2__cpu_part *p,
     }
 }
 
-/* The weights of states. sums: EXL2__V_ROUND_BY_SUMS; factor, add: of 3INST and MCG. */
-EXL2__V_INLINE EXL2__V EXL2__V_NAME(exl3_value)(bool mul1, bool sums, EXL2__V_INT factor, EXL2__V_INT add,
-                                                EXL2__V_INT state)
+/* The weights of states. factor, add: of 3INST and MCG. */
+EXL2__V_INLINE EXL2__V EXL2__V_NAME(exl3_value)(bool mul1, EXL2__V_INT factor, EXL2__V_INT add, EXL2__V_INT state)
 {
     EXL2__V value;
-    if (mul1 && EXL2__V_SUM_SCALED) {
+    if (mul1) {
         EXL2__V sum = EXL2__V_SUM_BYTES(EXL2__V_INT_MUL(state, EXL2__V_SET_BITS(EXL2__EXL3_MUL1_FACTOR)));
-        EXL2__V wide = EXL2__V_SUB(sum, EXL2__V_SET(159360.0f));
+#ifdef EXL2__V_SUM_TIMES
+        const float times = EXL2__V_SUM_TIMES, less = EXL2__V_SUM_LESS, more = 8193.0f / 8192;
+        EXL2__V wide = times == 1 ? EXL2__V_SUB(sum, EXL2__V_SET(less))
+                     : EXL2__V_FMA(sum, EXL2__V_SET(times), EXL2__V_SET(-less));
         EXL2__V_OPAQUE(wide);
-        return EXL2__V_SUB(EXL2__V_FMA(sum, EXL2__V_SET(8193.0f / 8192), EXL2__V_SET(-159379.453125f)), wide);
-    }
-    if (mul1) { /* exact, as EXL2__V_SUM_BASE and the factor have few bits */
-        EXL2__V_INT x = EXL2__V_INT_MUL(state, EXL2__V_SET_BITS(EXL2__EXL3_MUL1_FACTOR));
+        return EXL2__V_SUB(EXL2__V_FMA(sum, EXL2__V_SET(times * more), EXL2__V_SET(-less * more)), wide);
+#else /* exact, as EXL2__V_SUM_BASE and the factor have few bits */
         const float a = 0.00676727294921875f, b = -10.3828125f; /* halves 1EEE, C931 */
-        value = EXL2__V_FMA(EXL2__V_SUM_BYTES(x), EXL2__V_SET(a), EXL2__V_SET(b + (1024.0f - EXL2__V_SUM_BASE) * a));
-        if (sums) { /* no value is 0 */
-            EXL2__V_INT bits = EXL2__V_INT_ADD(EXL2__V_FLOAT_BITS(value), EXL2__V_SET_BITS(13u << 23));
-            EXL2__V wide = EXL2__V_BITS_FLOAT(bits); /* value * 8192 */
-            return EXL2__V_SUB(EXL2__V_ADD(value, wide), wide);
-        }
+        value = EXL2__V_FMA(sum, EXL2__V_SET(a), EXL2__V_SET(b + (1024.0f - EXL2__V_SUM_BASE) * a));
+#endif
     } else { /* the two halves, whose exponents are 12 to 15, as floats */
         EXL2__V_INT mask = EXL2__V_SET_BITS(0x81FFE000u), flip = EXL2__V_SET_BITS(0x3F6C0000u);
         EXL2__V_INT x = EXL2__V_INT_ADD(EXL2__V_INT_MUL(state, factor), add);
@@ -260,7 +258,6 @@ EXL2__V_INLINE void EXL2__V_NAME(exl3_states)(const EXL2__V_NAME(exl3_ring) *r, 
 EXL2__V_INLINE void EXL2__V_NAME(exl3_one)(const EXL2__V_NAME(exl3_ring) *ring, const uint32_t *column, uint32_t tiles,
                                            uint32_t how, bool mul1, const float *x, float *z)
 {
-    const bool sums = EXL2__V_ROUND_BY_SUMS(how == EXL2__V_NAME(exl3_four));
     const EXL2__V_INT factor = EXL2__V_SET_BITS(ring->factor), add = EXL2__V_SET_BITS(ring->add);
     for (uint32_t g = 0; g < EXL2__V_GROUPS; g++, z += EXL2__V_LANES / 4) {
         const EXL2__V_NAME(exl3_ring) *r = ring + g;
@@ -272,7 +269,7 @@ EXL2__V_INLINE void EXL2__V_NAME(exl3_one)(const EXL2__V_NAME(exl3_ring) *ring, 
             EXL2__V_UNROLL
             for (uint32_t k = 0; k < 8; k++) { /* two neighbours have one factor */
                 uint32_t q = how == EXL2__V_NAME(exl3_four) ? k / 2 + k % 2 * 4 : k;
-                EXL2__V value = EXL2__V_NAME(exl3_value)(mul1, sums, factor, add, state[q]);
+                EXL2__V value = EXL2__V_NAME(exl3_value)(mul1, factor, add, state[q]);
                 sum[q / 4] = EXL2__V_FMA(EXL2__V_FOURS(x + 16 * (size_t)i + 4 * (q % 4)), value, sum[q / 4]);
             }
         }
@@ -285,14 +282,13 @@ EXL2__V_INLINE void EXL2__V_NAME(exl3_one)(const EXL2__V_NAME(exl3_ring) *ring, 
 EXL2__V_INLINE void EXL2__V_NAME(exl3_fill)(const EXL2__V_NAME(exl3_ring) *r, const uint32_t *u, uint32_t count,
                                             uint32_t how, bool mul1, float *out)
 {
-    const bool sums = EXL2__V_ROUND_BY_SUMS(how == EXL2__V_NAME(exl3_four));
     const EXL2__V_INT factor = EXL2__V_SET_BITS(r->factor), add = EXL2__V_SET_BITS(r->add);
     for (uint32_t i = 0; i < count; i++, u += r->words, out += 8 * EXL2__V_LANES) {
         EXL2__V_INT state[8];
         EXL2__V_NAME(exl3_states)(r, u, how, state);
         EXL2__V_UNROLL
         for (uint32_t q = 0; q < 8; q++) {
-            EXL2__V_STORE(out + q * EXL2__V_LANES, EXL2__V_NAME(exl3_value)(mul1, sums, factor, add, state[q]));
+            EXL2__V_STORE(out + q * EXL2__V_LANES, EXL2__V_NAME(exl3_value)(mul1, factor, add, state[q]));
         }
     }
 }

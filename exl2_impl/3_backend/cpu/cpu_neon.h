@@ -53,14 +53,10 @@
 #define EXL2__V_INT_MUL(a, b) vmulq_u32(a, b)
 #define EXL2__V_MASK_XOR(v, m, c) veorq_u32(vandq_u32(v, m), c)
 #define EXL2__V_BITS_FLOAT(v) vreinterpretq_f32_u32(v)
-#define EXL2__V_FLOAT_BITS(v) vreinterpretq_u32_f32(v)
 #define EXL2__V_LOW(v) EXL2__V_SRAI(EXL2__V_SHIFT(v, 16), 3)
-#define EXL2__V_SUM_SCALED false
-#define EXL2__V_OPAQUE(v) ((void)0)
 #define EXL2__V_SUM_BASE 8388608.0f /* 2^23, whose bits are those of the sum's float */
 #define EXL2__V_SUM_BYTES(v) \
     vreinterpretq_f32_u32(vorrq_u32(vpaddlq_u16(vpaddlq_u8(vreinterpretq_u8_u32(v))), vdupq_n_u32(0x4B000000)))
-#define EXL2__V_ROUND_BY_SUMS(four) false
 #define EXL2__V_SUB(a, b) vsubq_f32(a, b)
 #define EXL2__V_MUL(a, b) vmulq_f32(a, b)
 #define EXL2__V_PICK(a, b, i) \

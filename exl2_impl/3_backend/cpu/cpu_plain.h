@@ -180,13 +180,6 @@ EXL2__CPU_LANES_FN exl2__cpu_lanes_bits_float(exl2__cpu_lanes_int x)
     return y;
 }
 
-EXL2__CPU_LANES_INT_FN exl2__cpu_lanes_float_bits(exl2__cpu_lanes x)
-{
-    exl2__cpu_lanes_int y;
-    memcpy(&y, &x, sizeof y);
-    return y;
-}
-
 EXL2__CPU_LANES_FN exl2__cpu_lanes_sum_bytes(exl2__cpu_lanes_int x)
 {
     EXL2__EACH_LANE(j) {
@@ -295,13 +288,9 @@ EXL2__FORCE_INLINE void exl2__cpu_lanes_fold(float *to, exl2__cpu_lanes x)
 #define EXL2__V_INT_MUL(a, b) exl2__cpu_lanes_int_mul(a, b)
 #define EXL2__V_MASK_XOR(v, m, c) exl2__cpu_lanes_mask_xor(v, m, c)
 #define EXL2__V_BITS_FLOAT(v) exl2__cpu_lanes_bits_float(v)
-#define EXL2__V_FLOAT_BITS(v) exl2__cpu_lanes_float_bits(v)
 #define EXL2__V_LOW(v) EXL2__V_SRAI(EXL2__V_SHIFT(v, 16), 3)
-#define EXL2__V_SUM_SCALED false
-#define EXL2__V_OPAQUE(v) ((void)0)
 #define EXL2__V_SUM_BASE 1024.0f /* so that the product that follows is exact, too */
 #define EXL2__V_SUM_BYTES(v) exl2__cpu_lanes_sum_bytes(v)
-#define EXL2__V_ROUND_BY_SUMS(four) false
 #define EXL2__V_SUB(a, b) exl2__cpu_lanes_sub(a, b)
 #define EXL2__V_MUL(a, b) exl2__cpu_lanes_mul(a, b)
 #define EXL2__V_PICK(a, b, i) exl2__cpu_lanes_words(&a, &b, i)

@@ -568,11 +568,10 @@ EXL2__V_TARGET static void EXL2__V_NAME(weighted_codes)(const float *weights, si
 #undef EXL2__V_INT_MUL
 #undef EXL2__V_MASK_XOR
 #undef EXL2__V_BITS_FLOAT
-#undef EXL2__V_FLOAT_BITS
-#undef EXL2__V_ROUND_BY_SUMS
 #undef EXL2__V_SUM_BYTES
 #undef EXL2__V_SUM_BASE
-#undef EXL2__V_SUM_SCALED
+#undef EXL2__V_SUM_TIMES
+#undef EXL2__V_SUM_LESS
 #undef EXL2__V_LOW
 #undef EXL2__V_OPAQUE
 #undef EXL2__V_SUB
