@@ -485,6 +485,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_group_vectors_of(exl2__cuda_model *m, bool 
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
     exl2_result r = meets ? exl2__cuda_meet_all(m) : exl2__cuda_send_vectors(m);
     m->pass.chained = false; /* the next kernel reads them */
+    exl2__cuda_device_flush(m->gpu);
     return exl2__cuda_device_leave_with(m->gpu, r);
 }
 

@@ -50,6 +50,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_group_tower_wait(const exl2__cuda_group *g)
     const exl2__cuda_model *first = exl2__cuda_of(g->of[0]);
     EXL2__TRY(exl2__cuda_device_enter(first->gpu));
     int recorded = first->gpu->driver.event_record(first->tower.queued, first->gpu->stream);
+    exl2__cuda_device_flush(first->gpu);
     exl2_result r = exl2__cuda_device_check(first->gpu, recorded, "recording an event");
     EXL2__TRY(exl2__cuda_device_leave_with(first->gpu, r));
     for (uint32_t i = 1; i < g->count; i++) {
