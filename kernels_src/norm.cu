@@ -60,12 +60,14 @@ extern "C" __global__ void __launch_bounds__(EXL2K_NORM_THREADS) exl2k_norm(exl2
     f32 values[EXL2K_NORM_BATCH], weights[EXL2K_NORM_BATCH];
     u32 row = blockIdx.x, indices[EXL2K_NORM_BATCH];
     bool once = a.hidden <= EXL2K_NORM_CHUNK && a.hidden <= EXL2K_NORM_STAGED;
-    if (once) { /* while the kernel before ends */
+    /* While the kernel before ends. The number of rows is older than the pass's first kernel. */
+    u32 rows = exl2k_load(a.rows_at);
+    if (once) {
         exl2k_norm_constants(a, 0, weights, indices);
     }
     exl2k_dependency_release();
     exl2k_dependency_wait();
-    if (row >= exl2k_load(a.rows_at)) {
+    if (row >= rows) {
         return;
     }
     u64 source = a.samplings ? exl2k_load(a.samplings + row * sizeof(exl2k_sampling)) : row;
