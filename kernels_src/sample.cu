@@ -3,9 +3,10 @@
    takes: sample_args.h: the head's rows of logits, and the exl2k_sampling of each.
    gives: exl2k_sample_keys, exl2k_sample_token.
 
-   The steps and all integers are those of exl2_impl/3_backend/sample/cpu_sample.h. Both kernels spread a row over
-   vocab / 4096 CTAs, because computing the weights of 152,000 logits is more work than one SM can do in 10 us. The last
-   CTA of a row to finish its chunk does the rest of the row alone. */
+   The steps and all integers are those of exl2_impl/3_backend/sample/cpu_sample.h. Both kernels spread a row over up
+   to vocab / 4096 CTAs, because computing the weights of 152,000 logits is more work than one SM can do in 10 us. With
+   many rows a CTA of the second one has several chunks of 4096 logits, because what surrounds the work on a chunk costs
+   more than that. The last CTA of a row to finish its chunks does the rest of the row alone. */
 #include "sample_filter.cuh"
 
 /* ---- data that both kernels load ---- */
@@ -51,19 +52,19 @@ EXL2K_FN u64 exl2k_state(const exl2k_sample_args *a) { return a->states + blockI
 /* Thread t has logits 4 t .. 4 t + 3 of every 1,024 logits of the CTA's chunk; 16 threads share a block. */
 EXL2K_FN u32 exl2k_logit_index(u32 n) { return 4 * (threadIdx.x + n * EXL2K_SAMPLE_THREADS); }
 
-/* Loads the thread's logits. Beyond the vocabulary they are EXL2K_BITS_NONE. */
-EXL2K_FN void exl2k_load_logits(const exl2k_sample_args *a, u64 from, u32 bits[EXL2K_CHUNK_FOURS][4])
+/* Loads the thread's logits of a chunk. Beyond the vocabulary they are EXL2K_BITS_NONE. */
+EXL2K_FN void exl2k_load_logits(const exl2k_sample_args *a, u64 from, u32 chunk, u32 bits[EXL2K_CHUNK_FOURS][4])
 {
     uint4 four[EXL2K_CHUNK_FOURS];
     /* All loads are issued before the first use. */
 #pragma unroll
     for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++) {
-        u32 id = blockIdx.x * EXL2K_SAMPLE_CHUNK + exl2k_logit_index(n);
+        u32 id = chunk * EXL2K_SAMPLE_CHUNK + exl2k_logit_index(n);
         four[n] = exl2k_load4(from + 4 * ((u64)blockIdx.y * a->stride + (id < a->vocab ? id : 0)));
     }
 #pragma unroll
     for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++) {
-        u32 id = blockIdx.x * EXL2K_SAMPLE_CHUNK + exl2k_logit_index(n);
+        u32 id = chunk * EXL2K_SAMPLE_CHUNK + exl2k_logit_index(n);
         bits[n][0] = id < a->vocab ? four[n].x : EXL2K_BITS_NONE;
         bits[n][1] = id + 1 < a->vocab ? four[n].y : EXL2K_BITS_NONE;
         bits[n][2] = id + 2 < a->vocab ? four[n].z : EXL2K_BITS_NONE;
@@ -77,7 +78,7 @@ EXL2K_FN void exl2k_load_logits(const exl2k_sample_args *a, u64 from, u32 bits[E
    keys of blocks are stored. set 0: unmodified logits, 1: adjusted logits. */
 EXL2K_FN void exl2k_store_keys(const exl2k_sample_args *a, u32 set, const u32 bits[EXL2K_CHUNK_FOURS][4], u32 flags)
 {
-    u64 first = ((u64)(2 * blockIdx.y + set) * gridDim.x + blockIdx.x) * EXL2K_CHUNK_BLOCKS;
+    u64 first = ((u64)(2 * blockIdx.y + set) * a->chunks + blockIdx.x) * EXL2K_CHUNK_BLOCKS;
     int best_key = EXL2K_KEY_NONE - 1;
     u32 best_id = 0;
 #pragma unroll
@@ -215,7 +216,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS) exl2k_sample_
     exl2k_dependency_release();
     exl2k_dependency_wait();
     /* Load the logits and the sampling settings. Checks come after all loads are issued. */
-    exl2k_load_logits(&a, a.logits, bits);
+    exl2k_load_logits(&a, a.logits, blockIdx.x, bits);
     u32 count = exl2k_logit_count(&a);
     exl2k_load_sampling(&a, &d);
     if (blockIdx.y >= count) {
@@ -241,8 +242,8 @@ EXL2K_FN exl2k_row_view exl2k_view_make(const exl2k_sample_args *a, u64 logits, 
     v.vocab = a->vocab;
     v.blocks = (a->vocab + EXL2K_SAMPLE_BLOCK - 1) / EXL2K_SAMPLE_BLOCK;
     v.logits = logits + 4 * (u64)blockIdx.y * a->stride;
-    v.keys = a->keys + 4 * (u64)(2 * blockIdx.y + set) * gridDim.x * EXL2K_CHUNK_BLOCKS;
-    v.sums = a->sums + 8 * (u64)blockIdx.y * gridDim.x * EXL2K_CHUNK_BLOCKS;
+    v.keys = a->keys + 4 * (u64)(2 * blockIdx.y + set) * a->chunks * EXL2K_CHUNK_BLOCKS;
+    v.sums = a->sums + 8 * (u64)blockIdx.y * a->chunks * EXL2K_CHUNK_BLOCKS;
     v.curve = exl2k_curve_make(top_key, slope);
     return v;
 }
@@ -260,11 +261,12 @@ EXL2K_FN void exl2k_next_four(u32 bits[EXL2K_CHUNK_FOURS][4])
     }
 }
 
-/* Sum of the thread's weights. store: also stores the sums of its blocks. bin: also counts the weights in bins. */
-EXL2K_FN u64 exl2k_chunk_sum(const exl2k_sample_args *a, const exl2k_curve *curve, u32 bits[EXL2K_CHUNK_FOURS][4],
-                             bool store, bool bin, exl2k_outer_bins *outer)
+/* Sum of the thread's weights of a chunk. store: also stores the sums of its blocks. bin: also counts the weights in
+   bins. */
+EXL2K_FN u64 exl2k_chunk_sum(const exl2k_sample_args *a, const exl2k_curve *curve, u32 chunk,
+                             u32 bits[EXL2K_CHUNK_FOURS][4], bool store, bool bin, exl2k_outer_bins *outer)
 {
-    u64 total = 0, first = ((u64)blockIdx.y * gridDim.x + blockIdx.x) * EXL2K_CHUNK_BLOCKS;
+    u64 total = 0, first = ((u64)blockIdx.y * a->chunks + chunk) * EXL2K_CHUNK_BLOCKS;
 #pragma unroll 1
     for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++, exl2k_next_four(bits)) {
         u64 sum = 0;
@@ -476,7 +478,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS, 1) exl2k_samp
     exl2k_dependency_release();
     exl2k_dependency_wait();
     /* Load the logits, the largest keys, and the sampling settings. Checks come after all loads are issued. */
-    exl2k_load_logits(&a, a.logits, bits);
+    exl2k_load_logits(&a, a.logits, blockIdx.x, bits);
     u64 best = exl2k_load64(exl2k_state(&a)), own_best = exl2k_load64(exl2k_state(&a) + 8);
     exl2k_pass_counts pass = { exl2k_load((u64)&((const exl2k_pass *)a.pass)->ticket), exl2k_logit_count(&a) };
     if (threadIdx.x < 8) {
@@ -495,32 +497,37 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS, 1) exl2k_samp
     exl2k_row_view own = exl2k_view_make(&a, logits, adjusted, (int)((u32)(own_best >> 32) ^ 0x80000000u),
                                          exl2k_w.sampling.slope);
     bool same = !adjusted && own.curve.slope == raw.curve.slope, bin = needs && (exl2k_w.sampling.flags & EXL2K_TOP_P);
-    /* Top-p without top-k counts weights in bins. */
-    if (bin) {
-        exl2k_clear_bins();
-    }
-    /* Sum the weights at temperature 1 of the unmodified logits, then, if they differ, the weights of the row's own
-       sampling. */
+    /* Of each chunk: sum the weights at temperature 1 of the unmodified logits; then, if they differ, those of the
+       row's own sampling. Top-p without top-k counts these in bins, which have room for the tokens of one chunk. */
+    u32 rounds = 1 + (needs && !same);
 #pragma unroll 1
-    for (u32 round = 0; round < 1 + (needs && !same); round++) {
+    for (u32 i = 0, chunk = blockIdx.x; chunk < a.chunks; i++) {
+        u32 round = rounds == 1 ? 0 : i % 2;
         exl2k_curve curve = round ? own.curve : raw.curve;
-        bool last = same || round; /* these are the weights of the row's own sampling */
-        if (round && adjusted) {
-            exl2k_load_logits(&a, logits, bits);
+        bool last = round + 1 == rounds; /* these are the weights of the row's own sampling, if it needs sums */
+        if (round ? adjusted : i > 0) {
+            exl2k_load_logits(&a, round ? logits : a.logits, chunk, bits);
+        }
+        if (bin && last) {
+            __syncthreads();
+            exl2k_clear_bins();
         }
         if (curve.top_key != EXL2K_KEY_NONE) {
-            sums[1] = exl2k_chunk_sum(&a, &curve, bits, needs && last, bin && last, &outer);
-            sums[0] = round ? sums[0] : sums[1];
+            u64 sum = exl2k_chunk_sum(&a, &curve, chunk, bits, needs && last, bin && last, &outer);
+            sums[0] += round ? 0 : sum;
+            sums[1] += last ? sum : 0;
         }
+        if (bin && last && !(flags & EXL2K_ROW_DONE)) {
+            exl2k_add_bins(&a, &outer);
+            outer = exl2k_outer_bins{ { 0, 0 }, { 0, 0 } };
+        }
+        chunk += last ? gridDim.x : 0;
     }
     if (flags & EXL2K_ROW_DONE) { /* read here, when the load has completed */
         exl2k_skip_row(&a, pass);
         return;
     }
-    /* Add this chunk's bins and sums to those of the row. */
-    if (bin) {
-        exl2k_add_bins(&a, &outer);
-    }
+    /* Add this CTA's sums to those of the row. */
     exl2k_block_sums<2>(sums);
     if (threadIdx.x == 0) {
         exl2k_sample_state *state = (exl2k_sample_state *)exl2k_state(&a);

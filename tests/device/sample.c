@@ -55,16 +55,18 @@ static void bench_close(bench *b)
     free(b->logits);
 }
 
-static void launch(const bench *b, uint32_t rows)
+/* turn: 0: as many CTAs as the backend launches; else other numbers for exl2k_sample_token each turn. */
+static void launch(const bench *b, uint32_t rows, uint32_t turn)
 {
     exl2k_sample_args a = { .pass = b->step.address, .rows = b->rows.address, .samplings = b->samplings.address,
                             .logits = b->device_logits.address, .adjusted = b->adjusted.address,
                             .keys = b->keys.address, .sums = b->sums.address, .states = b->states.address,
                             .bins = b->bins.address,
-                            .results = b->results.address, .vocab = b->vocab, .stride = b->stride, .rows_max = ROWS };
-    uint32_t chunks = exl2__cuda_sample_chunks(b->vocab);
-    rig_launch(&b->module, "exl2k_sample_keys", chunks, rows, EXL2K_SAMPLE_THREADS, 0, &a, sizeof a);
-    rig_launch(&b->module, "exl2k_sample_token", chunks, rows, EXL2K_SAMPLE_THREADS, 0, &a, sizeof a);
+                            .results = b->results.address, .vocab = b->vocab, .stride = b->stride, .rows_max = ROWS,
+                            .chunks = exl2__cuda_sample_chunks(b->vocab) };
+    uint32_t ctas = turn ? 1 + turn * 7 % a.chunks : exl2__cuda_sample_ctas(a.chunks, rows, (uint32_t)rig.sm_count);
+    rig_launch(&b->module, "exl2k_sample_keys", a.chunks, rows, EXL2K_SAMPLE_THREADS, 0, &a, sizeof a);
+    rig_launch(&b->module, "exl2k_sample_token", ctas, rows, EXL2K_SAMPLE_THREADS, 0, &a, sizeof a);
 }
 
 static uint32_t ticket_of(const bench *b)
@@ -183,8 +185,8 @@ static void compare_all(const bench *b)
             upload_row(b, &rows[i], i);
         }
         uint32_t ticket = ticket_of(b);
-        launch(b, ROWS);
-        launch(b, ROWS);
+        launch(b, ROWS, first);
+        launch(b, ROWS, first + 1);
         CHECK_INT(ticket_of(b), ticket + 2);
         rig_download(b->results, 0, host_results, sizeof host_results);
         for (uint32_t i = 0; i < ROWS; i++) {
@@ -280,7 +282,7 @@ static void test_ahead(const rig_module *module, exl2__sampling sampling)
     rig_upload(b.rows, 0, state, sizeof state);
     const uint32_t end[2] = { PASSES - 4, 1000 };
     for (uint32_t pass = 0; pass < PASSES; pass++) {
-        launch(&b, ROWS); /* the launch has more rows than the pass */
+        launch(&b, ROWS, pass); /* the launch has more rows than the pass */
         rig_download(b.results, 0, host_results, sizeof host_results);
         rig_download(b.rows, 0, state, sizeof state);
         for (uint32_t r = 0; r < 2; r++) {
@@ -316,7 +318,7 @@ static void time_rows(const rig_module *module, uint32_t vocab, const char *what
     rig_upload(b.step, 0, &step, sizeof step);
     rig_capture();
     for (uint32_t i = 0; i < REPEATS; i++) {
-        launch(&b, rows);
+        launch(&b, rows, 0);
     }
     exl2__cuda_graph_exec *graph = rig_captured();
     for (int i = 0; i < 30; i++) { /* clocks rise */

@@ -185,8 +185,26 @@ static void check_case(const head_case *c)
     synth_now = &synth_llama;
 }
 
+/* ---- CTAs that sample ---- */
+
+/* As many as run at a time, not more than a row has chunks, and none without work. */
+static void check_sample_ctas(void)
+{
+    for (uint32_t rows = 1; rows <= 80; rows++) {
+        for (uint32_t chunks = 1; chunks <= 70; chunks++) {
+            uint32_t ctas = exl2__cuda_sample_ctas(chunks, rows, 132), turns = (chunks + ctas - 1) / ctas;
+            CHECK(ctas >= 1 && ctas <= chunks && ctas * rows <= 264);
+            CHECK((ctas == chunks) == (chunks * rows <= 264 || chunks == 1));
+            CHECK(ctas == 1 || (ctas - 1) * turns < chunks);
+        }
+    }
+    CHECK_INT(exl2__cuda_sample_ctas(32, 64, 132), 4);
+    CHECK_INT(exl2__cuda_sample_ctas(32, 300, 132), 1);
+}
+
 int main(void)
 {
+    check_sample_ctas();
     for (size_t i = 0; i < EXL2__COUNT(cases); i++) {
         check_case(&cases[i]);
     }

@@ -441,10 +441,11 @@ EXL2__PRIVATE exl2_result exl2__cuda_do_sample(exl2__cuda_model *m, const exl2__
                             .states = m->b.sample_states, .bins = m->b.sample_bins,
                             .results = (uint64_t)(uintptr_t)m->b.results,
                             .vocab = m->plan->shape.vocab, .stride = m->b.stride,
-                            .rows_max = m->plan->logit_rows_max };
-    exl2__cuda_grid grid = { .x = exl2__cuda_sample_chunks(a.vocab), .y = range->logit_count,
-                             .threads = EXL2K_SAMPLE_THREADS };
+                            .rows_max = m->plan->logit_rows_max,
+                            .chunks = exl2__cuda_sample_chunks(m->plan->shape.vocab) };
+    exl2__cuda_grid grid = { .x = a.chunks, .y = range->logit_count, .threads = EXL2K_SAMPLE_THREADS };
     EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_sample_keys, grid, &a));
+    grid.x = exl2__cuda_sample_ctas(a.chunks, grid.y, m->gpu->sm_count);
     return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_sample_token, grid, &a);
 }
 

@@ -1,6 +1,7 @@
 /* cuda_sample.h: turns a row that wants logits into what the sampling kernels read, and their result into ours.
    takes: exl2__logit_row, addresses of its lists in device memory; exl2k_result.
-   gives: exl2__cuda_sample_chunks, exl2__cuda_sample_supports, exl2__cuda_sample_settings, exl2__cuda_sample_result. */
+   gives: exl2__cuda_sample_chunks, exl2__cuda_sample_ctas, exl2__cuda_sample_supports, exl2__cuda_sample_settings,
+          exl2__cuda_sample_result. */
 #ifndef EXL2__CUDA_SAMPLE_H
 #define EXL2__CUDA_SAMPLE_H
 
@@ -18,6 +19,13 @@ typedef struct exl2__cuda_lists {
 static inline uint32_t exl2__cuda_sample_chunks(uint32_t vocab)
 {
     return (vocab + EXL2K_SAMPLE_CHUNK - 1) / EXL2K_SAMPLE_CHUNK;
+}
+
+/* CTAs of a row for exl2k_sample_token: not more than run at a time, two on an SM, with equal numbers of chunks. */
+static inline uint32_t exl2__cuda_sample_ctas(uint32_t chunks, uint32_t rows, uint32_t sms)
+{
+    uint32_t most = exl2__max32(1, 2 * sms / exl2__max32(1, rows));
+    return (uint32_t)exl2__div_up(chunks, exl2__div_up(chunks, most));
 }
 
 /* Whether the kernels support these settings: mask, repeat penalty, biases, temperature, top-k, top-p, min-p. */
