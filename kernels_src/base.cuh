@@ -357,6 +357,11 @@ EXL2K_FN void exl2k_barrier_expect(u32 barrier, u32 bytes)
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
+EXL2K_FN void exl2k_barrier_arrive(u32 barrier)
+{
+    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
 EXL2K_FN void exl2k_barrier_wait(u32 barrier, u32 parity)
 {
     asm volatile("{\n.reg .pred p;\nL_WAIT_%=:\n"

@@ -31,7 +31,15 @@
    Each warp streams its jobs through a ring of its own, so that warps meet only at one barrier per block, before the
    sums of the slices are added up. Chunks are the outer loop and strips the inner loop, so that the inputs of a chunk
    (256 rows) are read once per block. Sums of slices are added in the order of the slices. The result has the same
-   bits in every run, whether a row is alone or in a batch. */
+   bits in every run, whether a row is alone or in a batch.
+
+   RUNNING SUMS (EXL2K_CHAIN). A matrix with many strips, such as a head, has one slice: a warp multiplies all chunks of
+   its own strips, and loads inputs for each chunk of only a few strips. With 8 or 16 rows these loads are what it waits
+   for. So here a warp has chunks i, i + 16, .. of all strips of the CTA, and a strip has one sum: the warp of a chunk
+   waits until the chunk before has been added, adds its own, and opens the barrier of the next one. All warps have the
+   strips in the same order, so they wait for little more than the first sum; and the sums, in the order of the chunks,
+   have the bits that the other kernels give. The launch (exl2__cuda_gemv_chain) describes chunks 0 to 15, 16 to 31, and
+   so on as slices of parts that lie in the same memory. */
 #ifndef EXL2K_GEMV_CUH
 #define EXL2K_GEMV_CUH
 
@@ -55,15 +63,23 @@ template <u32 M> EXL2K_FN constexpr u32 exl2k_partial_bytes(void) { return M * 6
 /* Number of partial sums of a strip. The last one is what adapters add, if they do. */
 EXL2K_FN u32 exl2k_partials(const exl2k_matrix &m) { return m.slices + m.rest + (EXL2K_LORA ? m.adapted : 0); }
 
+/* Bytes of the partial sums of a strip. Running sums are followed by their barriers. */
+template <u32 M> EXL2K_FN u32 exl2k_strip_bytes(const exl2k_gemv_args &a)
+{
+    u32 sums = EXL2K_CHAIN ? 1 : exl2k_partials(a.matrix);
+    return sums * exl2k_partial_bytes<M>() + (EXL2K_CHAIN ? EXL2K_CHAIN_BYTES(a.matrix.parts) : 0);
+}
+
 /* Many rows: offset of a lane's sums. In this order of lanes, what a warp adds up at a time, 16 columns of two rows,
    lies in 32 banks. */
 EXL2K_FN u32 exl2k_partial_lane(u32 lane) { return (lane ^ lane >> 3) * 16; }
 
 /* Address of this lane's partial sum. With one row, lanes t = 0 and 1 have a column each. */
-template <u32 M> EXL2K_FN u32 exl2k_partial_at(u32 sums, const exl2k_matrix &m, u32 strip, const exl2k_role &role)
+template <u32 M> EXL2K_FN u32 exl2k_partial_at(u32 sums, const exl2k_gemv_args &a, u32 strip, const exl2k_role &role)
 {
     u32 lane = role.lane, inside = M == 1 ? (lane % 4 * 8 + lane / 4) * 4 : exl2k_partial_lane(lane);
-    return sums + (strip * exl2k_partials(m) + role.slot) * exl2k_partial_bytes<M>() + inside;
+    u32 mine = EXL2K_CHAIN ? 0 : role.slot * exl2k_partial_bytes<M>() + inside; /* running sums: of lane 0 */
+    return sums + strip * exl2k_strip_bytes<M>(a) + mine;
 }
 
 template <u32 M> EXL2K_FN void exl2k_partial_clear(u32 at, u32 lane)
@@ -98,18 +114,59 @@ template <u32 M> EXL2K_FN void exl2k_partial_add_many(u32 at, const f32 sum[M / 
     }
 }
 
-/* Sum of all slices of one output of one row, beginning with slice 0. */
-template <u32 M> EXL2K_FN f32 exl2k_partial_total(u32 sums, u32 slots, u32 strip, u32 column, u32 row)
+#if EXL2K_CHAIN
+/* ---- running sums ---- */
+
+/* Adds to a running sum, when it is this warp's turn. at: of lane 0; chain: offset to the barrier of the chunk, after
+   which that of the next chunk follows. */
+template <u32 M> EXL2K_FN void exl2k_chain_add(u32 at, const f32 sum[M / 8][4], u32 chain, u32 lane)
 {
+    exl2k_barrier_wait(at + chain, 0);
+    exl2k_partial_add_many<M>(at + exl2k_partial_lane(lane), sum, false);
+    __syncwarp();
+    if (lane == 0) {
+        exl2k_barrier_arrive(at + chain + 8);
+    }
+}
+
+/* Clears running sums and prepares their barriers: u64 [16 parts + 1] for each strip, of which the first is open. */
+template <u32 M> EXL2K_FN void exl2k_chain_open(const exl2k_gemv_args &a, u32 sums, u32 strips)
+{
+    u32 strip = exl2k_strip_bytes<M>(a);
+    for (u32 i = exl2k_thread<M>(); i < strips * strip / 16; i += EXL2K_GEMV_THREADS) {
+        exl2k_shared_store4(sums + i * 16, make_uint4(0, 0, 0, 0));
+    }
+    __syncthreads();
+    for (u32 i = exl2k_thread<M>() / EXL2K_WARP; i < strips; i += EXL2K_GEMV_WARPS) {
+        u32 at = sums + i * strip + exl2k_partial_bytes<M>();
+        for (u32 k = exl2k_lane<M>(); k <= a.matrix.parts * EXL2K_SLICES_MAX; k += EXL2K_WARP) {
+            exl2k_barrier_init(at + k * 8, 1);
+        }
+        __syncwarp();
+        if (exl2k_lane<M>() == 0) {
+            exl2k_barrier_arrive(at);
+        }
+    }
+    __syncthreads();
+}
+#endif
+
+/* Sum of all slices of one output of one row, beginning with slice 0. */
+template <u32 M>
+EXL2K_FN f32 exl2k_partial_total(u32 sums, const exl2k_gemv_args &a, u32 strip, u32 column, u32 row)
+{
+    u32 slots = exl2k_partials(a.matrix);
     u32 lane = column % 8 * 4 + row % 8 / 2; /* that has the sum, as one of four */
     u32 inside = M == 1 ? column * 4 : row / 8 * 512 + exl2k_partial_lane(lane) + (row % 2 + column / 8 * 2) * 4;
-    u32 at = sums + strip * slots * exl2k_partial_bytes<M>() + inside;
+    u32 at = sums + strip * exl2k_strip_bytes<M>(a) + inside;
     f32 total = 0.0f;
     if constexpr (M == 1) {
 #pragma unroll 16 /* EXL2K_SLICES_MAX, so that all loads are issued at once */
         for (u32 slice = 0; slice < slots; slice++) {
             total += exl2k_shared_load_f32(at + slice * exl2k_partial_bytes<M>());
         }
+    } else if (EXL2K_CHAIN) {
+        total = exl2k_shared_load_f32(at);
     } else {
         constexpr u32 most = EXL2K_SLICES_MAX + 1 + EXL2K_LORA;
         f32 more[most];
@@ -140,16 +197,20 @@ typedef struct exl2k_work {
     u32 row;        /* first row of the chunk, in units of 32 */
     bool first;     /* true for the first chunk of the slice */
     u32 sums;       /* address of the first strip's partial sums */
+    u32 chain;      /* offset from the first strip's running sum to the barrier of the chunk */
 } exl2k_work;
 
 /* Whether partial sums of both interleaved parts lie side by side. With 16 rows one part is added up after the other,
    in the same memory, so that more strips fit into a block, and inputs are loaded fewer times. */
-template <u32 M> EXL2K_FN u32 exl2k_side_by_side(const exl2k_matrix &m) { return M == 16 ? 0 : m.interleaved; }
+template <u32 M> EXL2K_FN u32 exl2k_side_by_side(const exl2k_gemv_args &a)
+{
+    return M == 16 || EXL2K_CHAIN ? 0 : a.matrix.interleaved;
+}
 
 /* Bytes from the partial sums of one strip of the run to those of the next. */
 template <u32 M> EXL2K_FN u32 exl2k_work_stride(const exl2k_work &w, const exl2k_gemv_args &a)
 {
-    return (w.run.role.groups << exl2k_side_by_side<M>(a.matrix)) * exl2k_partials(a.matrix) * exl2k_partial_bytes<M>();
+    return (w.run.role.groups << exl2k_side_by_side<M>(a)) * exl2k_strip_bytes<M>(a);
 }
 
 /* Clears the partial sums of a slice without chunks, because they are added up like all others. */
@@ -158,7 +219,7 @@ EXL2K_FN void exl2k_work_clear(const exl2k_work &w, const exl2k_gemv_args &a, co
 {
     u32 at = w.sums, stride = exl2k_work_stride<M>(w, a);
 #pragma unroll 1
-    for (u32 left = w.chunk < w.end ? 0 : w.run.own; left > 0; left--) {
+    for (u32 left = w.chunk < w.end || EXL2K_CHAIN ? 0 : w.run.own; left > 0; left--) {
         exl2k_partial_clear<M>(at, role.lane);
         at += stride;
     }
@@ -175,9 +236,10 @@ EXL2K_FN void exl2k_work_start_run(exl2k_work &w, const exl2k_gemv_args &a, cons
     w.chunk = slice.chunk;
     w.end = slice.chunk + slice.count;
     w.row = slice.row;
+    w.chain = exl2k_partial_bytes<M>() + (r.part * EXL2K_SLICES_MAX + r.role.slot) * 8;
     w.first = true;
-    u32 strip = exl2k_side_by_side<M>(m) ? 2 * r.role.group + r.part : r.begin - block.begin + r.role.group;
-    w.sums = exl2k_partial_at<M>(sums, m, strip, r.role);
+    u32 strip = exl2k_side_by_side<M>(a) ? 2 * r.role.group + r.part : r.begin - block.begin + r.role.group;
+    w.sums = exl2k_partial_at<M>(sums, a, strip, r.role);
 }
 
 EXL2K_FN bool exl2k_work_is_empty(const exl2k_work &w) { return w.chunk >= w.end || w.run.own == 0; }
@@ -189,7 +251,8 @@ EXL2K_FN void exl2k_work_next(exl2k_work &w, const exl2k_gemv_args &a, const exl
 {
     while (exl2k_work_is_empty(w)) {
         u32 piece = w.run.piece + 1;
-        bool done = M == 16 && a.matrix.interleaved && piece == 1u << a.matrix.rest; /* the first part is */
+        bool apart = M == 16 && a.matrix.interleaved && !EXL2K_CHAIN;
+        bool done = apart && piece == 1u << a.matrix.rest; /* the first part is */
         if (done || piece == exl2k_pieces(a.matrix)) {
             w.run.own = 0;
             return;
@@ -253,6 +316,7 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_role &role,
         exl2k_task task = w.task;
         u32 to = w.sums, left = w.run.own, stride = exl2k_work_stride<M>(w, a);
         bool first = w.first;
+        [[maybe_unused]] u32 chain = w.chain;
         if constexpr (M == 1) {
 #if EXL2K_PEERS
             exl2k_peers_input(a, next_input, x, w.row, task, role.lane);
@@ -295,14 +359,18 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_role &role,
                 __syncwarp();
                 exl2k_stream_fill<M>(s, a, role);
                 exl2k_stream_replan<M>(s, a, role);
+#if EXL2K_CHAIN
+                exl2k_chain_add<M>(to, sum, chain, role.lane);
+#else
                 exl2k_partial_add_many<M>(to, sum, first);
+#endif
             }
             exl2k_stream_step(s, a);
             to += stride;
             left--;
         }
 #if EXL2K_LARGE
-        exl2k_large_block<M>(a, role, s, inputs, task, to, stride, first, left);
+        exl2k_large_block<M>(a, role, s, inputs, task, to, stride, first, chain, left);
 #endif
     }
 }
@@ -338,9 +406,10 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const EXL2K_GEMV_ARGS &all)
     }
 #endif
     u32 sums = shared + EXL2K_GEMV_WARPS * (a.stages * a.slot_strips * a.slot_bytes + (M == 16 ? EXL2K_RING_HEAD : 0));
-    u32 strips = a.block << exl2k_side_by_side<M>(a.matrix);
-    u32 small = sums + strips * exl2k_partials(a.matrix) * exl2k_partial_bytes<M>();
-    small += M == 16 && a.matrix.interleaved ? a.block * exl2k_partial_bytes<M>() : 0; /* totals of gate */
+    u32 strips = a.block << exl2k_side_by_side<M>(a);
+    u32 small = sums + strips * exl2k_strip_bytes<M>(a);
+    bool apart = M == 16 && a.matrix.interleaved && !EXL2K_CHAIN;
+    small += apart ? a.block * exl2k_partial_bytes<M>() : 0; /* totals of gate */
     /* Fill the ring with weights and find the first task, while preceding kernels may still run. */
     exl2k_span block = exl2k_block_at<M>(a, exl2k_strips_of_cta<M>(a).begin);
     exl2k_run run = exl2k_run_first(a, role, block);
@@ -353,6 +422,9 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const EXL2K_GEMV_ARGS &all)
         exl2k_kept_store(kept, work, exl2k_work_stride<M>(work, a));
         exl2k_kept_load(kept, a, work.run.part, work.chunk);
     }
+#if EXL2K_CHAIN
+    exl2k_chain_open<M>(a, sums, strips);
+#endif
 #if EXL2K_LORA
     if (a.matrix.adapted) {
         exl2k_lora_copy(all, small + exl2k_lora_behind<M>());
@@ -411,7 +483,8 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const EXL2K_GEMV_ARGS &all)
 #endif
         exl2k_out_sum_slots<M>(out, a);
         __syncthreads();
-        if (M == 16 && a.matrix.interleaved && kept->piece < 1u << a.matrix.rest) { /* the other part follows */
+        bool more = M == 16 && a.matrix.interleaved && !EXL2K_CHAIN;
+        if (more && kept->piece < 1u << a.matrix.rest) { /* the other part follows */
             exl2k_out_gates(out, a, block, sums);
             run = exl2k_run_of(a, role, 1u << a.matrix.rest, block);
             __syncthreads();

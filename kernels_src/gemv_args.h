@@ -17,6 +17,8 @@
    KERNELS exl2k_gemv1, exl2k_gemv8 and exl2k_gemv16 are made for Llama: scale is 1, cap 0, act SILU with a gate, and
            out is not 0. exl2k_gemv1_large and exl2k_gemv8_large (compiled with EXL2K_LARGE) are, too, for large
            matrices. So is exl2k_gemv16_affine (compiled with EXL2K_AFFINE), for affine matrices.
+           exl2k_gemv8_head and exl2k_gemv16_head (compiled with EXL2K_CHAIN) are for heads of Llama: kind is store, and
+           exl2__cuda_gemv_chain makes the launch.
            exl2k_gemv1_any and exl2k_gemv8_any (compiled with EXL2K_ANY) allow everything; with these checks Llama's
            decode would lose 1.1 % (H100). */
 #ifndef EXL2K_GEMV_ARGS_H
@@ -30,6 +32,7 @@
 #define EXL2K_SLOTS_MAX 256 /* slots for sums of squares: one for each CTA of a residual product */
 #define EXL2K_GEMV_SQUARES 96 /* sums of squares in shared memory, one for a row and strip of a block */
 #define EXL2K_STEP 64 /* bytes of 32 columns of a row */
+#define EXL2K_CHAIN_BYTES(parts) ((parts) * 128 + 16) /* barriers of a strip's running sum, with padding (gemv.cuh) */
 #define EXL2K_RING_HEAD 144 /* 16 rows: bytes of a ring before its slots: 16 planned jobs, two barriers */
 /* Shared memory besides the rings' slots and the partial sums (gemv_out.cuh), for 1, 8 and 16 rows. */
 #define EXL2K_GEMV_SMALL_BYTES 6144

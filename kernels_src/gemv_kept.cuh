@@ -13,7 +13,8 @@ typedef struct exl2k_kept {
     u32 piece, stride, sums, sums_end; /* sums: lane 0's, from strip to strip in steps of stride; = sums_end: no task */
     u32 chunk, end, row, first;
     u32 begin, rows, all_sums, small, starts; /* first strip of the block; rows of the launch; addresses */
-    u32 unused[3];
+    u32 chain; /* as exl2k_work.chain */
+    u32 unused[2];
 } exl2k_kept;
 
 static_assert(sizeof(exl2k_kept) == 128, "exl2k_small_starts");
@@ -30,6 +31,9 @@ EXL2K_FN void exl2k_kept_store(exl2k_kept *kept, const exl2k_work &w, u32 stride
         kept->end = w.end;
         kept->row = w.row;
         kept->first = w.first;
+        if (EXL2K_CHAIN) {
+            kept->chain = w.chain;
+        }
     }
     __syncwarp();
 }
@@ -78,6 +82,7 @@ EXL2K_FN void exl2k_kept_next(exl2k_kept *kept, const exl2k_gemv_args &a, u32 ha
     w.end = kept->end;
     w.row = kept->row + halves;
     w.first = false;
+    w.chain = 0; /* running sums: a slice has one chunk */
     exl2k_work_next<16>(w, a, role, exl2k_block_at<16>(a, kept->begin), kept->all_sums);
     exl2k_kept_store(kept, w, w.first ? exl2k_work_stride<16>(w, a) : kept->stride);
     if (w.first && w.run.own > 0) {
@@ -366,9 +371,17 @@ EXL2K_FN void exl2k_gemv_block_kept(const exl2k_gemv_args &a, exl2k_stream &s, e
             exl2k_stream_wait(s, a);
             exl2k_kept_chunk(sum, s.at, inputs, kept, lane);
             __syncwarp();
+            if (EXL2K_CHAIN) { /* found again, as no register is free */
+                exl2k_opaque(s.job);
+                exl2k_stream_seek(s, a);
+            }
             exl2k_stream_fill<16>(s, a, exl2k_role{});
             u32 mine = EXL2K_AFFINE ? exl2k_lane<16>() : lane; /* affine: read again, as no register is free */
+#if EXL2K_CHAIN
+            exl2k_chain_add<16>(to, sum, kept->chain, mine);
+#else
             exl2k_partial_add_many<16>(to + exl2k_partial_lane(mine), sum, kept->first);
+#endif
             exl2k_stream_plan_kept(s, a);
         }
         exl2k_kept_next(kept, a, exl2k_task_halves(exl2k_kept_task(kept)));

@@ -58,7 +58,7 @@ EXL2K_FN f32 exl2k_large_pair(const u32 at[2], const uint4 *record, const f32 *s
 template <u32 W, u32 M>
 EXL2K_FN void exl2k_large_jobs(const exl2k_gemv_args &a, const exl2k_role &role, exl2k_stream &s,
                                const exl2k_inputs<M> &x, const exl2k_task &task, u32 to, u32 stride, bool first,
-                               u32 jobs)
+                               u32 chain, u32 jobs)
 {
     u32 lane = role.lane;
     uint4 record[EXL2K_CHUNK_RECORDS];
@@ -93,7 +93,11 @@ EXL2K_FN void exl2k_large_jobs(const exl2k_gemv_args &a, const exl2k_role &role,
         if constexpr (M == 1) {
             exl2k_shared_store_f32(to, first ? sum[0][0] : exl2k_shared_load_f32(to) + sum[0][0]);
         } else {
+#if EXL2K_CHAIN
+            exl2k_chain_add<M>(to, sum, chain, lane);
+#else
             exl2k_partial_add_many<M>(to, sum, first);
+#endif
         }
         exl2k_stream_step(s, a);
         to += stride;
@@ -111,15 +115,15 @@ template <u32 M> EXL2K_FN u32 exl2k_large_strips(const exl2k_gemv_args &a, const
 template <u32 M>
 EXL2K_FN void exl2k_large_block(const exl2k_gemv_args &a, const exl2k_role &role, exl2k_stream &s,
                                 const exl2k_inputs<M> &x, const exl2k_task &task, u32 to, u32 stride, bool first,
-                                u32 left)
+                                u32 chain, u32 left)
 {
     constexpr u32 each = M == 1 ? 2 : 1, planned = exl2k_stream_planned<M>();
     while (left > 0) {
         u32 jobs = exl2k_min(left / each, planned - s.job % planned);
         switch (exl2k_task_width(task)) {
-        case EXL2K_W2: exl2k_large_jobs<EXL2K_W2, M>(a, role, s, x, task, to, stride, first, jobs); break;
-        case EXL2K_W3: exl2k_large_jobs<EXL2K_W3, M>(a, role, s, x, task, to, stride, first, jobs); break;
-        default: exl2k_large_jobs<EXL2K_W4, M>(a, role, s, x, task, to, stride, first, jobs); break;
+        case EXL2K_W2: exl2k_large_jobs<EXL2K_W2, M>(a, role, s, x, task, to, stride, first, chain, jobs); break;
+        case EXL2K_W3: exl2k_large_jobs<EXL2K_W3, M>(a, role, s, x, task, to, stride, first, chain, jobs); break;
+        default: exl2k_large_jobs<EXL2K_W4, M>(a, role, s, x, task, to, stride, first, chain, jobs); break;
         }
         exl2k_stream_replan<M>(s, a, role);
         to += jobs * each * stride;

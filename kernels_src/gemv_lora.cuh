@@ -400,7 +400,7 @@ template <u32 M>
 EXL2K_FN void exl2k_lora_expand(const exl2k_lora_gemv_args &l, exl2k_span block, u32 sums, u32 rows, u32 small)
 {
     const exl2k_matrix &m = l.gemv.matrix;
-    u32 lane = exl2k_lane<16>(), warp = exl2k_thread<16>() / EXL2K_WARP, both = exl2k_side_by_side<M>(m);
+    u32 lane = exl2k_lane<16>(), warp = exl2k_thread<16>() / EXL2K_WARP, both = exl2k_side_by_side<M>(l.gemv);
     u32 strips = block.end - block.begin << both, slots = exl2k_partials(m), column = lane % 8 * 2, unit;
     exl2k_copy_wait<0>();
     __syncwarp();

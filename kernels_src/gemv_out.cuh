@@ -246,7 +246,7 @@ template <u32 M> EXL2K_FN void exl2k_out_constants(exl2k_out &o, const exl2k_gem
         o.added = at < last ? exl2k_out_added(a, 0, at) : -0.0f;
     }
 #endif
-    if (a.kind != EXL2K_GEMV_RESIDUAL || !exl2k_out_wanted(a)) {
+    if (EXL2K_CHAIN || a.kind != EXL2K_GEMV_RESIDUAL || !exl2k_out_wanted(a)) {
         return;
     }
     u32 end, n = exl2k_first_column<M>(a, block, &end);
@@ -438,7 +438,7 @@ EXL2K_FN f32 exl2k_out_residual_item(const exl2k_out &o, const exl2k_gemv_args &
         index = a.map ? exl2k_load_u16(a.map + n * 2) : n;
     }
     /* Store the new residual and the next product's input. */
-    f32 v = exl2k_partial_total<M>(sums, exl2k_partials(a.matrix), strip, exl2k_item_column<M>(), row) + bias;
+    f32 v = exl2k_partial_total<M>(sums, a, strip, exl2k_item_column<M>(), row) + bias;
     r = EXL2K_ANY ? fmaf(v, a.scale, r) : r + v;
     exl2k_store_f32(at, r);
     u32 y = exl2k_f32_to_f16(exl2k_clamp_f16(r * weight * exl2k_rho_before<M>(o, a)));
@@ -507,7 +507,7 @@ EXL2K_FN void exl2k_out_gates(const exl2k_out &o, const exl2k_gemv_args &a, exl2
     u32 row = exl2k_item_row<16>(), column = exl2k_item_column<16>();
 #pragma unroll 1
     for (u32 pair = exl2k_item_strip<16>(); pair < block.end - block.begin; pair += EXL2K_GEMV_THREADS / 256) {
-        f32 total = exl2k_partial_total<16>(sums, exl2k_partials(a.matrix), pair, column, row);
+        f32 total = exl2k_partial_total<16>(sums, a, pair, column, row);
         exl2k_shared_store_f32(exl2k_gate_at(a, sums, pair), total);
     }
 }
@@ -525,13 +525,13 @@ template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gem
         u32 n = (block.begin + pair) * 16 + column;
         if (n < gate.columns && row < o.rows) {
             f32 g = M == 16 ? exl2k_shared_load_f32(exl2k_gate_at(a, sums, pair))
-                            : exl2k_partial_total<M>(sums, exl2k_partials(a.matrix), pair << gated, column, row);
+                            : exl2k_partial_total<M>(sums, a, pair << gated, column, row);
             f32 factor = exl2k_factor<M>(o, a);
             g *= factor;
             f32 u = 1.0f;
             if (gated) {
                 u32 strip = M == 16 ? pair : 2 * pair + 1;
-                u = exl2k_partial_total<M>(sums, exl2k_partials(a.matrix), strip, column, row) * factor;
+                u = exl2k_partial_total<M>(sums, a, strip, column, row) * factor;
             }
             g += gate.bias ? __uint_as_float(exl2k_load_constant(gate.bias + n * 4)) : 0.0f;
             u += gated && up.bias ? __uint_as_float(exl2k_load_constant(up.bias + n * 4)) : 0.0f;
@@ -555,7 +555,7 @@ EXL2K_FN void exl2k_out_plain(const exl2k_out &o, const exl2k_gemv_args &a, exl2
             continue;
         }
         /* Add up the slices, scale the sum, add the bias, scale and cap the output, and store it. */
-        f32 v = exl2k_partial_total<M>(sums, exl2k_partials(a.matrix), strip, column, row) * factor;
+        f32 v = exl2k_partial_total<M>(sums, a, strip, column, row) * factor;
         v += p.bias ? __uint_as_float(exl2k_load_constant(p.bias + n * 4)) : 0.0f;
         if (EXL2K_ANY) {
             v *= a.scale;
@@ -574,7 +574,9 @@ EXL2K_FN void exl2k_out_plain(const exl2k_out &o, const exl2k_gemv_args &a, exl2
 template <u32 M>
 EXL2K_FN void exl2k_out_block(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
 {
-    if (a.kind == EXL2K_GEMV_RESIDUAL) {
+    if (EXL2K_CHAIN) {
+        exl2k_out_plain<M>(o, a, block, sums);
+    } else if (a.kind == EXL2K_GEMV_RESIDUAL) {
         exl2k_out_residual<M>(o, a, block, sums);
     } else if (a.kind == EXL2K_GEMV_ACT) {
         exl2k_out_act<M>(o, a, block, sums);
@@ -585,8 +587,8 @@ EXL2K_FN void exl2k_out_block(const exl2k_out &o, const exl2k_gemv_args &a, exl2
 
 template <u32 M> EXL2K_FN void exl2k_out_close(const exl2k_out &o, const exl2k_gemv_args &a)
 {
-    if (!EXL2K_PEERS && a.kind == EXL2K_GEMV_RESIDUAL && exl2k_thread<M>() < M && exl2k_thread<M>() < o.rows
-        && exl2k_out_wanted(a)) {
+    bool residual = !EXL2K_CHAIN && a.kind == EXL2K_GEMV_RESIDUAL;
+    if (!EXL2K_PEERS && residual && exl2k_thread<M>() < M && exl2k_thread<M>() < o.rows && exl2k_out_wanted(a)) {
         exl2k_store_f32(a.sums_out + ((u64)exl2k_thread<M>() * EXL2K_SLOTS_MAX + exl2k_cta<M>(a)) * 4,
                         exl2k_shared_load_f32(o.small + exl2k_small_total<M>() + exl2k_thread<M>() * 4));
     }

@@ -19,6 +19,11 @@
 #define EXL2K_LORA 0
 #endif
 
+/* 1: slices add to running sums: gemv.cuh. */
+#ifndef EXL2K_CHAIN
+#define EXL2K_CHAIN 0
+#endif
+
 #ifndef EXL2K_BULK
 #define EXL2K_BULK (__CUDA_ARCH__ >= 900)
 #endif

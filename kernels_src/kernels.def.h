@@ -17,6 +17,7 @@
     X(exl2k_gemm_wg256_affine, "gemm_wg256_affine.cu", exl2k_gemm_args, BUDGET) \
     X(exl2k_gemm_wg256_affine_lora, "gemm_wg256_affine_lora.cu", exl2k_gemm_lora_args, BUDGET)\
     X(exl2k_gemv16, "gemv16.cu", exl2k_gemv_args, BUDGET)                       \
+    X(exl2k_gemv16_head, "gemv16_head.cu", exl2k_gemv_args, BUDGET)             \
     X(exl2k_gemm_wg128, "gemm_wg128.cu", exl2k_gemm_args, BUDGET)               \
     X(exl2k_gemm_wg128_lora, "gemm_wg128_lora.cu", exl2k_gemm_lora_args, BUDGET)\
     X(exl2k_gemm_wg128_any, "gemm_wg128_any.cu", exl2k_gemm_args, BUDGET)       \
@@ -29,6 +30,7 @@
     X(exl2k_gemv1_affine, "gemv1_affine.cu", exl2k_gemv_args, BUDGET)           \
     X(exl2k_gemv8, "gemv8.cu", exl2k_gemv_args, BUDGET)                         \
     X(exl2k_gemv8_large, "gemv8_large.cu", exl2k_gemv_args, BUDGET)             \
+    X(exl2k_gemv8_head, "gemv8_head.cu", exl2k_gemv_args, BUDGET)               \
     X(exl2k_gemv8_any, "gemv8_any.cu", exl2k_gemv_args, BUDGET)                 \
     X(exl2k_gemv8_affine, "gemv8_affine.cu", exl2k_gemv_args, BUDGET)           \
     X(exl2k_gemv16_affine, "gemv16_affine.cu", exl2k_gemv_args, BUDGET)         \

@@ -2,8 +2,8 @@
    by a tile of B in shared memory.
    takes: base.cuh.
    gives: exl2k_wg_tile, exl2k_wg_rows; exl2k_wg_begin, _commit, _wait, _hold; exl2k_wg_multiply, _multiply_tiles;
-          exl2k_wg_product; exl2k_copy_whole; exl2k_stmatrix4;
-          exl2k_barrier_arrive, exl2k_copied_arrive, exl2k_async_fence, exl2k_registers_less, _more.
+          exl2k_wg_product; exl2k_copy_whole; exl2k_stmatrix4; exl2k_copied_arrive, exl2k_async_fence,
+          exl2k_registers_less, _more.
 
    A product is asynchronous: between exl2k_wg_begin and the wait for its group nothing may touch its registers, and
    after the wait exl2k_wg_hold must name its sums, or the compiler may read them before.
@@ -120,11 +120,6 @@ EXL2K_FN void exl2k_stmatrix4(u32 at, const u32 v[4])
 }
 
 /* ---- warps that copy, and warps that multiply ---- */
-
-EXL2K_FN void exl2k_barrier_arrive(u32 barrier)
-{
-    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
 
 /* One thread copies a contiguous range from global memory; `bytes` and both addresses are multiples of 16. */
 EXL2K_FN void exl2k_copy_whole(u32 to, u64 from, u32 bytes, u32 barrier)

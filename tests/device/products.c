@@ -13,6 +13,8 @@ typedef enum result_kind {
 
 static const char *const kind_names[KINDS] = { "store", "residual", "act" };
 static rig_module shuffle, gemv[3], affine[3], large[2]; /* for 1, 8 and 16 rows; not loaded: the GPU has none */
+static rig_module head[3]; /* the same, whose chunks add to running sums */
+static uint32_t chained_runs;
 static double worst_half, worst_single;
 
 /* ---- one matrix with its inputs and its expected results ---- */
@@ -138,6 +140,7 @@ static void case_close(product_case *c)
 typedef struct setting {
     uint32_t rows, ctas, budget;
     bool half, large; /* large: by the kernels for large matrices */
+    bool chain;       /* chunks add to running sums */
     bool tiles;       /* of x, and of the outputs of act and residual */
 } setting;
 
@@ -202,8 +205,13 @@ static bool run(product_case *c, result_kind kind, const setting *s, uint32_t ro
     }
     uint32_t shared = exl2__cuda_gemv_shared(&a, c->m.chunk_bytes, lanes, s->ctas, s->budget, 0,
                                              c->m.part[0].desc.kind == EXL2__MATRIX_AFFINE);
+    CHECK(shared > 0 || lanes == 16);
+    exl2k_slice chunks[EXL2__CUDA_CHAIN_CHUNKS];
+    if (shared > 0 && s->chain && lanes > 1) {
+        uint32_t count = exl2__cuda_layout_chain(&c->m.part[0].layout, c->m.part[0].chunks, chunks);
+        shared = exl2__cuda_gemv_chain(&a, chunks, count, lanes, s->budget);
+    }
     if (shared == 0) {
-        CHECK(lanes == 16);
         rig_buffer_free(&tiles);
         return false;
     }
@@ -212,9 +220,13 @@ static bool run(product_case *c, result_kind kind, const setting *s, uint32_t ro
     static const char *const names[][3] = { { "exl2k_gemv1", "exl2k_gemv8", "exl2k_gemv16" },
                                             { "exl2k_gemv1_affine", "exl2k_gemv8_affine", "exl2k_gemv16_affine" },
                                             { "exl2k_gemv1_large", "exl2k_gemv8_large" } };
+    static const char *const chained[] = { "", "exl2k_gemv8_head", "exl2k_gemv16_head" };
     rig_module *const modules[] = { gemv, affine, large };
     uint32_t variant = c->m.part[0].desc.kind == EXL2__MATRIX_AFFINE ? 1 : s->large ? 2 : 0;
-    rig_launch(&modules[variant][lanes / 8], names[variant][lanes / 8], s->ctas, 1, EXL2K_GEMV_THREADS, shared, &a,
+    bool chains = s->chain && lanes > 1;
+    chained_runs += chains;
+    rig_launch(chains ? &head[lanes / 8] : &modules[variant][lanes / 8],
+               chains ? chained[lanes / 8] : names[variant][lanes / 8], s->ctas, 1, EXL2K_GEMV_THREADS, shared, &a,
                sizeof a);
     rig_wait();
     if (s->tiles && kind != STORE) {
@@ -320,7 +332,8 @@ static void check_rows(product_case *c, result_kind kind, const setting *s)
 }
 
 /* Every row of a batch has the outputs, the residual and the sums of squares of the same row computed alone, bit for
-   bit. large_ones: 1: the batch is computed by the kernel for large matrices, 2: the rows alone are. */
+   bit. large_ones: 1: the batch is computed by the kernel for large matrices, 2: the rows alone are, 3: the batch is
+   computed by the kernel whose chunks add to running sums. */
 static void check_alone(product_case *c, result_kind kind, setting s, uint32_t lanes, uint32_t large_ones)
 {
     bool residual = kind == RESIDUAL;
@@ -331,6 +344,7 @@ static void check_alone(product_case *c, result_kind kind, setting s, uint32_t l
     uint32_t different = 0;
     s.rows = lanes - lanes / 16; /* 15: the last row is no row of the pass */
     s.large = large_ones == 1;
+    s.chain = large_ones == 3;
     bool ran = run(c, kind, &s, 0, lanes);
     s.large = large_ones == 2;
     for (uint32_t i = 0; i < 3; i++) {
@@ -371,16 +385,24 @@ static void check_kind(product_case *c, result_kind kind, uint32_t ctas, uint32_
         uint32_t lanes = rows[i] > 8 ? 16 : rows[i] > 1 ? 8 : 1;
         uint32_t turns = kind == STORE || lanes > 1 ? 2 : 1;
         for (uint32_t turn = 0; turn < turns; turn++) {
-            setting s = { rows[i], ctas, budget, kind == STORE && turn, false, lanes > 1 && turn };
+            setting s = { rows[i], ctas, budget, kind == STORE && turn, false, false, lanes > 1 && turn };
             if (run(c, kind, &s, 0, lanes)) {
+                check_rows(c, kind, &s);
+            }
+            s.chain = kind == STORE && lanes > 1 && head[1].module && !is_affine;
+            if (s.chain && run(c, kind, &s, 0, lanes)) {
                 check_rows(c, kind, &s);
             }
         }
     }
     for (uint32_t lanes = 8; lanes <= most; lanes += 8) {
         for (uint32_t i = 0; i < (large[0].module && !is_affine && lanes == 8 ? 3u : 1u); i++) {
-            check_alone(c, kind, (setting){ 1, ctas, budget, false, false, false }, lanes, i);
-            check_alone(c, kind, (setting){ 1, ctas, budget, false, false, true }, lanes, i);
+            check_alone(c, kind, (setting){ 1, ctas, budget, false, false, false, false }, lanes, i);
+            check_alone(c, kind, (setting){ 1, ctas, budget, false, false, false, true }, lanes, i);
+        }
+        if (kind == STORE && head[1].module && !is_affine) {
+            check_alone(c, kind, (setting){ 1, ctas, budget, false, false, false, false }, lanes, 3);
+            check_alone(c, kind, (setting){ 1, ctas, budget, false, false, false, true }, lanes, 3);
         }
     }
 }
@@ -391,6 +413,7 @@ static const struct {
     uint32_t parts, out[3], runs[3];
     product_run run[3][3];
     bool bias;
+    uint32_t slices; /* 0: by the number of the case */
 } shapes[] = {
     { 1, { 256 }, { 1 }, { { { 4, 1024, 128 } } }, false },
     { 1, { 160 }, { 1 }, { { { 2, 672, 64 } } }, true },
@@ -408,6 +431,10 @@ static const struct {
     { 1, { 96 }, { 1 }, { { { 16, 4500, 0 } } }, false }, /* one slice: 71 chunks, more than a warp has lanes */
     { 2, { 320, 320 }, { 1, 1 }, { { { 2, 4096, 64 } }, { { 3, 4096, 128 } } }, false },
     { 1, { 1584 }, { 1 }, { { { 2, 8192, 32 } } }, false }, /* warps have more jobs than they plan at a time */
+    /* running sums: 26, 40 and 8 chunks */
+    { 1, { 2080 }, { 3 }, { { { 8, 736, 32 }, { 6, 1536, 128 }, { 3, 2016, 128 } } }, true, 1 },
+    { 1, { 2080 }, { 1 }, { { { 6, 5120, 128 } } }, false, 1 },
+    { 1, { 2080 }, { 1 }, { { { 4, 992, 32 } } }, true, 1 },
 };
 #define ONE_SLICE 12u
 
@@ -456,6 +483,9 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < 2 && rig_exists("gemv8_large.cu"); i++) {
         large[i] = rig_load(i ? "gemv8_large.cu" : "gemv1_large.cu", argc > 2 ? argv[2] : NULL);
     }
+    for (size_t i = 1; i < 3 && rig_exists("gemv8_head.cu"); i++) {
+        head[i] = rig_load(i == 2 ? "gemv16_head.cu" : "gemv8_head.cu", argc > 2 ? argv[2] : NULL);
+    }
     uint32_t sms = (uint32_t)rig.sm_count, all = (uint32_t)rig.shared_optin;
     for (uint32_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         product_case c = { 0 };
@@ -464,7 +494,8 @@ int main(int argc, char **argv)
             product_part_make(&c.m.part[part], shapes[i].run[part], shapes[i].runs[part], shapes[i].out[part],
                               shapes[i].bias);
         }
-        case_open(&c, shapes[i].parts, i == ONE_SLICE ? 1 : i % 4 == 3 ? 16 : i % 4 == 2 ? PRODUCT_REST + 5 - i / 4 : 0,
+        uint32_t slices = i == ONE_SLICE ? 1 : i % 4 == 3 ? 16 : i % 4 == 2 ? PRODUCT_REST + 5 - i / 4 : 0;
+        case_open(&c, shapes[i].parts, shapes[i].slices ? shapes[i].slices : slices,
                   small ? 1088 : EXL2__CUDA_CHUNK_BYTES, i % 3, i % 2 == 1);
         for (uint32_t turn = 0; turn < 2; turn++) {
             uint32_t ctas = turn == 0 ? sms : i % 2 ? 3 : 4, budget = small && turn == 1 ? 48 * 1024 : all;
@@ -483,12 +514,17 @@ int main(int argc, char **argv)
     for (uint32_t i = 0; i < sizeof affine_runs / sizeof affine_runs[0]; i++) {
         check_affine(i, sms, all);
     }
+    printf("%u products whose chunks add to running sums\n", chained_runs);
+    CHECK(!head[1].module || chained_runs > 0);
     printf("largest relative error: %.2e of fp16 results, %.2e of fp32\n", worst_half, worst_single);
     for (size_t i = 0; i < 3 && gemv[i].module; i++) {
         rig_unload(&gemv[i]);
     }
     for (size_t i = 0; i < 3 && affine[i].module; i++) {
         rig_unload(&affine[i]);
+    }
+    for (size_t i = 1; i < 3 && head[i].module; i++) {
+        rig_unload(&head[i]);
     }
     rig_unload(&shuffle);
     rig_close();

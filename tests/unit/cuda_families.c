@@ -606,6 +606,8 @@ static void test_modules(void)
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv8] == (!any && !large) && wanted[EXL2__KERNEL_exl2k_gemv8_any] == any);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv1_large] == (!any && large));
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv8_large] == (!any && large));
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemv8_head] == (!any && large && !affine));
+        CHECK(!wanted[EXL2__KERNEL_exl2k_gemv16_head]);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm] == (!any && !by_wg));
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm_any] == (any && !by_wg));
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg64] == (by_wg && !affine && !any));
@@ -661,8 +663,9 @@ static void test_modules(void)
         CHECK(!wanted[EXL2__KERNEL_exl2k_grouped_gemm32] && wanted[EXL2__KERNEL_exl2k_grouped_sort]);
         CHECK(wanted[EXL2__KERNEL_exl2k_route_one]);
         CHECK(!wanted[EXL2__KERNEL_exl2k_gemv1_peers]);
-        needs.columns = true;
+        needs.columns = needs.many = true;
         exl2__cuda_modules_of(&needs, wanted);
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemv16_head] == (!any && !affine));
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv1_peers] == (!any && !affine && !large));
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv1_large_peers] == (!any && !affine && large));
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv8_peers] == wanted[EXL2__KERNEL_exl2k_gemv1_peers]);

@@ -119,6 +119,67 @@ static void check_rings(void)
     CHECK_INT(exl2__cuda_gemv_shared(&a, 2112, 8, 82, 48 * 1024, 0, false), 0); /* not even one pair fits */
 }
 
+/* The head of an 8B model, whose chunks add to running sums: all strips of a CTA at once. */
+static void check_chain(uint32_t rows, uint32_t ctas, uint32_t stages, uint32_t block)
+{
+    exl2k_slice chunks[EXL2__CUDA_CHAIN_CHUNKS + 1] = { { 0 } };
+    exl2k_gemv_args a = { .kind = EXL2K_GEMV_STORE };
+    a.matrix = (exl2k_matrix){ .parts = 1, .slices = 1, .strips = 128256 / 16 };
+    for (uint32_t i = 0; i < 37; i++) {
+        chunks[i] = (exl2k_slice){ .chunk = (exl2k_u16)i, .count = 1 };
+    }
+    CHECK(exl2__cuda_gemv_shared(&a, 2112, rows, ctas, 232448, 0, false) > 0);
+    exl2k_gemv_args plain = a;
+    uint32_t shared = exl2__cuda_gemv_chain(&a, chunks, 37, rows, 232448), strip = rows * 64 + EXL2K_CHAIN_BYTES(3);
+    CHECK_INT(a.stages, stages);
+    CHECK_INT(a.block, block);
+    CHECK(shared <= 232448 && shared > stages * EXL2K_GEMV_WARPS * a.slot_bytes + block * strip);
+    CHECK(a.matrix.parts == 3 && a.matrix.slices == 16 && a.matrix.interleaved);
+    for (uint32_t i = 0; i < 48; i++) {
+        const exl2k_slice *slice = &a.matrix.part[i / 16].slice[i % 16];
+        CHECK(i < 37 ? slice->chunk == i && slice->count == 1 : slice->count == 0);
+    }
+    exl2k_gemv_args same = plain;
+    CHECK_INT(exl2__cuda_gemv_chain(&same, chunks, 37, rows, 96 * 1024), 0); /* not two slots */
+    CHECK_INT(exl2__cuda_gemv_chain(&same, chunks, 0, rows, 232448), 0);
+    CHECK_INT(exl2__cuda_gemv_chain(&same, chunks, 49, rows, 232448), 0);
+    CHECK(memcmp(&same, &plain, sizeof same) == 0);
+    same.matrix.slices = 2;
+    CHECK_INT(exl2__cuda_gemv_chain(&same, chunks, 37, rows, 232448), 0);
+    CHECK(exl2__cuda_gemv_shared(&plain, 2112, rows, 132 * 3, 232448, 0, false) > 0); /* 21 strips of a CTA */
+    CHECK_INT(exl2__cuda_gemv_chain(&plain, chunks, 37, rows, 232448), 0);
+}
+
+/* Chunks as slices of their own, of a layout with one slice only. */
+static void check_chain_layout(void)
+{
+    const exl2k_chunk chunks[3] = { { .offset16 = 0, .bytes16 = 132, .row = 0 },
+                                    { .offset16 = 132, .bytes16 = 96, .row = 8 },
+                                    { .offset16 = 228, .bytes16 = 40, .row = 12 } };
+    exl2k_slice out[EXL2__CUDA_CHAIN_CHUNKS];
+    exl2__cuda_layout l = { .slicing = { 1, 0 }, .count = 3 };
+    CHECK_INT(exl2__cuda_layout_chain(&l, chunks, out), 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK(out[i].offset16 == chunks[i].offset16 && out[i].sizes == chunks[i].bytes16);
+        CHECK(out[i].chunk == i && out[i].count == 1 && out[i].row == chunks[i].row);
+    }
+    l.slicing.slices = 2;
+    CHECK_INT(exl2__cuda_layout_chain(&l, chunks, out), 0);
+    l.slicing = (exl2__cuda_slicing){ 1, 1 };
+    CHECK_INT(exl2__cuda_layout_chain(&l, chunks, out), 0);
+    l.slicing.rest = 0;
+    l.count = EXL2__CUDA_CHAIN_CHUNKS + 1;
+    CHECK_INT(exl2__cuda_layout_chain(&l, chunks, out), 0);
+}
+
+static void check_chains(void)
+{
+    check_chain(8, 132, 4, 61);
+    check_chain(8, 120, 4, 67);
+    check_chain(16, 132, 2, 61);
+    check_chain_layout();
+}
+
 int main(void)
 {
     static const uint32_t rows[] = { 1, 9, 32, 33, 64, 65, 127, 128, 129, 256, 257, 500, 512, 513, 2048, 8192 };
@@ -156,5 +217,6 @@ int main(void)
     m = matrix_of(1, 4096, 1000);
     CHECK(!exl2__cuda_wg_serves(&m)); /* part of a half */
     check_rings();
+    check_chains();
     return check_done();
 }

@@ -62,6 +62,7 @@ static inline bool exl2__cuda_module_exists(const char *module, uint32_t arch)
 {
     bool hopper = strstr(module, "_wg") || strstr(module, "_large") || strstr(module, "_crowd");
     hopper = hopper || strstr(module, "_one_") || strcmp(module, "exl3_settle.cu") == 0;
+    hopper = hopper || strcmp(module, "gemv8_head.cu") == 0;
     return arch == 90 || !(hopper || strncmp(module, "gemv16", 6) == 0);
 }
 
@@ -193,6 +194,9 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     }
     if (strcmp(module, "gemv16.cu") == 0) {
         return n->many && !n->any;
+    }
+    if (strncmp(module, "gemv", 4) == 0 && strstr(module, "_head.cu")) {
+        return !n->any && !n->affine && !n->exl3 && (strncmp(module, "gemv16", 6) == 0 ? n->many : n->large);
     }
     if (strcmp(module, "settle.cu") == 0) {
         return n->settles;

@@ -193,6 +193,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_make_product(exl2__cuda_model *m, const exl
     for (uint32_t i = 0; i < count; i++) {
         exl2__cuda_layout_part(&l[i], &parts[i], slicing, m->limits.chunk_bytes, chunks, group_of);
         out->feed[i].chunks = l[i].count;
+        out->chain_count = count == 1 && !out->affine ? exl2__cuda_layout_chain(&l[i], chunks, out->chain) : 0;
         for (uint32_t k = 0; k < l[i].count && parts[i].kind != EXL2__MATRIX_DENSE; k++) {
             m->ends[i][k] = (uint16_t)(k + 1 < l[i].count ? chunks[k + 1].word : parts[i].words);
         }

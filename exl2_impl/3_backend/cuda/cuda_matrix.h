@@ -1,7 +1,7 @@
 /* cuda_matrix.h: where the weights of a matrix lie in device memory: strips, chunks, slices, maps.
    takes: checked matrix descriptions.
    gives: exl2__cuda_limits, exl2__cuda_layout, exl2__cuda_slicing, exl2__cuda_layout_part, exl2__cuda_layout_slicing,
-          exl2__cuda_matrix_firsts, exl2__cuda_gemv_shared.
+          exl2__cuda_layout_chain, exl2__cuda_matrix_firsts, exl2__cuda_gemv_shared, exl2__cuda_gemv_chain.
 
    kernels_src/matrix_args.h defines strips, records, chunks and slices. This file cuts them: groups of one width become
    a region, a region is divided into records, records of one region become chunks, and chunks are dealt to slices. */
@@ -17,6 +17,8 @@
 #define EXL2__CUDA_CHUNK_BYTES 2112u /* four records of 4 bits and the scale words of eight groups */
 #define EXL2__CUDA_REGIONS_MAX 6u    /* one for each width: 8, 6, 5, 4, 3, 2 bits, descending */
 #define EXL2__CUDA_NO_GROUP 0xFFFFu
+#define EXL2__CUDA_CHAIN_CHUNKS (EXL2K_PARTS_MAX * EXL2K_SLICES_MAX) /* most chunks that add to running sums */
+#define EXL2__CUDA_CHAIN_STRIPS 32u  /* fewest strips of a CTA for which that pays */
 #define EXL2__CUDA_CHUNK_RECORDS_LOST 4u /* cost of changing to the next chunk, in records, */
 #define EXL2__CUDA_CHUNK_COST 1536u      /* and in bytes that could be read meanwhile */
 
@@ -258,6 +260,20 @@ EXL2__PRIVATE void exl2__cuda_layout_part(exl2__cuda_layout *l, const exl2__matr
     }
 }
 
+/* Each chunk of a part with one slice as a slice of its own, for exl2__cuda_gemv_chain. Returns their number; 0: there
+   are several slices, or too many chunks. */
+EXL2__PRIVATE uint32_t exl2__cuda_layout_chain(const exl2__cuda_layout *l, const exl2k_chunk *chunks, exl2k_slice *out)
+{
+    if (l->slicing.slices != 1 || l->slicing.rest || l->count > EXL2__CUDA_CHAIN_CHUNKS) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < l->count; i++) {
+        out[i] = (exl2k_slice){ .offset16 = chunks[i].offset16, .sizes = chunks[i].bytes16, .chunk = (exl2k_u16)i,
+                                .count = 1, .row = chunks[i].row };
+    }
+    return l->count;
+}
+
 /* ---- a whole matrix ---- */
 
 static inline uint32_t exl2__cuda_strips(const exl2__matrix_desc *desc)
@@ -382,6 +398,39 @@ static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk
     a->block = (uint32_t)exl2__div_up(own, exl2__div_up(own, room));
     uint32_t needed = taken + a->block * strip;
     return slots ? exl2__max32(needed, EXL2K_LORA_SHRINK_BYTES(slots)) : needed;
+}
+
+/* Changes what exl2__cuda_gemv_shared has filled in for 8 or 16 rows of a matrix with one slice, whose chunks are the
+   given ones, to a launch of kernels whose chunks add to running sums (gemv.cuh): one block, with as many slots as
+   there is room for. Returns dynamic shared memory of that launch; 0: it cannot be or would not pay, and nothing is
+   changed. */
+static inline uint32_t exl2__cuda_gemv_chain(exl2k_gemv_args *a, const exl2k_slice *chunks, uint32_t count,
+                                             uint32_t rows, uint32_t budget)
+{
+    exl2k_matrix *m = &a->matrix;
+    uint32_t own = a->strips_per_cta + (a->ctas_with_more > 0), ring = EXL2K_GEMV_WARPS * a->slot_bytes;
+    uint32_t rounds = (uint32_t)exl2__div_up(count, EXL2K_SLICES_MAX), strip = rows * 64 + EXL2K_CHAIN_BYTES(rounds);
+    uint32_t bytes = (rows == 16 ? EXL2K_GEMV16_SMALL_BYTES(0) : EXL2K_GEMV8_SMALL_BYTES) + own * strip;
+    if (m->parts != 1 || m->slices != 1 || m->rest || rounds == 0 || rounds > EXL2K_PARTS_MAX
+        || own < EXL2__CUDA_CHAIN_STRIPS || bytes + 2 * ring > budget) {
+        return 0;
+    }
+    for (uint32_t part = rounds; part-- > 0;) {
+        m->part[part] = m->part[0];
+        for (uint32_t i = 0; i < EXL2K_SLICES_MAX; i++) {
+            uint32_t k = part * EXL2K_SLICES_MAX + i;
+            m->part[part].slice[i] = k < count ? chunks[k] : (exl2k_slice){ 0 };
+        }
+    }
+    m->parts = rounds;
+    m->interleaved = 1; /* all begin with strip 0 */
+    m->slices = EXL2K_SLICES_MAX;
+    a->slices_inverse = 256 / EXL2K_SLICES_MAX + 1;
+    a->groups_inverse = 65536 / (EXL2K_GEMV_WARPS / EXL2K_SLICES_MAX) + 1;
+    a->block = own;
+    a->slot_strips = 1;
+    a->stages = rows == 16 ? 2 : exl2__min32(EXL2K_GEMV_STAGES_MAX, (budget - bytes) / ring);
+    return bytes + a->stages * ring;
 }
 
 #endif

@@ -59,6 +59,8 @@ typedef struct exl2__cuda_matrix {
     uint64_t bias[EXL2K_PARTS_MAX]; /* router: f32 [feed[i].rows], or 0 */
     uint64_t chunks, chunks_step;   /* expert: where the chunk table of part 0 lies, bytes to that of the next part */
     exl2__cuda_feed feed[EXL2K_PARTS_MAX];
+    exl2k_slice chain[EXL2__CUDA_CHAIN_CHUNKS]; /* [chain_count]: see exl2__cuda_layout_chain */
+    uint32_t chain_count;
 } exl2__cuda_matrix;
 
 /* The experts of one layer: one record, which is also the handle of all of their matrices. */

@@ -234,6 +234,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__ma
     exl2__cuda_kernel sixteen = steers ? EXL2__KERNEL_exl2k_gemv16_steer : EXL2__KERNEL_exl2k_gemv16;
     sixteen = variant == 2 ? EXL2__KERNEL_exl2k_gemv16_affine : sixteen;
     for (uint32_t done = 0; done < rows; done += a->rows) {
+        a->matrix = w->device; /* of rows before, it may have been changed */
         uint32_t left = rows - done, lanes = left == 1 ? 1 : left > 8 && exl2__cuda_has_sixteen(m, variant) ? 16 : 8;
         uint32_t shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, m->limits.shared_bytes, 0, w->affine);
         if (shared == 0 && lanes == 16) { /* eight rows need less */
@@ -243,10 +244,18 @@ EXL2__PRIVATE exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__ma
         if (shared == 0) {
             return exl2__cuda_too_few_shared(m);
         }
+        exl2__cuda_kernel runs = lanes == 16 ? sixteen : kernel[lanes == 8];
+        bool chains = kind == EXL2__CUDA_STORE && variant == 0 && (lanes == 16 || (lanes == 8 && which == 3));
+        uint32_t count = chains ? w->chain_count : 0;
+        uint32_t chained = exl2__cuda_gemv_chain(a, w->chain, count, lanes, m->limits.shared_bytes);
+        if (chained > 0) {
+            runs = lanes == 16 ? EXL2__KERNEL_exl2k_gemv16_head : EXL2__KERNEL_exl2k_gemv8_head;
+            shared = chained;
+        }
         a->rows = exl2__min32(left, lanes);
         a->before = done;
         exl2__cuda_grid grid = { .x = ctas, .y = 1, .threads = EXL2K_GEMV_THREADS, .shared_bytes = shared };
-        EXL2__TRY(exl2__cuda_chain(m, lanes == 16 ? sixteen : kernel[lanes == 8], grid, a));
+        EXL2__TRY(exl2__cuda_chain(m, runs, grid, a));
         exl2__cuda_product_next(a, kind, a->rows);
     }
     return EXL2_OK;
