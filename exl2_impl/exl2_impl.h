@@ -132,6 +132,7 @@ EXL2__SIZE_END
 #include "3_backend/cpu/cpu_lanes.h"
 #include "3_backend/cpu/cpu_vector.h"
 #include "3_backend/cpu/cpu_avx2.h"
+#include "3_backend/cpu/cpu_exl3_pairs.h"
 #include "3_backend/cpu/cpu_avx512.h"
 #include "3_backend/cpu/cpu_neon.h"
 #include "3_backend/cpu/cpu_plain.h"

@@ -1,7 +1,7 @@
 /* cpu_path.h: which instruction set the CPU code uses: detection by CPUID, and the limit that the application sets.
    takes: CPUID leaves 1 and 7, XCR0, exl2_engine_desc.cpu_path_max.
    gives: exl2__cpu_bits, exl2__cpu_path_of, exl2__cpu_path_best, exl2__cpu_path_has_vnni,
-          exl2__cpu_path_choose.
+          exl2__cpu_path_splits_products, exl2__cpu_path_choose.
    owns:  nothing. CPUID traps in a virtual machine, so exl2_open reads it once. */
 #ifndef EXL2__CPU_PATH_H
 #define EXL2__CPU_PATH_H
@@ -73,6 +73,18 @@ static inline bool exl2__cpu_path_has_vnni(exl2_cpu_path path)
     }
 #endif
     return has;
+}
+
+/* Is a product of 32-bit integers in vectors two operations? It is on Intel's CPUs. */
+static inline bool exl2__cpu_path_splits_products(void)
+{
+#if EXL2__X86_SIMD
+    uint32_t leaf[4];
+    exl2__cpuid(0, 0, leaf);
+    return leaf[1] == 0x756E6547; /* the first letters of GenuineIntel */
+#else
+    return false;
+#endif
 }
 
 /* The path of an engine. most: the application's limit, or EXL2_CPU_AUTO. Instruction sets of other CPUs limit nothing,

@@ -20,6 +20,7 @@ typedef struct exl2__ctx {
     exl2_parallel parallel;
     exl2_cpu_path cpu_path; /* AUTO, of a context that no exl2_open made: plain C */
     bool cpu_vnni;          /* exl2__cpu_path_has_vnni(cpu_path) */
+    bool cpu_splits;        /* exl2__cpu_path_splits_products() */
     bool reserves_cache; /* KV caches are reserved, and a backend commits each page before its first use */
     uint64_t host_bytes, host_peak, host_bytes_max, allocations;
     uint32_t error_lock; /* guards error */

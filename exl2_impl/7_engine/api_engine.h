@@ -54,6 +54,7 @@ EXL2__PRIVATE exl2_result exl2__api_hooks(exl2__ctx *c, const exl2_engine_desc *
     c->parallel = d->parallel;
     c->cpu_path = exl2__cpu_path_choose(d->cpu_path_max);
     c->cpu_vnni = exl2__cpu_path_has_vnni(c->cpu_path);
+    c->cpu_splits = exl2__cpu_path_splits_products();
     c->host_bytes_max = d->host_bytes_max;
     if (!d->files.open && !d->files.list && !d->files.read && !d->files.close) {
 #ifndef EXL2_NO_FILES

@@ -37,17 +37,17 @@ static void test_bits(void)
 }
 
 #if EXL2__X86_SIMD
-/* As the system says; the names that compilers know are newer than the intrinsics. */
-static bool has_avx_vnni(void)
+/* Does a line of what the system says about CPUs contain a word? otherwise: where the system is another one */
+static bool says(const char *begin, const char *word, bool otherwise)
 {
     char line[8192];
     bool has = false;
     FILE *file = fopen("/proc/cpuinfo", "r");
     while (!has && file && fgets(line, sizeof line, file)) {
-        has = strncmp(line, "flags", 5) == 0 && strstr(line, " avx_vnni ");
+        has = strncmp(line, begin, strlen(begin)) == 0 && strstr(line, word);
     }
-    if (!file) { /* another system */
-        has = exl2__cpu_path_has_vnni(EXL2_CPU_AVX2);
+    if (!file) {
+        has = otherwise;
     } else {
         fclose(file);
     }
@@ -67,7 +67,10 @@ static void test_here(void)
     bool vnni = __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi")
              && __builtin_cpu_supports("avx512vbmi2");
     CHECK_INT(exl2__cpu_path_has_vnni(EXL2_CPU_AVX512), vnni);
-    CHECK_INT(exl2__cpu_path_has_vnni(EXL2_CPU_AVX2), EXL2__AVX_VNNI && has_avx_vnni());
+    bool avx_vnni = exl2__cpu_path_has_vnni(EXL2_CPU_AVX2); /* compilers know the name later than the intrinsics */
+    CHECK_INT(avx_vnni, EXL2__AVX_VNNI && says("flags", " avx_vnni ", avx_vnni));
+    bool splits = exl2__cpu_path_splits_products();
+    CHECK_INT(splits, says("vendor_id", "GenuineIntel", splits));
     CHECK_INT(exl2__cpu_path_has_vnni(EXL2_CPU_C), false);
 #else
     CHECK_INT(best, EXL2__NEON_SIMD ? EXL2_CPU_NEON : EXL2_CPU_C);

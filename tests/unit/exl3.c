@@ -6,6 +6,7 @@
 #include "private/matrix_tables.h"
 #include "private/dequantize_exl3.h"
 #include "private/units.h"
+#define CPU_PATHS_EXL3
 #include "cpu_paths.h"
 #include "../memory_files.h"
 #include "../model_maker.h"

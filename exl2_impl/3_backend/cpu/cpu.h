@@ -9,6 +9,7 @@
 #include "cpu_avx2.h"
 #include "cpu_avx512.h"
 #include "cpu_experts.h"
+#include "cpu_exl3_pairs.h"
 #include "cpu_logits.h"
 #include "cpu_neon.h"
 #include "cpu_plain.h"
@@ -452,6 +453,9 @@ EXL2__PRIVATE exl2_result exl2__cpu_open(exl2__ctx *c, void *hardware, exl2__dev
     d->c = c;
     d->ops = exl2__cpu_choose(c->cpu_path);
 #if defined(EXL2__CPU_FAST) && EXL2__X86_SIMD
+#if EXL2__EXL3
+    d->ops = c->cpu_splits && c->cpu_path == EXL2_CPU_AVX2 ? &exl2__cpu_avx2_pairs_ops : d->ops;
+#endif
     d->ops = c->cpu_vnni && c->cpu_path == EXL2_CPU_AVX512 ? &exl2__cpu_vnni_ops : d->ops;
 #if EXL2__AVX_VNNI
     d->ops = c->cpu_vnni && c->cpu_path == EXL2_CPU_AVX2 ? &exl2__cpu_avxvnni_ops : d->ops;

@@ -34,8 +34,9 @@
    EXL2__V_MASK_XOR(v, m, c)             (v & m) ^ c
    EXL2__V_LOW(v)                        the low 16 bits as a signed number, * 2^13
    EXL2__V_BITS_FLOAT(v)                 the same bits as floats
-   EXL2__V_SUM_BYTES(v)                  y of a lane's four bytes; w is EXL2__V_SUM_TIMES times it, less EXL2__V_SUM_LESS.
-                                         If these are not defined: EXL2__V_SUM_BASE + n
+   EXL2__V_SUM_BYTES(v)                  y of a lane's four bytes, or EXL2__V_SUM_BASE + n where the following are not
+                                         defined
+   EXL2__V_SUM_TIMES, EXL2__V_SUM_LESS   w is that many times y, less that
    EXL2__V_OPAQUE(v)                     EXL2__OPAQUE: -ffast-math would change the order of sums
    EXL2__V_SUB(a, b) EXL2__V_MUL(a, b)   of floats
    EXL2__V_PICK(a, b, i)                 words i of a and b, one after the other; of a alone, if EXL2__V_NEAR
