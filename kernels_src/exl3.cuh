@@ -1,7 +1,8 @@
 /* exl3.cuh: decodes EXL3's trellis tiles in registers, and transforms blocks of 128 values.
    takes: base.cuh, exl3_args.h.
    gives: exl2k_exl3_again, exl2k_exl3_words, exl2k_exl3_fetch, exl2k_exl3_decode; exl2k_exl3_hadamard,
-          exl2k_exl3_place, exl2k_exl3_inputs_at, exl2k_exl3_rotated, exl2k_exl3_input; EXL2K_EXL3_RATES.
+          exl2k_exl3_hadamard_rows,
+          exl2k_exl3_place, exl2k_exl3_tile_at, exl2k_exl3_inputs_at, exl2k_exl3_rotated, exl2k_exl3_input; EXL2K_EXL3_RATES.
 
    A tile has 256 weights on a ring of 256 K bits. Bit b of the ring is bit 31 - b % 32 of the little-endian 32-bit word
    b / 32. Position t ends behind bit e(t); its state is the 16 bits before that, modulo the ring. Lane L decodes the
@@ -249,12 +250,52 @@ EXL2K_FN void exl2k_exl3_hadamard(f32 v[4], u32 lane)
     }
 }
 
+/* H of 4 R rows, but for its factor. A warp has eight lanes for each row, and R rows for each lane. Lane l of a row has
+   the values 32 i + 4 l .. + 3, so 4 of 7 steps are sums of a lane's own values. They come in the order of
+   exl2k_exl3_hadamard, and have its bits. */
+template <u32 R> EXL2K_FN void exl2k_exl3_hadamard_rows(f32 v[R][4][4], u32 lane)
+{
+#pragma unroll
+    for (u32 j = 0; j < 4 * R; j++) {
+        f32 *x = v[j / 4][j % 4], a = x[0] + x[1], b = x[0] - x[1], c = x[2] + x[3], d = x[2] - x[3];
+        x[0] = a + c;
+        x[1] = b + d;
+        x[2] = a - c;
+        x[3] = b - d;
+    }
+#pragma unroll
+    for (u32 step = 1; step < 8; step *= 2) {
+        f32 sign = lane & step ? -1.0f : 1.0f;
+#pragma unroll
+        for (u32 j = 0; j < 16 * R; j++) {
+            f32 *x = &v[j / 16][j / 4 % 4][j % 4];
+            *x = fmaf(sign, *x, __shfl_xor_sync(EXL2K_ALL, *x, step));
+        }
+    }
+#pragma unroll
+    for (u32 j = 0; j < 4 * R; j++) {
+        f32 *a = &v[j / 4][0][j % 4], *b = &v[j / 4][1][j % 4], *c = &v[j / 4][2][j % 4], *d = &v[j / 4][3][j % 4];
+        f32 low = *a + *b, low_odd = *a - *b, high = *c + *d, high_odd = *c - *d;
+        *a = low + high;
+        *b = low_odd + high_odd;
+        *c = low - high;
+        *d = low_odd - high_odd;
+    }
+}
+
 /* Operand B of two tiles, 32 inputs, is 16 bytes of a lane with t = lane % 4: the inputs 2 t, 2 t + 1, 2 t + 8, 2 t +
    9 of the first tile, then those of the second one. Byte offset, among the inputs of a row, of a pair of inputs that
    begins with input `i`. */
 EXL2K_FN u32 exl2k_exl3_place(u32 i)
 {
     return (i & ~31u) * 2 + i % 8 / 2 * 16 + i % 32 / 16 * 8 + i % 16 / 8 * 4;
+}
+
+/* The address of inputs k .. k + 3 of a row in the order TILES; blocks: of a row. */
+EXL2K_FN u64 exl2k_exl3_tile_at(u64 tiles, u32 row, u32 k, u32 blocks)
+{
+    u64 stage = (u64)(row / 128 * blocks * 2 + k / EXL2K_EXL3_STEP) * EXL2K_EXL3_WG_INPUTS;
+    return tiles + stage + row % 128 * 128 + (k % EXL2K_EXL3_STEP / 8 ^ row % 8) * 16 + k % 8 * 2;
 }
 
 /* Four scales. The asm is volatile, because otherwise the compiler may load before it is known that there are any. */

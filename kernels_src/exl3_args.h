@@ -151,12 +151,18 @@ typedef struct exl2k_exl3_rotate_args {
 } exl2k_exl3_rotate_args;
 
 /* exl2k_exl3_settle: settles one row as exl2k_settle does, and writes H (x suh) of every part, too, in the order
-   BY_ROWS. The row has a multiple of 128 elements, and one reader, without a map. */
+   BY_ROWS. The row has a multiple of 128 elements, and one reader, without a map.
+
+   exl2k_exl3_norm_rows: the same of many rows, in the order TILES. Only RMSNorm, without bias and branch, of at most
+   EXL2K_EXL3_NORM_MAX elements; `out` may be 0: only transformed rows are needed. Grid: rows; EXL2K_EXL3_THREADS
+   threads. */
+#define EXL2K_EXL3_NORM_HELD 8u /* blocks of a row that a warp holds: a multiple of 4 */
+#define EXL2K_EXL3_NORM_MAX (EXL2K_EXL3_NORM_HELD * EXL2K_EXL3_WARPS * EXL2K_EXL3_BLOCK)
 typedef struct exl2k_exl3_settle_args {
     exl2k_settle_args settle;
     exl2k_u64 suh[EXL2K_EXL3_PARTS];
-    exl2k_u64 rotated; /* fp16 [parts, hidden] */
-    exl2k_u32 parts, unused;
+    exl2k_u64 rotated; /* fp16 [parts, hidden], or [parts, rotated_rows, hidden] */
+    exl2k_u32 parts, rotated_rows; /* rotated_rows: 0: one row */
 } exl2k_exl3_settle_args;
 
 /* Writes rows of a trellis embedding into the residual, times `scale`, before exl2k_embed. A row of the table has ceil(

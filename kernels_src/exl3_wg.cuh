@@ -243,39 +243,6 @@ template <u32 T> EXL2K_FN bool exl2k_exl3_wg_exchange(const exl2k_exl3_args &a, 
 
 /* ---- outputs ---- */
 
-/* H of eight rows of sums, but for its factor. A warp has eight lanes for each row, and two rows for each lane. Lane l
-   of a row has the sums 32 i + 4 l .. + 3, so 4 of 7 steps are sums of a lane's own values. They come in the order of
-   exl2k_exl3_hadamard, and have its bits. */
-EXL2K_FN void exl2k_exl3_wg_hadamard(f32 v[2][4][4], u32 lane)
-{
-#pragma unroll
-    for (u32 j = 0; j < 8; j++) {
-        f32 *x = v[j / 4][j % 4], a = x[0] + x[1], b = x[0] - x[1], c = x[2] + x[3], d = x[2] - x[3];
-        x[0] = a + c;
-        x[1] = b + d;
-        x[2] = a - c;
-        x[3] = b - d;
-    }
-#pragma unroll
-    for (u32 step = 1; step < 8; step *= 2) {
-        f32 sign = lane & step ? -1.0f : 1.0f;
-#pragma unroll
-        for (u32 j = 0; j < 32; j++) {
-            f32 *x = &v[j / 16][j / 4 % 4][j % 4];
-            *x = fmaf(sign, *x, __shfl_xor_sync(EXL2K_ALL, *x, step));
-        }
-    }
-#pragma unroll
-    for (u32 j = 0; j < 8; j++) {
-        f32 *a = &v[j / 4][0][j % 4], *b = &v[j / 4][1][j % 4], *c = &v[j / 4][2][j % 4], *d = &v[j / 4][3][j % 4];
-        f32 low = *a + *b, low_odd = *a - *b, high = *c + *d, high_odd = *c - *d;
-        *a = low + high;
-        *b = low_odd + high_odd;
-        *c = low - high;
-        *d = low_odd - high_odd;
-    }
-}
-
 /* Whether the outputs of a strip have a way of their own, exl2k_exl3_wg_eight. */
 EXL2K_FN bool exl2k_exl3_wg_plain(const exl2k_exl3_args &a, const exl2k_exl3_part &part, u32 strip)
 {
@@ -362,7 +329,7 @@ EXL2K_FN void exl2k_exl3_wg_eight(const exl2k_exl3_args &a, const exl2k_exl3_par
                 v[j][i][3] = __uint_as_float(s.w);
             }
         }
-        exl2k_exl3_wg_hadamard(v, lane);
+        exl2k_exl3_hadamard_rows<2>(v, lane);
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
             scale[i] = exl2k_exl3_scales(part.svh + (u64)(n + 32 * i) * 2);

@@ -203,6 +203,7 @@
     X(exl2k_exl3_expert16_3inst, "exl3_expert_3inst.cu", exl2k_exl3_expert_args, BUDGET) \
     X(exl2k_exl3_expert_rotate, "exl3_expert_rows.cu", exl2k_exl3_expert_rotate_args, NONE) \
     X(exl2k_exl3_rotate, "exl3_rotate.cu", exl2k_exl3_rotate_args, NONE)        \
+    X(exl2k_exl3_norm_rows, "exl3_rotate.cu", exl2k_exl3_settle_args, NONE)     \
     X(exl2k_exl3_dump, "exl3_rotate.cu", exl2k_exl3_dump_args, NONE)            \
     X(exl2k_exl3_embed, "exl3_embed.cu", exl2k_exl3_embed_args, NONE)
 #else

@@ -543,6 +543,9 @@ int main(int argc, char **argv)
         check_fixtures();
         for (uint32_t hidden = 128; hidden <= 16384 && settle.module; hidden += hidden < 5120 ? 1664 : 3712) {
             check_settle(hidden);
+            if (hidden <= EXL2K_EXL3_NORM_MAX) {
+                check_settle_rows(hidden);
+            }
         }
         for (uint32_t i = 0; i < 4 && settle.module; i++) {
             static const uint32_t widths[] = { 128, 1024, 2176, 4096 };

@@ -1,7 +1,7 @@
 /* exl3_alone.h: what products of one row do besides: inputs that come transformed, results that are transformed for the
    next product, and the norm after a product, for exl3.c.
    takes: exl3_shots.h.
-   gives: check_turned, check_settle, check_norm. */
+   gives: check_turned, check_settle, check_settle_rows, check_norm. */
 #ifndef EXL3_ALONE_H
 #define EXL3_ALONE_H
 
@@ -115,6 +115,52 @@ static void check_settle(uint32_t hidden)
     free(floats[0]);
     free(floats[1]);
     free(suh);
+}
+
+/* The same of many rows, in tiles; rows that the pass does not have stay as they are. */
+static void check_settle_rows(uint32_t hidden)
+{
+    enum { TURNED = 130, LAUNCHED = 133, PADDED = 256 };
+    uint32_t rows = TURNED, bytes = hidden * 2;
+    float *residual = take((size_t)LAUNCHED * hidden, 4), *weight = take(hidden, 4);
+    uint16_t *suh = take(hidden * 2, 2);
+    for (uint32_t i = 0; i < LAUNCHED * hidden; i++) {
+        residual[i] = uniform() * 3;
+    }
+    for (uint32_t i = 0; i < hidden * 2; i++) {
+        weight[i / 2] = uniform() + 1;
+        suh[i] = exl2__f32_to_f16(uniform());
+    }
+    rig_buffer residual_at = rig_buffer_of(residual, (uint64_t)LAUNCHED * hidden * 4);
+    rig_buffer weight_at = rig_buffer_of(weight, hidden * 4), scales = rig_buffer_of(suh, bytes * 2);
+    rig_buffer rows_at = rig_buffer_of(&rows, 4);
+    rig_buffer out[2] = { rig_buffer_make((uint64_t)LAUNCHED * bytes), rig_buffer_make((uint64_t)LAUNCHED * bytes) };
+    rig_buffer turned[2] = { rig_buffer_make(2ull * PADDED * bytes), rig_buffer_make(2ull * PADDED * bytes) };
+    exl2k_exl3_settle_args a = { .settle = { .rows_at = rows_at.address, .residual = residual_at.address,
+                                             .weight = weight_at.address, .out = { out[0].address, 0 },
+                                             .hidden = hidden, .out_pitch = hidden, .eps = 1e-5f, .scale = 1 },
+                                 .suh = { scales.address, scales.address + bytes }, .rotated = turned[0].address,
+                                 .parts = 2, .rotated_rows = PADDED };
+    rig_launch(&rotate, "exl2k_exl3_norm_rows", LAUNCHED, 1, EXL2K_EXL3_THREADS, 0, &a, sizeof a);
+    a.settle.out[0] = out[1].address;
+    rig_launch(&plain_settle, "exl2k_settle", LAUNCHED, 1, exl2k_settle_threads(hidden), 0, &a.settle,
+               sizeof a.settle);
+    for (uint32_t p = 0; p < 2; p++) {
+        exl2k_exl3_rotate_args r = { .suh = { a.suh[p] }, .x = out[1].address, .rows = TURNED, .rotated_rows = TURNED,
+                                     .rotated = turned[1].address + (uint64_t)p * PADDED * bytes, .in = hidden,
+                                     .blocks = hidden / 128, .x_pitch = hidden, .order = EXL2K_EXL3_TILES };
+        rig_launch(&rotate, "exl2k_exl3_rotate", (uint32_t)exl2__div_up(r.blocks, EXL2K_EXL3_WARPS), TURNED,
+                   EXL2K_EXL3_THREADS, 0, &r, sizeof r);
+    }
+    check_equal(out[0], out[1]);
+    check_equal(turned[0], turned[1]);
+    free(residual);
+    free(weight);
+    free(suh);
+    rig_buffer *buffers[] = { &residual_at, &weight_at, &scales, &rows_at, &out[0], &out[1], &turned[0], &turned[1] };
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
+        rig_buffer_free(buffers[i]);
+    }
 }
 
 /* The norm after a product that is added to the residual has the bits of exl2k_exl3_settle. */

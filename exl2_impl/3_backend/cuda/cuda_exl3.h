@@ -47,6 +47,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_rotate(exl2__cuda_model *m, exl2k_exl3
 {
     e->rotated = m->b.exl3_rotated;
     e->rotated_rows = (uint32_t)exl2__align_up(e->rows, tile_rows);
+    if (order == EXL2K_EXL3_TILES && e->x == m->b.x && e->part[0].suh == m->pass.turned_x) {
+        return EXL2_OK; /* settle has done it */
+    }
+    m->pass.turned_x = 0;
     exl2k_exl3_rotate_args r = { .x = e->x, .rotated = e->rotated, .rows = e->rows, .rotated_rows = e->rotated_rows,
                                  .in = e->in, .blocks = e->blocks, .x_pitch = e->x_pitch, .order = order,
                                  .rows_at = e->rows_at, .before = e->before };

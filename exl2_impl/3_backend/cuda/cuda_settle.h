@@ -116,6 +116,15 @@ static inline bool exl2__cuda_exl3_turns(const exl2__cuda_model *m)
            && !exl2__columns_are_cut(&m->columns);
 }
 
+/* Rows of the tiles in which `rows` rows of a prompt are transformed for EXL3 by kernels that write them; 0: they are
+   not. */
+static inline uint32_t exl2__cuda_exl3_turned_rows(const exl2__cuda_model *m, uint32_t rows)
+{
+    bool many = EXL2__EXL3 && m->pass.prompts && m->pass.by_gemm && exl2__cuda_exl3_by_wg(m->gpu)
+             && !exl2__columns_are_cut(&m->columns);
+    return many ? (uint32_t)exl2__align_up(rows, rows <= 128 ? 128 : EXL2K_EXL3_TILE_MAX) : 0;
+}
+
 /* Where the transformed row of h lies: behind that of x. */
 static inline uint64_t exl2__cuda_turned_h(const exl2__cuda_model *m)
 {
@@ -124,17 +133,25 @@ static inline uint64_t exl2__cuda_turned_h(const exl2__cuda_model *m)
 }
 
 #if EXL2__EXL3
-/* Launches `a` for one row, which is transformed for an EXL3 matrix, too. */
+/* Launches `a` for one row, or for rows of a prompt, which are transformed for an EXL3 matrix, too. rotated_rows: of a
+   prompt; 0: one row. */
 EXL2__PRIVATE exl2_result exl2__cuda_settle_turned(exl2__cuda_model *m, const exl2k_settle_args *a,
-                                                   const exl2__cuda_exl3 *reader)
+                                                   const exl2__cuda_exl3 *reader, uint32_t rows, uint32_t rotated_rows)
 {
-    exl2k_exl3_settle_args both = { .settle = *a, .rotated = m->b.exl3_rotated, .parts = reader->parts };
-    exl2__cuda_grid grid = { .x = 1, .y = 1, .threads = exl2k_settle_threads(a->hidden) };
+    exl2k_exl3_settle_args both = { .settle = *a, .rotated = m->b.exl3_rotated, .parts = reader->parts,
+                                    .rotated_rows = rotated_rows };
+    exl2__cuda_grid grid = { .x = rows, .y = 1, .threads = exl2k_settle_threads(a->hidden) };
+    if (rotated_rows) { /* does anything but the reader's EXL3 parts read x? */
+        bool read = m->pass.adapted || m->plan->host_mlps > 0 || m->plan->shape.mixes_exl3;
+        grid.threads = EXL2K_EXL3_THREADS;
+        both.settle.out[0] = read ? a->out[0] : 0;
+    }
     for (uint32_t i = 0; i < reader->parts; i++) {
         both.suh[i] = reader->part[i].suh;
     }
     m->pass.turned_x = both.suh[0];
-    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_exl3_settle, grid, &both);
+    return exl2__cuda_chain(m, rotated_rows ? EXL2__KERNEL_exl2k_exl3_norm_rows : EXL2__KERNEL_exl2k_exl3_settle, grid,
+                            &both);
 }
 #endif
 
@@ -167,10 +184,14 @@ EXL2__PRIVATE exl2_result exl2__cuda_settle_rows(exl2__cuda_model *m, exl2k_sett
     bool steers = exl2__cuda_steers_few(m);
     m->pass.turned_x = 0;
 #if EXL2__EXL3
-    bool one = exl2__cuda_exl3_turns(m) && !a.samplings && !steers && a.out[0] && !a.out[1] && !a.map[0];
-    const exl2__cuda_exl3 *reader = one ? &exl2__cuda_matrix_of(next.readers[0])->exl3 : NULL;
-    if (reader && reader->parts > 0 && s->hidden % EXL2K_EXL3_BLOCK == 0) {
-        return exl2__cuda_settle_turned(m, &a, reader);
+    bool turns = !a.samplings && !steers && a.out[0] && !a.out[1] && !a.map[0] && s->hidden % EXL2K_EXL3_BLOCK == 0;
+    bool plain = a.weight && !a.bias && !a.branch && !a.added && !a.layer_norm && s->hidden <= EXL2K_EXL3_NORM_MAX;
+    bool layers = turns && plain && next.readers[0] != m->plan->head;
+    uint32_t many = layers ? exl2__cuda_exl3_turned_rows(m, rows) : 0;
+    turns = turns && (exl2__cuda_exl3_turns(m) || many);
+    const exl2__cuda_exl3 *reader = turns ? &exl2__cuda_matrix_of(next.readers[0])->exl3 : NULL;
+    if (reader && reader->parts > 0) {
+        return exl2__cuda_settle_turned(m, &a, reader, rows, many);
     }
 #endif
     exl2__cuda_kernel kernel = steers ? EXL2__KERNEL_exl2k_settle_steer : EXL2__KERNEL_exl2k_settle;
