@@ -66,6 +66,15 @@
 #define EXL2K_EXL3_WG_SHARED(tile_rows, outputs)                                                 \
     (1024u + EXL2K_EXL3_WG_STAGES(outputs) * (EXL2K_EXL3_WG_SLOT(tile_rows, outputs) + 16u) +    \
      EXL2K_EXL3_WARPS * EXL2K_EXL3_RING(EXL2K_EXL3_RATE_MAX))
+/* exl3_wide.cuh: a stage has 64 inputs of 256 rows, and of the 128 outputs of a strip, decoded: EXL2K_EXL3_WIDE_STRIP
+   bytes. exl3_strips.cuh: stages of a CTA. */
+#define EXL2K_EXL3_WIDE_STRIP 16384u
+#define EXL2K_EXL3_WIDE_STAGES 4u
+#define EXL2K_EXL3_WIDE_SLOT (2u * EXL2K_EXL3_WG_INPUTS + EXL2K_EXL3_WIDE_STRIP)
+#define EXL2K_EXL3_WIDE_THREADS (EXL2K_EXL3_THREADS + 128)
+#define EXL2K_EXL3_WIDE_SHARED (1024u + EXL2K_EXL3_WIDE_STAGES * (EXL2K_EXL3_WIDE_SLOT + 16u))
+#define EXL2K_EXL3_STRIPS_STAGES 8u
+#define EXL2K_EXL3_STRIPS_SHARED(rate) (EXL2K_EXL3_WARPS * (EXL2K_EXL3_RING(rate) + 2048u))
 #define EXL2K_EXL3_GEMM_SHARED (EXL2K_EXL3_GEMM_ROWS * EXL2K_EXL3_PITCH * 4)
 /* exl3_crowd.cuh: a stage has the inputs and tiles of a block, for `rows` rows: 8, 16, 32 or 64. */
 #define EXL2K_EXL3_CROWD_ROWS 64
@@ -130,9 +139,13 @@ typedef struct exl2k_exl3_args {
     exl2k_f32 act_limit;    /* of EXL2K_ACT_CLAMPED */
     exl2k_u32 stash;        /* one row: 1: shared memory has room for tiles that are decoded ahead */
     exl2k_u32 turned;       /* one row: 1: `rotated` has the inputs, fp16 [parts, blocks * 128] in the order BY_ROWS */
-    exl2k_u64 next_suh, next_rotated; /* one row, ACT: results are transformed for the matrix that reads them, too; 0:
-                                         they are not */
+    exl2k_u64 next_suh, next_rotated; /* ACT: results are transformed for the matrix that reads them: one row in the
+                                         order BY_ROWS, besides; many rows (exl3_wg_plain) in the order TILES, and only
+                                         that. 0: they are not */
     exl2k_exl3_norm norm; /* one row, RESIDUAL */
+    exl2k_u32 next_blocks, unused; /* many rows: blocks of next_rotated */
+    exl2k_u64 decoded;    /* exl3_wide.cuh: the strips of this launch, decoded: fp16 [strips, blocks * 2, 128, 64], where
+                             piece p (8 inputs) of output i lies at place p ^ (i % 8) */
 } exl2k_exl3_args;
 
 /* Writes H (x suh) of every part, in one of these orders:

@@ -251,13 +251,15 @@ EXL2K_FN bool exl2k_exl3_wg_plain(const exl2k_exl3_args &a, const exl2k_exl3_par
     return whole && (a.kind == EXL2K_EXL3_RESIDUAL || act || (a.kind == EXL2K_EXL3_STORE && !(a.cap > 0)));
 }
 
-/* Four outputs from sums after H. before: what lies there. HALF: it and the results are fp16. */
-template <u32 KIND, bool HALF>
-EXL2K_FN void exl2k_exl3_wg_four(const exl2k_exl3_args &a, const exl2k_exl3_part &part, u32 n, u64 at, const f32 v[4],
-                                 uint2 scale, uint4 before, bool stores)
+/* Turns four sums after H into outputs. before: what lies there. */
+template <u32 KIND>
+EXL2K_FN void exl2k_exl3_wg_four(const exl2k_exl3_args &a, const exl2k_exl3_part &part, u32 n, f32 w[4], uint2 scale,
+                                 uint4 before)
 {
-    f32 w[4] = { v[0] * 0.08838834764831845f * exl2k_low(scale.x), v[1] * 0.08838834764831845f * exl2k_high(scale.x),
-                 v[2] * 0.08838834764831845f * exl2k_low(scale.y), v[3] * 0.08838834764831845f * exl2k_high(scale.y) };
+    w[0] = w[0] * 0.08838834764831845f * exl2k_low(scale.x);
+    w[1] = w[1] * 0.08838834764831845f * exl2k_high(scale.x);
+    w[2] = w[2] * 0.08838834764831845f * exl2k_low(scale.y);
+    w[3] = w[3] * 0.08838834764831845f * exl2k_high(scale.y);
     if (part.bias) {
 #pragma unroll
         for (u32 k = 0; k < 4; k++) {
@@ -280,9 +282,11 @@ EXL2K_FN void exl2k_exl3_wg_four(const exl2k_exl3_args &a, const exl2k_exl3_part
             w[k] = a.scale * w[k];
         }
     }
-    if (!stores) {
-        return;
-    }
+}
+
+/* HALF: outputs are fp16. */
+template <bool HALF> EXL2K_FN void exl2k_exl3_wg_store(u64 at, const f32 w[4])
+{
     if constexpr (HALF) {
         exl2k_store2(at, exl2k_pack_f16(exl2k_clamp_f16(w[0]), exl2k_clamp_f16(w[1])),
                      exl2k_pack_f16(exl2k_clamp_f16(w[2]), exl2k_clamp_f16(w[3])));
@@ -338,8 +342,10 @@ EXL2K_FN void exl2k_exl3_wg_eight(const exl2k_exl3_args &a, const exl2k_exl3_par
         for (u32 j = 0; j < 2; j++) {
 #pragma unroll
             for (u32 i = 0; i < 4; i++) {
-                exl2k_exl3_wg_four<KIND, HALF>(a, part, n + 32 * i, at[j] + i * 32 * size, v[j][i], scale[i],
-                                               before[j][i], turn + own + 4 * j < count);
+                exl2k_exl3_wg_four<KIND>(a, part, n + 32 * i, v[j][i], scale[i], before[j][i]);
+                if (turn + own + 4 * j < count) {
+                    exl2k_exl3_wg_store<HALF>(at[j] + i * 32 * size, v[j][i]);
+                }
             }
         }
     }

@@ -155,15 +155,19 @@
 
 #ifndef EXL2_NO_EXL3
 #define EXL2__KERNELS_EXL3(X)                               \
+    X(exl2k_exl3_wide, "exl3_wide_wg.cu", exl2k_exl3_args, BUDGET)              \
     X(exl2k_exl3_wg256_mul1, "exl3_wg_mul1.cu", exl2k_exl3_args, BUDGET)        \
     X(exl2k_exl3_wg128_mul1, "exl3_wg_mul1.cu", exl2k_exl3_args, BUDGET)        \
     X(exl2k_exl3_wg128_half_mul1, "exl3_wg_mul1.cu", exl2k_exl3_args, BUDGET)   \
+    X(exl2k_exl3_strips_mul1, "exl3_wg_mul1.cu", exl2k_exl3_args, BUDGET)       \
     X(exl2k_exl3_wg256_mcg, "exl3_wg_mcg.cu", exl2k_exl3_args, BUDGET)          \
     X(exl2k_exl3_wg128_mcg, "exl3_wg_mcg.cu", exl2k_exl3_args, BUDGET)          \
     X(exl2k_exl3_wg128_half_mcg, "exl3_wg_mcg.cu", exl2k_exl3_args, BUDGET)     \
+    X(exl2k_exl3_strips_mcg, "exl3_wg_mcg.cu", exl2k_exl3_args, BUDGET)         \
     X(exl2k_exl3_wg256_3inst, "exl3_wg_3inst.cu", exl2k_exl3_args, BUDGET)      \
     X(exl2k_exl3_wg128_3inst, "exl3_wg_3inst.cu", exl2k_exl3_args, BUDGET)      \
     X(exl2k_exl3_wg128_half_3inst, "exl3_wg_3inst.cu", exl2k_exl3_args, BUDGET) \
+    X(exl2k_exl3_strips_3inst, "exl3_wg_3inst.cu", exl2k_exl3_args, BUDGET)     \
     X(exl2k_exl3_crowd32_mul1, "exl3_crowd_mul1.cu", exl2k_exl3_args, BUDGET)   \
     X(exl2k_exl3_crowd64_mul1, "exl3_crowd_mul1.cu", exl2k_exl3_args, BUDGET)   \
     X(exl2k_exl3_crowd8_mul1, "exl3_crowd16_mul1.cu", exl2k_exl3_args, BUDGET)  \

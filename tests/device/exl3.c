@@ -126,6 +126,85 @@ static void check_crowd(bench *b, uint32_t kind)
     }
 }
 
+/* Products by exl3_wide.cuh have the bits of exl3_wg.cuh; what they transform for the next matrix has those of
+   exl2k_exl3_rotate. */
+static void check_wide(bench *b, uint32_t kind)
+{
+    uint32_t width, padded = (uint32_t)exl2__align_up(ROWS, EXL2K_EXL3_TILE_MAX);
+    shot s = { .kind = kind, .scale = kind == EXL2K_EXL3_RESIDUAL ? 0.5f : 1, .splits = 1, .by = WIDE };
+    for (uint32_t i = 0; i < 4; i++) {
+        static const uint32_t rows[] = { ROWS, 1, 256, 257 };
+        s.rows = rows[i];
+        s.fewer = i == 3;
+        s.out_half = i == 1 && kind == EXL2K_EXL3_STORE;
+        wide_strips = i == 2 ? 4 : 2;
+        check_shot(b, &s);
+        float *got = shoot(b, &s, &width);
+        s.by = MANY;
+        float *expect = shoot(b, &s, &width);
+        s.by = WIDE;
+        CHECK_INT(memcmp(got, expect, (size_t)(s.rows - s.fewer) * width * sizeof(float)), 0);
+        free(got);
+        free(expect);
+    }
+    if (kind != EXL2K_EXL3_ACT || b->parts != 2 || b->columns / 2 % EXL2K_EXL3_BLOCK != 0) {
+        return;
+    }
+    s.rows = ROWS;
+    s.fewer = false;
+    s.by = MANY;
+    free(shoot(b, &s, &width));
+    uint16_t *suh = take(width, 2);
+    for (uint32_t i = 0; i < width; i++) {
+        suh[i] = exl2__f32_to_f16(uniform());
+    }
+    rig_buffer suh_at = rig_buffer_of(suh, width * 2u);
+    uint64_t bytes = (uint64_t)padded * width * 2;
+    rig_buffer next[2] = { rig_buffer_make(bytes), rig_buffer_make(bytes) };
+    exl2k_exl3_rotate_args r = { .suh = { suh_at.address }, .x = b->out.address, .rotated = next[0].address,
+                                 .rows = ROWS, .rotated_rows = ROWS, .in = width, .blocks = width / 128,
+                                 .x_pitch = width, .order = EXL2K_EXL3_TILES };
+    rig_launch(&rotate, "exl2k_exl3_rotate", (uint32_t)exl2__div_up(width / 128, EXL2K_EXL3_WARPS), ROWS,
+               EXL2K_EXL3_THREADS, 0, &r, sizeof r);
+    s.by = WIDE;
+    s.next_suh = suh_at.address;
+    s.next_rotated = next[1].address;
+    free(shoot(b, &s, &width));
+    check_equal(next[0], next[1]);
+    free(suh);
+    rig_buffer_free(&suh_at);
+    rig_buffer_free(&next[0]);
+    rig_buffer_free(&next[1]);
+}
+
+/* Every rate and codebook by exl3_wide.cuh; columns that are no multiple of 128, parts of several codebooks. */
+static void check_wides(void)
+{
+    static const uint32_t rates[] = { 2, 4, 6, 8, 10, 12, 14, 16, 3, 5, 7 };
+    by_wg = true;
+    for (uint32_t i = 0; i < 24; i++) {
+        uint32_t book = i < 8 ? EXL2K_EXL3_3INST : i < 16 ? EXL2K_EXL3_MCG : EXL2K_EXL3_MUL1;
+        uint32_t rate = i % 8 == 7 && book == EXL2K_EXL3_MUL1 ? 7 : rates[i % 8], parts = 1 + i % 3;
+        uint32_t in = 100 + random_bits() % 1100;
+        bench b = { .parts = parts };
+        for (uint32_t p = 0; p < parts; p++) {
+            uint32_t columns = i % 4 == 0 ? 256u : 130 + random_bits() % 126 + 256 * (random_bits() % 2);
+            columns = parts == 2 && p == 1 ? b.part[0].columns : columns;
+            b.part[p] = matrix_random(in, columns, rate, p == 1 ? EXL2K_EXL3_MUL1 : book, p == 0 && i % 2 == 0);
+        }
+        bench_open(&b, in, ROWS);
+        check_wide(&b, EXL2K_EXL3_STORE);
+        if (parts == 1) {
+            check_wide(&b, EXL2K_EXL3_RESIDUAL);
+        }
+        if (parts < 3) {
+            check_wide(&b, EXL2K_EXL3_ACT);
+        }
+        bench_close(&b);
+    }
+    by_wg = false;
+}
+
 static void check_bench(bench *b)
 {
     static const uint32_t few[] = { 1, 2, 7, 8, 9, 16, 1, 1 }, many[] = { 1, 17, 64, 65, 128, 130 };
@@ -352,7 +431,7 @@ static int compare_doubles(const void *a, const void *b)
 
 /* Buffers of measurements: weights of LAYERS layers, inputs, results, sums and tickets, transformed inputs. */
 typedef struct track {
-    rig_buffer weights, x, out, scratch, rotated, alone;
+    rig_buffer weights, x, out, scratch, rotated, alone, decoded;
 } track;
 
 /* Launches the product of a unit with the weights of one layer. splits: 0: as the engine. */
@@ -379,7 +458,10 @@ static void launch_unit(const unit *u, uint32_t rate, uint32_t book, uint32_t ro
         at += (uint64_t)u->in * u->out[i] * rate / 16;
     }
     bool is_crowd = rows <= 64 && (rows > 16 || exl2__cuda_exl3_by_crowd(&a)) && crowd[book].module && !no_crowd;
-    launch_product(a, is_crowd ? CROWD : rows <= 16 ? FEW : MANY, t->rotated.address, t->alone.address);
+    wide_strips = 32;
+    bool is_wide = rows >= EXL2__CUDA_EXL3_WIDE_ROWS && wide.module;
+    launch_product(a, is_crowd ? CROWD : rows <= 16 ? FEW : is_wide ? WIDE : MANY,
+                   t->rotated.address, t->alone.address, t->decoded.address);
 }
 
 /* Median microseconds of LAYERS launches, one after the other, as a graph. */
@@ -418,7 +500,8 @@ static track track_open(void)
     uint64_t largest = 4096ull * 28672 * 2 * LAYERS; /* bytes at 16 bits */
     track t = { .weights = random_buffer(largest / 2, false), .x = random_buffer(2048ull * 14336 * 2, true),
                 .out = rig_buffer_make(2048ull * 28672 * 4), .scratch = rig_buffer_make(64 << 20),
-                .rotated = rig_buffer_make(3ull * 2048 * 14336 * 2), .alone = rig_buffer_make(16 << 20) };
+                .rotated = rig_buffer_make(3ull * 2048 * 14336 * 2), .alone = rig_buffer_make(16 << 20),
+                .decoded = rig_buffer_make(exl2__cuda_exl3_decoded_bytes(2 * 32, 14336 / 128)) };
     void *nothing = take(t.alone.bytes, 1);
     rig_upload(t.alone, 0, nothing, t.alone.bytes);
     free(nothing);
@@ -429,7 +512,8 @@ static track track_open(void)
 
 static void track_close(track *t)
 {
-    rig_buffer *buffers[] = { &t->weights, &t->x, &t->out, &t->rotated, &t->alone, &t->scratch };
+    rig_buffer *buffers[] = { &t->weights, &t->x, &t->out, &t->rotated, &t->alone, &t->scratch,
+                              &t->decoded };
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
         rig_buffer_free(buffers[i]);
     }
@@ -507,6 +591,7 @@ int main(int argc, char **argv)
     rotate = rig_load("exl3_rotate.cu", NULL);
     settle = rig_exists("exl3_settle.cu") ? rig_load("exl3_settle.cu", NULL) : (rig_module){ 0 };
     plain_settle = rig_load("settle.cu", NULL);
+    wide = rig_exists("exl3_wide_wg.cu") ? rig_load("exl3_wide_wg.cu", NULL) : (rig_module){ 0 };
     bool figures = argc > 2 && strcmp(argv[2], "few") != 0, single = figures && strcmp(argv[2], "speed") != 0;
     for (uint32_t book = single ? EXL2K_EXL3_MUL1 : 0; book < 3; book++) {
         char name[64];
@@ -551,11 +636,17 @@ int main(int argc, char **argv)
             static const uint32_t widths[] = { 128, 1024, 2176, 4096 };
             check_norm(widths[i], i % 3);
         }
+        if (wide.module) {
+            check_wides();
+        }
         check_random(argc > 2 && strcmp(argv[2], "few") == 0 ? 4 : 22);
         printf("largest errors: %.2e of f32 results, %.2e of halves\n", worst_single, worst_half);
     }
     rig_unload(&rotate);
     rig_unload(&plain_settle);
+    if (wide.module) {
+        rig_unload(&wide);
+    }
     for (uint32_t book = single ? EXL2K_EXL3_MUL1 : 0; book < 3; book++) {
         rig_unload(&gemv[book]);
         rig_unload(&gemm[book]);

@@ -8,9 +8,9 @@
 
 static rig_module gemv[3], gemm[3];
 static rig_module settle, plain_settle; /* the same */
-static rig_module lone[3], crowd[3], crowd16[3], wg[3]; /* not loaded where the GPU has none */
+static rig_module lone[3], crowd[3], crowd16[3], wg[3], wide; /* not loaded where the GPU has none */
 
-typedef enum way { MANY, FEW, CROWD } way; /* which product */
+typedef enum way { MANY, FEW, CROWD, WIDE } way; /* which product */
 
 static uint32_t slab_bytes; /* most shared memory of a product of few rows */
 static bool by_wg; /* products of many rows run by wgmma */
@@ -19,12 +19,50 @@ static bool by_wg; /* products of many rows run by wgmma */
 
 static uint32_t slab_bytes_max(void) { return (uint32_t)rig.shared_optin - EXL2__CUDA_EXL3_STATIC; }
 
+static uint32_t wide_strips; /* most strips of a launch of WIDE */
+
+/* Products whose strips are decoded first, from transformed inputs, into two places by turns. decoded: of them. */
+static void launch_wide(exl2k_exl3_args a, uint64_t decoded)
+{
+    static bool turn;
+    bool pair = a.kind == EXL2K_EXL3_ACT && a.parts == 2, half = a.kind == EXL2K_EXL3_ACT || a.out_half;
+    for (a.first = 0; a.first < a.parts; a.first++) {
+        uint32_t strips = a.part[a.first].out / EXL2K_EXL3_BLOCK;
+        for (uint32_t done = 0; done < strips; done += wide_strips) {
+            exl2k_exl3_args one = a;
+            exl2k_exl3_part *p = &one.part[a.first];
+            uint32_t end = exl2__min32(done + wide_strips, strips), book = p->book;
+            *p = exl2__cuda_exl3_part_range(p, done, end);
+            p->column = a.part[a.first].column;
+            one.out += (uint64_t)done * EXL2K_EXL3_BLOCK * (half ? 2 : 4);
+            one.next_suh += one.next_suh ? (uint64_t)done * EXL2K_EXL3_BLOCK * 2 : 0;
+            one.next_rotated += (uint64_t)done * 2 * EXL2K_EXL3_WG_INPUTS;
+            one.count = 1;
+            one.decoded = decoded + (turn ? exl2__cuda_exl3_decoded_bytes(wide_strips, a.blocks) : 0);
+            turn = !turn;
+            if (pair && a.first == 0) {
+                one.kind = EXL2K_EXL3_STORE;
+                one.out_half = 1;
+                one.scale = 1;
+                one.next_suh = 0;
+            }
+            const char *strips_name = exl2__cuda_kernel_rows[exl2__cuda_exl3_strips_kernel(book)].function;
+            rig_launch(&wg[book], strips_name, end - done,
+                       (uint32_t)exl2__div_up(2 * a.blocks, EXL2K_EXL3_STRIPS_STAGES), EXL2K_EXL3_THREADS,
+                       EXL2K_EXL3_STRIPS_SHARED(p->rate), &one, sizeof one);
+            rig_launch(&wide, "exl2k_exl3_wide", a.rotated_rows / EXL2K_EXL3_TILE_MAX, end - done,
+                       EXL2K_EXL3_WIDE_THREADS, EXL2K_EXL3_WIDE_SHARED, &one, sizeof one);
+        }
+    }
+}
+
 /* FEW, CROWD: a.rows is at most 16, 64; a.splits, partial and tickets are set. zeros: partial of one row. But with FEW,
    rows are transformed first. */
-static void launch_product(exl2k_exl3_args a, way by, uint64_t rotated, uint64_t zeros)
+static void launch_product(exl2k_exl3_args a, way by, uint64_t rotated, uint64_t zeros, uint64_t decoded)
 {
     bool few = by == FEW;
-    uint32_t tile_rows = by == CROWD ? exl2__cuda_exl3_crowd_rows(a.rows) : exl2__cuda_exl3_tile_rows(by_wg, a.rows);
+    uint32_t tile_rows = by == CROWD ? exl2__cuda_exl3_crowd_rows(a.rows)
+                       : by == WIDE ? EXL2K_EXL3_TILE_MAX : exl2__cuda_exl3_tile_rows(by_wg, a.rows);
     a.rotated = rotated;
     a.rotated_rows = (uint32_t)exl2__align_up(a.rows, tile_rows);
     if (!few) {
@@ -32,12 +70,16 @@ static void launch_product(exl2k_exl3_args a, way by, uint64_t rotated, uint64_t
                                      .before = a.before, .rotated_rows = a.rotated_rows, .in = a.in,
                                      .blocks = a.blocks, .x_pitch = a.x_pitch,
                                      .order = by == CROWD ? EXL2K_EXL3_FRAGMENTS
-                                              : by_wg ? EXL2K_EXL3_TILES : EXL2K_EXL3_BY_ROWS };
+                                              : by_wg || by == WIDE ? EXL2K_EXL3_TILES : EXL2K_EXL3_BY_ROWS };
         for (uint32_t i = 0; i < a.parts; i++) {
             r.suh[i] = a.part[i].suh;
         }
         rig_launch(&rotate, "exl2k_exl3_rotate", (uint32_t)exl2__div_up(a.blocks, EXL2K_EXL3_WARPS),
                    a.rotated_rows * a.parts, EXL2K_EXL3_THREADS, 0, &r, sizeof r);
+    }
+    if (by == WIDE) {
+        launch_wide(a, decoded);
+        return;
     }
     bool pair = by == MANY && a.kind == EXL2K_EXL3_ACT && a.parts == 2;
     for (a.first = 0; a.first < a.parts; a.first += a.count) {
@@ -83,7 +125,7 @@ typedef struct bench {
     uint16_t *x;
     double *value; /* [rows, columns] */
     float *before; /* [rows, columns]: what RESIDUAL adds to */
-    rig_buffer x_at, out, partial, alone, tickets, rotated, rows_at; /* alone: partial of one row, zeros */
+    rig_buffer x_at, out, partial, alone, tickets, rotated, decoded, rows_at; /* alone: partial of one row, zeros */
 } bench;
 
 static void bench_open(bench *b, uint32_t in, uint32_t rows)
@@ -118,6 +160,7 @@ static void bench_open(bench *b, uint32_t in, uint32_t rows)
     b->alone = rig_buffer_of(nothing, alone_bytes);
     free(nothing);
     b->rotated = rig_buffer_make((uint64_t)EXL2K_EXL3_PARTS * exl2__align_up(rows, 256) * exl2__align_up(in, 128) * 2);
+    b->decoded = rig_buffer_make(exl2__cuda_exl3_decoded_bytes(2 * 4, (uint32_t)exl2__div_up(in, 128)));
     b->rows_at = rig_buffer_make(16);
     static const uint8_t zeros[4096];
     rig_upload(b->tickets, 0, zeros, sizeof zeros);
@@ -125,7 +168,8 @@ static void bench_open(bench *b, uint32_t in, uint32_t rows)
 
 static void bench_close(bench *b)
 {
-    rig_buffer *buffers[] = { &b->x_at, &b->out, &b->partial, &b->alone, &b->tickets, &b->rotated, &b->rows_at };
+    rig_buffer *buffers[] = { &b->x_at, &b->out, &b->partial, &b->alone, &b->tickets, &b->rotated, &b->decoded,
+                              &b->rows_at };
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
         rig_buffer_free(buffers[i]);
     }
@@ -137,7 +181,7 @@ static void bench_close(bench *b)
     free(b->before);
 }
 
-static const char *const way_names[] = { "many", "few", "crowd" };
+static const char *const way_names[] = { "many", "few", "crowd", "wide" };
 
 typedef struct shot {
     uint32_t kind, first, rows, splits, out_half; /* first: row of the inputs where the launch begins */
@@ -176,8 +220,10 @@ static float *shoot(bench *b, const shot *s, uint32_t *width)
     a.turned = s->turned != 0;
     a.next_suh = s->next_suh;
     a.next_rotated = s->next_rotated;
+    a.next_blocks = (*width + EXL2K_EXL3_BLOCK - 1) / EXL2K_EXL3_BLOCK;
     a.norm = s->norm;
-    launch_product(a, s->by, s->turned ? s->turned : b->rotated.address, b->alone.address);
+    launch_product(a, s->by, s->turned ? s->turned : b->rotated.address, b->alone.address,
+                   b->decoded.address);
     size_t count = (size_t)s->rows * *width;
     float *got = take(count, 4);
     uint16_t *halves = take(count, 2);

@@ -1,5 +1,6 @@
 /* cuda_exl3.c: models of EXL3 on the fake GPU: what they are planned to need and use, parking and loading again,
-   experts, EXL3 beside other kinds, what is rejected, adapters and control vectors.
+   prompts whose strips are decoded once, experts, EXL3 beside other kinds, what is rejected, adapters and control
+   vectors.
    takes: $EXL2_TEST_DATA: fixtures/exl3.
    gives: exit code 0, 1, or 77 without the fixtures. */
 #define _GNU_SOURCE /* mkdtemp */
@@ -50,6 +51,40 @@ static void check_sums(const exl2k_exl3_args *a, uint32_t rows)
     }
 }
 
+static struct wides {
+    uint32_t strips, products, turned, norms, rotates; /* launches; turned: products that transform for down */
+    uint64_t decoded, bytes, before; /* what strips were decoded last, and where those of the product before lay */
+    bool early; /* a launch decoded where strips of the product before lay */
+} wides;
+
+/* Strips of a prompt that are decoded, and the product that reads them. */
+static void check_wide(const char *function, const exl2k_exl3_args *a, const unsigned grid[3])
+{
+    uint64_t bytes = 0, row_bytes = (uint64_t)a->rotated_rows * a->blocks * 256;
+    for (uint32_t i = a->first; i < a->first + a->count; i++) {
+        bytes += (uint64_t)a->part[i].out / 128 * a->blocks * 2 * EXL2K_EXL3_WIDE_STRIP;
+    }
+    CHECK(fake_memory(a->decoded, bytes) != NULL);
+    if (strcmp(function, "exl2k_exl3_wide") != 0) {
+        CHECK_INT(grid[0], bytes / (a->blocks * 2 * EXL2K_EXL3_WIDE_STRIP));
+        CHECK_INT(grid[1], (a->blocks * 2 + EXL2K_EXL3_STRIPS_STAGES - 1) / EXL2K_EXL3_STRIPS_STAGES);
+        wides.early = wides.early || a->decoded == wides.before;
+        wides.strips++;
+        wides.bytes = wides.decoded + wides.bytes == a->decoded ? wides.bytes + bytes : bytes;
+        wides.decoded = a->decoded + bytes - wides.bytes;
+        return;
+    }
+    CHECK(grid[0] == a->rotated_rows / 256 && a->rotated_rows % 256 == 0 && a->rows >= EXL2__CUDA_EXL3_WIDE_ROWS);
+    CHECK(a->decoded == wides.decoded && bytes == wides.bytes); /* these strips were decoded for it */
+    CHECK(fake_memory(a->rotated, a->parts * row_bytes) != NULL);
+    CHECK(a->next_suh == 0 || fake_memory(a->next_rotated, (uint64_t)a->rotated_rows * a->next_blocks * 256) != NULL);
+    CHECK(a->next_suh == 0 || a->next_rotated >= a->rotated + a->parts * row_bytes);
+    wides.turned += a->next_suh != 0;
+    wides.before = a->decoded;
+    wides.bytes = wides.decoded = 0;
+    wides.products++;
+}
+
 static uint32_t adapted; /* rows with adapters, of all launches that compute t or add B t */
 
 /* A launch for adapters: its rows have none, or that of slot 0, which adds rank 2 or nothing to each part. */
@@ -89,6 +124,16 @@ static void run(const char *function, const void *arguments, const unsigned grid
         grouped += !one_by_one;
         check_experts((const exl2k_exl3_expert_args *)arguments, one_by_one, strstr(function, "_wg_") ? 128 : 64, grid);
     }
+    if (strncmp(function, "exl2k_exl3_strips", 17) == 0 || strcmp(function, "exl2k_exl3_wide") == 0) {
+        check_wide(function, arguments, grid);
+    }
+    if (strcmp(function, "exl2k_exl3_norm_rows") == 0) {
+        const exl2k_exl3_settle_args *a = arguments;
+        uint64_t bytes = (uint64_t)a->parts * a->rotated_rows * a->settle.hidden * 2;
+        CHECK(fake_memory(a->rotated, bytes) != NULL && a->rotated_rows >= grid[0]);
+        wides.norms++;
+    }
+    wides.rotates += strcmp(function, "exl2k_exl3_rotate") == 0;
     CHECK(strncmp(function, "exl2k_exl3", 10) != 0 || (grid[0] > 0 && grid[1] > 0));
     if (few || strncmp(function, "exl2k_exl3_g", 12) == 0 || strncmp(function, "exl2k_exl3_w", 12) == 0) {
         const exl2k_exl3_args *a = (const exl2k_exl3_args *)arguments;
@@ -202,6 +247,48 @@ static void test_crowd(const char *name, uint32_t count)
         cuda_expect_history(e, s[i], 2, 12);
     }
     CHECK(crowds >= 9); /* four products of two layers, and the head */
+    exl2_close(e);
+    machine_end();
+}
+
+/* Passes of 1,850 and of 50 rows of a prompt, on Hopper: of the first one strips are decoded once, in two places by
+   turns. plain: norms and up transform what the next product reads, but not attention; otherwise there are sizes with
+   padding. */
+static void test_wide(const char *name, bool plain)
+{
+    static exl2_token ids[1900];
+    exl2_engine_stats stats;
+    exl2_model_info plan;
+    exl2_model model;
+    exl2_session s;
+    machine_make();
+    fake.run = run;
+    fake.devices[0].arch_major = 9;
+    fake.devices[0].arch_minor = 0;
+    fake.devices[0].shared_optin = 232448;
+    wides = (struct wides){ 0 };
+    exl2_engine *e = cuda_open();
+    exl2_model_desc d = desc_of(name, false);
+    d.batch_max = 1;
+    d.prefill_chunk = 1850;
+    d.context_max = 2048;
+    d.cache.tokens = 2048;
+    CHECK_INT(exl2_model_measure(e, &d, &plan), EXL2_OK);
+    CHECK_INT(exl2_model_load(e, &d, &model), EXL2_OK);
+    exl2_stats(e, &stats);
+    CHECK_INT(plan.device_bytes, stats.device_bytes);
+    for (uint32_t i = 0; i < EXL2__COUNT(ids); i++) {
+        ids[i] = (exl2_token)(3 + i % 200);
+    }
+    CHECK_INT(exl2_session_open(e, model, &s), EXL2_OK);
+    exl2_job_desc job = cuda_job(s, ids, EXL2__COUNT(ids), 2, &cuda_said[0]);
+    CHECK_INT(exl2_job_start(e, &job, NULL), EXL2_OK);
+    cuda_step_all(e, false, 0);
+    CHECK_INT(cuda_said[0].count, 2);
+    printf("%s: %u launches decode strips, %u products, %u transform, %u norms, %u rotates\n", name, wides.strips,
+           wides.products, wides.turned, wides.norms, wides.rotates);
+    CHECK(wides.products >= 2 * 5 && wides.strips >= wides.products && !wides.early);
+    CHECK(plain ? wides.turned == 2 && wides.norms == 2 * 4 : wides.turned + wides.norms == 0);
     exl2_close(e);
     machine_end();
 }
@@ -353,6 +440,9 @@ int main(void)
     test_crowd("exl3-qwen3", 40);
     test_crowd("exl3-mixtral", 17);
     test_crowd("exl3-llama", 64);
+    test_wide("exl3-llama", true);
+    test_wide("exl3-qwen3", true);
+    test_wide("exl3-qwen2-padded", false);
     test_mixed("teettet", "ettette", false, 7); /* EXL3 beside EXL2 */
     test_mixed("tdetbte", "eeetmde", false, 6); /* and dense matrices */
     test_mixed("eeetttttttmmmmmm", "tttttttmmmtttmmm", true, 3);

@@ -101,7 +101,7 @@ EXL2__PRIVATE uint64_t exl2__cuda_buffer_bytes(const exl2__device *device, const
 {
     exl2__cuda_buffers b;
     exl2__cuda_arena dry = { 0 };
-    exl2__cuda_buffers_layout(&b, plan, exl2__cuda_of(device)->gpu->sm_count, &dry);
+    exl2__cuda_buffers_layout(&b, plan, exl2__cuda_of(device)->gpu, &dry);
     return dry.used - exl2__cuda_cache_bytes(plan);
 }
 
@@ -137,7 +137,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_check_cap(exl2__cuda_model *m, uint64_t wei
     if (!m->plan) {
         return EXL2_OK;
     }
-    exl2__cuda_buffers_layout(&b, m->plan, m->gpu->sm_count, &dry);
+    exl2__cuda_buffers_layout(&b, m->plan, m->gpu, &dry);
     uint64_t room = exl2__cuda_device_room(m->gpu), pages = exl2__cuda_cache_bytes(m->plan);
     if (weight_bytes + dry.used <= room) {
         return EXL2_OK;

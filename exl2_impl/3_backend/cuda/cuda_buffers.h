@@ -86,6 +86,7 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint64_t gemm_partial, gemm_tickets; /* exl2k_gemm_args; gemm_partial begins at logits */
     uint64_t exl3_partial, exl3_tickets, exl3_rotated; /* exl2k_exl3_args; exl3_partial begins at logits */
     uint64_t exl3_alone; /* exl3_partial of one row */
+    uint64_t exl3_decoded, exl3_decoded_bytes; /* exl2k_exl3_args.decoded, twice so many bytes; 0: none */
     uint64_t head_x;     /* fp16 [L, x_pitch] */
     uint64_t head_sums[2]; /* f32 [L, EXL2K_SLOTS_MAX]: for the current norm, for the previous one */
     uint64_t lora_tables, lora_t, lora_turn; /* exl2k_lora_gemv_args; 0: the model has no adapters */
@@ -416,8 +417,8 @@ EXL2__PRIVATE uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
 }
 
 /* Buffers that are never in use at the same time share memory: logits and what sampling derives from them, partial sums
-   of GEMM, partial results of attention. sms: multiprocessors of the device. */
-EXL2__PRIVATE void exl2__cuda_buffers_scratch(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms,
+   of GEMM, partial results of attention. */
+EXL2__PRIVATE void exl2__cuda_buffers_scratch(exl2__cuda_buffers *b, const exl2__plan *p, const exl2__cuda_device *gpu,
                                               exl2__cuda_arena *a)
 {
     const exl2__shape *s = &p->shape;
@@ -430,13 +431,16 @@ EXL2__PRIVATE void exl2__cuda_buffers_scratch(exl2__cuda_buffers *b, const exl2_
     b->keys = exl2__cuda_arena_take(a, rows * 2 * blocks * sizeof(uint32_t));
     b->key_sums = exl2__cuda_arena_take(a, rows * blocks * sizeof(uint64_t));
     b->partial = b->gemm_partial = b->exl3_partial = b->logits;
-    others = exl2__max64(others, exl2__cuda_gemm_partial_max(sms));
+    others = exl2__max64(others, exl2__cuda_gemm_partial_max(gpu->sm_count));
 #if EXL2__EXL3
-    others = exl2__max64(others, exl2__cuda_exl3_partial_max(s, exl2__cuda_sampled_rows(p), sms));
+    others = exl2__max64(others, exl2__cuda_exl3_partial_max(s, exl2__cuda_sampled_rows(p), gpu->sm_count));
 #endif
     exl2__cuda_arena_take(a, others - exl2__min64(others, a->used - begin));
+    b->exl3_decoded_bytes = 0;
 #if EXL2__EXL3
-    b->exl3_rotated = exl2__cuda_arena_take(a, exl2__cuda_exl3_rotated_max(s, p->rows_max));
+    b->exl3_decoded_bytes = exl2__cuda_exl3_decoded_max(s, gpu, p->rows_max);
+    b->exl3_decoded = b->exl3_decoded_bytes ? exl2__cuda_arena_take(a, 2 * b->exl3_decoded_bytes) : 0;
+    b->exl3_rotated = exl2__cuda_arena_take(a, exl2__cuda_exl3_rotated_max(s, p->rows_max, b->exl3_decoded_bytes > 0));
 #endif
 }
 
@@ -539,7 +543,7 @@ EXL2__PRIVATE void exl2__cuda_buffers_zeroed(exl2__cuda_buffers *b, const exl2__
     b->zeroed_bytes = a->used - used;
 }
 
-EXL2__PRIVATE void exl2__cuda_buffers_layout(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms,
+EXL2__PRIVATE void exl2__cuda_buffers_layout(exl2__cuda_buffers *b, const exl2__plan *p, const exl2__cuda_device *gpu,
                                              exl2__cuda_arena *a)
 {
     const exl2__shape *s = &p->shape;
@@ -576,8 +580,8 @@ EXL2__PRIVATE void exl2__cuda_buffers_layout(exl2__cuda_buffers *b, const exl2__
     bool spans = exl2__plan_span(p) < s->layers;
     b->kept = spans ? exl2__cuda_arena_take(a, EXL2__STEP_GROUPS * b->data_bytes) : 0;
     exl2__cuda_buffers_routed(b, p, a);
-    exl2__cuda_buffers_scratch(b, p, sms, a);
-    exl2__cuda_buffers_zeroed(b, p, sms, a);
+    exl2__cuda_buffers_scratch(b, p, gpu, a);
+    exl2__cuda_buffers_zeroed(b, p, gpu->sm_count, a);
 #ifndef EXL2_NO_VISION
     memset(&b->tower, 0, sizeof b->tower);
     if (p->tower) {

@@ -50,6 +50,10 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_rotate(exl2__cuda_model *m, exl2k_exl3
     if (order == EXL2K_EXL3_TILES && e->x == m->b.x && e->part[0].suh == m->pass.turned_x) {
         return EXL2_OK; /* settle has done it */
     }
+    if (order == EXL2K_EXL3_TILES && e->x == m->b.h && e->part[0].suh == m->pass.turned_h) {
+        e->rotated = exl2__cuda_turned_rows_h(m, e->rotated_rows); /* up has done it */
+        return EXL2_OK;
+    }
     m->pass.turned_x = 0;
     exl2k_exl3_rotate_args r = { .x = e->x, .rotated = e->rotated, .rows = e->rows, .rotated_rows = e->rotated_rows,
                                  .in = e->in, .blocks = e->blocks, .x_pitch = e->x_pitch, .order = order,
@@ -62,12 +66,89 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_rotate(exl2__cuda_model *m, exl2k_exl3
     return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_exl3_rotate, grid, &r);
 }
 
+/* One launch of exl2k_exl3_wide, for e.count parts from e.first on, before which their strips are decoded. */
+EXL2__PRIVATE exl2_result exl2__cuda_exl3_wide_some(exl2__cuda_model *m, exl2k_exl3_args e)
+{
+    uint32_t end = e.first + e.count, strips = exl2__cuda_exl3_strips(e.part, e.first, e.count);
+    e.decoded = m->b.exl3_decoded + (m->decoded_turn ? m->b.exl3_decoded_bytes : 0);
+    m->decoded_turn = !m->decoded_turn;
+    exl2k_exl3_args some = e;
+    for (; some.first < end; some.first += some.count) {
+        some.count = exl2__cuda_exl3_run(e.part, some.first, end);
+        uint32_t own = exl2__cuda_exl3_strips(e.part, some.first, some.count);
+        exl2__cuda_grid grid = { .x = own, .y = (uint32_t)exl2__div_up(2 * e.blocks, EXL2K_EXL3_STRIPS_STAGES),
+                                 .threads = EXL2K_EXL3_THREADS,
+                                 .shared_bytes = EXL2K_EXL3_STRIPS_SHARED(exl2__cuda_exl3_rate(&some)) };
+        EXL2__TRY(exl2__cuda_chain(m, exl2__cuda_exl3_strips_kernel(e.part[some.first].book), grid, &some));
+        some.decoded += exl2__cuda_exl3_decoded_bytes(own, e.blocks);
+    }
+    exl2__cuda_grid grid = { .x = e.rotated_rows / EXL2K_EXL3_TILE_MAX, .y = strips,
+                             .threads = EXL2K_EXL3_WIDE_THREADS, .shared_bytes = EXL2K_EXL3_WIDE_SHARED };
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_exl3_wide, grid, &e);
+}
+
+/* Many rows, whose inputs are transformed: strips are decoded once for all of them. */
+EXL2__PRIVATE exl2_result exl2__cuda_exl3_wide(exl2__cuda_model *m, exl2k_exl3_args e)
+{
+    bool pair = e.kind == EXL2K_EXL3_ACT && e.parts == 2, half = e.kind == EXL2K_EXL3_ACT || e.out_half;
+    uint32_t tiles = e.rotated_rows / EXL2K_EXL3_TILE_MAX, all = exl2__cuda_exl3_strips(e.part, 0, e.parts);
+    bool whole = !pair && exl2__cuda_exl3_decoded_bytes(all, e.blocks) <= m->b.exl3_decoded_bytes;
+    for (e.first = 0; e.first < e.parts; e.first += e.count) {
+        exl2k_exl3_args some = e;
+        some.count = e.count = whole ? e.parts : 1;
+        if (pair && e.first == 0) { /* gate: up's launch reads it */
+            some.kind = EXL2K_EXL3_STORE;
+            some.out_half = 1;
+            some.next_suh = 0;
+        }
+        exl2k_exl3_part *p = &some.part[e.first];
+        uint32_t strips = exl2__cuda_exl3_strips(e.part, e.first, e.count);
+        uint32_t each = whole ? strips : exl2__cuda_exl3_wide_strips(strips, e.blocks, tiles, m->b.exl3_decoded_bytes,
+                                                                     m->gpu->sm_count);
+        for (uint32_t done = 0; done < strips; done += each) {
+            if (!whole) {
+                *p = exl2__cuda_exl3_part_range(&e.part[e.first], done, exl2__min32(done + each, strips));
+                p->column = e.part[e.first].column;
+                some.out = e.out + (uint64_t)done * EXL2K_EXL3_BLOCK * (half ? 2 : 4);
+                some.next_suh = some.next_suh ? e.next_suh + (uint64_t)done * EXL2K_EXL3_BLOCK * 2 : 0;
+                some.next_rotated = e.next_rotated + (uint64_t)done * 2 * EXL2K_EXL3_WG_INPUTS;
+            }
+            EXL2__TRY(exl2__cuda_exl3_wide_some(m, some));
+        }
+    }
+    return EXL2_OK;
+}
+
+/* Many rows: has the results of ACT transformed for down, if nothing else reads them and all strips are plain ones
+   (exl2k_exl3_wg_plain). */
+EXL2__PRIVATE void exl2__cuda_exl3_turn_rows(exl2__cuda_model *m, exl2__operand of, exl2k_exl3_args *e)
+{
+    const exl2__matrix *down = of.layer->matrix[EXL2__ROLE_ROUTER] ? NULL : of.layer->matrix[EXL2__ROLE_DOWN];
+    const exl2__cuda_exl3 *reader = down ? &exl2__cuda_matrix_of(down)->exl3 : NULL;
+    bool plain = e->kind == EXL2K_EXL3_ACT && e->parts == 2 && e->act == EXL2K_ACT_SILU && e->out == m->b.h
+              && e->part[0].columns % EXL2K_EXL3_BLOCK == 0 && e->part[0].column == 0 && e->part[1].column == 0;
+    m->pass.turned_h = 0;
+    if (!plain || !reader || reader->parts != 1 || reader->blocks * EXL2K_EXL3_BLOCK != e->part[0].columns
+        || m->pass.adapted || exl2__columns_are_cut(&m->columns) || m->plan->host_mlps > 0) {
+        return;
+    }
+    m->pass.turned_h = e->next_suh = reader->part[0].suh;
+    e->next_rotated = exl2__cuda_turned_rows_h(m, e->rotated_rows);
+    e->next_blocks = reader->blocks;
+}
+
 /* Many rows of a layer's matrix. */
-EXL2__PRIVATE exl2_result exl2__cuda_exl3_many(exl2__cuda_model *m, exl2k_exl3_args e)
+EXL2__PRIVATE exl2_result exl2__cuda_exl3_many(exl2__cuda_model *m, exl2__operand of, exl2k_exl3_args e)
 {
     uint32_t tile_rows = exl2__cuda_exl3_tile_rows(exl2__cuda_exl3_by_wg(m->gpu), e.rows);
     EXL2__TRY(exl2__cuda_exl3_rotate(m, &e, tile_rows >= 128 ? EXL2K_EXL3_TILES : EXL2K_EXL3_BY_ROWS, tile_rows));
-    return exl2__cuda_exl3_launch(m, e, tile_rows);
+    if (!exl2__cuda_exl3_by_wide(m->gpu, &e, m->b.exl3_decoded_bytes)) {
+        return exl2__cuda_exl3_launch(m, e, tile_rows);
+    }
+    if (e.kind == EXL2K_EXL3_ACT) {
+        exl2__cuda_exl3_turn_rows(m, of, &e);
+    }
+    return exl2__cuda_exl3_wide(m, e);
 }
 
 /* The launches of a product of exl3_crowd.cuh, of 2 to 64 rows: one for parts of one codebook. */
@@ -168,7 +249,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_exl3_product(exl2__cuda_model *m, exl2__ope
     bool crowd = m->pass.by_gemm && !m->pass.prompts && exl2__cuda_exl3_by_wg(m->gpu);
     if (of.layer && m->pass.by_gemm && !crowd) {
         e.rows = rows;
-        return exl2__cuda_exl3_many(m, e);
+        return exl2__cuda_exl3_many(m, of, e);
     }
     if (crowd && of.layer) {
         e.splits = w->exl3.crowd_splits;

@@ -7,7 +7,9 @@
           exl2__cuda_exl3_slabs, exl2__cuda_exl3_gemv, exl2__cuda_exl3_one, exl2__cuda_exl3_one_slabs,
           exl2__cuda_exl3_by_crowd, exl2__cuda_exl3_crowd_rows, exl2__cuda_exl3_crowd_kernel, exl2__cuda_exl3_tile_rows,
           exl2__cuda_exl3_outputs, exl2__cuda_exl3_gemm, exl2__cuda_exl3_gemm_threads, exl2__cuda_exl3_gemm_shared,
-          exl2__cuda_exl3_run, exl2__cuda_exl3_range. */
+          exl2__cuda_exl3_decoded_max, exl2__cuda_exl3_by_wide, exl2__cuda_exl3_wide_strips,
+          exl2__cuda_exl3_strips_kernel, exl2__cuda_exl3_run, exl2__cuda_exl3_part_range,
+          exl2__cuda_exl3_range. */
 #ifndef EXL2__CUDA_EXL3_PLAN_H
 #define EXL2__CUDA_EXL3_PLAN_H
 
@@ -23,6 +25,8 @@
 /* Blocks of all strips from which 2 to 8, and 9 to 16 rows gain by a kernel that transforms their inputs (H200). */
 #define EXL2__CUDA_EXL3_CROWD8_BLOCKS 5000u
 #define EXL2__CUDA_EXL3_CROWD16_BLOCKS 1200u
+#define EXL2__CUDA_EXL3_WIDE_ROWS 1792u /* from so many rows on, strips are decoded once for all rows (H200) */
+#define EXL2__CUDA_EXL3_DECODED (72ull << 20) /* most bytes of decoded strips, unless one is more */
 
 /* A matrix of EXL3, or an embedding. */
 typedef struct exl2__cuda_exl3 {
@@ -173,14 +177,32 @@ EXL2__PRIVATE uint64_t exl2__cuda_exl3_tickets_max(const exl2__shape *s)
 }
 
 /* Bytes of transformed inputs of `rows` rows; or of inputs in the order of a matrix beside EXL3, in rows as they were
-   before (exl2__cuda_pitch). */
-EXL2__PRIVATE uint64_t exl2__cuda_exl3_rotated_max(const exl2__shape *s, uint64_t rows)
+   before (exl2__cuda_pitch). wide: those of up and of down may be there together. */
+EXL2__PRIVATE uint64_t exl2__cuda_exl3_rotated_max(const exl2__shape *s, uint64_t rows, bool wide)
 {
     uint64_t blocks = 3 * (uint64_t)exl2__cuda_exl3_blocks(s->hidden);
     blocks = exl2__max64(blocks, exl2__cuda_exl3_blocks(exl2__shape_attended(s)));
-    blocks = exl2__max64(blocks, exl2__cuda_exl3_blocks(s->inter));
+    uint64_t inter = exl2__cuda_exl3_blocks(s->inter);
+    blocks = exl2__max64(blocks, inter + (wide ? 2 * (uint64_t)exl2__cuda_exl3_blocks(s->hidden) : 0));
     blocks += s->mixes_exl3 ? 1 : 0;
     return s->exl3 ? exl2__align_up(rows, EXL2K_EXL3_TILE_MAX) * blocks * EXL2K_EXL3_BLOCK * sizeof(uint16_t) : 0;
+}
+
+/* Bytes of `strips` strips when they are decoded. */
+static inline uint64_t exl2__cuda_exl3_decoded_bytes(uint32_t strips, uint32_t blocks)
+{
+    return (uint64_t)strips * blocks * (2 * EXL2K_EXL3_WIDE_STRIP);
+}
+
+/* Bytes of decoded strips of a matrix, for passes of up to `rows` rows. */
+EXL2__PRIVATE uint64_t exl2__cuda_exl3_decoded_max(const exl2__shape *s, const exl2__cuda_device *gpu, uint32_t rows)
+{
+    uint32_t blocks = exl2__cuda_exl3_blocks(exl2__max64(exl2__max64(s->hidden, s->inter), exl2__shape_attended(s)));
+    if (!s->exl3 || !exl2__cuda_exl3_by_wg(gpu) || rows < EXL2__CUDA_EXL3_WIDE_ROWS) {
+        return 0;
+    }
+    uint64_t all = exl2__cuda_exl3_decoded_bytes(exl2__cuda_exl3_widest(s), blocks);
+    return exl2__max64(exl2__min64(all, EXL2__CUDA_EXL3_DECODED), exl2__cuda_exl3_decoded_bytes(1, blocks));
 }
 
 /* ---- launches ---- */
@@ -325,6 +347,32 @@ static inline uint32_t exl2__cuda_exl3_gemm_shared(uint32_t tile_rows, uint32_t 
     return tile_rows < 128 ? EXL2K_EXL3_GEMM_SHARED : EXL2K_EXL3_WG_SHARED(tile_rows, outputs);
 }
 
+/* Whether the strips of a product of many rows are decoded once for all of them, where `bytes` are for decoded ones. */
+static inline bool exl2__cuda_exl3_by_wide(const exl2__cuda_device *gpu, const exl2k_exl3_args *a, uint64_t bytes)
+{
+    return a->rows >= EXL2__CUDA_EXL3_WIDE_ROWS && exl2__cuda_exl3_decoded_bytes(1, a->blocks) <= bytes
+        && exl2__cuda_exl3_by_wg(gpu);
+}
+
+/* Of `strips` strips, those of one launch: all that `bytes` hold when they are decoded, or as many as `sms` SMs have in
+   whole rounds. tiles: of 256 rows. */
+static inline uint32_t exl2__cuda_exl3_wide_strips(uint32_t strips, uint32_t blocks, uint32_t tiles, uint64_t bytes,
+                                                   uint32_t sms)
+{
+    uint32_t most = (uint32_t)(bytes / exl2__cuda_exl3_decoded_bytes(1, blocks)), rounds = most * tiles / sms;
+    uint32_t some = rounds ? rounds * sms / tiles : most;
+    return strips <= most ? strips : some;
+}
+
+/* The kernel that decodes strips. */
+static inline exl2__cuda_kernel exl2__cuda_exl3_strips_kernel(uint32_t book)
+{
+    static const exl2__cuda_kernel kernels[] = { EXL2__KERNEL_exl2k_exl3_strips_3inst,
+                                                 EXL2__KERNEL_exl2k_exl3_strips_mcg,
+                                                 EXL2__KERNEL_exl2k_exl3_strips_mul1 };
+    return kernels[book];
+}
+
 /* Parts that one launch computes, from `first` on: those that have one codebook. */
 static inline uint32_t exl2__cuda_exl3_run(const exl2k_exl3_part *parts, uint32_t first, uint32_t count)
 {
@@ -335,17 +383,24 @@ static inline uint32_t exl2__cuda_exl3_run(const exl2k_exl3_part *parts, uint32_
     return end - first;
 }
 
-/* Strips [first, end) of a matrix of one part, as a matrix. Their results keep their places. */
+/* Strips [first, end) of a part, as a part. Their results keep their places. */
+EXL2__PRIVATE exl2k_exl3_part exl2__cuda_exl3_part_range(const exl2k_exl3_part *whole, uint32_t first, uint32_t end)
+{
+    exl2k_exl3_part p = *whole;
+    p.trellis += (uint64_t)first * (EXL2K_EXL3_BLOCK / EXL2K_EXL3_TILE) * 16 * p.rate;
+    p.svh += (uint64_t)first * EXL2K_EXL3_BLOCK * sizeof(uint16_t);
+    p.bias += p.bias ? (uint64_t)first * EXL2K_EXL3_BLOCK * sizeof(float) : 0;
+    p.column += first * EXL2K_EXL3_BLOCK;
+    p.columns = exl2__min32(p.columns, end * EXL2K_EXL3_BLOCK) - first * EXL2K_EXL3_BLOCK;
+    p.out = (end - first) * EXL2K_EXL3_BLOCK;
+    return p;
+}
+
+/* The same of a matrix of one part. */
 EXL2__PRIVATE exl2__cuda_exl3 exl2__cuda_exl3_range(const exl2__cuda_exl3 *whole, uint32_t first, uint32_t end)
 {
     exl2__cuda_exl3 some = *whole;
-    exl2k_exl3_part *p = &some.part[0];
-    p->trellis += (uint64_t)first * (EXL2K_EXL3_BLOCK / EXL2K_EXL3_TILE) * 16 * p->rate;
-    p->svh += (uint64_t)first * EXL2K_EXL3_BLOCK * sizeof(uint16_t);
-    p->bias += p->bias ? (uint64_t)first * EXL2K_EXL3_BLOCK * sizeof(float) : 0;
-    p->column += first * EXL2K_EXL3_BLOCK;
-    p->columns = exl2__min32(p->columns, end * EXL2K_EXL3_BLOCK) - first * EXL2K_EXL3_BLOCK;
-    p->out = (end - first) * EXL2K_EXL3_BLOCK;
+    some.part[0] = exl2__cuda_exl3_part_range(&whole->part[0], first, end);
     return some;
 }
 

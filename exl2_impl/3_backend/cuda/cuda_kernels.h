@@ -101,6 +101,7 @@ static inline bool exl2__cuda_module_exl3(const exl2__cuda_needs *n, const char 
     bool wg = strstr(module, "_wg_") != NULL, gemm = strstr(module, "_gemm_") != NULL;
     bool wanted = n->exl3 && (strcmp(module, "exl3_rotate.cu") == 0 || strcmp(module, "exl3_embed.cu") == 0
                               || strcmp(module, "exl3_settle.cu") == 0);
+    wanted = wanted || (n->exl3 && n->exl3_wg && strcmp(module, "exl3_wide_wg.cu") == 0);
     bool expert = strncmp(module, "exl3_expert", 11) == 0;
     bool crowd = strstr(module, "_crowd_") != NULL; /* of more than 16 rows */
     if ((n->exl3_wg ? gemm : wg) || (expert && !n->experts) || (crowd && !n->crowd)) {

@@ -190,6 +190,7 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     const exl2__plan *plan;
     const exl2__step *step;
     exl2__cuda_pass pass;
+    bool decoded_turn; /* which half of b.exl3_decoded is next */
     const exl2__step *fence_steps[EXL2K_RESULT_SETS]; /* whose results a fence has, at the index of its event */
 #ifndef EXL2_NO_VISION
     exl2__cuda_tower tower;

@@ -168,9 +168,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const 
     void *results;
     EXL2__TRY(exl2__cuda_device_check(gpu, gpu->driver.stream_wait(gpu->stream), "packing weights"));
     exl2__cuda_making_close(m);
-    exl2__cuda_buffers_layout(&m->b, p, gpu->sm_count, &dry);
+    exl2__cuda_buffers_layout(&m->b, p, gpu, &dry);
     EXL2__TRY(exl2__cuda_arena_open(gpu, &m->pass_memory, dry.used, EXL2_MEM_KV));
-    exl2__cuda_buffers_layout(&m->b, p, gpu->sm_count, &m->pass_memory);
+    exl2__cuda_buffers_layout(&m->b, p, gpu, &m->pass_memory);
     if (m->b.data_bytes > m->ring.slot_bytes) {
         exl2__cuda_ring_close(gpu, &m->ring);
         EXL2__TRY(exl2__cuda_ring_open(gpu, &m->ring, exl2__cuda_slot_count(p), m->b.data_bytes, gpu->stream));

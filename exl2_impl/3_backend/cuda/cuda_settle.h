@@ -132,6 +132,13 @@ static inline uint64_t exl2__cuda_turned_h(const exl2__cuda_model *m)
     return m->b.exl3_rotated + EXL2K_EXL3_PARTS * blocks * EXL2K_EXL3_BLOCK * sizeof(uint16_t);
 }
 
+/* Where transformed rows of h lie, for `rows` rows of tiles: behind those that gate and up read. */
+static inline uint64_t exl2__cuda_turned_rows_h(const exl2__cuda_model *m, uint32_t rows)
+{
+    uint64_t blocks = exl2__div_up(m->plan->shape.hidden, EXL2K_EXL3_BLOCK);
+    return m->b.exl3_rotated + 2 * blocks * EXL2K_EXL3_BLOCK * sizeof(uint16_t) * rows;
+}
+
 #if EXL2__EXL3
 /* Launches `a` for one row, or for rows of a prompt, which are transformed for an EXL3 matrix, too. rotated_rows: of a
    prompt; 0: one row. */
