@@ -461,18 +461,18 @@ EXL2K_FN void exl2k_wg_multiply(const exl2k_gemm_args &a, const LORAS &l, const 
             if (a.kind != EXL2K_GEMM_ACT) { /* stored as they are added up: that leaves registers for loads */
                 /* Few registers are left. */
                 constexpr bool few = EXL2K_AFFINE || EXL2K_ANY || ROLES || exl2k_wg_adapts<LORAS>();
-                constexpr u32 batch = N == 64 && few ? 2 : 4, blocks = exl2k_wg_some<N>();
+                constexpr u32 batch = N == 64 && few ? 2 : 4, blocks = exl2k_wg_some<N>() * (N >= 128 && !few ? 2 : 1);
 #pragma unroll 1
                 for (u32 b = 0; b < N / 8; b += blocks) {
                     f32 some[4 * blocks];
-                    exl2k_wg_join<N, batch>(some, a, work, b);
+                    exl2k_wg_join<N, blocks, batch>(some, a, work, b);
                     exl2k_wg_store<4 * blocks>(some, a, p, b * 8);
                 }
                 continue;
             }
 #pragma unroll
             for (u32 b = 0; b < N / 8; b += exl2k_wg_some<N>()) {
-                exl2k_wg_join<N, 1>(d + 4 * b, a, work, b);
+                exl2k_wg_join<N, exl2k_wg_some<N>(), 1>(d + 4 * b, a, work, b);
             }
         }
         if (a.kind == EXL2K_GEMM_ACT) {

@@ -47,11 +47,10 @@ EXL2K_FN bool exl2k_wg_split_ends(const f32 *d, const exl2k_gemm_args &a, const 
 /* Blocks of eight rows whose sums are added up at a time. */
 template <u32 N> EXL2K_FN constexpr u32 exl2k_wg_some(void) { return N < 32 ? N / 8 : 4; }
 
-/* Adds up the sums of a thread over all splits, in their order: of exl2k_wg_some blocks from b on. BATCH: splits whose
-   sums are loaded at a time. */
-template <u32 N, u32 BATCH> EXL2K_FN void exl2k_wg_join(f32 *d, const exl2k_gemm_args &a, u32 work, u32 b)
+/* Adds up the sums of a thread over all splits, in their order: of `some` blocks from b on. BATCH: splits whose sums
+   are loaded at a time. */
+template <u32 N, u32 some, u32 BATCH> EXL2K_FN void exl2k_wg_join(f32 *d, const exl2k_gemm_args &a, u32 work, u32 b)
 {
-    constexpr u32 some = exl2k_wg_some<N>();
     u64 from = a.partial + (u64)(work / a.splits * a.splits) * (N * 512) + threadIdx.x * 16 + b * 4096;
 #pragma unroll
     for (u32 i = 0; i < 4 * some; i++) {
