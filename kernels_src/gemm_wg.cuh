@@ -77,10 +77,12 @@ EXL2K_FN void exl2k_wg_copy_inputs(const exl2k_gemm_args &a, const LORAS &l, con
 {
     u32 count = 0, copies = !exl2k_wg_adapts<LORAS>() || threadIdx.x % EXL2K_WARP == 0;
 #pragma unroll 1
-    for (u32 work = blockIdx.x; work < exl2k_wg_works(a); work += gridDim.x) {
-        exl2k_wg_job p = exl2k_wg_job_of<N>(a, work, 0);
+    for (u32 i = exl2k_wg_item_first<N>(); exl2k_wg_item_of<N>(a, i).work < exl2k_wg_works(a);
+         i += exl2k_wg_item_step<N>()) {
+        exl2k_wg_item item = exl2k_wg_item_of<N>(a, i);
+        exl2k_wg_job p = exl2k_wg_job_of<N>(a, item, 0);
         auto use = exl2k_wg_lora_first<N>(a, l, p);
-        if (exl2k_wg_adapts<LORAS>() && work == blockIdx.x) {
+        if (exl2k_wg_adapts<LORAS>() && i == exl2k_wg_item_first<N>()) {
             exl2k_dependency_wait(); /* sets and tables are older than the kernel before */
         }
         u32 bytes = exl2k_min(N, a.x_pitch - p.row) * 64;
@@ -98,7 +100,7 @@ EXL2K_FN void exl2k_wg_copy_inputs(const exl2k_gemm_args &a, const LORAS &l, con
         }
         if (exl2k_wg_adapts<LORAS>()) {
             count += copies ? 0 : (p.end - p.low + 1) / 2;
-            if (exl2k_wg_is_last(a, work)) {
+            if (exl2k_wg_is_last(a, item.work)) {
                 exl2k_wg_copy_t<N>(a, l, s, p, use, count);
             }
         }
@@ -111,8 +113,10 @@ EXL2K_FN void exl2k_wg_copy_weights(const exl2k_gemm_args &a, const LORAS &l, co
 {
     u32 lane = threadIdx.x % EXL2K_WARP, count = 0;
 #pragma unroll 1
-    for (u32 work = blockIdx.x; work < exl2k_wg_works(a); work += gridDim.x) {
-        exl2k_wg_job p = exl2k_wg_job_of<N>(a, work, group);
+    for (u32 i = exl2k_wg_item_first<N>(); exl2k_wg_item_of<N>(a, i).work < exl2k_wg_works(a);
+         i += exl2k_wg_item_step<N>()) {
+        exl2k_wg_item item = exl2k_wg_item_of<N>(a, i);
+        exl2k_wg_job p = exl2k_wg_job_of<N>(a, item, group);
         const exl2k_part &q = a.matrix.part[p.part];
         auto use = exl2k_wg_lora_first<N>(a, l, p);
         /* strips beyond the last repeat the last, and are never stored */
@@ -144,7 +148,7 @@ EXL2K_FN void exl2k_wg_copy_weights(const exl2k_gemm_args &a, const LORAS &l, co
                 }
             }
         }
-        if (exl2k_wg_adapts<LORAS>() && exl2k_wg_is_last(a, work)) {
+        if (exl2k_wg_adapts<LORAS>() && exl2k_wg_is_last(a, item.work)) {
             exl2k_wg_copy_b<N>(a, l, s, p, use, count);
         }
     }
@@ -405,15 +409,11 @@ template <u32 N> EXL2K_FN void exl2k_wg_sum_ends(f32 *d, exl2k_wg_cursor &c, con
     }
 }
 
-/* d = W x over the records that begin in the tile's halves. */
+/* d += W x over the records that begin in the tile's halves. */
 template <u32 N>
 EXL2K_FN void exl2k_wg_sum(f32 *d, exl2k_wg_cursor &c, const exl2k_wg_shared &s, const exl2k_wg_job &p)
 {
     u32 end = c.halves + p.end - p.low;
-#pragma unroll
-    for (u32 i = 0; i < N / 2; i++) {
-        d[i] = 0.0f;
-    }
     exl2k_wg_open<N>(c, s, p, p.low);
     bool more = true;
 #pragma unroll 1
@@ -442,18 +442,33 @@ EXL2K_FN void exl2k_wg_multiply(const exl2k_gemm_args &a, const LORAS &l, const 
 {
     exl2k_wg_cursor c = { 0 };
 #pragma unroll 1
-    for (u32 work = blockIdx.x; work < exl2k_wg_works(a); work += gridDim.x) {
+    for (u32 i = exl2k_wg_item_first<N>(); exl2k_wg_item_of<N>(a, i).work < exl2k_wg_works(a);
+         i += exl2k_wg_item_step<N>()) {
         f32 d[N / 2];
+        exl2k_wg_item item = exl2k_wg_item_of<N>(a, i);
         if constexpr (ROLES) {
-            exl2k_role_sum<N>(d, c, s, exl2k_wg_job_of<N>(a, work, group), group);
+            exl2k_role_sum<N>(d, c, s, exl2k_wg_job_of<N>(a, item, group), group);
         } else {
-            exl2k_wg_sum<N>(d, c, s, exl2k_wg_job_of<N>(a, work, group));
+#pragma unroll
+            for (u32 k = 0; k < N / 2; k++) {
+                d[k] = 0.0f;
+            }
+            if (N >= 128 && item.part == EXL2K_WG_SECOND) {
+                exl2k_wg_continue<N>(d, a, item.work);
+            }
+            exl2k_wg_sum<N>(d, c, s, exl2k_wg_job_of<N>(a, item, group));
         }
-        asm volatile("" : "+r"(work)); /* the tile is computed again, as the sums need the registers */
+        asm volatile("" : "+r"(i)); /* the tile is computed again, as the sums need the registers */
+        item = exl2k_wg_item_of<N>(a, i);
+        u32 work = item.work;
+        if (N >= 128 && !ROLES && item.part == EXL2K_WG_FIRST) {
+            exl2k_wg_hand_over<N>(d, a, work);
+            continue;
+        }
         if (exl2k_wg_adapts<LORAS>() && exl2k_wg_is_last(a, work)) {
             exl2k_wg_add_loras<N>(d, c, l, s, a.kind == EXL2K_GEMM_ACT);
         }
-        exl2k_wg_job p = exl2k_wg_job_of<N>(a, work, group);
+        exl2k_wg_job p = exl2k_wg_job_of<N>(a, item, group);
         if (a.splits > 1) {
             if (!exl2k_wg_split_ends<N>(d, a, s, work)) {
                 continue;

@@ -13,9 +13,14 @@
            ceil(strips / 4).
    GRID    EXL2K_WG_THREADS per CTA, of which two run on an SM if tiles have up to 64 rows. CTA i computes tiles i,
            i + grid size, and so on; the splits of a tile follow one another, and count as tiles. No CTA waits for
-           another.
+           another but for CUT.
    SPLITS  of K as in gemm_args.h, with sums in `partial`: f32 [tiles, splits, 128 columns, rows of a tile]. tickets:
            u32 [tiles, 8 warps], zero before and after the launch.
+   CUT     Tiles of 128 or 256 rows without splits, more than CTAs: tiles beyond the last whole turn, `rest`, may be
+           computed in two parts. CTA i < rest has the first `cut` halves (an even number) of one of them as its first
+           work, and leaves the sums in `partial`: f32 [rest, 128 columns, rows of a tile]. The other CTAs take these
+           sums after their whole tiles and continue. tickets: u32 [rest, 8 warps], 1 when the sums are there; zero
+           before and after the launch. So the sums have the same order as without.
    KERNELS for Llama and for affine matrices: scale is 1, act SILU. Those with "_any" in their names: act may also be
            GELU_TANH.
    ROLES   Kernels with "_roles" in their names: EXL2K_WG_ROLE_THREADS per CTA, one CTA on an SM, tiles of 16, 32 or 64

@@ -1,6 +1,6 @@
 /* gemm_wg_job.cuh: of products of many rows by wgmma: the instruction, a CTA's shared memory, its tiles of the output.
    takes: base.cuh, gemm_wg_args.h, wg.cuh.
-   gives: exl2k_wgmma; exl2k_wg_shared, exl2k_wg_place_of, exl2k_wg_sync; exl2k_wg_job_of, exl2k_wg_works.
+   gives: exl2k_wgmma; exl2k_wg_shared, exl2k_wg_place_of, exl2k_wg_sync; exl2k_wg_item_of, exl2k_wg_job_of, exl2k_wg_works.
    owns:  nothing; included by gemm_wg_out.cuh. */
 #ifndef EXL2K_GEMM_WG_JOB_CUH
 #define EXL2K_GEMM_WG_JOB_CUH
@@ -110,12 +110,46 @@ typedef struct exl2k_wg_job {
     u32 end;         /* the tile's inputs are the halves [low, end) */
 } exl2k_wg_job;
 
-template <u32 N> EXL2K_FN exl2k_wg_job exl2k_wg_job_of(const exl2k_gemm_args &a, u32 work, u32 group)
+/* What a CTA computes: a tile, or one of the two parts of its halves (gemm_wg_args.h, CUT). */
+enum { EXL2K_WG_WHOLE, EXL2K_WG_FIRST, EXL2K_WG_SECOND };
+
+typedef struct exl2k_wg_item {
+    u32 work; /* tile * splits + split */
+    u32 part; /* EXL2K_WG_WHOLE, .. */
+} exl2k_wg_item;
+
+EXL2K_FN u32 exl2k_wg_works(const exl2k_gemm_args &a) { return a.row_tiles * a.column_tiles * a.splits; }
+
+/* Numbers of this CTA's items: the first one, and from one to the next. Tiles of few rows are never cut, and their
+   items have the numbers of their works, as they have few registers. */
+template <u32 N> EXL2K_FN u32 exl2k_wg_item_first(void) { return N >= 128 ? 0 : blockIdx.x; }
+template <u32 N> EXL2K_FN u32 exl2k_wg_item_step(void) { return N >= 128 ? 1 : gridDim.x; }
+
+/* Item i of this CTA; its work is not below exl2k_wg_works after the last one. */
+template <u32 N> EXL2K_FN exl2k_wg_item exl2k_wg_item_of(const exl2k_gemm_args &a, u32 i)
+{
+    exl2k_wg_item item = { N >= 128 ? blockIdx.x + i * gridDim.x : i, EXL2K_WG_WHOLE };
+    if (N >= 128 && a.cut) {
+        u32 works = exl2k_wg_works(a), turns = works / gridDim.x, whole = turns * gridDim.x, rest = works - whole;
+        if (blockIdx.x < rest) { /* the first part of a tile, then whole ones */
+            item.work = i == 0 ? whole + blockIdx.x : i <= turns ? item.work - gridDim.x : works;
+            item.part = i == 0 ? EXL2K_WG_FIRST : EXL2K_WG_WHOLE;
+        } else if (i >= turns) { /* whole tiles, then second parts of tiles */
+            item.work = whole + blockIdx.x - rest + (i - turns) * (gridDim.x - rest);
+            item.part = EXL2K_WG_SECOND;
+        }
+    }
+    return item;
+}
+
+template <u32 N> EXL2K_FN exl2k_wg_job exl2k_wg_job_of(const exl2k_gemm_args &a, exl2k_wg_item item, u32 group)
 {
     const exl2k_matrix &m = a.matrix;
-    u32 tile = work / a.splits, column = tile / a.row_tiles, halves = (m.rows + 31) / 32;
+    u32 work = item.work, tile = work / a.splits, column = tile / a.row_tiles, halves = (m.rows + 31) / 32;
     exl2k_wg_job p = { 0, 0, tile % a.row_tiles * N, work % a.splits * a.halves, 0, 0 };
     p.high = exl2k_min(p.low + a.halves, halves);
+    p.low = item.part == EXL2K_WG_SECOND ? a.cut : p.low;
+    p.high = item.part == EXL2K_WG_FIRST ? a.cut : p.high;
     p.end = exl2k_min(p.high + 1, halves);
     if (a.kind == EXL2K_GEMM_ACT) { /* group 0 has four strips of gate, group 1 the same strips of up */
         p.part = group;
@@ -133,8 +167,6 @@ template <u32 N> EXL2K_FN exl2k_wg_job exl2k_wg_job_of(const exl2k_gemm_args &a,
     p.strip = column * 8 + group * 4;
     return p;
 }
-
-EXL2K_FN u32 exl2k_wg_works(const exl2k_gemm_args &a) { return a.row_tiles * a.column_tiles * a.splits; }
 
 /* Whether it is the last split of its tile, which adds what adapters add. */
 EXL2K_FN bool exl2k_wg_is_last(const exl2k_gemm_args &a, u32 work) { return work % a.splits + 1 == a.splits; }

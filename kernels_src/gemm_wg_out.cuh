@@ -76,6 +76,58 @@ template <u32 N, u32 some, u32 BATCH> EXL2K_FN void exl2k_wg_join(f32 *d, const 
     }
 }
 
+/* ---- tiles that two CTAs compute ---- */
+
+/* Where a thread's sums of the first part of a tile are, and the flag that says that its warp has stored them. */
+template <u32 N> EXL2K_FN u64 exl2k_wg_handed(const exl2k_gemm_args &a, u32 work)
+{
+    return a.partial + (u64)(work - exl2k_wg_works(a) / gridDim.x * gridDim.x) * (N * 512) + threadIdx.x * 16;
+}
+EXL2K_FN u64 exl2k_wg_flag(const exl2k_gemm_args &a, u32 work)
+{
+    u32 number = work - exl2k_wg_works(a) / gridDim.x * gridDim.x;
+    return a.tickets + (number * 8 + threadIdx.x / EXL2K_WARP) * 4;
+}
+
+/* After the first part of a tile's halves. */
+template <u32 N> EXL2K_FN void exl2k_wg_hand_over(const f32 *d, const exl2k_gemm_args &a, u32 work)
+{
+    u64 to = exl2k_wg_handed<N>(a, work);
+#pragma unroll
+    for (u32 i = 0; i < N / 8; i++) {
+        exl2k_store4(to + i * 4096, make_uint4(__float_as_uint(d[4 * i]), __float_as_uint(d[4 * i + 1]),
+                                               __float_as_uint(d[4 * i + 2]), __float_as_uint(d[4 * i + 3])));
+    }
+    __syncwarp();
+    if (threadIdx.x % EXL2K_WARP == 0) {
+        asm volatile("fence.acq_rel.gpu;\nst.relaxed.gpu.global.u32 [%0], 1;" ::"l"(exl2k_wg_flag(a, work)) : "memory");
+    }
+}
+
+/* Before the second part: waits for the same warp of the CTA that has the first part, and takes its sums. That CTA has
+   a lower number, so it runs already, and it waits for nobody. */
+template <u32 N> EXL2K_FN void exl2k_wg_continue(f32 *d, const exl2k_gemm_args &a, u32 work)
+{
+    u64 from = exl2k_wg_handed<N>(a, work), flag = exl2k_wg_flag(a, work);
+    u32 handed = 0;
+#pragma unroll 1
+    while (!handed) {
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(handed) : "l"(flag) : "memory");
+    }
+    __syncwarp();
+    if (threadIdx.x % EXL2K_WARP == 0) {
+        exl2k_store(flag, 0); /* for the next launch */
+    }
+#pragma unroll
+    for (u32 i = 0; i < N / 8; i++) {
+        uint4 v = exl2k_load4(from + i * 4096);
+        d[4 * i] = __uint_as_float(v.x);
+        d[4 * i + 1] = __uint_as_float(v.y);
+        d[4 * i + 2] = __uint_as_float(v.z);
+        d[4 * i + 3] = __uint_as_float(v.w);
+    }
+}
+
 /* ---- results ---- */
 
 /* Rows below x of a column are stored, rows below y are added to. */

@@ -119,8 +119,9 @@ EXL2K_FN void exl2k_role_decodes(const exl2k_gemm_args &a, const exl2k_wg_shared
     exl2k_wg_cursor c = { 0 };
     u32 count = 0;
 #pragma unroll 1
-    for (u32 work = blockIdx.x; work < exl2k_wg_works(a); work += gridDim.x) {
-        exl2k_wg_job p = exl2k_wg_job_of<N>(a, work, group);
+    for (u32 i = exl2k_wg_item_first<N>(); exl2k_wg_item_of<N>(a, i).work < exl2k_wg_works(a);
+         i += exl2k_wg_item_step<N>()) {
+        exl2k_wg_job p = exl2k_wg_job_of<N>(a, exl2k_wg_item_of<N>(a, i), group);
         u32 end = c.halves + p.end - p.low;
         exl2k_wg_open<N>(c, s, p, p.low);
         bool more = true;

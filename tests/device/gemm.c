@@ -285,6 +285,12 @@ static void check_wg(uint32_t first, uint32_t end)
             sampled = few;
             check_shape(i, (uint32_t)rig.shared_optin);
         }
+        for (uint32_t sms = 2; sms < 6 && bits < 16; sms += 3) { /* tiles that two CTAs compute; splits in memory */
+            sampled = false;
+            gemm_wg_sms = sms;
+            check_shape(i, (uint32_t)rig.shared_optin);
+        }
+        gemm_wg_sms = 0;
     }
     by_wg = sampled = false;
     gemm_wg_close(&wg);

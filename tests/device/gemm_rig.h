@@ -98,16 +98,23 @@ static inline void gemm_wg_close(gemm_wg *wg)
     }
 }
 
+/* A test may leave out tiles that two CTAs compute. */
+static bool gemm_wg_cuts = true;
+static uint32_t gemm_wg_sms; /* for how many SMs a plan is made; 0: as many as there are */
+
 static inline exl2__cuda_gemm_plan gemm_wg_prepare(exl2k_gemm_args *a, const product_matrix *m, const gemm_scratch *s,
                                                    bool sampled)
 {
     a->matrix = m->device;
     a->partial = s->partial.address;
     a->tickets = s->tickets.address;
-    uint32_t variant = product_is_affine(m) ? 2 : 0;
-    exl2__cuda_gemm_plan plan = exl2__cuda_wg_plan_make(a, (uint32_t)rig.sm_count, sampled, variant);
+    uint32_t variant = product_is_affine(m) ? 2 : 0, sms = gemm_wg_sms ? gemm_wg_sms : (uint32_t)rig.sm_count;
+    exl2__cuda_gemm_plan plan = exl2__cuda_wg_plan_make(a, sms, sampled, variant);
     if (!sampled && a->rows <= EXL2__CUDA_WG_FEW_ROWS) {
-        exl2__cuda_wg_plan_few(a, &plan, (uint32_t)rig.sm_count, variant);
+        exl2__cuda_wg_plan_few(a, &plan, sms, variant);
+    }
+    if (!sampled && gemm_wg_cuts) {
+        exl2__cuda_wg_plan_cut(a, &plan, sms);
     }
     gemm_scratch_check(s, &plan);
     return plan;
@@ -118,15 +125,14 @@ static inline void gemm_wg_run(const gemm_wg *wg, const product_matrix *m, const
 {
     char name[40];
     bool affine = product_is_affine(m);
+    const rig_module *module = &wg->tiles[affine][plan->rows / 64];
+    uint32_t threads = EXL2K_WG_THREADS;
+    snprintf(name, sizeof name, "exl2k_gemm_wg%u%s", plan->rows, affine ? "_affine" : plan->roles ? "_roles" : "");
     if (plan->roles) {
-        snprintf(name, sizeof name, "exl2k_gemm_wg%u_roles", plan->rows);
-        rig_launch(&wg->roles[plan->rows / 32], name, plan->ctas, 1,
-                   EXL2K_WG_ROLE_THREADS, plan->shared_bytes, a, sizeof *a);
-        return;
+        module = &wg->roles[plan->rows / 32];
+        threads = EXL2K_WG_ROLE_THREADS;
     }
-    snprintf(name, sizeof name, "exl2k_gemm_wg%u%s", plan->rows, affine ? "_affine" : "");
-    rig_launch(&wg->tiles[affine][plan->rows / 64], name, plan->ctas, 1, EXL2K_WG_THREADS, plan->shared_bytes, a,
-               sizeof *a);
+    rig_launch(module, name, plan->ctas, 1, threads, plan->shared_bytes, a, sizeof *a);
 }
 
 /* Writes rows as tiles. */

@@ -137,8 +137,12 @@ static void time_both(uint32_t rows)
     time_rows(rows);
     if (rig_exists("gemm_wg256.cu")) {
         by_wg = true;
-        printf("by wgmma:\n");
-        time_rows(rows);
+        for (uint32_t i = 0; i < (prompt ? 2u : 1u); i++) {
+            gemm_wg_cuts = i == 0;
+            printf("by wgmma%s:\n", i ? ", no cuts" : "");
+            time_rows(rows);
+        }
+        gemm_wg_cuts = true;
         by_wg = false;
     }
 }

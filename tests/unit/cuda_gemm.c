@@ -54,6 +54,28 @@ static void check_plan(const exl2k_matrix *m, uint32_t kind, uint32_t rows, uint
     CHECK(of_class.rows == plan.rows && most.halves == a.halves);
 }
 
+static uint32_t cuts; /* plans with tiles that two CTAs compute */
+
+/* Tiles that two CTAs compute. `was`: the plan without them. */
+static void check_prompt_plan(const exl2k_matrix *m, const exl2k_gemm_args *made, const exl2__cuda_gemm_plan *was,
+                              uint32_t sms)
+{
+    exl2k_gemm_args a = *made;
+    exl2__cuda_gemm_plan plan = *was;
+    exl2__cuda_wg_plan_cut(&a, &plan, sms);
+    if (a.cut) {
+        uint32_t works = a.row_tiles * a.column_tiles, rest = works % plan.ctas;
+        uint32_t halves = (uint32_t)exl2__div_up(m->rows, 32);
+        CHECK(a.splits == 1 && plan.rows >= 128 && rest > 0 && works > plan.ctas);
+        CHECK(rest <= plan.ctas - rest && halves >= 32);
+        CHECK(a.cut % 2 == 0 && a.cut < halves && 2 * a.cut >= halves);
+        CHECK(plan.partial_bytes == (uint64_t)rest * plan.rows * 512 && plan.tickets == rest * 8);
+        CHECK(plan.partial_bytes <= exl2__cuda_gemm_partial_max(sms));
+        CHECK((uint64_t)plan.tickets * 4 <= exl2__cuda_gemm_tickets_max(sms));
+        cuts++;
+    }
+}
+
 /* By wgmma: the splits are those of the class, which all sizes of tiles share. Two CTAs with tiles of up to 64 rows run
    on an SM, whose shared memory has 228 KiB, of which each CTA costs one. */
 static void check_wg_plan(const exl2k_matrix *m, uint32_t kind, uint32_t rows, uint32_t sms, bool sampled,
@@ -79,8 +101,8 @@ static void check_wg_plan(const exl2k_matrix *m, uint32_t kind, uint32_t rows, u
     CHECK((uint64_t)plan.tickets * 4 <= exl2__cuda_gemm_tickets_max(sms));
     exl2__cuda_wg_plan_make(&most, sms, sampled, variant);
     CHECK(most.halves == a.halves && most.splits == a.splits);
+    exl2k_gemm_args few = a;
     if (!sampled && rows <= EXL2__CUDA_WG_FEW_ROWS) {
-        exl2k_gemm_args few = a;
         exl2__cuda_wg_plan_few(&few, &plan, sms, variant);
         CHECK(few.halves == a.halves && few.splits == a.splits && few.x_pitch == a.x_pitch && few.row_tiles == 1);
         CHECK(plan.rows >= rows && (plan.rows == (plan.roles ? 16 : variant == 1 ? 64 : 32) || plan.rows / 2 < rows));
@@ -90,6 +112,9 @@ static void check_wg_plan(const exl2k_matrix *m, uint32_t kind, uint32_t rows, u
         CHECK(plan.roles || 2 * (plan.shared_bytes + 1024) <= 228 * 1024);
         CHECK(plan.partial_bytes <= exl2__cuda_gemm_partial_max(sms));
         CHECK((uint64_t)plan.tickets * 4 <= exl2__cuda_gemm_tickets_max(sms));
+    }
+    if (!sampled) {
+        check_prompt_plan(m, &few, &plan, sms);
     }
     a.partial = 0;
     CHECK_INT(exl2__cuda_wg_plan_make(&a, sms, sampled, variant).partial_bytes, 0);
@@ -216,6 +241,7 @@ int main(void)
     CHECK(!exl2__cuda_wg_serves(&m)); /* dense */
     m = matrix_of(1, 4096, 1000);
     CHECK(!exl2__cuda_wg_serves(&m)); /* part of a half */
+    CHECK(cuts > 0);
     check_rings();
     check_chains();
     return check_done();

@@ -14,6 +14,8 @@
 #define EXL2__CUDA_WG_SPLIT_ROWS 256u  /* up to here K may be split */
 #define EXL2__CUDA_WG_SPLIT_HALVES 16u /* cost of a split, in halves of K: its begin, and the sums in memory */
 #define EXL2__CUDA_WG_FEW_ROWS 64u     /* most rows that exl2__cuda_wg_plan_few knows */
+#define EXL2__CUDA_WG_CUT_HALVES 32u   /* fewest halves of K of a tile that two CTAs compute */
+#define EXL2__CUDA_WG_TAKE_HALVES 4u   /* cost of continuing with another CTA's sums, in halves of K */
 #define EXL2__CUDA_WG_TILE_ROWS 160u   /* cost of a tile besides its rows, in rows: decoding */
 
 /* Rows of tiles of inputs (wg_tiles.cuh) that hold `rows` rows. */
@@ -77,6 +79,7 @@ EXL2__PRIVATE exl2__cuda_gemm_plan exl2__cuda_wg_plan_part(exl2k_gemm_args *a, u
     uint32_t halves = (uint32_t)exl2__div_up(a->matrix.rows, 32), splits = 1;
     uint64_t least = UINT64_MAX;
     a->column_tiles = exl2__cuda_wg_columns(a);
+    a->cut = 0;
     if (a->rows <= EXL2__CUDA_WG_SPLIT_ROWS && a->partial) {
         splits = exl2__cuda_wg_split_count(whole, halves, sms, sampled ? 2 * sms : sms);
     }
@@ -122,6 +125,23 @@ EXL2__PRIVATE void exl2__cuda_wg_plan_few(exl2k_gemm_args *a, exl2__cuda_gemm_pl
         return;
     }
     exl2__cuda_wg_plan_tiles(a, plan, plan->roles ? sms : 2 * sms);
+}
+
+/* Where tiles of 128 or 256 rows need a last turn in which most CTAs would be idle, two CTAs compute each tile of that
+   turn, one after the other. The order of the sums stays. (Where a CTA has to continue with several tiles, it is slower
+   than a whole turn.) */
+EXL2__PRIVATE void exl2__cuda_wg_plan_cut(exl2k_gemm_args *a, exl2__cuda_gemm_plan *plan, uint32_t sms)
+{
+    uint32_t tiles = a->row_tiles * a->column_tiles, rest = tiles % plan->ctas;
+    uint32_t halves = (uint32_t)exl2__div_up(a->matrix.rows, 32);
+    uint64_t bytes = (uint64_t)rest * plan->rows * 512;
+    if (plan->rows < 128 || a->splits > 1 || !a->partial || tiles <= plan->ctas || rest == 0 || 2 * rest > plan->ctas
+        || halves < EXL2__CUDA_WG_CUT_HALVES || bytes > exl2__cuda_gemm_partial_max(sms)) {
+        return;
+    }
+    a->cut = (halves + EXL2__CUDA_WG_TAKE_HALVES) / 4 * 2; /* both parts last equally long */
+    plan->partial_bytes = bytes;
+    plan->tickets = rest * EXL2K_GEMM_WARPS;
 }
 
 #endif

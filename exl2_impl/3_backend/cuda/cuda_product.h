@@ -352,6 +352,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_gemm_wg(exl2__cuda_model *m, const exl2__cu
     if (!loras && !sampled && a->rows <= EXL2__CUDA_WG_FEW_ROWS) {
         exl2__cuda_wg_plan_few(a, &plan, sms, variant);
     }
+    if (!sampled && !loras) {
+        exl2__cuda_wg_plan_cut(a, &plan, sms);
+    }
     exl2__cuda_grid grid = { .x = plan.ctas, .y = 1, .threads = EXL2K_WG_THREADS, .shared_bytes = plan.shared_bytes };
     if (plan.roles) {
         grid.threads = EXL2K_WG_ROLE_THREADS;
