@@ -414,6 +414,24 @@ EXL2K_FN void exl2k_cluster_store4(u32 at, uint4 v)
 #endif
 }
 
+#if __CUDA_ARCH__ >= 900
+/* The address in shared memory of the cluster's CTA `cta` that corresponds to this CTA's `at`. */
+EXL2K_FN u32 exl2k_cluster_address(u32 at, u32 cta)
+{
+    u32 to;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(at), "r"(cta));
+    return to;
+}
+
+EXL2K_FN uint4 exl2k_cluster_load4(u32 from)
+{
+    uint4 v;
+    asm volatile("ld.shared::cluster.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(from) : "memory");
+    return v;
+}
+#endif
+
 /* ---- tensor cores ---- */
 
 /* d[16 x 8] += a[16 x 16] b[16 x 8]. Operands of lane 4g + t:

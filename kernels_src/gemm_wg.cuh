@@ -469,6 +469,11 @@ EXL2K_FN void exl2k_wg_multiply(const exl2k_gemm_args &a, const LORAS &l, const 
             exl2k_wg_add_loras<N>(d, c, l, s, a.kind == EXL2K_GEMM_ACT);
         }
         exl2k_wg_job p = exl2k_wg_job_of<N>(a, item, group);
+        if (a.splits > 1 && exl2k_cluster_size() > 1) { /* the plan has no clusters for ACT */
+            constexpr bool few = EXL2K_AFFINE || EXL2K_ANY || ROLES || exl2k_wg_adapts<LORAS>();
+            exl2k_wg_share<N, N == 64 && few ? 2 : 4>(d, a, s, p);
+            return;
+        }
         if (a.splits > 1) {
             if (!exl2k_wg_split_ends<N>(d, a, s, work)) {
                 continue;

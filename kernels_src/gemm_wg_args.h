@@ -16,6 +16,8 @@
            another but for CUT.
    SPLITS  of K as in gemm_args.h, with sums in `partial`: f32 [tiles, splits, 128 columns, rows of a tile]. tickets:
            u32 [tiles, 8 warps], zero before and after the launch.
+           A launch whose clusters have as many CTAs as there are splits, and one tile for each cluster, adds sums up in
+           shared memory instead. Not of ACT.
    CUT     Tiles of 128 or 256 rows without splits, more than CTAs: tiles beyond the last whole turn, `rest`, may be
            computed in two parts. CTA i < rest has the first `cut` halves (an even number) of one of them as its first
            work, and leaves the sums in `partial`: f32 [rest, 128 columns, rows of a tile]. The other CTAs take these

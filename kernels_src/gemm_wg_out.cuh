@@ -1,6 +1,6 @@
 /* gemm_wg_out.cuh: what products of many rows by wgmma do with their sums: splits are added up, results are stored.
    takes: gemm_wg_job.cuh, gemm_results.cuh (part of it), wg_tiles.cuh.
-   gives: exl2k_wg_split_ends, exl2k_wg_join; exl2k_wg_store, exl2k_wg_act.
+   gives: exl2k_wg_split_ends, exl2k_wg_join; exl2k_wg_store, exl2k_wg_act; exl2k_wg_share.
    owns:  nothing; included by gemm_wg.cuh. */
 #ifndef EXL2K_GEMM_WG_OUT_CUH
 #define EXL2K_GEMM_WG_OUT_CUH
@@ -160,6 +160,57 @@ EXL2K_FN void exl2k_wg_store(const f32 *d, const exl2k_gemm_args &a, const exl2k
         exl2k_wg_put(right_rows, row, at + 32, (d[i + 2] + right) * scale);
         exl2k_wg_put(right_rows, row + 1, at + line + 32, (d[i + 3] + right) * scale);
     }
+}
+
+/* STORE and RESIDUAL of a tile whose splits the CTAs of a cluster have: their sums meet in shared memory, where the
+   inputs were, and each CTA adds up and stores its share of the rows, in the order of the splits. BATCH: as in
+   exl2k_wg_join. */
+template <u32 N, u32 BATCH>
+EXL2K_FN void exl2k_wg_share(const f32 *d, const exl2k_gemm_args &a, const exl2k_wg_shared &s, const exl2k_wg_job &p)
+{
+    constexpr u32 some = N >= 128 ? 4 : N >= 32 ? N / 32 : 1; /* blocks of eight rows that are added up at a time */
+    u32 own = s.inputs + threadIdx.x * 16;
+    exl2k_wg_sync(); /* both groups have read their inputs */
+#pragma unroll
+    for (u32 i = 0; i < N / 8; i++) {
+        exl2k_shared_store4(own + i * 4096, make_uint4(__float_as_uint(d[4 * i]), __float_as_uint(d[4 * i + 1]),
+                                                       __float_as_uint(d[4 * i + 2]), __float_as_uint(d[4 * i + 3])));
+    }
+    exl2k_cluster_arrive(); /* of all CTAs; the warps that do not multiply have exited, or will */
+    exl2k_cluster_wait();
+#pragma unroll 1
+    for (u32 b = blockIdx.x % a.splits * some; b < N / 8; b += a.splits * some) {
+        f32 sums[4 * some];
+#pragma unroll
+        for (u32 i = 0; i < 4 * some; i++) {
+            sums[i] = 0.0f;
+        }
+#pragma unroll 1
+        for (u32 split = 0; split < a.splits; split += BATCH) {
+            uint4 v[BATCH][some];
+#pragma unroll
+            for (u32 k = 0; k < BATCH; k++) {
+                u32 from = exl2k_cluster_address(own + b * 4096, exl2k_min(split + k, a.splits - 1));
+#pragma unroll
+                for (u32 i = 0; i < some; i++) {
+                    v[k][i] = exl2k_cluster_load4(from + i * 4096);
+                }
+            }
+#pragma unroll
+            for (u32 k = 0; k < BATCH; k++) {
+#pragma unroll
+                for (u32 i = 0; i < some && split + k < a.splits; i++) {
+                    sums[4 * i] += __uint_as_float(v[k][i].x);
+                    sums[4 * i + 1] += __uint_as_float(v[k][i].y);
+                    sums[4 * i + 2] += __uint_as_float(v[k][i].z);
+                    sums[4 * i + 3] += __uint_as_float(v[k][i].w);
+                }
+            }
+        }
+        exl2k_wg_store<4 * some>(sums, a, p, b * 8);
+    }
+    exl2k_cluster_arrive(); /* the others have read the sums */
+    exl2k_cluster_wait();
 }
 
 /* Transposes an 8 x 8 matrix of halves: a lane 4 g + t gives elements 2 t, 2 t + 1 of row g, and gets these of the

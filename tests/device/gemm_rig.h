@@ -98,8 +98,8 @@ static inline void gemm_wg_close(gemm_wg *wg)
     }
 }
 
-/* A test may leave out tiles that two CTAs compute. */
-static bool gemm_wg_cuts = true;
+/* A test may leave out clusters, and tiles that two CTAs compute. */
+static bool gemm_wg_clusters = true, gemm_wg_cuts = true;
 static uint32_t gemm_wg_sms; /* for how many SMs a plan is made; 0: as many as there are */
 
 static inline exl2__cuda_gemm_plan gemm_wg_prepare(exl2k_gemm_args *a, const product_matrix *m, const gemm_scratch *s,
@@ -112,6 +112,9 @@ static inline exl2__cuda_gemm_plan gemm_wg_prepare(exl2k_gemm_args *a, const pro
     exl2__cuda_gemm_plan plan = exl2__cuda_wg_plan_make(a, sms, sampled, variant);
     if (!sampled && a->rows <= EXL2__CUDA_WG_FEW_ROWS) {
         exl2__cuda_wg_plan_few(a, &plan, sms, variant);
+    }
+    if (!sampled && gemm_wg_clusters) {
+        exl2__cuda_wg_plan_cluster(a, &plan, sms);
     }
     if (!sampled && gemm_wg_cuts) {
         exl2__cuda_wg_plan_cut(a, &plan, sms);
@@ -132,7 +135,9 @@ static inline void gemm_wg_run(const gemm_wg *wg, const product_matrix *m, const
         module = &wg->roles[plan->rows / 32];
         threads = EXL2K_WG_ROLE_THREADS;
     }
+    rig.cluster = plan->cluster;
     rig_launch(module, name, plan->ctas, 1, threads, plan->shared_bytes, a, sizeof *a);
+    rig.cluster = 0;
 }
 
 /* Writes rows as tiles. */

@@ -138,11 +138,11 @@ static void time_both(uint32_t rows)
     if (rig_exists("gemm_wg256.cu")) {
         by_wg = true;
         for (uint32_t i = 0; i < (prompt ? 2u : 1u); i++) {
-            gemm_wg_cuts = i == 0;
-            printf("by wgmma%s:\n", i ? ", no cuts" : "");
+            gemm_wg_clusters = gemm_wg_cuts = i == 0;
+            printf("by wgmma%s:\n", i ? ", no clusters and cuts" : "");
             time_rows(rows);
         }
-        gemm_wg_cuts = true;
+        gemm_wg_clusters = gemm_wg_cuts = true;
         by_wg = false;
     }
 }

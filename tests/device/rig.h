@@ -38,6 +38,7 @@ static struct rig {
     const char *dir;
     int device, driver_version, sm_count, shared_optin, l2_bytes;
     uint32_t arch; /* 90 = compute capability 9.0 */
+    uint32_t cluster;  /* CTAs of a cluster of each launch; 0: there are none */
     bool programmatic; /* launches carry the attribute of programmatic dependent launch */
     char name[64];
 } rig;
@@ -200,10 +201,13 @@ static void rig_run(exl2__cuda_function *function, uint32_t grid_x, uint32_t gri
         exit(1);
     }
     memcpy(copy, args, bytes);
-    if (rig.programmatic && rig.arch >= 90 && rig.driver.launch_with) {
-        exl2__cuda_launch_attribute attribute = { .id = EXL2__CUDA_LAUNCH_PROGRAMMATIC, .value.on = 1 };
-        exl2__cuda_launch launch = { { grid_x, grid_y, 1 }, { threads, 1, 1 }, shared_bytes, rig.stream, &attribute,
-                                     1 };
+    if ((rig.programmatic || rig.cluster) && rig.arch >= 90 && rig.driver.launch_with) {
+        exl2__cuda_launch_attribute attributes[] = {
+            { .id = EXL2__CUDA_LAUNCH_PROGRAMMATIC, .value.on = rig.programmatic },
+            { .id = EXL2__CUDA_LAUNCH_CLUSTER, .value = { .xyz = { rig.cluster, 1, 1 } } }
+        };
+        exl2__cuda_launch launch = { { grid_x, grid_y, 1 }, { threads, 1, 1 }, shared_bytes, rig.stream, attributes,
+                                     rig.cluster ? 2 : 1 };
         rig_try(rig.driver.launch_with(&launch, function, arguments, NULL), "cuLaunchKernelEx");
         return;
     }

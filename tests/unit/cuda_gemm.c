@@ -56,17 +56,21 @@ static void check_plan(const exl2k_matrix *m, uint32_t kind, uint32_t rows, uint
 
 static uint32_t cuts; /* plans with tiles that two CTAs compute */
 
-/* Tiles that two CTAs compute. `was`: the plan without them. */
+/* Splits that are clusters, and tiles that two CTAs compute. `was`: the plan without them. */
 static void check_prompt_plan(const exl2k_matrix *m, const exl2k_gemm_args *made, const exl2__cuda_gemm_plan *was,
                               uint32_t sms)
 {
     exl2k_gemm_args a = *made;
     exl2__cuda_gemm_plan plan = *was;
+    exl2__cuda_wg_plan_cluster(&a, &plan, sms);
+    uint32_t works = a.row_tiles * a.column_tiles * a.splits;
+    bool fits = a.kind != EXL2K_GEMM_ACT && a.splits == 2 && works <= plan.ctas && works <= sms;
+    CHECK_INT(plan.cluster, fits ? a.splits : 0);
+    CHECK(!plan.cluster || plan.ctas % plan.cluster == 0);
     exl2__cuda_wg_plan_cut(&a, &plan, sms);
     if (a.cut) {
-        uint32_t works = a.row_tiles * a.column_tiles, rest = works % plan.ctas;
-        uint32_t halves = (uint32_t)exl2__div_up(m->rows, 32);
-        CHECK(a.splits == 1 && plan.rows >= 128 && rest > 0 && works > plan.ctas);
+        uint32_t rest = works % plan.ctas, halves = (uint32_t)exl2__div_up(m->rows, 32);
+        CHECK(a.splits == 1 && plan.rows >= 128 && !plan.cluster && rest > 0 && works > plan.ctas);
         CHECK(rest <= plan.ctas - rest && halves >= 32);
         CHECK(a.cut % 2 == 0 && a.cut < halves && 2 * a.cut >= halves);
         CHECK(plan.partial_bytes == (uint64_t)rest * plan.rows * 512 && plan.tickets == rest * 8);

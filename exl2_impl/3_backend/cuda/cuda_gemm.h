@@ -17,6 +17,7 @@ typedef struct exl2__cuda_gemm_plan {
     uint32_t rows;           /* rows of a tile: 16 to 256; 0: shared memory is too small */
     uint32_t ctas;
     bool roles;              /* by wgmma: some warps decode (gemm_wg_roles.cuh) */
+    uint32_t cluster;        /* by wgmma: CTAs of a cluster, which have the splits of a tile; 0: there are none */
     uint32_t shared_bytes;
     uint32_t tickets;        /* u32 counters at exl2k_gemm_args.tickets; zero before the first launch */
     uint64_t partial_bytes;  /* bytes at exl2k_gemm_args.partial */

@@ -16,6 +16,7 @@
 #define EXL2__CUDA_WG_FEW_ROWS 64u     /* most rows that exl2__cuda_wg_plan_few knows */
 #define EXL2__CUDA_WG_CUT_HALVES 32u   /* fewest halves of K of a tile that two CTAs compute */
 #define EXL2__CUDA_WG_TAKE_HALVES 4u   /* cost of continuing with another CTA's sums, in halves of K */
+#define EXL2__CUDA_WG_CLUSTER 2u       /* CTAs of a cluster: of four, an H200 has not 32 at a time */
 #define EXL2__CUDA_WG_TILE_ROWS 160u   /* cost of a tile besides its rows, in rows: decoding */
 
 /* Rows of tiles of inputs (wg_tiles.cuh) that hold `rows` rows. */
@@ -125,6 +126,15 @@ EXL2__PRIVATE void exl2__cuda_wg_plan_few(exl2k_gemm_args *a, exl2__cuda_gemm_pl
         return;
     }
     exl2__cuda_wg_plan_tiles(a, plan, plan->roles ? sms : 2 * sms);
+}
+
+/* The splits of a tile of a prompt's rows are a cluster, if each CTA has one: then their sums meet in shared memory. */
+EXL2__PRIVATE void exl2__cuda_wg_plan_cluster(const exl2k_gemm_args *a, exl2__cuda_gemm_plan *plan, uint32_t sms)
+{
+    bool each = (uint64_t)a->row_tiles * a->column_tiles * a->splits == plan->ctas && plan->ctas <= sms;
+    if (a->kind != EXL2K_GEMM_ACT && a->splits > 1 && a->splits <= EXL2__CUDA_WG_CLUSTER && each) {
+        plan->cluster = a->splits;
+    }
 }
 
 /* Where tiles of 128 or 256 rows need a last turn in which most CTAs would be idle, two CTAs compute each tile of that

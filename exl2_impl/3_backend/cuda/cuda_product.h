@@ -353,9 +353,11 @@ EXL2__PRIVATE exl2_result exl2__cuda_gemm_wg(exl2__cuda_model *m, const exl2__cu
         exl2__cuda_wg_plan_few(a, &plan, sms, variant);
     }
     if (!sampled && !loras) {
+        exl2__cuda_wg_plan_cluster(a, &plan, sms);
         exl2__cuda_wg_plan_cut(a, &plan, sms);
     }
-    exl2__cuda_grid grid = { .x = plan.ctas, .y = 1, .threads = EXL2K_WG_THREADS, .shared_bytes = plan.shared_bytes };
+    exl2__cuda_grid grid = { .x = plan.ctas, .y = 1, .threads = EXL2K_WG_THREADS, .shared_bytes = plan.shared_bytes,
+                             .cluster = plan.cluster };
     if (plan.roles) {
         grid.threads = EXL2K_WG_ROLE_THREADS;
         return exl2__cuda_chain(m, roles[plan.rows / 32], grid, a);
