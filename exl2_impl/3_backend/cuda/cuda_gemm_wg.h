@@ -16,7 +16,7 @@
 #define EXL2__CUDA_WG_FEW_ROWS 64u     /* most rows that exl2__cuda_wg_plan_few knows */
 #define EXL2__CUDA_WG_CUT_HALVES 32u   /* fewest halves of K of a tile that two CTAs compute */
 #define EXL2__CUDA_WG_TAKE_HALVES 4u   /* cost of continuing with another CTA's sums, in halves of K */
-#define EXL2__CUDA_WG_CLUSTER 2u       /* CTAs of a cluster: of four, an H200 has not 32 at a time */
+#define EXL2__CUDA_WG_CLUSTER 2u       /* CTAs of a cluster. Four were slower on an H200 (NOTES.md) */
 #define EXL2__CUDA_WG_TILE_ROWS 160u   /* cost of a tile besides its rows, in rows: decoding */
 
 /* Rows of tiles of inputs (wg_tiles.cuh) that hold `rows` rows. */
