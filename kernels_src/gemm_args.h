@@ -51,7 +51,6 @@ typedef struct exl2k_gemm_args {
     exl2k_u32 row_blocks;            /* rows of a tile in units of 32: 1, 2 or 4 */
     exl2k_u32 row_tiles, column_tiles, splits;
     exl2k_u32 halves;                /* 32-input halves of a split */
-    exl2k_u32 cut;                   /* by wgmma: halves of the first part of a tile that two CTAs compute; 0: none */
     exl2k_u32 stage_mask, slot_mask; /* number of tiles - 1, number of slots - 1 */
     exl2k_u32 stages_log;            /* 2..4: 4, 8 or 16 tiles of 32 inputs in shared memory */
     exl2k_u32 slots_log;             /* 0..2: 1, 2 or 4 chunks of a warp in shared memory */
@@ -60,6 +59,7 @@ typedef struct exl2k_gemm_args {
     exl2k_f32 scale;                 /* RESIDUAL */
     exl2k_u32 act;                   /* ACT: EXL2K_ACT_* */
     exl2k_f32 act_limit;             /* of EXL2K_ACT_CLAMPED */
+    exl2k_u32 cut;                   /* by wgmma: halves of the first part of a tile that two CTAs compute; 0: none */
 } exl2k_gemm_args;
 
 #endif
