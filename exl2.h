@@ -1261,7 +1261,7 @@ EXL2_API exl2_result exl2_devices(exl2_device_info *out, uint32_t cap, uint32_t 
 EXL2_API exl2_result exl2_device_probe(exl2_engine *e, exl2_device_speed *out);
 /* [E wait] Measures copies between two GPUs of the engine, indices in exl2_engine_info.devices, as a model that lies on
    both has them; for tools. Needs 16 MiB of each GPU's memory for milliseconds, and as much pinned host memory where
-   copies are not direct. ARG: no two GPUs that opened. NO_DEVICE and GPU errors as exl2_device_probe. */
+   copies are not direct. ARG: no two GPUs that opened. NO_DEVICE, BUDGET and GPU errors as exl2_device_probe. */
 EXL2_API exl2_result exl2_link_probe(exl2_engine *e, uint32_t from, uint32_t to, exl2_link_speed *out);
 /* [E wait] Ends all jobs, which get their DONE, and frees all memory. NULL is allowed. */
 EXL2_API void exl2_close(exl2_engine *e);
@@ -1586,7 +1586,8 @@ EXL2_API bool exl2_arch(uint32_t index, exl2_arch_info *out);
    The default cache shrinks to what host_bytes_max leaves, down to one context; the sum may still exceed the cap. IO,
    FORMAT, UNSUPPORTED for the files. */
 EXL2_API exl2_result exl2_model_measure(exl2_engine *e, const exl2_model_desc *d, exl2_model_info *out);
-/* [E nb] Begins a load that exl2_step continues; failures come with the last LOAD event. BUDGET: max_models. */
+/* [E nb] Begins a load that exl2_step continues; failures come with the last LOAD event. BUDGET: max_models.
+   UNSUPPORTED: `offload` with EXL2_SPLIT_COLUMNS. NO_DEVICE: `cards`, and models run on the CPU. */
 EXL2_API exl2_result exl2_model_open(exl2_engine *e, const exl2_model_desc *d, exl2_model *out);
 /* [E wait] exl2_model_open, then steps until the model is ready or has failed. Errors as exl2_model_measure, and BUDGET
    when the model exceeds a cap; on a GPU also NO_COMPILER, COMPILE, DEVICE_MEMORY, DEVICE_LOST. A model that failed is

@@ -47,8 +47,10 @@ static struct fake_pages *fake_model_pages(uint64_t rows, bool make)
     if (!found && !make) {
         fake_misuse("a row is sampled that no attention has seen");
     }
-    found = found ? found : oldest;
-    found->rows = rows;
+    if (!found) {
+        found = oldest;
+        *found = (struct fake_pages){ .rows = rows };
+    }
     found->used = ++fake_pages_used;
     return found;
 }

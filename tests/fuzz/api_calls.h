@@ -224,9 +224,10 @@ static void api_op_look(void)
     }
     if (api_chance(8)) {
         exl2_link_speed link;
-        uint32_t from = (uint32_t)api_draw(3), to = (uint32_t)api_draw(3);
+        uint32_t from = api_draw(API_CARDS), to = api_draw(API_CARDS), all = api.desc.device_count;
         exl2_result r = API_CALL(link_probe, exl2_link_probe(api.e, from, to, &link));
-        API_MUST(r < 0, "exl2_link_probe of an engine with one GPU: %s", exl2_result_name(r));
+        API_MUST(r < 0 || (from != to && from < all && to < all), "exl2_link_probe of %u and %u of %u GPUs: %s", from,
+                 to, all, exl2_result_name(r));
     }
     API_MUST(exl2_version() == EXL2_VERSION, "exl2_version");
     API_MUST(exl2_result_name((exl2_result)((int)api_draw(60) - 30))[0], "exl2_result_name");
@@ -346,11 +347,7 @@ static void api_op_nothing(void)
 static void api_open_engine(void)
 {
     exl2_error error = { EXL2_OK, 0, "" };
-    if (api.cuda) {
-        machine_make();
-        fake.run = fake_tower_run;
-        fake.eager = api_chance(2);
-    }
+    api_make_machine();
     api.device_faulted = false;
     api.allocations = 0;
     api.refused = api.failed_reads = 0;

@@ -30,11 +30,55 @@ static void api_make_engine(exl2_engine_desc *d)
     if (api_chance(4)) {
         d->log.max_level = (exl2_log_level)api_draw(5);
     }
+    if (api.cuda) {
+        d->devices = api.picks;
+        d->device_count = 1 + api_draw(API_CARDS);
+    }
 }
 
 static exl2_flow api_hear_load(void *user, const exl2_event *event);
 
-static void api_make_model(exl2_model_desc *d)
+/* Where the model lies: on the engine's first GPU, on another one, or on several, by layers or by columns. */
+static void api_make_cards(exl2_model_desc *d, exl2_card cards[API_CARDS])
+{
+    uint32_t first = api_draw(API_CARDS);
+    if (!api.cuda || api_chance(2)) {
+        return;
+    }
+    if (api_chance(8)) {
+        d->split_auto = true;
+        return;
+    }
+    d->cards = cards;
+    d->card_count = 1 + api_draw(api.desc.device_count);
+    d->split = d->card_count > 1 && api_chance(2) ? EXL2_SPLIT_COLUMNS : EXL2_SPLIT_LAYERS;
+    bool shares = api_chance(3), capped = api_chance(8);
+    for (uint32_t i = 0; i < d->card_count; i++) {
+        cards[i].device = (first + i) % api.desc.device_count;
+        cards[i].share = shares ? 0.5f + (float)api_draw(4) : 0;
+        cards[i].bytes_max = capped ? 20000ull << api_draw(10) : 0;
+    }
+    api.columns = api.columns || d->split == EXL2_SPLIT_COLUMNS;
+    if (d->split == EXL2_SPLIT_COLUMNS && !api_chance(8)) {
+        d->offload = EXL2_OFFLOAD_NONE;
+        d->host_mlps = 0;
+        d->host_prompts = false;
+    }
+}
+
+/* Whether exl2_model_open may refuse where the model is to lie, or loading may find too little room there. */
+static bool api_cards_refuse(const exl2_model_desc *d, exl2_result r)
+{
+    bool columns = d->split == EXL2_SPLIT_COLUMNS, capped = false;
+    for (uint32_t i = 0; i < d->card_count; i++) {
+        capped = capped || d->cards[i].bytes_max;
+    }
+    return (r == EXL2_ERR_UNSUPPORTED && columns && (d->offload != EXL2_OFFLOAD_NONE || !api.peers))
+        || (r == EXL2_ERR_ARG && !columns && d->card_count > 1) /* more cards than layers */
+        || (r == EXL2_ERR_BUDGET && capped);
+}
+
+static void api_make_model(exl2_model_desc *d, exl2_card cards[API_CARDS])
 {
     static const api_folder folders[] = { API_TEXT_FOLDER, API_TEXT_FOLDER, API_TEXT_FOLDER, API_TEXT_FOLDER, API_PLAIN,
                                           API_MADE, API_MADE, API_ROPE, API_EXPERTS, API_WORDS, API_SMOL, API_SMOL,
@@ -73,6 +117,7 @@ static void api_make_model(exl2_model_desc *d)
         d->vision.rows = d->vision.max_rows && api_chance(2) ? 32 + api_draw(64) : 0;
     }
     d->lora_max = folder == API_TEXT_FOLDER && api_chance(2) ? 1 + api_draw(3) : 0;
+    api_make_cards(d, cards);
 }
 
 /* ---- grammars ---- */

@@ -356,6 +356,39 @@ static void api_run_tasks(void *user, uint32_t count, void (*task)(void *arg, ui
     }
 }
 
+/* Of several GPUs that share a model by columns, one without heads has no K and V: it samples what the others find. */
+static void api_run_kernel(const char *function, const void *arguments, const unsigned grid[3])
+{
+    const exl2k_sample_args *sample = arguments;
+    bool token = strcmp(function, "exl2k_sample_token") == 0;
+    if (!token || !api.columns || fake_model_pages(sample->rows, false)->address) {
+        fake_tower_run(function, arguments, grid);
+    }
+}
+
+/* A fresh fake machine, if the engine computes on one: GPUs of one kind, all of which or none reach each other's
+   memory. */
+static void api_make_machine(void)
+{
+    if (!api.cuda) {
+        return;
+    }
+    machine_make();
+    fake.run = api_run_kernel;
+    api.columns = false;
+    fake.eager = api_chance(2);
+    fake.device_count = (int)API_CARDS;
+    api.peers = !api_chance(3);
+    for (uint32_t i = 0; i < API_CARDS; i++) {
+        fake.devices[i] = fake.devices[0];
+        fake.devices[i].uuid[0] = (uint8_t)(10 + i);
+        api.picks[i] = (exl2_device_desc){ .pick = EXL2_PICK_INDEX, .index = i };
+        for (uint32_t k = 0; k < API_CARDS; k++) {
+            fake.peer[i][k] = i != k && api.peers ? FAKE_PEER_GOOD : FAKE_PEER_NONE;
+        }
+    }
+}
+
 /* A desc with all hooks; the caller sets the rest. */
 static exl2_engine_desc api_engine_desc(exl2_error *error)
 {

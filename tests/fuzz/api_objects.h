@@ -35,6 +35,7 @@ static void api_refresh_models(void)
             bool fault = api.refused || api.failed_reads || api.device_faulted || api.desc.host_bytes_max;
             bool apart = api.cuda && m->desc.offload != EXL2_OFFLOAD_NONE && m->desc.lora_max;
             fault = fault || (apart && state == EXL2_ERR_UNSUPPORTED); /* adapters where the CPU computes MLPs */
+            fault = fault || api_cards_refuse(&m->desc, state);
             m->ready = state >= 0 && !m->desc.text_only;
             api_trace("(model %s: %s)", m->desc.path, exl2_result_name(state));
             API_MUST(state != EXL2_ERR_INTERNAL, "loading %s: INTERNAL", m->desc.path);
@@ -58,7 +59,7 @@ static api_model *api_new_model(const exl2_model_desc *given)
             if (given) {
                 m->desc = *given;
             } else {
-                api_make_model(&m->desc);
+                api_make_model(&m->desc, m->cards);
             }
             m->desc.user = m;
             for (uint32_t k = 0; k < API_FOLDERS; k++) {
@@ -68,6 +69,15 @@ static api_model *api_new_model(const exl2_model_desc *given)
         }
     }
     return NULL;
+}
+
+static void api_trace_cards(const exl2_model_desc *d)
+{
+    for (uint32_t i = 0; i < d->card_count; i++) {
+        const char *how = d->split == EXL2_SPLIT_COLUMNS ? "columns" : "layers";
+        api_trace("    by %s on GPU %u, share %g, at most %llu bytes", how, d->cards[i].device,
+                  (double)d->cards[i].share, (unsigned long long)d->cards[i].bytes_max);
+    }
 }
 
 static void api_op_model_open(void)
@@ -88,12 +98,15 @@ static void api_op_model_open(void)
     bool bad = !d.path || d._end_canary || d.cache.format > EXL2_KV_Q4;
     bad = bad || ((d.host_mlps || d.host_prompts) && d.offload == EXL2_OFFLOAD_NONE);
     exl2_result r = API_CALL(model_open, exl2_model_open(api.e, &d, &handle));
+    bool whole = d.split == EXL2_SPLIT_COLUMNS && d.offload != EXL2_OFFLOAD_NONE;
     memset(path, 'x', sizeof path);
     memset(&d, 0xEE, sizeof d);
     api_trace("exl2_model_open %s%s, context %u, batch %u, cache %u of format %u: %s", m->desc.path,
               m->desc.text_only ? " text_only" : "", m->desc.context_max, m->desc.batch_max,
               (unsigned)m->desc.cache.tokens, (unsigned)m->desc.cache.format, exl2_result_name(r));
+    api_trace_cards(&m->desc);
     API_MUST(!bad || r == EXL2_ERR_ARG, "exl2_model_open of a bad desc gives %s", exl2_result_name(r));
+    API_MUST(!whole || r < 0, "exl2_model_open with columns and offload gives %s", exl2_result_name(r));
     if (r == EXL2_OK) {
         API_MUST(!api_find_model(handle.id), "two models have one handle");
         api_check_new(API_MODEL, handle.id);
@@ -144,6 +157,7 @@ static api_model *api_load_model(const exl2_model_desc *given)
     api_trace("exl2_model_load %s%s, context %u, batch %u, cache %u of format %u: %s", m->desc.path,
               m->desc.text_only ? " text_only" : "", m->desc.context_max, m->desc.batch_max,
               (unsigned)m->desc.cache.tokens, (unsigned)m->desc.cache.format, exl2_result_name(r));
+    api_trace_cards(&m->desc);
     API_MUST((r == EXL2_OK) == (handle.id != 0), "exl2_model_load gives %s, and the handle %llu", exl2_result_name(r),
              (unsigned long long)handle.id);
     if (r < 0) {
@@ -226,6 +240,7 @@ static void api_op_model_look(void)
     exl2_model handle = { 0 };
     exl2_sampler_desc settings = { .preset = (exl2_preset)api_draw(4) }, resolved;
     exl2_model_desc d = { 0 };
+    exl2_card cards[API_CARDS] = { { 0 } };
     api_model *m = api_pick_model(false);
     handle.id = m ? (api_id)m->id : 0;
     if (api_chance(2)) {
@@ -239,7 +254,7 @@ static void api_op_model_look(void)
         API_CALL(sampler_resolve, exl2_sampler_resolve(api.e, handle, &settings, &resolved));
     }
     if (api_chance(3)) {
-        api_make_model(&d);
+        api_make_model(&d, cards);
         d.on_event = NULL;
         exl2_result r = API_CALL(model_measure, exl2_model_measure(api.e, &d, &info));
         api_trace("exl2_model_measure %s: %s", d.path, exl2_result_name(r));

@@ -41,8 +41,10 @@ static void api_compare(const api_job *was, const api_job *now)
     API_MUST(!whole || (now->result == EXL2_OK && now->stop == was->stop && now->said_count == count),
              "replay of job %u ends otherwise: %u tokens, stop %d then; %u, stop %d now (%s)", was->number, count,
              (int)was->stop, now->said_count, (int)now->stop, now->error);
-    API_MUST(!whole || (now->vectors == was->vectors && now->vector_hash == was->vector_hash),
-             "replay of job %u has another vector", was->number);
+    /* Kernels of the fake driver write no residual: rows of an earlier picture are still there. */
+    bool left = api.cuda && was->settings.vision.images > 0;
+    bool same = now->vectors == was->vectors && (left || now->vector_hash == was->vector_hash);
+    API_MUST(!whole || same, "replay of job %u has another vector", was->number);
     whole = whole && was->has_text; /* false if opening tokenizer.json failed */
     API_MUST(!whole || (now->text_bytes == was->text_bytes && memcmp(now->text, was->text, was->text_bytes) == 0),
              "replay of job %u says another text", was->number);
@@ -53,11 +55,7 @@ static void api_replay(const api_job *was)
     exl2_error error = { EXL2_OK, 0, "" };
     exl2_model m = { 0 };
     exl2_grammar g = { 0 };
-    if (api.cuda) {
-        machine_make();
-        fake.run = fake_tower_run;
-        fake.eager = api_chance(2);
-    }
+    api_make_machine();
     api.device_faulted = false;
     api.allocations = 0;
     exl2_engine_desc desc = api_engine_desc(&error);
@@ -69,6 +67,10 @@ static void api_replay(const api_job *was)
     md.vision.pixels_max = md.vision.rows = 0;
     md.on_event = NULL;
     md.user = NULL;
+    md.cards = NULL; /* on one GPU, wherever it was */
+    md.card_count = 0;
+    md.split = EXL2_SPLIT_LAYERS;
+    md.split_auto = false;
     exl2_result r = API_CALL(open, exl2_open(&desc, &api.e));
     API_MUST(r == EXL2_OK, "replay: exl2_open gives %s", exl2_result_name(r));
     r = API_CALL(model_load, exl2_model_load(api.e, &md, &m));

@@ -46,7 +46,7 @@ static const struct {
     [API_device_probe] = { "exl2_device_probe", false, true, API_BIT(EXL2_ERR_NO_DEVICE) | API_BIT(EXL2_ERR_STATE)
                            | API_BIT(EXL2_ERR_BUDGET) | API_GPU_ERRORS },
     [API_link_probe] = { "exl2_link_probe", false, true, API_BIT(EXL2_ERR_NO_DEVICE) | API_BIT(EXL2_ERR_STATE)
-                         | API_BIT(EXL2_ERR_ARG) | API_GPU_ERRORS },
+                         | API_BIT(EXL2_ERR_ARG) | API_BIT(EXL2_ERR_BUDGET) | API_GPU_ERRORS },
     [API_last_error] = { "exl2_last_error", false, false, 0 },
     [API_interrupt] = { "exl2_interrupt", false, false, 0 },
     [API_step] = { "exl2_step", false, false, API_BIT(EXL2_ERR_STATE) },
@@ -56,7 +56,7 @@ static const struct {
     [API_worker_stop] = { "exl2_worker_stop", false, false, API_BIT(EXL2_ERR_STATE) },
     [API_model_measure] = { "exl2_model_measure", false, true, API_FILE_ERRORS | API_BIT(EXL2_ERR_STATE)
                             | API_BIT(EXL2_ERR_CANCELLED) | API_BIT(EXL2_ERR_BUDGET) },
-    [API_model_open] = { "exl2_model_open", false, false, API_BIT(EXL2_ERR_BUDGET) },
+    [API_model_open] = { "exl2_model_open", false, false, API_BIT(EXL2_ERR_BUDGET) | API_BIT(EXL2_ERR_UNSUPPORTED) },
     [API_model_load] = { "exl2_model_load", false, true, API_FILE_ERRORS | API_BIT(EXL2_ERR_STATE)
                          | API_BIT(EXL2_ERR_CANCELLED) | API_BIT(EXL2_ERR_BUDGET) | API_GPU_ERRORS },
     [API_model_state] = { "exl2_model_state", true, false, API_FILE_ERRORS | API_BIT(EXL2_ERR_MEMORY)

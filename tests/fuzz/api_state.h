@@ -71,6 +71,8 @@ typedef enum api_kind { API_MODEL, API_SESSION, API_JOB, API_GRAMMAR } api_kind;
 
 typedef uint64_t api_id; /* id of a handle */
 
+#define API_CARDS 3u /* GPUs of the fake driver */
+
 typedef struct api_model {
     uint64_t id;          /* 0 = not open */
     uint32_t folder;
@@ -78,6 +80,7 @@ typedef struct api_model {
     bool parked;          /* as far as the application knows */
     float progress;
     uint32_t vocab;
+    exl2_card cards[API_CARDS]; /* desc.cards */
     exl2_model_desc desc; /* for a replay */
 } api_model;
 
@@ -213,6 +216,9 @@ typedef struct api_state {
     exl2_engine *e;
     exl2_engine_desc desc;
     uint32_t max_sessions, max_jobs, max_models;
+    exl2_device_desc picks[API_CARDS]; /* desc.devices */
+    bool peers;           /* the GPUs reach each other's memory */
+    bool columns;         /* a model of this engine was to be shared by columns */
     uint32_t op, depth;   /* number of the operation; depth of nested callbacks */
     api_frame frames[API_FRAMES];
     uint32_t frame_count;
