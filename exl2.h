@@ -1511,7 +1511,7 @@ typedef struct exl2_card_info { /* what lies on one GPU of a model */
     uint64_t weight_bytes, cache_bytes, scratch_bytes;
     uint32_t host_mlps;        /* number of its last layers whose MLPs the CPU computes */
     bool host_prompts;         /* the CPU computes these MLPs for rows of prompts, too */
-    float columns;             /* its share of the columns of these layers, as desired; 1 = all */
+    float columns;             /* its share of the columns of these layers, before rounding; 1 = all */
 } exl2_card_info;
 
 /* How an embedding is made of the hidden states of a prompt's tokens (section 10). */
