@@ -24,6 +24,11 @@ typedef enum exl2__exl3_codebook { EXL2__EXL3_3INST, EXL2__EXL3_MCG, EXL2__EXL3_
 
 #define EXL2__EXL3_MCG_FACTOR 0xCBAC1FEDu
 #define EXL2__EXL3_MUL1_FACTOR 0x83DCD12Du
+/* MUL1 where one instruction sums the bytes of a product, each times 64 (cpu_exl3_template.h): BASE plus that sum is
+   y as a float, and TIMES * y - LESS is the weight * 8192, before it is rounded. */
+#define EXL2__EXL3_MUL1_BASE 0x486A0000
+#define EXL2__EXL3_MUL1_TIMES (887.0f / 16)
+#define EXL2__EXL3_MUL1_LESS 13312000.0f
 #define EXL2__EXL3_BLOCK 128u       /* inputs, or outputs, of a Hadamard transform; widths are multiples */
 #define EXL2__EXL3_TABLE_BLOCK 256u /* the same of an embedding's row */
 #define EXL2__EXL3_SCALE 0.08838834764831845 /* 1 / sqrt(128) */

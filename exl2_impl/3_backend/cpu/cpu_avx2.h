@@ -101,9 +101,9 @@ EXL2__FORCE_INLINE EXL2__TARGET_AVX2 void exl2__cpu_avx2_fold(float *to, __m256 
 #define EXL2__V_NAME(name) exl2__cpu_avxvnni_##name
 #define EXL2__V_TARGET EXL2__TARGET_AVX_VNNI
 #define EXL2__V_SUM_BYTES(v) \
-    _mm256_castsi256_ps(_mm256_dpbusd_avx_epi32(_mm256_set1_epi32(0x486A0000), v, _mm256_set1_epi8(64)))
-#define EXL2__V_SUM_TIMES (887.0f / 16)
-#define EXL2__V_SUM_LESS 13312000.0f
+    _mm256_castsi256_ps(_mm256_dpbusd_avx_epi32(_mm256_set1_epi32(EXL2__EXL3_MUL1_BASE), v, _mm256_set1_epi8(64)))
+#define EXL2__V_SUM_TIMES EXL2__EXL3_MUL1_TIMES
+#define EXL2__V_SUM_LESS EXL2__EXL3_MUL1_LESS
 
 #include "cpu_exl3_template.h"
 

@@ -103,8 +103,8 @@ EXL2__FORCE_INLINE EXL2__TARGET_AVX512 void exl2__cpu_avx512_fold(float *to, __m
 #undef EXL2__V_SUM_TIMES
 #undef EXL2__V_SUM_LESS
 #undef EXL2__V_SUM_BYTES
-#define EXL2__V_SUM_TIMES (887.0f / 16)
-#define EXL2__V_SUM_LESS 13312000.0f
+#define EXL2__V_SUM_TIMES EXL2__EXL3_MUL1_TIMES
+#define EXL2__V_SUM_LESS EXL2__EXL3_MUL1_LESS
 #define EXL2__V_NAME(name) exl2__cpu_vnni_##name
 #define EXL2__V_TARGET EXL2__TARGET_VNNI
 #define EXL2__V_FUNNEL(a, b, l, r) _mm512_shldv_epi32(a, b, l)
@@ -115,7 +115,7 @@ EXL2__FORCE_INLINE EXL2__TARGET_AVX512 void exl2__cpu_avx512_fold(float *to, __m
     _mm512_set1_epi64((long long)(0x0000282000000800 + (n) * 0x0101010101010101ull))
 #define EXL2__V_TAKES true
 #define EXL2__V_SUM_BYTES(v) \
-    _mm512_castsi512_ps(_mm512_dpbusd_epi32(_mm512_set1_epi32(0x486A0000), v, _mm512_set1_epi8(64)))
+    _mm512_castsi512_ps(_mm512_dpbusd_epi32(_mm512_set1_epi32(EXL2__EXL3_MUL1_BASE), v, _mm512_set1_epi8(64)))
 
 #include "cpu_exl3_template.h"
 

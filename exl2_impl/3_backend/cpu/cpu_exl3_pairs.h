@@ -22,7 +22,7 @@
 /* The weights of y, as exl2__cpu_avx2_exl3_value. */
 EXL2__FORCE_INLINE EXL2__TARGET_AVX2 __m256 exl2__cpu_pairs_value(__m256i y)
 {
-    const float times = 887.0f / 16, less = 13312000.0f, more = 8193.0f / 8192;
+    const float times = EXL2__EXL3_MUL1_TIMES, less = EXL2__EXL3_MUL1_LESS, more = 8193.0f / 8192;
     __m256 sum = _mm256_castsi256_ps(y);
     __m256 wide = _mm256_fmadd_ps(sum, _mm256_set1_ps(times), _mm256_set1_ps(-less));
     EXL2__OPAQUE("x", wide);
@@ -38,7 +38,7 @@ EXL2__PRIVATE EXL2__NOINLINE EXL2__TARGET_AVX2 void exl2__cpu_pairs_tiles(const 
     EXL2__UNALIGNED_MOVES();
     const __m256i low = _mm256_set1_epi16((short)(EXL2__EXL3_MUL1_FACTOR & 0xFFFF));
     const __m256i high = _mm256_set1_epi16((short)(EXL2__EXL3_MUL1_FACTOR >> 16));
-    const __m256i times = _mm256_set1_epi8(64), base = _mm256_set1_epi16(0x486A);
+    const __m256i times = _mm256_set1_epi8(64), base = _mm256_set1_epi16(EXL2__EXL3_MUL1_BASE >> 16);
     __m256 sum[2] = { _mm256_loadu_ps(sums), _mm256_loadu_ps(sums + 8) };
     for (uint32_t i = 0; i < count; i++, u += 32, x += 32) {
         __m256i own = _mm256_loadu_si256((const __m256i *)(const void *)(u + 8 * group));
