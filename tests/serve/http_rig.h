@@ -30,6 +30,7 @@ static struct {
     bool always[CALLS]; /* every call from then on */
     size_t short_reads; /* bytes of a read at most; 0: any */
     size_t short_writes;
+    bool full;         /* the system has no room for what the server sends */
     int asked_ms;      /* what the last poll would have waited */
     long blocks;       /* of memory */
     net_system system; /* the real calls */
@@ -76,6 +77,9 @@ static net_result rig_read_call(void *user, net_socket s, void *bytes, size_t co
 
 static net_result rig_write_call(void *user, net_socket s, const void *bytes, size_t count, size_t *done)
 {
+    if (rig.full) {
+        return NET_AGAIN;
+    }
     count = rig.short_writes > 0 && rig.short_writes < count ? rig.short_writes : count;
     if (rig.short_writes > 0 && rig.calls[CALL_WRITE] % 3 == 2) { /* and nothing at all now and then */
         rig.calls[CALL_WRITE]++;
@@ -87,6 +91,9 @@ static net_result rig_write_call(void *user, net_socket s, const void *bytes, si
 static int rig_poll(void *user, net_poll *sockets, size_t count, int wait_ms)
 {
     rig.asked_ms = wait_ms;
+    for (size_t i = 0; i < count && rig.full; i++) {
+        sockets[i].events &= (short)~POLLOUT;
+    }
     return rig_fails(CALL_POLL) ? -1 : rig.system.poll(user, sockets, count, wait_ms > 0 ? 1 : wait_ms);
 }
 
