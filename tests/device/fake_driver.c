@@ -20,11 +20,22 @@ void fake_misuse(const char *what)
     }
 }
 
+bool fake_is_lost(const object *context)
+{
+    return fake.lost && (!fake.lost_alone || (context && context->device == fake.lost_device));
+}
+
+void fake_lose(const object *context, int code)
+{
+    fake.lost = code;
+    fake.lost_device = context ? context->device : -1;
+}
+
 int fake_call(const char *name, bool nvrtc)
 {
     fake.calls++;
     bool quiet = strcmp(name, "cuCtxPushCurrent") == 0 || strcmp(name, "cuCtxPopCurrent") == 0;
-    if (fake.lost && !nvrtc && !quiet) { /* the context of a lost device can still be made current */
+    if (fake_is_lost(fake_current()) && !nvrtc && !quiet) { /* the context of a lost device can still be made current */
         return fake.lost;
     }
     bool counts = !fake.fail_name || strcmp(fake.fail_name, name) == 0;
@@ -32,7 +43,7 @@ int fake_call(const char *name, bool nvrtc)
         int code = nvrtc ? fake.fail_nvrtc : fake.fail_code;
         snprintf(fake.failed, sizeof fake.failed, "%s", name);
         if (!nvrtc && exl2__cuda_sticky(code)) {
-            fake.lost = code;
+            fake_lose(fake_current(), code);
         }
         return code;
     }

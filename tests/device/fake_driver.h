@@ -72,6 +72,8 @@ typedef struct fake_state {
     int fail_nvrtc;
     char failed[64];         /* name of the call that failed */
     int lost;                /* a sticky error, which all later calls return; 0 = none */
+    bool lost_alone;         /* set by a test: only the GPU that gives the error is lost, */
+    int lost_device;         /* which is this one; the others work */
     uint32_t fault_at;       /* the n-th launch executed from now faults, and the device is lost; 0 = none */
     int fault_code;
     /* records */

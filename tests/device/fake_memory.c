@@ -40,7 +40,7 @@ static void launch(const object *stream, const op *o)
         }
     }
     if (fake.fault_at && --fake.fault_at == 0) {
-        fake.lost = fake.fault_code;
+        fake_lose(stream->context, fake.fault_code);
     } else if (fake.run) {
         if (fake.ahead) {
             run_ahead(stream);
@@ -54,7 +54,7 @@ static void launch(const object *stream, const op *o)
 /* Executes one op. A lost device executes nothing. */
 static void execute(object *stream, op *o)
 {
-    if (fake.lost) {
+    if (fake_is_lost(stream->context)) {
         return;
     }
     uint8_t *to = o->kind == OP_UP || o->kind == OP_COPY || o->kind == OP_FILL

@@ -58,6 +58,12 @@ typedef struct object {
 /* The current context, or NULL. */
 object *fake_current(void);
 
+/* Whether the GPU of this context is lost; NULL: of no context. */
+bool fake_is_lost(const object *context);
+
+/* From now on it is lost, or all GPUs are. */
+void fake_lose(const object *context, int code);
+
 /* Makes an object of the current context. */
 object *fake_make(kind k);
 

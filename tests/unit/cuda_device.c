@@ -82,7 +82,7 @@ static void test_memory(void)
     d.bytes_max = 0;
     CHECK_INT(exl2__cuda_device_alloc(&d, (uint64_t)2 << 30, EXL2_MEM_KV, &b), EXL2_ERR_DEVICE_MEMORY);
     CHECK_TEXT(rig.files.c.error.text,
-               "GPU FakeForce 4090 could not allocate 2147483648 bytes; this engine uses 0 bytes of its memory");
+               "GPU 0 (FakeForce 4090) could not allocate 2147483648 bytes; this engine uses 0 bytes of its memory");
     exl2__cuda_device_leave(&d);
     exl2__cuda_device_close(&d);
     rig_end();
@@ -413,7 +413,7 @@ static void test_lost(void)
     fake.fail_code = EXL2__CUDA_ILLEGAL_ADDRESS;
     fake_one_args fill = { 0, 0, 0 };
     CHECK_INT(exl2__cuda_device_launch(&d, EXL2__KERNEL_exl2k_one, grid_of(0, false), &fill), EXL2_ERR_DEVICE_LOST);
-    CHECK_TEXT(rig.files.c.error.text, "GPU FakeForce 4090 was lost while launching exl2k_one (CUDA_ERROR_700): "
+    CHECK_TEXT(rig.files.c.error.text, "GPU 0 (FakeForce 4090) was lost while launching exl2k_one (CUDA_ERROR_700): "
                                        "close the engine; the GPU may be usable again only in a new process");
     CHECK_INT(rig.files.c.error.native, 700);
     CHECK_INT(exl2__cuda_device_enter(&d), EXL2_ERR_DEVICE_LOST);

@@ -548,7 +548,7 @@ static void test_cap(void)
     rig_end();
     rig_make(ready - 1);
     CHECK_INT(rig_load(golden("exl2-mixed")), EXL2_ERR_BUDGET);
-    CHECK(strstr(rig.c.error.text, "but device_bytes_max"));
+    CHECK(strstr(rig.c.error.text, "but its cap of"));
     CHECK_INT(rig.reads, 0);
     CHECK_INT(fake.allocated, 0);
     rig_end();

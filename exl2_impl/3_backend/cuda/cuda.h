@@ -142,12 +142,13 @@ EXL2__PRIVATE exl2_result exl2__cuda_check_cap(exl2__cuda_model *m, uint64_t wei
     if (weight_bytes + dry.used <= room) {
         return EXL2_OK;
     }
-    return exl2__fail(m->c, EXL2_ERR_BUDGET, "the model needs %llu bytes of GPU memory (weights %llu, cache %llu), but "
-                      "device_bytes_max (%llu) leaves %llu%s",
-                      (unsigned long long)(weight_bytes + dry.used),
+    bool alone = m->plan->host_mlps == 0 && !exl2__columns_are_cut(&m->columns);
+    return exl2__fail(m->c, EXL2_ERR_BUDGET, "the model needs %llu bytes on GPU %u (weights %llu, cache %llu), but its "
+                      "cap of %llu (device_bytes_max or bytes_max) leaves %llu%s",
+                      (unsigned long long)(weight_bytes + dry.used), m->gpu->info.index,
                       (unsigned long long)weight_bytes, (unsigned long long)pages,
                       (unsigned long long)m->gpu->bytes_max, (unsigned long long)room,
-                      m->plan->host_mlps ? "" : "; with exl2_model_desc.offload the CPU would compute a part");
+                      alone ? "; with exl2_model_desc.offload the CPU would compute a part" : "");
 }
 
 /* Loads kernels, a few in each call (PENDING); then makes the ring and allocates memory for the weights. */

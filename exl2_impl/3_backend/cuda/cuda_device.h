@@ -58,14 +58,15 @@ EXL2__PRIVATE exl2_result exl2__cuda_device_check(exl2__cuda_device *d, int resu
     if (exl2__cuda_sticky(result)) {
         d->lost = d->lost ? d->lost : result;
         return exl2__cuda_fail(d->c, EXL2_ERR_DEVICE_LOST, result,
-                               "GPU %s was lost while %s (%s): close the engine; the GPU may be usable again only in a "
-                               "new process", d->info.name, what, name);
+                               "GPU %u (%s) was lost while %s (%s): close the engine; the GPU may be usable again only "
+                               "in a new process", d->info.index, d->info.name, what, name);
     }
     if (result == EXL2__CUDA_OUT_OF_MEMORY) {
-        return exl2__cuda_fail(d->c, EXL2_ERR_DEVICE_MEMORY, result, "GPU %s has no memory left for %s (%s)",
-                               d->info.name, what, name);
+        return exl2__cuda_fail(d->c, EXL2_ERR_DEVICE_MEMORY, result, "GPU %u (%s) has no memory left for %s (%s)",
+                               d->info.index, d->info.name, what, name);
     }
-    return exl2__cuda_fail(d->c, EXL2_ERR_INTERNAL, result, "GPU %s: %s failed with %s", d->info.name, what, name);
+    return exl2__cuda_fail(d->c, EXL2_ERR_INTERNAL, result, "GPU %u (%s): %s failed with %s", d->info.index,
+                           d->info.name, what, name);
 }
 
 /* Makes the device's context current until exl2__cuda_device_leave. Fails if the device is lost. */
@@ -73,8 +74,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_device_enter(exl2__cuda_device *d)
 {
     if (d->lost) {
         return exl2__cuda_fail(d->c, EXL2_ERR_DEVICE_LOST, d->lost,
-                               "GPU %s was lost before (%s): close the engine; the GPU may be usable again only in a "
-                               "new process", d->info.name, exl2__cuda_result_name(&d->driver, d->lost));
+                               "GPU %u (%s) was lost before (%s): close the engine; the GPU may be usable again only "
+                               "in a new process", d->info.index, d->info.name,
+                               exl2__cuda_result_name(&d->driver, d->lost));
     }
     return exl2__cuda_device_check(d, d->driver.context_push(d->context), "making its context current");
 }
@@ -129,8 +131,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_device_alloc(exl2__cuda_device *d, uint64_t
         if (result == EXL2__CUDA_OUT_OF_MEMORY) {
             *address = 0;
             return exl2__cuda_fail(d->c, EXL2_ERR_DEVICE_MEMORY, result,
-                                   "GPU %s could not allocate %llu bytes; this engine uses %llu bytes of its memory",
-                                   d->info.name, (unsigned long long)bytes, (unsigned long long)d->bytes);
+                                   "GPU %u (%s) could not allocate %llu bytes; this engine uses %llu bytes of its "
+                                   "memory", d->info.index, d->info.name, (unsigned long long)bytes,
+                                   (unsigned long long)d->bytes);
         }
         EXL2__TRY(exl2__cuda_device_check(d, result, "allocating memory"));
     }

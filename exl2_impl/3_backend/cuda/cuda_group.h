@@ -50,12 +50,14 @@ EXL2__PRIVATE exl2_result exl2__cuda_group_check(exl2__ctx *c, const exl2__cuda_
     for (uint32_t i = 0; i < gpus->count * gpus->count; i++) {
         const exl2__cuda_device *one = gpus->of[i / gpus->count], *other = gpus->of[i % gpus->count];
         if (one != other && !(one->peers >> other->slot & 1)) {
-            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "GPUs %u and %u do not reach each other's memory, so they "
-                              "cannot share a model by columns; by layers they can", one->slot, other->slot);
+            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "GPU %u (%s) and GPU %u (%s) do not reach each other's memory, "
+                              "so they cannot share a model by columns; by layers they can", one->info.index,
+                              one->info.name, other->info.index, other->info.name);
         }
         if (one->info.arch != other->info.arch || one->sm_count != other->sm_count) {
-            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "GPUs %u and %u are of different kinds, so they cannot share a "
-                              "model by columns; by layers they can", one->slot, other->slot);
+            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "GPU %u (%s) and GPU %u (%s) are of different kinds, so they "
+                              "cannot share a model by columns; by layers they can", one->info.index,
+                              one->info.name, other->info.index, other->info.name);
         }
     }
     return EXL2_OK;
