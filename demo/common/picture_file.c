@@ -21,6 +21,7 @@
 #define STBI_ONLY_JPEG
 #define STBI_NO_STDIO
 #define STBI_NO_LINEAR
+#define STBI_FAILURE_USERMSG /* the other reasons may have bytes of the file */
 #define STBI_MAX_DIMENSIONS 16384
 #include "stb.h"
 #endif
@@ -163,6 +164,49 @@ static uint32_t jpeg_orientation(const uint8_t *bytes, size_t count)
     return 1;
 }
 
+/* Whether no Huffman table of a DHT segment has more than 256 symbols. What the file lacks of it, stb_image reads as
+   zeros. */
+static bool jpeg_tables_fit(const uint8_t *at, size_t count)
+{
+    for (size_t used = 0; count > 0; at += used, count -= used) {
+        uint32_t symbols = 0;
+        for (uint32_t i = 1; i <= 16 && i < count; i++) {
+            symbols += at[i];
+        }
+        if (symbols > 256) {
+            return false;
+        }
+        used = 17 + symbols < count ? 17 + symbols : count;
+    }
+    return true;
+}
+
+/* Walks over all segments of a JPEG file, as stb_image does. Version 2.27 of it writes as many symbols as a table
+   claims to have, and has room for 256. Where no segment begins are pixels, or padding, in which FF stands before 0 and
+   before the numbers of restarts. */
+static bool jpeg_fits(const uint8_t *bytes, size_t count)
+{
+    size_t at = 2;
+    while (count - at >= 4) {
+        uint8_t kind = bytes[at + 1];
+        bool alone = kind == 0 || kind == 0xFF || (kind >= 0xD0 && kind <= 0xD7);
+        if (bytes[at] != 0xFF || alone) {
+            at++;
+            continue;
+        }
+        size_t size = load(bytes + at + 2, 2, true), rest = count - at - 2;
+        if (kind == 0xD9 || size < 2 || size > rest) {
+            rest = rest < size ? rest : size;
+            return kind != 0xC4 || rest < 2 || jpeg_tables_fit(bytes + at + 4, rest - 2);
+        }
+        if (kind == 0xC4 && !jpeg_tables_fit(bytes + at + 4, size - 2)) {
+            return false;
+        }
+        at += 2 + size;
+    }
+    return true;
+}
+
 /* Turns the picture as its orientation says. false: there is no memory. */
 static bool orient(picture_file *p, uint32_t orientation)
 {
@@ -198,7 +242,7 @@ static bool orient(picture_file *p, uint32_t orientation)
 static bool stb_fail(char *error, size_t bytes, const char *what)
 {
     const char *reason = stbi_failure_reason();
-    if (reason && strcmp(reason, "outofmem") == 0) {
+    if (reason && strcmp(reason, "Out of memory") == 0) {
         return no_memory(error, bytes);
     }
     return picture_fail(error, bytes, "%s: %s", what, reason ? reason : "no reason is known");
@@ -209,6 +253,9 @@ static bool decode_stb(const uint8_t *bytes, size_t count, uint64_t pixels_max, 
 {
     int width = 0, height = 0, channels = 0, w = 0, h = 0, stored = 0;
     bool jpeg = bytes[0] == 0xFF;
+    if (jpeg && !jpeg_fits(bytes, count)) {
+        return picture_fail(error, error_bytes, "it is damaged: a Huffman table has more than 256 symbols");
+    }
     if (!stbi_info_from_memory(bytes, (int)count, &width, &height, &channels) || width < 0 || height < 0) {
         return stb_fail(error, error_bytes, "it is damaged, or larger than 16384 pixels");
     }
@@ -217,6 +264,11 @@ static bool decode_stb(const uint8_t *bytes, size_t count, uint64_t pixels_max, 
     }
     int wanted = channels == 2 ? 4 : channels == 1 || channels == 4 ? channels : 3;
     uint8_t *pixels = stbi_load_from_memory(bytes, (int)count, &w, &h, &stored, wanted);
+    if (pixels && stored != channels) { /* one color of the PNG file is transparent, which stbi_info does not say */
+        stbi_image_free(pixels);
+        wanted = 4;
+        pixels = stbi_load_from_memory(bytes, (int)count, &w, &h, &stored, wanted);
+    }
     if (!pixels) {
         return stb_fail(error, error_bytes, "it cannot be decoded");
     }

@@ -1,5 +1,5 @@
 /* picture_file.c: the pictures that programs read: PPM, PGM, PNG, JPEG with each orientation, limits before decoding,
-   files that are cut or changed at any byte. */
+   files that are cut or changed at any byte; a transparent color; what stb_image has no room or no words for. */
 #if defined(__has_include)
 #if __has_include(<stb/stb_image.h>) && __has_include(<stb/stb_image_write.h>)
 #define HAVE_STB_IMAGE
@@ -164,6 +164,79 @@ static void damaged(const memory_text *file)
     }
 }
 
+/* A chunk of a PNG file; stb_image does not read the sum at its end. */
+static void add_chunk(memory_text *png, const char *type, const void *data, uint32_t count)
+{
+    char head[8] = { 0, 0, (char)(count >> 8), (char)count, type[0], type[1], type[2], type[3] };
+    memory_text_add(png, head, 8);
+    memory_text_add(png, data, count);
+    memory_text_add(png, "\0\0\0", 4);
+}
+
+/* Two pixels, gray (kind 0) or RGB (kind 2), with a chunk before them: zlib's stored block. */
+static memory_text two_pixels(uint8_t kind, const char *type, const void *data, uint32_t count)
+{
+    memory_text png = { 0 };
+    uint8_t header[13] = { 0, 0, 0, 2, 0, 0, 0, 1, 8, kind }, bytes = kind ? 7 : 3;
+    uint8_t stored[18] = { 0x78, 1, 1, bytes, 0, (uint8_t)~bytes, 0xFF, 0, 9, 9, 9, 50, 60, 70 };
+    stored[9] = kind ? 9 : 50;
+    memory_text_add(&png, "\x89PNG\r\n\x1a\n", 8);
+    add_chunk(&png, "IHDR", header, 13);
+    add_chunk(&png, type, data, count);
+    add_chunk(&png, "IDAT", stored, 7u + bytes + 4u);
+    add_chunk(&png, "IEND", "", 0);
+    return png;
+}
+
+/* A color that a PNG file calls transparent is composed over white as other alpha is: it has four channels. Messages
+   have no bytes of the file. */
+static void chunks(void)
+{
+    picture_file p;
+    memory_text rgb = two_pixels(2, "tRNS", "\0\x09\0\x09\0\x09", 6), gray = two_pixels(0, "tRNS", "\0\x09", 2);
+    memory_text other = two_pixels(2, "tRNS", "\0\x01\0\x02\0\x03", 6), odd = two_pixels(2, "A\nB\x1B", "", 0);
+    memory_text zero = two_pixels(2, "\0\0\0\0", "", 0);
+    CHECK(decode(rgb.data, rgb.bytes, &p) && p.channels == 4);
+    CHECK(memcmp(p.pixels, "\x09\x09\x09\x00\x32\x3C\x46\xFF", 8) == 0);
+    picture_file_close(&p);
+    CHECK(decode(gray.data, gray.bytes, &p) && p.channels == 4);
+    CHECK(memcmp(p.pixels, "\x09\x09\x09\x00\x32\x32\x32\xFF", 8) == 0);
+    picture_file_close(&p);
+    CHECK(decode(other.data, other.bytes, &p) && p.pixels[p.channels - 1] == 0xFF);
+    picture_file_close(&p);
+    bad(odd.data, odd.bytes, "unknown PNG chunk type");
+    CHECK(!strchr(error, '\n') && !strchr(error, 0x1B));
+    bad(zero.data, zero.bytes, "unknown PNG chunk type");
+    free(rgb.data);
+    free(gray.data);
+    free(other.data);
+    free(odd.data);
+    free(zero.data);
+}
+
+/* A Huffman table with more symbols than there are bytes, for which stb_image has no room: before the frame and after
+   it, after pixels, behind bytes of padding, as the second of a segment, and where the file ends in it. */
+static void tables(void)
+{
+    uint8_t table[4 + 2 * 17 + 1] = { 0xFF, 0xC4, 0, 0, 0x11, 1 };
+    memset(table + 22 + 1, 255, 16);
+    table[22] = 0x12;
+    table[3] = 2 + 17 + 1 + 17;
+    for (size_t at = 2, more = 0; at < sizeof quarters_jpeg; at = more) {
+        bool segment = quarters_jpeg[at] == 0xFF && quarters_jpeg[at + 1] >= 0xC0 && quarters_jpeg[at + 1] != 0xD9;
+        for (uint32_t way = 0; segment && way < 3; way++) {
+            memory_text file = { 0 };
+            memory_text_add(&file, (const char *)quarters_jpeg, at);
+            memory_text_add(&file, "\xFF\xFF\xFF", way == 1 ? 3 : 0);
+            memory_text_add(&file, (const char *)table, sizeof table - (way == 2 ? 1 : 0));
+            memory_text_add(&file, (const char *)quarters_jpeg + at, way == 2 ? 0 : sizeof quarters_jpeg - at);
+            bad(file.data, file.bytes, "more than 256 symbols");
+            free(file.data);
+        }
+        more = segment ? at + 2 + load(quarters_jpeg + at + 2, 2, true) : at + 1;
+    }
+}
+
 static void coded(void)
 {
     uint8_t rgb[16 * 24 * 3];
@@ -196,6 +269,8 @@ int main(void)
     pnm();
 #if defined(HAVE_STB_IMAGE) && defined(HAVE_STB_IMAGE_WRITE)
     orientations();
+    chunks();
+    tables();
     coded();
 #else
     printf("no PNG and JPEG: there is no stb_image\n");
