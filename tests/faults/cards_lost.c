@@ -1,6 +1,6 @@
 /* cards_lost.c: one of several fake GPUs is lost while launch n runs: the models that have a part on it end with
-   DEVICE_LOST, at once and later, and name it; those on other GPUs go on, and new ones load there. What an error says of
-   GPUs are their numbers in the list of exl2_devices.
+   DEVICE_LOST, at once and later, and name it; those on other GPUs go on, and new ones load there. Errors name GPUs by
+   their numbers in the list of exl2_devices.
    takes: the goldens.
    gives: exit code 0 or 1. */
 #include "cuda_ways.h"
