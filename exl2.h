@@ -1484,7 +1484,7 @@ typedef struct exl2_model_desc {
     float yarn_factor;         /* YaRN by this, 1 to 1000; not with rope_scale */
     const exl2_card *cards;    /* [card_count] different GPUs, each with its part of the model, in this order; copied.
                                   NULL = exl2_engine_info.device alone */
-    uint32_t card_count;       /* at most EXL2_DEVICES_MAX and the number of layers */
+    uint32_t card_count;       /* at most EXL2_DEVICES_MAX and, by layers, the number of layers */
     bool split_auto;           /* with card_count 0: the engine chooses the fewest GPUs with room for it (section 3) */
     exl2_split split;          /* COLUMNS needs cards of one kind that reach each other's memory */
     exl2_offload offload;      /* no effect on a model that runs on the CPU */
@@ -1508,7 +1508,9 @@ typedef struct exl2_rope_info { /* one table of RoPE, as it is computed for cont
 typedef struct exl2_card_info { /* what lies on one GPU of a model */
     uint32_t device;           /* index in exl2_engine_info.devices */
     uint32_t first_layer, layers;
-    uint64_t weight_bytes, cache_bytes, scratch_bytes;
+    uint64_t weight_bytes, cache_bytes, scratch_bytes; /* by columns, a card without heads has room for one: then the
+                                  cards' cache_bytes are more than those of exl2_model_info, whose scratch_bytes have
+                                  the rest */
     uint32_t host_mlps;        /* number of its last layers whose MLPs the CPU computes */
     bool host_prompts;         /* the CPU computes these MLPs for rows of prompts, too */
     float columns;             /* its share of the columns of these layers, before rounding; 1 = all */

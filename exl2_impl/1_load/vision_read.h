@@ -418,6 +418,7 @@ EXL2__PRIVATE exl2_result exl2__vision_read_video_pixels(const exl2__fields *f, 
 {
     exl2__vision_config v = *out;
     uint32_t low = (uint32_t)v.video_min, high = (uint32_t)v.video_max;
+    bool capped = false;
     EXL2__TRY(exl2__fields_u32(f, EXL2__VISION_FIELD("min_pixels", "size->shortest_edge"), 1, EXL2__VISION_PIXELS_MAX,
                                &low));
     EXL2__TRY(exl2__fields_u32(f, EXL2__VISION_FIELD("max_pixels", "size->longest_edge"), 1, EXL2__VISION_PIXELS_MAX,
@@ -435,6 +436,11 @@ EXL2__PRIVATE exl2_result exl2__vision_read_video_pixels(const exl2__fields *f, 
     }
     if (low > high) {
         return exl2__fail(f->c, EXL2_ERR_FORMAT, "%s: min_pixels %u is more than max_pixels %u", f->label, low, high);
+    }
+    EXL2__TRY(exl2__fields_bool(f, EXL2__VISION_FIELD("cap_pixels_per_frame"), &capped, NULL));
+    if (capped) {
+        exl2__log(f->c, EXL2_LOG_WARN, EXL2_LOG_ID_SETTING_IGNORED, "%s: cap_pixels_per_frame is not done: frames of "
+                  "short videos are larger than in transformers", f->label);
     }
     out->video_min = low;
     out->video_max = high;

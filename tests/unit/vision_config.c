@@ -312,6 +312,10 @@ static void check_videos(void)
     video = "{'image_mean':[0.4,0.5,0.5]}";
     read_bad(QWEN "}", QWEN_PRE "}", EXL2_ERR_UNSUPPORTED, "video_preprocessor_config.json", "differs from");
     read_bad(QWEN "}", QWEN_PRE ",'resample':2}", EXL2_ERR_UNSUPPORTED, "resample", "differs from");
+    video = "{'cap_pixels_per_frame':true}";
+    read_good(QWEN3 "}", QWEN_PRE "}", 1);
+    video = "{'cap_pixels_per_frame':false}";
+    read_good(QWEN3 "}", QWEN_PRE "}", 0);
     video = "[]";
     read_bad(QWEN "}", QWEN_PRE "}", EXL2_ERR_FORMAT, "video_preprocessor_config.json", "object");
     video = NULL; /* the numbers of pictures */
