@@ -37,7 +37,7 @@ typedef struct sum {
     uint64_t tokens;
 } sum;
 
-/* Tokens that have so many tokens before them in their window: the k-th row has 8 * 2^k to 16 * 2^k - 1, the first one
+/* Tokens by the number of tokens before them in their window: in the k-th row 8 * 2^k to 16 * 2^k - 1, in the first one
    0 to 15. */
 #define SCORE_RANGES 20
 

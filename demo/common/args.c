@@ -102,7 +102,7 @@ static bool read_numbers(const char *text, arg_numbers *out)
     return *stop == 0;
 }
 
-/* Bytes of the unit at *stop, which then points behind it: KB, MB and GB, or KiB, MiB and GiB, in capitals or not, with
+/* Bytes of the unit at *stop, which then points past it: KB, MB and GB, or KiB, MiB and GiB, in capitals or not, with
    or without the B. `alone` without a unit. */
 static uint64_t read_unit(const char **stop, uint64_t alone)
 {

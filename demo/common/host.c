@@ -66,7 +66,7 @@ static bool draft_device(const char *draft, uint32_t *out)
     return true;
 }
 
-/* Adds a GPU to the engine's list [EXL2_DEVICES_MAX], unless it is there. Returns its place; EXL2_DEVICES_MAX: the
+/* Adds a GPU to the engine's list [EXL2_DEVICES_MAX], unless the list has it. Returns its index; EXL2_DEVICES_MAX: the
    list is full. */
 static uint32_t add_device(exl2_device_desc *devices, uint32_t *count, uint32_t index)
 {

@@ -19,7 +19,7 @@ typedef struct loras { /* of a job */
 /* Divides a text. The part after the last colon is a scale if it is a whole number or a decimal, so "C:\x" has none;
    scale 0 is EXL2_OFF. false: the path is too long. */
 bool loras_split(const char *text, char path[LORAS_PATH], float *scale);
-/* Raises the desc's lora_max by so many adapters, of any rank. */
+/* Raises the desc's lora_max by `count` adapters, of any rank. */
 void loras_plan(exl2_model_desc *d, uint32_t count);
 /* Loads all of them into a model. false, with a message printed: too many for a job, or one of them failed. Warnings of
    their files go to stderr. */

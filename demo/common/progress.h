@@ -10,7 +10,7 @@
 
 typedef struct progress { /* zeroed: nothing shown yet */
     uint64_t shown_ns;
-    uint64_t stage_ns; /* when progress_show_stage was called first with this text, or with a smaller share: */
+    uint64_t stage_ns; /* when the stage began: its text was new, or its share smaller than before */
     char stage[48];
     double stage_done;
     bool open;

@@ -23,7 +23,7 @@
 #define HEAD_BYTES 20u
 #define SUM_BYTES 8u
 #define FILE_MAX ((size_t)1 << 26) /* bytes; an evening of 10,000 lines has 2 MB */
-#define LINE_BYTES 60u     /* a line in the file has at least so many */
+#define LINE_BYTES 60u     /* bytes of the shortest line in the file */
 #define BEGIN_STEPS 1000   /* steps until every turn has begun */
 
 /* One description of the state serves both directions: each function below writes *value, or reads it. */

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define VISITOR "Stranger"
-#define LOOP_TIMES 2u /* a turn ends when its newest 32 or more tokens are a piece that came so many times */
+#define LOOP_TIMES 2u /* a turn ends when its newest 32 or more tokens are this many repetitions of one piece */
 
 /* ---- the play ---- */
 

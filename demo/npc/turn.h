@@ -24,7 +24,7 @@ typedef struct turn_state { /* state of the game when a turn begins; its texts m
     uint32_t evasion_count;
     const char *says;      /* answer of the example that fits; NULL: none */
     bool whole;            /* `say` is all of it, not its beginning */
-    size_t says_bytes;     /* `say` begins with so many bytes of it; with all of them it is that answer */
+    size_t says_bytes;     /* `say` begins with this many bytes of it; with all of them it is that answer */
     const char *act, *target; /* if `says`: the only ones */
     int trust;
 } turn_state;

@@ -1,5 +1,5 @@
 /* render.h: a renderer of its own for measurements: each frame draws full-screen passes and dispatches a compute shader
-   that reads memory, so many that the GPU needs the wished time for them.
+   that reads memory, as often as fills the wished GPU time.
    takes: milliseconds of GPU time in a frame.
    gives: renderer, render_open, render_look, render_frame, render_wait, render_seen, render_close; render_load, which a
           kind of load implements.

@@ -14,8 +14,8 @@
 #define NEAR 40.0f          /* from the place where one talks with somebody */
 #define FAR 84.0f
 #define GESTURE_FRAMES 80u
-#define LINGER_FRAMES 150u  /* of a bubble, and for each letter of it: */
-#define LINGER_LETTER 3u
+#define LINGER_FRAMES 150u  /* frames that every bubble stays */
+#define LINGER_LETTER 3u    /* further frames for each of its letters */
 
 /* Marla is behind the bar, Osric at the door, Pike at the table. */
 static const struct {

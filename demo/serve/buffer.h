@@ -23,7 +23,7 @@ typedef struct buffer { /* zeroed: empty */
     bool filled[BUFFER_DEPTH]; /* it has a member, so a comma comes next */
 } buffer;
 
-bool buffer_room(buffer *b, size_t bytes); /* so many bytes more, and a NUL, fit without moving; false: failed */
+bool buffer_room(buffer *b, size_t bytes); /* reserves room for `bytes` bytes more, and a NUL; false: failed */
 void buffer_add(buffer *b, const char *text, size_t bytes);
 void buffer_string(buffer *b, const char *text); /* ends with NUL */
 void buffer_format(buffer *b, const char *format, ...);

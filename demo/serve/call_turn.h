@@ -46,8 +46,8 @@ typedef struct turn {
     buffer held;             /* content that may be a call; the text of HOLD */
     bool plain;              /* the content is none: nothing is held any more */
     const char *stops[REQUEST_STOPS_MAX + 1]; /* the request's, and one of ours as the last */
-    bool has_stop;           /* the job has a stop string of ours, */
-    uint32_t stop_at;        /* with this index */
+    bool has_stop;           /* the job has a stop string of ours */
+    uint32_t stop_at;        /* index of that stop string */
     uint32_t given_count;    /* tokens of `given` */
     buffer opening, given;   /* text after the opening of the reply; what follows a job */
     bool has_format;

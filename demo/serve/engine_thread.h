@@ -47,7 +47,7 @@ typedef enum engine_load_state { ENGINE_UNLOADED, ENGINE_LOADING, ENGINE_READY, 
 struct engine_load { /* a model; zeroed but for the first part */
     exl2_model_desc desc;   /* on_event, user are set here. The path must stay. desc.vision counts where the model has a
                                tower that this engine computes; info.tower_bytes says whether it is loaded */
-    uint32_t sequences;     /* the cache holds so many contexts if memory allows, where desc.cache.tokens is 0 */
+    uint32_t sequences;     /* contexts that the cache holds if memory allows, where desc.cache.tokens is 0 */
     bool no_text;           /* a draft model: needs no engine for texts */
     engine_load *draft;     /* guesses for this model; loaded before it; NULL: none */
     void (*on_news)(engine_load *l); /* called by engine_take after progress or a new state; may be NULL */

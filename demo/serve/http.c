@@ -220,7 +220,7 @@ static size_t poll_all(http *h, int wait_ms)
     }
     int ready = system->poll(system->user, h->polls, count, wait_of(h, wait_ms));
     if (ready < 0) {
-        clock_sleep_us(1000); /* a signal, or no memory: never a loop that burns the processor */
+        clock_sleep_us(1000); /* a signal, or no memory: never a loop that keeps the CPU busy */
     }
     h->now_ms = system->now_ms(system->user);
     return ready > 0 ? count : 0;

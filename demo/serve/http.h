@@ -81,7 +81,8 @@ void http_run(http *h);  /* turns until there is no more to do */
 void http_stop(http *h);
 void http_wake(http *h); /* from any thread or signal handler: on_wake is called soon, once for many calls */
 uint64_t http_now_ms(const http *h);           /* the server's clock */
-void http_set_alarm(http *h, uint64_t ms);     /* on_alarm once, in so many milliseconds; replaces an earlier alarm */
+void http_set_alarm(http *h, uint64_t ms);     /* calls on_alarm once, after `ms` milliseconds; replaces an earlier
+                                                  alarm */
 
 /* In on_head: the limit of this request's body, in place of the desc's. */
 void http_set_body_max(http_exchange *x, uint64_t bytes);

@@ -63,7 +63,8 @@ struct http {
 };
 
 /* http_answer.c */
-bool http_reserve(http *h, http_buffer *b, size_t count); /* room for so many bytes at the end; false: no memory */
+bool http_reserve(http *h, http_buffer *b, size_t count); /* reserves room for `count` bytes at the end; false: no
+                                                             memory */
 bool http_put(http *h, http_buffer *b, const void *bytes, size_t count);
 void http_free_buffer(http *h, http_buffer *b);
 void http_put_out(http_exchange *x, const void *bytes, size_t count); /* without memory, x->broken */

@@ -93,7 +93,7 @@ static ui_sessions_result read_names(const char *folder, id_list *list, char why
 typedef struct head {
     uint64_t revision;
     int64_t updated;     /* seconds since 1970 */
-    size_t bytes;        /* of the chat, without the line end behind it */
+    size_t bytes;        /* of the chat, without the line end after it */
     char title[UI_SESSIONS_TITLE_BYTES + 1]; /* as JSON, with its quotes */
 } head;
 
@@ -320,7 +320,7 @@ static bool is_own_member(const json_value *member)
     return strcmp(member->key, "revision") == 0 || strcmp(member->key, "updated") == 0;
 }
 
-/* The object's text without the members that the store adds. A member's text begins behind the value before it. */
+/* The object's text without the members that the store adds. A member's text begins after the value before it. */
 static void add_members(buffer *out, const json_value *session)
 {
     const char *at = session->raw + 1;

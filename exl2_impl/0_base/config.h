@@ -138,7 +138,8 @@ static inline uint32_t exl2__xgetbv(void)
 #endif
 #endif
 
-/* Compilers know nothing about the vector v, in a register of class c, behind this. (MSVC does not reorder sums.) */
+/* After this, compilers know nothing about the vector v, which is in a register of class c. (MSVC does not reorder
+   sums.) */
 #if EXL2__MSVC
 #define EXL2__OPAQUE(c, v) ((void)0)
 #else

@@ -71,7 +71,7 @@ static inline void *exl2__platform_reserve(size_t bytes)
 /* Makes a part of a reserved block usable. false: the system has no memory for it. */
 static inline bool exl2__platform_commit(void *memory, size_t bytes)
 {
-#ifdef EXL2__TEST_COMMIT /* lets a test refuse */
+#ifdef EXL2__TEST_COMMIT /* lets a test make it fail */
     if (!EXL2__TEST_COMMIT(bytes)) {
         return false;
     }

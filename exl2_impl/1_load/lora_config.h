@@ -1,5 +1,5 @@
 /* lora_config.h: adapter_config.json of a LoRA adapter in peft's format: rank and alpha of each module; what is not
-   supported is refused by its name.
+   supported is rejected, and the message names it.
    takes: an adapter's folder, untrusted.
    gives: exl2__lora_config, exl2__lora_config_read, exl2__lora_config_close, exl2__lora_config_module,
           exl2__lora_config_is_end, EXL2__LORA_RANK_MAX.
@@ -57,7 +57,7 @@ static inline bool exl2__lora_config_is_off(const exl2__json *j, uint32_t token)
     return token == 0 || t->kind == EXL2__JSON_FALSE || (container && t->count == 0);
 }
 
-/* Fields that change what is computed. `reason` ends the sentence that begins with the field's name. */
+/* Fields that change what is computed. `reason` ends the message that begins with the field's name. */
 EXL2__PRIVATE exl2_result exl2__lora_config_check_unsupported(const exl2__fields *f)
 {
     static const struct { const char *name, *reason; } fields[] = {

@@ -32,7 +32,7 @@ typedef struct exl2__lora_files {
     exl2__lora_pair *pairs;       /* [count] sorted by name */
     uint32_t count, rank_max;
     exl2__arena memory;
-    char warning[EXL2__LORA_WARNING_BYTES]; /* "" or a sentence for people */
+    char warning[EXL2__LORA_WARNING_BYTES]; /* "" or a message for the application */
 } exl2__lora_files;
 
 static inline void exl2__lora_files_close(exl2__ctx *c, exl2__lora_files *f)
@@ -145,7 +145,7 @@ EXL2__PRIVATE exl2_result exl2__lora_files_rename(const exl2__lora_files_reader 
     return EXL2_OK;
 }
 
-/* Counts the modules, whose tensors are neighbours in the sorted table, and the bytes of their names. */
+/* Counts the modules, whose tensors are adjacent in the sorted table, and the bytes of their names. */
 EXL2__PRIVATE exl2_result exl2__lora_files_measure(exl2__lora_files_reader *r, exl2__work *work)
 {
     exl2__lora_files *f = r->files;

@@ -65,9 +65,9 @@ typedef struct exl2__affine {
 } exl2__affine;
 
 /* How the files hold an EXL3 matrix: y = H (H (x * in_scales) W) * out_scales + bias, with W [in_stored, out_stored] of
-   tiles of 16 x 16 weights (exl3_decode.h) and H the transform of 128 neighbours. `data` is [in_stored / 16, out_stored
-   / 16, words] of 16 bits: its rows, of which `words` of the desc is the number, have out_stored / 16 tiles. x is
-   extended by zeros, and y is cut, to the model's widths. */
+   tiles of 16 x 16 weights (exl3_decode.h) and H the Hadamard transform of 128 adjacent values. `data` is [in_stored /
+   16, out_stored / 16, words] of 16 bits: its rows, of which `words` of the desc is the number, have out_stored / 16
+   tiles. x is extended by zeros, and y is cut, to the model's widths. */
 typedef struct exl2__exl3 {
     exl2__exl3_codebook codebook;
     uint32_t words;            /* 16-bit words of a tile: 16 K. TABLE: of a ring with its scale: 1 + 16 K; each of the
@@ -149,8 +149,8 @@ typedef struct exl2__matrix_source {
     const char *key;        /* without ".weight" */
     const char *fused;      /* the same of a tensor with several matrices, for files without `key`; NULL or "": none */
     uint64_t fused_rows;    /* outputs of all matrices in it, or in each of its stack */
-    uint32_t stack;         /* it is a stack of so many tensors, [stack, rows, columns] or [stack * rows, columns]; 0:
-                               it is [rows, columns] */
+    uint32_t stack;         /* number of tensors that it is a stack of: [stack, rows, columns] or [stack * rows,
+                               columns]; 0: it is [rows, columns] */
     exl2__matrix_view view; /* where this one is in it */
     bool own_transposed;    /* the tensor of `key` is transposed */
     const exl2__quant *quant; /* what config.json says of GPTQ and AWQ; NULL: nothing */

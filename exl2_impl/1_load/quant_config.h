@@ -1,6 +1,6 @@
 /* quant_config.h: reads how the matrices of a model are quantized, from quantization_config in config.json, and from
    quantize_config.json or quant_config.json (of early AutoAWQ) beside it. A kind of quantization that this engine does
-   not read is rejected by name.
+   not read is rejected, and the message names it.
    takes: config.json, opened; the model folder.
    gives: exl2__quant, exl2__quant_read; EXL2__GPTQ.
 
@@ -29,7 +29,8 @@ typedef struct exl2__quant {
     exl2__quant_method method;
     uint32_t bits;        /* of GPTQ codes; 0: as the tensors show */
     uint32_t group;       /* rows of a group, UINT32_MAX = the whole column; 0: as the tensors show */
-    bool versioned, v2;   /* versioned: checkpoint_format is there. v2: it is gptq_v2, stored zeros are not one less */
+    bool versioned, v2;   /* versioned: the files have checkpoint_format. v2: it is gptq_v2, in which stored zeros are
+                             not one less */
     bool symmetric;
 } exl2__quant;
 

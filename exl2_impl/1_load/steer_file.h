@@ -95,7 +95,7 @@ typedef struct exl2__steer_cursor {
     bool ended;
 } exl2__steer_cursor;
 
-/* The next `count` bytes; NULL: there are not so many. */
+/* The next `count` bytes; NULL: the file ends before. */
 static inline const uint8_t *exl2__steer_file_take(exl2__steer_cursor *g, uint64_t count)
 {
     g->ended = g->ended || count > g->bytes - g->at;

@@ -464,8 +464,8 @@ EXL2__PRIVATE exl2_result exl2__vision_read_video(exl2__ctx *c, const char *path
     return r;
 }
 
-/* path: the folder; text: its text model. Fails with one sentence: UNSUPPORTED where there is no such row, FORMAT for
-   bad values. */
+/* path: the folder; text: its text model. Fails with UNSUPPORTED where there is no such row, with FORMAT for bad
+   values. */
 static inline exl2_result exl2__vision_config_read(exl2__ctx *c, const char *path, const exl2__config *text,
                                                    exl2__vision_config *out)
 {

@@ -53,9 +53,9 @@ typedef struct exl2__forward {
     uint32_t ahead;                       /* asynchronous: repeated passes that are enqueued after this one */
     uint32_t crossed;                     /* asynchronous: MLPs of the span that the host has computed */
     bool on_host;                         /* the host computes one: the next unit is its `layer`, `phase`, `item` */
-    float *crossing;                      /* the rows that cross, as exl2__backend_queue.crossing has them, */
-    uint32_t host_row;                    /* and the first one of those that the host computes now, */
-    exl2__step host_step;                 /* as its pass */
+    float *crossing;                      /* the rows that cross, as exl2__backend_queue.crossing has them */
+    uint32_t host_row;                    /* the first one of those that the host computes now */
+    exl2__step host_step;                 /* the pass in which the host computes them */
     uint64_t enqueue_ns[2];               /* asynchronous: learned cost of enqueueing a unit; [1]: of a prompt */
     uint64_t unit_ns;                     /* synchronous: most predicted time of a unit of several items; 0: any */
     const uint32_t *wanted;               /* atomic: threads that wait until this pass stops; NULL: none can */
@@ -279,7 +279,7 @@ static inline double exl2__forward_speed(const exl2__forward *f, uint32_t phase,
     return (double)EXL2__FORWARD_FIRST_NS_PER_COST;
 }
 
-/* Predicted nanoseconds of so many of the run's items, in the current phase. */
+/* Predicted nanoseconds of `items` of the run's items, in the current phase. */
 static inline uint64_t exl2__forward_predict(const exl2__forward *f, const exl2__item_run *run, uint32_t rows,
                                              uint32_t items)
 {

@@ -119,8 +119,10 @@ static inline exl2_result exl2__forward_queue_units(exl2__forward *f, exl2__queu
     return EXL2_OK;
 }
 
-#define EXL2__FORWARD_SPIN_NS 200000u /* a crossing is polled for so long; then, if the caller waits for results, */
-#define EXL2__FORWARD_SLEEP_PART 16u  /* the thread sleeps between two looks, for 1/16 of the time waited so far */
+/* A crossing is polled for SPIN_NS. Then, if the caller waits for results, the thread sleeps between two looks, for
+   1 / SLEEP_PART of the time waited so far. */
+#define EXL2__FORWARD_SPIN_NS 200000u
+#define EXL2__FORWARD_SLEEP_PART 16u
 
 /* Looks whether the rows that cross to the host have arrived, for a moment or, if the caller waits for results, as long
    as the thread has time: the device needs less for a part of a layer than the driver for a wake-up. PENDING: they have

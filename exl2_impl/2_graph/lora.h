@@ -52,8 +52,8 @@ typedef struct exl2__steer_store {
 } exl2__steer_store;
 
 typedef struct exl2__lora_use {
-    const exl2__lora_store *store;  /* of an adapter; NULL: it is a control vector, */
-    const exl2__steer_store *steer; /* else NULL */
+    const exl2__lora_store *store;  /* an adapter; NULL: it is a control vector */
+    const exl2__steer_store *steer; /* a control vector; NULL: it is an adapter */
     uint64_t id;     /* of exl2_lora or exl2_steer, which have no id in common */
     float scale;     /* not 0 */
 } exl2__lora_use;

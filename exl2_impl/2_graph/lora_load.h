@@ -170,7 +170,7 @@ EXL2__PRIVATE exl2_result exl2__lora_load_piece(exl2__lora_loader *l, const exl2
 {
     uint64_t from = l->at, n = exl2__min64(EXL2__LORA_PIECE, elements - l->at);
     uint32_t size = exl2__tensor_type_bytes(t->type);
-    if (l->second) { /* whole rows that are neighbours in the file */
+    if (l->second) { /* number of whole rows that are adjacent in the file */
         const exl2__matrix_view *view = &l->parts[l->part].view;
         uint32_t row = (uint32_t)(l->at / width);
         uint64_t rows = exl2__min64(EXL2__LORA_PIECE / width, view->run - row % view->run);

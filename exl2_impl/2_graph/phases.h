@@ -218,8 +218,8 @@ typedef struct exl2__plan {
     uint32_t context, context_max; /* tokens of a sequence; context_max: rounded up to whole pages */
     exl2_kv kv;                   /* format of K and V in pages */
     exl2__layer *layers;          /* [shape.layers] */
-    uint32_t host_mlps;           /* of a span: another backend computes the MLPs of so many of its last layers
-                                     (forward_host.h); these have no phases, matrices and norms of an MLP then */
+    uint32_t host_mlps;           /* of a span: number of its last layers whose MLPs another backend computes
+                                     (forward_host.h); these layers have no phases, matrices and norms of an MLP then */
     exl2__layer *host_layers;     /* [shape.layers] those MLPs, as that backend has them; NULL: there are none */
     exl2__streamed streamed;      /* of a span: of these layers */
     exl2__layer *prompt_layers;   /* [shape.layers] all layers, as spans with `streamed` compute rows of prompts; NULL:
@@ -288,8 +288,8 @@ typedef struct exl2__step_row { /* one position of one sequence; rows of a seque
     exl2_token token;            /* less than shape.vocab; not used if the row has a vector */
     uint32_t position, sequence; /* its place: where K and V lie. sequence: index into exl2__step.page_tables */
     const float *vector;         /* [row_levels, hidden] its input in place of table[token] * embed_scale, or NULL */
-    uint32_t later;              /* it sees the keys of so many later places, too, which have rows before or in this
-                                    pass: those of one picture may see each other. 0: causal */
+    uint32_t later;              /* number of later places whose keys it sees, too; they have rows in this pass or in
+                                    one before. So rows of one picture may see each other. 0: causal */
     int32_t turn[3];             /* its angles are those of the position `position + turn[axis]`, by the axis of each
                                     frequency; one axis: turn[0] */
 } exl2__step_row;
@@ -385,19 +385,21 @@ typedef struct exl2__logit_result {
     exl2_alt *alts;         /* [EXL2_ALTS_MAX] memory of the caller; most likely first, ties by lowest id */
 } exl2__logit_result;
 
-/* Sampled rows pass through the spans of a model in so many groups, so that one span computes a group while the span
+/* Most groups in which sampled rows pass through the spans of a model, so that one span computes a group while the span
    before computes another one: the first group of the next pass begins before the last one of this pass is sampled. */
 #define EXL2__STEP_GROUPS 2u
 #define EXL2__STEP_GROUPED_LEAST 9u /* least rows of such a pass: 8 rows take hardly longer than 4 (NOTES.md) */
-#define EXL2__STEP_GROUPED_ROWS 16u /* most rows of such a pass: so many have the bits that fewer have, too */
+#define EXL2__STEP_GROUPED_ROWS 16u /* most rows of such a pass: up to this number, the bits of a row do not depend on
+                                       it */
 
 typedef struct exl2__step { /* the arrays must live until the pass has ended */
     const exl2__step_row *rows;
     uint32_t row_count, sequence_count;
     const uint32_t *const *page_tables; /* [sequence_count][pages of the sequence] page numbers */
-    const uint32_t *const *part_tables; /* the same of window parts: all that the rows see and fill, else 0. NULL:
-                                           exl2__plan.window_pages is 0, */
-    const exl2__page_copy *part_copies; /* and so is this: [copy_count] of window parts, each with its page's copy */
+    const uint32_t *const *part_tables; /* the same for window parts: all that the rows see and fill, else 0. NULL:
+                                           exl2__plan.window_pages is 0 */
+    const exl2__page_copy *part_copies; /* [copy_count] of window parts, each with its page's copy; or NULL, as
+                                           part_tables */
     const exl2__page_copy *copies; /* in order: a copy may overwrite a page that an earlier copy reads */
     uint32_t copy_count;
     const exl2__logit_row *logits;
@@ -409,7 +411,7 @@ typedef struct exl2__step { /* the arrays must live until the pass has ended */
     const float *handed; /* [row_count, hidden] for `embed` of a later span: rows that the span before has computed;
                             NULL with a queue */
     uint32_t rows_before; /* rows of the pass that come before rows[0], for which logits[].row counts them */
-    uint32_t group, groups; /* groups > 1: the rows are a group of the pass, one of so many, and a pass of their own */
+    uint32_t group, groups; /* groups > 1: the rows are one of that many groups of the pass, and a pass of their own */
     exl2__row_kind kind;
     bool decodes; /* no rows are of prompts, and every row wants logits (not HIDDEN): logits[i].row == i */
     bool repeats; /* besides, every row is the only one of its sequence, and a token is sampled from it */
@@ -519,7 +521,7 @@ typedef struct exl2__backend_queue {
        enqueues the copy of what that span has computed in the pass begun, all of whose units there are enqueued; the
        units of this span follow, and compute what they would compute if the model were not cut. follow: before
        `repeat` of a span that is not the last one, enqueues the copy of the rows of the pass as sampling on the last
-       one advances them. part_rows: a pass of so many rows of prompts may be cut into passes of so many rows, the last
+       one advances them. part_rows: a pass of `rows` rows of prompts may be cut into passes of this many rows, the last
        one of more, with the same bits; so the spans work at the same time. 0: it may not. select: all groups of a pass
        are begun before the first one is enqueued; the calls that follow are for this one. */
     void (*link)(exl2__device *d, exl2__device *before);
@@ -536,7 +538,8 @@ typedef struct exl2__backend_queue {
 
 /* Functions of a backend that computes adapters (lora.h). */
 typedef struct exl2__backend_loras {
-    uint32_t rows; /* rows with adapters have passes of their own, of at most so many sampled rows; 0: they have none */
+    uint32_t rows; /* rows with adapters have passes of their own; most sampled rows of such a pass. 0: they have none
+                      */
     /* Memory for an adapter. *block: its address there. */
     exl2_result (*open)(exl2__device *d, uint64_t bytes, uint64_t *block);
     void (*close)(exl2__device *d, uint64_t block, uint64_t bytes);
@@ -573,7 +576,7 @@ typedef struct exl2__backend_towers {
     /* As exl2__tower_begin of the CPU's (tower_run.h). */
     exl2_result (*begin)(exl2__device *d, const exl2__vision_size *size, const uint8_t *seen, float *rows);
     /* Enqueues work of about gpu_ns nanoseconds (0: none; else at least one launch; UINT64_MAX: all of it), until
-       cpu_end_ns (0: no limit). PENDING: there is more, or it has not ended; OK: the rows are there. wait: waits for
+       cpu_end_ns (0: no limit). PENDING: there is more, or it has not ended; OK: the rows are complete. wait: waits for
        the end. */
     exl2_result (*step)(exl2__device *d, uint64_t gpu_ns, uint64_t cpu_end_ns, bool wait);
 } exl2__backend_towers;
@@ -597,7 +600,8 @@ typedef struct exl2__backend {
     /* Weights. The caller opens the arena `weights` with the sum of the *_bytes; the same calls in the same order then
        fit into it. */
     uint32_t decode_rows; /* rows of sampled tokens that a pass may have, unless more sequences have one each */
-    uint32_t exact_rows;  /* two_kinds: up to so many rows of prompts in a pass, a row's bits do not depend on them */
+    uint32_t exact_rows;  /* two_kinds: rows of prompts in a pass up to which a row's bits do not depend on their number
+                             */
     uint32_t logit_rows;  /* most rows of a group of logits, if as many sequences may run; up to 16 need not be asked */
     bool two_kinds;
     bool needs_groups; /* matrix_bytes reads the groups of its descs, too */

@@ -25,13 +25,13 @@ typedef struct exl2__span {
     exl2__device *device;        /* NULL: not open */
     uint32_t end;                /* the span's layers end before this one; they begin where the span before ends */
     exl2__plan plan;             /* the model's, as the device sees it */
-    exl2__arena weights, cache;  /* of a backend that has no memory of its own */
-    bool reserved;               /* of a backend that has: the memory for the weights is there */
-    uint32_t host_mlps;          /* the host computes the MLPs of so many of its last layers, */
-    exl2__streamed streamed;     /* or of these, but for rows of prompts */
+    exl2__arena weights, cache;  /* if the backend has no memory of its own */
+    bool reserved;               /* the backend has its own memory, and that for the weights is reserved */
+    uint32_t host_mlps;          /* number of its last layers whose MLPs the host computes */
+    exl2__streamed streamed;     /* matrices of these MLPs, with which the device itself computes rows of prompts */
 } exl2__span;
 
-#define EXL2__SPANS_HOST_ROWS 128u /* the host computes the rows of a pass by so many, which limits its work memory */
+#define EXL2__SPANS_HOST_ROWS 128u /* rows that the host computes at a time, which limits its work memory */
 
 typedef struct exl2__spans {
     exl2__span span[EXL2__SPANS_MAX];

@@ -27,13 +27,14 @@ typedef struct exl2__weights_mlp {
 typedef struct exl2__weights {
     exl2__config config;
     exl2__tensors tensors;
-    bool tied;                        /* there is no head: the embedding is used as the head, */
-    bool headless;                    /* but only because it costs nothing: the model was saved without its head */
+    bool tied;                        /* there is no head: the embedding is used as the head */
+    bool headless;                    /* tied, too, but only because it costs nothing: the model was saved without its
+                                         head */
     bool one_kind;                    /* as the backend says */
     bool decodes_exl3;                /* the backend gets matrices and embeddings of EXL3 as dense ones of F32 */
     bool has_affine;                  /* the backend gets matrices of GPTQ or AWQ */
     uint32_t span_count, span_end[EXL2__SPANS_MAX]; /* of exl2__spans; 0: one span */
-    uint32_t host_mlps[EXL2__SPANS_MAX]; /* the MLPs of so many of a span's last layers go to exl2__spans.host */
+    uint32_t host_mlps[EXL2__SPANS_MAX]; /* number of a span's last layers whose MLPs go to exl2__spans.host */
     uint32_t embed_rows, position_rows;
     /* Set by exl2__weights_read_slice: */
     uint64_t weight_bytes;            /* packed, in the backend's memory */
@@ -70,9 +71,9 @@ typedef struct exl2__weights {
     bool found, opened;               /* w->now is the unit; the unit's matrix is in the backend */
     bool part_begun;                  /* the tables of part `part_opened` are being read */
     uint32_t part_opened;             /* parts of the unit whose tables have been read */
-    bool part_read;                   /* the tables of part `part_opened` are read, and are being added to the sum, */
-    uint32_t part_group;              /* up to this group */
-    uint32_t part_row;                /* and of its codes up to this row, if the backend gets it dequantized */
+    bool part_read;                   /* these tables are read, and are being added to the sum */
+    uint32_t part_group;              /* groups of them that are added */
+    uint32_t part_row;                /* rows of its codes that are added, if the backend gets it dequantized */
     exl2__matrix_tables part_tables;
     exl2__rows_slice slice;           /* rows that are read, and not yet given to the backend; data NULL: none */
     bool second;                      /* the span has the unit, and the host gets it, too */

@@ -89,7 +89,8 @@ EXL2__PRIVATE exl2_result exl2__weights_read_rows(exl2__ctx *c, const exl2__tens
     if (desc->view.transposed) {
         return exl2__matrix_read_columns(c, t, desc, row, rows, out);
     }
-    for (uint32_t end = row + rows, n; row < end; row += n, out += n * row_bytes) { /* n: neighbours in the file */
+    for (uint32_t end = row + rows, n; row < end; row += n, out += n * row_bytes) { /* n: number of rows that are
+                                                                                       adjacent in the file */
         n = exl2__min32(desc->view.run - row % desc->view.run, end - row);
         bool padded = desc->view.columns > desc->in; /* the file's rows are longer */
         uint64_t pitch = padded ? row_bytes / desc->in * desc->view.columns : row_bytes;

@@ -163,8 +163,8 @@ static inline void exl2__table_remember(exl2__table *t, exl2__pages *p)
     p->idle = t;
 }
 
-/* Number of the first `tokens` tokens in the table's pages after which a job can go on: all parts are there that its
-   next row sees. It is `tokens`, or a multiple of the page size. */
+/* Number of the first `tokens` tokens in the table's pages after which a job can go on: the cache still has all parts
+   that its next row sees. It is `tokens`, or a multiple of the page size. */
 static inline uint32_t exl2__table_usable(const exl2__table *t, const exl2__pages *p, uint32_t tokens)
 {
     const exl2__windows *w = &p->windows;

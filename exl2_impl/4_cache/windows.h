@@ -89,7 +89,7 @@ static inline uint32_t exl2__windows_rows_most(const exl2__windows *w)
     return w->count > 0 ? (w->count - w->promised) * EXL2__PAGE_TOKENS : UINT32_MAX;
 }
 
-/* Can so many parts be promised? */
+/* Can `parts` parts be promised? */
 static inline bool exl2__windows_fits(const exl2__windows *w, uint32_t parts)
 {
     return w->count == 0 || w->promised + parts + w->rows <= w->count;

@@ -293,7 +293,8 @@ typedef struct exl2__schedule_limits {
     uint32_t rows, prompt_rows, sequences;
     uint32_t sampled_rows;      /* of kind SAMPLED, unless more sequences than that have a row each */
     uint32_t picture_rows;      /* besides, of a picture whose rows see each other */
-    uint32_t lora_rows;         /* rows with adapters have passes of their own, of so many sampled rows; 0: not */
+    uint32_t lora_rows;         /* rows with adapters have passes of their own, of at most this many sampled rows; 0:
+                                   they share passes */
     uint8_t *lora_turn;         /* [EXL2__ROWS_SAMPLED + 1] of each kind of rows: exl2__lora_rows of the last pass */
 } exl2__schedule_limits;
 

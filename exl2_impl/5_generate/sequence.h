@@ -43,7 +43,7 @@ struct exl2__sequence {
     uint32_t keep;                /* while waiting: tokens of the old history to keep */
     uint32_t prompt_end;          /* length of the history including the prompt */
     uint32_t tokens_end;          /* largest length of the history */
-    uint32_t reserve;             /* pages are promised for so many tokens after the history; 0 = up to tokens_end */
+    uint32_t reserve;             /* tokens after the history for which pages are promised; 0 = up to tokens_end */
     uint32_t final_end;           /* length of the history that no rewind shortens any more: what was delivered */
     uint32_t computed_end;        /* length of the history up to which rows of this job were computed */
     uint32_t passes_missed;       /* passes in a row in which its prompt got no rows */
@@ -73,7 +73,7 @@ struct exl2__sequence {
     uint32_t *mask;               /* for the current pass: one bit per token, 1 = allowed; NULL = all are allowed.
                                      [rows that sample][words] */
     bool mask_due;                /* not all masks are filled in yet */
-    uint32_t mask_row;            /* the row whose mask is next: the one after so many drafts */
+    uint32_t mask_row;            /* the row whose mask is next, as the number of drafts before it */
 };
 
 /* Do its rows have adapters? Those with control vectors alone share passes with all others. */

@@ -151,8 +151,8 @@ typedef struct exl2__cards { /* of a cut that is looked for */
     uint64_t room[EXL2__SPANS_MAX]; /* bytes for layers: without buffers */
     double speed[EXL2__SPANS_MAX];  /* read bandwidth, or share */
     uint32_t ends[EXL2__SPANS_MAX];
-    uint64_t page_bytes;            /* K and V of one layer, of all pages; */
-    uint64_t part_bytes;            /* of all window parts */
+    uint64_t page_bytes;            /* K and V of one layer, of all pages */
+    uint64_t part_bytes;            /* K and V of one layer, of all window parts */
 } exl2__cards;
 
 /* Layers that the first card has at least: those after which rows of pictures are added. */
@@ -199,7 +199,7 @@ EXL2__PRIVATE bool exl2__cards_fill(exl2__cards *x, const exl2__model *m, double
     return layer == layers;
 }
 
-/* Finds the best cut of the model with so many pages. false: there is none. */
+/* Finds the best cut of the model with `pages` pages. false: there is none. */
 EXL2__PRIVATE bool exl2__cards_find(exl2__model *m, uint32_t pages, exl2__cards *x)
 {
     m->plan.pages = pages;

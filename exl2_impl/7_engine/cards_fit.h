@@ -28,7 +28,7 @@ static inline uint64_t exl2__cards_fit_sum(exl2__cards_fit fit)
     return fit.weights + fit.cache + fit.buffers;
 }
 
-/* As exl2__plan_pages: so many pages as fit on every card. sample: a number of pages by which one is measured. */
+/* As exl2__plan_pages: the most pages that fit on every card. sample: a number of pages by which one is measured. */
 EXL2__PRIVATE uint32_t exl2__cards_fit_pages(exl2__model *m, uint64_t wanted, uint32_t usual, uint32_t sample)
 {
     uint32_t pages = UINT32_MAX;
@@ -43,7 +43,7 @@ EXL2__PRIVATE uint32_t exl2__cards_fit_pages(exl2__model *m, uint64_t wanted, ui
     return pages;
 }
 
-/* Fails if the model would exceed a card's cap with so many pages. */
+/* Fails if the model would exceed a card's cap with `pages` pages. */
 EXL2__PRIVATE exl2_result exl2__cards_fit_check(exl2__ctx *c, exl2__model *m, uint32_t pages)
 {
     for (uint32_t i = 0; i < m->desc.card_count; i++) {

@@ -10,7 +10,7 @@
 
 #include "jobs.h"
 
-#define EXL2__DRAFT_MODELS_BEHIND 256u /* tokens that a drafter may be behind when it is asked */
+#define EXL2__DRAFT_MODELS_BEHIND 256u /* tokens by which a drafter may be late when it is asked */
 
 /* ---- making one ---- */
 

@@ -212,8 +212,8 @@ EXL2__PRIVATE void exl2__images_unit(exl2_engine *e, exl2__model *m, const exl2_
     *ended = true;
 }
 
-#define EXL2__IMAGE_UNIT_NS 2000000u  /* of a unit in a step without a budget, */
-#define EXL2__IMAGE_STEP_NS 50000000u /* and of its work on pictures */
+#define EXL2__IMAGE_UNIT_NS 2000000u  /* most time of a unit in a step without a budget */
+#define EXL2__IMAGE_STEP_NS 50000000u /* most time of such a step for pictures */
 
 /* Works on pictures until the deadline or until one has ended, at least one unit; deadline 0: there is no budget. On a
    GPU it enqueues what the budget allows once. Returns whether one has ended. */

@@ -390,7 +390,7 @@ EXL2__PRIVATE uint64_t exl2__images_room_for_pixels(exl2_engine *e, exl2__model 
     return at;
 }
 
-/* Whether the picture's rows are there, or can be computed. */
+/* Whether the picture's rows are computed, or can be. */
 static inline bool exl2__images_can_return(exl2__model *m, uint32_t slot)
 {
     return exl2__images_pictures(m)->picture[slot].data || m->images.data[slot].seen.count;

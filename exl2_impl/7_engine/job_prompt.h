@@ -20,9 +20,9 @@ typedef struct exl2__rendered {
     const uint32_t *guard; /* added tokens that bytes from messages must not form */
     bool reads_tools, reads_tool_calls; /* the template does */
     size_t tool_calls;     /* the first message with tool calls, from 1; 0: none has */
-    bool begun;            /* the text ends with the beginning of the reply, */
-    bool begun_changed;    /* which the template has changed, */
-    size_t begun_bytes;    /* or which is so long */
+    bool begun;            /* the text ends with the beginning of the reply */
+    bool begun_changed;    /* the template has changed that beginning */
+    size_t begun_bytes;    /* length of that beginning; 0: there is none, or the template has changed it */
     uint32_t *own_guard;   /* for special_tokens of the conversation */
     uint64_t guard_bytes;
     void *block;
@@ -121,7 +121,7 @@ EXL2__PRIVATE bool exl2__job_prompt_cut_at(const exl2__rendered *second, const e
     size_t trimmed = before - cut, bytes = begun->bytes > trimmed ? begun->bytes - trimmed : 0;
     size_t front = exl2__template_space_front(begun->text, bytes);
     const size_t lengths[2] = { bytes - front, bytes };
-    for (size_t i = 0; i < 2; i++) { /* the whole text, if it is there */
+    for (size_t i = 0; i < 2; i++) { /* the whole text, if the template wrote it */
         bool same = lengths[i] <= cut && memcmp(out->text + cut - lengths[i], begun->text + bytes - lengths[i],
                                                 lengths[i]) == 0;
         out->begun_bytes = same ? lengths[i] : out->begun_bytes;

@@ -28,7 +28,7 @@ static inline void exl2__job_start_heal(const exl2__model *m, exl2__job *job)
     }
 }
 
-/* Can the cache ever hold so many tokens? */
+/* Fails if the cache can never hold `tokens` tokens. */
 EXL2__PRIVATE exl2_result exl2__job_start_pages(exl2_engine *e, const exl2__model *m, uint32_t tokens)
 {
     uint32_t pages = exl2__pages_for(tokens);

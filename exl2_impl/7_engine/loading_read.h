@@ -133,8 +133,8 @@ EXL2__PRIVATE exl2_result exl2__loading_chats(exl2_engine *e, exl2__model *m, ex
     return EXL2_OK;
 }
 
-/* Tests cut a model of so many layers into several spans: the hook fills ends [EXL2__SPANS_MAX] of exl2__spans_cut, and
-   its value is their number. */
+/* Tests cut a model of `layers` layers into several spans: the hook fills ends [EXL2__SPANS_MAX] of exl2__spans_cut,
+   and its value is their number. */
 #ifndef EXL2__TEST_SPANS
 #define EXL2__TEST_SPANS(layers, ends) (*(ends) = (layers), 1u)
 #endif

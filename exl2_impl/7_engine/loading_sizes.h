@@ -115,7 +115,7 @@ static inline uint64_t exl2__loading_card_most(const exl2__model *m)
     return m->desc.card_count == 1 ? m->cards[0].bytes_max : 0;
 }
 
-/* Fails if the model would exceed that cap with so many pages. */
+/* Fails if the model would exceed that cap with `pages` pages. */
 EXL2__PRIVATE exl2_result exl2__loading_check_most(exl2__ctx *c, exl2__model *m, uint32_t pages)
 {
     uint64_t most = exl2__loading_card_most(m);

@@ -22,8 +22,8 @@ typedef struct exl2__lora {
     bool discard_events;         /* exl2_lora_load without on_event */
     bool closing;                /* its handle is stale; it is freed when nothing uses it */
     exl2__lora_loader *loader;   /* while it loads */
-    exl2_result load_result;     /* of loading, or PENDING; state follows once the event is delivered: */
-    bool load_deferred;          /* it waits in the worker's ring for the callback */
+    exl2_result load_result;     /* of loading, or PENDING; `state` becomes it once the last LOAD event is delivered */
+    bool load_deferred;          /* that event waits in the worker's ring for the callback */
     float progress, progress_sent;
     exl2_lora_info info;
     exl2__lora_memory memory;

@@ -31,7 +31,7 @@
 #define EXL2__JOB_HOLD_BYTES (EXL2__JOB_STOP_BYTES_MAX + 5 * EXL2__PIECE_BYTES_MAX) /* text that may still be cut */
 #define EXL2__JOB_HELD_TOKENS (EXL2__JOB_STOP_BYTES_MAX + 8)
 #define EXL2__JOB_DEFERRED_MAX 32u        /* the worker writes no more texts ahead of the job's callback */
-#define EXL2__JOB_DEFERRED_BYTES 8192u    /* ... nor any event while so many bytes are ahead of it */
+#define EXL2__JOB_DEFERRED_BYTES 8192u    /* nor any event while this many bytes are ahead of it */
 #define EXL2__JOB_ALTS 4096              /* alternatives of held tokens */
 #define EXL2__JOB_EVENT_BYTES 49152u     /* bytes of a job's events from one pass that a callback may hear later */
 #define EXL2__JOB_EMBED_MAX 12160u        /* values of an embedding: its event fits into EXL2__JOB_EVENT_BYTES */
@@ -102,8 +102,8 @@ typedef struct exl2__model {
     exl2__weights weights;       /* config; while loading also the tensor table and the position in it */
     uint32_t loading_stage;      /* of exl2__loading_stages */
     struct exl2__loading *loading; /* state of the stages that read everything but the weights; NULL: not in them */
-    exl2_result load_result;     /* of loading, or PENDING; state follows once the event is delivered: */
-    bool load_deferred;          /* it waits in the worker's ring for the callback */
+    exl2_result load_result;     /* of loading, or PENDING; `state` becomes it once the last LOAD event is delivered */
+    bool load_deferred;          /* that event waits in the worker's ring for the callback */
     exl2__park park;             /* of a model whose state is OK */
     uint64_t prepared_at;        /* offset of the backend's part of `scratch` */
     float progress, progress_sent; /* progress of loading; progress in the most recent LOAD event */
@@ -138,14 +138,14 @@ typedef struct exl2__model {
 #endif
     exl2__batch batch;
     exl2__forward forward;
-    uint32_t results_read;       /* of a group: so many of forward.result_count results went to their jobs */
-    exl2__row_sampling sampling; /* of the next one */
+    uint32_t results_read;       /* number of forward.result_count results that went to their jobs */
+    exl2__row_sampling sampling; /* of the next result */
     bool tables_updated;         /* the pass has written all its K and V, and `cached` of its tables is updated */
     uint64_t alike;              /* id of a model that has the same vocabulary; 0 = not known */
     bool asked;                  /* a drafter was asked in this step */
     bool guesses;                /* drafts were looked for before the current pass: none is repeated, so that the next
                                     one can have some */
-    float draft_pass_ns;         /* learned: time of a pass of one row, 0 = not known yet; */
+    float draft_pass_ns;         /* learned: time of a pass of one row; 0 = not known yet */
     float draft_row_time[EXL2__FORWARD_CLASSES]; /* of one more row, in passes of one row; 0 = not known yet */
     uint64_t pass_ns;            /* time of the current pass so far */
     uint64_t pass_begin_ns;      /* when the current pass became the current one */
@@ -161,10 +161,10 @@ typedef struct exl2__model {
 } exl2__model;
 
 /* What a restored session goes on with: the moving parts of the job that it had when it was saved. Words of tokens that
-   were not delivered yet lie behind the history. */
+   were not delivered yet follow the history. */
 typedef struct exl2__session_resume {
     bool present;
-    bool states;                 /* the sampler's states before the held tokens lie behind the room for words */
+    bool states;                 /* the sampler's states before the held tokens follow the room for words */
     uint32_t prompt_end, prompt_count, delivered, computed_end;
     uint32_t tokens;             /* length of the history with the held tokens */
     uint32_t max_tokens, min_tokens;
@@ -178,7 +178,7 @@ typedef struct exl2__session_resume {
     exl2_token tried[EXL2__SEQUENCE_TRIED_MAX];
     bool begun;                  /* as in exl2__job_grammar, and the next two */
     uint32_t begun_tokens, begun_skip;
-    uint32_t lora_count;         /* adapters and control vectors of the job; */
+    uint32_t lora_count;         /* adapters and control vectors of the job */
     exl2__lora_name lora;        /* the first of them */
 } exl2__session_resume;
 
@@ -218,16 +218,16 @@ typedef struct exl2__job_delivery {
     uint32_t due_bytes, due_tokens; /* the first part of what is held: the next TEXT event */
     bool text_due, progress_due; /* a TEXT or a PREFILL event must be delivered before more work */
     bool embedding_due;          /* the job's embedding must be delivered before DONE */
-    bool done_due;               /* the job has ended, but the ring had no room for DONE. The handles of that event: */
-    exl2_model done_model;
+    bool done_due;               /* the job has ended, but the ring had no room for DONE */
+    exl2_model done_model;       /* the handles of that event */
     exl2_session done_session;
     uint32_t delivered;          /* tokens delivered so far */
-    uint32_t deferred;           /* events that the worker has written, and no callback has got yet; */
-    uint32_t deferred_bytes;     /* their bytes in the worker's rings; */
-    uint32_t deferred_tokens;    /* tokens in them; */
-    uint32_t deferred_paused;    /* part of them, which waits in exl2__worker.paused */
-    bool put_back;               /* one of them was put back there in this step, and those after it follow */
-    uint32_t resumed;            /* part of them that was delivered before the session was saved */
+    uint32_t deferred;           /* events that the worker has written, and that no callback has got yet */
+    uint32_t deferred_bytes;     /* bytes of the deferred events in the worker's rings */
+    uint32_t deferred_tokens;    /* tokens in the deferred events */
+    uint32_t deferred_paused;    /* number of deferred events that wait in exl2__worker.paused */
+    bool put_back;               /* such an event was put back there in this step, so those after it follow */
+    uint32_t resumed;            /* part of `delivered` from before the session was saved */
     uint32_t shown;              /* bytes of the first held token's text that were delivered already */
     uint32_t prompt_done;        /* length of the history that the newest PREFILL event counted as computed */
 } exl2__job_delivery;
@@ -264,9 +264,9 @@ typedef struct exl2__job_grammar {
     exl2__grammar_slot *slot;    /* NULL = no grammar */
     exl2__grammar_mask_place place; /* state of the text in the grammar */
     uint32_t place_tokens;       /* tokens of the text up to that state */
-    bool begun;                  /* the text begins in the prompt, with begun_reply: */
-    uint32_t begun_tokens;       /* in its last tokens (0: in the healed one alone), */
-    uint32_t begun_skip;         /* and after so many bytes of the first of them */
+    bool begun;                  /* with begun_reply: the grammar's text begins in the prompt */
+    uint32_t begun_tokens;       /* last tokens of the prompt that hold it; 0: the healed token alone */
+    uint32_t begun_skip;         /* bytes of the first of these tokens that come before it */
 } exl2__job_grammar;
 
 /* Guidance pairs a job with a job for the negative prompt, which has no events of its own and ends with it. Both rows
@@ -284,9 +284,9 @@ typedef struct exl2__job_guidance {
 /* Guesses of a job's next tokens (drafts.h), perhaps by another model (draft_models.h), in which a hidden job, the
    drafter, samples them for its target. */
 typedef struct exl2__job_drafting {
-    bool on;                     /* the next tokens are guessed, */
-    bool ngram;                  /* from what followed the last ones before */
-    exl2__job *drafter;          /* or by this job; NULL: none */
+    bool on;                     /* the job's next tokens are guessed */
+    bool ngram;                  /* by what followed the last tokens earlier in a history */
+    exl2__job *drafter;          /* the hidden job that guesses them; NULL: none */
     exl2__job *target;           /* in the drafter: the job that it drafts for; else NULL */
     uint32_t wanted;             /* drafts for the next pass; in the drafter: tokens that it was asked for */
     bool ready;                  /* in the drafter: it has sampled them all */
@@ -346,7 +346,7 @@ typedef struct exl2__worker {
     uint32_t overtakes;          /* calls in a row that the worker has waited for */
     uint32_t held;               /* calls that wait: meanwhile the worker does nothing */
     exl2__events events;         /* deferred: of jobs and models with on_event, until exl2_step delivers them */
-    exl2__events paused;         /* those of them whose jobs were paused meanwhile */
+    exl2__events paused;         /* deferred events whose jobs were paused meanwhile */
     exl2__arena memory;          /* of both rings */
 #ifndef EXL2_NO_THREADS
     exl2__thread thread;
@@ -355,14 +355,14 @@ typedef struct exl2__worker {
     exl2__signal done;           /* for exl2_step: a pass has ended, or the worker can do nothing more */
     exl2__signal turn;           /* for a call that lets the worker go first: the worker has the gate */
     bool quit;
-    bool idle;                   /* its newest step found nothing to do, */
-    uint32_t idle_news;          /* and had seen so many news before it looked */
+    bool idle;                   /* its newest step found nothing to do */
+    uint32_t idle_news;          /* value of `news` before that step */
     bool passed;                 /* a pass has ended since the last exl2_step */
     bool worked;                 /* anything was done since the last exl2_step */
     bool unlimited;              /* exl2_step had no budget: the worker needs none */
-    bool granted;                /* it allows work that has not begun yet: at least one unit */
+    bool granted;                /* exl2_step allowed work that has not begun yet: at least one unit */
     uint64_t deadline_ns;        /* by exl2__platform_ns: the end of what exl2_step allowed */
-    uint32_t gpu_us;             /* GPU time that it allowed */
+    uint32_t gpu_us;             /* GPU time that exl2_step allowed */
 #endif
 } exl2__worker;
 

@@ -156,7 +156,7 @@ EXL2__PRIVATE void exl2__offload_reset(exl2__model *m)
     exl2__spans_share(&m->spans, &m->plan);
 }
 
-/* Chooses the MLPs of each span that go to the CPU, with so many pages. */
+/* Chooses the MLPs of each span that go to the CPU, with `pages` pages. */
 EXL2__PRIVATE exl2_result exl2__offload_spans(exl2__ctx *c, exl2__model *m, uint32_t pages)
 {
     for (uint32_t i = 0; i < m->spans.count; i++) {
@@ -178,7 +178,7 @@ EXL2__PRIVATE exl2_result exl2__offload_choose(exl2__ctx *c, exl2__model *m)
     return one ? exl2__offload_spans(c, m, exl2__cards_least_pages(m)) : EXL2_OK;
 }
 
-#define EXL2__OFFLOAD_TIMES 64.0 /* a model that needs more than so many times the room of its cards is not cut */
+#define EXL2__OFFLOAD_TIMES 64.0 /* a model that needs more than this many times the room of its cards is not cut */
 
 /* As exl2__cards_cut, where MLPs may go to the CPU. A model that does not fit is cut as if all cards had the same
    number of times the room that they have; then each of them sheds MLPs. */

@@ -42,8 +42,8 @@
 #define EXL2__SNAPSHOT_JOB_BYTES 68u /* then the tried tokens, then states of the sampler */
 #define EXL2__SNAPSHOT_BEGUN_BYTES 8u
 #define EXL2__SNAPSHOT_LORA_BYTES 20u
-#define EXL2__SNAPSHOT_KV_BYTES 20u  /* before the pages, */
-#define EXL2__SNAPSHOT_PARTS_BYTES 12u /* and with window parts */
+#define EXL2__SNAPSHOT_KV_BYTES 20u  /* before the pages */
+#define EXL2__SNAPSHOT_PARTS_BYTES 12u /* after these, if there are window parts */
 #define EXL2__SNAPSHOT_SUM_BYTES 8u
 
 /* What a snapshot consists of. */
@@ -67,7 +67,7 @@ static inline uint32_t exl2__snapshot_held(const exl2__session_resume *r)
     return r->tokens - r->prompt_end - r->delivered;
 }
 
-/* Where states of the sampler wait, behind the room for words. */
+/* Where states of the sampler wait: after the room for words. */
 static inline uint32_t *exl2__snapshot_states(const exl2__model *m, const exl2__session *s)
 {
     return s->table.words + m->plan.context_max;
@@ -746,7 +746,7 @@ EXL2__PRIVATE exl2_result exl2__snapshot_restore(exl2_engine *e, exl2__session *
     }
     s->resume = x.job;
     t->tokens = x.job.present ? x.job.prompt_end + x.job.delivered : x.tokens;
-    exl2__vectors_use(&m->vectors, t->words, t->tokens); /* those behind are tokens */
+    exl2__vectors_use(&m->vectors, t->words, t->tokens); /* those after them are tokens */
     exl2__vectors_drop(&m->vectors, m->vectors.numbers, x.vectors);
 #ifndef EXL2_NO_VISION
     exl2__snapshot_pictures_leave(m, x.pictures.count);

@@ -64,7 +64,7 @@ static void join(char *joined, const char *folder, const char *name)
     }
 }
 
-/* The whole file with a NUL behind it; lines end in '\n' alone. */
+/* The whole file with a NUL after it; lines end in '\n' alone. */
 static char *read_text(const char *path)
 {
     FILE *file = fopen(path, "rb");
@@ -173,7 +173,7 @@ static bool is_template(const char *path)
     return bytes > strlen(ending) && strcmp(path + bytes - strlen(ending), ending) == 0;
 }
 
-/* What host and kernels share: listed by whoever includes it. */
+/* What the CPU and kernels share: each file that includes it lists it. */
 static bool is_kernel_header(const char *path)
 {
     const char *prefix = "kernels_src/";

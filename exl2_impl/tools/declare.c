@@ -19,7 +19,7 @@ static void stop(const char *why, const char *what)
     exit(1);
 }
 
-/* The whole file with a NUL behind it; NULL: there is none. */
+/* The whole file with a NUL after it; NULL: there is none. */
 static char *read_text(const char *path)
 {
     FILE *file = fopen(path, "rb");

@@ -341,7 +341,7 @@ static void put_parameters(int part, const field *fields, size_t count)
     put(part, "]");
 }
 
-/* JSON of the result and the parameters, written behind the part's end and cut off again. */
+/* JSON of the result and the parameters, written after the part's end and cut off again. */
 static char *read_parameters(const char *result, int result_stars)
 {
     field *fields = calloc(FIELDS_MAX, sizeof *fields);

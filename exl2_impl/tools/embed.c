@@ -53,7 +53,7 @@ static void stop(const char *format, ...)
     exit(1);
 }
 
-/* The whole file with a NUL behind it; lines end in '\n' alone. */
+/* The whole file with a NUL after it; lines end in '\n' alone. */
 static char *read_file(const char *path)
 {
     FILE *file = fopen(path, "rb");
@@ -109,7 +109,7 @@ static void drop_head(char *text, const char *name)
     memmove(rest, end + 3, strlen(end + 3) + 1);
 }
 
-/* Reads the file unless it is there already. */
+/* Reads the file unless it was read already. */
 static void add_file(const char *name, size_t bytes)
 {
     for (size_t i = 0; i < file_count; i++) {
@@ -366,7 +366,7 @@ static void write_array(size_t index, const char *text)
     fputs("0 };\n", out);
 }
 
-/* An array for each file, with a NUL behind it, and a table of their names and bytes without the NUL. */
+/* An array for each file, with a NUL after it, and a table of their names and bytes without the NUL. */
 static int embed_files(char **paths, int count)
 {
     create_out();

@@ -183,7 +183,7 @@ EXL2__PRIVATE void exl2__cpu_gate_up_input(const exl2__cpu_share *s)
                          s->d->step->row_count);
 }
 
-/* Activation of strips, whose products are there. */
+/* Activation of strips, whose products are complete. */
 EXL2__PRIVATE void exl2__cpu_gate_up_act(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
@@ -279,7 +279,7 @@ EXL2__PRIVATE void exl2__cpu_head_input(const exl2__cpu_share *s)
                          s->range->logit_count);
 }
 
-/* Scale and cap of strips, whose products are there. */
+/* Scale and cap of strips, whose products are complete. */
 EXL2__PRIVATE void exl2__cpu_head_scale(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;

@@ -114,8 +114,8 @@ typedef struct exl2__cpu_device {
     exl2__cpu_task *task;         /* [tasks] */
     exl2__logit_result *results;  /* [logit_rows_max] */
     exl2_alt *alts;               /* [logit_rows_max, EXL2_ALTS_MAX] */
-    exl2__sample_run sampling;    /* a row that is sampled in parts: in a step with a budget, or for the engine; */
-    uint32_t sampled_row, sampled_parts; /* in the step: which one of the group, parts of its pass that are done */
+    exl2__sample_run sampling;    /* a row that is sampled in parts, in a step with a budget or for the engine */
+    uint32_t sampled_row, sampled_parts; /* in such a step: its index in the group; parts of its pass that are done */
     const exl2__step *step;
     uint32_t attend_count, attend_keys; /* attend_keys: the longest context of the step's rows */
 } exl2__cpu_device;

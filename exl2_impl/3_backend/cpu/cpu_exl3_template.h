@@ -268,7 +268,7 @@ EXL2__V_INLINE void EXL2__V_NAME(exl3_one)(const EXL2__V_NAME(exl3_ring) *ring, 
             EXL2__V_INT state[8];
             EXL2__V_NAME(exl3_states)(r, u, how, state);
             EXL2__V_UNROLL
-            for (uint32_t k = 0; k < 8; k++) { /* two neighbours have one factor */
+            for (uint32_t k = 0; k < 8; k++) { /* two adjacent values have one factor */
                 uint32_t q = how == EXL2__V_NAME(exl3_four) ? k / 2 + k % 2 * 4 : k;
                 EXL2__V value = EXL2__V_NAME(exl3_value)(mul1, factor, add, state[q]);
                 sum[q / 4] = EXL2__V_FMA(EXL2__V_FOURS(x + 16 * (size_t)i + 4 * (q % 4)), value, sum[q / 4]);

@@ -371,7 +371,7 @@ EXL2__PRIVATE void exl2__cpu_expert_down_items(const exl2__cpu_share *s)
 
 /* ---- costs ---- */
 
-#define EXL2__CPU_EXPERT_READ 2u /* reading the weights of a tile costs as much as the products of so many rows */
+#define EXL2__CPU_EXPERT_READ 2u /* rows whose products cost as much as reading the weights of a tile */
 
 /* Stages of the phases. layer NULL: not routed yet; then all rows use the same experts, the most expensive case for an
    item of expert_up. */

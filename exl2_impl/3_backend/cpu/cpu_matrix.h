@@ -153,7 +153,7 @@ typedef struct exl2__cpu_part_memory {
     uint64_t data_bytes;
 } exl2__cpu_part_memory;
 
-/* Kernels may read, but do not use, so many bytes before and after the tiles of a matrix of EXL3. */
+/* Bytes before and after the tiles of a matrix of EXL3 that kernels may read, but do not use. */
 #define EXL2__CPU_EXL3_MARGIN 128u
 #define EXL2__CPU_EXL3_STRIPS 4u /* of a Hadamard transform of outputs */
 

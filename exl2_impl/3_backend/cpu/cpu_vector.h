@@ -218,7 +218,7 @@ EXL2__CPU_VECTOR_INLINE void exl2__cpu_vector_shrink_rows(const uint16_t *a, siz
     for (uint32_t k = 0; k < n; k++) {
         low[k] = high[k] = exl2__lanes_set(0);
     }
-    for (uint32_t i = 0; i < in; i += 16) { /* A has zeros behind its rows */
+    for (uint32_t i = 0; i < in; i += 16) { /* A has zeros after its rows */
         exl2__lanes x0 = exl2__cpu_vector_load_upto(x, i, in), x1 = exl2__cpu_vector_load_upto(x, i + 8, in);
         EXL2__UNROLL
         for (uint32_t k = 0; k < n; k++) {

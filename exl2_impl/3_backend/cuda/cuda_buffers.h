@@ -30,7 +30,7 @@
 #define EXL2__CUDA_LORA_TURNS (1u << 16) /* passes with adapters until their values of t are cleared */
 #endif
 #define EXL2__CUDA_SAMPLED_ROWS 8u /* rows of sampled tokens in a pass, unless more sequences have one each */
-#define EXL2__CUDA_LOGIT_ROWS 64u  /* up to so many rows of sampled tokens are one group, and a pass can repeat */
+#define EXL2__CUDA_LOGIT_ROWS 64u  /* most rows of sampled tokens that are one group, and whose pass can repeat */
 #define EXL2__CUDA_BIASES_MAX (1024u + EXL2__LOGIT_EXTRAS_MAX) /* for each row; a job's text block has room for 1024 */
 #define EXL2__CUDA_FEW_ROWS 8u      /* rows that cost about as much time as two */
 #define EXL2__CUDA_GRAPH_ROWS 64u   /* most rows of a pass that captured graphs can run: one group of logit rows */
@@ -56,8 +56,8 @@ typedef struct exl2__cuda_routed {
 } exl2__cuda_routed;
 
 typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: logit rows, D: rows that decode */
-    uint64_t pages;      /* [layers of the span, pages, page_bytes]; without those that have window parts, */
-    uint64_t parts;      /* [these layers, window_pages, page_bytes] */
+    uint64_t pages;      /* [layers of the span without window parts, pages, page_bytes] */
+    uint64_t parts;      /* [layers of the span with window parts, window_pages, page_bytes] */
     uint64_t expanded;   /* of a quantized cache: [pages] of fp16, K and V of one layer for prefill; else 0 */
     uint64_t rope;       /* f32 [ropes, lines, head_dim / 2, 2]; see exl2__cuda_rope_divided */
     uint64_t unrotated;  /* f32 [head_dim / 2, 2]: angles of 0, for layers without RoPE */
@@ -158,7 +158,7 @@ static const uint32_t exl2__cuda_class_most[EXL2__CUDA_ROW_CLASSES] = {
     1, EXL2__CUDA_FEW_ROWS, EXL2__CUDA_GEMV_ROWS, 24, 32, 48, EXL2__CUDA_GRAPH_ROWS
 };
 
-/* The class of passes of so many rows; EXL2__CUDA_ROW_CLASSES: more than a graph can run. */
+/* The class of passes of `rows` rows; EXL2__CUDA_ROW_CLASSES: more than a graph can run. */
 static inline uint32_t exl2__cuda_row_class(uint32_t rows)
 {
     uint32_t i = 0;

@@ -25,7 +25,7 @@
 /* Blocks of all strips from which 2 to 8, and 9 to 16 rows gain by a kernel that transforms their inputs (H200). */
 #define EXL2__CUDA_EXL3_CROWD8_BLOCKS 5000u
 #define EXL2__CUDA_EXL3_CROWD16_BLOCKS 1200u
-#define EXL2__CUDA_EXL3_WIDE_ROWS 1792u /* from so many rows on, strips are decoded once for all rows (H200) */
+#define EXL2__CUDA_EXL3_WIDE_ROWS 1792u /* fewest rows for which strips are decoded once for all rows (H200) */
 #define EXL2__CUDA_EXL3_DECODED (72ull << 20) /* most bytes of decoded strips, unless one is more */
 
 /* A matrix of EXL3, or an embedding. */
@@ -58,7 +58,7 @@ static inline uint32_t exl2__cuda_exl3_strips(const exl2k_exl3_part *parts, uint
 
 /* What a product with splits costs besides its blocks. An SM hides latencies with two or more CTAs. */
 typedef struct exl2__cuda_exl3_costs {
-    uint32_t cta;      /* of a CTA by itself, in half blocks */
+    uint32_t cta;      /* of a CTA that works alone, in half blocks */
     uint32_t one, two; /* of all of them where an SM has one or two, in eighths */
 } exl2__cuda_exl3_costs;
 

@@ -332,8 +332,8 @@ EXL2__PRIVATE int exl2__cuda_group_empty(const exl2__cuda_model *m)
     return m->gpu->driver.fill8(m->b.given, 0xFF, (size_t)bytes, m->gpu->stream);
 }
 
-/* All members' buffers are there: what they read of each other is known, and units are cut as for the one that has the
-   most weights. */
+/* All members' buffers are allocated: what they read of each other is known, and units are cut as for the one that has
+   the most weights. */
 EXL2__PRIVATE exl2_result exl2__cuda_group_join(exl2__cuda_group *g)
 {
     const exl2__cuda_model *slowest = exl2__cuda_of(g->of[0]);
@@ -531,7 +531,7 @@ EXL2__PRIVATE uint32_t exl2__cuda_group_head_units(const exl2__device *device)
     return exl2__cuda_head_units(exl2__cuda_group_of(device)->of[0]);
 }
 
-/* Kernels wait for those of the other members, and a driver takes only so many launches before it waits for the GPU: so
+/* Kernels wait for those of the other members, and a driver accepts only some launches before it waits for the GPU. So
    each unit is enqueued for all members before the next one. */
 EXL2__PRIVATE exl2_result exl2__cuda_group_enqueue(exl2__device *device, uint32_t begin, uint32_t end, bool timed)
 {

@@ -23,7 +23,7 @@ typedef struct exl2__cuda_shared {
 typedef struct exl2__cuda_group { /* exl2__device of this backend */
     exl2__ctx *c;
     exl2__device *of[EXL2K_MEET_GPUS]; /* [count] */
-    uint32_t count, reserved;          /* reserved: members whose memory is there */
+    uint32_t count, reserved;          /* reserved: number of members whose memory is reserved */
     exl2__plan plans[EXL2K_MEET_GPUS];
     exl2__cuda_shared *shared;
     exl2__cuda_lora_block *lora_blocks;

@@ -19,8 +19,8 @@
 #define EXL2__CUDA_NO_GROUP 0xFFFFu
 #define EXL2__CUDA_CHAIN_CHUNKS (EXL2K_PARTS_MAX * EXL2K_SLICES_MAX) /* most chunks that add to running sums */
 #define EXL2__CUDA_CHAIN_STRIPS 32u  /* fewest strips of a CTA for which that pays */
-#define EXL2__CUDA_CHUNK_RECORDS_LOST 4u /* cost of changing to the next chunk, in records, */
-#define EXL2__CUDA_CHUNK_COST 1536u      /* and in bytes that could be read meanwhile */
+#define EXL2__CUDA_CHUNK_RECORDS_LOST 4u /* cost of changing to the next chunk, in records */
+#define EXL2__CUDA_CHUNK_COST 1536u      /* the same cost in bytes that could be read meanwhile */
 
 /* Limits of the device that layouts are made for. */
 typedef struct exl2__cuda_limits {

@@ -95,7 +95,7 @@ typedef struct exl2__cuda_staged {
     uint32_t first, end, chunk, chunk_end;
 } exl2__cuda_staged;
 
-#define EXL2__CUDA_STREAMED_BLOCK (4ull << 20) /* pinning and copying so many bytes needs about 1 ms */
+#define EXL2__CUDA_STREAMED_BLOCK (4ull << 20) /* bytes whose pinning and copying needs about 1 ms */
 
 /* A part of exl2__streamed in host memory. */
 typedef struct exl2__cuda_part {
@@ -108,7 +108,7 @@ typedef struct exl2__cuda_streamed { /* cuda_streamed.h */
     exl2__cuda_part *parts;         /* [count] */
     uint32_t count, making;         /* making: 1 + the part whose matrices are being made */
     exl2__cuda_arena rest;          /* the memory of the weights, while a matrix is made in an area; else zeroed */
-    exl2__cuda_event *arrived[2], *used[2]; /* of each area: a part is there; kernels have read it */
+    exl2__cuda_event *arrived[2], *used[2]; /* events of each area: a part has arrived; kernels have read it */
 } exl2__cuda_streamed;
 
 typedef struct exl2__cuda_kept {
@@ -174,7 +174,7 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     exl2__cuda_lora_block *const *lora_blocks; /* the first of these models' adapters; NULL: the model has no mates */
     exl2__cuda_matrix *matrices;
     exl2__cuda_vector *vectors;
-    exl2__cuda_experts *experts;     /* that of the layer loaded last comes first */
+    exl2__cuda_experts *experts;     /* a list: the experts of the layer loaded last come first */
     exl2__cuda_arena weights, pass_memory; /* pass_memory: pages, then buffers */
     exl2__cuda_ring ring;
     uint64_t staging, staging_bytes; /* raw rows of a part, as stored in the file */
@@ -191,7 +191,7 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     const exl2__step *step;
     exl2__cuda_pass pass;
     bool decoded_turn; /* which half of b.exl3_decoded is next */
-    const exl2__step *fence_steps[EXL2K_RESULT_SETS]; /* whose results a fence has, at the index of its event */
+    const exl2__step *fence_steps[EXL2K_RESULT_SETS]; /* the step of each fence, at the index of its event */
 #ifndef EXL2_NO_VISION
     exl2__cuda_tower tower;
 #endif
@@ -220,16 +220,17 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     uint8_t *handing;               /* pinned: exl2__cuda_handed_bytes, where `before` cannot write to this memory */
     uint64_t handing_bytes;
     exl2__cuda_kept kept[EXL2__STEP_GROUPS]; /* the groups of a pass; what is not of their data */
-    /* Of the last of several spans, for each group: rows as sampling has advanced them, and when they are there. */
-    exl2__cuda_event *advanced[EXL2__STEP_GROUPS];
-    exl2k_row *next_rows;           /* pinned [EXL2__STEP_GROUPS, EXL2__CUDA_GRAPH_ROWS] */
+    /* Of the last of several spans, for each group: */
+    exl2__cuda_event *advanced[EXL2__STEP_GROUPS]; /* its rows have been copied to next_rows */
+    exl2k_row *next_rows;           /* pinned [EXL2__STEP_GROUPS, EXL2__CUDA_GRAPH_ROWS], advanced by sampling */
     void **packed;                  /* blocks of a pinned copy of the weights (cuda_park.h); NULL: there is none */
     uint64_t packed_size, packed_done; /* bytes of the copy; bytes that are copied so far, down or up */
     uint64_t packed_base;           /* address of the weights that the copy and all records mean */
     exl2__cuda_tier tier;
     exl2__cuda_streamed streamed;
-    const exl2__plan *given;        /* the plan; `plan` is it, or in passes of prompts that have `streamed`: */
-    exl2__plan prompt_plan;         /* the same with exl2__plan.prompt_layers, of whose MLPs the host has none */
+    const exl2__plan *given;        /* the plan that `prepare` got */
+    exl2__plan prompt_plan;         /* `given` with exl2__plan.prompt_layers, of whose MLPs the host has none: `plan` is
+                                       this one in passes of prompts of a span with `streamed`, else `given` */
 } exl2__cuda_model;
 
 /* Slots of the ring. The parts of a prompt that several spans share are enqueued at once, so no slot is reused before

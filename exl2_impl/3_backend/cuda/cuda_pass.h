@@ -267,8 +267,8 @@ EXL2__PRIVATE void exl2__cuda_fill_sets(const exl2__cuda_model *m, exl2k_lora_se
 
 /* ---- control vectors (steer_args.h) ---- */
 
-/* Copies a control vector to its slot, unless it is there already. Earlier passes have read the old content by then.
-   Layers for which the control vector has nothing become 0. */
+/* Copies a control vector to its slot, unless the slot holds it already. Earlier passes have read the old content by
+   then. Layers for which the control vector has nothing become 0. */
 EXL2__PRIVATE exl2_result exl2__cuda_steer_take(exl2__cuda_model *m, const exl2__lora_use *use)
 {
     const exl2__steer_store *from = use->steer;

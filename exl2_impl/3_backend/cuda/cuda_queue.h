@@ -19,7 +19,7 @@
 #define EXL2__CUDA_WHOLE_NS 15000000u /* longer passes run unit by unit, as a display driver may reset a busy GPU */
 #define EXL2__CUDA_PAIR_NS 4000000u    /* longer passes are waited for one by one */
 #define EXL2__CUDA_SLEEP_NS_MIN 20000u
-#define EXL2__CUDA_ROWS_ALIKE 128u /* fewer rows of prompts cost nearly as much time as so many */
+#define EXL2__CUDA_ROWS_ALIKE 128u /* rows of prompts below which a pass costs hardly less time */
 #define EXL2__CUDA_SLEEP_NS_MAX 500000000u
 #define EXL2__CUDA_COPY_MBPS 20000u /* assumed speed of copies to the GPU, before one was measured */
 #define EXL2__CUDA_OVERDUE_NS 1000000u /* results this much later than twice their prediction may never come */

@@ -74,7 +74,7 @@ static inline uint64_t exl2__cuda_sums_before(const exl2__cuda_model *m)
     return m->pass.first_norm ? 0 : exl2__cuda_sums(m, EXL2__CUDA_SUMS - 1);
 }
 
-/* Whether the span before hands over sums of squares in this pass, too. Behind MLPs of the host norms begin anew. */
+/* Whether the span before hands over sums of squares in this pass, too. After MLPs of the host, norms begin anew. */
 static inline bool exl2__cuda_takes_sums(const exl2__cuda_model *m)
 {
     return m->before && exl2__cuda_folds(&m->plan->shape) && !m->pass.by_gemm && m->before->plan->host_mlps == 0;
@@ -125,14 +125,14 @@ static inline uint32_t exl2__cuda_exl3_turned_rows(const exl2__cuda_model *m, ui
     return many ? (uint32_t)exl2__align_up(rows, rows <= 128 ? 128 : EXL2K_EXL3_TILE_MAX) : 0;
 }
 
-/* Where the transformed row of h lies: behind that of x. */
+/* Where the transformed row of h lies: after that of x. */
 static inline uint64_t exl2__cuda_turned_h(const exl2__cuda_model *m)
 {
     uint64_t blocks = exl2__div_up(m->plan->shape.hidden, EXL2K_EXL3_BLOCK);
     return m->b.exl3_rotated + EXL2K_EXL3_PARTS * blocks * EXL2K_EXL3_BLOCK * sizeof(uint16_t);
 }
 
-/* Where transformed rows of h lie, for `rows` rows of tiles: behind those that gate and up read. */
+/* Where transformed rows of h lie, for `rows` rows of tiles: after those that gate and up read. */
 static inline uint64_t exl2__cuda_turned_rows_h(const exl2__cuda_model *m, uint32_t rows)
 {
     uint64_t blocks = exl2__div_up(m->plan->shape.hidden, EXL2K_EXL3_BLOCK);

@@ -183,7 +183,7 @@ EXL2__PRIVATE void exl2__cuda_streamed_release(exl2__cuda_model *m)
     }
 }
 
-/* Enqueues the copy of a part to its area, after the kernels that have read what is there. */
+/* Enqueues the copy of a part to its area, after the kernels that read the part there now. */
 EXL2__PRIVATE exl2_result exl2__cuda_streamed_send(exl2__cuda_model *m, uint32_t part)
 {
     const exl2__cuda_driver *driver = &m->gpu->driver;

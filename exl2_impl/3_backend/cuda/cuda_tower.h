@@ -584,7 +584,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_fetched(exl2__cuda_model *m, bool wai
     return r;
 }
 
-/* Copies rows to the caller. OK: all are there. */
+/* Copies rows to the caller. OK: all are complete. */
 EXL2__PRIVATE exl2_result exl2__cuda_tower_copy(exl2__cuda_model *m, uint64_t cpu_end_ns, bool wait)
 {
     const exl2__vision_config *v = m->plan->tower;

@@ -9,7 +9,7 @@
 #include "../../0_base/arena.h"
 #include "cpu_weight.h"
 
-#define EXL2__SAMPLE_PART 1024u /* elements of a part of a pass: at least so many as a block of logits has */
+#define EXL2__SAMPLE_PART 1024u /* elements of a part of a pass, at least those of a block of logits */
 
 /* ---- scratch ---- */
 
@@ -182,8 +182,8 @@ static inline exl2__sample_cut exl2__sample_search_end(const exl2__sample_search
     return (exl2__sample_cut){ (int32_t)((uint32_t)x->top_key - x->distance), x->need };
 }
 
-/* Moves the tokens of a prefix, of [begin, end) of the list, behind the first *kept ones. `order` [count]: the keys,
-   and `weighted`: were weights given, in the search? After the last part *kept is the length of the list. */
+/* Moves the tokens of a prefix, of [begin, end) of the list, after the first *kept ones. `order` [count]: the keys, and
+   `weighted`: were weights given, in the search? After the last part *kept is the length of the list. */
 EXL2__PRIVATE void exl2__sample_keep_part(exl2__sample_list *list, const int32_t *order, exl2__sample_cut *cut,
                                           bool weighted, uint32_t begin, uint32_t end, uint32_t *kept)
 {

@@ -12,20 +12,20 @@
 #define EXL2__SAMPLE_HISTORY_PARTS 16u /* most parts of the penalties */
 #define EXL2__SAMPLE_SHAPE_KIND 11u /* the kind of the first pass of filters, each of which is of its own */
 
-/* The passes of a row, in this order; one that a row does not need has no elements. "Blocks": its elements are blocks
-   of logits. The numbers are those of the steps in cpu_sample.h. */
+/* The passes of a row, in this order; one that a row does not need has no elements. The elements of a pass marked
+   "blocks" are blocks of logits. The numbers are those of the steps in cpu_sample.h. */
 typedef enum exl2__sample_pass {
-    EXL2__SAMPLE_OWN_MAXIMA,  /* blocks. Guidance: the largest keys */
-    EXL2__SAMPLE_OWN_SUMS,    /* blocks; and sums of the row, */
-    EXL2__SAMPLE_OTHER_MAXIMA, /* blocks; */
-    EXL2__SAMPLE_OTHER_SUMS,  /* blocks; and of the negative one; */
-    EXL2__SAMPLE_GUIDE,       /* the logits that follow from both */
-    EXL2__SAMPLE_RAW_MAXIMA,  /* blocks. The raw softmax: the largest keys, */
-    EXL2__SAMPLE_RAW_SUMS,    /* blocks; and the sum of all weights */
-    EXL2__SAMPLE_ALTS_BLOCKS, /* the likeliest tokens: which blocks can hold them, */
-    EXL2__SAMPLE_ALTS_LIST,   /* blocks; the list of what these hold, */
-    EXL2__SAMPLE_ALTS_SEARCH, /* the last of the likeliest, */
-    EXL2__SAMPLE_ALTS_KEEP,   /* the likeliest */
+    EXL2__SAMPLE_OWN_MAXIMA,  /* blocks. Guidance: the row's largest keys */
+    EXL2__SAMPLE_OWN_SUMS,    /* blocks. Guidance: sums of the row's weights */
+    EXL2__SAMPLE_OTHER_MAXIMA, /* blocks. Guidance: the largest keys of the negative row */
+    EXL2__SAMPLE_OTHER_SUMS,  /* blocks. Guidance: sums of its weights */
+    EXL2__SAMPLE_GUIDE,       /* guidance: the logits that follow from both rows */
+    EXL2__SAMPLE_RAW_MAXIMA,  /* blocks. The raw softmax: the largest keys */
+    EXL2__SAMPLE_RAW_SUMS,    /* blocks. The raw softmax: the sum of all weights */
+    EXL2__SAMPLE_ALTS_BLOCKS, /* alternatives: which blocks can hold them */
+    EXL2__SAMPLE_ALTS_LIST,   /* blocks. Alternatives: the list of what these blocks hold */
+    EXL2__SAMPLE_ALTS_SEARCH, /* alternatives: the last one */
+    EXL2__SAMPLE_ALTS_KEEP,   /* alternatives: all of them */
     EXL2__SAMPLE_MASK,        /* 0 */
     EXL2__SAMPLE_PENALTIES,   /* 1 and 2 */
     EXL2__SAMPLE_MAXIMA,      /* blocks. 3 */
@@ -39,8 +39,8 @@ typedef enum exl2__sample_pass {
     EXL2__SAMPLE_KEEP,
     EXL2__SAMPLE_LEAST,       /* min-p */
     EXL2__SAMPLE_SHAPE,       /* 7 and 8: passes of its own */
-    EXL2__SAMPLE_SUM,         /* 9: sums of parts of the list, for skew in order of weight, */
-    EXL2__SAMPLE_FIND,        /* and the token, in the part that holds it */
+    EXL2__SAMPLE_SUM,         /* 9: sums of parts of the list, for skew in order of weight */
+    EXL2__SAMPLE_FIND,        /* 9: the token, in the part that holds it */
     EXL2__SAMPLE_ENDED
 } exl2__sample_pass;
 

@@ -36,32 +36,32 @@ static inline bool exl2__sample_is_penalized(const exl2__sampling *s)
 /* The passes, in this order; one that a row does not need has no elements. An element is a token of the list, if no
    other number is named. */
 typedef enum exl2__shape_pass {
-    EXL2__SHAPE_TOP_A_SUM,      /* top-a: the most likely token, and the sum; */
-    EXL2__SHAPE_TOP_A,          /* the tokens that it keeps; */
-    EXL2__SHAPE_MIN_P,          /* and of them those of min-p, which had to wait for it */
-    EXL2__SHAPE_TAIL_SUM,       /* tail-free: the sum; */
-    EXL2__SHAPE_TAIL_LEAST,     /* without tokens that do not count; */
-    EXL2__SHAPE_TAIL_BEST,      /* the most likely token; */
-    EXL2__SHAPE_TAIL_SORT,      /* EXL2__SAMPLE_SORTS for each token; */
-    EXL2__SHAPE_TAIL_CURVES,    /* curvatures: sums of parts, and the part in which the sum exceeds z of all; */
+    EXL2__SHAPE_TOP_A_SUM,      /* top-a: the most likely token, and the sum */
+    EXL2__SHAPE_TOP_A,          /* top-a: the tokens that it keeps */
+    EXL2__SHAPE_MIN_P,          /* min-p after top-a: those of them that it keeps */
+    EXL2__SHAPE_TAIL_SUM,       /* tail-free: the sum */
+    EXL2__SHAPE_TAIL_LEAST,     /* tail-free: removes tokens that do not count */
+    EXL2__SHAPE_TAIL_BEST,      /* tail-free: the most likely token */
+    EXL2__SHAPE_TAIL_SORT,      /* tail-free: EXL2__SAMPLE_SORTS for each token */
+    EXL2__SHAPE_TAIL_CURVES,    /* tail-free: sums of curvatures by part, and the part where they exceed z of all */
     EXL2__SHAPE_TAIL_KEEP,
-    EXL2__SHAPE_TYPICAL_MEAN,   /* typical: the entropy; */
-    EXL2__SHAPE_TYPICAL_AWAY,   /* distances from it; */
-    EXL2__SHAPE_TYPICAL_SEARCH, /* EXL2__SAMPLE_PASSES for each token */
+    EXL2__SHAPE_TYPICAL_MEAN,   /* typical: the entropy */
+    EXL2__SHAPE_TYPICAL_AWAY,   /* typical: distances from the entropy */
+    EXL2__SHAPE_TYPICAL_SEARCH, /* typical: EXL2__SAMPLE_PASSES for each token */
     EXL2__SHAPE_TYPICAL_KEEP,
     EXL2__SHAPE_MIROSTAT_SUM,
     EXL2__SHAPE_MIROSTAT,
     EXL2__SHAPE_DYNAMIC_MEAN,
-    EXL2__SHAPE_BEST,           /* a temperature applied last or dynamic: the most likely token; */
-    EXL2__SHAPE_WEIGH,          /* new weights */
+    EXL2__SHAPE_BEST,           /* temperature applied last, or dynamic: the most likely token */
+    EXL2__SHAPE_WEIGH,          /* temperature applied last, or dynamic: new weights */
     EXL2__SHAPE_XTC_SUM,
-    EXL2__SHAPE_XTC_FIND,       /* the tokens that it removes, */
-    EXL2__SHAPE_XTC,            /* and their new weights */
+    EXL2__SHAPE_XTC_FIND,       /* XTC: the tokens that it removes */
+    EXL2__SHAPE_XTC,            /* XTC: the new weights of these tokens */
     EXL2__SHAPE_ADAPTIVE_SUM,
-    EXL2__SHAPE_ADAPTIVE_LEAST, /* adaptive-p: the nearest probability, */
-    EXL2__SHAPE_ADAPTIVE,       /* and the new weights */
-    EXL2__SHAPE_SKEW_KEYS,      /* skew: weights as keys, */
-    EXL2__SHAPE_SKEW_SORT,      /* EXL2__SAMPLE_SORTS for each token */
+    EXL2__SHAPE_ADAPTIVE_LEAST, /* adaptive-p: the nearest probability */
+    EXL2__SHAPE_ADAPTIVE,       /* adaptive-p: the new weights */
+    EXL2__SHAPE_SKEW_KEYS,      /* skew: weights as keys */
+    EXL2__SHAPE_SKEW_SORT,      /* skew: EXL2__SAMPLE_SORTS for each token */
     EXL2__SHAPE_ENDED
 } exl2__shape_pass;
 
@@ -78,9 +78,10 @@ typedef struct exl2__sample_shape {
     uint64_t curves;                 /* tail-free: sum of all curvatures */
     uint32_t last;                   /* tail-free: the last token that is kept, in order. XTC: the one that stays */
     bool ended;                      /* adaptive-p: `nearest` is set */
-    exl2__weight_curve now;          /* with a temperature applied last or dynamic, */
-    double inverse;                  /* 1 / T, */
-    uint32_t least_steps;            /* and the steps of the most likely token on `curve` */
+    /* With a temperature T that is applied last, or dynamic: */
+    exl2__weight_curve now;          /* the curve of the new weights */
+    double inverse;                  /* 1 / T */
+    uint32_t least_steps;            /* steps of the most likely token on `curve` */
     double gone, factor;             /* XTC: sum of the removed weights; what remains of each */
     uint32_t eligible;
     double wanted, nearest;          /* adaptive-p */
@@ -101,7 +102,7 @@ static inline void exl2__sample_copy(exl2__sample_list *list, uint32_t to, uint3
     list->weights[to] = list->weights[from];
 }
 
-/* Of tokens [begin, end), moves those whose weight is at least `least` behind the first `kept` ones. Returns how many
+/* Of tokens [begin, end), moves those whose weight is at least `least` after the first `kept` ones. Returns how many
    are kept now; after the last part that is the length of the list. */
 EXL2__PRIVATE uint32_t exl2__sample_keep_least_part(exl2__sample_list *list, uint64_t least, uint32_t begin,
                                                     uint32_t end, uint32_t kept)

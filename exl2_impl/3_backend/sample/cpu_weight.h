@@ -43,7 +43,7 @@ static inline float exl2__weight_key_logit(int32_t key)
 #define EXL2__WEIGHT_ONE ((uint64_t)1 << EXL2__WEIGHT_ONE_LOG2) /* weight of the top logit; 2^24 of them fit 64 bits */
 
 #define EXL2__WEIGHT_STEP_LOG2 25           /* exponents are counted in steps of 2^-25 */
-#define EXL2__WEIGHT_STEPS_MAX 1358954496u      /* 40.5 * 2^25: with so many steps or more, weights are 0 */
+#define EXL2__WEIGHT_STEPS_MAX 1358954496u      /* 40.5 * 2^25: steps from which on weights are 0 */
 #define EXL2__WEIGHT_STEPS_MAX_BITS 0x4EA20000u /* the same as the bits of a float */
 
 /* 2^(31 - j / 8), rounded. */

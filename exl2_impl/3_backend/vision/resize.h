@@ -28,7 +28,7 @@
 /* The weights of outputs [first, first + count). */
 typedef struct exl2__resize_axis {
     uint32_t in, out, first, count;
-    uint32_t ready;              /* outputs whose weights are there */
+    uint32_t ready;              /* outputs whose weights are computed */
     uint32_t used;               /* weights of these */
     uint32_t *low, *end, *at;    /* [count] inputs [low, end), and where their weights begin */
     int32_t *weight;
@@ -444,7 +444,7 @@ EXL2__PRIVATE void exl2__resize_cut(exl2__resize *r)
     }
 }
 
-/* Weights, until they have cost `most`. false: all are there. */
+/* Computes weights until that has cost `most`. false: all are computed. */
 EXL2__PRIVATE bool exl2__resize_weigh(exl2__resize *r, uint64_t most, uint64_t *cost)
 {
     for (uint32_t i = 0; i < 2; i++) {

@@ -142,7 +142,7 @@ EXL2__PRIVATE exl2_result exl2__template_macro_rest(exl2__template_run *r, const
     return EXL2_OK;
 }
 
-/* Calls a function, or refuses what cannot be called. */
+/* Calls a function. Fails for a value that cannot be called. */
 EXL2__PRIVATE exl2_result exl2__template_macro_call_other(exl2__template_run *r, const exl2__template_ins *ins,
                                                           const exl2__template_value *callee)
 {

@@ -38,9 +38,9 @@ typedef struct exl2__grammar_alike {
     uint32_t *kind;                /* [places] of the live ones, from 0 on */
     uint32_t kinds;
     uint8_t *rank;                 /* [places] bytes up to the end of the character in which the place is, at most */
-    uint32_t *due[EXL2__GRAMMAR_ALIKE_RANKS]; /* [places] by rank: places to look at in this round, */
+    uint32_t *due[EXL2__GRAMMAR_ALIKE_RANKS]; /* [places] by rank: places to look at in this round */
     uint32_t due_count[EXL2__GRAMMAR_ALIKE_RANKS];
-    uint32_t *later, later_count;  /* [places] and in the next one */
+    uint32_t *later, later_count;  /* [places] places to look at in the next round */
     uint8_t *listed;               /* [places] bits: it is in `due`, or in `later`, or exl2__grammar_alike_is_odd */
     uint32_t *group;               /* [places] index of a group of places in `due` that will be of one kind */
     uint32_t *first, *members;     /* [places] by group: its first place; how many it has */
@@ -57,7 +57,7 @@ static inline uint32_t exl2__grammar_alike_slots(uint64_t places)
     return slots;
 }
 
-/* Bytes of the arrays for so many places. */
+/* Bytes of the arrays for `places` places. */
 static inline uint64_t exl2__grammar_alike_bytes(uint64_t places)
 {
     return places * (4 * (8 + EXL2__GRAMMAR_ALIKE_RANKS) + 2) + 4 * (uint64_t)exl2__grammar_alike_slots(places)

@@ -13,7 +13,7 @@
 
 #include "grammar_lengths.h"
 
-#define EXL2__GRAMMAR_MASK_CLEARED 8u  /* so many bits are cleared in the time of a node */
+#define EXL2__GRAMMAR_MASK_CLEARED 8u  /* bits that are cleared in the time of a node */
 
 /* The state after any byte of a shape's range, if all of them lead to one state, dead or not; else FULL. */
 static inline uint32_t exl2__grammar_mask_next(const exl2__grammar_mask *m, uint32_t state,
@@ -169,7 +169,7 @@ static inline uint32_t exl2__grammar_mask_check_word(exl2__grammar_mask *m, exl2
 }
 
 /* Clears the bits of tokens that lead to a dead end, or after which more than w->left tokens are needed to end the
-   text. most: about so many nodes. */
+   text. most: about the number of nodes to visit. */
 EXL2__PRIVATE void exl2__grammar_mask_check(exl2__grammar_mask *m, exl2__grammar_mask_walk *w, uint32_t most)
 {
     uint32_t visited = 0;

@@ -154,7 +154,7 @@ EXL2__PRIVATE void exl2__grammar_schema_path(const exl2__grammar_schema *s, uint
     }
 }
 
-/* Writes a message about `token`: its place and path, the sentence `what` that ends with `expected`, and its text. */
+/* Writes a message about `token`: its place and path, `what`, which ends with `expected`, and its text. */
 EXL2__PRIVATE void exl2__grammar_schema_message(const exl2__grammar_schema *s, uint32_t token, const char *what,
                                                 const char *expected, char out[EXL2__GRAMMAR_CODE_DOUBT])
 {

@@ -12,8 +12,8 @@
 #include "grammar_levels.h"
 #include "grammar_walk.h"
 
-#define EXL2__GRAMMAR_MASK_EACH 256u   /* so many tokens that are not TEXT are followed one by one, not by shapes */
-#define EXL2__GRAMMAR_MASK_RESTLESS 3u /* by lengths at most one in so many tokens is followed */
+#define EXL2__GRAMMAR_MASK_EACH 256u   /* most tokens other than TEXT that are followed one by one, not by shapes */
+#define EXL2__GRAMMAR_MASK_RESTLESS 3u /* by lengths at most one of this many tokens is followed */
 
 /* The state that most letters lead to; on: of those that lead on. Adds the kinds (grammar_vocab.h) of all characters
    that lead elsewhere to *restless, a bit for each. */

@@ -161,7 +161,7 @@ EXL2__PRIVATE exl2_result exl2__grammar_shapes_make_count(exl2__grammar_shapes_m
     return EXL2_OK;
 }
 
-/* Allocates the table for so many tokens. With a dry arena this only counts bytes. */
+/* Allocates the table for `tokens` tokens. With a dry arena this only counts bytes. */
 EXL2__PRIVATE void exl2__grammar_shapes_make_layout(const exl2__grammar_shapes_maker *m, uint32_t tokens,
                                                     exl2__arena *a, exl2__grammar_shapes *s)
 {

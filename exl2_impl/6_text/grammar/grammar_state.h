@@ -10,7 +10,7 @@
 #include "grammar_link.h"
 
 #define EXL2__GRAMMAR_STATE_DEAD 0u            /* the state without parses: the text does not match */
-#define EXL2__GRAMMAR_STATE_FIRST 1u           /* the start, where all states are there from the beginning */
+#define EXL2__GRAMMAR_STATE_FIRST 1u           /* the start, if all states are made at once */
 #define EXL2__GRAMMAR_STATE_FULL UINT32_MAX    /* returned instead of a state: no room to make it */
 #define EXL2__GRAMMAR_STATE_PARSES_MIN 4096u   /* least value of parses_max */
 /* States of PRUNE_MIN to PRUNE_MAX parses are searched for redundant ones. The search is quadratic. */
@@ -54,7 +54,8 @@ typedef struct exl2__grammar_state {
     uint32_t parses_max, seen_room; /* seen_room is a power of two */
     bool may_end, full;
     bool too_many; /* the set needs more than parses_max */
-    bool whole;    /* all states are there, each with its row, and stay: of grammar_common.h, without parses */
+    bool whole;    /* all states are made at once, each with its row, and stay: those of grammar_common.h, without
+                      parses */
     exl2__arena memory;
 } exl2__grammar_state;
 

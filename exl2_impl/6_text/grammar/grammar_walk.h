@@ -21,8 +21,8 @@ typedef struct exl2__grammar_mask_place {
 
 /* What is known of the texts that may follow a state of a grammar with factors. */
 typedef struct exl2__grammar_mask_bound {
-    uint32_t reach; /* up to so many characters, what all factors allow leads to no dead end */
-    uint32_t text;  /* the same of texts of TEXT characters only (grammar_vocab.h) */
+    uint32_t reach; /* characters up to which no text that all factors allow leads to a dead end */
+    uint32_t text;  /* the same for texts of TEXT characters only (grammar_vocab.h) */
     uint32_t needs; /* tokens that an end needs after any text, at most */
     uint32_t nodes; /* of the tries below the first bytes that may follow */
     uint32_t alike[EXL2__GRAMMAR_MASK_ALIKE]; /* equal numbers: the same texts may follow, of up to SHORT characters, of
@@ -45,10 +45,10 @@ typedef struct exl2__grammar_mask_walk {
     uint32_t left;  /* tokens that may follow one that is allowed */
     uint32_t needs; /* the most that such a token needs */
     uint32_t *bits;
-    bool checks;    /* instead, what factors allow is checked: */
-    uint32_t *due;  /* tokens to follow one by one, */
-    uint32_t word;  /* from this word on; */
-    uint32_t shapes_end; /* then shapes of tokens, from `node` on; */
+    bool checks;    /* instead, the tokens that the factors allow are checked (grammar_check.h), by the members below */
+    uint32_t *due;  /* bits of the tokens to follow one by one */
+    uint32_t word;  /* the next word of `due` */
+    uint32_t shapes_end; /* then shapes of tokens are checked: nodes from `node` up to this one */
     uint32_t longest; /* characters of the longest TEXT token that factors allow; UINT32_MAX: more than SHORT */
 } exl2__grammar_mask_walk;
 
@@ -70,8 +70,8 @@ typedef struct exl2__grammar_mask {
     const exl2__grammar_mask_bound *bounds; /* [states] with factors */
     uint16_t *alike[EXL2__GRAMMAR_MASK_ALIKE]; /* [states] with factors: slot + 1 of the newest mask by that number */
     uint32_t serial;                        /* of the newest mask */
-    uint32_t common[EXL2__GRAMMAR_MASK_FACTORS_MAX]; /* serials of the masks whose common bits are the last bits, */
-    bool common_live;                                /* if they are there */
+    uint32_t common[EXL2__GRAMMAR_MASK_FACTORS_MAX]; /* serials of the masks whose common bits the last bits are */
+    bool common_live;                                /* these bits are valid */
     uint64_t hits, shares, walks; /* masks found; made from the mask of a state with reset counts; made from nothing */
     uint64_t nodes, collections;  /* trie nodes visited; collections of states */
     exl2__arena memory;

@@ -189,7 +189,7 @@ EXL2__PRIVATE exl2__sentences_answer exl2__sentences_shortens(const exl2__senten
 
 /* ---- the end of a sentence ---- */
 
-/* Moves *at behind spaces. true: there is a line break among them. */
+/* Moves *at past spaces. true: there is a line break among them. */
 EXL2__PRIVATE bool exl2__sentences_skip(const exl2__sentences *s, size_t *at)
 {
     uint32_t length, code;
@@ -214,7 +214,8 @@ static inline size_t exl2__sentences_quote(const exl2__sentences *s, size_t at)
     return exl2__sentences_is_letter(code) ? 0 : length;
 }
 
-/* Whether the sentence ends with the signs that begin at text[*at]. *at: behind them; YES: behind the spaces, too. */
+/* Whether the sentence ends with the signs that begin at text[*at]. *at: set to their end; YES: to the end of the
+   spaces after them. */
 EXL2__PRIVATE exl2__sentences_answer exl2__sentences_end(const exl2__sentences *s, size_t *at)
 {
     uint32_t length, code = 0, first = 0;

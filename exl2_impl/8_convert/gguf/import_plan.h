@@ -112,7 +112,7 @@ EXL2__PRIVATE void exl2__import_plan_name(const exl2__import_plan *p, char *out,
 typedef struct exl2__import_place {
     const char *tensor;   /* "attn_q" */
     uint32_t first, rows; /* its first row; rows of the whole tensor, or of one expert in it */
-    uint32_t experts;     /* 0: the tensor is one matrix; else it has rows for so many experts */
+    uint32_t experts;     /* number of experts whose rows the tensor has; 0: it is one matrix */
     uint32_t expert;
 } exl2__import_place;
 

@@ -21,8 +21,8 @@ typedef struct exl2__gpu_buffer {
 } exl2__gpu_buffer;
 
 typedef struct exl2__gpu_weights { /* a matrix of the model, as halves */
-    const void *part;    /* whose it is; */
-    const uint8_t *data; /* its weights are read again when they lie elsewhere */
+    const void *part;    /* the part that has these weights */
+    const uint8_t *data; /* where the part had them when they were copied: elsewhere, they are copied again */
     exl2__gpu_buffer memory;
     exl2__gpu_buffer kept; /* the part's own weights, while others are in their place */
 } exl2__gpu_weights;
@@ -55,7 +55,7 @@ EXL2__PRIVATE void exl2__gpu_close(exl2__ctx *c, exl2__gpu *g)
 
 #define EXL2__GPU_SLOTS 4u
 #define EXL2__GPU_SLOT_BYTES ((uint64_t)8 << 20)
-#define EXL2__GPU_PIECE_BYTES ((uint64_t)1 << 20) /* that a task copies */
+#define EXL2__GPU_PIECE_BYTES ((uint64_t)1 << 20) /* bytes that a task copies */
 #define EXL2__GPU_SPARE_BYTES ((uint64_t)256 << 20) /* memory that weights are never kept in */
 
 /* Buffers that grow to what is asked of them. Up to WORK their contents are needed for one pass only, and they are
@@ -80,8 +80,8 @@ typedef enum exl2__gpu_scratch {
     EXL2__GPU_STATES = EXL2__GPU_WORK, EXL2__GPU_STATES_TOO, /* [tokens, hidden] f32 of the calibration rows */
     EXL2__GPU_BEFORE, EXL2__GPU_COPIES, /* the same of the probes */
     EXL2__GPU_LOGITS,     /* [probes' tokens, vocab] f32 of the original model */
-    EXL2__GPU_OTHER,      /* [rows, in] f32 the input that the original model has; */
-    EXL2__GPU_OTHER_COLUMNS, EXL2__GPU_OTHER_SCALES, /* columns of how far the other one is from it */
+    EXL2__GPU_OTHER,      /* [rows, in] f32 the input that the original model has */
+    EXL2__GPU_OTHER_COLUMNS, EXL2__GPU_OTHER_SCALES, /* columns of the difference of the two models' inputs */
     EXL2__GPU_CROSS, EXL2__GPU_TURNED, EXL2__GPU_LOWER, /* [in, in] as exl2k_correct_args says */
     EXL2__GPU_ANGLES,     /* [2 runners] of RoPE */
     EXL2__GPU_RESIDUAL = EXL2__GPU_ANGLES + 2, /* [2 runners] [rows, hidden] f32 */
@@ -170,7 +170,7 @@ EXL2__PRIVATE exl2_result exl2__gpu_alloc(exl2__gpu *g, uint64_t bytes, exl2__gp
     return EXL2_OK;
 }
 
-/* The scratch buffer with at least so many bytes, which are not kept when it grows: *address. */
+/* *address: the scratch buffer, grown to at least `bytes` bytes. Its contents are lost when it grows. */
 EXL2__PRIVATE exl2_result exl2__gpu_need(exl2__gpu *g, uint64_t bytes, uint32_t index, exl2k_u64 *address)
 {
     exl2__gpu_buffer *b = &g->scratch[index];

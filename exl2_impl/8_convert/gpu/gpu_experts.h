@@ -21,8 +21,8 @@
    one after the other. */
 typedef struct exl2__gpu_routed {
     uint32_t *choice; /* [rows, active] ascending in each row */
-    uint32_t *slots;  /* [rows * active] the slot at each place; */
-    uint32_t *places; /* [rows * active] the other way round */
+    uint32_t *slots;  /* [rows * active] the slot at each place */
+    uint32_t *places; /* [rows * active] the place of each slot */
     uint32_t *first;  /* [experts + 1] place of the expert's first row */
     uint32_t rows;
 } exl2__gpu_routed;

@@ -44,7 +44,7 @@ static inline uint64_t exl2__gpu_factor_bytes(uint32_t in, bool making)
 
 /* What is needed only while it is made. */
 typedef struct exl2__gpu_factor_scratch {
-    exl2__gpu_buffer gram, failed; /* gram: H, unless its sums are there; later A' */
+    exl2__gpu_buffer gram, failed; /* gram: H, unless the GPU has its sums; later A' */
 } exl2__gpu_factor_scratch;
 
 /* H becomes a->gram: the sums that it was made of, or a copy of what is in host memory. */

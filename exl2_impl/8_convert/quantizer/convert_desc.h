@@ -12,8 +12,8 @@
 #include "streams.h"
 #include "texts.h"
 
-#define EXL2__CONVERT_ROWS 64u       /* of the spare texts and of the model's own; */
-#define EXL2__CONVERT_FILE_ROWS 128u /* of files, if they hold as many, and of all on a GPU */
+#define EXL2__CONVERT_ROWS 64u       /* default of a CPU: rows of the spare texts and the model's own */
+#define EXL2__CONVERT_FILE_ROWS 128u /* most rows of files by default; on a GPU the default of all texts */
 #define EXL2__CONVERT_LENGTH 512u
 #define EXL2__CONVERT_GPU_LENGTH 2048u
 #define EXL2__CONVERT_MEASURE_BPW 4.0 /* what measure_only tries, unless another rate is given */

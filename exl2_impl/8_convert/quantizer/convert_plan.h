@@ -202,8 +202,8 @@ EXL2__PRIVATE exl2_result exl2__convert_plan_memory(exl2__convert *v, const exl2
     return EXL2_OK;
 }
 
-/* Disks: both numbers in each sentence. A conversion that continues needs less: what its work folder
-   holds is not written again. */
+/* Disks: each message has both numbers. A conversion that continues needs less: what its work folder holds is not
+   written again. */
 EXL2__PRIVATE exl2_result exl2__convert_plan_room(exl2__convert *v)
 {
     uint64_t work = exl2__convert_plan_work(v) + v->copy_bytes;

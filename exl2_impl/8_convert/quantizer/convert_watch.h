@@ -20,7 +20,7 @@ typedef struct exl2__convert_watch_file {
     struct exl2__convert_watch_file *next;
     uint64_t path, bytes; /* path: a hash */
     void *open[EXL2__CONVERT_WATCH_OPEN]; /* handles of the hook under this one; NULL: none */
-    uint32_t *hashes;     /* [blocks], behind this */
+    uint32_t *hashes;     /* [blocks] the memory after this struct */
 } exl2__convert_watch_file;
 
 typedef struct exl2__convert_watch {

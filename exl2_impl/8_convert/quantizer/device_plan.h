@@ -14,7 +14,7 @@
 
 #ifndef EXL2_NO_CUDA
 
-#define EXL2__DEVICE_PLAN_STATES_SHARE 4u /* states stay on the device if they need at most one part of so many */
+#define EXL2__DEVICE_PLAN_STATES_SHARE 4u /* states stay on the device if they need at most 1 / PART of its memory */
 
 typedef struct exl2__device_plan {
     exl2__ctx *c;
@@ -232,7 +232,7 @@ EXL2__PRIVATE uint64_t exl2__device_plan_sum(const exl2__gpu *g, uint32_t first,
     return sum;
 }
 
-/* What passes without moments use: of probes, or of the comparison. All is there but where it was freed before. */
+/* What passes without moments use: of probes, or of the comparison. All is allocated, unless it was freed before. */
 EXL2__PRIVATE uint64_t exl2__device_plan_light(const exl2__device_plan *p)
 {
     static const uint8_t moments[] = { EXL2__GPU_COLUMNS, EXL2__GPU_COLUMN_SCALES, EXL2__GPU_EXPERT_SUMS,
@@ -245,7 +245,7 @@ EXL2__PRIVATE uint64_t exl2__device_plan_light(const exl2__device_plan *p)
 }
 
 /* The most of a matrix's factor and quantizer: with quantized forms `kept` before it, and its own; probed: passes run
-   while the factor is there. */
+   while the factor is allocated. */
 EXL2__PRIVATE uint64_t exl2__device_plan_linear(const exl2__device_plan *p, const exl2__linear *linear, uint64_t kept,
                                                 uint64_t own, bool probed)
 {

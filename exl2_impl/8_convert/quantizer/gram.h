@@ -20,8 +20,8 @@ typedef struct exl2__gram {
     uint32_t in, width, rows_max; /* in: a multiple of 32 */
     uint64_t tokens;
     float *sum;    /* [in / 32, in, 32] as exl2__factor_make reads it */
-    float *strips; /* [in / 32, rows_max, 32] the current chunk; */
-    float *panels; /* [in / width, rows_max, width] the same in panels */
+    float *strips; /* [in / 32, rows_max, 32] the current chunk */
+    float *panels; /* [in / width, rows_max, width] the current chunk in panels */
     uint32_t rows; /* of the current chunk */
 } exl2__gram;
 

@@ -43,8 +43,8 @@ typedef struct exl2__linears {
     uint32_t count, head_bits; /* head_bits 0: the head has widths as other linears do */
     exl2__matrix_kind source; /* of the matrices; or DENSE */
     bool gated;               /* MLPs have a gate */
-    uint32_t dense_count, dense_in; /* matrices that stay dense; the size of an input in the first one's block, */
-    char dense_name[EXL2__KEY_BYTES]; /* and its name */
+    uint32_t dense_count, dense_in; /* matrices that stay dense; the size of an input in the block of the first */
+    char dense_name[EXL2__KEY_BYTES]; /* name of the first matrix that stays dense */
     bool chosen;              /* the widths are those of ExLlamaV2's measurement */
     exl2__measure_matrix *measured; /* [count] */
     exl2__tensors own;        /* the source's tensors by their own names; empty: all names are the engine's, too */

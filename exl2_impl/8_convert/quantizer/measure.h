@@ -18,17 +18,19 @@
 #include "losses.h"
 #include "solve.h"
 
-#define EXL2__MEASURE_PROBES 16u    /* sequences that run through the rest of the model; */
-#define EXL2__MEASURE_PROBE 32u     /* their tokens */
+#define EXL2__MEASURE_PROBES 16u    /* sequences that run through the rest of the model */
+#define EXL2__MEASURE_PROBE 32u     /* tokens of such a sequence */
 #define EXL2__MEASURE_COPIES 10u    /* most trials of a layer: q, k, v, o; gate, up, down; those of all experts */
-#define EXL2__MEASURE_VOCAB 4096u   /* tokens of a vocabulary of which probes see only the likely ones on a CPU: */
-#define EXL2__MEASURE_MASS 0.95     /* the strips of the head that hold so much of the probability in all probes */
+/* On a CPU, probes of a vocabulary of at least VOCAB tokens see only the likely ones: the strips of the head that hold
+   MASS of the probability in all probes. */
+#define EXL2__MEASURE_VOCAB 4096u
+#define EXL2__MEASURE_MASS 0.95
 
 /* What is known of one matrix. */
 typedef struct exl2__measure_matrix {
     double power;       /* tr(W' H W) */
-    double sensitivity; /* KL divergence for a loss of 1 in units of tr(E' H E), in a typical text; */
-    double mean;        /* the same over all tokens: a few sensitive ones would decide where the bits go */
+    double sensitivity; /* KL divergence for a loss of 1 in units of tr(E' H E), in a typical text */
+    double mean;        /* sensitivity over all tokens: a few of them would decide where the bits go */
     double share;       /* of the tokens that use the matrix; less than 1 for experts */
 } exl2__measure_matrix;
 

@@ -50,15 +50,15 @@ typedef struct exl2__runner {
     exl2__step step;
     uint32_t row_count;      /* tokens of the pass begun */
     exl2__gpu *gpu;          /* NULL: all runs on the CPU; else what exl2__runner_on_gpu says runs there */
-    bool residual_on_gpu;    /* that of the pass */
+    bool residual_on_gpu;    /* the residual of the pass is in its memory, not in that of the CPU */
 #ifndef EXL2_NO_CUDA
     exl2__gpu_pass pass;
-    exl2__arena copies;      /* of what goes to the GPU, and comes back: */
-    float *input;            /* [length, widest input] */
-    float *output;           /* [logit rows, columns of the head] */
+    exl2__arena copies;      /* memory of `input` and `output` */
+    float *input;            /* [length, widest input] copied to the GPU */
+    float *output;           /* [logit rows, columns of the head] copied from there */
     exl2__gpu_routed routed; /* of a pass there */
-    const exl2__layer *copied_layer; /* of the input that is being copied; */
-    uint32_t copied;         /* its number */
+    const exl2__layer *copied_layer; /* layer of the input that is being copied */
+    uint32_t copied;         /* number of that input */
 #endif
 } exl2__runner;
 

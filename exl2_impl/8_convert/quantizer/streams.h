@@ -18,11 +18,10 @@ typedef struct exl2__streams {
     float *x, *y;        /* [length, widest] rows of one input, of the original and of the quantized model */
     exl2__correct correct;
     exl2__measure_trial *trials; /* [most] */
-    uint32_t count;      /* of trials, which are in place unless */
-    bool original;       /* the original matrices are */
-    /* of the input that is being computed: */
-    const exl2__layer *layer; /* NULL: the head */
-    uint32_t input;
+    uint32_t count;      /* of trials */
+    bool original;       /* the original matrices are in place, not the trials */
+    const exl2__layer *layer; /* layer of the input that is being computed; NULL: the head */
+    uint32_t input;      /* number of that input */
 } exl2__streams;
 
 /* most: linears of a layer. */

@@ -24,7 +24,8 @@ typedef struct exl2__texts {
     exl2__ctx *c;
     exl2_token *ids; /* [count] */
     uint64_t count, capacity;
-    uint64_t spread; /* the first so many are of texts that may be longer than needed: rows are spread over them */
+    uint64_t spread; /* number of the first ones that are of texts which may be longer than needed: rows are spread over
+                        them */
 } exl2__texts;
 
 /* Beginnings of texts in several languages and of code, and requests for the chat template. */

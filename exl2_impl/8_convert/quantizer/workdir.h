@@ -45,7 +45,7 @@ typedef struct exl2__workdir_piece {
     uint64_t bytes;
 } exl2__workdir_piece;
 
-/* Moves *name behind a number; false: there is none. */
+/* Moves *name past a number; false: there is none. */
 EXL2__PRIVATE bool exl2__workdir_skip_number(const char **name)
 {
     size_t digits = strspn(*name, "0123456789");
