@@ -59,8 +59,8 @@
            exl2_close(e);
        }
 
-   demo/hello.c is the same program with error handling. Every desc may be zeroed: 0 is the default, and the comment
-   beside a field says what the default is.
+   `sh demo/run.sh` downloads that model. demo/hello.c is the same program with error handling. Every desc may be
+   zeroed: 0 is the default, and the comment beside a field says what the default is.
 
    THE FRAME LOOP
 
@@ -135,8 +135,8 @@
                                            .chat.begun_reply = true, .heal_prompt = true, .on_event = speak,
                                            .user = &answer }, &job);  // next turn: the message is begun + new text
 
-   Ship kernels. Players have no NVRTC. Compile once on your machine, `exl2 kernels build --arch 75,80,86,89,90,100,120
-   data/kernels`, ship the folder, and read it:
+   Ship kernels. Players have no NVRTC, the compiler of GPU code (section 11). Compile once on your machine with
+   `exl2 kernels build --arch 75,80,86,89,90,100,120 data/kernels`, ship the folder, and read it:
 
        static size_t load_kernel(void *user, const char *key, void *dst, size_t cap)
        {
@@ -295,8 +295,8 @@
 
    Architectures: the families that `exl2 archs` lists (Llama, Mistral, Qwen, Gemma, Phi, Cohere, GLM, Granite, GPT-OSS
    and others), with and without experts. The tower of a model for pictures is loaded when vision.images asks for it
-   (section 13). A known architecture that is not in the list is rejected with the reason. An unknown one is read as
-   Llama, with a warning, and rejected if it has other tensors.
+   (section 13). A known architecture that is not in the list is rejected with the reason. An unknown one is read by its
+   model_type, or else as Llama, with a warning, and rejected if it has other tensors.
 
    Formats: EXL2, EXL3, GPTQ, AWQ (version gemm) and dense (F16, BF16, F32); a folder may mix them. EXL3 may have 1 to
    8, 1.5, 2.5 or 3.5 bits and any codebook; on a GPU all experts of a layer are EXL3, or none of them is. GPTQ may have
@@ -306,13 +306,15 @@
    Text: BPE tokenizers (tokenizer.json), and the constructs of chat templates that exl2_chat_desc lists. A tokenizer or
    template with something unsupported is rejected, and the message names it; the rest of the model still works.
 
-   Not included: training, a server, downloads, GGUF at run time (import it to EXL2 once: section 12), sound.
+   Not included: training, sound, downloads, GGUF at run time (import it to EXL2 once: section 12), a server (the
+   program `exl2 serve` is one, over this header).
 
    The target has 64 bits. SIMD needs x86-64 with AVX2 or AVX-512 and gcc, clang (mingw-w64, too) or MSVC, or 64-bit ARM
    (NEON) and gcc or clang. Other CPUs and compilers run plain C, at about a third of AVX2's speed if the compiler
    vectorizes its loops, as clang and gcc (from 12 on) do at -O2. Its sums are rounded in another order.
 
-   SWITCHES (define them before the implementation; EXL2_API, EXL2_STATIC and EXL2_NO_THREADS before every inclusion)
+   SWITCHES (define them before the implementation; EXL2_API, EXL2_STATIC, EXL2_NO_THREADS and EXL2_CONVERT, which
+   change the declarations, before every inclusion)
 
        EXL2_IMPLEMENTATION   this file contains the engine
        EXL2_STATIC           all functions are static: a private copy inside one C file
@@ -359,7 +361,8 @@
 
    Logger: whole sentences, by default warnings and errors (max_level); exl2_log_id says what a line is about.
 
-   Zones: begin and end nest. `unit` says which parts of a step last longer than predicted (frame --trace F).
+   Zones: begin and end nest. `unit` says which parts of a step last longer than predicted; demo/frame --trace F writes
+   them to a file.
 
    Kernel cache: see section 11.
 
@@ -410,9 +413,10 @@
    one, unless exl2_model_desc.cards says otherwise. It may name one GPU: so the model that drafts can lie on another
    GPU than the one that speaks. Or it names several: each then has some of the layers, with their K and V.
    exl2_model_measure says which layers lie where, and how many bytes they need, before anything is read. With
-   exl2_model_desc.split_auto the engine chooses the cards: the fewest of its GPUs that hold weights, buffers and the
-   cache (cache.tokens, or one context). Of several choices with equally many GPUs it takes the first ones of its list.
-   If all GPUs together are too small, the model lies on all of them where `offload` is set; else it fails with BUDGET.
+   exl2_model_desc.split_auto the engine chooses `cards` itself: the fewest of its GPUs that hold weights, buffers and
+   the cache (cache.tokens, or one context). Of several choices with equally many GPUs it takes the first ones of its
+   list. If all GPUs together are too small, the model lies on all of them where `offload` is set; else it fails with
+   BUDGET.
 
    A text has the same bits on any number of GPUs of one kind, and wherever its model is cut, so K and V that were saved
    on one GPU serve on several. GPUs of different kinds compute different bits. If two GPUs reach each other's memory,
@@ -421,12 +425,13 @@
    prompt of more than 1,000 tokens is read in up to four parts, and 9 to 16 sequences that sample form two groups. With
    fewer sequences one GPU works after the other.
 
-   With exl2_model_desc.split = EXL2_SPLIT_COLUMNS all cards compute each token together. Each has some columns of every
-   matrix, and some heads with their K and V; tables that are read by row (embeddings) lie on each of them. The cards
-   must be of one kind and reach each other's memory. They wait for each other four times in a layer. A GPU that has
-   waited for 2 s gives up: it is lost, as is the one that it waited for. The bits are those of one GPU, also with
-   experts, EXL3, adapters, and pictures, whose tower the first card has. The cards have equal parts, or those that
-   `share` says, but each at least one strip of columns, and a head if there are enough. `offload` is UNSUPPORTED.
+   With exl2_model_desc.split = EXL2_SPLIT_COLUMNS all GPUs of a model compute each token together. Each has some
+   columns of every matrix, and some heads with their K and V; tables that are read by row (embeddings) lie on each of
+   them. They must be of one kind and reach each other's memory. They wait for each other four times in a layer. A GPU
+   that has waited for 2 s gives up: it is lost, as is the one that it waited for. The bits are those of one GPU, also
+   with experts, EXL3, adapters, and pictures, whose tower the first GPU has. The GPUs have equal parts, or those that
+   exl2_card.share says, but each has at least one strip of columns, and a head if there are enough. `offload` is
+   UNSUPPORTED.
 
    The context is current only inside calls, and the engine's streams have a lower priority than rendering. Where
    graphics shares the GPU's context, set shared_bytes_max to 49152. exl2_device_probe measures the bandwidth of GPU
@@ -478,14 +483,18 @@
    The worker. exl2_worker_start makes a thread that does what exl2_step did, and exl2_step then delivers events. The
    budgets passed to exl2_step are granted to the worker, once for each step; after a step without budgets the worker
    has all the time that it needs. With `wait` a step sleeps until the worker has finished a pass or can do nothing
-   more. The generated text does not change. Callbacks run where they did, on the thread that calls exl2_step, and
-   meanwhile the worker goes on. `allow`, on_logits, on_token, exl2_parallel, the allocator, zones and the logger are
-   called on the worker's thread, too, but never by both at once. A call tagged [E] waits until the worker has finished
-   its present unit (on the CPU about 0.25 ms). A worker that had to wait gets a turn before the next exl2_step, so a
-   loop that polls exl2_step does not stop it. A call tagged wait does all work itself, and may deliver events before it
-   begins. The worker may write ahead of what callbacks have heard, at most 32 texts of each job. If a callback says
-   stop, or the job is cancelled, the rest is dropped, and the history keeps what was heard. If it is paused, the rest
-   waits until it goes on. IDLE means that nothing was done since the last step, and that there is nothing to do.
+   more. IDLE means that nothing was done since the last step, and that there is nothing to do. The generated text does
+   not change.
+
+   Callbacks of events run where they did, on the thread that calls exl2_step, and meanwhile the worker goes on.
+   `allow`, on_logits, on_token, exl2_parallel, the allocator, zones and the logger are called on the worker's thread,
+   too, but never by both threads at once. The worker may write ahead of what callbacks have heard, at most 32 texts of
+   each job. If a callback says stop, or the job is cancelled, the rest is dropped, and the history keeps what was
+   heard. If the job is paused, the rest waits until the job goes on.
+
+   A call tagged [E] waits until the worker has finished its present unit (on the CPU about 0.25 ms). A worker that had
+   to wait gets a turn before the next exl2_step, so a loop that polls exl2_step does not stop it. A call tagged wait
+   does all work itself, and may deliver events before it begins.
 
    The worker also loads models, if the file functions are the default ones. With file functions of yours, exl2_step
    loads, within its budget, and the worker waits meanwhile. If yours may be called on any thread, set load_thread to
@@ -497,12 +506,14 @@
    because waking the thread is the largest CPU cost of a token. Do not use `wait` in a frame loop.
 
    exl2_stats gives memory, KV pages, jobs, tokens and the slowest step. Once a model is ready, `allocations` stays
-   constant, with four exceptions. The first are conversations that render to more than 256 KiB, that bring a
-   template_text or special_tokens, or whose reply is begun or has a text after its opening. The second are jobs with
-   guidance, with several grammars, or with a grammar and bans (section 9). The third, for a moment, is a text that is
-   not valid UTF-8 or has a word of more than 4 KiB. So is a text with more than 5 KiB in one stretch that the tokenizer
-   normalizes first (Qwen: text that is not in normal form C). The fourth are adapters and control vectors while they
-   load (exl2_lora_open, exl2_steer_make).
+   constant. Four things allocate nevertheless:
+
+   - A conversation that renders to more than 256 KiB, that brings a template_text or special_tokens, or whose reply is
+     begun or has a text after its opening.
+   - A job with guidance, with several grammars, or with a grammar and bans (section 9).
+   - For a moment, a text that is not valid UTF-8, that has a word of more than 4 KiB, or more than 5 KiB in one stretch
+     that the tokenizer normalizes first (Qwen: text that is not in normal form C).
+   - An adapter or a control vector while it loads (exl2_lora_open, exl2_steer_make).
 
    A call needs at most 64 KiB of stack, on whatever thread it runs. Callbacks, hooks and the GPU's driver and compiler
    run on the same stack and need theirs in addition. That is for gcc -O2 (measured: 45 KiB); without optimization a
@@ -516,7 +527,7 @@
    A model may be larger than the memory of its GPU, or than the cap that leaves room for your renderer. With `offload`
    EXL2_OFFLOAD_AUTO it loads: the CPU computes the MLPs of the last layers, or all experts of these layers, from host
    memory. The engine chooses the fewest layers that suffice, unless host_mlps says how many. Attention, K and V and the
-   head stay on the GPU; if these do not fit, the load fails with BUDGET. Of several cards each leaves MLPs of its own
+   head stay on the GPU; if these do not fit, the load fails with BUDGET. Of several GPUs each leaves MLPs of its own
    last layers to the CPU. exl2_model_info.host_mlps and host_weight_bytes say what the CPU has. Its speed is that of
    your cores and their memory, so set exl2_parallel. A step has cpu_us for the CPU's part and gpu_us for the GPU's. In
    between it waits for the GPU's rows for up to 0.2 ms, or with `wait` until they have arrived. A parked model loads
@@ -552,9 +563,9 @@
    that needs_bos writes nonsense without its BOS token. Raw text gets BOS by itself, unless the tokenizer's files
    switch that off; a prompt of ids must begin with it.
 
-   Windows: a layer with a window looks at the last `window` tokens. Decoding then reads less of a long history, and a
-   token costs less. If all layers of a model have the window (Mistral 7B v0.1), older words reach a token only through
-   the layers in between, each of which looks one window farther back.
+   Attention windows: a layer with a window looks at the last `window` tokens. Decoding then reads less of a long
+   history, and a token costs less. If all layers of a model have the window (Mistral 7B v0.1), older words reach a
+   token only through the layers in between, each of which looks one window farther back.
 
    Layers with a window keep K and V of window_tokens tokens only, if that is fewer than the cache holds. There is room
    for the windows of batch_max running jobs, each with two pages more, and for the rows of a pass. If batch_max is 0,
@@ -692,8 +703,8 @@
    prompt_tokens in an empty session. exl2_detokenize with EXL2_TEXT_BYTES gives a token's own bytes, which may be a
    part of a character.
 
-   These four functions set *need to the room that the answer needs, also when the answer did not fit
-   (EXL2_ERR_TOO_SMALL). With NULL for the buffer they only do that (EXL2_OK).
+   exl2_tokenize, exl2_detokenize, exl2_chat_render and exl2_chat_tokenize set *need to the room that the answer needs,
+   also when the answer did not fit (EXL2_ERR_TOO_SMALL). With NULL for the buffer they only do that (EXL2_OK).
 
    exl2_json_text reads one value of JSON that is still being written (first recipe). Collect the TEXT events of a job
    with a JSON grammar, ask after each for what a player should see, such as "/say", and show what is new. It reads the
@@ -793,8 +804,8 @@
    inside the string that must follow. The model chooses after all if the job's settings ban that token, or if a token
    reaches beyond the string (": and ":" where a space may follow the colon). Forced tokens are not sampled and have a
    log-probability of 0; the next pass has up to 16 rows of the job, on a GPU up to 8. The text is the same as with
-   draft.one_by_one, which samples every token; so do jobs with alts_per_token, on_logits, on_token, guidance, mirostat
-   or adaptive-p, and CUSTOM grammars. stats.forced_tokens counts.
+   draft.one_by_one, which samples every token. Jobs with alts_per_token, on_logits, on_token, guidance, mirostat,
+   adaptive-p or a CUSTOM grammar sample every token, too. stats.forced_tokens counts the forced ones.
 
    Where the text may end, the model's end tokens and the job's stop tokens are allowed; with prefer_end it ends there
    at once. Where nothing can follow, the job ends with EXL2_STOP_GRAMMAR. (Stop strings cut the text wherever they
@@ -865,10 +876,10 @@
    with guidance.
 
    draft.model guesses with a second, smaller model of the same vocabulary, which samples as the job does, with the same
-   random numbers and only what the job's grammar and lists allow. It needs one more of max_jobs and of max_sessions for
-   each job, and pages of its own, where it gives way to the model's own jobs. Without pages, or once it is closed, the
-   job goes on without it. It pays where its pass costs a few hundredths of the large model's. With ngram set, too,
-   guesses come from the history while the model has none.
+   random numbers and only what the job's grammar and lists allow. Each job that it guesses for needs one more of
+   max_jobs and of max_sessions, and pages in the cache of the second model, whose own jobs come first there. Without
+   pages, or once that model is closed, the job goes on without guesses. It pays where a pass of the second model costs
+   a few hundredths of one of the first. With ngram set, too, guesses come from the history while the model has none.
 
    The comment of exl2_job_desc says how ban_strings, heal_prompt and guidance work. on_logits gets the logits before
    any other setting applies, and may edit them. Jobs with a higher priority go first; ties in order of start. But a
@@ -1012,13 +1023,17 @@ extern "C" {
 /* ---- 1. basic types ---------------------------------------------------------------------------------------- */
 
 typedef struct exl2_engine exl2_engine;                     /* opaque root object; owns everything below */
-typedef struct exl2_model { uint64_t id; } exl2_model;      /* handles: 0 = none. Slot (low half) and generation, */
-typedef struct exl2_session { uint64_t id; } exl2_session;  /* so that a closed one is reported as EXL2_ERR_STALE */
-typedef struct exl2_job { uint64_t id; } exl2_job;          /* and never followed: no id comes twice. */
+
+/* Handles; id 0 = none. The low half of an id is a slot, the high half its generation: no id comes twice, so a handle
+   whose object has ended is reported as EXL2_ERR_STALE. */
+typedef struct exl2_model { uint64_t id; } exl2_model;
+typedef struct exl2_session { uint64_t id; } exl2_session;
+typedef struct exl2_job { uint64_t id; } exl2_job;
 typedef struct exl2_grammar { uint64_t id; } exl2_grammar;
 typedef struct exl2_lora { uint64_t id; } exl2_lora;        /* an adapter; ids rise, and none comes twice */
 typedef struct exl2_steer { uint64_t id; } exl2_steer;      /* a control vector; ids as those of adapters */
 typedef struct exl2_image { uint64_t id; } exl2_image;
+
 typedef int32_t exl2_token;                                 /* index into the model's vocabulary */
 
 typedef enum exl2_result {
@@ -1199,7 +1214,8 @@ typedef struct exl2_engine_desc {
     exl2_cpu_path cpu_path_max; /* the fastest instruction set to use; AUTO: the fastest that this CPU has; a set of
                                    another kind of CPU limits nothing */
     uint64_t host_bytes_max, device_bytes_max; /* hard caps, bytes; 0 = no cap; device: of each GPU without its own */
-    uint32_t max_models, max_sessions, max_jobs, max_events; /* 0 = 4, 256, 64, 1024 */
+    uint32_t max_models, max_sessions, max_jobs, max_events; /* 0 = 4, 256, 64, 1024. Most models: 1,024; sessions and
+                                jobs: 65,535 */
     const char *nvrtc_path;  /* file of the kernel compiler, UTF-8; NULL or "" = system search */
     exl2_allocator allocator;
     exl2_files files;
@@ -1310,7 +1326,8 @@ typedef struct exl2_job_stats {
     uint32_t drafted, accepted;                        /* tokens that were guessed; that became new tokens */
     uint64_t seed;                                     /* the seed that was used */
     uint64_t queued_ns, prefill_ns, decode_ns;         /* CPU clock */
-    uint32_t bans_avoided, bans_shown;                 /* ban_strings: rewound; shown, as no other text came */
+    uint32_t bans_avoided, bans_shown;                 /* banned strings that a rewind avoided; that were shown, as no
+                                                          other text came */
     uint32_t stop_string;                              /* with EXL2_STOP_STRING: its index in stop_strings */
     uint32_t image_rows;                               /* part of prompt_tokens that are rows of pictures */
     uint64_t image_ns;                                 /* CPU clock: the job waited for a picture's rows */
@@ -1379,8 +1396,9 @@ typedef struct exl2_engine_stats {
     uint64_t devices_bytes[EXL2_DEVICES_MAX], devices_peak[EXL2_DEVICES_MAX]; /* of each GPU */
     uint64_t kernels_compiled;                            /* modules that were not in the cache */
     uint64_t allocations;                                 /* calls of alloc_fn so far */
-    uint32_t pages_total, pages_used, pages_shared;       /* of 64 tokens, all models; used: by running jobs; shared: */
-    uint32_t pages_cached;                                /* by 2 or more; cached: by none, with K and V of old text */
+    uint32_t pages_total;                                 /* pages of 64 tokens, of all models */
+    uint32_t pages_used, pages_shared;                    /* used by running jobs; used by two jobs or more */
+    uint32_t pages_cached;                                /* used by no job, with K and V of earlier text */
     uint32_t pages_host;                                  /* in the second tier (cache.host_bytes) now */
     uint32_t jobs_active, jobs_waiting;
     uint64_t pages_out, pages_in;                         /* pages copied to the second tier so far; copied back */
@@ -1466,11 +1484,12 @@ typedef struct exl2_model_desc {
     uint32_t _start_canary;
     const char *path;          /* the model folder, UTF-8 */
     exl2_cache_desc cache;
-    uint32_t context_max;      /* tokens per session; 0 = the model's own, at most 8192 */
+    uint32_t context_max;      /* tokens per session, at most 16,777,216; 0 = the model's own, but at most 8192 */
     bool text_only;            /* tokenizer, template and config files only: no weights, no jobs; of an architecture
                                   that is not supported, too */
-    uint32_t prefill_chunk;    /* tokens per forward pass; 0 = 1024, on a GPU 2048 for models of 2 GB and more */
-    uint32_t batch_max;        /* sequences per forward pass; 0 = 16 */
+    uint32_t prefill_chunk;    /* tokens per forward pass, at most 65,536; 0 = 1024, on a GPU 2048 for models of 2 GB
+                                  and more */
+    uint32_t batch_max;        /* sequences per forward pass, at most 1,024; 0 = 16 */
     uint32_t experts_active;   /* experts that a token uses, 1 to all of a layer's; 0 = the model's own number. ARG for
                                   more, and for a model without experts */
     uint32_t lora_max;         /* adapters that may be loaded at once, at most 256; 0 = none */
@@ -1478,10 +1497,11 @@ typedef struct exl2_model_desc {
     uint32_t steer_max;        /* control vectors that may be open at once, at most 256; 0 = none */
     bool keep_packed;          /* keep a copy of the packed weights in host memory, for exl2_model_park */
     bool grammars;             /* make the grammars' table of tokens while loading, not with the first grammar */
-    float rope_scale;          /* RoPE, 0 = as the model has it: positions divided by this (linear), 1 to 1000, */
-                               /* 1 = plain RoPE, without the scaling of config.json; */
-    float rope_alpha;          /* theta raised for a context about this many times as long (NTK), 1 to 1000; */
-    float yarn_factor;         /* YaRN by this, 1 to 1000; not with rope_scale */
+    /* RoPE (section 6). Each is 1 to 1000, or 0 = as the model has it: */
+    float rope_scale;          /* positions are divided by this (linear); 1 = plain RoPE, without the scaling of
+                                  config.json */
+    float rope_alpha;          /* theta is raised for a context about this many times as long (NTK) */
+    float yarn_factor;         /* YaRN by this factor; not with rope_scale */
     const exl2_card *cards;    /* [card_count] different GPUs, each with its part of the model, in this order; copied.
                                   NULL = exl2_engine_info.device alone */
     uint32_t card_count;       /* at most EXL2_DEVICES_MAX and, by layers, the number of layers */
@@ -1566,8 +1586,8 @@ typedef struct exl2_model_info { /* constant once the headers are read, but for 
     bool has_tokenizer, has_chat_template;
     bool has_head;             /* false: the files have none, and config.json does not say that the embedding is it: the
                                   model makes embeddings, but no text */
-    exl2_embed_pool embed_pool; /* what the folder says of its embeddings (section 10); OFF: nothing, */
-    bool embed_raw;            /* or that they are not normalized */
+    exl2_embed_pool embed_pool; /* how the folder says that embeddings are made (section 10); OFF: it says nothing */
+    bool embed_raw;            /* the folder says that embeddings are not divided by their length */
     bool reads_tools, reads_tool_calls; /* the chat template for jobs with tools does (found by rendering); one that
                                    does not drops them without an error, and the job logs a warning */
     uint8_t content_id[16];    /* of config.json and all weights: a saved session fits models with the same id. Zeros
@@ -1954,7 +1974,8 @@ typedef struct exl2_grammar_desc {
     exl2_grammar_kind kind;
     const char *source;
     size_t source_bytes;       /* 0 = NUL-terminated */
-    uint32_t cache_bytes;      /* memory for states and masks, allocated now and never in a step; 0 = 4 MiB */
+    uint32_t cache_bytes;      /* memory for states and masks, allocated now and never in a step; 0 = 4 MiB; at least
+                                  1 MiB is used */
     bool strict;               /* JSON_SCHEMA: UNSUPPORTED for a keyword or format that would be ignored */
     bool prefer_end;           /* the text ends as soon as it may; not with CUSTOM */
     /* CUSTOM: sets bit t % 32 of bits[t / 32] for each token t that may follow the n tokens `said` by the job; all
@@ -2007,6 +2028,21 @@ typedef struct exl2_embed_desc {
     uint32_t _end_canary;
 } exl2_embed_desc;
 
+#define EXL2_JOB_LORAS 8       /* adapters of a job, at most */
+#define EXL2_JOB_GRAMMARS 4    /* grammars of exl2_job_desc.grammars, at most */
+
+typedef struct exl2_lora_use { /* an adapter of a job */
+    exl2_lora lora;
+    float scale;               /* factor of what the adapter adds, -100 to 100; 0 = 1, EXL2_OFF: it is left out */
+} exl2_lora_use;
+
+#define EXL2_JOB_STEERS 4      /* control vectors of a job, at most */
+
+typedef struct exl2_steer_use { /* a control vector of a job */
+    exl2_steer steer;
+    float factor;              /* of its vectors, -100 to 100; 0 = 1, EXL2_OFF: it is left out */
+} exl2_steer_use;
+
 /* ban_strings: the text must not contain them, ASCII letters in either case. Text in which a banned string might begin
    waits, in whole tokens. When a banned string is complete, the history is rewound to the token in which it begins, and
    a different token is sampled there. After 64 tokens that all lead to one banned string (256 rewinds in all) the
@@ -2027,21 +2063,6 @@ typedef struct exl2_embed_desc {
    pass, and memory for a row of logits, allocated at the start; the CPU samples.
 
    Log-probabilities and alternatives come from the logits after guidance and on_logits. */
-#define EXL2_JOB_LORAS 8       /* adapters of a job, at most */
-#define EXL2_JOB_GRAMMARS 4    /* grammars of exl2_job_desc.grammars, at most */
-
-typedef struct exl2_lora_use { /* an adapter of a job */
-    exl2_lora lora;
-    float scale;               /* factor of what the adapter adds, -100 to 100; 0 = 1, EXL2_OFF: it is left out */
-} exl2_lora_use;
-
-#define EXL2_JOB_STEERS 4      /* control vectors of a job, at most */
-
-typedef struct exl2_steer_use { /* a control vector of a job */
-    exl2_steer steer;
-    float factor;              /* of its vectors, -100 to 100; 0 = 1, EXL2_OFF: it is left out */
-} exl2_steer_use;
-
 typedef struct exl2_job_desc {
     uint32_t _start_canary;
     exl2_model model;          /* one-shot: the job gets a session of its own */
@@ -2237,7 +2258,7 @@ typedef struct exl2_import_info {
     char tokenizer[8];  /* "spm" (SentencePiece), "bpe" or "none" */
     char warning[256];  /* "", or why the folder has no tokenizer, or what is uncertain about it */
     uint32_t tensors;   /* of the GGUF file, all parts together */
-    uint32_t bits;
+    uint32_t bits;      /* of the codes; 16: the folder is dense */
 } exl2_import_info;
 
 /* File: GGUF v2 or v3 of a supported architecture, also with experts, with tensors of F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1
