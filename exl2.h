@@ -1450,10 +1450,13 @@ typedef struct exl2_cache_desc {
 /* Memory for pictures, all of it planned (section 13). Zeroed: the model's tower is not read. */
 typedef struct exl2_vision_desc {
     uint32_t _start_canary;
-    uint32_t images;           /* pictures that are open at a time; 0 = none */
-    uint32_t rows;             /* rows of pictures that are kept; 0 = images times max_rows, at most 8 times */
-    uint32_t pixels_max;       /* of all pictures together that wait to be resized; 0 = 8,294,400 (3840 x 2160) */
-    uint32_t max_rows;         /* rows of a picture; a larger one is made smaller by its family's rule; 0 = 1280 */
+    uint32_t images;           /* pictures that are open at a time, at most 4,096; 0 = none */
+    uint32_t rows;             /* rows of pictures that are kept, at most 16,777,216; 0 = images times max_rows, but at
+                                  most 8 times */
+    uint32_t pixels_max;       /* of all pictures together that wait to be resized, at most 2^28; 0 = 8,294,400 (3840 x
+                                  2160) */
+    uint32_t max_rows;         /* rows of a picture, at most 131,071; a larger picture is made smaller by its family's
+                                  rule; 0 = 1280 */
     uint32_t max_tiles;        /* tiles of a picture, in families that cut; 1 = the whole alone; 0 = the model's rule */
     uint32_t _end_canary;
 } exl2_vision_desc;
@@ -1482,7 +1485,7 @@ typedef enum exl2_offload {
    chat_template.jinja) and generation_config.json. Without a tokenizer the model still loads: its jobs use ids. */
 typedef struct exl2_model_desc {
     uint32_t _start_canary;
-    const char *path;          /* the model folder, UTF-8 */
+    const char *path;          /* the model folder, UTF-8, at most 1,023 bytes */
     exl2_cache_desc cache;
     uint32_t context_max;      /* tokens per session, at most 16,777,216; 0 = the model's own, but at most 8192 */
     bool text_only;            /* tokenizer, template and config files only: no weights, no jobs; of an architecture
@@ -1972,7 +1975,7 @@ typedef struct exl2_grammar_desc {
     uint32_t _start_canary;
     exl2_model model;
     exl2_grammar_kind kind;
-    const char *source;
+    const char *source;        /* at most 1 MiB */
     size_t source_bytes;       /* 0 = NUL-terminated */
     uint32_t cache_bytes;      /* memory for states and masks, allocated now and never in a step; 0 = 4 MiB; at least
                                   1 MiB is used */
@@ -1985,9 +1988,9 @@ typedef struct exl2_grammar_desc {
     uint32_t _end_canary;
 } exl2_grammar_desc;
 
-/* [E nb] Compiles a grammar, for any number of jobs of its model. FORMAT, UNSUPPORTED with line and column of the
-   source. STATE: the tokenizer is not ready. BUDGET: the grammar is too large, its shortest text is too long, its texts
-   can begin in too many ways, or max_sessions grammars are open. */
+/* [E nb] Compiles a grammar, for jobs of its model, up to 256 at a time. FORMAT, UNSUPPORTED with line and column of
+   the source. STATE: the tokenizer is not ready. BUDGET: the grammar is too large, its shortest text is too long, its
+   texts can begin in too many ways, or max_sessions grammars are open. */
 EXL2_API exl2_result exl2_grammar_make(exl2_engine *e, const exl2_grammar_desc *d, exl2_grammar *out);
 /* [E nb] The handle is stale at once; the grammar is freed after its last job. */
 EXL2_API exl2_result exl2_grammar_close(exl2_engine *e, exl2_grammar g);
