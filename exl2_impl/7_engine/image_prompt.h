@@ -192,6 +192,14 @@ EXL2__PRIVATE exl2_result exl2__image_prompt_open(exl2_engine *e, exl2__model *m
     return EXL2_OK;
 }
 
+/* A text with marks that stand for pictures. */
+typedef struct exl2__image_source {
+    const char *text;
+    size_t bytes;
+    const uint8_t *from_message; /* a bit for each byte that a message gave; NULL: none */
+    bool plain;                  /* its bytes form no special tokens, so it has no marks */
+} exl2__image_source;
+
 /* A mark in a text: bytes [at, end) of it stand for a picture or a video. */
 typedef struct exl2__image_place {
     size_t at, end;
@@ -199,39 +207,49 @@ typedef struct exl2__image_place {
 } exl2__image_place;
 
 /* Whether `mark`, which is not of a message, stands at `at`. */
-static inline bool exl2__image_prompt_is(const char *text, size_t bytes, const uint8_t *from_message,
-                                         const char *mark, size_t at)
+static inline bool exl2__image_prompt_is(const exl2__image_source *s, const char *mark, size_t at)
 {
     size_t length = mark ? strlen(mark) : 0;
-    bool same = length > 0 && at + length <= bytes && text[at] == mark[0] && memcmp(text + at, mark, length) == 0;
-    for (size_t i = at; same && from_message && i < at + length; i++) {
-        same = !(from_message[i / 8] >> (i % 8) & 1);
+    bool same = length > 0 && at + length <= s->bytes && s->text[at] == mark[0];
+    same = same && memcmp(s->text + at, mark, length) == 0;
+    for (size_t i = at; same && s->from_message && i < at + length; i++) {
+        same = !(s->from_message[i / 8] >> (i % 8) & 1);
     }
     return same;
 }
 
-/* The next mark from `from` on; at = `bytes`: there is none. A video whose pairs of frames have marks of their own
+/* The next mark from `from` on; at = s->bytes: there is none. A video whose pairs of frames have marks of their own
    takes the place of those around its mark, too. */
-EXL2__PRIVATE exl2__image_place exl2__image_prompt_mark(const char *text, size_t bytes, const uint8_t *from_message,
-                                                        const exl2__vision_config *v, size_t from)
+EXL2__PRIVATE exl2__image_place exl2__image_prompt_mark(const exl2__image_source *s, const exl2__vision_config *v,
+                                                        size_t from)
 {
     const exl2__vision_marks *marks = &v->marks;
     size_t open = strlen(marks->open);
-    for (size_t at = from; at < bytes; at++) {
-        bool video = exl2__image_prompt_is(text, bytes, from_message, marks->video, at);
-        if (!video && !exl2__image_prompt_is(text, bytes, from_message, marks->mark, at)) {
+    for (size_t at = from; at < s->bytes; at++) {
+        bool video = exl2__image_prompt_is(s, marks->video, at);
+        if (!video && !exl2__image_prompt_is(s, marks->mark, at)) {
             continue;
         }
         exl2__image_place p = { at, at + strlen(video ? marks->video : marks->mark), video };
-        if (video && v->row->video_apart && at - from >= open &&
-            exl2__image_prompt_is(text, bytes, from_message, marks->open, at - open) &&
-            exl2__image_prompt_is(text, bytes, from_message, marks->close, p.end)) {
+        if (video && v->row->video_apart && at - from >= open && exl2__image_prompt_is(s, marks->open, at - open)
+            && exl2__image_prompt_is(s, marks->close, p.end)) {
             p.at -= open;
             p.end += strlen(marks->close);
         }
         return p;
     }
-    return (exl2__image_place){ bytes, bytes, false };
+    return (exl2__image_place){ s->bytes, s->bytes, false };
+}
+
+/* Number of marks in the text. */
+static inline uint64_t exl2__image_prompt_marks(const exl2__image_source *s, const exl2__vision_config *v)
+{
+    exl2__image_place place = { 0, 0, false };
+    uint64_t count = 0;
+    while (!s->plain && (place = exl2__image_prompt_mark(s, v, place.end)).at < s->bytes) {
+        count++;
+    }
+    return count;
 }
 
 /* Fails if a mark is of the other kind than its picture, number k from 0. */
@@ -243,7 +261,7 @@ EXL2__PRIVATE exl2_result exl2__image_prompt_kind(exl2_engine *e, const exl2__mo
     return is_video == video ? EXL2_OK
                              : exl2__fail(&e->ctx, EXL2_ERR_ARG, "mark %u of the prompt is '%s', but its picture is %s",
                                           k + 1, video ? marks->video : marks->mark,
-                                          is_video ? "a video" : "no video");
+                                          is_video ? "a video" : "not a video");
 }
 
 EXL2__PRIVATE exl2_result exl2__image_prompt_disagree(exl2_engine *e, const exl2__model *m, uint64_t marks,
@@ -256,76 +274,80 @@ EXL2__PRIVATE exl2_result exl2__image_prompt_disagree(exl2_engine *e, const exl2
                                                 : "");
 }
 
-/* The text with what stands for pictures, into p->text. rendered: it comes from a template; else `all_plain` says that
-   its bytes form no special tokens, and a text without marks has the pictures before it. The text stays in its place
-   if there are no pictures. */
-EXL2__PRIVATE exl2_result exl2__image_prompt_text(exl2_engine *e, exl2__model *m, exl2__image_prompt *p,
-                                                  const char *text, size_t bytes, const uint8_t *from_message,
-                                                  bool rendered, bool all_plain)
+/* Writes bytes [from, end) of the text, with the bits that say which of them form no marks. */
+static inline void exl2__image_put_text(exl2__image_writer *w, const exl2__image_source *s, size_t from, size_t end)
+{
+    for (size_t i = from; w->from_message && (s->from_message || s->plain) && i < end; i++) {
+        uint64_t bit = w->used + (i - from);
+        bool marked = s->plain || (s->from_message[i / 8] >> (i % 8) & 1);
+        w->from_message[bit / 8] = (uint8_t)(w->from_message[bit / 8] | (unsigned)marked << (bit % 8));
+    }
+    exl2__image_put(w, s->text + from, end - from);
+}
+
+/* Writes the text with what stands for the pictures: in the place of its marks or, if it has none, before it. */
+EXL2__PRIVATE exl2_result exl2__image_prompt_write(exl2_engine *e, const exl2__model *m, const exl2__image_prompt *p,
+                                                   const exl2__image_source *s, bool before, exl2__image_writer *w)
 {
     const exl2__vision_config *v = &m->images.config;
     exl2__image_place place = { 0, 0, false };
-    uint64_t found = 0;
-    while (!all_plain && (place = exl2__image_prompt_mark(text, bytes, from_message, v, place.end)).at < bytes) {
-        found++;
+    size_t from = 0;
+    w->used = 0;
+    for (uint32_t i = 0; i < p->count; i++, from = place.end) {
+        const exl2__vision_size *size = &m->images.data[p->slots[i]].size;
+        bool around = before && !(size->frames && v->row->video_apart);
+        if (!before) {
+            place = exl2__image_prompt_mark(s, v, from);
+            EXL2__TRY(exl2__image_prompt_kind(e, m, p, i, place.video));
+        }
+        exl2__image_put_text(w, s, from, place.at);
+        exl2__image_puts(w, around ? v->marks.open : "");
+        exl2__image_put_picture(w, v, size);
+        exl2__image_puts(w, around ? v->marks.close : "");
     }
-    p->text = text;
-    p->bytes = bytes;
-    p->from_message = from_message;
+    exl2__image_put_text(w, s, from, s->bytes);
+    return EXL2_OK;
+}
+
+/* Gives a writer that has counted its bytes memory for them and their bits: the model's, or a block of its own. */
+EXL2__PRIVATE exl2_result exl2__image_prompt_room(exl2_engine *e, exl2__model *m, exl2__image_prompt *p,
+                                                  exl2__image_writer *w)
+{
+    if (w->used >= EXL2__ENCODE_BYTES_MAX) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG,
+                          "the prompt's text has %llu bytes with its pictures, at most %u can be tokenized at once",
+                          (unsigned long long)w->used, EXL2__ENCODE_BYTES_MAX - 1);
+    }
+    uint64_t all = w->used + w->used / 8 + 2;
+    w->data = m->images.prompt_text;
+    if (all > EXL2__IMAGE_PROMPT_BYTES) {
+        EXL2__TRY(exl2__alloc(&e->ctx, all, 1, EXL2_MEM_GENERAL, &p->block));
+        p->block_bytes = all;
+        w->data = (char *)p->block;
+    }
+    memset(w->data, 0, (size_t)all);
+    w->from_message = (uint8_t *)w->data + w->used;
+    return EXL2_OK;
+}
+
+/* Replaces the text of p by one with what stands for its pictures. rendered: it comes from a template; else a text
+   without marks has the pictures before it. plain: it forms no special tokens. A text without pictures stays. */
+EXL2__PRIVATE exl2_result exl2__image_prompt_text(exl2_engine *e, exl2__model *m, exl2__image_prompt *p, bool rendered,
+                                                  bool plain)
+{
+    const exl2__image_source source = { p->text, p->bytes, p->from_message, plain };
+    uint64_t found = exl2__image_prompt_marks(&source, &m->images.config);
+    bool before = !rendered && found == 0;
     if (p->count == 0 && found == 0) {
         return EXL2_OK;
     }
-    bool before = !rendered && found == 0;
     if (!before && found != p->count) {
         return exl2__image_prompt_disagree(e, m, found, p->count, rendered);
     }
     exl2__image_writer w = { 0 };
-    for (uint32_t pass = 0; pass < 2; pass++) {
-        size_t from = 0;
-        w.used = 0;
-        for (uint32_t i = 0; i < p->count; i++) {
-            const exl2__vision_size *size = &m->images.data[p->slots[i]].size;
-            bool around = before && !(size->frames && v->row->video_apart);
-            if (!before) {
-                place = exl2__image_prompt_mark(text, bytes, from_message, v, from);
-                EXL2__TRY(exl2__image_prompt_kind(e, m, p, i, place.video));
-            }
-            size_t at = before ? 0 : place.at;
-            for (size_t k = from; w.from_message && (from_message || all_plain) && k < at; k++) {
-                uint64_t bit = w.used + (k - from);
-                bool marked = all_plain || (from_message[k / 8] >> (k % 8) & 1);
-                w.from_message[bit / 8] = (uint8_t)(w.from_message[bit / 8] | (unsigned)marked << (bit % 8));
-            }
-            exl2__image_put(&w, text + from, at - from);
-            exl2__image_puts(&w, around ? v->marks.open : "");
-            exl2__image_put_picture(&w, v, size);
-            exl2__image_puts(&w, around ? v->marks.close : "");
-            from = before ? 0 : place.end;
-        }
-        for (size_t k = from; w.from_message && (from_message || all_plain) && k < bytes; k++) {
-            uint64_t bit = w.used + (k - from);
-            bool marked = all_plain || (from_message[k / 8] >> (k % 8) & 1);
-            w.from_message[bit / 8] = (uint8_t)(w.from_message[bit / 8] | (unsigned)marked << (bit % 8));
-        }
-        exl2__image_put(&w, text + from, bytes - from);
-        if (pass == 0) {
-            if (w.used >= EXL2__ENCODE_BYTES_MAX) {
-                return exl2__fail(&e->ctx, EXL2_ERR_ARG,
-                                  "the prompt's text has %llu bytes with its pictures, at most %u "
-                                  "can be tokenized at once",
-                                  (unsigned long long)w.used, EXL2__ENCODE_BYTES_MAX - 1);
-            }
-            uint64_t all = w.used + w.used / 8 + 2;
-            w.data = m->images.prompt_text;
-            if (all > EXL2__IMAGE_PROMPT_BYTES) {
-                EXL2__TRY(exl2__alloc(&e->ctx, all, 1, EXL2_MEM_GENERAL, &p->block));
-                p->block_bytes = all;
-                w.data = (char *)p->block;
-            }
-            memset(w.data, 0, (size_t)all);
-            w.from_message = (uint8_t *)w.data + w.used;
-        }
-    }
+    EXL2__TRY(exl2__image_prompt_write(e, m, p, &source, before, &w)); /* counts */
+    EXL2__TRY(exl2__image_prompt_room(e, m, p, &w));
+    EXL2__TRY(exl2__image_prompt_write(e, m, p, &source, before, &w));
     p->text = w.data;
     p->bytes = (size_t)w.used;
     p->from_message = w.from_message;

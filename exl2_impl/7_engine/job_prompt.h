@@ -395,15 +395,13 @@ static inline void exl2__job_pictures_close(exl2_engine *e, exl2__job_pictures *
 EXL2__PRIVATE exl2_result exl2__job_pictures_text(exl2_engine *e, exl2__model *m, exl2__job_pictures *p,
                                                   const exl2__rendered *rendered, const exl2_prompt *given)
 {
-    const char *text = rendered ? rendered->text : given->text;
-    size_t bytes = rendered ? rendered->bytes : exl2__job_prompt_text_bytes(given);
-    p->text = text;
-    p->bytes = bytes;
+    p->text = rendered ? rendered->text : given->text;
+    p->bytes = rendered ? rendered->bytes : exl2__job_prompt_text_bytes(given);
     p->from_message = rendered ? rendered->from_message : NULL;
 #ifndef EXL2_NO_VISION
     if (m->images.on) {
         bool plain = !rendered && (given->flags & EXL2_TEXT_PLAIN) != 0;
-        return exl2__image_prompt_text(e, m, p, text, bytes, p->from_message, rendered != NULL, plain);
+        return exl2__image_prompt_text(e, m, p, rendered != NULL, plain);
     }
 #else
     (void)e, (void)m;

@@ -258,7 +258,7 @@ static void test_bad_input(void)
         j.prompt.tokens = way < 2 ? NULL : ids;
         j.prompt.token_count = way < 2 ? 0 : count;
         refused(&r, exl2_job_start(r.engine, &j, &job), EXL2_ERR_ARG,
-                wrong_video ? "is '<|video_pad|>', but its picture is no video"
+                wrong_video ? "is '<|video_pad|>', but its picture is not a video"
                             : "is '<|image_pad|>', but its picture is a video");
     }
     const struct { uint32_t frames; double fps; exl2_result code; const char *words; } cases[] = {
