@@ -168,82 +168,109 @@ static inline void exl2__batch_parts(exl2__batch *b, const exl2__table *t, const
     b->part_tables[sequence] = parts;
 }
 
-/* Makes a step of the sequences' rows. The logits at position p predict token p + 1: from the last pending row and from
-   drafts a token is sampled; the earlier rows of a scored prompt give the log-probability of the token after them. Rows
-   of an embedding give their hidden states instead. If a pass of sampled tokens has logits at all, every row has, so
-   that it can run as a captured graph. */
+/* A step that is being filled. */
+typedef struct exl2__batch_filling {
+    uint32_t rows, sequences, sets;
+    uint32_t logits, needed, sampled, hidden; /* logit rows; those whose results a sequence needs; that sample a token;
+                                                 that give hidden states */
+    bool masked, tapped, adapted, steered; /* as in exl2__step */
+    uint32_t read, masks;                  /* of the present sequence: what exl2__batch_read gave, UINT32_MAX = not yet
+                                              called; masks in use */
+} exl2__batch_filling;
+
+/* Sets what the row at `position` gives. The logits at position p predict token p + 1: from the last pending row and
+   from drafts a token is sampled; the earlier rows of a scored prompt give the log-probability of the token after them.
+   Rows of an embedding give their hidden states instead. false: the sequence needs nothing of the row. */
+static inline bool exl2__batch_want(exl2__batch *b, exl2__batch_filling *f, const exl2__sequence *s, uint32_t position,
+                                    exl2__logit_row *logit)
+{
+    const exl2__table *t = s->table;
+    uint32_t next = position + 1;
+    if (s->pool != EXL2_EMBED_OFF && exl2__sequence_pools(s, position)) {
+        logit->use = EXL2__LOGIT_HIDDEN;
+        logit->layer = s->pool_layer;
+        f->hidden++;
+        f->tapped = f->tapped || s->pool_layer;
+        return true;
+    }
+    if (next < t->tokens) {
+        bool of_prompt = next >= exl2__sequence_begin(s) && position >= s->computed_end && next < s->prompt_end;
+        bool scored = s->score_prompt && of_prompt && !exl2__table_is_vector(t, next);
+        logit->target = scored ? exl2__table_token(t, next) : 0;
+        return scored;
+    }
+    if (s->prefill_only || !exl2__sequence_samples_after(s, next - t->tokens)) {
+        return false;
+    }
+    f->read = f->read == UINT32_MAX ? exl2__batch_read(b, s, f->sequences) : f->read;
+    logit->mask = s->mask ? s->mask + (size_t)f->masks++ * b->mask_words : NULL;
+    f->masked |= s->mask != NULL;
+    exl2__batch_sample(b, s, b->history + (size_t)f->sequences * b->context_max, f->read, next - t->tokens,
+                       f->sampled++, logit);
+    return true;
+}
+
+/* Adds the rows of a sequence, which is number `owner` of the list. If a pass of sampled tokens has logits at all,
+   every row has, so that it can run as a captured graph. */
+static inline void exl2__batch_fill_sequence(exl2__batch *b, exl2__batch_filling *f, const exl2__sequence *s,
+                                             uint32_t owner, const exl2__pages *pages, exl2__row_kind kind)
+{
+    exl2__pictures_turner turner = { 0 };
+    uint32_t *table = b->page_table_memory + (size_t)f->sequences * b->pages_per_table;
+    memcpy(table, s->table->pages, s->table->page_count * sizeof *table);
+    b->page_tables[f->sequences] = table;
+    if (b->part_tables) {
+        exl2__batch_parts(b, s->table, pages, f->sequences);
+    }
+    uint16_t loras = exl2__batch_loras(b, s->loras, &f->sets);
+    f->adapted = f->adapted || exl2__sequence_is_adapted(s);
+    f->steered = f->steered || (s->loras && s->loras->steer_count > 0);
+    f->read = UINT32_MAX;
+    f->masks = 0;
+    for (uint32_t i = 0; i < s->rows; i++) {
+        uint32_t position = s->table->cached + i;
+        exl2__logit_row logit = { .row = f->rows, .use = EXL2__LOGIT_SCORE, .alts = s->alts };
+        b->rows[f->rows] = exl2__batch_row(s, pages, position, f->sequences, &turner);
+        if (b->row_loras) {
+            b->row_loras[f->rows] = loras;
+        }
+        f->rows++;
+        bool needed = exl2__batch_want(b, f, s, position, &logit);
+        if (!needed && kind != EXL2__ROWS_SAMPLED) {
+            continue;
+        }
+        EXL2__ASSERT(logit.use != EXL2__LOGIT_HIDDEN || kind != EXL2__ROWS_SAMPLED); /* rows of a prompt */
+        EXL2__ASSERT(f->logits == 0 || b->logits[f->logits - 1].row < logit.row);    /* as exl2__logit_row says */
+        logit.alts = needed ? logit.alts : 0;
+        b->logit_owner[f->logits] = (uint16_t)owner;
+        b->logit_order[f->logits] = needed ? s->order : EXL2__BATCH_NOBODY;
+        b->logits[f->logits++] = logit;
+        f->needed += needed;
+    }
+    f->sequences++;
+}
+
+/* Makes a step of the sequences' rows. */
 static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, uint32_t count,
                                     const exl2__pages *pages, exl2__row_kind kind, exl2__step *step)
 {
-    uint32_t rows = 0, logits = 0, sequences = 0, sampled = 0, wanted = 0, hidden = 0, sets = 0;
-    bool masked = false, tapped = false, adapted = false, steered = false;
+    exl2__batch_filling f = { 0 };
     for (uint32_t owner = 0; owner < count; owner++) {
-        exl2__sequence *s = all[owner];
-        if (!s->live || s->rows == 0) {
-            continue;
+        if (all[owner]->live && all[owner]->rows > 0) {
+            exl2__batch_fill_sequence(b, &f, all[owner], owner, pages, kind);
         }
-        exl2__pictures_turner turner = { 0 };
-        uint32_t *table = b->page_table_memory + (size_t)sequences * b->pages_per_table, masks = 0, read = UINT32_MAX;
-        memcpy(table, s->table->pages, s->table->page_count * sizeof *table);
-        b->page_tables[sequences] = table;
-        if (b->part_tables) {
-            exl2__batch_parts(b, s->table, pages, sequences);
-        }
-        uint16_t loras = exl2__batch_loras(b, s->loras, &sets);
-        adapted = adapted || exl2__sequence_is_adapted(s);
-        steered = steered || (s->loras && s->loras->steer_count > 0);
-        for (uint32_t i = 0; i < s->rows; i++) {
-            uint32_t position = s->table->cached + i;
-            b->rows[rows] = exl2__batch_row(s, pages, position, sequences, &turner);
-            if (b->row_loras) {
-                b->row_loras[rows] = loras;
-            }
-            bool last = position + 1 >= s->table->tokens;
-            bool of_prompt = position + 1 >= exl2__sequence_begin(s) && position >= s->computed_end
-                          && position + 1 < s->prompt_end;
-            exl2__logit_row logit = { .row = rows++, .use = EXL2__LOGIT_SCORE, .alts = s->alts };
-            bool needed = true;
-            bool scored = !last && s->score_prompt && of_prompt && !exl2__table_is_vector(s->table, position + 1);
-            if (s->pool != EXL2_EMBED_OFF && exl2__sequence_pools(s, position)) {
-                EXL2__ASSERT(kind != EXL2__ROWS_SAMPLED); /* rows of a prompt */
-                logit.use = EXL2__LOGIT_HIDDEN;
-                logit.layer = s->pool_layer;
-                hidden++;
-                tapped = tapped || s->pool_layer;
-            } else if (scored) {
-                logit.target = exl2__table_token(s->table, position + 1);
-            } else if (last && !s->prefill_only
-                       && exl2__sequence_samples_after(s, position + 1 - s->table->tokens)) {
-                read = read == UINT32_MAX ? exl2__batch_read(b, s, sequences) : read;
-                logit.mask = s->mask ? s->mask + (size_t)masks++ * b->mask_words : NULL;
-                masked |= s->mask != NULL;
-                exl2__batch_sample(b, s, b->history + (size_t)sequences * b->context_max, read,
-                                   position + 1 - s->table->tokens, sampled++, &logit);
-            } else if (kind == EXL2__ROWS_SAMPLED) {
-                logit.alts = 0;
-                needed = false;
-            } else {
-                continue;
-            }
-            EXL2__ASSERT(logits == 0 || b->logits[logits - 1].row < logit.row); /* as exl2__logit_row says */
-            b->logit_owner[logits] = (uint16_t)owner;
-            b->logit_order[logits] = needed ? s->order : EXL2__BATCH_NOBODY;
-            b->logits[logits++] = logit;
-            wanted += needed;
-        }
-        sequences++;
     }
-    b->logit_count = wanted ? logits : 0;
-    bool decodes = rows > 0 && kind != EXL2__ROWS_PROMPT && b->logit_count == rows && !hidden;
-    *step = (exl2__step){ .rows = b->rows, .row_count = rows, .sequence_count = sequences,
+    b->logit_count = f.needed ? f.logits : 0;
+    bool decodes = f.rows > 0 && kind != EXL2__ROWS_PROMPT && b->logit_count == f.rows && !f.hidden;
+    *step = (exl2__step){ .rows = b->rows, .row_count = f.rows, .sequence_count = f.sequences,
                           .page_tables = b->page_tables, .copies = b->copies, .copy_count = b->copy_count,
                           .part_tables = b->part_tables, .part_copies = pages->windows.copies,
                           .logits = b->logits, .logit_count = b->logit_count, .kind = kind,
-                          .row_loras = sets ? b->row_loras : NULL, .lora_sets = b->lora_sets, .lora_set_count = sets,
-                          .adapted = adapted, .steered = steered,
+                          .row_loras = f.sets ? b->row_loras : NULL, .lora_sets = b->lora_sets,
+                          .lora_set_count = f.sets, .adapted = f.adapted, .steered = f.steered,
                           .decodes = decodes,
-                          .repeats = decodes && sampled == rows && sampled == sequences,
-                          .masked = masked, .tapped = tapped };
+                          .repeats = decodes && f.sampled == f.rows && f.sampled == f.sequences,
+                          .masked = f.masked, .tapped = f.tapped };
     b->copy_count = 0;
 }
 
