@@ -114,98 +114,116 @@ static inline bool exl2__cuda_module_exl3(const exl2__cuda_needs *n, const char 
     return wanted;
 }
 
-static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const char *module)
+/* A module's name begins with the family of its kernels, such as "gemv". What follows says what they are for: _affine,
+   _large and _any the matrices or families (exl2__cuda_needs), _lora and _steer rows with adapters or control vectors,
+   _wg wgmma, _peers several GPUs that share every matrix, and a number the most rows or the class of head sizes. */
+
+static inline bool exl2__cuda_module_is(const char *module, const char *name) { return strcmp(module, name) == 0; }
+
+static inline bool exl2__cuda_module_begins(const char *module, const char *with)
 {
-    uint32_t only = exl2__cuda_module_class(module);
-    bool product = strncmp(module, "gemv", 4) == 0, other = strstr(module, "_any.cu") != NULL;
-    bool adapts = strstr(module, "_lora.cu") != NULL;
-    bool large = strstr(module, "_large.cu") != NULL;
-    bool wg = strncmp(module, "attend_wg", 9) == 0, prefill = strncmp(module, "attend_prefill", 14) == 0;
-    bool codes = strncmp(module, "attend_codes", 12) == 0 || strcmp(module, "attend_quantize.cu") == 0;
-    bool expert = strncmp(module, "expert", 6) == 0 || strncmp(module, "grouped", 7) == 0;
-    if (strncmp(module, "exl3", 4) == 0) {
-        return exl2__cuda_module_exl3(n, module);
+    return strncmp(module, with, strlen(with)) == 0;
+}
+
+static inline bool exl2__cuda_module_has(const char *module, const char *part) { return strstr(module, part) != NULL; }
+
+/* "gemm": products of many rows. */
+static inline bool exl2__cuda_module_gemm(const exl2__cuda_needs *n, const char *module)
+{
+    bool affine = exl2__cuda_module_has(module, "_affine"), any = exl2__cuda_module_has(module, "_any");
+    if (exl2__cuda_module_begins(module, "gemm_wg")) {
+        bool kind = affine == n->affine && any == n->any;
+        kind = kind && (n->loras || !exl2__cuda_module_has(module, "_lora.cu"));
+        return n->by_wg && (kind || exl2__cuda_module_is(module, "gemm_wg_order.cu"));
     }
-    if (n->exl3_experts && (strncmp(module, "expert1", 7) == 0 || strncmp(module, "expert8", 7) == 0
-                            || strncmp(module, "grouped_gemm", 12) == 0)) {
-        return false; /* products of experts of other kinds */
+    /* By wgmma, these are loaded late if the model's matrices need them. */
+    return !n->by_wg && (affine ? n->affine : any == n->any);
+}
+
+/* "gemv": products of few rows. */
+static inline bool exl2__cuda_module_gemv(const exl2__cuda_needs *n, const char *module)
+{
+    bool affine = exl2__cuda_module_has(module, "_affine"), any = exl2__cuda_module_has(module, "_any");
+    bool large = exl2__cuda_module_has(module, "_large"), sixteen = exl2__cuda_module_begins(module, "gemv16");
+    bool plain = !n->any && !n->affine && !n->exl3;
+    if (exl2__cuda_module_has(module, "_lora.cu")) { /* smaller matrices have those for any family */
+        return n->loras && !n->exl3 && (affine ? n->affine : large == (n->large && !n->any));
     }
-    if (strncmp(module, "gemm_wg", 7) == 0) {
-        bool kind = (strstr(module, "_affine") != NULL) == n->affine && (strstr(module, "_any") != NULL) == n->any;
-        kind = kind && (!adapts || n->loras);
-        kind = kind || strcmp(module, "gemm_wg_order.cu") == 0;
-        return n->by_wg && kind;
+    if (exl2__cuda_module_has(module, "_peers.cu")) {
+        return n->columns && plain && (sixteen ? n->many : large == n->large);
     }
-    if (n->by_wg && strncmp(module, "gemm", 4) == 0) {
-        return false; /* loaded late if the model's matrices need it */
+    if (exl2__cuda_module_has(module, "_head.cu")) {
+        return plain && (sixteen ? n->many : n->large);
     }
-    if (strncmp(module, "lora_", 5) == 0) {
-        bool experts = strcmp(module, "lora_experts.cu") == 0, by_wg = strcmp(module, "lora_wg.cu") == 0;
-        return n->loras && (!experts || n->experts) && (!by_wg || n->by_wg);
+    if (exl2__cuda_module_has(module, "_steer.cu") && (!n->steers || n->settles)) {
+        return false; /* settle.cu has its own */
     }
-    if (adapts) { /* smaller matrices have those for any family */
-        bool has_large = n->large && !n->any, of_large = strstr(module, "_large") != NULL;
-        return n->loras && !n->exl3 && (strstr(module, "_affine") ? n->affine : of_large == has_large);
-    }
-    if (strstr(module, "_peers.cu")) {
-        bool kind = strcmp(module, "gemv16_peers.cu") == 0 ? n->many : (strstr(module, "_large") != NULL) == n->large;
-        return n->columns && !n->any && !n->affine && !n->exl3 && kind;
-    }
-    if (strcmp(module, "steer.cu") == 0) {
-        return n->steers;
-    }
-    if (strstr(module, "_steer.cu")) { /* as those without it; settle.cu has its own */
-        bool any = strstr(module, "_any_") != NULL, of_large = strstr(module, "_large") != NULL;
-        bool sixteen = strcmp(module, "gemv16_steer.cu") == 0, affine = strstr(module, "_affine") != NULL;
-        bool llama = !n->any && of_large == n->large;
-        bool kind = sixteen ? n->many && !n->any : affine ? n->affine : expert || (any ? n->any : llama);
-        return expert ? n->experts && kind && (n->steers || n->loras) : n->steers && !n->settles && kind;
-    }
-    if (strncmp(module, "tower", 5) == 0) {
-        bool by_wg = strstr(module, "_wg") != NULL, plain = strcmp(module, "tower_product.cu") == 0;
-        bool adds = n->deep && strcmp(module, "tower.cu") == 0;
-        return adds || (n->tower && (by_wg ? n->tower_wg : !plain || !n->tower_wg));
-    }
-    if (strcmp(module, "attend_turn.cu") == 0) {
+    bool rows = !sixteen || (n->many && !n->any);
+    return rows && (affine ? n->affine : any ? n->any : !n->any && (sixteen || large == n->large));
+}
+
+/* "expert" and "grouped": products of experts. */
+static inline bool exl2__cuda_module_experts(const exl2__cuda_needs *n, const char *module)
+{
+    bool product = exl2__cuda_module_begins(module, "expert1") || exl2__cuda_module_begins(module, "expert8")
+                || exl2__cuda_module_begins(module, "grouped_gemm");
+    bool kind = n->affine || !exl2__cuda_module_has(module, "_affine");
+    bool added = n->steers || n->loras || !exl2__cuda_module_has(module, "_steer.cu");
+    return n->experts && kind && added && !(product && n->exl3_experts);
+}
+
+static inline bool exl2__cuda_module_attend(const exl2__cuda_needs *n, const char *module)
+{
+    uint32_t class = exl2__cuda_module_class(module);
+    bool fits = class == 0 || class == n->head_class, wg = exl2__cuda_module_begins(module, "attend_wg");
+    if (exl2__cuda_module_is(module, "attend_turn.cu")) {
         return n->turns;
     }
-    if (strcmp(module, "gemm.cu") == 0) {
-        return !n->any;
-    }
-    if (strstr(module, "_affine.cu")) {
-        bool sixteen = strcmp(module, "gemv16_affine.cu") == 0;
-        return n->affine && (!expert || n->experts) && (!sixteen || (n->many && !n->any));
-    }
-    if (strcmp(module, "probe.cu") == 0 || strcmp(module, "attend_prepare.cu") == 0
-        || exl2__cuda_module_converts(module)) {
+    if (exl2__cuda_module_is(module, "attend_prepare.cu")) {
         return false;
     }
-    if (expert) {
-        return n->experts;
+    if (exl2__cuda_module_begins(module, "attend_decode")) {
+        bool few = exl2__cuda_module_begins(module, "attend_decode_few");
+        return fits && !n->codes && (few ? n->attend_few : !n->attend_few || n->crowd);
     }
-    if (strncmp(module, "attend_decode", 13) == 0) {
-        bool few = strncmp(module, "attend_decode_few", 17) == 0;
-        return only == n->head_class && !n->codes && (few ? n->attend_few : !n->attend_few || n->crowd);
+    if (exl2__cuda_module_begins(module, "attend_codes") || exl2__cuda_module_is(module, "attend_quantize.cu")) {
+        return fits && n->codes;
     }
-    if (codes && !n->codes) {
-        return false;
+    return fits && (wg || exl2__cuda_module_begins(module, "attend_prefill") ? wg == n->attend_wg : true);
+}
+
+static inline bool exl2__cuda_module_lora(const exl2__cuda_needs *n, const char *module)
+{
+    return n->loras && (n->experts || !exl2__cuda_module_is(module, "lora_experts.cu"))
+        && (n->by_wg || !exl2__cuda_module_is(module, "lora_wg.cu"));
+}
+
+static inline bool exl2__cuda_module_tower(const exl2__cuda_needs *n, const char *module)
+{
+    bool wg = exl2__cuda_module_has(module, "_wg"), product = exl2__cuda_module_is(module, "tower_product.cu");
+    bool adds = n->deep && exl2__cuda_module_is(module, "tower.cu");
+    return adds || (n->tower && (wg ? n->tower_wg : !product || !n->tower_wg));
+}
+
+static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const char *module)
+{
+    static const struct {
+        const char *family;
+        bool (*wanted)(const exl2__cuda_needs *n, const char *module);
+    } families[] = { { "exl3", exl2__cuda_module_exl3 },        { "gemm", exl2__cuda_module_gemm },
+                     { "gemv", exl2__cuda_module_gemv },        { "expert", exl2__cuda_module_experts },
+                     { "grouped", exl2__cuda_module_experts },  { "attend", exl2__cuda_module_attend },
+                     { "lora", exl2__cuda_module_lora },        { "tower", exl2__cuda_module_tower } };
+    for (uint32_t i = 0; i < EXL2__COUNT(families); i++) {
+        if (exl2__cuda_module_begins(module, families[i].family)) {
+            return families[i].wanted(n, module);
+        }
     }
-    if (wg || prefill) {
-        return only == n->head_class && wg == n->attend_wg;
-    }
-    if (strcmp(module, "gemv16.cu") == 0) {
-        return n->many && !n->any;
-    }
-    if (strncmp(module, "gemv", 4) == 0 && strstr(module, "_head.cu")) {
-        return !n->any && !n->affine && !n->exl3 && (strncmp(module, "gemv16", 6) == 0 ? n->many : n->large);
-    }
-    if (strcmp(module, "settle.cu") == 0) {
-        return n->settles;
-    }
-    if (strcmp(module, "meet.cu") == 0) {
-        return n->columns;
-    }
-    return (!only || only == n->head_class) && (other ? n->any : !product || (!n->any && large == n->large));
+    return exl2__cuda_module_is(module, "steer.cu")  ? n->steers
+         : exl2__cuda_module_is(module, "settle.cu") ? n->settles
+         : exl2__cuda_module_is(module, "meet.cu")   ? n->columns
+                                                     : !exl2__cuda_module_is(module, "probe.cu")
+                                                           && !exl2__cuda_module_converts(module);
 }
 
 /* The modules that a model needs, by the number of their first kernel; without attend_prepare.cu, which few models need
