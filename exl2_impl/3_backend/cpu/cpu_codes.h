@@ -57,15 +57,7 @@ EXL2__PRIVATE void exl2__cpu_codes_rotate(exl2__real *x, uint32_t dim, exl2__rea
 {
     for (uint32_t left = dim, n; left; left -= n, x += n) {
         n = exl2__min32(left, EXL2__CPU_CODES_GROUP);
-        for (uint32_t half = 1; half < n; half *= 2) {
-            for (uint32_t i = 0; i < n; i += 2 * half) {
-                for (uint32_t j = i; j < i + half; j++) {
-                    exl2__real a = x[j], b = x[j + half];
-                    x[j] = a + b;
-                    x[j + half] = a - b;
-                }
-            }
-        }
+        exl2__cpu_phases_hadamard(x, n);
         exl2__real scale = factor * (exl2__real)(n == 16 ? 0.25 : 0.17677669529663688); /* 1 / sqrt(n) */
         for (uint32_t i = 0; i < n; i++) {
             x[i] *= scale;

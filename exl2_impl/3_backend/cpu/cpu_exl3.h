@@ -27,15 +27,7 @@ EXL2__ROUND_TWICE_BEGIN
 /* x [128] = H x / sqrt(128). */
 EXL2__PRIVATE void exl2__cpu_exl3_transform(exl2__real *x)
 {
-    for (uint32_t half = 1; half < EXL2__EXL3_BLOCK; half *= 2) {
-        for (uint32_t i = 0; i < EXL2__EXL3_BLOCK; i += 2 * half) {
-            for (uint32_t j = i; j < i + half; j++) {
-                exl2__real a = x[j], b = x[j + half];
-                x[j] = a + b;
-                x[j + half] = a - b;
-            }
-        }
-    }
+    exl2__cpu_phases_hadamard(x, EXL2__EXL3_BLOCK);
     for (uint32_t i = 0; i < EXL2__EXL3_BLOCK; i++) {
         x[i] = exl2__cpu_phases_mul(x[i], (exl2__real)EXL2__EXL3_SCALE);
     }

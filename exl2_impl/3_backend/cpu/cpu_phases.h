@@ -28,6 +28,20 @@ static inline exl2__real exl2__cpu_phases_mul(exl2__real a, exl2__real b)
 #endif
 }
 
+/* x [n] = H x with the Hadamard matrix of n rows in Sylvester's order, n a power of 2. */
+static inline void exl2__cpu_phases_hadamard(exl2__real *x, uint32_t n)
+{
+    for (uint32_t half = 1; half < n; half *= 2) {
+        for (uint32_t i = 0; i < n; i += 2 * half) {
+            for (uint32_t j = i; j < i + half; j++) {
+                exl2__real a = x[j], b = x[j + half];
+                x[j] = a + b;
+                x[j + half] = a - b;
+            }
+        }
+    }
+}
+
 EXL2__ROUND_TWICE_BEGIN
 
 /* The fast paths are compiled only if exl2__real is float, and weights and KV are what they are outside of tests. */
