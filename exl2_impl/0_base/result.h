@@ -133,6 +133,7 @@ static inline size_t exl2__format_list(char *out, size_t cap, const char *format
                 bytes = exl2__format_number(number_end, value, *f == 'x' ? 16 : 10);
                 piece = number_end - bytes;
             } else {
+                EXL2__ASSERT(*f == '%');
                 piece = "%";
             }
         }

@@ -195,8 +195,8 @@ EXL2__PRIVATE exl2_result exl2__lora_load_exponent(exl2__lora_loader *l, const e
     int above = (int)(exl2__float_bits(l->peak) >> 23 & 255u) - 126; /* peak < 2^above */
     int exponent = exl2__float_bits(l->peak) == 0 ? 0 : 15 - above;
     if (exponent < EXL2__LORA_EXPONENT_MIN) {
-        return exl2__fail(l->c, EXL2_ERR_FORMAT, EXL2__LORA_FILE ": '%s' has a value of %g, which is too large",
-                          t->name, (double)l->peak);
+        return exl2__fail(l->c, EXL2_ERR_FORMAT, EXL2__LORA_FILE ": '%s' has a value of 2^%d or more, which is too "
+                          "large", t->name, above - 1);
     }
     *out = exponent > EXL2__LORA_EXPONENT_MAX ? EXL2__LORA_EXPONENT_MAX : exponent;
     return EXL2_OK;

@@ -94,7 +94,7 @@ EXL2__PRIVATE exl2_result exl2__job_start_check_loras(exl2_engine *e, const exl2
             char id[33];
             exl2__snapshot_digits(name->content_id, id);
             return exl2__fail(&e->ctx, EXL2_ERR_ARG, "resume: the saved job had the adapter or control vector with "
-                              "content_id %s and scale %g, which the desc lacks", id, (double)name->scale);
+                              "content_id %s, which the desc lacks or gives another scale", id);
         }
     }
     return given.count == wanted.count ? EXL2_OK

@@ -1,6 +1,7 @@
 /* lora_life.c: adapters that come and go beside jobs: closed under a job, loaded beside one, saved with its session,
    parked with its model; errors and memory. -DRIG_BACKEND=EXL2_BACKEND_CUDA: on a GPU. */
 #include "lora_rig.h"
+#include "private/platform_files.h"
 
 /* ---- closing, loading beside jobs ---- */
 
@@ -158,6 +159,49 @@ static void check_errors(void)
     lora_check_said(e, exl2_lora_state(e, l), EXL2_ERR_UNSUPPORTED, "use_dora");
     lora_check_said(e, start(&p, (exl2_lora_use[]){ { l, 1 } }, 1), EXL2_ERR_STATE, "did not load");
     rig_close(&p.r);
+}
+
+static exl2_files system_files;
+static void *huge_file;      /* the adapter's tensors, while they are open */
+static uint64_t huge_at;     /* where their data begin */
+
+static void *huge_open(void *user, const char *path, uint64_t *bytes)
+{
+    void *file = system_files.open(user, path, bytes);
+    huge_file = strstr(path, "patterns/a/adapter_model") ? file : huge_file;
+    return file;
+}
+
+/* The first value of the adapter, in BF16, reads as 2^127. */
+static int64_t huge_read(void *user, void *file, uint64_t offset, void *dst, size_t bytes)
+{
+    int64_t got = system_files.read(user, file, offset, dst, bytes);
+    if (file == huge_file && offset == 0 && got >= 8) {
+        memcpy(&huge_at, dst, 8);
+        huge_at += 8;
+    }
+    if (file == huge_file && huge_at > 0 && offset <= huge_at && offset + (uint64_t)got >= huge_at + 2) {
+        memcpy((char *)dst + (huge_at - offset), "\x00\x7F", 2);
+    }
+    return got;
+}
+
+/* A value that no power of two brings into the range of a half: the message says how large it is. */
+static void check_huge(void)
+{
+    system_files = exl2__platform_files();
+    exl2_engine_desc engine = { .files = system_files };
+    engine.files.open = huge_open;
+    engine.files.read = huge_read;
+    char path[1100];
+    snprintf(path, sizeof path, "%s/fixtures/arch/qwen3", check_env("EXL2_TEST_DATA"));
+    exl2_model_desc m = { .path = path, .lora_max = 1 };
+    rig r = rig_open(&engine, &m);
+    exl2_lora_desc d = { .model = r.model, .path = lora_path("patterns", "a") };
+    exl2_lora l = { 0 };
+    lora_check_said(r.engine, exl2_lora_load(r.engine, &d, &l), EXL2_ERR_FORMAT, "has a value of 2^127 or more");
+    CHECK(huge_file != NULL && l.id == 0);
+    rig_close(&r);
 }
 
 /* exl2_lora_measure predicts the memory to the byte; a cap one byte below it refuses the adapter. */
@@ -384,6 +428,7 @@ int main(int argc, char **argv)
     check_park(false);
     check_park(true);
     check_errors();
+    check_huge();
     check_memory();
     ON_GPU ? (void)0 : check_cap(); /* of host memory */
     return check_done();

@@ -137,8 +137,9 @@ static void lora_check_said(exl2_engine *e, exl2_result got, exl2_result wanted,
     exl2_error error = { EXL2_OK, 0, "" };
     CHECK_INT(got, wanted);
     exl2_last_error(e, &error);
-    if (!CHECK(strstr(error.text, word) != NULL)) {
-        printf("  \"%s\" should hold \"%s\"\n", error.text, word);
+    /* a '%' would be a conversion that exl2__format does not have */
+    if (!CHECK(strstr(error.text, word) != NULL && strchr(error.text, '%') == NULL)) {
+        printf("  \"%s\" should hold \"%s\", and no %%\n", error.text, word);
     }
 }
 
