@@ -65,7 +65,7 @@ EXL2__PRIVATE exl2_result exl2__exl3_find_scales(exl2__ctx *c, const exl2__tenso
     *out = whole ? whole : bits;
     *packed = !whole;
     if (!*out) {
-        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: incomplete EXL3 tensor set, neither %s nor %s is there", key, scales,
+        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: incomplete EXL3 tensor set, missing %s or %s", key, scales,
                           signs);
     }
     return *packed ? exl2__exl3_check(c, t, bits, EXL2__TENSOR_I16, count / 16, 0)

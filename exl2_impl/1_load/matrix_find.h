@@ -69,20 +69,21 @@ EXL2__PRIVATE exl2_result exl2__matrix_find_exl2(exl2__ctx *c, const exl2__tenso
     }
     if (columns % 32 != 0 || scale->dims[1] != columns / 8) {
         return exl2__fail(c, EXL2_ERR_FORMAT,
-                          "%s: %s: scale width %llu does not fit %llu columns (a multiple of 32, 8 to a word)",
+                          "%s: %s: rows of q_scale have %llu words, which do not fit %llu columns (a multiple of 32, "
+                          "8 to a word)",
                           file, key, (unsigned long long)scale->dims[1], (unsigned long long)columns);
     }
     if (columns != desc->out_stored) {
-        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s: output size %llu != expected %u (%u rounded up to 32)", file,
-                          key, (unsigned long long)columns, desc->out_stored, desc->out);
+        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s: q_weight has %llu outputs, expected %u (%u rounded up to 32)",
+                          file, key, (unsigned long long)columns, desc->out_stored, desc->out);
     }
     if (in != desc->in) {
-        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s: input size %llu (of q_invperm) != expected %u", file, key,
+        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s: q_invperm has %llu inputs, expected %u", file, key,
                           (unsigned long long)in, desc->in);
     }
     if (in > EXL2__MATRIX_IN_MAX) {
-        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: %s: input size %llu too large, at most %u", file, key,
-                          (unsigned long long)in, EXL2__MATRIX_IN_MAX);
+        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: %s: q_invperm has %llu inputs, at most %u are supported", file,
+                          key, (unsigned long long)in, EXL2__MATRIX_IN_MAX);
     }
     if (words > in / 4 || words < in / 16 || count > in / 32) {
         return exl2__fail(c, EXL2_ERR_FORMAT,

@@ -134,7 +134,7 @@ EXL2__PRIVATE exl2_result exl2__matrix_read_groups(exl2__ctx *c, const exl2__ten
         row += group.rows;
     }
     if (row != desc->in) {
-        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s: input size %llu (of q_groups) != expected %u", file, key,
+        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s: q_groups has %llu inputs, expected %u", file, key,
                           (unsigned long long)row, desc->in);
     }
     return EXL2_OK;

@@ -114,7 +114,7 @@ EXL2__PRIVATE exl2_result exl2__vision_read_sizes(const exl2__fields *f, exl2__v
     out->head_dim = out->width / out->heads;
     EXL2__TRY(exl2__fields_u32(f, EXL2__VISION_FIELD("vision_config->head_dim"), 1, 1024, &out->head_dim));
     if ((uint64_t)out->heads * out->head_dim != out->width) {
-        return exl2__fail(f->c, EXL2_ERR_FORMAT, "%s: vision_config: %u heads of %u elements are not the width %u",
+        return exl2__fail(f->c, EXL2_ERR_FORMAT, "%s: vision_config: %u heads of %u elements do not make the width %u",
                           f->label, out->heads, out->head_dim, out->width);
     }
     if (row->rope && out->head_dim % 4) {
@@ -142,8 +142,8 @@ EXL2__PRIVATE exl2_result exl2__vision_read_grid(const exl2__fields *f, exl2__vi
         out->side = image / out->patch;
         bool floors = row->pick_layer && row->rule == EXL2__VISION_RULE_FIXED; /* SigLIP of 384 pixels, patches of 14 */
         if ((image % out->patch && !floors) || out->side == 0) {
-            return exl2__fail(f->c, EXL2_ERR_FORMAT, "%s: vision_config: image_size %u is no multiple of patch_size %u",
-                              f->label, image, out->patch);
+            return exl2__fail(f->c, EXL2_ERR_FORMAT, "%s: vision_config: image_size %u is not a multiple of patch_size "
+                              "%u", f->label, image, out->patch);
         }
         out->high = out->wide = out->tile = image;
     } else if (row->table == EXL2__VISION_TABLE_BILINEAR) {
@@ -151,16 +151,16 @@ EXL2__PRIVATE exl2_result exl2__vision_read_grid(const exl2__fields *f, exl2__vi
                                    &places));
         out->side = (uint32_t)(sqrt((double)places) + 0.5);
         if (out->side * out->side != places) {
-            return exl2__fail(f->c, EXL2_ERR_FORMAT, "%s: vision_config: num_position_embeddings %u is no square",
-                              f->label, places);
+            return exl2__fail(f->c, EXL2_ERR_FORMAT, "%s: vision_config: num_position_embeddings %u is not a square "
+                              "number", f->label, places);
         }
     }
     if (row->merge == EXL2__VISION_MERGE_MEAN) {
         EXL2__TRY(exl2__fields_u32(f, EXL2__VISION_FIELD("mm_tokens_per_image"), 1, 1u << 20, &rows));
         uint32_t lines = (uint32_t)(sqrt((double)rows) + 0.5);
         if (lines * lines != rows || lines > out->side || out->side % lines) {
-            return exl2__fail(f->c, EXL2_ERR_FORMAT, "%s: mm_tokens_per_image %u is no square whose side divides %u "
-                              "patches", f->label, rows, out->side);
+            return exl2__fail(f->c, EXL2_ERR_FORMAT, "%s: mm_tokens_per_image %u is not the square of a number "
+                              "that divides %u patches", f->label, rows, out->side);
         }
         out->merge = out->side / lines;
     }
@@ -186,8 +186,8 @@ EXL2__PRIVATE exl2_result exl2__vision_read_pick(const exl2__fields *f, exl2__vi
     }
     double layers = pick < 0 ? (double)out->layers + 1 + pick : pick;
     if (layers < 1 || layers > (double)out->layers) {
-        return exl2__fail(f->c, EXL2_ERR_FORMAT, "%s: vision_feature_layer %d is none of %u layers", f->label,
-                          pick < -1e6 || pick > 1e6 ? 0 : (int)pick, out->layers);
+        return exl2__fail(f->c, EXL2_ERR_FORMAT, "%s: vision_feature_layer is %d, but the tower has %u layers",
+                          f->label, pick < -1e6 || pick > 1e6 ? 0 : (int)pick, out->layers);
     }
     out->layers = (uint32_t)layers;
     out->keeps_class = strategy ? exl2__json_is(&f->json, strategy, "full") : last;

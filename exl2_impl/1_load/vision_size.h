@@ -191,7 +191,7 @@ EXL2__PRIVATE exl2_result exl2__vision_size_frames(exl2__ctx *c, const exl2__vis
         return EXL2_OK;
     }
     if (frames == 0) {
-        return exl2__fail(c, EXL2_ERR_ARG, "fps is of a video: without frames it must be 0");
+        return exl2__fail(c, EXL2_ERR_ARG, "fps is set, but frames is 0: only a video has fps");
     }
     if (!v->marks.video) {
         return exl2__fail(c, EXL2_ERR_ARG, "%s reads pictures, but no videos: frames must be 0", v->family);

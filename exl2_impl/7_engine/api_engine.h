@@ -36,11 +36,13 @@ EXL2__PRIVATE exl2_result exl2__api_allocator(exl2__ctx *c, const exl2_allocator
         c->reserves_cache = EXL2__PLATFORM_RESERVES;
     }
     if (!c->allocator.alloc_fn || !c->allocator.free_fn) {
-        return exl2__fail(c, EXL2_ERR_ARG, "the allocator of a desc needs alloc_fn and free_fn, or neither");
+        return exl2__fail(c, EXL2_ERR_ARG,
+                          "the allocator of a desc has one of alloc_fn and free_fn: set both, or neither");
     }
     if (!c->allocator.device_alloc_fn != !c->allocator.device_free_fn) {
         return exl2__fail(c, EXL2_ERR_ARG,
-                          "the allocator of a desc needs device_alloc_fn and device_free_fn, or neither");
+                          "the allocator of a desc has one of device_alloc_fn and device_free_fn: set both, or "
+                          "neither");
     }
     return EXL2_OK;
 }
@@ -64,7 +66,8 @@ EXL2__PRIVATE exl2_result exl2__api_hooks(exl2__ctx *c, const exl2_engine_desc *
 #endif
     }
     if (!c->files.open || !c->files.list || !c->files.read || !c->files.close) {
-        return exl2__fail(c, EXL2_ERR_ARG, "exl2_engine_desc.files needs open, list, read and close, or none of them");
+        return exl2__fail(c, EXL2_ERR_ARG,
+                          "exl2_engine_desc.files has some of open, list, read and close: set all four, or none");
     }
     return exl2__api_allocator(c, &d->allocator);
 }
@@ -98,7 +101,8 @@ EXL2__PRIVATE exl2_result exl2__api_check(exl2__ctx *c, const exl2_engine_desc *
     }
     if (d->max_models > 1024 || d->max_sessions > 65535 || d->max_jobs > 65535) {
         return exl2__fail(c, EXL2_ERR_ARG,
-                          "exl2_engine_desc allows at most 1,024 models, 65,535 sessions and 65,535 jobs");
+                          "exl2_engine_desc asks for %u models, %u sessions and %u jobs, at most 1,024, 65,535 and "
+                          "65,535 are possible", d->max_models, d->max_sessions, d->max_jobs);
     }
     return EXL2_OK;
 }

@@ -24,7 +24,8 @@ EXL2__PRIVATE exl2_result exl2__api_session(exl2_engine *e, exl2_session handle,
 EXL2__PRIVATE exl2_result exl2__api_new_session(exl2_engine *e, exl2__model *m, exl2__session **out)
 {
     if (m->state != EXL2_OK || m->desc.text_only) {
-        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s: the model has no KV cache yet, or was opened with text_only",
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE,
+                          "%s: the model is loading, and has no KV cache yet, or was opened with text_only",
                           m->path);
     }
     EXL2__TRY(exl2__objects_not_closing(e, m));

@@ -82,12 +82,13 @@ EXL2__PRIVATE exl2_result exl2__cards_check(exl2_engine *e, const exl2_model_des
             }
         }
         if (!(card->share >= 0 && card->share <= 1e6f)) { /* false for NaN */
-            return exl2__fail(c, EXL2_ERR_ARG, "%s: cards[%u].share is not from 0 to 1,000,000", call, i);
+            return exl2__fail(c, EXL2_ERR_ARG, "%s: cards[%u].share must be from 0 to 1,000,000", call, i);
         }
         shares += card->share > 0;
     }
     if (shares && shares < d->card_count) {
-        return exl2__fail(c, EXL2_ERR_ARG, "%s: %u of %u cards have a share", call, shares, d->card_count);
+        return exl2__fail(c, EXL2_ERR_ARG, "%s: %u of %u cards have a share: set it for all, or for none", call, shares,
+                          d->card_count);
     }
     return exl2__cards_check_columns(c, d, call);
 }

@@ -39,7 +39,8 @@ EXL2__PRIVATE exl2_result exl2__embeddings_check(exl2_engine *e, const exl2__mod
     const char *other = exl2__embeddings_other(d);
     if (embed->pool == EXL2_EMBED_OFF) {
         return !embed->raw && !embed->layer ? EXL2_OK
-             : exl2__fail(&e->ctx, EXL2_ERR_ARG, "embed.%s is set, but not embed.pool", embed->raw ? "raw" : "layer");
+             : exl2__fail(&e->ctx, EXL2_ERR_ARG, "embed.%s is set, but embed.pool is EXL2_EMBED_OFF",
+                          embed->raw ? "raw" : "layer");
     }
     if ((uint32_t)embed->pool > EXL2_EMBED_FIRST) {
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, "embed.pool is %u, which is no exl2_embed_pool",
@@ -92,7 +93,7 @@ EXL2__PRIVATE exl2_result exl2__embeddings_add(exl2__model *m, exl2__job *job, c
 }
 
 /* Adds the rows [first, first + *count) of the step's logit rows to the job that owns them: as many as follow each
-   other. end: of the logit rows that can be read now. job NULL: nobody wants them. */
+   other. end: the end of the logit rows that can be read now. job NULL: no job wants them. */
 EXL2__PRIVATE void exl2__embeddings_rows(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2__span *span,
                                          uint32_t first, uint32_t end, uint32_t *count)
 {

@@ -24,7 +24,8 @@ EXL2__PRIVATE void exl2__job_wait_end_stuck(exl2_engine *e, exl2__job *job)
 {
     const exl2__model *m = &e->models[job->model];
     if (m->park == EXL2__PARK_PARKED) {
-        exl2__jobs_end(job, EXL2_STOP_ERROR, EXL2_ERR_STATE, "the model is parked: call exl2_model_park to load it");
+        exl2__jobs_end(job, EXL2_STOP_ERROR, EXL2_ERR_STATE,
+                       "the model is parked: exl2_model_park with false loads it again");
         return;
     }
     if (job->sequence.active || job->sequence.held) {

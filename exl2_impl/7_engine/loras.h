@@ -130,7 +130,8 @@ EXL2__PRIVATE exl2_result exl2__loras_check_model(exl2_engine *e, const exl2__mo
     }
     bool read = headers && m->state == EXL2_PENDING && m->plan.lora_max > 0;
     if ((m->state != EXL2_OK && !read) || m->desc.text_only || m->park != EXL2__PARK_NONE) {
-        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s: an adapter needs a model that is loaded, and not parked",
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE,
+                          "%s is not loaded, or is parked: an adapter can be opened once the model is ready",
                           m->path);
     }
     return exl2__objects_not_closing(e, m);
@@ -404,7 +405,7 @@ EXL2__PRIVATE exl2_result exl2__loras_check_use(exl2_engine *e, const exl2__mode
                           l->path);
     }
     if (!exl2__loras_is_factor(use->scale)) {
-        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the scale of the adapter of %s is not in the range -100 to 100",
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the scale of the adapter of %s must be from -100 to 100",
                           l->path);
     }
     *out = l;

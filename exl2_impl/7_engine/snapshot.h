@@ -318,8 +318,8 @@ EXL2__PRIVATE exl2_result exl2__snapshot_save(exl2_engine *e, exl2__session *s, 
     if (m->lora_names) {
         x.loras = m->lora_names[s - e->sessions];
     } else if (x.job.present && x.job.lora_count) {
-        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the session's saved job has adapters or control vectors, of which "
-                          "a model with lora_max and steer_max 0 knows nothing");
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the session's saved job has adapters or control vectors, but the "
+                          "model was opened with lora_max and steer_max 0: open it with them");
     }
     x.flags |= x.loras.count ? EXL2__SNAPSHOT_HAS_LORAS : 0;
     x.vectors = exl2__vectors_number(&m->vectors, t->words, x.tokens);

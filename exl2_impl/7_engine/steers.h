@@ -102,7 +102,8 @@ EXL2__PRIVATE exl2_result exl2__steers_make(exl2_engine *e, exl2__model *m, cons
                           "the number of control vectors", m->path);
     }
     if (m->state != EXL2_OK || m->desc.text_only) {
-        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s: a control vector needs a model that is loaded", m->path);
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE,
+                          "%s is not loaded yet: a control vector can be made once the model is ready", m->path);
     }
     EXL2__TRY(exl2__objects_not_closing(e, m));
     exl2__steers_collect(e, m);
@@ -140,7 +141,7 @@ EXL2__PRIVATE exl2_result exl2__steers_check_use(exl2_engine *e, const exl2__mod
                           (unsigned long long)s->id);
     }
     if (!exl2__loras_is_factor(use->factor)) {
-        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the factor of control vector %llu is not in the range -100 to 100",
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the factor of control vector %llu must be from -100 to 100",
                           (unsigned long long)s->id);
     }
     *out = s;

@@ -16,7 +16,8 @@ EXL2__PRIVATE exl2_result exl2__tier_moves_plan(exl2__ctx *c, exl2__model *m, ui
     }
     m->plan.host_pages = (uint32_t)exl2__min64(bytes / page_bytes, UINT32_MAX / 4);
     return m->plan.host_pages ? EXL2_OK
-         : exl2__fail(c, EXL2_ERR_ARG, "%s: cache.host_bytes is %llu, but a page of K and V has %llu", m->path,
+         : exl2__fail(c, EXL2_ERR_ARG, "%s: cache.host_bytes is %llu, but a page of K and V has %llu: raise it, or set "
+                      "it to 0", m->path,
                       (unsigned long long)bytes, (unsigned long long)page_bytes);
 }
 

@@ -284,7 +284,7 @@ EXL2__PRIVATE exl2_result exl2__worker_start(exl2_engine *e)
     if (!w->runs) {
         exl2__arena_close(&e->ctx, &w->memory);
         exl2__objects_publish_memory(e);
-        return exl2__fail(&e->ctx, EXL2_ERR_MEMORY, "the system has no thread for the worker");
+        return exl2__fail(&e->ctx, EXL2_ERR_MEMORY, "the system could not start a thread for the worker");
     }
     return EXL2_OK;
 }

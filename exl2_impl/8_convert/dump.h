@@ -16,7 +16,8 @@ EXL2__PRIVATE exl2_result exl2__dump_find(exl2__ctx *c, const exl2__tensors *t, 
 {
     const exl2__tensor *trellis = exl2__tensors_find_part(t, name, "trellis");
     if (!trellis) {
-        return exl2__fail(c, EXL2_ERR_ARG, "%s.trellis is not there: exl2_dump writes matrices of EXL3", name);
+        return exl2__fail(c, EXL2_ERR_ARG, "there is no tensor %s.trellis: exl2_dump writes matrices of EXL3 only",
+                          name);
     }
     if (trellis->rank != 3 || trellis->dims[0] > UINT32_MAX / 16 || trellis->dims[1] > UINT32_MAX / 16) {
         return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s.trellis has rank %u and is no matrix of tiles%s", name,
@@ -70,7 +71,7 @@ EXL2__PRIVATE exl2_result exl2__dump_file(exl2__ctx *c, const exl2_dump_desc *d,
     EXL2__TRY(result);
     result = exl2__dump_find(c, &tensors, d->matrix, &desc);
     if (result >= 0 && exl2__platform_is_file(d->out_path)) { /* it might be one of the model's */
-        result = exl2__fail(c, EXL2_ERR_ARG, "%s is there already: exl2_dump makes a new file", d->out_path);
+        result = exl2__fail(c, EXL2_ERR_ARG, "%s exists already: remove it, or choose another file", d->out_path);
     }
     if (result >= 0) {
         result = exl2__write_open(c, d->out_path, &w);

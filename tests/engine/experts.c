@@ -104,7 +104,7 @@ static void check_files(void)
     check_load("fewer experts than the router", 0, EXL2_ERR_FORMAT, "model.layers.0.mlp.gate.weight", "[5, 96]");
     folder_make();
     folder_edit(0, "\"moe_intermediate_size\": 64", "\"moe_intermediate_size\": 32");
-    check_load("wider experts", 0, EXL2_ERR_FORMAT, "model.layers.0.mlp.experts.0.down_proj", "input size 64");
+    check_load("wider experts", 0, EXL2_ERR_FORMAT, "model.layers.0.mlp.experts.0.down_proj", "has 64 inputs");
     folder_make();
     check_load("too many experts for a token", 7, EXL2_ERR_ARG, "experts_active is 7", "at most 6");
 }

@@ -262,7 +262,7 @@ static void test_bad_input(void)
                             : "is '<|image_pad|>', but its picture is a video");
     }
     const struct { uint32_t frames; double fps; exl2_result code; const char *words; } cases[] = {
-        { 2, 0, EXL2_ERR_ARG, "from 0.001 to 1000" }, { 0, 2, EXL2_ERR_ARG, "without frames" },
+        { 2, 0, EXL2_ERR_ARG, "from 0.001 to 1000" }, { 0, 2, EXL2_ERR_ARG, "but frames is 0" },
         { UINT32_MAX, 1000, EXL2_ERR_ARG, "lasts too long" }, { 4000, 1, EXL2_ERR_ARG, "at least 2000 rows" },
         { 200, 1, EXL2_ERR_BUDGET, "raise vision.pixels_max" },
     };

@@ -125,9 +125,9 @@ static void test_lists(void)
     static const struct { exl2_card cards[4]; uint32_t count; const char *text; } bad[] = {
         { { { .device = 3 } }, 1, "cards[0] is device 3, but the engine has 3" },
         { { { .device = 1 }, { .device = 0 }, { .device = 1 } }, 3, "cards[0] and cards[2] are the same device" },
-        { { { .device = 0, .share = -1 } }, 1, "cards[0].share is not from 0 to 1,000,000" },
-        { { { .device = 0, .share = NAN } }, 1, "cards[0].share is not from 0 to 1,000,000" },
-        { { { .device = 0, .share = INFINITY } }, 1, "cards[0].share is not from 0 to 1,000,000" },
+        { { { .device = 0, .share = -1 } }, 1, "cards[0].share must be from 0 to 1,000,000" },
+        { { { .device = 0, .share = NAN } }, 1, "cards[0].share must be from 0 to 1,000,000" },
+        { { { .device = 0, .share = INFINITY } }, 1, "cards[0].share must be from 0 to 1,000,000" },
         { { { .device = 0, .share = 1 }, { .device = 1 } }, 2, "1 of 2 cards have a share" },
         { { { .device = 0 } }, 9, "card_count is 9, more than EXL2_DEVICES_MAX" },
         { { { .device = 0 }, { .device = 1 }, { .device = 2 } }, 3, "the model has 2 layers, too few for 3 cards" },

@@ -292,11 +292,12 @@ static void check_headers(void)
         "q_invperm: expected I32 of rank 1", "of rank 2");
     BAD((GATE("q_groups")->dims[0] = 2, resize(GATE("q_groups"), 4)), EXL2_ERR_FORMAT, "group tables disagree",
         "2 values");
-    BAD((GATE("q_scale")->dims[1] = 4, resize(GATE("q_scale"), 32)), EXL2_ERR_FORMAT, "scale width 4", "64 columns");
+    BAD((GATE("q_scale")->dims[1] = 4, resize(GATE("q_scale"), 32)), EXL2_ERR_FORMAT, "rows of q_scale have 4 words",
+        "64 columns");
     BAD((GATE("q_weight")->dims[1] = 32, GATE("q_scale")->dims[1] = 4, resize(GATE("q_weight"), 7 * 32 * 4),
          resize(GATE("q_scale"), 32)),
-        EXL2_ERR_FORMAT, "output size 32", "expected 64");
-    BAD((GATE("q_invperm")->dims[0] = 32, resize(GATE("q_invperm"), 128)), EXL2_ERR_FORMAT, "input size 32",
+        EXL2_ERR_FORMAT, "q_weight has 32 outputs", "expected 64");
+    BAD((GATE("q_invperm")->dims[0] = 32, resize(GATE("q_invperm"), 128)), EXL2_ERR_FORMAT, "q_invperm has 32 inputs",
         "expected 64");
     BAD((GATE("q_weight")->dims[0] = 17, resize(GATE("q_weight"), 17 * 64 * 4)), EXL2_ERR_FORMAT, "17 word rows",
         "64 inputs");
@@ -343,7 +344,7 @@ static void check_tables(void)
         "group 1 covers a fractional number of rows", "gate_proj");
     BAD((GATE("q_groups")->data[0] = 2, GATE("q_groups")->data[4] = 2, GATE("q_weight")->dims[0] = 6,
          GATE("q_groups")->data[6] = 2,
-         resize(GATE("q_weight"), 6 * 64 * 4)), EXL2_ERR_FORMAT, "input size 96 (of q_groups)", "expected 64");
+         resize(GATE("q_weight"), 6 * 64 * 4)), EXL2_ERR_FORMAT, "q_groups has 96 inputs", "expected 64");
     BAD(maker_store(GATE("q_scale_max")->data + 2, 0x7e00, 2), EXL2_ERR_FORMAT, "scale of group 1 is NaN", "0x7e00");
     BAD(maker_store(GATE("q_scale_max")->data, 0x7c00, 2), EXL2_ERR_FORMAT, "scale of group 0 is infinite",
         "gate_proj");

@@ -505,7 +505,7 @@ static void check_refusals(void)
         { "{'properties':{'a':{},'b':{}},'dependencies':{'a':{'required':['b']}}}", not_there,
           "#/dependencies/a: a subschema that applies only where a member is present is not supported; found: a" },
         { "{'properties':{'a':{},'b':{}},'dependentRequired':{'a':[3]}}", wrong,
-          "#/dependentRequired/a/0: the list of this member must have strings; found: 3" },
+          "#/dependentRequired/a/0: the value of this member must be a list of strings; found: 3" },
         { "{'properties':{'a':{}},'dependentRequired':['a']}", wrong, "the value of this keyword must be an object" },
         { "{'allOf':[{'properties':{'a':{}}},{'unevaluatedProperties':false}]}", not_there,
           "does not see all subschemas" },

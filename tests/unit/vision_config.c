@@ -173,7 +173,7 @@ static void check_rejected(void)
     const char *pre = SMOLVLM_PRE "}", *config = SMOLVLM "}";
     static const struct { const char *from, *to, *piece, *other; } configs[] = {
         { "'patch_size':16", "'patch_size':0", "patch_size=0", "1 to 128" },
-        { "'patch_size':16", "'patch_size':17", "image_size 512 is no multiple", "17" },
+        { "'patch_size':16", "'patch_size':17", "image_size 512 is not a multiple", "17" },
         { "'image_size':512", "'image_size':0", "image_size=0", "" },
         { "'scale_factor':4", "'scale_factor':0", "scale_factor=0", "" },
         { "'scale_factor':4", "'scale_factor':3", "32 patches a side", "merged by 3" },
@@ -203,7 +203,7 @@ static void check_rejected(void)
     }
     read_bad(config, SMOLVLM_PRE ",'do_normalize':false}", EXL2_ERR_UNSUPPORTED, "do_normalize=false", "true");
     read_bad(with(GEMMA "}", "'mm_tokens_per_image':256", "'mm_tokens_per_image':255"), NULL, EXL2_ERR_FORMAT,
-             "mm_tokens_per_image 255", "no square");
+             "mm_tokens_per_image 255", "not the square");
     read_bad(with(GEMMA "}", "'mm_tokens_per_image':256", "'mm_tokens_per_image':225"), NULL, EXL2_ERR_FORMAT,
              "mm_tokens_per_image 225", "64 patches");
     read_bad(with(QWEN "}", "'spatial_merge_size':2", "'spatial_merge_size':0"), NULL, EXL2_ERR_FORMAT,
@@ -217,18 +217,18 @@ static void check_rejected(void)
     read_bad(QWEN "}", with(QWEN_PRE "}", "'max_pixels':12845056", "'max_pixels':3000"), EXL2_ERR_FORMAT,
              "min_pixels 3136", "max_pixels 3000");
     read_bad(with(QWEN3 "}", "'num_position_embeddings':2304", "'num_position_embeddings':2305"), NULL, EXL2_ERR_FORMAT,
-             "2305", "no square");
+             "2305", "not a square number");
     read_bad(with(QWEN3 "}", "2304", "1000000000"), NULL, EXL2_ERR_FORMAT, "num_position_embeddings", "out of range");
     read_bad(with(LLAVA "}", "'vision_feature_layer':-2", "'vision_feature_layer':[-2,-5]"), NULL, EXL2_ERR_UNSUPPORTED,
              "vision_feature_layer=[2 values]", "one layer");
     read_bad(with(LLAVA "}", "'vision_feature_layer':-2", "'vision_feature_layer':-25"), NULL, EXL2_ERR_FORMAT,
-             "vision_feature_layer -25", "24 layers");
+             "vision_feature_layer is -25", "24 layers");
     read_bad(with(PIXTRAL "}", "'full'", "'default'"), NULL, EXL2_ERR_UNSUPPORTED, "default drops a row", "full");
     read_bad(with(PIXTRAL "}", "'vision_feature_layer':-1", "'vision_feature_layer':[-1]"), NULL, EXL2_ERR_UNSUPPORTED,
              "vision_feature_layer=[1 values]", "one layer");
     read_bad(LLAVA "}", LLAVA_PRE ",'do_center_crop':false}", EXL2_ERR_UNSUPPORTED, "do_center_crop=false", "true");
     read_bad(LLAVA "}", LLAVA_PRE ",'do_pad':true}", EXL2_ERR_UNSUPPORTED, "do_pad=true", "false");
-    read_bad(with(LLAVA "}", "'patch_size':14", "'patch_size':15"), NULL, EXL2_ERR_FORMAT, "no multiple", "15");
+    read_bad(with(LLAVA "}", "'patch_size':14", "'patch_size':15"), NULL, EXL2_ERR_FORMAT, "not a multiple", "15");
     read_bad(with(LLAVA "}", "clip_vision_model", "dinov2"), NULL, EXL2_ERR_UNSUPPORTED, "'llava'", "'dinov2'");
     read_bad("{'model_type':'llama'}", NULL, EXL2_ERR_UNSUPPORTED, "no vision_config", "'llama'");
     read_bad("{'model_type':'internvl','vision_config':{}}", NULL, EXL2_ERR_UNSUPPORTED, "'internvl'", "not supported");

@@ -57,7 +57,8 @@ EXL2__PRIVATE void exl2__grammar_keys_part(exl2__grammar_code *g, const exl2__gr
         i = next.end;
         if (!exl2__grammar_code_class_add(&others, code, code)) {
             g->result = exl2__fail(g->c, EXL2_ERR_UNSUPPORTED,
-                                   "%s: an object has too many properties to allow additional ones", g->label);
+                                   "%s: an object has too many properties to allow additional ones; set "
+                                   "additionalProperties to false", g->label);
         }
         if (code >= 0x20 && code != '"' && code != '\\') { /* others would need an escape, which is never written */
             exl2__grammar_code_piece same = exl2__grammar_code_text(g, text, bytes);

@@ -210,7 +210,7 @@ EXL2__PRIVATE bool exl2__grammar_object_need(exl2__grammar_schema *s, exl2__gram
     }
     for (uint32_t r = exl2__json_first(&s->j, list); r; r = exl2__json_next(&s->j, list, r)) {
         if (s->j.tokens[r].kind != EXL2__JSON_STRING) {
-            exl2__grammar_schema_reject(s, EXL2_ERR_FORMAT, r, "the list of this member must have strings");
+            exl2__grammar_schema_reject(s, EXL2_ERR_FORMAT, r, "the value of this member must be a list of strings");
             return false;
         }
         exl2__grammar_object_spend(s, set, r);
@@ -218,7 +218,8 @@ EXL2__PRIVATE bool exl2__grammar_object_need(exl2__grammar_schema *s, exl2__gram
             continue;
         }
         if (o->forbidden_count == EXL2__GRAMMAR_SCHEMA_NOTS_MAX) {
-            exl2__grammar_schema_reject(s, EXL2_ERR_BUDGET, key, "at most 64 members that cannot be are supported");
+            exl2__grammar_schema_reject(s, EXL2_ERR_BUDGET, key,
+                                        "at most 64 members that must be absent are supported");
             return false;
         }
         o->forbidden[o->forbidden_count++] = key;

@@ -36,7 +36,7 @@ EXL2__PRIVATE bool exl2__grammar_object_requires(exl2__grammar_schema *s, const 
         uint32_t list = exl2__grammar_schema_get_kind(s, set->parts[i].token, "required", EXL2__JSON_ARRAY);
         for (uint32_t k = list ? exl2__json_first(&s->j, list) : 0; k; k = exl2__json_next(&s->j, list, k)) {
             if (s->j.tokens[k].kind != EXL2__JSON_STRING) {
-                exl2__grammar_schema_reject(s, EXL2_ERR_FORMAT, k, "required must list strings");
+                exl2__grammar_schema_reject(s, EXL2_ERR_FORMAT, k, "required must be a list of strings");
             } else if (exl2__json_same(&s->j, k, key)) {
                 return true;
             }

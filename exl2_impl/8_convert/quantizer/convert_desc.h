@@ -212,10 +212,11 @@ EXL2__PRIVATE exl2_result exl2__convert_check(exl2__convert *v)
         return exl2__convert_check_bits(v);
     }
     if (d->size_bytes && (d->bpw != 0 || d->measure_only)) {
-        return exl2__fail(c, EXL2_ERR_ARG, "size_bytes and %s are both given", d->bpw != 0 ? "bpw" : "measure_only");
+        return exl2__fail(c, EXL2_ERR_ARG, "size_bytes and %s are both given: choose one",
+                          d->bpw != 0 ? "bpw" : "measure_only");
     }
     if (d->corrected && d->measure_only) {
-        return exl2__fail(c, EXL2_ERR_ARG, "corrected and measure_only are both given");
+        return exl2__fail(c, EXL2_ERR_ARG, "corrected and measure_only are both given: choose one");
     }
     v->bpw = d->measure_only && d->bpw == 0 ? EXL2__CONVERT_MEASURE_BPW : (double)d->bpw;
     if (!d->size_bytes && !(v->bpw >= 2 && v->bpw <= 16)) {
@@ -231,7 +232,7 @@ EXL2__PRIVATE exl2_result exl2__convert_check(exl2__convert *v)
                           v->rows, v->length, EXL2__CONVERT_LENGTH_MAX);
     }
     if (d->calibration_file_count && d->random_ids) {
-        return exl2__fail(c, EXL2_ERR_ARG, "calibration_files and random_ids are both given");
+        return exl2__fail(c, EXL2_ERR_ARG, "calibration_files and random_ids are both given: choose one");
     }
     if (d->calibration_file_count && !d->calibration_files) {
         return exl2__fail(c, EXL2_ERR_ARG, "calibration_files is NULL");

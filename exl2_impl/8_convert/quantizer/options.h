@@ -380,7 +380,8 @@ EXL2__PRIVATE exl2_result exl2__options_read(exl2__ctx *c, const char *path, con
     exl2__arena dry = { 0 }, memory;
     uint32_t modules = 0;
     if (!s->head_bits) {
-        return exl2__fail(c, EXL2_ERR_ARG, "%s is ExLlamaV2's, which says nothing of the head: head_bits must be given",
+        return exl2__fail(c, EXL2_ERR_ARG,
+                          "%s is ExLlamaV2's, which does not measure the head: set head_bits (--head-bits)",
                           path);
     }
     for (uint32_t i = 0; i + 1 < s->count; i++) {
