@@ -38,7 +38,7 @@ static void report_json(const exl2_import_info *info)
     json_out_end(&j);
 }
 
-/* Measures the new folder as an application would, from headers alone, and prints what it is. */
+/* Measures the new folder by its headers, as an application does, and prints what it is. */
 static int report(const exl2_import_desc *import, double seconds, bool json)
 {
     host h;

@@ -8,8 +8,8 @@
 #include "synth_plan.h"
 
 /* Writes shards of at most 4 GiB, their index, and config.json last; of an adapter, one file and adapter_config.json.
-   *file_bytes: sum of the sizes of the shards. false: failed or Ctrl-C; a message was printed to stderr, and nothing is
-   left behind. */
+   *file_bytes: sum of the sizes of the shards. false: failed or Ctrl-C; a message was printed to stderr, and no file is
+   left. */
 bool synth_write(const synth_plan *p, const char *folder, uint64_t *file_bytes);
 
 #endif

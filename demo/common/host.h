@@ -119,22 +119,22 @@ typedef struct host { /* zeroed: closed */
     void *warning_user;
     uint64_t warned[HOST_WARNINGS]; /* hashes of the newest warnings */
     uint32_t warnings;
-    uint32_t experts, cache; /* of the options */
-    exl2_card cards[EXL2_DEVICES_MAX]; /* [card_count] of the model */
+    uint32_t experts, cache; /* as in the options */
+    exl2_card cards[EXL2_DEVICES_MAX]; /* [card_count] GPUs of the model */
     uint32_t card_count;
     bool split_auto, columns;
-    exl2_card draft_card; /* of host_load_draft, if it has one */
+    exl2_card draft_card; /* where host_load_draft loads its model, if has_draft_card */
     bool has_draft_card;
-    exl2_offload offload; /* of the model */
+    exl2_offload offload; /* as in exl2_model_desc, and the next two */
     uint32_t host_mlps;
     bool host_prompts;
     uint64_t cache_tokens, cache_host;
     bool full_cache;
     exl2_model model;
     exl2_model_info info;
-    arg_texts lora_texts, steer_texts; /* of the options */
-    loras loras;         /* loaded with the model */
-    steers steers;       /* the same */
+    arg_texts lora_texts, steer_texts; /* as in the options */
+    loras loras;         /* adapters that were loaded with the model */
+    steers steers;       /* control vectors that were made with it */
     progress bar;
     double open_seconds, load_seconds;
 } host;
@@ -160,7 +160,7 @@ bool host_load_text(host *h, const char *path);
 bool host_load_draft(host *h, const char *path, uint32_t sequences, exl2_model *out);
 
 void host_place(const host *h, exl2_model_desc *d); /* --cache, --cache-tokens, --cards, --split, --offload into d */
-/* What the CPU computes of a model on a GPU, as a sentence; false: nothing. */
+/* What the CPU computes of a model on a GPU, in words; false: nothing. */
 bool host_offload_text(const exl2_model_info *info, char *out, size_t size);
 const char *host_cache_name(const host *h);                    /* as --cache names it */
 exl2_result host_step(host *h, exl2_job job, uint32_t cpu_us); /* one step, which may wait; Ctrl-C cancels the job */

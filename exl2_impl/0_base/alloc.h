@@ -17,7 +17,7 @@ static inline uint64_t exl2__alloc_room(const exl2__ctx *c)
     return c->host_bytes_max > c->host_bytes ? c->host_bytes_max - c->host_bytes : 0;
 }
 
-/* Is memory with this tag only reserved? All of it is counted all the same. */
+/* Is memory with this tag only reserved? All of it counts nevertheless. */
 static inline bool exl2__alloc_is_reserved(const exl2__ctx *c, exl2_mem tag)
 {
     return c->reserves_cache && tag == EXL2_MEM_KV;

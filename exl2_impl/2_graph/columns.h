@@ -12,20 +12,20 @@
 #include "../0_base/result.h"
 
 #define EXL2__COLUMNS_UNIT 32u       /* columns that stay together, unless the model or the matrix says more */
-#define EXL2__COLUMNS_UNIT_EXL3 128u /* the same of models with EXL3 matrices, whose outputs are transformed together */
+#define EXL2__COLUMNS_UNIT_EXL3 128u /* the same in models with EXL3 matrices, whose outputs are transformed together */
 
 typedef struct exl2__columns {
-    uint32_t count, index;    /* devices, the number of this one; count 0 or 1: it has all columns */
-    uint32_t ends[EXL2_DEVICES_MAX]; /* [count] sums of the devices' shares, each at least 1 */
+    uint32_t count, index;    /* number of devices; index of this one. count 0 or 1: this device has all columns */
+    uint32_t ends[EXL2_DEVICES_MAX]; /* [count] running sums of the devices' shares, each of which is at least 1 */
     uint32_t heads, kv_heads; /* of the whole model */
     uint32_t first_kv_head;
-    bool idle;                /* it has no heads */
+    bool idle;                /* this device has no heads */
 } exl2__columns;
 
 #define EXL2__COLUMNS_SHARE 16777216u /* the largest share in exl2__columns.ends is from a half of it to all of it */
 
-/* Columns of `count` devices, for each of them but for its number. shares [count]: > 0, or all 0: equal ones. They are
-   multiplied by a power of two, and rounded, so quotients of small numbers stay what they are. */
+/* How `count` devices divide columns; the caller sets the index of each. shares [count]: > 0, or all 0: equal ones.
+   They are multiplied by a power of two, and rounded, so quotients of small numbers stay what they are. */
 static inline exl2__columns exl2__columns_make(const float *shares, uint32_t count)
 {
     exl2__columns c = { .count = count };

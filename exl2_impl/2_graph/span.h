@@ -363,7 +363,7 @@ EXL2__PRIVATE exl2_result exl2__spans_page_get(const exl2__spans *s, uint32_t pa
     return EXL2_OK;
 }
 
-/* Copies them back. */
+/* Copies the K and V of a page or of a window part back from host memory. */
 EXL2__PRIVATE exl2_result exl2__spans_page_set(const exl2__spans *s, uint32_t page, bool part, const uint8_t *in)
 {
     for (uint32_t i = 0; i < s->count; i++) {

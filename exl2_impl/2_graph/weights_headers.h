@@ -426,7 +426,7 @@ EXL2__PRIVATE void exl2__weights_move(exl2__weights *w, const exl2__spans *spans
     }
 }
 
-/* Takes that back. */
+/* Undoes exl2__weights_move: the spans have all of their MLPs again. */
 EXL2__PRIVATE void exl2__weights_move_back(exl2__weights *w, const exl2__spans *spans)
 {
     for (uint32_t i = 0; i < spans->count; i++) {

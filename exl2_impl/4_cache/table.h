@@ -31,8 +31,8 @@ static inline uint32_t exl2__table_own_page(const exl2__table *t, const exl2__pa
 }
 
 /* How much of the text's first `reuse` tokens, of which the first `shared` may lie in pages of other jobs, a job can
-   use although parts of pages were given away: a multiple of the page size. UINT32_MAX: all that it finds. *known: K
-   and V of layers without a window are there of so many tokens. */
+   use although parts of pages were given away: a multiple of the page size. UINT32_MAX: all that it finds. *known:
+   number of tokens whose K and V of layers without a window are cached. */
 static inline uint32_t exl2__table_limit(const exl2__pages *p, const exl2__table_text *x, uint32_t shared,
                                          uint32_t reuse, uint32_t *known)
 {
@@ -69,9 +69,9 @@ static inline const uint32_t *exl2__table_own_words(const void *table, uint32_t 
     return exl2__table_words((const exl2__table *)table, page);
 }
 
-/* How many of the first `most` words of the text's page `at` come back from the second tier into a page of the table,
-   which has `own` of them: 0, if the tier has hardly more, or a page of the pool as many. *node: where they are.
-   parent, own_page: in the pool, of that page, and the one that the table continues itself. */
+/* How many of the first `most` words of the text's page `at` come back from the second tier, at *node, into the table's
+   page, which has `own` of them. 0: the tier has hardly more, or a page of the pool has as many. parent: the parent of
+   that page in the pool. own_page: the page that the table continues itself. */
 static inline uint32_t exl2__table_back(const exl2__pages *p, const exl2__table_text *x, uint32_t at, uint32_t most,
                                         uint32_t parent, uint32_t own_page, uint32_t own, uint32_t *node)
 {
@@ -102,7 +102,7 @@ static inline uint32_t exl2__table_find(const exl2__pages *p, const exl2__table_
         uint32_t page = closed ? exl2__pages_match(p, parent, root, words, EXL2__NO_PAGE) : EXL2__NO_PAGE;
         uint32_t back = closed && page == EXL2__NO_PAGE
             ? exl2__tier_count(p->tier, root, i, shared / EXL2__PAGE_TOKENS, exl2__table_text_words, x) : 0;
-        if (back) { /* the pool has nothing after them */
+        if (back) { /* the pool has no page after those of the tier */
             begin += back * EXL2__PAGE_TOKENS;
             exl2__tier_closest(p->tier, root, i + back, exl2__min32(reuse - begin, EXL2__PAGE_TOKENS),
                                exl2__table_text_words, x, &common);
@@ -146,7 +146,7 @@ static inline uint32_t exl2__table_demand(const exl2__pages *p, const exl2__tabl
 
 /* ---- a running job ---- */
 
-/* Gives a page, whose words are the first of the table's page `at`, those up to `count`. */
+/* Extends a page, which has the first words of the table's page `at`, to the first `count` of them. */
 static inline void exl2__table_extend_page(const exl2__table *t, exl2__pages *p, uint32_t page, uint32_t at,
                                            uint32_t count)
 {

@@ -15,13 +15,13 @@
 #define EXL2__IMAGE_ROWS 1280u           /* default of max_rows */
 #define EXL2__IMAGE_PIXELS 8294400u      /* default of pixels_max: 3840 x 2160 */
 #define EXL2__IMAGE_PROMPT_MAX 4096u     /* pictures of a prompt */
-#define EXL2__IMAGE_PROMPT_BYTES 262144u /* of its text; a larger one allocates for the call */
+#define EXL2__IMAGE_PROMPT_BYTES 262144u /* of a prompt's text with pictures; a larger one is allocated */
 #define EXL2__IMAGE_NOWHERE UINT64_MAX
 
 /* A handle. Its id is serial << 32 | model's slot << 16 | index + 1; serials of an engine never repeat. */
 typedef struct exl2__image {
     uint64_t id;      /* 0 = free */
-    uint32_t picture; /* slot */
+    uint32_t picture; /* slot of the picture */
     exl2_event_fn on_event;
     void *user;
     bool silent;
@@ -37,11 +37,11 @@ typedef struct exl2__image_room {
 /* What a slot's picture has. Its rows lie in the pool while exl2__picture.data points to them. */
 typedef struct exl2__image_data {
     exl2__vision_size size;
-    uint32_t width, height;        /* of the source */
-    exl2__image_room source, seen; /* RGB bytes: as they came, until they are resized; as the tower sees them */
+    uint32_t width, height;        /* of the picture as the application gave it */
+    exl2__image_room source, seen; /* RGB bytes as they were given, until they are resized; as the tower sees them */
     exl2__image_room rows;         /* in the pool */
     bool resized;                  /* `seen` is complete */
-    bool fresh;                    /* it was made, and never encoded since */
+    bool fresh;                    /* it has not been encoded since it was made */
     bool wanted;                   /* a running job needs its rows next */
     exl2__vision_limits limits;
     uint32_t number;    /* scratch of one call: its number in a snapshot */
@@ -57,8 +57,8 @@ typedef struct exl2__images {
     bool on; /* the model has a tower, which the desc asks for */
     exl2__vision_config config;
     exl2__vision_limits limits;
-    exl2__vision_size largest;      /* of the pictures that the limits allow */
-    uint64_t rows_max, pixel_bytes; /* of the pool and of the area of pixels */
+    exl2__vision_size largest;      /* size of the largest picture that the limits allow */
+    uint64_t rows_max, pixel_bytes; /* size of the pool; size of the area of pixels */
     exl2__tower tower;
     exl2__tower_reader reader;        /* while the model loads */
     exl2__arena weights;              /* of the tower */

@@ -15,8 +15,8 @@
 #include "masks.h"
 #include "step_cards.h"
 
-/* Parts of a step's budget, and the least nanoseconds, of a unit: a prediction that is wrong by a fifth then costs a
-   fortieth of the budget, and a thread that is shorter than the least is not worth waking. */
+/* A unit has at most 1 / UNITS of a step's budget: a prediction that is wrong by a fifth then costs a fortieth of the
+   budget. But it may always have UNIT_LEAST_NS, as a thread is not worth waking for less. */
 #define EXL2__STEP_UNITS 8u
 #define EXL2__STEP_UNIT_LEAST_NS 100000u
 
@@ -182,7 +182,8 @@ static inline void exl2__step_reserve_scores(exl2_engine *e, exl2__model *m)
         exl2__sequence *s = &job->sequence;
         uint32_t scores = exl2__sequence_unscored(s);
         uint32_t most = exl2__min32(scores, m->plan.rows_max);
-        if (job->scores.ring == &e->worker.events) { /* the job may be paused: then these events wait in `later` */
+        if (job->scores.ring == &e->worker.events) { /* the job may be paused: then these events wait in
+                                                        exl2__worker.paused */
             bool full = job->delivery.deferred_bytes >= EXL2__JOB_DEFERRED_BYTES;
             most = full ? 0 : exl2__events_rows(most, s->alts, EXL2__JOB_EVENT_BYTES);
         }

@@ -14,7 +14,7 @@
 
 #ifndef EXL2_NO_MOE
 
-#define EXL2__CUDA_GROUPED_ALIGN 256u /* of each array in scratch memory */
+#define EXL2__CUDA_GROUPED_ALIGN 256u /* bytes to which each array in scratch memory is aligned */
 #define EXL2__CUDA_GROUPED_LAUNCHES 5u
 #define EXL2__CUDA_GROUPED_UP 2u      /* number of the launch that computes h */
 #define EXL2__CUDA_GROUPED_FEW 24u    /* rows of an expert, on average, up to which tiles have 32 rows */
@@ -38,7 +38,7 @@ typedef struct exl2__cuda_grouped {
     bool add;              /* true: out += scale * sum; false: out = scale * sum */
     bool affine;           /* all matrices are affine; else none is */
     bool packed;           /* x is in the order of up, which all experts share; else in natural order */
-    exl2__columns columns; /* which the device has of all matrices */
+    exl2__columns columns; /* columns that the device has of all matrices */
     uint32_t columns_unit;
 } exl2__cuda_grouped;
 
@@ -55,7 +55,7 @@ typedef struct exl2__cuda_grouped_launch {
 
 typedef struct exl2__cuda_grouped_plan {
     uint32_t count; /* launches; 0: shared memory is too small */
-    uint32_t h_pitch; /* of rows of h, which begin `h` bytes after scratch */
+    uint32_t h_pitch; /* elements from a row of h to the next one; h begins `h` bytes after scratch */
     uint64_t h;
     exl2__cuda_grouped_launch launch[EXL2__CUDA_GROUPED_LAUNCHES]; /* grid.x 0: the device has no columns */
 } exl2__cuda_grouped_plan;

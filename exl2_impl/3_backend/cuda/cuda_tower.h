@@ -15,8 +15,8 @@
 
 #ifndef EXL2_NO_VISION
 
-#define EXL2__CUDA_TOWER_UP_BYTES (512u << 10)    /* of pixels that are copied to the device at once */
-#define EXL2__CUDA_TOWER_LAUNCH_NS 3000u          /* of a launch, besides its work */
+#define EXL2__CUDA_TOWER_UP_BYTES (512u << 10)    /* bytes of pixels that are copied to the device at once */
+#define EXL2__CUDA_TOWER_LAUNCH_NS 3000u          /* nanoseconds of a launch, besides its work */
 #define EXL2__CUDA_TOWER_SM_FLOP_NS 1500u         /* operations of a multiprocessor in a nanosecond, before measured */
 
 /* ---- a picture ---- */
@@ -201,7 +201,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_patches(exl2__cuda_model *m, uint32_t
     return exl2__cuda_tower_launch(m, EXL2__KERNEL_exl2k_tower_patches, grid, &a);
 }
 
-/* norm: weight 0: none. wide: into the residual itself, else to x. placed: with what the table has for the row. */
+/* norm: its weight is 0 if there is none. wide: writes to the residual itself, else to x. placed: adds what the table
+   of positions has for the row. */
 EXL2__PRIVATE exl2_result exl2__cuda_tower_normalize(exl2__cuda_model *m, exl2__cuda_tower_norm norm, bool rms,
                                                      float eps, bool wide, bool placed, uint32_t row, uint32_t end)
 {
@@ -280,7 +281,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_tower_merge(exl2__cuda_model *m, const exl2
 
 /* ---- stages ---- */
 
-/* The product of a stage. w->k 0: the stage is none. */
+/* The product of a stage. w.k 0: the stage is no product. */
 typedef struct exl2__cuda_tower_product {
     exl2__cuda_tower_matrix w;
     exl2k_tower_product_args a;

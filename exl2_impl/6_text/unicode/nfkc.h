@@ -8,7 +8,7 @@
 #include "../../0_base/arena.h"
 #include "nfkc_table.h"
 
-#define EXL2__NFKC_LONGEST 18 /* most code points that one becomes (U+FDFA) */
+#define EXL2__NFKC_LONGEST 18 /* most code points that a decomposition has (that of U+FDFA) */
 
 /* codes NULL: not used. */
 typedef struct exl2__nfkc {
