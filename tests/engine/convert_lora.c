@@ -6,8 +6,10 @@
    owns:  a folder that it removes. */
 #define _GNU_SOURCE /* mkdtemp */
 #include "rig.h"
+#include "private/convert_lora.h"
 
 #include "../adapter_maker.h"
+#include "../model_maker.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -188,6 +190,85 @@ static void test_case(const char *name, bool rounds)
     rig_golden_close(&g);
 }
 
+/* ---- what is computed ---- */
+
+enum { DORA_IN = 5, DORA_OUT = 7, DORA_RANK = 3 };
+
+/* What two adapters make of a matrix [out, in], in double: the first one's factor is of the source and of its own part,
+   and the second one, with DoRA if its magnitudes are not NULL, is made of the source, too. */
+static void merge_reference(const exl2__convert_merge_part *parts, const double *source, double *out)
+{
+    memcpy(out, source, DORA_OUT * DORA_IN * sizeof *out);
+    for (uint32_t i = 0; i < 2; i++) {
+        for (uint32_t o = 0; o < DORA_OUT; o++) {
+            double square = 0, delta[DORA_IN] = { 0 };
+            for (uint32_t k = 0; k < DORA_IN; k++) {
+                for (uint32_t r = 0; r < DORA_RANK; r++) {
+                    delta[k] += parts[i].factor * (double)parts[i].b[o * DORA_RANK + r]
+                              * (double)parts[i].a[r * DORA_IN + k];
+                }
+                square += pow(source[o * DORA_IN + k] + delta[k], 2);
+            }
+            for (uint32_t k = 0; k < DORA_IN; k++) {
+                double sum = out[o * DORA_IN + k] + delta[k];
+                out[o * DORA_IN + k] = parts[i].magnitude ? sum * (double)parts[i].magnitude[o] / sqrt(square) : sum;
+            }
+        }
+    }
+}
+
+/* Adapters with DoRA beside others, for matrices that are stored [out, in], and for those that are [in, out]. */
+static void test_dora(void)
+{
+    float a[2][DORA_RANK * DORA_IN], b[2][DORA_OUT * DORA_RANK], magnitude[2][DORA_OUT], row[DORA_OUT], own[DORA_OUT];
+    float source_row[DORA_OUT];
+    double source[DORA_OUT * DORA_IN], wanted[DORA_OUT * DORA_IN], square[2][DORA_OUT];
+    static maker m = { .state = 5 };
+    for (uint32_t i = 0; i < DORA_OUT * DORA_IN; i++) {
+        source[i] = (double)(float)(maker_random(&m) % 2001) / 1000 - 1;
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        for (uint32_t k = 0; k < DORA_RANK * DORA_IN; k++) {
+            a[i][k] = (float)(maker_random(&m) % 2001) / 1000 - 1;
+        }
+        for (uint32_t k = 0; k < DORA_OUT * DORA_RANK; k++) {
+            b[i][k] = (float)(maker_random(&m) % 2001) / 1000 - 1;
+        }
+        for (uint32_t k = 0; k < DORA_OUT; k++) {
+            magnitude[i][k] = (float)(maker_random(&m) % 1000) / 500 + 1;
+        }
+    }
+    for (uint32_t test = 0; test < 8; test++) { /* which of both has DoRA, and how the matrix is stored */
+        bool transposed = test >= 4;
+        uint32_t rows = transposed ? DORA_IN : DORA_OUT, columns = transposed ? DORA_OUT : DORA_IN;
+        exl2__convert_merge merge = { .count = 2, .columns = columns, .transposed = transposed, .row = row, .own = own,
+                                      .source = source_row };
+        for (uint32_t i = 0; i < 2; i++) {
+            merge.parts[i] = (exl2__convert_merge_part){ .a = a[i], .b = b[i], .square = square[i], .rank = DORA_RANK,
+                                                         .magnitude = test >> i & 1 ? magnitude[i] : NULL,
+                                                         .in = DORA_IN, .out = DORA_OUT, .factor = 0.75 - i };
+        }
+        memset(square, 0, sizeof square);
+        merge_reference(merge.parts, source, wanted);
+        CHECK_INT(exl2__convert_merge_passes(&merge), transposed && test > 4 ? 2 : 1);
+        for (uint32_t pass = exl2__convert_merge_passes(&merge); pass > 0; pass--) {
+            for (uint32_t i = 0; i < rows; i++) {
+                for (uint32_t k = 0; k < columns; k++) {
+                    row[k] = (float)source[transposed ? k * DORA_IN + i : i * DORA_IN + k];
+                }
+                if (pass == 2) {
+                    exl2__convert_merge_measure(&merge, i);
+                    continue;
+                }
+                exl2__convert_merge_row(&merge, i);
+                for (uint32_t k = 0; k < columns; k++) {
+                    CHECK(fabs((double)row[k] - wanted[transposed ? k * DORA_IN + i : i * DORA_IN + k]) < 1e-5);
+                }
+            }
+        }
+    }
+}
+
 /* ---- the kinds of sources ---- */
 
 /* Makes the 16-bit folder of a source with the adapter, and reads its tensors. */
@@ -232,6 +313,43 @@ static void test_gguf(void)
 }
 
 /* ---- refusals, and the key of the work folder ---- */
+
+/* A copy of an adapter in which each `from` of the safetensors header is `to`, which has as many bytes. */
+static void write_changed(const char *adapter, const char *dir, const char *from, const char *to)
+{
+    static const char *const names[] = { "adapter_config.json", "adapter_model.safetensors" };
+    mkdir(dir, 0700);
+    for (uint32_t i = 0; i < 2; i++) {
+        char path[PATH + 64];
+        size_t bytes;
+        snprintf(path, sizeof path, "%s/%s", adapter, names[i]);
+        char *data = check_read(path, &bytes), *at = i == 1 ? data + 8 : NULL;
+        while (at && (at = strstr(at, from)) != NULL) {
+            memcpy(at, to, strlen(to));
+            at += strlen(to);
+        }
+        maker_write(dir, names[i], data, bytes);
+        free(data);
+    }
+}
+
+/* Lengths of rows that are not as many as the matrix has outputs. */
+static void test_magnitudes(void)
+{
+    char dora[PATH], llama[PATH], half[PATH + 16], wrong[PATH + 16], out[PATH + 16];
+    fixture("lora/dora/a", dora);
+    fixture("arch/llama", llama);
+    snprintf(half, sizeof half, "%s/half", root);
+    snprintf(wrong, sizeof wrong, "%s/wrong", root);
+    snprintf(out, sizeof out, "%s/out", root);
+    write_changed(dora, half, "v_proj.lora_magnitude", "x_proj.lora_magnitude");
+    write_changed(half, wrong, "q_proj.lora_magnitude", "v_proj.lora_magnitude");
+    write_changed(wrong, half, "x_proj.lora_magnitude", "q_proj.lora_magnitude");
+    exl2_convert_lora one = { half, 0 };
+    CHECK_INT(convert((exl2_convert_desc){ .source_dir = llama, .out_dir = out, .loras = &one, .lora_count = 1,
+                                           .bits = 16 }, "must have one value for each of the"), EXL2_ERR_FORMAT);
+    CHECK(access(out, F_OK) != 0);
+}
 
 static void test_refused(void)
 {
@@ -293,7 +411,9 @@ int main(void)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         test_case(cases[i], i == 0);
     }
+    test_dora();
     test_gguf();
+    test_magnitudes();
     test_refused();
     remove_folder(root);
     return check_done();

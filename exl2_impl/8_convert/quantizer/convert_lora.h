@@ -2,11 +2,11 @@
    of that sum get the lengths that the adapter has for them.
    takes: exl2_convert_desc.loras; names and shapes of the source's tensors.
    gives: exl2__convert_loras_check, exl2__convert_loras_used, exl2__convert_loras_open and _close;
-          exl2__convert_loras_find and _check_used; exl2__convert_merge with _begin, _row and _end.
+          exl2__convert_loras_find and _check_used; exl2__convert_merge with _begin, _passes, _measure, _row and _end.
    owns:  the adapters' files from _open to _close; the numbers of one matrix from _begin to _end.
 
-   Several adapters are merged one after the other, as peft does it: one with DoRA scales what those before it have
-   added, too. Sums are in f32. */
+   Several adapters are merged one after the other, as peft 0.21 does it: the factor of one with DoRA is made of the
+   source's rows and its own B A, but scales what those before it have added, too. Sums are in f32. */
 #ifndef EXL2__CONVERT_LORA_H
 #define EXL2__CONVERT_LORA_H
 
@@ -142,9 +142,10 @@ EXL2__PRIVATE exl2_result exl2__convert_loras_pair(const exl2__convert_loras *l,
                           (unsigned long long)in, (unsigned long long)outputs, e->name, (unsigned long long)e->dims[0],
                           (unsigned long long)e->dims[1]);
     }
-    if (*transposed && pair->magnitude) {
-        return exl2__fail(l->c, EXL2_ERR_UNSUPPORTED, EXL2__LORA_FILE ": '%s' has use_dora, which is not supported "
-                          "for matrices that are stored [in, out]", pair->name);
+    const exl2__tensor *m = pair->magnitude;
+    if (m && (m->rank != 1 || m->dims[0] != outputs)) {
+        return exl2__fail(l->c, EXL2_ERR_FORMAT, EXL2__LORA_FILE ": '%s' must have one value for each of the %llu "
+                          "outputs", m->name, (unsigned long long)outputs);
     }
     *out = pair;
     return EXL2_OK;
@@ -179,6 +180,7 @@ EXL2__PRIVATE exl2_result exl2__convert_loras_check_used(const exl2__convert_lor
 typedef struct exl2__convert_merge_part {
     const float *a, *b;      /* [rank, in], [out, rank] */
     const float *magnitude;  /* [out]; NULL: no DoRA */
+    double *square;          /* DoRA of a transposed matrix: [out] squares of lengths, summed by _measure */
     uint32_t rank, in, out;
     double factor;
 } exl2__convert_merge_part;
@@ -187,10 +189,12 @@ typedef struct exl2__convert_merge_part {
 typedef struct exl2__convert_merge {
     exl2__arena memory;
     exl2__convert_merge_part parts[EXL2__CONVERT_LORAS];
-    uint32_t count;
+    uint32_t count, columns;
     bool transposed;
     float *row;              /* [columns] for the caller */
-    uint16_t *halves;        /* [columns] the same */
+    float *own;              /* [columns] a row of the source with one adapter */
+    float *source;           /* [columns] a row of the source */
+    uint16_t *halves;        /* [columns] for the caller */
     uint8_t *codes;          /* [columns] the same */
 } exl2__convert_merge;
 
@@ -203,8 +207,13 @@ EXL2__PRIVATE void exl2__convert_merge_layout(exl2__convert_merge *m, const exl2
         p->a = (float *)exl2__arena_alloc(a, (uint64_t)p->rank * p->in * sizeof(float));
         p->b = (float *)exl2__arena_alloc(a, (uint64_t)p->rank * p->out * sizeof(float));
         p->magnitude = dora ? (float *)exl2__arena_alloc(a, (uint64_t)p->out * sizeof(float)) : NULL;
+        p->square = dora && m->transposed
+                  ? (double *)exl2__arena_alloc_zeroed(a, (uint64_t)p->out * sizeof(double)) : NULL;
     }
+    m->columns = (uint32_t)e->dims[1];
     m->row = (float *)exl2__arena_alloc(a, e->dims[1] * sizeof(float));
+    m->own = (float *)exl2__arena_alloc(a, e->dims[1] * sizeof(float));
+    m->source = (float *)exl2__arena_alloc(a, e->dims[1] * sizeof(float));
     m->halves = (uint16_t *)exl2__arena_alloc(a, e->dims[1] * sizeof(uint16_t));
     m->codes = (uint8_t *)exl2__arena_alloc(a, e->dims[1]);
 }
@@ -259,31 +268,86 @@ static inline void exl2__convert_merge_end(exl2__ctx *c, exl2__convert_merge *m)
     exl2__arena_close(c, &m->memory);
 }
 
-/* Adds what the adapters have for row `index` of the tensor to m->row: the weights of an output, or, transposed, of an
-   input. */
-EXL2__PRIVATE void exl2__convert_merge_row(exl2__convert_merge *m, uint32_t index)
+/* Adds B A for row `index` of the tensor: the weights of an output, or, transposed, of an input. */
+EXL2__PRIVATE void exl2__convert_merge_add(const exl2__convert_merge_part *p, bool transposed, uint32_t index,
+                                           float *row)
 {
-    float *row = m->row;
+    for (uint32_t r = 0; r < p->rank && !transposed; r++) {
+        float b = (float)(p->factor * (double)p->b[(size_t)index * p->rank + r]);
+        for (uint32_t k = 0; k < p->in; k++) {
+            row[k] += exl2__mul_float(b, p->a[(size_t)r * p->in + k]);
+        }
+    }
+    for (uint32_t k = 0; k < p->out && transposed; k++) {
+        for (uint32_t r = 0; r < p->rank; r++) {
+            float a = (float)(p->factor * (double)p->a[(size_t)r * p->in + index]);
+            row[k] += exl2__mul_float(a, p->b[(size_t)k * p->rank + r]);
+        }
+    }
+}
+
+static inline double exl2__convert_merge_length(double magnitude, double square)
+{
+    return square > 0 ? magnitude / sqrt(square) : 1;
+}
+
+/* Scales the row to the lengths of an adapter with DoRA. m->source: the row before all adapters. */
+EXL2__PRIVATE void exl2__convert_merge_scale(exl2__convert_merge *m, const exl2__convert_merge_part *p,
+                                             uint32_t index)
+{
+    double square = 0;
+    for (uint32_t k = 0; k < m->columns && m->transposed; k++) {
+        m->row[k] = (float)((double)m->row[k]
+                            * exl2__convert_merge_length((double)p->magnitude[k], p->square[k]));
+    }
+    if (m->transposed) {
+        return;
+    }
+    memcpy(m->own, m->source, m->columns * sizeof *m->own);
+    exl2__convert_merge_add(p, false, index, m->own);
+    for (uint32_t k = 0; k < m->columns; k++) {
+        square += exl2__mul_double((double)m->own[k], (double)m->own[k]);
+    }
+    double factor = exl2__convert_merge_length((double)p->magnitude[index], square);
+    for (uint32_t k = 0; k < m->columns; k++) {
+        m->row[k] = (float)((double)m->row[k] * factor);
+    }
+}
+
+/* Number of times that the caller reads the rows: lengths of outputs that are columns are known after the last row. */
+static inline uint32_t exl2__convert_merge_passes(const exl2__convert_merge *m)
+{
+    bool dora = false;
+    for (uint32_t i = 0; i < m->count; i++) {
+        dora = dora || m->parts[i].magnitude;
+    }
+    return dora && m->transposed ? 2 : 1;
+}
+
+/* The first of two passes: adds row `index` of the source, which is in m->row, to the lengths. */
+EXL2__PRIVATE void exl2__convert_merge_measure(exl2__convert_merge *m, uint32_t index)
+{
     for (uint32_t i = 0; i < m->count; i++) {
         const exl2__convert_merge_part *p = &m->parts[i];
-        double square = 0;
-        for (uint32_t r = 0; r < p->rank && !m->transposed; r++) {
-            float b = (float)(p->factor * (double)p->b[(size_t)index * p->rank + r]);
-            for (uint32_t k = 0; k < p->in; k++) {
-                row[k] += exl2__mul_float(b, p->a[(size_t)r * p->in + k]);
-            }
+        if (!p->magnitude) {
+            continue;
         }
-        for (uint32_t k = 0; k < p->out && m->transposed; k++) {
-            for (uint32_t r = 0; r < p->rank; r++) {
-                float a = (float)(p->factor * (double)p->a[(size_t)r * p->in + index]);
-                row[k] += exl2__mul_float(a, p->b[(size_t)k * p->rank + r]);
-            }
+        memcpy(m->own, m->row, m->columns * sizeof *m->own);
+        exl2__convert_merge_add(p, true, index, m->own);
+        for (uint32_t k = 0; k < p->out; k++) {
+            p->square[k] += exl2__mul_double((double)m->own[k], (double)m->own[k]);
         }
-        for (uint32_t k = 0; k < p->in && p->magnitude; k++) {
-            square += exl2__mul_double((double)row[k], (double)row[k]);
-        }
-        for (uint32_t k = 0; k < p->in && p->magnitude && square > 0; k++) {
-            row[k] = (float)((double)row[k] * ((double)p->magnitude[index] / sqrt(square)));
+    }
+}
+
+/* Adds what the adapters have for row `index` of the tensor to m->row. */
+EXL2__PRIVATE void exl2__convert_merge_row(exl2__convert_merge *m, uint32_t index)
+{
+    memcpy(m->source, m->row, m->columns * sizeof *m->source);
+    for (uint32_t i = 0; i < m->count; i++) {
+        exl2__convert_merge_add(&m->parts[i], m->transposed, index, m->row);
+        if (m->parts[i].magnitude) {
+            exl2__convert_merge_scale(m, &m->parts[i], index);
         }
     }
 }

@@ -455,6 +455,13 @@ EXL2__PRIVATE exl2_result exl2__convert_source_merge(exl2__ctx *c, const exl2__t
     bool fp8 = e->type == EXL2__TENSOR_F8_E4M3;
     exl2_result result = exl2__convert_merge_begin(loras, e, &m);
     result = result < 0 || !fp8 ? result : exl2__convert_source_find_scales(c, t, e, &scales);
+    uint32_t measured = result < 0 || exl2__convert_merge_passes(&m) == 1 ? 0 : (uint32_t)e->dims[0];
+    for (uint32_t row = 0; row < measured && result >= 0; row++) {
+        result = exl2__convert_source_row(c, t, e, &scales, row, m.codes, m.row);
+        if (result >= 0) {
+            exl2__convert_merge_measure(&m, row);
+        }
+    }
     for (uint32_t row = 0; row < e->dims[0] && result >= 0; row++) {
         result = exl2__convert_source_row(c, t, e, &scales, row, m.codes, m.row);
         if (result >= 0) {
