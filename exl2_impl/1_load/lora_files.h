@@ -386,7 +386,8 @@ EXL2__PRIVATE exl2_result exl2__lora_files_check_used(exl2__ctx *c, const exl2__
         }
         bool tower = strstr(name, "vision") || strstr(name, "visual") || strstr(name, "multi_modal_projector")
                   || strstr(name, ".connector.");
-        bool ends = strstr(name, "lm_head") || strstr(name, "embed_tokens");
+        const char *own = f->pairs[*at].name; /* InternLM2 publishes its head as `output` */
+        bool ends = strstr(name, "lm_head") || strstr(own, "lm_head") || strstr(name, "embed_tokens");
         if (tower || ends) {
             return exl2__fail(c, EXL2_ERR_UNSUPPORTED, EXL2__LORA_FILE ": '%s': adapters of %s are not supported",
                               name, tower ? "a vision tower" : "the embedding and of the head");

@@ -428,6 +428,19 @@ static void check_all_names(void)
                 "embedding");
 }
 
+/* A head is named as one, whatever its family calls it. */
+static void check_head(void)
+{
+    adapter a = { 0 };
+    read_base(&a, "arch/internlm2");
+    add_fixture(&a, "plain/a");
+    rename_tensors(file_of(&a.m, EXL2__LORA_FILE), "base_model.model.model.layers.0.mlp.up_proj",
+                   "base_model.model.output");
+    CHECK_INT(read_adapter(&a, false), EXL2_ERR_UNSUPPORTED);
+    check_error(&a.m.c, "'base_model.model.output.lora_A.weight'", "head", "output");
+    close_adapter(&a);
+}
+
 int main(void)
 {
     check_shared("fixtures/lora/refusals.json");
@@ -436,5 +449,6 @@ int main(void)
     check_refusals();
     check_configs();
     check_all_names();
+    check_head();
     return check_done();
 }
