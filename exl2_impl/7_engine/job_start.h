@@ -77,6 +77,14 @@ EXL2__PRIVATE exl2_result exl2__job_start_length(exl2_engine *e, const exl2__mod
 
 /* ---- the job ---- */
 
+/* The scale of an adapter in a message, "-0.500": messages format no floats. */
+static inline void exl2__job_start_scale(float scale, char out[16])
+{
+    uint32_t thousandths = (uint32_t)((scale < 0 ? -scale : scale) * 1000 + 0.5f);
+    exl2__format(out, 16, "%s%u.%u%u%u", scale < 0 ? "-" : "", thousandths / 1000, thousandths / 100 % 10,
+                 thousandths / 10 % 10, thousandths % 10);
+}
+
 /* Fails unless the job has the adapters and control vectors of the saved one. */
 EXL2__PRIVATE exl2_result exl2__job_start_check_loras(exl2_engine *e, const exl2__model *m, const exl2__job *job)
 {
@@ -91,10 +99,11 @@ EXL2__PRIVATE exl2_result exl2__job_start_check_loras(exl2_engine *e, const exl2
                               && exl2__float_bits(name->scale) == exl2__float_bits(given.names[k].scale));
         }
         if (!found) {
-            char id[33];
+            char id[33], scale[16];
             exl2__snapshot_digits(name->content_id, id);
+            exl2__job_start_scale(name->scale, scale);
             return exl2__fail(&e->ctx, EXL2_ERR_ARG, "resume: the saved job had the adapter or control vector with "
-                              "content_id %s, which the desc lacks or gives another scale", id);
+                              "content_id %s and scale %s, which the desc lacks", id, scale);
         }
     }
     return given.count == wanted.count ? EXL2_OK

@@ -1,7 +1,10 @@
 /* lora_life.c: adapters that come and go beside jobs: closed under a job, loaded beside one, saved with its session,
    parked with its model; errors and memory. -DRIG_BACKEND=EXL2_BACKEND_CUDA: on a GPU. */
+#define _GNU_SOURCE /* mkdtemp */
+#include "../adapter_maker.h"
 #include "lora_rig.h"
-#include "private/platform_files.h"
+
+#include <unistd.h>
 
 /* ---- closing, loading beside jobs ---- */
 
@@ -161,47 +164,28 @@ static void check_errors(void)
     rig_close(&p.r);
 }
 
-static exl2_files system_files;
-static void *huge_file;      /* the adapter's tensors, while they are open */
-static uint64_t huge_at;     /* where their data begin */
-
-static void *huge_open(void *user, const char *path, uint64_t *bytes)
+/* A value that no power of two makes a half. */
+static void check_large(void)
 {
-    void *file = system_files.open(user, path, bytes);
-    huge_file = strstr(path, "patterns/a/adapter_model") ? file : huge_file;
-    return file;
-}
-
-/* The first value of the adapter, in BF16, reads as 2^127. */
-static int64_t huge_read(void *user, void *file, uint64_t offset, void *dst, size_t bytes)
-{
-    int64_t got = system_files.read(user, file, offset, dst, bytes);
-    if (file == huge_file && offset == 0 && got >= 8) {
-        memcpy(&huge_at, dst, 8);
-        huge_at += 8;
-    }
-    if (file == huge_file && huge_at > 0 && offset <= huge_at && offset + (uint64_t)got >= huge_at + 2) {
-        memcpy((char *)dst + (huge_at - offset), "\x00\x7F", 2);
-    }
-    return got;
-}
-
-/* A value that no power of two brings into the range of a half: the message says how large it is. */
-static void check_huge(void)
-{
-    system_files = exl2__platform_files();
-    exl2_engine_desc engine = { .files = system_files };
-    engine.files.open = huge_open;
-    engine.files.read = huge_read;
-    char path[1100];
-    snprintf(path, sizeof path, "%s/fixtures/arch/qwen3", check_env("EXL2_TEST_DATA"));
-    exl2_model_desc m = { .path = path, .lora_max = 1 };
-    rig r = rig_open(&engine, &m);
-    exl2_lora_desc d = { .model = r.model, .path = lora_path("patterns", "a") };
-    exl2_lora l = { 0 };
+    static const adapter_matrix one = { "model.layers.0.self_attn.q_proj", 64, 64 };
+    char folder[] = "/tmp/exl2-large-XXXXXX", path[64];
+    const float large = 3e38f;
+    uint64_t header = 0;
+    CHECK(mkdtemp(folder) != NULL);
+    adapter_write(folder, &one, 1);
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
+    FILE *file = fopen(path, "r+b");
+    CHECK(file && fread(&header, 8, 1, file) == 1 && fseek(file, (long)(8 + header), SEEK_SET) == 0
+          && fwrite(&large, sizeof large, 1, file) == 1 && fclose(file) == 0);
+    rig r = lora_open_base("arch/llama", 256, 1);
+    exl2_lora l;
+    exl2_lora_desc d = { .model = r.model, .path = folder };
     lora_check_said(r.engine, exl2_lora_load(r.engine, &d, &l), EXL2_ERR_FORMAT, "has a value of 2^127 or more");
-    CHECK(huge_file != NULL && l.id == 0);
     rig_close(&r);
+    remove(path);
+    snprintf(path, sizeof path, "%s/adapter_config.json", folder);
+    remove(path);
+    rmdir(folder);
 }
 
 /* exl2_lora_measure predicts the memory to the byte; a cap one byte below it refuses the adapter. */
@@ -369,7 +353,8 @@ static void check_snapshot(uint32_t set, uint32_t flags)
     d = session_job(&p, s, 0, &rest);
     if (set) {
         size_t need;
-        lora_check_said(plain.engine, exl2_job_start(plain.engine, &d, NULL), EXL2_ERR_ARG, "which the desc lacks");
+        lora_check_said(plain.engine, exl2_job_start(plain.engine, &d, NULL), EXL2_ERR_ARG,
+                        set == 5 ? "scale 0.500, which the desc lacks" : "scale 1.000, which the desc lacks");
         lora_check_said(plain.engine, exl2_session_save(plain.engine, s, 0, NULL, 0, &need), EXL2_ERR_STATE,
                         "adapters");
     }
@@ -425,10 +410,11 @@ int main(int argc, char **argv)
         check_snapshot(i, 0);
         check_snapshot(i, EXL2_SAVE_KV);
     }
+    check_snapshot(5, EXL2_SAVE_KV); /* a scale that is not 1 */
     check_park(false);
     check_park(true);
     check_errors();
-    check_huge();
+    check_large();
     check_memory();
     ON_GPU ? (void)0 : check_cap(); /* of host memory */
     return check_done();
