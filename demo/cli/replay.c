@@ -351,6 +351,7 @@ static const char *set_loras(replay *r, exl2_lora_use uses[EXL2_JOB_LORAS], uint
                          : "a job has at most 8 adapters";
         }
         float factor = scale->number < 0 || scale->number > 0 ? (float)scale->number : (float)EXL2_OFF;
+        factor = scale->number <= EXL2_OFF ? EXL2_OFF - 1 : factor; /* out of range, not left out */
         uses[(*count)++] = (exl2_lora_use){ a->lora, factor };
     }
     return NULL;

@@ -24,6 +24,8 @@ bool loras_split(const char *text, char path[LORAS_PATH], float *scale)
     *scale = scaled ? strtof(colon + 1, NULL) : 1;
     if (*scale >= 0 && *scale <= 0) {
         *scale = EXL2_OFF;
+    } else if (*scale <= EXL2_OFF) { /* out of range, as the engine says then, and not left out */
+        *scale = EXL2_OFF - 1;
     }
     snprintf(path, LORAS_PATH, "%.*s", (int)bytes, text);
     return bytes < LORAS_PATH;

@@ -223,6 +223,7 @@ static void check_loras(void)
         { ",\"loras\":[[\"Y\",1]]", "no adapter has this name", false },
         { ",\"loras\":[[\"X\"]]", "must be a list of [name, factor]", false },
         { ",\"loras\":[[\"X\",200]]", "EXL2_ERR_ARG", false },
+        { ",\"loras\":[[\"X\",-1000]]", "EXL2_ERR_ARG", false }, /* the value of EXL2_OFF */
     };
     char script[8192], *text[2] = { NULL, NULL }, *out;
     size_t used = 0;
