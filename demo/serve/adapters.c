@@ -202,7 +202,7 @@ static void loaded(engine_task *t)
     for (adapter *a = l->first, *next; a; a = next) {
         next = a->next;
         if (a->error[0]) {
-            fprintf(stderr, "adapter %s: %s\n", a->path, a->error);
+            fprintf(stderr, "adapter %s: %s\n", a->path[0] ? a->path : a->name, a->error);
             s->failed = s->failed || !s->announced; /* one of --lora */
             free_adapter(a);
         } else {

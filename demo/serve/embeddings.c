@@ -264,11 +264,14 @@ static bool read_input(fields *f, embeddings *e, input *in, const json_value *va
 static bool read_body(fields *f, embeddings *e)
 {
     const exl2_model_info *info = &e->model->load.info;
-    const json_value *given = json_member(f->object, "input");
+    const json_value *given = json_member(f->object, "input"), *adapters = json_member(f->object, "loras");
     const char *format = "float";
     int64_t dimensions = 0;
     if (!given) {
         return fields_fail(f->error, "input", "input is missing");
+    }
+    if (adapters && adapters->kind != JSON_NULL && !(adapters->kind == JSON_ARRAY && !adapters->child_count)) {
+        return fields_fail(f->error, "loras", "vectors are made without adapters, so loras must be absent");
     }
     bool many = given->kind == JSON_ARRAY && given->child && given->child->kind != JSON_NUMBER;
     size_t count = many ? given->child_count : 1;

@@ -78,6 +78,8 @@ def errors(s):
     refused(s, 400, "dimensions", input="a", dimensions=0)
     refused(s, 400, "dimensions", input="a", dimensions=1000000)
     refused(s, 400, "maximum context length", input="word " * 20000)
+    refused(s, 400, "without adapters", input="a", loras=[{"name": "a"}])
+    check(s.post("/v1/embeddings", {"input": "a", "loras": []}).status == 200, "[] is absent")
     check(s.post("/v1/embeddings", b"[1").status == 400, "no JSON")
     check(s.ask("GET", "/v1/embeddings").status == 405, "only POST")
 
