@@ -652,7 +652,8 @@
    order of the list. A scale of 0.5 is another set than 1, and a set that leaves all of its adapters out is the model
    alone. A session may change its set from job to job: its history is then computed again, unless K and V of the new
    set are still cached. A world of 2,000 tokens that 5 characters with adapters of their own share is computed, and
-   kept, 5 times. What a closed adapter has computed is evicted first, and never found again.
+   kept, 5 times. What a closed adapter has computed is evicted first, and never found again. A saved session names its
+   set by content_ids and scales. `resume` needs the same set, and saved K and V serve no other.
 
    Control vectors, or moods: after each layer a vector, times a factor, is added to the residual. So a character
    becomes afraid or drunk without a word in the prompt. A model that is opened with steer_max has room for that many
@@ -783,11 +784,12 @@
    integers. From the same logits a GPU samples the same token as the CPU, but its logits differ from the CPU's in the
    last digits.
 
-   What replay promises: a job's tokens are a function of the device, the build, the history, the settings and the
-   seed, and of nothing else. Which layers have their MLPs on the CPU (section 6) is a part of the device, and so is
-   the CPU then; saved K and V are used only where that is alike. They are the same alone or beside other jobs, with
-   any budget and thread count, and with drafts or without. They are the same whether K and V were found or computed
-   again, after a fork, a preemption or a cancel, and from a saved session. On the CPU that is always so. On a GPU it
+   What replay promises: a job's tokens are a function of the device, the build, the history, the set of adapters and
+   control vectors, the settings and the seed, and of nothing else. Which layers have their MLPs on the CPU (section 6)
+   is a part of the device, and so is the CPU then; saved K and V are used only where that is alike. They are the same
+   alone or beside other jobs, with any budget and thread count, and with drafts or without. They are the same whether
+   K and V were found or computed again, after a fork, a preemption or a cancel, and from a saved session. The numbers
+   of an adapter count, not its handle, its path or the order of the list. On the CPU that is always so. On a GPU it
    is so for up to 16 jobs at a time, and for prompts that are read in passes of up to 128 rows, as under gpu_us or
    with prefill_chunk 128. Larger passes are faster and have other bits. There prompt rows and sampled rows use
    different kernels and never share a pass, and a history knows of each token how it was computed. So a text that is
