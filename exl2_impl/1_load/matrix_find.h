@@ -131,13 +131,29 @@ EXL2__PRIVATE exl2_result exl2__matrix_check_shape(exl2__ctx *c, const exl2__ten
     return EXL2_OK;
 }
 
-/* Is it a tensor of a folder of EXL3 that has its padded size, as ExLlamaV3 leaves matrices out of quantization? */
-static inline bool exl2__matrix_is_padded(const exl2__matrix_source *source, const exl2__matrix_desc *desc)
+/* Is it a folder of EXL3? If config.json does not say, a tensor does. */
+EXL2__PRIVATE bool exl2__matrix_beside_exl3(const exl2__tensors *t, const exl2__quant *quant)
+{
+    static const char part[] = ".trellis";
+    for (uint32_t i = 0; quant && quant->method == EXL2__QUANT_NONE && i < t->count; i++) {
+        size_t length = strlen(t->entries[i].name);
+        if (length >= sizeof part && strcmp(t->entries[i].name + length + 1 - sizeof part, part) == 0) {
+            return true;
+        }
+    }
+    return quant && quant->method == EXL2__QUANT_EXL3;
+}
+
+/* Is it a tensor of a folder of EXL3 that is larger than the matrix by padding? ExLlamaV3 leaves such matrices out of
+   quantization. */
+static inline bool exl2__matrix_is_padded(const exl2__tensors *t, const exl2__matrix_source *source,
+                                          const exl2__matrix_desc *desc)
 {
     const exl2__tensor *w = desc->data;
-    bool exl3 = source && source->quant && source->quant->method == EXL2__QUANT_EXL3;
-    return exl3 && w->rank == 2 && w->dims[0] == exl2__align_up(desc->out, EXL2__EXL3_BLOCK) &&
-           w->dims[1] == exl2__align_up(desc->in, EXL2__EXL3_BLOCK);
+    bool larger = w->dims[0] > desc->out || w->dims[1] > desc->in;
+    return larger && w->rank == 2 && w->dims[0] == exl2__align_up(desc->out, EXL2__EXL3_BLOCK) &&
+           w->dims[1] == exl2__align_up(desc->in, EXL2__EXL3_BLOCK) &&
+           exl2__matrix_beside_exl3(t, source ? source->quant : NULL);
 }
 
 /* source: NULL for an embedding. */
@@ -147,14 +163,15 @@ EXL2__PRIVATE exl2_result exl2__matrix_find_dense(exl2__ctx *c, const exl2__tens
 {
     desc->data = exl2__matrix_data(t, desc->name, true);
     if (!desc->data) {
-        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: neither .q_weight, .qweight nor .weight is in any .safetensors file",
+        return exl2__fail(c, EXL2_ERR_FORMAT,
+                          "%s: neither .q_weight, .qweight, .trellis nor .weight is in any .safetensors file",
                           desc->name);
     }
     desc->view = (exl2__matrix_view){ 0, desc->out, desc->out, transposed, 0, desc->out };
     EXL2__TRY(exl2__matrix_check_dense(c, t, desc));
-    if (!transposed && exl2__matrix_is_padded(source, desc)) { /* cut to the model's size as it is read */
+    if (!transposed && exl2__matrix_is_padded(t, source, desc)) { /* cut to the model's size as it is read */
         desc->view.columns = desc->data->dims[1];
-        desc->padded = desc->data->dims[0] > desc->out || desc->data->dims[1] > desc->in;
+        desc->padded = true;
         return EXL2_OK;
     }
     desc->view.columns = transposed ? desc->out : desc->in;

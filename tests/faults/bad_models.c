@@ -378,7 +378,7 @@ static const struct bad_case {
     ROW(other_architecture, ERR_UNSUPPORTED, "config.json", "'FalconForCausalLM'")
     ROW(vocab_zero, ERR_FORMAT, "config.json: vocab_size=0 is out of range", "from 1 to")
     ROW(layers_huge, ERR_FORMAT, "num_hidden_layers=18446744073709551615", "out of range")
-    ROW(layers_more, ERR_FORMAT, "model.layers.1.self_attn.q_proj", "neither .q_weight, .qweight nor .weight")
+    ROW(layers_more, ERR_FORMAT, "model.layers.1.self_attn.q_proj", "neither .q_weight, .qweight, .trellis nor .weight")
     ROW(hidden_text, ERR_FORMAT, "hidden_size='64'", "expected an integer")
     ROW(heads_odd, ERR_FORMAT, "num_attention_heads=2", "num_key_value_heads=3")
     ROW(act_gelu, ERR_UNSUPPORTED, "hidden_act='gelu'", "only silu")
@@ -428,7 +428,7 @@ static const struct bad_case {
     ROW(two_files, ERR_FORMAT, "'model.norm.weight' is in both output.safetensors and stale.safetensors",
         "stale shards")
     ROW(tensor_missing, ERR_FORMAT, "'model.layers.0.post_attention_layernorm.weight'", "is missing")
-    ROW(matrix_missing, ERR_FORMAT, "model.embed_tokens", "neither .q_weight, .qweight nor .weight")
+    ROW(matrix_missing, ERR_FORMAT, "model.embed_tokens", "neither .q_weight, .qweight, .trellis nor .weight")
     ROW(set_partial, ERR_FORMAT, "model.layers.0.mlp.down_proj: incomplete EXL2 tensor set", "missing q_scale")
     ROW(dtype_weight, ERR_FORMAT, DOWN "q_weight: expected I32", "found F32")
     ROW(dtype_norm, ERR_FORMAT, "'model.norm.weight': expected F16, BF16 or F32", "found U8")

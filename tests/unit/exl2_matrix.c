@@ -311,7 +311,7 @@ static void check_headers(void)
     BAD((maker_drop(&m, "gate_proj.q_weight"), maker_drop(&m, "gate_proj.q_scale"),
          maker_drop(&m, "gate_proj.q_scale_max"),
          maker_drop(&m, "gate_proj.q_groups"), maker_drop(&m, "gate_proj.q_invperm")),
-        EXL2_ERR_FORMAT, "neither .q_weight, .qweight nor .weight", "gate_proj");
+        EXL2_ERR_FORMAT, "neither .q_weight, .qweight, .trellis nor .weight", "gate_proj");
     BAD((maker_drop(&m, "gate_proj.q_weight"), maker_drop(&m, "gate_proj.q_scale"),
          maker_drop(&m, "gate_proj.q_scale_max"),
          maker_drop(&m, "gate_proj.q_groups"), maker_drop(&m, "gate_proj.q_invperm"),

@@ -688,17 +688,22 @@ static void weight_beside(void)
     maker_free(&m);
 }
 
-/* A plain weight of a folder of EXL3 may be padded on either side, its bias, too; both are cut. */
+/* A plain weight of a folder of EXL3 may be padded on either side, its bias, too; both are cut. config.json says that
+   it is such a folder, or another matrix does (`beside`). */
 static void plain_padded(void)
 {
-    static const struct { uint32_t in, out, bias; exl2_result result; } cases[] = {
-        { 128, 101, 128, EXL2_OK }, { 128, 101, 101, EXL2_OK }, { 100, 128, 128, EXL2_OK }, { 100, 101, 128, EXL2_OK },
-        { 128, 101, 102, EXL2_ERR_FORMAT }, { 128, 128, 256, EXL2_ERR_FORMAT },
+    const exl2__quant_method exl3 = EXL2__QUANT_EXL3, none = EXL2__QUANT_NONE;
+    const struct { uint32_t in, out, bias; exl2__quant_method method; bool beside; exl2_result result; } cases[] = {
+        { 128, 101, 128, exl3, false, EXL2_OK }, { 128, 101, 101, exl3, false, EXL2_OK },
+        { 100, 128, 128, exl3, false, EXL2_OK }, { 100, 101, 128, exl3, false, EXL2_OK },
+        { 128, 101, 102, exl3, false, EXL2_ERR_FORMAT }, { 128, 128, 256, exl3, false, EXL2_ERR_FORMAT },
+        { 100, 101, 128, none, true, EXL2_OK }, { 128, 128, 128, none, true, EXL2_OK },
+        { 100, 101, 128, none, false, EXL2_ERR_FORMAT }, { 100, 101, 128, EXL2__QUANT_EXL2, true, EXL2_ERR_FORMAT },
     };
     for (size_t i = 0; i < EXL2__COUNT(cases); i++) {
         maker m = { .count = 0, .state = 8 };
         folder f;
-        exl2__quant quant = { .method = EXL2__QUANT_EXL3 };
+        exl2__quant quant = { .method = cases[i].method };
         exl2__matrix_source source = { .key = "m", .quant = &quant };
         exl2__matrix_desc desc;
         exl2__matrix_tables tables = { 0 };
@@ -707,6 +712,9 @@ static void plain_padded(void)
             maker_add(&m, "m", "bias", "F32", cases[i].bias, 0, cases[i].bias * 4, NULL)->data;
         for (uint32_t n = 0; n < cases[i].bias; n++) {
             maker_store(m.tensors[1].data + 4 * n, 0x3F800000 + (n << 8), 4);
+        }
+        if (cases[i].beside) {
+            maker_add(&m, "n", "trellis", "I16", 1, 0, 2, NULL);
         }
         CHECK_INT(folder_open(&f, &m), EXL2_OK);
         exl2_result result = exl2__matrix_find_source(&f.m.c, &f.t, &source, cases[i].in, cases[i].out, &desc);
