@@ -161,9 +161,36 @@ static void make_quantized(bool gptq)
     }
 }
 
+/* Adds the tensors of a matrix of EXL3, whose name and size the caller gives. */
+static void add_coded(const mixed_model *x)
+{
+    for (uint32_t k = 0; k < x->m.count; k++) {
+        const maker_tensor *part = &x->m.tensors[k];
+        char shape[64];
+        snprintf(shape, sizeof shape, part->rank == 3 ? "[8,8,%u]" : part->rank ? "[128]" : "[]",
+                 (unsigned)part->dims[2]);
+        memcpy(add(part->name, "", part->dtype, shape, part->bytes)->data, part->data, part->bytes);
+    }
+}
+
+static const char *const pieces_of_qkv[] = { "q_proj", "k_proj", "v_proj" };
+
+/* Adds the bias of q, k and v once more, as three. */
+static void add_pieces_of_bias(const tensor *t)
+{
+    size_t stem = strlen(t->name) - strlen("qkv.bias"), third = t->bytes / 3;
+    for (uint32_t k = 0; k < 3; k++) {
+        char name[128], shape[64];
+        snprintf(name, sizeof name, "%.*s%s", (int)stem, t->name, pieces_of_qkv[k]);
+        snprintf(shape, sizeof shape, "[%zu]", third / 2);
+        memcpy(add(name, ".bias", "F16", shape, third)->data, t->data + k * third, third);
+    }
+}
+
 /* Matrices of the tower, of at most 128 x 128, have random numbers that EXL3 has: in EXL3 if `coded`, of two codebooks
-   by turns, else in F16. Returns how many these are. */
-static uint32_t make_exl3(bool coded)
+   by turns, else in F16. apart: q, k and v, which are one matrix, are three of EXL3, as ExLlamaV3 stores them; beside:
+   the one matrix is there, too, with zeros that are not to be used. Returns how many these are. */
+static uint32_t make_exl3(bool coded, bool apart, bool beside)
 {
     static mixed_model x;
     static double w[128 * 128];
@@ -173,27 +200,34 @@ static uint32_t make_exl3(bool coded)
     for (uint32_t i = 0; i < source_count; i++) {
         const tensor *t = &source[i];
         unsigned out = 0, in = 0;
-        char name[128], shape[64];
+        char name[128];
         const char *end = strrchr(t->name, '.');
         bool matrix = t->tower && end && strcmp(end, ".weight") == 0 && !strstr(t->name, "pos")
                    && strchr(t->shape, ',') == strrchr(t->shape, ',') && sscanf(t->shape, "[%u,%u]", &out, &in) == 2;
+        bool three = apart && strstr(t->name, "attn.qkv.") != NULL;
+        uint32_t pieces = three && matrix ? 3 : 1, rows = out / pieces;
+        if (three && coded && !matrix) {
+            add_pieces_of_bias(t);
+        }
         if (!matrix || out > 128 || in > 128) {
-            add_as(i, F16);
+            if (!three || matrix || !coded || beside) {
+                add_as(i, F16);
+            }
             continue;
         }
-        snprintf(name, sizeof name, "%.*s", (int)(end - t->name), t->name);
-        mixed_exl3(&x, name, in, out, found++ % 2 == 1, w);
-        for (uint32_t k = 0; k < x.m.count && coded; k++) {
-            const maker_tensor *part = &x.m.tensors[k];
-            snprintf(shape, sizeof shape, part->rank == 3 ? "[8,8,%u]" : part->rank ? "[128]" : "[]",
-                     (unsigned)part->dims[2]);
-            memcpy(add(part->name, "", part->dtype, shape, part->bytes)->data, part->data, part->bytes);
+        tensor *plain = !coded || (three && beside) ? add(t->name, "", "F16", t->shape, t->bytes) : NULL;
+        for (uint32_t k = 0; k < pieces; k++) {
+            size_t stem = (size_t)(end - t->name) - (three ? strlen("qkv") : 0);
+            snprintf(name, sizeof name, "%.*s%s", (int)stem, t->name, three ? pieces_of_qkv[k] : "");
+            mixed_exl3(&x, name, in, rows, found++ % 2 == 1, w);
+            if (coded) {
+                add_coded(&x);
+            }
+            for (size_t n = 0; !coded && n < (size_t)rows * in; n++) {
+                maker_store(plain->data + 2 * ((size_t)k * rows * in + n), exl2__f32_to_f16((float)w[n]), 2);
+            }
+            maker_free(&x.m);
         }
-        tensor *plain = coded ? NULL : add(t->name, "", "F16", t->shape, t->bytes);
-        for (size_t k = 0; plain && k < (size_t)out * in; k++) {
-            maker_store(plain->data + 2 * k, exl2__f32_to_f16((float)w[k]), 2);
-        }
-        maker_free(&x.m);
     }
     return found;
 }
@@ -320,14 +354,14 @@ static void check_quantized(bool gptq)
 }
 
 /* A decoded weight may be rounded to F16 otherwise than here, where it is computed in double. */
-static void check_exl3(void)
+static void check_exl3(bool apart)
 {
     double most = 0, far = 0;
     size_t count = 0;
-    CHECK(make_exl3(false) > 8);
+    CHECK(make_exl3(false, apart, false) > 8);
     write_folder(1, false, "");
     encode(wanted, &wanted_count, "numbers of EXL3");
-    make_exl3(true);
+    make_exl3(true, apart, false);
     write_folder(2, false, "\"quantization_config\":{\"quant_method\":\"exl3\"},");
     encode(got, &count, "EXL3");
     CHECK(count == wanted_count && count > 0);
@@ -337,6 +371,12 @@ static void check_exl3(void)
     }
     if (!CHECK(far < 0.002 * most && most > 0.1)) {
         printf("  %s: rows of EXL3 differ by %g, the largest is %g\n", family, far, most);
+    }
+    if (apart) {
+        memcpy(wanted, got, sizeof wanted);
+        make_exl3(true, true, true);
+        write_folder(1, false, "");
+        check_same("EXL3 beside the fused matrix");
     }
 }
 
@@ -483,7 +523,10 @@ static void check_family(const char *name)
     make_as(MIXED_OF_BF16);
     write_folder(3, false, "");
     check_same("BF16 and F32");
-    check_exl3();
+    check_exl3(false);
+    if (strcmp(name, "qwen3-vl") == 0) {
+        check_exl3(true);
+    }
 }
 
 int main(void)

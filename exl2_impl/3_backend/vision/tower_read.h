@@ -26,6 +26,7 @@ typedef struct exl2__tower_part {
     bool transposed;             /* [in, out] */
     bool biased;                 /* the bias must exist; of a matrix it may */
     bool plus_one;               /* the vector is 1 + what is stored */
+    bool fused;                  /* q, k and v in one matrix, of which ExLlamaV3 makes three */
     uint32_t in, out;
     exl2__cpu_matrix **matrix;
     float **values, **bias;
@@ -40,8 +41,8 @@ typedef struct exl2__tower_reader {
     uint32_t part, leftover;     /* the next part; the next entry to check */
     uint32_t row, rows;          /* of the matrix: rows [row, row + rows) are in the staging buffer */
     bool made;                   /* the part's matrix is made */
-    exl2__matrix_desc trellis;   /* describes the part if it is a matrix of EXL3 */
-    exl2__matrix_tables tables;  /* of `trellis` (signs, bias, scratch), at the start of the staging buffer */
+    exl2__matrix_desc trellis;   /* describes the part, or its piece, if it is a matrix of EXL3 */
+    exl2__matrix_tables tables;  /* of `trellis` (signs, bias, scratch), in the staging buffer behind decoded rows */
     const exl2__backend_towers *towers; /* where weights go; NULL: to the tower of the CPU */
     exl2__device *device;        /* of `towers` */
     void *staging;
@@ -96,6 +97,7 @@ EXL2__PRIVATE const char *exl2__tower_part_layer(exl2__tower *t, exl2__tower_lay
     uint32_t outputs = i == 2 && n->qkv ? 3 * v->width : i == 6 || i == 7 ? v->inter : v->width;
     *out = i < 2 ? exl2__tower_part_norm(t, i ? &layer->norm2 : &layer->norm1, v->row->rms, v->width)
                  : exl2__tower_part_matrix(places[i], i == 8 ? v->inter : v->width, outputs);
+    out->fused = i == 2 && n->qkv;
     return keys[i];
 }
 
@@ -162,10 +164,49 @@ static inline const exl2__tensor *exl2__tower_part_bias(const exl2__tower_reader
     return p->plain ? NULL : exl2__tensors_find_part(&r->tensors, p->key, "bias");
 }
 
-/* Is the part a matrix of EXL3? Then a plain weight beside it is not used. */
-static inline bool exl2__tower_part_is_exl3(const exl2__tower_reader *r, const exl2__tower_part *p)
+/* Piece i of a part that consists of `pieces` matrices of EXL3: "attn.q_proj" of "attn.qkv". */
+EXL2__PRIVATE exl2__tower_part exl2__tower_part_piece(const exl2__tower_part *p, uint32_t i, uint32_t pieces)
 {
-    return EXL2__EXL3 && !p->vector && !p->plain && exl2__exl3_exists(&r->tensors, p->key);
+    static const char *const names[] = { "q_proj", "k_proj", "v_proj" };
+    exl2__tower_part piece = *p;
+    if (pieces > 1) {
+        size_t stem = strlen(p->key) - strlen("qkv");
+        exl2__format(piece.key + stem, sizeof piece.key - stem, "%s", names[i]);
+        piece.out = p->out / pieces;
+        piece.fused = false;
+    }
+    return piece;
+}
+
+/* The number of matrices of EXL3 of which the part consists; 0: it is not EXL3. A plain weight beside them is not
+   used. */
+EXL2__PRIVATE uint32_t exl2__tower_part_pieces(const exl2__tower_reader *r, const exl2__tower_part *p)
+{
+    uint32_t pieces = 0;
+    if (!EXL2__EXL3 || p->vector || p->plain) {
+        return 0;
+    }
+    if (exl2__exl3_exists(&r->tensors, p->key)) {
+        return 1;
+    }
+    for (; p->fused && pieces < 3; pieces++) {
+        exl2__tower_part piece = exl2__tower_part_piece(p, pieces, 3);
+        if (!exl2__exl3_exists(&r->tensors, piece.key)) {
+            return 0;
+        }
+    }
+    return pieces;
+}
+
+EXL2__PRIVATE bool exl2__tower_part_has_bias(const exl2__tower_reader *r, const exl2__tower_part *p)
+{
+    uint32_t pieces = exl2__tower_part_pieces(r, p);
+    bool has = pieces == 0 && exl2__tower_part_bias(r, p);
+    for (uint32_t i = 0; i < pieces; i++) {
+        exl2__tower_part piece = exl2__tower_part_piece(p, i, pieces);
+        has = exl2__tower_part_bias(r, &piece) || has;
+    }
+    return has;
 }
 
 EXL2__PRIVATE exl2_result exl2__tower_part_missing(const exl2__tower_reader *r, const exl2__tower_part *p)
@@ -208,10 +249,10 @@ EXL2__PRIVATE exl2__matrix_desc exl2__tower_part_desc(const exl2__tower_reader *
     d.out = p->out;
     d.out_stored = exl2__tower_pad(p->out);
     d.kind = EXL2__MATRIX_DENSE;
-    if (!exl2__tower_part_is_exl3(r, p)) {
+    if (!exl2__tower_part_pieces(r, p)) {
         d.dtype = e->type == EXL2__TENSOR_F32 ? EXL2__F32 : e->type == EXL2__TENSOR_BF16 ? EXL2__BF16 : EXL2__F16;
     }
-    d.has_bias = exl2__tower_part_bias(r, p) != NULL;
+    d.has_bias = exl2__tower_part_has_bias(r, p);
     return d;
 }
 
@@ -226,49 +267,89 @@ EXL2__PRIVATE exl2_result exl2__tower_part_find_exl3(exl2__tower_reader *r, cons
     return EXL2_OK;
 }
 
-static inline uint64_t exl2__tower_part_tables_bytes(const exl2__tower_reader *r)
+/* Bytes of the rows that are decoded at once, as f32. */
+static inline uint64_t exl2__tower_part_block_bytes(const exl2__tower_part *p)
 {
-    return exl2__align_up(exl2__matrix_tables_bytes(&r->trellis), EXL2__ARENA_ALIGN);
+    return exl2__align_up((uint64_t)EXL2__EXL3_BLOCK * p->in * sizeof(float), EXL2__ARENA_ALIGN);
 }
 
-/* Reads the tables of a matrix of EXL3, which its rows need. */
-EXL2__PRIVATE exl2_result exl2__tower_part_open_exl3(exl2__tower_reader *r, const exl2__tower_part *p)
+/* Reads the tables of a piece, which its rows need. */
+EXL2__PRIVATE exl2_result exl2__tower_part_open_exl3(exl2__tower_reader *r, const exl2__tower_part *piece)
 {
-    EXL2__TRY(exl2__tower_part_find_exl3(r, p));
-    r->tables = (exl2__matrix_tables){ .memory = { .base = (uint8_t *)r->staging,
-                                                   .size = exl2__tower_part_tables_bytes(r) } };
+    EXL2__TRY(exl2__tower_part_find_exl3(r, piece));
+    r->tables = (exl2__matrix_tables){ .memory = { .base = (uint8_t *)r->staging + exl2__tower_part_block_bytes(piece),
+                                                   .size = exl2__matrix_tables_bytes(&r->trellis) } };
     return exl2__matrix_tables_begin(r->c, &r->tensors, 1.0f, &r->trellis, &r->tables);
 }
 
-/* Decodes rows [r->row, r->row + rows), which lie in one block of 128, to F16. out: room for them in f32. */
-EXL2__PRIVATE exl2_result exl2__tower_part_decode(exl2__tower_reader *r, const exl2__tower_part *p, uint32_t rows,
-                                                  uint8_t *out)
+/* Decodes rows [row, row + rows) of a piece, which lie in one block of 128, to F16. out: room for them in f32. */
+EXL2__PRIVATE exl2_result exl2__tower_part_decode(exl2__tower_reader *r, const exl2__tower_part *piece, uint32_t row,
+                                                  uint32_t rows, uint8_t *out)
 {
     float *values = (float *)(void *)out;
-    r->trellis.name = p->key;
-    EXL2__TRY(exl2__dequantize_exl3_rows(r->c, &r->tensors, &r->trellis, r->row, rows, values));
-    for (size_t i = 0; i < (size_t)rows * p->in; i++) { /* in place */
+    r->trellis.name = piece->key;
+    EXL2__TRY(exl2__dequantize_exl3_rows(r->c, &r->tensors, &r->trellis, row, rows, values));
+    for (size_t i = 0; i < (size_t)rows * piece->in; i++) { /* in place */
         uint16_t half = exl2__f32_to_f16(values[i]);
         memcpy(out + i * sizeof half, &half, sizeof half);
     }
     return EXL2_OK;
 }
 
+/* bias [out] of a part, whose pieces may have none. */
+EXL2__PRIVATE exl2_result exl2__tower_part_exl3_bias(exl2__tower_reader *r, const exl2__tower_part *p, float *bias)
+{
+    uint32_t pieces = exl2__tower_part_pieces(r, p);
+    memset(bias, 0, p->out * sizeof *bias);
+    for (uint32_t i = 0; i < pieces; i++) {
+        exl2__tower_part piece = exl2__tower_part_piece(p, i, pieces);
+        EXL2__TRY(exl2__tower_part_find_exl3(r, &piece));
+        if (r->trellis.has_bias) {
+            EXL2__TRY(exl2__exl3_read_bias(r->c, &r->tensors, &r->trellis, bias + (size_t)i * piece.out));
+        }
+    }
+    return EXL2_OK;
+}
+
+/* The next rows, from r->row on, as exl2__tower_part_read_rows. */
+EXL2__PRIVATE exl2_result exl2__tower_part_exl3_rows(exl2__tower_reader *r, const exl2__tower_part *p, uint8_t *out,
+                                                     exl2__work *work)
+{
+    uint32_t pieces = exl2__tower_part_pieces(r, p), each = p->out / pieces, row = r->row % each;
+    exl2__tower_part piece = exl2__tower_part_piece(p, r->row / each, pieces);
+    if (!exl2__work_spend(work, EXL2__EXL3_BLOCK * exl2__align_up(p->in, EXL2__EXL3_BLOCK) * 12)) {
+        return EXL2_PENDING;
+    }
+    EXL2__TRY(row == 0 ? exl2__tower_part_open_exl3(r, &piece) : EXL2_OK);
+    r->rows = exl2__min32(EXL2__EXL3_BLOCK, each - row);
+    return exl2__tower_part_decode(r, &piece, row, r->rows, out);
+}
+
 #endif
 
-/* The same as exl2__tower_part_measure, for a matrix of EXL3. */
+/* The same as exl2__tower_part_measure, for a part of EXL3. */
 EXL2__PRIVATE exl2_result exl2__tower_part_measure_exl3(exl2__tower_reader *r, const exl2__tower_part *p,
-                                                        exl2__arena *dry)
+                                                        uint32_t pieces, exl2__arena *dry)
 {
 #if EXL2__EXL3
-    EXL2__TRY(exl2__tower_part_find_exl3(r, p));
+    const exl2__tensor *copy = pieces > 1 ? exl2__tower_part_tensor(r, p) : NULL;
+    for (uint32_t i = 0; i < pieces; i++) {
+        exl2__tower_part piece = exl2__tower_part_piece(p, i, pieces);
+        EXL2__TRY(exl2__tower_part_find_exl3(r, &piece));
+        uint64_t bytes = exl2__tower_part_block_bytes(p) + exl2__matrix_tables_bytes(&r->trellis);
+        r->staging_bytes = exl2__max64(r->staging_bytes, exl2__max64(bytes, p->out * sizeof(float)));
+    }
+    if (copy) { /* the fused matrix, which is copied from the source; its bias, too */
+        exl2__tower_part_bias(r, p);
+        exl2__log(r->c, EXL2_LOG_WARN, EXL2_LOG_ID_COPY_IGNORED, "%s: %s is not used, as there is %s",
+                  exl2__exl3_file(&r->tensors, copy), copy->name, r->trellis.data->name);
+    }
     exl2__matrix_desc d = exl2__tower_part_desc(r, p);
     exl2__arena_alloc(dry, r->towers ? 0 : exl2__cpu_matrix_bytes(&d, 1));
-    uint64_t rows = (uint64_t)EXL2__EXL3_BLOCK * p->in * sizeof(float);
-    r->staging_bytes = exl2__max64(r->staging_bytes, exl2__tower_part_tables_bytes(r) + rows);
 #else
     (void)r;
     (void)p;
+    (void)pieces;
     (void)dry;
 #endif
     return EXL2_OK;
@@ -277,8 +358,9 @@ EXL2__PRIVATE exl2_result exl2__tower_part_measure_exl3(exl2__tower_reader *r, c
 /* Checks the headers of a part, and adds its bytes to `dry`. */
 EXL2__PRIVATE exl2_result exl2__tower_part_measure(exl2__tower_reader *r, const exl2__tower_part *p, exl2__arena *dry)
 {
-    if (exl2__tower_part_is_exl3(r, p)) {
-        return exl2__tower_part_measure_exl3(r, p, dry);
+    uint32_t pieces = exl2__tower_part_pieces(r, p);
+    if (pieces) {
+        return exl2__tower_part_measure_exl3(r, p, pieces, dry);
     }
     const exl2__tensor *e = exl2__tower_part_tensor(r, p), *bias = exl2__tower_part_bias(r, p);
     if (!e) {
@@ -423,13 +505,12 @@ EXL2__PRIVATE exl2_result exl2__tower_part_make(exl2__tower_reader *r, const exl
 {
     exl2__matrix_desc d = exl2__tower_part_desc(r, p);
     float *bias = (float *)r->staging;
-    bool exl3 = exl2__tower_part_is_exl3(r, p);
+    bool exl3 = exl2__tower_part_pieces(r, p) > 0;
     if (d.has_bias && !exl3) {
         EXL2__TRY(exl2__tensor_floats_range(r->c, &r->tensors, exl2__tower_part_bias(r, p), 0, p->out, bias));
     }
 #if EXL2__EXL3
-    EXL2__TRY(exl3 ? exl2__tower_part_open_exl3(r, p) : EXL2_OK);
-    bias = exl3 ? r->tables.bias : bias;
+    EXL2__TRY(d.has_bias && exl3 ? exl2__tower_part_exl3_bias(r, p, bias) : EXL2_OK);
 #endif
     d.bias = d.has_bias ? bias : NULL;
     if (!r->towers) {
@@ -450,13 +531,8 @@ EXL2__PRIVATE exl2_result exl2__tower_part_read_rows(exl2__tower_reader *r, cons
     uint32_t total = p->transposed ? p->in : p->out;
     uint32_t rows = exl2__min32((uint32_t)exl2__max64(EXL2__TOWER_STAGING / row_bytes, 1), total - r->row);
 #if EXL2__EXL3
-    if (exl2__tower_part_is_exl3(r, p)) {
-        rows = exl2__min32(EXL2__EXL3_BLOCK, total - r->row);
-        if (!exl2__work_spend(work, (uint64_t)EXL2__EXL3_BLOCK * r->trellis.exl3.in_stored * 12)) {
-            return EXL2_PENDING;
-        }
-        r->rows = rows;
-        return exl2__tower_part_decode(r, p, rows, out);
+    if (exl2__tower_part_pieces(r, p)) {
+        return exl2__tower_part_exl3_rows(r, p, out, work);
     }
 #endif
     if (!exl2__work_spend(work, rows * row_bytes / 2)) {
@@ -479,9 +555,6 @@ EXL2__PRIVATE exl2_result exl2__tower_part_read(exl2__tower_reader *r, const exl
     }
     exl2__cpu_part *part = r->towers ? NULL : &(*p->matrix)->parts[0];
     uint8_t *rows = (uint8_t *)r->staging;
-#if EXL2__EXL3
-    rows += exl2__tower_part_is_exl3(r, p) ? exl2__tower_part_tables_bytes(r) : 0;
-#endif
     while (r->row < total) {
         if (!r->rows) {
             EXL2__TRY_DONE(exl2__tower_part_read_rows(r, p, row_bytes, rows, work));
