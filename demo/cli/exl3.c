@@ -1,7 +1,7 @@
 /* exl3.c: see exl3.h.
    takes: *.safetensors and config.json of a folder.
    gives: what exl3.h declares.
-   owns:  one header, while it is read. */
+   owns:  the headers of all files, while they are counted. */
 #include "exl3.h"
 
 #include "../common/folder.h"
@@ -15,9 +15,13 @@
 #define HEADER_MAX ((uint64_t)100 << 20)
 #define CONFIG_MAX ((size_t)16 << 20)
 
+/* The parts of a matrix may be in different files. So the tensors of all headers are counted together. */
 typedef struct reader {
     const char *folder;
-    exl3_summary *out;
+    json_value **headers;
+    char **texts;               /* into which the headers point */
+    const json_value **tensors; /* [count], sorted by name */
+    size_t headers_count, count;
     bool failed;
 } reader;
 
@@ -38,27 +42,42 @@ static uint64_t dimension(const json_value *tensor, uint32_t index)
     return one && one->kind == JSON_NUMBER && one->number > 0 && one->number < 1e12 ? (uint64_t)one->number : 0;
 }
 
-/* The tensor "<key>.<part>" of the same file. */
-static const json_value *part_of(const json_value *header, const char *key, size_t key_bytes, const char *part)
+static int by_name(const void *a, const void *b)
 {
-    char name[512];
-    snprintf(name, sizeof name, "%.*s.%s", (int)key_bytes, key, part);
-    return json_member(header, name);
+    return strcmp((*(const json_value *const *)a)->key, (*(const json_value *const *)b)->key);
 }
 
-static void add_matrix(exl3_summary *s, const json_value *header, const char *name, const json_value *trellis)
+/* The tensor "<key>.<part>". */
+static const json_value *part_of(const reader *r, const char *key, size_t key_bytes, const char *part)
 {
+    char name[512];
+    json_value wanted = { .key = name };
+    const json_value *at = &wanted;
+    snprintf(name, sizeof name, "%.*s.%s", (int)key_bytes, key, part);
+    const json_value **found = bsearch(&at, (const void *)r->tensors, r->count, sizeof *r->tensors, by_name);
+    return found ? *found : NULL;
+}
+
+/* Bits of the scales of `count` inputs or outputs; early files have signs alone. */
+static uint64_t scale_bits(const reader *r, const char *key, size_t key_bytes, const char *scales, uint64_t count)
+{
+    return part_of(r, key, key_bytes, scales) ? count * 16 : count;
+}
+
+static void add_matrix(exl3_summary *s, const reader *r, const json_value *trellis)
+{
+    const char *name = trellis->key;
     size_t key = strlen(name) - strlen(".trellis");
     uint64_t a = dimension(trellis, 0), b = dimension(trellis, 1), words = dimension(trellis, 2);
     if (words == 0) { /* an embedding: [rows, groups (1 + 16 K)] with signs [groups, 256] */
-        const json_value *signs = part_of(header, name, key, "signs");
+        const json_value *signs = part_of(r, name, key, "signs");
         uint64_t groups = signs ? dimension(signs, 0) : 0;
         s->embedding = (exl3_bits){ a * b * 16 + groups * 4096, a * groups * 256 };
         return;
     }
     exl3_bits *sum = strstr(name, "lm_head.") ? &s->head : &s->layers;
-    bool mcg = part_of(header, name, key, "mcg") != NULL, mul1 = part_of(header, name, key, "mul1") != NULL;
-    sum->bits += a * b * words * 16 + (a + b) * 16 * 16;
+    bool mcg = part_of(r, name, key, "mcg") != NULL, mul1 = part_of(r, name, key, "mul1") != NULL;
+    sum->bits += a * b * words * 16 + scale_bits(r, name, key, "suh", a * 16) + scale_bits(r, name, key, "svh", b * 16);
     sum->weights += a * b * 256;
     s->rates[words / 8 <= 16 ? words / 8 : 16]++;
     s->codebooks[mcg ? 1 : mul1 ? 2 : 0]++;
@@ -66,27 +85,70 @@ static void add_matrix(exl3_summary *s, const json_value *header, const char *na
 }
 
 /* Is it a matrix of another kind: of two dimensions, but no embedding and no copy beside a trellis? */
-static bool is_other(const json_value *header, const json_value *tensor)
+static bool is_other(const reader *r, const json_value *tensor)
 {
     const char *name = tensor->key;
     bool dense = ends_with(name, ".weight") && dimension(tensor, 1) > 0 && !strstr(name, "embed");
     size_t key = strlen(name) - strlen(".weight");
-    return (dense && !part_of(header, name, key, "trellis")) || ends_with(name, ".q_weight") ||
+    return (dense && !part_of(r, name, key, "trellis")) || ends_with(name, ".q_weight") ||
            ends_with(name, ".qweight");
 }
 
-static void add_file(reader *r, const json_value *header)
+/* Sorts the tensors of all headers. A name that another file repeats is counted once. */
+static void list_tensors(reader *r)
 {
-    for (const json_value *tensor = header->child; tensor; tensor = tensor->next) {
+    size_t all = 0;
+    for (size_t i = 0; i < r->headers_count; i++) {
+        all += r->headers[i]->child_count;
+    }
+    r->tensors = calloc(all + 1, sizeof *r->tensors);
+    for (size_t i = 0; r->tensors && i < r->headers_count; i++) {
+        for (const json_value *tensor = r->headers[i]->child; tensor; tensor = tensor->next) {
+            r->tensors[r->count++] = tensor;
+        }
+    }
+    r->failed = r->failed || !r->tensors;
+    if (r->count == 0) {
+        return;
+    }
+    qsort((void *)r->tensors, r->count, sizeof *r->tensors, by_name);
+    size_t kept = 1;
+    for (size_t i = 1; i < r->count; i++) {
+        if (by_name(&r->tensors[i], &r->tensors[kept - 1]) != 0) {
+            r->tensors[kept++] = r->tensors[i];
+        }
+    }
+    r->count = kept;
+}
+
+static void add_tensors(const reader *r, exl3_summary *out)
+{
+    for (size_t i = 0; i < r->count; i++) {
+        const json_value *tensor = r->tensors[i];
         if (ends_with(tensor->key, ".trellis")) {
-            add_matrix(r->out, header, tensor->key, tensor);
-        } else if (is_other(header, tensor)) {
-            uint32_t n = r->out->other_count++;
+            add_matrix(out, r, tensor);
+        } else if (is_other(r, tensor)) {
+            uint32_t n = out->other_count++;
             if (n < EXL3_OTHERS) {
-                snprintf(r->out->others[n], sizeof r->out->others[n], "%s", tensor->key);
+                snprintf(out->others[n], sizeof out->others[n], "%s", tensor->key);
             }
         }
     }
+}
+
+/* Keeps a header and its text. false: no memory. */
+static bool add_header(reader *r, json_value *header, char *text)
+{
+    size_t bytes = (r->headers_count + 1) * sizeof(void *);
+    json_value **headers = realloc((void *)r->headers, bytes);
+    r->headers = headers ? headers : r->headers;
+    char **texts = realloc((void *)r->texts, bytes);
+    r->texts = texts ? texts : r->texts;
+    if (headers && texts) {
+        headers[r->headers_count] = header;
+        texts[r->headers_count++] = text;
+    }
+    return headers && texts;
 }
 
 static void read_file(void *user, const char *name)
@@ -112,12 +174,11 @@ static void read_file(void *user, const char *name)
     if (text && fread(text, 1, (size_t)bytes, file) == bytes) {
         header = json_read(text, (size_t)bytes, &error);
     }
-    r->failed = r->failed || !header || header->kind != JSON_OBJECT;
-    if (header && header->kind == JSON_OBJECT) {
-        add_file(r, header);
+    if (!header || header->kind != JSON_OBJECT || !add_header(r, header, text)) {
+        r->failed = true;
+        json_free(header);
+        free(text);
     }
-    json_free(header);
-    free(text);
     if (file) {
         fclose(file);
     }
@@ -151,13 +212,25 @@ static void read_config(const char *folder, exl3_summary *out)
 
 bool exl3_read(const char *folder, exl3_summary *out)
 {
-    reader r = { .folder = folder, .out = out };
+    reader r = { .folder = folder };
     *out = (exl3_summary){ .matrices = 0 };
-    if (!folder_each(folder, read_file, &r) || r.failed || out->matrices == 0) {
-        return false;
+    bool read = folder_each(folder, read_file, &r);
+    list_tensors(&r);
+    read = read && !r.failed;
+    if (read) {
+        add_tensors(&r, out);
     }
-    read_config(folder, out);
-    return true;
+    for (size_t i = 0; i < r.headers_count; i++) {
+        json_free(r.headers[i]);
+        free(r.texts[i]);
+    }
+    free((void *)r.headers);
+    free((void *)r.texts);
+    free((void *)r.tensors);
+    if (read && out->matrices) {
+        read_config(folder, out);
+    }
+    return read && out->matrices;
 }
 
 /* Bits of a weight of a and b together. */

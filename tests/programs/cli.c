@@ -633,38 +633,6 @@ static void check_archs(void)
     free(families);
 }
 
-/* What info says of folders of EXL3, whose figures were computed from the headers by another program. */
-static void check_info_exl3(void)
-{
-    static const struct { const char *name, *text; } cases[] = {
-        { "exl3-llama", "\"exl3\": {\"version\": \"0.0.20\", \"bits\": \"4\", \"head_bits\": \"6\", "
-                        "\"average\": 4.90" },
-        { "exl3-qwen3", "\"head\": 6.16666667, \"embedding\": 5.1125, \"rates\": [{\"bits\": 1.5, \"matrices\": 2}, "
-                        "{\"bits\": 2, \"matrices\": 2}, {\"bits\": 2.5, \"matrices\": 4}" },
-        { "exl3-qwen2-padded", "\"codebooks\": {\"3inst\": 15, \"mcg\": 0, \"mul1\": 0}, \"others\": []}" },
-        { "exl3-mixtral", "\"others\": [\"model.layers.0.block_sparse_moe.gate.weight\", "
-                          "\"model.layers.0.self_attn.o_proj.weight\", "
-                          "\"model.layers.1.block_sparse_moe.gate.weight\"]}" },
-    };
-    const char *data = getenv("EXL2_TEST_DATA");
-    for (size_t i = 0; data && i < sizeof cases / sizeof *cases; i++) {
-        char *text;
-        json_value *said = program_json(program_run("info '%s/fixtures/exl3/%s' --backend cpu --json", data,
-                                                    cases[i].name), &text);
-        CHECK_TEXT(program_text(said, "format"), i == 3 ? "mixed" : "exl3");
-        if (!CHECK(strstr(text, cases[i].text) != NULL)) {
-            printf("  %s: %s\n", cases[i].name, text);
-        }
-        json_free(said);
-        free(text);
-    }
-    if (data) {
-        const char *model = "fixtures/exl3/exl3-llama";
-        CHECK_INT(program_run("dump '%s/%s' model.layers.0.mlp.down_proj '%s/m.f16'", data, model, folder), 0);
-        program_sentence(program_run("dump '%s/%s' m '%s/n.f16'", data, model, folder), 2, "m.trellis is not there");
-    }
-}
-
 /* What info says of families, and RoPE settings. */
 static void check_info(void)
 {
@@ -737,7 +705,6 @@ static void case_sentences(void)
     check_all_of_the_sampler();
     check_archs();
     check_info();
-    check_info_exl3();
     check_warnings();
     check_stdout();
 }
