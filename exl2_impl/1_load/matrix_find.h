@@ -131,29 +131,35 @@ EXL2__PRIVATE exl2_result exl2__matrix_check_shape(exl2__ctx *c, const exl2__ten
     return EXL2_OK;
 }
 
-/* Is it a folder of EXL3? If config.json does not say, a tensor does. */
-EXL2__PRIVATE bool exl2__matrix_beside_exl3(const exl2__tensors *t, const exl2__quant *quant)
+/* Is any matrix of the folder EXL3? */
+EXL2__PRIVATE bool exl2__matrix_any_exl3(const exl2__tensors *t)
 {
     static const char part[] = ".trellis";
-    for (uint32_t i = 0; quant && quant->method == EXL2__QUANT_NONE && i < t->count; i++) {
+    for (uint32_t i = 0; i < t->count; i++) {
         size_t length = strlen(t->entries[i].name);
         if (length >= sizeof part && strcmp(t->entries[i].name + length + 1 - sizeof part, part) == 0) {
             return true;
         }
     }
-    return quant && quant->method == EXL2__QUANT_EXL3;
+    return false;
+}
+
+/* Is it the shape [out, in], rounded up as matrices of EXL3 are, and larger by that? */
+static inline bool exl2__matrix_is_rounded(const exl2__tensor *w, uint32_t in, uint32_t out)
+{
+    return w->rank == 2 && (w->dims[0] > out || w->dims[1] > in) &&
+           w->dims[0] == exl2__align_up(out, EXL2__EXL3_BLOCK) && w->dims[1] == exl2__align_up(in, EXL2__EXL3_BLOCK);
 }
 
 /* Is it a tensor of a folder of EXL3 that is larger than the matrix by padding? ExLlamaV3 leaves such matrices out of
-   quantization. */
+   quantization. If config.json does not say that it is such a folder, another matrix does. */
 static inline bool exl2__matrix_is_padded(const exl2__tensors *t, const exl2__matrix_source *source,
                                           const exl2__matrix_desc *desc)
 {
-    const exl2__tensor *w = desc->data;
-    bool larger = w->dims[0] > desc->out || w->dims[1] > desc->in;
-    return larger && w->rank == 2 && w->dims[0] == exl2__align_up(desc->out, EXL2__EXL3_BLOCK) &&
-           w->dims[1] == exl2__align_up(desc->in, EXL2__EXL3_BLOCK) &&
-           exl2__matrix_beside_exl3(t, source ? source->quant : NULL);
+    const exl2__quant *quant = source ? source->quant : NULL;
+    return quant && exl2__matrix_is_rounded(desc->data, desc->in, desc->out) &&
+           (quant->method == EXL2__QUANT_EXL3 ||
+            (quant->method == EXL2__QUANT_NONE && exl2__matrix_any_exl3(t)));
 }
 
 /* source: NULL for an embedding. */

@@ -173,6 +173,11 @@ static void add_coded(const mixed_model *x)
     }
 }
 
+static bool is_attention(const char *name)
+{
+    return strstr(name, "vis") && !strstr(name, "norm") && (strstr(name, "attn.") || strstr(name, "attention."));
+}
+
 static const char *const pieces_of_qkv[] = { "q_proj", "k_proj", "v_proj" };
 
 /* Adds the bias of q, k and v once more, as three. */
@@ -189,8 +194,9 @@ static void add_pieces_of_bias(const tensor *t)
 
 /* Matrices of the tower, of at most 128 x 128, have random numbers that EXL3 has: in EXL3 if `coded`, of two codebooks
    by turns, else in F16. apart: q, k and v, which are one matrix, are three of EXL3, as ExLlamaV3 stores them; beside:
-   the one matrix is there, too, with zeros that are not to be used. Returns how many these are. */
-static uint32_t make_exl3(bool coded, bool apart, bool beside)
+   the one matrix is there, too, with zeros that are not to be used. plain_attention: those of attention are F16.
+   Returns how many these are. */
+static uint32_t make_exl3(bool coded, bool apart, bool beside, bool plain_attention)
 {
     static mixed_model x;
     static double w[128 * 128];
@@ -209,7 +215,7 @@ static uint32_t make_exl3(bool coded, bool apart, bool beside)
         if (three && coded && !matrix) {
             add_pieces_of_bias(t);
         }
-        if (!matrix || out > 128 || in > 128) {
+        if (!matrix || out > 128 || in > 128 || (plain_attention && is_attention(t->name))) {
             if (!three || matrix || !coded || beside) {
                 add_as(i, F16);
             }
@@ -358,10 +364,10 @@ static void check_exl3(bool apart)
 {
     double most = 0, far = 0;
     size_t count = 0;
-    CHECK(make_exl3(false, apart, false) > 8);
+    CHECK(make_exl3(false, apart, false, false) > 8);
     write_folder(1, false, "");
     encode(wanted, &wanted_count, "numbers of EXL3");
-    make_exl3(true, apart, false);
+    make_exl3(true, apart, false, false);
     write_folder(2, false, "\"quantization_config\":{\"quant_method\":\"exl3\"},");
     encode(got, &count, "EXL3");
     CHECK(count == wanted_count && count > 0);
@@ -374,10 +380,47 @@ static void check_exl3(bool apart)
     }
     if (apart) {
         memcpy(wanted, got, sizeof wanted);
-        make_exl3(true, true, true);
+        make_exl3(true, true, true, false);
         write_folder(1, false, "");
         check_same("EXL3 beside the fused matrix");
     }
+}
+
+/* Plain matrices of attention and their biases have the sizes that EXL3 rounds up to, with 9 in the padding. */
+static void pad_attention(void)
+{
+    uint32_t padded = 0;
+    for (uint32_t i = 0; i < made_count; i++) {
+        tensor *t = &made[i];
+        unsigned out = 0, in = 1;
+        int dims = sscanf(t->shape, "[%u,%u]", &out, &in);
+        if (!is_attention(t->name) || dims < 1) {
+            continue;
+        }
+        unsigned wide = dims == 2 ? (in + 127) / 128 * 128 : 1, high = (out + 127) / 128 * 128;
+        uint8_t *data = (uint8_t *)malloc((size_t)wide * high * 2);
+        for (size_t k = 0; k < (size_t)wide * high; k++) {
+            bool inside = k / wide < out && k % wide < in;
+            maker_store(data + 2 * k, inside ? exl2__load16(t->data + 2 * (k / wide * in + k % wide)) : 0x4880, 2);
+        }
+        free(t->data);
+        t->data = data;
+        t->bytes = (size_t)wide * high * 2;
+        snprintf(t->shape, sizeof t->shape, dims == 2 ? "[%u,%u]" : "[%u]", high, wide);
+        padded++;
+    }
+    CHECK(padded > 4);
+}
+
+/* The rest of the tower is EXL3. */
+static void check_padded(void)
+{
+    make_exl3(true, false, false, true);
+    write_folder(1, false, "");
+    encode(wanted, &wanted_count, "plain attention");
+    pad_attention();
+    write_folder(1, false, "");
+    check_same("padded attention");
 }
 
 /* Adds a file of the fixture, with `to` in the place of each `from`; both have as many bytes. */
@@ -524,6 +567,7 @@ static void check_family(const char *name)
     write_folder(3, false, "");
     check_same("BF16 and F32");
     check_exl3(false);
+    check_padded();
     if (strcmp(name, "qwen3-vl") == 0) {
         check_exl3(true);
     }

@@ -240,6 +240,22 @@ EXL2__PRIVATE exl2_result exl2__tower_part_check(const exl2__tower_reader *r, co
     return EXL2_OK;
 }
 
+/* Has the plain matrix its padded size, as ExLlamaV3 leaves matrices out of quantization? It is cut as it is read. */
+static inline bool exl2__tower_part_is_padded(const exl2__tower_reader *r, const exl2__tower_part *p,
+                                              const exl2__tensor *e)
+{
+    return !p->vector && !p->plain && exl2__matrix_is_rounded(e, p->in, p->out) && exl2__matrix_any_exl3(&r->tensors);
+}
+
+/* Checks a plain matrix that is padded, and its bias, which may be, too. */
+EXL2__PRIVATE exl2_result exl2__tower_part_check_padded(const exl2__tower_reader *r, const exl2__tower_part *p,
+                                                        const exl2__tensor *e, const exl2__tensor *bias)
+{
+    EXL2__TRY(exl2__tower_part_check(r, e, e->dims[0], e->dims[1]));
+    bool longer = bias && bias->rank == 1 && bias->dims[0] == e->dims[0];
+    return bias ? exl2__tower_part_check(r, bias, longer ? e->dims[0] : p->out, 1) : EXL2_OK;
+}
+
 EXL2__PRIVATE exl2__matrix_desc exl2__tower_part_desc(const exl2__tower_reader *r, const exl2__tower_part *p)
 {
     const exl2__tensor *e = exl2__tower_part_tensor(r, p);
@@ -370,10 +386,12 @@ EXL2__PRIVATE exl2_result exl2__tower_part_measure(exl2__tower_reader *r, const 
         return exl2__fail(r->c, EXL2_ERR_FORMAT, "'%s.bias' of the tower for pictures is missing in all .safetensors "
                           "files", p->key);
     }
-    EXL2__TRY(exl2__tower_part_check(r, e, p->transposed ? p->in : p->out, p->vector ? 1 : p->transposed ? p->out
+    if (exl2__tower_part_is_padded(r, p, e)) {
+        EXL2__TRY(exl2__tower_part_check_padded(r, p, e, bias));
+    } else {
+        EXL2__TRY(exl2__tower_part_check(r, e, p->transposed ? p->in : p->out, p->vector ? 1 : p->transposed ? p->out
                                                                                                          : p->in));
-    if (bias && (!p->vector || p->biased)) {
-        EXL2__TRY(exl2__tower_part_check(r, bias, p->out, 1));
+        EXL2__TRY(bias && (!p->vector || p->biased) ? exl2__tower_part_check(r, bias, p->out, 1) : EXL2_OK);
     }
     if (p->vector) {
         exl2__arena_alloc(dry, (uint64_t)p->out * sizeof(float));
@@ -538,9 +556,16 @@ EXL2__PRIVATE exl2_result exl2__tower_part_read_rows(exl2__tower_reader *r, cons
     if (!exl2__work_spend(work, rows * row_bytes / 2)) {
         return EXL2_PENDING;
     }
+    const exl2__tensor *e = exl2__tower_part_tensor(r, p);
     r->rows = rows;
-    return exl2__tensors_read(r->c, &r->tensors, exl2__tower_part_tensor(r, p), r->row * row_bytes, out,
-                              rows * row_bytes);
+    if (!exl2__tower_part_is_padded(r, p, e)) {
+        return exl2__tensors_read(r->c, &r->tensors, e, r->row * row_bytes, out, rows * row_bytes);
+    }
+    uint64_t stored = e->dims[1] * exl2__tensor_type_bytes(e->type);
+    for (uint32_t i = 0; i < rows; i++) {
+        EXL2__TRY(exl2__tensors_read(r->c, &r->tensors, e, (r->row + i) * stored, out + i * row_bytes, row_bytes));
+    }
+    return EXL2_OK;
 }
 
 /* Makes the matrix of a part and reads it, in slices. */
