@@ -332,7 +332,7 @@ static call *make_call(server *s, http_exchange *x, model *m, request *r)
     engine_run **runs = calloc(count, sizeof *runs);
     char *template_text = s->template_text ? buffer_copy(s->template_text, strlen(s->template_text)) : NULL;
     if (!c || !choices || !runs || (s->template_text && !template_text)
-        || !call_short_ids(s, models_template(s, m), r)) {
+        || !call_earlier(s, m, r)) {
         free(template_text);
         free(c);
         free(choices);

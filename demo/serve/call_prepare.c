@@ -1,11 +1,12 @@
 /* call_prepare.c: see call_prepare.h. Texts above 16 KiB become ids here, with the I/O thread's own engine, so that no
    call on the engine's thread takes long; but not beside pictures, which that engine does not know.
    takes: a choice, its request.
-   gives: call_prepare, call_choice_free, call_headers, call_echo, call_template, call_short_ids.
+   gives: call_prepare, call_choice_free, call_headers, call_echo, call_template, call_earlier.
    owns:  ids of prompts, until call_choice_free. */
 #include "call_prepare.h"
 
 #include "answer.h"
+#include "models.h"
 #include "tools_text.h"
 
 #include <stdio.h>
@@ -19,11 +20,53 @@ const char *call_template(const call *c)
     return c->template_text ? c->template_text : c->model->template_text;
 }
 
-bool call_short_ids(const server *s, const char *template_text, request *r)
+/* Does the template in use read earlier calls? The model says so of its own one; another is rendered with a call and
+   without. */
+static bool reads_calls(const server *s, const model *m)
+{
+    const engine_load *l = &m->load;
+    const exl2_chat_desc chat = { .template_text = s->template_text };
+    exl2_message probe[] = { { .role = "user", .text = "a" }, { .role = "assistant", .text = "" } };
+    size_t with = 0, without = 0;
+    if (!s->template_text) {
+        return l->info.reads_tool_calls;
+    }
+    exl2_result result = exl2_chat_render(l->text, l->text_model, probe, 2, &chat, NULL, 0, &without);
+    probe[1].tool_calls = "[{\"id\":\"000000000\","
+                          "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":{}}}]";
+    return result < 0 /* the job says why */
+        || exl2_chat_render(l->text, l->text_model, probe, 2, &chat, NULL, 0, &with) < 0 || with != without;
+}
+
+static bool has_calls(const request *r)
+{
+    bool any = false;
+    for (size_t i = 0; i < r->message_count; i++) {
+        any = any || r->messages[i].tool_calls;
+    }
+    return any;
+}
+
+bool call_earlier(const server *s, const model *m, request *r)
 {
     tools_format format = (tools_format)s->options->tools;
-    format = format == TOOLS_AUTO ? tools_of_template(template_text) : format;
-    return format != TOOLS_MISTRAL || tools_text_short_ids(r->messages, r->message_count, &r->short_ids);
+    format = format == TOOLS_AUTO ? tools_of_template(models_template(s, m)) : format;
+    if (!has_calls(r)) {
+        return true;
+    }
+    if (reads_calls(s, m)) {
+        return format != TOOLS_MISTRAL || tools_text_short_ids(r->messages, r->message_count, &r->calls);
+    }
+    tools_text text = { 0 };
+    if (!tools_text_messages(NULL, format, r->messages, r->message_count, &text)) {
+        tools_text_free(&text);
+        return false;
+    }
+    free(r->messages);
+    r->messages = text.messages;
+    r->message_count = text.count;
+    r->calls = text.texts;
+    return true;
 }
 
 static size_t length(const char *text)

@@ -1,6 +1,6 @@
 /* call_prepare.h: from a checked request to the desc of a job, and helpers of call.c.
    takes: a choice of a call.
-   gives: call_prepare, call_choice_free, call_headers, call_echo, call_template, call_short_ids; call_turn_text,
+   gives: call_prepare, call_choice_free, call_headers, call_echo, call_template, call_earlier; call_turn_text,
           call_turn_done.
    owns:  the ids of long prompts. */
 #ifndef DEMO_CALL_PREPARE_H
@@ -13,8 +13,9 @@ void call_prepare(choice *c, request_error *error);
 void call_choice_free(choice *c);
 void call_headers(const call *c, char *out, size_t cap); /* x-warning, and that of a stream */
 const char *call_template(const call *c); /* its text; NULL: none */
-/* Gives the messages ids of calls that Mistral's templates accept, where this is one. false: no memory. */
-bool call_short_ids(const server *s, const char *template_text, request *r);
+/* Earlier calls and their results as the template accepts them: as texts if it reads no calls, and with short ids if it
+   is one of Mistral's. false: no memory. */
+bool call_earlier(const server *s, const model *m, request *r);
 void call_echo(choice *c); /* gives the prompt's text */
 
 /* The part of a turn with reasoning or tools (call_turn.c). done: true if another job was started. */

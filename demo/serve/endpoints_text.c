@@ -64,7 +64,7 @@ static bool read_messages(const endpoint_request *r, fields *f, const json_value
     }
     if (!f->error->set && request_read(out, REQUEST_CHAT, body.data, body.bytes, &limits, f->error)
         && !out->picture_count /* call_begin does it */
-        && !call_short_ids(r->server, models_template(r->server, m), out)) {
+        && !call_earlier(r->server, m, out)) {
         fields_fail(f->error, NULL, "there is no memory left for this request");
     }
     out->close_reply = !opening;

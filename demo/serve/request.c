@@ -357,7 +357,7 @@ void request_free(request *r)
     sampling_free(&r->sampling);
     buffer_free(&r->texts);
     buffer_free(&r->warnings);
-    buffer_free(&r->short_ids);
+    buffer_free(&r->calls);
     json_free(r->tree);
     free(r->body);
     json_free(r->asked);

@@ -72,7 +72,7 @@ typedef struct request { /* zeroed: nothing to free */
     exl2_image *images;      /* [picture_count] handles, made on the engine's thread; messages point to them */
     uint32_t picture_count;
     uint64_t picture_bytes;  /* of their pixels */
-    buffer short_ids;        /* of tools_text_short_ids */
+    buffer calls;            /* texts of call_earlier */
     const char *tools;       /* JSON array, also with tool_choice none; NULL: none */
     uint32_t tool_count;
     request_choice tool_choice;

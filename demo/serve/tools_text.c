@@ -65,6 +65,12 @@ static bool has_role(const exl2_message *message, const char *role)
     return message->role && strcmp(message->role, role) == 0;
 }
 
+/* A result with pictures stays as its parts are. */
+static bool is_text_result(const exl2_message *message)
+{
+    return has_role(message, "tool") && message->image_count == 0;
+}
+
 bool tools_text_messages(const tools *t, tools_format format, const exl2_message *messages, size_t count,
                          tools_text *out)
 {
@@ -77,17 +83,19 @@ bool tools_text_messages(const tools *t, tools_format format, const exl2_message
         free(at);
         return false;
     }
-    at[0] = 1;
-    out->messages[out->count++] = leads ? messages[0] : (exl2_message){ .role = "system" };
-    if (leads && messages[0].text && messages[0].text[0]) {
-        buffer_string(&out->texts, messages[0].text);
-        buffer_string(&out->texts, "\n\n");
+    if (t) {
+        at[0] = 1;
+        out->messages[out->count++] = leads ? messages[0] : (exl2_message){ .role = "system" };
+        if (leads && messages[0].text && messages[0].text[0]) {
+            buffer_string(&out->texts, messages[0].text);
+            buffer_string(&out->texts, "\n\n");
+        }
+        put_system(&out->texts, t, marks);
+        buffer_add(&out->texts, "", 1);
     }
-    put_system(&out->texts, t, marks);
-    buffer_add(&out->texts, "", 1);
-    for (size_t i = leads; i < count && good; i++) {
+    for (size_t i = t && leads; i < count && good; i++) {
         exl2_message message = messages[i];
-        bool result = has_role(&message, "tool"), follows = result && i > 0 && has_role(&messages[i - 1], "tool");
+        bool result = is_text_result(&message), follows = result && i > 0 && is_text_result(&messages[i - 1]);
         size_t begin = out->texts.bytes + 1;
         if (result) { /* consecutive results are one turn */
             buffer_cut(&out->texts, out->texts.bytes - follows);
@@ -100,6 +108,7 @@ bool tools_text_messages(const tools *t, tools_format format, const exl2_message
             message.tool_calls = NULL;
         } else {
             begin = 0;
+            message.role = has_role(&message, "tool") ? "user" : message.role;
         }
         if (begin) {
             buffer_add(&out->texts, "", 1);

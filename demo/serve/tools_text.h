@@ -17,8 +17,9 @@ typedef struct tools_text { /* zeroed: nothing to free */
 } tools_text;
 
 /* The same conversation with a system text that lists the tools and says how to call one (joined to the first message
-   if that is a system message), earlier calls as text of their reply in the format's marks, and results as messages of
-   the user. Other messages are copied as they are and point to the same texts. false: memory ran out. */
+   if that is a system message; t NULL: without one), earlier calls as text of their reply in the format's marks, and
+   results as messages of the user, those with pictures as they are. Other messages are copied as they are and point to
+   the same texts. false: memory ran out. */
 bool tools_text_messages(const tools *t, tools_format format, const exl2_message *messages, size_t count,
                          tools_text *out);
 void tools_text_free(tools_text *t);

@@ -306,6 +306,23 @@ static void texts(void)
     CHECK_INT(p.count, 2);
     tools_parsed_free(&p);
     tools_text_free(&out);
+    /* Without tools, the calls and results alone; a result with pictures stays as it is. */
+    static const exl2_message pictured[] = {
+        { .role = "system", .text = "Be brief." },
+        { .role = "assistant", .tool_calls = "[{\"function\":{\"name\":\"now\",\"arguments\":{}}}]" },
+        { .role = "tool", .text = "noon" },
+        { .role = "tool", .text = "a clock", .image_count = 1 },
+        { .role = "tool", .text = "rain" },
+    };
+    CHECK(tools_text_messages(NULL, TOOLS_HERMES, pictured, 5, &out));
+    CHECK_INT(out.count, 5);
+    CHECK(out.messages[0].text == pictured[0].text);
+    CHECK_TEXT(out.messages[1].text, "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>");
+    CHECK_TEXT(out.messages[2].text, "<tool_response>\nnoon\n</tool_response>");
+    CHECK(out.messages[3].text == pictured[3].text && out.messages[3].image_count == 1);
+    CHECK_TEXT(out.messages[3].role, "user");
+    CHECK_TEXT(out.messages[4].text, "<tool_response>\nrain\n</tool_response>");
+    tools_text_free(&out);
 }
 
 static void short_ids(void)
