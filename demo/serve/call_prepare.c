@@ -232,8 +232,14 @@ void call_choice_free(choice *c)
 void call_headers(const call *c, char *out, size_t cap)
 {
     const buffer *w = &c->request.warnings;
-    snprintf(out, cap, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n%s%.400s%s",
-             w->bytes ? "X-Warning: not supported and ignored: " : "", w->bytes ? w->data : "", w->bytes ? "\r\n" : "");
+    char names[401];
+    size_t bytes = w->bytes < sizeof names ? w->bytes : sizeof names - 1;
+    for (size_t i = 0; i < bytes; i++) { /* the names of tools are the client's: a line end would begin a field */
+        names[i] = w->data[i] < ' ' || w->data[i] > '~' ? '?' : w->data[i];
+    }
+    names[bytes] = 0;
+    snprintf(out, cap, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n%s%s%s",
+             bytes ? "X-Warning: not supported and ignored: " : "", names, bytes ? "\r\n" : "");
 }
 
 void call_echo(choice *c)

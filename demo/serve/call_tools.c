@@ -29,6 +29,7 @@ static bool make_schema(choice *c, turn *t, request_error *error)
     const engine_load *l = &whole->model->load;
     const request *r = &whole->request;
     uint32_t most = r->parallel_tools ? CALL_TOOLS_MAX : 1;
+    buffer again = { 0 }, *warnings = c->index == 0 ? &whole->request.warnings : &again; /* each is said once */
     if (!tools_schema(&t->tools, r->tool_name, t->format, most, &t->schema)) {
         return fields_fail(error, NULL, "there is no memory left for this request");
     }
@@ -39,15 +40,18 @@ static bool make_schema(choice *c, turn *t, request_error *error)
                                 .source_bytes = t->schema.bytes, .prefer_end = true };
         if (exl2_grammar_make(l->text, &d, &g) >= 0) {
             exl2_grammar_close(l->text, g);
+            buffer_free(&again);
             return true;
         }
         exl2_last_error(l->text, &why);
-        if (!tools_relax(&t->tools, &t->schema, why.text, &whole->request.warnings)) {
+        if (!tools_relax(&t->tools, &t->schema, why.text, warnings)) {
             fields_fail(error, "tools", "%s", why.text);
             error->code = "invalid_grammar";
+            buffer_free(&again);
             return false;
         }
     }
+    buffer_free(&again);
     return fields_fail(error, "tools", "the schemas of the tools have too many keywords that are not supported");
 }
 

@@ -88,6 +88,32 @@ def calls(s):
     tool["function"]["strict"] = True
     firm = s.post("/v1/chat/completions", dict(ASK, tools=[tool], tool_choice="required"))
     check(firm.status == 400, "with strict it is a 400")
+    del tool["function"]["strict"]
+    tool["function"]["name"] = "\u00e9\r\nX-Forged: 1\r\n\r\n"
+    forged = s.post("/v1/chat/completions", dict(ASK, max_tokens=1, tools=[tool], n=3))
+    check(forged.status == 200 and "x-forged" not in forged.headers and forged.json()["choices"]
+          and forged.headers.get("x-warning", "").endswith(": ????X-Forged: 1????: if"),
+          "a name ends no line of the head, and is named once: %r" % forged.headers)
+
+
+def history(s):
+    """Calls and results of turns before, where the request has no tools and the template reads none."""
+    call = {"id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": "{\"city\": \"Rome\"}"}}
+    turn = ASK["messages"] + [{"role": "assistant", "content": None, "tool_calls": [call]},
+                              {"role": "tool", "tool_call_id": "c1", "content": "sunny, 20"}]
+    answer = s.post("/v1/chat/completions", dict(ASK, messages=turn, max_tokens=2))
+    check(answer.status == 200, "a call without text: %s" % answer.body)
+    items = [{"role": "user", "content": "Is water wet?"},
+             {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": "{\"city\": \"Rome\"}"},
+             {"type": "function_call_output", "call_id": "c1", "output": "sunny, 20"}]
+    other = s.post("/v1/responses", {"input": items, "max_output_tokens": 2, "temperature": 0})
+    check(other.status == 200, "items of /v1/responses: %s" % other.body)
+    ids = s.post("/v1/token/encode", {"text": turn}).json()["tokens"]
+    text = s.post("/v1/token/decode", {"tokens": ids}).json()["text"]
+    check("get_weather" in text and "Rome" in text and "<tool_response>\nsunny, 20\n</tool_response>" in text
+          and "# Tools" not in text, "both are in the prompt: %r" % text)
+    for counted in (answer.json()["usage"]["prompt_tokens"], other.json()["usage"]["input_tokens"]):
+        check(counted == len(ids), "as many tokens as the job has: %d, %d" % (counted, len(ids)))
 
 
 def pages(s):
@@ -111,7 +137,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         template = pathlib.Path(folder) / "thinks.jinja"
         template.write_text(THINKS)
-        for flags, tests in ((["--template", str(template)], (thoughts, calls, pages)), ([], (calls, pages))):
+        for flags, tests in ((["--template", str(template)], (thoughts, calls, history, pages)),
+                             ([], (calls, history, pages))):
             with Server(sys.argv[1], "--no-auth", *flags, model=model) as s:
                 run_tests(s, tests)
         tiny = write_tiny(model, pathlib.Path(folder) / "tiny")
