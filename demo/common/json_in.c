@@ -265,7 +265,7 @@ json_value *json_read_rules(const char *text, size_t bytes, const json_rules *ru
 {
     reader r = { .at = text, .end = text + bytes, .rules = *rules };
     json_value *root = take_memory(&r, sizeof *root);
-    bool good = root && take_value(&r, root, 0);
+    bool good = root && take_value(&r, root, rules->depth);
     skip_space(&r);
     if (good && r.at != r.end) {
         good = fail(&r, "there is more text after the value");

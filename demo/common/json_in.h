@@ -31,6 +31,7 @@ json_value *json_read(const char *text, size_t bytes, const char **error);
 typedef struct json_rules { /* for text that anyone may send; zeroed: those of json_read */
     size_t values_max;      /* of the whole tree; 0 = any number */
     bool strict_numbers;    /* no +1, 01, .5 or 1. */
+    int depth;              /* of arrays and objects that the text will lie in; those inside of it may be fewer */
 } json_rules;
 
 json_value *json_read_rules(const char *text, size_t bytes, const json_rules *rules, const char **error);

@@ -139,16 +139,12 @@ void endpoint_unsupported(const endpoint_request *r)
 
 json_value *endpoint_body(const endpoint_request *r)
 {
-    const char *why = "it is empty";
-    char message[256];
-    json_value *tree = r->http->body_bytes ? json_read(r->http->body, r->http->body_bytes, &why) : NULL;
-    if (tree && tree->kind == JSON_OBJECT) {
-        return tree;
+    request_error error = { 0 };
+    json_value *tree = fields_read(r->http->body ? r->http->body : "", r->http->body_bytes, &error);
+    if (!tree) {
+        endpoint_bad(r->x, &error);
     }
-    snprintf(message, sizeof message, "The body is no JSON object%s%.150s.", tree ? "" : ": ", tree ? "" : why);
-    json_free(tree);
-    endpoint_error(r, 400, "invalid_json", message);
-    return NULL;
+    return tree;
 }
 
 /* ---- routes ---- */
@@ -214,9 +210,14 @@ static bool answer_page(http_exchange *x, const http_request *r)
 {
     static const char headers[] = "Content-Security-Policy: " PAGE_POLICY "\r\nReferrer-Policy: no-referrer\r\n"
                                   "Cache-Control: no-cache\r\n";
+    static const route page = { .flags = GET };
     page_file file;
-    if (method_of(r) != GET || !page_find(r->path, &file)) {
+    if (!page_find(r->path, &file)) {
         return false;
+    }
+    if (method_of(r) != GET) {
+        refuse_method(x, &page);
+        return true;
     }
     http_answer(x, 200, file.type, headers, file.data, file.bytes);
     return true;
@@ -286,7 +287,8 @@ void endpoints_again(server *s, http_exchange *x)
 bool endpoint_names_model(const endpoint_request *r, char *name, size_t cap)
 {
     const char *error;
-    json_value *tree = r->http->body_bytes ? json_read(r->http->body, r->http->body_bytes, &error) : NULL;
+    json_value *tree =
+        r->http->body_bytes ? json_read_rules(r->http->body, r->http->body_bytes, &FIELDS_RULES, &error) : NULL;
     const json_value *named = json_member(tree, "model");
     bool given = named && named->kind == JSON_TEXT && named->text_bytes;
     snprintf(name, cap, "%s", given ? named->text : "");

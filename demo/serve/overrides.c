@@ -156,7 +156,7 @@ static void put_both(buffer *out, const overrides_row *row, const json_value *gi
 bool overrides_apply(const overrides *o, const char *body, size_t bytes, buffer *out)
 {
     const char *error = NULL;
-    json_value *tree = o->count ? json_read(body, bytes, &error) : NULL;
+    json_value *tree = o->count ? json_read_rules(body, bytes, &FIELDS_RULES, &error) : NULL;
     if (!tree || tree->kind != JSON_OBJECT) {
         buffer_add(out, body, bytes);
         json_free(tree);

@@ -270,24 +270,12 @@ bool request_read_loras(fields *f, request_lora *out, uint32_t most, uint32_t *c
 /* Copies a body and reads it. What was made is in *copy and *tree, also if it is refused. */
 static bool read_tree(const char *body, size_t bytes, char **copy, json_value **tree, request_error *error)
 {
-    const char *why = "there is no memory left for this request";
-    json_rules rules = { .values_max = REQUEST_VALUES_MAX, .strict_numbers = true };
     *copy = buffer_copy(body, bytes);
-    if (*copy) {
-        *tree = json_read_rules(*copy, bytes, &rules, &why);
+    if (!*copy) {
+        return fields_fail(error, NULL, "there is no memory left for this request");
     }
-    if (!*tree || (*tree)->kind != JSON_OBJECT) {
-        fields_fail(error, NULL, "The body is no JSON object%s%s.", *tree ? "" : ": ", *tree ? "" : why);
-    } else if (!buffer_is_utf8(*copy, bytes)) {
-        fields_fail(error, NULL, "The body is not UTF-8.");
-    } else {
-        fields_unique(*tree, error);
-    }
-    if (error->set) {
-        error->code = "invalid_json";
-        error->param[0] = 0;
-    }
-    return !error->set;
+    *tree = fields_read(*copy, bytes, error);
+    return *tree != NULL;
 }
 
 /* Reads the body of /v1/responses, and then what it is as a chat. */

@@ -20,7 +20,6 @@
 #define REQUEST_TOOLS_MAX 128u
 #define REQUEST_ALTS_MAX 20u
 #define REQUEST_MESSAGES_MAX 8192u
-#define REQUEST_VALUES_MAX 500000u /* of the body: a value takes some hundred bytes of memory */
 #define REQUEST_PIXELS_MAX 8294400u /* of a picture: 3840 x 2160; what the server's models have room for */
 #define REQUEST_PIXEL_BYTES ((uint64_t)128 << 20) /* of all pictures of a request, decoded */
 #define REQUEST_LIST_BYTES 1500u /* of all stop strings: what the engine's lists hold */

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define CALL_DEPTH 3 /* of arguments in a list of calls */
+
 static bool no_memory(request_error *error)
 {
     return fields_fail(error, NULL, "there is no memory left for this request");
@@ -123,7 +125,8 @@ static bool read_calls(request *r, const json_value *calls, const char **out, re
         buffer_text(&r->texts, "name", name->text, name->text_bytes);
         if (arguments && arguments->kind == JSON_TEXT) {
             const char *why = NULL;
-            json_value *inside = json_read(arguments->text, arguments->text_bytes, &why);
+            json_rules rules = { .values_max = FIELDS_VALUES_MAX, .depth = CALL_DEPTH };
+            json_value *inside = json_read_rules(arguments->text, arguments->text_bytes, &rules, &why);
             if (inside && inside->kind == JSON_OBJECT) {
                 buffer_raw(&r->texts, "arguments", inside->raw, inside->raw_bytes);
             } else {

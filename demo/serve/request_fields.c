@@ -3,6 +3,7 @@
    gives: what request_fields.h declares. */
 #include "request_fields.h"
 
+#include "buffer.h"
 #include "request_names.h"
 
 #include <math.h>
@@ -194,4 +195,24 @@ bool fields_unique(const json_value *tree, request_error *error)
         }
     }
     return true;
+}
+
+json_value *fields_read(const char *body, size_t bytes, request_error *error)
+{
+    const char *why;
+    json_value *tree = json_read_rules(body, bytes, &FIELDS_RULES, &why);
+    if (!tree || tree->kind != JSON_OBJECT) {
+        fields_fail(error, NULL, "The body is no JSON object%s%s.", tree ? "" : ": ", tree ? "" : why);
+    } else if (!buffer_is_utf8(body, bytes)) {
+        fields_fail(error, NULL, "The body is not UTF-8.");
+    } else {
+        fields_unique(tree, error);
+    }
+    if (error->set) {
+        error->code = "invalid_json";
+        error->param[0] = 0;
+        json_free(tree);
+        tree = NULL;
+    }
+    return tree;
 }

@@ -1,7 +1,7 @@
 /* request_fields.h: reads the members of a request's JSON object, each with its type and range.
    takes: a tree of json_in.h.
    gives: fields_find, fields_text, fields_bool, fields_number, fields_whole, fields_object, fields_array,
-          fields_fail, fields_within, fields_names, fields_unique.
+          fields_fail, fields_within, fields_names, fields_read, fields_unique.
    owns:  nothing.
 
    A member that is absent, null, "", {} or [] counts as absent. A member of a wrong type or out of range is an error,
@@ -14,6 +14,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#define FIELDS_VALUES_MAX 500000u /* of a body: a value takes some hundred bytes of memory */
+#define FIELDS_RULES ((json_rules){ .values_max = FIELDS_VALUES_MAX, .strict_numbers = true })
 
 typedef struct request_error { /* zeroed: none */
     bool set;
@@ -43,6 +46,8 @@ bool fields_fail(request_error *error, const char *param, const char *format, ..
 void fields_within(request_error *error, const char *outer);
 /* All names of a field, with '|' between them, by any of them. */
 const char *fields_names(const char *name);
+/* The object that a client has sent as a body, in UTF-8; json_free frees it. NULL: the error says what is wrong. */
+json_value *fields_read(const char *body, size_t bytes, request_error *error);
 /* No object in the tree has a key twice. false: the error names one. */
 bool fields_unique(const json_value *tree, request_error *error);
 

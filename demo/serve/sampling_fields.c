@@ -213,7 +213,7 @@ static void read_breakers(fields *f, sampling *s)
         buffer_string(&inside, whole ? "" : "[");
         buffer_add(&inside, v->text, v->text_bytes);
         buffer_string(&inside, whole ? "" : "]");
-        s->breaker_tree = inside.failed ? NULL : json_read(inside.data, inside.bytes, &error);
+        s->breaker_tree = inside.failed ? NULL : json_read_rules(inside.data, inside.bytes, &FIELDS_RULES, &error);
         if (!s->breaker_tree && !whole && !inside.failed && error != json_no_memory) { /* plain words */
             buffer_clear(&inside);
             buffer_array(&inside, NULL);
@@ -223,7 +223,7 @@ static void read_breakers(fields *f, sampling *s)
                 at += bytes + (at[bytes] == ',');
             }
             buffer_end(&inside);
-            s->breaker_tree = inside.failed ? NULL : json_read(inside.data, inside.bytes, &error);
+            s->breaker_tree = inside.failed ? NULL : json_read_rules(inside.data, inside.bytes, &FIELDS_RULES, &error);
         }
         s->breaker_texts = inside.data; /* `raw` of the tree points into it */
         list = s->breaker_tree;

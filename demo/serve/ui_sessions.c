@@ -18,6 +18,7 @@
 #define PATH_BYTES 4096
 #define HEAD_BYTES (UI_SESSIONS_TITLE_BYTES + 256) /* of a file's first line, at most */
 #define ENDING ".jsonl"
+#define VALUES_MAX 2000000u /* of a chat that a client sends: a value takes some hundred bytes of memory */
 #define WHOLE_MAX 9007199254740991.0 /* JSON's readers hold such numbers exactly */
 
 /* ---- names ---- */
@@ -402,7 +403,7 @@ ui_sessions_result ui_sessions_put(const char *folder, const char *id, const cha
     if (result != UI_SESSIONS_OK) {
         return result;
     }
-    json_value *root = json_read(text, bytes, &error);
+    json_value *root = json_read_rules(text, bytes, &(json_rules){ .values_max = VALUES_MAX }, &error);
     const json_value *title = json_member(root, "title");
     if (!root && error == json_no_memory) {
         result = no_memory(why);

@@ -305,11 +305,36 @@ def errors(s):
     s.headers = kept
 
 
+def bodies(s):
+    """What holds for a body holds on all paths; and a page's path has its own methods."""
+    admin = {"x-admin-key": s.keys["admin_key"]}
+    many = b"[" + b"1," * 500000 + b"1]"
+    for path, one in (("token/encode", b'"text":"a"'), ("token/decode", b'"tokens":[1]'), ("embeddings", b'"input":"a"'),
+                      ("../ui/budget", b'"cpu_us":20000'), ("sampling/override/switch", b'"preset":"none"'),
+                      ("model/load", b'"name":"none"')):
+        for body, words in ((b"{%s,%s}" % (one, one), "twice"), (b'{%s,"x":"\xff"}' % one, "UTF-8"),
+                            (b'{%s,"x":+1}' % one, "malformed"), (b'{%s,"x":%s}' % (one, many), "too many values"),
+                            (b"", "no JSON object"), (b"[]", "no JSON object")):
+            got = s.ask("POST", ("/v1/" + path).replace("/v1/..", ""), body, admin)
+            check(got.status == 400 and words in got.json()["error"]["message"] and got.json()["error"]["code"] == "invalid_json",
+                  "%s: %s: %s" % (path, words, got.body[:200]))
+    for inner in (61, 62, 64, 65):
+        call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a":' * inner + "1" + "}" * inner}}
+        turn = [{"role": "user", "content": "x"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
+        tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+        for more in ({}, {"tools": [tool]}):
+            got = s.post("/v1/chat/completions", dict({"messages": turn, "max_tokens": 1}, **more))
+            check(got.status == 200, "arguments of %d levels: %s" % (inner, got.body[:200]))
+    for method, path in (("POST", "/"), ("PUT", "/page.js"), ("DELETE", "/favicon.ico")):
+        got = s.ask(method, path, {} if method != "DELETE" else None)
+        check(got.status == 405 and got.headers["allow"] == "GET, HEAD, OPTIONS", "%s %s: %d" % (method, path, got.status))
+
+
 def main():
     with Server(sys.argv[1], model=model_of(sys.argv)) as s:
         s.headers = {"Authorization": "Bearer " + s.keys["api_key"]}
         run_tests(s, (sillytavern_text, sillytavern_chat, loader, text_generation_webui, open_webui, lollms, continue_dev,
-                      long_text, same_text, stops_and_echo, grammars, cancels, errors))
+                      long_text, same_text, stops_and_echo, grammars, cancels, errors, bodies))
         s.process.terminate()
         check(s.process.wait(30) == 0, "a signal ends it with 0")
     return result()

@@ -474,7 +474,7 @@ static void bodies(void)
     nested(65, false);
     buffer many = { 0 };
     buffer_string(&many, "{\"prompt\":\"x\",\"user\":[0");
-    for (uint32_t i = 0; i < REQUEST_VALUES_MAX; i++) {
+    for (uint32_t i = 0; i < FIELDS_VALUES_MAX; i++) {
         buffer_string(&many, ",0");
     }
     buffer_string(&many, "]}");
