@@ -321,6 +321,9 @@ class ChatTests(Case):
         hostile += ["# " + "#" * 20000 + "x", "```\n" + "x\n" * 50000]
         got = self.b.driver.execute_async_script(RENDERED, hostile)
         check(len(got) == len(hostile), "long texts end")
+        many = 150000 # more than a call has room for as arguments
+        got = self.b.driver.execute_async_script(RENDERED, ["- a\n" * many, "|a|\n|-|\n" + "|b|\n" * many])
+        check(got[0].count("<li>") == many and got[1].count("<td") == many, "long lists and tables are whole")
 
     def test_reasoning_and_tools(self):
         server = self.fresh()

@@ -40,7 +40,8 @@ export function icon(name) {
   return svg;
 }
 
-/* An element. `about` has attributes; "on..." are listeners, and false or null leaves an attribute out. */
+/* An element. `about` has attributes; "on..." are listeners, and false or null leaves an attribute out. Children that
+   may be many come as an array: a call has room for some hundred thousand arguments only. */
 export function el(tag, about, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(about || {})) {
@@ -54,7 +55,11 @@ export function el(tag, about, ...children) {
       node.setAttribute(name, value);
     }
   }
-  node.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
+  for (const child of children.flat()) {
+    if (child !== null && child !== undefined && child !== false) {
+      node.append(child);
+    }
+  }
   return node;
 }
 

@@ -233,7 +233,7 @@ function table(block) {
   };
   return el("div", { class: "table", tabindex: "0" },
             el("table", {}, el("thead", {}, row(block.lines[0], "th")),
-               el("tbody", {}, ...block.lines.slice(2).map((line) => row(line, "td")))));
+               el("tbody", {}, block.lines.slice(2).map((line) => row(line, "td")))));
 }
 
 function list(block, depth) {
@@ -242,10 +242,10 @@ function list(block, depth) {
     const lines = task ? [item.lines[0].slice(task[0].length), ...item.lines.slice(1)] : item.lines;
     const parts = blocksOf(lines).flatMap((inside) => (inside.kind === "paragraph"
       ? [el("span", {}, ...inline(inside.lines.join("\n")))] : [element(inside, depth + 1)]));
-    return el("li", {}, task && (task[1] === " " ? "☐ " : "☑ "), ...parts);
+    return el("li", {}, task && (task[1] === " " ? "☐ " : "☑ "), parts);
   });
   const start = block.ordered && block.items[0].number !== 1 ? block.items[0].number : null;
-  return el(block.ordered ? "ol" : "ul", { start }, ...items);
+  return el(block.ordered ? "ol" : "ul", { start }, items);
 }
 
 function element(block, depth) {
@@ -265,7 +265,7 @@ function element(block, depth) {
   }
   case "quote":
     return el("blockquote", {},
-              ...blocksOf(block.lines.map((line) => line.replace(QUOTE, ""))).map((part) => element(part, depth + 1)));
+              blocksOf(block.lines.map((line) => line.replace(QUOTE, ""))).map((part) => element(part, depth + 1)));
   case "list":
     return list(block, depth);
   case "table":
