@@ -208,6 +208,46 @@ class Texts(unittest.TestCase):
             self.model.grammar("schema", {"type": "nonsense"})
         self.assertIn(caught.exception.name, ("EXL2_ERR_FORMAT", "EXL2_ERR_UNSUPPORTED"))
 
+    def test_what_c_has_no_room_for(self):
+        for settings in ({"max_tokens": -1}, {"max_tokens": 1 << 32}, {"seed": -1}, {"logprobs": 1 << 32},
+                         {"bias": {1 << 32: 1}}, {"stop_tokens": [1 << 32]}, {"stop": ["a\0b"]}, {"ban": ["a\0b"]},
+                         {"template_text": "a\0b"}):
+            with self.assertRaises(ValueError, msg=repr(settings)):
+                self.model.start(PROMPT, **settings)
+        messages = [{"role": "user", "content": "a\0b"}]
+        for call in (lambda: self.model.start([1 << 32]), lambda: self.model.detokenize([1 << 32]),
+                     lambda: self.model.start(messages), lambda: self.model.render(messages, template_text="x"),
+                     lambda: self.engine.load(MODEL + "\0x"), lambda: self.engine.load(MODEL, context=1 << 32),
+                     lambda: self.engine.step(cpu_us=-1), lambda: exl2.Engine(backend="cpu", max_jobs=1 << 32)):
+            with self.assertRaises(ValueError):
+                call()
+        with self.model.session() as session:
+            session.start(PROMPT, max_tokens=2).wait()
+            for call in (lambda: session.rewind(1 << 32), lambda: session.trim(0, 1 << 32), lambda: session.rewind(-1)):
+                with self.assertRaises(ValueError):
+                    call()
+            self.assertGreater(len(session.tokens), 2)
+
+    def test_close_waits_for_calls_of_other_threads(self):
+        engine = exl2.Engine(backend="cpu")
+        job = engine.load(MODEL, context=128).start(PROMPT, max_tokens=8)
+        library, closed = engine._library, []
+
+        class Library:
+            """The library, but that another thread closes the engine just before a call."""
+
+            def __getattr__(self, name):
+                if name == "exl2_job_cancel":
+                    closer = threading.Thread(target=engine.close)
+                    closer.start()
+                    closer.join(0.5)
+                    closed.append(not closer.is_alive())
+                return getattr(library, name)
+
+        engine._library = Library()
+        job.cancel()
+        self.assertEqual(closed, [False])
+
     def test_a_thousand_jobs_keep_the_memory(self):
         def run(count):
             for _ in range(count):

@@ -13,7 +13,7 @@ import threading
 import time
 from ctypes import byref
 
-from . import _abi
+from . import _abi, _descs
 from ._abi import Exl2Error
 
 Token = collections.namedtuple("Token", "id logprob alternatives")
@@ -60,22 +60,24 @@ class Engine:
                  max_sessions=0, max_jobs=0, kernels=None, log=None, log_level="warn", worker=False, library=None):
         self._address = None
         self._lock = threading.RLock()
+        self._open = threading.RLock()  # held by calls of any thread, for which close waits; after _lock
         self._library = _abi.load_library(library)
         self._receivers = {}   # of events, by the number in their `user`
         self._next_receiver = 1
         self._raised = None    # what a callback raised; the call that steps raises it again
         self._on_event = _abi.EVENT_FN(self._called)
-        desc = _abi.EngineDesc(backend=_named(_abi.BACKENDS, backend, "backend"), host_bytes_max=host_bytes_max,
-                               device_bytes_max=device_bytes_max, max_models=max_models, max_sessions=max_sessions,
-                               max_jobs=max_jobs)
+        desc = _abi.EngineDesc(backend=_descs.named(_abi.BACKENDS, backend, "backend"))
+        _descs.set_numbers(desc, host_bytes_max=host_bytes_max, device_bytes_max=device_bytes_max,
+                           max_models=max_models, max_sessions=max_sessions, max_jobs=max_jobs)
         if device is not None:
-            self._device = _abi.DeviceDesc(pick=1, index=device)
+            self._device = _abi.DeviceDesc(pick=1)
+            _descs.set_numbers(self._device, index=device)
             desc.devices, desc.device_count = ctypes.pointer(self._device), 1
         if log:
             names = {number: name for name, number in _abi.LOG_LEVELS.items()}
             self._log = _abi.LINE_FN(lambda _user, level, _id, _code, text: log(names[level],
                                                                                text.decode("utf-8", "replace")))
-            desc.log.line, desc.log.max_level = self._log, _named(_abi.LOG_LEVELS, log_level, "log_level")
+            desc.log.line, desc.log.max_level = self._log, _descs.named(_abi.LOG_LEVELS, log_level, "log_level")
         if kernels:
             self._use_kernels(desc, kernels)
         self._address = _abi.open_engine(self._library, desc)
@@ -134,9 +136,9 @@ class Engine:
 
     def _any_thread(self, name, *arguments):
         """A function that any thread may call, also while another one steps. After close nothing happens."""
-        address = self._address
-        if address:
-            getattr(self._library, name)(address, *arguments)
+        with self._open:
+            if self._address:
+                getattr(self._library, name)(self._address, *arguments)
 
     def _read(self, name, struct):
         """The struct that a function fills in, as a dict."""
@@ -175,7 +177,8 @@ class Engine:
         """Advances all loads and jobs: for a frame loop, with a budget in microseconds.
 
         True: there may be more to do at once. False: nothing can advance until you do something."""
-        desc = _abi.StepDesc(cpu_us=cpu_us, gpu_us=gpu_us, wait=wait)
+        desc = _abi.StepDesc(wait=wait)
+        _descs.set_numbers(desc, cpu_us=cpu_us, gpu_us=gpu_us)
         with self._lock:
             result = self._call("exl2_step", byref(desc))
             event = _abi.Event()
@@ -197,11 +200,13 @@ class Engine:
                    prefill_chunk=0, experts=0, keep_packed=False, rope_scale=0, rope_alpha=0, yarn_factor=0,
                    on_progress=None):
         """Begins to load a model, which `step` continues. on_progress is called with a fraction from 0 to 1."""
-        desc = _abi.ModelDesc(path=os.fsencode(path), context_max=context, text_only=text_only, batch_max=batch_max,
-                              prefill_chunk=prefill_chunk, experts_active=experts, keep_packed=keep_packed,
+        desc = _abi.ModelDesc(path=_descs.zero_ended(os.fsencode(path)), text_only=text_only, keep_packed=keep_packed,
                               rope_scale=rope_scale, rope_alpha=rope_alpha, yarn_factor=yarn_factor)
-        desc.cache.tokens, desc.cache.no_reuse = cache_tokens, no_reuse
-        desc.cache.format = _named(_abi.CACHE_FORMATS, cache, "cache")
+        _descs.set_numbers(desc, context_max=context, batch_max=batch_max, prefill_chunk=prefill_chunk,
+                           experts_active=experts)
+        _descs.set_numbers(desc.cache, tokens=cache_tokens)
+        desc.cache.no_reuse = no_reuse
+        desc.cache.format = _descs.named(_abi.CACHE_FORMATS, cache, "cache")
         model = Model(self, _abi.Model())
         model._on_progress = on_progress
         desc.user = model._receiver = self._receive(model)
@@ -257,7 +262,8 @@ class Engine:
     def close(self):
         """Ends all jobs and frees all memory."""
         with self._lock:
-            address, self._address = self._address, None
+            with self._open:
+                address, self._address = self._address, None
             if address:
                 self._library.exl2_close(address)
             for receiver in self._receivers.values():
@@ -324,7 +330,7 @@ class Model(_Handle):
         if kind == "choices" and not isinstance(source, str):
             source = "\n".join(source)
         data = source.encode()
-        desc = _abi.GrammarDesc(model=self._handle, kind=_named(_abi.GRAMMARS, kind, "grammar"), source=data,
+        desc = _abi.GrammarDesc(model=self._handle, kind=_descs.named(_abi.GRAMMARS, kind, "grammar"), source=data,
                                 source_bytes=len(data), strict=strict, prefer_end=prefer_end)
         grammar = Grammar(self.engine, _abi.Grammar())
         self.engine._call("exl2_grammar_make", byref(desc), byref(grammar._handle))
@@ -344,10 +350,10 @@ class Model(_Handle):
     def chat_tokens(self, messages, *, begin=None, plain=False, **chat):
         """The ids of a conversation as a job has them. begin, plain: as of a job. chat: as of render."""
         keep, prompt, desc, need = [], _abi.Prompt(), _abi.ChatDesc(), ctypes.c_size_t()
-        _set_prompt(prompt, messages, keep)
-        _set_begin(prompt, begin, keep)
+        _descs.set_prompt(prompt, messages, keep)
+        _descs.set_begin(prompt, begin, keep)
         prompt.flags = _abi.TEXT_PLAIN if plain else 0
-        _set_chat(desc, chat, keep)
+        _descs.set_chat(desc, chat, keep)
         arguments = ("exl2_chat_tokenize", self._handle, byref(prompt), byref(desc))
         with self.engine._lock:
             self.engine._call(*arguments, None, 0, byref(need))
@@ -357,7 +363,7 @@ class Model(_Handle):
 
     def detokenize(self, ids, *, skip_markers=False, as_bytes=False):
         """The text of ids. as_bytes: their own bytes, which may be parts of characters."""
-        array = (ctypes.c_int32 * max(len(ids), 1))(*ids)
+        array, _ = _descs.id_array(ids, [])
         flags = (_abi.TEXT_SKIP_MARKERS if skip_markers else 0) | (_abi.TEXT_BYTES if as_bytes else 0)
         data = self.engine._text("exl2_detokenize", self._handle, array, len(ids), flags)
         return data if as_bytes else data.decode("utf-8", "replace")
@@ -365,9 +371,9 @@ class Model(_Handle):
     def render(self, messages, **chat):
         """What the chat template makes of messages. chat: members of exl2_chat_desc; lists and dicts become JSON."""
         keep = []
-        array = _messages(messages, keep)
+        array = _descs.message_array(messages, keep)
         desc = _abi.ChatDesc()
-        _set_chat(desc, chat, keep)
+        _descs.set_chat(desc, chat, keep)
         text = self.engine._text("exl2_chat_render", self._handle, array, len(messages), byref(desc))
         return text.decode("utf-8", "replace")
 
@@ -399,7 +405,7 @@ class Model(_Handle):
         post-processor puts after it. plain: special tokens written in it are plain text."""
         info = self.info
         many = not isinstance(text, str) and len(text) > 0 and not isinstance(text[0], int)
-        values = {"pool": _named(_abi.POOLS, pool, "pool") if pool else info["embed_pool"] or _abi.POOLS["last"],
+        values = {"pool": _descs.named(_abi.POOLS, pool, "pool") if pool else info["embed_pool"] or _abi.POOLS["last"],
                   "raw": info["embed_raw"] if unit is None else not unit, "layer": layer,
                   "flags": _abi.TEXT_END | (_abi.TEXT_PLAIN if plain else 0)}
         most = max(self.engine.info["max_jobs"] // 2, 1)  # at a time; other jobs go on meanwhile
@@ -444,11 +450,11 @@ class Session(_Handle):
 
     def rewind(self, tokens):
         """Keeps the first tokens of the history."""
-        self.engine._call("exl2_session_rewind", self._handle, tokens)
+        self.engine._call("exl2_session_rewind", self._handle, _descs.count(tokens))
 
     def trim(self, start, count):
         """Takes tokens out of the history."""
-        self.engine._call("exl2_session_trim", self._handle, start, count)
+        self.engine._call("exl2_session_trim", self._handle, _descs.count(start), _descs.count(count))
 
     @property
     def tokens(self):
@@ -512,14 +518,14 @@ class Job:
             desc.session = session._handle
         else:
             desc.model = model._handle
-        _set_prompt(desc.prompt, prompt, keep)
+        _descs.set_prompt(desc.prompt, prompt, keep)
         embed = settings.pop("embed", None)
         if embed:
             desc.embed.pool, desc.embed.raw, desc.embed.layer = embed["pool"], embed["raw"], embed["layer"]
             desc.prompt.flags = embed["flags"]
-        grammar = _own_grammar(desc, model, settings)
+        grammar = _descs.own_grammar(desc, model, settings)
         try:
-            _set_job(desc, settings, keep)
+            _descs.set_job(desc, settings, keep)
             with engine._lock:
                 desc.user = engine._receive(self)
                 if self._on_text or self._on_event:
@@ -616,178 +622,8 @@ class Job:
         self.cancel()
 
 
-# ---- descs ----
-
-def _named(names, name, what):
-    if name not in names:
-        raise ValueError("%s is %r; it must be one of %s" % (what, name, ", ".join(names)))
-    return names[name]
-
-
 def _tokens(event):
     width = event.alts_per_token if event.alts else 0
     return [Token(event.tokens[i].token, event.tokens[i].logprob,
                   [(event.alts[i * width + k].token, event.alts[i * width + k].logprob) for k in range(width)])
             for i in range(event.token_count if event.tokens else 0)]
-
-
-def _texts(texts, keep):
-    """A C array of texts, and their number. `keep` holds what the desc points to until the call has ended."""
-    texts = [texts] if isinstance(texts, str) else list(texts)
-    array = (ctypes.c_char_p * max(len(texts), 1))(*[one.encode() for one in texts])
-    keep.append(array)
-    return array, len(texts)
-
-
-def _ids(ids, keep):
-    ids = list(ids)
-    array = (ctypes.c_int32 * max(len(ids), 1))(*ids)
-    keep.append(array)
-    return array, len(ids)
-
-
-def _json_text(value):
-    return None if value is None else (value if isinstance(value, str) else json.dumps(value)).encode()
-
-
-_MESSAGE_KEYS = {"role", "content", "text", "name", "reasoning", "reasoning_content", "tool_calls", "tool_call_id"}
-
-
-def _messages(messages, keep):
-    array = (_abi.Message * max(len(messages), 1))()
-    for to, message in zip(array, messages):
-        content = message.get("content", message.get("text"))
-        if not set(message) <= _MESSAGE_KEYS or isinstance(content, (list, dict)):
-            to.fields = json.dumps(dict(message)).encode()  # other keys, or content in parts
-            continue
-        reasoning = message.get("reasoning", message.get("reasoning_content"))
-        to.role = message["role"].encode()
-        to.text = None if content is None else content.encode()
-        to.name = _json_text(message.get("name"))
-        to.reasoning = None if reasoning is None else reasoning.encode()
-        to.tool_calls = _json_text(message.get("tool_calls"))
-        to.tool_call_id = _json_text(message.get("tool_call_id"))
-    keep.append(array)
-    return array
-
-
-def _set_prompt(to, prompt, keep):
-    if prompt is None:
-        return
-    if isinstance(prompt, str):
-        data = prompt.encode("utf-8", "surrogatepass")
-        keep.append(data)
-        to.text, to.text_bytes = data, len(data)
-    elif len(prompt) and isinstance(prompt[0], dict):
-        to.messages, to.message_count = _messages(prompt, keep), len(prompt)
-    else:
-        to.tokens, to.token_count = _ids(prompt, keep)
-
-
-def _set_begin(to, begin, keep):
-    """What the reply begins with, after the messages."""
-    if begin is not None:
-        data = begin.encode("utf-8", "surrogatepass")
-        keep.append(data)
-        to.text, to.text_bytes = data, len(data)
-
-
-_CHAT_TEXTS = {"template_text", "template_name", "now"}
-_CHAT_JSON = {"tools", "documents", "variables", "special_tokens"}
-_CHAT_FLAGS = {"close_reply", "begun_reply"}
-
-
-def _set_chat(desc, chat, keep):
-    """Sets the members of an exl2_chat_desc; and takes them out of `chat`."""
-    for name in list(chat):
-        if name in _CHAT_TEXTS and chat[name] is not None:
-            setattr(desc, name, chat.pop(name).encode())
-        elif name in _CHAT_JSON and chat[name] is not None:
-            setattr(desc, name, _json_text(chat.pop(name)))
-        elif name in _CHAT_FLAGS:
-            setattr(desc, name, bool(chat.pop(name)))
-        elif chat[name] is None:
-            chat.pop(name)
-    keep.append(desc)
-
-
-_NUMBERS = (ctypes.c_int32, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_float, ctypes.c_bool)
-_JOB_NUMBERS = {name for name, kind in _abi.JobDesc._fields_ if kind in _NUMBERS and not name.endswith("_count")}
-_SAMPLER_NUMBERS = {name for name, kind in _abi.SamplerDesc._fields_
-                    if kind in _NUMBERS and not name.endswith("_count") and name != "preset"}
-
-
-def _biases(value, keep):
-    array = (_abi.Bias * max(len(value), 1))(*[_abi.Bias(token, add) for token, add in dict(value).items()])
-    keep.append(array)
-    return array, len(value)
-
-
-# Settings that are lists: where they belong, the names of the pointer and of the count, and what makes the C array.
-_LISTS = {
-    "stop": ("job", "stop_strings", "stop_string_count", _texts),
-    "ban": ("job", "ban_strings", "ban_string_count", _texts),
-    "stop_tokens": ("job", "stop_tokens", "stop_token_count", _ids),
-    "dry_breakers": ("sampler", "dry_breakers", "dry_breaker_count", _texts),
-    "ban_tokens": ("sampler", "ban", "ban_count", _ids),
-    "allow_tokens": ("sampler", "allow", "allow_count", _ids),
-    "xtc_keep": ("sampler", "xtc_keep", "xtc_keep_count", _ids),
-    "bias": ("sampler", "bias", "bias_count", _biases),
-}
-
-
-def _set_list(desc, name, value, keep):
-    owner, pointer, count, make = _LISTS[name]
-    to = desc.sampler if owner == "sampler" else desc
-    array, length = make(value, keep)
-    setattr(to, pointer, array)
-    setattr(to, count, length)
-
-
-def _own_grammar(desc, model, settings):
-    """Makes the grammar of a job that names its source: it is closed once the job has begun. None: there is none."""
-    sources = {name: settings.pop(name) for name in _abi.GRAMMARS if name in settings}
-    sources = {name: value for name, value in sources.items() if value is not False}
-    if len(sources) + (settings.get("grammar") is not None) > 1:
-        raise TypeError("a job has one grammar")
-    for name, value in sources.items():
-        made = model.grammar(name, "" if name == "json" else value)
-        desc.grammar = made._handle
-        return made
-    return None
-
-
-def _set_job(desc, settings, keep):
-    """Fills in a job's desc, but for its prompt and a grammar of its own."""
-    _set_chat(desc.chat, settings, keep)
-    for name, value in settings.items():
-        if name == "grammar":
-            desc.grammar = value._handle
-        elif name == "draft":
-            desc.draft.model = value._handle
-        elif name == "draft_tokens":
-            desc.draft.tokens = value
-        elif name in ("ngram", "one_by_one"):
-            setattr(desc.draft, name, bool(value))
-        elif name == "preset":
-            desc.sampler.preset = _named(_abi.PRESETS, value, "preset")
-        elif name == "temperature" and value == 0:
-            desc.sampler.greedy = True
-        elif name == "logprobs":
-            desc.alts_per_token = int(value)
-        elif name == "plain":
-            desc.prompt.flags |= _abi.TEXT_PLAIN if value else 0
-        elif name == "begin":
-            _set_begin(desc.prompt, value, keep)
-        elif name == "negative_prompt":
-            _set_prompt(desc.negative_prompt, value, keep)
-        elif name == "negative_session":
-            desc.negative_session = value._handle
-        elif name in _JOB_NUMBERS:
-            setattr(desc, name, value)
-        elif name in _SAMPLER_NUMBERS:
-            setattr(desc.sampler, name, value)
-        elif name in _LISTS:
-            _set_list(desc, name, value, keep)
-        else:
-            raise TypeError("a job has no setting %r" % name)
