@@ -72,6 +72,24 @@ static class Test
         var messages = new[] { new Message("system", "You are Marla."), new Message("user", "An ale, please.") };
         job = model.Start(messages, new JobOptions { MaxTokens = 3, Seed = 2, StopStrings = new[] { "zzz" } });
         Check(job.Wait().Length > 0 && job.PromptTokens > 15, "messages");
+        Check(IsCut(() => model.Start("a\0b", new JobOptions { MaxTokens = 1 })), "a prompt with a zero character");
+        Check(IsCut(() => model.Start(new[] { new Message("user", "a\0b") }, new JobOptions { MaxTokens = 1 })),
+              "a message with one");
+        Check(IsCut(() => model.Start("a", new JobOptions { StopStrings = new[] { "a\0b" } })), "a stop string with one");
+    }
+
+    /// <summary>C would read a text up to its zero character.</summary>
+    static bool IsCut(Action call)
+    {
+        try
+        {
+            call();
+            return false;
+        }
+        catch (ArgumentException)
+        {
+            return true;
+        }
     }
 
     static void Ends(Engine engine, Model model)

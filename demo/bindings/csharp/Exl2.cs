@@ -46,6 +46,8 @@ namespace Exl2
 
         public IntPtr Add(string text)
         {
+            if (text != null && text.IndexOf('\0') >= 0) // C would read the text up to it
+                throw new ArgumentException("A text has a zero character.");
             return text == null ? IntPtr.Zero : Add(Encoding.UTF8.GetBytes(text + "\0"));
         }
 
