@@ -205,6 +205,15 @@ static void test_limits(void)
     memset(large, ' ', UI_SESSIONS_BYTES_MAX + 1);
     memcpy(large, "{}", 2);
     CHECK_INT(ui_sessions_put(folder, ID, "4", large, UI_SESSIONS_BYTES_MAX + 1, 1, &revision, why), UI_SESSIONS_FULL);
+    size_t values = 2000001, at = 6; /* in few bytes, but each takes memory */
+    memcpy(large, "{\"a\":[", at);
+    for (size_t i = 0; i < values; i++) {
+        large[at++] = '0';
+        large[at++] = i + 1 < values ? ',' : ']';
+    }
+    large[at++] = '}';
+    CHECK_INT(ui_sessions_put(folder, ID, "4", large, at, 1, &revision, why), UI_SESSIONS_BAD);
+    CHECK(strstr(why, "too many values") != NULL);
     free(large);
     for (int i = 0; i < UI_SESSIONS_COUNT_MAX - 2; i++) {
         snprintf(name, sizeof name, "%016d.jsonl", i);
