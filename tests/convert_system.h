@@ -1,5 +1,5 @@
-/* convert_system.h: what a test of conversions puts in the place of the system's clock, disk and files, and the sizes
-   of what its engine reads at once. It links convert_engine.c. Include it before the engine's files.
+/* convert_system.h: what a test of conversions puts in the place of the system's clock, disk and files. Include it
+   before the engine's files.
    takes: nothing.
    gives: convert_system. */
 #ifndef CONVERT_SYSTEM_H
@@ -9,11 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
-
-/* So that tiny models are read in several slices, too. */
-#define EXL2__RUNNER_READ_SLICE 2048u
-#define EXL2__RUNNER_READ_MOST 20000u
-#define EXL2__WORKDIR_CHUNK 1000u
 
 typedef struct convert_system_calls { /* NULL: the system's own */
     uint64_t (*ns)(void);

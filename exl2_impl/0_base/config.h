@@ -253,12 +253,11 @@ static inline uint32_t exl2__lowest_bit(uint64_t word)
 }
 
 /* Functions between these two, at file level, are compiled for size. They read files and settings a few times per model
-   or job, or are a small part of a step's time. Debug builds ignore both, as do engines of tests that should compile
-   soon (EXL2__TEST_QUICK). */
+   or job, or are a small part of a step's time. Debug builds ignore both. */
 #if defined(__clang__)
 #define EXL2__SIZE_BEGIN _Pragma("clang attribute push(__attribute__((minsize)), apply_to = function)")
 #define EXL2__SIZE_END _Pragma("clang attribute pop")
-#elif defined(__GNUC__) && defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(EXL2__TEST_QUICK)
+#elif defined(__GNUC__) && defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__)
 #define EXL2__SIZE_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"Os\")")
 #define EXL2__SIZE_END _Pragma("GCC pop_options")
 #else

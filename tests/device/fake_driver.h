@@ -7,26 +7,17 @@
 #ifndef FAKE_DRIVER_H
 #define FAKE_DRIVER_H
 
+#include "../engine_rig.h"
+
 #include <stdint.h>
 #include <time.h>
 
-/* fake_engine.c uses these two in place of nanosleep and clock_gettime, so they are declared before the engine's files
-   are included. During a sleep the device works until each stream has recorded an event. The clock advances by the
-   length of each sleep and by a microsecond per reading, so that the times that the engine measures do not depend on
-   the machine. */
+/* The tests' engine calls these two in place of nanosleep and clock_gettime (fake_engine.c); for counted_engine.c they
+   are declared before the engine's files. During a sleep the device works until each stream has recorded an event. The
+   clock advances by the length of each sleep and by a microsecond per reading, so that the times that the engine
+   measures do not depend on the machine. */
 int fake_sleep(const struct timespec *time, struct timespec *left);
 int fake_clock(int clock, struct timespec *time);
-
-/* Functions that fake_engine.c calls in place of those two, before a sleep of a call that has nothing to do, and for
-   random seeds; NULL: none. The fuzzer of the API sets all four: its sequences depend on their seeds alone. */
-typedef struct fake_hooks {
-    int (*sleep)(const struct timespec *time, struct timespec *left);
-    int (*clock)(int clock, struct timespec *time);
-    void (*nap)(void);
-    uint64_t (*entropy)(void);
-} fake_hooks;
-
-extern fake_hooks fake_engine_hooks;
 
 #include "private/cuda_api.h"
 
@@ -96,10 +87,6 @@ exl2__cuda_nvrtc fake_nvrtc(void);
 
 /* Defined by the test, for fake_engine.c: fills in the tables of driver and compiler; either pointer may be NULL. */
 void machine_tables(exl2__cuda_driver *driver, exl2__cuda_nvrtc *nvrtc);
-
-/* In fake_engine.c, for tests that cut models into spans: fills `ends` [4] with the ends of the spans of a model that
-   has so many layers, and returns their number. NULL: one span. */
-extern uint32_t (*fake_spans)(uint32_t layers, uint32_t *ends);
 
 /* Prints each object that still lives and each misuse. Returns their number. */
 int fake_leaks(void);

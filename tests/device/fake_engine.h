@@ -9,6 +9,9 @@
 #include "fake_driver.h"
 
 #include "private/cuda.h"
+#ifdef EXL2_CONVERT
+#include "../../kernels_src/convert/convert_args.h"
+#endif
 #include "../../kernels_src/probe_args.h"
 #include "../check.h"
 

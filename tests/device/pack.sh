@@ -39,8 +39,8 @@ whole() {
     compile -DTEST_WHOLE "$@" -o "$folder/$name" -lm -lpthread -ldl
 }
 
-compile -DEXL2__PRIVATE= -DEXL2_CONVERT= -DTEST_WHOLE -fPIC -shared tests/engine.c -o "$folder/libengine.so" \
-    -lm -lpthread -ldl
+compile -DEXL2__PRIVATE= -DEXL2_CONVERT= -DTEST_WHOLE -fPIC -shared tests/engine.c tests/engine_rig.c \
+    -o "$folder/libengine.so" -lm -lpthread -ldl
 for name in repack small steps exchange exchange_cards sample products gemm expert_gemm attend predict product_speed \
     convert convert_speed cards build_kernels exl3 exl3_experts towers tower_kernels steer_kinds \
     lora_gemm lora_gemv; do

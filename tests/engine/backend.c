@@ -238,10 +238,6 @@ static void test_prebuilt(void)
     CHECK_INT(build(&old, 1), EXL2_ERR_UNSUPPORTED);
     CHECK_TEXT(open_error.text, "architecture 70 is not supported; the lowest one is 75");
     CHECK_INT(build(archs, 0), EXL2_ERR_ARG);
-    exl2_kernel_build_desc converter = { .archs = archs, .arch_count = 1, .converter = true, .error = &open_error };
-    converter.into.store = machine_store;
-    CHECK_INT(exl2_kernels_build(&converter), EXL2_ERR_UNSUPPORTED);
-    CHECK_TEXT(open_error.text, "exl2_kernel_build_desc.converter needs a build with EXL2_CONVERT");
     machine.compiler = false;
     CHECK_INT(build(archs, 4), EXL2_ERR_NO_COMPILER);
     CHECK_TEXT(open_error.text,

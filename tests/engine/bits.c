@@ -9,7 +9,7 @@
 #define PROMPT 90
 #define NEW 24
 
-/* The engine with small tasks (fake_engine.c) calls this; there is no GPU. */
+/* fake_engine.c makes tasks small; there is no GPU. */
 void machine_tables(exl2__cuda_driver *driver, exl2__cuda_nvrtc *nvrtc)
 {
     (void)driver;

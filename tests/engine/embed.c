@@ -11,7 +11,7 @@
 
 #define ON_GPU (RIG_BACKEND == EXL2_BACKEND_CUDA) /* tests/device */
 
-/* The engine with small tasks (fake_engine.c) calls this; there is no GPU. */
+/* fake_engine.c makes tasks small; there is no GPU. */
 void machine_tables(exl2__cuda_driver *driver, exl2__cuda_nvrtc *nvrtc)
 {
     (void)driver;

@@ -204,6 +204,18 @@ static void check_allocations(exl2_backend backend, const exl2_model_desc *d)
     CHECK_INT(open_files, 0);
 }
 
+/* This engine is one without the converter. */
+static void check_no_converter(void)
+{
+    static const uint32_t archs[] = { 75 };
+    exl2_error error = { 0 };
+    exl2_kernel_build_desc d = { .archs = archs, .arch_count = 1, .converter = true, .error = &error };
+    d.into.store = machine_store;
+    machine_make();
+    CHECK_INT(exl2_kernels_build(&d), EXL2_ERR_UNSUPPORTED);
+    CHECK_TEXT(error.text, "exl2_kernel_build_desc.converter needs a build with EXL2_CONVERT");
+}
+
 int main(void)
 {
     char dir[600], wide_dir[700], command[8192];
@@ -237,6 +249,7 @@ int main(void)
     }
     check_steps(EXL2_BACKEND_CPU, "262k tokens", &large, UNIT_NS);
     check_giving_up(EXL2_BACKEND_CPU, &small, 17);
+    check_no_converter();
     snprintf(command, sizeof command, "rm -rf '%s'", dir);
     CHECK_INT(system(command), 0);
     machine_drop_cache();

@@ -2,16 +2,11 @@
    Windows. A page that the system refuses ends its job with EXL2_ERR_BUDGET and one sentence; the other jobs of the
    pass and later jobs go on. The tokens are those that a cache with all of its memory gives. An application with an
    allocator of its own provides the cache's memory itself. */
-#include <stdbool.h>
-#include <stddef.h>
-
-static bool commit_allowed(size_t bytes);
-
-#define EXL2__PLATFORM_RESERVES 1
-#define EXL2__TEST_COMMIT(bytes) commit_allowed(bytes)
-#define EXL2_NO_CUDA
-#define EXL2_IMPLEMENTATION
+#include "../engine_rig.h"
 #include "rig.h"
+
+#include "private/phases.h"
+#include "private/platform_alloc.h"
 
 #define CACHE_TOKENS (16 * EXL2__PAGE_TOKENS)
 
@@ -56,6 +51,9 @@ static void run(const rig *r, const exl2_token *prompt, uint32_t count, rig_said
 
 int main(void)
 {
+#ifndef EXL2__TEST_COMMIT /* else the engine is this program's own: hosts/reserve.c */
+    engine_rig.commit = commit_allowed;
+#endif
     static rig_said whole, said[2];
     static exl2_token prompt[200];
     for (uint32_t i = 0; i < EXL2__COUNT(prompt); i++) {

@@ -11,7 +11,7 @@
 #define JOBS 5u
 #define SAVED_BYTES (4u << 20)
 
-/* The engine with small tasks (fake_engine.c) calls this; there is no GPU. */
+/* fake_engine.c makes tasks small; there is no GPU. */
 void machine_tables(exl2__cuda_driver *driver, exl2__cuda_nvrtc *nvrtc)
 {
     (void)driver;
@@ -405,7 +405,7 @@ static void plans(void)
 
 int main(void)
 {
-    fake_spans = cut;
+    engine_rig.spans = cut;
     make_prompts();
     same_bits();
     budgets();

@@ -589,10 +589,10 @@ int main(int argc, char **argv)
     test_bits("exl2-mixed", EXL2_BACKEND_CPU, 7);
     test_bits("gemma2", EXL2_BACKEND_CPU, 64); /* whose embedding has a scale */
     test_bits("starcoder2", EXL2_BACKEND_CPU, 0);
-    fake_spans = two_spans;
+    engine_rig.spans = two_spans;
     test_bits("exl2-mixed", EXL2_BACKEND_CPU, 7);
     test_bits("starcoder2", EXL2_BACKEND_CPU, 0);
-    fake_spans = NULL;
+    engine_rig.spans = NULL;
     for (uint32_t i = 0; i < 2; i++) {
         test_resume(backends[i]);
         test_guidance(backends[i]);

@@ -229,7 +229,7 @@ int main(void)
 {
     static const char *const models[] = { "exl2-mixed", "exl2-qwen3-moe", "smollm3", "qwen3", "gptq-phi3",
                                           "mixed-kinds", "gemma2", "cohere", "orion", "starcoder2" };
-    fake_spans = cut_layers;
+    engine_rig.spans = cut_layers;
     for (size_t i = 0; i < EXL2__COUNT(models); i++) {
         for (uint32_t gpu_us = 0; gpu_us < 2; gpu_us++) {
             use(models[i], 1, gpu_us, &whole);

@@ -498,11 +498,11 @@ int main(void)
     check_use(false, false);
     check_use(true, false);
     check_use(false, true);
-    fake_spans = cut;
+    engine_rig.spans = cut;
     check_use(false, false);
     check_use(true, false);
     check_use(false, true);
-    fake_spans = NULL;
+    engine_rig.spans = NULL;
     check_expert_use();
     check_expert_turns();
     check_expert_exl3_use();

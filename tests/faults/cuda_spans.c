@@ -193,7 +193,7 @@ int main(void)
         { "calls", NULL, 1, 11, true, false, false, 5 * CUDA_WAY_STRIDE },
         { "calls of a late device", NULL, 1, 11, false, true, false, 11 * CUDA_WAY_STRIDE },
     };
-    fake_spans = cut;
+    engine_rig.spans = cut;
     machine_drop_cache();
     cuda_ways_good(life);
     families();

@@ -240,7 +240,7 @@ static void check_parts(bool host)
 {
     machine_make();
     fake.run = run;
-    fake_spans = host ? NULL : cut;
+    engine_rig.spans = host ? NULL : cut;
     cuda_host_mlps = host;
     exl2_engine *e = cuda_open();
     exl2_model model;
@@ -258,7 +258,7 @@ static void check_parts(bool host)
         CHECK(fills > 0 && additions > 0 && fused > 0);
     }
     exl2_close(e);
-    fake_spans = NULL;
+    engine_rig.spans = NULL;
     cuda_host_mlps = 0;
     machine_end();
 }

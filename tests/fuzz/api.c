@@ -261,7 +261,10 @@ int main(int argc, char **argv)
     double seconds = 0;
     bool single = false, going_on = false;
     api_main = pthread_self();
-    fake_engine_hooks = (fake_hooks){ api_sleep, api_clock, api_nap, api_entropy };
+    engine_rig.sleep = api_sleep;
+    engine_rig.clock = api_clock;
+    engine_rig.nap = api_nap;
+    engine_rig.entropy = api_entropy;
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "0";
         if (strcmp(argv[i], "--cuda") == 0) {

@@ -1,7 +1,7 @@
 /* api_hooks.h: the application's hooks: an allocator that records its blocks and fails at random, files in memory that
    fail at random, a clock that advances with each reading and in which "another thread" makes calls.
    takes: api; api_other_thread of api_jobs.h.
-   gives: api_engine_desc, api_files_make; api_clock, api_sleep, api_entropy for fake_engine.c.
+   gives: api_engine_desc, api_files_make; api_clock, api_sleep, api_entropy for engine_rig.
    owns:  the files, for the life of the program. */
 #ifndef API_HOOKS_H
 #define API_HOOKS_H

@@ -3,6 +3,7 @@
    arguments, failing allocations; weights that are read in parallel. */
 #define _POSIX_C_SOURCE 200809L
 #include "../convert_system.h"
+#include "../engine_rig.h"
 
 #include "private/compare_models.h"
 #include "private/convert.h"
@@ -485,9 +486,8 @@ static void test_parallel(void)
         d.parallel.run = backwards;
         if (CHECK_INT(exl2__runner_open(&c, model_path(models[i]), 32, NULL, &in_order), EXL2_OK)
             && CHECK_INT(exl2__runner_open(&d, model_path(models[i]), 32, NULL, &parallel), EXL2_OK)) {
-            CHECK(same_weights(&in_order, &parallel, &bytes) && bytes > EXL2__RUNNER_READ_MOST);
-            CHECK(exl2__runner_bytes(&parallel, false) == exl2__runner_bytes(&in_order, false)
-                  + EXL2__RUNNER_READ_MOST);
+            CHECK(same_weights(&in_order, &parallel, &bytes) && bytes > engine_rig.read_most);
+            CHECK(exl2__runner_bytes(&parallel, false) == exl2__runner_bytes(&in_order, false) + engine_rig.read_most);
             CHECK(d.host_peak <= exl2__runner_bytes(&parallel, false) + parallel.lists.size + (1u << 20));
         }
         exl2__runner_close(&in_order);

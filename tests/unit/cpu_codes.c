@@ -2,7 +2,8 @@
    written without a change to another; scores and weighted sums on every path, and the phases qkv and attend of a
    model, against attention in double over what the pages say. The layout is read here by code of its own, as the head
    of cpu_codes.h describes it. (unit/cpu_simd.c compares bits of rows and of paths.) */
-#define EXL2__CPU_TASK_COST 1 /* so that every stage is split into tasks */
+#include "small_tasks.h"
+
 #include "cpu_paths.h"
 #include "cpu_synth.h"
 
@@ -515,6 +516,7 @@ static void test_models(void)
 
 int main(int argc, char **argv)
 {
+    make_tasks_small();
     only_path = argc > 1 ? argv[1] : NULL;
     make_signs();
     test_written();

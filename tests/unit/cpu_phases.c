@@ -2,7 +2,8 @@
    runs alone, from the same input as the reference in double with unrounded K and V (cpu_double.c), over many shapes
    and passes. The rules are made from the list of phases: a phase without a rule does not compile, and one that never
    ran fails. */
-#define EXL2__CPU_TASK_COST 1 /* so that every stage is split into tasks */
+#include "small_tasks.h"
+
 #include "cpu_paths.h"
 #include "cpu_double.h"
 
@@ -389,6 +390,7 @@ static void check_pass(pair *p, made_step *made, uint32_t items)
 
 int main(int argc, char **argv)
 {
+    make_tasks_small();
     only_path = argc > 1 ? argv[1] : NULL;
     static made_step made;
     for (uint32_t o = 0; o < EXL2__COUNT(all_ops); o++) {

@@ -2,11 +2,6 @@
    opening, the caps of host and device memory, weights that make room and come back, and the failure of each call: an
    error with a message, nothing left behind. tests/device/convert.c and solve.c compare numbers on a GPU. */
 #define _POSIX_C_SOURCE 200809L
-#include <stddef.h>
-
-static void convert_tables(void *driver, void *nvrtc);
-#define EXL2_CONVERT
-#define EXL2__CUDA_TABLES(driver, nvrtc) convert_tables(driver, nvrtc)
 #include "private/convert.h"
 #include "../../kernels_src/attend_args.h"
 #include "../convert_rig.h"
@@ -16,11 +11,6 @@ static void convert_tables(void *driver, void *nvrtc);
 #define IN 96u
 #define COLUMNS 64u
 #define ROWS 40u
-
-static void convert_tables(void *driver, void *nvrtc)
-{
-    machine_tables((exl2__cuda_driver *)driver, (exl2__cuda_nvrtc *)nvrtc);
-}
 
 static exl2_engine_desc describe(exl2_backend backend)
 {

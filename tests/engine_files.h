@@ -1,8 +1,10 @@
-/* convert_engine.c: the engine of tests of conversions. They replace its clock and what it does to files and folders,
-   and it reads even tiny models in several slices.
-   takes: convert_system.
-   gives: every function of exl2.h; convert_system. */
-#define _GNU_SOURCE
+/* engine_files.h: the files, folders and times of the tests' engine (engine.c), which a test of conversions replaces.
+   takes: engine_ns of engine.c.
+   gives: convert_system; the functions of platform_write.h, and exl2__platform_ns, over it.
+   owns:  nothing. */
+#ifndef ENGINE_FILES_H
+#define ENGINE_FILES_H
+
 #include "convert_system.h"
 
 #include <fcntl.h>
@@ -38,7 +40,6 @@ static inline ssize_t convert_pwrite(int file, const void *data, size_t bytes, o
 
 /* ---- the engine's functions above them ---- */
 
-#define exl2__platform_ns engine_ns
 #define exl2__platform_create engine_create
 #define exl2__platform_write engine_write
 #define exl2__platform_sync engine_sync
@@ -46,9 +47,7 @@ static inline ssize_t convert_pwrite(int file, const void *data, size_t bytes, o
 #define exl2__platform_rename engine_rename
 #define exl2__platform_replace engine_replace
 #define exl2__platform_disk_free engine_disk_free
-#include "private/platform.h"
 #include "private/platform_write.h"
-#undef exl2__platform_ns
 #undef exl2__platform_create
 #undef exl2__platform_write
 #undef exl2__platform_sync
@@ -97,5 +96,4 @@ static inline bool exl2__platform_disk_free(const char *path, uint64_t *bytes)
     return (convert_system.disk_free ? convert_system.disk_free : engine_disk_free)(path, bytes);
 }
 
-#define EXL2_IMPLEMENTATION
-#include "../exl2.h"
+#endif
