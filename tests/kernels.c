@@ -1,7 +1,7 @@
 /* kernels.c: every kernel compiles for every architecture that it exists for, without spills, stack, local memory,
    warnings, serialized wgmma, or more than 48 KiB of static shared memory. The list of kernels is complete and has no
    others.
-   While the kernels are those of tests/golden/kernels.txt, every sixth module is compiled, for 9.0, unless
+   While the kernels are those of tests/golden/kernels.txt, every twelfth module is compiled, for 9.0, unless
    EXL2_TEST_ALL is set (tests/run.sh --all). When all architectures have passed, it prints what to write there.
    takes: NVRTC: EXL2_NVRTC, or the one next to the nvcc on PATH; run in the root of the tree. By hand also a module and
           an architecture: `kernels gemv1.cu 89` compiles and prints the assembler's report. nvdisasm (sass.h), if there
@@ -32,7 +32,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the check cou
 static uint32_t modules[EXL2__KERNEL_COUNT], module_count, next_task;
 static const char *only_module;
 static uint32_t only_arch;
-static bool few; /* every sixth module, for 90 */
+static bool few; /* every twelfth module, for 90 */
 static char reports[3000];    /* the folder of kept reports; empty: none are kept */
 static uint64_t nvrtc_hash;   /* of the library's version and bytes */
 static uint32_t compiled, kept;
@@ -387,7 +387,7 @@ static void *work(void *arg)
         const char *module = exl2__cuda_kernel_rows[modules[task / ARCHS]].module;
         uint32_t arch = archs[task % ARCHS];
         if ((!only_module || strcmp(only_module, module) == 0) && (!only_arch || only_arch == arch)
-            && (!few || (arch == 90 && task / ARCHS % 6 == 0)) && exl2__cuda_module_exists(module, arch)) {
+            && (!few || (arch == 90 && task / ARCHS % 12 == 0)) && exl2__cuda_module_exists(module, arch)) {
             compile(&c, module, arch);
         }
     }
@@ -419,7 +419,7 @@ int main(int argc, char **argv)
     printf("%u reports are new, %u were kept%s%s\n", compiled, kept, reports[0] ? " in " : "", reports);
     exl2__cuda_nvrtc_close(&nvrtc);
     if (few) {
-        printf("the kernels have not changed: only every sixth module was compiled, for 90\n");
+        printf("the kernels have not changed: only every twelfth module was compiled, for 90\n");
     } else if (!golden && !only_module) {
         printf("the kernels have changed: if all checks passed, write %s into tests/golden/kernels.txt\n", hash);
     }
