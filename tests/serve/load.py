@@ -1,9 +1,11 @@
 """load.py: `exl2 serve` with many clients that come, leave, read slowly and are too many, on a tiny model.
-takes: load.py PROGRAM [MODEL] [SECONDS]: MODEL has the tokenizer (EXL2_TEST_MODEL); 64 clients stream for SECONDS (10).
+takes: load.py PROGRAM [MODEL] [SECONDS]: MODEL has the tokenizer (EXL2_TEST_MODEL); 64 clients stream for SECONDS
+       (4; 10 with EXL2_TEST_ALL).
 gives: exit code 0, 1 (the failed checks are printed) or 77 (no model). Prints what it has measured."""
 
 import concurrent.futures
 import json
+import os
 import pathlib
 import random
 import signal
@@ -114,7 +116,7 @@ def ask_health(port, seconds):
 
 def load(s):
     """64 streaming clients; /health beside them; tokens that clients count are those of the server."""
-    seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 10
+    seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 10 if os.environ.get("EXL2_TEST_ALL") else 4
     stop = threading.Event()
     before = s.figures()
     with concurrent.futures.ThreadPoolExecutor(64) as threads:
