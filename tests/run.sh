@@ -164,11 +164,12 @@ fi
 
 # ---- build and run ----
 
-compile() { # folder, kind of tests/golden/tests.txt; Ninja's default target is what every test needs
+# Ninja's default target is what every test needs. What is built beside tests gets what they leave of the cores.
+compile() { # folder, kind of tests/golden/tests.txt
     targets=all
     [ -n "$all" ] || targets=$(python3 tests/tiers.py "$1" "$root" "$2" --targets) || return 1
     # shellcheck disable=SC2086 # a list of words
-    ninja -C "$1" $targets >"$1/compile.log" 2>&1 || { tail -n 60 "$1/compile.log"; return 1; }
+    nice ninja -C "$1" $targets >"$1/compile.log" 2>&1 || { tail -n 60 "$1/compile.log"; return 1; }
     grep -hn 'warning:' "$1/compile.log" "$1/ahead.log" 2>/dev/null
     rm -f "$1/ahead.log"
     return 0
@@ -204,10 +205,10 @@ run_tests() { # folder, arguments of meson test
 set_up "$build" -Ddemo=enabled -Dtests=enabled -Dlibrary=enabled || stop "meson cannot set up $build"
 compile "$build" plain || stop "the build failed"
 [ -z "$unpacking" ] || wait "$unpacking" || stop "cannot unpack the model in $EXL2_TEST_DATA/models"
+{ set_up_sanitized && compile "$sanitize" sanitized; } & # beside tests, which now and then wait
+building=$!
 run_tests "$build"
-
-set_up_sanitized || stop "meson cannot set up $sanitize"
-compile "$sanitize" sanitized || stop "the sanitizer build failed"
+wait "$building" || stop "the sanitizer build failed"
 run_tests "$sanitize" --no-suite tree --no-suite hosts --no-suite model
 
 finish
