@@ -26,7 +26,7 @@ typedef struct ptx_launch {
     const ptx_kernel *kernel;
     uint32_t grid[3], block[3], cluster;           /* cluster: CTAs along x; 0 and 1: none */
     uint32_t dynamic_bytes;                        /* of shared memory */
-    uint32_t resident;                             /* CTAs that run at the same time, as on a GPU with so many SMs; 0: all */
+    uint32_t resident;                             /* CTAs that run at the same time, as on so many SMs; 0: all */
     const void *parameters;                        /* ptx_parameter_bytes, copied */
     /* Whether [address, address + bytes) is device memory that this kernel may read (write); NULL: everything. */
     bool (*allowed)(void *user, uint64_t address, size_t bytes, bool write);

@@ -171,6 +171,19 @@ BINARY(mul_f32_rz, float, fma_directed(x, y, 0.0f, 0))
 BINARY(mul_f32_rm, float, fma_directed(x, y, 0.0f, -1))
 BINARY(mul_f32_rp, float, fma_directed(x, y, 0.0f, 1))
 
+/* A first approximation, for Newton's method: the lower half of its bits is 0. */
+static double rough_reciprocal(double x)
+{
+    uint64_t u;
+    x = fabs(x) < 0x1p-1022 ? copysign(0.0, x) : x;
+    x = 1.0 / x;
+    memcpy(&u, &x, 8);
+    u &= x == x ? 0xFFFFFFFF00000000u : ~0ull;
+    memcpy(&x, &u, 8);
+    return fabs(x) < 0x1p-1022 ? copysign(0.0, x) : x;
+}
+
+UNARY(rcp_f64_rough, double, rough_reciprocal(x))
 BINARY(copysign_f32, float, copysignf(y, x))
 BINARY(copysign_f64, double, copysign(y, x))
 
@@ -207,5 +220,6 @@ const ptx_form ptx_float_forms[] = {
     { "sub.rn.f64", sub_f64, "8=88" }, { "mul.f64", mul_f64, "8=88" }, { "mul.rn.f64", mul_f64, "8=88" },
     { "div.rn.f64", div_f64, "8=88" }, { "min.f64", min_f64, "8=88" }, { "max.f64", max_f64, "8=88" },
     { "neg.f64", neg_f64, "8=8" }, { "abs.f64", abs_f64, "8=8" }, { "sqrt.rn.f64", sqrt_f64, "8=8" },
-    { "rcp.rn.f64", rcp_f64, "8=8" }, { "copysign.f64", copysign_f64, "8=88" }, { "fma.rn.f64", fma_f64, "8=888" },
+    { "rcp.approx.ftz.f64", rcp_f64_rough, "8=8" }, { "rcp.rn.f64", rcp_f64, "8=8" }, 
+    { "copysign.f64", copysign_f64, "8=88" }, { "fma.rn.f64", fma_f64, "8=888" },
     { NULL, NULL, NULL } };

@@ -61,7 +61,8 @@ static uint8_t *reach_shared(ptx_warp *w, const ptx_step *s, uint32_t lane, uint
         return NULL;
     }
     if (cta->live_warps == 0) {
-        ptx_fail(w, s, lane, "the CTA whose shared memory it accesses at 0x%llx has ended", (unsigned long long)address);
+        ptx_fail(w, s, lane, "the CTA whose shared memory is accessed at 0x%llx has ended",
+                 (unsigned long long)address);
         return NULL;
     }
     return cta->shared + at;

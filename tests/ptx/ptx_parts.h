@@ -227,9 +227,10 @@ uint16_t ptx_half_of(double x); /* rounded to nearest even */
 
 static inline float ptx_from_half(uint16_t h)
 {
-    uint32_t u = (uint32_t)(h & 0x7FFF) << 13, special = (h & 0x7C00) == 0x7C00 ? 0x7F800000 : 0;
+    uint32_t u = (uint32_t)(h & 0x7FFF) << 13, sign = (uint32_t)(h & 0x8000) << 16;
     float scaled = ptx_float_of(u) * 0x1p112f; /* exact, for subnormal halves, too */
-    return ptx_float_of((ptx_bits_of(scaled) & (special ? 0x007FFFFFu : PTX_ALL)) | special | (uint32_t)(h & 0x8000) << 16);
+    bool special = (h & 0x7C00) == 0x7C00;
+    return ptx_float_of((special ? u | 0x7F800000 : ptx_bits_of(scaled)) | sign);
 }
 
 /* ---- faults (ptx_run.c) ---- */
@@ -258,9 +259,15 @@ uint8_t *ptx_reach(ptx_warp *w, const ptx_step *s, uint32_t lane, ptx_space spac
 
 /* ---- asynchronous copies (ptx_async.c) ---- */
 
-/* A wait for the barrier failed: lets a copy that has not arrived yet arrive. False: there is none. */
-bool ptx_bulk_arrive(ptx_warp *w, const ptx_step *s, uint32_t lane);
 void ptx_copies_end(ptx_warp *w);
+void ptx_bulks_end(ptx_cta *cta);
+
+/* ---- matrices (ptx_matrix.c) ---- */
+
+void ptx_product(float *sums, const float *a, const float *b, uint32_t n, uint32_t k);
+void ptx_sums_in(const ptx_warp *w, const int32_t *arg, float *sums, uint32_t n);
+void ptx_sums_out(ptx_warp *w, const int32_t *arg, const float *sums, uint32_t n, uint32_t mask);
+void ptx_rows_in(const ptx_warp *w, const int32_t *arg, float *a, uint32_t k);
 
 /* ---- reading (ptx_read.c, ptx_decode.c) ---- */
 

@@ -369,7 +369,8 @@ static void kernel_read(ptx_reader *r)
         return;
     }
     PTX_GROW(r->steps, r->step_count, r->step_cap);
-    r->steps[r->step_count++] = (ptx_step){ .run = ptx_exit, .guard = PTX_NO_OPERAND, .target = PTX_NEVER, .line = ptx_word_now(r)->line };
+    r->steps[r->step_count++] = (ptx_step){ .run = ptx_exit, .guard = PTX_NO_OPERAND, .target = PTX_NEVER,
+        .line = ptx_word_now(r)->line };
     jumps_bind(r);
     k->steps = ptx_alloc(r->module, r->step_count * sizeof *k->steps);
     memcpy(k->steps, r->steps, r->step_count * sizeof *k->steps);

@@ -11,7 +11,9 @@ typedef struct ptx_word {
     uint32_t bytes, line;
 } ptx_word;
 
-typedef enum ptx_name_kind { PTX_NAME_REGISTERS, PTX_NAME_REGISTER, PTX_NAME_VARIABLE, PTX_NAME_FUNCTION } ptx_name_kind;
+typedef enum ptx_name_kind {
+    PTX_NAME_REGISTERS, PTX_NAME_REGISTER, PTX_NAME_VARIABLE, PTX_NAME_FUNCTION
+} ptx_name_kind;
 
 typedef struct ptx_name {
     ptx_name_kind kind;

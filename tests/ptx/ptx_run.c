@@ -98,6 +98,7 @@ static void cta_begin(ptx_run *run, ptx_cta *cta, uint64_t number, ptx_cta *firs
     cta->cluster_arrived = cta->cluster_phase = 0;
     cta->started = true;
     memset(cta->barriers, 0, sizeof cta->barriers);
+    ptx_bulks_end(cta);
     memset(cta->shared, POISON, run->shared_bytes);
     for (uint32_t i = 0; i < run->warps; i++) {
         warp_begin(&cta->warps[i], run);
@@ -200,11 +201,7 @@ void ptx_end(ptx_run *run)
             free(cta->warps[n].registers);
             free(cta->warps[n].local);
         }
-        while (cta->bulks) {
-            ptx_bulk *next = cta->bulks->next;
-            free(cta->bulks);
-            cta->bulks = next;
-        }
+        ptx_bulks_end(cta);
         free(cta->warps);
         free(cta->shared);
     }

@@ -318,6 +318,20 @@ static void warp_sync(ptx_warp *w, const ptx_step *s, uint32_t mask)
     (void)ptx_meet(w, s, mask, PTX_IN(uint32_t, 0)[ptx_first(mask)]);
 }
 
+/* args: the lane that is elected, whether it is this one, members. */
+static void elect(ptx_warp *w, const ptx_step *s, uint32_t mask)
+{
+    uint32_t members = PTX_IN(uint32_t, 2)[ptx_first(mask)], d[PTX_LANES];
+    if (!ptx_meet(w, s, mask, members)) {
+        return;
+    }
+    PTX_EACH(l) {
+        d[l] = ptx_first(mask);
+    }
+    PTX_PUT(0, d);
+    ptx_put_predicate(w, s->arg[1], 1u << ptx_first(mask), mask);
+}
+
 static void active_mask(ptx_warp *w, const ptx_step *s, uint32_t mask)
 {
     PTX_ACTIVE(l) {
@@ -398,6 +412,19 @@ static void shuffle_decode(ptx_code *c)
     }
 }
 
+static void elect_decode(ptx_code *c)
+{
+    const ptx_operand *o = &c->operands[0];
+    if (!ptx_code_has(c, "sync") || c->operand_count != 2 || o->pair < 0) {
+        ptx_code_fail(c, "this election is not supported");
+        return;
+    }
+    c->step->run = elect;
+    ptx_code_outs(c, 0, 4, 1);
+    ptx_code_out(c, &(ptx_operand){ .kind = PTX_IS_REGISTER, .id = o->pair, .width = 1 }, 1);
+    ptx_code_ins(c, 1, 4, 1);
+}
+
 static void vote_decode(ptx_code *c)
 {
     static const char *const kinds[] = { "all", "any", "uni", "ballot", NULL };
@@ -447,6 +474,8 @@ bool ptx_warp_decode(ptx_code *c)
         barrier_decode(c);
     } else if (ptx_code_is(c, "shfl")) {
         shuffle_decode(c);
+    } else if (ptx_code_is(c, "elect")) {
+        elect_decode(c);
     } else if (ptx_code_is(c, "vote")) {
         vote_decode(c);
     } else if (ptx_code_is(c, "redux")) {

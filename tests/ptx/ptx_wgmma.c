@@ -1,2 +1,198 @@
+/* ptx_wgmma.c: products by four warps (wgmma): each warp computes its 16 rows as it comes to the instruction, at once.
+   So a read of the sums before their wait is not found, nor a tile that is overwritten too early.
+   takes: ptx_parts.h.
+   gives: ptx_wgmma_decode.
+   Sums are rounded as those of mma (ptx_matrix.c). tf32 is a float without its last 13 bits. */
 #include "ptx_parts.h"
-bool ptx_wgmma_decode(ptx_code *c) { (void)c; return false; }
+
+#define PIECE 16u      /* bytes that lie together */
+#define COLUMNS_MAX 256u
+#define K_MAX 16u
+
+/* Where a tile lies, as its descriptor says. Lines have 128 bytes, and piece p of line i lies at place p ^ (i % 8). */
+typedef struct tile {
+    uint32_t begin, leading, stride;
+} tile;
+
+static bool tile_read(ptx_warp *w, const ptx_step *s, uint64_t descriptor, tile *t)
+{
+    t->begin = (uint32_t)(descriptor & 0x3FFF) << 4;
+    t->leading = (uint32_t)(descriptor >> 16 & 0x3FFF) << 4;
+    t->stride = (uint32_t)(descriptor >> 32 & 0x3FFF) << 4;
+    if (descriptor >> 62 != 1 || (descriptor >> 49 & 7) != 0) {
+        ptx_fail(w, s, 0, "the descriptor 0x%llx has a layout that is not supported", (unsigned long long)descriptor);
+        return false;
+    }
+    return true;
+}
+
+static const uint8_t *piece_of(ptx_warp *w, const ptx_step *s, uint32_t at)
+{
+    return ptx_reach(w, s, 0, PTX_SHARED, at ^ (at >> 3 & 0x70), PIECE, false);
+}
+
+static void piece_read(const uint8_t *p, bool halves, float *out)
+{
+    for (uint32_t i = 0; i < (halves ? 8u : 4u); i++) {
+        uint16_t h;
+        uint32_t u;
+        memcpy(&h, p + i % 8 * 2, 2);
+        memcpy(&u, p + i % 4 * 4, 4);
+        out[i] = halves ? ptx_from_half(h) : ptx_float_of(u & ~0x1FFFu);
+    }
+}
+
+/* out [lines][k], from a tile whose lines hold elements of k. From line `first` on. */
+static bool lines_read(ptx_warp *w, const ptx_step *s, const tile *t, uint32_t first, uint32_t lines, bool halves,
+                       float *out)
+{
+    uint32_t k = halves ? 16 : 8, each = halves ? 8 : 4;
+    for (uint32_t i = 0; i < lines; i++) {
+        uint32_t line = first + i, at = t->begin + line / 8 * t->stride + line % 8 * 128;
+        for (uint32_t piece = 0; piece < 2; piece++) {
+            const uint8_t *p = piece_of(w, s, at + piece * PIECE);
+            if (!p) {
+                return false;
+            }
+            piece_read(p, halves, out + i * k + piece * each);
+        }
+    }
+    return true;
+}
+
+/* out [16][count], from tiles whose lines hold rows of k: 64 elements each, the next 64 `leading` bytes on. */
+static bool rows_read(ptx_warp *w, const ptx_step *s, const tile *t, uint32_t first, uint32_t count, float *out)
+{
+    for (uint32_t k = 0; k < 16; k++) {
+        for (uint32_t n = 0; n < count; n += 8) {
+            uint32_t i = first + n, at = t->begin + i / 64 * t->leading + k / 8 * t->stride;
+            const uint8_t *p = piece_of(w, s, at + k % 8 * 128 + i % 64 * 2);
+            if (!p) {
+                return false;
+            }
+            piece_read(p, true, out + k * count + n);
+        }
+    }
+    return true;
+}
+
+static void turn(const float *in, float *out, uint32_t rows, uint32_t columns)
+{
+    for (uint32_t i = 0; i < rows; i++) {
+        for (uint32_t j = 0; j < columns; j++) {
+            out[j * rows + i] = in[i * columns + j];
+        }
+    }
+}
+
+/* count: 8 columns each; a: A is in registers; b: A's lines are rows of k; c: B's are; d: halves (else tf32).
+   args: sums; sums, A, B, whether it adds. */
+static void multiply(ptx_warp *w, const ptx_step *s, uint32_t mask)
+{
+    static const uint32_t words = 4;
+    float sums[16 * COLUMNS_MAX], a[16 * K_MAX], b[K_MAX * COLUMNS_MAX], turned[K_MAX * COLUMNS_MAX];
+    uint32_t n = s->count * 8u, k = s->d ? 16 : 8, own = w->index % 4 * 16;
+    const int32_t *in = s->arg + n / 2 * 2;
+    tile t;
+    if (!ptx_meet(w, s, mask, PTX_ALL)) {
+        return;
+    }
+    const int32_t *rest = in + (s->a ? words : 1);
+    if (s->a) {
+        if (s->d) {
+            ptx_rows_in(w, in, a, k);
+        } else { /* register i has rows g (i even) or g + 8, and column 4 (i / 2) + t */
+            for (uint32_t i = 0; i < words; i++) {
+                const uint32_t *from = ptx_in(w, in[i]);
+                PTX_EACH(l) {
+                    a[(l / 4 + i % 2 * 8) * k + i / 2 * 4 + l % 4] = ptx_float_of(from[l] & ~0x1FFFu);
+                }
+            }
+        }
+    } else {
+        if (!tile_read(w, s, *(const uint64_t *)ptx_in(w, in[0]), &t)) {
+            return;
+        }
+        if (s->b) {
+            if (!rows_read(w, s, &t, own, 16, turned)) {
+                return;
+            }
+            turn(turned, a, 16, 16);
+        } else if (!lines_read(w, s, &t, own, 16, s->d, a)) {
+            return;
+        }
+    }
+    if (!tile_read(w, s, *(const uint64_t *)ptx_in(w, rest[0]), &t)) {
+        return;
+    }
+    if (s->c) {
+        if (!rows_read(w, s, &t, 0, n, b)) {
+            return;
+        }
+    } else {
+        if (!lines_read(w, s, &t, 0, n, s->d, turned)) {
+            return;
+        }
+        turn(turned, b, n, k);
+    }
+    if (ptx_predicate(w, rest[1]) & 1u << ptx_first(mask)) {
+        ptx_sums_in(w, s->arg + n / 2, sums, n);
+    } else {
+        memset(sums, 0, sizeof sums);
+    }
+    ptx_product(sums, a, b, n, k);
+    ptx_sums_out(w, s->arg, sums, n, mask);
+}
+
+static void nothing(ptx_warp *w, const ptx_step *s, uint32_t mask)
+{
+    (void)w;
+    (void)s;
+    (void)mask;
+}
+
+static bool is_number(const ptx_operand *o, uint64_t value) { return o->kind == PTX_IS_NUMBER && o->value == value; }
+
+static void multiply_decode(ptx_code *c)
+{
+    ptx_step *s = c->step;
+    bool halves = strcmp(c->mods[c->mod_count - 1], "f16") == 0;
+    const char *shape = c->mods[4];
+    unsigned n = strncmp(shape, "m64n", 4) == 0 ? (unsigned)strtoul(shape + 4, NULL, 10) : 0;
+    s->a = c->operands[1].kind == PTX_IS_VECTOR;
+    uint32_t turns = halves ? (s->a ? 1 : 2) : 0; /* operands that say which lines A and B have */
+    bool known = n > 0 && n <= COLUMNS_MAX && n % 8 == 0 && c->operand_count == 6 + turns
+              && is_number(&c->operands[4], 1) && is_number(&c->operands[5], 1);
+    known = known && strcmp(strchr(shape, 'k') ? strchr(shape, 'k') : "", halves ? "k16" : "k8") == 0;
+    known = known && strcmp(c->mods[c->mod_count - 3], "f32") == 0
+         && (halves || strcmp(c->mods[c->mod_count - 1], "tf32") == 0);
+    if (!known) {
+        ptx_code_fail(c, "this product is not supported");
+        return;
+    }
+    s->count = (uint8_t)(n / 8);
+    s->d = halves;
+    s->b = turns == 2 && is_number(&c->operands[6], 1);
+    s->c = turns > 0 && is_number(&c->operands[5 + turns], 1);
+    s->run = multiply;
+    ptx_code_outs(c, 0, 4, n / 2);
+    ptx_code_ins(c, 0, 4, n / 2);
+    ptx_code_ins(c, 1, s->a ? 4 : 8, s->a ? 4 : 1);
+    ptx_code_ins(c, 2, 8, 1);
+    ptx_code_ins(c, 3, 1, 1);
+}
+
+bool ptx_wgmma_decode(ptx_code *c)
+{
+    if (!ptx_code_is(c, "wgmma")) {
+        return false;
+    }
+    bool order = ptx_code_has(c, "fence") || ptx_code_has(c, "commit_group") || ptx_code_has(c, "wait_group");
+    if (ptx_code_has(c, "mma_async")) {
+        multiply_decode(c);
+    } else if (order) {
+        c->step->run = nothing;
+    }
+    c->used = PTX_ALL;
+    return true;
+}

@@ -11,8 +11,8 @@
 void ptx_read_fail(ptx_reader *r, const ptx_word *word, const char *why)
 {
     if (!r->failed && r->cap > 0) {
-        snprintf(r->error, r->cap, "line %u (%.*s): %s", (unsigned)word->line, (int)(word->bytes < 80 ? word->bytes : 80),
-                 word->at, why);
+        int bytes = word->bytes < 80 ? (int)word->bytes : 80;
+        snprintf(r->error, r->cap, "line %u (%.*s): %s", (unsigned)word->line, bytes, word->at, why);
     }
     r->failed = true;
 }
@@ -83,7 +83,7 @@ static uint32_t word_bytes(const char *at)
         n = 1 + (uint32_t)strcspn(at + 1, "\"\n");
         return n + (at[n] == '"');
     }
-    while (is_word(at[n]) || (n > 0 && at[n] == ':' && at[n + 1] == ':') || (n > 0 && at[n] == ':' && at[n - 1] == ':')) {
+    while (is_word(at[n]) || (n > 0 && at[n] == ':' && (at[n + 1] == ':' || at[n - 1] == ':'))) {
         n++;
     }
     return n > 0 ? n : 1;
