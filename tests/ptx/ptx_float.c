@@ -158,6 +158,9 @@ static float fma_directed(float x, float y, float z, int direction)
 {
     double p = (double)x * y, c = z, sum = p + c, back = sum - p, rest = (p - (sum - back)) + (c - back);
     bool up = direction == 0 ? sum < 0 : direction > 0;
+    if (sum == 0 && rest == 0 && direction < 0) { /* x - x is -0 */
+        return signbit(p) || signbit(c) ? -0.0f : 0.0f;
+    }
     return rounded(sum, rest, up);
 }
 

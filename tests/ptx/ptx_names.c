@@ -105,9 +105,9 @@ void ptx_registers_read(ptx_reader *r)
     if (width == 0) {
         ptx_read_fail(r, type, "this type of registers is not supported");
     }
-    r->at++;
+    ptx_word_next(r);
     do {
-        const ptx_word *word = &r->words[r->at++];
+        const ptx_word *word = ptx_word_next(r);
         bool many = ptx_word_skip(r, "<");
         uint64_t count = many ? number_read(r) : 1;
         if (many) {
@@ -183,7 +183,7 @@ ptx_name *ptx_variable_read(ptx_reader *r, bool of_kernel)
     uint32_t element = 0, align = 1;
     uint8_t space = 0;
     bool external = false, constant = false;
-    for (; *ptx_word_now(r)->at == '.' && element == 0; r->at++) {
+    for (; *ptx_word_now(r)->at == '.' && element == 0; ptx_word_next(r)) {
         const ptx_word *word = ptx_word_now(r);
         for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++) {
             space = ptx_word_is(word, spaces[i].name) ? (uint8_t)spaces[i].space : space;
@@ -191,12 +191,12 @@ ptx_name *ptx_variable_read(ptx_reader *r, bool of_kernel)
         external = external || ptx_word_is(word, ".extern");
         constant = constant || ptx_word_is(word, ".const");
         if (ptx_word_is(word, ".align")) {
-            r->at++;
+            ptx_word_next(r);
             align = (uint32_t)number_of(ptx_word_now(r));
         }
         element = ptx_type_bytes(word);
     }
-    const ptx_word *word = &r->words[r->at++];
+    const ptx_word *word = ptx_word_next(r);
     if (element == 0 || align == 0 || (align & (align - 1))) {
         ptx_read_fail(r, word, "this declaration is not supported");
         return NULL;
@@ -231,7 +231,7 @@ ptx_name *ptx_variable_read(ptx_reader *r, bool of_kernel)
 /* A number: integer, 0fXXXXXXXX, 0dXXXXXXXXXXXXXXXX, or with a point. */
 static void number_operand(ptx_reader *r, ptx_operand *o)
 {
-    const ptx_word *word = &r->words[r->at++];
+    const ptx_word *word = ptx_word_next(r);
     o->kind = PTX_IS_NUMBER;
     char kind = word->bytes > 2 ? (char)tolower((unsigned char)word->at[1]) : 0;
     if (word->at[0] == '0' && (kind == 'f' || kind == 'd')) {
@@ -256,7 +256,7 @@ static const char *const specials[] = { "%tid.x", "%tid.y", "%tid.z", "%ntid.x",
 
 static void name_operand(ptx_reader *r, ptx_operand *o)
 {
-    const ptx_word *word = &r->words[r->at++];
+    const ptx_word *word = ptx_word_next(r);
     uint32_t id = 0;
     const ptx_name *name = ptx_name_find(r, word, &id);
     if (!name && *word->at == '%') {

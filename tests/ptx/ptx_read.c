@@ -32,15 +32,15 @@ static void parameters_bind(ptx_reader *r, const ptx_name *given, uint32_t count
     ptx_word_want(r, "(");
     while (!r->failed && !ptx_word_is(ptx_word_now(r), ")")) {
         while (*ptx_word_now(r)->at == '.' || ptx_word_is(&r->words[r->at - 1], ".align")) {
-            r->at++;
+            ptx_word_next(r);
         }
-        const ptx_word *word = &r->words[r->at++];
+        const ptx_word *word = ptx_word_next(r);
         if (i == count) {
             ptx_read_fail(r, word, "the call has too few arguments");
             return;
         }
         if (ptx_word_skip(r, "[")) {
-            r->at++;
+            ptx_word_next(r);
             ptx_word_want(r, "]");
         }
         ptx_name *name = ptx_name_add(r, PTX_NAME_VARIABLE, word);
@@ -61,7 +61,7 @@ static uint32_t arguments_read(ptx_reader *r, ptx_name out[16])
         return 0;
     }
     do {
-        const ptx_word *word = &r->words[r->at++];
+        const ptx_word *word = ptx_word_next(r);
         const ptx_name *name = ptx_name_find(r, word, &id);
         if (!name || name->kind != PTX_NAME_VARIABLE || count == 16) {
             ptx_read_fail(r, word, "this argument of a call is not supported");
@@ -81,7 +81,7 @@ static void call_read(ptx_reader *r)
     if (result_count > 0) {
         ptx_word_want(r, ",");
     }
-    const ptx_word *word = &r->words[r->at++];
+    const ptx_word *word = ptx_word_next(r);
     const ptx_name *found = r->failed ? NULL : ptx_name_find(r, word, &id);
     if (!found || found->kind != PTX_NAME_FUNCTION || found->body == 0 || r->depth == DEPTH_MAX) {
         ptx_read_fail(r, word, "this call is not supported");
@@ -97,7 +97,7 @@ static void call_read(ptx_reader *r)
     if (ptx_word_is(ptx_word_now(r), "(")) {
         parameters_bind(r, results, result_count);
     }
-    r->at++; /* its name */
+    ptx_word_next(r); /* its name */
     if (ptx_word_is(ptx_word_now(r), "(")) {
         parameters_bind(r, arguments, count);
     }
@@ -132,7 +132,7 @@ static void opcode_split(ptx_code *c, const ptx_word *word)
 static void guard_read(ptx_reader *r, ptx_step *step)
 {
     bool negated = ptx_word_skip(r, "!");
-    const ptx_word *word = &r->words[r->at++];
+    const ptx_word *word = ptx_word_next(r);
     uint32_t id;
     const ptx_name *name = ptx_name_find(r, word, &id);
     if (!name || name->kind == PTX_NAME_VARIABLE || name->width != 1) {
@@ -150,7 +150,7 @@ static void instruction_read(ptx_reader *r)
     if (ptx_word_skip(r, "@")) {
         guard_read(r, &step);
     }
-    const ptx_word *word = &r->words[r->at++];
+    const ptx_word *word = ptx_word_next(r);
     step.line = word->line;
     opcode_split(c, word);
     if (ptx_code_is(c, "call")) {
@@ -221,7 +221,7 @@ static void body_read(ptx_reader *r)
         } else if (ptx_word_skip(r, ".reg")) {
             ptx_registers_read(r);
         } else if (ptx_word_skip(r, ".pragma")) {
-            r->at++;
+            ptx_word_next(r);
             ptx_word_want(r, ";");
         } else if (ptx_word_is(word, ".loc")) {
             for (uint32_t line = word->line; ptx_word_now(r)->line == line && ptx_word_now(r)->bytes; r->at++) {
@@ -256,7 +256,8 @@ static int label_compare(const void *a, const void *b)
 /* The label of this name in the innermost scope around the jump; NULL: there is none. */
 static const ptx_label *label_find(const ptx_reader *r, const ptx_label *jump)
 {
-    const ptx_label *found = bsearch(jump, r->labels, r->label_count, sizeof *found, label_compare);
+    const ptx_label *found = r->label_count == 0 ? NULL
+                           : bsearch(jump, r->labels, r->label_count, sizeof *found, label_compare);
     if (!found) {
         return NULL;
     }
@@ -320,12 +321,12 @@ static void constants_place(ptx_reader *r, ptx_kernel *k)
 static void directives_read(ptx_reader *r, ptx_kernel *k)
 {
     while (!r->failed && !ptx_word_is(ptx_word_now(r), "{") && ptx_word_now(r)->bytes) {
-        const ptx_word *word = &r->words[r->at++];
+        const ptx_word *word = ptx_word_next(r);
         if (ptx_word_is(word, ".maxntid") || ptx_word_is(word, ".reqntid")) {
             uint32_t threads = 1;
             do {
                 threads *= (uint32_t)strtoul(ptx_word_now(r)->at, NULL, 0);
-                r->at++;
+                ptx_word_next(r);
             } while (ptx_word_skip(r, ","));
             k->threads_max = threads;
         }
@@ -349,7 +350,7 @@ static void kernel_read(ptx_reader *r)
 {
     uint32_t names = r->name_count;
     ptx_kernel *k = ptx_alloc(r->module, sizeof *k);
-    const ptx_word *word = &r->words[r->at++];
+    const ptx_word *word = ptx_word_next(r);
     char *name = ptx_alloc(r->module, word->bytes + 1);
     memcpy(name, word->at, word->bytes);
     kernel_clear(r);
@@ -407,7 +408,7 @@ static void function_read(ptx_reader *r)
     do {
         depth += ptx_word_is(ptx_word_now(r), "{");
         depth -= ptx_word_is(ptx_word_now(r), "}");
-        r->at++;
+        ptx_word_next(r);
     } while (depth > 0 && ptx_word_now(r)->bytes);
 }
 

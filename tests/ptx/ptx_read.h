@@ -81,6 +81,14 @@ static inline bool ptx_word_same(const ptx_word *a, const ptx_word *b)
 {
     return a->bytes == b->bytes && memcmp(a->at, b->at, a->bytes) == 0;
 }
+/* The next word, which is skipped; the last one is empty, and stays. */
+static inline const ptx_word *ptx_word_next(ptx_reader *r)
+{
+    const ptx_word *word = &r->words[r->at];
+    r->at += r->at < r->word_count;
+    return word;
+}
+
 /* If the next word is this, it is skipped. */
 bool ptx_word_skip(ptx_reader *r, const char *text);
 /* The next word must be this. */
