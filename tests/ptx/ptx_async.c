@@ -93,7 +93,7 @@ static void copy(ptx_warp *w, const ptx_step *s, uint32_t mask)
             return;
         }
     }
-    w->polled = false;
+    ptx_act(w);
 }
 
 static void copy_commit(ptx_warp *w, const ptx_step *s, uint32_t mask)
@@ -183,7 +183,7 @@ static bool barrier_arrive(ptx_warp *w, const ptx_step *s, uint32_t lane, uint64
     b.missing -= count;
     b.bytes = (int32_t)total;
     barrier_write(p, b);
-    w->polled = false;
+    ptx_act(w);
     return true;
 }
 
@@ -200,7 +200,7 @@ static void barrier_init(ptx_warp *w, const ptx_step *s, uint32_t mask)
         }
         barrier_write(p, (barrier){ 0, count, count, 0 });
     }
-    w->polled = false;
+    ptx_act(w);
 }
 
 static void barrier_end(ptx_warp *w, const ptx_step *s, uint32_t mask)
@@ -285,7 +285,7 @@ static void bulk_copy(ptx_warp *w, const ptx_step *s, uint32_t mask)
         *kept = bulk;
         *end = kept;
     }
-    w->polled = false;
+    ptx_act(w);
 }
 
 /* A wait failed: the oldest copy to this CTA arrives. False: there is none. */

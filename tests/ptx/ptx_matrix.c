@@ -139,7 +139,7 @@ static void store_matrix(ptx_warp *w, const ptx_step *s, uint32_t mask)
         }
         memcpy(p, rows[l], 16);
     }
-    w->polled = false;
+    ptx_act(w);
 }
 
 static void move_matrix(ptx_warp *w, const ptx_step *s, uint32_t mask)

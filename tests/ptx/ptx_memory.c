@@ -181,7 +181,7 @@ static void store(ptx_warp *w, const ptx_step *s, uint32_t mask)
             memcpy(p + i * bytes, PTX_IN(uint8_t, 1 + i) + l * width, bytes);
         }
     }
-    w->polled = false;
+    ptx_act(w);
 }
 
 static const char *const spaces[] = { "global", "shared", "shared::cta", "shared::cluster", "local", "param", "const",
@@ -370,6 +370,7 @@ static void atomic(ptx_warp *w, const ptx_step *s, uint32_t mask)
         }
     }
     w->polled = !wrote;
+    w->acted = w->acted || wrote;
     w->polls_global = w->polls_global || (!wrote && s->space != PTX_SHARED);
 }
 

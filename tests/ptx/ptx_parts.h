@@ -110,6 +110,7 @@ struct ptx_warp {
     bool polls_global;
     bool slept;
     bool stuck;              /* the turn ended as a wait for an mbarrier failed */
+    bool acted;              /* it changed in this turn what others may see */
     ptx_copy *copies;
     uint32_t copy_count, copy_cap;
     uint32_t group[PTX_LANES]; /* of the lane's next copy */
@@ -185,6 +186,13 @@ static inline void ptx_put(ptx_warp *w, int32_t at, const void *results, size_t 
     PTX_ACTIVE(l) {
         memcpy(to + l * size, (const uint8_t *)results + l * size, size);
     }
+}
+
+/* The warp changed what others may wait for. */
+static inline void ptx_act(ptx_warp *w)
+{
+    w->polled = false;
+    w->acted = true;
 }
 
 #define PTX_PUT(number, results) ptx_put(w, s->arg[number], results, sizeof *(results), mask)

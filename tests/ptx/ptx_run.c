@@ -236,8 +236,8 @@ static uint64_t turn_take(ptx_run *run, ptx_warp *w, uint64_t budget)
     /* While nothing happens, every warp gets a whole turn, so that a deadlock is seen. */
     uint64_t most = run->launch.seed && run->idle == 0 ? 1 + ptx_random(run, ptx_random(run, 8) ? 200 : TURN) : TURN;
     uint64_t done = ptx_warp_run(w, most < budget ? most : budget);
-    bool waits = done == 0 || (w->stuck && !w->polls_global);
-    bool idle = waits || (w->yield && (w->polled || w->slept));
+    bool waits = done == 0 || (w->stuck && !w->polls_global && !w->acted);
+    bool idle = waits || (w->yield && (w->polled || w->slept || w->stuck) && !w->acted);
     run->waiting = waits ? run->waiting + 1 : 0;
     run->idle = idle ? run->idle + 1 : 0;
     return done;

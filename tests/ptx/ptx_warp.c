@@ -90,7 +90,7 @@ void ptx_exit(ptx_warp *w, const ptx_step *s, uint32_t mask)
         w->yield = true;
         ptx_copies_end(w);
     }
-    w->polled = false;
+    ptx_act(w);
     for (uint32_t i = 0; i < PTX_BARRIERS; i++) {
         ptx_barrier_check(cta, i);
     }
@@ -165,7 +165,7 @@ static void barrier(ptx_warp *w, const ptx_step *s, uint32_t mask)
         b->ones += ptx_count((s->c ? ~p : p) & mask);
         b->lanes += ptx_count(mask);
     }
-    w->polled = false;
+    ptx_act(w);
     if (s->a != ARRIVE) {
         settle(w);
         w->waiting[id] |= mask;
@@ -204,7 +204,7 @@ static void cluster_arrive(ptx_warp *w, const ptx_step *s, uint32_t mask)
     (void)s;
     w->cluster_phase = w->cta->cluster->cluster_phase + 1; /* the phase that its wait waits for */
     w->cta->cluster->cluster_arrived += ptx_count(mask);
-    w->polled = false;
+    ptx_act(w);
     ptx_cluster_check(w->cta->cluster);
 }
 
@@ -509,7 +509,7 @@ uint64_t ptx_warp_run(ptx_warp *w, uint64_t budget)
     ptx_run *run = w->cta->run;
     const ptx_step *steps = run->kernel->steps;
     uint64_t left = budget, lanes = 0;
-    w->yield = w->slept = w->stuck = w->polled = w->polls_global = false;
+    w->yield = w->slept = w->stuck = w->polled = w->polls_global = w->acted = false;
     ptx_warp_select(w);
     while (w->active && left > 0 && !w->yield) {
         const ptx_step *s = &steps[w->pc++];

@@ -4,8 +4,8 @@
    gives: exit code. */
 #include "rig.h"
 
-/* A kernel with two pointers in %rd1 and %rd2, the thread in %r1, the CTA in %r2 and the number of the thread in the grid
-   in %r3; %rd3 and %rd4 are the pointers plus four times that. */
+/* A kernel with two pointers in %rd1 and %rd2, the thread in %r1, the CTA in %r2 and the number of the thread in the
+   grid in %r3; %rd3 and %rd4 are the pointers plus four times that. */
 #define KERNEL(more, body)                                                                                     \
     RIG_HEAD more ".visible .entry test(.param .u64 a, .param .u64 b)\n{\n.reg .pred %p<9>;\n"                 \
                   ".reg .b16 %h<9>;\n.reg .b32 %r<29>;\n.reg .f32 %f<9>;\n.reg .b64 %rd<19>;\n"                \
@@ -44,11 +44,12 @@ static void test_divergence(void)
     }
 }
 
-/* Lanes that end early; guards; a shuffle for which one half of the warp waits for the other, which comes from below. */
+/* Lanes that end early, and guards. */
 static void test_parting(void)
 {
-    rig r = rig_of(KERNEL("", "setp.ge.u32 %p1, %r1, 40;\n@%p1 exit;\nand.b32 %r5, %r1, 1;\nsetp.eq.s32 %p2, %r5, 0;\n"
-                              "mov.u32 %r6, 5;\n@%p2 bra EVEN;\nmul.lo.s32 %r6, %r1, 100;\nbra JOIN;\nEVEN:\n"
+    rig r = rig_of(KERNEL("", "setp.ge.u32 %p1, %r1, 40;\n@%p1 exit;\nand.b32 %r5, %r1, 1;\n"
+                              "setp.eq.s32 %p2, %r5, 0;\nmov.u32 %r6, 5;\n@%p2 bra EVEN;\n"
+                              "mul.lo.s32 %r6, %r1, 100;\nbra JOIN;\nEVEN:\n"
                               "@!%p2 add.s32 %r6, %r6, 1000;\n@%p2 add.s32 %r6, %r6, %r1;\nJOIN:\n"
                               "st.global.u32 [%rd3], %r6;"), 64, 1);
     rig_check(&r);
@@ -367,9 +368,9 @@ static void test_clusters(void)
 
 static void test_faults(void)
 {
-    rig outside = rig_of(KERNEL("", "st.global.u32 [%rd3+16380], %r1;"), 32, 1);
+    rig outside = rig_of(KERNEL("", "setp.eq.s32 %p1, %r1, 1;\n@%p1 st.global.u32 [%rd3+1048576], %r1;"), 32, 1);
     rig_fault(&outside, "kernel test, CTA (0, 0, 0), thread 1, line ");
-    CHECK(strstr(outside.fault, "(st.global.u32 [%rd3+16380], %r1): the write of 4 bytes at 0x") != NULL);
+    CHECK(strstr(outside.fault, "(@%p1 st.global.u32 [%rd3+1048576], %r1): the write of 4 bytes at 0x") != NULL);
     rig null = rig_of(KERNEL("", "mov.u64 %rd6, 0;\nld.global.u32 %r5, [%rd6];"), 32, 1);
     rig_fault(&null, "the read of 4 bytes at 0x0 is outside");
     rig window = rig_of(KERNEL("", "mov.u64 %rd6, 0x7F00000000000000;\nld.u32 %r5, [%rd6];"), 32, 1);
