@@ -128,7 +128,8 @@ static void test_tiles(bool turn_load, bool turn_move)
     static uint16_t in[4][8][8], out[4][8][8];
     snprintf(text, sizeof text, RIG_HEAD
              ".visible .entry test(.param .u64 p, .param .u64 q)\n{\n.shared .align 16 .b8 s[1024];\n"
-             ".reg .b32 %%r<20>;\n.reg .b64 %%rd<9>;\nld.param.u64 %%rd1, [p];\nld.param.u64 %%rd2, [q];\nmov.u32 %%r1, %%tid.x;\n"
+             ".reg .b32 %%r<20>;\n.reg .b64 %%rd<9>;\nld.param.u64 %%rd1, [p];\nld.param.u64 %%rd2, [q];\n"
+             "mov.u32 %%r1, %%tid.x;\n"
              "mul.wide.u32 %%rd3, %%r1, 16;\nadd.s64 %%rd4, %%rd1, %%rd3;\nadd.s64 %%rd5, %%rd2, %%rd3;\n"
              "ld.global.v4.u32 {%%r2, %%r3, %%r4, %%r5}, [%%rd4];\nmov.u32 %%r6, s;\nshl.b32 %%r7, %%r1, 4;\n"
              "add.s32 %%r8, %%r6, %%r7;\nst.shared.v4.u32 [%%r8], {%%r2, %%r3, %%r4, %%r5};\nbar.warp.sync -1;\n"

@@ -40,6 +40,7 @@ ptx_run *ptx_start(const ptx_launch *launch);
    memory, say) returns 1 and uses no time. */
 int ptx_advance(ptx_run *run, uint64_t instructions);
 const char *ptx_fault(const ptx_run *run);
+uint64_t ptx_executed(const ptx_run *run); /* instructions of warps so far, those of waiting loops, too */
 void ptx_end(ptx_run *run);
 
 #endif

@@ -4,7 +4,6 @@
 #include "ptx_parts.h"
 
 #include <math.h>
-#include <time.h>
 
 /* ---- mov ---- */
 
@@ -55,13 +54,6 @@ enum special {
     DYNAMIC_SMEM_SIZE
 };
 
-static uint64_t nanoseconds(void)
-{
-    struct timespec now;
-    timespec_get(&now, TIME_UTC);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 static uint64_t special_of(const ptx_warp *w, enum special which, uint32_t lane)
 {
     const ptx_cta *cta = w->cta;
@@ -86,8 +78,8 @@ static uint64_t special_of(const ptx_warp *w, enum special which, uint32_t lane)
     case SMID: return (uint64_t)(cta - run->ctas);
     case CLOCK: return (uint32_t)run->instructions;
     case CLOCK64: return run->instructions;
-    case GLOBALTIMER: return nanoseconds();
-    case GLOBALTIMER_LO: return (uint32_t)nanoseconds();
+    case GLOBALTIMER: return ptx_clock(0);
+    case GLOBALTIMER_LO: return (uint32_t)ptx_clock(0);
     case CLUSTER_CTARANK:
     case CLUSTER_CTAID_X: return cta->rank;
     case CLUSTER_NCTARANK:

@@ -7,15 +7,16 @@
 
 /* ---- which bytes an address means ---- */
 
-static bool variable_has(const ptx_run *run, uint64_t address, uint32_t bytes, bool write)
+/* The module's variable that has these bytes; NULL: there is none. */
+static const ptx_variable *variable_of(const ptx_run *run, uint64_t address, uint32_t bytes)
 {
     for (const ptx_variable *v = run->kernel->module->variables; v; v = v->next) {
         uint64_t begin = (uint64_t)(uintptr_t)v->memory;
         if (address >= begin && address - begin <= v->bytes && bytes <= v->bytes - (address - begin)) {
-            return !(write && v->constant);
+            return v;
         }
     }
-    return false;
+    return NULL;
 }
 
 static bool global_allowed(ptx_run *run, uint64_t address, uint32_t bytes, bool write)
@@ -25,6 +26,10 @@ static bool global_allowed(ptx_run *run, uint64_t address, uint32_t bytes, bool 
     if (address < PAGE || address >> 48) {
         return false;
     }
+    const ptx_variable *variable = variable_of(run, address, bytes);
+    if (variable) {
+        return !(write && variable->constant);
+    }
     if (!launch->allowed) {
         return true;
     }
@@ -32,7 +37,7 @@ static bool global_allowed(ptx_run *run, uint64_t address, uint32_t bytes, bool 
         *known = page + 1;
         return true;
     }
-    return launch->allowed(launch->user, address, bytes, write) || variable_has(run, address, bytes, write);
+    return launch->allowed(launch->user, address, bytes, write);
 }
 
 static uint8_t *reach_global(ptx_warp *w, const ptx_step *s, uint32_t lane, uint64_t address, uint32_t bytes,

@@ -21,6 +21,12 @@ uint32_t ptx_random(ptx_run *run, uint32_t below)
     return (uint32_t)((run->random >> 32) * below >> 32);
 }
 
+uint64_t ptx_clock(uint64_t more)
+{
+    static uint64_t now = 1000000000;
+    return __atomic_add_fetch(&now, more, __ATOMIC_RELAXED);
+}
+
 /* ---- faults ---- */
 
 /* The text's line, without the blanks around it. */
@@ -211,6 +217,7 @@ void ptx_end(ptx_run *run)
 }
 
 const char *ptx_fault(const ptx_run *run) { return run->fault; }
+uint64_t ptx_executed(const ptx_run *run) { return run->instructions; }
 
 /* ---- turns ---- */
 
@@ -260,6 +267,7 @@ int ptx_advance(ptx_run *run, uint64_t instructions)
         ptx_cta *cta = &run->ctas[run->turn / run->warps];
         uint64_t done = turn_take(run, &cta->warps[run->turn % run->warps], instructions);
         instructions -= done < instructions ? done : instructions;
+        ptx_clock(done);
         if (run->failed) {
             return -1;
         }

@@ -342,8 +342,7 @@ static void active_mask(ptx_warp *w, const ptx_step *s, uint32_t mask)
 /* Nothing that this warp waits for comes from itself. */
 static void sleep_step(ptx_warp *w, const ptx_step *s, uint32_t mask)
 {
-    (void)s;
-    (void)mask;
+    ptx_clock(PTX_IN(uint32_t, 0)[ptx_first(mask)]);
     w->yield = w->slept = true;
 }
 
@@ -493,6 +492,7 @@ bool ptx_warp_decode(ptx_code *c)
     } else if (ptx_code_is(c, "nanosleep")) {
         c->used = PTX_ALL;
         s->run = sleep_step;
+        ptx_code_ins(c, 0, 4, 1);
     } else if (ptx_code_is(c, "griddepcontrol") || ptx_code_is(c, "setmaxnreg")) {
         c->used = PTX_ALL; /* a launch begins when the one before it has ended; registers do not run out */
         s->run = nothing;

@@ -136,7 +136,8 @@ static void make_text(const row *r)
         }
     }
     const char *widen = r->shape[0] == 'p' ? "selp.u64 %rd0, 1, 0, %p0;\n"
-                      : r->shape[0] == '2' ? "cvt.u64.u16 %rd0, %h0;\n" : r->shape[0] == '4' ? "cvt.u64.u32 %rd0, %r0;\n" : "";
+                      : r->shape[0] == '2' ? "cvt.u64.u16 %rd0, %h0;\n"
+                      : r->shape[0] == '4' ? "cvt.u64.u32 %rd0, %r0;\n" : "";
     snprintf(at, (size_t)(end - at), "%s;\n%sst.global.u64 [%%rd15], %%rd0;\nret;\n}\n", r->end, widen);
 }
 
