@@ -21,30 +21,34 @@ static void move_predicate(ptx_warp *w, const ptx_step *s, uint32_t mask)
     ptx_put_predicate(w, s->arg[0], ptx_predicate(w, s->arg[1]), mask);
 }
 
-/* {a, b, ...} = d; count: elements, bytes: of one. */
-static void unpack(ptx_warp *w, const ptx_step *s, uint32_t mask)
-{
-    uint32_t n = s->count, bytes = s->bytes;
-    for (uint32_t i = 0; i < n; i++) {
-        const uint8_t *from = PTX_IN(uint8_t, n) + i * bytes;
-        uint8_t *to = PTX_OUT(uint8_t, i);
-        PTX_ACTIVE(l) {
-            memcpy(to + l * bytes, from + l * bytes * n, bytes);
-        }
+/* {a, b, ...} = d, and d = {a, b, ...}; count: elements. */
+#define PARTS(type, bits)                                               \
+    static void unpack##bits(ptx_warp *w, const ptx_step *s, uint32_t mask) \
+    {                                                                   \
+        uint32_t n = s->count;                                          \
+        for (uint32_t i = 0; i < n; i++) {                              \
+            const type *from = PTX_IN(type, n) + i;                     \
+            type d[PTX_LANES];                                          \
+            PTX_EACH(l) {                                               \
+                d[l] = from[l * n];                                     \
+            }                                                           \
+            PTX_PUT(i, d);                                              \
+        }                                                               \
+    }                                                                   \
+    static void pack##bits(ptx_warp *w, const ptx_step *s, uint32_t mask) \
+    {                                                                   \
+        uint32_t n = s->count;                                          \
+        type d[PTX_LANES * 4];                                          \
+        for (uint32_t i = 0; i < n; i++) {                              \
+            const type *from = PTX_IN(type, 1 + i);                     \
+            PTX_EACH(l) {                                               \
+                d[l * n + i] = from[l];                                 \
+            }                                                           \
+        }                                                               \
+        ptx_put(w, s->arg[0], d, sizeof *d * n, mask);                  \
     }
-}
-
-static void pack(ptx_warp *w, const ptx_step *s, uint32_t mask)
-{
-    uint32_t n = s->count, bytes = s->bytes;
-    for (uint32_t i = 0; i < n; i++) {
-        const uint8_t *from = PTX_IN(uint8_t, 1 + i);
-        uint8_t *to = PTX_OUT(uint8_t, 0) + i * bytes;
-        PTX_ACTIVE(l) {
-            memcpy(to + l * bytes * n, from + l * bytes, bytes);
-        }
-    }
-}
+PARTS(uint16_t, 16)
+PARTS(uint32_t, 32)
 
 /* In the order of `specials` in ptx_names.c. */
 enum special {
@@ -110,8 +114,8 @@ static void vector_decode(ptx_code *c, uint32_t bytes)
     bool in = c->operands[0].kind == PTX_IS_VECTOR;
     s->count = (uint8_t)c->operands[in ? 0 : 1].count;
     s->bytes = (uint8_t)(bytes / s->count);
-    s->run = in ? unpack : pack;
-    if (s->bytes < 2 || s->bytes * s->count != bytes) {
+    s->run = s->bytes == 2 ? (in ? unpack16 : pack16) : (in ? unpack32 : pack32);
+    if ((s->bytes != 2 && s->bytes != 4) || s->bytes * s->count != bytes) {
         ptx_code_fail(c, "this mov is not supported");
         return;
     }

@@ -175,7 +175,7 @@ static bool form_decode(ptx_code *c)
     static const ptx_form *const tables[] = { ptx_integer_forms, ptx_float_forms, ptx_half_forms };
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++) {
         for (const ptx_form *form = tables[t]; form->name; form++) {
-            if (strcmp(form->name, c->op) == 0) {
+            if (form->name[0] == c->op[0] && strcmp(form->name, c->op) == 0) {
                 return form_use(c, form);
             }
         }

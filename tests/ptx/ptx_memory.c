@@ -106,6 +106,25 @@ uint8_t *ptx_reach(ptx_warp *w, const ptx_step *s, uint32_t lane, ptx_space spac
                                : reach_own(w, s, lane, space, address, bytes, write);
 }
 
+/* The same without a call where the page is known to be allowed, or the memory is the CTA's own. */
+static inline uint8_t *reach(ptx_warp *w, const ptx_step *s, uint32_t lane, uint64_t address, uint32_t bytes,
+                             bool write)
+{
+    ptx_run *run = w->cta->run;
+    bool aligned = (address & (bytes - 1)) == 0;
+    if (s->space == PTX_SHARED) {
+        if (aligned && address >= PTX_SHARED_BEGIN && address + bytes <= run->shared_bytes) {
+            return w->cta->shared + address;
+        }
+    } else if (s->space == PTX_GLOBAL) {
+        uint64_t page = address / PAGE; /* an aligned access lies in one page */
+        if (aligned && (write ? run->writable : run->readable)[page % PTX_PAGES] == page + 1) {
+            return (uint8_t *)(uintptr_t)address;
+        }
+    }
+    return ptx_reach(w, s, lane, s->space, address, bytes, write);
+}
+
 static uint64_t address_of(const ptx_warp *w, const ptx_step *s, uint32_t number, uint32_t lane)
 {
     if (s->b) { /* a register of 32 bits */
@@ -127,7 +146,7 @@ static void load(ptx_warp *w, const ptx_step *s, uint32_t mask)
 {
     uint32_t n = s->count, bytes = s->bytes, width = s->a;
     PTX_ACTIVE(l) {
-        const uint8_t *p = ptx_reach(w, s, l, s->space, address_of(w, s, n, l), bytes * n, false);
+        const uint8_t *p = reach(w, s, l, address_of(w, s, n, l), bytes * n, false);
         if (!p) {
             return;
         }
@@ -142,22 +161,26 @@ static void load(ptx_warp *w, const ptx_step *s, uint32_t mask)
     w->polls_global = w->polls_global || (s->d && s->space != PTX_SHARED);
 }
 
-/* The frequent case: elements of 4 bytes, registers of 4 bytes. */
-static void load_words(ptx_warp *w, const ptx_step *s, uint32_t mask)
-{
-    uint32_t n = s->count;
-    PTX_ACTIVE(l) {
-        const uint8_t *p = ptx_reach(w, s, l, s->space, address_of(w, s, n, l), 4 * n, false);
-        if (!p) {
-            return;
-        }
-        for (uint32_t i = 0; i < n; i++) {
-            memcpy(PTX_OUT(uint32_t, i) + l, p + i * 4, 4);
-        }
+/* The frequent cases: elements and registers of the same width. */
+#define LOAD(name, type)                                                                                        \
+    static void name(ptx_warp *w, const ptx_step *s, uint32_t mask)                                             \
+    {                                                                                                           \
+        uint32_t n = s->count;                                                                                  \
+        PTX_ACTIVE(l) {                                                                                         \
+            const uint8_t *p = reach(w, s, l, address_of(w, s, n, l), (uint32_t)sizeof(type) * n, false);       \
+            if (!p) {                                                                                           \
+                return;                                                                                         \
+            }                                                                                                   \
+            for (uint32_t i = 0; i < n; i++) {                                                                  \
+                memcpy(PTX_OUT(type, i) + l, p + i * sizeof(type), sizeof(type));                               \
+            }                                                                                                   \
+        }                                                                                                       \
+        w->polled = w->polled || s->d;                                                                          \
+        w->polls_global = w->polls_global || (s->d && s->space != PTX_SHARED);                                  \
     }
-    w->polled = w->polled || s->d;
-    w->polls_global = w->polls_global || (s->d && s->space != PTX_SHARED);
-}
+LOAD(load16, uint16_t)
+LOAD(load32, uint32_t)
+LOAD(load64, uint64_t)
 
 /* A parameter is the same for all lanes. */
 static void load_parameter(ptx_warp *w, const ptx_step *s, uint32_t mask)
@@ -178,7 +201,7 @@ static void store(ptx_warp *w, const ptx_step *s, uint32_t mask)
 {
     uint32_t n = s->count, bytes = s->bytes, width = s->a;
     PTX_ACTIVE(l) {
-        uint8_t *p = ptx_reach(w, s, l, s->space, address_of(w, s, 0, l), bytes * n, true);
+        uint8_t *p = reach(w, s, l, address_of(w, s, 0, l), bytes * n, true);
         if (!p) {
             return;
         }
@@ -188,6 +211,25 @@ static void store(ptx_warp *w, const ptx_step *s, uint32_t mask)
     }
     ptx_act(w);
 }
+
+#define STORE(name, type)                                                                                       \
+    static void name(ptx_warp *w, const ptx_step *s, uint32_t mask)                                             \
+    {                                                                                                           \
+        uint32_t n = s->count;                                                                                  \
+        PTX_ACTIVE(l) {                                                                                         \
+            uint8_t *p = reach(w, s, l, address_of(w, s, 0, l), (uint32_t)sizeof(type) * n, true);              \
+            if (!p) {                                                                                           \
+                return;                                                                                         \
+            }                                                                                                   \
+            for (uint32_t i = 0; i < n; i++) {                                                                  \
+                memcpy(p + i * sizeof(type), PTX_IN(type, 1 + i) + l, sizeof(type));                            \
+            }                                                                                                   \
+        }                                                                                                       \
+        ptx_act(w);                                                                                             \
+    }
+STORE(store16, uint16_t)
+STORE(store32, uint32_t)
+STORE(store64, uint64_t)
 
 static const char *const spaces[] = { "global", "shared", "shared::cta", "shared::cluster", "local", "param", "const",
     NULL };
@@ -253,7 +295,8 @@ static void load_decode(ptx_code *c)
     ptx_code_outs(c, 0, s->a, s->count);
     ptx_code_address(c, 1);
     bool uniform = s->space == PTX_PARAM && c->operands[1].kind == PTX_IS_SYMBOL;
-    s->run = uniform ? load_parameter : s->bytes == 4 && s->a == 4 ? load_words : load;
+    ptx_function *same = s->bytes == 2 ? load16 : s->bytes == 4 ? load32 : s->bytes == 8 ? load64 : load;
+    s->run = uniform ? load_parameter : s->bytes == s->a ? same : load;
 }
 
 static void store_decode(ptx_code *c)
@@ -265,7 +308,8 @@ static void store_decode(ptx_code *c)
     s->count = (uint8_t)count_of(c);
     s->space = space < 0 ? PTX_GENERIC : space_of[space];
     s->a = (uint8_t)width_of(c, 1, s->bytes);
-    s->run = store;
+    ptx_function *same = s->bytes == 2 ? store16 : s->bytes == 4 ? store32 : s->bytes == 8 ? store64 : store;
+    s->run = s->bytes == s->a ? same : store;
     qualifiers_skip(c);
     if (s->bytes == 0 || s->bytes > 8 || s->a < s->bytes || s->a > 8 || c->operand_count != 2) {
         ptx_code_fail(c, "this store is not supported");

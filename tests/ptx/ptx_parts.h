@@ -247,8 +247,8 @@ static inline float ptx_from_half(uint16_t h)
 void ptx_fail(ptx_warp *w, const ptx_step *s, uint32_t lane, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 uint32_t ptx_random(ptx_run *run, uint32_t below);
-/* The time that kernels see, in nanoseconds, after it went on by so many: one for each instruction of a warp of any run,
-   and those that it slept. A time limit of a kernel then does not depend on how fast this program is. */
+/* The time that kernels see, in nanoseconds, after it went on by so many: one for each instruction of a warp of any
+   run, and those that it slept. A time limit of a kernel then does not depend on how fast this program is. */
 uint64_t ptx_clock(uint64_t more);
 
 /* ---- warps (ptx_warp.c) ---- */

@@ -522,7 +522,7 @@ uint64_t ptx_warp_run(ptx_warp *w, uint64_t budget)
             s->run(w, s, mask);
         }
         left--;
-        lanes += ptx_count(mask);
+        lanes += mask == PTX_ALL ? PTX_LANES : ptx_count(mask);
         if (run->failed) {
             break;
         }
