@@ -154,12 +154,20 @@ static void test_tiles(bool turn_load, bool turn_move)
 
 /* ---- wgmma ---- */
 
-/* Bytes of element (line, i) in a tile of lines of 128 bytes: pieces of 16 bytes change places. */
-static uint32_t place(uint32_t line, uint32_t byte) { return line * 128 + ((byte / 16 ^ (line % 8)) * 16 + byte % 16); }
+/* Bytes of an element in a tile of lines of 128, 64 or 32 bytes: pieces of 16 bytes change places, every line, every
+   two lines, or every four. */
+static uint32_t place_in(uint32_t bytes, uint32_t line, uint32_t byte)
+{
+    uint32_t turn = line / (128 / bytes) % (bytes / 16);
+    return line * bytes + ((byte / 16 ^ turn) * 16 + byte % 16);
+}
+
+static uint32_t place(uint32_t line, uint32_t byte) { return place_in(128, line, byte); }
 
 typedef struct product {
     uint32_t columns;
     bool a_registers, a_rows, b_rows, tf32, adds;
+    uint32_t line; /* bytes of B's lines */
 } product;
 
 /* The kernel copies `memory` to shared memory (A at 0, B at 16384) and C to its registers, multiplies, and writes its
@@ -168,6 +176,9 @@ static void make_product(char *text, size_t cap, const product *p)
 {
     char d[2000] = "", loads[20000] = "", stores[20000] = "", registers[100] = "";
     uint32_t each = p->columns / 2;
+    /* The stride from 8 lines to the next 8, in units of 16 bytes. */
+    unsigned long long line_bits = p->line == 64 ? (2ull << 62) | (32ull << 32)
+                                 : p->line == 32 ? (3ull << 62) | (16ull << 32) : (1ull << 62) | (64ull << 32);
     for (uint32_t i = 0; i < each; i++) {
         snprintf(d + strlen(d), sizeof d - strlen(d), "%s%%f%u", i ? ", " : "", (unsigned)i);
         snprintf(loads + strlen(loads), sizeof loads - strlen(loads), "ld.global.f32 %%f%u, [%%rd6+%u];\n", (unsigned)i,
@@ -194,7 +205,7 @@ static void make_product(char *text, size_t cap, const product *p)
              "wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;\n%sret;\n}\n", (unsigned)each * 4,
              loads,
              (1ull << 62) | (64ull << 32) | (p->a_rows ? 512ull : 1ull) << 16,
-             (1ull << 62) | (64ull << 32) | (p->b_rows ? 128ull : 1ull) << 16, p->adds ? "%r1" : "1000000",
+             line_bits | (p->b_rows ? 128ull : 1ull) << 16, p->adds ? "%r1" : "1000000",
              (unsigned)p->columns, p->tf32 ? "k8.f32.tf32.tf32" : "k16.f32.f16.f16", d, registers,
              p->adds ? "1" : "%p2", p->tf32 || p->a_registers ? "" : p->a_rows ? ", 1" : ", 0",
              p->tf32 ? "" : p->b_rows ? ", 1" : ", 0", stores);
@@ -222,7 +233,8 @@ static void test_product(product p)
     }
     for (uint32_t j = 0; j < p.columns; j++) {
         for (uint32_t i = 0; i < k; i++) { /* rows of k: 64 columns a tile, the next one 2048 bytes on */
-            uint32_t at = p.b_rows ? j / 64 * 2048 + place(i, j % 64 * size) : place(j, i * size);
+            uint32_t at = p.b_rows ? j / 64 * 2048 + place(i, j % 64 * size)
+                        : place_in(p.line, j, i * size);
             put_element(&p, 16384 + at, b_values[i][j]);
         }
     }
@@ -261,13 +273,16 @@ int main(void)
     for (int i = 0; i < 4; i++) {
         test_tiles(i & 1, i & 2);
     }
-    test_product((product){ 16, false, false, false, false, true });
-    test_product((product){ 64, false, false, false, false, false });
-    test_product((product){ 256, false, false, false, false, true });
-    test_product((product){ 128, false, true, true, false, true });
-    test_product((product){ 32, true, false, false, false, true });
-    test_product((product){ 128, true, false, true, false, false });
-    test_product((product){ 64, true, false, false, true, true });
-    test_product((product){ 256, false, false, false, true, false });
+    test_product((product){ 16, false, false, false, false, true, 128 });
+    test_product((product){ 64, false, false, false, false, false, 128 });
+    test_product((product){ 256, false, false, false, false, true, 128 });
+    test_product((product){ 128, false, true, true, false, true, 128 });
+    test_product((product){ 32, true, false, false, false, true, 128 });
+    test_product((product){ 128, true, false, true, false, false, 128 });
+    test_product((product){ 64, true, false, false, true, true, 128 });
+    test_product((product){ 256, false, false, false, true, false, 128 });
+    test_product((product){ 64, true, false, false, false, true, 64 });
+    test_product((product){ 32, true, false, false, true, true, 64 });
+    test_product((product){ 128, false, false, false, false, true, 32 });
     return check_done();
 }

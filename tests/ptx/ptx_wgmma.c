@@ -9,9 +9,10 @@
 #define COLUMNS_MAX 256u
 #define K_MAX 16u
 
-/* Where a tile lies, as its descriptor says. Lines have 128 bytes, and piece p of line i lies at place p ^ (i % 8). */
+/* Where a tile lies, as its descriptor says. A line has 128, 64 or 32 bytes; 8 lines lie together. Bits 4 to 6 of an
+   address, or as many of them as number the pieces of a line, are exchanged by bits 7 to 9 (swizzle). */
 typedef struct tile {
-    uint32_t begin, leading, stride;
+    uint32_t begin, leading, stride, line;
 } tile;
 
 static bool tile_read(ptx_warp *w, const ptx_step *s, uint64_t descriptor, tile *t)
@@ -19,16 +20,17 @@ static bool tile_read(ptx_warp *w, const ptx_step *s, uint64_t descriptor, tile 
     t->begin = (uint32_t)(descriptor & 0x3FFF) << 4;
     t->leading = (uint32_t)(descriptor >> 16 & 0x3FFF) << 4;
     t->stride = (uint32_t)(descriptor >> 32 & 0x3FFF) << 4;
-    if (descriptor >> 62 != 1 || (descriptor >> 49 & 7) != 0) {
+    t->line = 256u >> (descriptor >> 62);
+    if (descriptor >> 62 == 0 || (descriptor >> 49 & 7) != 0) {
         ptx_fail(w, s, 0, "the descriptor 0x%llx has a layout that is not supported", (unsigned long long)descriptor);
         return false;
     }
     return true;
 }
 
-static const uint8_t *piece_of(ptx_warp *w, const ptx_step *s, uint32_t at)
+static const uint8_t *piece_of(ptx_warp *w, const ptx_step *s, const tile *t, uint32_t at)
 {
-    return ptx_reach(w, s, 0, PTX_SHARED, at ^ (at >> 3 & 0x70), PIECE, false);
+    return ptx_reach(w, s, 0, PTX_SHARED, at ^ (at >> 3 & (t->line - PIECE)), PIECE, false);
 }
 
 static void piece_read(const uint8_t *p, bool halves, float *out)
@@ -48,9 +50,9 @@ static bool lines_read(ptx_warp *w, const ptx_step *s, const tile *t, uint32_t f
 {
     uint32_t k = halves ? 16 : 8, each = halves ? 8 : 4;
     for (uint32_t i = 0; i < lines; i++) {
-        uint32_t line = first + i, at = t->begin + line / 8 * t->stride + line % 8 * 128;
+        uint32_t line = first + i, at = t->begin + line / 8 * t->stride + line % 8 * t->line;
         for (uint32_t piece = 0; piece < 2; piece++) {
-            const uint8_t *p = piece_of(w, s, at + piece * PIECE);
+            const uint8_t *p = piece_of(w, s, t, at + piece * PIECE);
             if (!p) {
                 return false;
             }
@@ -63,10 +65,14 @@ static bool lines_read(ptx_warp *w, const ptx_step *s, const tile *t, uint32_t f
 /* out [16][count], from tiles whose lines hold rows of k: 64 elements each, the next 64 `leading` bytes on. */
 static bool rows_read(ptx_warp *w, const ptx_step *s, const tile *t, uint32_t first, uint32_t count, float *out)
 {
+    if (t->line != 128) {
+        ptx_fail(w, s, 0, "tiles whose lines are rows of k and have %u bytes are not supported", (unsigned)t->line);
+        return false;
+    }
     for (uint32_t k = 0; k < 16; k++) {
         for (uint32_t n = 0; n < count; n += 8) {
             uint32_t i = first + n, at = t->begin + i / 64 * t->leading + k / 8 * t->stride;
-            const uint8_t *p = piece_of(w, s, at + k % 8 * 128 + i % 64 * 2);
+            const uint8_t *p = piece_of(w, s, t, at + k % 8 * 128 + i % 64 * 2);
             if (!p) {
                 return false;
             }
