@@ -6,6 +6,8 @@
 
 #include <ctype.h>
 
+#define ALIGN_MAX 65536u
+
 static uint64_t align_up(uint64_t value, uint64_t align) { return (value + align - 1) / align * align; }
 
 /* A number of at most so many characters that is not signed: decimal, hexadecimal or octal. */
@@ -62,10 +64,14 @@ ptx_name *ptx_name_add(ptx_reader *r, ptx_name_kind kind, const ptx_word *word)
 /* The place of a variable of the module in the shared memory of this kernel. */
 static void place_shared(ptx_reader *r, ptx_name *name)
 {
-    r->shared_at = (uint32_t)align_up(r->shared_at, name->align);
-    name->address = r->shared_at;
+    uint64_t at = align_up(r->shared_at, name->align);
+    if (at + name->bytes > PTX_SPACE_MAX) {
+        ptx_read_fail(r, &name->word, "the kernel's variables are too large");
+        return;
+    }
+    name->address = at;
     name->placed = true;
-    r->shared_at += (uint32_t)name->bytes;
+    r->shared_at = (uint32_t)(at + name->bytes);
 }
 
 /* The innermost declaration. id: the number of a register. */
@@ -197,7 +203,7 @@ ptx_name *ptx_variable_read(ptx_reader *r, bool of_kernel)
         element = ptx_type_bytes(word);
     }
     const ptx_word *word = ptx_word_next(r);
-    if (element == 0 || align == 0 || (align & (align - 1))) {
+    if (element == 0 || align == 0 || align > ALIGN_MAX || (align & (align - 1))) {
         ptx_read_fail(r, word, "this declaration is not supported");
         return NULL;
     }
@@ -216,6 +222,10 @@ ptx_name *ptx_variable_read(ptx_reader *r, bool of_kernel)
         return NULL;
     }
     place(r, name, of_kernel, constant);
+    if (r->local_at > PTX_SPACE_MAX || r->parameter_at > PTX_SPACE_MAX) {
+        ptx_read_fail(r, word, "the kernel's variables are too large");
+        return NULL;
+    }
     if (ptx_word_skip(r, "=")) {
         if (space != PTX_GLOBAL) {
             ptx_read_fail(r, word, "only global and constant variables have initializers");

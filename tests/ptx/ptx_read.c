@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #define DEPTH_MAX 16
+#define STEPS_MAX (1u << 21)
 #define RETURN_WORD "ret" /* no label of a program has this name, as instructions do */
 
 static void body_read(ptx_reader *r);
@@ -186,6 +187,10 @@ static void instruction_read(ptx_reader *r)
         c->operand_count = 1;
         c->operands[0] = (ptx_operand){ .kind = PTX_IS_LABEL, .pair = -1 };
     }
+    if (r->step_count == STEPS_MAX) {
+        ptx_read_fail(r, word, "the kernel has too many instructions");
+        return;
+    }
     PTX_GROW(r->steps, r->step_count, r->step_cap);
     r->steps[r->step_count] = step;
     c->step = &r->steps[r->step_count];
@@ -197,6 +202,23 @@ static void instruction_read(ptx_reader *r)
         ptx_read_fail(r, word, why);
     }
     r->step_count++;
+}
+
+/* A variable in a body. A parameter of a call is memory of the lane. */
+static void variable_read(ptx_reader *r)
+{
+    const ptx_word *word = ptx_word_now(r);
+    ptx_name *name = ptx_variable_read(r, true);
+    if (name && name->space == PTX_PARAM) {
+        r->local_at = (r->local_at + name->align - 1) / name->align * name->align;
+        name->address = r->local_at;
+        name->space = PTX_LOCAL;
+        r->local_at += (uint32_t)name->bytes;
+        if (r->local_at > PTX_SPACE_MAX) {
+            ptx_read_fail(r, word, "the kernel's variables are too large");
+        }
+    }
+    ptx_word_want(r, ";");
 }
 
 /* At a "{": declarations and instructions up to its "}". */
@@ -227,14 +249,7 @@ static void body_read(ptx_reader *r)
             for (uint32_t line = word->line; ptx_word_now(r)->line == line && ptx_word_now(r)->bytes; r->at++) {
             }
         } else if (*word->at == '.') {
-            ptx_name *name = ptx_variable_read(r, true);
-            if (name && name->space == PTX_PARAM) { /* of a call: memory of the lane */
-                r->local_at = (r->local_at + name->align - 1) / name->align * name->align;
-                name->address = r->local_at;
-                name->space = PTX_LOCAL;
-                r->local_at += (uint32_t)name->bytes;
-            }
-            ptx_word_want(r, ";");
+            variable_read(r);
         } else if (ptx_word_is(word + 1, ":")) {
             label_add(r, word, r->scope);
             r->at += 2;

@@ -6,6 +6,8 @@
 
 #include "ptx_parts.h"
 
+#define PTX_SPACE_MAX (1u << 24) /* bytes of a kernel's variables in one space */
+
 typedef struct ptx_word {
     const char *at;
     uint32_t bytes, line;

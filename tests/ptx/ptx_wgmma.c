@@ -8,6 +8,7 @@
 #define PIECE 16u      /* bytes that lie together */
 #define COLUMNS_MAX 256u
 #define K_MAX 16u
+#define TF32 0xFFFFE000u /* the bits of a float that tf32 has */
 
 /* Where a tile lies, as its descriptor says. A line has 128, 64 or 32 bytes; 8 lines lie together. Bits 4 to 6 of an
    address, or as many of them as number the pieces of a line, are exchanged by bits 7 to 9 (swizzle). */
@@ -40,7 +41,7 @@ static void piece_read(const uint8_t *p, bool halves, float *out)
         uint32_t u;
         memcpy(&h, p + i % 8 * 2, 2);
         memcpy(&u, p + i % 4 * 4, 4);
-        out[i] = halves ? ptx_from_half(h) : ptx_float_of(u & ~0x1FFFu);
+        out[i] = halves ? ptx_from_half(h) : ptx_float_of(u & TF32);
     }
 }
 
@@ -91,60 +92,71 @@ static void turn(const float *in, float *out, uint32_t rows, uint32_t columns)
     }
 }
 
-/* count: 8 columns each; a: A is in registers; b: A's lines are rows of k; c: B's are; d: halves (else tf32).
-   args: sums; sums, A, B, whether it adds. */
-static void multiply(ptx_warp *w, const ptx_step *s, uint32_t mask)
+/* ---- the product ----
+   count: 8 columns each; a: A is in registers; b: A's lines are rows of k; c: B's are; d: halves (else tf32).
+   args: sums; sums, A (4 registers or a descriptor), B's descriptor, whether it adds. */
+
+/* a [16][k]: the warp's rows. */
+static bool a_read(ptx_warp *w, const ptx_step *s, const int32_t *in, uint32_t k, float *a)
 {
-    static const uint32_t words = 4;
-    float sums[16 * COLUMNS_MAX], a[16 * K_MAX], b[K_MAX * COLUMNS_MAX], turned[K_MAX * COLUMNS_MAX];
-    uint32_t n = s->count * 8u, k = s->d ? 16 : 8, own = w->index % 4 * 16;
-    const int32_t *in = s->arg + n / 2 * 2;
+    uint32_t own = w->index % 4 * 16;
+    float turned[16 * K_MAX];
     tile t;
-    if (!ptx_meet(w, s, mask, PTX_ALL)) {
-        return;
+    if (s->a && s->d) {
+        ptx_rows_in(w, in, a, k);
+        return true;
     }
-    const int32_t *rest = in + (s->a ? words : 1);
-    if (s->a) {
-        if (s->d) {
-            ptx_rows_in(w, in, a, k);
-        } else { /* register i has rows g (i even) or g + 8, and column 4 (i / 2) + t */
-            for (uint32_t i = 0; i < words; i++) {
-                const uint32_t *from = ptx_in(w, in[i]);
-                PTX_EACH(l) {
-                    a[(l / 4 + i % 2 * 8) * k + i / 2 * 4 + l % 4] = ptx_float_of(from[l] & ~0x1FFFu);
-                }
+    if (s->a) { /* register i has rows g (i even) or g + 8, and column 4 (i / 2) + t */
+        for (uint32_t i = 0; i < 4; i++) {
+            const uint32_t *from = ptx_in(w, in[i]);
+            PTX_EACH(l) {
+                a[(l / 4 + i % 2 * 8) * k + i / 2 * 4 + l % 4] = ptx_float_of(from[l] & TF32);
             }
         }
-    } else {
-        if (!tile_read(w, s, *(const uint64_t *)ptx_in(w, in[0]), &t)) {
-            return;
-        }
-        if (s->b) {
-            if (!rows_read(w, s, &t, own, 16, turned)) {
-                return;
-            }
-            turn(turned, a, 16, 16);
-        } else if (!lines_read(w, s, &t, own, 16, s->d, a)) {
-            return;
-        }
+        return true;
     }
-    if (!tile_read(w, s, *(const uint64_t *)ptx_in(w, rest[0]), &t)) {
-        return;
+    if (!tile_read(w, s, *(const uint64_t *)ptx_in(w, in[0]), &t)) {
+        return false;
+    }
+    if (!s->b) {
+        return lines_read(w, s, &t, own, 16, s->d, a);
+    }
+    bool read = rows_read(w, s, &t, own, 16, turned);
+    if (read) {
+        turn(turned, a, 16, 16);
+    }
+    return read;
+}
+
+/* b [k][n] */
+static bool b_read(ptx_warp *w, const ptx_step *s, uint64_t descriptor, uint32_t n, uint32_t k, float *b)
+{
+    float turned[K_MAX * COLUMNS_MAX];
+    tile t;
+    if (!tile_read(w, s, descriptor, &t)) {
+        return false;
     }
     if (s->c) {
-        if (!rows_read(w, s, &t, 0, n, b)) {
-            return;
-        }
-    } else {
-        if (!lines_read(w, s, &t, 0, n, s->d, turned)) {
-            return;
-        }
+        return rows_read(w, s, &t, 0, n, b);
+    }
+    bool read = lines_read(w, s, &t, 0, n, s->d, turned);
+    if (read) {
         turn(turned, b, n, k);
+    }
+    return read;
+}
+
+static void multiply(ptx_warp *w, const ptx_step *s, uint32_t mask)
+{
+    float sums[16 * COLUMNS_MAX] = { 0 }, a[16 * K_MAX], b[K_MAX * COLUMNS_MAX];
+    uint32_t n = s->count * 8u, k = s->d ? 16 : 8;
+    const int32_t *in = s->arg + n, *rest = in + (s->a ? 4 : 1);
+    if (!ptx_meet(w, s, mask, PTX_ALL) || !a_read(w, s, in, k, a)
+        || !b_read(w, s, *(const uint64_t *)ptx_in(w, rest[0]), n, k, b)) {
+        return;
     }
     if (ptx_predicate(w, rest[1]) & 1u << ptx_first(mask)) {
         ptx_sums_in(w, s->arg + n / 2, sums, n);
-    } else {
-        memset(sums, 0, sizeof sums);
     }
     ptx_product(sums, a, b, n, k);
     ptx_sums_out(w, s->arg, sums, n, mask);

@@ -434,6 +434,7 @@ static void test_texts(void)
         { "\"", "a declaration is expected" },
         { RIG_HEAD ".global .align 3 .u32 x;\n", "this declaration is not supported" },
         { RIG_HEAD ".global .u32 x[4000000000];\n", "no size, or too large a one" },
+        { KERNEL("", ".local .b8 x[200000000];"), "(x): the kernel's variables are too large" },
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         char error[400] = "";
