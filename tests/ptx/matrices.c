@@ -168,6 +168,7 @@ typedef struct product {
     uint32_t columns;
     bool a_registers, a_rows, b_rows, tf32, adds;
     uint32_t line; /* bytes of B's lines */
+    bool early;    /* B's tile is overwritten before the wait */
 } product;
 
 /* The kernel copies `memory` to shared memory (A at 0, B at 16384) and C to its registers, multiplies, and writes its
@@ -202,13 +203,14 @@ static void make_product(char *text, size_t cap, const product *p)
              "or.b64 %%rd10, %%rd9, 0x%llx;\nadd.s64 %%rd11, %%rd9, 1024;\nor.b64 %%rd11, %%rd11, 0x%llx;\n"
              "setp.eq.u32 %%p2, %%r1, %s;\nwgmma.fence.sync.aligned;\n"
              "wgmma.mma_async.sync.aligned.m64n%u%s {%s}, %s, %%rd11, %s, 1, 1%s%s;\n"
-             "wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;\n%sret;\n}\n", (unsigned)each * 4,
+             "wgmma.commit_group.sync.aligned;\n%swgmma.wait_group.sync.aligned 0;\n%sret;\n}\n", (unsigned)each * 4,
              loads,
              (1ull << 62) | (64ull << 32) | (p->a_rows ? 512ull : 1ull) << 16,
              line_bits | (p->b_rows ? 128ull : 1ull) << 16, p->adds ? "%r1" : "1000000",
              (unsigned)p->columns, p->tf32 ? "k8.f32.tf32.tf32" : "k16.f32.f16.f16", d, registers,
              p->adds ? "1" : "%p2", p->tf32 || p->a_registers ? "" : p->a_rows ? ", 1" : ", 0",
-             p->tf32 ? "" : p->b_rows ? ", 1" : ", 0", stores);
+             p->tf32 ? "" : p->b_rows ? ", 1" : ", 0",
+             p->early ? "st.shared.u32 [%r2+16384], 7;\n" : "", stores);
 }
 
 static void put_element(const product *p, uint32_t at, float x)
@@ -255,7 +257,11 @@ static void test_product(product p)
     }
     make_product(text, sizeof text, &p);
     rig r = { .text = text, .buffers = { { memory, sizeof memory }, { lanes, sizeof lanes } }, .threads = 128,
-        .dynamic_bytes = 49152 };
+        .dynamic_bytes = 49152, .seed = p.early };
+    if (p.early) {
+        rig_fault(&r, "was overwritten before this wait");
+        return;
+    }
     rig_check(&r);
     for (uint32_t t = 0; t < 128; t++) {
         for (uint32_t i = 0; i < p.columns / 2; i++) {
@@ -273,16 +279,17 @@ int main(void)
     for (int i = 0; i < 4; i++) {
         test_tiles(i & 1, i & 2);
     }
-    test_product((product){ 16, false, false, false, false, true, 128 });
-    test_product((product){ 64, false, false, false, false, false, 128 });
-    test_product((product){ 256, false, false, false, false, true, 128 });
-    test_product((product){ 128, false, true, true, false, true, 128 });
-    test_product((product){ 32, true, false, false, false, true, 128 });
-    test_product((product){ 128, true, false, true, false, false, 128 });
-    test_product((product){ 64, true, false, false, true, true, 128 });
-    test_product((product){ 256, false, false, false, true, false, 128 });
-    test_product((product){ 64, true, false, false, false, true, 64 });
-    test_product((product){ 32, true, false, false, true, true, 64 });
-    test_product((product){ 128, false, false, false, false, true, 32 });
+    test_product((product){ 16, false, false, false, false, true, 128, false });
+    test_product((product){ 64, false, false, false, false, false, 128, false });
+    test_product((product){ 256, false, false, false, false, true, 128, false });
+    test_product((product){ 128, false, true, true, false, true, 128, false });
+    test_product((product){ 32, true, false, false, false, true, 128, false });
+    test_product((product){ 128, true, false, true, false, false, 128, false });
+    test_product((product){ 64, true, false, false, true, true, 128, false });
+    test_product((product){ 256, false, false, false, true, false, 128, false });
+    test_product((product){ 64, true, false, false, false, true, 64, false });
+    test_product((product){ 32, true, false, false, true, true, 64, false });
+    test_product((product){ 128, false, false, false, false, true, 32, false });
+    test_product((product){ 128, false, false, false, false, true, 128, true });
     return check_done();
 }

@@ -10,7 +10,7 @@
 
 static uint64_t align_up(uint64_t value, uint64_t align) { return (value + align - 1) / align * align; }
 
-/* A number of at most so many characters that is not signed: decimal, hexadecimal or octal. */
+/* A number without a sign: decimal, hexadecimal, octal or binary. */
 static uint64_t number_of(const ptx_word *word)
 {
     char text[32];

@@ -65,7 +65,7 @@ struct ptx_kernel {
     uint32_t register_bytes; /* of a warp */
     uint32_t shared_bytes, local_bytes, parameter_bytes, threads_max;
     uint32_t dynamic_at;     /* where dynamic shared memory begins, behind PTX_SHARED_BEGIN */
-    const ptx_kernel *next;
+    ptx_kernel *next;
 };
 
 /* A variable of the module in global or constant memory. */
@@ -91,6 +91,13 @@ typedef struct ptx_copy {
     uint8_t bytes, read; /* bytes - read are zeros */
 } ptx_copy;
 
+/* A product of wgmma whose wait has not come. */
+typedef struct ptx_wait {
+    const ptx_step *step;
+    uint64_t tiles[2], hash; /* descriptors of A and B; a hash of what they hold */
+    uint32_t group;
+} ptx_wait;
+
 struct ptx_warp {
     uint8_t *registers;
     const uint8_t *constants;
@@ -114,6 +121,8 @@ struct ptx_warp {
     ptx_copy *copies;
     uint32_t copy_count, copy_cap;
     uint32_t group[PTX_LANES]; /* of the lane's next copy */
+    ptx_wait *products;
+    uint32_t product_count, product_cap, product_group; /* product_group: of the next product */
 };
 
 typedef struct ptx_barrier {
@@ -272,6 +281,7 @@ uint8_t *ptx_reach(ptx_warp *w, const ptx_step *s, uint32_t lane, ptx_space spac
 
 void ptx_copies_end(ptx_warp *w);
 void ptx_bulks_end(ptx_cta *cta);
+void ptx_products_end(ptx_warp *w); /* ptx_wgmma.c */
 
 /* ---- matrices (ptx_matrix.c) ---- */
 
@@ -359,6 +369,6 @@ bool ptx_wgmma_decode(ptx_code *c);
 
 bool ptx_decode(ptx_code *c);
 /* Gives registers their places, and replaces the numbers of registers in all steps by these. widths [registers]. */
-void ptx_registers_place(ptx_module *m, ptx_kernel *k, const uint8_t *widths, uint32_t registers);
+void ptx_registers_place(ptx_kernel *k, const uint8_t *widths, uint32_t registers);
 
 #endif

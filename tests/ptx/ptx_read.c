@@ -394,7 +394,7 @@ static void kernel_read(ptx_reader *r)
     k->shared_bytes = r->shared_at - PTX_SHARED_BEGIN;
     k->dynamic_at = (k->shared_bytes + r->dynamic_align - 1) / r->dynamic_align * r->dynamic_align;
     k->local_bytes = (r->local_at + 15) / 16 * 16;
-    ptx_registers_place(r->module, k, r->widths, r->register_count);
+    ptx_registers_place(k, r->widths, r->register_count);
     constants_place(r, k);
     k->next = r->module->kernels;
     r->module->kernels = k;
@@ -480,7 +480,7 @@ ptx_module *ptx_load(const char *text, char *error, size_t cap)
     }
     bool failed = r->failed;
     reader_free(r);
-    for (ptx_kernel *k = module->kernels; k; k = (ptx_kernel *)(uintptr_t)k->next) {
+    for (ptx_kernel *k = module->kernels; k; k = k->next) {
         k->text = copy;
     }
     if (failed) {

@@ -180,10 +180,9 @@ static uint32_t width_place(const interval *sorted, uint32_t count, const uint8_
     return slots * size;
 }
 
-void ptx_registers_place(ptx_module *m, ptx_kernel *k, const uint8_t *widths, uint32_t registers)
+void ptx_registers_place(ptx_kernel *k, const uint8_t *widths, uint32_t registers)
 {
     static const uint8_t order[] = { 16, 8, 4, 2, 1 };
-    (void)m;
     flow f = { .k = k, .words = (registers + 63) / 64 };
     blocks_find(&f);
     size_t bits = (size_t)f.block_count * f.words;

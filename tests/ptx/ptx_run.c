@@ -85,6 +85,7 @@ static void warp_begin(ptx_warp *w, const ptx_run *run)
     uint32_t threads = run->threads - w->index * PTX_LANES;
     uint8_t *registers = w->registers, *local = w->local;
     ptx_copies_end(w);
+    ptx_products_end(w);
     memset(registers, POISON, run->kernel->register_bytes);
     memset(local, POISON, (size_t)run->kernel->local_bytes * PTX_LANES);
     *w = (ptx_warp){ .registers = registers, .local = local, .constants = run->kernel->constants, .cta = w->cta,
@@ -204,6 +205,7 @@ void ptx_end(ptx_run *run)
         ptx_cta *cta = &run->ctas[i];
         for (uint32_t n = 0; n < run->warps; n++) {
             ptx_copies_end(&cta->warps[n]);
+            ptx_products_end(&cta->warps[n]);
             free(cta->warps[n].registers);
             free(cta->warps[n].local);
         }

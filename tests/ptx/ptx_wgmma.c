@@ -1,7 +1,8 @@
 /* ptx_wgmma.c: products by four warps (wgmma): each warp computes its 16 rows as it comes to the instruction, at once.
-   So a read of the sums before their wait is not found, nor a tile that is overwritten too early.
+   So a read of the sums before their wait is not found. A tile that is overwritten before the wait is: with a seed, the
+   wait reads the tiles again.
    takes: ptx_parts.h.
-   gives: ptx_wgmma_decode.
+   gives: ptx_products_end, ptx_wgmma_decode.
    Sums are rounded as those of mma (ptx_matrix.c). tf32 is a float without its last 13 bits. */
 #include "ptx_parts.h"
 
@@ -96,26 +97,28 @@ static void turn(const float *in, float *out, uint32_t rows, uint32_t columns)
    count: 8 columns each; a: A is in registers; b: A's lines are rows of k; c: B's are; d: halves (else tf32).
    args: sums; sums, A (4 registers or a descriptor), B's descriptor, whether it adds. */
 
-/* a [16][k]: the warp's rows. */
-static bool a_read(ptx_warp *w, const ptx_step *s, const int32_t *in, uint32_t k, float *a)
+/* a [16][k] from registers. */
+static void a_gather(const ptx_warp *w, const ptx_step *s, const int32_t *in, uint32_t k, float *a)
+{
+    if (s->d) {
+        ptx_rows_in(w, in, a, k);
+        return;
+    }
+    for (uint32_t i = 0; i < 4; i++) { /* register i has rows g (i even) or g + 8, and column 4 (i / 2) + t */
+        const uint32_t *from = ptx_in(w, in[i]);
+        PTX_EACH(l) {
+            a[(l / 4 + i % 2 * 8) * k + i / 2 * 4 + l % 4] = ptx_float_of(from[l] & TF32);
+        }
+    }
+}
+
+/* a [16][k]: the warp's rows, from shared memory. */
+static bool a_read(ptx_warp *w, const ptx_step *s, uint64_t descriptor, float *a)
 {
     uint32_t own = w->index % 4 * 16;
     float turned[16 * K_MAX];
     tile t;
-    if (s->a && s->d) {
-        ptx_rows_in(w, in, a, k);
-        return true;
-    }
-    if (s->a) { /* register i has rows g (i even) or g + 8, and column 4 (i / 2) + t */
-        for (uint32_t i = 0; i < 4; i++) {
-            const uint32_t *from = ptx_in(w, in[i]);
-            PTX_EACH(l) {
-                a[(l / 4 + i % 2 * 8) * k + i / 2 * 4 + l % 4] = ptx_float_of(from[l] & TF32);
-            }
-        }
-        return true;
-    }
-    if (!tile_read(w, s, *(const uint64_t *)ptx_in(w, in[0]), &t)) {
+    if (!tile_read(w, s, descriptor, &t)) {
         return false;
     }
     if (!s->b) {
@@ -146,20 +149,104 @@ static bool b_read(ptx_warp *w, const ptx_step *s, uint64_t descriptor, uint32_t
     return read;
 }
 
+static uint64_t hash(uint64_t h, const float *values, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        h = (h ^ ptx_bits_of(values[i])) * 0x100000001B3u;
+    }
+    return h;
+}
+
+/* Reads what is in shared memory, and hashes it. */
+static bool tiles_read(ptx_warp *w, const ptx_step *s, const uint64_t tiles[2], float *a, float *b, uint64_t *sum)
+{
+    uint32_t n = s->count * 8u, k = s->d ? 16 : 8;
+    *sum = 0;
+    if (!s->a) {
+        if (!a_read(w, s, tiles[0], a)) {
+            return false;
+        }
+        *sum = hash(*sum, a, 16 * k);
+    }
+    if (!b_read(w, s, tiles[1], n, k, b)) {
+        return false;
+    }
+    *sum = hash(*sum, b, n * k);
+    return true;
+}
+
+static void product_keep(ptx_warp *w, const ptx_wait *product)
+{
+    if (w->product_count == w->product_cap) {
+        w->product_cap = w->product_cap ? w->product_cap * 2 : 64;
+        w->products = realloc(w->products, w->product_cap * sizeof *w->products);
+        if (!w->products) {
+            abort();
+        }
+    }
+    w->products[w->product_count++] = *product;
+}
+
+void ptx_products_end(ptx_warp *w)
+{
+    free(w->products);
+    w->products = NULL;
+    w->product_count = w->product_cap = 0;
+}
+
 static void multiply(ptx_warp *w, const ptx_step *s, uint32_t mask)
 {
     float sums[16 * COLUMNS_MAX] = { 0 }, a[16 * K_MAX], b[K_MAX * COLUMNS_MAX];
     uint32_t n = s->count * 8u, k = s->d ? 16 : 8;
     const int32_t *in = s->arg + n, *rest = in + (s->a ? 4 : 1);
-    if (!ptx_meet(w, s, mask, PTX_ALL) || !a_read(w, s, in, k, a)
-        || !b_read(w, s, *(const uint64_t *)ptx_in(w, rest[0]), n, k, b)) {
+    ptx_wait product = { .step = s, .group = w->product_group };
+    product.tiles[0] = s->a ? 0 : *(const uint64_t *)ptx_in(w, in[0]);
+    product.tiles[1] = *(const uint64_t *)ptx_in(w, rest[0]);
+    if (!ptx_meet(w, s, mask, PTX_ALL) || !tiles_read(w, s, product.tiles, a, b, &product.hash)) {
         return;
+    }
+    if (s->a) {
+        a_gather(w, s, in, k, a);
+    }
+    if (w->cta->run->launch.seed) {
+        product_keep(w, &product);
     }
     if (ptx_predicate(w, rest[1]) & 1u << ptx_first(mask)) {
         ptx_sums_in(w, s->arg + n / 2, sums, n);
     }
     ptx_product(sums, a, b, n, k);
     ptx_sums_out(w, s->arg, sums, n, mask);
+}
+
+static void commit(ptx_warp *w, const ptx_step *s, uint32_t mask)
+{
+    if (ptx_meet(w, s, mask, PTX_ALL)) {
+        w->product_group++;
+    }
+}
+
+/* The tiles of all products but those of the last groups must be what they were. */
+static void wait_products(ptx_warp *w, const ptx_step *s, uint32_t mask)
+{
+    float a[16 * K_MAX], b[K_MAX * COLUMNS_MAX];
+    uint32_t pending = *PTX_IN(uint32_t, 0), kept = 0;
+    if (!ptx_meet(w, s, mask, PTX_ALL)) {
+        return;
+    }
+    for (uint32_t i = 0; i < w->product_count; i++) {
+        const ptx_wait *product = &w->products[i];
+        uint64_t now;
+        if (product->group + pending >= w->product_group) {
+            w->products[kept++] = *product;
+        } else if (!tiles_read(w, product->step, product->tiles, a, b, &now)) {
+            return;
+        } else if (now != product->hash) {
+            ptx_fail(w, s, 0, "a tile of the product in line %u was overwritten before this wait",
+                     (unsigned)product->step->line);
+            return;
+        }
+    }
+    w->product_count = kept;
 }
 
 static void nothing(ptx_warp *w, const ptx_step *s, uint32_t mask)
@@ -205,10 +292,14 @@ bool ptx_wgmma_decode(ptx_code *c)
     if (!ptx_code_is(c, "wgmma")) {
         return false;
     }
-    bool order = ptx_code_has(c, "fence") || ptx_code_has(c, "commit_group") || ptx_code_has(c, "wait_group");
     if (ptx_code_has(c, "mma_async")) {
         multiply_decode(c);
-    } else if (order) {
+    } else if (ptx_code_has(c, "wait_group")) {
+        c->step->run = wait_products;
+        ptx_code_ins(c, 0, 4, 1);
+    } else if (ptx_code_has(c, "commit_group")) {
+        c->step->run = commit;
+    } else if (ptx_code_has(c, "fence")) {
         c->step->run = nothing;
     }
     c->used = PTX_ALL;
