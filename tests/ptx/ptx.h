@@ -1,5 +1,5 @@
 /* ptx.h: runs kernels in PTX on the CPU, so that the engine's kernels compute without a GPU.
-   takes: PTX as NVRTC gives it for compute_75, 80 and 90 (sm_90a later: wgmma).
+   takes: PTX as NVRTC gives it for compute_75, 80, 90 and 90a, as far as kernels_src uses it.
    gives: ptx_load, ptx_kernel_of, ptx_start, ptx_advance ...
    owns:  modules and runs, until they are freed.
    Addresses of global memory are addresses of the process. */
