@@ -32,6 +32,7 @@ typedef struct ptx_launch {
     bool (*allowed)(void *user, uint64_t address, size_t bytes, bool write);
     void *user;
     uint32_t seed;                                 /* 0: warps in order; else they take turns at random */
+    const bool *gate;                              /* griddepcontrol.wait waits while it is false; NULL: it does not */
 } ptx_launch;
 
 ptx_run *ptx_start(const ptx_launch *launch);
@@ -40,6 +41,7 @@ ptx_run *ptx_start(const ptx_launch *launch);
    memory, say) returns 1 and uses no time. */
 int ptx_advance(ptx_run *run, uint64_t instructions);
 const char *ptx_fault(const ptx_run *run);
+bool ptx_released(const ptx_run *run); /* every CTA has ended or said griddepcontrol.launch_dependents */
 uint64_t ptx_executed(const ptx_run *run); /* instructions of warps so far, those of waiting loops, too */
 void ptx_end(ptx_run *run);
 

@@ -150,6 +150,7 @@ struct ptx_cta {
     ptx_bulk *bulks;
     uint32_t cluster_arrived, cluster_phase; /* of the cluster; in its first CTA: threads */
     bool started;
+    bool released;          /* it said griddepcontrol.launch_dependents */
 };
 
 #define PTX_PAGES 64

@@ -104,6 +104,7 @@ static void cta_begin(ptx_run *run, ptx_cta *cta, uint64_t number, ptx_cta *firs
     cta->live_threads = run->threads;
     cta->cluster_arrived = cta->cluster_phase = 0;
     cta->started = true;
+    cta->released = false;
     memset(cta->barriers, 0, sizeof cta->barriers);
     ptx_bulks_end(cta);
     memset(cta->shared, POISON, run->shared_bytes);
@@ -216,6 +217,15 @@ void ptx_end(ptx_run *run)
     free(run->ctas);
     free(run->parameters);
     free(run);
+}
+
+bool ptx_released(const ptx_run *run)
+{
+    bool all = !run->failed && run->next_cluster == run->clusters;
+    for (uint32_t i = 0; all && i < run->places * run->cluster; i++) {
+        all = run->ctas[i].released || run->ctas[i].live_warps == 0;
+    }
+    return all;
 }
 
 const char *ptx_fault(const ptx_run *run) { return run->fault; }

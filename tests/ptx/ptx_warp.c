@@ -346,6 +346,25 @@ static void sleep_step(ptx_warp *w, const ptx_step *s, uint32_t mask)
     w->yield = w->slept = true;
 }
 
+/* Waits for the launches before this one: the step is repeated until the gate is open. */
+static void gate_wait(ptx_warp *w, const ptx_step *s, uint32_t mask)
+{
+    (void)s;
+    (void)mask;
+    const bool *gate = w->cta->run->launch.gate;
+    if (gate && !*gate) {
+        w->pc--;
+        w->yield = w->stuck = w->polls_global = true;
+    }
+}
+
+static void gate_release(ptx_warp *w, const ptx_step *s, uint32_t mask)
+{
+    (void)s;
+    (void)mask;
+    w->cta->released = true;
+}
+
 static void nothing(ptx_warp *w, const ptx_step *s, uint32_t mask)
 {
     (void)w;
@@ -493,8 +512,10 @@ bool ptx_warp_decode(ptx_code *c)
         c->used = PTX_ALL;
         s->run = sleep_step;
         ptx_code_ins(c, 0, 4, 1);
-    } else if (ptx_code_is(c, "griddepcontrol") || ptx_code_is(c, "setmaxnreg")) {
-        c->used = PTX_ALL; /* a launch begins when the one before it has ended; registers do not run out */
+    } else if (ptx_code_is(c, "griddepcontrol")) {
+        s->run = ptx_code_has(c, "wait") ? gate_wait : ptx_code_has(c, "launch_dependents") ? gate_release : NULL;
+    } else if (ptx_code_is(c, "setmaxnreg")) {
+        c->used = PTX_ALL; /* registers do not run out */
         s->run = nothing;
     } else {
         return false;
