@@ -13,9 +13,11 @@
 
 /* ---- the clock and random seeds ---- */
 
+int ptx_driver_sleep(const struct timespec *time, struct timespec *left); /* emulated GPUs work meanwhile */
+
 static int engine_sleep(const struct timespec *time, struct timespec *left)
 {
-    return engine_rig.sleep ? engine_rig.sleep(time, left) : nanosleep(time, left);
+    return engine_rig.sleep ? engine_rig.sleep(time, left) : ptx_driver_sleep(time, left);
 }
 
 static int engine_clock(int clock, struct timespec *time)

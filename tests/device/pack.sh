@@ -28,7 +28,7 @@ compile() {
 program() {
     name=$1
     shift
-    compile -DEXL2__PRIVATE= -DEXL2_CONVERT= "$@" -L"$folder" -lengine "-Wl,-rpath,\$ORIGIN" -o "$folder/$name" \
+    compile -DEXL2__PRIVATE= -DEXL2_CONVERT= "$@" -L"$folder" -lengine -lptx "-Wl,-rpath,\$ORIGIN" -o "$folder/$name" \
         -lm -lpthread -ldl
 }
 
@@ -36,11 +36,12 @@ program() {
 whole() {
     name=$1
     shift
-    compile -DTEST_WHOLE "$@" -o "$folder/$name" -lm -lpthread -ldl
+    compile -DTEST_WHOLE "$@" -L"$folder" -lptx "-Wl,-rpath,\$ORIGIN" -o "$folder/$name" -lm -lpthread -ldl
 }
 
+compile -DTEST_WHOLE -fPIC -shared tests/ptx/ptx_*.c -o "$folder/libptx.so" -lm -lpthread -ldl
 compile -DEXL2__PRIVATE= -DEXL2_CONVERT= -DTEST_WHOLE -fPIC -shared tests/engine.c tests/engine_rig.c \
-    -o "$folder/libengine.so" -lm -lpthread -ldl
+    -L"$folder" -lptx -o "$folder/libengine.so" -lm -lpthread -ldl
 for name in repack small steps exchange exchange_cards sample products gemm expert_gemm attend predict product_speed \
     convert convert_speed cards build_kernels exl3 exl3_experts towers tower_kernels steer_kinds \
     lora_gemm lora_gemv; do

@@ -277,6 +277,9 @@ static rig_buffer rig_buffer_of(const void *data, size_t bytes)
 
 /* ---- timing ---- */
 
+/* Whether times say anything: not on a GPU that the CPU stands in for. */
+static bool rig_is_timed(void) { return !other_gpu.emulated; }
+
 static void rig_start(void)
 {
     rig_try(rig.driver.event_record(rig.from, rig.stream), "cuEventRecord");

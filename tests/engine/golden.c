@@ -366,6 +366,10 @@ int main(int argc, char **argv)
         const char *only = argc > 2 ? argv[2] : NULL;
         logsumexp_bound = EXL3_BOUND;
         CHECK(golden_folders("exl3", only) == (only ? 1 : 4));
+    } else if (argc > 1) { /* names of models in tests/golden */
+        for (int i = 1; i < argc; i++) {
+            golden_model(rig_golden(argv[i]));
+        }
     } else {
         for (size_t i = 0; i < sizeof stored / sizeof stored[0]; i++) {
             golden_model(rig_golden(stored[i]));
