@@ -5,7 +5,7 @@
    takes: the goldens; kernels, as all programs of this folder; as arguments folders of models with longer contexts,
           whose prompts are read in parts by both GPUs at the same time. `columns` before them: only what two GPUs share
           by columns. Names of models in tests/golden/models, or in EXL2_TEST_DATA's fixtures/arch, exl2 or exl3, each
-          any number of times: these in place of all.
+          any number of times: these in place of all. With more than two GPUs columns are on three and four of them.
    gives: exit code 0 or 1. With one GPU only the spans on one GPU are tested. */
 #define _POSIX_C_SOURCE 200809L /* setenv */
 #define RIG_BACKEND EXL2_BACKEND_CUDA
@@ -21,10 +21,14 @@ typedef struct outcome {
     size_t saved_bytes;
 } outcome;
 
-static const exl2_device_desc both[2] = { { .pick = EXL2_PICK_INDEX, .index = 0 },
-                                          { .pick = EXL2_PICK_INDEX, .index = 1 } };
+#define GPUS_MAX 4u
 
-static uint32_t gpus; /* 1 or 2 */
+static const exl2_device_desc all[GPUS_MAX] = {
+    { .pick = EXL2_PICK_INDEX, .index = 0 }, { .pick = EXL2_PICK_INDEX, .index = 1 },
+    { .pick = EXL2_PICK_INDEX, .index = 2 }, { .pick = EXL2_PICK_INDEX, .index = 3 }
+};
+
+static uint32_t gpus; /* 1 to GPUS_MAX */
 static bool columns_only;
 static exl2_steer steer; /* of the model that open_on has opened */
 static exl2_lora lora;   /* the same; 0: it has none */
@@ -46,7 +50,7 @@ static void add_moods(const rig *r, const exl2_model_info *info, const char *ada
 
 static rig open_on(const char *model, const exl2_card *cards, uint32_t count, exl2_split split)
 {
-    exl2_engine_desc e = { .devices = both, .device_count = gpus };
+    exl2_engine_desc e = { .devices = all, .device_count = gpus };
     static char path[1100];
     bool adapted = getenv("EXL2_TEST_DATA") && strstr(model, "exl2-mixed");
     exl2_model_desc m = { .path = model, .batch_max = JOBS, .cards = cards, .card_count = count, .split = split,
@@ -58,12 +62,12 @@ static rig open_on(const char *model, const exl2_card *cards, uint32_t count, ex
     rig r = rig_open(&e, &m);
     CHECK_INT(exl2_model_get(r.engine, r.model, &info), EXL2_OK);
     exl2_stats(r.engine, &stats);
-    uint64_t planned[2] = { 0, 0 };
+    uint64_t planned[GPUS_MAX] = { 0 };
     for (uint32_t i = 0; i < info.card_count; i++) { /* spans on one GPU are several entries of it */
         const exl2_card_info *c = &info.cards[i];
         planned[c->device] += c->weight_bytes + c->cache_bytes + c->scratch_bytes;
     }
-    CHECK(stats.devices_bytes[0] == planned[0] && stats.devices_bytes[1] == planned[1]);
+    CHECK(memcmp(stats.devices_bytes, planned, sizeof planned) == 0);
     CHECK(count == 0 || info.card_count == count);
     CHECK(!strstr(model, "gemma2") || info.window_tokens > 0); /* K and V of windows only, on each GPU */
     lora = (exl2_lora){ 0 };
@@ -137,7 +141,12 @@ static void compare(const outcome *got, const outcome *wanted, bool saves, const
     bool saved = !saves || (got->saved_bytes == wanted->saved_bytes
                             && memcmp(got->saved, wanted->saved, got->saved_bytes) == 0);
     if (!CHECK(saved)) {
-        printf("  %s, %s: other bits are saved\n", model, how);
+        size_t at = 0;
+        while (at < got->saved_bytes && got->saved[at] == wanted->saved[at]) {
+            at++;
+        }
+        printf("  %s, %s: other bits are saved: byte %zu of %zu and %zu\n", model, how, at, got->saved_bytes,
+               wanted->saved_bytes);
     }
     for (uint32_t i = 0; i <= JOBS; i++) {
         const rig_said *g = &got->said[i], *w = &wanted->said[i];
@@ -181,7 +190,7 @@ static void check_words(const char *name)
     static outcome alone, other;
     static const struct way {
         const char *how, *spans, *apart;
-        exl2_card cards[2];
+        exl2_card cards[GPUS_MAX];
         uint32_t count, gpu_us;
         exl2_split split;
     } ways[] = {
@@ -197,15 +206,20 @@ static void check_words(const char *name)
         { "columns on both, 3 to 1", NULL, NULL, { { .device = 0, .share = 3 }, { .device = 1, .share = 1 } }, 2, 0,
           EXL2_SPLIT_COLUMNS },
         { "columns on both, in steps", NULL, NULL, { { .device = 1 }, { .device = 0 } }, 2, 50, EXL2_SPLIT_COLUMNS },
+        { "columns on three", NULL, NULL, { { .device = 2 }, { .device = 0 }, { .device = 1 } }, 3, 0,
+          EXL2_SPLIT_COLUMNS },
+        { "columns on four", NULL, NULL, { { .device = 0 }, { .device = 1 }, { .device = 2 }, { .device = 3 } }, 4, 0,
+          EXL2_SPLIT_COLUMNS },
     };
     char path[1024];
     snprintf(path, sizeof path, "%s", folder_of(name));
     rig r = open_on(path, NULL, 0, EXL2_SPLIT_LAYERS);
     use(&r, 0, (exl2_model){ 0 }, NULL, &alone);
     rig_close(&r);
-    for (size_t i = 0; i < EXL2__COUNT(ways) && (gpus == 2 || ways[i].count == 0); i++) {
+    for (size_t i = 0; i < EXL2__COUNT(ways); i++) {
         /* At real widths a row of a prompt has other bits in passes of more than 128 rows, unless wgmma computes it. */
-        if ((ways[i].split != EXL2_SPLIT_COLUMNS && columns_only) || (ways[i].gpu_us && strchr(name, '/'))) {
+        if ((ways[i].split != EXL2_SPLIT_COLUMNS && columns_only) || (ways[i].gpu_us && strchr(name, '/'))
+            || ways[i].count > gpus || (ways[i].count > 0 && gpus == 1)) {
             continue;
         }
         setenv("EXL2_TEST_SPANS", ways[i].spans ? ways[i].spans : "1", 1);
@@ -217,7 +231,7 @@ static void check_words(const char *name)
     }
     unsetenv("EXL2_TEST_SPANS");
     unsetenv("EXL2_TEST_APART");
-    if (gpus == 2 && !columns_only) {
+    if (gpus > 1 && !columns_only) {
         exl2_card second = { .device = 1 };
         exl2_model drafter;
         exl2_model_desc m = { .path = path, .batch_max = JOBS, .cards = &second, .card_count = 1 };
@@ -246,13 +260,13 @@ static void check_prompt(const char *path)
     for (uint32_t i = 0; i < TOKENS; i++) {
         prompt[i] = (exl2_token)(16 + (i * 91 + i * i % 1009 * 7) % 20000);
     }
-    for (size_t i = 0; i < EXL2__COUNT(ways) && (gpus == 2 || ways[i].count == 0); i++) {
+    for (size_t i = 0; i < EXL2__COUNT(ways) && (gpus > 1 || ways[i].count == 0); i++) {
         if (i > 0 && columns_only && ways[i].split != EXL2_SPLIT_COLUMNS) {
             continue;
         }
         setenv("EXL2_TEST_SPANS", ways[i].spans ? ways[i].spans : "1", 1);
         setenv("EXL2_TEST_APART", ways[i].apart ? "1" : "", 1);
-        exl2_engine_desc e = { .devices = both, .device_count = gpus };
+        exl2_engine_desc e = { .devices = all, .device_count = gpus };
         exl2_model_desc m = { .path = path, .context_max = 4096, .prefill_chunk = 2048, .cards = cards,
                               .card_count = ways[i].count, .split = ways[i].split };
         rig r = rig_open(&e, &m);
@@ -285,13 +299,15 @@ int main(int argc, char **argv)
     static const char *const fixtures[] = { "mixtral", "mixtral-uneven", "qwen2-moe", "qwen3-moe", "gpt-oss",
                                             "glm4-moe", "gptq-mixtral", "gptq-act-order", "exl2-ragged", "olmo2",
                                             "olmoe", "exl3-llama", "exl3-mixtral", "exl3-qwen2-padded", "exl3-qwen3" };
-    exl2_device_info list[2];
+    exl2_device_info list[GPUS_MAX];
     uint32_t count = 0;
-    exl2_devices(list, 2, &count);
-    if (count == 0 || !list[0].usable) {
+    exl2_devices(list, GPUS_MAX, &count);
+    while (gpus < count && gpus < GPUS_MAX && list[gpus].usable) {
+        gpus++;
+    }
+    if (gpus == 0) {
         check_skip("no GPU");
     }
-    gpus = count > 1 && list[1].usable ? 2 : 1;
     columns_only = argc > 1 && strcmp(argv[1], "columns") == 0;
     bool named = false;
     for (int i = 1 + columns_only; i < argc; i++) {
@@ -309,7 +325,7 @@ int main(int argc, char **argv)
             check_words(fixtures[i]);
         }
     }
-    if (gpus == 2) {
+    if (gpus > 1) {
         rig r = open_on(rig_golden("exl2-mixed"), NULL, 0, EXL2_SPLIT_LAYERS);
         exl2_engine_info info;
         exl2_engine_get(r.engine, &info);

@@ -47,23 +47,27 @@ static inline void rig_read_path(int *argc, char ***argv)
 }
 
 /* With EXL2_TEST_COLUMNS=1, two GPUs share the model's columns, if the test names no GPUs; with another number the
-   first one has so many times as many as the second. */
+   first one has so many times as many as each other one. With EXL2_TEST_CARDS=3 to 8 there are so many GPUs. */
 static inline void rig_share(exl2_engine_desc *d, exl2_model_desc *m)
 {
-    static const exl2_device_desc both[2] = { { .pick = EXL2_PICK_INDEX, .index = 0 },
-                                              { .pick = EXL2_PICK_INDEX, .index = 1 } };
-    static exl2_card cards[2] = { { .device = 0 }, { .device = 1 } };
-    const char *columns = getenv("EXL2_TEST_COLUMNS");
+    static exl2_device_desc devices[EXL2_DEVICES_MAX];
+    static exl2_card cards[EXL2_DEVICES_MAX];
+    const char *columns = getenv("EXL2_TEST_COLUMNS"), *given = getenv("EXL2_TEST_CARDS");
     float times = columns ? (float)atof(columns) : 0;
-    if (RIG_BACKEND == EXL2_BACKEND_CUDA && times > 0 && d->device_count == 0 && m->card_count == 0) {
-        cards[0].share = times;
-        cards[1].share = 1;
-        d->devices = both;
-        d->device_count = 2;
-        m->cards = cards;
-        m->card_count = 2;
-        m->split = EXL2_SPLIT_COLUMNS;
+    int asked = given ? atoi(given) : 2;
+    uint32_t count = asked > 2 && asked <= EXL2_DEVICES_MAX ? (uint32_t)asked : 2;
+    if (RIG_BACKEND != EXL2_BACKEND_CUDA || times <= 0 || d->device_count || m->card_count) {
+        return;
     }
+    for (uint32_t i = 0; i < count; i++) {
+        devices[i] = (exl2_device_desc){ .pick = EXL2_PICK_INDEX, .index = i };
+        cards[i] = (exl2_card){ .device = i, .share = i == 0 ? times : 1 };
+    }
+    d->devices = devices;
+    d->device_count = count;
+    m->cards = cards;
+    m->card_count = count;
+    m->split = EXL2_SPLIT_COLUMNS;
 }
 
 /* d NULL: defaults. The backend is RIG_BACKEND; on a machine without it the test is skipped. */
