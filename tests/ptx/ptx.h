@@ -1,6 +1,6 @@
 /* ptx.h: runs kernels in PTX on the CPU, so that the engine's kernels compute without a GPU.
    takes: PTX as NVRTC gives it for compute_75, 80, 90 and 90a, as far as kernels_src uses it.
-   gives: ptx_load, ptx_kernel_of, ptx_start, ptx_advance ...
+   gives: ptx_load, ptx_kernel_of and what a kernel needs; ptx_start, ptx_advance and what a run says.
    owns:  modules and runs, until they are freed.
    Addresses of global memory are addresses of the process. */
 #ifndef PTX_H

@@ -149,7 +149,6 @@ struct ptx_cta {
     ptx_barrier barriers[PTX_BARRIERS];
     ptx_bulk *bulks;
     uint32_t cluster_arrived, cluster_phase; /* of the cluster; in its first CTA: threads */
-    bool started;
     bool released;          /* it said griddepcontrol.launch_dependents */
 };
 

@@ -103,7 +103,6 @@ static void cta_begin(ptx_run *run, ptx_cta *cta, uint64_t number, ptx_cta *firs
     cta->live_warps = run->warps;
     cta->live_threads = run->threads;
     cta->cluster_arrived = cta->cluster_phase = 0;
-    cta->started = true;
     cta->released = false;
     memset(cta->barriers, 0, sizeof cta->barriers);
     ptx_bulks_end(cta);
