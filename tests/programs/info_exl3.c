@@ -110,7 +110,7 @@ static void check_dump(void)
     CHECK_INT(program_run("dump '%s/fixtures/exl3/exl3-llama' model.layers.0.mlp.down_proj '%s/m.f16'", model, folder),
               0);
     program_sentence(program_run("dump '%s/fixtures/exl3/exl3-llama' m '%s/n.f16'", model, folder), 2,
-                     "m.trellis is not there");
+                     "there is no tensor m.trellis");
 }
 
 int main(int argc, char **argv)

@@ -191,7 +191,7 @@ static void test_rejected(void)
     char *text = check_read(EXL2_GOLDEN_DIR "/convert/measurement.json", &bytes);
     s.head_bits = 0;
     CHECK_INT(read_text(text, bytes, &s, 80000000), EXL2_ERR_ARG);
-    CHECK(strstr(ctx.error.text, "head_bits must be given") != NULL);
+    CHECK(strstr(ctx.error.text, "set head_bits") != NULL);
     free(text);
 }
 
