@@ -41,7 +41,7 @@ whole() {
 
 compile -DTEST_WHOLE -fPIC -shared tests/ptx/ptx_*.c -o "$folder/libptx.so" -lm -lpthread -ldl
 compile -DEXL2__PRIVATE= -DEXL2_CONVERT= -DTEST_WHOLE -fPIC -shared tests/engine.c tests/engine_rig.c \
-    -L"$folder" -lptx -o "$folder/libengine.so" -lm -lpthread -ldl
+    -L"$folder" -lptx "-Wl,-rpath,\$ORIGIN" -o "$folder/libengine.so" -lm -lpthread -ldl
 for name in repack small steps exchange exchange_cards sample products gemm expert_gemm attend predict product_speed \
     convert convert_speed cards build_kernels exl3 exl3_experts towers tower_kernels steer_kinds \
     lora_gemm lora_gemv; do
