@@ -292,27 +292,16 @@ static void convert(ptx_warp *w, const ptx_step *s, uint32_t mask)
 }
 
 /* The frequent conversions. */
-#define FAST(name, out, in, expression)                                 \
-    static void name(ptx_warp *w, const ptx_step *s, uint32_t mask)     \
-    {                                                                   \
-        const in *a = PTX_IN(in, 1);                                    \
-        out d[PTX_LANES];                                               \
-        PTX_EACH(l) {                                                   \
-            in x = a[l];                                                \
-            d[l] = (out)(expression);                                   \
-        }                                                               \
-        PTX_PUT(0, d);                                                  \
-    }
-FAST(u64_of_u32, uint64_t, uint32_t, x)
-FAST(s64_of_s32, int64_t, int32_t, x)
-FAST(u32_of_u64, uint32_t, uint64_t, x)
-FAST(u16_of_u32, uint16_t, uint32_t, x)
-FAST(u32_of_u16, uint32_t, uint16_t, x)
-FAST(s32_of_s16, int32_t, int16_t, x)
-FAST(f32_of_f16, float, uint16_t, ptx_from_half(x))
-FAST(f16_of_f32, uint16_t, float, ptx_half_of((double)x))
-FAST(f32_of_u32, float, uint32_t, x)
-FAST(f32_of_s32, float, int32_t, x)
+PTX_UNARY(u64_of_u32, uint64_t, uint32_t, x)
+PTX_UNARY(s64_of_s32, int64_t, int32_t, x)
+PTX_UNARY(u32_of_u64, uint32_t, uint64_t, x)
+PTX_UNARY(u16_of_u32, uint16_t, uint32_t, x)
+PTX_UNARY(u32_of_u16, uint32_t, uint16_t, x)
+PTX_UNARY(s32_of_s16, int32_t, int16_t, x)
+PTX_UNARY(f32_of_f16, float, uint16_t, ptx_from_half(x))
+PTX_UNARY(f16_of_f32, uint16_t, float, ptx_half_of((double)x))
+PTX_UNARY(f32_of_u32, float, uint32_t, x)
+PTX_UNARY(f32_of_s32, float, int32_t, x)
 
 static ptx_function *fast_of(const ptx_step *s)
 {

@@ -6,39 +6,9 @@
 
 #include <math.h>
 
-#define UNARY(name, type, expression)                                   \
-    static void name(ptx_warp *w, const ptx_step *s, uint32_t mask)     \
-    {                                                                   \
-        const type *a = PTX_IN(type, 1);                                \
-        type d[PTX_LANES];                                              \
-        PTX_EACH(l) {                                                   \
-            type x = a[l];                                              \
-            d[l] = (type)(expression);                                  \
-        }                                                               \
-        PTX_PUT(0, d);                                                  \
-    }
-#define BINARY(name, type, expression)                                  \
-    static void name(ptx_warp *w, const ptx_step *s, uint32_t mask)     \
-    {                                                                   \
-        const type *a = PTX_IN(type, 1), *b = PTX_IN(type, 2);          \
-        type d[PTX_LANES];                                              \
-        PTX_EACH(l) {                                                   \
-            type x = a[l], y = b[l];                                    \
-            d[l] = (type)(expression);                                  \
-        }                                                               \
-        PTX_PUT(0, d);                                                  \
-    }
-#define TERNARY(name, type, expression)                                                                 \
-    static void name(ptx_warp *w, const ptx_step *s, uint32_t mask)                                     \
-    {                                                                                                   \
-        const type *a = PTX_IN(type, 1), *b = PTX_IN(type, 2), *c = PTX_IN(type, 3);                    \
-        type d[PTX_LANES];                                                                              \
-        PTX_EACH(l) {                                                                                   \
-            type x = a[l], y = b[l], z = c[l];                                                          \
-            d[l] = (type)(expression);                                                                  \
-        }                                                                                               \
-        PTX_PUT(0, d);                                                                                  \
-    }
+#define UNARY(name, type, expression) PTX_UNARY(name, type, type, expression)
+#define BINARY(name, type, expression) PTX_BINARY(name, type, type, type, expression)
+#define TERNARY(name, type, expression) PTX_TERNARY(name, type, type, type, expression)
 #define FLUSH ptx_flush
 
 BINARY(add_f32, float, x + y)

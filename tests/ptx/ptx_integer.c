@@ -3,62 +3,23 @@
    gives: ptx_integer_forms. */
 #include "ptx_parts.h"
 
-/* Every function computes all lanes, which the compiler turns into vector instructions, and keeps those of the mask. */
-#define UNARY(name, out, in, expression)                                \
-    static void name(ptx_warp *w, const ptx_step *s, uint32_t mask)     \
-    {                                                                   \
-        const in *a = PTX_IN(in, 1);                                    \
-        out d[PTX_LANES];                                               \
-        PTX_EACH(l) {                                                   \
-            in x = a[l];                                                \
-            d[l] = (out)(expression);                                   \
-        }                                                               \
-        PTX_PUT(0, d);                                                  \
-    }
-#define BINARY(name, out, in, second, expression)                       \
-    static void name(ptx_warp *w, const ptx_step *s, uint32_t mask)     \
-    {                                                                   \
-        const in *a = PTX_IN(in, 1);                                    \
-        const second *b = PTX_IN(second, 2);                            \
-        out d[PTX_LANES];                                               \
-        PTX_EACH(l) {                                                   \
-            in x = a[l];                                                \
-            second y = b[l];                                            \
-            d[l] = (out)(expression);                                   \
-        }                                                               \
-        PTX_PUT(0, d);                                                  \
-    }
-#define TERNARY(name, out, in, third, expression)                       \
-    static void name(ptx_warp *w, const ptx_step *s, uint32_t mask)     \
-    {                                                                   \
-        const in *a = PTX_IN(in, 1), *b = PTX_IN(in, 2);                \
-        const third *c = PTX_IN(third, 3);                              \
-        out d[PTX_LANES];                                               \
-        PTX_EACH(l) {                                                   \
-            in x = a[l], y = b[l];                                      \
-            third z = c[l];                                             \
-            d[l] = (out)(expression);                                   \
-        }                                                               \
-        PTX_PUT(0, d);                                                  \
-    }
-
 /* For 16, 32 and 64 bits. Sums and low products do not depend on the sign; 16 bits are multiplied as 32, as C would
    make them signed. */
-#define EACH_WIDTH(name, expression)                                    \
-    BINARY(name##16, uint16_t, uint16_t, uint16_t, expression)          \
-    BINARY(name##32, uint32_t, uint32_t, uint32_t, expression)          \
-    BINARY(name##64, uint64_t, uint64_t, uint64_t, expression)
+#define EACH_WIDTH(name, expression)                                        \
+    PTX_BINARY(name##16, uint16_t, uint16_t, uint16_t, expression)          \
+    PTX_BINARY(name##32, uint32_t, uint32_t, uint32_t, expression)          \
+    PTX_BINARY(name##64, uint64_t, uint64_t, uint64_t, expression)
 EACH_WIDTH(add, x + y)
 EACH_WIDTH(sub, x - y)
 EACH_WIDTH(and, x & y)
 EACH_WIDTH(or, x | y)
 EACH_WIDTH(xor, x ^ y)
-BINARY(mul_lo16, uint16_t, uint16_t, uint16_t, (uint32_t)x * y)
-BINARY(mul_lo32, uint32_t, uint32_t, uint32_t, x * y)
-BINARY(mul_lo64, uint64_t, uint64_t, uint64_t, x * y)
-TERNARY(mad_lo16, uint16_t, uint16_t, uint16_t, (uint32_t)x * y + z)
-TERNARY(mad_lo32, uint32_t, uint32_t, uint32_t, x * y + z)
-TERNARY(mad_lo64, uint64_t, uint64_t, uint64_t, x * y + z)
+PTX_BINARY(mul_lo16, uint16_t, uint16_t, uint16_t, (uint32_t)x * y)
+PTX_BINARY(mul_lo32, uint32_t, uint32_t, uint32_t, x * y)
+PTX_BINARY(mul_lo64, uint64_t, uint64_t, uint64_t, x * y)
+PTX_TERNARY(mad_lo16, uint16_t, uint16_t, uint16_t, (uint32_t)x * y + z)
+PTX_TERNARY(mad_lo32, uint32_t, uint32_t, uint32_t, x * y + z)
+PTX_TERNARY(mad_lo64, uint64_t, uint64_t, uint64_t, x * y + z)
 
 static uint64_t high_product(uint64_t x, uint64_t y)
 {
@@ -73,38 +34,38 @@ static uint64_t high_product_signed(int64_t x, int64_t y)
     return high - (x < 0 ? (uint64_t)y : 0) - (y < 0 ? (uint64_t)x : 0);
 }
 
-BINARY(mul_hi_u16, uint16_t, uint16_t, uint16_t, (uint32_t)x * y >> 16)
-BINARY(mul_hi_s16, uint16_t, int16_t, int16_t, (uint32_t)((int32_t)x * y) >> 16)
-BINARY(mul_hi_u32, uint32_t, uint32_t, uint32_t, (uint64_t)x * y >> 32)
-BINARY(mul_hi_s32, uint32_t, int32_t, int32_t, (uint64_t)((int64_t)x * y) >> 32)
-BINARY(mul_hi_u64, uint64_t, uint64_t, uint64_t, high_product(x, y))
-BINARY(mul_hi_s64, uint64_t, int64_t, int64_t, high_product_signed(x, y))
-BINARY(mul_wide_u16, uint32_t, uint16_t, uint16_t, (uint32_t)x * y)
-BINARY(mul_wide_s16, uint32_t, int16_t, int16_t, (int32_t)x * y)
-BINARY(mul_wide_u32, uint64_t, uint32_t, uint32_t, (uint64_t)x * y)
-BINARY(mul_wide_s32, uint64_t, int32_t, int32_t, (int64_t)x * y)
-TERNARY(mad_hi_u32, uint32_t, uint32_t, uint32_t, ((uint64_t)x * y >> 32) + z)
-TERNARY(mad_hi_s32, uint32_t, int32_t, uint32_t, (uint32_t)((uint64_t)((int64_t)x * y) >> 32) + z)
-TERNARY(mad_wide_u16, uint32_t, uint16_t, uint32_t, (uint32_t)x * y + z)
-TERNARY(mad_wide_s16, uint32_t, int16_t, uint32_t, (uint32_t)((int32_t)x * y) + z)
-TERNARY(mad_wide_u32, uint64_t, uint32_t, uint64_t, (uint64_t)x * y + z)
-TERNARY(mad_wide_s32, uint64_t, int32_t, uint64_t, (uint64_t)((int64_t)x * y) + z)
+PTX_BINARY(mul_hi_u16, uint16_t, uint16_t, uint16_t, (uint32_t)x * y >> 16)
+PTX_BINARY(mul_hi_s16, uint16_t, int16_t, int16_t, (uint32_t)((int32_t)x * y) >> 16)
+PTX_BINARY(mul_hi_u32, uint32_t, uint32_t, uint32_t, (uint64_t)x * y >> 32)
+PTX_BINARY(mul_hi_s32, uint32_t, int32_t, int32_t, (uint64_t)((int64_t)x * y) >> 32)
+PTX_BINARY(mul_hi_u64, uint64_t, uint64_t, uint64_t, high_product(x, y))
+PTX_BINARY(mul_hi_s64, uint64_t, int64_t, int64_t, high_product_signed(x, y))
+PTX_BINARY(mul_wide_u16, uint32_t, uint16_t, uint16_t, (uint32_t)x * y)
+PTX_BINARY(mul_wide_s16, uint32_t, int16_t, int16_t, (int32_t)x * y)
+PTX_BINARY(mul_wide_u32, uint64_t, uint32_t, uint32_t, (uint64_t)x * y)
+PTX_BINARY(mul_wide_s32, uint64_t, int32_t, int32_t, (int64_t)x * y)
+PTX_TERNARY(mad_hi_u32, uint32_t, uint32_t, uint32_t, ((uint64_t)x * y >> 32) + z)
+PTX_TERNARY(mad_hi_s32, uint32_t, int32_t, uint32_t, (uint32_t)((uint64_t)((int64_t)x * y) >> 32) + z)
+PTX_TERNARY(mad_wide_u16, uint32_t, uint16_t, uint32_t, (uint32_t)x * y + z)
+PTX_TERNARY(mad_wide_s16, uint32_t, int16_t, uint32_t, (uint32_t)((int32_t)x * y) + z)
+PTX_TERNARY(mad_wide_u32, uint64_t, uint32_t, uint64_t, (uint64_t)x * y + z)
+PTX_TERNARY(mad_wide_s32, uint64_t, int32_t, uint64_t, (uint64_t)((int64_t)x * y) + z)
 
 /* Division by zero gives ones, and the remainder is then the dividend, as on GPUs. */
-#define DIVIDE(name, type, wide)                                                                       \
-    BINARY(div_##name, type, type, type, y == 0 ? (type)-1 : (type)((wide)x / (wide)y))                \
-    BINARY(rem_##name, type, type, type, y == 0 ? x : (type)((wide)x % (wide)y))
+#define DIVIDE(name, type, wide)                                                            \
+    PTX_BINARY(div_##name, type, type, type, y == 0 ? (type)-1 : (type)((wide)x / (wide)y)) \
+    PTX_BINARY(rem_##name, type, type, type, y == 0 ? x : (type)((wide)x % (wide)y))
 DIVIDE(u16, uint16_t, uint32_t)
 DIVIDE(u32, uint32_t, uint32_t)
 DIVIDE(u64, uint64_t, uint64_t)
 DIVIDE(s16, int16_t, int32_t)
 DIVIDE(s32, int32_t, int64_t)
-BINARY(div_s64, uint64_t, int64_t, int64_t, y == 0 ? -1 : y == -1 ? (int64_t)(0 - (uint64_t)x) : x / y)
-BINARY(rem_s64, uint64_t, int64_t, int64_t, y == 0 ? x : y == -1 ? 0 : x % y)
+PTX_BINARY(div_s64, uint64_t, int64_t, int64_t, y == 0 ? -1 : y == -1 ? (int64_t)(0 - (uint64_t)x) : x / y)
+PTX_BINARY(rem_s64, uint64_t, int64_t, int64_t, y == 0 ? x : y == -1 ? 0 : x % y)
 
-#define LEAST(name, type)                                 \
-    BINARY(min_##name, type, type, type, x < y ? x : y)   \
-    BINARY(max_##name, type, type, type, x > y ? x : y)
+#define LEAST(name, type)                                   \
+    PTX_BINARY(min_##name, type, type, type, x < y ? x : y) \
+    PTX_BINARY(max_##name, type, type, type, x > y ? x : y)
 LEAST(u16, uint16_t)
 LEAST(u32, uint32_t)
 LEAST(u64, uint64_t)
@@ -112,42 +73,42 @@ LEAST(s16, int16_t)
 LEAST(s32, int32_t)
 LEAST(s64, int64_t)
 
-UNARY(not16, uint16_t, uint16_t, ~x)
-UNARY(not32, uint32_t, uint32_t, ~x)
-UNARY(not64, uint64_t, uint64_t, ~x)
-UNARY(neg16, uint16_t, uint16_t, 0 - x)
-UNARY(neg32, uint32_t, uint32_t, 0 - x)
-UNARY(neg64, uint64_t, uint64_t, 0 - x)
-UNARY(abs16, uint16_t, uint16_t, x >> 15 ? 0 - x : x)
-UNARY(abs32, uint32_t, uint32_t, x >> 31 ? 0 - x : x)
-UNARY(abs64, uint64_t, uint64_t, x >> 63 ? 0 - x : x)
+PTX_UNARY(not16, uint16_t, uint16_t, ~x)
+PTX_UNARY(not32, uint32_t, uint32_t, ~x)
+PTX_UNARY(not64, uint64_t, uint64_t, ~x)
+PTX_UNARY(neg16, uint16_t, uint16_t, 0 - x)
+PTX_UNARY(neg32, uint32_t, uint32_t, 0 - x)
+PTX_UNARY(neg64, uint64_t, uint64_t, 0 - x)
+PTX_UNARY(abs16, uint16_t, uint16_t, x >> 15 ? 0 - x : x)
+PTX_UNARY(abs32, uint32_t, uint32_t, x >> 31 ? 0 - x : x)
+PTX_UNARY(abs64, uint64_t, uint64_t, x >> 63 ? 0 - x : x)
 
 /* Shifts by more than the width give 0, or the sign. */
-BINARY(shl16, uint16_t, uint16_t, uint32_t, y > 15 ? 0 : (uint32_t)x << y)
-BINARY(shl32, uint32_t, uint32_t, uint32_t, y > 31 ? 0 : x << y)
-BINARY(shl64, uint64_t, uint64_t, uint32_t, y > 63 ? 0 : x << y)
-BINARY(shr_u16, uint16_t, uint16_t, uint32_t, y > 15 ? 0 : x >> y)
-BINARY(shr_u32, uint32_t, uint32_t, uint32_t, y > 31 ? 0 : x >> y)
-BINARY(shr_u64, uint64_t, uint64_t, uint32_t, y > 63 ? 0 : x >> y)
-BINARY(shr_s16, int16_t, int16_t, uint32_t, x >> (y > 15 ? 15 : y))
-BINARY(shr_s32, int32_t, int32_t, uint32_t, x >> (y > 31 ? 31 : y))
-BINARY(shr_s64, int64_t, int64_t, uint32_t, x >> (y > 63 ? 63 : y))
+PTX_BINARY(shl16, uint16_t, uint16_t, uint32_t, y > 15 ? 0 : (uint32_t)x << y)
+PTX_BINARY(shl32, uint32_t, uint32_t, uint32_t, y > 31 ? 0 : x << y)
+PTX_BINARY(shl64, uint64_t, uint64_t, uint32_t, y > 63 ? 0 : x << y)
+PTX_BINARY(shr_u16, uint16_t, uint16_t, uint32_t, y > 15 ? 0 : x >> y)
+PTX_BINARY(shr_u32, uint32_t, uint32_t, uint32_t, y > 31 ? 0 : x >> y)
+PTX_BINARY(shr_u64, uint64_t, uint64_t, uint32_t, y > 63 ? 0 : x >> y)
+PTX_BINARY(shr_s16, int16_t, int16_t, uint32_t, x >> (y > 15 ? 15 : y))
+PTX_BINARY(shr_s32, int32_t, int32_t, uint32_t, x >> (y > 31 ? 31 : y))
+PTX_BINARY(shr_s64, int64_t, int64_t, uint32_t, x >> (y > 63 ? 63 : y))
 
 /* Shifts of two registers: y is the upper half. */
-TERNARY(shf_l_wrap, uint32_t, uint32_t, uint32_t, ((uint64_t)y << 32 | x) << (z & 31) >> 32)
-TERNARY(shf_r_wrap, uint32_t, uint32_t, uint32_t, ((uint64_t)y << 32 | x) >> (z & 31))
-TERNARY(shf_l_clamp, uint32_t, uint32_t, uint32_t, z > 31 ? x : ((uint64_t)y << 32 | x) << z >> 32)
-TERNARY(shf_r_clamp, uint32_t, uint32_t, uint32_t, z > 31 ? y : ((uint64_t)y << 32 | x) >> z)
+PTX_TERNARY(shf_l_wrap, uint32_t, uint32_t, uint32_t, ((uint64_t)y << 32 | x) << (z & 31) >> 32)
+PTX_TERNARY(shf_r_wrap, uint32_t, uint32_t, uint32_t, ((uint64_t)y << 32 | x) >> (z & 31))
+PTX_TERNARY(shf_l_clamp, uint32_t, uint32_t, uint32_t, z > 31 ? x : ((uint64_t)y << 32 | x) << z >> 32)
+PTX_TERNARY(shf_r_clamp, uint32_t, uint32_t, uint32_t, z > 31 ? y : ((uint64_t)y << 32 | x) >> z)
 
-UNARY(popc32, uint32_t, uint32_t, __builtin_popcount(x))
-UNARY(popc64, uint32_t, uint64_t, __builtin_popcountll(x))
-UNARY(clz32, uint32_t, uint32_t, x ? __builtin_clz(x) : 32)
-UNARY(clz64, uint32_t, uint64_t, x ? __builtin_clzll(x) : 64)
-UNARY(bfind_u32, uint32_t, uint32_t, x ? 31 - __builtin_clz(x) : -1)
-UNARY(bfind_u64, uint32_t, uint64_t, x ? 63 - __builtin_clzll(x) : -1)
-UNARY(bfind_s32, uint32_t, uint32_t, (x ^ (0 - (x >> 31))) ? 31 - __builtin_clz(x ^ (0 - (x >> 31))) : -1)
-UNARY(bfind_shift_u32, uint32_t, uint32_t, x ? __builtin_clz(x) : -1)
-UNARY(bfind_shift_u64, uint32_t, uint64_t, x ? __builtin_clzll(x) : -1)
+PTX_UNARY(popc32, uint32_t, uint32_t, __builtin_popcount(x))
+PTX_UNARY(popc64, uint32_t, uint64_t, __builtin_popcountll(x))
+PTX_UNARY(clz32, uint32_t, uint32_t, x ? __builtin_clz(x) : 32)
+PTX_UNARY(clz64, uint32_t, uint64_t, x ? __builtin_clzll(x) : 64)
+PTX_UNARY(bfind_u32, uint32_t, uint32_t, x ? 31 - __builtin_clz(x) : -1)
+PTX_UNARY(bfind_u64, uint32_t, uint64_t, x ? 63 - __builtin_clzll(x) : -1)
+PTX_UNARY(bfind_s32, uint32_t, uint32_t, (x ^ (0 - (x >> 31))) ? 31 - __builtin_clz(x ^ (0 - (x >> 31))) : -1)
+PTX_UNARY(bfind_shift_u32, uint32_t, uint32_t, x ? __builtin_clz(x) : -1)
+PTX_UNARY(bfind_shift_u64, uint32_t, uint64_t, x ? __builtin_clzll(x) : -1)
 
 static uint64_t reversed(uint64_t x)
 {
@@ -159,8 +120,8 @@ static uint64_t reversed(uint64_t x)
     return x >> 32 | x << 32;
 }
 
-UNARY(brev32, uint32_t, uint32_t, reversed(x) >> 32)
-UNARY(brev64, uint64_t, uint64_t, reversed(x))
+PTX_UNARY(brev32, uint32_t, uint32_t, reversed(x) >> 32)
+PTX_UNARY(brev64, uint64_t, uint64_t, reversed(x))
 
 /* Bits [at, at + count) of x; with a sign, its last bit is repeated. */
 static uint64_t field(uint64_t x, uint32_t at, uint32_t count, uint32_t width, bool sign)

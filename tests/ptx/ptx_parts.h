@@ -206,6 +206,46 @@ static inline void ptx_act(ptx_warp *w)
 
 #define PTX_PUT(number, results) ptx_put(w, s->arg[number], results, sizeof *(results), mask)
 
+/* A step's function that computes `expression` of its operands x, y and z in all lanes, which the compiler turns into
+   vector instructions, and keeps the results of the mask's. */
+#define PTX_UNARY(name, out, in, expression)                                \
+    static void name(ptx_warp *w, const ptx_step *s, uint32_t mask)         \
+    {                                                                       \
+        const in *a = PTX_IN(in, 1);                                        \
+        out d[PTX_LANES];                                                   \
+        PTX_EACH(l) {                                                       \
+            in x = a[l];                                                    \
+            d[l] = (out)(expression);                                       \
+        }                                                                   \
+        PTX_PUT(0, d);                                                      \
+    }
+#define PTX_BINARY(name, out, in, second, expression)                       \
+    static void name(ptx_warp *w, const ptx_step *s, uint32_t mask)         \
+    {                                                                       \
+        const in *a = PTX_IN(in, 1);                                        \
+        const second *b = PTX_IN(second, 2);                                \
+        out d[PTX_LANES];                                                   \
+        PTX_EACH(l) {                                                       \
+            in x = a[l];                                                    \
+            second y = b[l];                                                \
+            d[l] = (out)(expression);                                       \
+        }                                                                   \
+        PTX_PUT(0, d);                                                      \
+    }
+#define PTX_TERNARY(name, out, in, third, expression)                       \
+    static void name(ptx_warp *w, const ptx_step *s, uint32_t mask)         \
+    {                                                                       \
+        const in *a = PTX_IN(in, 1), *b = PTX_IN(in, 2);                    \
+        const third *c = PTX_IN(third, 3);                                  \
+        out d[PTX_LANES];                                                   \
+        PTX_EACH(l) {                                                       \
+            in x = a[l], y = b[l];                                          \
+            third z = c[l];                                                 \
+            d[l] = (out)(expression);                                       \
+        }                                                                   \
+        PTX_PUT(0, d);                                                      \
+    }
+
 static inline uint32_t ptx_predicate(const ptx_warp *w, int32_t at) { return *(const uint32_t *)ptx_in(w, at); }
 
 static inline void ptx_put_predicate(ptx_warp *w, int32_t at, uint32_t bits, uint32_t mask)
