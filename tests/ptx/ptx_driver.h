@@ -25,7 +25,8 @@ typedef struct ptx_driver_machine {
     int seed;         /* 0: streams and warps take turns in order; else at random */
 } ptx_driver_machine;
 
-/* Fills the table. The machine is the process's: later calls change what GPUs report, and keep their memory. */
+/* Fills the table. The machine is the process's: later calls change what GPUs report, begin the turns of the seed anew,
+   and keep memory. */
 void ptx_driver_fill(const ptx_driver_machine *machine, exl2__cuda_driver *driver);
 
 /* As nanosleep, which the engine calls while it waits for a GPU: meanwhile the GPUs work. */

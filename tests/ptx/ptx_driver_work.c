@@ -1,6 +1,7 @@
 /* ptx_driver_work.c: streams, events, copies, launches and graphs of the driver over PTX.
    takes: ptx_driver_objects.h.
-   gives: emu_queue, emu_pump, emu_finish, emu_ops_free, ptx_driver_sleep, emu_work_fill_table.
+   gives: emu_queue, emu_pump, emu_finish, emu_ops_free, ptx_driver_sleep, emu_work_fill_table, which begins the turns
+          of the machine's seed.
    owns:  nothing of its own: ops belong to their streams and graphs. */
 #define _POSIX_C_SOURCE 200809L
 #include "ptx_driver_objects.h"
@@ -683,6 +684,7 @@ static int graph_launch(exl2__cuda_graph_exec *exec, exl2__cuda_stream *stream)
 
 void emu_work_fill_table(exl2__cuda_driver *d)
 {
+    seed = (uint32_t)emu_machine.seed;
     d->copy_up = copy_up;
     d->copy_down = copy_down;
     d->copy_rows = copy_rows;

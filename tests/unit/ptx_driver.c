@@ -13,7 +13,8 @@
 
 /* add: data[i] += value for i < count. meet: `rounds` times, this GPU sets the other one's word and waits for its own.
    give: lets the next kernel start, and sets data[0] to 1 much later. take and snatch: copy data[0] to data[1], after
-   waiting for the kernels before, or without. gather: each CTA counts itself in data[0] and waits for `count` CTAs. */
+   waiting for the kernels before, or without. gather: each CTA counts itself in data[0] and waits for `count` CTAs.
+   arrive: CTA i sets data[1 + i] to the number of CTAs before it. */
 static const char text[] =
     ".version 8.0\n.target sm_90\n.address_size 64\n"
     ".visible .entry gather(.param .align 8 .b8 gather_param_0[16])\n"
@@ -55,6 +56,15 @@ static const char text[] =
     "\t.reg .b32 %r<2>;\n\t.reg .b64 %rd<2>;\n"
     "\tld.param.u64 %rd1, [snatch_param_0];\n"
     "\tld.global.u32 %r1, [%rd1];\n\tst.global.u32 [%rd1+4], %r1;\n"
+    "\tret;\n"
+    "}\n"
+    ".visible .entry arrive(.param .align 8 .b8 arrive_param_0[16])\n"
+    "{\n"
+    "\t.reg .b32 %r<3>;\n\t.reg .b64 %rd<4>;\n"
+    "\tld.param.u64 %rd1, [arrive_param_0];\n"
+    "\tmov.u32 %r1, %ctaid.x;\n\tmul.wide.u32 %rd2, %r1, 4;\n\tadd.s64 %rd3, %rd1, %rd2;\n"
+    "\tatom.global.add.u32 %r2, [%rd1], 1;\n"
+    "\tst.global.u32 [%rd3+4], %r2;\n"
     "\tret;\n"
     "}\n"
     ".visible .entry add(.param .align 8 .b8 add_param_0[16])\n"
@@ -340,6 +350,39 @@ static void test_rejected(void)
     card_close(&c, 0);
 }
 
+/* The order in which 4 CTAs arrive, with this seed. */
+static void arrive(const card *c, ptx_driver_machine machine, int seed, uint32_t order[4])
+{
+    exl2__cuda_function *kernel = NULL;
+    add_args a = { c->data, 0, 0 };
+    void *arguments[] = { &a };
+    machine.seed = seed;
+    ptx_driver_fill(&machine, &driver);
+    CHECK_INT(driver.module_function(&kernel, c->module, "arrive"), 0);
+    CHECK_INT(driver.fill8(c->data, 0, 4, c->streams[0]), 0);
+    CHECK_INT(driver.launch(kernel, 4, 1, 1, 1, 1, 1, 0, c->streams[0], arguments, NULL), 0);
+    CHECK_INT(driver.copy_down(order, c->data + 4, 16, c->streams[0]), 0);
+}
+
+/* A seed has turns of its own, and the same ones again. */
+static void test_seeds(ptx_driver_machine machine)
+{
+    uint32_t order[9][4], others = 0;
+    card c = { 0 };
+    card_open(&c, 0);
+    CHECK_INT(driver.context_push(c.context), 0);
+    for (int seed = 0; seed < 9; seed++) {
+        uint32_t again[4];
+        arrive(&c, machine, seed, order[seed]);
+        arrive(&c, machine, seed, again);
+        CHECK(memcmp(order[seed], again, sizeof again) == 0);
+        others += seed > 1 && memcmp(order[seed], order[1], sizeof again) != 0;
+    }
+    CHECK(others > 0);
+    CHECK_INT(driver.context_pop(&popped), 0);
+    card_close(&c, 0);
+}
+
 /* As many CTAs as there are SMs wait for each other; one more never starts, so the others wait for ever. */
 static void test_resident(int device)
 {
@@ -399,6 +442,7 @@ int main(void)
     test_events();
     test_graphs();
     test_meetings();
+    test_seeds(machine);
     machine.seed = 3;
     ptx_driver_fill(&machine, &driver);
     test_meetings();
