@@ -30,7 +30,7 @@ static bool make_schema(choice *c, turn *t, request_error *error)
     const request *r = &whole->request;
     uint32_t most = r->parallel_tools ? CALL_TOOLS_MAX : 1;
     buffer again = { 0 }, *warnings = c->index == 0 ? &whole->request.warnings : &again; /* each is said once */
-    if (!tools_schema(&t->tools, r->tool_name, t->format, most, &t->schema)) {
+    if (!tools_schema(&t->tools, t->format, most, &t->schema)) {
         return fields_fail(error, NULL, "there is no memory left for this request");
     }
     for (int i = 0; i < RELAX_MAX; i++) {
@@ -86,6 +86,7 @@ bool turn_tools_begin(choice *c, turn *t, request_error *error)
     if (!tools_open(&t->tools, r->tools)) {
         return fields_fail(error, "tools", "tools must be a list of {\"type\":\"function\",\"function\":{...}}");
     }
+    tools_keep(&t->tools, r->tool_names, r->tool_name_count);
     const char *text = call_template(whole);
     t->format = format == TOOLS_AUTO ? tools_of_template(text) : format;
     t->marks = tools_marks_of(t->format);

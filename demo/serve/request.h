@@ -75,7 +75,8 @@ typedef struct request { /* zeroed: nothing to free */
     const char *tools;       /* JSON array, also with tool_choice none; NULL: none */
     uint32_t tool_count;
     request_choice tool_choice;
-    const char *tool_name;   /* REQUIRED: this one alone; NULL: any */
+    const char *tool_names[REQUEST_TOOLS_MAX]; /* AUTO, REQUIRED: the tools that may be called, of `tools` */
+    uint32_t tool_name_count; /* 0: all of them */
     bool parallel_tools;
     const char *variables;   /* JSON object for the template; NULL: none */
     const char *prefix;      /* text after the opening of the reply; NULL: none */

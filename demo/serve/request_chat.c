@@ -299,6 +299,41 @@ static bool has_tool(const json_value *list, const char *name)
     return false;
 }
 
+static bool add_name(request *r, fields *f, const char *param, const json_value *name, const json_value *list)
+{
+    r->tool_names[r->tool_name_count++] = name->text;
+    return has_tool(list, name->text)
+        || fields_fail(f->error, param, "%s names '%.60s', which is none of the tools", param, name->text);
+}
+
+/* {"type": "allowed_tools", "mode", "tools"}, or a chat's {"type", "allowed_tools": {"mode", "tools"}}. The prompt has
+   all tools, as the choice is meant to change no prompt. */
+static bool read_allowed(request *r, fields *f, const json_value *v, const json_value *list)
+{
+    const json_value *inner = json_member(v, "allowed_tools"), *names = NULL;
+    fields inside = { inner ? inner : v, f->error };
+    const char *mode = "";
+    fields_text(&inside, "mode", &mode, NULL);
+    fields_array(&inside, "tools", REQUEST_TOOLS_MAX, &names);
+    fields_within(f->error, v->key);
+    bool required = strcmp(mode, "required") == 0;
+    if (!f->error->set && !required && strcmp(mode, "auto") != 0) {
+        return fields_fail(f->error, v->key, "%s: the mode of allowed_tools must be auto or required", v->key);
+    }
+    if (!f->error->set && !names) {
+        return fields_fail(f->error, v->key, "%s: allowed_tools must have a list of tools", v->key);
+    }
+    r->tool_choice = required ? REQUEST_TOOL_REQUIRED : REQUEST_TOOL_AUTO;
+    for (const json_value *tool = names ? names->child : NULL; tool && !f->error->set; tool = tool->next) {
+        const json_value *fn = json_member(tool, "function"), *name = json_member(fn ? fn : tool, "name");
+        if (!name || name->kind != JSON_TEXT) {
+            return fields_fail(f->error, v->key, "%s: a tool of allowed_tools must be a function with a name", v->key);
+        }
+        add_name(r, f, v->key, name, list);
+    }
+    return !f->error->set;
+}
+
 static bool read_choice(request *r, fields *f, const json_value *list)
 {
     const json_value *v = f->error->set ? NULL : fields_find(f, NAMES_TOOL_CHOICE);
@@ -308,11 +343,13 @@ static bool read_choice(request *r, fields *f, const json_value *list)
     }
     const char *word = v->kind == JSON_TEXT ? v->text : "";
     const json_value *fn = json_member(v, "function"), *name = json_member(fn ? fn : v, "name");
+    const json_value *type = json_member(v, "type");
+    if (type && type->kind == JSON_TEXT && strcmp(type->text, "allowed_tools") == 0) {
+        return read_allowed(r, f, v, list);
+    }
     if (v->kind == JSON_OBJECT && name && name->kind == JSON_TEXT) {
         r->tool_choice = REQUEST_TOOL_REQUIRED;
-        r->tool_name = name->text;
-        return has_tool(list, name->text)
-            || fields_fail(f->error, v->key, "%s names '%.60s', which is none of the tools", v->key, name->text);
+        return add_name(r, f, v->key, name, list);
     }
     if (strcmp(word, "required") == 0 || strcmp(word, "any") == 0) {
         r->tool_choice = REQUEST_TOOL_REQUIRED;
@@ -321,7 +358,7 @@ static bool read_choice(request *r, fields *f, const json_value *list)
     }
     r->tool_choice = strcmp(word, "none") == 0 ? REQUEST_TOOL_NONE : REQUEST_TOOL_AUTO;
     return strcmp(word, "none") == 0 || strcmp(word, "auto") == 0
-        || fields_fail(f->error, v->key, "%s must be none, auto, required or a named function", v->key);
+        || fields_fail(f->error, v->key, "%s must be none, auto, required, a named function or allowed_tools", v->key);
 }
 
 /* *at: where r->texts has the list. */

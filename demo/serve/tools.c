@@ -50,7 +50,7 @@ static bool read_tool(const json_value *item, tools_tool *out)
         return false;
     }
     bool empty = parameters && parameters->kind == JSON_OBJECT && !parameters->child;
-    *out = (tools_tool){ name->text, empty ? NULL : parameters, strict && strict->kind == JSON_TRUE };
+    *out = (tools_tool){ name->text, empty ? NULL : parameters, strict && strict->kind == JSON_TRUE, false };
     return true;
 }
 
@@ -69,6 +69,17 @@ bool tools_open(tools *t, const char *json)
     return good;
 }
 
+void tools_keep(tools *t, const char *const *names, uint32_t count)
+{
+    for (uint32_t i = 0; i < t->count && count; i++) {
+        bool kept = false;
+        for (uint32_t j = 0; j < count && !kept; j++) {
+            kept = strcmp(names[j], t->tool[i].name) == 0;
+        }
+        t->tool[i].barred = !kept;
+    }
+}
+
 void tools_close(tools *t)
 {
     json_free(t->tree);
@@ -78,7 +89,7 @@ void tools_close(tools *t)
 const tools_tool *tools_find(const tools *t, const char *name, size_t bytes)
 {
     for (uint32_t i = 0; i < t->count; i++) {
-        if (strlen(t->tool[i].name) == bytes && memcmp(t->tool[i].name, name, bytes) == 0) {
+        if (!t->tool[i].barred && strlen(t->tool[i].name) == bytes && memcmp(t->tool[i].name, name, bytes) == 0) {
             return &t->tool[i];
         }
     }

@@ -1,7 +1,7 @@
 /* tools.h: calls of tools: how each family of models writes them, the schema that a call must fit, and the reading of
    calls out of text.
    takes: the tools of a request as JSON, a template's text, texts of replies.
-   gives: tools_of_template, tools_marks_of, tools_open, tools_close, tools_find, tools_schema,
+   gives: tools_of_template, tools_marks_of, tools_open, tools_keep, tools_close, tools_find, tools_schema,
           tools_relax, tools_parse, tools_parsed_free, tools_may_begin, tools_stream_next, tools_stream_free.
    owns:  a tools' tree until tools_close; a parsed reply's texts until tools_parsed_free.
 
@@ -44,6 +44,7 @@ typedef struct tools_tool {
     const char *name;
     const json_value *parameters; /* the schema of its arguments; NULL: any object */
     bool strict;
+    bool barred; /* it must not be called */
 } tools_tool;
 
 typedef struct tools { /* zeroed: none, nothing to free */
@@ -54,12 +55,13 @@ typedef struct tools { /* zeroed: none, nothing to free */
 
 /* json: request.tools, which must stay. false: memory, or no list of {"type", "function": {"name", ...}}. */
 bool tools_open(tools *t, const char *json);
+void tools_keep(tools *t, const char *const *names, uint32_t count); /* bars all others; count 0: none */
 void tools_close(tools *t);
-const tools_tool *tools_find(const tools *t, const char *name, size_t bytes); /* NULL: there is none */
+const tools_tool *tools_find(const tools *t, const char *name, size_t bytes); /* NULL: none that may be called */
 
-/* The JSON schema of one call (of 1 to `most` calls where the format's JSON is a list), appended to *out. only: the
-   tool that must be called; NULL: any. Each tool's parameters get an $id of their own, so that their $refs hold. */
-bool tools_schema(const tools *t, const char *only, tools_format format, uint32_t most, buffer *out);
+/* The JSON schema of one call of a tool that is not barred (of 1 to `most` calls where the format's JSON is a list),
+   appended to *out. Each tool's parameters get an $id of their own, so that their $refs hold. */
+bool tools_schema(const tools *t, tools_format format, uint32_t most, buffer *out);
 /* exl2_grammar_make has refused `schema` with this message ("... line L, column C, ..."): takes the keyword at that
    place out, and appends the tool's name and the keyword to *warnings ("get_weather: if"), with ", " before it where it
    is not empty. Then the caller compiles again. false: there is nothing that may be left out, memory ran out, or the

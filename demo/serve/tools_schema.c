@@ -65,7 +65,7 @@ static void put_tool(buffer *out, const tools_tool *tool, const char *arguments,
     buffer_end(out);
 }
 
-bool tools_schema(const tools *t, const char *only, tools_format format, uint32_t most, buffer *out)
+bool tools_schema(const tools *t, tools_format format, uint32_t most, buffer *out)
 {
     const tools_marks *marks = tools_marks_of(format);
     buffer_object(out, NULL);
@@ -77,7 +77,7 @@ bool tools_schema(const tools *t, const char *only, tools_format format, uint32_
     }
     buffer_array(out, "anyOf");
     for (uint32_t i = 0; i < t->count; i++) {
-        if (!only || strcmp(only, t->tool[i].name) == 0) {
+        if (!t->tool[i].barred) {
             put_tool(out, &t->tool[i], marks->arguments, i);
         }
     }

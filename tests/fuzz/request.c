@@ -43,6 +43,7 @@ static void check_tools(const request *r, const char *reply, size_t bytes)
 {
     tools t = { 0 };
     require(tools_open(&t, r->tools));
+    tools_keep(&t, r->tool_names, r->tool_name_count);
     for (tools_format format = TOOLS_HERMES; format <= TOOLS_MISTRAL; format++) {
         const char *error;
         buffer schema = { 0 }, warnings = { 0 };
@@ -50,7 +51,7 @@ static void check_tools(const request *r, const char *reply, size_t bytes)
         tools_text text = { 0 };
         tools_stream stream = { 0 };
         tools_piece piece;
-        require(tools_schema(&t, r->tool_name, format, 8, &schema));
+        require(tools_schema(&t, format, 8, &schema));
         json_value *tree = json_read(schema.data, schema.bytes, &error);
         require(tree != NULL);
         json_free(tree);

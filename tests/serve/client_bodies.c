@@ -114,7 +114,8 @@ static void libraries(void)
     r = read_client("tools_chat.json", REQUEST_CHAT);
     tools t = { 0 };
     CHECK(tools_open(&t, r.tools) && t.count == 2 && t.tool[0].strict && !t.tool[1].parameters);
-    CHECK_TEXT(r.tool_name, "f");
+    CHECK_INT(r.tool_name_count, 1);
+    CHECK_TEXT(r.tool_names[0], "f");
     CHECK_TEXT(r.prefix, "<think>");
     tools_close(&t);
     request_free(&r);

@@ -126,6 +126,12 @@ def tools(_, client):
             {"role": "assistant", "content": None, "tool_calls": [call.model_dump()]},
             {"role": "tool", "tool_call_id": call.id, "content": "sunny, 20"}])
         check(again.choices[0].finish_reason in ("stop", "length", "tool_calls"), "the result is read")
+    for name in ("get_weather", "tell_time"):
+        one = client.chat.completions.create(model="m", temperature=0, max_tokens=120, tools=TOOLS, tool_choice={
+            "type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [
+                {"type": "function", "function": {"name": name}}]}},
+            messages=[{"role": "user", "content": "What is the weather in Rome?"}], parallel_tool_calls=False)
+        check(one.choices[0].message.tool_calls[0].function.name == name, "allowed_tools restrict the tools")
     auto = client.chat.completions.create(model="m", temperature=0, max_tokens=40, tools=TOOLS, messages=HELLO)
     check(auto.choices[0].message.content or auto.choices[0].message.tool_calls, "auto gives text or calls")
     none = client.chat.completions.create(model="m", temperature=0, max_tokens=20, tools=TOOLS, tool_choice="none",
@@ -155,6 +161,11 @@ def responses(s, client):
                                    tool_choice="required", max_output_tokens=100, temperature=0, parallel_tool_calls=False)
     item = call.output[0]
     check(item.type == "function_call" and set(json.loads(item.arguments)) == {"city", "unit"}, "a call: %r" % item)
+    both = [dict(tool["function"], type="function") for tool in TOOLS]
+    other = client.responses.create(model="m", input="Weather in Rome?", tools=both, max_output_tokens=100, temperature=0,
+                                    tool_choice={"type": "allowed_tools", "mode": "required", "tools": [
+                                        {"type": "function", "name": "tell_time"}]}, parallel_tool_calls=False)
+    check(other.output[0].name == "tell_time", "allowed_tools restrict the tools: %r" % other)
     again = client.responses.create(model="m", tools=flat, max_output_tokens=10, input=[
         {"role": "user", "content": "Weather in Rome?"}, item.model_dump(),
         {"type": "function_call_output", "call_id": item.call_id, "output": "sunny"}])

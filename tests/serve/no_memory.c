@@ -96,7 +96,7 @@ static bool use_tools(const char *text, size_t bytes)
     buffer schema = { 0 }, warnings = { 0 };
     tools_parsed p = { 0 };
     tools_text out = { 0 };
-    bool good = tools_open(&t, list) && tools_schema(&t, NULL, TOOLS_HERMES, 8, &schema);
+    bool good = tools_open(&t, list) && tools_schema(&t, TOOLS_HERMES, 8, &schema);
     if (good) {
         char message[100];
         size_t at = (size_t)(strstr(schema.data, "\"if\"") - schema.data);

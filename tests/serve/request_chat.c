@@ -224,6 +224,32 @@ static void variables(void)
 #define TOOL "{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\"}}}"
 #define FLAT "{\"type\":\"function\",\"name\":\"f\",\"parameters\":{\"type\":\"object\"},\"strict\":true}"
 
+#define NAMED(name) "{\"type\":\"function\",\"function\":{\"name\":\"" name "\"}}"
+#define THREE "\"tools\":[" NAMED("a") "," NAMED("b") "," NAMED("c") "]"
+#define ALLOWED(inside) "{" HI "," THREE ",\"tool_choice\":{\"type\":\"allowed_tools\"" inside "}}"
+
+static void allowed(void)
+{
+    request r = good(REQUEST_CHAT, ALLOWED(",\"allowed_tools\":{\"mode\":\"auto\",\"tools\":["
+                                           NAMED("c") "," NAMED("a") "]}"));
+    CHECK(r.tool_choice == REQUEST_TOOL_AUTO && r.tool_count == 3 && r.tool_name_count == 2);
+    CHECK_TEXT(r.tool_names[0], "c");
+    CHECK_TEXT(r.tool_names[1], "a");
+    request_free(&r);
+    r = good(REQUEST_RESPONSES, "{\"input\":\"x\",\"tools\":[" FLAT "],\"tool_choice\":{\"type\":\"allowed_tools\","
+                                "\"mode\":\"required\",\"tools\":[{\"type\":\"function\",\"name\":\"f\"}]}}");
+    CHECK(r.tool_choice == REQUEST_TOOL_REQUIRED && r.tool_name_count == 1);
+    CHECK_TEXT(r.tool_names[0], "f");
+    request_free(&r);
+    refused(REQUEST_CHAT, ALLOWED(""), "tool_choice", "mode of allowed_tools");
+    refused(REQUEST_CHAT, ALLOWED(",\"mode\":\"none\",\"tools\":[" NAMED("a") "]"), "tool_choice", "auto or required");
+    refused(REQUEST_CHAT, ALLOWED(",\"mode\":7"), "tool_choice.mode", "text");
+    refused(REQUEST_CHAT, ALLOWED(",\"mode\":\"auto\""), "tool_choice", "list of tools");
+    refused(REQUEST_CHAT, ALLOWED(",\"mode\":\"auto\",\"tools\":[" NAMED("d") "]"), "tool_choice", "'d'");
+    refused(REQUEST_CHAT, ALLOWED(",\"mode\":\"auto\",\"tools\":[{\"type\":\"mcp\",\"server_label\":\"s\"}]"),
+            "tool_choice", "function with a name");
+}
+
 static void tools_and_choices(void)
 {
     request r = good(REQUEST_CHAT, "{" HI ",\"tools\":[" TOOL "],\"parallel_tool_calls\":false}");
@@ -233,19 +259,22 @@ static void tools_and_choices(void)
     r = good(REQUEST_CHAT, "{" HI ",\"functions\":[{\"name\":\"f\"}],\"function_call\":{\"name\":\"f\"}}");
     CHECK_TEXT(r.tools, "[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]");
     CHECK_INT(r.tool_choice, REQUEST_TOOL_REQUIRED);
-    CHECK_TEXT(r.tool_name, "f");
+    CHECK_INT(r.tool_name_count, 1);
+    CHECK_TEXT(r.tool_names[0], "f");
     request_free(&r);
     r = good(REQUEST_CHAT, "{" HI ",\"tools\":[" FLAT "],\"tool_choice\":{\"type\":\"function\",\"name\":\"f\"}}");
     CHECK_TEXT(r.tools, "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\"},"
                         "\"strict\":true}}]");
-    CHECK_TEXT(r.tool_name, "f");
+    CHECK_INT(r.tool_name_count, 1);
+    CHECK_TEXT(r.tool_names[0], "f");
     request_free(&r);
     r = good(REQUEST_CHAT, "{" HI ",\"tools\":[" TOOL "],\"tool_choice\":\"required\"}");
-    CHECK(r.tool_choice == REQUEST_TOOL_REQUIRED && !r.tool_name);
+    CHECK(r.tool_choice == REQUEST_TOOL_REQUIRED && !r.tool_name_count);
     request_free(&r);
     r = good(REQUEST_CHAT, "{" HI ",\"tools\":[" TOOL "],\"tool_choice\":\"none\"}");
     CHECK(r.tool_choice == REQUEST_TOOL_NONE && r.tools);
     request_free(&r);
+    allowed();
     refused(REQUEST_CHAT,
             "{" HI ",\"tools\":[" TOOL "],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"g\"}}}",
             "tool_choice", "'g'");

@@ -174,19 +174,27 @@ static void streams(void)
 static void schemas(void)
 {
     buffer out = { 0 };
-    CHECK(tools_schema(&opened, "now", TOOLS_HERMES, 8, &out));
+    static const char *const now[] = { "now" }, *const pay[] = { "none", "pay" };
+    tools_keep(&opened, now, 1);
+    CHECK(!tools_find(&opened, "pay", 3) && tools_find(&opened, "now", 3));
+    CHECK(tools_schema(&opened, TOOLS_HERMES, 8, &out));
     CHECK_TEXT(out.data, "{\"anyOf\":[{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"now\"},\"arguments\":"
                          "{\"type\":\"object\"}},\"required\":[\"name\",\"arguments\"],"
                          "\"additionalProperties\":false}]}");
     buffer_clear(&out);
-    CHECK(tools_schema(&opened, "pay", TOOLS_LLAMA3, 8, &out));
+    tools_keep(&opened, pay, 2);
+    CHECK(tools_schema(&opened, TOOLS_LLAMA3, 8, &out));
     CHECK_TEXT(out.data,
                "{\"anyOf\":[{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"pay\"},\"parameters\":"
                "{\"$id\":\"tool:002\",\"type\":\"object\",\"properties\":{\"sum\":{\"$ref\":\"#/$defs/sum\"}},"
                "\"$defs\":{\"sum\":{\"type\":\"integer\"}}}},\"required\":[\"name\",\"parameters\"],"
                "\"additionalProperties\":false}]}");
     buffer_clear(&out);
-    CHECK(tools_schema(&opened, NULL, TOOLS_MISTRAL, 8, &out));
+    for (uint32_t i = 0; i < opened.count; i++) {
+        opened.tool[i].barred = false;
+    }
+    tools_keep(&opened, NULL, 0);
+    CHECK(tools_schema(&opened, TOOLS_MISTRAL, 8, &out));
     CHECK(strncmp(out.data, "{\"type\":\"array\",\"minItems\":1,\"maxItems\":8,\"items\":{\"anyOf\":[", 60) == 0);
     buffer_free(&out);
 }
@@ -200,7 +208,7 @@ static void relax(const char *parameters, const char *at, bool strict, const cha
     buffer_format(&json, "[{\"type\":\"function\",\"function\":{\"name\":\"a\",\"strict\":%s,\"parameters\":%s}}]",
                   strict ? "true" : "false", parameters);
     CHECK(tools_open(&t, json.data));
-    CHECK(tools_schema(&t, NULL, TOOLS_HERMES, 8, &schema));
+    CHECK(tools_schema(&t, TOOLS_HERMES, 8, &schema));
     const char *found = strstr(schema.data, at);
     uint32_t line = 1, column = 1;
     for (const char *c = schema.data; c < found; c++) {
@@ -249,7 +257,7 @@ static void relaxes_patterns(void)
                          "{\"properties\":{\"x\":{\"pattern\":\"(?<=a)\"}}}}},"
                          "{\"type\":\"function\",\"function\":{\"name\":\"b\",\"parameters\":{\"type\":\"object\","
                          "\"properties\":{\"pattern\":{\"type\":\"string\",\"pattern\":\"(?<=a)\"}}}}}]"));
-    CHECK(tools_schema(&t, NULL, TOOLS_HERMES, 8, &schema));
+    CHECK(tools_schema(&t, TOOLS_HERMES, 8, &schema));
     CHECK(tools_relax(&t, &schema, "schema: pattern line 1, column 2: no look-behind", &warnings));
     CHECK(strstr(schema.data, "\"properties\":{\"pattern\":{\"type\":\"string\"}}") != NULL);
     CHECK(!tools_relax(&t, &schema, "schema: pattern line 1, column 2: no look-behind", &warnings));

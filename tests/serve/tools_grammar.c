@@ -94,13 +94,15 @@ static void calls(const rig *r)
     tools t = { 0 };
     char message[512];
     uint32_t names[2] = { 0 };
+    static const char *const both[] = { "wait", "move" };
     CHECK(tools_open(&t, two));
     for (tools_format format = TOOLS_HERMES; format <= TOOLS_MISTRAL; format++) {
         for (uint32_t seed = 1; seed <= 12; seed++) {
             const char *only = seed % 3 == 0 ? "wait" : NULL;
             buffer schema = { 0 };
             exl2_grammar g = { 0 };
-            CHECK(tools_schema(&t, only, format, 3, &schema));
+            tools_keep(&t, only ? &only : both, only ? 1 : 2);
+            CHECK(tools_schema(&t, format, 3, &schema));
             if (CHECK_INT(compile(r, &schema, &g, message), EXL2_OK)) {
                 write_text(r, g, seed);
                 CHECK(said.stop == EXL2_STOP_GRAMMAR || said.stop == EXL2_STOP_EOS);
@@ -129,7 +131,7 @@ static void relaxed(const rig *r, const char *parameters, const char *warned)
     for (tools_format format = TOOLS_HERMES; format <= TOOLS_MISTRAL; format += TOOLS_MISTRAL - TOOLS_HERMES) {
         buffer_clear(&schema);
         buffer_clear(&warnings);
-        CHECK(tools_schema(&t, NULL, format, 8, &schema));
+        CHECK(tools_schema(&t, format, 8, &schema));
         exl2_result result = compile(r, &schema, &g, message);
         CHECK(result < 0);
         while (result < 0 && tools_relax(&t, &schema, message, &warnings)) {
@@ -180,7 +182,7 @@ static void many(const rig *r)
     }
     buffer_end(&json);
     CHECK(tools_open(&t, json.data) && t.count == TOOLS_MAX);
-    CHECK(tools_schema(&t, NULL, TOOLS_HERMES, 8, &schema));
+    CHECK(tools_schema(&t, TOOLS_HERMES, 8, &schema));
     if (CHECK_INT(compile(r, &schema, &g, message), EXL2_OK)) {
         exl2_grammar_close(r->engine, g);
     } else {
