@@ -171,6 +171,7 @@ void answer_started(choice *c)
 void answer_content(choice *c, const char *text, size_t bytes, const engine_record *record)
 {
     if (is_responses(c->call)) {
+        answer_logprobs_add(c, record, text, bytes);
         responses_text(c, RESPONSES_MESSAGE, text, bytes);
         buffer_add(&c->content, text, bytes);
         return;

@@ -32,6 +32,7 @@ const char *answer_finish_reason(const choice *c);
 void answer_logprobs_add(choice *c, const engine_record *record, const char *text, size_t bytes);
 void answer_logprobs_prompt(choice *c, const engine_record *scores); /* echo: NULL: the first token, which has none */
 void answer_logprobs_put(const choice *c, buffer *b);
+void answer_logprobs_list(const choice *c, size_t from, buffer *b); /* of /v1/responses: those after `from` bytes */
 void answer_logprobs_clear(choice *c);
 
 #endif

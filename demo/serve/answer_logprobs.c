@@ -1,4 +1,4 @@
-/* answer_logprobs.c: log-probabilities, as completions and as chats have them.
+/* answer_logprobs.c: log-probabilities, as completions and as chats have them. Those of /v1/responses are a chat's.
    takes: tokens of records; the engine of texts, for the tokens' bytes.
    gives: answer_logprobs_* of answer.h. */
 #include "answer.h"
@@ -135,7 +135,7 @@ void answer_logprobs_add(choice *c, const engine_record *record, const char *tex
 {
     uint32_t points = code_points(text, bytes);
     if (record && c->call->request.logprobs) {
-        if (c->call->request.kind == REQUEST_CHAT) {
+        if (c->call->request.kind != REQUEST_COMPLETION) {
             add_chat(c, record);
         } else {
             add_completion(c, record, points);
@@ -196,6 +196,16 @@ void answer_logprobs_put(const choice *c, buffer *b)
         put_list(b, "text_offset", &c->token_offsets);
     }
     buffer_end(b);
+}
+
+void answer_logprobs_list(const choice *c, size_t from, buffer *b)
+{
+    const buffer *all = &c->logprobs;
+    from += from > 0 && from < all->bytes; /* the comma */
+    buffer_array(b, "logprobs");
+    buffer_add(b, all->bytes ? all->data + from : "", all->bytes - from);
+    buffer_end(b);
+    b->failed = b->failed || all->failed;
 }
 
 void answer_logprobs_clear(choice *c)

@@ -96,6 +96,7 @@ static void put_response(const call *c, buffer *b, const char *key, const char *
     put_asked(c, b, "text", "{\"format\":{\"type\":\"text\"}}");
     put_asked(c, b, "tool_choice", "\"auto\"");
     put_asked(c, b, "tools", "[]");
+    put_asked(c, b, "top_logprobs", "0");
     put_asked(c, b, "top_p", "null");
     buffer_name(b, "truncation", "disabled");
     if (over) {
@@ -114,7 +115,8 @@ static const char *status_of(const call *c)
 
 /* ---- items ---- */
 
-static void put_part(const choice *c, buffer *b, const char *key)
+/* The part of the open item. whole: with its text; else it is just beginning. */
+static void put_part(const choice *c, buffer *b, const char *key, bool whole)
 {
     const responses *r = &c->call->responses;
     const buffer *text = r->open == RESPONSES_MESSAGE ? &c->content : &c->reasoning;
@@ -123,6 +125,7 @@ static void put_part(const choice *c, buffer *b, const char *key)
     buffer_text(b, "text", text->bytes ? text->data + r->from : "", text->bytes - r->from);
     if (r->open == RESPONSES_MESSAGE) {
         buffer_raw(b, "annotations", "[]", 2);
+        answer_logprobs_list(c, whole ? 0 : c->logprobs.bytes, b);
     }
     buffer_end(b);
 }
@@ -151,7 +154,7 @@ static void put_item(const choice *c, buffer *b, const char *key, bool whole)
         }
         buffer_array(b, "content");
         if (whole) {
-            put_part(c, b, NULL);
+            put_part(c, b, NULL, true);
         }
         buffer_end(b);
     }
@@ -175,12 +178,27 @@ static void send_part_done(choice *c)
     buffer *b = begin_item_event(whole, message ? "response.output_text.done" : "response.reasoning_text.done", true);
     buffer_text(b, "text", text->bytes ? text->data + r->from : "", text->bytes - r->from);
     if (message) {
-        buffer_raw(b, "logprobs", "[]", 2);
+        answer_logprobs_list(c, 0, b);
     }
     answer_send(whole);
     b = begin_item_event(whole, "response.content_part.done", true);
-    put_part(c, b, "part");
+    put_part(c, b, "part", true);
     answer_send(whole);
+}
+
+/* More text of the open item, and the log-probabilities that no event has had. */
+static void send_delta(choice *c, const char *text, size_t bytes)
+{
+    responses *r = &c->call->responses;
+    bool message = r->open == RESPONSES_MESSAGE;
+    const char *type = message ? "response.output_text.delta" : "response.reasoning_text.delta";
+    buffer *b = begin_item_event(c->call, type, true);
+    buffer_text(b, "delta", text, bytes);
+    if (message) {
+        answer_logprobs_list(c, r->logprobs_from, b);
+        r->logprobs_from = c->logprobs.bytes;
+    }
+    answer_send(c->call);
 }
 
 static void close_item(choice *c)
@@ -189,6 +207,9 @@ static void close_item(choice *c)
     responses *r = &whole->responses;
     if (r->open == RESPONSES_NONE) {
         return;
+    }
+    if (streams(whole) && r->open == RESPONSES_MESSAGE && r->logprobs_from < c->logprobs.bytes) {
+        send_delta(c, "", 0); /* of tokens whose text was held back, and of the last one */
     }
     if (streams(whole)) {
         send_part_done(c);
@@ -201,6 +222,10 @@ static void close_item(choice *c)
         buffer_add(&r->items, ",", 1);
     }
     put_item(c, &r->items, NULL, true);
+    if (r->open == RESPONSES_MESSAGE) {
+        answer_logprobs_clear(c);
+        r->logprobs_from = 0;
+    }
     r->open = RESPONSES_NONE;
     r->index++;
 }
@@ -225,7 +250,7 @@ static void open_item(choice *c, responses_item kind)
     answer_send(whole);
     if (kind != RESPONSES_CALL) {
         b = begin_item_event(whole, "response.content_part.added", true);
-        put_part(c, b, "part");
+        put_part(c, b, "part", false);
         answer_send(whole);
     }
 }
@@ -251,14 +276,7 @@ void responses_text(choice *c, responses_item kind, const char *text, size_t byt
         open_item(c, kind);
     }
     if (streams(c->call)) {
-        bool message = kind == RESPONSES_MESSAGE;
-        buffer *b = begin_item_event(c->call, message ? "response.output_text.delta" : "response.reasoning_text.delta",
-                                     true);
-        buffer_text(b, "delta", text, bytes);
-        if (message) {
-            buffer_raw(b, "logprobs", "[]", 2);
-        }
-        answer_send(c->call);
+        send_delta(c, text, bytes);
     }
 }
 

@@ -19,6 +19,7 @@ typedef struct responses { /* zeroed: before the first item */
     responses_item open;  /* the item that is being written */
     char id[40];          /* of it */
     size_t from;          /* bytes of the choice's content or reasoning before it */
+    size_t logprobs_from; /* bytes of the choice's log-probabilities that events have had */
     uint32_t index;       /* of it in the output */
     uint32_t sequence;    /* number of the next event */
     buffer items;         /* JSON of the items that have ended, with commas */

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define INCLUDES_MAX 32u /* what OpenAI's list can name, and more */
+
 /* ---- prompts ---- */
 
 static bool is_ids(const json_value *v)
@@ -162,6 +164,26 @@ static void read_logprobs(request *r, fields *f)
     if (fields_whole(f, "top_logprobs", 0, REQUEST_ALTS_MAX, &whole) && r->kind != REQUEST_COMPLETION) {
         r->top_logprobs = (uint32_t)whole;
         r->logprobs = r->logprobs || (whole > 0 && !v);
+    }
+}
+
+/* What /v1/responses is to have beside its texts. */
+static void read_include(request *r, fields *f)
+{
+    const json_value *list = NULL;
+    if (r->kind != REQUEST_RESPONSES || !fields_array(f, "include", INCLUDES_MAX, &list)) {
+        return;
+    }
+    for (const json_value *item = list->child; item; item = item->next) {
+        if (item->kind != JSON_TEXT) {
+            fields_fail(f->error, "include", "include must be a list of texts");
+            return;
+        }
+        if (strcmp(item->text, "message.output_text.logprobs") == 0) {
+            r->logprobs = true;
+        } else {
+            buffer_format(&r->warnings, "%sinclude: %.60s", r->warnings.bytes ? ", " : "", item->text);
+        }
     }
 }
 
@@ -317,6 +339,7 @@ bool request_read(request *r, request_kind kind, const char *body, size_t bytes,
     }
     read_limits(r, &f);
     read_logprobs(r, &f);
+    read_include(r, &f);
     request_read_loras(&f, r->loras, EXL2_JOB_LORAS, &r->lora_count);
     read_grammars(r, &f);
     r->stop_tokens = calloc(REQUEST_STOPS_MAX, sizeof *r->stop_tokens);

@@ -139,6 +139,32 @@ def tools(_, client):
     check(none.choices[0].message.tool_calls is None, "none gives no calls")
 
 
+def logprobs(client, s, ask):
+    """Those of /v1/responses are those of a chat, in the response and in the stream's events."""
+    chat = client.chat.completions.create(model="m", messages=HELLO, max_tokens=ask["max_output_tokens"], temperature=0,
+                                          logprobs=True, top_logprobs=2).choices[0].logprobs.content
+    wanted = [(t.token, t.logprob, t.bytes, [(a.token, a.logprob) for a in t.top_logprobs]) for t in chat]
+    whole = s.post("/v1/responses", ask)
+    part = whole.json()["output"][0]["content"][0]
+
+    def rows(tokens):
+        return [(t["token"], t["logprob"], t["bytes"], [(a["token"], a["logprob"]) for a in t["top_logprobs"]])
+                for t in tokens]
+    check(len(wanted) > 4 and rows(part["logprobs"]) == wanted, "as a chat's: %r" % part)
+    check(whole.json()["top_logprobs"] == 2 and "x-warning" not in whole.headers, "what was asked: %r" % whole.headers)
+    events = s.post("/v1/responses", dict(ask, stream=True)).events()
+    deltas = [t for e in events if e["type"] == "response.output_text.delta" for t in e["logprobs"]]
+    check(rows(deltas) == wanted, "the deltas have each once: %r" % deltas)
+    for kind, find in (("response.output_text.done", lambda e: e), ("response.content_part.done", lambda e: e["part"]),
+                       ("response.output_item.done", lambda e: e["item"]["content"][0]),
+                       (events[-1]["type"], lambda e: e["response"]["output"][0]["content"][0])):
+        ends = [find(e)["logprobs"] for e in events if e["type"] == kind]
+        check(len(ends) == 1 and rows(ends[0]) == wanted, "%s has all: %r" % (kind, ends))
+    other = s.post("/v1/responses", dict(ask, include=["reasoning.encrypted_content"], top_logprobs=0))
+    check(other.json()["output"][0]["content"][0]["logprobs"] == [] and "include: reasoning.encrypted_content"
+          in other.headers["x-warning"], "what the server lacks is named: %r" % other.headers)
+
+
 def responses(s, client):
     from openai.types.responses import Response
     ask = {"model": "m", "input": "Say hello to Marla.", "max_output_tokens": 10, "temperature": 0}
@@ -156,6 +182,7 @@ def responses(s, client):
                         "response.content_part.added"], "events in order: %r" % kinds[:5])
     check(kinds[-4:-1] == ["response.output_text.done", "response.content_part.done", "response.output_item.done"]
           and kinds[-1] in ("response.completed", "response.incomplete"), "and at the end: %r" % kinds[-4:])
+    logprobs(client, s, dict(ask, include=["message.output_text.logprobs"], top_logprobs=2))
     flat = [dict(TOOLS[0]["function"], type="function")]
     call = client.responses.create(model="m", input=[{"role": "user", "content": "Weather in Rome?"}], tools=flat,
                                    tool_choice="required", max_output_tokens=100, temperature=0, parallel_tool_calls=False)

@@ -31,7 +31,8 @@ REQUESTS = (
     ("POST", "/v1/chat/completions", dict(GREEDY, messages=ASK, tools=[TOOL], tool_choice="required", max_tokens=60)),
     ("POST", "/v1/chat/completions", dict(GREEDY, messages=ASK, reasoning_budget=3, response_format={
         "type": "json_schema", "json_schema": {"name": "n", "schema": TOOL["function"]["parameters"]}})),
-    ("POST", "/v1/responses", {"input": "Hello.", "max_output_tokens": 16, "stream": True, "temperature": 0}),
+    ("POST", "/v1/responses", {"input": "Hello.", "max_output_tokens": 16, "stream": True, "temperature": 0,
+                               "include": ["message.output_text.logprobs"], "top_logprobs": 1}),
     ("POST", "/v1/embeddings", {"input": ["One", "Two"], "encoding_format": "base64", "dimensions": 8}),
     ("POST", "/v1/token/encode", {"text": ASK}),
     ("GET", "/v1/models", None), ("GET", "/metrics", None), ("GET", "/ui/sessions", None),

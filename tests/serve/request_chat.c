@@ -308,7 +308,13 @@ static void responses(void)
     CHECK_TEXT(r.messages[1].text, "hi");
     CHECK_TEXT(r.model, "m");
     CHECK(json_member(r.asked, "input") && json_member(r.asked, "n"));
+    CHECK_TEXT(r.warnings.data, "include: x");
+    CHECK(!r.logprobs);
     request_free(&r);
+    r = good(REQUEST_RESPONSES, "{\"input\":\"x\",\"include\":[\"message.output_text.logprobs\"],\"top_logprobs\":3}");
+    CHECK(r.logprobs && r.top_logprobs == 3 && !r.warnings.bytes);
+    request_free(&r);
+    refused(REQUEST_RESPONSES, "{\"input\":\"x\",\"include\":[7]}", "include", "texts");
     r = good(
         REQUEST_RESPONSES,
         "{\"input\":["
