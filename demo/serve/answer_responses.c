@@ -4,7 +4,6 @@
    owns:  nothing; the items lie in the call. */
 #include "answer_responses.h"
 
-#include "../common/json_in.h"
 #include "answer.h"
 
 #include <stdio.h>
@@ -45,12 +44,14 @@ static buffer *begin_item_event(call *c, const char *type, bool part)
 
 static void put_asked(const call *c, buffer *b, const char *name, const char *otherwise)
 {
-    const json_value *v = c->request.asked ? json_member(c->request.asked, name) : NULL;
-    if (v) {
-        buffer_raw(b, name, v->raw, v->raw_bytes);
-    } else {
-        buffer_raw(b, name, otherwise, strlen(otherwise));
+    const request *r = &c->request;
+    for (uint32_t i = 0; i < r->asked_count; i++) {
+        if (strcmp(r->asked[i].name, name) == 0) {
+            buffer_raw(b, name, r->asked_texts.data + r->asked[i].at, r->asked[i].bytes);
+            return;
+        }
     }
+    buffer_raw(b, name, otherwise, strlen(otherwise));
 }
 
 static void put_usage(const call *c, buffer *b)

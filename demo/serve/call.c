@@ -391,6 +391,7 @@ void call_begin(server *s, http_exchange *x, model *m, request *r)
             return;
         }
         http_set_user(x, c);
+        http_drop_body(x);
         engine_submit(s->engine, &c->batch);
     }
 }

@@ -21,6 +21,7 @@ typedef struct input { /* a text on its way to its vector */
     embeddings *of;
     engine_run run;
     exl2_token *ids;  /* NULL: it is a text */
+    char *text;
     float *values;    /* [hidden] */
     uint32_t tokens;
     bool ended;
@@ -31,7 +32,6 @@ struct embeddings {
     server *server;
     http_exchange *x; /* NULL: the client has gone, or the answer is complete */
     model *model;
-    json_value *tree; /* of the body: the texts lie in it */
     input *inputs;
     engine_run **runs;
     engine_batch batch;
@@ -48,6 +48,7 @@ static void free_request(embeddings *e)
     for (uint32_t i = 0; i < e->count; i++) {
         engine_run_free(e->server->engine, &e->inputs[i].run);
         free(e->inputs[i].ids);
+        free(e->inputs[i].text);
         free(e->inputs[i].values);
     }
     if (e->link) {
@@ -57,7 +58,6 @@ static void free_request(embeddings *e)
         }
     }
     e->model->calls--;
-    json_free(e->tree);
     free(e->inputs);
     free((void *)e->runs);
     free(e);
@@ -247,8 +247,9 @@ static bool read_input(fields *f, embeddings *e, input *in, const json_value *va
 {
     exl2_prompt *p = &in->run.desc.prompt;
     if (value->kind == JSON_TEXT && value->text_bytes) {
-        *p = (exl2_prompt){ .text = value->text, .text_bytes = value->text_bytes, .flags = EXL2_TEXT_END };
-        return true;
+        in->text = buffer_copy(value->text, value->text_bytes);
+        *p = (exl2_prompt){ .text = in->text, .text_bytes = value->text_bytes, .flags = EXL2_TEXT_END };
+        return in->text || fields_fail(f->error, NULL, "There is no memory left for the request.");
     }
     if (value->kind != JSON_ARRAY || !value->child_count) {
         return fields_fail(f->error, "input", value->kind == JSON_TEXT || value->kind == JSON_ARRAY
@@ -337,11 +338,13 @@ void endpoint_embeddings(const endpoint_request *r)
         }
         return;
     }
-    *e = (embeddings){ .owner = { OWNER_EMBEDDINGS }, .server = s, .x = r->x, .model = m, .tree = tree,
+    *e = (embeddings){ .owner = { OWNER_EMBEDDINGS }, .server = s, .x = r->x, .model = m,
                        .begin_ns = clock_ns() };
     m->calls++;
     fields f = { tree, &error };
-    if (!read_body(&f, e)) {
+    bool good = read_body(&f, e);
+    json_free(tree);
+    if (!good) {
         endpoint_bad(r->x, &error);
         free_request(e);
         return;
@@ -354,5 +357,6 @@ void endpoint_embeddings(const endpoint_request *r)
     s->embeddings = e;
     e->batch = (engine_batch){ .runs = e->runs, .count = e->count };
     http_set_user(r->x, e);
+    http_drop_body(r->x);
     engine_submit(s->engine, &e->batch);
 }

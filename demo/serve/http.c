@@ -341,6 +341,13 @@ const http_request *http_request_of(const http_exchange *x)
     return &x->parser.request;
 }
 
+void http_drop_body(http_exchange *x)
+{
+    http_free_buffer(x->server, &x->body);
+    x->parser.request.body = NULL;
+    x->parser.request.body_bytes = 0;
+}
+
 void http_set_user(http_exchange *x, void *user)
 {
     x->user = user;

@@ -102,6 +102,7 @@ void http_stream_end(http_exchange *x);
 size_t http_stream_pending(const http_exchange *x); /* bytes that the system has not taken yet */
 
 const http_request *http_request_of(const http_exchange *x);
+void http_drop_body(http_exchange *x); /* of the request, whose answer may be long in coming: it is not read again */
 void http_set_user(http_exchange *x, void *user);
 void *http_user(const http_exchange *x); /* NULL before http_set_user */
 

@@ -300,13 +300,32 @@ static bool read_tree(const char *body, size_t bytes, char **copy, json_value **
     return *tree != NULL;
 }
 
+/* Keeps the members that the answer repeats. */
+static bool keep_asked(request *r, const json_value *tree, request_error *error)
+{
+    static const char *const names[] = { "instructions", "max_output_tokens", "metadata", "parallel_tool_calls",
+                                         "temperature", "text", "tool_choice", "tools", "top_logprobs", "top_p" };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const json_value *v = json_member(tree, names[i]);
+        if (v) {
+            r->asked[r->asked_count++] = (request_asked){ names[i], r->asked_texts.bytes, v->raw_bytes };
+            buffer_add(&r->asked_texts, v->raw, v->raw_bytes);
+        }
+    }
+    return !r->asked_texts.failed || fields_fail(error, NULL, "there is no memory left for this request");
+}
+
 /* Reads the body of /v1/responses, and then what it is as a chat. */
 static bool read_responses(request *r, const char *body, size_t bytes, request_error *error)
 {
     buffer chat = { 0 };
-    bool good = read_tree(body, bytes, &r->asked_body, &r->asked, error)
-             && request_responses_chat(r->asked, &chat, error)
-             && read_tree(chat.data, chat.bytes, &r->body, &r->tree, error);
+    char *copy = NULL;
+    json_value *tree = NULL;
+    bool good = read_tree(body, bytes, &copy, &tree, error) && keep_asked(r, tree, error)
+             && request_responses_chat(tree, &chat, error);
+    json_free(tree);
+    free(copy);
+    good = good && read_tree(chat.data, chat.bytes, &r->body, &r->tree, error);
     buffer_free(&chat);
     return good;
 }
@@ -353,7 +372,7 @@ bool request_read(request *r, request_kind kind, const char *body, size_t bytes,
     if (kind == REQUEST_RESPONSES && error->set && strncmp(error->param, "messages", 8) == 0) {
         strcpy(error->param, "input"); /* what the messages were made of */
     }
-    return !error->set;
+    return !error->set && request_keep(r, error);
 }
 
 void request_free(request *r)
@@ -371,7 +390,7 @@ void request_free(request *r)
     buffer_free(&r->calls);
     json_free(r->tree);
     free(r->body);
-    json_free(r->asked);
-    free(r->asked_body);
+    free(r->kept);
+    buffer_free(&r->asked_texts);
     *r = (request){ 0 };
 }

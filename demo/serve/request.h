@@ -22,6 +22,7 @@
 #define REQUEST_MESSAGES_MAX 8192u
 #define REQUEST_PIXELS_MAX 8294400u /* of a picture: 3840 x 2160; what the server's models have room for */
 #define REQUEST_PIXEL_BYTES ((uint64_t)128 << 20) /* of all pictures of a request, decoded */
+#define REQUEST_ASKED_MAX 16u
 #define REQUEST_LIST_BYTES 1500u /* of all stop strings: what the engine's lists hold */
 
 typedef enum request_kind { REQUEST_COMPLETION, REQUEST_CHAT, REQUEST_RESPONSES } request_kind;
@@ -38,6 +39,11 @@ typedef struct request_lora {
     double scaling; /* 0: it is left out */
 } request_lora;
 
+typedef struct request_asked { /* JSON of a member, in asked_texts */
+    const char *name; /* a constant */
+    size_t at, bytes;
+} request_asked;
+
 typedef enum request_choice { REQUEST_TOOL_AUTO, REQUEST_TOOL_NONE, REQUEST_TOOL_REQUIRED } request_choice;
 
 typedef struct request_limits {
@@ -50,10 +56,12 @@ typedef struct request_limits {
 typedef struct request { /* zeroed: nothing to free */
     request_kind kind;
     const request_limits *limits; /* during request_read */
-    char *body;              /* a copy: `raw` of the tree points into it */
-    json_value *tree;        /* RESPONSES: of the body as a chat, and so is `body` */
-    char *asked_body;        /* RESPONSES: the body as it came, for the members that the answer repeats */
-    json_value *asked;
+    char *body;              /* during request_read: a copy; `raw` of the tree points into it */
+    json_value *tree;        /* during request_read; RESPONSES: of the body as a chat, and so is `body` */
+    char *kept;              /* texts of the tree that the members below point to */
+    request_asked asked[REQUEST_ASKED_MAX]; /* RESPONSES: members of the body, which the answer repeats */
+    uint32_t asked_count;
+    buffer asked_texts;
     buffer texts;            /* JSON that was made for the engine; not moved after request_read */
     buffer warnings;         /* names of settings without effect, with commas; for x-warning */
     const char *model;       /* NULL: none given */
@@ -122,6 +130,8 @@ exl2_token *request_read_ids(request_error *error, const json_value *list, const
                              size_t *count);
 /* [{"name", "scaling"}] of a member named loras. false: it is absent or wrong. Names must differ. */
 bool request_read_loras(fields *f, request_lora *out, uint32_t most, uint32_t *count);
+/* The end of request_read: copies the texts that the request points to, and frees its tree and its body. */
+bool request_keep(request *r, request_error *error);
 /* The part about messages, tools and template; by request_read. */
 bool request_read_chat(request *r, fields *f);
 /* The body of /v1/responses as that of a chat, appended to *out; by request_read. */

@@ -410,6 +410,26 @@ static void check_no_descriptors(void)
     rig_close();
 }
 
+/* ---- the body of a request that waits ---- */
+
+static void check_dropped_body(void)
+{
+    rig_start((http_desc){ 0 });
+    int client = client_that_sent("POST /held HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+                                  "Content-Length: 4\r\n\r\nbody");
+    CHECK_INT(rig.held_count, 1);
+    CHECK_TEXT(rig.seen_body, "body");
+    long blocks = rig.blocks;
+    http_drop_body(rig.held[0]);
+    CHECK_INT(rig.blocks, blocks - 1);
+    CHECK(!http_request_of(rig.held[0])->body && http_request_of(rig.held[0])->body_bytes == 0);
+    http_answer(rig.held[0], 200, NULL, NULL, "y", 1);
+    rig_send(client, ECHO);
+    rig_read(client, ECHOED);
+    close(client);
+    rig_close();
+}
+
 /* ---- the end of the server, the alarm ---- */
 
 static void check_stop(void)
@@ -466,6 +486,7 @@ int main(void)
     check_full();
     check_all_busy();
     check_no_descriptors();
+    check_dropped_body();
     check_stop();
     check_alarm();
     return check_done();

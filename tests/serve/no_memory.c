@@ -176,6 +176,38 @@ static const attempt attempts[] = {
     { use_reasoning, "<think>a</think>b" },
 };
 
+/* A request that was read may wait long: nothing is left of its tree. */
+static void check_kept(request_kind kind, const char *begin)
+{
+    buffer body = { 0 };
+    request r = { 0 };
+    request_error error = { 0 };
+    request_limits limits = { .vocab = 1000, .preset = EXL2_PRESET_NEUTRAL };
+    fails_at = 0;
+    buffer_format(&body, "{%s,\"stop\":[\"a\",\"b\"],\"dry_sequence_breakers\":\"c,d\",\"negative_prompt\":\"e\","
+                  "\"loras\":[{\"name\":\"l\"}],\"regex_pattern\":\"[ab]\",\"unknown\":[0", begin);
+    for (int i = 0; i < 1000; i++) {
+        buffer_string(&body, ",0");
+    }
+    buffer_string(&body, "]}");
+    long before = live;
+    CHECK(request_read(&r, kind, body.data, body.bytes, &limits, &error));
+    CHECK(!error.set && live - before < 12);
+    memset(body.data, 'x', body.bytes);
+    buffer_free(&body);
+    CHECK(r.stop_count == 2 && r.sampling.desc.dry_breaker_count == 2 && r.lora_count == 1);
+    CHECK_TEXT(r.model, "m");
+    CHECK_TEXT(r.stops[1], "b");
+    CHECK_TEXT(r.sampling.desc.dry_breakers[1], "d");
+    CHECK_TEXT(r.negative, "e");
+    CHECK_TEXT(r.loras[0].name, "l");
+    CHECK(r.source_bytes == 4 && memcmp(r.source, "[ab]", 4) == 0);
+    CHECK(r.message_count == 0 || strcmp(r.messages[r.message_count - 1].role, "user") == 0);
+    CHECK(r.prompt_count == 0 || (r.prompts[0].bytes == 3 && memcmp(r.prompts[0].text, "p\0q", 3) == 0));
+    request_free(&r);
+    CHECK_INT(live, before - 1); /* the body */
+}
+
 /* Some allocations may fail without harm: stb_image asks whether a PNG file is a JPEG file. */
 static bool survives(const attempt *a)
 {
@@ -201,5 +233,8 @@ int main(void)
         CHECK(attempts[i].run(text, strlen(text)));
         CHECK_INT(live, 0);
     }
+    check_kept(REQUEST_COMPLETION, "\"model\":\"m\",\"prompt\":\"p\\u0000q\"");
+    check_kept(REQUEST_CHAT, "\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"c\"}]");
+    check_kept(REQUEST_RESPONSES, "\"model\":\"m\",\"input\":\"c\",\"instructions\":\"i\"");
     return check_done();
 }

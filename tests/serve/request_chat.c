@@ -307,7 +307,10 @@ static void responses(void)
     CHECK_TEXT(r.messages[0].text, "be brief");
     CHECK_TEXT(r.messages[1].text, "hi");
     CHECK_TEXT(r.model, "m");
-    CHECK(json_member(r.asked, "input") && json_member(r.asked, "n"));
+    CHECK_INT(r.asked_count, 3);
+    CHECK_TEXT(r.asked[0].name, "instructions");
+    CHECK_TEXT(r.asked_texts.data, "\"be brief\"90.5");
+    CHECK(r.asked[2].at == 11 && r.asked[2].bytes == 3);
     CHECK_TEXT(r.warnings.data, "include: x");
     CHECK(!r.logprobs);
     request_free(&r);
