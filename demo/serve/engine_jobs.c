@@ -89,19 +89,38 @@ static exl2_result take_grammar(engine_thread *t, const exl2_grammar_desc *d, ex
 
 /* ---- ids ---- */
 
+#define IDS_MORE 1024u /* ids that most templates stay below, beside those of texts */
+
+/* Ids for which there is room at first: mostly there are fewer than bytes. */
+static size_t ids_guess(const exl2_prompt *p)
+{
+    size_t bytes = p->text_bytes || !p->text ? p->text_bytes : strlen(p->text);
+    for (size_t i = 0; i < p->message_count; i++) {
+        const exl2_message *m = &p->messages[i];
+        bytes += (m->text ? strlen(m->text) : 0) + (m->tool_calls ? strlen(m->tool_calls) : 0);
+    }
+    return bytes + IDS_MORE;
+}
+
 exl2_result engine_ids(exl2_engine *e, exl2_model m, const exl2_prompt *p, const exl2_chat_desc *d, exl2_token **ids,
                        size_t *count)
 {
-    *count = 0;
-    exl2_result result = exl2_chat_tokenize(e, m, p, d, NULL, 0, count);
-    *ids = result < 0 ? NULL : malloc((*count + 1) * sizeof **ids);
-    if (result >= 0) {
-        result = *ids ? exl2_chat_tokenize(e, m, p, d, *ids, *count, count) : EXL2_ERR_MEMORY;
+    exl2_result result = EXL2_ERR_TOO_SMALL;
+    *ids = NULL;
+    *count = ids_guess(p);
+    while (result == EXL2_ERR_TOO_SMALL) { /* a second time only where the guess was too low: a text may take seconds */
+        size_t room = *count;
+        exl2_token *more = realloc(*ids, (room + 1) * sizeof **ids);
+        *ids = more ? more : *ids;
+        result = more ? exl2_chat_tokenize(e, m, p, d, *ids, room, count) : EXL2_ERR_MEMORY;
     }
+    exl2_token *fit = result < 0 ? NULL : realloc(*ids, (*count + 1) * sizeof **ids);
     if (result < 0) {
         free(*ids);
         *ids = NULL;
+        *count = 0;
     }
+    *ids = fit ? fit : *ids;
     return result;
 }
 
