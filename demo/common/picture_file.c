@@ -3,8 +3,9 @@
    gives: what picture_file.h declares.
    owns:  the pixels of a picture.
 
-   The orientation of a JPEG file is the tag 0x0112 of the first directory of its Exif segment, a TIFF file: 1 = as it
-   is, 2 = mirrored, 3 = upside down, 4 = both, and 5 to 8 the same with lines and columns exchanged. */
+   The orientation of a JPEG file is the tag 0x0112 of the first directory of its Exif segment, a TIFF file; that of a
+   PNG file stands in its chunk eXIf. 1 = as it is, 2 = mirrored, 3 = upside down, 4 = both, and 5 to 8 the same with
+   lines and columns exchanged. */
 #include "picture_file.h"
 
 #include "text_file.h"
@@ -164,6 +165,30 @@ static uint32_t jpeg_orientation(const uint8_t *bytes, size_t count)
     return 1;
 }
 
+/* The data of a PNG file's first chunk of this type; NULL: there is none. A chunk is its length, its type, data and a
+   sum. */
+static const uint8_t *png_chunk(const uint8_t *bytes, size_t count, const char *type, size_t *size)
+{
+    for (size_t at = 8; count - at >= 12;) {
+        *size = load(bytes + at, 4, true);
+        if (*size > count - at - 12) {
+            return NULL;
+        }
+        if (memcmp(bytes + at + 4, type, 4) == 0) {
+            return bytes + at + 8;
+        }
+        at += 12 + *size;
+    }
+    return NULL;
+}
+
+static uint32_t png_orientation(const uint8_t *bytes, size_t count)
+{
+    size_t size = 0;
+    const uint8_t *tiff = png_chunk(bytes, count, "eXIf", &size);
+    return tiff ? tiff_orientation(tiff, size) : 1;
+}
+
 /* Whether no Huffman table of a DHT segment has more than 256 symbols. What the file lacks of it, stb_image reads as
    zeros. */
 static bool jpeg_tables_fit(const uint8_t *at, size_t count)
@@ -280,7 +305,8 @@ static bool decode_stb(const uint8_t *bytes, size_t count, uint64_t pixels_max, 
     out->height = (uint32_t)height;
     out->channels = (uint32_t)wanted;
     out->pixels = pixels; /* stb takes it from malloc */
-    return orient(out, jpeg ? jpeg_orientation(bytes, count) : 1) || no_memory(error, error_bytes);
+    uint32_t orientation = jpeg ? jpeg_orientation(bytes, count) : png_orientation(bytes, count);
+    return orient(out, orientation) || no_memory(error, error_bytes);
 }
 #endif
 

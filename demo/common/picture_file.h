@@ -18,8 +18,8 @@ typedef struct picture_file {
     uint8_t *pixels;                  /* [height, width, channels] */
 } picture_file;
 
-/* Limits are checked before pixels are decoded: those above, and pixels_max. The orientation that a JPEG file states is
-   applied. false: error [error_bytes] has one sentence without the path. */
+/* Limits are checked before pixels are decoded: those above, and pixels_max. The orientation that a PNG or JPEG file
+   states is applied. false: error [error_bytes] has one sentence without the path. */
 bool picture_file_read(const char *path, picture_file *out, char *error, size_t error_bytes);
 bool picture_file_decode(const uint8_t *bytes, size_t count, uint64_t pixels_max, picture_file *out, char *error,
                          size_t error_bytes);

@@ -116,10 +116,11 @@ static memory_text with_exif(const memory_text *jpeg, uint32_t orientation, bool
     return out;
 }
 
+/* Corners of what is shown: top left, top right, bottom left, bottom right. Exif 2.3, table of Orientation. */
+static const char shown[9][5] = { "", "rgbw", "grwb", "wbgr", "bwrg", "rbgw", "brwg", "wgbr", "gwrb" };
+
 static void orientations(void)
 {
-    /* Corners of what is shown: top left, top right, bottom left, bottom right. Exif 2.3, table of Orientation. */
-    static const char shown[9][5] = { "", "rgbw", "grwb", "wbgr", "bwrg", "rbgw", "brwg", "wgbr", "gwrb" };
     memory_text jpeg = { 0 };
     memory_text_add(&jpeg, (const char *)quarters_jpeg, sizeof quarters_jpeg);
     for (uint32_t i = 1; i <= 8; i++) {
@@ -186,6 +187,45 @@ static memory_text two_pixels(uint8_t kind, const char *type, const void *data, 
     add_chunk(&png, "IDAT", stored, 7u + bytes + 4u);
     add_chunk(&png, "IEND", "", 0);
     return png;
+}
+
+/* The PNG file with a chunk eXIf: after its header, or before its end. */
+static memory_text with_exif_chunk(const memory_text *png, const uint8_t *tiff, uint32_t count, bool late)
+{
+    memory_text out = { 0 };
+    size_t at = late ? png->bytes - 12 : 33;
+    memory_text_add(&out, png->data, at);
+    add_chunk(&out, "eXIf", tiff, count);
+    memory_text_add(&out, png->data + at, png->bytes - at);
+    return out;
+}
+
+static void png_orientations(void)
+{
+    uint8_t rgb[16 * 24 * 3];
+    uint8_t tiff[] = { 'M', 'M', 0, 42, 0, 0, 0, 8, 0, 1, 1, 0x12, 0, 3, 0, 0, 0, 1, 0, 0, 0, 0 };
+    memory_text png = { 0 };
+    picture_file p;
+    quarters(rgb);
+    CHECK(stbi_write_png_to_func(add_bytes, &png, 16, 24, 3, rgb, 48) != 0);
+    for (uint32_t i = 0; i <= 9; i++) {
+        tiff[19] = (uint8_t)i;
+        memory_text file = with_exif_chunk(&png, tiff, sizeof tiff, i % 2 == 0);
+        CHECK(decode(file.data, file.bytes, &p) && p.width == (i >= 5 && i <= 8 ? 24 : 16));
+        char got[5] = { corner(&p, false, false), corner(&p, false, true), corner(&p, true, false),
+                        corner(&p, true, true), 0 };
+        CHECK_TEXT(got, shown[i >= 1 && i <= 8 ? i : 1]);
+        picture_file_close(&p);
+        damaged(&file);
+        free(file.data);
+    }
+    for (uint32_t i = 0; i < sizeof tiff; i++) { /* a directory that is cut short says nothing */
+        memory_text file = with_exif_chunk(&png, tiff, i, false);
+        CHECK(decode(file.data, file.bytes, &p) && p.width == 16);
+        picture_file_close(&p);
+        free(file.data);
+    }
+    free(png.data);
 }
 
 /* A color that a PNG file calls transparent is composed over white as other alpha is: it has four channels. Messages
@@ -269,6 +309,7 @@ int main(void)
     pnm();
 #if defined(HAVE_STB_IMAGE) && defined(HAVE_STB_IMAGE_WRITE)
     orientations();
+    png_orientations();
     chunks();
     tables();
     coded();
