@@ -287,13 +287,10 @@ static bool decode_stb(const uint8_t *bytes, size_t count, uint64_t pixels_max, 
     if (!check_size((uint64_t)width, (uint64_t)height, pixels_max, error, error_bytes)) {
         return false;
     }
-    int wanted = channels == 2 ? 4 : channels == 1 || channels == 4 ? channels : 3;
+    size_t color_bytes = 0; /* one color of a PNG file may be transparent, which stbi_info does not say */
+    bool transparent = !jpeg && png_chunk(bytes, count, "tRNS", &color_bytes);
+    int wanted = channels == 2 || transparent ? 4 : channels == 1 || channels == 4 ? channels : 3;
     uint8_t *pixels = stbi_load_from_memory(bytes, (int)count, &w, &h, &stored, wanted);
-    if (pixels && stored != channels) { /* one color of the PNG file is transparent, which stbi_info does not say */
-        stbi_image_free(pixels);
-        wanted = 4;
-        pixels = stbi_load_from_memory(bytes, (int)count, &w, &h, &stored, wanted);
-    }
     if (!pixels) {
         return stb_fail(error, error_bytes, "it cannot be decoded");
     }

@@ -208,6 +208,36 @@ static void check_kept(request_kind kind, const char *begin)
     CHECK_INT(live, before - 1); /* the body */
 }
 
+#ifdef HAVE_STB_IMAGE
+/* Allocations for a request with this picture, in base64. */
+static long picture_calls(const char *png)
+{
+    char body[400];
+    request r = { 0 };
+    request_error error = { 0 };
+    request_limits limits = { .vocab = 1000, .preset = EXL2_PRESET_NEUTRAL, .pictures_max = 1 };
+    int bytes = snprintf(body, sizeof body, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":"
+                         "\"image_url\",\"image_url\":\"data:image/png;base64,%s\"}]}]}", png);
+    calls = 0;
+    CHECK(request_read(&r, REQUEST_CHAT, body, (size_t)bytes, &limits, &error) && r.picture_count == 1);
+    request_free(&r);
+    return calls;
+}
+
+/* A PNG file with a transparent color is decoded once: with as many allocations as one with a chunk that says nothing,
+   but for that of its alpha. */
+static void check_decoded_once(void)
+{
+    long transparent = picture_calls(
+        "iVBORw0KGgoAAAANSUhEUgAAAAIAAAABCAIAAAB7QOjdAAAABnRSTlMAAQACAAPJS6v1AAAAD0lEQVR4"
+        "nGNgZGL+38AAAAQgAYZxgK+fAAAAAElFTkSuQmCC");
+    long plain = picture_calls(
+        "iVBORw0KGgoAAAANSUhEUgAAAAIAAAABCAIAAAB7QOjdAAAABnp6WnoAAQACAANMf/hjAAAAD0lEQVR4"
+        "nGNgZGL+38AAAAQgAYZxgK+fAAAAAElFTkSuQmCC");
+    CHECK(plain > 20 && transparent <= plain + 1); /* decoded twice: 4 more */
+}
+#endif
+
 /* Some allocations may fail without harm: stb_image asks whether a PNG file is a JPEG file. */
 static bool survives(const attempt *a)
 {
@@ -233,6 +263,9 @@ int main(void)
         CHECK(attempts[i].run(text, strlen(text)));
         CHECK_INT(live, 0);
     }
+#ifdef HAVE_STB_IMAGE
+    check_decoded_once();
+#endif
     check_kept(REQUEST_COMPLETION, "\"model\":\"m\",\"prompt\":\"p\\u0000q\"");
     check_kept(REQUEST_CHAT, "\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"c\"}]");
     check_kept(REQUEST_RESPONSES, "\"model\":\"m\",\"input\":\"c\",\"instructions\":\"i\"");
