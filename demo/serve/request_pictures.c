@@ -29,29 +29,32 @@ static int value_of(char c)
                                 : -1;
 }
 
-/* Base64 of RFC 4648, whole groups, padded: its bytes -> out [count / 4 * 3]. false: it is not that. */
+/* Base64 of RFC 4648, whole groups, padded: its bytes -> out [count / 4 * 3]. White space does not count, as RFC 2045
+   has it: mail programs and `base64` break lines. false: it is not that. */
 static bool decode_base64(const char *text, size_t count, uint8_t *out, size_t *bytes)
 {
-    size_t padding = count >= 4 && text[count - 1] == '=' ? 1u + (text[count - 2] == '=') : 0;
     uint32_t group = 0;
-    if (count % 4 != 0 || count == 0) {
-        return false;
-    }
+    size_t digits = 0, padding = 0;
     *bytes = 0;
     for (size_t i = 0; i < count; i++) {
-        int value = i >= count - padding ? 0 : value_of(text[i]);
-        if (value < 0) {
+        char c = text[i];
+        if (c == ' ' || c == '\t' || c == '\r' || c == '\n') {
+            continue;
+        }
+        int value = c == '=' ? 0 : value_of(c);
+        if (value < 0 || (c != '=' && padding > 0)) {
             return false;
         }
+        padding += c == '=';
         group = group << 6 | (uint32_t)value;
-        if (i % 4 == 3) {
+        if (++digits % 4 == 0) {
             out[(*bytes)++] = (uint8_t)(group >> 16);
             out[(*bytes)++] = (uint8_t)(group >> 8);
             out[(*bytes)++] = (uint8_t)group;
         }
     }
-    *bytes -= padding;
-    return true;
+    *bytes -= padding < *bytes ? padding : *bytes;
+    return digits > 0 && digits % 4 == 0 && padding <= 2;
 }
 
 /* The URL of a part: {"image_url": {"url": U}}, or {"image_url": U}. NULL: none. */

@@ -126,6 +126,13 @@ static void pictures(void)
     CHECK_TEXT(r.messages[1].text, "a\"b");
     CHECK_TEXT(r.messages[1].fields, "{\"content\":[{\"type\":\"text\",\"text\":\"a\\\"\"},{\"type\":\"image\"},"
                                      "{\"type\":\"text\",\"text\":\"b\"}]}");
+    request_free(&r);
+    r = good(REQUEST_CHAT, SAYS(PART("data:image/png;base64,\\r\\n" /* with lines, as in mail */
+                                     "iVBORw0KGgoAAAANSUhEUgAAAAIAAAABCAIAAAB7QOjdAAAAD0lE\\r\\n"
+                                     "QVR4nGNgZGL+38AAAAQgAYZx\\n\\tgK+fAAAAAElFTkSuQmCC \\r\\n")));
+    CHECK(r.picture_count == 1 && memcmp(r.pictures[0].pixels, "\x01\x02\x03\xFF\x80", 6) == 0);
+    request_free(&r);
+    r = good(REQUEST_CHAT, two);
     request_free_pixels(&r);
     CHECK(!r.pictures && !r.picture_bytes && r.images);
     request_free(&r);
@@ -151,6 +158,10 @@ static void pictures(void)
     bad_picture("data:image/png;base64,ab*d", "base64");
     bad_picture("data:image/png;base64,====", "base64");
     bad_picture("data:image/png;base64,a===", "base64");
+    bad_picture("data:image/png;base64,ab c", "base64");
+    bad_picture("data:image/png;base64,abc=\\r\\n=", "base64");
+    bad_picture("data:image/png;base64, \\r\\n", "base64");
+    bad_picture("data:image/png;base64,aGVs\\r\\nbG8=\\r\\n", "neither PNG nor JPEG");
     bad_picture("data:image/png;base64,aGVsbG8=", "neither PNG nor JPEG");
     bad_picture("data:image/png;base64,iVBORw0KGgo=", "cannot be read");
     refused(REQUEST_CHAT, SAYS("{\"type\":\"image_url\"}"), "messages", "must have an image_url");
