@@ -56,6 +56,7 @@ EXL2__PRIVATE exl2_result exl2__api_lora_load(exl2_engine *e, const exl2_lora_de
     exl2_lora handle = *out;
     l = exl2__loras_find(e, handle, &m);
     l->discard_events = d->on_event == NULL;
+    l->awaited = true; /* a callback may close it */
     exl2__api_wait_begin(e);
     exl2_result r = EXL2_OK;
     while (r >= 0 && (l = exl2__loras_find(e, handle, &m)) != NULL && l->state == EXL2_PENDING) {
@@ -65,21 +66,20 @@ EXL2__PRIVATE exl2_result exl2__api_lora_load(exl2_engine *e, const exl2_lora_de
         }
     }
     exl2__api_wait_end(e);
-    l = exl2__loras_find(e, handle, &m);
-    if (!l) { /* a callback closed it */
-        out->id = 0;
-        return r < 0 ? r : exl2__fail(&e->ctx, EXL2_ERR_CANCELLED, "the adapter was closed while it loaded");
-    }
+    l = exl2__loras_find_any(e, handle, &m);
+    l->awaited = false;
     exl2_error error = l->error;
-    bool failed = r >= 0 && l->state < 0;
-    r = r < 0 ? r : l->state;
-    if (r < 0) {
+    bool failed = r >= 0 && l->load_result < 0, closed = r >= 0 && l->closing;
+    r = r < 0 ? r : failed ? l->load_result : l->state;
+    if (r < 0 || closed) {
         exl2__loras_close(e, m, l);
         exl2__objects_publish(e);
         out->id = 0;
     }
     if (failed) {
         exl2__api_restore_error(e, &error);
+    } else if (closed) {
+        r = exl2__fail(&e->ctx, EXL2_ERR_CANCELLED, "the adapter was closed while it loaded");
     }
     return r;
 }

@@ -1,8 +1,8 @@
 /* loras.h: the adapters of a model: how they are loaded in slices, which jobs have them, and when they are freed.
    takes: exl2_lora_desc; the loras of a job's desc.
-   gives: exl2__lora, exl2__loras_find, exl2__loras_open, exl2__loras_measure, exl2__loras_run, exl2__loras_delivered,
-          exl2__loras_close, exl2__loras_close_all; exl2__loras_of_desc, exl2__loras_root; for steers.h
-          exl2__loras_is_used, exl2__loras_is_factor, exl2__loras_insert.
+   gives: exl2__lora, exl2__loras_find_any, exl2__loras_find, exl2__loras_open, exl2__loras_measure, exl2__loras_run,
+          exl2__loras_delivered, exl2__loras_close, exl2__loras_close_all; exl2__loras_of_desc, exl2__loras_root; for
+          steers.h exl2__loras_is_used, exl2__loras_is_factor, exl2__loras_insert.
    owns:  an adapter's memory, from its load until its last job and pass have ended after exl2_lora_close. */
 #ifndef EXL2__LORAS_H
 #define EXL2__LORAS_H
@@ -21,6 +21,7 @@ typedef struct exl2__lora {
     void *user;
     bool discard_events;         /* exl2_lora_load without on_event */
     bool closing;                /* its handle is stale; it is freed when nothing uses it */
+    bool awaited;                /* exl2_lora_load reads how it ended: it is not freed before */
     exl2__lora_loader *loader;   /* while it loads */
     exl2_result load_result;     /* of loading, or PENDING; `state` becomes it once the last LOAD event is delivered */
     bool load_deferred;          /* that event waits in the worker's ring for the callback */
@@ -30,19 +31,26 @@ typedef struct exl2__lora {
     exl2__lora_store store;
 } exl2__lora;
 
-/* The adapter of a handle, and its model; NULL: it is stale. */
-EXL2__PRIVATE exl2__lora *exl2__loras_find(exl2_engine *e, exl2_lora handle, exl2__model **model)
+/* The adapter of a handle, also one that was closed and is not freed yet, and its model; NULL: there is none. */
+EXL2__PRIVATE exl2__lora *exl2__loras_find_any(exl2_engine *e, exl2_lora handle, exl2__model **model)
 {
     for (uint32_t i = 0; handle.id && i < e->max_models; i++) {
         exl2__model *m = &e->models[i];
         for (uint32_t k = 0; m->id && m->loras && k < m->desc.lora_max; k++) {
-            if (m->loras[k].id == handle.id && !m->loras[k].closing) {
+            if (m->loras[k].id == handle.id) {
                 *model = m;
                 return &m->loras[k];
             }
         }
     }
     return NULL;
+}
+
+/* The adapter of a handle, and its model; NULL: it is stale. */
+EXL2__PRIVATE exl2__lora *exl2__loras_find(exl2_engine *e, exl2_lora handle, exl2__model **model)
+{
+    exl2__lora *l = exl2__loras_find_any(e, handle, model);
+    return l && !l->closing ? l : NULL;
 }
 
 /* ---- use ---- */
@@ -93,7 +101,7 @@ EXL2__PRIVATE void exl2__loras_collect(exl2_engine *e, exl2__model *m)
 {
     for (uint32_t i = 0; m->loras && i < m->desc.lora_max; i++) {
         exl2__lora *l = &m->loras[i];
-        if (l->id && l->closing && !exl2__loras_is_used(e, m, l->id)) {
+        if (l->id && l->closing && !l->awaited && !exl2__loras_is_used(e, m, l->id)) {
             exl2__loras_free(e, m, l);
         }
     }

@@ -164,6 +164,54 @@ static void check_errors(void)
     rig_close(&p.r);
 }
 
+/* ---- callbacks that close ---- */
+
+typedef struct closer {
+    exl2_engine *engine;
+    bool at_once;       /* at the first LOAD event; else at the last one */
+    exl2_result result; /* of the last LOAD event */
+    uint32_t closed;
+} closer;
+
+static exl2_flow close_adapter(void *user, const exl2_event *event)
+{
+    closer *c = user;
+    c->result = event->result;
+    if (!c->closed && (c->at_once || event->result != EXL2_PENDING)) {
+        CHECK_INT(exl2_lora_close(c->engine, event->lora), EXL2_OK);
+        CHECK_INT(exl2_lora_close(c->engine, event->lora), EXL2_ERR_STALE); /* another error since */
+        c->closed++;
+    }
+    return EXL2_CONTINUE;
+}
+
+/* exl2_lora_load says why an adapter failed, also if the callback that hears of it closes the adapter. */
+static void check_closed_in_callback(void)
+{
+    rig r = lora_open_base("arch/llama", 256, 1);
+    exl2_engine_stats before, after;
+    exl2_lora l = { 7 };
+    closer c = { .engine = r.engine };
+    exl2_lora_desc d = { .model = r.model, .path = lora_path("dora", "a"), .on_event = close_adapter, .user = &c };
+    exl2_stats(r.engine, &before);
+    for (int i = 0; i < 2; i++) { /* lora_max is 1: the place is free again */
+        c = (closer){ .engine = r.engine };
+        lora_check_said(r.engine, exl2_lora_load(r.engine, &d, &l), EXL2_ERR_UNSUPPORTED, "use_dora");
+        CHECK(c.closed == 1 && c.result == EXL2_ERR_UNSUPPORTED && l.id == 0);
+    }
+    d.path = lora_path("plain", "a");
+    for (int i = 0; i < 2; i++) {
+        c = (closer){ .engine = r.engine, .at_once = i == 0 };
+        lora_check_said(r.engine, exl2_lora_load(r.engine, &d, &l), EXL2_ERR_CANCELLED, "closed while it loaded");
+        CHECK(c.closed == 1 && c.result == (i == 0 ? EXL2_PENDING : EXL2_OK) && l.id == 0);
+    }
+    exl2_stats(r.engine, &after);
+    CHECK_INT(lora_memory(&after), lora_memory(&before));
+    d.on_event = NULL;
+    CHECK_INT(exl2_lora_load(r.engine, &d, &l), EXL2_OK);
+    rig_close(&r);
+}
+
 /* A value that no power of two makes a half. */
 static void check_large(void)
 {
@@ -415,6 +463,7 @@ int main(int argc, char **argv)
     check_park(true);
     check_errors();
     check_large();
+    check_closed_in_callback();
     check_memory();
     ON_GPU ? (void)0 : check_cap(); /* of host memory */
     return check_done();
