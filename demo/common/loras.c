@@ -37,6 +37,20 @@ void loras_plan(exl2_model_desc *d, uint32_t count)
     d->lora_rank_max = d->lora_max ? 256 : 0;
 }
 
+/* The adapter before this one with the same content_id, under whatever path; NULL: there is none. A job would add it
+   twice. */
+static const char *find_twin(exl2_engine *e, const arg_texts *texts, const loras *before, const exl2_lora_info *info)
+{
+    exl2_lora_info other;
+    for (uint32_t i = 0; i < before->count; i++) {
+        if (exl2_lora_get(e, before->uses[i].lora, &other) >= 0
+            && memcmp(other.content_id, info->content_id, sizeof other.content_id) == 0) {
+            return texts->items[i];
+        }
+    }
+    return NULL;
+}
+
 bool loras_load(exl2_engine *e, exl2_model model, const arg_texts *texts, loras *out)
 {
     exl2_error error = { EXL2_OK, 0, "" };
@@ -57,6 +71,11 @@ bool loras_load(exl2_engine *e, exl2_model model, const arg_texts *texts, loras 
         if (exl2_lora_load(e, &d, &use->lora) < 0 || exl2_lora_get(e, use->lora, &info) < 0) {
             exl2_last_error(e, &error);
             fprintf(stderr, "--lora %s: %s\n", path, error.text);
+            return false;
+        }
+        const char *twin = find_twin(e, texts, out, &info);
+        if (twin) {
+            fprintf(stderr, "--lora %s: this is the adapter of --lora %s: name it once\n", texts->items[i], twin);
             return false;
         }
         if (info.warning[0]) {

@@ -21,8 +21,8 @@ typedef struct loras { /* of a job */
 bool loras_split(const char *text, char path[LORAS_PATH], float *scale);
 /* Raises the desc's lora_max by `count` adapters, of any rank. */
 void loras_plan(exl2_model_desc *d, uint32_t count);
-/* Loads all of them into a model. false, with a message printed: too many for a job, or one of them failed. Warnings of
-   their files go to stderr. */
+/* Loads all of them into a model. false, with a message printed: too many for a job, the same one twice, or one of them
+   failed. Warnings of their files go to stderr. */
 bool loras_load(exl2_engine *e, exl2_model model, const arg_texts *texts, loras *out);
 
 #endif

@@ -248,6 +248,19 @@ static bool add(adapters_load *l, const char *path, float scale)
     return a != NULL;
 }
 
+/* A name that two of them have, so that a request could not name one; NULL: there is none. */
+static const char *find_twice(const adapters_load *l)
+{
+    for (const adapter *a = l->first; a; a = a->next) {
+        for (const adapter *other = a->next; other; other = other->next) {
+            if (strcmp(a->name, other->name) == 0) {
+                return a->name;
+            }
+        }
+    }
+    return NULL;
+}
+
 static void begin(adapters_load *l)
 {
     l->server->adapters_load = l;
@@ -271,7 +284,12 @@ void adapters_ready(model *m)
         good = a->leaves || add(l, a->path, a->scale);
         m->adapters_lost = true;
     }
-    if (!good) {
+    const char *twice = good && l ? find_twice(l) : NULL;
+    if (twice) {
+        fprintf(stderr, "--lora: two of the adapters have the name '%s'\n", twice);
+        s->failed = true; /* a set that is loaded again has no name twice */
+        free_load(l);
+    } else if (!good) {
         fputs("the adapters cannot be loaded: a path is too long, others are being loaded, or there is no memory\n",
               stderr);
         s->failed = s->failed || !s->announced;

@@ -458,6 +458,7 @@ static void check_usage(void)
         { "convert m o", "--bpw is missing" },
         { "convert m o --bpw 4 --lora x:101", "loras[0].scale must be" },
         { "convert m o --bpw 4 --lora x:-1000", "loras[0].scale must be" }, /* the value of EXL2_OFF */
+        { "convert m o --bpw 4 --lora x --lora y --lora x:2", "loras[2].folder is that of loras[0]" },
         { "convert m o --bpw 4 --lora :2", "loras[0].folder is an empty string" },
         { "convert m o --bits 8", "bits is 8, expected 16" },
         { "convert m o --bits 16 --bpw 4", "bits is 16, so nothing is quantized, and bpw" },

@@ -106,6 +106,13 @@ def command_line(program, model, lora, golden):
         check(said(s, golden["tokens"][0]) == text_of(s, wanted), "its text is the golden one")
         got = s.post("/v1/lora/load", {"loras": [{"name": "a"}]})
         check(got.status == 400 and "--loras" in got.json()["error"]["message"], "no folder: %s" % got.body)
+    twice = subprocess.run([program, "serve", model, "--port", "0", *base, "--lora", str(lora / "a"), "--lora",
+                            str(lora / "a") + ":0.5"], capture_output=True, timeout=60)
+    check(twice.returncode == 1 and b"two of the adapters have the name 'a'" in twice.stderr, "twice: %s" % twice.stderr)
+    for other in (str(lora / "a"), str(lora) + "/../exl2-mixed/a"):  # another path of the same adapter, too
+        twice = subprocess.run([program, "generate", model, "--ids", "1,2,3", "--backend", BACKEND, "--lora", str(lora / "a"),
+                                "--lora", other + ":0.5"], capture_output=True, timeout=60)
+        check(twice.returncode == 1 and b"name it once" in twice.stderr, "generate: twice: %s" % twice.stderr)
     ended = subprocess.run([program, "serve", model, "--port", "0", *base, "--lora", str(lora)], capture_output=True, timeout=60)
     check(ended.returncode == 1 and b"adapter_config.json" in ended.stderr, "a bad one ends it: %s" % ended.stderr)
 

@@ -64,6 +64,12 @@ EXL2__PRIVATE exl2_result exl2__convert_loras_check(exl2__ctx *c, const exl2_con
         if (!(scale >= -100 && scale <= 100)) {
             return exl2__fail(c, EXL2_ERR_ARG, "loras[%u].scale must be from -100 to 100", i);
         }
+        for (uint32_t k = 0; k < i; k++) {
+            if (strcmp(d->loras[k].folder, d->loras[i].folder) == 0) {
+                return exl2__fail(c, EXL2_ERR_ARG, "loras[%u].folder is that of loras[%u]: an adapter is merged once",
+                                  i, k);
+            }
+        }
     }
     return EXL2_OK;
 }
