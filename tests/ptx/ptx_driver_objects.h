@@ -1,6 +1,7 @@
 /* ptx_driver_objects.h: what the parts of the driver over PTX share: its objects, queued work, and lookups of memory.
    takes: ptx_driver.h, ptx.h.
-   gives: object, op, block, emu_gpu; functions of ptx_driver.c, ptx_driver_memory.c, ptx_driver_work.c. */
+   gives: object, op, block, emu_gpu; functions of ptx_driver.c, ptx_driver_memory.c, ptx_driver_queue.c,
+          ptx_driver_work.c. */
 #ifndef PTX_DRIVER_OBJECTS_H
 #define PTX_DRIVER_OBJECTS_H
 
@@ -112,15 +113,25 @@ bool emu_pinned(const void *memory, size_t bytes);
 void emu_memory_drop(int gpu); /* frees all of it */
 void emu_memory_fill_table(exl2__cuda_driver *driver);
 
-/* ---- work ---- */
+/* ---- streams, and what is queued on them ---- */
 
+#define EMU_QUERY_INSTRUCTIONS 50000u /* that a query lets each stream run */
+
+object *emu_stream_make(int gpu); /* NULL: there are too many */
+void emu_stream_drop(object *s);  /* after all that is queued on it */
 /* Queues a copy of an op on a stream, or records it if the stream is being captured. Becomes the owner of op.owned. */
 int emu_queue(exl2__cuda_stream *stream, op o);
 /* Lets all streams get on, each by about so many instructions. false: none could. */
 bool emu_pump(uint64_t instructions);
+/* The same for a call that waits: the lock is given away meanwhile. If no stream could get on, all GPUs are lost. */
+void emu_pump_or_fail(void);
 /* Until everything queued on the stream (NULL: on any stream) is done. */
 void emu_finish(const object *stream);
 void emu_ops_free(op *first);
+void emu_seed_begin(void); /* the turns of the machine's seed begin anew */
+
+/* ---- the calls that queue ---- */
+
 void emu_work_fill_table(exl2__cuda_driver *driver);
 
 #endif
