@@ -545,6 +545,36 @@ EXL2__PRIVATE exl2_result exl2__config_open_generation(exl2__ctx *c, const char 
     return result;
 }
 
+/* Whether a name ends with ".gguf". */
+static inline bool exl2__config_is_gguf(const char *name)
+{
+    static const char ending[] = ".gguf";
+    size_t bytes = strlen(name), at = 0;
+    while (bytes >= 5 && at < 5 && (name[bytes - 5 + at] | 0x20) == (ending[at] | 0x20)) {
+        at++;
+    }
+    return at == 5;
+}
+
+#define EXL2__CONFIG_ENTRIES 100u /* of a folder without config.json that are looked at */
+
+/* There is no config.json. A GGUF file in the folder, or in place of it, is the usual reason. */
+EXL2__PRIVATE exl2_result exl2__config_absent(exl2__ctx *c, const char *dir)
+{
+    char name[EXL2__FILE_NAME_MAX];
+    if (exl2__config_is_gguf(dir)) {
+        return exl2__fail(c, EXL2_ERR_IO, "%s: a model is a folder; a GGUF file must be imported (exl2 import)", dir);
+    }
+    for (uint32_t i = 0; i < EXL2__CONFIG_ENTRIES && c->files.list(c->files.user, dir, i, name, sizeof name); i++) {
+        name[sizeof name - 1] = 0;
+        if (exl2__config_is_gguf(name)) {
+            return exl2__fail(c, EXL2_ERR_IO, "no config.json in %s, but %s: a GGUF file must be imported (exl2 "
+                              "import)", dir, name);
+        }
+    }
+    return exl2__fail(c, EXL2_ERR_IO, "no config.json in %s", dir);
+}
+
 /* Reads config.json, which must exist, and generation_config.json, if it exists. Messages name the file, the field, its
    value and the allowed values. */
 EXL2__PRIVATE exl2_result exl2__config_read(exl2__ctx *c, const char *dir, exl2__config *out)
@@ -552,7 +582,10 @@ EXL2__PRIVATE exl2_result exl2__config_read(exl2__ctx *c, const char *dir, exl2_
     exl2__fields f;
     *out = (exl2__config){ 0 };
     out->bos = -1;
-    EXL2__TRY(exl2__fields_open(c, dir, "config.json", false, &f));
+    EXL2__TRY(exl2__fields_open(c, dir, "config.json", true, &f));
+    if (!f.text.data) {
+        return exl2__config_absent(c, dir);
+    }
     exl2_result result = exl2__config_read_model(&f, dir, out);
     exl2__fields_close(&f);
     EXL2__TRY(result);

@@ -499,7 +499,10 @@ static void check_failures_of_files(void)
     program_write("two.json", "[5, 6]");
     program_write("far.json", "[5, 999999]");
     const char *tiny = MODELS "exl2-4bit";
-    program_sentence(program_run("info '%s'", folder), 1, "config.json");
+    program_sentence(program_run("info '%s'", folder), 1, "no config.json in");
+    program_write("weights.GGUF", "GGUF");
+    program_sentence(program_run("info '%s'", folder), 1, "but weights.GGUF: a GGUF file must be imported");
+    program_sentence(program_run("generate '%s/weights.GGUF' --ids 1", folder), 1, "a model is a folder");
     program_sentence(program_run("generate '%s' --prompt a", tiny), 1, "no tokenizer.json");
     program_sentence(program_run("generate '%s' --ids 1 --stop a", tiny), 1, "no tokenizer.json");
     program_sentence(program_run("generate '%s' --ids 1 --regex a", tiny), 1, "no tokenizer.json");
