@@ -7,6 +7,7 @@
 
 #include "../cli/cli.h"
 #include "../common/clock.h"
+#include "../common/folder.h"
 #include "../common/interrupt.h"
 #include "adapters.h"
 #include "embeddings.h"
@@ -139,6 +140,13 @@ static void wake(void *user)
 
 /* ---- start ---- */
 
+/* Is it what browsers send as Origin: a scheme, "://", a host and perhaps a port; or null, of a page that is a file? */
+static bool is_origin(const char *text)
+{
+    const char *mark = strstr(text, "://");
+    return strcmp(text, "null") == 0 || (mark && mark > text && mark[3] && !strpbrk(mark + 3, "/ "));
+}
+
 static bool check(const args_desc *d, const serve_options *o)
 {
     reasoning_tags tags;
@@ -153,6 +161,10 @@ static bool check(const args_desc *d, const serve_options *o)
         args_wrong(d, "--port must be at most 65535, not %u", o->port);
     } else if (o->reasoning && !reasoning_tags_read(o->reasoning, NULL, &tags)) {
         args_wrong(d, "--reasoning must be auto, none, or two tags with a comma between them, not '%s'", o->reasoning);
+    } else if (o->queue == 0) {
+        args_wrong(d, "--queue must be at least 1: with 0 no request could begin");
+    } else if (o->cors && !is_origin(o->cors)) {
+        args_wrong(d, "--cors must be an origin such as http://127.0.0.1:8000, not '%s'", o->cors);
     } else if (o->no_auth && o->keys) {
         args_wrong(d, "--keys and --no-auth exclude each other");
     } else if (o->inline_load && !o->folder) {
@@ -198,6 +210,37 @@ static bool open_engine(server *s)
     return true;
 }
 
+static void ignore_entry(void *user, const char *name)
+{
+    (void)user;
+    (void)name;
+}
+
+/* A folder of a flag must be there at the start, as nobody else would hear that its name is wrong. */
+static bool check_folder(const char *flag, const char *path)
+{
+    bool good = !path || folder_each(path, ignore_entry, NULL);
+    if (!good) {
+        fprintf(stderr, "%s %s: there is no such folder, or it cannot be read\n", flag, path);
+    }
+    return good;
+}
+
+/* Requests choose a model by its name. */
+static bool check_name(const server *s, const char *path)
+{
+    char *name = models_name(path);
+    bool good = true;
+    for (const model *m = name ? s->models : NULL; m; m = m->next) {
+        good = good && strcmp(m->name, name) != 0;
+    }
+    if (!good) {
+        fprintf(stderr, "%s: two of the models have the name '%s'\n", path, name);
+    }
+    free(name);
+    return good;
+}
+
 static bool open_all(server *s)
 {
     const serve_options *o = s->options;
@@ -214,6 +257,9 @@ static bool open_all(server *s)
         fprintf(stderr, "%s\n", why);
         return false;
     }
+    if (!check_folder("--models", o->folder) || !check_folder("--loras", o->adapters)) {
+        return false;
+    }
     if (o->template && !loader_template(s, o->template, why, sizeof why)) {
         fprintf(stderr, "%s\n", why);
         return false;
@@ -222,6 +268,9 @@ static bool open_all(server *s)
         return false;
     }
     for (uint32_t i = 0; i < o->models.count; i++) {
+        if (!check_name(s, o->models.items[i])) {
+            return false;
+        }
         if (!models_load(s, &(models_desc){ .path = o->models.items[i], .draft = i == 0 ? o->draft : NULL })) {
             fputs("out of memory\n", stderr);
             return false;

@@ -82,6 +82,21 @@ def stop(s):
     check(s.process.wait(30) == 0, "a signal ends it, also with a client that reads nothing")
 
 
+def flags(program, model):
+    """Flags that would let the server start, but not serve as they say."""
+    for more, code, words in (
+            (["--inline-load"], 2, b"needs --models DIR"),
+            (["--queue", "0"], 2, b"--queue must be at least 1"),
+            (["--cors", "*"], 2, b"--cors must be an origin such as"),
+            (["--cors", "http://127.0.0.1:8000/"], 2, b"--cors must be an origin such as"),
+            (["--models", model + "/none"], 1, b"there is no such folder"),
+            (["--loras", model + "/none"], 1, b"there is no such folder"),
+            ([model + "/../one"], 1, b"two of the models have the name 'one'")):
+        ended = subprocess.run([program, "serve", model, "--port", "0", "--no-auth", "--backend", BACKEND, *more],
+                               capture_output=True, timeout=60)
+        check(ended.returncode == code and words in ended.stderr, "%s: %s" % (more, ended.stderr))
+
+
 def main():
     program, golden = sys.argv[1], pathlib.Path(sys.argv[2])
     with tempfile.TemporaryDirectory() as name:
@@ -96,8 +111,7 @@ def main():
                 stop(s)
                 return result()
             run_tests(s, [names, templates, streams, failures])
-    ended = subprocess.run([program, "serve", "m", "--inline-load"], capture_output=True, timeout=60)
-    check(ended.returncode == 2 and b"--models" in ended.stderr, "it needs a folder: %s" % ended.stderr)
+        flags(program, one)
     return result()
 
 
