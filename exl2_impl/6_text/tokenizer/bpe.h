@@ -84,21 +84,32 @@ typedef struct exl2__bpe_symbol {
 } exl2__bpe_symbol;
 
 /* Work space: n symbols, and a heap of pairs with the key rank << 32 | position: the lowest rank comes first and, among
-   equal ranks, the leftmost pair. n - 1 pairs enter the heap at the start; each of at most n - 1 merges removes one
-   pair and adds two. */
+   equal ranks, the leftmost pair. Only pairs that merge before both of their neighbours are in it, as the next pair of
+   the word always does. No two of them are adjacent: at most half of the n - 1 pairs enter at the start, and each of at
+   most n - 1 merges removes one pair and adds at most two. */
 static inline uint64_t exl2__bpe_work_bytes(uint64_t symbols)
 {
     return symbols * (sizeof(exl2__bpe_symbol) + 2 * sizeof(uint64_t));
 }
 
-/* Looks up the pair (at, next), and adds it to the heap if it can merge. */
+/* Looks up the pair (at, next). */
 EXL2__HOT
-EXL2__PRIVATE void exl2__bpe_rank(const exl2__bpe *b, exl2__bpe_symbol *s, exl2__heap *h, uint32_t at)
+EXL2__PRIVATE void exl2__bpe_rank(const exl2__bpe *b, exl2__bpe_symbol *s, uint32_t at)
 {
     uint32_t next = s[at].next;
     s[at].rank = next == EXL2__BPE_NONE ? EXL2__BPE_NONE : exl2__bpe_find(b, s[at].id, s[next].id);
-    if (s[at].rank != EXL2__BPE_NONE) {
-        exl2__heap_push(h, (uint64_t)s[at].rank << 32 | at);
+}
+
+/* Adds the pair to the heap if it can merge, and merges before the pairs left and right of it. */
+EXL2__HOT
+EXL2__PRIVATE void exl2__bpe_push(const exl2__bpe_symbol *s, exl2__heap *h, uint32_t at)
+{
+    uint32_t rank = at == EXL2__BPE_NONE ? EXL2__BPE_NONE : s[at].rank;
+    if (rank == EXL2__BPE_NONE || s[s[at].next].rank < rank) {
+        return;
+    }
+    if (s[at].previous == EXL2__BPE_NONE || s[s[at].previous].rank > rank) {
+        exl2__heap_push(h, (uint64_t)rank << 32 | at);
     }
 }
 
@@ -112,7 +123,10 @@ EXL2__PRIVATE void exl2__bpe_run(const exl2__bpe *b, void *work, uint32_t count)
     for (uint32_t i = 0; i < count; i++) {
         s[i].previous = i - 1; /* EXL2__BPE_NONE for the first */
         s[i].next = i + 1 < count ? i + 1 : EXL2__BPE_NONE;
-        exl2__bpe_rank(b, s, &heap, i);
+        exl2__bpe_rank(b, s, i);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        exl2__bpe_push(s, &heap, i);
     }
     while (heap.count) {
         uint64_t key = exl2__heap_pop(&heap);
@@ -120,17 +134,21 @@ EXL2__PRIVATE void exl2__bpe_run(const exl2__bpe *b, void *work, uint32_t count)
         if (s[at].rank != rank) {
             continue; /* stale: one of the two symbols has merged since */
         }
-        uint32_t right = s[at].next;
+        uint32_t right = s[at].next, next = s[right].next, previous = s[at].previous;
         s[at].id = b->merges[rank].id;
-        s[at].next = s[right].next;
+        s[at].next = next;
         s[right].rank = EXL2__BPE_NONE;
-        if (s[at].next != EXL2__BPE_NONE) {
-            s[s[at].next].previous = at;
+        exl2__bpe_rank(b, s, at);
+        if (next != EXL2__BPE_NONE) {
+            s[next].previous = at;
+            exl2__bpe_push(s, &heap, next);
         }
-        exl2__bpe_rank(b, s, &heap, at);
-        if (s[at].previous != EXL2__BPE_NONE) {
-            exl2__bpe_rank(b, s, &heap, s[at].previous);
+        if (previous != EXL2__BPE_NONE) { /* its pair is another one now, and so is the neighbour of the pair before */
+            exl2__bpe_rank(b, s, previous);
+            exl2__bpe_push(s, &heap, previous);
+            exl2__bpe_push(s, &heap, s[previous].previous);
         }
+        exl2__bpe_push(s, &heap, at);
     }
 }
 
