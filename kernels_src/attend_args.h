@@ -47,6 +47,7 @@
 #endif
 #define EXL2K_WARPS128 8
 #define EXL2K_WARPS256 4
+#define EXL2K_CROWD_CTAS 4 /* of exl2k_attend_decode_crowd128 that run on an SM */
 #define EXL2K_CLUSTER_MAX 8u /* largest number of splits that may form a cluster (sm_90 and later) */
 #define EXL2K_SPLIT_EXTRA 4  /* floats after a split's sums: largest score, total, two zeros */
 #define EXL2K_KEPT 16u       /* rows of a sequence whose K and V a CTA of decode keeps: its own and those before it */
@@ -77,6 +78,9 @@
 
    exl2k_attend_decode_few{64,128,256}: the same with the same bits, for a launch of at most EXL2K_KEPT rows without
    `norm`. Without the code for other launches it is about 1 % faster in short contexts.
+
+   exl2k_attend_decode_crowd128: the same with the same bits on sm_90a, by CTAs half as large, of which EXL2K_CROWD_CTAS
+   run on an SM: block 128, dynamic shared memory 4 * (stages + 1) * 4096 bytes, no clusters.
 
    exl2k_attend_codes{64,128,256}: decode from CODES, for a dim that is a multiple of 16. As above, but with
    dynamic shared memory warps * ring_bytes, without `norm`, and after exl2k_attend_quantize or with `stores`.

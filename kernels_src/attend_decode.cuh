@@ -1,11 +1,12 @@
 /* attend_decode.cuh: attention in decode, for single rows over their pages: RoPE, storing K and V, softmax, splits.
-   takes: attend_merge.cuh; EXL2K_DIM, EXL2K_DECODE (the kernel's name), EXL2K_CODES and EXL2K_FEW (attend_ring.cuh)
-          from the file that includes it.
+   takes: attend_merge.cuh; EXL2K_DIM, EXL2K_DECODE (the kernel's name), EXL2K_CODES, EXL2K_FEW and EXL2K_CROWD
+          (attend_ring.cuh) from the file that includes it.
    gives: the kernel EXL2K_DECODE.
 
    Each CTA computes one split of one row, for one K/V head and up to 8 of its query heads. The warps of a CTA share the
    units of 16 tokens. Each warp has its own ring of K and V, its own running maximum, sum and output (as in
-   FlashAttention). At the end these are merged in the order of the warps, then in the order of the splits by one CTA.
+   FlashAttention), or with EXL2K_CROWD two of these. At the end they are merged in their order (EXL2K_CHAINS), then in
+   the order of the splits by one CTA.
        scores [16 tokens x 8 heads] = K [16 x dim] * q    output [dim x 8 heads] += V^T [dim x 16] * weights */
 #ifndef EXL2K_ATTEND_DECODE_CUH
 #define EXL2K_ATTEND_DECODE_CUH
@@ -121,14 +122,15 @@ EXL2K_FN void exl2k_weighted_sum(exl2k_warp_sums &s, u32 slot, const u32 weights
     }
 }
 
-/* Works through all units of the warp. */
+/* Works through units [u, end) of the warp. slot: that of the next unit's K, and then of the unit after it. */
 EXL2K_FN void exl2k_decode_units(exl2k_decode &d, const exl2k_attend_args &a, exl2k_warp_sums &s,
-                                 const u32 query[EXL2K_STEPS][2], const exl2k_decode_shared *shared)
+                                 const u32 query[EXL2K_STEPS][2], const exl2k_decode_shared *shared, u32 u, u32 end,
+                                 u32 &slot)
 {
-    u32 slot = 0, e = 0;
+    u32 e = 2 * u;
     /* For each unit: wait for K, compute the weights, wait for V, add the weighted sum. A used slot is refilled. */
 #pragma unroll 1
-    for (u32 u = 0; u < d.units; u++) {
+    for (; u < end; u++) {
         u32 token = exl2k_unit_token(d, u), weights[2];
 #pragma unroll 1 /* one loop for K and V halves the code to fetch */
         for (u32 value = 0; value < 2; value++, e++) {
@@ -286,6 +288,18 @@ EXL2K_FN void exl2k_rope_work_store(const exl2k_decode &d, const exl2k_attend_ar
 
 #endif
 
+EXL2K_FN void exl2k_sums_clear(exl2k_warp_sums &s)
+{
+#pragma unroll
+    for (u32 k = 0; k < EXL2K_STEPS; k++) {
+        for (u32 j = 0; j < 4; j++) {
+            s.out[k][j] = 0.0f;
+        }
+    }
+    s.max_score[0] = s.max_score[1] = EXL2K_MINUS_INF;
+    s.total[0] = s.total[1] = 0.0f;
+}
+
 /* Adds up the totals of all lanes of a head. */
 EXL2K_FN void exl2k_add_totals(exl2k_warp_sums &s)
 {
@@ -297,9 +311,9 @@ EXL2K_FN void exl2k_add_totals(exl2k_warp_sums &s)
     }
 }
 
-/* Stores the warp's sums in the memory of its ring, which it no longer needs. */
+/* Stores the sums of a chain at `to`. */
 EXL2K_FN void exl2k_store_sums(const exl2k_decode &d, const exl2k_attend_args &a, const exl2k_warp_sums &s,
-                               exl2k_decode_shared *shared)
+                               exl2k_decode_shared *shared, u32 chain, u32 to)
 {
     u32 g = d.lane / 4, t = d.lane % 4;
     /* Every lane stores its part of the output. One lane per pair of heads also stores maximum and total. */
@@ -312,18 +326,19 @@ EXL2K_FN void exl2k_store_sums(const exl2k_decode &d, const exl2k_attend_args &a
             dim = exl2k_codes_dim(k, g, j >> 1, a.value_bits);
             sum *= a.value_bits == 4 && j >> 1 ? 1048576.0f : 16777216.0f; /* see exl2k_codes_sum */
 #endif
-            exl2k_shared_store_f32(d.ring + exl2k_sum_offset(head, dim), sum);
+            exl2k_shared_store_f32(to + exl2k_sum_offset(head, dim), sum);
         }
     }
     for (u32 j = 0; j < 2 && g == 0; j++) {
-        shared->max_score[d.warp][2 * t + j] = s.max_score[j];
-        shared->total[d.warp][2 * t + j] = s.total[j];
+        shared->max_score[chain][2 * t + j] = s.max_score[j];
+        shared->total[chain][2 * t + j] = s.total[j];
     }
 }
 
 /* CTAs per SM that the registers allow. For sm_100 and later, ptxas 13.0 lacks one register for two. */
 #define EXL2K_DECODE_CTAS \
-    (EXL2K_DIM == 256 || EXL2K_DECODE_WARPS > 8 || __CUDA_ARCH__ < 800 || (EXL2K_CODES && __CUDA_ARCH__ >= 1000) \
+    (EXL2K_CROWD ? EXL2K_CROWD_CTAS \
+     : EXL2K_DIM == 256 || EXL2K_DECODE_WARPS > 8 || __CUDA_ARCH__ < 800 || (EXL2K_CODES && __CUDA_ARCH__ >= 1000) \
      ? 1 : 2)
 
 extern "C" __global__ void __launch_bounds__(EXL2K_DECODE_THREADS, EXL2K_DECODE_CTAS)
@@ -383,23 +398,19 @@ EXL2K_DECODE(exl2k_attend_args a)
 #endif
     __syncthreads();
     /* Each warp loads all queries as operands, and clears its sums. */
+#if !EXL2K_CODES
 #pragma unroll
     for (u32 k = 0; k < EXL2K_STEPS; k++) {
-#if !EXL2K_CODES
         const u16 *from = &shared.query[d.lane / 4][k * 16 + d.lane % 4 * 2];
         query[k][0] = *(const u32 *)from;
         query[k][1] = *(const u32 *)(from + 8);
-#endif
-        for (u32 j = 0; j < 4; j++) {
-            s.out[k][j] = 0.0f;
-        }
     }
+#endif
+    exl2k_sums_clear(s);
 #if !EXL2K_CODES
     /* Store the row's K and V into its page, then attend to all tokens of the split. */
     exl2k_store_new_kv(d, a, &shared);
 #endif
-    s.max_score[0] = s.max_score[1] = EXL2K_MINUS_INF;
-    s.total[0] = s.total[1] = 0.0f;
 #if EXL2K_CODES
     if (a.value_bits == 8) {
         exl2k_codes_units<8, 8>(d, a, s, &shared);
@@ -410,14 +421,21 @@ EXL2K_DECODE(exl2k_attend_args a)
     }
     exl2k_load_out_indices(d, a, indices); /* only now are there registers for them */
 #else
-    exl2k_decode_units(d, a, s, query, &shared);
+    u32 slot = 0;
+    exl2k_decode_units(d, a, s, query, &shared, 0, d.first_units, slot);
+    if (EXL2K_CROWD) {
+        exl2k_add_totals(s);
+        exl2k_store_sums(d, a, s, &shared, d.warp, exl2k_chain_at(a, exl2k_shared(rings), d.warp));
+        exl2k_sums_clear(s);
+        exl2k_decode_units(d, a, s, query, &shared, d.first_units, d.units, slot);
+    }
 #endif
     exl2k_add_totals(s);
-    /* When no copy into the ring is in flight, the warp stores its sums in the ring's memory. Then all sums are
+    /* When no copy into the ring is in flight, the warp stores its last sums in the ring's memory. Then all sums are
        merged. */
     exl2k_copy_wait<0>();
     __syncwarp();
-    exl2k_store_sums(d, a, s, &shared);
+    exl2k_store_sums(d, a, s, &shared, d.warp + EXL2K_CHAINS - EXL2K_DECODE_WARPS, d.ring);
     __syncthreads();
 #if EXL2K_CODES
     exl2k_codes_store_own(d, a, &shared);

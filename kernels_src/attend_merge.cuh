@@ -139,25 +139,25 @@ EXL2K_FN void exl2k_add_scaled(float4 &sum, uint4 v, f32 factor)
     sum.w += __uint_as_float(v.w) * factor;
 }
 
-/* Merges an item's sums of all warps. Warps without a unit have sums of 0. */
+/* Merges an item's sums of all chains. Chains without a unit have sums of 0. */
 EXL2K_FN float4 exl2k_merge_warps(const exl2k_attend_args &a, const exl2k_decode_shared *shared, u32 rings,
                                   const exl2k_item &item, f32 &max_score, f32 &total)
 {
     float4 values = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    u32 at = rings + exl2k_sum_offset(item.head, item.dim);
+    u32 at = exl2k_sum_offset(item.head, item.dim);
     max_score = EXL2K_MINUS_INF;
     total = 0.0f;
-    /* Find the maximum over all warps. */
+    /* Find the maximum over all chains. */
 #pragma unroll
-    for (u32 w = 0; w < EXL2K_DECODE_WARPS; w++) {
+    for (u32 w = 0; w < EXL2K_CHAINS; w++) {
         max_score = fmaxf(max_score, shared->max_score[w][item.head]);
     }
-    /* Add up the warps' sums, rescaled to that maximum. */
+    /* Add up the chains' sums, rescaled to that maximum. */
 #pragma unroll
-    for (u32 w = 0; w < EXL2K_DECODE_WARPS; w++, at += exl2k_ring_bytes(a, 1)) {
+    for (u32 w = 0; w < EXL2K_CHAINS; w++) {
         f32 factor = exl2k_exp2(shared->max_score[w][item.head] - max_score);
         total += shared->total[w][item.head] * factor;
-        exl2k_add_scaled(values, exl2k_shared_load4(at), factor);
+        exl2k_add_scaled(values, exl2k_shared_load4(exl2k_chain_at(a, rings, w) + at), factor);
     }
     return values;
 }

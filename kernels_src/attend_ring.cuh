@@ -1,12 +1,15 @@
 /* attend_ring.cuh: attention in decode: the work of a CTA, and its rings of K and V in shared memory.
    takes: attend.cuh; EXL2K_DIM; EXL2K_CODES (default 0): 1: pages are CODES (attend_args.h), and attend_codes.cuh
-          fills the ring; EXL2K_FEW (default 0): 1: a launch has at most EXL2K_KEPT rows and no norms.
+          fills the ring; EXL2K_FEW (default 0): 1: a launch has at most EXL2K_KEPT rows and no norms; EXL2K_CROWD
+          (default 0): 1: for launches of many CTAs: these are half as large.
    gives: exl2k_decode, exl2k_decode_shared, exl2k_decode_open, exl2k_slot_bytes, exl2k_ring_bytes, exl2k_ring_fill,
           _wait, _keep, _patch.
 
-   The tokens of a split are cut into UNITS of 16, and warp w has units w, w + warps, .. of the split. Each warp has a
-   RING in shared memory with `stages` slots. The elements of the ring are K of unit 0, V of unit 0, K of unit 1, V of
-   unit 1, .. and element e lies in slot e % stages. Example with 4 stages, while the warp works on V of its unit 1:
+   The tokens of a split are cut into UNITS of 16, and chain c of sums has units c, c + chains, .. of the split. A warp
+   has one chain, or with EXL2K_CROWD two, one after the other, so that CTAs of both sizes give the same bits. Each
+   warp has a RING in shared memory with `stages` slots. The elements of the ring are K of the warp's unit 0, V of unit
+   0, K of unit 1, V of unit 1, .. and element e lies in slot e % stages. Example with 4 stages, while the warp works on
+   V of its unit 1:
 
      element       0      1      2      3      4      5      6      7
                 +------+------+------+------+------+------+------+------+
@@ -31,11 +34,17 @@
 #ifndef EXL2K_FEW
 #define EXL2K_FEW 0
 #endif
+#ifndef EXL2K_CROWD
+#define EXL2K_CROWD 0
+#endif
 
 #define EXL2K_UNIT 16u
 /* Bytes of K or V of a unit; also of a warp's outputs, f32 [8][dim]. */
 #define EXL2K_UNIT_BYTES (EXL2K_UNIT * EXL2K_TOKEN_BYTES)
-#define EXL2K_DECODE_WARPS (u32)(EXL2K_DIM == 64 ? EXL2K_WARPS64 : EXL2K_DIM == 128 ? EXL2K_WARPS128 : EXL2K_WARPS256)
+#define EXL2K_CHAINS (u32)(EXL2K_DIM == 64 ? EXL2K_WARPS64 : EXL2K_DIM == 128 ? EXL2K_WARPS128 : EXL2K_WARPS256)
+#define EXL2K_DECODE_WARPS (EXL2K_CHAINS >> EXL2K_CROWD)
+/* Rows of the row's sequence whose K and V are kept. */
+#define EXL2K_KEEPS (EXL2K_CROWD ? 4u : EXL2K_KEPT)
 /* Queries that a warp rotates. */
 #define EXL2K_QUERIES ((EXL2K_HEAD_TILE + EXL2K_DECODE_WARPS - 1) / EXL2K_DECODE_WARPS)
 #define EXL2K_DECODE_THREADS (EXL2K_DECODE_WARPS * 32)
@@ -53,6 +62,7 @@ typedef struct exl2k_decode {
     u32 begin, end, splits;              /* tokens of this split; number of splits */
     u32 first;                           /* the first token that the row attends to; begin may lie before it */
     u32 lane, warp, units, ring, stages; /* units of this warp; shared address of its ring */
+    u32 first_units;                     /* of the units, those of the warp's first chain */
     u32 pages, batch;                    /* lane l has the number of page 32 batch + l of the split */
     bool writes;                         /* this CTA stores K and V of its row */
 } exl2k_decode;
@@ -64,9 +74,9 @@ typedef struct exl2k_decode_shared {
     u16 staged[EXL2K_DECODE_WARPS][EXL2K_DIM];
     u32 page; /* of the row */
 #else
-    __align__(16) u16 new_kv[EXL2K_KEPT][2][EXL2K_DIM]; /* K and V of this row, of the one before it, and so on */
+    __align__(16) u16 new_kv[EXL2K_KEEPS][2][EXL2K_DIM]; /* K and V of this row, of the one before it, and so on */
 #endif
-    f32 max_score[EXL2K_DECODE_WARPS][EXL2K_HEAD_TILE], total[EXL2K_DECODE_WARPS][EXL2K_HEAD_TILE];
+    f32 max_score[EXL2K_CHAINS][EXL2K_HEAD_TILE], total[EXL2K_CHAINS][EXL2K_HEAD_TILE];
     u32 ticket;
 } exl2k_decode_shared;
 
@@ -81,7 +91,23 @@ EXL2K_FN u32 exl2k_ring_bytes(const exl2k_attend_args &a, u32 warps)
     return EXL2K_CODES ? warps * a.ring_bytes : warps * a.stages * EXL2K_UNIT_BYTES;
 }
 
+/* Shared address of the sums of a chain: the memory of the warp's ring, or after all rings if the warp needs its ring
+   for another chain. rings: of the CTA. */
+EXL2K_FN u32 exl2k_chain_at(const exl2k_attend_args &a, u32 rings, u32 chain)
+{
+    if (EXL2K_CROWD && chain < EXL2K_DECODE_WARPS) {
+        return rings + exl2k_ring_bytes(a, EXL2K_DECODE_WARPS) + chain * EXL2K_SUMS_BYTES(EXL2K_DIM);
+    }
+    return rings + exl2k_ring_bytes(a, chain % EXL2K_DECODE_WARPS);
+}
+
 /* ---- the work of a CTA ---- */
+
+/* Units of a chain, of those of a split. */
+EXL2K_FN u32 exl2k_chain_units(u32 units, u32 chain)
+{
+    return units > chain ? (units - chain - 1) / EXL2K_CHAINS + 1 : 0;
+}
 
 /* Number of rows directly before this row that hold the positions directly before its position. `near`: row - lane. */
 EXL2K_FN u32 exl2k_rows_back(const exl2k_attend_args &a, u32 row, u32 position, u32 sequence, uint4 near)
@@ -139,7 +165,8 @@ EXL2K_FN bool exl2k_decode_open(exl2k_decode &d, const exl2k_attend_args &a, u32
     d.heads = exl2k_min(group - tile * EXL2K_HEAD_TILE, EXL2K_HEAD_TILE);
     d.writes = tile == 0;
     u32 units = (d.end - d.begin + EXL2K_UNIT - 1) / EXL2K_UNIT;
-    d.units = units > d.warp ? (units - d.warp - 1) / EXL2K_DECODE_WARPS + 1 : 0;
+    d.units = d.first_units = exl2k_chain_units(units, d.warp);
+    d.units += EXL2K_CROWD ? exl2k_chain_units(units, d.warp + EXL2K_DECODE_WARPS) : 0;
     d.ring = ring + exl2k_ring_bytes(a, d.warp);
     d.batch = EXL2K_ALL;
     return true;
@@ -148,7 +175,9 @@ EXL2K_FN bool exl2k_decode_open(exl2k_decode &d, const exl2k_attend_args &a, u32
 /* First token of the warp's unit u. */
 EXL2K_FN u32 exl2k_unit_token(const exl2k_decode &d, u32 u)
 {
-    return d.begin + (u * EXL2K_DECODE_WARPS + d.warp) * EXL2K_UNIT;
+    bool second = EXL2K_CROWD && u >= d.first_units;
+    u32 nth = second ? u - d.first_units : u, chain = d.warp + (second ? EXL2K_DECODE_WARPS : 0);
+    return d.begin + (nth * EXL2K_CHAINS + chain) * EXL2K_UNIT;
 }
 
 /* ---- norms of q and k ---- */
@@ -273,7 +302,7 @@ EXL2K_FN u32 exl2k_new_kv(const exl2k_decode &d, const exl2k_attend_args &a, u32
 EXL2K_FN void exl2k_ring_keep(const exl2k_decode &d, const exl2k_attend_args &a, exl2k_decode_shared *shared)
 {
 #pragma unroll 1
-    for (u32 n = 1 + d.warp; n <= exl2k_min(d.back, EXL2K_KEPT - 1); n += EXL2K_DECODE_WARPS) {
+    for (u32 n = 1 + d.warp; n <= exl2k_min(d.back, EXL2K_KEEPS - 1); n += EXL2K_DECODE_WARPS) {
         u32 position = d.position - n, half = a.dim / 2;
         if (position < d.begin || position >= d.end) {
             continue;
@@ -302,7 +331,7 @@ EXL2K_FN void exl2k_ring_patch(exl2k_decode &d, const exl2k_attend_args &a, u32 
 #pragma unroll 1
     for (u32 position = begin; position < end; position++) {
         u32 n = d.position - position, half = a.dim / 2;
-        if (EXL2K_FEW || n < EXL2K_KEPT) {
+        if (EXL2K_FEW || n < EXL2K_KEEPS) {
             if (d.lane * 8 < a.dim) {
                 uint4 piece = *(const uint4 *)(shared->new_kv[n][value] + d.lane * 8);
                 exl2k_shared_store4(slot + exl2k_tile_at(position - token, d.lane), piece);

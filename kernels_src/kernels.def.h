@@ -139,6 +139,7 @@
     X(exl2k_attend_decode64, "attend_decode64.cu", exl2k_attend_args, BUDGET)   \
     X(exl2k_attend_decode128, "attend_decode128.cu", exl2k_attend_args, BUDGET) \
     X(exl2k_attend_decode256, "attend_decode256.cu", exl2k_attend_args, BUDGET) \
+    X(exl2k_attend_decode_crowd128, "attend_decode_crowd128.cu", exl2k_attend_args, BUDGET) \
     X(exl2k_attend_decode_few64, "attend_decode_few64.cu", exl2k_attend_args, BUDGET) \
     X(exl2k_attend_decode_few128, "attend_decode_few128.cu", exl2k_attend_args, BUDGET) \
     X(exl2k_attend_decode_few256, "attend_decode_few256.cu", exl2k_attend_args, BUDGET) \

@@ -52,6 +52,15 @@ static void test_decode(const attend_modules *m, const attend_kind *kind, uint32
             attend_same(&s, together, r, 1, "a row alone, by the kernel for any rows");
             s.any_rows = false;
         }
+        s.crowd = true;
+        for (uint32_t stages = 1; stages <= 3 && attend_has_crowd(&s); stages++) {
+            rig_upload(s.pages, 0, before, (size_t)s.pages.bytes);
+            s.splits = stages == 2 ? attend_splits(&s, 0, s.rows) : 0;
+            attend_decode(m, &s, 0, s.rows, stages);
+            attend_check(&s, "decode by smaller CTAs");
+            attend_same(&s, together, 0, s.rows, "by smaller CTAs");
+        }
+        s.crowd = false;
         for (uint32_t early = 0; early < 2 && s.rows <= EXL2K_KEPT && s.codes; early++) {
             rig_upload(s.pages, 0, before, (size_t)s.pages.bytes);
             s.stores = true;

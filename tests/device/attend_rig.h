@@ -38,7 +38,8 @@ typedef struct attend_sequence {
 } attend_sequence;
 
 typedef struct attend_modules {
-    rig_module decode[3], few[3], codes[3], prefill[3], wg[2], store, prepare, quantize; /* wg: on Hopper only */
+    rig_module decode[3], few[3], crowd, codes[3], prefill[3], wg[2]; /* crowd, wg: on Hopper only */
+    rig_module store, prepare, quantize;
 } attend_modules;
 
 typedef struct attend_scene {
@@ -59,6 +60,7 @@ typedef struct attend_scene {
     uint64_t norm[2];         /* of decode: weights of the norms of q and k; 0: none */
     bool stores;              /* decode from codes stores K and V itself */
     bool no_cluster;          /* decode is launched without clusters */
+    bool crowd;               /* decode runs by the kernel with smaller CTAs, if attend_has_crowd */
     bool any_rows;            /* decode of few rows without norms by the kernel for all launches, too */
     uint32_t splits, early;   /* of decode launches; splits 0: EXL2K_SPLITS_MAX; 2 to 8: launched as a cluster */
     rig_buffer step, rows_at, tables, inputs, angles, pages, expanded, out, order, partial, tickets, tiles, sinks;
@@ -88,6 +90,7 @@ static attend_modules attend_modules_load(const char *options)
         printf("%s, %s: compiled in %.0f and %.0f ms\n", names[0][i], names[1][i], m.decode[i].compile_ms,
                m.prefill[i].compile_ms);
     }
+    m.crowd = rig_exists("attend_decode_crowd128.cu") ? rig_load("attend_decode_crowd128.cu", options) : m.crowd;
     for (int i = 0; i < 2 && rig_exists("attend_wg64.cu"); i++) {
         m.wg[i] = rig_load(i ? "attend_wg128.cu" : "attend_wg64.cu", options);
         printf("%s: compiled in %.0f ms\n", m.wg[i].name, m.wg[i].compile_ms);
@@ -460,6 +463,12 @@ static void attend_quantize(const attend_modules *m, const attend_scene *s, uint
     attend_launch(&m->quantize, "exl2k_attend_quantize", rows, (s->kv_heads + 1) / 2, 1, 128, 0, a, false);
 }
 
+/* Whether decode of the scene may run by exl2k_attend_decode_crowd128. */
+static bool attend_has_crowd(const attend_scene *s)
+{
+    return rig_exists("attend_decode_crowd128.cu") && attend_class(s) == 1 && !s->codes;
+}
+
 static void attend_decode_launch(const attend_modules *m, const attend_scene *s, uint32_t rows, uint32_t stages,
                                  uint64_t pages)
 {
@@ -471,7 +480,8 @@ static void attend_decode_launch(const attend_modules *m, const attend_scene *s,
     static const uint32_t warps[] = { EXL2K_WARPS64, EXL2K_WARPS128, EXL2K_WARPS256 };
     exl2k_attend_args a = attend_args(s, stages, pages);
     uint32_t kind = attend_class(s), tiles = (s->heads / s->kv_heads + EXL2K_HEAD_TILE - 1) / EXL2K_HEAD_TILE;
-    bool cluster = rig.arch >= 90 && s->splits > 1 && s->splits <= EXL2K_CLUSTER_MAX && !s->no_cluster;
+    bool crowd = s->crowd && attend_has_crowd(s), clusters = rig.arch >= 90 && !s->no_cluster && !crowd;
+    bool cluster = clusters && s->splits > 1 && s->splits <= EXL2K_CLUSTER_MAX;
     uint32_t sums = EXL2K_SUMS_BYTES(64u << kind), most = (uint32_t)rig.shared_optin - 21504; /* less static memory */
     cluster = cluster && warps[kind] * sums + EXL2K_INBOX_BYTES(s->splits, s->dim) <= most; /* as in cuda_attend.h */
     uint32_t inbox = cluster ? EXL2K_INBOX_BYTES(s->splits, s->dim) : 0;
@@ -488,8 +498,14 @@ static void attend_decode_launch(const attend_modules *m, const attend_scene *s,
     bool few = rows <= EXL2K_KEPT && !s->norm[0] && !s->norm[1] && !s->any_rows; /* as in cuda_attend.h */
     uint32_t set = s->codes ? 1 : few ? 2 : 0;
     const rig_module *module = s->codes ? &m->codes[kind] : few ? &m->few[kind] : &m->decode[kind];
+    uint32_t splits = s->splits ? s->splits : EXL2K_SPLITS_MAX;
+    if (crowd) { /* half of the warps, each with a second chain of sums */
+        attend_launch(&m->crowd, "exl2k_attend_decode_crowd128", splits, s->kv_heads * tiles, rows, warps[kind] * 16,
+                      warps[kind] / 2 * (a.ring_bytes + sums), &a, false);
+        return;
+    }
     attend_launch(module, names[set][kind],
-                  s->splits ? s->splits : EXL2K_SPLITS_MAX, s->kv_heads * tiles, rows, warps[kind] * 32,
+                  splits, s->kv_heads * tiles, rows, warps[kind] * 32,
                   warps[kind] * a.ring_bytes + inbox, &a, cluster);
 }
 

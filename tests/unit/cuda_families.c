@@ -531,6 +531,30 @@ static void test_wg(void)
     check_wg(89, 232448, &affine, false);
 }
 
+/* On Hopper attention of more CTAs than run at a time has CTAs half as large, if heads have 65 to 128 elements. */
+static void test_crowd(void)
+{
+    static const struct { int arch; uint32_t kv_heads, dim, rows; bool crowd; } crowds[] = {
+        { 90, 2, 128, 24, true }, { 90, 1, 128, 24, false }, { 90, 2, 64, 24, false }, { 90, 2, 128, 16, false },
+        { 89, 2, 128, 24, false },
+    };
+    exl2_parallel none = { 0 };
+    synth_sequences = synth_logits = 32;
+    for (size_t i = 0; i < EXL2__COUNT(crowds); i++) {
+        const synth_shape shape = { 256, 160, 2, 4, crowds[i].kv_heads, crowds[i].dim, 300, 3,
+                                    false, true, false, true };
+        synth_model m;
+        gpu_open(crowds[i].arch, 232448, run);
+        synth_model_open_on(&m, &exl2__cuda_backend, &gpu, &shape, 7, none, ROWS_MAX, CONTEXT, PAGES, NULL);
+        run_sampled(&m, &shape, crowds[i].rows);
+        CHECK_INT(count_of("exl2k_attend_decode_crowd128"), crowds[i].crowd ? shape.layers : 0);
+        synth_model_close(&m);
+        gpu_close();
+    }
+    synth_sequences = 16;
+    synth_logits = 8;
+}
+
 /* A model with experts runs with the least shared memory: static and dynamic memory of each launch fit. */
 static void test_experts(void)
 {
@@ -631,12 +655,19 @@ static void test_modules(void)
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg32_affine] == (!any && affine));
         CHECK(!wanted[EXL2__KERNEL_exl2k_attend_prefill64] && !wanted[EXL2__KERNEL_exl2k_attend_wg128]);
         CHECK(wanted[EXL2__KERNEL_exl2k_attend_wg64] && wanted[EXL2__KERNEL_exl2k_attend_decode64]);
-        CHECK(!wanted[EXL2__KERNEL_exl2k_attend_decode_few64]);
+        CHECK(!wanted[EXL2__KERNEL_exl2k_attend_decode_few64] && !wanted[EXL2__KERNEL_exl2k_attend_decode_crowd128]);
         needs.attend_few = true;
         needs.crowd = false; /* up to 16 rows */
         exl2__cuda_modules_of(&needs, wanted);
         CHECK(wanted[EXL2__KERNEL_exl2k_attend_decode_few64] && !wanted[EXL2__KERNEL_exl2k_attend_decode64]);
         CHECK(!wanted[EXL2__KERNEL_exl2k_attend_decode_few128]);
+        needs.head_class = 128;
+        exl2__cuda_modules_of(&needs, wanted);
+        CHECK(wanted[EXL2__KERNEL_exl2k_attend_decode_few128] && !wanted[EXL2__KERNEL_exl2k_attend_decode_crowd128]);
+        needs.crowd = true;
+        exl2__cuda_modules_of(&needs, wanted);
+        CHECK(wanted[EXL2__KERNEL_exl2k_attend_decode128] && wanted[EXL2__KERNEL_exl2k_attend_decode_crowd128]);
+        needs.head_class = 64;
         needs.many = needs.crowd = true;
         exl2__cuda_modules_of(&needs, wanted);
         CHECK(wanted[EXL2__KERNEL_exl2k_attend_decode_few64] && wanted[EXL2__KERNEL_exl2k_attend_decode64]);
@@ -682,6 +713,7 @@ int main(void)
     test_wg();
     test_large();
     test_wg_families();
+    test_crowd();
     test_experts();
     fake_reset();
     return check_done();

@@ -17,6 +17,9 @@ static inline uint32_t exl2__cuda_splits(uint32_t tokens)
 }
 
 #define EXL2__CUDA_DECODE_STATIC 21504u /* upper bound of static shared memory, besides the rings */
+#define EXL2__CUDA_CROWD_STATIC 5120u   /* the same of exl2k_attend_decode_crowd128 */
+#define EXL2__CUDA_CTA_SHARED 1024u     /* what an SM keeps of the shared memory of each CTA; it has as much more than a
+                                           CTA may have */
 
 /* The class of head sizes. 0: up to 64, 1: 128, 2: 256. */
 static inline uint32_t exl2__cuda_head_class(uint32_t dim)
@@ -41,6 +44,26 @@ EXL2__PRIVATE exl2_result exl2__cuda_quantize(exl2__cuda_model *m, const exl2k_a
     return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_quantize, grid, a);
 }
 
+/* Whether more CTAs of decode wait than run: two run on an SM. Then CTAs half as large are faster. */
+static inline bool exl2__cuda_decode_crowds(const exl2__cuda_model *m, uint32_t ctas)
+{
+    return m->gpu->info.arch == 90 && m->plan->kv == EXL2_KV_FP16 && m->pass.row_count > EXL2K_KEPT
+           && exl2__cuda_head_class(m->plan->shape.head_dim) == 1 && ctas > 2 * m->gpu->sm_count;
+}
+
+/* Attention by these CTAs, which share the memory of an SM. The bits are those of the larger ones. */
+EXL2__PRIVATE exl2_result exl2__cuda_decode_crowd(exl2__cuda_model *m, exl2k_attend_args a, exl2__cuda_grid grid)
+{
+    uint32_t sums = EXL2K_WARPS128 / 2 * EXL2K_SUMS_BYTES(128), ctas = grid.x * grid.y * grid.z;
+    uint32_t each = exl2__min32((uint32_t)exl2__div_up(ctas, m->gpu->sm_count), EXL2K_CROWD_CTAS);
+    uint32_t room = (m->limits.shared_bytes + EXL2__CUDA_CTA_SHARED) / each - EXL2__CUDA_CTA_SHARED;
+    uint32_t used = EXL2__CUDA_CROWD_STATIC + sums; /* a warp has two chains of sums; the ring of one is as large */
+    a.stages = room > used ? exl2__max32((room - used) / sums, 1) : 1;
+    grid.threads = EXL2K_WARPS128 / 2 * 32;
+    grid.shared_bytes = (a.stages + 1) * sums;
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_decode_crowd128, grid, &a);
+}
+
 /* Attention of rows of sampled tokens. The kernel stores their K and V, too, unless many are quantized. */
 EXL2__PRIVATE exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args a)
 {
@@ -60,6 +83,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_ar
     uint32_t splits = m->pass.splits ? m->pass.splits : exl2__cuda_splits(m->pass.longest_context);
     exl2__cuda_grid grid = { .x = exl2__min32(splits, exl2__cuda_splits(a.window)),
                              .y = a.kv_heads * m->b.head_rows, .z = m->pass.row_count, .threads = threads };
+    if (exl2__cuda_decode_crowds(m, grid.x * grid.y * grid.z)) {
+        return exl2__cuda_decode_crowd(m, a, grid);
+    }
     /* Where half of the SMs are idle, twice as many copies may be in flight before the wait for q, k and v. */
     bool alone = grid.z == 1 || 2 * grid.x * grid.y * grid.z <= m->gpu->sm_count;
     uint32_t most = alone ? 128u << 10 : codes ? 96u << 10 : 64u << 10;

@@ -57,7 +57,7 @@ static inline uint32_t exl2__cuda_module_class(const char *module)
 /* Whether a module exists for this architecture. Those with "_wg" in their names (products by warpgroups: wgmma) exist
    for Hopper only. So do products of 16 rows and of large matrices: they need all registers that a thread may have, and
    only there they are measured and compiled without local memory; and those of one row and of 2 to 64 rows of EXL3
-   ("_one", "_crowd"). */
+   ("_one", "_crowd"). Attention by smaller CTAs ("_crowd") was measured only there. */
 static inline bool exl2__cuda_module_exists(const char *module, uint32_t arch)
 {
     bool hopper = strstr(module, "_wg") || strstr(module, "_large") || strstr(module, "_crowd");
@@ -184,7 +184,8 @@ static inline bool exl2__cuda_module_attend(const exl2__cuda_needs *n, const cha
     }
     if (exl2__cuda_module_begins(module, "attend_decode")) {
         bool few = exl2__cuda_module_begins(module, "attend_decode_few");
-        return fits && !n->codes && (few ? n->attend_few : !n->attend_few || n->crowd);
+        bool crowd = exl2__cuda_module_begins(module, "attend_decode_crowd");
+        return fits && !n->codes && (few ? n->attend_few : n->crowd || (!crowd && !n->attend_few));
     }
     if (exl2__cuda_module_begins(module, "attend_codes") || exl2__cuda_module_is(module, "attend_quantize.cu")) {
         return fits && n->codes;
