@@ -21,6 +21,7 @@ const ptx_kernel *ptx_kernel_of(const ptx_module *module, const char *name); /* 
 uint32_t ptx_shared_bytes(const ptx_kernel *k);    /* static shared memory */
 uint32_t ptx_parameter_bytes(const ptx_kernel *k);
 uint32_t ptx_threads_max(const ptx_kernel *k);     /* .maxntid, or 1024 */
+uint32_t ptx_cluster(const ptx_kernel *k);         /* .reqnctapercluster, or 0: as the launch says */
 
 typedef struct ptx_launch {
     const ptx_kernel *kernel;

@@ -79,7 +79,8 @@ static void gpu_lose(int index, int result)
 
 static void launch_start(const object *s, op *o)
 {
-    unsigned cluster = o->cluster ? o->cluster : 1, resident = (unsigned)emu_machine.sm_count / cluster * cluster;
+    unsigned required = ptx_cluster(o->object->kernel), cluster = required ? required : o->cluster ? o->cluster : 1;
+    unsigned resident = (unsigned)emu_machine.sm_count / cluster * cluster;
     o->view = calloc(1, sizeof *o->view);
     if (!o->view) {
         abort();

@@ -64,6 +64,7 @@ struct ptx_kernel {
     uint8_t *constants;
     uint32_t register_bytes; /* of a warp */
     uint32_t shared_bytes, local_bytes, parameter_bytes, threads_max;
+    uint32_t cluster; /* CTAs of a cluster that the kernel requires along x; 0: as its launch says */
     uint32_t dynamic_at;     /* where dynamic shared memory begins, behind PTX_SHARED_BEGIN */
     ptx_kernel *next;
 };

@@ -1,7 +1,8 @@
 /* ptx_read.c: reads a module: its kernels become lists of steps. A call of a function is replaced by the function's
    body, so that no lane needs a stack.
    takes: ptx_read.h; ptx_decode for each instruction.
-   gives: ptx_load, ptx_free, ptx_kernel_of, ptx_shared_bytes, ptx_parameter_bytes, ptx_threads_max. */
+   gives: ptx_load, ptx_free, ptx_kernel_of, ptx_shared_bytes, ptx_parameter_bytes, ptx_threads_max,
+          ptx_cluster. */
 #include "ptx_read.h"
 
 #include <stdio.h>
@@ -332,18 +333,26 @@ static void constants_place(ptx_reader *r, ptx_kernel *k)
     }
 }
 
+/* The product of the numbers behind a directive. */
+static uint32_t directive_product(ptx_reader *r)
+{
+    uint32_t product = 1;
+    do {
+        product *= (uint32_t)strtoul(ptx_word_now(r)->at, NULL, 0);
+        ptx_word_next(r);
+    } while (ptx_word_skip(r, ","));
+    return product;
+}
+
 /* Between the parameters and the body. */
 static void directives_read(ptx_reader *r, ptx_kernel *k)
 {
     while (!r->failed && !ptx_word_is(ptx_word_now(r), "{") && ptx_word_now(r)->bytes) {
         const ptx_word *word = ptx_word_next(r);
         if (ptx_word_is(word, ".maxntid") || ptx_word_is(word, ".reqntid")) {
-            uint32_t threads = 1;
-            do {
-                threads *= (uint32_t)strtoul(ptx_word_now(r)->at, NULL, 0);
-                ptx_word_next(r);
-            } while (ptx_word_skip(r, ","));
-            k->threads_max = threads;
+            k->threads_max = directive_product(r);
+        } else if (ptx_word_is(word, ".reqnctapercluster")) {
+            k->cluster = directive_product(r);
         }
     }
 }
@@ -372,6 +381,7 @@ static void kernel_read(ptx_reader *r)
     k->name = name;
     k->module = r->module;
     k->threads_max = 1024;
+    k->cluster = 0;
     if (ptx_word_skip(r, "(") && !ptx_word_skip(r, ")")) {
         do {
             ptx_variable_read(r, true);
@@ -515,3 +525,5 @@ const ptx_kernel *ptx_kernel_of(const ptx_module *module, const char *name)
 uint32_t ptx_shared_bytes(const ptx_kernel *k) { return k->shared_bytes; }
 uint32_t ptx_parameter_bytes(const ptx_kernel *k) { return k->parameter_bytes; }
 uint32_t ptx_threads_max(const ptx_kernel *k) { return k->threads_max; }
+
+uint32_t ptx_cluster(const ptx_kernel *k) { return k->cluster; }

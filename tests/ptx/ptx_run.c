@@ -162,7 +162,7 @@ ptx_run *ptx_start(const ptx_launch *launch)
     run->launch = *launch;
     run->kernel = k;
     run->random = launch->seed * 0x9E3779B97F4A7C15u + 0x1234567;
-    run->cluster = launch->cluster > 1 ? launch->cluster : 1;
+    run->cluster = k->cluster ? k->cluster : launch->cluster > 1 ? launch->cluster : 1;
     bool small = block[0] <= THREADS_MAX && block[1] <= THREADS_MAX && block[2] <= THREADS_MAX;
     uint64_t threads = small ? (uint64_t)block[0] * block[1] * block[2] : 0;
     if (threads == 0 || threads > k->threads_max || threads > THREADS_MAX) {
@@ -170,6 +170,9 @@ ptx_run *ptx_start(const ptx_launch *launch)
     }
     if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0 || grid[1] > 65535 || grid[2] > 65535) {
         return reject(run, "the grid has no CTAs, or too many");
+    }
+    if (k->cluster && launch->cluster && launch->cluster != k->cluster) {
+        return reject(run, "the kernel requires clusters of another size");
     }
     if (run->cluster > 16 || grid[0] % run->cluster) {
         return reject(run, "the grid is no multiple of the cluster");

@@ -6,13 +6,14 @@
 
 /* A kernel with two pointers in %rd1 and %rd2, the thread in %r1, the CTA in %r2 and the number of the thread in the
    grid in %r3; %rd3 and %rd4 are the pointers plus four times that. */
-#define KERNEL(more, body)                                                                                     \
-    RIG_HEAD more ".visible .entry test(.param .u64 a, .param .u64 b)\n{\n.reg .pred %p<9>;\n"                 \
-                  ".reg .b16 %h<9>;\n.reg .b32 %r<29>;\n.reg .f32 %f<9>;\n.reg .b64 %rd<19>;\n"                \
-                  "ld.param.u64 %rd1, [a];\nld.param.u64 %rd2, [b];\nmov.u32 %r1, %tid.x;\n"                   \
-                  "mov.u32 %r2, %ctaid.x;\nmov.u32 %r4, %ntid.x;\nmad.lo.s32 %r3, %r2, %r4, %r1;\n"            \
-                  "mul.wide.u32 %rd5, %r3, 4;\nadd.s64 %rd3, %rd1, %rd5;\nadd.s64 %rd4, %rd2, %rd5;\n"         \
+#define KERNEL_WITH(directives, more, body)                                                                     \
+    RIG_HEAD more ".visible .entry test(.param .u64 a, .param .u64 b)\n" directives "{\n.reg .pred %p<9>;\n"      \
+                  ".reg .b16 %h<9>;\n.reg .b32 %r<29>;\n.reg .f32 %f<9>;\n.reg .b64 %rd<19>;\n"                 \
+                  "ld.param.u64 %rd1, [a];\nld.param.u64 %rd2, [b];\nmov.u32 %r1, %tid.x;\n"                    \
+                  "mov.u32 %r2, %ctaid.x;\nmov.u32 %r4, %ntid.x;\nmad.lo.s32 %r3, %r2, %r4, %r1;\n"             \
+                  "mul.wide.u32 %rd5, %r3, 4;\nadd.s64 %rd3, %rd1, %rd5;\nadd.s64 %rd4, %rd2, %rd5;\n"          \
                   body "\nret;\n}\n"
+#define KERNEL(more, body) KERNEL_WITH("", more, body)
 
 #define SEEDS 6u
 
@@ -343,25 +344,37 @@ static void test_bulks(void)
     CHECK(wrong > 0);
 }
 
-/* Each CTA of a cluster reads what the next one has in shared memory. */
+/* Stores 5 times what the next CTA of the cluster has as %r3. */
+#define CLUSTER                                                                                  \
+    ".shared .align 16 .b8 own[128];\nmov.u32 %r5, own;\nshl.b32 %r6, %r1, 2;\n"                 \
+    "add.s32 %r5, %r5, %r6;\nmul.lo.s32 %r7, %r3, 5;\nst.shared.u32 [%r5], %r7;\n"              \
+    "barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;\n"                          \
+    "mov.u32 %r8, %cluster_ctarank;\nmov.u32 %r9, %cluster_nctaid.x;\nadd.s32 %r8, %r8, 1;\n"   \
+    "rem.u32 %r8, %r8, %r9;\nmapa.shared::cluster.u32 %r10, %r5, %r8;\n"                        \
+    "ld.shared::cluster.u32 %r11, [%r10];\nst.global.u32 [%rd3], %r11;\n"                       \
+    "barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;"
+
+/* Each CTA of a cluster reads what the next one has in shared memory. The launch says how many CTAs a cluster has, or
+   the kernel does. */
 static void test_clusters(void)
 {
-    rig r = rig_of(KERNEL("", ".shared .align 16 .b8 own[128];\nmov.u32 %r5, own;\nshl.b32 %r6, %r1, 2;\n"
-                              "add.s32 %r5, %r5, %r6;\nmul.lo.s32 %r7, %r3, 5;\nst.shared.u32 [%r5], %r7;\n"
-                              "barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;\n"
-                              "mov.u32 %r8, %cluster_ctarank;\nmov.u32 %r9, %cluster_nctaid.x;\nadd.s32 %r8, %r8, 1;\n"
-                              "rem.u32 %r8, %r8, %r9;\nmapa.shared::cluster.u32 %r10, %r5, %r8;\n"
-                              "ld.shared::cluster.u32 %r11, [%r10];\nst.global.u32 [%rd3], %r11;\n"
-                              "barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;"), 32, 8);
-    r.cluster = 4;
-    r.resident = 4;
-    for (r.seed = 0; r.seed < SEEDS; r.seed++) {
-        memset(first, 0, sizeof first);
-        rig_check(&r);
-        for (uint32_t i = 0; i < 256; i++) {
-            CHECK_INT(first[i], (i / 128 * 128 + (i + 32) % 128) * 5);
+    rig by_launch = rig_of(KERNEL("", CLUSTER), 32, 8);
+    rig by_kernel = rig_of(KERNEL_WITH(".explicitcluster\n.reqnctapercluster 4, 1, 1\n", "", CLUSTER), 32, 8);
+    by_launch.cluster = 4;
+    rig *const rigs[] = { &by_launch, &by_kernel };
+    for (uint32_t k = 0; k < 2; k++) {
+        rig *r = rigs[k];
+        r->resident = 4;
+        for (r->seed = 0; r->seed < SEEDS; r->seed++) {
+            memset(first, 0, sizeof first);
+            rig_check(r);
+            for (uint32_t i = 0; i < 256; i++) {
+                CHECK_INT(first[i], (i / 128 * 128 + (i + 32) % 128) * 5);
+            }
         }
     }
+    by_kernel.cluster = 2;
+    rig_fault(&by_kernel, "requires clusters of another size");
 }
 
 /* ---- faults ---- */
