@@ -5,7 +5,7 @@
 #ifndef MODEL_RIG_H
 #define MODEL_RIG_H
 
-#include "../../exl2.h"
+#include "other_gpu.h"
 
 #include "private/model_config_read.h"
 #include "private/forward_queue.h"
