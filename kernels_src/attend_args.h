@@ -67,6 +67,7 @@
 #define EXL2K_ATTEND_WG_THREADS 384
 #define EXL2K_ATTEND_SLOTS(dims) ((dims) == 64 ? 8u : 4u) /* blocks of 64 tokens of K, and of V, in shared memory */
 #define EXL2K_ATTEND_SHARED(dims) ((3 * EXL2K_TILE_PAIRS + 128u * EXL2K_ATTEND_SLOTS(dims)) * (dims) * 2 + 1536)
+#define EXL2K_QUERIES_THREADS 128
 #define EXL2K_PERMUTE_MAX 16384
 #define EXL2K_PERMUTE_PARTS 8
 #define EXL2K_ATTEND_PARTS (2 * EXL2K_TILE_PAIRS / EXL2K_ATTEND_THREADS)
@@ -91,6 +92,11 @@
    attend to, as PAGES, to `expanded`.
 
    exl2k_attend_store: grid (rows), block 256. Stores K and V of all rows, before prefill.
+
+   exl2k_attend_store_queries: grid (rows, ceil((heads + 2 * kv_heads) * dim / 16 / EXL2K_QUERIES_THREADS)), block
+   EXL2K_QUERIES_THREADS. For qkv of f32, rope_split dim / 2, and a dim that is a multiple of 16. The same, with the same
+   bits, and it rotates the queries of all rows in place: the floats of elements i to i + 7 of a head (i a multiple of 8,
+   below dim / 2) become 8 halves, elements i to i + 7, and 8 more, elements i + dim / 2 to i + dim / 2 + 7.
 
    exl2k_attend_prefill{64,128,256}: grid (tiles, kv_heads, EXL2K_ATTEND_PARTS, for dim > 128 twice that), block
    EXL2K_ATTEND_THREADS. With up to EXL2K_PERMUTE_MAX outputs it is faster to launch prefill with map 0 and
@@ -144,6 +150,7 @@ typedef struct exl2k_attend_args {
     exl2k_u32 all_columns, first_column, own_columns;
     exl2k_u32 out_gap;              /* decode: bytes between 32 outputs of a row and its next 32: tiles of
                                        gemv_args.h */
+    exl2k_u32 rotated;              /* exl2k_attend_wg*: 1: exl2k_attend_store_queries has rotated the queries */
 } exl2k_attend_args;
 
 /* exl2k_attend_turn: grid (rows, heads + kv_heads), block EXL2K_TURN_THREADS. Rotates q and k in place, before

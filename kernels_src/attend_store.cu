@@ -1,6 +1,6 @@
 /* attend_store.cu: stores K (rotated) and V of a pass's rows into their pages; permutes the outputs of prefill.
    takes: attend.cuh, attend_args.h.
-   gives: exl2k_attend_store, exl2k_attend_permute. */
+   gives: exl2k_attend_store, exl2k_attend_store_queries, exl2k_attend_permute. */
 #include "attend.cuh"
 
 #define EXL2K_STORE_BATCH 2
@@ -53,6 +53,92 @@ extern "C" __global__ void __launch_bounds__(256) exl2k_attend_store(exl2k_atten
             }
         }
     }
+}
+
+/* Loads eight neighbouring values. */
+EXL2K_FN void exl2k_store_load(u64 at, f32 v[8])
+{
+#pragma unroll
+    for (u32 k = 0; k < 8; k += 4) {
+        uint4 u = exl2k_load4(at + k * 4);
+        v[k] = __uint_as_float(u.x);
+        v[k + 1] = __uint_as_float(u.y);
+        v[k + 2] = __uint_as_float(u.z);
+        v[k + 3] = __uint_as_float(u.w);
+    }
+}
+
+/* Loads the angles of pairs i to i + 7 of a row at this position: all entries of a table before the first use. */
+EXL2K_FN void exl2k_store_angles(const exl2k_attend_args &a, u32 position, u32 i, exl2k_rope_input pairs[8])
+{
+#pragma unroll
+    for (u32 k = 0; k < 8; k++) {
+        exl2k_rope_load_line(a, position, i + k, pairs[k].c, pairs[k].s);
+    }
+#pragma unroll
+    for (u32 k = 0; k < 8 && a.rope_divided; k++) {
+        exl2k_rope_add_block(a, position, i + k, pairs[k].c, pairs[k].s);
+    }
+}
+
+/* Eight halves of the low, or of the high, half-words. */
+EXL2K_FN uint4 exl2k_store_halves(const u32 pair[8], u32 high)
+{
+    u32 bytes = high ? 0x7632 : 0x5410;
+    return make_uint4(__byte_perm(pair[0], pair[1], bytes), __byte_perm(pair[2], pair[3], bytes),
+                      __byte_perm(pair[4], pair[5], bytes), __byte_perm(pair[6], pair[7], bytes));
+}
+
+/* Each thread has 8 pairs of a head of q or K, or 16 elements of V. What is older than the pass, the angles too, is
+   read before the wait. */
+extern "C" __global__ void __launch_bounds__(EXL2K_QUERIES_THREADS) exl2k_attend_store_queries(exl2k_attend_args a)
+{
+    u32 half = a.dim / 2, item = blockIdx.y * EXL2K_QUERIES_THREADS + threadIdx.x;
+    u32 head = item / (half / 8), i = item % (half / 8) * 8, keys_end = a.heads + a.kv_heads;
+    exl2k_dependency_release();
+    if (!a.early) {
+        exl2k_dependency_wait();
+    }
+    uint4 row = exl2k_load4(a.rows + blockIdx.x * sizeof(exl2k_row)); /* token, position, sequence, flags */
+    bool query = head < a.heads, works = blockIdx.x < exl2k_load(a.pass) && head < keys_end + a.kv_heads;
+    works = works && (query || !(row.w & EXL2K_ROW_DONE)); /* attention reads the queries of all rows */
+    exl2k_rope_input pairs[8];
+    u32 page = 0;
+    if (works && !query) {
+        page = exl2k_load(exl2k_table_line(a, row.z) + row.y / EXL2K_PAGE_TOKENS * 4);
+    }
+    if (works && head < keys_end) {
+        exl2k_store_angles(a, row.y, i, pairs);
+    }
+    if (a.early) {
+        exl2k_dependency_wait();
+    }
+    if (!works) {
+        return;
+    }
+    f32 x[8], y[8];
+    u32 both[8];
+    u64 from = a.qkv + ((u64)blockIdx.x * a.qkv_pitch + head * a.dim + i) * 4;
+    exl2k_store_load(from, x);
+    exl2k_store_load(from + half * 4, y);
+#pragma unroll
+    for (u32 k = 0; k < 8; k++) {
+        pairs[k].x = x[k];
+        pairs[k].y = y[k];
+        both[k] = head < keys_end ? exl2k_rope_apply(pairs[k])
+                                  : exl2k_pack_f16(exl2k_clamp_f16(x[k]), exl2k_clamp_f16(y[k]));
+    }
+    /* A query goes where its floats were, K and V into the page. */
+    u64 to = from;
+    u32 apart = 16;
+    if (!query) {
+        u32 own = head < keys_end ? head - a.heads : head - keys_end;
+        to = exl2k_page_of(a, page, own) + ((u64)(row.y % EXL2K_PAGE_TOKENS) * a.dim + i) * 2;
+        to += head < keys_end ? 0 : exl2k_value_offset(a);
+        apart = half * 2;
+    }
+    exl2k_store4(to, exl2k_store_halves(both, 0));
+    exl2k_store4(to + apart, exl2k_store_halves(both, 1));
 }
 
 /* Permutes the rows of a tile. Each row goes through shared memory: the permutation scatters there, so that global

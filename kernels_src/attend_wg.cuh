@@ -115,6 +115,22 @@ EXL2K_FN void exl2k_wg_copy_queries(const exl2k_attend_args &a, exl2k_wg_memory 
     }
 }
 
+/* The same for rotated queries, 16 bytes a lane, to where they are read as tiles of halves. */
+EXL2K_FN void exl2k_wg_copy_rotated(const exl2k_attend_args &a, exl2k_wg_memory *m, u32 first, const u64 places[2])
+{
+    u32 piece = threadIdx.x % EXL2K_PIECES, line = threadIdx.x % 32 / EXL2K_PIECES, half = a.dim / 16;
+    bool inside = piece < 2 * half; /* else zeros */
+    u32 from = inside ? piece % half * 32 + piece / half * 16 : 0, raw = exl2k_shared(m->raw);
+#pragma unroll
+    for (u32 i = 0; i < 2; i++) {
+#pragma unroll 2
+        for (u32 j = line; j < 32; j += 32 / EXL2K_PIECES) {
+            u64 at = __shfl_sync(EXL2K_ALL, places[i], (int)j) + from;
+            exl2k_copy16_or_zeros(raw + exl2k_tile_at(first + i * 32 + j, piece), at, inside);
+        }
+    }
+}
+
 /* Finds all tiles, and copies the queries of the warp's half of the pairs. */
 EXL2K_FN void exl2k_wg_find(const exl2k_attend_args &a, exl2k_wg_memory *m, u32 half)
 {
@@ -142,7 +158,9 @@ EXL2K_FN void exl2k_wg_find(const exl2k_attend_args &a, exl2k_wg_memory *m, u32 
         if (round == 0 && a.early) {
             exl2k_dependency_wait();
         }
-        if (more) {
+        if (more && a.rotated) {
+            exl2k_wg_copy_rotated(a, m, half * (EXL2K_PAIRS / 2), from);
+        } else if (more) {
             exl2k_wg_copy_queries(a, m, half * (EXL2K_PAIRS / 2), from);
         }
         exl2k_copied_arrive(queries);
@@ -448,7 +466,12 @@ EXL2K_FN void exl2k_wg_multiply_all(const exl2k_attend_args &a, exl2k_wg_memory 
             p.position[j] = m->work.position[pair] + later;
             p.window[j] = a.window + later;
         }
-        exl2k_wg_queries(p, a, m, round, query);
+        if (a.rotated) {
+            exl2k_barrier_wait(exl2k_shared(&m->barriers.queries_full), round & 1);
+            exl2k_load_queries(p, query, exl2k_shared(m->raw));
+        } else {
+            exl2k_wg_queries(p, a, m, round, query);
+        }
         exl2k_wg_work_release(m);
         exl2k_sums_clear(s);
         exl2k_wg_blocks(p, a, s, query, keys, values);

@@ -135,6 +135,7 @@
     X(exl2k_attend_prepare, "attend_prepare.cu", exl2k_prepare_args, NONE)      \
     X(exl2k_attend_turn, "attend_turn.cu", exl2k_turn_args, NONE)               \
     X(exl2k_attend_store, "attend_store.cu", exl2k_attend_args, NONE)           \
+    X(exl2k_attend_store_queries, "attend_store.cu", exl2k_attend_args, NONE)   \
     X(exl2k_attend_permute, "attend_store.cu", exl2k_attend_args, NONE)         \
     X(exl2k_attend_decode64, "attend_decode64.cu", exl2k_attend_args, BUDGET)   \
     X(exl2k_attend_decode128, "attend_decode128.cu", exl2k_attend_args, BUDGET) \

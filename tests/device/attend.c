@@ -87,6 +87,8 @@ static void test_prefill(const attend_modules *m, const attend_kind *kind, uint3
     for (size_t i = 0; i < EXL2__COUNT(groups); i++) {
         attend_scene s;
         attend_scene_make(&s, kind, groups[i], flags);
+        uint8_t *before = take((size_t)s.pages.bytes);
+        rig_download(s.pages, 0, before, (size_t)s.pages.bytes);
         s.wg = wg;
         attend_prefill(m, &s, 0, s.rows);
         attend_check(&s, "prefill");
@@ -103,6 +105,16 @@ static void test_prefill(const attend_modules *m, const attend_kind *kind, uint3
             attend_prefill(m, &s, 0, s.rows);
             attend_same(&s, together, 0, s.rows, "with few CTAs");
         }
+        s.rotates = attend_can_rotate(&s);
+        for (uint32_t ctas = 3; ctas <= 60 && s.rotates; ctas += 57) {
+            s.wg = ctas;
+            s.early = ctas > 3;
+            rig_upload(s.pages, 0, before, (size_t)s.pages.bytes);
+            attend_prefill(m, &s, 0, s.rows);
+            attend_check(&s, "prefill of rotated queries");
+            attend_same(&s, together, 0, s.rows, "of rotated queries");
+        }
+        free(before);
         free(together);
         attend_scene_free(&s);
     }

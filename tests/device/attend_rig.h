@@ -57,6 +57,7 @@ typedef struct attend_scene {
     float scale;
     bool scattered;           /* the prefill kernel permutes the outputs itself, without exl2k_attend_permute */
     uint32_t wg;              /* prefill by wgmma, at most with so many CTAs; 0: by mma.sync */
+    bool rotates;             /* prefill: K and V are stored by exl2k_attend_store_queries, which rotates queries */
     uint64_t norm[2];         /* of decode: weights of the norms of q and k; 0: none */
     bool stores;              /* decode from codes stores K and V itself */
     bool no_cluster;          /* decode is launched without clusters */
@@ -530,7 +531,9 @@ static uint32_t attend_upload(attend_scene *s, uint32_t first, uint32_t count)
     rig_upload(s->step, 0, &step, sizeof step);
     rig_upload(s->rows_at, 0, s->row + first, count * sizeof *s->row);
     rig_poison(s->out);
-    (void)bytes;
+    if (s->rotates) { /* the launch before has changed the queries */
+        rig_upload(s->inputs, 0, s->qkv, (size_t)s->rows * s->qkv_pitch * bytes);
+    }
     return tiles;
 }
 
@@ -566,6 +569,13 @@ static void attend_decode(const attend_modules *m, attend_scene *s, uint32_t fir
 /* Whether the GPU has a prefill by wgmma for heads of this size. */
 static bool attend_has_wg(uint32_t dim) { return rig_exists("attend_wg64.cu") && dim <= 128; }
 
+/* Whether exl2k_attend_store_queries can store K and V of the scene. */
+static bool attend_can_rotate(const attend_scene *s)
+{
+    return s->wg && !s->codes && !(s->flags & ATTEND_HALF) && s->dim % 16 == 0
+           && attend_args(s, 1, 0).rope_split == s->dim / 2;
+}
+
 /* Prefill without its storing and permuting. */
 static void attend_rows_launch(const attend_modules *m, const attend_scene *s, uint32_t rows, exl2k_attend_args *a)
 {
@@ -593,6 +603,10 @@ static void attend_prefill_launch(const attend_modules *m, const attend_scene *s
         attend_launch(&m->quantize, "exl2k_attend_expand", tiles, s->kv_heads, 3, 256, 0, &a, false);
         natural.pages = s->expanded.address;
         natural.page_bytes = s->page_bytes;
+    } else if (s->rotates) {
+        uint32_t parts = (uint32_t)exl2__div_up((s->heads + 2 * s->kv_heads) * (s->dim / 16), EXL2K_QUERIES_THREADS);
+        attend_launch(&m->store, "exl2k_attend_store_queries", rows, parts, 1, EXL2K_QUERIES_THREADS, 0, &a, false);
+        natural.rotated = 1;
     } else {
         attend_launch(&m->store, "exl2k_attend_store", rows, 1, 1, 256, 0, &a, false);
     }

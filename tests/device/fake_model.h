@@ -265,7 +265,7 @@ static void fake_model_run(const char *function, const void *arguments, const un
         pages->kind = FAKE_ROWS_NONE;
         pages->pass = embed->pass;
         pages->parts.pass = 0;
-    } else if (strcmp(function, "exl2k_attend_store") == 0) {
+    } else if (strncmp(function, "exl2k_attend_store", 18) == 0) {
         fake_model_attend(arguments, grid[0], FAKE_ROWS_PROMPT);
     } else if (strcmp(function, "exl2k_attend_expand") == 0) { /* of a quantized cache, beside exl2k_attend_quantize */
         fake_model_attend(arguments, UINT32_MAX, FAKE_ROWS_PROMPT);

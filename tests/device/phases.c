@@ -33,7 +33,7 @@ typedef struct phase_rule { /* of models whose norms are folded into products; t
 #define RULE_copy_pages { 0, 0, 0 }
 #define RULE_embed { SEEN(residual) | SEEN(x) | SEEN(sums0), SEEN(residual) | SEEN(x) | SEEN(sums0), 0 }
 #define RULE_qkv { SEEN(qkv), SEEN(qkv) | SEEN(x), 5e-4 }
-#define RULE_attend { SEEN(attended), SEEN(attended), 6e-4 }
+#define RULE_attend { SEEN(attended), SEEN(attended) | SEEN(qkv), 6e-4 } /* many: queries may be rotated in place */
 #define RULE_out { SEEN(residual) | SEEN(x) | SUMS, SEEN(residual), 1e-5 }
 #define RULE_gate_up { SEEN(h), SEEN(h) | SEEN(x), 1.2e-3 }
 #define RULE_down RULE_out
@@ -523,17 +523,24 @@ static void check_phase(trio *t, exl2__phase phase, exl2__phase before, uint32_t
         uint32_t halves = i == WATCH_h ? s->inter : i == WATCH_attended ? s->heads * s->head_dim : s->hidden;
         t->watched[i].tiled = m->pass.by_wg ? tiled_by(t, phase, (watch)i) : (few >> i & 1) * halves;
     }
-    watch_poison(t, adds ? set & ~SEEN(residual) : set);
+    bool attends = phase == EXL2__PHASE_attend;
+    watched *qkv = &t->watched[WATCH_qkv];
+    watch_poison(t, adds ? set & ~SEEN(residual) : attends ? set & ~SEEN(qkv) : set);
+    size_t bytes = attends ? (size_t)qkv->rows * qkv->pitch : 0;
+    uint8_t *inputs = (uint8_t *)synth_alloc(bytes + 1);
+    memcpy(inputs, qkv->now, bytes);
     if (phase == EXL2__PHASE_expert_down) {
         keep_residual(t);
     }
     synth_phase_after(&t->tested, phase, before, inside ? &t->tested.layers[layer] : NULL, t->logit0, t->logit_count,
                       phase == EXL2__PHASE_head); /* unit by unit */
     watch_check(t, set, phase >= EXL2__PHASE_head ? t->logit_count : t->made->step.row_count);
-    if (phase == EXL2__PHASE_attend) { /* the reference reads the pages that the GPU has just written */
+    if (attends) { /* the reference reads q as it was, and the pages that the GPU has just written */
+        memcpy(qkv->now, inputs, bytes);
         pages_check(t, layer);
         level(t, phase, truth, layer);
     }
+    free(inputs);
     if (phase != EXL2__PHASE_copy_pages) {
         synth_phase_after(&t->truth[truth], phase, before, inside ? &t->truth[truth].layers[layer] : NULL, t->logit0,
                           t->logit_count, 0);

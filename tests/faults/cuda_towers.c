@@ -247,7 +247,7 @@ static bool ends_block; /* the kernel before has written to the residual */
 
 static void watch(const char *function, const void *arguments, const unsigned grid[3])
 {
-    bool store = strcmp(function, "exl2k_attend_store") == 0;
+    bool store = strncmp(function, "exl2k_attend_store", 18) == 0;
     bool decode = strncmp(function, "exl2k_attend_decode", 19) == 0;
     if (store || decode) {
         const exl2k_attend_args *a = arguments;

@@ -413,6 +413,19 @@ static void test_prompts(void)
         CHECK((model()->gpu->kernels.functions[EXL2__KERNEL_exl2k_attend_wg64] != NULL) == cases[i].wg);
         CHECK((model()->gpu->kernels.functions[EXL2__KERNEL_exl2k_attend_prefill64] != NULL) == !cases[i].wg);
         CHECK(!model()->gpu->kernels.functions[EXL2__KERNEL_exl2k_attend_wg128]);
+        CHECK(!wg->attend.rotated);
+        /* Where RoPE rotates whole heads in halves, the kernel that stores K and V of short prompts rotates queries. */
+        rig.plan.shape.rotary = s->head_dim;
+        attend();
+        CHECK_TEXT(launches[0].function, cases[i].wg ? "exl2k_attend_store_queries" : "exl2k_attend_store");
+        CHECK_INT(launched("exl2k_attend_wg64")->attend.rotated, cases[i].wg);
+        CHECK_INT(launches[0].grid[0], ROWS);
+        uint32_t threads = (s->heads + 2 * s->kv_heads) * s->head_dim / 16;
+        CHECK(!cases[i].wg || launches[0].grid[1] == exl2__div_up(threads, EXL2K_QUERIES_THREADS));
+        model()->pass.row_count = EXL2__CUDA_ROTATED_ROWS + 1;
+        attend();
+        CHECK_TEXT(launches[0].function, "exl2k_attend_store");
+        CHECK_INT(launched("exl2k_attend_wg64")->attend.rotated, 0);
         rig_end();
     }
 }

@@ -21,6 +21,8 @@ static inline uint32_t exl2__cuda_splits(uint32_t tokens)
 #define EXL2__CUDA_CTA_SHARED 1024u     /* what an SM keeps of the shared memory of each CTA; it has as much more than a
                                            CTA may have */
 
+#define EXL2__CUDA_ROTATED_ROWS 512u /* most rows of prompts whose queries are rotated before attention */
+
 /* The class of head sizes. 0: up to 64, 1: 128, 2: 256. */
 static inline uint32_t exl2__cuda_head_class(uint32_t dim)
 {
@@ -113,6 +115,21 @@ EXL2__PRIVATE exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_ar
     return exl2__cuda_chain(m, kernels[set][kind], grid, &a);
 }
 
+/* Stores K and V of prompts' rows in a cache of fp16. For attention by wgmma, in short prompts, the kernel also rotates
+   the queries: on all SMs, where attention would have few. true: it has. */
+EXL2__PRIVATE exl2_result exl2__cuda_store(exl2__cuda_model *m, const exl2k_attend_args *a, bool *rotated)
+{
+    exl2__cuda_grid grid = { .x = m->pass.row_count, .y = 1, .threads = 256 };
+    *rotated = exl2__cuda_attends_by_wg(m->gpu, &m->plan->shape) && m->pass.row_count <= EXL2__CUDA_ROTATED_ROWS
+               && !a->qkv_half && a->rope_split == a->dim / 2 && a->dim % 16 == 0;
+    if (!*rotated) {
+        return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_store, grid, a);
+    }
+    grid.threads = EXL2K_QUERIES_THREADS;
+    grid.y = (uint32_t)exl2__div_up((a->heads + 2 * a->kv_heads) * (a->dim / 16), EXL2K_QUERIES_THREADS);
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_store_queries, grid, a);
+}
+
 /* Attention of rows of prompts. */
 EXL2__PRIVATE exl2_result exl2__cuda_prefill(exl2__cuda_model *m, const exl2k_attend_args *a)
 {
@@ -121,7 +138,6 @@ EXL2__PRIVATE exl2_result exl2__cuda_prefill(exl2__cuda_model *m, const exl2k_at
                                                  EXL2__KERNEL_exl2k_attend_prefill256,
                                                  EXL2__KERNEL_exl2k_attend_wg64, EXL2__KERNEL_exl2k_attend_wg128 };
     uint32_t kind = exl2__cuda_head_class(a->dim);
-    exl2__cuda_grid store = { .x = m->pass.row_count, .y = 1, .threads = 256 };
     exl2__cuda_grid grid = { .x = m->pass.tile_count, .y = a->kv_heads,
                              .z = EXL2K_ATTEND_PARTS * (a->dim > 128 ? 2 : 1), .threads = EXL2K_ATTEND_THREADS };
     exl2__cuda_grid order = { .x = m->pass.tile_count, .y = EXL2K_PERMUTE_PARTS, .threads = 256 };
@@ -135,7 +151,9 @@ EXL2__PRIVATE exl2_result exl2__cuda_prefill(exl2__cuda_model *m, const exl2k_at
         kind += 3;
     }
     if (m->plan->kv == EXL2_KV_FP16) {
-        EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_store, store, a));
+        bool rotated = false;
+        EXL2__TRY(exl2__cuda_store(m, a, &rotated));
+        natural.rotated = rotated;
     } else {
         uint32_t pages = m->pass.longest_context / EXL2K_PAGE_TOKENS + 2;
         exl2__cuda_grid expand = { .x = m->pass.tile_count, .y = a->kv_heads,
