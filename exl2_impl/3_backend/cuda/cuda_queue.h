@@ -27,6 +27,7 @@
 #define EXL2__CUDA_MANY_SLEEP_PART 32u    /* many rows: each further sleep is at most 1/32 of the time waited so far, */
 #define EXL2__CUDA_NEAR_SLEEP_PART 128u   /* at least 1/128, and between them 1/4 of the time to the predicted end, */
 #define EXL2__CUDA_OFF_SLEEP_PART 4u      /* or from it */
+#define EXL2__CUDA_LOOK_NS 60000u         /* many rows: so near to the predicted end there are no sleeps */
 #define EXL2__CUDA_DECODE_SLEEP_PART 16u  /* decoding: each further sleep is 1/16 of the time waited so far */
 #define EXL2__CUDA_LEARN_SHRINK_PART 64u  /* decoding: the prediction shrinks by 1/64 */
 #define EXL2__CUDA_LEARN_GROW_PART 8u     /* decoding: the prediction grows by 1/8 at most */
@@ -269,7 +270,7 @@ EXL2__PRIVATE bool exl2__cuda_fence_passed(const exl2__cuda_model *m, uint32_t f
    costs microseconds, too, so its length is learned, in m->row_ns. Passes that decode cost the same time each: one
    sleep should be as long as the pass. The time per row of passes with many rows differs from prompt to prompt: the
    first sleep is half of the prediction, and short sleeps follow. They are shortest about the predicted end, as results
-   that arrive in a sleep wait for its end. */
+   that arrive in a sleep wait for its end; there are none nearest to it, as each lasts 50 us longer than it should. */
 typedef struct exl2__cuda_sleep {
     uint32_t fence;     /* the thread waits for this fence */
     uint32_t kind;      /* class of the pass: index into m->row_ns */
@@ -296,9 +297,16 @@ static inline uint64_t exl2__cuda_first_sleep_ns(const exl2__cuda_sleep *s, uint
     return row_ns * s->rows / (s->many_rows ? EXL2__CUDA_FIRST_SLEEP_PART : 1);
 }
 
+/* The time to the predicted end, or since then. */
+static inline uint64_t exl2__cuda_off_ns(const exl2__cuda_sleep *s, uint64_t row_ns)
+{
+    uint64_t end = row_ns * s->rows;
+    return end > s->waited_ns ? end - s->waited_ns : s->waited_ns - end;
+}
+
 static inline uint64_t exl2__cuda_next_sleep_ns(const exl2__cuda_sleep *s, uint64_t row_ns)
 {
-    uint64_t end = row_ns * s->rows, waited = s->waited_ns, off = end > waited ? end - waited : waited - end;
+    uint64_t waited = s->waited_ns, off = exl2__cuda_off_ns(s, row_ns);
     if (!s->many_rows) {
         return waited / EXL2__CUDA_DECODE_SLEEP_PART;
     }
@@ -339,9 +347,13 @@ EXL2__PRIVATE void exl2__cuda_back_off(exl2__cuda_model *m, uint32_t count)
         uint64_t ns = s.sleeps ? exl2__cuda_next_sleep_ns(&s, m->row_ns[s.kind])
                                : exl2__cuda_first_sleep_ns(&s, m->row_ns[s.kind]);
         ns = exl2__min64(exl2__max64(ns, EXL2__CUDA_SLEEP_NS_MIN), EXL2__CUDA_SLEEP_NS_MAX);
-        exl2__platform_sleep_us((uint32_t)(ns / 1000));
+        if (s.many_rows && s.sleeps && exl2__cuda_off_ns(&s, m->row_ns[s.kind]) < EXL2__CUDA_LOOK_NS) {
+            exl2__pause();
+        } else {
+            exl2__platform_sleep_us((uint32_t)(ns / 1000));
+            s.sleeps++;
+        }
         s.waited_ns = exl2__platform_ns() - begin_ns;
-        s.sleeps++;
     }
     m->row_ns[s.kind] = exl2__cuda_learn_ns(&s, m->row_ns[s.kind]);
 }
