@@ -320,7 +320,7 @@ static bool read_allowed(request *r, fields *f, const json_value *v, const json_
     if (!f->error->set && !required && strcmp(mode, "auto") != 0) {
         return fields_fail(f->error, v->key, "%s: the mode of allowed_tools must be auto or required", v->key);
     }
-    if (!f->error->set && !names) {
+    if (!f->error->set && (!names || !names->child)) {
         return fields_fail(f->error, v->key, "%s: allowed_tools must have a list of tools", v->key);
     }
     r->tool_choice = required ? REQUEST_TOOL_REQUIRED : REQUEST_TOOL_AUTO;

@@ -256,6 +256,7 @@ static void allowed(void)
     refused(REQUEST_CHAT, ALLOWED(",\"mode\":\"none\",\"tools\":[" NAMED("a") "]"), "tool_choice", "auto or required");
     refused(REQUEST_CHAT, ALLOWED(",\"mode\":7"), "tool_choice.mode", "text");
     refused(REQUEST_CHAT, ALLOWED(",\"mode\":\"auto\""), "tool_choice", "list of tools");
+    refused(REQUEST_CHAT, ALLOWED(",\"mode\":\"auto\",\"tools\":[]"), "tool_choice", "list of tools");
     refused(REQUEST_CHAT, ALLOWED(",\"mode\":\"auto\",\"tools\":[" NAMED("d") "]"), "tool_choice", "'d'");
     refused(REQUEST_CHAT, ALLOWED(",\"mode\":\"auto\",\"tools\":[{\"type\":\"mcp\",\"server_label\":\"s\"}]"),
             "tool_choice", "function with a name");
