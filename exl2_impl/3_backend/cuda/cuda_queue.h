@@ -24,10 +24,7 @@
 #define EXL2__CUDA_COPY_MBPS 20000u /* assumed speed of copies to the GPU, before one was measured */
 #define EXL2__CUDA_OVERDUE_NS 1000000u /* results this much later than twice their prediction may never come */
 #define EXL2__CUDA_FIRST_SLEEP_PART 2u    /* many rows: the first sleep is 1/2 of the prediction */
-#define EXL2__CUDA_MANY_SLEEP_PART 32u    /* many rows: each further sleep is at most 1/32 of the time waited so far, */
-#define EXL2__CUDA_NEAR_SLEEP_PART 128u   /* at least 1/128, and between them 1/4 of the time to the predicted end, */
-#define EXL2__CUDA_OFF_SLEEP_PART 4u      /* or from it */
-#define EXL2__CUDA_LOOK_NS 60000u         /* many rows: so near to the predicted end there are no sleeps */
+#define EXL2__CUDA_MANY_SLEEP_PART 32u    /* many rows: each further sleep is 1/32 of the time waited so far */
 #define EXL2__CUDA_DECODE_SLEEP_PART 16u  /* decoding: each further sleep is 1/16 of the time waited so far */
 #define EXL2__CUDA_LEARN_SHRINK_PART 64u  /* decoding: the prediction shrinks by 1/64 */
 #define EXL2__CUDA_LEARN_GROW_PART 8u     /* decoding: the prediction grows by 1/8 at most */
@@ -269,8 +266,7 @@ EXL2__PRIVATE bool exl2__cuda_fence_passed(const exl2__cuda_model *m, uint32_t f
 /* A thread that waits in the driver costs CPU time, so the engine sleeps and looks at the results in between. A sleep
    costs microseconds, too, so its length is learned, in m->row_ns. Passes that decode cost the same time each: one
    sleep should be as long as the pass. The time per row of passes with many rows differs from prompt to prompt: the
-   first sleep is half of the prediction, and short sleeps follow. They are shortest about the predicted end, as results
-   that arrive in a sleep wait for its end; there are none nearest to it, as each lasts 50 us longer than it should. */
+   first sleep is half of the prediction, and short sleeps follow. */
 typedef struct exl2__cuda_sleep {
     uint32_t fence;     /* the thread waits for this fence */
     uint32_t kind;      /* class of the pass: index into m->row_ns */
@@ -297,21 +293,9 @@ static inline uint64_t exl2__cuda_first_sleep_ns(const exl2__cuda_sleep *s, uint
     return row_ns * s->rows / (s->many_rows ? EXL2__CUDA_FIRST_SLEEP_PART : 1);
 }
 
-/* The time to the predicted end, or since then. */
-static inline uint64_t exl2__cuda_off_ns(const exl2__cuda_sleep *s, uint64_t row_ns)
+static inline uint64_t exl2__cuda_next_sleep_ns(const exl2__cuda_sleep *s)
 {
-    uint64_t end = row_ns * s->rows;
-    return end > s->waited_ns ? end - s->waited_ns : s->waited_ns - end;
-}
-
-static inline uint64_t exl2__cuda_next_sleep_ns(const exl2__cuda_sleep *s, uint64_t row_ns)
-{
-    uint64_t waited = s->waited_ns, off = exl2__cuda_off_ns(s, row_ns);
-    if (!s->many_rows) {
-        return waited / EXL2__CUDA_DECODE_SLEEP_PART;
-    }
-    uint64_t ns = exl2__max64(off / EXL2__CUDA_OFF_SLEEP_PART, waited / EXL2__CUDA_NEAR_SLEEP_PART);
-    return exl2__min64(ns, waited / EXL2__CUDA_MANY_SLEEP_PART);
+    return s->waited_ns / (s->many_rows ? EXL2__CUDA_MANY_SLEEP_PART : EXL2__CUDA_DECODE_SLEEP_PART);
 }
 
 /* The new row_ns. One sleep was enough: it may have been too long, so the next one is a little shorter. Several sleeps
@@ -344,16 +328,11 @@ EXL2__PRIVATE void exl2__cuda_back_off(exl2__cuda_model *m, uint32_t count)
     exl2__cuda_sleep s = exl2__cuda_sleep_begin(m);
     uint64_t begin_ns = exl2__platform_ns();
     while (!exl2__cuda_fence_passed(m, s.fence, count) && !exl2__cuda_sleep_is_lost(m, &s)) {
-        uint64_t ns = s.sleeps ? exl2__cuda_next_sleep_ns(&s, m->row_ns[s.kind])
-                               : exl2__cuda_first_sleep_ns(&s, m->row_ns[s.kind]);
+        uint64_t ns = s.sleeps ? exl2__cuda_next_sleep_ns(&s) : exl2__cuda_first_sleep_ns(&s, m->row_ns[s.kind]);
         ns = exl2__min64(exl2__max64(ns, EXL2__CUDA_SLEEP_NS_MIN), EXL2__CUDA_SLEEP_NS_MAX);
-        if (s.many_rows && s.sleeps && exl2__cuda_off_ns(&s, m->row_ns[s.kind]) < EXL2__CUDA_LOOK_NS) {
-            exl2__pause();
-        } else {
-            exl2__platform_sleep_us((uint32_t)(ns / 1000));
-            s.sleeps++;
-        }
+        exl2__platform_sleep_us((uint32_t)(ns / 1000));
         s.waited_ns = exl2__platform_ns() - begin_ns;
+        s.sleeps++;
     }
     m->row_ns[s.kind] = exl2__cuda_learn_ns(&s, m->row_ns[s.kind]);
 }
